@@ -1,0 +1,93 @@
+// A device that can hold bytes and run graphs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+#include "tensor/buffer.h"
+#include "tensor/weight_source.h"
+
+namespace plait {
+
+// How many rows of each extent exist in a step.
+struct Counts {
+    int32_t tokens = 0;
+    int32_t outputs = 0;
+    int32_t sequences = 0;
+    int32_t moves = 0;
+};
+
+// Where a value lives. Offsets are from the start of what a run brings along, so a plan outlives
+// any particular buffer.
+enum class Space : uint8_t { nowhere, arena, input, output, weight, storage };
+struct Place {
+    Space space = Space::nowhere;
+    uint8_t index = 0;      // of outputs: an OutputId
+    uint32_t id = 0;        // of weights and storage
+    uint64_t offset = 0;    // bytes
+};
+
+// Asked between nodes, on the thread that called; true stops the run.
+class StopSignal {
+public:
+    virtual ~StopSignal() = default;
+    virtual bool requested() = 0;
+};
+
+// What one run brings along.
+struct RunArguments {
+    Buffer* arena = nullptr;
+    Buffer* inputs = nullptr;
+    std::byte* outputs[2] = {nullptr, nullptr};  // first row of each OutputId
+    Counts counts;
+    StopSignal* stop = nullptr;
+};
+
+// The packed copies of a model's weights on one kind of device, made one by one when a plan first
+// needs them. Safe to share between contexts.
+class WeightStore {
+public:
+    virtual ~WeightStore() = default;
+    virtual uint64_t bytes() const = 0;  // of the copies made so far
+};
+
+// A graph (or part of one) ready to run any number of times.
+class Executable {
+public:
+    virtual ~Executable() = default;
+    // Throws Interrupted when stopped, BackendError when the device fails.
+    virtual void run(const RunArguments& run) = 0;
+};
+
+// What compile() needs besides the graph.
+struct Segment {
+    const Graph& graph;
+    std::span<const NodeId> nodes;       // in order
+    std::span<const Place> places;       // by node of the graph
+    WeightStore& weights;
+    std::span<Buffer* const> storage;    // by index of StorageOp
+    uint64_t scratch_offset = 0;         // into the arena: bytes that scratch_bytes() asked for
+};
+
+class Backend : public Allocator {
+public:
+    virtual std::string_view name() const = 0;    // "cpu"
+    virtual std::string packing() const = 0;      // backends of equal packing share weight copies
+    virtual std::shared_ptr<WeightStore> make_weight_store(std::shared_ptr<const WeightSource> source) = 0;
+
+    // Rewrites the graph into operations that this backend runs (quantised products get their
+    // quantize_rows). Called once, before values are placed.
+    virtual void lower(Graph& graph) const = 0;
+    // Packs now what the graph needs, so that a plan compiled later reads no file.
+    virtual void prepare(const Graph& graph, WeightStore& weights) = 0;
+    // Working memory that a segment's kernels need at once, all threads together.
+    virtual uint64_t scratch_bytes(const Graph& graph) const = 0;
+    virtual std::unique_ptr<Executable> compile(const Segment& segment) = 0;
+};
+
+}  // namespace plait

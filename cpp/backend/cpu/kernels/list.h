@@ -1,0 +1,27 @@
+// Every CPU kernel, one line each. A kernel `name` is two functions in kernels/name.cpp, compiled
+// once per instruction set:  void name(args, frame, worker, begin, end)  and
+// int64_t name_tasks(args, frame).
+#pragma once
+
+#define PLAIT_KERNELS(X) \
+    X(add)               \
+    X(activate)          \
+    X(attend)            \
+    X(attend_scores)     \
+    X(combine)           \
+    X(copy_rows)         \
+    X(embed)             \
+    X(expert_linear)     \
+    X(gate)              \
+    X(linear)            \
+    X(mul)               \
+    X(quantize_rows)     \
+    X(rms_norm)          \
+    X(rope)              \
+    X(rope_table)        \
+    X(rotate_rows)       \
+    X(route)             \
+    X(scale)             \
+    X(select_rows)       \
+    X(softcap)           \
+    X(store_rows)

@@ -1,0 +1,49 @@
+// Cuts a batch into pieces small enough to run at once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "batch/prepare.h"
+
+namespace plait {
+
+// One microbatch: entries [begin, end) of the batch, regrouped by sequence. A coupled entry belongs
+// to its first sequence. Pieces follow each other in batch order, so the outputs of a piece are
+// consecutive rows of the call's outputs.
+struct Piece {
+    std::vector<uint32_t> entries;       // [n_tokens] batch entry of each token, sequence-major
+    std::vector<SequenceId> sequences;   // [n_sequences] distinct, in order of first appearance
+    std::vector<int32_t> begin;          // [n_sequences + 1] tokens of a sequence: begin[s]..begin[s+1]
+    std::vector<int32_t> output_tokens;  // [n_outputs] tokens that want output, in batch order
+    uint32_t first_output = 0;           // row of the call's outputs that output_tokens[0] fills
+
+    uint32_t n_tokens() const { return static_cast<uint32_t>(entries.size()); }
+    uint32_t n_sequences() const { return static_cast<uint32_t>(sequences.size()); }
+    uint32_t n_outputs() const { return static_cast<uint32_t>(output_tokens.size()); }
+};
+
+struct SplitPolicy {
+    uint32_t max_tokens = 512;
+    // Sequences attended in both directions are never cut: a piece holds whole sequences, at most
+    // max_tokens of them together unless one alone is longer. Pieces then follow sequences, in
+    // order of first appearance, not batch order, and `first_output` counts in that order.
+    bool whole_sequences = false;
+};
+
+// The pieces of a call; storage is reused from call to call.
+class Split {
+public:
+    // Covers every entry exactly once, keeping each sequence's order.
+    std::span<const Piece> cut(const PreparedBatch& batch, const SplitPolicy& policy);
+
+private:
+    Piece& next_piece();
+
+    std::vector<Piece> pieces_;
+    size_t used_ = 0;
+    std::vector<int32_t> slot_of_;  // sequence id -> index in the piece being built, or -1
+};
+
+}  // namespace plait

@@ -1,0 +1,163 @@
+// A recipe: which operations, on which shapes, in which order. Holds no step data and no bytes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "graph/role.h"
+#include "tensor/tensor.h"
+#include "tensor/weight_source.h"
+
+namespace plait {
+
+// What axis 0 of a value counts. The size in the shape is the plan's capacity; a run computes only
+// the rows that exist in that step.
+enum class Extent : uint8_t { fixed, tokens, outputs, moves };
+
+// The data that changes every step. `group` tells one memory group's rows from another's.
+enum class InputField : uint8_t {
+    tokens, embeddings, positions,          // by token
+    token_begin,                            // by sequence of the piece, + 1
+    output_tokens,                          // by output
+    write_rows, first, last,                // by token, per attention group
+    runs, run_begin,                        // by run; by sequence, + 1
+    key_positions, key_begin,               // by key; by sequence, + 1
+    read_states, write_states,              // by sequence, per recurrent group
+    from_rows, to_rows, deltas,             // by move
+};
+struct InputId {
+    InputField field;
+    uint8_t group = 0;
+    friend bool operator==(const InputId&, const InputId&) = default;
+};
+enum class OutputId : uint8_t { logits, embeddings };
+
+// A weight as the architecture knows it: a number and a type. Nothing where optional and absent.
+struct Weight {
+    static constexpr WeightId kNone = UINT32_MAX;
+    WeightId id = kNone;
+    TensorType type;
+    explicit operator bool() const { return id != kNone; }
+};
+
+// ---- Parameters, typed per operation. What each computes is said at its function in ops.h. ----
+
+enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu, relu_squared, sigmoid, tanh, softplus };
+
+struct Rope {
+    int n_rot = 0;              // leading elements of a head that are rotated
+    double base = 10000.0;
+    double scale = 1.0;         // positions are multiplied by this (linear scaling: 1 / factor)
+    bool interleaved = false;   // pairs (2i, 2i+1); otherwise (i, i + n_rot / 2)
+    // YaRN, arXiv:2309.00071. Off when extrapolation is 0.
+    double extrapolation = 0.0;
+    double magnitude = 1.0;     // multiplies cos and sin
+    double beta_fast = 32.0;
+    double beta_slow = 1.0;
+    int64_t n_ctx_original = 0;
+    int sections[4] = {0, 0, 0, 0};  // M-RoPE: pairs per axis; all zero: one axis
+    friend bool operator==(const Rope&, const Rope&) = default;
+};
+
+struct WeightOp { WeightId id; friend bool operator==(const WeightOp&, const WeightOp&) = default; };
+struct StorageOp { uint32_t index; friend bool operator==(const StorageOp&, const StorageOp&) = default; };  // into MemoryLayout::storage
+struct InputOp { InputId id; friend bool operator==(const InputOp&, const InputOp&) = default; };
+struct ReshapeOp { friend bool operator==(const ReshapeOp&, const ReshapeOp&) = default; };
+struct EmbedOp { friend bool operator==(const EmbedOp&, const EmbedOp&) = default; };
+struct SelectRowsOp { friend bool operator==(const SelectRowsOp&, const SelectRowsOp&) = default; };
+struct RmsNormOp { float epsilon; friend bool operator==(const RmsNormOp&, const RmsNormOp&) = default; };
+struct QuantizeRowsOp { friend bool operator==(const QuantizeRowsOp&, const QuantizeRowsOp&) = default; };
+struct LinearOp { friend bool operator==(const LinearOp&, const LinearOp&) = default; };
+struct RopeTableOp { Rope rope; friend bool operator==(const RopeTableOp&, const RopeTableOp&) = default; };
+struct RopeOp { int n_rot; bool interleaved; friend bool operator==(const RopeOp&, const RopeOp&) = default; };
+struct StoreRowsOp { friend bool operator==(const StoreRowsOp&, const StoreRowsOp&) = default; };
+struct AttendOp {
+    int n_heads;
+    int n_kv_heads;
+    int key_dim;
+    int value_dim;
+    float scale;
+    float softcap;  // 0: none
+    bool flash;     // one pass with a running softmax; otherwise scores first, then their softmax
+    friend bool operator==(const AttendOp&, const AttendOp&) = default;
+};
+struct AddOp { friend bool operator==(const AddOp&, const AddOp&) = default; };
+struct MulOp { friend bool operator==(const MulOp&, const MulOp&) = default; };
+struct ScaleOp { float factor; friend bool operator==(const ScaleOp&, const ScaleOp&) = default; };
+struct SoftcapOp { float cap; friend bool operator==(const SoftcapOp&, const SoftcapOp&) = default; };
+struct ActivateOp { Activation how; friend bool operator==(const ActivateOp&, const ActivateOp&) = default; };
+struct GateOp { Activation how; friend bool operator==(const GateOp&, const GateOp&) = default; };
+struct RouteOp {
+    int n_used;
+    bool renormalize;  // chosen weights sum to one
+    float scale;
+    friend bool operator==(const RouteOp&, const RouteOp&) = default;
+};
+struct ExpertLinearOp { friend bool operator==(const ExpertLinearOp&, const ExpertLinearOp&) = default; };
+struct CombineOp { friend bool operator==(const CombineOp&, const CombineOp&) = default; };
+struct RotateRowsOp { Rope rope; int n_heads; int head_dim; friend bool operator==(const RotateRowsOp&, const RotateRowsOp&) = default; };
+struct CopyRowsOp { friend bool operator==(const CopyRowsOp&, const CopyRowsOp&) = default; };
+
+using Op = std::variant<WeightOp, StorageOp, InputOp, ReshapeOp, EmbedOp, SelectRowsOp, RmsNormOp,
+                        QuantizeRowsOp, LinearOp, RopeTableOp, RopeOp, StoreRowsOp, AttendOp, AddOp,
+                        MulOp, ScaleOp, SoftcapOp, ActivateOp, GateOp, RouteOp, ExpertLinearOp,
+                        CombineOp, RotateRowsOp, CopyRowsOp>;
+
+const char* op_name(const Op& op);  // "rms_norm"
+
+using NodeId = uint32_t;
+
+struct Node {
+    Op op;
+    TensorType type;
+    Extent extent = Extent::fixed;
+    std::vector<NodeId> inputs;
+    Role role = Role::none;
+    int16_t layer = -1;
+};
+
+class Graph;
+
+// A handle to a node's result. Cheap to copy; valid as long as its graph.
+struct Value {
+    Graph* graph = nullptr;
+    NodeId id = 0;
+    const TensorType& type() const;
+    const Shape& shape() const { return type().shape; }
+    Extent extent() const;
+    explicit operator bool() const { return graph != nullptr; }
+};
+
+class Graph {
+public:
+    // Each weight, storage and input is one node however often it is asked for.
+    Value weight(const Weight& weight);
+    Value storage(uint32_t index, const TensorType& type);
+    Value input(InputId id, const TensorType& type, Extent extent);
+
+    Value add(Op op, TensorType type, Extent extent, std::span<const Value> inputs);
+    void output(OutputId id, Value value);
+    // Names the value for people, captures and tests; the last name wins.
+    void name(Value value, Role role, int layer = -1);
+
+    const Node& node(NodeId id) const { return nodes_[id]; }
+    std::span<const Node> nodes() const { return nodes_; }
+    std::span<const std::pair<OutputId, NodeId>> outputs() const { return outputs_; }
+
+    // Equal for graphs of equal operations, parameters, shapes and edges. Equal keys must give
+    // equal fingerprints.
+    uint64_t fingerprint() const;
+
+    // For rewrites: a new node list. Every node's inputs come before it.
+    void replace(std::vector<Node> nodes, std::vector<std::pair<OutputId, NodeId>> outputs);
+
+private:
+    std::vector<Node> nodes_;
+    std::vector<std::pair<OutputId, NodeId>> outputs_;
+};
+
+}  // namespace plait

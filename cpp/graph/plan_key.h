@@ -1,0 +1,39 @@
+// Everything a graph's topology may depend on, and nothing else.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+namespace plait {
+
+enum class GraphKind : uint8_t { decode, encode, copy_rows, shift_keys };
+enum class InputKind : uint8_t { tokens, embeddings };
+enum class OutputKind : uint8_t { none, logits, embeddings, both };
+
+struct PlanKey {
+    GraphKind kind = GraphKind::decode;
+    InputKind input = InputKind::tokens;
+    OutputKind output = OutputKind::logits;
+    bool causal = true;
+    bool flash = true;
+    bool single = false;        // one token of every sequence
+    uint16_t adapters = 0;      // id of the adapter set
+    uint16_t captures = 0;      // id of the capture set
+    uint32_t n_tokens = 0;      // capacities: counts rounded up to a bucket
+    uint32_t n_sequences = 0;
+    uint32_t n_outputs = 0;
+    uint32_t n_moves = 0;       // of copy_rows and shift_keys
+    uint8_t group = 0;          // of copy_rows and shift_keys
+
+    friend auto operator<=>(const PlanKey&, const PlanKey&) = default;
+};
+
+struct PlanKeyHash {
+    size_t operator()(const PlanKey& key) const noexcept;
+};
+
+// The next power of two, at most `most`; 0 stays 0.
+uint32_t bucket(uint32_t count, uint32_t most);
+
+}  // namespace plait

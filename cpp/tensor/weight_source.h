@@ -1,0 +1,26 @@
+// Where a backend gets a model's weights from, tensor by tensor, when it packs them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "tensor/tensor.h"
+
+namespace plait {
+
+using WeightId = uint32_t;
+
+// Implementations are immutable and safe to read from several threads.
+class WeightSource {
+public:
+    virtual ~WeightSource() = default;
+    virtual size_t count() const = 0;
+    virtual const std::string& name(WeightId id) const = 0;
+    virtual const TensorType& type(WeightId id) const = 0;
+    // Copies bytes [begin, begin + target.size()) of the tensor as the file stores them, row by row.
+    virtual void read(WeightId id, uint64_t begin, std::span<std::byte> target) const = 0;
+};
+
+}  // namespace plait
