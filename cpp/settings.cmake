@@ -1,0 +1,73 @@
+# Compiler settings of every target, and the function that makes a room's target.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # every static library ends up in the Python module
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE PRE_TEST)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release)
+endif()
+
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    find_program(PLAIT_CCACHE ccache)
+    if(PLAIT_CCACHE)
+        set(CMAKE_CXX_COMPILER_LAUNCHER ${PLAIT_CCACHE})
+    endif()
+endif()
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+# No fused multiply-add but where the source says fma(): the same bits whatever the compiler finds.
+add_compile_options(-ffp-contract=off -ffunction-sections -fdata-sections)
+if(NOT APPLE)
+    add_link_options(LINKER:--gc-sections,--as-needed)
+endif()
+
+if(PLAIT_SANITIZE)
+    add_compile_options(-fsanitize=${PLAIT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    add_link_options(-fsanitize=${PLAIT_SANITIZE})
+endif()
+
+# Warnings for code of this repository: a target asks for them, so other people's headers stay quiet.
+add_library(plait_warnings INTERFACE)
+target_compile_options(plait_warnings INTERFACE
+    -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
+    $<$<BOOL:${PLAIT_WERROR}>:-Werror>)
+add_library(plait_strict_warnings INTERFACE)
+target_compile_options(plait_strict_warnings INTERFACE -Wconversion)
+target_link_libraries(plait_strict_warnings INTERFACE plait_warnings)
+
+if(PLAIT_IPO)
+    include(CheckIPOSupported)
+    check_ipo_supported()
+endif()
+
+# plait_room(NAME [EXCLUDE regex] [LINK target ...])
+#
+# The target plait_NAME of the folder that calls. Its sources are found, so adding a file needs no
+# edit here; LINK is what its files may include (the ladder of CONTRIBUTING.md).
+function(plait_room name)
+    cmake_parse_arguments(PARSE_ARGV 1 ROOM "" "EXCLUDE" "LINK")
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
+    if(ROOM_EXCLUDE)
+        list(FILTER sources EXCLUDE REGEX "${ROOM_EXCLUDE}")
+    endif()
+    set(target plait_${name})
+    if(sources)
+        add_library(${target} STATIC ${sources})
+        target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/cpp)
+        target_link_libraries(${target} PUBLIC ${ROOM_LINK} PRIVATE plait_strict_warnings)
+        set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION ${PLAIT_IPO})
+    else()  # headers only
+        add_library(${target} INTERFACE)
+        target_include_directories(${target} INTERFACE ${PROJECT_SOURCE_DIR}/cpp)
+        target_link_libraries(${target} INTERFACE ${ROOM_LINK})
+    endif()
+endfunction()
