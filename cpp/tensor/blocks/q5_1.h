@@ -1,0 +1,51 @@
+// Q5_1: 32 values as 5-bit integers with a scale and a minimum. 6 bits per value.
+//   value[i] = scale * (nibble[i] | fifth[i] << 4) + minimum
+//   byte j of nibbles holds values j (low) and j + 16 (high); bit i of fifth is that of value i
+// Layout: block_q5_1 in ggml-common.h; encoder: quantize_row_q5_1_ref in ggml-quants.c (ggml).
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/blocks/rounding.h"
+#include "tensor/half.h"
+
+namespace plait {
+
+struct [[gnu::packed]] BlockQ5_1 {
+    static constexpr int kElements = 32;
+    uint16_t scale;    // f16
+    uint16_t minimum;  // f16
+    uint32_t fifth;
+    uint8_t nibbles[16];
+};
+static_assert(sizeof(BlockQ5_1) == 24);
+
+inline void decode(const BlockQ5_1& block, float* out) {
+    const float scale = f16_to_f32(block.scale);
+    const float minimum = f16_to_f32(block.minimum);
+    const uint32_t fifth = block.fifth;
+    for (int j = 0; j < 16; ++j) {
+        const int low = (block.nibbles[j] & 15) | static_cast<int>(fifth >> j & 1) << 4;
+        const int high = (block.nibbles[j] >> 4) | static_cast<int>(fifth >> (j + 16) & 1) << 4;
+        out[j] = static_cast<float>(low) * scale + minimum;
+        out[j + 16] = static_cast<float>(high) * scale + minimum;
+    }
+}
+
+inline void encode(const float* values, BlockQ5_1& block) {
+    const Range range = range_of(values, 32);
+    const float scale = (range.most - range.least) / 31;
+    const float inverse = reciprocal(scale);
+    block.scale = f32_to_f16(scale);
+    block.minimum = f32_to_f16(range.least);
+    uint32_t fifth = 0;
+    for (int j = 0; j < 16; ++j) {
+        const uint32_t low = truncate_to((values[j] - range.least) * inverse + 0.5f, 31);
+        const uint32_t high = truncate_to((values[j + 16] - range.least) * inverse + 0.5f, 31);
+        block.nibbles[j] = static_cast<uint8_t>((low & 15) | (high & 15) << 4);
+        fifth |= (low >> 4) << j | (high >> 4) << (j + 16);
+    }
+    block.fifth = fifth;
+}
+
+}  // namespace plait

@@ -1,0 +1,40 @@
+// Q6_K: 256 values as 6-bit integers in 16 groups of 16, each with an 8-bit scale. 6.5625 bits per
+// value.
+//   value = scale * scales[group] * ((low4 | high2 << 4) - 32)
+// The block is two halves of 128 values, each four quarters of 32. In a half's 64 bytes of low and
+// 32 of high, value i of quarter q has its low bits in nibble q / 2 of byte 32 (q % 2) + i and its
+// high bits in bits [2 q, 2 q + 2) of byte i.
+// Layout: block_q6_K in ggml-common.h; decoder: dequantize_row_q6_K in ggml-quants.c (ggml).
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/half.h"
+
+namespace plait {
+
+struct [[gnu::packed]] BlockQ6_K {
+    static constexpr int kElements = 256;
+    uint8_t low[128];
+    uint8_t high[64];
+    int8_t scales[16];
+    uint16_t scale;  // f16
+};
+static_assert(sizeof(BlockQ6_K) == 210);
+
+inline void decode(const BlockQ6_K& block, float* out) {
+    const float scale = f16_to_f32(block.scale);
+    for (int group = 0; group < 16; ++group) {
+        const float step = scale * static_cast<float>(block.scales[group]);
+        const int half = group / 8, quarter = group / 2 % 4, first = 16 * (group % 2);
+        const uint8_t* low = block.low + 64 * half + 32 * (quarter % 2) + first;
+        const uint8_t* high = block.high + 32 * half + first;
+        for (int i = 0; i < 16; ++i) {
+            const int quant =
+                (low[i] >> (4 * (quarter / 2)) & 15) | (high[i] >> (2 * quarter) & 3) << 4;
+            out[16 * group + i] = step * static_cast<float>(quant - 32);
+        }
+    }
+}
+
+}  // namespace plait

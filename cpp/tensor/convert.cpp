@@ -1,0 +1,146 @@
+#include "tensor/convert.h"
+
+#include <bit>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "tensor/blocks/iq4_nl.h"
+#include "tensor/blocks/iq4_xs.h"
+#include "tensor/blocks/mxfp4.h"
+#include "tensor/blocks/q2_k.h"
+#include "tensor/blocks/q3_k.h"
+#include "tensor/blocks/q4_0.h"
+#include "tensor/blocks/q4_1.h"
+#include "tensor/blocks/q4_k.h"
+#include "tensor/blocks/q5_0.h"
+#include "tensor/blocks/q5_1.h"
+#include "tensor/blocks/q5_k.h"
+#include "tensor/blocks/q6_k.h"
+#include "tensor/blocks/q8_0.h"
+#include "tensor/half.h"
+
+namespace plait {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "blocks are read as stored");
+
+void check_whole_blocks(const char* function, DType dtype, uint64_t elements) {
+    const DTypeInfo& type = info(dtype);
+    if (elements % type.block_elements == 0) return;
+    throw InvalidArgument(text(function, ": ", type.name, " holds blocks of ", type.block_elements,
+                               " values, got ", elements));
+}
+
+template <typename Block>
+void decode_all(const std::byte* source, float* target, uint64_t elements) {
+    for (uint64_t done = 0; done < elements; done += Block::kElements) {
+        Block block;
+        std::memcpy(&block, source, sizeof(block));
+        decode(block, target + done);
+        source += sizeof(block);
+    }
+}
+
+template <typename Block>
+void encode_all(const float* source, std::byte* target, uint64_t elements) {
+    for (uint64_t done = 0; done < elements; done += Block::kElements) {
+        Block block;
+        encode(source + done, block);
+        std::memcpy(target, &block, sizeof(block));
+        target += sizeof(block);
+    }
+}
+
+template <float (*kWiden)(uint16_t)>
+void widen_all(const std::byte* source, float* target, uint64_t elements) {
+    for (uint64_t i = 0; i < elements; ++i) {
+        uint16_t half;
+        std::memcpy(&half, source + i * sizeof(half), sizeof(half));
+        target[i] = kWiden(half);
+    }
+}
+
+template <uint16_t (*kNarrow)(float)>
+void narrow_all(const float* source, std::byte* target, uint64_t elements) {
+    for (uint64_t i = 0; i < elements; ++i) {
+        const uint16_t half = kNarrow(source[i]);
+        std::memcpy(target + i * sizeof(half), &half, sizeof(half));
+    }
+}
+
+void copy_to_floats(const std::byte* source, float* target, uint64_t elements) {
+    if (elements > 0) std::memcpy(target, source, elements * sizeof(float));
+}
+
+void copy_from_floats(const float* source, std::byte* target, uint64_t elements) {
+    if (elements > 0) std::memcpy(target, source, elements * sizeof(float));
+}
+
+using Decoder = void (*)(const std::byte*, float*, uint64_t);
+using Encoder = void (*)(const float*, std::byte*, uint64_t);
+
+Decoder decoder_of(DType dtype) {
+    switch (dtype) {
+        case DType::f32: return copy_to_floats;
+        case DType::f16: return widen_all<f16_to_f32>;
+        case DType::bf16: return widen_all<bf16_to_f32>;
+        case DType::q8_0: return decode_all<BlockQ8_0>;
+        case DType::q4_0: return decode_all<BlockQ4_0>;
+        case DType::q4_1: return decode_all<BlockQ4_1>;
+        case DType::q5_0: return decode_all<BlockQ5_0>;
+        case DType::q5_1: return decode_all<BlockQ5_1>;
+        case DType::q2_k: return decode_all<BlockQ2_K>;
+        case DType::q3_k: return decode_all<BlockQ3_K>;
+        case DType::q4_k: return decode_all<BlockQ4_K>;
+        case DType::q5_k: return decode_all<BlockQ5_K>;
+        case DType::q6_k: return decode_all<BlockQ6_K>;
+        case DType::iq4_nl: return decode_all<BlockIQ4_NL>;
+        case DType::iq4_xs: return decode_all<BlockIQ4_XS>;
+        case DType::mxfp4: return decode_all<BlockMXFP4>;
+        case DType::i32: break;
+    }
+    return nullptr;
+}
+
+Encoder encoder_of(DType dtype) {
+    switch (dtype) {
+        case DType::f32: return copy_from_floats;
+        case DType::f16: return narrow_all<f32_to_f16>;
+        case DType::bf16: return narrow_all<f32_to_bf16>;
+        case DType::q8_0: return encode_all<BlockQ8_0>;
+        case DType::q4_0: return encode_all<BlockQ4_0>;
+        case DType::q4_1: return encode_all<BlockQ4_1>;
+        case DType::q5_0: return encode_all<BlockQ5_0>;
+        case DType::q5_1: return encode_all<BlockQ5_1>;
+        case DType::iq4_nl: return encode_all<BlockIQ4_NL>;
+        default: return nullptr;
+    }
+}
+
+}  // namespace
+
+void dequantize(DType dtype, const std::byte* source, float* target, uint64_t elements) {
+    const Decoder decoder = decoder_of(dtype);
+    if (!decoder) {
+        throw UnsupportedError(text("dequantize: ", info(dtype).name, " is not a float type"));
+    }
+    check_whole_blocks("dequantize", dtype, elements);
+    decoder(source, target, elements);
+}
+
+void quantize(DType dtype, const float* source, std::byte* target, uint64_t elements) {
+    const Encoder encoder = encoder_of(dtype);
+    if (!encoder) {
+        throw UnsupportedError(
+            text("quantize: ", info(dtype).name,
+                 " can be read but not written; one of F32 F16 BF16 Q8_0 Q5_1 Q5_0 Q4_1 Q4_0 "
+                 "IQ4_NL is expected"));
+    }
+    check_whole_blocks("quantize", dtype, elements);
+    encoder(source, target, elements);
+}
+
+bool can_quantize(DType dtype) { return encoder_of(dtype) != nullptr; }
+
+}  // namespace plait

@@ -1,0 +1,75 @@
+#include "tensor/dtype.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace plait {
+namespace {
+
+// Ids and sizes: enum ggml_type and type_traits in ggml.h and ggml.c,
+// https://github.com/ggml-org/ggml/blob/master/include/ggml.h
+constexpr std::array kTable = {
+    DTypeInfo{DType::f32, "F32", 0, 1, 4},
+    DTypeInfo{DType::f16, "F16", 1, 1, 2},
+    DTypeInfo{DType::bf16, "BF16", 30, 1, 2},
+    DTypeInfo{DType::i32, "I32", 26, 1, 4},
+    DTypeInfo{DType::q8_0, "Q8_0", 8, 32, 34},
+    DTypeInfo{DType::q4_0, "Q4_0", 2, 32, 18},
+    DTypeInfo{DType::q4_1, "Q4_1", 3, 32, 20},
+    DTypeInfo{DType::q5_0, "Q5_0", 6, 32, 22},
+    DTypeInfo{DType::q5_1, "Q5_1", 7, 32, 24},
+    DTypeInfo{DType::q2_k, "Q2_K", 10, 256, 84},
+    DTypeInfo{DType::q3_k, "Q3_K", 11, 256, 110},
+    DTypeInfo{DType::q4_k, "Q4_K", 12, 256, 144},
+    DTypeInfo{DType::q5_k, "Q5_K", 13, 256, 176},
+    DTypeInfo{DType::q6_k, "Q6_K", 14, 256, 210},
+    DTypeInfo{DType::iq4_nl, "IQ4_NL", 20, 32, 18},
+    DTypeInfo{DType::iq4_xs, "IQ4_XS", 23, 256, 136},
+    DTypeInfo{DType::mxfp4, "MXFP4", 39, 32, 17},
+};
+
+constexpr bool in_order() {
+    for (size_t i = 0; i < kTable.size(); ++i) {
+        if (kTable[i].dtype != static_cast<DType>(i)) return false;
+    }
+    return kTable.back().dtype == DType::mxfp4;
+}
+static_assert(in_order(), "info() finds a type by its place in the table");
+
+constexpr char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
+
+bool same_name(std::string_view a, std::string_view b) {
+    return std::ranges::equal(a, b, {}, upper, upper);
+}
+
+}  // namespace
+
+const DTypeInfo& info(DType dtype) {
+    const auto place = static_cast<size_t>(dtype);
+    PLAIT_CHECK(place < kTable.size());
+    return kTable[place];
+}
+
+std::span<const DTypeInfo> all_dtypes() { return kTable; }
+
+std::optional<DType> dtype_from_gguf(uint32_t id) {
+    const auto found = std::ranges::find(kTable, id, &DTypeInfo::gguf_id);
+    return found == kTable.end() ? std::nullopt : std::optional(found->dtype);
+}
+
+std::optional<DType> dtype_from_name(std::string_view name) {
+    const auto found = std::ranges::find_if(
+        kTable, [&](const DTypeInfo& type) { return same_name(type.name, name); });
+    return found == kTable.end() ? std::nullopt : std::optional(found->dtype);
+}
+
+uint64_t row_bytes(DType dtype, uint64_t elements) {
+    const DTypeInfo& type = info(dtype);
+    PLAIT_CHECK(elements % type.block_elements == 0);
+    return elements / type.block_elements * type.block_bytes;
+}
+
+}  // namespace plait
