@@ -83,10 +83,9 @@ public:
     // Rewrites the graph into operations that this backend runs (quantised products get their
     // quantize_rows). Called once, before values are placed.
     virtual void lower(Graph& graph) const = 0;
-    // Packs now what the graph needs, so that a plan compiled later reads no file.
-    virtual void prepare(const Graph& graph, WeightStore& weights) = 0;
-    // Working memory that a segment's kernels need at once, all threads together.
-    virtual uint64_t scratch_bytes(const Graph& graph) const = 0;
+    // Working memory that the segment's kernels need at once, all threads together.
+    virtual uint64_t scratch_bytes(const Segment& segment) = 0;
+    // Packs the weights that the segment needs and that no plan needed before.
     virtual std::unique_ptr<Executable> compile(const Segment& segment) = 0;
 };
 

@@ -27,12 +27,13 @@ struct Step {
 
 class Binder {
 public:
-    Binder(const Segment& segment, Isa isa, CpuWeights& weights);
+    Binder(const Segment& segment, Isa isa, CpuWeights& weights, int threads);
 
     const Graph& graph() const { return segment_.graph; }
     const TensorType& type(NodeId id) const { return graph().node(id).type; }
     Isa isa() const { return isa_; }
     const Kernels& kernels() const { return kernels_; }
+    int n_threads() const { return threads_; }
 
     // First byte of a value (activations, inputs, outputs, caches).
     Ref ref(NodeId id) const;
@@ -56,6 +57,7 @@ private:
     Isa isa_;
     const Kernels& kernels_;
     CpuWeights& weights_;
+    int threads_;
     std::vector<Step> steps_;
 };
 

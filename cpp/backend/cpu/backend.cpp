@@ -1,0 +1,79 @@
+#include "backend/cpu/backend.h"
+
+#include <algorithm>
+
+#include "backend/cpu/executable.h"
+#include "backend/cpu/lower.h"
+#include "backend/cpu/memory.h"
+#include "backend/cpu/ops/bind.h"
+#include "backend/cpu/weights.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace plait::cpu {
+namespace {
+
+int checked_threads(std::optional<int> asked) {
+    if (!asked) return default_threads();
+    if (*asked < 1 || *asked > 1024)
+        throw InvalidArgument(text("threads: expected 1 to 1024, got ", *asked));
+    return *asked;
+}
+
+// Weights, caches, inputs and reshapes exist without being computed.
+struct Bind {
+    Binder& binder;
+    const Node& node;
+    void operator()(const WeightOp&) const {}
+    void operator()(const StorageOp&) const {}
+    void operator()(const InputOp&) const {}
+    void operator()(const ReshapeOp&) const {}
+    template <typename Op>
+    void operator()(const Op& op) const {
+        bind(op, node, binder);
+    }
+};
+
+// Binding needs no bytes: with every value at address zero it tells what scratch a graph wants.
+std::vector<Step> bind_all(const Segment& segment, Isa isa, CpuWeights& weights, int threads) {
+    Binder binder(segment, isa, weights, threads);
+    for (const NodeId id : segment.nodes) {
+        const Node& node = segment.graph.node(id);
+        std::visit(Bind{binder, node}, node.op);
+    }
+    return binder.take();
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(const CpuOptions& options)
+    : isa_(choose_isa(options.isa ? std::optional<std::string_view>(*options.isa) : std::nullopt)),
+      threads_(checked_threads(options.threads)) {}
+
+std::string CpuBackend::packing() const { return text("cpu:", to_string(isa_)); }
+
+std::unique_ptr<Buffer> CpuBackend::allocate(uint64_t bytes) { return allocate_host(bytes); }
+
+std::shared_ptr<WeightStore> CpuBackend::make_weight_store(
+    std::shared_ptr<const WeightSource> source) {
+    return std::make_shared<CpuWeights>(std::move(source), isa_);
+}
+
+void CpuBackend::lower(Graph& graph) const { cpu::lower(graph); }
+
+std::unique_ptr<Executable> CpuBackend::compile(const Segment& segment) {
+    auto& weights = dynamic_cast<CpuWeights&>(segment.weights);
+    return std::make_unique<CpuExecutable>(
+        threads_, bind_all(segment, isa_, weights, threads_.size()), segment.scratch_offset);
+}
+
+uint64_t CpuBackend::scratch_bytes(const Segment& segment) {
+    auto& weights = dynamic_cast<CpuWeights&>(segment.weights);
+    uint64_t most = 0;
+    for (const Step& step : bind_all(segment, isa_, weights, threads_.size()))
+        most = std::max(most, step.scratch_bytes);
+    return align_up(most, 128) * static_cast<uint64_t>(threads_.size());
+}
+
+}  // namespace plait::cpu

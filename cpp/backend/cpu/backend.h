@@ -1,0 +1,39 @@
+// The CPU backend: one per context, with threads of its own.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/threads.h"
+
+namespace plait::cpu {
+
+struct CpuOptions {
+    std::optional<int> threads;       // nothing: default_threads()
+    std::optional<std::string> isa;   // at most this one
+};
+
+class CpuBackend final : public Backend {
+public:
+    explicit CpuBackend(const CpuOptions& options);
+
+    std::string_view name() const override { return "cpu"; }
+    std::string packing() const override;
+    std::unique_ptr<Buffer> allocate(uint64_t bytes) override;
+    std::shared_ptr<WeightStore> make_weight_store(
+        std::shared_ptr<const WeightSource> source) override;
+    void lower(Graph& graph) const override;
+    uint64_t scratch_bytes(const Segment& segment) override;
+    std::unique_ptr<Executable> compile(const Segment& segment) override;
+
+    Isa isa() const { return isa_; }
+    int n_threads() const { return threads_.size(); }
+
+private:
+    Isa isa_;
+    Threads threads_;
+};
+
+}  // namespace plait::cpu

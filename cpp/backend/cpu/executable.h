@@ -1,0 +1,30 @@
+// A graph as a flat list of bound kernel calls, walked by all threads together.
+#pragma once
+
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/ops/bind.h"
+#include "backend/cpu/threads.h"
+
+namespace plait::cpu {
+
+class CpuExecutable final : public Executable, private Job {
+public:
+    // `scratch`: where in the arena each thread's working memory starts.
+    CpuExecutable(Threads& threads, std::vector<Step> steps, uint64_t scratch_offset);
+    ~CpuExecutable() override;
+
+    void run(const RunArguments& run) override;
+
+private:
+    void work(size_t step, int thread, int64_t begin, int64_t end) noexcept override;
+
+    Threads& threads_;
+    std::vector<Step> steps_;
+    uint64_t scratch_offset_;
+    uint64_t scratch_stride_ = 0;
+    Frame frame_{};
+};
+
+}  // namespace plait::cpu

@@ -1,0 +1,218 @@
+#include "backend/cpu/threads.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <string>
+
+namespace plait::cpu {
+namespace {
+
+constexpr uint64_t tagged(uint32_t run, uint64_t count) {
+    return static_cast<uint64_t>(run) << 32 | count;
+}
+constexpr uint32_t run_of(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+constexpr uint32_t count_of(uint64_t word) { return static_cast<uint32_t>(word); }
+
+void pause() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// Spins, and lets others run once the wait is long: with more threads than cores the one that is
+// waited for may need this core.
+class Spin {
+public:
+    void wait() noexcept {
+        if (++turns_ < 4000)
+            pause();
+        else
+            sched_yield();
+    }
+
+private:
+    int turns_ = 0;
+};
+
+// A worker looks out for the next run this long before it sleeps: longer than a caller takes to
+// sample a token, too short to matter as load.
+constexpr std::chrono::microseconds kLookOut{150};
+
+}  // namespace
+
+Threads::Threads(int n) : size_(std::max(n, 1)), inside_(new Inside[static_cast<size_t>(size_)]) {}
+
+Threads::~Threads() { stop_workers(); }
+
+void Threads::start() {
+    owner_ = getpid();
+    quit_.store(false, std::memory_order_relaxed);
+    sleepers_.store(0, std::memory_order_relaxed);
+    workers_.reserve(static_cast<size_t>(size_ - 1));
+    for (int i = 1; i < size_; ++i) workers_.emplace_back([this, i] { worker(i); });
+}
+
+void Threads::stop_workers() noexcept {
+    if (workers_.empty()) return;
+    if (owner_ != getpid()) {
+        // A fork left the threads in the parent; there is nothing to join here.
+        for (std::thread& t : workers_) t.detach();
+        workers_.clear();
+        return;
+    }
+    quit_.store(true, std::memory_order_seq_cst);
+    published_.fetch_add(1, std::memory_order_seq_cst);
+    published_.notify_all();
+    for (std::thread& t : workers_) t.join();
+    workers_.clear();
+}
+
+void Threads::publish(Job& job) {
+    if (size_ > 1 && (workers_.empty() || owner_ != getpid())) {
+        stop_workers();
+        for (int i = 0; i < size_; ++i) inside_[static_cast<size_t>(i)].flag.store(false);
+        start();
+    }
+    ++run_;
+    for (Job::Slot& slot : job.slots()) {
+        slot.done.store(tagged(run_, 0), std::memory_order_relaxed);
+        slot.taken.store(tagged(run_, 0), std::memory_order_release);
+    }
+    job_.store(&job, std::memory_order_seq_cst);
+    published_.store(run_, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) published_.notify_all();
+}
+
+bool Threads::help(Job& job, size_t step, int thread, uint32_t run) {
+    Job::Slot& slot = job.slots()[step];
+    uint64_t taken = slot.taken.load(std::memory_order_acquire);
+    for (;;) {
+        if (run_of(taken) != run) return false;
+        const uint32_t tasks = slot.tasks.load(std::memory_order_relaxed);
+        const uint32_t begin = count_of(taken);
+        if (begin >= tasks) return true;
+        const uint32_t end = std::min(tasks, begin + slot.grain.load(std::memory_order_relaxed));
+        if (!slot.taken.compare_exchange_weak(taken, tagged(run, end), std::memory_order_acq_rel,
+                                              std::memory_order_acquire))
+            continue;
+        job.work(step, thread, begin, end);
+        slot.done.fetch_add(end - begin, std::memory_order_release);
+        taken = slot.taken.load(std::memory_order_acquire);
+    }
+}
+
+void Threads::wait_done(Job& job, size_t step, uint32_t run) {
+    Job::Slot& slot = job.slots()[step];
+    const uint32_t tasks = slot.tasks.load(std::memory_order_relaxed);
+    Spin spin;
+    while (slot.done.load(std::memory_order_acquire) != tagged(run, tasks)) {
+        if (run_of(slot.done.load(std::memory_order_relaxed)) != run) return;
+        spin.wait();
+    }
+}
+
+void Threads::abandon(Job& job, size_t step, uint32_t run) {
+    // Others may be ahead of this thread. What is left of every step is taken at once, the last
+    // step first, so that nobody finds new work; then whoever still works is waited for.
+    std::vector<Job::Slot>& slots = job.slots();
+    for (size_t i = slots.size(); i-- > step;) {
+        const uint32_t tasks = slots[i].tasks.load(std::memory_order_relaxed);
+        const uint64_t before = slots[i].taken.exchange(tagged(run, tasks), std::memory_order_acq_rel);
+        slots[i].done.fetch_add(tasks - count_of(before), std::memory_order_release);
+    }
+    for (size_t i = step; i < slots.size(); ++i) wait_done(job, i, run);
+}
+
+void Threads::worker(int index) noexcept {
+    uint32_t seen = 0;
+    std::atomic<bool>& inside = inside_[static_cast<size_t>(index)].flag;
+    for (;;) {
+        uint32_t run = published_.load(std::memory_order_acquire);
+        if (run == seen) {
+            const auto until = std::chrono::steady_clock::now() + kLookOut;
+            do {
+                for (int i = 0; i < 64 && run == seen; ++i) {
+                    pause();
+                    run = published_.load(std::memory_order_acquire);
+                }
+            } while (run == seen && std::chrono::steady_clock::now() < until);
+            if (run == seen) {
+                sleepers_.fetch_add(1, std::memory_order_seq_cst);
+                published_.wait(seen, std::memory_order_seq_cst);
+                sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+                continue;
+            }
+        }
+        seen = run;
+        if (quit_.load(std::memory_order_seq_cst)) return;
+        inside.store(true, std::memory_order_seq_cst);
+        if (Job* job = job_.load(std::memory_order_seq_cst)) {
+            const size_t n = job->slots().size();
+            for (size_t step = 0; step < n; ++step) {
+                if (!help(*job, step, index, run)) break;
+                wait_done(*job, step, run);
+            }
+        }
+        inside.store(false, std::memory_order_seq_cst);
+    }
+}
+
+void Threads::forget(Job& job) noexcept {
+    Job* expected = &job;
+    job_.compare_exchange_strong(expected, nullptr, std::memory_order_seq_cst);
+    if (owner_ != getpid()) return;
+    Spin spin;
+    for (int i = 1; i < size_; ++i)
+        while (inside_[static_cast<size_t>(i)].flag.load(std::memory_order_seq_cst)) spin.wait();
+}
+
+namespace {
+
+int read_int(const std::string& path) {
+    std::ifstream in(path);
+    int value = -1;
+    in >> value;
+    return in ? value : -1;
+}
+
+// CPUs' worth of time that the control group grants, or a large number.
+double cgroup_cpus() {
+    std::ifstream in("/sys/fs/cgroup/cpu.max");
+    std::string quota;
+    double period = 0;
+    if (in >> quota >> period && quota != "max" && period > 0) return std::stod(quota) / period;
+    const int old_quota = read_int("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+    const int old_period = read_int("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    if (old_quota > 0 && old_period > 0) return static_cast<double>(old_quota) / old_period;
+    return 1e9;
+}
+
+}  // namespace
+
+int default_threads() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    std::set<std::pair<int, int>> cores;
+    int unknown = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (!CPU_ISSET(cpu, &set)) continue;
+        const std::string topology =
+            "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
+        const int core = read_int(topology + "core_id");
+        if (core < 0)
+            ++unknown;
+        else
+            cores.emplace(read_int(topology + "physical_package_id"), core);
+    }
+    const double most = std::min(static_cast<double>(cores.size()) + unknown, cgroup_cpus());
+    return std::max(1, static_cast<int>(std::floor(most)));
+}
+
+}  // namespace plait::cpu

@@ -1,0 +1,37 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan/buffers.h"
+#include "plan/prune.h"
+
+namespace plait {
+
+Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore& weights,
+           std::span<Buffer* const> storage)
+    : graph_(std::move(graph)) {
+    prune(graph_);
+    backend.lower(graph_);
+    for (const Node& node : graph_.nodes())
+        if (const auto* input = std::get_if<InputOp>(&node.op)) inputs_.push_back(input->id);
+
+    const Buffers buffers = place_values(graph_, inputs);
+    std::vector<NodeId> nodes(graph_.nodes().size());
+    std::iota(nodes.begin(), nodes.end(), NodeId{0});
+    const Segment segment{graph_, nodes, buffers.places, weights, storage, buffers.arena_bytes};
+    arena_bytes_ = buffers.arena_bytes + backend.scratch_bytes(segment);
+    executable_ = backend.compile(segment);
+}
+
+uint64_t Plan::bytes() const {
+    // A node and its bound step; what they own beyond that is small.
+    constexpr uint64_t kNodeBytes = 640;
+    return graph_.nodes().size() * kNodeBytes;
+}
+
+bool Plan::has_input(InputField field) const {
+    return std::ranges::any_of(inputs_, [&](InputId id) { return id.field == field; });
+}
+
+}  // namespace plait

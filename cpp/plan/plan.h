@@ -1,0 +1,36 @@
+// A graph made runnable: lowered, pruned, values placed, kernels bound. Holds offsets, no buffers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "graph/graph.h"
+#include "plan/input_layout.h"
+
+namespace plait {
+
+class Plan {
+public:
+    Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore& weights,
+         std::span<Buffer* const> storage);
+
+    void run(const RunArguments& arguments) { executable_->run(arguments); }
+
+    const Graph& graph() const { return graph_; }
+    uint64_t arena_bytes() const { return arena_bytes_; }
+    uint64_t bytes() const;  // of the plan itself, about
+    // Inputs that the graph reads; refreshed before a run.
+    std::span<const InputId> inputs() const { return inputs_; }
+    bool has_input(InputField field) const;
+
+private:
+    Graph graph_;
+    std::vector<InputId> inputs_;
+    uint64_t arena_bytes_ = 0;
+    std::unique_ptr<Executable> executable_;
+};
+
+}  // namespace plait

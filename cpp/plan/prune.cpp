@@ -1,0 +1,37 @@
+#include "plan/prune.h"
+
+#include <vector>
+
+namespace plait {
+namespace {
+
+bool writes_cache(const Op& op) {
+    return std::holds_alternative<StoreRowsOp>(op) || std::holds_alternative<CopyRowsOp>(op) ||
+           std::holds_alternative<RotateRowsOp>(op);
+}
+
+}  // namespace
+
+void prune(Graph& graph) {
+    const std::span<const Node> nodes = graph.nodes();
+    std::vector<bool> used(nodes.size());
+    for (const auto& [id, node] : graph.outputs()) used[node] = true;
+    for (size_t i = nodes.size(); i-- > 0;) {
+        if (!used[i] && !writes_cache(nodes[i].op)) continue;
+        used[i] = true;
+        for (const NodeId input : nodes[i].inputs) used[input] = true;
+    }
+    std::vector<NodeId> renumbered(nodes.size());
+    std::vector<Node> kept;
+    for (NodeId i = 0; i < nodes.size(); ++i) {
+        if (!used[i]) continue;
+        renumbered[i] = static_cast<NodeId>(kept.size());
+        kept.push_back(nodes[i]);
+        for (NodeId& input : kept.back().inputs) input = renumbered[input];
+    }
+    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(), graph.outputs().end());
+    for (auto& [id, node] : outputs) node = renumbered[node];
+    graph.replace(std::move(kept), std::move(outputs));
+}
+
+}  // namespace plait
