@@ -1,0 +1,34 @@
+"""Fixtures of the Python tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import plait
+
+DATA = Path(
+    os.environ.get("PLAIT_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
+)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The reference data: tiny models, their logits, tokenizer vectors."""
+    if not (DATA / "index.json").is_file():
+        pytest.skip(f"no reference data in {DATA} (PLAIT_TEST_DATA says where)")
+    return DATA.resolve()
+
+
+@pytest.fixture(params=["scalar", "avx2", "avx512"])
+def isa(request: pytest.FixtureRequest) -> str:
+    """Each instruction set this build has and this machine runs, for Context(isa=...)."""
+    if request.param not in plait.build_info()["isas"]:
+        pytest.skip(f"this machine does not run {request.param}")
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> plait.Model:
+    """The embedded model, loaded once."""
+    return plait.Model.demo()
