@@ -88,6 +88,8 @@ public:
     std::vector<Entry>::const_iterator end() const { return entries_.end(); }
 
 private:
+    const Array& array(std::string_view key, std::string_view expected) const;
+
     std::string origin_;
     std::vector<Entry> entries_;  // in file order
     NameIndex index_;

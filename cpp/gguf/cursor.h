@@ -1,0 +1,87 @@
+// Reads the head of a GGUF file in order. Every length is checked against the bytes that are left
+// before anything is allocated for it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "gguf/descriptor.h"
+#include "gguf/text.h"
+
+namespace plait::gguf {
+
+// What is being read, for messages: "key 7 'general.name'". Formatted only when something is wrong.
+struct Field {
+    std::string_view kind;  // "key", "tensor", "header"
+    uint64_t index = 0;
+    std::string_view name = {};
+
+    std::string describe() const {
+        if (kind == "header") return text(kind, " field ", quoted(name));
+        return name.empty() ? text(kind, " ", index) : text(kind, " ", index, " ", quoted(name));
+    }
+};
+
+class Cursor {
+public:
+    // Metadata and tensor directory together may take this much of a file. Real ones take a tenth;
+    // it bounds what a sparse file, whose bytes cost its author nothing, can make us allocate.
+    static constexpr uint64_t kMostHeadBytes = uint64_t{128} << 20;
+
+    explicit Cursor(const Descriptor& file)
+        : file_(file), end_(std::min(file.size(), kMostHeadBytes)) {}
+
+    uint64_t position() const { return position_; }
+
+    template <typename T>
+    T number(const Field& field) {
+        T value;
+        take(field, reinterpret_cast<std::byte*>(&value), sizeof(value));
+        return value;
+    }
+
+    // A length of 64 bits, then that many bytes.
+    std::string string(const Field& field, std::string_view what) {
+        const auto length = number<uint64_t>(field);
+        need(field, what, length, 1);
+        std::string out(length, '\0');
+        take(field, reinterpret_cast<std::byte*>(out.data()), length);
+        return out;
+    }
+
+    template <typename T>
+    std::vector<T> numbers(const Field& field, uint64_t count) {
+        need(field, "elements", count, sizeof(T));
+        std::vector<T> out(count);
+        take(field, reinterpret_cast<std::byte*>(out.data()), count * sizeof(T));
+        return out;
+    }
+
+    // Throws unless `count` things of at least `least_bytes` each can still come.
+    void need(const Field& field, std::string_view what, uint64_t count, uint64_t least_bytes) const;
+
+    [[noreturn]] void fail(const Field& field, const std::string& what) const {
+        throw ModelError(text(file_.path(), ": ", field.describe(), " ", what));
+    }
+
+    [[noreturn]] void unsupported(const Field& field, const std::string& what) const {
+        throw UnsupportedError(text(file_.path(), ": ", field.describe(), " ", what));
+    }
+
+private:
+    void take(const Field& field, std::byte* target, uint64_t bytes);
+    void refill();
+
+    const Descriptor& file_;
+    uint64_t end_;
+    uint64_t position_ = 0;
+    std::vector<std::byte> window_;  // the file's bytes from window_begin_
+    uint64_t window_begin_ = 0;
+};
+
+}  // namespace plait::gguf
