@@ -5,9 +5,11 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
+
 namespace plait {
 
-inline float f16_to_f32(uint16_t half) {
+PLAIT_INLINE float f16_to_f32(uint16_t half) {
     const uint32_t sign = (half & 0x8000u) << 16;
     const uint32_t exponent = (half >> 10) & 0x1Fu;
     const uint32_t fraction = half & 0x3FFu;
@@ -22,7 +24,7 @@ inline float f16_to_f32(uint16_t half) {
     return __builtin_bit_cast(float, sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-inline uint16_t f32_to_f16(float value) {
+PLAIT_INLINE uint16_t f32_to_f16(float value) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, value);
     const uint32_t sign = (bits >> 16) & 0x8000u;
     const uint32_t magnitude = bits & 0x7FFFFFFFu;
@@ -42,13 +44,13 @@ inline uint16_t f32_to_f16(float value) {
     return static_cast<uint16_t>(sign | half);
 }
 
-inline float bf16_to_f32(uint16_t half) {
+PLAIT_INLINE float bf16_to_f32(uint16_t half) {
     const uint32_t bits = static_cast<uint32_t>(half) << 16;
     const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
     return __builtin_bit_cast(float, nan ? bits | 0x400000u : bits);
 }
 
-inline uint16_t f32_to_bf16(float value) {
+PLAIT_INLINE uint16_t f32_to_bf16(float value) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, value);
     const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
     if (nan) return static_cast<uint16_t>((bits >> 16) | 0x40u);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/blocks/rounding.h"
 #include "tensor/half.h"
 
@@ -22,7 +23,7 @@ struct [[gnu::packed]] BlockIQ4_NL {
 };
 static_assert(sizeof(BlockIQ4_NL) == 18);
 
-inline void decode(const BlockIQ4_NL& block, float* out) {
+PLAIT_INLINE void decode(const BlockIQ4_NL& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     for (int j = 0; j < 16; ++j) {
         out[j] = scale * static_cast<float>(kIq4Levels[block.nibbles[j] & 15]);
@@ -31,7 +32,7 @@ inline void decode(const BlockIQ4_NL& block, float* out) {
 }
 
 // Index of the level nearest to `value`, the higher of two equally near; NaN gives 0.
-inline int nearest_iq4_level(float value) {
+PLAIT_INLINE int nearest_iq4_level(float value) {
     int index = 0;
     for (int i = 1; i < 16; ++i) {
         index += 2 * value >= static_cast<float>(kIq4Levels[i - 1] + kIq4Levels[i]);
@@ -41,7 +42,7 @@ inline int nearest_iq4_level(float value) {
 
 // The value of largest magnitude picks the indices by standing at the first level; the scale is then
 // the one that minimises the squared error of these indices, weighted by the squared values.
-inline void encode(const float* values, BlockIQ4_NL& block) {
+PLAIT_INLINE void encode(const float* values, BlockIQ4_NL& block) {
     constexpr float kSmallest = 1e-15f;  // ggml's GROUP_MAX_EPS: below it the block is zero
     const float largest = extreme(values, 32);
     const bool zero = magnitude(largest) < kSmallest;

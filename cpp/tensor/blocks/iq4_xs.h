@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/blocks/iq4_nl.h"
 #include "tensor/half.h"
 
@@ -21,12 +22,12 @@ struct [[gnu::packed]] BlockIQ4_XS {
 };
 static_assert(sizeof(BlockIQ4_XS) == 136);
 
-inline int scale6(const BlockIQ4_XS& block, int group) {
+PLAIT_INLINE int scale6(const BlockIQ4_XS& block, int group) {
     const int low = block.scales_low[group / 2] >> (4 * (group % 2)) & 15;
     return low | (block.scales_high >> (2 * group) & 3) << 4;
 }
 
-inline void decode(const BlockIQ4_XS& block, float* out) {
+PLAIT_INLINE void decode(const BlockIQ4_XS& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     for (int group = 0; group < 8; ++group) {
         const float step = scale * static_cast<float>(scale6(block, group) - 32);

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
+
 namespace plait {
 
 // Twice the value of each E2M1 code, so that they are integers.
@@ -19,13 +21,13 @@ struct [[gnu::packed]] BlockMXFP4 {
 static_assert(sizeof(BlockMXFP4) == 17);
 
 // 2^(exponent - 128), half of the scale; exponents 0 and 1 give subnormals.
-inline float half_scale(const BlockMXFP4& block) {
+PLAIT_INLINE float half_scale(const BlockMXFP4& block) {
     const uint32_t exponent = block.exponent;
     const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23;
     return __builtin_bit_cast(float, bits);
 }
 
-inline void decode(const BlockMXFP4& block, float* out) {
+PLAIT_INLINE void decode(const BlockMXFP4& block, float* out) {
     const float scale = half_scale(block);
     for (int j = 0; j < 16; ++j) {
         out[j] = static_cast<float>(kE2m1Doubled[block.nibbles[j] & 15]) * scale;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/half.h"
 
 namespace plait {
@@ -21,7 +22,7 @@ struct [[gnu::packed]] BlockQ2_K {
 };
 static_assert(sizeof(BlockQ2_K) == 84);
 
-inline void decode(const BlockQ2_K& block, float* out) {
+PLAIT_INLINE void decode(const BlockQ2_K& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     const float minimum = f16_to_f32(block.minimum);
     for (int group = 0; group < 16; ++group) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/half.h"
 
 namespace plait {
@@ -23,13 +24,13 @@ static_assert(sizeof(BlockQ3_K) == 110);
 
 // The low four bits of scales 0 to 7 and 8 to 15 are the nibbles of bytes 0 to 7; the high two bits
 // of scale g are bits [2 (g / 4), 2 (g / 4) + 2) of byte 8 + g % 4.
-inline int scale6(const BlockQ3_K& block, int group) {
+PLAIT_INLINE int scale6(const BlockQ3_K& block, int group) {
     const int low = group < 8 ? block.scales[group] & 15 : block.scales[group - 8] >> 4;
     const int high = block.scales[8 + group % 4] >> (2 * (group / 4)) & 3;
     return low | high << 4;
 }
 
-inline void decode(const BlockQ3_K& block, float* out) {
+PLAIT_INLINE void decode(const BlockQ3_K& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     for (int group = 0; group < 16; ++group) {
         const float step = scale * static_cast<float>(scale6(block, group) - 32);

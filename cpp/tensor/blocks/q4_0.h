@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/blocks/rounding.h"
 #include "tensor/half.h"
 
@@ -17,7 +18,7 @@ struct [[gnu::packed]] BlockQ4_0 {
 };
 static_assert(sizeof(BlockQ4_0) == 18);
 
-inline void decode(const BlockQ4_0& block, float* out) {
+PLAIT_INLINE void decode(const BlockQ4_0& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     for (int j = 0; j < 16; ++j) {
         out[j] = static_cast<float>((block.nibbles[j] & 15) - 8) * scale;
@@ -26,7 +27,7 @@ inline void decode(const BlockQ4_0& block, float* out) {
 }
 
 // The value of largest magnitude becomes exactly -8 steps.
-inline void encode(const float* values, BlockQ4_0& block) {
+PLAIT_INLINE void encode(const float* values, BlockQ4_0& block) {
     const float scale = extreme(values, 32) / -8;
     const float inverse = reciprocal(scale);
     block.scale = f32_to_f16(scale);

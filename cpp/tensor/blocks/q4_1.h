@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/blocks/rounding.h"
 #include "tensor/half.h"
 
@@ -18,7 +19,7 @@ struct [[gnu::packed]] BlockQ4_1 {
 };
 static_assert(sizeof(BlockQ4_1) == 20);
 
-inline void decode(const BlockQ4_1& block, float* out) {
+PLAIT_INLINE void decode(const BlockQ4_1& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     const float minimum = f16_to_f32(block.minimum);
     for (int j = 0; j < 16; ++j) {
@@ -27,7 +28,7 @@ inline void decode(const BlockQ4_1& block, float* out) {
     }
 }
 
-inline void encode(const float* values, BlockQ4_1& block) {
+PLAIT_INLINE void encode(const float* values, BlockQ4_1& block) {
     const Range range = range_of(values, 32);
     const float scale = (range.most - range.least) / 15;
     const float inverse = reciprocal(scale);

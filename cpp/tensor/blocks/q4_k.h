@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/blocks/scale_min.h"
 #include "tensor/half.h"
 
@@ -21,7 +22,7 @@ struct [[gnu::packed]] BlockQ4_K {
 };
 static_assert(sizeof(BlockQ4_K) == 144);
 
-inline void decode(const BlockQ4_K& block, float* out) {
+PLAIT_INLINE void decode(const BlockQ4_K& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     const float minimum = f16_to_f32(block.minimum);
     for (int group = 0; group < 8; ++group) {

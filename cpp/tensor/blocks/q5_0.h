@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/blocks/rounding.h"
 #include "tensor/half.h"
 
@@ -19,7 +20,7 @@ struct [[gnu::packed]] BlockQ5_0 {
 };
 static_assert(sizeof(BlockQ5_0) == 22);
 
-inline void decode(const BlockQ5_0& block, float* out) {
+PLAIT_INLINE void decode(const BlockQ5_0& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     const uint32_t fifth = block.fifth;
     for (int j = 0; j < 16; ++j) {
@@ -31,7 +32,7 @@ inline void decode(const BlockQ5_0& block, float* out) {
 }
 
 // The value of largest magnitude becomes exactly -16 steps.
-inline void encode(const float* values, BlockQ5_0& block) {
+PLAIT_INLINE void encode(const float* values, BlockQ5_0& block) {
     const float scale = extreme(values, 32) / -16;
     const float inverse = reciprocal(scale);
     block.scale = f32_to_f16(scale);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/blocks/rounding.h"
 #include "tensor/half.h"
 
@@ -20,7 +21,7 @@ struct [[gnu::packed]] BlockQ5_1 {
 };
 static_assert(sizeof(BlockQ5_1) == 24);
 
-inline void decode(const BlockQ5_1& block, float* out) {
+PLAIT_INLINE void decode(const BlockQ5_1& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     const float minimum = f16_to_f32(block.minimum);
     const uint32_t fifth = block.fifth;
@@ -32,7 +33,7 @@ inline void decode(const BlockQ5_1& block, float* out) {
     }
 }
 
-inline void encode(const float* values, BlockQ5_1& block) {
+PLAIT_INLINE void encode(const float* values, BlockQ5_1& block) {
     const Range range = range_of(values, 32);
     const float scale = (range.most - range.least) / 31;
     const float inverse = reciprocal(scale);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/blocks/scale_min.h"
 #include "tensor/half.h"
 
@@ -23,7 +24,7 @@ struct [[gnu::packed]] BlockQ5_K {
 };
 static_assert(sizeof(BlockQ5_K) == 176);
 
-inline void decode(const BlockQ5_K& block, float* out) {
+PLAIT_INLINE void decode(const BlockQ5_K& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     const float minimum = f16_to_f32(block.minimum);
     for (int group = 0; group < 8; ++group) {

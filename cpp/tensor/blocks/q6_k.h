@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/half.h"
 
 namespace plait {
@@ -22,7 +23,7 @@ struct [[gnu::packed]] BlockQ6_K {
 };
 static_assert(sizeof(BlockQ6_K) == 210);
 
-inline void decode(const BlockQ6_K& block, float* out) {
+PLAIT_INLINE void decode(const BlockQ6_K& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     for (int group = 0; group < 16; ++group) {
         const float step = scale * static_cast<float>(block.scales[group]);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
 #include "tensor/blocks/rounding.h"
 #include "tensor/half.h"
 
@@ -17,12 +18,12 @@ struct [[gnu::packed]] BlockQ8_0 {
 };
 static_assert(sizeof(BlockQ8_0) == 34);
 
-inline void decode(const BlockQ8_0& block, float* out) {
+PLAIT_INLINE void decode(const BlockQ8_0& block, float* out) {
     const float scale = f16_to_f32(block.scale);
     for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(block.quants[i]) * scale;
 }
 
-inline void encode(const float* values, BlockQ8_0& block) {
+PLAIT_INLINE void encode(const float* values, BlockQ8_0& block) {
     const float scale = magnitude(extreme(values, 32)) / 127;
     const float inverse = reciprocal(scale);
     block.scale = f32_to_f16(scale);

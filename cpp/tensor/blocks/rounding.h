@@ -4,21 +4,23 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
+
 namespace plait {
 
-inline float magnitude(float value) { return value < 0 ? -value : value; }
+PLAIT_INLINE float magnitude(float value) { return value < 0 ? -value : value; }
 
 // 0 where the scale is 0, so that an all-zero block encodes to zeros.
-inline float reciprocal(float scale) { return scale != 0 ? 1.0f / scale : 0.0f; }
+PLAIT_INLINE float reciprocal(float scale) { return scale != 0 ? 1.0f / scale : 0.0f; }
 
 // Truncates a value to [0, most]; NaN gives 0.
-inline uint8_t truncate_to(float value, int most) {
+PLAIT_INLINE uint8_t truncate_to(float value, int most) {
     if (!(value > 0)) return 0;
     return static_cast<uint8_t>(value < static_cast<float>(most) ? static_cast<int>(value) : most);
 }
 
 // Nearest integer in [-127, 127], ties away from zero; NaN gives 0.
-inline int8_t round_to_i8(float value) {
+PLAIT_INLINE int8_t round_to_i8(float value) {
     if (!(value == value)) return 0;
     if (value >= 127) return 127;
     if (value <= -127) return -127;
@@ -28,7 +30,7 @@ inline int8_t round_to_i8(float value) {
 }
 
 // The value of a block that is largest in magnitude, with its sign: the first of equals.
-inline float extreme(const float* values, int count) {
+PLAIT_INLINE float extreme(const float* values, int count) {
     float largest = 0;
     for (int i = 0; i < count; ++i) {
         if (magnitude(largest) < magnitude(values[i])) largest = values[i];
@@ -40,7 +42,7 @@ struct Range {
     float least, most;
 };
 
-inline Range range_of(const float* values, int count) {
+PLAIT_INLINE Range range_of(const float* values, int count) {
     Range range{3.402823466e+38f, -3.402823466e+38f};  // FLT_MAX: NaN and infinities leave it finite
     for (int i = 0; i < count; ++i) {
         if (values[i] < range.least) range.least = values[i];

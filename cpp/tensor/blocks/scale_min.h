@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "base/inline.h"
+
 namespace plait {
 
 struct ScaleMin {
@@ -12,7 +14,7 @@ struct ScaleMin {
 
 // Groups 0 to 3 are the low six bits of bytes 0 to 3 (scale) and 4 to 7 (minimum). Groups 4 to 7 have
 // their low four bits in bytes 8 to 11 and their high two on top of the bytes of groups 0 to 3.
-inline ScaleMin scale_min(const uint8_t* packed, int group) {
+PLAIT_INLINE ScaleMin scale_min(const uint8_t* packed, int group) {
     if (group < 4) return {packed[group] & 63, packed[group + 4] & 63};
     return {(packed[group + 4] & 15) | (packed[group - 4] >> 6) << 4,
             (packed[group + 4] >> 4) | (packed[group] >> 6) << 4};

@@ -1,0 +1,73 @@
+// One lane: the reference, and what runs where nothing better was compiled. See simd.h.
+#pragma once
+
+#include "tensor/half.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+constexpr int kRegisters = 16;
+
+struct F32 {
+    static constexpr int kLanes = 1;
+    float v;
+
+    PLAIT_INLINE_MEMBER static F32 zero() { return {0.0f}; }
+    PLAIT_INLINE_MEMBER static F32 set(float x) { return {x}; }
+    PLAIT_INLINE_MEMBER static F32 load(const float* p) { return {*p}; }
+    PLAIT_INLINE_MEMBER static F32 load(const float* p, int64_t n) { return {n > 0 ? *p : 0.0f}; }
+    PLAIT_INLINE_MEMBER static F32 load_f16(const uint16_t* p) { return {f16_to_f32(*p)}; }
+    PLAIT_INLINE_MEMBER static F32 load_f16(const uint16_t* p, int64_t n) {
+        return {n > 0 ? f16_to_f32(*p) : 0.0f};
+    }
+    PLAIT_INLINE_MEMBER static F32 load_bf16(const uint16_t* p) { return {bf16_to_f32(*p)}; }
+    PLAIT_INLINE_MEMBER static F32 load_bf16(const uint16_t* p, int64_t n) {
+        return {n > 0 ? bf16_to_f32(*p) : 0.0f};
+    }
+    PLAIT_INLINE_MEMBER static F32 load_i8(const int8_t* p) { return {static_cast<float>(*p)}; }
+
+    PLAIT_INLINE_MEMBER void store(float* p) const { *p = v; }
+    PLAIT_INLINE_MEMBER void store(float* p, int64_t n) const {
+        if (n > 0) *p = v;
+    }
+    PLAIT_INLINE_MEMBER void store_f16(uint16_t* p) const { *p = f32_to_f16(v); }
+    PLAIT_INLINE_MEMBER void store_f16(uint16_t* p, int64_t n) const {
+        if (n > 0) *p = f32_to_f16(v);
+    }
+    PLAIT_INLINE_MEMBER void store_bf16(uint16_t* p) const { *p = f32_to_bf16(v); }
+    PLAIT_INLINE_MEMBER void store_bf16(uint16_t* p, int64_t n) const {
+        if (n > 0) *p = f32_to_bf16(v);
+    }
+};
+
+PLAIT_INLINE uint32_t bits_of(F32 a) {
+    uint32_t bits;
+    memcpy(&bits, &a.v, sizeof bits);
+    return bits;
+}
+PLAIT_INLINE F32 from_bits(uint32_t bits) {
+    F32 a;
+    memcpy(&a.v, &bits, sizeof bits);
+    return a;
+}
+
+PLAIT_INLINE F32 operator+(F32 a, F32 b) { return {a.v + b.v}; }
+PLAIT_INLINE F32 operator-(F32 a, F32 b) { return {a.v - b.v}; }
+PLAIT_INLINE F32 operator*(F32 a, F32 b) { return {a.v * b.v}; }
+PLAIT_INLINE F32 operator/(F32 a, F32 b) { return {a.v / b.v}; }
+PLAIT_INLINE F32 operator&(F32 a, F32 b) { return from_bits(bits_of(a) & bits_of(b)); }
+PLAIT_INLINE F32 operator|(F32 a, F32 b) { return from_bits(bits_of(a) | bits_of(b)); }
+PLAIT_INLINE F32 operator^(F32 a, F32 b) { return from_bits(bits_of(a) ^ bits_of(b)); }
+// Rounded twice: a fused product without the instruction is a slow library call.
+PLAIT_INLINE F32 fma(F32 a, F32 b, F32 c) { return {a.v * b.v + c.v}; }
+PLAIT_INLINE F32 max(F32 a, F32 b) { return {a.v > b.v ? a.v : b.v}; }
+PLAIT_INLINE F32 min(F32 a, F32 b) { return {a.v < b.v ? a.v : b.v}; }
+PLAIT_INLINE F32 abs(F32 a) { return {__builtin_fabsf(a.v)}; }
+PLAIT_INLINE F32 sqrt(F32 a) { return {__builtin_sqrtf(a.v)}; }
+PLAIT_INLINE F32 round(F32 a) { return {__builtin_nearbyintf(a.v)}; }
+PLAIT_INLINE F32 select_less(F32 a, F32 b, F32 yes, F32 no) { return a.v < b.v ? yes : no; }
+PLAIT_INLINE F32 select_bits(uint32_t bits, F32 yes, F32 no) { return (bits & 1) != 0 ? yes : no; }
+PLAIT_INLINE float sum(F32 a) { return a.v; }
+PLAIT_INLINE float reduce_max(F32 a) { return a.v; }
+PLAIT_INLINE void transpose(F32*) {}
+
+}  // namespace plait::cpu::PLAIT_ISA
