@@ -11,11 +11,11 @@ namespace plait {
 
 // One microbatch: entries [begin, end) of the batch, regrouped by sequence. A coupled entry belongs
 // to its first sequence. Pieces follow each other in batch order, so the outputs of a piece are
-// consecutive rows of the call's outputs.
+// consecutive rows of the call's outputs. Any order of sequences costs the same number of pieces.
 struct Piece {
-    std::vector<uint32_t> entries;       // [n_tokens] batch entry of each token, sequence-major
-    std::vector<SequenceId> sequences;   // [n_sequences] distinct, in order of first appearance
-    std::vector<int32_t> begin;          // [n_sequences + 1] tokens of a sequence: begin[s]..begin[s+1]
+    std::vector<uint32_t> entries;      // [n_tokens] batch entry of each token, sequence-major
+    std::vector<SequenceId> sequences;  // [n_sequences] distinct, in order of first appearance
+    std::vector<int32_t> begin;  // [n_sequences + 1] tokens of a sequence: begin[s]..begin[s+1]
     std::vector<int32_t> output_tokens;  // [n_outputs] tokens that want output, in batch order
     uint32_t first_output = 0;           // row of the call's outputs that output_tokens[0] fills
 
@@ -39,11 +39,17 @@ public:
     std::span<const Piece> cut(const PreparedBatch& batch, const SplitPolicy& policy);
 
 private:
+    void list_entries(const PreparedBatch& batch, bool whole_sequences);
     Piece& next_piece();
+    void fill(Piece& piece, const PreparedBatch& batch, std::span<const uint32_t> entries);
+    void forget_slots(const Piece& piece);
 
     std::vector<Piece> pieces_;
     size_t used_ = 0;
+    std::vector<uint32_t> order_;   // every entry, in the order that pieces take them
+    std::vector<uint32_t> ends_;    // where in order_ a cut is allowed; empty: anywhere
     std::vector<int32_t> slot_of_;  // sequence id -> index in the piece being built, or -1
+    std::vector<int32_t> fill_;     // next token of each sequence of the piece being built
 };
 
 }  // namespace plait

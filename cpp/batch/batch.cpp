@@ -1,0 +1,114 @@
+#include "batch/batch.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace plait {
+namespace {
+
+constexpr int kMostAxes = 4;  // t, y, x, extra
+
+// Room for `extra` more elements, so that the insertions that follow cannot fail half way.
+template <typename T>
+void make_room(std::vector<T>& values, size_t extra) {
+    if (values.capacity() - values.size() >= extra) return;
+    values.reserve(std::max(values.size() + extra, 2 * values.capacity()));
+}
+
+}  // namespace
+
+void Batch::add(TokenId token, std::span<const Position> position,
+                std::span<const SequenceId> sequences, bool want) {
+    if (width_ > 0) throw BatchError("add: the batch holds embeddings; it cannot hold tokens too");
+    make_room(tokens_, 1);
+    add_entry(position, sequences, want);
+    tokens_.push_back(token);
+}
+
+void Batch::add_embedding(std::span<const float> row, std::span<const Position> position,
+                          std::span<const SequenceId> sequences, bool want) {
+    if (!tokens_.empty())
+        throw BatchError("add_embeddings: the batch holds tokens; it cannot hold embeddings too");
+    const auto width = static_cast<int64_t>(row.size());
+    if (width == 0) throw BatchError("add_embeddings: an embedding has no elements");
+    if (width_ > 0 && width != width_)
+        throw BatchError(text("add_embeddings: an embedding has ", width,
+                              " elements, those already in the batch have ", width_));
+    make_room(embeddings_, row.size());
+    add_entry(position, sequences, want);
+    width_ = width;
+    embeddings_.insert(embeddings_.end(), row.begin(), row.end());
+}
+
+void Batch::add_entry(std::span<const Position> position, std::span<const SequenceId> sequences,
+                      bool want) {
+    const size_t given = position.size();
+    if (given > 1 && given != kMostAxes)
+        throw BatchError(text("add: an entry has 1 or ", kMostAxes, " positions, got ", given));
+    if (sequences.empty()) throw BatchError("add: an entry needs at least one sequence id");
+
+    const bool widen = given == kMostAxes && axes_ == 1;
+    const auto axes = widen ? size_t{kMostAxes} : static_cast<size_t>(axes_);
+    make_room(positions_, widen ? axes * (size() + 1) : axes);
+    make_room(sequence_begin_, 1);
+    make_room(sequences_, sequences.size());
+    make_room(wants_, 1);
+
+    // A single position p of text stands for (p, p, p, 0).
+    const auto put_text = [this](size_t at, Position p) {
+        std::fill_n(positions_.begin() + static_cast<std::ptrdiff_t>(at), 3, p);
+        positions_[at + 3] = 0;
+    };
+    if (widen) {
+        positions_.resize(axes * size());
+        for (size_t i = size(); i-- > 0;) put_text(axes * i, positions_[i]);
+        axes_ = kMostAxes;
+    }
+    if (given == axes) {
+        positions_.insert(positions_.end(), position.begin(), position.end());
+    } else {
+        const Position p = given == 0 ? kNextPosition : position[0];
+        positions_.resize(positions_.size() + axes, p);
+        if (axes == kMostAxes) put_text(positions_.size() - axes, p);
+    }
+    sequences_.insert(sequences_.end(), sequences.begin(), sequences.end());
+    sequence_begin_.push_back(static_cast<int32_t>(sequences_.size()));
+    wants_.push_back(want ? 1 : 0);
+}
+
+void Batch::clear() {
+    tokens_.clear();
+    embeddings_.clear();
+    width_ = 0;
+    positions_.clear();
+    axes_ = 1;
+    sequence_begin_.resize(1);
+    sequences_.clear();
+    wants_.clear();
+}
+
+void Batch::reserve(size_t entries) {
+    tokens_.reserve(entries);
+    positions_.reserve(entries * static_cast<size_t>(axes_));
+    sequence_begin_.reserve(entries + 1);
+    sequences_.reserve(entries);
+    wants_.reserve(entries);
+}
+
+BatchView Batch::view() const {
+    return {
+        .tokens = tokens_,
+        .embeddings = embeddings_,
+        .width = width_,
+        .positions = positions_,
+        .axes = axes_,
+        .sequence_begin = sequence_begin_,
+        .sequences = sequences_,
+        .wants = wants_,
+        .size = size(),
+    };
+}
+
+}  // namespace plait

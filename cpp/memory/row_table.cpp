@@ -1,0 +1,329 @@
+#include "memory/row_table.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace plait {
+namespace {
+
+constexpr size_t kSpatialAxes = 3;  // t, y, x; the fourth axis is no position
+
+// Whether `next` goes on where `run` ends.
+bool continues(const Run& run, const Run& next) {
+    return next.row == run.row + run.count && next.ordinal == run.ordinal + run.count;
+}
+
+Run slice(const Run& run, int32_t begin, int32_t end) {
+    return {run.row + begin, end - begin, run.first_key + begin, run.ordinal + begin};
+}
+
+// The run that holds a key of the sequence.
+size_t run_of(std::span<const Run> runs, int32_t key) {
+    const auto after = std::upper_bound(
+        runs.begin(), runs.end(), key, [](int32_t k, const Run& run) { return k < run.first_key; });
+    return static_cast<size_t>(after - runs.begin()) - 1;
+}
+
+// Room for `n` more, growing by doubling.
+template <typename T>
+void make_room(std::vector<T>& values, size_t n) {
+    if (values.capacity() - values.size() >= n) return;
+    values.reserve(std::max(values.size() + n, 2 * values.capacity()));
+}
+
+}  // namespace
+
+RowTable::RowTable(int32_t rows_per_pool, bool pool_per_sequence, int32_t n_sequences, int axes)
+    : axes_(static_cast<size_t>(axes)), rows_per_pool_(rows_per_pool) {
+    const int32_t n_pools = pool_per_sequence ? n_sequences : 1;
+    const auto n_rows = static_cast<size_t>(n_pools) * static_cast<size_t>(rows_per_pool);
+    pools_.reserve(static_cast<size_t>(n_pools));
+    for (int32_t i = 0; i < n_pools; ++i) pools_.emplace_back(i * rows_per_pool, rows_per_pool);
+    positions_.resize(n_rows * axes_);
+    ordinals_.resize(n_rows);
+    shifts_.resize(n_rows);
+    holders_.resize(n_rows);
+    sequences_.resize(static_cast<size_t>(n_sequences));
+    touched_.reserve(static_cast<size_t>(n_sequences));
+}
+
+int32_t RowTable::n_free() const {
+    return std::accumulate(pools_.begin(), pools_.end(), 0,
+                           [](int32_t n, const RowPool& p) { return n + p.n_free(); });
+}
+
+int32_t RowTable::row_of(SequenceId s, int32_t key) const {
+    const auto& runs = sequence(s).runs;
+    const Run& run = runs[run_of(runs, key)];
+    return run.row + (key - run.first_key);
+}
+
+// Keys of `s` for which `holds(row)`; they come first.
+template <typename Holds>
+int32_t RowTable::partition_point(SequenceId s, Holds holds) const {
+    const auto& runs = sequence(s).runs;
+    const auto run = std::partition_point(runs.begin(), runs.end(),
+                                          [&](const Run& r) { return holds(r.row + r.count - 1); });
+    if (run == runs.end()) return n_keys(s);
+    int32_t begin = 0;
+    int32_t end = run->count - 1;  // the last row of the run does not hold
+    while (begin < end) {
+        const int32_t middle = begin + (end - begin) / 2;
+        if (holds(run->row + middle)) {
+            begin = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return run->first_key + begin;
+}
+
+int32_t RowTable::first_key_from(SequenceId s, Position p) const {
+    return partition_point(s, [&](int32_t row) { return position(row) < p; });
+}
+
+KeyRange RowTable::keys(SequenceId s, PositionRange range) const {
+    if (range.whole()) return {0, n_keys(s)};
+    const int32_t begin = first_key_from(s, range.begin);
+    return {begin, std::max(begin, first_key_from(s, range.end))};
+}
+
+std::optional<PositionBounds> RowTable::bounds(SequenceId s) const {
+    const Sequence& q = sequence(s);
+    if (q.n_keys == 0) return std::nullopt;
+    return PositionBounds{position(q.runs.front().row), q.max_position};
+}
+
+bool RowTable::same_content(std::span<const SequenceId> ids) const {
+    const Sequence& first = sequence(ids[0]);
+    return std::all_of(ids.begin() + 1, ids.end(),
+                       [&](SequenceId s) { return sequence(s).runs == first.runs; });
+}
+
+int32_t RowTable::append(std::span<const SequenceId> ids, std::span<const Position> position) {
+    for (const SequenceId s : ids) make_room(sequence(s).runs, 1);  // nothing below can fail
+
+    const Sequence& first = sequence(ids[0]);
+    const int32_t last =
+        first.n_keys == 0 ? RowPool::kNone : first.runs.back().row + first.runs.back().count - 1;
+    const int32_t row = pool(ids[0]).take(last == RowPool::kNone ? RowPool::kNone : last + 1);
+    PLAIT_CHECK(row != RowPool::kNone);
+    ordinals_[at(row)] = last == RowPool::kNone ? 0 : ordinals_[at(last)] + 1;
+    std::copy_n(position.begin(), axes_,
+                positions_.begin() + static_cast<std::ptrdiff_t>(at(row) * axes_));
+    const Position top = *std::max_element(
+        position.begin(),
+        position.begin() + static_cast<std::ptrdiff_t>(std::min(axes_, kSpatialAxes)));
+    for (const SequenceId s : ids) {
+        Sequence& q = sequence(s);
+        if (q.n_committed < 0) {
+            q.n_committed = q.n_keys;
+            touched_.push_back(s);
+        }
+        q.max_position = q.n_keys == 0 ? top : std::max(q.max_position, top);
+        const Run next{row, 1, q.n_keys, ordinals_[at(row)]};
+        if (!q.runs.empty() && continues(q.runs.back(), next)) {
+            ++q.runs.back().count;
+        } else {
+            q.runs.push_back(next);
+        }
+        ++q.n_keys;
+        hold(row);
+    }
+    return row;
+}
+
+void RowTable::commit() noexcept {
+    for (const SequenceId s : touched_) sequence(s).n_committed = -1;
+    touched_.clear();
+}
+
+void RowTable::rollback() noexcept {
+    for (const SequenceId s : touched_) {
+        truncate(s, sequence(s).n_committed);
+        sequence(s).n_committed = -1;
+    }
+    touched_.clear();
+}
+
+template <typename Visit>
+void RowTable::for_each_row(const Sequence& q, KeyRange keys, Visit visit) const {
+    if (keys.size() == 0) return;
+    for (size_t i = run_of(q.runs, keys.begin); i < q.runs.size(); ++i) {
+        const Run& run = q.runs[i];
+        if (run.first_key >= keys.end) return;
+        const int32_t begin = std::max(0, keys.begin - run.first_key);
+        const int32_t end = std::min(run.count, keys.end - run.first_key);
+        for (int32_t r = begin; r < end; ++r) visit(run.row + r);
+    }
+}
+
+void RowTable::add_to_scratch(const Run& run) {
+    if (!scratch_.empty() && continues(scratch_.back(), run)) {
+        scratch_.back().count += run.count;
+    } else {
+        scratch_.push_back({run.row, run.count, n_scratch_keys_, run.ordinal});
+    }
+    n_scratch_keys_ += run.count;
+}
+
+void RowTable::add_to_scratch(const Sequence& from, KeyRange keys) {
+    if (keys.size() == 0) return;
+    for (size_t i = run_of(from.runs, keys.begin); i < from.runs.size(); ++i) {
+        const Run& run = from.runs[i];
+        if (run.first_key >= keys.end) return;
+        const int32_t begin = std::max(0, keys.begin - run.first_key);
+        const int32_t end = std::min(run.count, keys.end - run.first_key);
+        add_to_scratch(slice(run, begin, end));
+    }
+}
+
+// Takes a row of `to` for a copy of `row`, next to the row `after`; returns it.
+int32_t RowTable::copy_to_scratch(int32_t row, SequenceId to, int32_t after,
+                                  std::vector<RowMove>& moves) {
+    const int32_t copy = pool(to).take(after == RowPool::kNone ? RowPool::kNone : after + 1);
+    PLAIT_CHECK(copy != RowPool::kNone);
+    std::copy_n(positions_.begin() + static_cast<std::ptrdiff_t>(at(row) * axes_), axes_,
+                positions_.begin() + static_cast<std::ptrdiff_t>(at(copy) * axes_));
+    ordinals_[at(copy)] = ordinals_[at(row)];
+    shifts_[at(copy)] = shifts_[at(row)];
+    if (shifts_[at(copy)] != 0) ++n_shifted_;
+    hold(copy);
+    add_to_scratch(Run{copy, 1, 0, ordinals_[at(copy)]});
+
+    if (!moves.empty()) {
+        RowMove& last = moves.back();
+        if (last.from + last.n == row && last.to + last.n == copy) {
+            ++last.n;
+            return copy;
+        }
+    }
+    moves.push_back({0, row, copy, 1});
+    return copy;
+}
+
+void RowTable::adopt_scratch(Sequence& q) noexcept {
+    q.runs.swap(scratch_);
+    q.n_keys = n_scratch_keys_;
+    scratch_.clear();
+    n_scratch_keys_ = 0;
+    refresh(q);
+}
+
+void RowTable::drop(int32_t row) noexcept {
+    if (--holders_[at(row)] > 0) return;
+    if (shifts_[at(row)] != 0) --n_shifted_;
+    shifts_[at(row)] = 0;
+    pools_[at(row / rows_per_pool_)].give(row);
+}
+
+void RowTable::truncate(SequenceId s, int32_t n_keys) noexcept {
+    Sequence& q = sequence(s);
+    for_each_row(q, {n_keys, q.n_keys}, [this](int32_t row) { drop(row); });
+    while (!q.runs.empty() && q.runs.back().first_key >= n_keys) q.runs.pop_back();
+    if (!q.runs.empty()) q.runs.back().count = n_keys - q.runs.back().first_key;
+    q.n_keys = n_keys;
+    refresh(q);
+}
+
+// Recomputes max_position after an edit.
+void RowTable::refresh(Sequence& q) noexcept {
+    q.max_position = 0;
+    if (q.n_keys == 0) return;
+    if (axes_ == 1) {
+        q.max_position = position(q.runs.back().row + q.runs.back().count - 1);
+        return;
+    }
+    for_each_row(q, {0, q.n_keys}, [&](int32_t row) {
+        const auto p = positions(row);
+        for (size_t a = 0; a < std::min(axes_, kSpatialAxes); ++a)
+            q.max_position = std::max(q.max_position, p[a]);
+    });
+}
+
+void RowTable::release(SequenceId s, KeyRange keys) {
+    Sequence& q = sequence(s);
+    if (keys.size() == 0) return;
+    if (keys.end == q.n_keys) return truncate(s, keys.begin);
+    make_room(scratch_, q.runs.size() + 1);
+    add_to_scratch(q, {0, keys.begin});
+    add_to_scratch(q, {keys.end, q.n_keys});
+    for_each_row(q, keys, [this](int32_t row) { drop(row); });
+    adopt_scratch(q);
+}
+
+void RowTable::share(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced) {
+    const Sequence& source = sequence(from);
+    Sequence& q = sequence(to);
+    make_room(scratch_, source.runs.size() + q.runs.size() + 1);
+    add_to_scratch(q, {0, replaced.begin});
+    add_to_scratch(source, keys);
+    add_to_scratch(q, {replaced.end, q.n_keys});
+    for_each_row(source, keys, [this](int32_t row) { hold(row); });
+    for_each_row(q, replaced, [this](int32_t row) { drop(row); });
+    adopt_scratch(q);
+}
+
+void RowTable::duplicate(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
+                         std::vector<RowMove>& moves) {
+    Sequence& q = sequence(to);
+    make_room(scratch_, q.runs.size() + 1 + static_cast<size_t>(keys.size()));
+    make_room(moves, static_cast<size_t>(keys.size()));
+    add_to_scratch(q, {0, replaced.begin});
+    for_each_row(q, replaced, [this](int32_t row) { drop(row); });
+    int32_t after = replaced.begin == 0 ? RowPool::kNone : row_of(to, replaced.begin - 1);
+    for_each_row(sequence(from), keys,
+                 [&](int32_t row) { after = copy_to_scratch(row, to, after, moves); });
+    add_to_scratch(q, {replaced.end, q.n_keys});
+    adopt_scratch(q);
+}
+
+int32_t RowTable::n_shared(SequenceId s, KeyRange keys) const {
+    int32_t n = 0;
+    for_each_row(sequence(s), keys, [&](int32_t row) { n += holders_[at(row)] > 1 ? 1 : 0; });
+    return n;
+}
+
+void RowTable::make_own(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) {
+    const int32_t shared = n_shared(s, keys);
+    if (shared == 0) return;
+    Sequence& q = sequence(s);
+    make_room(scratch_, q.runs.size() + 2 * static_cast<size_t>(shared) + 2);
+    make_room(moves, static_cast<size_t>(shared));
+    add_to_scratch(q, {0, keys.begin});
+    int32_t after = keys.begin == 0 ? RowPool::kNone : row_of(s, keys.begin - 1);
+    for_each_row(q, keys, [&](int32_t row) {
+        if (holders_[at(row)] > 1) {
+            after = copy_to_scratch(row, s, after, moves);
+            --holders_[at(row)];
+        } else {
+            add_to_scratch(Run{row, 1, 0, ordinals_[at(row)]});
+            after = row;
+        }
+    });
+    add_to_scratch(q, {keys.end, q.n_keys});
+    adopt_scratch(q);
+}
+
+void RowTable::reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta) noexcept {
+    Sequence& q = sequence(s);
+    for_each_row(q, keys, [&](int32_t row) {
+        Position& p = positions_[at(row)];  // tokens with several axes are never moved
+        const Position moved = p / divisor + delta;
+        int32_t& shift = shifts_[at(row)];
+        n_shifted_ -= shift != 0 ? 1 : 0;
+        shift += moved - p;
+        n_shifted_ += shift != 0 ? 1 : 0;
+        p = moved;
+    });
+    refresh(q);
+}
+
+void RowTable::clear_shifts() noexcept {
+    std::fill(shifts_.begin(), shifts_.end(), 0);
+    n_shifted_ = 0;
+}
+
+}  // namespace plait
