@@ -1,0 +1,78 @@
+#include "model/hparams.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "gguf/keys.h"
+
+namespace plait {
+
+Hparams::Hparams(const gguf::Metadata& metadata, std::string architecture)
+    : metadata_(metadata), arch_(std::move(architecture)) {}
+
+std::string Hparams::key(std::string_view suffix) const { return gguf::key(arch_, suffix); }
+bool Hparams::has(std::string_view suffix) const { return metadata_.has(key(suffix)); }
+
+void Hparams::refuse(std::string_view suffix, const std::string& why) const {
+    throw ModelError(text(key(suffix), ": ", why));
+}
+
+int Hparams::checked(std::string_view suffix, int64_t value, int64_t least, int64_t most) const {
+    if (value < least || value > most)
+        refuse(suffix, text("expected ", least, " to ", most, ", got ", value));
+    return static_cast<int>(value);
+}
+
+float Hparams::checked(std::string_view suffix, double value, bool positive) const {
+    const auto narrow = static_cast<float>(value);
+    if (!std::isfinite(narrow) || (positive && !(narrow > 0.0f)))
+        refuse(suffix, text("expected a finite", positive ? " positive" : "", " number, got ", value));
+    return narrow;
+}
+
+int Hparams::count(std::string_view suffix, int64_t most) const {
+    return checked(suffix, metadata_.integer(key(suffix)), 1, most);
+}
+int Hparams::count(std::string_view suffix, int64_t most, int fallback) const {
+    return has(suffix) ? count(suffix, most) : fallback;
+}
+int Hparams::index(std::string_view suffix, int64_t most, int fallback) const {
+    return has(suffix) ? checked(suffix, metadata_.integer(key(suffix)), 0, most) : fallback;
+}
+
+std::vector<int> Hparams::per_layer(std::string_view suffix, int n_layers, int64_t least,
+                                    int64_t most) const {
+    const auto layers = static_cast<size_t>(n_layers);
+    if (!metadata_.at(key(suffix)).is_array())
+        return std::vector<int>(layers, checked(suffix, metadata_.integer(key(suffix)), least, most));
+    const std::vector<int64_t> values = metadata_.integers(key(suffix));
+    if (values.size() < layers)
+        refuse(suffix, text("expected a value for each of ", n_layers, " layers, got ", values.size()));
+    std::vector<int> result(layers);
+    for (size_t i = 0; i < layers; ++i) result[i] = checked(suffix, values[i], least, most);
+    return result;
+}
+std::vector<int> Hparams::per_layer(std::string_view suffix, int n_layers, int64_t least,
+                                    int64_t most, int fallback) const {
+    if (has(suffix)) return per_layer(suffix, n_layers, least, most);
+    return std::vector<int>(static_cast<size_t>(n_layers), fallback);
+}
+
+float Hparams::positive(std::string_view suffix) const {
+    return checked(suffix, metadata_.real(key(suffix)), true);
+}
+float Hparams::positive(std::string_view suffix, float fallback) const {
+    return has(suffix) ? positive(suffix) : fallback;
+}
+float Hparams::number(std::string_view suffix, float fallback) const {
+    return has(suffix) ? checked(suffix, metadata_.real(key(suffix)), false) : fallback;
+}
+bool Hparams::flag(std::string_view suffix, bool fallback) const {
+    return metadata_.boolean(key(suffix), fallback);
+}
+std::string Hparams::string(std::string_view suffix, std::string_view fallback) const {
+    return metadata_.string(key(suffix), fallback);
+}
+
+}  // namespace plait

@@ -1,0 +1,52 @@
+// Hyperparameters of one architecture: keys below "{arch}." read with their ranges checked, so that
+// nothing later divides by zero or sizes an array by what a file claims.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gguf/metadata.h"
+
+namespace plait {
+
+// Every getter throws ModelError naming the key, its value and what was expected.
+class Hparams {
+public:
+    Hparams(const gguf::Metadata& metadata, std::string architecture);
+
+    const std::string& architecture() const { return arch_; }
+    const gguf::Metadata& metadata() const { return metadata_; }
+    std::string key(std::string_view suffix) const;
+    bool has(std::string_view suffix) const;
+
+    // An integer in 1 .. most (or 0 .. most for index()).
+    int count(std::string_view suffix, int64_t most = kMost) const;
+    int count(std::string_view suffix, int64_t most, int fallback) const;
+    int index(std::string_view suffix, int64_t most, int fallback) const;
+    // One value for every layer, or an array with one each; each in least .. most.
+    std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t least, int64_t most) const;
+    std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t least, int64_t most, int fallback) const;
+    // Finite and positive.
+    float positive(std::string_view suffix) const;
+    float positive(std::string_view suffix, float fallback) const;
+    // Finite.
+    float number(std::string_view suffix, float fallback) const;
+    bool flag(std::string_view suffix, bool fallback) const;
+    std::string string(std::string_view suffix, std::string_view fallback) const;
+
+    [[noreturn]] void refuse(std::string_view suffix, const std::string& why) const;
+
+    static constexpr int64_t kMost = 1 << 24;
+    static constexpr int64_t kMostLayers = 4096;
+
+private:
+    int checked(std::string_view suffix, int64_t value, int64_t least, int64_t most) const;
+    float checked(std::string_view suffix, double value, bool positive) const;
+
+    const gguf::Metadata& metadata_;
+    std::string arch_;
+};
+
+}  // namespace plait

@@ -1,0 +1,84 @@
+#include "model/model.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "graph/ops.h"
+#include "model/step.h"
+
+namespace plait {
+namespace {
+
+Value move_input(Graph& graph, InputField field, const PlanKey& key) {
+    return graph.input({field, key.group}, {DType::i32, {key.n_moves}}, Extent::moves);
+}
+
+Value storage_value(Graph& graph, const MemoryLayout& layout, size_t index) {
+    const StorageInfo& info = layout.storage[index];
+    return graph.storage(static_cast<uint32_t>(index), storage_type(info));
+}
+
+}  // namespace
+
+Graph Model::build(const PlanKey& key, const MemoryLayout& layout,
+                   const BuildOptions& options) const {
+    switch (key.kind) {
+        case GraphKind::copy_rows: return build_copy_rows(key, layout);
+        case GraphKind::shift_keys: return build_shift_keys(key, layout, options);
+        case GraphKind::decode:
+        case GraphKind::encode: break;
+    }
+    Graph graph;
+    Step step(graph, key, layout, options);
+    build_decoder(step);
+    return graph;
+}
+
+Graph Model::build_copy_rows(const PlanKey& key, const MemoryLayout& layout) const {
+    Graph graph;
+    for (size_t i = 0; i < layout.storage.size(); ++i)
+        if (layout.storage[i].group == key.group)
+            copy_rows(storage_value(graph, layout, i), move_input(graph, InputField::from_rows, key),
+                      move_input(graph, InputField::to_rows, key));
+    return graph;
+}
+
+Graph Model::build_shift_keys(const PlanKey& key, const MemoryLayout& layout,
+                              const BuildOptions& options) const {
+    Graph graph;
+    for (size_t i = 0; i < layout.storage.size(); ++i) {
+        const StorageInfo& info = layout.storage[i];
+        const StateSpec& spec = layout.specs[info.id.layer][info.id.slot];
+        const auto* attention = std::get_if<AttentionSpec>(&spec);
+        if (info.group != key.group || attention == nullptr || !attention->shifts || info.id.part != 0)
+            continue;
+        const KeyRotation how = key_rotation(info.id.layer, options);
+        rotate_rows(storage_value(graph, layout, i), move_input(graph, InputField::to_rows, key),
+                    move_input(graph, InputField::deltas, key), how.rope, info.n_heads,
+                    info.head_dim, how.factors ? graph.weight(how.factors) : Value{});
+    }
+    return graph;
+}
+
+ModelInfo read_info(const Hparams& hp, const Weights& weights) {
+    ModelInfo info;
+    info.arch = hp.architecture();
+    info.n_layers = hp.count("block_count", Hparams::kMostLayers);
+    info.width = hp.count("embedding_length");
+    info.n_ctx_train = hp.index("context_length", INT32_MAX, 0);
+
+    const gguf::TensorInfo* table = weights.file().find("token_embd.weight");
+    if (table == nullptr || table->type.shape.rank != 2)
+        throw ModelError("tensor token_embd.weight is missing or not a matrix");
+    info.n_vocab = table->type.shape[0];
+    if (info.n_vocab > INT32_MAX)
+        throw ModelError(text("token_embd.weight: ", info.n_vocab, " rows are too many"));
+    if (hp.has("vocab_size") && hp.count("vocab_size", INT32_MAX) != info.n_vocab)
+        hp.refuse("vocab_size", text("says ", hp.count("vocab_size", INT32_MAX),
+                                     ", but token_embd.weight has ", info.n_vocab, " rows"));
+    // Layers that the file holds but the key does not count would silently be left out.
+    if (weights.has(text("blk.", info.n_layers, ".attn_norm.weight")))
+        hp.refuse("block_count", text("says ", info.n_layers, ", but the file has more layers"));
+    return info;
+}
+
+}  // namespace plait

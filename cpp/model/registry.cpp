@@ -1,0 +1,45 @@
+#include <array>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "gguf/keys.h"
+#include "model/model.h"
+
+namespace plait {
+
+std::unique_ptr<Model> make_llama(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_qwen2(const Hparams& hparams, const Weights& weights);
+
+namespace {
+
+struct Architecture {
+    std::string_view name;  // general.architecture
+    std::unique_ptr<Model> (*make)(const Hparams&, const Weights&);
+};
+
+constexpr std::array kArchitectures = {
+    Architecture{"llama", make_llama},
+    Architecture{"qwen2", make_qwen2},
+};
+
+}  // namespace
+
+std::vector<std::string> architectures() {
+    std::vector<std::string> names;
+    for (const Architecture& a : kArchitectures) names.emplace_back(a.name);
+    return names;
+}
+
+std::unique_ptr<Model> make_model(const Weights& weights) {
+    const gguf::Metadata& metadata = weights.file().metadata();
+    const std::string& name = metadata.string(gguf::keys::kArchitecture);
+    for (const Architecture& a : kArchitectures)
+        if (a.name == name) return a.make(Hparams(metadata, name), weights);
+    std::string known;
+    for (const Architecture& a : kArchitectures) known += text(known.empty() ? "" : ", ", a.name);
+    throw UnsupportedError(text(weights.file().path(), ": architecture \"", name,
+                                "\" is not supported; supported are ", known));
+}
+
+}  // namespace plait

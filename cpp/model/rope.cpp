@@ -1,0 +1,52 @@
+#include "model/rope.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace plait {
+namespace {
+
+// The attention magnitude that YaRN recommends for a context stretched by `factor`, section 3.4.
+double yarn_magnitude(double factor) { return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0; }
+
+}  // namespace
+
+Rope read_rope(const Hparams& hp, int head_dim, bool interleaved) {
+    Rope rope;
+    rope.interleaved = interleaved;
+    rope.n_rot = hp.count("rope.dimension_count", head_dim, head_dim);
+    if (rope.n_rot % 2 != 0)
+        hp.refuse("rope.dimension_count", text("expected an even number, got ", rope.n_rot));
+    rope.base = hp.positive("rope.freq_base", 10000.0f);
+
+    const std::string type = hp.string("rope.scaling.type", "none");
+    if (type != "none" && type != "linear" && type != "yarn" && type != "longrope")
+        throw UnsupportedError(text(hp.key("rope.scaling.type"), ": unknown scaling \"", type,
+                                    "\"; known are none, linear, yarn, longrope"));
+    // Old files state linear scaling by this key alone.
+    const float factor = hp.has("rope.scaling.factor") ? hp.positive("rope.scaling.factor")
+                                                       : hp.positive("rope.scale_linear", 1.0f);
+    if (type == "linear" || type == "yarn" || (type == "none" && hp.has("rope.scale_linear")))
+        rope.scale = 1.0 / factor;
+    rope.magnitude = hp.positive("rope.scaling.attn_factor", 1.0f);
+    rope.n_ctx_original =
+        hp.count("rope.scaling.original_context_length", INT32_MAX,
+                 static_cast<int>(hp.index("context_length", INT32_MAX, 0)));
+    if (type == "yarn") {
+        rope.extrapolation = hp.number("rope.scaling.yarn_ext_factor", 1.0f);
+        rope.beta_fast = hp.positive("rope.scaling.yarn_beta_fast", 32.0f);
+        rope.beta_slow = hp.positive("rope.scaling.yarn_beta_slow", 1.0f);
+        rope.magnitude *= yarn_magnitude(factor);
+        if (rope.n_ctx_original == 0)
+            hp.refuse("rope.scaling.original_context_length", "is needed for YaRN");
+    }
+    return rope;
+}
+
+Weight read_rope_factors(const Weights& weights, const Rope& rope) {
+    return weights.find("rope_freqs.weight", {rope.n_rot / 2});
+}
+
+}  // namespace plait

@@ -1,0 +1,39 @@
+#include "model/weights.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace plait {
+namespace {
+
+Shape without_leading_ones(const Shape& shape) {
+    Shape result;
+    for (int i = 0; i < shape.rank; ++i)
+        if (shape[i] != 1 || result.rank > 0 || i + 1 == shape.rank)
+            result.dims[result.rank++] = shape[i];
+    return result;
+}
+
+}  // namespace
+
+Weights::Weights(std::shared_ptr<const gguf::File> file) : file_(std::move(file)) {}
+
+void Weights::read(WeightId id, uint64_t begin, std::span<std::byte> target) const {
+    file_->read(tensor(id), begin, target);
+}
+
+Weight Weights::get(const std::string& name, const Shape& shape) const {
+    const gguf::TensorInfo* found = file_->find(name);
+    if (found == nullptr)
+        throw ModelError(text(file_->path(), ": tensor ", name, " is missing; expected ", to_string(shape)));
+    if (without_leading_ones(found->type.shape) != without_leading_ones(shape))
+        throw ModelError(text(file_->path(), ": tensor ", name, " has shape ",
+                              to_string(found->type.shape), ", expected ", to_string(shape)));
+    return {static_cast<WeightId>(found - file_->tensors().data()), {found->type.dtype, shape}};
+}
+
+Weight Weights::find(const std::string& name, const Shape& shape) const {
+    return has(name) ? get(name, shape) : Weight{};
+}
+
+}  // namespace plait
