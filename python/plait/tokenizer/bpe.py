@@ -1,0 +1,109 @@
+"""Byte-pair encoding ("gpt2", "gemma4"): words by the expressions of patterns.py, then merges by rank.
+
+Sennrich et al. 2016, arXiv:1508.07909; over bytes since Radford et al. 2019. Words and merges are the work of the
+`tokenizers` library, which is imported when a BPE vocabulary first encodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from plait._core import ModelError
+from plait.tokenizer.vocabulary import PREFIX, Vocabulary
+
+if TYPE_CHECKING:
+    import tokenizers
+
+Result = TypeVar("Result")
+
+_NEWLINES: Final = re.compile("(\n+)")
+_NUMBER: Final = re.compile(r"\d+")
+
+
+def byte_alphabet() -> list[str]:
+    """GPT-2's character for each byte: the printable Latin-1 characters stand for themselves.
+
+    https://github.com/openai/gpt-2/blob/master/src/encoder.py, bytes_to_unicode().
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+class Bpe:
+    """O(n log n) in the length of a word."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._pre = vocabulary.pre
+        self._ids = vocabulary.to_id
+        self._library = _guarded(lambda: _build(vocabulary))
+
+    def __call__(self, text: str) -> list[int]:
+        if not self._pre.newline_runs:
+            return self._encode(text)
+        output: list[int] = []
+        rest = ""
+        for piece in _NEWLINES.split(text):
+            token = self._ids.get(piece) if piece.startswith("\n") else None
+            if token is None:
+                rest += piece
+            else:
+                output += self._encode(rest)
+                output.append(token)
+                rest = ""
+        return output + self._encode(rest)
+
+    def _encode(self, text: str) -> list[int]:
+        if not text:
+            return []
+        pieces = _threes(text) if self._pre.digits_from_right else [text]
+        encoding = _guarded(lambda: self._library.encode(pieces, is_pretokenized=True, add_special_tokens=False))
+        return list(encoding.ids)
+
+
+def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+    pre, to_id = vocabulary.pre, vocabulary.to_id
+    # A merge of or into something that is no token can never be part of a result.
+    merges = dict.fromkeys(
+        (left, right)
+        for left, right in vocabulary.merges
+        if left in to_id and right in to_id and left + right in to_id
+    )
+    library = Tokenizer(
+        models.BPE(to_id, list(merges), byte_fallback=not pre.byte_level, ignore_merges=pre.ignore_merges)
+    )
+    steps: list[pre_tokenizers.PreTokenizer] = [
+        pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in pre.patterns
+    ]
+    if pre.byte_level:
+        steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    library.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    return library
+
+
+def _threes(text: str) -> list[str]:
+    """Cut every number from its end: "1234567 a" is 1 234 567 " a"."""
+    pieces, done = [], 0
+    for number in _NUMBER.finditer(text):
+        pieces.append(text[done : number.start()])
+        first = number.start() + (number.end() - number.start()) % 3
+        cuts = [number.start(), *range(first, number.end() + 1, 3)]
+        pieces += [text[start:end] for start, end in zip(cuts, cuts[1:])]
+        done = number.end()
+    return [piece for piece in (*pieces, text[done:]) if piece]
+
+
+def _guarded(call: Callable[[], Result]) -> Result:
+    """Call into the library. A Rust panic arrives as a BaseException of its own; it becomes a ModelError."""
+    try:
+        return call()
+    except (KeyboardInterrupt, MemoryError, ImportError):
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise ModelError(f"{PREFIX}merges: refused by the tokenizers library: {error}") from error
+        raise

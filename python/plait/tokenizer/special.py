@@ -1,0 +1,136 @@
+"""Which tokens are special, which end a generation, and how text is cut at them.
+
+GGUF names some special tokens by id; the rest are known by their text. Both lists below are llama.cpp's
+(src/llama-vocab.cpp), so that a generation ends where it ends there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from plait.tokenizer.vocabulary import SPACE, TokenType, Vocabulary
+
+# Role -> texts, the most specific first. Roles that the file names by id are not looked up.
+_ROLE_TEXTS: Final = {
+    "eot": (
+        "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>",
+        "[EOT]", f"<\uff5cend{SPACE}of{SPACE}sentence\uff5c>", "<end_of_utterance>",
+    ),
+    "eom": ("<|eom_id|>",),
+    "fim_pre": (
+        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", f"<\uff5cfim{SPACE}begin\uff5c>", "<PRE>", SPACE + "<PRE>",
+        "<|code_prefix|>", "<|prefix|>",
+    ),
+    "fim_suf": (
+        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", f"<\uff5cfim{SPACE}hole\uff5c>", "<SUF>", SPACE + "<SUF>",
+        "<|code_suffix|>", "<|suffix|>",
+    ),
+    "fim_mid": (
+        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", f"<\uff5cfim{SPACE}end\uff5c>", "<MID>", SPACE + "<MID>",
+        "<|code_middle|>", "<|middle|>",
+    ),
+    "fim_pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
+    "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+    "fim_sep": ("<|file_sep|>",),
+}  # fmt: skip
+
+_END_TEXTS: Final = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", f"<\uff5cend{SPACE}of{SPACE}sentence\uff5c>", "[e~[",
+)  # fmt: skip
+_END_ROLES: Final = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+
+# gpt-oss marks the parts of a message with these; a reader of the text needs them.
+_ALWAYS_SHOWN: Final = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
+
+# The white space of isspace() in the C locale, which is what lstrip and rstrip tokens swallow.
+_WHITESPACE: Final = " \t\n\v\f\r"
+
+_SPECIAL: Final = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+
+
+def resolve(vocabulary: Vocabulary) -> frozenset[int]:
+    """Complete `vocabulary.ids` and `vocabulary.types` by the texts above; return the ids that end a generation."""
+    to_id, types, ids = vocabulary.to_id, vocabulary.types, vocabulary.ids
+    for role, texts in _ROLE_TEXTS.items():
+        found = next((to_id[text] for text in texts if text in to_id), None)
+        if role not in ids and found is not None:
+            ids[role] = found
+            types[found] = TokenType.CONTROL
+    ends = {to_id[text] for text in _END_TEXTS if text in to_id}
+    for token in ends:
+        types[token] = TokenType.CONTROL
+    for text in _ALWAYS_SHOWN:
+        if text in to_id:
+            types[to_id[text]] = TokenType.USER_DEFINED
+    ends.update(ids[role] for role in _END_ROLES if role in ids)
+    _apply_exceptions(vocabulary, ends)
+    return frozenset(ends)
+
+
+def _apply_exceptions(vocabulary: Vocabulary, ends: set[int]) -> None:
+    """Vocabularies in which a token that usually ends a generation does not."""
+    texts = {vocabulary.tokens[token]: token for token in ends}
+    harmony = {"<|return|>", "<|call|>"} <= texts.keys() or {"<|return|>", "<|calls|>"} <= texts.keys()
+    solar = "<|flush|>" in texts and ("<|call|>" in texts or "<|calls|>" in texts)
+    if (harmony or solar) and "<|end|>" in texts:  # it ends a message there, and the answer goes on
+        ends.discard(texts["<|end|>"])
+        vocabulary.types[texts["<|end|>"]] = TokenType.USER_DEFINED
+    if "<|tool_response>" in texts and "</s>" in texts:  # Gemma 4: an HTML tag
+        ends.discard(texts["</s>"])
+        vocabulary.types[texts["</s>"]] = TokenType.NORMAL
+
+
+class Partition:
+    """Cuts text at special tokens: the longest token first, then its occurrences from left to right."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        tokens, types = vocabulary.tokens, vocabulary.types
+        special = [token for token, kind in enumerate(types) if kind in _SPECIAL]
+        special.sort(key=lambda token: -len(tokens[token].encode("utf-8", "surrogateescape")))
+        self._all = [(tokens[token], token) for token in special]
+        # Control tokens are text like any other unless they are asked for; user-defined ones are always tokens.
+        self._user = [(tokens[token], token) for token in special if types[token] is TokenType.USER_DEFINED]
+        self._left, self._right = _stripping(vocabulary, special)
+
+    def __call__(self, text: str, parse_special: bool) -> list[str | int]:
+        """The pieces of `text`: strings, none of them empty, and token ids."""
+        pieces: list[str | int] = [text] if text else []
+        for token_text, token in self._all if parse_special else self._user:
+            if token_text in text:
+                pieces = list(self._cut(pieces, token_text, token))
+        return pieces
+
+    def _cut(self, pieces: Iterable[str | int], token_text: str, token: int) -> Iterable[str | int]:
+        for piece in pieces:
+            if isinstance(piece, int) or token_text not in piece:
+                yield piece
+                continue
+            parts = piece.split(token_text)
+            for index, part in enumerate(parts):
+                if index > 0:
+                    yield token
+                    part = part.lstrip(_WHITESPACE) if token in self._right else part
+                if index < len(parts) - 1 and token in self._left:
+                    part = part.rstrip(_WHITESPACE)
+                if part:
+                    yield part
+
+
+def _stripping(vocabulary: Vocabulary, special: list[int]) -> tuple[set[int], set[int]]:
+    """Tokens that swallow the white space left of them, and right of them.
+
+    GGUF does not store these attributes; they are known for a few model families.
+    """
+    to_id = vocabulary.to_id
+    jina = any(name in vocabulary.pre_name for name in ("jina-v2-de", "jina-v2-es", "jina-v2-code"))
+    if jina or any(name in vocabulary.architecture for name in ("nomic-bert-moe", "jina-bert-v3")):
+        return {to_id[text] for text in ("<mask>",) if text in to_id}, set()
+    if "phi-3" in vocabulary.model_name or "phi3" in vocabulary.model_name:
+        kept = {to_id.get(text) for text in ("<unk>", "<s>", "<|endoftext|>")}
+        return set(), {token for token in special if token not in kept}
+    if "modern-bert" in vocabulary.model_name:
+        return {to_id[text] for text in ("[MASK]",) if text in to_id}, set()
+    return set(), set()

@@ -1,0 +1,304 @@
+"""The tokenizer of a GGUF file."""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from plait._core import ModelError
+from plait.tokenizer import special, vocabulary
+from plait.tokenizer.bpe import Bpe, byte_alphabet
+from plait.tokenizer.spm import Spm
+from plait.tokenizer.stream import TokenStream, clean_up_spaces
+from plait.tokenizer.trie import Rwkv, unescape
+from plait.tokenizer.unigram import Unigram
+from plait.tokenizer.vocabulary import SPACE, TOKENS, TokenType, Vocabulary
+from plait.tokenizer.wordpiece import WordPiece
+
+Ids = Sequence[int] | npt.NDArray[np.integer]
+
+_ENGINES: Final[Mapping[str, Callable[[Vocabulary], Callable[[str], list[int]]]]] = {
+    "spm": Spm,
+    "bpe": Bpe,
+    "wordpiece": WordPiece,
+    "unigram": Unigram,
+    "rwkv": Rwkv,
+}
+_BYTES: Final = {character: byte for byte, character in enumerate(byte_alphabet())}
+_SHOWN: Final = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+_HIDDEN: Final = (TokenType.CONTROL, TokenType.UNKNOWN)
+
+
+class Tokenizer:
+    """Text to token ids and back, exactly as llama.cpp does it with the same file.
+
+    `metadata` maps GGUF keys to values: int, float, bool, str, ndarray, list[str]. `n_vocab` is the number of rows of
+    the model's embedding where it is known; rows past the last token are ids without text. Everything is checked here;
+    what encoding needs beyond that is built when encode() is first called. Safe for use by several threads.
+
+    Raises ModelError naming the key that is missing or wrong, and UnsupportedError for a tokenizer.ggml.model or
+    tokenizer.ggml.pre that is not known (the message lists those that are) and for files without a vocabulary.
+    """
+
+    def __init__(self, metadata: Mapping[str, object], n_vocab: int | None = None) -> None:
+        self._vocabulary = vocabulary.read(metadata)
+        n_tokens = len(self._vocabulary.tokens)
+        if n_vocab is not None and n_tokens > n_vocab:
+            raise ModelError(f"{TOKENS}: {n_tokens} tokens, but the model has only {n_vocab}")
+        self._ends = special.resolve(self._vocabulary)
+        self._partition = special.Partition(self._vocabulary)
+        self._n_vocab = n_tokens if n_vocab is None else n_vocab
+        self._pieces: list[bytes | None] = [None] * n_tokens + [b""] * (self._n_vocab - n_tokens)
+        self._engine: Callable[[str], list[int]] | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_gguf(cls, path: str | os.PathLike[str]) -> Tokenizer:
+        """The tokenizer of the GGUF file at `path`, which need not hold weights.
+
+        Raises ModelError for a file that is no GGUF file or whose vocabulary is wrong, OSError for one that cannot be
+        read.
+        """
+        from plait._core import read_metadata
+
+        return cls(read_metadata(os.fspath(path)))
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> npt.NDArray[np.int32]:
+        """The ids of `text`, int32 of shape (n,).
+
+        `add_special`: put the tokens before and after it that the vocabulary asks for (BOS, EOS, CLS and SEP).
+        `parse_special`: control tokens written out in the text, such as <|im_end|>, become those tokens; pass False
+        for text from strangers. Raises TypeError for what is no str, ValueError for a lone surrogate.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"encode: expected str, got {type(text).__name__}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            code = ord(text[error.start])
+            raise ValueError(f"encode: text[{error.start}] is the lone surrogate U+{code:04X}") from None
+        before, after = self._around() if add_special else ([], [])
+        ids = before + self._encode_pieces(self._partition(text, parse_special)) + after
+        return np.array(ids, dtype=np.int32)
+
+    def decode(self, ids: Ids, skip_special: bool = True, clean_up: bool | None = None) -> str:
+        """The text of `ids`, integers of shape (n,).
+
+        `skip_special`: control and unknown tokens give no text. `clean_up`: drop spaces before punctuation; None: as
+        the vocabulary asks, False: lossless. Bytes that are not UTF-8 become U+FFFD. Raises TypeError for what are no
+        integers, ValueError for another shape, IndexError for an id outside the vocabulary.
+        """
+        data, first = [], self._vocabulary.add_space_prefix
+        for token in self._checked(ids):
+            data.append(self._piece(token, skip_special, first))
+            first = False
+        text = b"".join(data).decode("utf-8", "replace")
+        return clean_up_spaces(text) if self._cleans_up(clean_up) else text
+
+    def stream(
+        self, skip_special: bool = True, clean_up: bool | None = None, *, continuing: bool = False
+    ) -> TokenStream:
+        """A decoder of one token at a time, with the parameters of decode().
+
+        `continuing`: the tokens follow others (a prompt), so a space at the start belongs to the text.
+        """
+
+        def piece(token: int, first: bool) -> bytes:
+            return self._piece(self._checked_one(token, "push"), skip_special, first)
+
+        return TokenStream(
+            piece,
+            lstrip=self._vocabulary.add_space_prefix and not continuing,
+            clean_up=self._cleans_up(clean_up),
+        )
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that `token` adds to a text; of a control token, its name. IndexError outside the vocabulary."""
+        return self._bytes(self._checked_one(token, "token_bytes"))
+
+    def token_id(self, text: str) -> int | None:
+        """The id of the token that the file stores as `text`, or None. Special tokens are stored as they are seen."""
+        return self._vocabulary.to_id.get(text)
+
+    def is_eog(self, token: int) -> bool:
+        """Whether `token` ends a generation: EOS, end of turn, end of message and their like."""
+        return operator.index(token) in self._ends
+
+    @property
+    def eog(self) -> frozenset[int]:
+        """The ids that end a generation."""
+        return self._ends
+
+    @property
+    def n_vocab(self) -> int:
+        """Number of ids; the last ones may have no text."""
+        return self._n_vocab
+
+    @property
+    def kind(self) -> str:
+        """spm, bpe, wordpiece, unigram or rwkv."""
+        return self._vocabulary.kind
+
+    @property
+    def bos(self) -> int | None:
+        """Beginning of sequence; CLS of a BERT vocabulary."""
+        return self._role("bos")
+
+    @property
+    def eos(self) -> int | None:
+        """End of sequence."""
+        return self._role("eos")
+
+    @property
+    def eot(self) -> int | None:
+        """End of turn."""
+        return self._role("eot")
+
+    @property
+    def eom(self) -> int | None:
+        """End of message: the model goes on after a tool has answered."""
+        return self._role("eom")
+
+    @property
+    def unk(self) -> int | None:
+        """Stands for text that no token covers."""
+        return self._role("unknown")
+
+    @property
+    def sep(self) -> int | None:
+        """Separator of a BERT vocabulary."""
+        return self._role("seperator")
+
+    @property
+    def pad(self) -> int | None:
+        """Padding."""
+        return self._role("padding")
+
+    @property
+    def mask(self) -> int | None:
+        """The gap of a masked language model."""
+        return self._role("mask")
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """Role to id, as in the keys tokenizer.ggml.<role>_token_id; also those known by their text (fim_pre, ...)."""
+        return MappingProxyType(self._vocabulary.ids)
+
+    @property
+    def add_bos(self) -> bool:
+        """Whether encode(add_special=True) puts BOS first."""
+        return self._vocabulary.add_bos
+
+    @property
+    def add_eos(self) -> bool:
+        """Whether encode(add_special=True) puts EOS last."""
+        return self._vocabulary.add_eos
+
+    def __len__(self) -> int:
+        return self._n_vocab
+
+    def __repr__(self) -> str:
+        name = self.kind + (f" {self._vocabulary.pre_name}" if self.kind == "bpe" else "")
+        return f"<plait.Tokenizer {name}: {self._n_vocab} tokens, bos={self.bos}, eos={self.eos}, eot={self.eot}>"
+
+    def _role(self, role: str) -> int | None:
+        return self._vocabulary.ids.get(role)
+
+    def _around(self) -> tuple[list[int], list[int]]:
+        """The tokens before and after a text."""
+        ids = self._vocabulary.ids
+        if self.kind == "rwkv":
+            return [], []
+        if self.kind == "wordpiece":
+            return [ids[role] for role in ("bos",) if role in ids], [ids[role] for role in ("seperator",) if role in ids]
+        return [ids["bos"]] if self.add_bos else [], [ids["eos"]] if self.add_eos else []
+
+    def _encode_pieces(self, pieces: list[str | int]) -> list[int]:
+        escape = self._vocabulary.escape_whitespaces and self.kind in ("spm", "bpe")
+        prefix = " " if self.kind == "spm" and self._vocabulary.add_space_prefix else ""
+        engine = self._ready()
+        ids: list[int] = []
+        after_special = True
+        for piece in pieces:
+            if isinstance(piece, int):
+                ids.append(piece)
+                after_special = True
+                continue
+            text = prefix + piece if after_special else piece
+            ids += engine(text.replace(" ", SPACE) if escape else text)
+            after_special = False
+        return ids
+
+    def _ready(self) -> Callable[[str], list[int]]:
+        with self._lock:
+            if self._engine is None:
+                self._engine = _ENGINES[self.kind](self._vocabulary)
+            return self._engine
+
+    def _cleans_up(self, clean_up: bool | None) -> bool:
+        return self._vocabulary.clean_up_spaces if clean_up is None else bool(clean_up)
+
+    def _piece(self, token: int, skip_special: bool, first: bool) -> bytes:
+        """What `token` adds to a decoded text; `first`: without the space that encode() puts before a text."""
+        if skip_special and token < len(self._vocabulary.types) and self._vocabulary.types[token] in _HIDDEN:
+            return b""
+        data = self._bytes(token)
+        return data[1:] if first and data.startswith(b" ") else data
+
+    def _bytes(self, token: int) -> bytes:
+        found = self._pieces[token]
+        if found is None:
+            found = self._pieces[token] = self._make_bytes(token)
+        return found
+
+    def _make_bytes(self, token: int) -> bytes:
+        words = self._vocabulary
+        text, kind = words.tokens[token], words.types[token]
+        if words.kind == "rwkv":
+            return unescape(text)
+        if kind is TokenType.BYTE:
+            return bytes([words.byte_of(token)])
+        if kind is TokenType.NORMAL and words.kind == "bpe" and words.pre.byte_level:
+            # A character outside the alphabet stands for itself; files have such tokens by mistake.
+            return b"".join(
+                bytes([_BYTES[c]]) if c in _BYTES else c.encode("utf-8", "surrogateescape") for c in text
+            )
+        if kind is TokenType.NORMAL:
+            return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
+        return text.encode("utf-8", "surrogateescape") if kind in _SHOWN else b""
+
+    def _checked_one(self, token: int, name: str) -> int:
+        if isinstance(token, (bool, np.bool_)):
+            raise TypeError(f"{name}: expected an integer id, got a bool")
+        index = operator.index(token)
+        if not 0 <= index < self._n_vocab:
+            raise IndexError(f"{name}: id {index} is outside the vocabulary of {self._n_vocab} tokens")
+        return index
+
+    def _checked(self, ids: Ids) -> list[int]:
+        if isinstance(ids, (str, bytes)):
+            raise TypeError(f"decode: expected integer ids, got {type(ids).__name__}")
+        array = np.asarray(ids)
+        if array.ndim == 0:
+            raise TypeError(f"decode: expected a sequence of ids, got {type(ids).__name__}")
+        if array.ndim != 1:
+            raise ValueError(f"decode: expected ids of shape (n,), got {array.shape}")
+        if array.dtype == object and all(isinstance(item, int) for item in array):
+            return [self._checked_one(item, "decode") for item in array]
+        if array.size and array.dtype.kind not in "iu":
+            raise TypeError(f"decode: expected integer ids, got {array.dtype}")
+        wrong = np.flatnonzero((array < 0) | (array >= self._n_vocab)) if array.size else array
+        if wrong.size:
+            at = int(wrong[0])
+            raise IndexError(
+                f"decode: ids[{at}] is {array[at]}, outside the vocabulary of {self._n_vocab} tokens"
+            )
+        tokens: list[int] = array.astype(np.int64).tolist()
+        return tokens
