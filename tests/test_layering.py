@@ -34,7 +34,7 @@ KERNELS_MAY_INCLUDE = re.compile(
     r"backend/cpu/(kernels|simd)/\w+\.h|tensor/half\.h|tensor/blocks/\w+\.h|base/inline\.h"
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {
-    "cstdint", "cstddef", "cstring", "cfloat", "climits",
+    "cstdint", "cstddef", "cstring", "cfloat", "climits", "math.h",
     "stdint.h", "stddef.h", "string.h", "float.h", "limits.h", "immintrin.h",
 }  # fmt: skip
 
