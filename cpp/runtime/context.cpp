@@ -1,0 +1,326 @@
+#include "runtime/context.h"
+
+#include <algorithm>
+
+#include "backend/cpu/backend.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "runtime/fit.h"
+
+namespace plait {
+namespace {
+
+constexpr int64_t kMostCells = int64_t{1} << 31;
+
+template <typename T>
+void check_between(const char* name, T value, T least, T most) {
+    if (value < least || value > most)
+        throw InvalidArgument(text(name, ": expected ", least, " to ", most, ", got ", value));
+}
+
+std::unique_ptr<Backend> make_backend(const ContextOptions& options) {
+    if (options.backend == "cpu" || options.backend == "auto")
+        return std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{options.threads, options.isa});
+    if (options.backend == "vulkan" || options.backend.starts_with("vulkan:"))
+        throw BackendError("backend \"" + options.backend + "\": this build has no Vulkan");
+    throw InvalidArgument("backend: expected \"cpu\", \"vulkan\", \"vulkan:N\" or \"auto\", got \"" +
+                          options.backend + "\"");
+}
+
+void check(const ContextOptions& o) {
+    check_between<int64_t>("n_ctx", o.n_ctx.value_or(1), 1, INT32_MAX);
+    check_between("n_seq_max", o.n_seq_max, 1, 65536);
+    check_between("n_batch", o.n_batch, 1, 1 << 24);
+    check_between("n_ubatch", o.n_ubatch, 1, 1 << 20);
+    if (o.kv != "auto" && o.kv != "unified" && o.kv != "streams")
+        throw InvalidArgument("kv: expected \"auto\", \"unified\" or \"streams\", got \"" + o.kv + "\"");
+    if (o.kv_cells) check_between<int64_t>("kv_cells", *o.kv_cells, 1, kMostCells);
+}
+
+}  // namespace
+
+Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
+    : model_(std::move(model)), options_(options) {
+    check(options_);
+    const ModelInfo& info = model_->info();
+    pooling_ = options_.pooling.value_or(info.pooling);
+    options_.causal = options_.causal.value_or(info.causal);
+    options_.flash_attention = options_.flash_attention.value_or(true);
+    options_.n_ubatch = std::min(options_.n_ubatch, options_.n_batch);
+    if (!options_.n_ctx)
+        options_.n_ctx = fitting_n_ctx(model_->model().memory_specs(), memory_options(), info.n_ctx_train);
+    handles_.assign(static_cast<size_t>(options_.n_seq_max), false);
+
+    auto memory = make_memory(model_->model().memory_specs(), memory_options());
+    // A sequence that is attended in both directions runs whole.
+    const int64_t longest = *options_.causal ? options_.n_ubatch
+                                             : std::min<int64_t>(*options_.n_ctx, options_.n_batch);
+    const EngineLimits limits{
+        .n_tokens = static_cast<uint32_t>(std::max<int64_t>(options_.n_ubatch, longest)),
+        .n_sequences = static_cast<uint32_t>(std::min(options_.n_seq_max, options_.n_batch)),
+        .n_rows = static_cast<uint32_t>(options_.n_batch),
+        .build = {.n_ctx = *options_.n_ctx, .n_pos_per_token = info.n_pos_per_token},
+        .reuse = options_.graph_reuse,
+    };
+    engine_ = std::make_unique<Engine>(model_, make_backend(options_), memory->layout(), limits);
+    const RoadOptions road = road_options(GraphKind::decode, *memory);
+    decode_road_ = std::make_unique<Road>(info, std::move(memory), *engine_, road);
+}
+
+Context::~Context() { close(); }
+
+MemoryOptions Context::memory_options() const {
+    MemoryOptions memory;
+    memory.n_ctx = options_.n_ctx.value_or(1);
+    memory.n_seq_max = options_.n_seq_max;
+    memory.n_cells = options_.kv_cells;
+    memory.streams = options_.kv == "streams";
+    memory.swa_full = options_.swa_full;
+    memory.keys = options_.type_k;
+    memory.values = options_.type_v;
+    memory.n_batch = options_.n_batch;
+    memory.n_ubatch = options_.n_ubatch;
+    memory.axes = model_->info().n_pos_per_token;
+    memory.causal = *options_.causal;
+    return memory;
+}
+
+RoadOptions Context::road_options(GraphKind kind, const Memory& memory) const {
+    RoadOptions road;
+    road.kind = kind;
+    road.limits = {
+        .n_vocab = model_->info().n_vocab,
+        .width = model_->info().width,
+        .n_batch = options_.n_batch,
+        .n_seq_max = options_.n_seq_max,
+        .axes = model_->info().n_pos_per_token,
+        .coupled = memory.n_streams() == 1,
+    };
+    road.split = {.max_tokens = static_cast<uint32_t>(options_.n_ubatch),
+                  .whole_sequences = !*options_.causal};
+    road.causal = *options_.causal;
+    road.flash = *options_.flash_attention;
+    road.embeddings = options_.embeddings || pooling_ != Pooling::none;
+    road.pooling = options_.embeddings ? pooling_ : Pooling::none;
+    return road;
+}
+
+Road& Context::decode_road() const {
+    if (!decode_road_) throw InvalidArgument("the context is closed");
+    return *decode_road_;
+}
+
+Road& Context::encode_road() {
+    decode_road();
+    if (!encode_road_) {
+        // A memory of its own, as large as a call and emptied after each.
+        MemoryOptions memory_for_call = memory_options();
+        memory_for_call.streams = false;
+        memory_for_call.n_ctx = memory_for_call.n_batch;
+        memory_for_call.n_cells = memory_for_call.n_batch;
+        auto memory = make_memory(model_->model().memory_specs(), memory_for_call);
+        const RoadOptions road = road_options(GraphKind::encode, *memory);
+        encode_road_ = std::make_unique<Road>(model_->info(), std::move(memory), *engine_, road);
+    }
+    return *encode_road_;
+}
+
+Outputs Context::decode(const BatchView& batch, StopSignal* stop) {
+    const std::lock_guard lock(mutex_);
+    return decode_road().run(batch, stop);
+}
+
+Outputs Context::encode(const BatchView& batch, StopSignal* stop) {
+    const std::lock_guard lock(mutex_);
+    Road& road = encode_road();
+    Outputs outputs = road.run(batch, stop);
+    road.memory().clear();
+    return outputs;
+}
+
+void Context::check_sequence(SequenceId sequence) const {
+    if (sequence < 0 || sequence >= options_.n_seq_max)
+        throw InvalidArgument(text("sequence ", sequence, " does not exist: expected 0 to ",
+                                   options_.n_seq_max - 1));
+}
+
+void Context::check_range(PositionRange range) const {
+    if (range.begin < 0 || range.end < range.begin)
+        throw InvalidArgument(text("positions [", range.begin, ", ", range.end,
+                                   "): expected 0 <= p0 <= p1"));
+}
+
+bool Context::seq_rm(SequenceId sequence, PositionRange range) {
+    const std::lock_guard lock(mutex_);
+    Memory& memory = decode_road().memory();
+    check_sequence(sequence);
+    check_range(range);
+    return memory.remove(sequence, range);
+}
+
+void Context::seq_cp(SequenceId from, SequenceId to, PositionRange range) {
+    const std::lock_guard lock(mutex_);
+    Road& road = decode_road();
+    check_sequence(from);
+    check_sequence(to);
+    check_range(range);
+    std::vector<RowMove> moves;
+    road.memory().copy(from, to, range, moves);
+    road.move_rows(moves);
+}
+
+void Context::seq_keep(SequenceId sequence) {
+    const std::lock_guard lock(mutex_);
+    Memory& memory = decode_road().memory();
+    check_sequence(sequence);
+    memory.keep(sequence);
+}
+
+void Context::seq_add(SequenceId sequence, PositionRange range, int32_t delta) {
+    const std::lock_guard lock(mutex_);
+    Road& road = decode_road();
+    check_sequence(sequence);
+    check_range(range);
+    std::vector<RowMove> moves;
+    road.memory().add(sequence, range, delta, moves);
+    road.move_rows(moves);
+}
+
+void Context::seq_div(SequenceId sequence, PositionRange range, int32_t divisor) {
+    const std::lock_guard lock(mutex_);
+    Road& road = decode_road();
+    check_sequence(sequence);
+    check_range(range);
+    if (divisor < 1) throw InvalidArgument(text("divisor: expected at least 1, got ", divisor));
+    std::vector<RowMove> moves;
+    road.memory().divide(sequence, range, divisor, moves);
+    road.move_rows(moves);
+}
+
+void Context::clear() {
+    const std::lock_guard lock(mutex_);
+    decode_road().memory().clear();
+}
+
+std::optional<PositionBounds> Context::seq_positions(SequenceId sequence) const {
+    const std::lock_guard lock(mutex_);
+    check_sequence(sequence);
+    return decode_road().memory().positions(sequence);
+}
+
+bool Context::can_shift() const {
+    const std::lock_guard lock(mutex_);
+    return decode_road().memory().can_shift();
+}
+
+bool Context::can_partial_remove() const {
+    const std::lock_guard lock(mutex_);
+    return decode_road().memory().can_partial_remove();
+}
+
+std::string Context::memory_kind() const {
+    const std::lock_guard lock(mutex_);
+    return std::string(decode_road().memory().kind());
+}
+
+int32_t Context::n_streams() const {
+    const std::lock_guard lock(mutex_);
+    return decode_road().memory().n_streams();
+}
+
+int64_t Context::n_cells() const {
+    const std::lock_guard lock(mutex_);
+    return decode_road().memory().n_cells();
+}
+
+int64_t Context::n_used() const {
+    const std::lock_guard lock(mutex_);
+    return decode_road().memory().n_used();
+}
+
+uint64_t Context::memory_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return decode_road().memory().layout().bytes();
+}
+
+std::vector<Cell> Context::cells() const {
+    const std::lock_guard lock(mutex_);
+    return decode_road().memory().cells();
+}
+
+Rows Context::keys(int layer, SequenceId sequence) { return read_rows(layer, sequence, 0); }
+Rows Context::values(int layer, SequenceId sequence) { return read_rows(layer, sequence, 1); }
+
+Rows Context::read_rows(int layer, SequenceId sequence, uint8_t part) {
+    const std::lock_guard lock(mutex_);
+    Road& road = decode_road();
+    check_sequence(sequence);
+    const MemoryLayout& layout = road.memory().layout();
+    if (layer < 0 || static_cast<size_t>(layer) >= layout.specs.size())
+        throw OutOfRange(text("layer ", layer, " does not exist: expected 0 to ", layout.specs.size() - 1));
+    const auto& specs = layout.specs[static_cast<size_t>(layer)];
+    const auto slot = std::ranges::find_if(
+        specs, [](const StateSpec& s) { return std::holds_alternative<AttentionSpec>(s); });
+    if (slot == specs.end())
+        throw UnsupportedError(text("layer ", layer, " keeps no keys and values"));
+    road.apply_shifts();
+    const StorageId id{static_cast<uint16_t>(layer), static_cast<uint8_t>(slot - specs.begin()), part};
+    const StorageInfo& info = layout.at(id);
+    const std::vector<int32_t> rows = road.memory().rows_of(info.group, sequence);
+    Rows result{.n = static_cast<int64_t>(rows.size()), .n_heads = info.n_heads, .head_dim = info.head_dim};
+    const size_t width = static_cast<size_t>(info.n_heads) * static_cast<size_t>(info.head_dim);
+    result.values.resize(rows.size() * width);
+    for (size_t i = 0; i < rows.size(); ++i)
+        road.storage().read_row(info, layout.index(id), rows[i], result.values.data() + i * width);
+    return result;
+}
+
+SequenceId Context::open_sequence() {
+    const std::lock_guard lock(mutex_);
+    const Memory& memory = decode_road().memory();
+    for (SequenceId id = 0; id < options_.n_seq_max; ++id) {
+        if (handles_[static_cast<size_t>(id)] || memory.positions(id)) continue;
+        handles_[static_cast<size_t>(id)] = true;
+        return id;
+    }
+    throw CacheFull(text("no free sequence: all ", options_.n_seq_max, " (n_seq_max) are in use"), 1, 0);
+}
+
+void Context::close_sequence(SequenceId sequence) {
+    const std::lock_guard lock(mutex_);
+    if (!decode_road_) return;
+    check_sequence(sequence);
+    handles_[static_cast<size_t>(sequence)] = false;
+    // Removing a whole sequence is possible in every memory.
+    PLAIT_CHECK(decode_road_->memory().remove(sequence, {}));
+}
+
+std::string Context::device() const {
+    const std::lock_guard lock(mutex_);
+    decode_road();
+    return std::string(engine_->backend().name());
+}
+
+Stats Context::stats() const {
+    const std::lock_guard lock(mutex_);
+    return engine_ ? engine_->stats() : Stats{};
+}
+
+void Context::reset_stats() {
+    const std::lock_guard lock(mutex_);
+    if (engine_) engine_->stats() = {};
+}
+
+void Context::close() noexcept {
+    const std::lock_guard lock(mutex_);
+    encode_road_.reset();
+    decode_road_.reset();
+    engine_.reset();
+}
+
+bool Context::closed() const {
+    const std::lock_guard lock(mutex_);
+    return decode_road_ == nullptr;
+}
+
+}  // namespace plait

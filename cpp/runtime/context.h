@@ -1,0 +1,123 @@
+// A conversation with a model: its memory, its plans, and the one-way road between them.
+//
+//   batch -> prepare -> split -> place -> (per piece: key -> plan, inputs, run) -> commit -> outputs
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "batch/prepare.h"
+#include "batch/split.h"
+#include "memory/memory.h"
+#include "plan/plan_cache.h"
+#include "runtime/engine.h"
+#include "runtime/loaded_model.h"
+#include "runtime/outputs.h"
+#include "runtime/road.h"
+#include "runtime/stats.h"
+
+namespace plait {
+
+struct ContextOptions {
+    std::optional<int64_t> n_ctx;      // nothing: the training length, or what fits
+    int32_t n_seq_max = 1;
+    std::string kv = "auto";           // "unified" | "streams"
+    std::optional<int64_t> kv_cells;
+    DType type_k = DType::f16;
+    DType type_v = DType::f16;
+    int32_t n_batch = 2048;
+    int32_t n_ubatch = 512;
+    std::string backend = "cpu";
+    std::optional<int> threads;
+    std::optional<std::string> isa;
+    std::optional<bool> flash_attention;
+    bool embeddings = false;
+    std::optional<Pooling> pooling;    // nothing: as the model says
+    std::optional<bool> causal;
+    bool graph_reuse = true;
+    bool invariant = true;
+    bool swa_full = false;
+};
+
+// Keys or values of one sequence, for people: a copy, by position.
+struct Rows {
+    std::vector<float> values;  // [n, n_heads, head_dim]
+    int64_t n = 0;
+    int n_heads = 0;
+    int head_dim = 0;
+};
+
+// Every public function locks: calls from several threads wait for each other. After close() they
+// throw InvalidArgument. An exception leaves the memory as it was.
+class Context {
+public:
+    Context(std::shared_ptr<const LoadedModel> model, const ContextOptions& options);
+    ~Context();
+
+    // `stop`, if given, is asked between nodes on this thread; Interrupted when it says so.
+    Outputs decode(const BatchView& batch, StopSignal* stop = nullptr);
+    // The same computation without a past and without keeping anything.
+    Outputs encode(const BatchView& batch, StopSignal* stop = nullptr);
+
+    // Sequence operations; see api of KVCache. Ranges are half open.
+    bool seq_rm(SequenceId sequence, PositionRange range);
+    void seq_cp(SequenceId from, SequenceId to, PositionRange range);
+    void seq_keep(SequenceId sequence);
+    void seq_add(SequenceId sequence, PositionRange range, int32_t delta);
+    void seq_div(SequenceId sequence, PositionRange range, int32_t divisor);
+    void clear();
+    std::optional<PositionBounds> seq_positions(SequenceId sequence) const;
+    bool can_shift() const;
+    bool can_partial_remove() const;
+
+    std::string memory_kind() const;
+    int32_t n_streams() const;
+    int64_t n_cells() const;
+    int64_t n_used() const;
+    uint64_t memory_bytes() const;
+    std::vector<Cell> cells() const;
+    Rows keys(int layer, SequenceId sequence);
+    Rows values(int layer, SequenceId sequence);
+
+    // Sequence ids for handles: one that holds nothing and that nobody else was given.
+    SequenceId open_sequence();                   // CacheFull when none is left
+    void close_sequence(SequenceId sequence);     // frees its cells; harmless after close()
+
+    const std::shared_ptr<const LoadedModel>& model() const { return model_; }
+    const ContextOptions& options() const { return options_; }  // as resolved: n_ctx is set
+    int64_t n_ctx() const { return *options_.n_ctx; }
+    std::string device() const;
+    Pooling pooling() const { return pooling_; }
+    bool invariant() const { return options_.invariant; }
+    Stats stats() const;
+    void reset_stats();
+
+    void close() noexcept;
+    bool closed() const;
+
+private:
+    void check_sequence(SequenceId sequence) const;
+    void check_range(PositionRange range) const;
+    Rows read_rows(int layer, SequenceId sequence, uint8_t part);
+    Road& decode_road() const;  // throws when closed
+    Road& encode_road();
+    RoadOptions road_options(GraphKind kind, const Memory& memory) const;
+    MemoryOptions memory_options() const;
+
+    std::shared_ptr<const LoadedModel> model_;
+    ContextOptions options_;
+    Pooling pooling_;
+    mutable std::mutex mutex_;
+    std::unique_ptr<Engine> engine_;         // null once closed
+    std::unique_ptr<Road> decode_road_;
+    std::unique_ptr<Road> encode_road_;      // made by the first encode()
+    std::vector<bool> handles_;              // by sequence id: given out by open_sequence()
+};
+
+}  // namespace plait

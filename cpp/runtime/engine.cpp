@@ -1,0 +1,117 @@
+#include "runtime/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "memory/view.h"
+
+namespace plait {
+namespace {
+
+constexpr uint64_t kMostPlanBytes = uint64_t{64} << 20;
+
+InputLayout lay_out(const MemoryLayout& memory, const EngineLimits& limits, int64_t width) {
+    using enum InputField;
+    const uint64_t by_token = uint64_t{limits.n_tokens} * 4;
+    const uint64_t by_sequence = (uint64_t{limits.n_sequences} + 1) * 4;
+    InputLayout layout;
+    layout.add({tokens}, by_token);
+    layout.add({positions}, by_token * static_cast<uint64_t>(limits.build.n_pos_per_token));
+    layout.add({token_begin}, by_sequence);
+    layout.add({output_tokens}, by_token);
+    layout.add({embeddings}, by_token * static_cast<uint64_t>(width));
+    for (uint8_t g = 0; g < memory.groups.size(); ++g) {
+        const GroupInfo& group = memory.groups[g];
+        for (const InputField field : {from_rows, to_rows, deltas})
+            layout.add({field, g}, Engine::kMaxMoves * 4);
+        if (group.kind == GroupKind::recurrent) {
+            layout.add({read_states, g}, by_sequence);
+            layout.add({write_states, g}, by_sequence);
+            continue;
+        }
+        for (const InputField field : {write_rows, first, last}) layout.add({field, g}, by_token);
+        layout.add({run_begin, g}, by_sequence);
+        layout.add({runs, g}, uint64_t{std::max(group.max_runs, limits.n_rows)} * sizeof(Run));
+        if (!group.needs_key_positions) continue;
+        layout.add({key_positions, g}, uint64_t{std::max(group.max_runs, limits.n_rows)} * 4);
+        layout.add({key_begin, g}, by_sequence);
+    }
+    return layout;
+}
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend> backend,
+               const MemoryLayout& layout, const EngineLimits& limits)
+    : model_(std::move(model)),
+      backend_(std::move(backend)),
+      limits_(limits),
+      weights_(model_->weights_on(*backend_)),
+      input_layout_(lay_out(layout, limits, model_->info().width)),
+      inputs_(backend_->allocate(input_layout_.bytes())),
+      arena_(backend_->allocate(0)),
+      plans_(kMostPlanBytes) {}
+
+std::unique_ptr<Plan> Engine::build(const PlanKey& key, const MemoryLayout& layout,
+                                    std::span<Buffer* const> storage) {
+    auto plan = std::make_unique<Plan>(model_->model().build(key, layout, limits_.build), *backend_,
+                                       input_layout_, *weights_, storage);
+    if (plan->arena_bytes() > arena_->bytes()) arena_ = backend_->allocate(plan->arena_bytes());
+    return plan;
+}
+
+void Engine::reserve(const PlanKey& key, const MemoryLayout& layout,
+                     std::span<Buffer* const> storage) {
+    plans_.insert(key, build(key, layout, storage));
+}
+
+Plan& Engine::plan(const PlanKey& key, const MemoryLayout& layout,
+                   std::span<Buffer* const> storage) {
+    Plan* known = limits_.reuse ? plans_.find(key) : nullptr;
+    if (known != nullptr) {
+        ++stats_.plans_reused;
+        return *known;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const MissReason reason = limits_.reuse ? plans_.reason(key) : MissReason::reuse_off;
+    std::unique_ptr<Plan> built = build(key, layout, storage);
+    ++stats_.plans_built;
+    ++stats_.misses[static_cast<size_t>(reason)];
+    stats_.seconds[static_cast<size_t>(Phase::build)] +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (log_enabled(LogLevel::trace))
+        log(LogLevel::trace, text("plan: built ", built->graph().nodes().size(), " nodes for ",
+                                  key.n_tokens, " tokens, ", key.n_outputs, " outputs (",
+                                  to_string(reason), ")"));
+    if (limits_.reuse) return plans_.insert(key, std::move(built));
+    single_use_ = std::move(built);
+    return *single_use_;
+}
+
+std::byte* Engine::input_bytes(InputId id, size_t bytes) {
+    PLAIT_CHECK(bytes <= input_layout_.capacity(id));
+    return inputs_->host() + input_layout_.offset(id);
+}
+
+void Engine::write_bytes(InputId id, std::span<const std::byte> bytes) {
+    if (!bytes.empty()) std::memcpy(input_bytes(id, bytes.size()), bytes.data(), bytes.size());
+}
+
+void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddings,
+                 StopSignal* stop) {
+    RunArguments arguments;
+    arguments.arena = arena_.get();
+    arguments.inputs = inputs_.get();
+    arguments.outputs[static_cast<size_t>(OutputId::logits)] = reinterpret_cast<std::byte*>(logits);
+    arguments.outputs[static_cast<size_t>(OutputId::embeddings)] = reinterpret_cast<std::byte*>(embeddings);
+    arguments.counts = counts;
+    arguments.stop = stop;
+    plan.run(arguments);
+    stats_.nodes += plan.graph().nodes().size();
+}
+
+}  // namespace plait

@@ -1,0 +1,78 @@
+// What runs a context's graphs: one backend, its plans, and the buffers that every plan shares.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "memory/layout.h"
+#include "plan/plan_cache.h"
+#include "runtime/loaded_model.h"
+#include "runtime/output_pool.h"
+#include "runtime/stats.h"
+
+namespace plait {
+
+// The largest step that a context can be asked for.
+struct EngineLimits {
+    uint32_t n_tokens = 512;      // of a piece
+    uint32_t n_sequences = 1;
+    uint32_t n_rows = 4096;       // cache rows a step can list
+    BuildOptions build;
+    bool reuse = true;
+};
+
+class Engine {
+public:
+    static constexpr uint32_t kMaxMoves = 1024;  // rows of one copy_rows or shift_keys run
+
+    Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend> backend,
+           const MemoryLayout& layout, const EngineLimits& limits);
+
+    Backend& backend() { return *backend_; }
+    OutputPool& outputs() { return outputs_; }
+    Stats& stats() { return stats_; }
+    const EngineLimits& limits() const { return limits_; }
+
+    // The plan of this key, built if it is not known. Counts the hit, or the miss and its reason.
+    Plan& plan(const PlanKey& key, const MemoryLayout& layout, std::span<Buffer* const> storage);
+    // Builds a plan of the largest step and makes the arena that large, so that no later step
+    // allocates. Packs the weights on the way.
+    void reserve(const PlanKey& key, const MemoryLayout& layout, std::span<Buffer* const> storage);
+
+    // Writes one input of the next run.
+    template <typename T>
+    void write(InputId id, std::span<const T> values) {
+        write_bytes(id, std::as_bytes(values));
+    }
+    // Where the bytes of an input go, for those that are computed in place.
+    template <typename T>
+    std::span<T> in_place(InputId id, size_t n) {
+        return {reinterpret_cast<T*>(input_bytes(id, n * sizeof(T))), n};
+    }
+
+    void run(Plan& plan, const Counts& counts, float* logits, float* embeddings, StopSignal* stop);
+    uint64_t arena_bytes() const { return arena_->bytes(); }
+
+private:
+    void write_bytes(InputId id, std::span<const std::byte> bytes);
+    std::byte* input_bytes(InputId id, size_t bytes);
+    std::unique_ptr<Plan> build(const PlanKey& key, const MemoryLayout& layout,
+                                std::span<Buffer* const> storage);
+
+    std::shared_ptr<const LoadedModel> model_;
+    std::unique_ptr<Backend> backend_;
+    EngineLimits limits_;
+    std::shared_ptr<WeightStore> weights_;
+    InputLayout input_layout_;
+    std::unique_ptr<Buffer> inputs_;
+    std::unique_ptr<Buffer> arena_;
+    PlanCache plans_;
+    std::unique_ptr<Plan> single_use_;  // the last plan built with reuse off
+    OutputPool outputs_;
+    Stats stats_;
+};
+
+}  // namespace plait

@@ -1,0 +1,295 @@
+#include "runtime/road.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace plait {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Adds the time it lives to a phase.
+class Timed {
+public:
+    Timed(Stats& stats, Phase phase) : seconds_(stats.seconds[static_cast<size_t>(phase)]) {}
+    ~Timed() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+    Timed(const Timed&) = delete;
+    Timed& operator=(const Timed&) = delete;
+
+private:
+    double& seconds_;
+    Clock::time_point start_ = Clock::now();
+};
+
+// Gives placed rows back unless they were committed.
+class Placement {
+public:
+    Placement(Memory& memory, const PreparedBatch& batch, std::span<const Piece> pieces)
+        : memory_(memory) {
+        memory_.place(batch, pieces);
+    }
+    ~Placement() {
+        if (!committed_) memory_.rollback();
+    }
+    Placement(const Placement&) = delete;
+    Placement& operator=(const Placement&) = delete;
+    void commit() noexcept {
+        memory_.commit();
+        committed_ = true;
+    }
+
+private:
+    Memory& memory_;
+    bool committed_ = false;
+};
+
+}  // namespace
+
+Road::Road(const ModelInfo& info, std::unique_ptr<Memory> memory, Engine& engine,
+           const RoadOptions& options)
+    : info_(info),
+      memory_(std::move(memory)),
+      engine_(engine),
+      options_(options),
+      storage_(memory_->layout(), engine.backend()) {
+    if (pooled()) hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
+    engine_.reserve(largest_key(), memory_->layout(), storage_.buffers());
+}
+
+OutputKind Road::output_kind() const {
+    if (pooled()) return OutputKind::embeddings;
+    return options_.embeddings ? OutputKind::both : OutputKind::logits;
+}
+
+PlanKey Road::largest_key() const {
+    PlanKey key;
+    key.kind = options_.kind;
+    key.output = output_kind();
+    key.causal = options_.causal;
+    key.flash = options_.flash;
+    key.n_tokens = key.n_outputs = engine_.limits().n_tokens;
+    key.n_sequences = engine_.limits().n_sequences;
+    return key;
+}
+
+PlanKey Road::key_for(const Piece& piece) const {
+    PlanKey key = largest_key();
+    const uint32_t most = engine_.limits().n_tokens;
+    key.input = prepared_.source.tokens.empty() ? InputKind::embeddings : InputKind::tokens;
+    key.single = piece.n_tokens() == piece.n_sequences();
+    key.n_tokens = bucket(piece.n_tokens(), most);
+    // One token a sequence: as many sequences as tokens. Otherwise any number, in one plan.
+    if (key.single) key.n_sequences = std::min(key.n_tokens, key.n_sequences);
+    key.n_outputs = bucket(piece.n_outputs(), most);
+    if (key.n_outputs == 0) key.output = OutputKind::none;
+    return key;
+}
+
+Outputs Road::run(const BatchView& batch, StopSignal* stop) {
+    Stats& stats = engine_.stats();
+    std::span<const Piece> pieces;
+    std::optional<Placement> placement;
+    {
+        prepare(batch, options_.limits, *memory_, prepared_);
+        apply_shifts();
+        const Timed timed(stats, Phase::place);
+        pieces = split_.cut(prepared_, options_.split);
+        placement.emplace(*memory_, prepared_, pieces);
+    }
+    if (log_enabled(LogLevel::trace))
+        log(LogLevel::trace, text("decode: ", batch.size, " tokens in ", pieces.size(),
+                                  " microbatches, ", prepared_.n_outputs, " outputs"));
+    Outputs outputs;
+    if (pooled())
+        embedding_pool_.start(options_.pooling, prepared_, info_.width);
+    else
+        outputs = Outputs(engine_.outputs(), prepared_.n_outputs, info_.n_vocab,
+                          options_.embeddings ? info_.width : 0);
+    for (size_t i = 0; i < pieces.size(); ++i) run_piece(pieces[i], i, outputs, stop);
+    {
+        const Timed timed(stats, Phase::output);
+        if (pooled()) {
+            const auto n = static_cast<int64_t>(embedding_pool_.n_sequences());
+            outputs = Outputs(engine_.outputs(), n, 0, info_.width);
+            embedding_pool_.finish(outputs.embeddings(), outputs.indices());
+        } else if (options_.split.whole_sequences) {
+            restore_batch_order(outputs);
+        }
+    }
+    placement->commit();
+    stats.tokens += batch.size;
+    stats.microbatches += pieces.size();
+    return outputs;
+}
+
+void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSignal* stop) {
+    Stats& stats = engine_.stats();
+    Plan& plan = engine_.plan(key_for(piece), memory_->layout(), storage_.buffers());
+    {
+        const Timed timed(stats, Phase::input);
+        refresh(plan, piece, index);
+    }
+    const Counts counts{.tokens = static_cast<int32_t>(piece.n_tokens()),
+                        .outputs = static_cast<int32_t>(piece.n_outputs()),
+                        .sequences = static_cast<int32_t>(piece.n_sequences())};
+    const size_t first = piece.first_output;
+    float* logits = pooled() ? nullptr : outputs.logits().data() + first * static_cast<size_t>(info_.n_vocab);
+    float* hidden = pooled() ? hidden_.data()
+                    : options_.embeddings
+                        ? outputs.embeddings().data() + first * static_cast<size_t>(info_.width)
+                        : nullptr;
+    {
+        const Timed timed(stats, Phase::compute);
+        engine_.run(plan, counts, logits, hidden, stop);
+    }
+    const Timed timed(stats, Phase::output);
+    if (pooled()) {
+        embedding_pool_.add(prepared_, piece,
+                            std::span(hidden_).first(piece.n_outputs() * static_cast<size_t>(info_.width)));
+        return;
+    }
+    const std::span<int32_t> indices = outputs.indices();
+    for (size_t i = 0; i < piece.output_tokens.size(); ++i)
+        indices[first + i] = static_cast<int32_t>(piece.entries[static_cast<size_t>(piece.output_tokens[i])]);
+}
+
+void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
+    const auto axes = static_cast<size_t>(prepared_.axes);
+    const size_t n = piece.entries.size();
+    uint32_t groups = 0;  // bit g: attention inputs of group g are done
+    for (const InputId id : plan.inputs()) {
+        switch (id.field) {
+            case InputField::tokens: {
+                const std::span<int32_t> to = engine_.in_place<int32_t>(id, n);
+                for (size_t i = 0; i < n; ++i) to[i] = prepared_.source.tokens[piece.entries[i]];
+                break;
+            }
+            case InputField::embeddings: {
+                const auto width = static_cast<size_t>(prepared_.source.width);
+                const std::span<float> to = engine_.in_place<float>(id, n * width);
+                for (size_t i = 0; i < n; ++i)
+                    std::copy_n(prepared_.source.embeddings.data() + piece.entries[i] * width, width,
+                                to.data() + i * width);
+                break;
+            }
+            case InputField::positions: {
+                const std::span<int32_t> to = engine_.in_place<int32_t>(id, n * axes);
+                for (size_t i = 0; i < n; ++i)
+                    std::copy_n(prepared_.positions.data() + piece.entries[i] * axes, axes,
+                                to.data() + i * axes);
+                break;
+            }
+            case InputField::token_begin: engine_.write(id, std::span(piece.begin)); break;
+            case InputField::output_tokens: engine_.write(id, std::span(piece.output_tokens)); break;
+            case InputField::write_rows:
+            case InputField::first:
+            case InputField::last:
+            case InputField::runs:
+            case InputField::run_begin:
+            case InputField::key_positions:
+            case InputField::key_begin:
+                if ((groups >> id.group & 1) == 0) refresh_attention(plan, id.group, index);
+                groups |= 1u << id.group;
+                break;
+            case InputField::read_states:
+                engine_.write(id, memory_->recurrent(id.group, index).read_rows);
+                break;
+            case InputField::write_states:
+                engine_.write(id, memory_->recurrent(id.group, index).write_rows);
+                break;
+            case InputField::from_rows:
+            case InputField::to_rows:
+            case InputField::deltas: throw InternalError("a decode plan asks for row moves");
+        }
+    }
+}
+
+void Road::refresh_attention(const Plan& plan, uint8_t group, size_t index) {
+    const AttentionView view = memory_->attention(group, index);
+    engine_.write(InputId{InputField::write_rows, group}, view.write_rows);
+    engine_.write(InputId{InputField::runs, group}, view.runs);
+    engine_.write(InputId{InputField::run_begin, group}, view.run_begin);
+    engine_.write(InputId{InputField::first, group}, view.first);
+    engine_.write(InputId{InputField::last, group}, view.last);
+    if (!plan.has_input(InputField::key_positions)) return;
+    engine_.write(InputId{InputField::key_positions, group}, view.key_positions);
+    engine_.write(InputId{InputField::key_begin, group}, view.key_begin);
+}
+
+void Road::restore_batch_order(Outputs& outputs) {
+    const std::span<const int32_t> indices = outputs.indices();
+    if (std::ranges::is_sorted(indices)) return;
+    std::vector<size_t> order(indices.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::sort(order, {}, [&](size_t row) { return indices[row]; });
+    Outputs sorted(engine_.outputs(), outputs.rows(), outputs.n_vocab(), outputs.width());
+    const auto copy_row = [](std::span<const float> from, std::span<float> to, size_t a, size_t b, size_t width) {
+        std::copy_n(from.data() + a * width, width, to.data() + b * width);
+    };
+    for (size_t row = 0; row < order.size(); ++row) {
+        sorted.indices()[row] = indices[order[row]];
+        copy_row(outputs.logits(), sorted.logits(), order[row], row, static_cast<size_t>(outputs.n_vocab()));
+        copy_row(outputs.embeddings(), sorted.embeddings(), order[row], row, static_cast<size_t>(outputs.width()));
+    }
+    outputs = std::move(sorted);
+}
+
+void Road::flush_moves(uint8_t group, uint32_t n, GraphKind kind) {
+    PlanKey key;
+    key.kind = kind;
+    key.group = group;
+    key.output = OutputKind::none;
+    key.n_moves = bucket(n, Engine::kMaxMoves);
+    Plan& plan = engine_.plan(key, memory_->layout(), storage_.buffers());
+    engine_.run(plan, {.moves = static_cast<int32_t>(n)}, nullptr, nullptr, nullptr);
+}
+
+void Road::move_rows(std::span<const RowMove> moves) {
+    for (uint8_t group = 0; group < memory_->layout().groups.size(); ++group) {
+        const std::span<int32_t> from = engine_.in_place<int32_t>({InputField::from_rows, group}, Engine::kMaxMoves);
+        const std::span<int32_t> to = engine_.in_place<int32_t>({InputField::to_rows, group}, Engine::kMaxMoves);
+        uint32_t n = 0;
+        for (const RowMove& move : moves) {
+            if (move.group != group) continue;
+            for (int32_t i = 0; i < move.n; ++i) {
+                from[n] = move.from + i;
+                to[n] = move.to + i;
+                engine_.stats().rows_copied += 1;
+                if (++n < Engine::kMaxMoves) continue;
+                flush_moves(group, n, GraphKind::copy_rows);
+                n = 0;
+            }
+        }
+        if (n > 0) flush_moves(group, n, GraphKind::copy_rows);
+    }
+}
+
+void Road::apply_shifts() {
+    if (!memory_->has_shifts()) return;
+    shifts_.clear();
+    memory_->take_shifts(shifts_);
+    for (uint8_t group = 0; group < memory_->layout().groups.size(); ++group) {
+        const std::span<int32_t> rows = engine_.in_place<int32_t>({InputField::to_rows, group}, Engine::kMaxMoves);
+        const std::span<int32_t> deltas = engine_.in_place<int32_t>({InputField::deltas, group}, Engine::kMaxMoves);
+        uint32_t n = 0;
+        for (const KeyShift& shift : shifts_) {
+            if (shift.group != group) continue;
+            rows[n] = shift.row;
+            deltas[n] = shift.delta;
+            if (++n < Engine::kMaxMoves) continue;
+            flush_moves(group, n, GraphKind::shift_keys);
+            n = 0;
+        }
+        if (n > 0) flush_moves(group, n, GraphKind::shift_keys);
+    }
+}
+
+}  // namespace plait

@@ -1,0 +1,26 @@
+// Counters and times of a context since it was made or reset.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "plan/plan_cache.h"
+
+namespace plait {
+
+enum class Phase : uint8_t { place, build, input, compute, output };
+inline constexpr size_t kPhases = 5;
+inline constexpr size_t kMissReasons = 6;
+
+struct Stats {
+    uint64_t tokens = 0;
+    uint64_t microbatches = 0;
+    uint64_t plans_built = 0;
+    uint64_t plans_reused = 0;
+    std::array<uint64_t, kMissReasons> misses{};   // by MissReason
+    std::array<double, kPhases> seconds{};         // by Phase
+    uint64_t nodes = 0;                            // run on the context's device
+    uint64_t rows_copied = 0;                      // cache rows moved for copies and shifts
+};
+
+}  // namespace plait

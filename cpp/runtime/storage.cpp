@@ -1,0 +1,27 @@
+#include "runtime/storage.h"
+
+#include <algorithm>
+
+#include "tensor/convert.h"
+
+namespace plait {
+
+Storage::Storage(const MemoryLayout& layout, Allocator& allocator) {
+    for (const StorageInfo& info : layout.storage) {
+        buffers_.push_back(allocator.allocate(info.bytes()));
+        pointers_.push_back(buffers_.back().get());
+    }
+}
+
+void Storage::read_row(const StorageInfo& info, size_t index, int32_t row, float* target) const {
+    const auto stored = static_cast<size_t>(info.head_elements);
+    std::vector<std::byte> raw(info.row_bytes);
+    pointers_[index]->read(static_cast<uint64_t>(row) * info.row_bytes, raw);
+    std::vector<float> values(stored * static_cast<size_t>(info.n_heads));
+    dequantize(info.dtype, raw.data(), values.data(), values.size());
+    for (size_t h = 0; h < static_cast<size_t>(info.n_heads); ++h)
+        std::copy_n(values.data() + h * stored, info.head_dim,
+                    target + h * static_cast<size_t>(info.head_dim));
+}
+
+}  // namespace plait
