@@ -40,6 +40,10 @@ add_library(plait_warnings INTERFACE)
 target_compile_options(plait_warnings INTERFACE
     -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
     $<$<BOOL:${PLAIT_WERROR}>:-Werror>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # Wrong about std::string's operator+: https://gcc.gnu.org/PR105651
+    target_compile_options(plait_warnings INTERFACE -Wno-restrict)
+endif()
 add_library(plait_strict_warnings INTERFACE)
 target_compile_options(plait_strict_warnings INTERFACE -Wconversion)
 target_link_libraries(plait_strict_warnings INTERFACE plait_warnings)

@@ -158,7 +158,7 @@ def test_kernel_objects_share_no_function():
     shared = []
     for line in output.splitlines():
         fields = re.match(r"(.*\.o):\s*[0-9a-f]+ (\w) (.*)", line)
-        if not fields or fields[2] not in "WwVvu":
+        if not fields or fields[2] not in "Ww":  # constants are the same for everyone
             continue
         isa = re.search(r"plait_kernels_(\w+)\.dir", fields[1])[1]
         if f"plait::cpu::{isa}::" not in fields[3]:
