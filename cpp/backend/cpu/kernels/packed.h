@@ -1,18 +1,85 @@
-// How a packed weight matrix looks to a kernel.
+// How a packed weight matrix looks to a kernel, and how a product of it is cut into tasks.
+//
+// A panel holds `lanes` rows (outputs) over all columns, lane after lane, so that one register has
+// the same column of every row of the panel and a product never adds across a register. The last
+// panel's missing rows are zeros.
+//
+//   f32, f16, bf16    [columns][lanes] elements
+//   block types       codes: for every 32 columns `bits` registers of 4 * lanes bytes, see codes.h;
+//                     then at records_offset, for every file block, the scales: each f16 of the
+//                     block as [lanes], then each byte as [lanes]
+//
+// A panel is as large as its rows in the file, but for the last bytes to a multiple of 64.
 #pragma once
 
 #include <stdint.h>
 
+#include "base/inline.h"
+
 namespace plait::cpu {
+
+// The numbers of plait::DType, whose header brings the standard library along.
+enum class Format : uint8_t {
+    f32, f16, bf16, i32,
+    q8_0, q4_0, q4_1, q5_0, q5_1,
+    q2_k, q3_k, q4_k, q5_k, q6_k,
+    iq4_nl, iq4_xs, mxfp4,
+};
+
+PLAIT_INLINE bool is_float(Format format) { return format <= Format::bf16; }
 
 struct PackedWeight {
     const unsigned char* data;  // 64-byte aligned
-    uint8_t dtype;              // plait::DType of the file
+    Format format;
+    uint8_t flip;               // 8-bit codes are stored xor this: 0x80 makes them unsigned
+    int32_t lanes;              // rows of a panel
     int64_t rows;               // outputs of one matrix
     int64_t columns;            // inputs
     int64_t matrices;           // experts; 1 for a plain matrix
-    int64_t panel_bytes;        // a panel: the layout's rows at a time over all columns
+    int64_t records_offset;     // into a panel
+    int64_t panel_bytes;
     int64_t matrix_bytes;
+
+    PLAIT_INLINE_MEMBER int64_t panels() const { return (rows + lanes - 1) / lanes; }
+    // Bytes of a row of activations: f32, or the words of quantize_rows.
+    PLAIT_INLINE_MEMBER int64_t input_bytes() const {
+        return is_float(format) ? columns * 4 : columns / 32 * 40;
+    }
 };
+
+// Rows that a register tile takes at once, at most.
+constexpr int64_t kTileRows = 8;
+
+// Working memory of a product on one thread: a tile of quantised rows, interleaved, each with up to
+// two sums per 32 columns.
+PLAIT_INLINE int64_t product_scratch_bytes(int64_t columns) {
+    return kTileRows * (columns + columns / 32 * 12) + 256;
+}
+
+// A product of n rows in tasks of some panels by some rows. A task's weights stay in the second
+// level cache while its rows pass by; few rows leave many small tasks, to share the streaming.
+struct ProductCut {
+    int64_t panels, rows;              // of a task
+    int64_t panel_tasks, row_tasks;
+};
+
+PLAIT_INLINE int64_t clamp_to(int64_t value, int64_t least, int64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
+PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n) {
+    constexpr int64_t kKiB = 1024;
+    ProductCut cut;
+    const int64_t target = n <= kTileRows
+                               ? clamp_to(weight.matrix_bytes / 64, 32 * kKiB, 256 * kKiB)
+                               : clamp_to(weight.matrix_bytes / 16, 32 * kKiB, 256 * kKiB);
+    cut.panels = clamp_to(target / weight.panel_bytes, 1, weight.panels());
+    cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;
+    cut.rows = n <= kTileRows ? kTileRows : 8 * kTileRows;
+    while (cut.rows > 2 * kTileRows && cut.panel_tasks * ((n + cut.rows - 1) / cut.rows) < 32)
+        cut.rows /= 2;
+    cut.row_tasks = (n + cut.rows - 1) / cut.rows;
+    return cut;
+}
 
 }  // namespace plait::cpu

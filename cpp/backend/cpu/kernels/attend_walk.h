@@ -1,0 +1,123 @@
+// What both attention kernels do: cut the step into tiles, and walk a tile's keys.
+#pragma once
+
+#include "backend/cpu/kernels/attend_tile.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// A task is a tile of a sequence and a kv head, heads first.
+static inline int64_t count_attend_tasks(const AttendArgs& args, const Frame& frame) {
+    const int32_t* begin = frame.at<const int32_t>(args.token_begin);
+    int64_t tiles = 0;
+    for (int32_t s = 0; s < frame.n_sequences; ++s)
+        tiles += (begin[s + 1] - begin[s] + args.tile_tokens - 1) / args.tile_tokens;
+    return tiles * args.kv_heads;
+}
+
+// Calls step(block) for every block that holds keys of the tile, `visible` of its queries set, and
+// split() where sums are closed.
+template <typename Step, typename Split>
+PLAIT_INLINE void for_each_block(const Tile& tile, KeyWalk walk, Step step, Split split) {
+    KeyBlock blocks[2];
+    int now = 0;
+    bool more = walk.next(blocks[0]);
+    for (bool first = true; more; first = false) {
+        const KeyBlock& block = blocks[now];
+        if (!first && block.starts_split(blocks[1 - now])) split();
+        int64_t begin = tile.queries, end = 0;  // queries that see some of it
+        for (int64_t i = 0; i < tile.queries; ++i) {
+            QueryState& state = tile.state[i];
+            state.visible = block.visible(state.first, state.last);
+            if (state.visible == 0) continue;
+            begin = begin < i ? begin : i;
+            end = i + 1;
+        }
+        if (begin < end) step(block, begin, end);
+        now = 1 - now;
+        more = walk.next(blocks[now]);
+    }
+}
+
+// Calls attend(tile, walk) for each of the tasks and writes the results.
+template <typename Attend>
+PLAIT_INLINE void for_each_tile(const AttendArgs& args, const Frame& frame, const Worker& worker,
+                                int64_t begin_task, int64_t end_task, Attend attend) {
+    const int32_t* token_begin = frame.at<const int32_t>(args.token_begin);
+    const int32_t* run_begin = frame.at<const int32_t>(args.run_begin);
+    const KeyRun* runs = frame.at<const KeyRun>(args.runs);
+    const int32_t* first = frame.at<const int32_t>(args.first);
+    const int32_t* last = frame.at<const int32_t>(args.last);
+    const float* sinks = args.has_sinks ? frame.at<const float>(args.sinks) : nullptr;
+    const int32_t group = args.heads / args.kv_heads;
+    const AttendScratch at = attend_scratch(args);
+    float* scratch = reinterpret_cast<float*>(worker.scratch);
+
+    for (int64_t task = begin_task; task < end_task; ++task) {
+        const int64_t head = task % args.kv_heads;
+        int64_t index = task / args.kv_heads;  // of the tile, among those of sequence s
+        int32_t s = 0;
+        for (;; ++s) {
+            const int64_t tiles =
+                (token_begin[s + 1] - token_begin[s] + args.tile_tokens - 1) / args.tile_tokens;
+            if (index < tiles) break;
+            index -= tiles;
+        }
+        const int64_t token = token_begin[s] + index * args.tile_tokens;
+        const int64_t left = token_begin[s + 1] - token;
+        const int64_t tokens = left < args.tile_tokens ? left : args.tile_tokens;
+
+        const Tile tile{
+            args,
+            frame.at<const unsigned char>(args.keys) + head * args.key_cache.head_bytes,
+            frame.at<const unsigned char>(args.values) + head * args.value_cache.head_bytes,
+            tokens * group,
+            at.value_width,
+            scratch + at.transposed,
+            scratch + at.rows,
+            scratch + at.scores,
+            scratch + at.partial,
+            scratch + at.total,
+            reinterpret_cast<QueryState*>(scratch + at.state),
+        };
+        KeyWalk walk{runs + run_begin[s], runs + run_begin[s + 1], INT32_MAX, INT32_MIN};
+        for (int64_t i = 0; i < tile.queries; ++i) {
+            const int64_t t = token + i / group;
+            QueryState& state = tile.state[i];
+            state = {};
+            state.q = frame.at<const float>(args.q) +
+                      (t * args.heads + head * group + i % group) * args.key_dim;
+            state.first = first[t];
+            state.last = last[t];
+            state.total = {kMinusInfinity, 0.0f, false};
+            start_partial(tile, i, kMinusInfinity);
+            if (first[t] >= last[t]) continue;
+            walk.first = walk.first < first[t] ? walk.first : first[t];
+            walk.last = walk.last > last[t] ? walk.last : last[t];
+        }
+        memset(tile.total, 0, static_cast<size_t>(tile.queries * tile.value_width) * sizeof(float));
+        if (walk.first < walk.last) attend(tile, walk);
+
+        for (int64_t i = 0; i < tile.queries; ++i) {
+            const int64_t h = head * group + i % group;
+            float* y = frame.at<float>(args.y) + ((token + i / group) * args.heads + h) * args.value_dim;
+            write_query(tile, i, sinks ? sinks + h : nullptr, y);
+        }
+    }
+}
+
+// Sums over all keys of the walk. Where the maxima are known, every factor is one.
+PLAIT_INLINE void sum_keys(const Tile& tile, const KeyWalk& walk, bool maxima_known) {
+    for_each_block(
+        tile, walk,
+        [&](const KeyBlock& block, int64_t begin, int64_t end) {
+            load_keys(tile, block);
+            score(tile, begin, end);
+            for (int64_t i = begin; i < end; ++i)
+                if (tile.state[i].visible != 0) softmax_step(tile, i);
+            add_values(tile, block, begin, end);
+        },
+        [&] { close_partials(tile, maxima_known); });
+    close_partials(tile, maxima_known);
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

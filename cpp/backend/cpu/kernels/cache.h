@@ -1,0 +1,97 @@
+// Heads of cache rows in their stored type, to floats and back.
+#pragma once
+
+#include "backend/cpu/kernels/cache_layout.h"
+#include "backend/cpu/simd/simd.h"
+#include "tensor/blocks/iq4_nl.h"
+#include "tensor/blocks/q4_0.h"
+#include "tensor/blocks/q4_1.h"
+#include "tensor/blocks/q5_0.h"
+#include "tensor/blocks/q5_1.h"
+#include "tensor/blocks/q8_0.h"
+#include "tensor/half.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+PLAIT_INLINE int64_t block_elements(uint8_t dtype) { return dtype <= kCacheBF16 ? 1 : 32; }
+
+PLAIT_INLINE int64_t block_bytes(uint8_t dtype) {
+    switch (dtype) {
+    case kCacheF32: return 4;
+    case kCacheF16:
+    case kCacheBF16: return 2;
+    case kCacheQ8_0: return sizeof(BlockQ8_0);
+    case kCacheQ4_0: return sizeof(BlockQ4_0);
+    case kCacheQ4_1: return sizeof(BlockQ4_1);
+    case kCacheQ5_0: return sizeof(BlockQ5_0);
+    case kCacheQ5_1: return sizeof(BlockQ5_1);
+    case kCacheIQ4_NL: return sizeof(BlockIQ4_NL);
+    default: return 0;
+    }
+}
+
+template <typename Block>
+PLAIT_INLINE void decode_blocks(const unsigned char* source, float* target, int64_t n) {
+    const Block* blocks = reinterpret_cast<const Block*>(source);
+    for (int64_t i = 0; i < n / 32; ++i) decode(blocks[i], target + 32 * i);
+}
+
+template <typename Block>
+PLAIT_INLINE void encode_blocks(const float* source, unsigned char* target, int64_t n) {
+    Block* blocks = reinterpret_cast<Block*>(target);
+    for (int64_t i = 0; i < n / 32; ++i) encode(source + 32 * i, blocks[i]);
+}
+
+// target[0 .. n) from stored elements; n is a multiple of the block.
+static inline void decode_cache(uint8_t dtype, const unsigned char* source, float* target, int64_t n) {
+    const uint16_t* halves = reinterpret_cast<const uint16_t*>(source);
+    int64_t i = 0;
+    switch (dtype) {
+    case kCacheF32:
+        memcpy(target, source, static_cast<size_t>(n) * sizeof(float));
+        return;
+    case kCacheF16:
+        for (; i + F32::kLanes <= n; i += F32::kLanes) F32::load_f16(halves + i).store(target + i);
+        F32::load_f16(halves + i, n - i).store(target + i, n - i);
+        return;
+    case kCacheBF16:
+        for (; i + F32::kLanes <= n; i += F32::kLanes) F32::load_bf16(halves + i).store(target + i);
+        F32::load_bf16(halves + i, n - i).store(target + i, n - i);
+        return;
+    case kCacheQ8_0: return decode_blocks<BlockQ8_0>(source, target, n);
+    case kCacheQ4_0: return decode_blocks<BlockQ4_0>(source, target, n);
+    case kCacheQ4_1: return decode_blocks<BlockQ4_1>(source, target, n);
+    case kCacheQ5_0: return decode_blocks<BlockQ5_0>(source, target, n);
+    case kCacheQ5_1: return decode_blocks<BlockQ5_1>(source, target, n);
+    case kCacheIQ4_NL: return decode_blocks<BlockIQ4_NL>(source, target, n);
+    default: return;
+    }
+}
+
+// The reverse, rounding as tensor/convert.h.
+static inline void encode_cache(uint8_t dtype, const float* source, unsigned char* target, int64_t n) {
+    uint16_t* halves = reinterpret_cast<uint16_t*>(target);
+    int64_t i = 0;
+    switch (dtype) {
+    case kCacheF32:
+        memcpy(target, source, static_cast<size_t>(n) * sizeof(float));
+        return;
+    case kCacheF16:
+        for (; i + F32::kLanes <= n; i += F32::kLanes) F32::load(source + i).store_f16(halves + i);
+        F32::load(source + i, n - i).store_f16(halves + i, n - i);
+        return;
+    case kCacheBF16:
+        for (; i + F32::kLanes <= n; i += F32::kLanes) F32::load(source + i).store_bf16(halves + i);
+        F32::load(source + i, n - i).store_bf16(halves + i, n - i);
+        return;
+    case kCacheQ8_0: return encode_blocks<BlockQ8_0>(source, target, n);
+    case kCacheQ4_0: return encode_blocks<BlockQ4_0>(source, target, n);
+    case kCacheQ4_1: return encode_blocks<BlockQ4_1>(source, target, n);
+    case kCacheQ5_0: return encode_blocks<BlockQ5_0>(source, target, n);
+    case kCacheQ5_1: return encode_blocks<BlockQ5_1>(source, target, n);
+    case kCacheIQ4_NL: return encode_blocks<BlockIQ4_NL>(source, target, n);
+    default: return;
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

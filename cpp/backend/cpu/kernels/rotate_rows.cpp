@@ -1,0 +1,57 @@
+// Every head of row rows[i] turned by deltas[i] positions, in place. Blocks that hold nothing of the
+// first n_rot elements stay as they are. Reference: tests/reference/rotate_rows.py.
+#include "backend/cpu/kernels/rotate_rows.h"
+
+#include "backend/cpu/kernels/cache.h"
+#include "backend/cpu/kernels/rotate.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// A task is a head of every row, so that the work on a row listed twice keeps its turn.
+int64_t rotate_rows_tasks(const void* raw, const Frame& frame) {
+    const auto& args = *static_cast<const RotateRowsArgs*>(raw);
+    return frame.rows(args.extent, args.fixed_rows) == 0 ? 0 : args.heads;
+}
+
+// Scratch: n_rot / 2 doubles, then 2 n_rot + 32 floats.
+void rotate_rows(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
+                 int64_t end) {
+    const auto& args = *static_cast<const RotateRowsArgs*>(raw);
+    const int64_t moves = frame.rows(args.extent, args.fixed_rows);
+    const int32_t* rows = frame.at<const int32_t>(args.rows);
+    const int32_t* deltas = frame.at<const int32_t>(args.deltas);
+    const float* factors = args.has_factors ? frame.at<const float>(args.factors) : nullptr;
+    const int64_t n_rot = args.frequencies.n_rot;
+    const int64_t half = n_rot / 2;
+    const int64_t block = block_elements(args.dtype);
+    const int64_t touched = (n_rot + block - 1) / block * block;
+
+    double* frequencies = reinterpret_cast<double*>(worker.scratch);
+    float* cosines = reinterpret_cast<float*>(frequencies + half);
+    float* sines = cosines + half;
+    float* head = sines + half;
+    for (int64_t i = 0; i < half; ++i)
+        frequencies[i] = frequency(args.frequencies, i, factors ? factors[i] : 1.0);
+
+    for (int64_t m = 0; m < moves; ++m) {
+        if (deltas[m] == 0) continue;
+        if (m == 0 || deltas[m] != deltas[m - 1]) {
+            for (int64_t i = 0; i < half; ++i) {
+                cosines[i] = static_cast<float>(__builtin_cos(deltas[m] * frequencies[i]));
+                sines[i] = static_cast<float>(__builtin_sin(deltas[m] * frequencies[i]));
+            }
+        }
+        for (int64_t h = begin; h < end; ++h) {
+            unsigned char* stored = frame.at<unsigned char>(args.storage) +
+                                    rows[m] * args.row_bytes + h * args.head_bytes;
+            decode_cache(args.dtype, stored, head, touched);
+            if (args.interleaved)
+                rotate_pairs(head, cosines, sines, head, half);
+            else
+                rotate_halves(head, cosines, sines, head, half);
+            encode_cache(args.dtype, head, stored, touched);
+        }
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA
