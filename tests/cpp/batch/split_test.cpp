@@ -1,0 +1,173 @@
+#include "batch/split.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+
+#include "fake_past.h"
+
+namespace plait {
+namespace {
+
+using testing::ElementsAre;
+
+struct Entry {
+    std::vector<SequenceId> sequences;
+    bool want = false;
+};
+
+PreparedBatch prepared(const Batch& batch, int32_t n_seq_max) {
+    PreparedBatch out;
+    BatchLimits limits;
+    limits.n_vocab = 1;
+    limits.n_batch = 4096;
+    limits.n_seq_max = n_seq_max;
+    prepare(batch.view(), limits, FakePast(), out);
+    return out;
+}
+
+Batch make_batch(const std::vector<Entry>& entries) {
+    Batch batch;
+    for (const Entry& e : entries) batch.add(0, {}, e.sequences, e.want);
+    return batch;
+}
+
+std::vector<Entry> random_entries(std::mt19937& random, size_t n, int32_t n_seq_max) {
+    std::vector<Entry> entries;
+    // Coupled first: sequences that have parted stay apart.
+    const size_t coupled = random() % 3;
+    for (size_t i = 0; i < n; ++i) {
+        Entry e{{static_cast<SequenceId>(random() % static_cast<uint32_t>(n_seq_max))},
+                random() % 2 == 0};
+        if (i < coupled) {
+            e.sequences.resize(static_cast<size_t>(n_seq_max));
+            std::iota(e.sequences.begin(), e.sequences.end(), 0);
+            std::shuffle(e.sequences.begin(), e.sequences.end(), random);
+        }
+        entries.push_back(e);
+    }
+    return entries;
+}
+
+// Every token once, in pieces that are whole in themselves, whatever the policy.
+void check_pieces(const PreparedBatch& batch, std::span<const Piece> pieces) {
+    std::vector<int> seen(batch.size(), 0);
+    std::map<SequenceId, uint32_t> last;  // entry of each sequence
+    uint32_t n_outputs = 0;
+    for (const Piece& piece : pieces) {
+        ASSERT_GT(piece.n_tokens(), 0u);
+        ASSERT_EQ(piece.begin.size(), piece.sequences.size() + 1);
+        EXPECT_EQ(piece.begin.front(), 0);
+        EXPECT_EQ(piece.begin.back(), static_cast<int32_t>(piece.n_tokens()));
+        for (size_t s = 0; s < piece.sequences.size(); ++s) {
+            ASSERT_LT(piece.begin[s], piece.begin[s + 1]);
+            for (int32_t i = piece.begin[s]; i < piece.begin[s + 1]; ++i) {
+                const uint32_t entry = piece.entries[static_cast<size_t>(i)];
+                ++seen[entry];
+                EXPECT_EQ(batch.first_sequence(entry), piece.sequences[s]);
+                for (const SequenceId id : batch.sequences_of(entry)) {
+                    if (last.contains(id)) {
+                        EXPECT_LT(last[id], entry);
+                    }
+                    last[id] = entry;
+                }
+            }
+        }
+        EXPECT_EQ(piece.first_output, n_outputs);
+        n_outputs += piece.n_outputs();
+        for (size_t o = 0; o < piece.output_tokens.size(); ++o) {
+            const auto entry = piece.entries[static_cast<size_t>(piece.output_tokens[o])];
+            EXPECT_NE(batch.source.wants[entry], 0);
+            if (o > 0) {
+                EXPECT_LT(piece.entries[static_cast<size_t>(piece.output_tokens[o - 1])], entry);
+            }
+        }
+    }
+    EXPECT_EQ(n_outputs, batch.n_outputs);
+    EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
+}
+
+TEST(Split, CoversEveryTokenOnceAndKeepsEachSequencesOrder) {  // # S2-42
+    std::mt19937 random(1);
+    Split split;
+    for (int round = 0; round < 500; ++round) {
+        const Batch batch = make_batch(random_entries(random, 1 + random() % 60, 6));
+        const PreparedBatch p = prepared(batch, 6);
+        for (const uint32_t max_tokens : {1u, 7u, 64u}) {
+            const auto pieces = split.cut(p, {.max_tokens = max_tokens});
+            check_pieces(p, pieces);
+            EXPECT_EQ(pieces.size(), (p.size() + max_tokens - 1) / max_tokens);
+            // Pieces follow each other in batch order, and so do their outputs.
+            uint32_t begin = 0;
+            for (const Piece& piece : pieces) {
+                EXPECT_EQ(*std::ranges::min_element(piece.entries), begin);
+                begin += piece.n_tokens();
+                EXPECT_EQ(*std::ranges::max_element(piece.entries), begin - 1);
+            }
+        }
+        check_pieces(p, split.cut(p, {.max_tokens = 7, .whole_sequences = true}));
+    }
+}
+
+// # S2-53 # S2-54 # S2-55
+TEST(Split, APermutationOfSequencesCostsNoExtraPiece) {
+    std::mt19937 random(2);
+    std::vector<SequenceId> order(16);
+    std::iota(order.begin(), order.end(), 0);
+    Split split;
+    for (int round = 0; round < 50; ++round) {
+        Batch batch;
+        for (const SequenceId s : order) batch.add(0, {}, std::span(&s, 1), true);
+        const PreparedBatch p = prepared(batch, 16);
+        const auto pieces = split.cut(p, {.max_tokens = 16});
+        ASSERT_EQ(pieces.size(), 1u);
+        EXPECT_EQ(pieces[0].sequences, order);
+        std::shuffle(order.begin(), order.end(), random);
+    }
+}
+
+TEST(Split, InterleavedSequencesAreRegroupedAndOutputsKeepBatchOrder) {  // # S2-56
+    const Batch batch = make_batch({{{3}, true}, {{1}, true}, {{3}, false}, {{1}, true}});
+    const PreparedBatch p = prepared(batch, 4);
+    Split split;
+    const auto pieces = split.cut(p, {.max_tokens = 8});
+    ASSERT_EQ(pieces.size(), 1u);
+    EXPECT_THAT(pieces[0].entries, ElementsAre(0, 2, 1, 3));
+    EXPECT_THAT(pieces[0].sequences, ElementsAre(3, 1));
+    EXPECT_THAT(pieces[0].begin, ElementsAre(0, 2, 4));
+    EXPECT_THAT(pieces[0].output_tokens, ElementsAre(0, 2, 3));
+}
+
+TEST(Split, WholeSequencesAreNeverCut) {
+    std::mt19937 random(3);
+    Split split;
+    for (int round = 0; round < 300; ++round) {
+        const Batch batch = make_batch(random_entries(random, 1 + random() % 40, 5));
+        const PreparedBatch p = prepared(batch, 5);
+        const auto max_tokens = static_cast<uint32_t>(1 + random() % 20);
+        std::map<SequenceId, int> pieces_of;
+        for (const Piece& piece :
+             split.cut(p, {.max_tokens = max_tokens, .whole_sequences = true})) {
+            for (const SequenceId s : piece.sequences) ++pieces_of[s];
+            EXPECT_TRUE(piece.n_tokens() <= max_tokens || piece.n_sequences() == 1);
+        }
+        for (const auto& [s, n] : pieces_of) EXPECT_EQ(n, 1) << "sequence " << s;
+    }
+}
+
+TEST(Split, WholeSequencesShareAPieceWhileTheyFit) {
+    const Batch batch = make_batch({{{0}}, {{1}}, {{0}}, {{2}}, {{1}}, {{3}}, {{2}}, {{2}}, {{2}}});
+    const PreparedBatch p = prepared(batch, 4);
+    Split split;
+    const auto pieces = split.cut(p, {.max_tokens = 4, .whole_sequences = true});
+    ASSERT_EQ(pieces.size(), 3u);
+    EXPECT_THAT(pieces[0].entries, ElementsAre(0, 2, 1, 4));
+    EXPECT_THAT(pieces[1].entries, ElementsAre(3, 6, 7, 8));
+    EXPECT_THAT(pieces[2].entries, ElementsAre(5));
+}
+
+}  // namespace
+}  // namespace plait

@@ -1,0 +1,440 @@
+#include "memory/attention.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "allocations.h"
+#include "base/error.h"
+#include "driver.h"
+
+namespace plait {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+MemoryOptions sized(int64_t n_ctx, int32_t n_seq_max, bool streams = false) {
+    MemoryOptions options;
+    options.n_ctx = n_ctx;
+    options.n_seq_max = n_seq_max;
+    options.streams = streams;
+    options.n_ubatch = 4;
+    return options;
+}
+
+template <typename Error>
+std::string message_of(auto&& call) {
+    try {
+        call();
+    } catch (const Error& e) {
+        return e.what();
+    }
+    return "nothing thrown";
+}
+
+std::string kind_of(const Driver& driver) { return std::string(driver.memory->kind()); }
+
+TEST(Unified, EverySequenceLivesInStreamZero) {  // # S2-36
+    Driver driver(sized(8, 3));
+    for (const SequenceId s : {0, 1, 2}) driver.feed(s, 2);
+    EXPECT_EQ(kind_of(driver), "unified");
+    EXPECT_EQ(driver.memory->n_streams(), 1);
+    for (const Cell& cell : driver.memory->cells()) EXPECT_EQ(cell.stream, 0);
+}
+
+TEST(Streams, EverySequenceHasAStreamOfItsOwn) {  // # S2-41
+    Driver driver(sized(8, 3, /*streams=*/true));
+    for (const SequenceId s : {2, 0, 1}) driver.feed(s, 2);
+    EXPECT_EQ(kind_of(driver), "streams");
+    EXPECT_EQ(driver.memory->n_streams(), 3);
+    for (const Cell& cell : driver.memory->cells()) {
+        EXPECT_EQ(cell.sequences, std::vector<SequenceId>{cell.stream});
+        EXPECT_EQ(cell.row / 8, cell.stream);
+    }
+}
+
+TEST(Streams, FillingOneLeavesTheRoomOfTheOthers) {  // # S2-60
+    Driver driver(sized(8, 2, /*streams=*/true));
+    driver.feed(0, 8);
+    EXPECT_THROW(driver.feed(0, 1), CacheFull);
+    driver.feed(1, 8, 100);
+    EXPECT_EQ(driver.memory->n_used(), 16);
+    EXPECT_THAT(driver.tokens(1), ElementsAre(100, 101, 102, 103, 104, 105, 106, 107));
+}
+
+TEST(Unified, SequencesThatGrowSideBySideKeepConsecutiveRows) {
+    Driver driver(sized(64, 3));
+    for (int i = 0; i < 20; ++i)
+        for (const SequenceId s : {0, 1, 2}) driver.feed(s, 1);
+    Batch batch;
+    for (const SequenceId s : {0, 1, 2}) batch.add(0, {}, std::span(&s, 1), true);
+    driver.place(batch);
+    EXPECT_THAT(driver.memory->attention(0, 0).run_begin, ElementsAre(0, 1, 2, 3));
+    driver.memory->rollback();
+}
+
+TEST(Unified, ScatteredFreeRowsAreAllUsed) {  // # S1-47
+    MemoryOptions options = sized(64, 64);
+    options.n_cells = 64;
+    Driver driver(options);
+    Batch batch;
+    for (SequenceId s = 0; s < 64; ++s) batch.add(s, {}, std::span(&s, 1), false);
+    driver.decode(batch);
+    std::vector<bool> freed(64);
+    for (const Cell& cell : driver.memory->cells()) {
+        if (cell.row % 2 == 0) continue;
+        ASSERT_TRUE(driver.memory->remove(cell.sequences[0], {}));
+        freed[static_cast<size_t>(cell.sequences[0])] = true;
+    }
+    const auto s = static_cast<SequenceId>(std::ranges::find(freed, true) - freed.begin());
+    driver.feed(s, 32, 1000);
+    EXPECT_EQ(driver.memory->n_used(), 64);
+    std::vector<int> expected(32);
+    std::iota(expected.begin(), expected.end(), 1000);
+    EXPECT_EQ(driver.tokens(s), expected);
+}
+
+TEST(Unified, ACopyTakesNoRow) {
+    Driver driver(sized(8, 3));
+    driver.feed(0, 5, 10);
+    driver.memory->copy(0, 1, {}, driver.moves);
+    driver.memory->copy(0, 2, {1, 4}, driver.moves);
+    EXPECT_THAT(driver.moves, IsEmpty());
+    EXPECT_EQ(driver.memory->n_used(), 5);
+    EXPECT_THAT(driver.tokens(1), ElementsAre(10, 11, 12, 13, 14));
+    EXPECT_THAT(driver.tokens(2), ElementsAre(11, 12, 13));
+    driver.memory->remove(0, {});
+    EXPECT_EQ(driver.memory->n_used(), 5) << "rows stay while someone holds them";
+}
+
+TEST(Streams, ACopyMovesAdjacentRowsAtOnce) {
+    Driver driver(sized(8, 2, /*streams=*/true));
+    driver.feed(0, 5, 10);
+    driver.memory->copy(0, 1, {1, 4}, driver.moves);
+    EXPECT_THAT(driver.moves, ElementsAre(RowMove{0, 1, 8, 3}));
+    driver.carry_out_moves();
+    EXPECT_THAT(driver.tokens(1), ElementsAre(11, 12, 13));
+    EXPECT_THAT(driver.positions(1), ElementsAre(1, 2, 3));
+}
+
+class EitherMode : public testing::TestWithParam<bool> {
+protected:
+    Driver make(int64_t n_ctx, int32_t n_seq_max) {
+        return Driver(sized(n_ctx, n_seq_max, GetParam()));
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Attention, EitherMode, testing::Bool(), [](const auto& mode) {
+    return std::string(mode.param ? "Streams" : "Unified");
+});
+
+TEST_P(EitherMode, ACopyReplacesTheRangeAndKeepsTheRest) {  // # S2-50
+    Driver driver = make(16, 2);
+    driver.feed(0, 6, 10);
+    driver.feed(1, 8, 20);
+    driver.memory->copy(0, 1, {2, 5}, driver.moves);
+    driver.carry_out_moves();
+    EXPECT_THAT(driver.tokens(1), ElementsAre(20, 21, 12, 13, 14, 25, 26, 27));
+    EXPECT_THAT(driver.positions(1), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+    driver.memory->copy(0, 1, {}, driver.moves);
+    driver.carry_out_moves();
+    EXPECT_THAT(driver.tokens(1), ElementsAre(10, 11, 12, 13, 14, 15));
+    EXPECT_EQ(driver.memory->positions(1)->max, 5);
+    driver.memory->copy(1, 1, {0, 3}, driver.moves);
+    EXPECT_THAT(driver.tokens(1), ElementsAre(10, 11, 12, 13, 14, 15));
+}
+
+TEST_P(EitherMode, ABatchThatDoesNotFitTakesNothingOfAnyPiece) {  // # S3-02
+    Driver driver = make(10, 2);
+    driver.feed(0, 3);
+    const auto before = driver.memory->cells();
+    try {
+        driver.feed(0, 8);
+        FAIL() << "8 tokens fit into 7 cells";
+    } catch (const CacheFull& full) {
+        EXPECT_EQ(full.needed, 8);
+        EXPECT_EQ(full.free, 7);
+        EXPECT_STREQ(full.what(), "sequence 0 needs 8 more cells, 7 of its n_ctx = 10 are free");
+    }
+    EXPECT_EQ(driver.memory->cells(), before);
+    driver.feed(0, 7);
+    EXPECT_EQ(driver.memory->positions(0)->max, 9);
+}
+
+TEST(Unified, SequencesShareTheRoomThereIs) {
+    MemoryOptions options = sized(10, 2);
+    options.n_cells = 12;
+    Driver driver(options);
+    driver.feed(0, 9);
+    EXPECT_EQ(message_of<CacheFull>([&] { driver.feed(1, 4); }),
+              "the batch needs 4 cells, 3 of 12 are free");
+    driver.feed(1, 3);
+    EXPECT_EQ(driver.memory->n_used(), 12);
+}
+
+TEST_P(EitherMode, LaterPiecesSeeWhatEarlierOnesWroteAndNotTheOtherWayRound) {
+    Driver driver = make(16, 1);
+    Batch batch;
+    const SequenceId zero[] = {0};
+    for (int i = 0; i < 6; ++i) batch.add(i, {}, zero, false);
+    ASSERT_EQ(driver.place(batch).size(), 2u);
+    const auto first = driver.memory->attention(0, 0);
+    EXPECT_THAT(first.runs, ElementsAre(plait::Run{0, 4, 0, 0}));
+    EXPECT_THAT(first.last, ElementsAre(1, 2, 3, 4));
+    const auto second = driver.memory->attention(0, 1);
+    EXPECT_THAT(second.runs, ElementsAre(plait::Run{0, 6, 0, 0}));
+    EXPECT_THAT(second.last, ElementsAre(5, 6));
+    driver.memory->rollback();
+    EXPECT_EQ(driver.memory->n_used(), 0);
+}
+
+TEST_P(EitherMode, OrdinalsGoOnFromTheLastKeyWhateverItsPosition) {
+    Driver driver = make(16, 1);
+    driver.feed(0, 6);
+    ASSERT_TRUE(driver.memory->remove(0, {1, 4}));
+    driver.memory->add(0, {4, INT32_MAX}, -3, driver.moves);
+    driver.feed(0, 1);
+    std::vector<int32_t> ordinals;
+    for (const Cell& cell : driver.memory->cells()) ordinals.push_back(cell.ordinal);
+    std::ranges::sort(ordinals);
+    EXPECT_THAT(ordinals, ElementsAre(0, 4, 5, 6));
+    EXPECT_THAT(driver.positions(0), ElementsAre(0, 1, 2, 3));
+    driver.memory->remove(0, {});
+    driver.feed(0, 1);
+    EXPECT_EQ(driver.memory->cells()[0].ordinal, 0);
+}
+
+TEST_P(EitherMode, RemovingAnEmptyRangeIsNothing) {
+    Driver driver = make(8, 2);
+    driver.feed(0, 4);
+    EXPECT_TRUE(driver.memory->remove(0, {2, 2}));
+    EXPECT_TRUE(driver.memory->remove(0, {4, 9}));
+    EXPECT_TRUE(driver.memory->remove(1, {}));
+    EXPECT_EQ(driver.memory->n_used(), 4);
+}
+
+TEST(Unified, ShiftingOneOfTwoThatShareCopiesTheRowsFirst) {
+    Driver driver(sized(8, 2));
+    driver.feed(0, 4, 10);
+    driver.memory->copy(0, 1, {}, driver.moves);
+    ASSERT_TRUE(driver.memory->remove(1, {0, 2}));
+    driver.memory->add(1, {2, INT32_MAX}, -2, driver.moves);
+    EXPECT_THAT(driver.moves, ElementsAre(RowMove{0, 2, 4, 2}));
+    driver.carry_out_moves();
+    EXPECT_THAT(driver.tokens(0), ElementsAre(10, 11, 12, 13));
+    EXPECT_THAT(driver.positions(0), ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(driver.tokens(1), ElementsAre(12, 13));
+    EXPECT_THAT(driver.positions(1), ElementsAre(0, 1));
+
+    std::vector<KeyShift> shifts;
+    driver.memory->take_shifts(shifts);
+    ASSERT_EQ(shifts.size(), 2u);
+    EXPECT_EQ(shifts[0].row, 4);
+    EXPECT_EQ(shifts[0].delta, -2);
+    EXPECT_FALSE(driver.memory->has_shifts());
+}
+
+TEST_P(EitherMode, PendingShiftsTravelWithCopies) {
+    Driver driver = make(8, 2);
+    driver.feed(0, 3);
+    driver.memory->add(0, {}, 4, driver.moves);
+    driver.memory->copy(0, 1, {}, driver.moves);
+    driver.carry_out_moves();
+    for (const Cell& cell : driver.memory->cells()) EXPECT_EQ(cell.shift, 4);
+    driver.memory->divide(1, {}, 2, driver.moves);
+    driver.carry_out_moves();
+    EXPECT_THAT(driver.positions(1), ElementsAre(2, 2, 3));
+    EXPECT_THAT(driver.positions(0), ElementsAre(4, 5, 6));
+    driver.apply_shifts();
+    for (const Cell& cell : driver.memory->cells())
+        EXPECT_EQ(driver.rotations[static_cast<size_t>(cell.row)], cell.position[0]);
+}
+
+TEST_P(EitherMode, AShiftThatCannotBeChangesNothing) {
+    Driver driver = make(8, 1);
+    driver.feed(0, 6);
+    const auto before = driver.memory->cells();
+    const auto add = [&](PositionRange range, int32_t delta) {
+        return message_of<InvalidArgument>(
+            [&] { driver.memory->add(0, range, delta, driver.moves); });
+    };
+    EXPECT_EQ(add({}, -1), "position 0 of sequence 0 would become -1");
+    EXPECT_EQ(add({3, INT32_MAX}, -2),
+              "position 3 of sequence 0 would become 1, before position 2 that precedes it");
+    EXPECT_EQ(add({0, 3}, 2),
+              "position 2 of sequence 0 would become 4, after position 3 that follows it");
+    EXPECT_EQ(add({}, INT32_MAX - 4),
+              "position 5 of sequence 0 would become 2147483648, the largest is 2147483646");
+    EXPECT_EQ(message_of<InvalidArgument>([&] { driver.memory->divide(0, {}, 0, driver.moves); }),
+              "the divisor is 0, expected 1 or more");
+    EXPECT_EQ(driver.memory->cells(), before);
+    EXPECT_THAT(driver.moves, IsEmpty());
+}
+
+TEST(Unified, AShiftWithoutRoomForCopiesChangesNothing) {
+    MemoryOptions options = sized(8, 2);
+    options.n_cells = 8;
+    Driver driver(options);
+    driver.feed(0, 6);
+    driver.memory->copy(0, 1, {}, driver.moves);
+    const auto before = driver.memory->cells();
+    EXPECT_EQ(message_of<CacheFull>([&] { driver.memory->add(1, {}, 1, driver.moves); }),
+              "sequence 1 shares 6 of the cells to shift; copies of them are needed, and 2 cells "
+              "are free");
+    EXPECT_EQ(driver.memory->cells(), before);
+    EXPECT_THAT(driver.moves, IsEmpty());
+}
+
+TEST_P(EitherMode, ACopyBeyondTheContextOfASequenceIsRefused) {
+    Driver driver = make(8, 2);
+    Batch later;
+    const SequenceId one[] = {1};
+    for (Position p = 20; p < 24; ++p) later.add(0, std::span(&p, 1), one, false);
+    driver.decode(later);
+    driver.feed(0, 6);
+    const auto before = driver.memory->cells();
+    EXPECT_EQ(message_of<CacheFull>([&] {
+                  driver.memory->copy(0, 1, {0, 6}, driver.moves);
+              }),
+              "copying 6 cells of sequence 0 to sequence 1, of whose n_ctx = 8 only 4 are free");
+    EXPECT_EQ(driver.memory->cells(), before);
+}
+
+TEST(Unified, ATokenOfSeveralSequencesTakesOneRow) {
+    Driver driver(sized(8, 3));
+    Batch batch;
+    const SequenceId all[] = {2, 0, 1};
+    const SequenceId one[] = {1};
+    batch.add(7, {}, all, true);
+    batch.add(8, {}, all, true);
+    batch.add(9, {}, one, true);
+    driver.decode(batch);
+    EXPECT_EQ(driver.memory->n_used(), 3);
+    EXPECT_THAT(driver.tokens(0), ElementsAre(7, 8));
+    EXPECT_THAT(driver.tokens(1), ElementsAre(7, 8, 9));
+    EXPECT_THAT(driver.tokens(2), ElementsAre(7, 8));
+    EXPECT_THAT(driver.memory->cells()[0].sequences, ElementsAre(0, 1, 2));
+}
+
+TEST(Streams, ATokenOfSeveralSequencesIsRefusedBeforeAnythingChanges) {  // # S2-27
+    Driver driver(sized(8, 2, /*streams=*/true));
+    Batch batch;
+    const SequenceId both[] = {0, 1};
+    batch.add(7, {}, both, true);
+    EXPECT_THROW(driver.decode(batch), BatchError);
+    EXPECT_EQ(driver.memory->n_used(), 0);
+    Driver unified(sized(8, 2));
+    unified.decode(batch);
+    EXPECT_EQ(unified.memory->n_used(), 1);
+}
+
+TEST_P(EitherMode, KeepEmptiesEveryOtherSequence) {
+    Driver driver = make(8, 3);
+    for (const SequenceId s : {0, 1, 2}) driver.feed(s, 2, 10 * s);
+    driver.memory->keep(1);
+    EXPECT_EQ(driver.memory->n_used(), 2);
+    EXPECT_THAT(driver.tokens(1), ElementsAre(10, 11));
+    EXPECT_FALSE(driver.memory->positions(0).has_value());
+}
+
+TEST(SeveralAxes, PositionsAreKeptAndTheSequenceGoesOnAfterTheLargest) {
+    MemoryOptions options = sized(16, 1);
+    options.axes = 4;
+    Driver driver(options);
+    Batch batch;
+    const SequenceId zero[] = {0};
+    for (const int x : {3, 4, 9}) {
+        const Position patch[] = {3, 3, x, 1};
+        batch.add(x, patch, zero, false);
+    }
+    driver.decode(batch);
+    EXPECT_EQ(driver.memory->positions(0)->min, 3);
+    EXPECT_EQ(driver.memory->positions(0)->max, 9);
+    EXPECT_THAT(driver.memory->cells()[2].position, ElementsAre(3, 3, 9, 1));
+    driver.feed(0, 1);
+    EXPECT_EQ(driver.memory->positions(0)->max, 10);
+    ASSERT_TRUE(driver.memory->remove(0, {10, INT32_MAX}));
+    EXPECT_EQ(driver.memory->positions(0)->max, 9);
+
+    const auto before = driver.memory->cells();
+    EXPECT_FALSE(driver.memory->can_shift());
+    EXPECT_THROW(driver.memory->add(0, {}, 1, driver.moves), UnsupportedError);
+    EXPECT_THROW(driver.memory->divide(0, {}, 2, driver.moves), UnsupportedError);
+    EXPECT_EQ(driver.memory->cells(), before);
+}
+
+TEST_P(EitherMode, AStepAllocatesNothingOnceItHasRun) {
+    MemoryOptions options = sized(4096, 16, GetParam());
+    options.n_ubatch = 16;
+    Driver driver(options);
+    Batch batch;
+    for (SequenceId s = 0; s < 16; ++s) batch.add(0, {}, std::span(&s, 1), true);
+    const auto steps = [&](int n) {
+        for (int i = 0; i < n; ++i) driver.decode(batch);
+    };
+    steps(600);
+    driver.memory->clear();
+    const uint64_t before = n_allocations();
+    steps(600);
+    driver.place(batch);
+    driver.memory->rollback();
+    EXPECT_EQ(n_allocations(), before);
+}
+
+TEST(Layout, LayersThatSeeTheSameShareAGroupWhateverTheirSizes) {
+    AttentionSpec wide = full_layer();
+    wide.n_kv_heads = 8;
+    AttentionSpec window = full_layer();
+    window.window = {WindowKind::sliding, 128};
+    AttentionSpec latent{.n_kv_heads = 1, .key_dim = 576, .value_dim = 0};
+    Driver driver(sized(8, 2), {{full_layer()}, {}, {window}, {wide}, {latent}, {window}});
+    const MemoryLayout& layout = driver.memory->layout();
+    EXPECT_EQ(layout.groups.size(), 2u);
+    EXPECT_EQ(layout.group_of(0, 0), layout.group_of(3, 0));
+    EXPECT_EQ(layout.group_of(0, 0), layout.group_of(4, 0));
+    EXPECT_EQ(layout.group_of(2, 0), layout.group_of(5, 0));
+    EXPECT_NE(layout.group_of(0, 0), layout.group_of(2, 0));
+    EXPECT_THROW(layout.at({4, 0, 1}), InternalError) << "a latent row holds its values";
+    EXPECT_THROW(layout.at({1, 0, 0}), InternalError);
+    EXPECT_EQ(kind_of(driver), "sliding");
+    // 16 rows of f16: 2 x 8 heads of 4, twice; 2 x 2 heads of 4, three times; one of 576.
+    EXPECT_EQ(layout.bytes(), 16u * 2 * (2 * 8 * 4 + 3 * 2 * 2 * 4 + 576));
+}
+
+TEST(Layout, HeadsArePaddedToWholeBlocks) {
+    MemoryOptions options = sized(8, 2);
+    options.keys = DType::q8_0;
+    options.values = DType::f16;
+    Driver driver(options, attention_specs({{.n_kv_heads = 3, .key_dim = 48, .value_dim = 48}}));
+    const StorageInfo& keys = driver.memory->layout().at({0, 0, 0});
+    EXPECT_EQ(keys.head_dim, 48);
+    EXPECT_EQ(keys.head_elements, 64);
+    EXPECT_EQ(keys.row_bytes, 3u * 2 * 34);
+    EXPECT_EQ(keys.n_rows, 16u);
+    const StorageInfo& values = driver.memory->layout().at({0, 0, 1});
+    EXPECT_EQ(values.head_elements, 48);
+    EXPECT_EQ(values.row_bytes, 3u * 48 * 2);
+}
+
+TEST(MakeMemory, ImpossibleChoicesSayWhy) {
+    const auto specs = attention_specs({full_layer()});
+    MemoryOptions options = sized(8, 2, /*streams=*/true);
+    options.n_cells = 17;
+    EXPECT_EQ(message_of<InvalidArgument>([&] { make_memory(specs, options); }),
+              "kv_cells is 17, but with kv=\"streams\" each of 2 sequences has n_ctx = 8 cells, "
+              "together 16");
+    options = sized(8, 2);
+    options.keys = DType::q4_k;
+    EXPECT_EQ(message_of<InvalidArgument>([&] { make_memory(specs, options); }),
+              "keys cannot be cached as Q4_K");
+    EXPECT_THROW(make_memory(specs, sized(0, 1)), InvalidArgument);
+    EXPECT_THROW(make_memory(specs, sized(8, 0)), InvalidArgument);
+    EXPECT_THROW(make_memory(specs, sized(INT32_MAX, 2)), InvalidArgument);
+    EXPECT_THROW(make_memory({{RecurrentSpec{{4}}}}, sized(8, 1)), UnsupportedError);
+    EXPECT_THROW(make_memory({{full_layer(), CrossSpec{1, 4, 4}}}, sized(8, 1)), UnsupportedError);
+    EXPECT_THROW(make_memory({{}, {}}, sized(8, 1)), UnsupportedError);
+}
+
+}  // namespace
+}  // namespace plait

@@ -1,0 +1,118 @@
+// Drives a memory as a context does: checks a batch, cuts it, places it, carries out what edits ask
+// for. A "storage" of one number a row stands for the keys, so that a test sees what is where.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "batch/batch.h"
+#include "batch/prepare.h"
+#include "batch/split.h"
+#include "memory/memory.h"
+
+namespace plait {
+
+inline MemorySpecs attention_specs(std::vector<AttentionSpec> layers) {
+    MemorySpecs specs;
+    for (const AttentionSpec& layer : layers) specs.push_back({layer});
+    return specs;
+}
+
+inline AttentionSpec full_layer() { return {.n_kv_heads = 2, .key_dim = 4, .value_dim = 4}; }
+
+struct Driver {
+    explicit Driver(const MemoryOptions& given,
+                    const MemorySpecs& specs = attention_specs({full_layer()}))
+        : options(given), memory(make_memory(specs, options)) {
+        limits.n_vocab = 1 << 30;
+        limits.n_batch = options.n_batch;
+        limits.n_seq_max = options.n_seq_max;
+        limits.axes = options.axes;
+        limits.coupled = !options.streams;
+        const auto rows = static_cast<size_t>(memory->n_cells());
+        keys.assign(memory->layout().groups.size(), std::vector<int>(rows, -1));
+        rotations.assign(rows, 0);
+    }
+
+    // Everything up to the point where pieces run.
+    std::span<const Piece> place(const Batch& batch) {
+        prepare(batch.view(), limits, *memory, prepared);
+        const auto pieces =
+            split.cut(prepared, {.max_tokens = static_cast<uint32_t>(options.n_ubatch),
+                                 .whole_sequences = !options.causal});
+        memory->place(prepared, pieces);
+        return pieces;
+    }
+    // Stores each token's number in its row, as a piece that runs does.
+    void write(const Piece& piece, size_t index) {
+        for (size_t group = 0; group < keys.size(); ++group) {
+            const auto view = memory->attention(static_cast<uint8_t>(group), index);
+            for (size_t i = 0; i < piece.entries.size(); ++i) {
+                const auto row = static_cast<size_t>(view.write_rows[i]);
+                keys[group][row] = prepared.source.tokens[piece.entries[i]];
+                rotations[row] = prepared.position(piece.entries[i]);
+            }
+        }
+    }
+    void decode(const Batch& batch) {
+        const auto pieces = place(batch);
+        for (size_t p = 0; p < pieces.size(); ++p) write(pieces[p], p);
+        memory->commit();
+    }
+    // `n` tokens numbered from `token` at the end of one sequence.
+    void feed(SequenceId sequence, int n, int token = 0) {
+        Batch batch;
+        for (int i = 0; i < n; ++i) batch.add(token + i, {}, std::span(&sequence, 1), false);
+        decode(batch);
+    }
+    void carry_out_moves() {
+        for (const RowMove& move : moves) {
+            for (int32_t i = 0; i < move.n; ++i) {
+                const auto from = static_cast<size_t>(move.from + i);
+                const auto to = static_cast<size_t>(move.to + i);
+                keys[move.group][to] = keys[move.group][from];
+                if (move.group == 0) rotations[to] = rotations[from];
+            }
+        }
+        moves.clear();
+    }
+    void apply_shifts() {
+        std::vector<KeyShift> shifts;
+        memory->take_shifts(shifts);
+        for (const KeyShift& shift : shifts)
+            if (shift.group == 0) rotations[static_cast<size_t>(shift.row)] += shift.delta;
+    }
+    // The tokens of a sequence as group `group` stores them, oldest first.
+    std::vector<int> tokens(SequenceId sequence, uint8_t group = 0) const {
+        std::vector<int> tokens;
+        for (const int32_t row : memory->rows_of(group, sequence))
+            tokens.push_back(keys[group][static_cast<size_t>(row)]);
+        return tokens;
+    }
+    std::vector<Position> positions(SequenceId sequence) const {
+        std::vector<Position> positions(static_cast<size_t>(memory->n_cells()), -1);
+        for (const Cell& cell : memory->cells())
+            positions[static_cast<size_t>(cell.row)] = cell.position[0];
+        std::vector<Position> of_sequence;
+        for (const int32_t row : memory->rows_of(0, sequence))
+            of_sequence.push_back(positions[static_cast<size_t>(row)]);
+        return of_sequence;
+    }
+
+    MemoryOptions options;
+    std::unique_ptr<Memory> memory;
+    BatchLimits limits;
+    PreparedBatch prepared;
+    Split split;
+    std::vector<RowMove> moves;
+    std::vector<std::vector<int>> keys;  // [n_groups][n_rows] token stored
+    std::vector<Position> rotations;     // [n_rows] position that the key is rotated for
+};
+
+inline bool operator==(const Cell& a, const Cell& b) {
+    return a.row == b.row && a.stream == b.stream && std::ranges::equal(a.position, b.position) &&
+           a.shift == b.shift && a.ordinal == b.ordinal && a.sequences == b.sequences;
+}
+
+}  // namespace plait
