@@ -1,0 +1,120 @@
+#include "backend/cpu/threads.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <numeric>
+#include <random>
+
+namespace plait::cpu {
+namespace {
+
+// Counts how often each task of each step ran, and whether a step began before the one before ended.
+class CountingJob final : public Job {
+public:
+    explicit CountingJob(const std::vector<uint32_t>& tasks) : Job(tasks.size()) {
+        for (size_t i = 0; i < tasks.size(); ++i) {
+            slots()[i].tasks = tasks[i];
+            slots()[i].grain = 1 + static_cast<uint32_t>(i % 3);
+            counts_.emplace_back(tasks[i]);
+        }
+        finished_ = std::vector<std::atomic<uint32_t>>(tasks.size());
+    }
+    void work(size_t step, int, int64_t begin, int64_t end) noexcept override {
+        if (step > 0 && finished_[step - 1] != counts_[step - 1].size()) out_of_order_ = true;
+        for (int64_t t = begin; t < end; ++t) ++counts_[step][static_cast<size_t>(t)];
+        finished_[step] += static_cast<uint32_t>(end - begin);
+    }
+    bool each_ran_once() const {
+        for (const auto& step : counts_)
+            for (const auto& count : step)
+                if (count != 1) return false;
+        return true;
+    }
+    bool out_of_order() const { return out_of_order_; }
+    void reset() {
+        for (auto& step : counts_)
+            for (auto& count : step) count = 0;
+        for (auto& f : finished_) f = 0;
+    }
+
+private:
+    std::vector<std::vector<std::atomic<int>>> counts_;
+    std::vector<std::atomic<uint32_t>> finished_;
+    std::atomic<bool> out_of_order_{false};
+};
+
+std::vector<uint32_t> random_tasks(std::mt19937& random) {
+    std::vector<uint32_t> tasks(1 + random() % 40);
+    for (uint32_t& n : tasks) n = static_cast<uint32_t>(random() % 5 == 0 ? 0 : random() % 100);
+    return tasks;
+}
+
+bool never() { return false; }
+
+TEST(Threads, EveryTaskRunsOnceAndStepsFollowEachOther) {
+    std::mt19937 random(1);
+    for (const int n : {1, 2, 3, 8}) {
+        Threads threads(n);
+        for (int round = 0; round < 200; ++round) {
+            CountingJob job(random_tasks(random));
+            EXPECT_TRUE(threads.run(job, never));
+            EXPECT_TRUE(job.each_ran_once());
+            EXPECT_FALSE(job.out_of_order());
+            threads.forget(job);
+        }
+    }
+}
+
+TEST(Threads, OneJobRunsAgainAndAgain) {
+    Threads threads(3);
+    CountingJob job({5, 0, 17, 1, 64});
+    for (int round = 0; round < 2000; ++round) {
+        job.reset();
+        ASSERT_TRUE(threads.run(job, never));
+        ASSERT_TRUE(job.each_ran_once());
+    }
+    threads.forget(job);
+}
+
+TEST(Threads, StoppingLeavesNoTaskRunningAndTheNextRunIsWhole) {
+    std::mt19937 random(2);
+    Threads threads(4);
+    for (int round = 0; round < 300; ++round) {
+        CountingJob job(random_tasks(random));
+        const int after = static_cast<int>(random() % 20);
+        int asked = 0;
+        const bool finished = threads.run(job, [&] { return asked++ >= after; });
+        EXPECT_EQ(finished, static_cast<size_t>(after) >= job.slots().size());
+        job.reset();  // races with a leftover task would be seen here
+        EXPECT_TRUE(threads.run(job, never));
+        EXPECT_TRUE(job.each_ran_once());
+        threads.forget(job);
+    }
+}
+
+TEST(Threads, AForkedChildGetsThreadsOfItsOwn) {
+    Threads threads(3);
+    CountingJob job({100, 100});
+    ASSERT_TRUE(threads.run(job, never));
+    const pid_t child = fork();
+    if (child == 0) {
+        job.reset();
+        const bool right = threads.run(job, never) && job.each_ran_once();
+        _exit(right ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    threads.forget(job);
+}
+
+TEST(Threads, TheDefaultIsWithinTheMachine) {
+    EXPECT_GE(default_threads(), 1);
+    EXPECT_LE(default_threads(), static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+}  // namespace plait::cpu

@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "memory/memory.h"
+#include "model/model.h"
+#include "support/tiny_model.h"
+
+namespace plait {
+namespace {
+
+struct Built {
+    std::shared_ptr<const LoadedModel> model = test::TinyModel{}.open();
+    MemoryLayout layout = make_memory(model->model().memory_specs(), {.n_ctx = 64})->layout();
+    Graph build(const PlanKey& key) const { return model->model().build(key, layout, {.n_ctx = 64}); }
+};
+
+PlanKey random_key(std::mt19937& random) {
+    PlanKey key;
+    key.input = static_cast<InputKind>(random() % 2);
+    key.n_tokens = 1u << random() % 8;
+    key.n_sequences = 1u << random() % 3;
+    key.n_outputs = random() % 2 ? 1u << random() % 4 : 0;
+    key.output = key.n_outputs == 0 ? OutputKind::none : static_cast<OutputKind>(1 + random() % 3);
+    key.flash = random() % 2;
+    return key;
+}
+
+TEST(Build, EqualKeysGiveEqualFingerprintsAndOthersDoNot) {  // S0-05, S1-39
+    const Built built;
+    std::mt19937 random(11);
+    std::map<uint64_t, PlanKey> seen;
+    for (int i = 0; i < 300; ++i) {
+        const PlanKey key = random_key(random);
+        const uint64_t print = built.build(key).fingerprint();
+        EXPECT_EQ(built.build(key).fingerprint(), print);
+        const auto [entry, fresh] = seen.emplace(print, key);
+        EXPECT_TRUE(entry->second == key);
+    }
+}
+
+TEST(Build, EachLayerWritesKeysAndValuesOnce) {  // S1-34, S1-30
+    const Built built;
+    std::multiset<uint32_t> written;
+    const Graph graph = built.build({.n_tokens = 4, .n_sequences = 1, .n_outputs = 1});
+    for (const Node& node : graph.nodes())
+        if (std::holds_alternative<StoreRowsOp>(node.op))
+            written.insert(std::get<StorageOp>(graph.node(node.inputs[0]).op).index);
+    EXPECT_EQ(written, (std::multiset<uint32_t>{0, 1, 2, 3}));
+}
+
+TEST(Build, WithoutOutputsThereIsNoProjection) {  // S4-34
+    const Built built;
+    const Graph with = built.build({.n_tokens = 4, .n_sequences = 1, .n_outputs = 4});
+    const Graph without =
+        built.build({.output = OutputKind::none, .n_tokens = 4, .n_sequences = 1, .n_outputs = 0});
+    EXPECT_EQ(with.outputs().size(), 1u);
+    EXPECT_TRUE(without.outputs().empty());
+    for (const Node& node : without.nodes()) EXPECT_NE(node.role, Role::result_output);
+}
+
+TEST(Build, AContradictionInTheFileIsNamed) {
+    const auto refusal = [](auto damage) -> std::string {
+        test::GgufWriter writer = test::TinyModel{}.writer();
+        damage(writer);
+        const test::TempFolder folder;
+        try {
+            LoadedModel::open(folder.write("bad.gguf", writer.bytes()), false);
+        } catch (const ModelError& e) {
+            return e.what();
+        }
+        return "accepted";
+    };
+    const auto set = [](const char* key, uint32_t value) {
+        return [=](test::GgufWriter& w) {
+            std::erase_if(w.entries, [&](const auto& entry) { return entry.key == key; });
+            w.number(key, gguf::ValueType::u32, value);
+        };
+    };
+    const auto drop = [](const char* key) {
+        return [=](test::GgufWriter& w) {
+            std::erase_if(w.entries, [&](const auto& entry) { return entry.key == key; });
+        };
+    };
+    const auto names = [](const std::string& message, const char* what) {
+        EXPECT_NE(message.find(what), std::string::npos) << message;
+    };
+    names(refusal(set("llama.block_count", 0)), "llama.block_count");
+    names(refusal(set("llama.block_count", 1)), "llama.block_count");
+    names(refusal(set("llama.block_count", 3)), "blk.2.attn_norm.weight");
+    names(refusal(set("llama.block_count", 1u << 30)), "llama.block_count");
+    names(refusal(set("llama.attention.head_count", 0)), "llama.attention.head_count");
+    names(refusal(set("llama.attention.head_count", 3)), "llama.attention.head_count");
+    names(refusal(set("llama.attention.head_count_kv", 3)), "llama.attention.head_count_kv");
+    names(refusal(set("llama.embedding_length", 65)), "llama");
+    names(refusal(set("llama.vocab_size", 81)), "llama.vocab_size");
+    names(refusal(set("llama.rope.dimension_count", 7)), "llama.rope.dimension_count");
+    names(refusal(drop("llama.feed_forward_length")), "llama.feed_forward_length");
+    names(refusal(drop("tokenizer.ggml.model")), "tokenizer.ggml.model");
+    names(refusal([](test::GgufWriter& w) { w.tensors.pop_back(); }), "blk.1.ffn_down.weight");
+}
+
+TEST(Build, AnUnknownArchitectureIsRefusedWithTheKnownOnes) {
+    test::GgufWriter writer = test::TinyModel{}.writer();
+    for (auto& entry : writer.entries)
+        if (entry.key == "general.architecture") entry.payload = test::raw_string("abacus");
+    const test::TempFolder folder;
+    try {
+        LoadedModel::open(folder.write("bad.gguf", writer.bytes()), false);
+        FAIL();
+    } catch (const UnsupportedError& e) {
+        EXPECT_NE(std::string(e.what()).find("abacus"), std::string::npos);
+        EXPECT_NE(std::string(e.what()).find("llama"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace plait

@@ -1,0 +1,104 @@
+#include "plan/buffers.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "graph/ops.h"
+#include "plan/prune.h"
+
+namespace plait {
+namespace {
+
+InputLayout layout_with_tokens() {
+    InputLayout inputs;
+    inputs.add({InputField::tokens}, 4096);
+    return inputs;
+}
+
+// A graph of random additions: values with random lifetimes.
+Graph random_graph(std::mt19937& random) {
+    Graph graph;
+    const Value tokens = graph.input({InputField::tokens}, {DType::i32, {16}}, Extent::tokens);
+    const Weight table{0, {DType::f32, {100, 32}}};
+    std::vector<Value> values{embed(graph.weight(table), tokens)};
+    for (int i = 0; i < 60; ++i) {
+        const Value a = values[random() % values.size()], b = values[random() % values.size()];
+        if (random() % 4 == 0)
+            values.push_back(merge_heads(split_heads(a, 4)));
+        else
+            values.push_back(a + b);
+    }
+    graph.output(OutputId::logits, values.back());
+    return graph;
+}
+
+TEST(Buffers, ValuesAliveTogetherNeverOverlap) {
+    std::mt19937 random(7);
+    for (int round = 0; round < 200; ++round) {
+        Graph graph = random_graph(random);
+        const Buffers buffers = place_values(graph, layout_with_tokens());
+        const std::span<const Node> nodes = graph.nodes();
+        // Bytes are followed from the node that makes them, through aliases, to every reader.
+        std::vector<NodeId> owner(nodes.size());
+        std::vector<NodeId> last(nodes.size());
+        for (NodeId i = 0; i < nodes.size(); ++i) {
+            owner[i] = std::holds_alternative<ReshapeOp>(nodes[i].op) ? owner[nodes[i].inputs[0]] : i;
+            last[i] = i;
+            for (const NodeId input : nodes[i].inputs) last[owner[input]] = i;
+        }
+        for (NodeId a = 0; a < nodes.size(); ++a) {
+            for (NodeId b = a + 1; b < nodes.size(); ++b) {
+                const Place& pa = buffers.places[a];
+                const Place& pb = buffers.places[b];
+                if (pa.space != Space::arena || pb.space != Space::arena) continue;
+                if (owner[a] != a || owner[b] != b || last[a] < b) continue;
+                const bool apart = pa.offset + nodes[a].type.bytes() <= pb.offset ||
+                                   pb.offset + nodes[b].type.bytes() <= pa.offset;
+                ASSERT_TRUE(apart) << "nodes " << a << " and " << b;
+            }
+        }
+    }
+}
+
+TEST(Buffers, TheArenaIsSmallerThanAllValuesTogether) {
+    Graph graph;
+    const Value tokens = graph.input({InputField::tokens}, {DType::i32, {16}}, Extent::tokens);
+    Value x = embed(graph.weight({0, {DType::f32, {100, 32}}}), tokens);
+    const uint64_t one = x.type().bytes();
+    for (int i = 0; i < 50; ++i) x = scale(x, 2.0f);
+    graph.output(OutputId::logits, x);
+    EXPECT_LE(place_values(graph, layout_with_tokens()).arena_bytes, 3 * one);
+}
+
+TEST(Buffers, OutputsLiveInTheCallersBuffer) {
+    Graph graph;
+    const Value tokens = graph.input({InputField::tokens}, {DType::i32, {16}}, Extent::tokens);
+    const Value x = embed(graph.weight({0, {DType::f32, {100, 32}}}), tokens);
+    const Value y = scale(x, 2.0f);
+    graph.output(OutputId::embeddings, x);
+    graph.output(OutputId::logits, y);
+    const Buffers buffers = place_values(graph, layout_with_tokens());
+    EXPECT_EQ(buffers.places[x.id].space, Space::output);
+    EXPECT_EQ(buffers.places[x.id].index, static_cast<uint8_t>(OutputId::embeddings));
+    EXPECT_EQ(buffers.places[y.id].index, static_cast<uint8_t>(OutputId::logits));
+    EXPECT_EQ(buffers.arena_bytes, 0u);
+}
+
+TEST(Prune, DropsWhatNobodySeesAndKeepsCacheWrites) {  // S4-27: no input is asked for but unused
+    Graph graph;
+    const Value tokens = graph.input({InputField::tokens}, {DType::i32, {4}}, Extent::tokens);
+    const Value rows = graph.input({InputField::write_rows}, {DType::i32, {4}}, Extent::tokens);
+    const Value unused = graph.input({InputField::positions}, {DType::i32, {4}}, Extent::tokens);
+    rope_table(unused, {.n_rot = 8});
+    const Value x = embed(graph.weight({0, {DType::f32, {100, 32}}}), tokens);
+    store_rows(graph.storage(0, {DType::f16, {64, 32}}), x, rows);
+    scale(x, 3.0f);
+    prune(graph);
+    std::vector<std::string> names;
+    for (const Node& node : graph.nodes()) names.push_back(op_name(node.op));
+    EXPECT_EQ(names, (std::vector<std::string>{"input", "input", "weight", "embed", "storage", "store_rows"}));
+}
+
+}  // namespace
+}  // namespace plait
