@@ -14,11 +14,10 @@ void Cursor::need(const Field& field, std::string_view what, uint64_t count,
                   uint64_t least_bytes) const {
     const uint64_t left = end_ - position_;
     if (count <= left / least_bytes) return;
-    const bool limited = end_ < file_.size();
-    fail(field, text("claims ", count, " ", what, " of at least ", least_bytes,
-                     least_bytes == 1 ? " byte, but " : " bytes, but ", left,
-                     limited ? " bytes are left of the most that metadata may take"
-                             : " bytes are left in the file"));
+    const std::string limit =
+        end_ < file_.size() ? text(" (metadata may take ", kMostHeadBytes, " bytes)") : "";
+    fail(field, text("claims ", count, " ", what, ", more than the ", left, " bytes left", limit,
+                     " can hold"));
 }
 
 void Cursor::take(const Field& field, std::byte* target, uint64_t bytes) {

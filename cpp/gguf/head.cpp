@@ -27,6 +27,19 @@ constexpr size_t kLongestTensorName = 63;  // ggml keeps 64 bytes with the final
 constexpr uint64_t kLeastEntryBytes = 8 + 4 + 1;
 constexpr uint64_t kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
 
+// Names are ASCII by the format (keys) or by universal habit (tensors); holding them to it keeps
+// control characters and invalid UTF-8 out of everything that prints or compares them.
+void check_name(const Cursor& cursor, const Field& field, size_t longest) {
+    if (field.name.size() > longest) {
+        cursor.fail(field, text("has a name of ", field.name.size(), " bytes, expected at most ",
+                                longest));
+    }
+    const auto printable = [](char c) { return c >= 0x20 && c < 0x7F; };
+    if (!std::ranges::all_of(field.name, printable)) {
+        cursor.fail(field, "has a name that is not printable ASCII");
+    }
+}
+
 struct Counts {
     uint64_t tensors, entries;
 };
@@ -128,10 +141,7 @@ std::vector<Entry> read_entries(Cursor& cursor, uint64_t count) {
         std::string key = cursor.string({"key", i}, "bytes of a name");
         if (key.empty()) cursor.fail({"key", i}, "has no name");
         const Field field{"key", i, key};
-        if (key.size() > kLongestKey) {
-            cursor.fail(field, text("has a name of ", key.size(), " bytes, expected at most ",
-                                    kLongestKey));
-        }
+        check_name(cursor, field, kLongestKey);
         const ValueType type = read_type(cursor, field, "value type");
         Value::Data value = read_value(cursor, field, type);
         entries.push_back({std::move(key), Value(std::move(value))});
@@ -225,10 +235,7 @@ std::vector<TensorInfo> read_tensors(Cursor& cursor, uint64_t count) {
         tensor.name = cursor.string({"tensor", i}, "bytes of a name");
         if (tensor.name.empty()) cursor.fail({"tensor", i}, "has no name");
         const Field field{"tensor", i, tensor.name};
-        if (tensor.name.size() > kLongestTensorName) {
-            cursor.fail(field, text("has a name of ", tensor.name.size(),
-                                    " bytes, expected at most ", kLongestTensorName));
-        }
+        check_name(cursor, field, kLongestTensorName);
         tensor.type.shape = read_shape(cursor, field);
         tensor.type.dtype = read_dtype(cursor, field);
         tensor.bytes = checked_bytes(cursor, field, tensor.type);
