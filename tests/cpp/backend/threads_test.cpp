@@ -96,6 +96,9 @@ TEST(Threads, StoppingLeavesNoTaskRunningAndTheNextRunIsWhole) {
 }
 
 TEST(Threads, AForkedChildGetsThreadsOfItsOwn) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the thread sanitizer cannot start threads after a fork";
+#endif
     Threads threads(3);
     CountingJob job({100, 100});
     ASSERT_TRUE(threads.run(job, never));
