@@ -1,6 +1,6 @@
 // y = f(x), f one of eight.  Reference: tests/reference/activate.py.
-#include "backend/cpu/kernels/elementwise.h"
 #include "backend/cpu/kernels/activation.h"
+#include "backend/cpu/kernels/elementwise_loops.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

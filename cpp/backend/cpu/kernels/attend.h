@@ -41,10 +41,9 @@ PLAIT_INLINE AttendScratch attend_scratch(const AttendArgs& args) {
     AttendScratch s;
     s.queries = static_cast<int64_t>(args.tile_tokens) * (args.heads / args.kv_heads);
     s.value_width = (args.value_dim + 15) / 16 * 16;
-    const int64_t wider = args.key_cache.head_elements > s.value_width ? args.key_cache.head_elements
-                                                                        : s.value_width;
-    const int64_t widest =
-        wider > args.value_cache.head_elements ? wider : args.value_cache.head_elements;
+    int64_t widest = s.value_width;
+    if (widest < args.key_cache.head_elements) widest = args.key_cache.head_elements;
+    if (widest < args.value_cache.head_elements) widest = args.value_cache.head_elements;
     s.transposed = 0;                                            // [key_dim, kKeyBlock]
     s.rows = s.transposed + args.key_dim * kKeyBlock;            // [kKeyBlock, widest]
     s.scores = s.rows + kKeyBlock * widest;                      // [queries, kKeyBlock]

@@ -1,6 +1,6 @@
-// Attention over stored rows in two passes: the largest score of each query, then the plain softmax.
-// Scores are made again in the second pass, with the same bits: cheaper than keeping one for every
-// key that a context can have.
+// Attention over stored rows in two passes: the largest score of each query, then the plain
+// softmax. Scores are made again in the second pass, with the same bits: cheaper than keeping one
+// for every key that a context can have.
 // Reference: tests/reference/attend.py.
 #include "backend/cpu/kernels/attend_walk.h"
 

@@ -4,9 +4,9 @@
 // arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135):
 //     s_j = cap(scale * q . k_j)      m' = max(m, s_j)      p_j = exp(s_j - m')
 //     sum = sum exp(m - m') + sum of p_j      acc = acc exp(m - m') + sum of p_j v_j
-// Every q . k is summed over the head from its first element to its last, the p of a block in a tree
-// over its lanes, p v from the first key to the last. So a query's bits depend on nothing but the
-// query, the keys it sees and their ordinals.
+// Every q . k is summed over the head from its first element to its last, the p of a block in a
+// tree over its lanes, p v from the first key to the last. So a query's bits depend on nothing but
+// the query, the keys it sees and their ordinals.
 #pragma once
 
 #include "backend/cpu/kernels/cache.h"
@@ -311,8 +311,8 @@ static inline void write_query(const Tile& tile, int64_t query, const float* sin
     for (int64_t c = 0; c < tile.args.value_dim; c += F32::kLanes) {
         const int64_t left = tile.args.value_dim - c;
         const int64_t n = left < F32::kLanes ? left : F32::kLanes;
-        const F32 v = sums.any ? F32::load(total + c) * F32::set(scale) / F32::set(all) : F32::zero();
-        v.store(y + c, n);
+        const F32 mean = F32::load(total + c) * F32::set(scale) / F32::set(all);
+        (sums.any ? mean : F32::zero()).store(y + c, n);
     }
 }
 

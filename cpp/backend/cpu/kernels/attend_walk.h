@@ -99,8 +99,9 @@ PLAIT_INLINE void for_each_tile(const AttendArgs& args, const Frame& frame, cons
 
         for (int64_t i = 0; i < tile.queries; ++i) {
             const int64_t h = head * group + i % group;
-            float* y = frame.at<float>(args.y) + ((token + i / group) * args.heads + h) * args.value_dim;
-            write_query(tile, i, sinks ? sinks + h : nullptr, y);
+            const int64_t row = (token + i / group) * args.heads + h;
+            write_query(tile, i, sinks ? sinks + h : nullptr,
+                        frame.at<float>(args.y) + row * args.value_dim);
         }
     }
 }

@@ -43,7 +43,8 @@ PLAIT_INLINE void encode_blocks(const float* source, unsigned char* target, int6
 }
 
 // target[0 .. n) from stored elements; n is a multiple of the block.
-static inline void decode_cache(uint8_t dtype, const unsigned char* source, float* target, int64_t n) {
+static inline void decode_cache(uint8_t dtype, const unsigned char* source, float* target,
+                                int64_t n) {
     const uint16_t* halves = reinterpret_cast<const uint16_t*>(source);
     int64_t i = 0;
     switch (dtype) {
@@ -69,7 +70,8 @@ static inline void decode_cache(uint8_t dtype, const unsigned char* source, floa
 }
 
 // The reverse, rounding as tensor/convert.h.
-static inline void encode_cache(uint8_t dtype, const float* source, unsigned char* target, int64_t n) {
+static inline void encode_cache(uint8_t dtype, const float* source, unsigned char* target,
+                                int64_t n) {
     uint16_t* halves = reinterpret_cast<uint16_t*>(target);
     int64_t i = 0;
     switch (dtype) {

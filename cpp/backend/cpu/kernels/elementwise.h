@@ -1,5 +1,4 @@
-// Arguments and loops of kernels whose every output element is a function of one element of each
-// operand.
+// Arguments of kernels whose every output element is a function of one element of each operand.
 #pragma once
 
 #include "backend/cpu/kernels/frame.h"
@@ -26,48 +25,3 @@ PLAIT_INLINE int64_t elementwise_tasks(const ElementwiseArgs& args, const Frame&
 }
 
 }  // namespace plait::cpu
-
-#ifdef PLAIT_ISA
-#include "backend/cpu/simd/simd.h"
-
-namespace plait::cpu::PLAIT_ISA {
-
-// y = f(a) for tasks begin <= t < end.
-template <typename F>
-PLAIT_INLINE void map(const ElementwiseArgs& args, const Frame& frame, int64_t begin, int64_t end,
-                      F f) {
-    const float* a = frame.at<const float>(args.a);
-    float* y = frame.at<float>(args.y);
-    const int64_t all = elements(args, frame);
-    const int64_t stop = end * kElementsPerTask < all ? end * kElementsPerTask : all;
-    int64_t i = begin * kElementsPerTask;
-    for (; i + F32::kLanes <= stop; i += F32::kLanes) f(F32::load(a + i)).store(y + i);
-    f(F32::load(a + i, stop - i)).store(y + i, stop - i);
-}
-
-// y = f(a, b).
-template <typename F>
-PLAIT_INLINE void zip(const ElementwiseArgs& args, const Frame& frame, int64_t begin, int64_t end,
-                      F f) {
-    const float* a = frame.at<const float>(args.a);
-    const float* b = frame.at<const float>(args.b);
-    float* y = frame.at<float>(args.y);
-    const int64_t all = elements(args, frame);
-    const int64_t stop = end * kElementsPerTask < all ? end * kElementsPerTask : all;
-    for (int64_t start = begin * kElementsPerTask; start < stop;) {
-        const int64_t column = args.width == 0 ? start : start % args.width;
-        const int64_t left = stop - start;
-        const int64_t n = args.width == 0 || left < args.width - column ? left : args.width - column;
-        const float* as = a + start;
-        const float* bs = b + column;
-        float* ys = y + start;
-        int64_t i = 0;
-        for (; i + F32::kLanes <= n; i += F32::kLanes)
-            f(F32::load(as + i), F32::load(bs + i)).store(ys + i);
-        f(F32::load(as + i, n - i), F32::load(bs + i, n - i)).store(ys + i, n - i);
-        start += n;
-    }
-}
-
-}  // namespace plait::cpu::PLAIT_ISA
-#endif

@@ -12,7 +12,7 @@ struct RopeFrequencies {
     double base;
     double scale;          // linear interpolation of positions
     double extrapolation;  // YaRN's share; 0: none
-    double low, high;      // YaRN: pairs up to low keep their frequency, from high on are interpolated
+    double low, high;      // YaRN: pairs below keep their frequency; those above do not
     int64_t n_rot;
 };
 

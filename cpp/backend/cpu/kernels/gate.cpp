@@ -1,6 +1,6 @@
 // y = f(g) * up.  SwiGLU, arXiv:2002.05202.  Reference: tests/reference/gate.py.
-#include "backend/cpu/kernels/elementwise.h"
 #include "backend/cpu/kernels/activation.h"
+#include "backend/cpu/kernels/elementwise_loops.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -1,5 +1,5 @@
-// The walk over a sequence's keys in blocks whose borders depend on the keys' ordinals alone: not on
-// the rows that hold them, nor on how runs divide them.
+// The walk over a sequence's keys in blocks whose borders depend on the keys' ordinals alone: not
+// on the rows that hold them, nor on how runs divide them.
 #pragma once
 
 #include "backend/cpu/kernels/attend.h"

@@ -1,5 +1,5 @@
 // y = a * b.  Reference: tests/reference/mul.py.
-#include "backend/cpu/kernels/elementwise.h"
+#include "backend/cpu/kernels/elementwise_loops.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -24,8 +24,8 @@ PLAIT_INLINE void rotate_halves(const float* x, const float* cosines, const floa
     }
 }
 
-// Pairs (2 i, 2 i + 1). y may be x: a chunk is read whole before it is written, in plain arrays that
-// the compiler turns into registers.
+// Pairs (2 i, 2 i + 1). y may be x: a chunk is read whole before it is written, in plain arrays
+// that the compiler turns into registers.
 PLAIT_INLINE void rotate_pairs(const float* x, const float* cosines, const float* sines, float* y,
                                int64_t half) {
     constexpr int64_t kChunk = 16;

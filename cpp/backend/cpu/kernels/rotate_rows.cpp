@@ -1,5 +1,5 @@
-// Every head of row rows[i] turned by deltas[i] positions, in place. Blocks that hold nothing of the
-// first n_rot elements stay as they are. Reference: tests/reference/rotate_rows.py.
+// Every head of row rows[i] turned by deltas[i] positions, in place. Blocks that hold nothing of
+// the first n_rot elements stay as they are. Reference: tests/reference/rotate_rows.py.
 #include "backend/cpu/kernels/rotate_rows.h"
 
 #include "backend/cpu/kernels/cache.h"
@@ -13,7 +13,6 @@ int64_t rotate_rows_tasks(const void* raw, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows) == 0 ? 0 : args.heads;
 }
 
-// Scratch: n_rot / 2 doubles, then 2 n_rot + 32 floats.
 void rotate_rows(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
                  int64_t end) {
     const auto& args = *static_cast<const RotateRowsArgs*>(raw);

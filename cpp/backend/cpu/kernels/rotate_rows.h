@@ -19,4 +19,10 @@ struct RotateRowsArgs {
     RopeFrequencies frequencies;
 };
 
+// n_rot / 2 frequencies, their cosines and sines, and the blocks of a head that are rotated.
+PLAIT_INLINE uint64_t rotate_rows_scratch(const RotateRowsArgs& args) {
+    const uint64_t n_rot = static_cast<uint64_t>(args.frequencies.n_rot);
+    return n_rot / 2 * sizeof(double) + (2 * n_rot + 32) * sizeof(float);
+}
+
 }  // namespace plait::cpu

@@ -1,5 +1,5 @@
 // y = factor * x.  Reference: tests/reference/scale.py.
-#include "backend/cpu/kernels/elementwise.h"
+#include "backend/cpu/kernels/elementwise_loops.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -1,5 +1,5 @@
 // y = cap * tanh(x / cap).  Reference: tests/reference/softcap.py.
-#include "backend/cpu/kernels/elementwise.h"
+#include "backend/cpu/kernels/elementwise_loops.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

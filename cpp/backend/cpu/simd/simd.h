@@ -37,7 +37,7 @@ PLAIT_INLINE F32 negate(F32 a) { return F32::set(-0.0f) ^ a; }
 
 #if defined(PLAIT_ISA_AVX2) || defined(PLAIT_ISA_AVX512)
 
-// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2) / 2; the polynomial is that of Cephes expf.
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2) / 2, with the polynomial of Cephes expf.
 PLAIT_INLINE F32 exp(F32 x) {
     x = min(F32::set(89.0f), max(F32::set(-104.0f), x));  // the ends are +inf and 0; NaN stays
     const F32 n = round(x * F32::set(1.44269504088896341f));

@@ -1,0 +1,11 @@
+#include "backend/cpu/ops/elementwise.h"
+
+namespace plait::cpu {
+
+void bind(const ActivateOp& op, const Node& node, Binder& binder) {
+    ElementwiseArgs args = elementwise(node, binder);
+    args.how = static_cast<uint8_t>(op.how);
+    binder.step(node, binder.kernels().activate, args);
+}
+
+}  // namespace plait::cpu

@@ -1,0 +1,23 @@
+// Arguments of elementwise kernels from nodes.
+#pragma once
+
+#include "backend/cpu/kernels/elementwise.h"
+#include "backend/cpu/ops/operands.h"
+
+namespace plait::cpu {
+
+inline ElementwiseArgs elementwise(const Node& node, Binder& binder) {
+    ElementwiseArgs args{};
+    args.a = operand(node.inputs[0], binder);
+    args.y = binder.ref(id_of(node, binder));
+    args.extent = extent_of(node);
+    args.fixed_rows = node.type.shape[0];
+    args.row_elements = row_elements(node.type);
+    if (node.inputs.size() < 2) return args;
+    args.b = operand(node.inputs[1], binder);
+    const Shape& b = binder.type(node.inputs[1]).shape;
+    args.width = b == node.type.shape ? 0 : b.elements();
+    return args;
+}
+
+}  // namespace plait::cpu

@@ -1,0 +1,27 @@
+// What most bind() functions ask about a node.
+#pragma once
+
+#include "backend/cpu/kernels/cache_layout.h"
+#include "backend/cpu/kernels/frequency.h"
+#include "backend/cpu/ops/bind.h"
+
+namespace plait::cpu {
+
+inline NodeId id_of(const Node& node, const Binder& binder) {
+    return static_cast<NodeId>(&node - binder.graph().nodes().data());
+}
+
+// Where a float operand lives: a weight, perhaps reshaped, or a value.
+Ref operand(NodeId id, Binder& binder);
+
+inline uint8_t extent_of(const Node& node) { return static_cast<uint8_t>(node.extent); }
+inline int64_t row_elements(const TensorType& type) {
+    return type.shape[0] == 0 ? 0 : type.shape.elements() / type.shape[0];
+}
+
+// How a storage's rows lie when they hold `heads` heads.
+CacheLayout cache_layout(const TensorType& storage, int64_t heads);
+
+RopeFrequencies frequencies(const Rope& rope);
+
+}  // namespace plait::cpu
