@@ -1,0 +1,27 @@
+// Arguments of the expert_linear kernel.
+#pragma once
+
+#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/packed.h"
+
+namespace plait::cpu {
+
+struct ExpertLinearArgs {
+    Ref x;                  // [rows, in] or, where x_by_rank, [rows, used, in]; f32 or quantised
+    Ref routes;             // [rows, used, 2] i32: expert, weight
+    Ref bias;               // [experts, out]
+    Ref y;                  // [rows, used, out]
+    uint8_t has_bias;
+    uint8_t x_by_rank;
+    uint8_t extent;
+    int32_t used;
+    int64_t fixed_rows;
+    PackedWeight weight;
+};
+
+// Working memory of one thread for at most `pairs` pairs of row and rank.
+PLAIT_INLINE int64_t expert_linear_scratch_bytes(int64_t columns, int64_t pairs) {
+    return product_scratch_bytes(columns) + 4 * pairs;
+}
+
+}  // namespace plait::cpu

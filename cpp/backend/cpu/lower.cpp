@@ -1,0 +1,53 @@
+#include "backend/cpu/lower.h"
+
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace plait::cpu {
+namespace {
+
+bool multiplies_blocks(const Graph& graph, const Node& node) {
+    if (!std::holds_alternative<LinearOp>(node.op) && !std::holds_alternative<ExpertLinearOp>(node.op))
+        return false;
+    return is_block_type(graph.node(node.inputs[1]).type.dtype) &&
+           graph.node(node.inputs[0]).type.dtype == DType::f32;
+}
+
+Node quantized(const Graph& graph, NodeId x, NodeId renamed) {
+    const Node& source = graph.node(x);
+    const int64_t columns = source.type.shape[-1];
+    PLAIT_CHECK(columns % 32 == 0);
+    Node node;
+    node.op = QuantizeRowsOp{};
+    node.type = {DType::i32, source.type.shape};
+    node.type.shape.dims[static_cast<size_t>(source.type.shape.rank - 1)] = columns / 32 * 10;
+    node.extent = source.extent;
+    node.inputs = {renamed};
+    return node;
+}
+
+}  // namespace
+
+void lower(Graph& graph) {
+    std::vector<Node> nodes;
+    std::vector<NodeId> renamed(graph.nodes().size());
+    std::unordered_map<NodeId, NodeId> rounded;  // x -> its quantize_rows
+    for (NodeId id = 0; id < graph.nodes().size(); ++id) {
+        Node node = graph.node(id);
+        for (NodeId& input : node.inputs) input = renamed[input];
+        if (multiplies_blocks(graph, graph.node(id))) {
+            const NodeId x = graph.node(id).inputs[0];
+            const auto [found, added] = rounded.try_emplace(x, static_cast<NodeId>(nodes.size()));
+            if (added) nodes.push_back(quantized(graph, x, renamed[x]));
+            node.inputs[0] = found->second;
+        }
+        renamed[id] = static_cast<NodeId>(nodes.size());
+        nodes.push_back(std::move(node));
+    }
+    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(), graph.outputs().end());
+    for (auto& [output, id] : outputs) id = renamed[id];
+    graph.replace(std::move(nodes), std::move(outputs));
+}
+
+}  // namespace plait::cpu

@@ -1,0 +1,135 @@
+#include "backend/cpu/pack/pack.h"
+
+#include <cstring>
+
+#include "backend/cpu/kernels/codes.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace plait::cpu {
+namespace {
+
+#define PLAIT_SAME(name) static_assert(static_cast<int>(Format::name) == static_cast<int>(DType::name));
+PLAIT_SAME(f32) PLAIT_SAME(f16) PLAIT_SAME(bf16) PLAIT_SAME(i32)
+PLAIT_SAME(q8_0) PLAIT_SAME(q4_0) PLAIT_SAME(q4_1) PLAIT_SAME(q5_0) PLAIT_SAME(q5_1)
+PLAIT_SAME(q2_k) PLAIT_SAME(q3_k) PLAIT_SAME(q4_k) PLAIT_SAME(q5_k) PLAIT_SAME(q6_k)
+PLAIT_SAME(iq4_nl) PLAIT_SAME(iq4_xs) PLAIT_SAME(mxfp4)
+#undef PLAIT_SAME
+
+int lanes_of(Isa isa) { return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 1; }
+
+uint64_t file_row_bytes(const PackedWeight& w) {
+    return row_bytes(static_cast<DType>(w.format), static_cast<uint64_t>(w.columns));
+}
+
+// Code and record bytes of one row.
+struct RowParts {
+    int64_t codes, records;
+};
+
+RowParts row_parts(Format format, int64_t columns) {
+    switch (format) {
+#define PLAIT_CASE(name, Block)                             \
+    case Format::name:                                      \
+        return {columns / 8 * Parts<Block>::kBits,          \
+                columns / Block::kElements * Parts<Block>::kRecord};
+        PLAIT_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+        case Format::f32: return {columns * 4, 0};
+        case Format::f16:
+        case Format::bf16: return {columns * 2, 0};
+        case Format::i32: break;
+    }
+    throw UnsupportedError("a matrix of integers cannot be multiplied");
+}
+
+template <class Block>
+void pack_blocks(const PackedWeight& w, const std::byte* row, int64_t lane, unsigned char* panel) {
+    for (int64_t b = 0; b < w.columns / Block::kElements; ++b) {
+        Block block;
+        std::memcpy(&block, row + static_cast<size_t>(b) * sizeof block, sizeof block);
+        lay_block(block, w, panel, lane, b);
+    }
+}
+
+template <class Block>
+void unpack_blocks(const PackedWeight& w, const unsigned char* panel, int64_t lane, std::byte* row) {
+    for (int64_t b = 0; b < w.columns / Block::kElements; ++b) {
+        Block block;
+        pick_block(w, panel, lane, b, block);
+        std::memcpy(row + static_cast<size_t>(b) * sizeof block, &block, sizeof block);
+    }
+}
+
+// Copies elements between a row, one after the other, and a lane, every lanes-th.
+template <size_t kBytes>
+void spread(std::byte* to, size_t to_step, const std::byte* from, size_t from_step, size_t n) {
+    for (size_t i = 0; i < n; ++i)
+        std::memcpy(to + i * to_step * kBytes, from + i * from_step * kBytes, kBytes);
+}
+
+}  // namespace
+
+PackedWeight packed_layout(const TensorType& type, Isa isa) {
+    PLAIT_CHECK(type.shape.rank == 2 || type.shape.rank == 3);
+    PackedWeight w{};
+    w.format = static_cast<Format>(type.dtype);
+    w.flip = isa == Isa::avx512 && w.format == Format::q8_0 ? 0x80 : 0;
+    w.lanes = lanes_of(isa);
+    w.rows = type.shape[-2];
+    w.columns = type.shape[-1];
+    w.matrices = type.shape.rank == 3 ? type.shape[0] : 1;
+    const RowParts parts = row_parts(w.format, w.columns);
+    w.records_offset = parts.codes * w.lanes;
+    const auto panel = static_cast<uint64_t>((parts.codes + parts.records) * w.lanes);
+    w.panel_bytes = static_cast<int64_t>(align_up(panel, 64));
+    w.matrix_bytes = w.panel_bytes * w.panels();
+    return w;
+}
+
+uint64_t packed_bytes(const PackedWeight& layout) {
+    const auto bytes = checked_mul(static_cast<uint64_t>(layout.matrix_bytes),
+                                   static_cast<uint64_t>(layout.matrices));
+    if (!bytes) throw BackendError("cpu: a weight's size overflows");
+    return *bytes;
+}
+
+void pack_panel(const PackedWeight& w, std::span<const std::byte> rows, std::byte* panel) {
+    const uint64_t bytes = file_row_bytes(w);
+    const auto n = static_cast<int64_t>(rows.size() / bytes);
+    PLAIT_CHECK(n <= w.lanes && rows.size() == static_cast<uint64_t>(n) * bytes);
+    auto* out = reinterpret_cast<unsigned char*>(panel);
+    const auto lanes = static_cast<size_t>(w.lanes), columns = static_cast<size_t>(w.columns);
+    for (int64_t lane = 0; lane < n; ++lane) {
+        const std::byte* row = rows.data() + static_cast<uint64_t>(lane) * bytes;
+        switch (w.format) {
+#define PLAIT_CASE(name, Block) \
+    case Format::name: pack_blocks<Block>(w, row, lane, out); break;
+            PLAIT_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+            case Format::f16:
+            case Format::bf16: spread<2>(panel + 2 * lane, lanes, row, 1, columns); break;
+            default: spread<4>(panel + 4 * lane, lanes, row, 1, columns);
+        }
+    }
+}
+
+void unpack_row(const PackedWeight& w, int64_t matrix, int64_t row, std::span<std::byte> target) {
+    PLAIT_CHECK(target.size() == file_row_bytes(w));
+    const unsigned char* panel = w.data + matrix * w.matrix_bytes + row / w.lanes * w.panel_bytes;
+    const auto* bytes = reinterpret_cast<const std::byte*>(panel);
+    const int64_t lane = row % w.lanes;
+    const auto lanes = static_cast<size_t>(w.lanes), columns = static_cast<size_t>(w.columns);
+    switch (w.format) {
+#define PLAIT_CASE(name, Block) \
+    case Format::name: unpack_blocks<Block>(w, panel, lane, target.data()); break;
+        PLAIT_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+        case Format::f16:
+        case Format::bf16: spread<2>(target.data(), 1, bytes + 2 * lane, lanes, columns); break;
+        default: spread<4>(target.data(), 1, bytes + 4 * lane, lanes, columns);
+    }
+}
+
+}  // namespace plait::cpu

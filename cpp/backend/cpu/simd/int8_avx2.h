@@ -1,0 +1,70 @@
+// AVX2. See int8.h.
+#pragma once
+
+namespace plait::cpu::PLAIT_ISA {
+
+constexpr bool kUnsignedDot = false;
+constexpr float kSumsBase = 0.0f;
+
+struct Bytes {
+    typedef uint16_t Pairs __attribute__((vector_size(32)));
+    __m256i v;
+
+    PLAIT_INLINE_MEMBER static Bytes load(const uint8_t* p) {
+        return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+    }
+    PLAIT_INLINE_MEMBER static Bytes set(uint8_t x) {
+        return {_mm256_set1_epi8(static_cast<char>(x))};
+    }
+    PLAIT_INLINE_MEMBER static Bytes four(const int8_t* p) {
+        int word;
+        memcpy(&word, p, 4);
+        return {_mm256_set1_epi32(word)};
+    }
+    PLAIT_INLINE_MEMBER static Bytes table(const uint8_t* p) {
+        return {_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+    }
+    PLAIT_INLINE_MEMBER Bytes left(int n) const { return {(__m256i)((Pairs)v << n)}; }
+    PLAIT_INLINE_MEMBER Bytes right(int n) const { return {(__m256i)((Pairs)v >> n)}; }
+};
+
+PLAIT_INLINE Bytes operator&(Bytes a, Bytes b) { return {_mm256_and_si256(a.v, b.v)}; }
+PLAIT_INLINE Bytes operator|(Bytes a, Bytes b) { return {_mm256_or_si256(a.v, b.v)}; }
+PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
+    return {_mm256_shuffle_epi8(table.v, index.v)};
+}
+
+struct Sums {
+    __m256i pairs = _mm256_setzero_si256();  // 16-bit, of up to kGroups calls
+    __m256i total = _mm256_setzero_si256();
+
+    template <bool kSigned, int kGroups>
+    PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int g) {
+        // |c| * sign(a, c) = c * a, and 128 * 127 * 2 still fits 16 bits.
+        const __m256i product =
+            kSigned ? _mm256_maddubs_epi16(_mm256_abs_epi8(codes.v), _mm256_sign_epi8(a.v, codes.v))
+                    : _mm256_maddubs_epi16(codes.v, a.v);
+        pairs = g % kGroups == 0 ? product : _mm256_add_epi16(pairs, product);
+        if (g % kGroups == kGroups - 1)
+            total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+    PLAIT_INLINE_MEMBER F32 value() const { return {_mm256_cvtepi32_ps(total)}; }
+};
+
+PLAIT_INLINE void store_codes(F32 x, int8_t* to) {
+    const __m256i words = _mm256_cvtps_epi32(x.v);
+    const __m128i halves =
+        _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi16(halves, halves));
+}
+
+PLAIT_INLINE void sum_codes(const int8_t* codes, int16_t* sums) {
+    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+    const __m256i s = _mm256_sad_epu8(_mm256_xor_si256(c, _mm256_set1_epi8(-128)),
+                                      _mm256_setzero_si256());
+    const __m256i pair = _mm256_add_epi64(s, _mm256_unpackhi_epi64(s, s));
+    sums[0] = static_cast<int16_t>(_mm256_extract_epi16(pair, 0) - 16 * 128);
+    sums[1] = static_cast<int16_t>(_mm256_extract_epi16(pair, 8) - 16 * 128);
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

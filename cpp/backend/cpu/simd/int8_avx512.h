@@ -1,0 +1,62 @@
+// AVX-512 BW and VNNI. See int8.h.
+#pragma once
+
+namespace plait::cpu::PLAIT_ISA {
+
+constexpr bool kUnsignedDot = true;
+// 1.5 * 2^23: an integer added to its bits is the same integer added to the number, so a sum that
+// starts there needs no conversion.
+constexpr float kSumsBase = 12582912.0f;
+
+struct Bytes {
+    typedef uint16_t Pairs __attribute__((vector_size(64)));
+    __m512i v;
+
+    PLAIT_INLINE_MEMBER static Bytes load(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+    PLAIT_INLINE_MEMBER static Bytes set(uint8_t x) {
+        return {_mm512_set1_epi8(static_cast<char>(x))};
+    }
+    PLAIT_INLINE_MEMBER static Bytes four(const int8_t* p) {
+        int word;
+        memcpy(&word, p, 4);
+        return {_mm512_set1_epi32(word)};
+    }
+    PLAIT_INLINE_MEMBER static Bytes table(const uint8_t* p) {
+        return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+    }
+    PLAIT_INLINE_MEMBER Bytes left(int n) const { return {(__m512i)((Pairs)v << n)}; }
+    PLAIT_INLINE_MEMBER Bytes right(int n) const { return {(__m512i)((Pairs)v >> n)}; }
+};
+
+PLAIT_INLINE Bytes operator&(Bytes a, Bytes b) { return {_mm512_and_si512(a.v, b.v)}; }
+PLAIT_INLINE Bytes operator|(Bytes a, Bytes b) { return {_mm512_or_si512(a.v, b.v)}; }
+PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
+    return {_mm512_shuffle_epi8(table.v, index.v)};
+}
+
+struct Sums {
+    __m512i v = _mm512_castps_si512(_mm512_set1_ps(kSumsBase));
+
+    template <bool kSigned, int kGroups>
+    PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int) {
+        static_assert(!kSigned);
+        v = _mm512_dpbusd_epi32(v, codes.v, a.v);
+    }
+    PLAIT_INLINE_MEMBER F32 value() const { return {_mm512_castsi512_ps(v)}; }
+};
+
+PLAIT_INLINE void store_codes(F32 x, int8_t* to) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                     _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x.v)));
+}
+
+PLAIT_INLINE void sum_codes(const int8_t* codes, int16_t* sums) {
+    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+    const __m256i s = _mm256_sad_epu8(_mm256_xor_si256(c, _mm256_set1_epi8(-128)),
+                                      _mm256_setzero_si256());
+    const __m256i pair = _mm256_add_epi64(s, _mm256_unpackhi_epi64(s, s));
+    sums[0] = static_cast<int16_t>(_mm256_extract_epi16(pair, 0) - 16 * 128);
+    sums[1] = static_cast<int16_t>(_mm256_extract_epi16(pair, 8) - 16 * 128);
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

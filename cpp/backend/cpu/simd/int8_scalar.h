@@ -1,0 +1,62 @@
+// One lane: four bytes in a word, first byte lowest. See int8.h.
+#pragma once
+
+namespace plait::cpu::PLAIT_ISA {
+
+constexpr bool kUnsignedDot = false;
+constexpr float kSumsBase = 0.0f;
+
+struct Bytes {
+    uint32_t v;
+    const uint8_t* entries = nullptr;  // of a table
+
+    PLAIT_INLINE_MEMBER static Bytes load(const uint8_t* p) {
+        Bytes bytes{0};
+        memcpy(&bytes.v, p, 4);
+        return bytes;
+    }
+    PLAIT_INLINE_MEMBER static Bytes set(uint8_t x) { return {x * 0x01010101u}; }
+    PLAIT_INLINE_MEMBER static Bytes four(const int8_t* p) {
+        return load(reinterpret_cast<const uint8_t*>(p));
+    }
+    PLAIT_INLINE_MEMBER static Bytes table(const uint8_t* p) { return {0, p}; }
+    PLAIT_INLINE_MEMBER Bytes left(int n) const { return {v << n}; }
+    PLAIT_INLINE_MEMBER Bytes right(int n) const { return {v >> n}; }
+};
+
+PLAIT_INLINE Bytes operator&(Bytes a, Bytes b) { return {a.v & b.v}; }
+PLAIT_INLINE Bytes operator|(Bytes a, Bytes b) { return {a.v | b.v}; }
+PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
+    Bytes found{0};
+    for (int i = 0; i < 32; i += 8)
+        found.v |= static_cast<uint32_t>(table.entries[index.v >> i & 15]) << i;
+    return found;
+}
+
+struct Sums {
+    int32_t v = 0;
+
+    template <bool kSigned, int kGroups>
+    PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int) {
+        for (int i = 0; i < 32; i += 8) {
+            const int code = kSigned ? static_cast<int8_t>(codes.v >> i)
+                                     : static_cast<int>(codes.v >> i & 255);
+            v += code * static_cast<int8_t>(a.v >> i);
+        }
+    }
+    PLAIT_INLINE_MEMBER F32 value() const { return {static_cast<float>(v)}; }
+};
+
+PLAIT_INLINE void store_codes(F32 x, int8_t* to) {
+    *to = static_cast<int8_t>(__builtin_nearbyintf(x.v));
+}
+
+PLAIT_INLINE void sum_codes(const int8_t* codes, int16_t* sums) {
+    for (int half = 0; half < 2; ++half) {
+        int s = 0;
+        for (int i = 0; i < 16; ++i) s += codes[16 * half + i];
+        sums[half] = static_cast<int16_t>(s);
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

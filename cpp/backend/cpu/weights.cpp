@@ -1,0 +1,147 @@
+#include "backend/cpu/weights.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <thread>
+
+#include "backend/cpu/memory.h"
+#include "backend/cpu/pack/pack.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "tensor/convert.h"
+
+namespace plait::cpu {
+namespace {
+
+constexpr uint64_t kSliceBytes = uint64_t{2} << 20;  // of the file that a thread holds at once
+
+// Panels of all matrices, numbered through and taken some at a time.
+class Slices {
+public:
+    Slices(const WeightSource& source, WeightId id, const PackedWeight& weight, std::byte* target)
+        : source_(source), id_(id), weight_(weight), target_(target),
+          row_bytes_(row_bytes(source.type(id).dtype, static_cast<uint64_t>(weight.columns))),
+          panels_(weight.panels() * weight.matrices),
+          step_(std::max<int64_t>(1, static_cast<int64_t>(
+              kSliceBytes / std::max<uint64_t>(1, row_bytes_ * static_cast<uint64_t>(weight.lanes))))) {}
+
+    int64_t count() const { return (panels_ + step_ - 1) / step_; }
+
+    // Packs until none is left. The first failure stops every thread.
+    void work() noexcept {
+        try {
+            std::vector<std::byte> rows;
+            while (!failed_) {
+                const int64_t begin = next_.fetch_add(step_);
+                if (begin >= panels_) return;
+                pack(begin, std::min(panels_, begin + step_), rows);
+            }
+        } catch (...) {
+            if (!failed_.exchange(true)) failure_ = std::current_exception();
+        }
+    }
+    void rethrow() const {
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+private:
+    int64_t rows_of(int64_t panel) const {
+        const int64_t first = panel % weight_.panels() * weight_.lanes;
+        return std::min<int64_t>(weight_.lanes, weight_.rows - first);
+    }
+    // Row of the file, all matrices numbered through, that a panel starts with.
+    int64_t first_row(int64_t panel) const {
+        return panel / weight_.panels() * weight_.rows + panel % weight_.panels() * weight_.lanes;
+    }
+
+    void pack(int64_t begin, int64_t end, std::vector<std::byte>& rows) {
+        const int64_t first = first_row(begin);
+        const int64_t n = first_row(end - 1) + rows_of(end - 1) - first;
+        rows.resize(static_cast<uint64_t>(n) * row_bytes_);
+        source_.read(id_, static_cast<uint64_t>(first) * row_bytes_, rows);
+        for (int64_t panel = begin; panel < end; ++panel) {
+            const auto from = static_cast<uint64_t>(first_row(panel) - first) * row_bytes_;
+            pack_panel(weight_,
+                       std::span(rows).subspan(from, static_cast<uint64_t>(rows_of(panel)) * row_bytes_),
+                       target_ + panel * weight_.panel_bytes);
+        }
+    }
+
+    const WeightSource& source_;
+    WeightId id_;
+    const PackedWeight& weight_;
+    std::byte* target_;
+    uint64_t row_bytes_;
+    int64_t panels_, step_;
+    std::atomic<int64_t> next_{0};
+    std::atomic<bool> failed_{false};
+    std::exception_ptr failure_;
+};
+
+}  // namespace
+
+CpuWeights::CpuWeights(std::shared_ptr<const WeightSource> source, Isa isa)
+    : source_(std::move(source)), isa_(isa), matrices_(source_->count()), vectors_(source_->count()) {}
+
+CpuWeights::~CpuWeights() = default;
+
+uint64_t CpuWeights::bytes() const { return bytes_; }
+
+const PackedWeight& CpuWeights::matrix(WeightId id, int threads) {
+    PLAIT_CHECK(id < matrices_.size());
+    const std::lock_guard lock(mutex_);
+    if (!matrices_[id]) {
+        auto matrix = std::make_unique<Matrix>();
+        pack(id, *matrix, threads);
+        bytes_ += matrix->bytes->bytes();
+        matrices_[id] = std::move(matrix);
+    }
+    return matrices_[id]->packed;
+}
+
+void CpuWeights::pack(WeightId id, Matrix& matrix, int threads) const {
+    matrix.packed = packed_layout(source_->type(id), isa_);
+    const uint64_t bytes = packed_bytes(matrix.packed);
+    try {
+        matrix.bytes = allocate_host(bytes);
+        Slices slices(*source_, id, matrix.packed, matrix.bytes->host());
+        std::vector<std::jthread> others;
+        const int64_t wanted = std::min<int64_t>(threads, slices.count()) - 1;
+        try {
+            for (int64_t i = 0; i < wanted; ++i) others.emplace_back([&slices] { slices.work(); });
+        } catch (const std::system_error&) {
+            // Fewer threads do the same work.
+        }
+        slices.work();
+        others.clear();
+        slices.rethrow();
+    } catch (const std::bad_alloc&) {
+        throw BackendError(text("cpu: not enough memory to pack weight ", source_->name(id), ", ",
+                                bytes, " bytes"));
+    }
+    matrix.packed.data = reinterpret_cast<const unsigned char*>(matrix.bytes->host());
+}
+
+const float* CpuWeights::vector(WeightId id) {
+    PLAIT_CHECK(id < vectors_.size());
+    const std::lock_guard lock(mutex_);
+    if (!vectors_[id]) {
+        const TensorType& type = source_->type(id);
+        const auto elements = static_cast<uint64_t>(type.shape.elements());
+        try {
+            std::vector<std::byte> stored(type.bytes());
+            source_->read(id, 0, stored);
+            auto values = std::make_unique<std::vector<float>>(elements);
+            dequantize(type.dtype, stored.data(), values->data(), elements);
+            vectors_[id] = std::move(values);
+        } catch (const std::bad_alloc&) {
+            throw BackendError(text("cpu: not enough memory for weight ", source_->name(id), ", ",
+                                    elements * sizeof(float), " bytes"));
+        }
+        bytes_ += elements * sizeof(float);
+    }
+    return vectors_[id]->data();
+}
+
+}  // namespace plait::cpu
