@@ -63,7 +63,8 @@ public:
     }
 
     // Throws unless `count` things of at least `least_bytes` each can still come.
-    void need(const Field& field, std::string_view what, uint64_t count, uint64_t least_bytes) const;
+    void need(const Field& field, std::string_view what, uint64_t count,
+              uint64_t least_bytes) const;
 
     [[noreturn]] void fail(const Field& field, const std::string& what) const {
         throw ModelError(text(file_.path(), ": ", field.describe(), " ", what));

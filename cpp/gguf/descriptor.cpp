@@ -36,7 +36,8 @@ const char* kind_of(mode_t mode) {
 
 Descriptor::Descriptor(const std::string& path) : path_(path) {
     if (path.find('\0') != std::string::npos) {
-        throw ModelError(text(path.c_str(), ": cannot be opened: the path has a NUL byte after it"));
+        throw ModelError(
+            text(path.c_str(), ": cannot be opened: the path has a NUL byte after it"));
     }
     const int fd = open_for_reading(path);
     struct stat status {};
@@ -47,7 +48,8 @@ Descriptor::Descriptor(const std::string& path) : path_(path) {
     }
     if (!S_ISREG(status.st_mode)) {
         ::close(fd);
-        throw ModelError(text(path_, ": is ", kind_of(status.st_mode), ", expected a regular file"));
+        throw ModelError(
+            text(path_, ": is ", kind_of(status.st_mode), ", expected a regular file"));
     }
     fd_ = fd;
     size_ = static_cast<uint64_t>(status.st_size);
@@ -72,8 +74,8 @@ void Descriptor::read(uint64_t offset, std::span<std::byte> target) const {
             throw ModelError(text(path_, ": cannot be read at byte ", offset, ": ", reason(errno)));
         }
         if (got == 0) {
-            throw ModelError(text(path_, ": ends at byte ", offset, ", expected ",
-                                  target.size(), " bytes more"));
+            throw ModelError(text(path_, ": ends at byte ", offset, ", expected ", target.size(),
+                                  " bytes more"));
         }
         offset += static_cast<uint64_t>(got);
         target = target.subspan(static_cast<size_t>(got));

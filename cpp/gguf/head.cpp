@@ -31,8 +31,8 @@ constexpr uint64_t kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
 // control characters and invalid UTF-8 out of everything that prints or compares them.
 void check_name(const Cursor& cursor, const Field& field, size_t longest) {
     if (field.name.size() > longest) {
-        cursor.fail(field, text("has a name of ", field.name.size(), " bytes, expected at most ",
-                                longest));
+        cursor.fail(
+            field, text("has a name of ", field.name.size(), " bytes, expected at most ", longest));
     }
     const auto printable = [](char c) { return c >= 0x20 && c < 0x7F; };
     if (!std::ranges::all_of(field.name, printable)) {
@@ -169,12 +169,12 @@ uint32_t alignment_of(const std::string& path, const Metadata& metadata) {
 // dtype.h was never given out, or was withdrawn.
 std::string_view unread_type_name(uint32_t id) {
     constexpr std::array kUnread = {
-        std::pair{9u, "Q8_1"},     std::pair{15u, "Q8_K"},   std::pair{16u, "IQ2_XXS"},
-        std::pair{17u, "IQ2_XS"},  std::pair{18u, "IQ3_XXS"}, std::pair{19u, "IQ1_S"},
-        std::pair{21u, "IQ3_S"},   std::pair{22u, "IQ2_S"},  std::pair{24u, "I8"},
-        std::pair{25u, "I16"},     std::pair{27u, "I64"},    std::pair{28u, "F64"},
-        std::pair{29u, "IQ1_M"},   std::pair{34u, "TQ1_0"},  std::pair{35u, "TQ2_0"},
-        std::pair{40u, "NVFP4"},   std::pair{41u, "Q1_0"},
+        std::pair{9u, "Q8_1"},    std::pair{15u, "Q8_K"},    std::pair{16u, "IQ2_XXS"},
+        std::pair{17u, "IQ2_XS"}, std::pair{18u, "IQ3_XXS"}, std::pair{19u, "IQ1_S"},
+        std::pair{21u, "IQ3_S"},  std::pair{22u, "IQ2_S"},   std::pair{24u, "I8"},
+        std::pair{25u, "I16"},    std::pair{27u, "I64"},     std::pair{28u, "F64"},
+        std::pair{29u, "IQ1_M"},  std::pair{34u, "TQ1_0"},   std::pair{35u, "TQ2_0"},
+        std::pair{40u, "NVFP4"},  std::pair{41u, "Q1_0"},
     };
     const auto found = std::ranges::find(kUnread, id, [](const auto& pair) { return pair.first; });
     return found == kUnread.end() ? std::string_view{} : found->second;
@@ -185,8 +185,8 @@ DType read_dtype(Cursor& cursor, const Field& field) {
     if (const auto dtype = dtype_from_gguf(id)) return *dtype;
     const std::string_view name = unread_type_name(id);
     if (name.empty()) cursor.fail(field, text("has element type ", id, ", which does not exist"));
-    cursor.unsupported(
-        field, text("has element type ", name, " (", id, "), which is not supported"));
+    cursor.unsupported(field,
+                       text("has element type ", name, " (", id, "), which is not supported"));
 }
 
 // The file stores the innermost dimension first. Here, and nowhere else, the order is reversed.
@@ -253,16 +253,16 @@ void place_tensors(Cursor& cursor, std::vector<TensorInfo>& tensors, uint32_t al
         TensorInfo& tensor = tensors[i];
         const Field field{"tensor", i, tensor.name};
         if (tensor.offset % alignment != 0) {
-            cursor.fail(field, text("has offset ", tensor.offset, ", expected a multiple of ",
-                                    alignment));
+            cursor.fail(field,
+                        text("has offset ", tensor.offset, ", expected a multiple of ", alignment));
         }
         const auto begin = data ? checked_add(*data, tensor.offset) : std::nullopt;
         const auto end = begin ? checked_add(*begin, tensor.bytes) : std::nullopt;
         if (!end || *end > file_bytes) {
-            cursor.fail(field, text("has ", tensor.bytes, " bytes at offset ", tensor.offset,
-                                    ", beyond the end of the file (data begins at ",
-                                    data.value_or(cursor.position()), ", file size ", file_bytes,
-                                    ")"));
+            cursor.fail(field,
+                        text("has ", tensor.bytes, " bytes at offset ", tensor.offset,
+                             ", beyond the end of the file (data begins at ",
+                             data.value_or(cursor.position()), ", file size ", file_bytes, ")"));
         }
         tensor.offset = *begin;
     }

@@ -18,8 +18,8 @@ namespace keys {
 
 inline constexpr std::string_view kArchitecture = "general.architecture";  // string: "llama"
 inline constexpr std::string_view kName = "general.name";                  // string, for people
-inline constexpr std::string_view kAlignment = "general.alignment";  // u32, of tensor data, default 32
-inline constexpr std::string_view kFileType = "general.file_type";   // u32, most common tensor type
+inline constexpr std::string_view kAlignment = "general.alignment";  // u32, of data; else 32
+inline constexpr std::string_view kFileType = "general.file_type";  // u32, most common tensor type
 
 // A model in several files, each with its own metadata and tensors.
 inline constexpr std::string_view kSplitCount = "split.count";  // how many files
@@ -32,10 +32,10 @@ inline constexpr std::string_view kContextLength = "context_length";      // tok
 inline constexpr std::string_view kEmbeddingLength = "embedding_length";  // width of the residual
 inline constexpr std::string_view kFeedForwardLength = "feed_forward_length";  // one, or per layer
 inline constexpr std::string_view kVocabSize = "vocab_size";
-inline constexpr std::string_view kHeadCount = "attention.head_count";       // one, or per layer
-inline constexpr std::string_view kHeadCountKv = "attention.head_count_kv";  // one, or per layer
-inline constexpr std::string_view kKeyLength = "attention.key_length";       // of a head
-inline constexpr std::string_view kValueLength = "attention.value_length";   // of a head
+inline constexpr std::string_view kHeadCount = "attention.head_count";          // one, or per layer
+inline constexpr std::string_view kHeadCountKv = "attention.head_count_kv";     // one, or per layer
+inline constexpr std::string_view kKeyLength = "attention.key_length";          // of a head
+inline constexpr std::string_view kValueLength = "attention.value_length";      // of a head
 inline constexpr std::string_view kSlidingWindow = "attention.sliding_window";  // tokens
 inline constexpr std::string_view kExpertCount = "expert_count";
 inline constexpr std::string_view kExpertUsedCount = "expert_used_count";  // experts a token visits
@@ -49,12 +49,13 @@ inline constexpr std::string_view kRopeScalingType = "rope.scaling.type";  // no
 inline constexpr std::string_view kRopeScalingFactor = "rope.scaling.factor";
 
 // The tokenizer.
-inline constexpr std::string_view kTokenizerModel = "tokenizer.ggml.model";  // llama, gpt2, bert ...
-inline constexpr std::string_view kTokenizerPre = "tokenizer.ggml.pre";      // pre-tokenizer's name
-inline constexpr std::string_view kTokens = "tokenizer.ggml.tokens";         // strings, by id
+inline constexpr std::string_view kTokenizerModel =
+    "tokenizer.ggml.model";                                              // llama, gpt2, bert ...
+inline constexpr std::string_view kTokenizerPre = "tokenizer.ggml.pre";  // pre-tokenizer's name
+inline constexpr std::string_view kTokens = "tokenizer.ggml.tokens";     // strings, by id
 inline constexpr std::string_view kTokenTypes = "tokenizer.ggml.token_type";  // integers, by id
 inline constexpr std::string_view kTokenScores = "tokenizer.ggml.scores";     // reals, by id
-inline constexpr std::string_view kMerges = "tokenizer.ggml.merges";  // "a b", best first
+inline constexpr std::string_view kMerges = "tokenizer.ggml.merges";          // "a b", best first
 
 }  // namespace keys
 

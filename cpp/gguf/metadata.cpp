@@ -66,9 +66,9 @@ const std::string& string_of(const std::string& origin, std::string_view key, co
 }  // namespace
 
 std::string_view to_string(ValueType type) {
-    constexpr std::array<std::string_view, 13> kNames = {
-        "u8", "i8", "u16", "i16", "u32", "i32", "f32", "boolean", "string", "array", "u64", "i64",
-        "f64"};
+    constexpr std::array<std::string_view, 13> kNames = {"u8",  "i8",  "u16",     "i16",    "u32",
+                                                         "i32", "f32", "boolean", "string", "array",
+                                                         "u64", "i64", "f64"};
     const auto place = static_cast<size_t>(type);
     PLAIT_CHECK(place < kNames.size());
     return kNames[place];
@@ -93,8 +93,8 @@ Metadata::Metadata(std::string origin, std::vector<Entry> entries)
 }
 
 const Value* Metadata::find(std::string_view key) const {
-    const auto found = index_.find(
-        key, [this](uint64_t i) { return std::string_view(entries_[i].key); });
+    const auto found =
+        index_.find(key, [this](uint64_t i) { return std::string_view(entries_[i].key); });
     return found ? &entries_[*found].value : nullptr;
 }
 

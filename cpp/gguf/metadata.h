@@ -16,7 +16,19 @@ namespace plait::gguf {
 
 // Numbers of gguf_metadata_value_type.
 enum class ValueType : uint32_t {
-    u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64
+    u8,
+    i8,
+    u16,
+    i16,
+    u32,
+    i32,
+    f32,
+    boolean,
+    string,
+    array,
+    u64,
+    i64,
+    f64
 };
 
 std::string_view to_string(ValueType type);  // "u8", "string", ...

@@ -117,8 +117,8 @@ void File::index_tensors() {
 const std::string& File::path() const { return shards_.front()->file.path(); }
 
 const TensorInfo* File::find(std::string_view name) const {
-    const auto found = index_.find(
-        name, [this](uint64_t i) { return std::string_view(tensors_[i].name); });
+    const auto found =
+        index_.find(name, [this](uint64_t i) { return std::string_view(tensors_[i].name); });
     return found ? &tensors_[*found] : nullptr;
 }
 

@@ -22,7 +22,7 @@ struct TensorInfo {
     TensorType type;      // shape outermost first: the file's order, reversed
     uint64_t offset = 0;  // of the first byte, from the start of its file
     uint64_t bytes = 0;
-    uint32_t shard = 0;   // which file of a split model
+    uint32_t shard = 0;  // which file of a split model
 };
 
 struct OpenOptions {

@@ -9,17 +9,30 @@
 namespace plait {
 
 enum class DType : uint8_t {
-    f32, f16, bf16, i32,
-    q8_0, q4_0, q4_1, q5_0, q5_1,
-    q2_k, q3_k, q4_k, q5_k, q6_k,
-    iq4_nl, iq4_xs, mxfp4,
+    f32,
+    f16,
+    bf16,
+    i32,
+    q8_0,
+    q4_0,
+    q4_1,
+    q5_0,
+    q5_1,
+    q2_k,
+    q3_k,
+    q4_k,
+    q5_k,
+    q6_k,
+    iq4_nl,
+    iq4_xs,
+    mxfp4,
 };
 
 struct DTypeInfo {
     DType dtype;
-    std::string_view name;       // as GGUF tools write it: "F32", "Q4_K"
-    uint32_t gguf_id;            // ggml_type number in a GGUF file
-    uint32_t block_elements;     // elements a block holds; 1 for plain types
+    std::string_view name;    // as GGUF tools write it: "F32", "Q4_K"
+    uint32_t gguf_id;         // ggml_type number in a GGUF file
+    uint32_t block_elements;  // elements a block holds; 1 for plain types
     uint32_t block_bytes;
 };
 

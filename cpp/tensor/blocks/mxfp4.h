@@ -11,7 +11,8 @@
 namespace plait {
 
 // Twice the value of each E2M1 code, so that they are integers.
-inline constexpr int8_t kE2m1Doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+inline constexpr int8_t kE2m1Doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                            0, -1, -2, -3, -4, -6, -8, -12};
 
 struct [[gnu::packed]] BlockMXFP4 {
     static constexpr int kElements = 32;

@@ -31,8 +31,8 @@ PLAIT_INLINE void decode(const BlockQ6_K& block, float* out) {
         const uint8_t* low = block.low + 64 * half + 32 * (quarter % 2) + first;
         const uint8_t* high = block.high + 32 * half + first;
         for (int i = 0; i < 16; ++i) {
-            const int quant =
-                (low[i] >> (4 * (quarter / 2)) & 15) | (high[i] >> (2 * quarter) & 3) << 4;
+            const int quant = (low[i] >> (4 * (quarter / 2)) & 15) | (high[i] >> (2 * quarter) & 3)
+                                                                         << 4;
             out[16 * group + i] = step * static_cast<float>(quant - 32);
         }
     }

@@ -43,7 +43,8 @@ struct Range {
 };
 
 PLAIT_INLINE Range range_of(const float* values, int count) {
-    Range range{3.402823466e+38f, -3.402823466e+38f};  // FLT_MAX: NaN and infinities leave it finite
+    Range range{3.402823466e+38f,
+                -3.402823466e+38f};  // FLT_MAX: NaN and infinities leave it finite
     for (int i = 0; i < count; ++i) {
         if (values[i] < range.least) range.least = values[i];
         if (values[i] > range.most) range.most = values[i];

@@ -25,15 +25,16 @@ TEST_F(Log, IsSilentWithoutASink) {
 
 TEST_F(Log, HandsOverWhatReachesTheThreshold) {
     std::vector<std::pair<LogLevel, std::string>> records;
-    set_log_sink([&](LogLevel level, const std::string& text) { records.emplace_back(level, text); },
-                 LogLevel::info);
+    set_log_sink(
+        [&](LogLevel level, const std::string& text) { records.emplace_back(level, text); },
+        LogLevel::info);
     EXPECT_FALSE(log_enabled(LogLevel::debug));
     EXPECT_TRUE(log_enabled(LogLevel::info));
     log(LogLevel::debug, "too quiet");
     log(LogLevel::info, "just right");
     log(LogLevel::error, "loud");
-    const std::vector<std::pair<LogLevel, std::string>> expected = {
-        {LogLevel::info, "just right"}, {LogLevel::error, "loud"}};
+    const std::vector<std::pair<LogLevel, std::string>> expected = {{LogLevel::info, "just right"},
+                                                                    {LogLevel::error, "loud"}};
     EXPECT_EQ(records, expected);
 }
 

@@ -104,10 +104,15 @@ const std::vector<Defect>& defects() {
          "tensor"},
         // Lengths, R1 R2 R7.
         {"key_length",
-         [](auto& w) { w.entries[0] = {"", 0, raw(kMost)}; w.entry_count = 1; }, "key 0"},
+         [](auto& w) {
+             w.entries[0] = {"", 0, raw(kMost)};
+             w.entry_count = 1;
+         },
+         "key 0"},
         {"string_length", key("bad", kString, raw(kMost) + "abc"),
          "key 0 'bad' claims 18446744073709551615 bytes of a string"},
-        {"string_length_signed", key("bad", kString, raw(uint64_t{1} << 63) + "abc"), "'bad' claims"},
+        {"string_length_signed", key("bad", kString, raw(uint64_t{1} << 63) + "abc"),
+         "'bad' claims"},
         {"string_length_2_to_the_32", key("bad", kString, raw(uint64_t{1} << 32) + "abc"),
          "'bad' claims 4294967296 bytes"},
         {"array_count", array_of(kU8, kMost), "key 0 'bad' claims"},
@@ -155,20 +160,24 @@ const std::vector<Defect>& defects() {
         {"dimension_negative", dims({kMost, 4}), "has dimension 0 of 18446744073709551615"},
         {"elements_wrap_to_0", dims({uint64_t{1} << 32, uint64_t{1} << 32}),
          "tensor 0 'a' has shape [4294967296, 4294967296], whose size overflows"},
-        {"elements_wrap_to_1",
-         dims({(uint64_t{1} << 32) + 1, 0xFFFFFFFF00000001u & (kMost >> 1)}), "overflows"},
+        {"elements_wrap_to_1", dims({(uint64_t{1} << 32) + 1, 0xFFFFFFFF00000001u & (kMost >> 1)}),
+         "overflows"},
         {"elements_negative", dims({uint64_t{1} << 62, 2}), "overflows"},
         {"bytes_wrap_to_0", dims({uint64_t{1} << 31, uint64_t{1} << 31}), "overflows"},
         {"bytes_wrap_to_64", dims({16, (uint64_t{1} << 58) + 1}), "overflows"},
         {"row_is_no_block", [](auto& w) { w.tensors[1].dims = {33}; },
          "tensor 1 'b' has rows of 33 elements, expected a multiple of 32 for Q4_0"},
-        {"row_is_no_block_but_product_is", [](auto& w) { w.tensors[1].dims = {16, 4}; },
+        {"row_is_no_block_but_product_is",
+         [](auto& w) {
+             w.tensors[1].dims = {16, 4};
+         },
          "rows of 16 elements"},
         {"element_type_withdrawn", element_type(4), "tensor 0 'a' has element type 4, which does"},
         {"element_type_unknown", element_type(1000), "element type 1000"},
         {"element_type_signed", element_type(0xFFFFFFFF), "element type 4294967295"},
         // Places, R3.
-        {"offset_unaligned", offset(2, 65), "tensor 2 'c' has offset 65, expected a multiple of 32"},
+        {"offset_unaligned", offset(2, 65),
+         "tensor 2 'c' has offset 65, expected a multiple of 32"},
         {"offset_past_end", offset(2, 4096), "tensor 2 'c' has 32 bytes at offset 4096, beyond"},
         {"offset_2_to_the_63", offset(2, uint64_t{1} << 63), "tensor 2 'c'"},
         {"offset_wraps", offset(2, kMost - 31), "tensor 2 'c' has 32 bytes at offset 1844674"},
@@ -271,8 +280,9 @@ TEST_F(BadFiles, NoChangedBitDoesMoreThanBeRefused) {
 TEST_F(BadFiles, NoChangedWordDoesMoreThanBeRefused) {
     const GgufWriter writer = sound();
     const std::string whole = writer.bytes();
-    const uint64_t words[] = {0, 1, 0x7FFFFFFF, 0x80000000, uint64_t{1} << 32, kMost >> 1,
-                              uint64_t{1} << 63, kMost - 7, kMost};
+    const uint64_t words[] = {
+        0,         1,    0x7FFFFFFF, 0x80000000, uint64_t{1} << 32, kMost >> 1, uint64_t{1} << 63,
+        kMost - 7, kMost};
     for (size_t at = 0; at + 8 <= writer.head().size(); ++at) {
         for (const uint64_t word : words) {
             std::string changed = whole;
@@ -338,8 +348,7 @@ TEST_F(BadFiles, ManyKeysAndTensorsTakeLinearTime) {
 // A sparse file costs its author nothing: its size must not decide how much we allocate.
 TEST_F(BadFiles, ASparseFileDoesNotBuyMemory) {
     GgufWriter writer;
-    writer.entries.push_back(
-        {"bad", kArray, raw(kU8) + raw(uint64_t{60} << 30)});
+    writer.entries.push_back({"bad", kArray, raw(kU8) + raw(uint64_t{60} << 30)});
     const std::string path = folder_.write("sparse.gguf", writer.bytes());
     std::filesystem::resize_file(path, uint64_t{64} << 30);
     expect_refused(path, "key 0 'bad' claims 64424509440 elements");

@@ -75,8 +75,8 @@ TEST(Metadata, KindsAreNotMixed) {
     EXPECT_THAT(metadata.strings("words"), ElementsAre("a", ""));
 
     const auto says = [](const char* key, const char* held, const char* expected) {
-        return ThrowsMessage<ModelError>(AllOf(HasSubstr("m.gguf: "), HasSubstr(key),
-                                               HasSubstr(held), HasSubstr(expected)));
+        return ThrowsMessage<ModelError>(
+            AllOf(HasSubstr("m.gguf: "), HasSubstr(key), HasSubstr(held), HasSubstr(expected)));
     };
     EXPECT_THAT([&] { metadata.integer("f32"); }, says("'f32'", "f32", "an integer"));
     EXPECT_THAT([&] { metadata.integer("yes", 1); }, says("'yes'", "boolean", "an integer"));

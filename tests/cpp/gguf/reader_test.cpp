@@ -21,7 +21,8 @@ using testing::ThrowsMessage;
 
 std::string counting(size_t size, int first = 0) {
     std::string bytes(size, '\0');
-    for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 7 + static_cast<size_t>(first));
+    for (size_t i = 0; i < size; ++i)
+        bytes[i] = static_cast<char>(i * 7 + static_cast<size_t>(first));
     return bytes;
 }
 
@@ -158,8 +159,8 @@ TEST_F(Reader, ReadsEveryElementType) {
 
 TEST_F(Reader, TensorsMayStandInAnyOrderAndFarApart) {
     GgufWriter writer;
-    writer.tensor("late", {8}, DType::f32, counting(32)).tensor("early", {8}, DType::f32,
-                                                                counting(32, 9));
+    writer.tensor("late", {8}, DType::f32, counting(32))
+        .tensor("early", {8}, DType::f32, counting(32, 9));
     writer.tensors[0].offset = 4096;
     writer.tensors[1].offset = 0;
     const auto file = open(writer);
@@ -224,8 +225,8 @@ TEST_F(Reader, AFileThatShrankIsRefused) {
         const auto file = open(sample(), {.mmap = mmap});
         std::filesystem::resize_file(file->path(), 1000);
         EXPECT_THAT([&] { read_all(*file, file->tensors()[2]); },
-                    ThrowsMessage<ModelError>(AllOf(HasSubstr("model.gguf"), HasSubstr("changed"),
-                                                    HasSubstr("1000"))));
+                    ThrowsMessage<ModelError>(
+                        AllOf(HasSubstr("model.gguf"), HasSubstr("changed"), HasSubstr("1000"))));
     }
 }
 

@@ -72,7 +72,8 @@ struct GgufWriter {
         return *this;
     }
     // After every tensor before it, aligned.
-    GgufWriter& tensor(std::string name, std::vector<uint64_t> dims, DType type, std::string bytes) {
+    GgufWriter& tensor(std::string name, std::vector<uint64_t> dims, DType type,
+                       std::string bytes) {
         uint64_t offset = 0;
         for (const Tensor& t : tensors) offset = padded(t.offset + t.bytes.size());
         tensors.push_back({std::move(name), std::move(dims), info(type).gguf_id, offset,
@@ -84,8 +85,7 @@ struct GgufWriter {
 
     // Everything before the tensor data, unpadded.
     std::string head() const {
-        std::string out = magic + raw(version) +
-                          raw(tensor_count.value_or(tensors.size())) +
+        std::string out = magic + raw(version) + raw(tensor_count.value_or(tensors.size())) +
                           raw(entry_count.value_or(entries.size()));
         for (const Entry& e : entries) out += raw_string(e.key) + raw(e.type) + e.payload;
         for (const Tensor& t : tensors) {

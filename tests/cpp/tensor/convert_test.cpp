@@ -70,19 +70,17 @@ class Blocks : public testing::TestWithParam<Golden> {};
 
 INSTANTIATE_TEST_SUITE_P(
     EveryType, Blocks,
-    testing::Values(Golden{DType::q8_0, 0x2ed7e6c25f1a57e5, 0x37f4c62e69c16492},
-                    Golden{DType::q4_0, 0x925712bdf80d82a5, 0xdbb3ff21e9d8f338},
-                    Golden{DType::q4_1, 0x6e5f0ffc1339d8ff, 0x306997d474480284},
-                    Golden{DType::q5_0, 0x4765b2c170fb4b25, 0xf0ef62d4ad6c0f2e},
-                    Golden{DType::q5_1, 0xfd56919dc19732d6, 0xc4b6e3130143f025},
-                    Golden{DType::q2_k, 0x6b99d58b224674a8, 0},
-                    Golden{DType::q3_k, 0xfb731a63caa454a5, 0},
-                    Golden{DType::q4_k, 0x7b1698df34d29bb9, 0},
-                    Golden{DType::q5_k, 0xef926481a6efc3f1, 0},
-                    Golden{DType::q6_k, 0x60512d63fcc3ff6d, 0},
-                    Golden{DType::iq4_nl, 0x724130b9102f8be5, 0xc75c02931c972c5a},
-                    Golden{DType::iq4_xs, 0x1974254425392125, 0},
-                    Golden{DType::mxfp4, 0xdc573ed9912ec325, 0}),
+    testing::Values(
+        Golden{DType::q8_0, 0x2ed7e6c25f1a57e5, 0x37f4c62e69c16492},
+        Golden{DType::q4_0, 0x925712bdf80d82a5, 0xdbb3ff21e9d8f338},
+        Golden{DType::q4_1, 0x6e5f0ffc1339d8ff, 0x306997d474480284},
+        Golden{DType::q5_0, 0x4765b2c170fb4b25, 0xf0ef62d4ad6c0f2e},
+        Golden{DType::q5_1, 0xfd56919dc19732d6, 0xc4b6e3130143f025},
+        Golden{DType::q2_k, 0x6b99d58b224674a8, 0}, Golden{DType::q3_k, 0xfb731a63caa454a5, 0},
+        Golden{DType::q4_k, 0x7b1698df34d29bb9, 0}, Golden{DType::q5_k, 0xef926481a6efc3f1, 0},
+        Golden{DType::q6_k, 0x60512d63fcc3ff6d, 0},
+        Golden{DType::iq4_nl, 0x724130b9102f8be5, 0xc75c02931c972c5a},
+        Golden{DType::iq4_xs, 0x1974254425392125, 0}, Golden{DType::mxfp4, 0xdc573ed9912ec325, 0}),
     name_of<Golden>);
 
 TEST_P(Blocks, DecodeToTheBitsOfGgml) {

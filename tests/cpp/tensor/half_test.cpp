@@ -14,10 +14,9 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // What a binary16 pattern means, by the definition in IEEE 754 and independent of bit tricks.
 double meaning_of_f16(uint16_t half) {
     const int exponent = half >> 10 & 31, fraction = half & 1023;
-    const double magnitude = exponent == 0 ? std::ldexp(fraction, -24)
-                             : exponent == 31
-                                 ? (fraction == 0 ? HUGE_VAL : std::nan(""))
-                                 : std::ldexp(1024 + fraction, exponent - 25);
+    const double magnitude = exponent == 0    ? std::ldexp(fraction, -24)
+                             : exponent == 31 ? (fraction == 0 ? HUGE_VAL : std::nan(""))
+                                              : std::ldexp(1024 + fraction, exponent - 25);
     return half & 0x8000 ? -magnitude : magnitude;
 }
 
@@ -89,7 +88,6 @@ TEST(Half, NanStaysNan) {
     EXPECT_TRUE(std::isnan(bf16_to_f32(f32_to_bf16(hidden))));
     EXPECT_TRUE(std::isnan(f16_to_f32(0x7C01)));
 }
-
 
 }  // namespace
 }  // namespace plait
