@@ -18,7 +18,7 @@ namespace keys {
 
 inline constexpr std::string_view kArchitecture = "general.architecture";  // string: "llama"
 inline constexpr std::string_view kName = "general.name";                  // string, for people
-inline constexpr std::string_view kAlignment = "general.alignment";  // u32, of data; else 32
+inline constexpr std::string_view kAlignment = "general.alignment";        // u32, of data; else 32
 inline constexpr std::string_view kFileType = "general.file_type";  // u32, most common tensor type
 
 // A model in several files, each with its own metadata and tensors.
