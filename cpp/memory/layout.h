@@ -82,7 +82,9 @@ struct MemoryLayout {
 
     const StorageInfo& at(StorageId id) const;          // throws InternalError when absent
     size_t index(StorageId id) const;                   // into `storage`
-    uint8_t group_of(int layer, int slot) const { return at({static_cast<uint16_t>(layer), static_cast<uint8_t>(slot), 0}).group; }
+    uint8_t group_of(int layer, int slot) const {
+        return at({static_cast<uint16_t>(layer), static_cast<uint8_t>(slot), 0}).group;
+    }
     uint64_t bytes() const;
 };
 

@@ -26,8 +26,8 @@ struct AttentionView {
     std::span<const int32_t> run_begin;   // [n_sequences + 1] runs of a sequence
     std::span<const int32_t> first;       // [n_tokens]
     std::span<const int32_t> last;        // [n_tokens]
-    std::span<const int32_t> key_positions;  // by key of each sequence, key_begin first; empty unless asked
-    std::span<const int32_t> key_begin;      // [n_sequences + 1] into key_positions
+    std::span<const int32_t> key_positions;  // by key of each sequence; empty unless asked for
+    std::span<const int32_t> key_begin;      // [n_sequences + 1] into key_positions; empty likewise
 };
 
 // One state row per sequence of the piece: read before, written after. Row 0 is all zeros and never

@@ -1,8 +1,9 @@
 """What a KV cache holds, as plain Python: every sequence a list of cells, oldest first.
 
-The definition that the real caches are compared with. It knows nothing of rows: a cell is an object,
-and two sequences that hold the same object share it. Attention caches only ("unified": one pool of
-cells for all sequences, copies share; "streams": cells of its own for each sequence, copies copy).
+The definition that the real caches are compared with. It knows nothing of rows: a cell is an
+object, and two sequences that hold the same object share it. Attention caches only ("unified": one
+pool of cells for all sequences, copies share; "streams": each sequence has cells of its own, copies
+copy).
 """
 
 from __future__ import annotations

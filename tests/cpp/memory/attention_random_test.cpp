@@ -356,6 +356,8 @@ void EveryAttentionMemory::check() {
     ASSERT_EQ(cells.size(), expected.size());
     for (const Cell& cell : cells) by_row[cell.row] = &cell;
     ASSERT_EQ(by_row.size(), cells.size());
+    EXPECT_EQ(driver.memory->has_shifts(),
+              std::ranges::any_of(cells, [](const Cell& cell) { return cell.shift != 0; }));
 
     for (SequenceId s = 0; s < kSequences; ++s) {
         const auto rows = driver.memory->rows_of(0, s);

@@ -382,6 +382,47 @@ TEST_P(EitherMode, AStepAllocatesNothingOnceItHasRun) {
     EXPECT_EQ(n_allocations(), before);
 }
 
+// Runs `edit` with every one of its allocations refused in turn, then in full.
+void expect_all_or_nothing(Driver& driver, auto&& edit) {
+    for (int64_t n = 0;; ++n) {
+        const auto before = driver.memory->cells();
+        const bool had_shifts = driver.memory->has_shifts();
+        try {
+            const FailingAllocation failing(n);
+            edit();
+        } catch (const std::bad_alloc&) {
+            EXPECT_EQ(driver.memory->cells(), before) << "allocation " << n;
+            EXPECT_EQ(driver.memory->has_shifts(), had_shifts);
+            EXPECT_THAT(driver.moves, IsEmpty());
+            continue;
+        }
+        return driver.carry_out_moves();
+    }
+}
+
+TEST_P(EitherMode, ALackOfMemoryChangesNothing) {
+    Driver driver = make(256, 4);
+    Batch batch;
+    for (int i = 0; i < 40; ++i)
+        for (SequenceId s = 0; s < 3; ++s) batch.add(100 * s + i, {}, std::span(&s, 1), false);
+    expect_all_or_nothing(driver, [&] { driver.decode(batch); });
+    expect_all_or_nothing(driver, [&] { driver.memory->copy(0, 3, {5, 30}, driver.moves); });
+    expect_all_or_nothing(driver, [&] { driver.memory->copy(1, 2, {8, 12}, driver.moves); });
+    expect_all_or_nothing(driver, [&] { EXPECT_TRUE(driver.memory->remove(1, {3, 20})); });
+    expect_all_or_nothing(driver, [&] { driver.memory->add(3, {12, INT32_MAX}, 3, driver.moves); });
+    expect_all_or_nothing(driver, [&] { driver.memory->divide(2, {}, 2, driver.moves); });
+    EXPECT_THAT(driver.positions(1).size(), 23);
+    EXPECT_EQ(driver.tokens(3).size(), 25u);
+    EXPECT_EQ(driver.tokens(3).front(), 5);
+    EXPECT_EQ(driver.positions(3).back(), 32);
+    EXPECT_EQ(driver.tokens(2)[8], 108);
+    EXPECT_EQ(driver.positions(2)[39], 19);
+    std::vector<KeyShift> shifts;
+    expect_all_or_nothing(driver, [&] { driver.memory->take_shifts(shifts); });
+    EXPECT_FALSE(driver.memory->has_shifts());
+    EXPECT_EQ(shifts.size(), 18u + 39u);
+}
+
 TEST(Layout, LayersThatSeeTheSameShareAGroupWhateverTheirSizes) {
     AttentionSpec wide = full_layer();
     wide.n_kv_heads = 8;

@@ -2,6 +2,7 @@
 // for. A "storage" of one number a row stands for the keys, so that a test sees what is where.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -57,7 +58,12 @@ struct Driver {
     }
     void decode(const Batch& batch) {
         const auto pieces = place(batch);
-        for (size_t p = 0; p < pieces.size(); ++p) write(pieces[p], p);
+        try {
+            for (size_t p = 0; p < pieces.size(); ++p) write(pieces[p], p);
+        } catch (...) {
+            memory->rollback();
+            throw;
+        }
         memory->commit();
     }
     // `n` tokens numbered from `token` at the end of one sequence.
