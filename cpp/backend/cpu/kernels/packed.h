@@ -9,7 +9,8 @@
 //                     then at records_offset, for every file block, the scales: each f16 of the
 //                     block as [lanes], then each byte as [lanes]
 //
-// A panel is as large as its rows in the file, but for the last bytes to a multiple of 64.
+// A panel is as large as its rows in the file, but for the last bytes to a multiple of 4 * lanes, a
+// register.
 #pragma once
 
 #include <stdint.h>

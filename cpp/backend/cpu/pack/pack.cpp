@@ -83,7 +83,7 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     const RowParts parts = row_parts(w.format, w.columns);
     w.records_offset = parts.codes * w.lanes;
     const auto panel = static_cast<uint64_t>((parts.codes + parts.records) * w.lanes);
-    w.panel_bytes = static_cast<int64_t>(align_up(panel, 64));
+    w.panel_bytes = static_cast<int64_t>(align_up(panel, static_cast<uint64_t>(4 * w.lanes)));
     w.matrix_bytes = w.panel_bytes * w.panels();
     return w;
 }

@@ -1,0 +1,85 @@
+#include "backend/cpu/lower.h"
+
+#include <gtest/gtest.h>
+
+#include "graph/ops.h"
+
+namespace plait::cpu {
+namespace {
+
+Value weight(Graph& graph, WeightId id, DType dtype, Shape shape) {
+    return graph.weight(Weight{id, {dtype, shape}});
+}
+Value values(Graph& graph, Shape shape) {
+    return graph.input({InputField::embeddings}, {DType::f32, shape}, Extent::tokens);
+}
+int count_rounded(const Graph& graph) {
+    int n = 0;
+    for (const Node& node : graph.nodes()) n += std::holds_alternative<QuantizeRowsOp>(node.op);
+    return n;
+}
+
+TEST(Lower, ProductsOfOneInputShareItsRounding) {
+    Graph graph;
+    const Value x = values(graph, {4, 64});
+    const Value a = linear(x, weight(graph, 0, DType::q8_0, {32, 64}));
+    const Value b = linear(x, weight(graph, 1, DType::q4_0, {32, 64}));
+    const Value y = linear(a * b, weight(graph, 2, DType::q4_0, {16, 32}));
+    graph.name(y, Role::result_output);
+    graph.output(OutputId::logits, y);
+    lower(graph);
+
+    EXPECT_EQ(count_rounded(graph), 2);
+    for (NodeId id = 0; id < graph.nodes().size(); ++id) {
+        const Node& node = graph.node(id);
+        for (const NodeId input : node.inputs) EXPECT_LT(input, id);
+        if (std::holds_alternative<LinearOp>(node.op)) {
+            const Node& rounded = graph.node(node.inputs[0]);
+            EXPECT_TRUE(std::holds_alternative<QuantizeRowsOp>(rounded.op));
+            EXPECT_EQ(rounded.type.shape[-1], graph.node(rounded.inputs[0]).type.shape[-1] / 32 * 10);
+            EXPECT_EQ(rounded.extent, Extent::tokens);
+        }
+    }
+    const Node& output = graph.node(graph.outputs()[0].second);
+    EXPECT_EQ(output.role, Role::result_output);
+    EXPECT_EQ(output.type.shape, (Shape{4, 16}));
+}
+
+TEST(Lower, FloatProductsStayAsTheyAre) {
+    Graph graph;
+    const Value x = values(graph, {4, 7});
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+        graph.output(OutputId::logits, linear(x, weight(graph, static_cast<WeightId>(dtype), dtype, {3, 7})));
+    const uint64_t before = graph.fingerprint();
+    lower(graph);
+    EXPECT_EQ(graph.fingerprint(), before);
+}
+
+TEST(Lower, TwiceIsOnce) {
+    Graph graph;
+    graph.output(OutputId::logits,
+                 linear(values(graph, {4, 64}), weight(graph, 0, DType::q8_0, {32, 64})));
+    lower(graph);
+    const uint64_t once = graph.fingerprint();
+    lower(graph);
+    EXPECT_EQ(graph.fingerprint(), once);
+}
+
+TEST(Lower, ExpertsTakeRoundedRows) {
+    Graph graph;
+    const Value x = values(graph, {4, 64});
+    const Value routes =
+        route(linear(x, weight(graph, 0, DType::f32, {8, 64})), RouteOp{2, true, 1.0f});
+    const Value up = expert_linear(x, weight(graph, 1, DType::mxfp4, {8, 96, 64}), routes);
+    const Value down = expert_linear(up, weight(graph, 2, DType::mxfp4, {8, 64, 96}), routes);
+    graph.output(OutputId::logits, combine(down, routes));
+    lower(graph);
+    EXPECT_EQ(count_rounded(graph), 2);
+    for (const Node& node : graph.nodes()) {
+        if (!std::holds_alternative<ExpertLinearOp>(node.op)) continue;
+        EXPECT_EQ(graph.node(node.inputs[0]).type.dtype, DType::i32);
+    }
+}
+
+}  // namespace
+}  // namespace plait::cpu
