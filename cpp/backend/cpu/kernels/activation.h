@@ -18,7 +18,7 @@ PLAIT_INLINE F32 act(F32 x) {
         return x * sigmoid(x);
     } else if constexpr (how == kGelu) {  // x Phi(x), with 1 - Phi(|x|) = erfc(|x| / sqrt 2) / 2
         const F32 beyond = F32::set(0.5f) * erfc_positive(abs(x) * F32::set(0.70710678118654752f));
-        return select_less(x, F32::zero(), x * beyond, x - x * beyond);
+        return x * select_less(x, F32::zero(), beyond, F32::set(1.0f) - beyond);
     } else if constexpr (how == kGeluTanh) {  // (1 + tanh(u)) / 2 = sigmoid(2 u)
         const F32 cubic = fma(x * x, F32::set(0.044715f), F32::set(1.0f)) * x;
         return x * sigmoid(cubic * F32::set(1.59576912160573071f));
