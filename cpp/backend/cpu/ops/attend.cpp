@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/ops/operands.h"
-#include "memory/view.h"
+#include "tensor/run.h"
 
 namespace plait::cpu {
 
