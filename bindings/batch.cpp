@@ -1,0 +1,369 @@
+#include "batch.h"
+
+#include <algorithm>
+#include <array>
+
+namespace plait::python {
+namespace {
+
+constexpr int kMostAxes = 4;
+
+// A few integers without an allocation: the ids or positions of one entry.
+class Few {
+public:
+    void push_back(int32_t value) {
+        if (n_ < inline_.size() && more_.empty()) {
+            inline_[n_++] = value;
+            return;
+        }
+        if (more_.empty()) more_.assign(inline_.begin(), inline_.end());
+        more_.push_back(value);
+    }
+    std::span<const int32_t> values() const {
+        return more_.empty() ? std::span<const int32_t>(inline_.data(), n_) : std::span<const int32_t>(more_);
+    }
+
+private:
+    std::array<int32_t, kMostAxes> inline_{};
+    size_t n_ = 0;
+    std::vector<int32_t> more_;
+};
+
+// One integer or several.
+void read_few(const char* name, py::handle value, Few& out) {
+    if (PyLong_Check(value.ptr())) {
+        out.push_back(to_int32<BatchError>(name, value));
+        return;
+    }
+    std::vector<int32_t> values;
+    to_int32s<BatchError>(name, value, values);
+    for (const int32_t v : values) out.push_back(v);
+}
+
+void check_positions(const char* name, std::span<const Position> positions) {
+    for (const Position p : positions)
+        if (p < 0) throw BatchError(text(name, ": expected at least 0, got ", p));
+}
+
+// The positions of n entries: none (they go on), one (the first of consecutive ones), (n,) or (n, axes).
+class EntryPositions {
+public:
+    EntryPositions(py::handle pos, py::ssize_t n) {
+        if (pos.is_none()) return;
+        if (PyLong_Check(pos.ptr()) || (PyIndex_Check(pos.ptr()) && !is_array(pos))) {
+            first_ = to_int32<BatchError>("pos", pos);
+        } else {
+            array_ = int32_array<BatchError>("pos", pos);
+            if (array_->ndim() == 0) {
+                first_ = *array_->data();
+                array_.reset();
+            }
+        }
+        if (!array_) {
+            check_positions("pos", std::span(&*first_, 1));
+            if (n > 0 && *first_ > INT32_MAX - n)
+                throw BatchError(text("pos: ", n, " entries from ", *first_, " on do not fit 31 bits"));
+            return;
+        }
+        const bool matrix = array_->ndim() == 2;
+        if (array_->ndim() > 2 || array_->shape(0) != n)
+            throw BatchError(text("pos: expected the shape (", n, ",) or (", n, ", n_pos_per_token), got ",
+                                  shape_text(*array_)));
+        axes_ = matrix ? static_cast<size_t>(array_->shape(1)) : 1;
+        if (axes_ != 1 && axes_ != kMostAxes)
+            throw BatchError(text("pos: an entry has 1 or ", kMostAxes, " positions, got ", axes_));
+        check_positions("pos", {array_->data(), static_cast<size_t>(array_->size())});
+    }
+
+    std::span<const Position> of(py::ssize_t entry) {
+        if (array_) return {array_->data() + static_cast<size_t>(entry) * axes_, axes_};
+        if (!first_) return {};
+        current_ = *first_ + static_cast<Position>(entry);
+        return {&current_, 1};
+    }
+
+private:
+    std::optional<Position> first_;
+    std::optional<Int32Array> array_;
+    size_t axes_ = 1;
+    Position current_ = 0;
+};
+
+// Which of n entries want an output.
+class EntryWants {
+public:
+    EntryWants(py::handle logits, py::ssize_t n) : n_(n) {
+        if (!PyUnicode_Check(logits.ptr())) {
+            mask_ = mask_array("logits", logits, n);
+            return;
+        }
+        const auto name = py::cast<std::string>(logits);
+        if (name == "all") all_ = true;
+        else if (name == "last") last_ = true;
+        else if (name != "none")
+            throw InvalidArgument(text("logits: expected \"last\", \"all\", \"none\" or an array of ", n,
+                                       " bools, got \"", name, "\""));
+    }
+    bool operator()(py::ssize_t entry) const {
+        if (mask_) return mask_->data()[entry];
+        return all_ || (last_ && entry == n_ - 1);
+    }
+
+private:
+    py::ssize_t n_;
+    bool all_ = false, last_ = false;
+    std::optional<py::array_t<bool, py::array::c_style>> mask_;
+};
+
+py::ssize_t vector_length(const char* name, const py::array& array) {
+    if (array.ndim() != 1)
+        throw BatchError(text(name, ": expected the shape (n,), got ", shape_text(array)));
+    return array.shape(0);
+}
+
+}  // namespace
+
+PyBatch PyBatch::from_arrays(const ArrayLike& tokens, const OptionalArrayLike& positions,
+                             const OptionalArrayLike& seq_ids, const ArrayLike& logits) {
+    Arrays arrays;
+    arrays.tokens = int32_array<BatchError>("tokens", tokens);
+    const py::ssize_t n = vector_length("tokens", arrays.tokens);
+    const auto rows = [n](const char* name, py::handle value) -> std::optional<Int32Array> {
+        if (value.is_none()) return std::nullopt;
+        auto array = int32_array<BatchError>(name, value);
+        if (array.ndim() < 1 || array.ndim() > 2 || array.shape(0) != n)
+            throw BatchError(text(name, ": expected the shape (", n, ",) or (", n, ", k), got ",
+                                  shape_text(array)));
+        return array;
+    };
+    arrays.positions = rows("positions", positions);
+    if (arrays.positions && arrays.positions->ndim() == 2 && arrays.positions->shape(1) != 1 &&
+        arrays.positions->shape(1) != kMostAxes)
+        throw BatchError(text("positions: an entry has 1 or ", kMostAxes, " positions, got ",
+                              arrays.positions->shape(1)));
+    arrays.seq_ids = rows("seq_ids", seq_ids);
+    arrays.wants = mask_array("logits", logits, n);
+    PyBatch batch;
+    batch.arrays_ = std::move(arrays);
+    return batch;
+}
+
+void PyBatch::check_unread(const char* name) const {
+    if (readers_ > 0)
+        throw BatchError(text(name, ": the batch is being decoded; it cannot be changed meanwhile"));
+}
+
+Batch& PyBatch::editable(const char* name) {
+    check_unread(name);
+    if (arrays_) {
+        const Reading reading(*this);
+        const BatchView& view = reading.view();
+        const auto axes = static_cast<size_t>(view.axes);
+        Batch batch;
+        batch.reserve(view.size);
+        for (size_t i = 0; i < view.size; ++i)
+            batch.add(view.tokens[i],
+                      view.positions.empty() ? view.positions : view.positions.subspan(i * axes, axes),
+                      view.sequences_of(i), view.wants[i] != 0);
+        batch_ = std::move(batch);
+        arrays_.reset();
+    }
+    return batch_;
+}
+
+void PyBatch::add(const Integer& token, const Positions& pos, const Ids& seq, const Flag& logits) {
+    const int32_t id = to_int32<BatchError>("token", token);
+    Few positions, sequences;
+    if (!pos.is_none()) {
+        read_few("pos", pos, positions);
+        check_positions("pos", positions.values());
+    }
+    read_few("seq", seq, sequences);
+    editable("add").add(id, positions.values(), sequences.values(), to_bool("logits", logits));
+}
+
+void PyBatch::add_sequence(const ArrayLike& tokens, const Ids& seq, const Positions& pos,
+                           const LogitsChoice& logits) {
+    const auto ids = int32_array<BatchError>("tokens", tokens);
+    const py::ssize_t n = vector_length("tokens", ids);
+    Few sequences;
+    read_few("seq", seq, sequences);
+    EntryPositions positions(pos, n);
+    const EntryWants wants(logits, n);
+    Batch& batch = editable("add_sequence");
+    batch.reserve(std::max(batch.size() + static_cast<size_t>(n), 2 * batch.size()));
+    for (py::ssize_t i = 0; i < n; ++i)
+        batch.add(ids.data()[i], positions.of(i), sequences.values(), wants(i));
+}
+
+void PyBatch::add_embeddings(const ArrayLike& array, const Ids& seq, const Positions& pos,
+                             const LogitsChoice& logits) {
+    const py::array given = py::array::ensure(array);
+    if (!given || given.dtype().kind() != 'f')
+        throw py::type_error("array: expected an array of float32, got " + shown(array));
+    const auto rows = py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(given);
+    if (!rows) throw py::error_already_set();
+    if (rows.ndim() != 2)
+        throw BatchError("array: expected the shape (n, n_embd), got " + shape_text(rows));
+    const py::ssize_t n = rows.shape(0);
+    const auto width = static_cast<size_t>(rows.shape(1));
+    Few sequences;
+    read_few("seq", seq, sequences);
+    EntryPositions positions(pos, n);
+    const EntryWants wants(logits, n);
+    Batch& batch = editable("add_embeddings");
+    for (py::ssize_t i = 0; i < n; ++i)
+        batch.add_embedding({rows.data() + static_cast<size_t>(i) * width, width}, positions.of(i),
+                            sequences.values(), wants(i));
+}
+
+void PyBatch::clear() {
+    check_unread("clear");
+    arrays_.reset();
+    batch_.clear();
+}
+
+size_t PyBatch::size() const {
+    return arrays_ ? static_cast<size_t>(arrays_->tokens.size()) : batch_.size();
+}
+
+PyBatch::Reading::Reading(PyBatch& batch) : batch_(batch) {
+    if (batch.arrays_)
+        copy_arrays();
+    else
+        view_ = batch.batch_.view();
+    ++batch_.readers_;
+}
+
+void PyBatch::Reading::copy_arrays() {
+    const Arrays& arrays = *batch_.arrays_;
+    const auto n = static_cast<size_t>(arrays.tokens.size());
+    const auto check_size = [n](const char* name, const py::array& array) {
+        if (array.ndim() == 0 || static_cast<size_t>(array.shape(0)) != n)
+            throw BatchError(text(name, ": the array has been resized; expected ", n, " rows, got ",
+                                  shape_text(array)));
+    };
+    tokens_.assign(arrays.tokens.data(), arrays.tokens.data() + n);
+    check_size("logits", arrays.wants);
+    wants_.resize(n);
+    std::copy_n(arrays.wants.data(), n, wants_.begin());
+    if (arrays.positions) {
+        check_size("positions", *arrays.positions);
+        positions_.assign(arrays.positions->data(), arrays.positions->data() + arrays.positions->size());
+        check_positions("positions", positions_);
+        view_.axes = n == 0 ? 1 : static_cast<int>(positions_.size() / n);
+    }
+    if (!arrays.seq_ids) {
+        sequences_.assign(n, 0);
+    } else {
+        check_size("seq_ids", *arrays.seq_ids);
+        const int32_t* ids = arrays.seq_ids->data();
+        const size_t k = n == 0 ? 0 : static_cast<size_t>(arrays.seq_ids->size()) / n;
+        sequence_begin_.push_back(0);
+        for (size_t i = 0; i < n; ++i) {
+            for (size_t j = 0; j < k; ++j)
+                if (k == 1 || ids[i * k + j] != -1) sequences_.push_back(ids[i * k + j]);
+            sequence_begin_.push_back(static_cast<int32_t>(sequences_.size()));
+        }
+    }
+    view_.tokens = tokens_;
+    view_.positions = positions_;
+    view_.sequence_begin = sequence_begin_;
+    view_.sequences = sequences_;
+    view_.wants = wants_;
+    view_.size = n;
+}
+
+void bind_batch(py::module_& m) {
+    py::class_<PyBatch>(m, "Batch", R"(Tokens (or embeddings) to process: of which sequences, at which positions.
+
+What add(), add_sequence() and add_embeddings() are given is copied; the arrays of from_arrays() are
+read when decode() is called. A batch can be decoded again, and cannot be changed while it is.
+
+Wherever a sequence id is expected, a `Sequence` will do.)")
+        .def(py::init<>())
+        .def_static("from_arrays", &PyBatch::from_arrays, py::arg("tokens"), py::arg("positions"),
+                    py::arg("seq_ids"), py::arg("logits"), R"(A batch over arrays.
+
+Arrays of exactly these types, C-contiguous, are not copied: decode() reads what they hold then.
+Others are converted now. Adding to such a batch copies its arrays first.
+
+Parameters
+----------
+tokens : array_like of int32, shape (n,)
+positions : array_like of int32, shape (n,) or (n, n_pos_per_token), or None
+    At least 0. None: every entry goes on where its sequence ends.
+seq_ids : array_like of int32, shape (n,) or (n, k), or None
+    Several ids of one token, filled up with -1. None: all sequence 0.
+logits : array_like of bool, shape (n,)
+    Whether an output row is asked for.
+
+Raises
+------
+BatchError
+    A shape that does not fit, or a value beyond int32.
+TypeError
+    Elements that are no integers, or in `logits` no bools.)")
+        .def("add", &PyBatch::add, py::arg("token"), py::arg("pos") = py::none(), py::arg("seq") = 0,
+             py::arg("logits") = false, R"(Add one token.
+
+Parameters
+----------
+token : int
+pos : int, four ints, or None
+    Index of the token in its sequence, from 0. None: decode() takes the one after the largest
+    position of the sequence. For M-RoPE models (t, y, x, 0); one int p stands for (p, p, p, 0).
+seq : int, Sequence, or several
+    The sequences it belongs to. Several share the token: it is computed once for all of them.
+logits : bool
+    Whether an output row is asked for.
+
+Raises
+------
+BatchError
+    The batch holds embeddings; a negative position; a value beyond int32.
+TypeError
+    An argument of another type.)")
+        .def("add_sequence", &PyBatch::add_sequence, py::arg("tokens"), py::arg("seq") = 0,
+             py::arg("pos") = py::none(), py::arg("logits") = "last", R"(Add consecutive tokens of a sequence.
+
+Parameters
+----------
+tokens : array_like of int, shape (n,)
+    None of them adds nothing.
+seq : int, Sequence, or several
+pos : int, array_like of int of shape (n,) or (n, n_pos_per_token), or None
+    An int is the position of the first token. None: they go on where the sequence ends.
+logits : "last", "all", "none", or array_like of bool of shape (n,)
+    Which of them an output row is asked for.
+
+Raises
+------
+BatchError
+    The batch holds embeddings; a shape that does not fit; a negative position; a value beyond int32.
+TypeError
+    Elements that are no integers.)")
+        .def("add_embeddings", &PyBatch::add_embeddings, py::arg("array"), py::arg("seq") = 0,
+             py::arg("pos") = py::none(), py::arg("logits") = "last", R"(Add consecutive entries given by their embeddings instead of token ids.
+
+Parameters
+----------
+array : array_like of float32, shape (n, n_embd)
+seq, pos, logits
+    As in add_sequence().
+
+Raises
+------
+BatchError
+    The batch holds tokens, or embeddings of another width; a shape that does not fit.
+TypeError
+    Elements that are no floats.)")
+        .def("clear", &PyBatch::clear, "Remove all entries. BatchError while the batch is being decoded.")
+        .def("__len__", &PyBatch::size)
+        .def("__repr__", [](const PyBatch& self) {
+            const size_t n = self.size();
+            return text("<plait.Batch of ", n, n == 1 ? " entry>" : " entries>");
+        });
+}
+
+}  // namespace plait::python

@@ -1,0 +1,111 @@
+// What this build is and what this machine offers.
+#include <sstream>
+#include <thread>
+
+#include "backend/cpu/isa.h"
+#include "module.h"
+#include "runtime/fit.h"
+
+namespace plait::python {
+namespace {
+
+py::str compiler() {
+#if defined(__clang__)
+    return py::str("clang " __clang_version__);
+#else
+    return py::str("gcc " __VERSION__);
+#endif
+}
+
+py::list names(const std::vector<cpu::Isa>& isas) {
+    py::list result;
+    for (const cpu::Isa isa : isas) result.append(py::str(std::string(to_string(isa))));
+    return result;
+}
+
+std::vector<cpu::Isa> built_isas() {
+    std::vector<cpu::Isa> isas = {cpu::Isa::scalar};
+#ifdef PLAIT_HAS_AVX2
+    isas.push_back(cpu::Isa::avx2);
+#endif
+#ifdef PLAIT_HAS_AVX512
+    isas.push_back(cpu::Isa::avx512);
+#endif
+    return isas;
+}
+
+py::typing::Dict<py::str, py::object> build_info() {
+    py::dict info;
+    info["version"] = PLAIT_VERSION;
+    info["compiler"] = compiler();
+    info["isas"] = names(cpu::available_isas());
+    info["isas_built"] = names(built_isas());
+#ifdef PLAIT_HAS_OPENBLAS
+    info["openblas"] = true;
+#else
+    info["openblas"] = false;
+#endif
+    info["vulkan"] = false;
+#ifdef PLAIT_COMMIT
+    info["commit"] = PLAIT_COMMIT;
+#else
+    info["commit"] = py::none();
+#endif
+    return info;
+}
+
+// A place where a context can run.
+struct Device {
+    std::string name;         // what Context(backend=...) and ctx.stats.nodes call it
+    std::string description;
+    uint64_t memory = 0;      // bytes that programs can still get
+    std::vector<std::string> features;
+};
+
+std::vector<Device> devices() {
+    Device cpu{.name = "cpu", .description = "", .memory = free_memory(), .features = {}};
+    for (const cpu::Isa isa : cpu::available_isas()) cpu.features.emplace_back(to_string(isa));
+    std::ostringstream description;
+    description << std::thread::hardware_concurrency() << " logical processors, "
+                << cpu.features.back();
+    cpu.description = description.str();
+    return {cpu};
+}
+
+}  // namespace
+
+void bind_build(py::module_& m) {
+    m.attr("__version__") = PLAIT_VERSION;
+
+    py::class_<Device>(m, "Device", "A place where a context can run, as listed by `devices()`.")
+        .def_property_readonly(
+            "name", [](const Device& d) { return d.name; },
+            "What Context(backend=...) and ctx.stats.nodes call it: \"cpu\".")
+        .def_property_readonly(
+            "description", [](const Device& d) { return d.description; }, "One line for people.")
+        .def_property_readonly(
+            "memory", [](const Device& d) { return d.memory; },
+            "Bytes of its memory that were free when it was listed; 0 where the system does not say.")
+        .def_property_readonly(
+            "features",
+            [](const Device& d) -> py::typing::List<py::str> { return py::cast(d.features); },
+            "Names of what it offers; of the CPU its instruction sets, weakest first.")
+        .def("__repr__", [](const Device& d) {
+            return py::str("<plait.Device {}: {}>").format(d.name, d.description);
+        });
+
+    m.def(
+        "devices", []() -> py::typing::List<Device> { return py::cast(devices()); },
+        "The devices of this machine that this build can run a context on, the CPU first.");
+
+    m.def("build_info", &build_info, R"(What this build of plait is made of.
+
+Returns
+-------
+dict
+    "version" (str), "compiler" (str), "isas" (list of str: instruction sets that this machine runs,
+    weakest first), "isas_built" (list of str: those compiled in), "openblas" (bool), "vulkan"
+    (bool), "commit" (str, or None where the build was not told).)");
+}
+
+}  // namespace plait::python

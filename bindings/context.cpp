@@ -1,0 +1,360 @@
+#include "context.h"
+
+#include <array>
+
+#include "backend/cpu/isa.h"
+#include "batch.h"
+#include "log.h"
+#include "model.h"
+#include "output.h"
+#include "signals.h"
+
+namespace plait::python {
+namespace {
+
+thread_local Inside* t_innermost = nullptr;
+
+constexpr int kMostThreads = 1024;
+
+constexpr std::array<std::pair<const char*, Pooling>, 5> kPoolings = {{
+    {"none", Pooling::none},
+    {"mean", Pooling::mean},
+    {"cls", Pooling::cls},
+    {"last", Pooling::last},
+    {"rank", Pooling::rank},
+}};
+constexpr std::array kCacheTypes = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0, DType::q5_1,
+                                    DType::q5_0, DType::q4_1, DType::q4_0, DType::iq4_nl};
+
+std::string lower(std::string text) {
+    for (char& c : text)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return text;
+}
+
+std::string name_of(DType type) { return lower(std::string(info(type).name)); }
+
+std::string name_of(Pooling pooling) {
+    for (const auto& [name, value] : kPoolings)
+        if (value == pooling) return name;
+    throw InternalError("a pooling without a name");
+}
+
+[[noreturn]] void no_choice(const char* argument, const std::string& choices, const std::string& got) {
+    throw InvalidArgument(text(argument, ": expected one of ", choices, ", got \"", got, "\""));
+}
+
+DType cache_type(const char* argument, py::handle value) {
+    const std::string name = to_text(argument, value);
+    std::string choices;
+    for (const DType type : kCacheTypes) {
+        if (name_of(type) == lower(name)) return type;
+        choices += (choices.empty() ? "" : ", ") + name_of(type);
+    }
+    no_choice(argument, choices, name);
+}
+
+std::optional<Pooling> pooling(py::handle value) {
+    const std::string name = to_text("pooling", value);
+    if (name == "auto") return std::nullopt;
+    std::string choices = "auto";
+    for (const auto& [known, pooling] : kPoolings) {
+        if (name == known) return pooling;
+        choices += text(", ", known);
+    }
+    no_choice("pooling", choices, name);
+}
+
+std::optional<std::string> instruction_set(py::handle value) {
+    if (value.is_none()) return std::nullopt;
+    std::string name = to_text("isa", value);
+    if (!cpu::isa_from_name(name)) no_choice("isa", "scalar, avx2, avx512", name);
+    return name;
+}
+
+std::optional<bool> flag_or_auto(const char* argument, py::handle value) {
+    if (!PyUnicode_Check(value.ptr())) return to_bool(argument, value);
+    const auto name = py::cast<std::string>(value);
+    if (name == "auto") return std::nullopt;
+    throw InvalidArgument(text(argument, ": expected True, False or \"auto\", got \"", name, "\""));
+}
+
+std::optional<int64_t> optional_size(const char* argument, py::handle value) {
+    if (value.is_none()) return std::nullopt;
+    return to_int64(argument, value);
+}
+
+PyContext make_context(const py::object& model, const OptionalInteger& n_ctx, const Integer& n_seq_max,
+                       const Text& kv, const OptionalInteger& kv_cells, const Text& type_k,
+                       const Text& type_v, const Integer& n_batch, const Integer& n_ubatch,
+                       const Text& backend, const OptionalInteger& threads, const OptionalText& isa,
+                       const FlagOrAuto& flash_attention, const Flag& embeddings,
+                       const Text& pooling_name, const OptionalFlag& causal, const Flag& graph_reuse,
+                       const Flag& invariant, const Flag& swa_full) {
+    if (!py::isinstance<PyModel>(model)) wrong_type("model", "a Model", model);
+    ContextOptions options;
+    options.n_ctx = optional_size("n_ctx", n_ctx);
+    options.n_seq_max = to_int32("n_seq_max", n_seq_max);
+    options.kv = to_text("kv", kv);
+    options.kv_cells = optional_size("kv_cells", kv_cells);
+    options.type_k = cache_type("type_k", type_k);
+    options.type_v = cache_type("type_v", type_v);
+    options.n_batch = to_int32("n_batch", n_batch);
+    options.n_ubatch = to_int32("n_ubatch", n_ubatch);
+    options.backend = to_text("backend", backend);
+    if (!threads.is_none())
+        options.threads = static_cast<int>(to_int_between("threads", threads, 1, kMostThreads));
+    options.isa = instruction_set(isa);
+    options.flash_attention = flag_or_auto("flash_attention", flash_attention);
+    options.embeddings = to_bool("embeddings", embeddings);
+    options.pooling = pooling(pooling_name);
+    if (!causal.is_none()) options.causal = to_bool("causal", causal);
+    options.graph_reuse = to_bool("graph_reuse", graph_reuse);
+    options.invariant = to_bool("invariant", invariant);
+    options.swa_full = to_bool("swa_full", swa_full);
+
+    follow_log_level();
+    std::shared_ptr<const LoadedModel> loaded = py::cast<const PyModel&>(model).loaded;
+    std::shared_ptr<SharedContext> shared;
+    {
+        const py::gil_scoped_release unlocked;
+        shared = std::make_shared<SharedContext>(std::move(loaded), options);
+    }
+    return {std::move(shared), model};
+}
+
+using Run = Outputs (Context::*)(const BatchView&, StopSignal*);
+
+PyOutput run(const PyContext& self, PyBatch& batch, Run function) {
+    follow_log_level();
+    const PyBatch::Reading reading(batch);
+    PythonSignals signals;
+    try {
+        PyOutput output{{}, reading.view().size};
+        output.outputs = self.call(
+            [&](Context& context) { return (context.*function)(reading.view(), &signals); });
+        return output;
+    } catch (const Interrupted&) {
+        signals.rethrow();
+    }
+}
+
+py::str repr(const PyContext& self) {
+    const bool closed = self.call([](const Context& context) { return context.closed(); });
+    if (closed) return py::str("<plait.Context, closed>");
+    const Context& context = self.shared->fixed();
+    const auto [kind, used, cells] = self.call([](const Context& c) {
+        return std::tuple(c.memory_kind(), c.n_used(), c.n_cells());
+    });
+    return text("<plait.Context of ", context.model()->info().arch, " on ", self.shared->device(), ": ", kind, ", n_ctx=",
+                context.n_ctx(), ", n_seq_max=", context.options().n_seq_max, ", ", used, " of ", cells,
+                " cells used>");
+}
+
+constexpr const char* kContextDoc = R"(A conversation with a model: what it remembers, and the plans that compute it.
+
+Everything about it is fixed at creation. Contexts are independent of each other and may share a
+model; one context called from several threads lets them wait for each other. A closed context
+raises ValueError.
+
+Parameters
+----------
+model : Model
+n_ctx : int, optional
+    Cells that one sequence can hold, never rounded. None: the training length, or less where the
+    cache would take over half of the memory that is free.
+n_seq_max : int
+    Sequences that may live at once; their ids are 0 to n_seq_max - 1.
+kv : "auto", "unified" or "streams"
+    How sequences share rows: one table for all ("unified", what "auto" means), or n_ctx rows for
+    each ("streams").
+kv_cells : int, optional
+    Rows of the unified table. None: n_ctx * n_seq_max.
+type_k, type_v : str
+    Element types of cached keys and values: f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl.
+n_batch : int
+    Most entries of one call.
+n_ubatch : int
+    Most tokens computed at once; longer batches are cut.
+backend : str
+    "cpu", "vulkan", "vulkan:1", or "auto".
+threads : int, optional
+    None: the physical cores that this process may use.
+isa : str, optional
+    "scalar", "avx2" or "avx512": at most this instruction set. The environment variable PLAIT_ISA
+    does the same for the whole process.
+flash_attention : bool or "auto"
+    Attention in one pass over the keys, or with all its scores written out.
+embeddings : bool
+    Return embeddings too.
+pooling : str
+    "auto" (as the model says), "none", "mean", "cls", "last" or "rank": one embedding for each
+    sequence of a call, instead of logits, when `embeddings` are asked for.
+causal : bool, optional
+    Whether a token sees only those before it. None: as the model says.
+graph_reuse : bool
+    Keep plans for later steps of the same shape. Off is for comparison.
+invariant : bool
+    A sequence's logits are the same bits whatever else is in the batch. False permits faster
+    arithmetic where there is some.
+swa_full : bool
+    Keep every cell of layers with a sliding window.
+
+Raises
+------
+ValueError
+    An argument that does not fit; the message names it, its value and what was expected.
+BackendError
+    A device or instruction set that this machine lacks.
+UnsupportedError
+    A combination that this model cannot do.
+MemoryError
+
+Source: cpp/runtime/context.cpp)";
+
+constexpr const char* kDecodeDoc = R"(Run a batch and remember its keys and values.
+
+All or nothing: on any exception the cache is as it was before the call. The GIL is released.
+Signal handlers run about every 20 ms, so Ctrl-C ends the call.
+
+Parameters
+----------
+batch : Batch
+    Entries of a sequence must go on where the cache ends.
+
+Returns
+-------
+Output
+    A row for each entry that asked for one, in the order of the batch.
+
+Raises
+------
+BatchError
+    The batch is empty, longer than n_batch, or has an entry that cannot be: the message names it,
+    the value and what was expected.
+CacheFull
+    There are not enough free cells; `needed` and `free` say how many.
+ValueError
+    The context is closed.
+BackendError
+    A device failed.
+
+Source: cpp/runtime/road.cpp)";
+
+}  // namespace
+
+Inside::Inside(const Context& context) : context_(&context), outer_(t_innermost) {
+    for (const Inside* i = outer_; i != nullptr; i = i->outer_)
+        if (i->context_ == context_)
+            throw InvalidArgument(
+                "the context is busy: a signal handler or log handler called it from inside its own call");
+    t_innermost = this;
+}
+
+Inside::~Inside() { t_innermost = outer_; }
+
+Stats SharedContext::stats() {
+    if (last_stats_) return *last_stats_;
+    return call([](const Context& context) { return context.stats(); });
+}
+
+void SharedContext::reset_stats() {
+    if (last_stats_) last_stats_ = Stats{};
+    call([](Context& context) { context.reset_stats(); });
+}
+
+void SharedContext::close() {
+    const auto last = call([](Context& context) -> std::optional<Stats> {
+        if (context.closed()) return std::nullopt;
+        const Stats stats = context.stats();
+        context.close();
+        return stats;
+    });
+    if (last) last_stats_ = last;
+}
+
+void bind_context(py::module_& m) {
+    const auto fixed = [](auto get) {
+        return [get](const PyContext& self) { return get(self.shared->fixed()); };
+    };
+    const auto option = [](auto member) {
+        return [member](const PyContext& self) { return self.shared->fixed().options().*member; };
+    };
+    py::class_<PyContext>(m, "Context", kContextDoc)
+        .def(py::init(&make_context), py::arg("model"), py::kw_only(), py::arg("n_ctx") = py::none(),
+             py::arg("n_seq_max") = 1, py::arg("kv") = "auto", py::arg("kv_cells") = py::none(),
+             py::arg("type_k") = "f16", py::arg("type_v") = "f16", py::arg("n_batch") = 2048,
+             py::arg("n_ubatch") = 512, py::arg("backend") = "cpu", py::arg("threads") = py::none(),
+             py::arg("isa") = py::none(), py::arg("flash_attention") = "auto",
+             py::arg("embeddings") = false, py::arg("pooling") = "auto", py::arg("causal") = py::none(),
+             py::arg("graph_reuse") = true, py::arg("invariant") = true, py::arg("swa_full") = false)
+        .def(
+            "decode",
+            [](const PyContext& self, PyBatch& batch) { return run(self, batch, &Context::decode); },
+            py::arg("batch"), kDecodeDoc)
+        .def(
+            "encode",
+            [](const PyContext& self, PyBatch& batch) { return run(self, batch, &Context::encode); },
+            py::arg("batch"), R"(Run a batch without a past and without remembering anything.
+
+The same computation as decode() on an empty cache. Every sequence of the batch starts anew, at any
+position. Arguments, result and errors are those of decode().)")
+        .def_readonly("model", &PyContext::model, "The Model.")
+        .def_property_readonly("n_ctx", fixed([](const Context& c) { return c.n_ctx(); }),
+                               "Cells that one sequence can hold.")
+        .def_property_readonly("n_seq_max", option(&ContextOptions::n_seq_max),
+                               "Sequences that may live at once.")
+        .def_property_readonly("n_batch", option(&ContextOptions::n_batch), "Most entries of one call.")
+        .def_property_readonly("n_ubatch", option(&ContextOptions::n_ubatch),
+                               "Most tokens computed at once.")
+        .def_property_readonly("type_k", fixed([](const Context& c) { return name_of(c.options().type_k); }),
+                               "Element type of cached keys.")
+        .def_property_readonly("type_v", fixed([](const Context& c) { return name_of(c.options().type_v); }),
+                               "Element type of cached values.")
+        .def_property_readonly("pooling", fixed([](const Context& c) { return name_of(c.pooling()); }),
+                               "How token embeddings become one: \"none\", \"mean\", \"cls\", \"last\" or \"rank\".")
+        .def_property_readonly("causal", fixed([](const Context& c) { return *c.options().causal; }),
+                               "Whether a token sees only those before it.")
+        .def_property_readonly(
+            "flash_attention", fixed([](const Context& c) { return *c.options().flash_attention; }),
+            "Whether attention is computed in one pass over the keys.")
+        .def_property_readonly("graph_reuse", option(&ContextOptions::graph_reuse),
+                               "Whether plans are kept for later steps.")
+        .def_property_readonly("invariant", fixed([](const Context& c) { return c.invariant(); }),
+                               "Whether logits are the same bits whatever else is in the batch.")
+        .def_property_readonly(
+            "devices",
+            [](const PyContext& self) -> py::typing::List<py::str> {
+                py::list names;
+                names.append(py::str(self.shared->device()));
+                return names;
+            },
+            "Names of the devices it runs on, as in `devices()`.")
+        .def_property_readonly(
+            "closed",
+            [](const PyContext& self) {
+                return self.call([](const Context& c) { return c.closed(); });
+            },
+            "Whether close() was called.")
+        .def(
+            "open_sequence",
+            [](const PyContext& self) {
+                return self.call([](Context& c) { return c.open_sequence(); });
+            },
+            R"(Reserve a sequence id that holds nothing; what `sequence()` stands on.
+
+Raises CacheFull when none is left.)")
+        .def(
+            "close_sequence",
+            [](const PyContext& self, const Integer& seq) {
+                const int32_t id = to_int32("seq", seq);
+                self.call([id](Context& c) { c.close_sequence(id); });
+            },
+            py::arg("seq"), "Free the cells of a reserved sequence and give its id back; nothing after close().")
+        .def(
+            "close", [](const PyContext& self) { self.shared->close(); },
+            "Free the cache and the plans. Outputs and statistics stay. Harmless when closed already.")
+        .def("__repr__", &repr);
+}
+
+}  // namespace plait::python

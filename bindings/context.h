@@ -1,0 +1,66 @@
+// A context as Python's objects share it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "module.h"
+#include "runtime/context.h"
+
+namespace plait::python {
+
+// Marks what a thread is inside of. A signal handler or a log handler runs in the middle of a call,
+// on the same thread; calling the same context from there would wait for itself for ever.
+class Inside {
+public:
+    explicit Inside(const Context& context);  // InvalidArgument when the thread is inside already
+    ~Inside();
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+private:
+    const Context* context_;
+    Inside* outer_;
+};
+
+// Held by the Context, its KVCache and its Stats, so that each is safe to use whichever dies first.
+class SharedContext {
+public:
+    SharedContext(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
+        : context_(std::move(model), options), device_(context_.device()) {}
+
+    // f(context) without the GIL: the context may be busy in another thread that waits for the GIL.
+    template <typename F>
+    auto call(F&& f) {
+        const Inside inside(context_);
+        const py::gil_scoped_release unlocked;
+        return std::forward<F>(f)(context_);
+    }
+
+    // What was fixed at creation; needs no lock.
+    const Context& fixed() const { return context_; }
+    const std::string& device() const { return device_; }
+
+    Stats stats();
+    void reset_stats();
+    void close();  // the statistics stay
+
+private:
+    Context context_;
+    std::string device_;
+    std::optional<Stats> last_stats_;  // once closed; guarded by the GIL
+};
+
+struct PyContext {
+    std::shared_ptr<SharedContext> shared;
+    py::object model;
+
+    template <typename F>
+    auto call(F&& f) const {
+        return shared->call(std::forward<F>(f));
+    }
+};
+
+}  // namespace plait::python

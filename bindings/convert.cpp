@@ -1,0 +1,76 @@
+#include "convert.h"
+
+#include "numpy.h"
+
+namespace plait::python {
+namespace {
+
+constexpr size_t kShownCharacters = 60;
+
+}  // namespace
+
+std::string shown(py::handle value) {
+    const auto repr = py::reinterpret_steal<py::object>(PyObject_Repr(value.ptr()));
+    if (!repr) {
+        PyErr_Clear();  // such as an int of more digits than Python prints
+        return text("a value of type ", Py_TYPE(value.ptr())->tp_name);
+    }
+    auto result = py::cast<std::string>(py::str(repr).attr("encode")("ascii", "backslashreplace"));
+    if (result.size() > kShownCharacters) result.replace(kShownCharacters - 3, std::string::npos, "...");
+    return result;
+}
+
+void wrong_type(const char* name, const char* expected, py::handle got) {
+    throw py::type_error(text(name, ": expected ", expected, ", got ",
+                              got.is_none() ? "None" : Py_TYPE(got.ptr())->tp_name));
+}
+
+int64_t to_int64(const char* name, py::handle value) {
+    return to_int_between(name, value, INT64_MIN, INT64_MAX);
+}
+
+bool to_bool(const char* name, py::handle value) {
+    if (value.ptr() == Py_True) return true;
+    if (value.ptr() == Py_False) return false;
+    if (!is_numpy_bool(value)) wrong_type(name, "a bool", value);
+    return PyObject_IsTrue(value.ptr()) == 1;
+}
+
+std::string to_text(const char* name, py::handle value) {
+    if (!PyUnicode_Check(value.ptr())) wrong_type(name, "a str", value);
+    return py::cast<std::string>(value);
+}
+
+std::string to_path(const char* name, py::handle value) {
+    if (value.is_none()) wrong_type(name, "a path", value);
+    PyObject* bytes = nullptr;
+    if (PyUnicode_FSConverter(value.ptr(), &bytes) == 0) throw py::error_already_set();
+    return py::cast<std::string>(py::reinterpret_steal<py::bytes>(bytes));
+}
+
+py::str from_utf8(std::string_view bytes) {
+    PyObject* result = PyUnicode_DecodeUTF8(
+        bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape");
+    if (result == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::str>(result);
+}
+
+template <typename Error>
+void to_int32s(const char* name, py::handle value, std::vector<int32_t>& out) {
+    if (PyLong_Check(value.ptr())) {
+        out.push_back(to_int32<Error>(name, value));
+    } else if (is_array(value)) {
+        const auto array = int32_array<Error>(name, value);
+        out.insert(out.end(), array.data(), array.data() + array.size());
+    } else if (PyIndex_Check(value.ptr())) {
+        out.push_back(to_int32<Error>(name, value));
+    } else if (!PyUnicode_Check(value.ptr()) && py::isinstance<py::iterable>(value)) {
+        for (const py::handle item : value) out.push_back(to_int32<Error>(name, item));
+    } else {
+        wrong_type(name, "an integer or several", value);
+    }
+}
+
+template void to_int32s<BatchError>(const char*, py::handle, std::vector<int32_t>&);
+
+}  // namespace plait::python

@@ -1,0 +1,21 @@
+// The parts of plait._core, and the order in which module.cpp puts them in.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace plait::python {
+
+namespace py = pybind11;
+
+void bind_errors(py::module_& m);
+void bind_log(py::module_& m);
+void bind_build(py::module_& m);
+void bind_quant(py::module_& m);
+void bind_model(py::module_& m);
+void bind_batch(py::module_& m);
+void bind_output(py::module_& m);
+void bind_context(py::module_& m);
+void bind_kv_cache(py::module_& m);
+void bind_stats(py::module_& m);
+
+}  // namespace plait::python

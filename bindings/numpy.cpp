@@ -1,0 +1,76 @@
+#include "numpy.h"
+
+namespace plait::python {
+namespace {
+
+py::array as_array(const char* name, py::handle value) {
+    if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || value.is_none())
+        wrong_type(name, "an array", value);
+    py::array array = py::array::ensure(value);
+    if (!array) throw py::type_error(text(name, ": expected an array, got ", shown(value)));
+    return array;
+}
+
+// Elements that fit int64 or uint64, whichever T is.
+template <typename Error, typename T>
+Int32Array narrowed(const char* name, const py::array& array) {
+    const auto wide = py::array_t<T, py::array::c_style | py::array::forcecast>::ensure(array);
+    if (!wide) throw py::error_already_set();
+    Int32Array result(std::vector<py::ssize_t>(array.shape(), array.shape() + array.ndim()));
+    for (py::ssize_t i = 0; i < wide.size(); ++i) {
+        const T x = wide.data()[i];
+        if (!std::in_range<int32_t>(x))
+            throw Error(text(name, "[", i, "] is ", x, ", expected ", INT32_MIN, " to ", INT32_MAX));
+        result.mutable_data()[i] = static_cast<int32_t>(x);
+    }
+    return result;
+}
+
+// What NumPy could not make an array of integers of: Python's integers beyond 64 bits, say.
+template <typename Error>
+Int32Array from_objects(const char* name, const py::array& array) {
+    Int32Array result(std::vector<py::ssize_t>(array.shape(), array.shape() + array.ndim()));
+    py::ssize_t i = 0;
+    for (const py::handle item : array.attr("flat"))
+        result.mutable_data()[i++] = to_int32<Error>(name, item);
+    return result;
+}
+
+}  // namespace
+
+bool is_numpy_bool(py::handle value) {
+    const std::string_view type = Py_TYPE(value.ptr())->tp_name;
+    return type == "numpy.bool" || type == "numpy.bool_";
+}
+
+template <typename Error>
+Int32Array int32_array(const char* name, py::handle value) {
+    const py::array array = as_array(name, value);
+    const char kind = array.dtype().kind();
+    if (kind == 'O') return from_objects<Error>(name, array);
+    if (kind != 'i' && kind != 'u' && array.size() > 0)
+        throw py::type_error(text(name, ": expected integers, got ", py::cast<std::string>(py::str(array.dtype()))));
+    if (py::isinstance<Int32Array>(array)) return py::reinterpret_borrow<Int32Array>(array);
+    if (kind == 'u') return narrowed<Error, uint64_t>(name, array);
+    return narrowed<Error, int64_t>(name, array);
+}
+
+template Int32Array int32_array<BatchError>(const char*, py::handle);
+
+py::array_t<bool, py::array::c_style> mask_array(const char* name, py::handle value, py::ssize_t n) {
+    const py::array array = as_array(name, value);
+    if (array.dtype().kind() != 'b' && array.size() > 0)
+        throw py::type_error(text(name, ": expected bools, got ", py::cast<std::string>(py::str(array.dtype()))));
+    if (array.ndim() != 1 || array.shape(0) != n)
+        throw BatchError(text(name, ": expected the shape (", n, ",), got ", shape_text(array)));
+    return py::array_t<bool, py::array::c_style | py::array::forcecast>::ensure(array);
+}
+
+std::string shape_text(const py::array& array) {
+    std::string result = "(";
+    for (py::ssize_t i = 0; i < array.ndim(); ++i)
+        result += text(i == 0 ? "" : ", ", array.shape(i));
+    return result + (array.ndim() == 1 ? ",)" : ")");
+}
+
+}  // namespace plait::python

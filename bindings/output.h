@@ -1,0 +1,16 @@
+// What decode() and encode() return.
+#pragma once
+
+#include <cstddef>
+
+#include "module.h"
+#include "runtime/outputs.h"
+
+namespace plait::python {
+
+struct PyOutput {
+    Outputs outputs;
+    size_t n_entries = 0;  // of the batch
+};
+
+}  // namespace plait::python

@@ -1,0 +1,53 @@
+#include "signals.h"
+
+#include <time.h>
+
+#include <climits>
+
+#include "module.h"
+
+namespace plait::python {
+namespace {
+
+// A person notices a quarter of a second; a node of a large prompt can take a tenth.
+constexpr int64_t kPeriodNs = 20'000'000;
+
+// Asked between any two nodes of a plan, so it must cost next to nothing.
+int64_t now_ns() {
+#if defined(CLOCK_MONOTONIC_COARSE)
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+#else
+    using std::chrono::nanoseconds, std::chrono::steady_clock;
+    return std::chrono::duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
+#endif
+}
+
+}  // namespace
+
+PythonSignals::PythonSignals() : next_ns_(now_ns() + kPeriodNs) {}
+
+bool PythonSignals::requested() {
+    if (now_ns() < next_ns_) return false;
+    next_ns_ = now_ns() + kPeriodNs;
+    return ask_python();
+}
+
+bool PythonSignals::ask_python() {
+    const py::gil_scoped_acquire locked;
+    try {
+        const auto threading = py::module_::import("threading");
+        if (!threading.attr("main_thread")().is(threading.attr("current_thread")())) {
+            next_ns_ = INT64_MAX;
+            return false;
+        }
+        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+        return false;
+    } catch (const py::error_already_set&) {
+        raised_ = std::current_exception();
+        return true;
+    }
+}
+
+}  // namespace plait::python

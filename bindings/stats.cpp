@@ -1,0 +1,81 @@
+#include "runtime/stats.h"
+
+#include "base/text.h"
+#include "context.h"
+
+namespace plait::python {
+namespace {
+
+struct PyStats {
+    std::shared_ptr<SharedContext> shared;
+};
+
+using CountsByName = py::typing::Dict<py::str, py::int_>;
+using SecondsByName = py::typing::Dict<py::str, py::float_>;
+
+constexpr const char* kPhaseNames[kPhases] = {"place", "build", "input", "compute", "output"};
+
+CountsByName misses(const PyStats& self) {
+    const Stats stats = self.shared->stats();
+    py::dict result;
+    for (size_t i = 0; i < kMissReasons; ++i)
+        if (stats.misses[i] > 0) result[to_string(static_cast<MissReason>(i))] = stats.misses[i];
+    return result;
+}
+
+SecondsByName seconds(const PyStats& self) {
+    const Stats stats = self.shared->stats();
+    py::dict result;
+    for (size_t i = 0; i < kPhases; ++i) result[kPhaseNames[i]] = stats.seconds[i];
+    return result;
+}
+
+CountsByName nodes(const PyStats& self) {
+    const uint64_t n = self.shared->stats().nodes;
+    py::dict result;
+    if (n > 0) result[py::str(self.shared->device())] = n;
+    return result;
+}
+
+py::str repr(const PyStats& self) {
+    const Stats stats = self.shared->stats();
+    return text("<plait.Stats: ", stats.tokens, " tokens in ", stats.microbatches,
+                " microbatches, plans ", stats.plans_built, " built and ", stats.plans_reused,
+                " times reused>");
+}
+
+}  // namespace
+
+void bind_stats(py::module_& m) {
+    const auto counter = [](auto member) {
+        return [member](const PyStats& self) { return self.shared->stats().*member; };
+    };
+    py::class_<PyStats>(m, "Stats", R"(What a context has done since it was made or reset. Read when asked, not a copy.
+
+After close() the last figures stay.)")
+        .def(py::init([](const PyContext& context) { return PyStats{context.shared}; }),
+             py::arg("context"))
+        .def_property_readonly("tokens", counter(&Stats::tokens), "Entries of successful calls.")
+        .def_property_readonly("microbatches", counter(&Stats::microbatches),
+                               "Pieces that they were computed in.")
+        .def_property_readonly("plans_built", counter(&Stats::plans_built), "Plans made.")
+        .def_property_readonly("plans_reused", counter(&Stats::plans_reused),
+                               "How often a plan was found made.")
+        .def_property_readonly(
+            "plan_misses", &misses,
+            R"(Why plans were built: reason to count, without those that did not occur.
+
+Reasons: "first use", "new bucket", "new adapter set", "new capture set", "reuse off", "evicted".)")
+        .def_property_readonly(
+            "seconds", &seconds,
+            "Wall time by phase: \"place\", \"build\", \"input\", \"compute\", \"output\".")
+        .def_property_readonly("nodes", &nodes,
+                               "Graph nodes run, by device as in `devices()`.")
+        .def_property_readonly("rows_copied", counter(&Stats::rows_copied),
+                               "Cache rows copied for copies and shifts.")
+        .def(
+            "reset", [](const PyStats& self) { self.shared->reset_stats(); }, "Set every figure to zero.")
+        .def("__repr__", &repr);
+}
+
+}  // namespace plait::python

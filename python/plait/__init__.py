@@ -1,0 +1,70 @@
+"""A runtime for language models: GGUF in, logits in NumPy out.
+
+    model = plait.Model("model.gguf")
+    with plait.Context(model, n_seq_max=4) as ctx:
+        batch = plait.Batch()
+        batch.add_sequence(model.tokenizer.encode("Once upon a time"))
+        logits = ctx.decode(batch).logits    # float32 (1, n_vocab)
+
+What is not needed to load a model and decode (tokenizers, samplers) is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plait._core import Batch, Device, Output, TensorInfo, __version__, build_info, devices
+from plait.context import Context, KVCache, Stats
+from plait.errors import BackendError, BatchError, CacheFull, Error, ModelError, StateError, UnsupportedError
+from plait.generate import Event, generate
+from plait.model import Model
+from plait.sequence import Sequence
+
+if TYPE_CHECKING:
+    from plait import quant
+    from plait.sampling import Sampler
+    from plait.tokenizer import Tokenizer
+
+__all__ = [
+    "BackendError",
+    "Batch",
+    "BatchError",
+    "CacheFull",
+    "Context",
+    "Device",
+    "Error",
+    "Event",
+    "KVCache",
+    "Model",
+    "ModelError",
+    "Output",
+    "Sampler",
+    "Sequence",
+    "StateError",
+    "Stats",
+    "TensorInfo",
+    "Tokenizer",
+    "UnsupportedError",
+    "__version__",
+    "build_info",
+    "devices",
+    "generate",
+    "quant",
+]
+
+_LAZY = {"Sampler": "plait.sampling", "Tokenizer": "plait.tokenizer", "quant": "plait.quant"}
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name not in _LAZY:
+        raise AttributeError(f"module 'plait' has no attribute {name!r}")
+    module = importlib.import_module(_LAZY[name])
+    found = module if name == "quant" else getattr(module, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

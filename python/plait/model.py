@@ -1,0 +1,32 @@
+"""Model: what `plait._core.Model` opens, with its tokenizer."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from plait import _core
+
+if TYPE_CHECKING:
+    from plait.tokenizer import Tokenizer
+
+
+class Model(_core.Model):
+    __doc__ = _core.Model.__doc__
+
+    @classmethod
+    def demo(cls) -> Model:
+        """The small trained model inside the package: it reads short stories and answers questions about them."""
+        from plait.demo import MODEL
+
+        return cls(MODEL)
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Text to token ids and back, from the file's own vocabulary; made when first asked for.
+
+        Raises UnsupportedError for a file without a vocabulary, ModelError for one whose vocabulary is wrong.
+        """
+        from plait.tokenizer import Tokenizer
+
+        return Tokenizer(self.metadata, self.n_vocab)
