@@ -22,12 +22,15 @@ def log_softmax(logits: npt.ArrayLike) -> Floats:
     """
     values = np.asarray(logits, dtype=np.float64)
     if values.ndim == 0 or values.shape[-1] == 0:
-        raise ValueError(f"log_softmax: expected logits along the last axis, got shape {values.shape}")
+        raise ValueError(
+            f"log_softmax: expected logits along the last axis, got shape {values.shape}"
+        )
     highest = values.max(axis=-1, keepdims=True)
     if not np.isfinite(highest).all():
         raise ValueError("log_softmax: logits hold NaN or +inf, or nothing but -inf")
     shifted: Floats = values - highest
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    normaliser: Floats = np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return shifted - normaliser
 
 
 class Sampler:
@@ -56,7 +59,9 @@ class Sampler:
         min_p: SupportsFloat = 0.05,
         seed: SupportsIndex | None = None,
     ) -> None:
-        self.temperature = _number("temperature", temperature, "finite and at least 0", lambda x: 0 <= x < math.inf)
+        self.temperature = _number(
+            "temperature", temperature, "finite and at least 0", lambda x: 0 <= x < math.inf
+        )
         self.top_k = operator.index(top_k)
         self.top_p = _number("top_p", top_p, "in (0, 1]", lambda x: 0 < x <= 1)
         self.min_p = _number("min_p", min_p, "in [0, 1]", lambda x: 0 <= x <= 1)
@@ -84,7 +89,9 @@ class Sampler:
         cumulative = np.cumsum(weights)
         drawn = self._generator(sequence).random() * cumulative[-1]
         # The product can round up to the whole sum, which no token owns.
-        place = min(int(np.searchsorted(cumulative, drawn, side="right")), int(np.flatnonzero(weights)[-1]))
+        place = min(
+            int(np.searchsorted(cumulative, drawn, side="right")), int(np.flatnonzero(weights)[-1])
+        )
         return int(tokens[place])
 
     def reset(self, seq: SupportsIndex | None = None) -> None:
@@ -122,11 +129,15 @@ class Sampler:
         found = self._generators.get(sequence)
         if found is None:
             seeds = np.random.SeedSequence(self.seed, spawn_key=(sequence,))
-            found = self._generators.setdefault(sequence, np.random.Generator(np.random.PCG64(seeds)))
+            found = self._generators.setdefault(
+                sequence, np.random.Generator(np.random.PCG64(seeds))
+            )
         return found
 
 
-def _number(name: str, value: SupportsFloat, expected: str, valid: Callable[[float], bool]) -> float:
+def _number(
+    name: str, value: SupportsFloat, expected: str, valid: Callable[[float], bool]
+) -> float:
     number = float(value)
     if not valid(number):
         raise ValueError(f"Sampler: {name} is {value}, expected {expected}")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from plait._core import ModelError
+from plait.errors import ModelError
 from plait.tokenizer.vocabulary import PREFIX, Vocabulary
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ class Bpe:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._pre = vocabulary.pre
         self._ids = vocabulary.to_id
-        self._library = _guarded(lambda: _build(vocabulary))
+        self._gap = len(vocabulary.tokens)
+        self._library = _guarded(lambda: _build(vocabulary, self._gap))
 
     def __call__(self, text: str) -> list[int]:
+        """Tokens of `text`; characters for which there are none are left out."""
         if not self._pre.newline_runs:
             return self._encode(text)
         output: list[int] = []
@@ -59,11 +62,14 @@ class Bpe:
         if not text:
             return []
         pieces = _threes(text) if self._pre.digits_from_right else [text]
-        encoding = _guarded(lambda: self._library.encode(pieces, is_pretokenized=True, add_special_tokens=False))
-        return list(encoding.ids)
+        encoding = _guarded(
+            lambda: self._library.encode(pieces, is_pretokenized=True, add_special_tokens=False)
+        )
+        return [token for token in encoding.ids if token != self._gap]
 
 
-def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+def _build(vocabulary: Vocabulary, gap: int) -> tokenizers.Tokenizer:
+    """`gap`: the id of a token that stands where no token fits, so that nothing merges over that place."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
     pre, to_id = vocabulary.pre, vocabulary.to_id
@@ -73,8 +79,17 @@ def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
         for left, right in vocabulary.merges
         if left in to_id and right in to_id and left + right in to_id
     )
+    gap_name = " gap"  # no word over the alphabet of bytes holds a space
+    while gap_name in to_id:
+        gap_name += " "
     library = Tokenizer(
-        models.BPE(to_id, list(merges), byte_fallback=not pre.byte_level, ignore_merges=pre.ignore_merges)
+        models.BPE(
+            {**to_id, gap_name: gap},
+            list(merges),
+            unk_token=gap_name,
+            byte_fallback=not pre.byte_level,
+            ignore_merges=pre.ignore_merges,
+        )
     )
     steps: list[pre_tokenizers.PreTokenizer] = [
         pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in pre.patterns
@@ -92,7 +107,7 @@ def _threes(text: str) -> list[str]:
         pieces.append(text[done : number.start()])
         first = number.start() + (number.end() - number.start()) % 3
         cuts = [number.start(), *range(first, number.end() + 1, 3)]
-        pieces += [text[start:end] for start, end in zip(cuts, cuts[1:])]
+        pieces += [text[start:end] for start, end in pairwise(cuts)]
         done = number.end()
     return [piece for piece in (*pieces, text[done:]) if piece]
 
@@ -105,5 +120,7 @@ def _guarded(call: Callable[[], Result]) -> Result:
         raise
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            raise ModelError(f"{PREFIX}merges: refused by the tokenizers library: {error}") from error
+            raise ModelError(
+                f"{PREFIX}merges: refused by the tokenizers library: {error}"
+            ) from error
         raise

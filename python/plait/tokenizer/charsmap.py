@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from plait._core import ModelError
+from plait.errors import ModelError
 from plait.tokenizer.vocabulary import PREFIX
 
 _KEY: Final = PREFIX + "precompiled_charsmap"
@@ -20,18 +20,21 @@ _KEY: Final = PREFIX + "precompiled_charsmap"
 class CharsMap:
     """Replaces the longest prefix that the map knows, at every place of a text; linear in the text."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | None) -> None:
         self._units: list[int] = []
         self._replacements = b""
-        if not data:
+        if data is None:
             return
         size = int.from_bytes(data[:4], "little")
         if len(data) < 4 or size % 4 or 4 + size >= len(data):
-            raise ModelError(f"{_KEY}: {len(data)} bytes cannot hold an array of {size} bytes and its replacements")
+            raise ModelError(
+                f"{_KEY}: {len(data)} bytes cannot hold an array of {size} bytes and its replacements"
+            )
         self._units = np.frombuffer(data, "<u4", size // 4, offset=4).tolist()
         self._replacements = data[4 + size :]
 
     def __call__(self, text: str) -> str:
+        """The normalised text; ModelError where the map points outside itself."""
         if not self._units:
             return text
         data, position, output = text.encode(), 0, bytearray()
@@ -71,7 +74,9 @@ class CharsMap:
     def _replacement(self, offset: int) -> bytes:
         stop = self._replacements.find(b"\0", offset)
         if stop < 0:
-            raise ModelError(f"{_KEY}: replacement at {offset} of {len(self._replacements)} bytes does not end")
+            raise ModelError(
+                f"{_KEY}: replacement at {offset} of {len(self._replacements)} bytes does not end"
+            )
         return self._replacements[offset:stop]
 
 

@@ -2,7 +2,8 @@
 
 `tokenizer.ggml.pre` names one of these. The expressions are those of the models' own tokenizer.json or reference code
 (Oniguruma syntax), applied in order, each to the pieces that the ones before it left; what no expression matches is a
-piece of its own. Names and groups follow llama.cpp, whose converter writes the key.
+piece of its own. Names and groups follow llama.cpp, whose converter writes the key; where its expressions approximate
+(it knows no letter case beyond ASCII), the originals are used here.
 """
 
 from __future__ import annotations
@@ -17,14 +18,22 @@ class PreTokenizer:
     """Expressions, and the habits of the vocabularies that use them."""
 
     patterns: tuple[str, ...]
-    ignore_merges: bool = False  # a word that is a token is not merged up from its bytes
-    add_bos: bool = False  # unless tokenizer.ggml.add_bos_token says otherwise
-    clean_up_spaces: bool = True  # decode() drops the space before punctuation, as the model's own tokenizer does
-    digits_from_right: bool = False  # first of all, numbers are cut in groups of three counted from their end
-    byte_level: bool = True  # tokens are GPT-2's alphabet of bytes; else UTF-8 with byte tokens such as <0xE2>
-    escape_whitespaces: bool = False  # spaces are stored as U+2581
-    newline_runs: bool = False  # a run of newlines that is a token is that token, whatever the merges say
-    always_bos: bool = False  # even where the file says otherwise: https://github.com/ggml-org/llama.cpp/pull/21500
+    # A word that is a token is not merged up from its bytes.
+    ignore_merges: bool = False
+    # Unless tokenizer.ggml.add_bos_token says otherwise.
+    add_bos: bool = False
+    # Even if it does: https://github.com/ggml-org/llama.cpp/pull/21500
+    always_bos: bool = False
+    # decode() drops the space before punctuation, as the model's own tokenizer does.
+    clean_up_spaces: bool = True
+    # First of all, numbers are cut in groups of three counted from their end.
+    digits_from_right: bool = False
+    # Tokens are over GPT-2's alphabet of bytes; else UTF-8 with byte tokens such as <0xE2>.
+    byte_level: bool = True
+    # Spaces are stored as U+2581.
+    escape_whitespaces: bool = False
+    # A run of newlines that is a token is that token, whatever the merges say.
+    newline_runs: bool = False
 
 
 _CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -37,25 +46,31 @@ _ASCII_WORD = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
 _GPT2_EXPRESSION = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def _cl100k(letters: str, digits: str, others: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*", ends: str = _ENDS) -> str:
+def _cl100k(
+    letters: str, digits: str, others: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*", ends: str = _ENDS
+) -> str:
     """The family of OpenAI's cl100k_base, https://github.com/openai/tiktoken/blob/main/tiktoken_ext/openai_public.py."""
     return rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?{letters}+|{digits}|{others}|{ends}"
 
 
-def _o200k(digits: str, contraction: str, ends: str = _ENDS, exclude: str = "") -> str:
+def _o200k(
+    digits: str,
+    contraction: str,
+    others: str = r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+    exclude: str = "",
+) -> str:
     """The family of o200k_base: words are cut where lower case turns to upper case."""
-    others = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
     first = rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}{exclude}]*[{_LOWER}{exclude}]+{contraction}"
     second = rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}{exclude}]+[{_LOWER}{exclude}]*{contraction}"
-    return rf"{first}|{second}|{digits}|{others}|{ends}"
+    return rf"{first}|{second}|{digits}|{others}|{_ENDS}"
 
 
 _DEEPSEEK3_WORD = (
     _ASCII_WORD + r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _ENDS
 )
 # https://huggingface.co/moonshotai/Kimi-K2-Instruct/blob/main/tokenization_kimi.py
-_KIMI_K2 = r"\p{Han}+|" + _o200k(r"\p{N}{1,3}", _CONTRACTION + "?", exclude=r"&&[^\p{Han}]").replace(
-    r"[\r\n/]*", r"[\r\n]*"
+_KIMI_K2 = r"\p{Han}+|" + _o200k(
+    r"\p{N}{1,3}", _CONTRACTION + "?", r" ?[^\s\p{L}\p{N}]+[\r\n]*", exclude=r"&&[^\p{Han}]"
 )
 # The letters of every script with case, as https://huggingface.co/deepseek-ai/deepseek-llm-7b-base lists them.
 _CASED = (
@@ -91,7 +106,9 @@ _GPT4O = PreTokenizer((_o200k(r"\p{N}{1,3}", _CONTRACTION + "?"),), clean_up_spa
 _NEWLINES = PreTokenizer((r"[^\n]+|\n+",), byte_level=False, escape_whitespaces=True)
 _GEMMA4 = replace(_NEWLINES, newline_runs=True, always_bos=True)
 
-_TEKKEN = PreTokenizer((_o200k(r"\p{N}", ""),), ignore_merges=True, add_bos=True, clean_up_spaces=False)
+_TEKKEN = PreTokenizer(
+    (_o200k(r"\p{N}", ""),), ignore_merges=True, add_bos=True, clean_up_spaces=False
+)
 _CHAMELEON = PreTokenizer(
     (
         "<sentinel:[0-9]+>",

@@ -73,7 +73,10 @@ def resolve(vocabulary: Vocabulary) -> frozenset[int]:
 def _apply_exceptions(vocabulary: Vocabulary, ends: set[int]) -> None:
     """Vocabularies in which a token that usually ends a generation does not."""
     texts = {vocabulary.tokens[token]: token for token in ends}
-    harmony = {"<|return|>", "<|call|>"} <= texts.keys() or {"<|return|>", "<|calls|>"} <= texts.keys()
+    harmony = {"<|return|>", "<|call|>"} <= texts.keys() or {
+        "<|return|>",
+        "<|calls|>",
+    } <= texts.keys()
     solar = "<|flush|>" in texts and ("<|call|>" in texts or "<|calls|>" in texts)
     if (harmony or solar) and "<|end|>" in texts:  # it ends a message there, and the answer goes on
         ends.discard(texts["<|end|>"])
@@ -92,7 +95,9 @@ class Partition:
         special.sort(key=lambda token: -len(tokens[token].encode("utf-8", "surrogateescape")))
         self._all = [(tokens[token], token) for token in special]
         # Control tokens are text like any other unless they are asked for; user-defined ones are always tokens.
-        self._user = [(tokens[token], token) for token in special if types[token] is TokenType.USER_DEFINED]
+        self._user = [
+            (tokens[token], token) for token in special if types[token] is TokenType.USER_DEFINED
+        ]
         self._left, self._right = _stripping(vocabulary, special)
 
     def __call__(self, text: str, parse_special: bool) -> list[str | int]:

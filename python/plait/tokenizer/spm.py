@@ -10,7 +10,7 @@ import re
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from plait._core import ModelError
+from plait.errors import ModelError
 from plait.tokenizer.vocabulary import SPACE, TOKENS, Vocabulary
 
 _WORD: Final = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
@@ -70,13 +70,13 @@ class Spm:
             after[left] = after[right]
             if after[left] < n:
                 before[after[left]] = left
-            for left, right in ((before[left], left), (left, after[left])):
-                if left < 0 or right >= n:
+            for first, second in ((before[left], left), (left, after[left])):
+                if first < 0 or second >= n:
                     continue
-                size = length[left] + length[right]
-                token = ids.get(text[left : left + size]) if size <= longest else None
+                size = length[first] + length[second]
+                token = ids.get(text[first : first + size]) if size <= longest else None
                 if token is not None:
-                    heappush(queue, (-scores[token], left, right, size))
+                    heappush(queue, (-scores[token], first, second, size))
         output: list[int] = []
         start = 0
         while start < n:

@@ -27,7 +27,9 @@ class TokenStream:
     maximal part as the Unicode standard recommends (section 3.9). Not safe for use by several threads at once.
     """
 
-    def __init__(self, piece: Callable[[int, bool], bytes], *, lstrip: bool, clean_up: bool) -> None:
+    def __init__(
+        self, piece: Callable[[int, bool], bytes], *, lstrip: bool, clean_up: bool
+    ) -> None:
         """`piece(id, first)` gives the bytes of a token; made by Tokenizer.stream()."""
         self._piece = piece
         self._first = lstrip

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from plait._core import ModelError
+from plait.errors import ModelError
 from plait.tokenizer import special, vocabulary
 from plait.tokenizer.bpe import Bpe, byte_alphabet
 from plait.tokenizer.spm import Spm
@@ -37,7 +37,7 @@ _HIDDEN: Final = (TokenType.CONTROL, TokenType.UNKNOWN)
 
 
 class Tokenizer:
-    """Text to token ids and back, exactly as llama.cpp does it with the same file.
+    """Text to token ids and back, as the model learnt them.
 
     `metadata` maps GGUF keys to values: int, float, bool, str, ndarray, list[str]. `n_vocab` is the number of rows of
     the model's embedding where it is known; rows past the last token are ids without text. Everything is checked here;
@@ -70,7 +70,9 @@ class Tokenizer:
 
         return cls(read_metadata(os.fspath(path)))
 
-    def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> npt.NDArray[np.int32]:
+    def encode(
+        self, text: str, add_special: bool = True, parse_special: bool = True
+    ) -> npt.NDArray[np.int32]:
         """The ids of `text`, int32 of shape (n,).
 
         `add_special`: put the tokens before and after it that the vocabulary asks for (BOS, EOS, CLS and SEP).
@@ -83,7 +85,9 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as error:
             code = ord(text[error.start])
-            raise ValueError(f"encode: text[{error.start}] is the lone surrogate U+{code:04X}") from None
+            raise ValueError(
+                f"encode: text[{error.start}] is the lone surrogate U+{code:04X}"
+            ) from None
         before, after = self._around() if add_special else ([], [])
         ids = before + self._encode_pieces(self._partition(text, parse_special)) + after
         return np.array(ids, dtype=np.int32)
@@ -217,7 +221,9 @@ class Tokenizer:
         if self.kind == "rwkv":
             return [], []
         if self.kind == "wordpiece":
-            return [ids[role] for role in ("bos",) if role in ids], [ids[role] for role in ("seperator",) if role in ids]
+            return [ids[role] for role in ("bos",) if role in ids], [
+                ids[role] for role in ("seperator",) if role in ids
+            ]
         return [ids["bos"]] if self.add_bos else [], [ids["eos"]] if self.add_eos else []
 
     def _encode_pieces(self, pieces: list[str | int]) -> list[int]:
@@ -247,7 +253,11 @@ class Tokenizer:
 
     def _piece(self, token: int, skip_special: bool, first: bool) -> bytes:
         """What `token` adds to a decoded text; `first`: without the space that encode() puts before a text."""
-        if skip_special and token < len(self._vocabulary.types) and self._vocabulary.types[token] in _HIDDEN:
+        if (
+            skip_special
+            and token < len(self._vocabulary.types)
+            and self._vocabulary.types[token] in _HIDDEN
+        ):
             return b""
         data = self._bytes(token)
         return data[1:] if first and data.startswith(b" ") else data
@@ -268,7 +278,8 @@ class Tokenizer:
         if kind is TokenType.NORMAL and words.kind == "bpe" and words.pre.byte_level:
             # A character outside the alphabet stands for itself; files have such tokens by mistake.
             return b"".join(
-                bytes([_BYTES[c]]) if c in _BYTES else c.encode("utf-8", "surrogateescape") for c in text
+                bytes([_BYTES[c]]) if c in _BYTES else c.encode("utf-8", "surrogateescape")
+                for c in text
             )
         if kind is TokenType.NORMAL:
             return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
@@ -279,7 +290,9 @@ class Tokenizer:
             raise TypeError(f"{name}: expected an integer id, got a bool")
         index = operator.index(token)
         if not 0 <= index < self._n_vocab:
-            raise IndexError(f"{name}: id {index} is outside the vocabulary of {self._n_vocab} tokens")
+            raise IndexError(
+                f"{name}: id {index} is outside the vocabulary of {self._n_vocab} tokens"
+            )
         return index
 
     def _checked(self, ids: Ids) -> list[int]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
-from plait._core import ModelError
+from plait.errors import ModelError
 from plait.tokenizer.vocabulary import TOKENS, Vocabulary
 
 Text = TypeVar("Text", str, bytes)
@@ -25,7 +25,9 @@ class PrefixIndex(Generic[Text]):
             if text:
                 self._ids.setdefault(text, token)
                 lengths.setdefault(text[:2], set()).add(len(text))
-        self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
+        self._lengths: dict[Text, list[int]] = {
+            start: sorted(found, reverse=True) for start, found in lengths.items()
+        }
 
     def matches(self, text: Text, start: int) -> Iterator[tuple[int, int]]:
         """(end, id) of every token that starts at `start`, the longest first."""
@@ -57,15 +59,20 @@ class Rwkv:
     """Greedy longest match over UTF-8 bytes; linear in the text."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._index = PrefixIndex((unescape(token), index) for index, token in enumerate(vocabulary.tokens))
+        self._index = PrefixIndex(
+            (unescape(token), index) for index, token in enumerate(vocabulary.tokens)
+        )
         self._unknown = vocabulary.ids.get("unknown")
 
     def __call__(self, text: str) -> list[int]:
+        """Tokens of `text`."""
         data, position, output = text.encode(), 0, []
         while position < len(data):
             end, token = next(self._index.matches(data, position), (position + 1, self._unknown))
             if token is None:
-                raise ModelError(f"{TOKENS}: no token for the byte 0x{data[position]:02X}, and no unknown token")
+                raise ModelError(
+                    f"{TOKENS}: no token for the byte 0x{data[position]:02X}, and no unknown token"
+                )
             output.append(token)
             position = end
         return output

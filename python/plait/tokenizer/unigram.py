@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from plait._core import ModelError
+from plait.errors import ModelError
 from plait.tokenizer.charsmap import CharsMap
 from plait.tokenizer.trie import PrefixIndex
 from plait.tokenizer.vocabulary import PREFIX, SPACE, TokenType, Vocabulary
@@ -25,22 +25,32 @@ class Unigram:
         self._unknown = vocabulary.ids["unknown"]
         types = vocabulary.types
         self._scores = [
-            0.0 if kind is TokenType.USER_DEFINED else score for score, kind in zip(vocabulary.scores, types)
+            0.0 if kind is TokenType.USER_DEFINED else score
+            for score, kind in zip(vocabulary.scores, types, strict=True)
         ]
-        normal = [score for score, kind in zip(vocabulary.scores, types) if kind is TokenType.NORMAL]
+        normal = [
+            score
+            for score, kind in zip(vocabulary.scores, types, strict=True)
+            if kind is TokenType.NORMAL
+        ]
         self._unknown_score = min(normal, default=0.0) - _UNKNOWN_PENALTY
         self._index = PrefixIndex(
-            (token, index) for index, token in enumerate(vocabulary.tokens) if types[index] in _MATCHED
+            (token, index)
+            for index, token in enumerate(vocabulary.tokens)
+            if types[index] in _MATCHED
         )
         self._charsmap = CharsMap(vocabulary.charsmap)
         self._add_prefix = vocabulary.add_space_prefix
         self._merge_spaces = vocabulary.remove_extra_whitespaces
 
     def __call__(self, text: str) -> list[int]:
+        """Tokens of `text`, which is normalised first."""
         text = self._normalise(text)
         n = len(text)
         best = [0.0] + [float("-inf")] * n  # of the characters before each place
-        back: list[tuple[int, int]] = [(0, self._unknown)] * (n + 1)  # where the last token starts, its id
+        back: list[tuple[int, int]] = [(0, self._unknown)] * (
+            n + 1
+        )  # where the last token starts, its id
         for start in range(n):
             single = False
             for end, token in self._index.matches(text, start):
@@ -49,7 +59,10 @@ class Unigram:
                 if score > best[end]:
                     best[end], back[end] = score, (start, token)
             if not single and best[start] + self._unknown_score > best[start + 1]:
-                best[start + 1], back[start + 1] = best[start] + self._unknown_score, (start, self._unknown)
+                best[start + 1], back[start + 1] = (
+                    best[start] + self._unknown_score,
+                    (start, self._unknown),
+                )
         return self._trace(back, n)
 
     def _trace(self, back: list[tuple[int, int]], n: int) -> list[int]:
@@ -72,4 +85,8 @@ class Unigram:
             return "".join(SPACE + word for word in words)
         stripped = text.lstrip(" ")
         prefix = SPACE if self._add_prefix and stripped else ""
-        return text[: len(text) - len(stripped)].replace(" ", SPACE) + prefix + stripped.replace(" ", SPACE)
+        return (
+            text[: len(text) - len(stripped)].replace(" ", SPACE)
+            + prefix
+            + stripped.replace(" ", SPACE)
+        )

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from plait._core import ModelError, UnsupportedError
+from plait.errors import ModelError, UnsupportedError
 from plait.tokenizer.patterns import DEFAULT, PRE_TOKENIZERS, PreTokenizer
 
 PREFIX: Final = "tokenizer.ggml."
@@ -96,7 +96,7 @@ class Vocabulary:
     clean_up_spaces: bool
     lowercase: bool
     strip_accents: bool
-    charsmap: bytes
+    charsmap: bytes | None
     pre_name: str
     architecture: str
     model_name: str
@@ -105,13 +105,17 @@ class Vocabulary:
         """The byte that a token of type BYTE, "<0xE2>", stands for."""
         match = _BYTE_TOKEN.fullmatch(self.tokens[token])
         if match is None:
-            raise ModelError(f'{TOKENS}[{token}]: byte token {self.tokens[token]!r} is not of the form "<0xE2>"')
+            raise ModelError(
+                f'{TOKENS}[{token}]: byte token {self.tokens[token]!r} is not of the form "<0xE2>"'
+            )
         return int(match[1], 16)
 
     def byte_tokens(self) -> list[int]:
-        """Ids of the tokens for the bytes 0 to 255: "<0xE2>", else the byte as text, else the unknown token, else -1."""
+        """The token of each byte: "<0xE2>", else the byte as text, else the unknown token, else -1."""
         unknown = self.ids.get("unknown", -1)
-        plain = [self.to_id.get(chr(byte), unknown) if byte < 128 else unknown for byte in range(256)]
+        plain = [
+            self.to_id.get(chr(byte), unknown) if byte < 128 else unknown for byte in range(256)
+        ]
         return [self.to_id.get(f"<0x{byte:02X}>", plain[byte]) for byte in range(256)]
 
 
@@ -158,7 +162,9 @@ class _Reader:
             raise ModelError(f"{key}: expected an array of strings, got {_describe(value)}")
         return value
 
-    def array(self, key: str, dtypes: tuple[type[np.generic], ...], length: int | None) -> npt.NDArray[np.generic] | None:
+    def array(
+        self, key: str, dtypes: tuple[type[np.generic], ...], length: int | None
+    ) -> npt.NDArray[np.generic] | None:
         """A one-dimensional array of one of `dtypes` and, unless None, of `length`; None where the key is absent."""
         value = self._metadata.get(key)
         if value is None:
@@ -218,9 +224,9 @@ def read(metadata: Mapping[str, object]) -> Vocabulary:
         architecture=reader.string("general.architecture", ""),
         model_name=reader.string("general.name", "").lower(),
     )
-    for token, token_type in enumerate(vocabulary.types):
+    for index, token_type in enumerate(vocabulary.types):
         if token_type is TokenType.BYTE:
-            vocabulary.byte_of(token)
+            vocabulary.byte_of(index)
     return vocabulary
 
 
@@ -229,9 +235,13 @@ def _kind(reader: _Reader, model: str) -> _Kind:
     if key not in reader:
         raise ModelError(f"{key}: missing")
     if model in ("no_vocab", "none"):
-        raise UnsupportedError(f'{key}: the file says "{model}": it holds no tokenizer, pass token ids')
+        raise UnsupportedError(
+            f'{key}: the file says "{model}": it holds no tokenizer, pass token ids'
+        )
     if model not in _KINDS:
-        raise UnsupportedError(f"{key}: unknown tokenizer {model!r}; known: {', '.join(sorted(_KINDS))}")
+        raise UnsupportedError(
+            f"{key}: unknown tokenizer {model!r}; known: {', '.join(sorted(_KINDS))}"
+        )
     return _KINDS[model]
 
 
@@ -262,7 +272,9 @@ def _read_types(reader: _Reader, n_tokens: int) -> list[TokenType]:
     try:
         return [known[value] for value in values.tolist()]
     except KeyError as error:
-        raise ModelError(f"{key}: {error.args[0]} is no token type, expected 0 to {max(known)}") from None
+        raise ModelError(
+            f"{key}: {error.args[0]} is no token type, expected 0 to {max(known)}"
+        ) from None
 
 
 def _read_scores(reader: _Reader, n_tokens: int) -> list[float]:
@@ -282,7 +294,9 @@ def _read_merges(reader: _Reader) -> list[tuple[str, str]]:
     for index, merge in enumerate(reader.strings(key)):
         cut = merge.find(" ", 1)
         if cut < 0 or cut == len(merge) - 1:
-            raise ModelError(f"{key}[{index}]: {merge[:40]!r} is not two tokens with a space between them")
+            raise ModelError(
+                f"{key}[{index}]: {merge[:40]!r} is not two tokens with a space between them"
+            )
         pairs.append((merge[:cut], merge[cut + 1 :]))
     return pairs
 
@@ -305,6 +319,6 @@ def _read_add(reader: _Reader, name: str, default: bool, ids: Mapping[str, int])
     return reader.boolean(key, default) and name in ids
 
 
-def _read_charsmap(reader: _Reader) -> bytes:
+def _read_charsmap(reader: _Reader) -> bytes | None:
     values = reader.array(PREFIX + "precompiled_charsmap", (np.uint8, np.int8), None)
-    return b"" if values is None else values.tobytes()
+    return None if values is None else values.tobytes()

@@ -11,14 +11,14 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
-from plait._core import ModelError
+from plait.errors import ModelError
 from plait.tokenizer.trie import PrefixIndex
 from plait.tokenizer.vocabulary import PREFIX, SPACE, Vocabulary
 
 # Unicode's White_Space property; str.isspace() also takes the separators U+001C to U+001F.
-_WHITESPACE: Final = frozenset("\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000") | frozenset(
-    map(chr, range(0x2000, 0x200B))
-)
+_WHITESPACE: Final = frozenset(
+    "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000"
+) | frozenset(map(chr, range(0x2000, 0x200B)))
 # The blocks that BERT takes as words of one character. 0x2B920 is what Hugging Face's implementation has for 0x2B820.
 _IDEOGRAPHS: Final = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF),
@@ -37,6 +37,7 @@ class WordPiece:
         self._lowercase, self._strip = vocabulary.lowercase, vocabulary.strip_accents
 
     def __call__(self, text: str) -> list[int]:
+        """Tokens of `text`; of a word that cannot be covered, the unknown token."""
         output: list[int] = []
         for word in self._words(text):
             output += self._pieces(SPACE + word)
@@ -44,7 +45,9 @@ class WordPiece:
 
     def _words(self, text: str) -> list[str]:
         """A character becomes text to append, white space around it where it is a word of its own, or nothing."""
-        return "".join(_normalise(character, self._lowercase, self._strip) for character in text).split(" ")
+        return "".join(
+            _normalise(character, self._lowercase, self._strip) for character in text
+        ).split(" ")
 
     def _pieces(self, word: str) -> list[int]:
         """The longest token each time; a word that cannot be covered is one unknown token."""
