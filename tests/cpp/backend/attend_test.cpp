@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "backend/kernel_harness.h"
-#include "memory/view.h"
+#include "tensor/run.h"
 #include "tensor/convert.h"
 
 namespace plait::cpu {

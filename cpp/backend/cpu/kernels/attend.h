@@ -34,7 +34,7 @@ constexpr int32_t kTileQueries = 64;
 // What a worker's scratch holds; offsets in floats. value_width: value_dim in whole registers.
 struct AttendScratch {
     int64_t queries, value_width;
-    int64_t transposed, rows, scores, partial, total, state, end;
+    int64_t rows, scores, partial, total, state, end;
 };
 
 PLAIT_INLINE AttendScratch attend_scratch(const AttendArgs& args) {
@@ -44,12 +44,11 @@ PLAIT_INLINE AttendScratch attend_scratch(const AttendArgs& args) {
     int64_t widest = s.value_width;
     if (widest < args.key_cache.head_elements) widest = args.key_cache.head_elements;
     if (widest < args.value_cache.head_elements) widest = args.value_cache.head_elements;
-    s.transposed = 0;                                            // [key_dim, kKeyBlock]
-    s.rows = s.transposed + args.key_dim * kKeyBlock;            // [kKeyBlock, widest]
-    s.scores = s.rows + kKeyBlock * widest;                      // [queries, kKeyBlock]
-    s.partial = s.scores + s.queries * kKeyBlock;                // [queries, value_width]
-    s.total = s.partial + s.queries * s.value_width;             // [queries, value_width]
-    s.state = s.total + s.queries * s.value_width;               // QueryState of each
+    s.rows = 0;                                       // [kKeyBlock, widest]
+    s.scores = s.rows + kKeyBlock * widest;           // [queries, kKeyBlock]
+    s.partial = s.scores + s.queries * kKeyBlock;     // [queries, value_width]
+    s.total = s.partial + s.queries * s.value_width;  // [queries, value_width]
+    s.state = s.total + s.queries * s.value_width;    // QueryState of each
     s.end = s.state + s.queries * 16;
     return s;
 }

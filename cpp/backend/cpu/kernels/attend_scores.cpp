@@ -17,8 +17,7 @@ void attend_scores(const void* raw, const Frame& frame, const Worker& worker, in
         for_each_block(
             tile, walk,
             [&](const KeyBlock& block, int64_t from, int64_t to) {
-                load_keys(tile, block);
-                score(tile, from, to);
+                score(tile, block, from, to);
                 for (int64_t i = from; i < to; ++i) {
                     if (tile.state[i].visible == 0) continue;
                     F32 x[kParts];

@@ -39,7 +39,6 @@ struct Tile {
     const unsigned char* values;
     int64_t queries;
     int64_t value_width;
-    float* transposed;
     float* rows;
     float* scores;
     float* partial;
@@ -58,98 +57,70 @@ PLAIT_INLINE float finite_or_zero(float most) { return most == kMinusInfinity ? 
 
 // ---- Scores ----
 
-// transposed[d][lane] = element d of the lane's key. Lanes without a key get another's.
+// Keeps the compiler from carrying q + d + j in a register for every j.
+PLAIT_INLINE const float* one_address(const float* p) {
+    __asm__("" : "+r"(p));
+    return p;
+}
+
+// scores[query][lane] = q . k for queries begin <= i < end. A square of elements by keys is turned
+// in registers, so that a lane sums one key, element by element.
 template <typename Load>
-PLAIT_INLINE void transpose_keys(const unsigned char* const (&key)[kKeyBlock], int64_t dim,
-                                 float* transposed, Load load) {
+PLAIT_INLINE void dot_products(const Tile& tile, const unsigned char* const (&key)[kKeyBlock],
+                               int64_t begin, int64_t end) {
+    const int64_t dim = tile.args.key_dim;
     for (int part = 0; part < kParts; ++part) {
-        const unsigned char* const* source = key + part * F32::kLanes;
-        for (int64_t d = 0; d < dim; d += F32::kLanes) {
-            const int64_t n = dim - d < F32::kLanes ? dim - d : F32::kLanes;
-            F32 r[F32::kLanes];
-            if (n == F32::kLanes) {
-                for (int i = 0; i < F32::kLanes; ++i) r[i] = load(source[i], d, F32::kLanes);
-            } else {
-                for (int i = 0; i < F32::kLanes; ++i) r[i] = load(source[i], d, n);
-            }
+        const unsigned char* const* keys = key + part * F32::kLanes;
+        float* scores = tile.scores + part * F32::kLanes;
+        for (int64_t i = begin; i < end; ++i) F32::zero().store(scores + i * kKeyBlock);
+        int64_t d = 0;
+        F32 r[F32::kLanes];
+        for (; d + F32::kLanes <= dim; d += F32::kLanes) {
+            for (int j = 0; j < F32::kLanes; ++j) r[j] = Load::at(keys[j], d);
             transpose(r);
-            float* target = transposed + d * kKeyBlock + part * F32::kLanes;
-            for (int i = 0; i < n; ++i) r[i].store(target + i * kKeyBlock);
+            for (int64_t i = begin; i < end; ++i) {
+                const float* q = one_address(tile.state[i].q + d);
+                F32 dot = F32::load(scores + i * kKeyBlock);
+                for (int j = 0; j < F32::kLanes; ++j) dot = fma(F32::set(q[j]), r[j], dot);
+                dot.store(scores + i * kKeyBlock);
+            }
+        }
+        if (d == dim) continue;
+        for (int j = 0; j < F32::kLanes; ++j) r[j] = Load::at(keys[j], d, dim - d);
+        transpose(r);
+        for (int64_t i = begin; i < end; ++i) {
+            F32 dot = F32::load(scores + i * kKeyBlock);
+            for (int64_t j = 0; j < dim - d; ++j)
+                dot = fma(F32::set(tile.state[i].q[d + j]), r[j], dot);
+            dot.store(scores + i * kKeyBlock);
         }
     }
 }
 
-static inline void load_keys(const Tile& tile, const KeyBlock& block) {
+static inline void score(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
     const CacheLayout& cache = tile.args.key_cache;
-    const unsigned char* key[kKeyBlock];
+    const unsigned char* key[kKeyBlock];  // by lane; lanes without a key get another's
     for (int64_t i = 0; i < kKeyBlock; ++i) key[i] = nullptr;
     for (int32_t e = 0; e < block.count; ++e) {
-        key[block.lane[e]] = tile.keys + block.row[e] * cache.row_bytes;
-        if (cache.dtype > kCacheBF16) {
+        const unsigned char* stored = tile.keys + block.row[e] * cache.row_bytes;
+        if (cache.dtype > kCacheQ8_0) {
             float* decoded = tile.rows + e * cache.head_elements;
-            decode_cache(cache.dtype, key[block.lane[e]], decoded, cache.head_elements);
-            key[block.lane[e]] = reinterpret_cast<const unsigned char*>(decoded);
+            decode_cache(cache.dtype, stored, decoded, cache.head_elements);
+            stored = reinterpret_cast<const unsigned char*>(decoded);
         }
+        key[block.lane[e]] = stored;
     }
     for (int64_t i = 0; i < kKeyBlock; ++i)
         if (!key[i]) key[i] = key[block.lane[0]];
 
-    const int64_t dim = tile.args.key_dim;
-    if (cache.dtype == kCacheF16) {
-        transpose_keys(key, dim, tile.transposed, [](const unsigned char* k, int64_t d, int64_t n) {
-            const uint16_t* at = reinterpret_cast<const uint16_t*>(k) + d;
-            return n == F32::kLanes ? F32::load_f16(at) : F32::load_f16(at, n);
-        });
-    } else if (cache.dtype == kCacheBF16) {
-        transpose_keys(key, dim, tile.transposed, [](const unsigned char* k, int64_t d, int64_t n) {
-            const uint16_t* at = reinterpret_cast<const uint16_t*>(k) + d;
-            return n == F32::kLanes ? F32::load_bf16(at) : F32::load_bf16(at, n);
-        });
-    } else {
-        transpose_keys(key, dim, tile.transposed, [](const unsigned char* k, int64_t d, int64_t n) {
-            const float* at = reinterpret_cast<const float*>(k) + d;
-            return n == F32::kLanes ? F32::load(at) : F32::load(at, n);
-        });
-    }
-}
-
-// scores[query][lane] = q . k for `count` queries.
-template <int count>
-PLAIT_INLINE void dot_products(const QueryState* state, const float* transposed, int64_t dim,
-                               float* scores) {
-    const float* q[count];
-    F32 acc[count][kParts];
-    for (int i = 0; i < count; ++i) {
-        q[i] = state[i].q;
-        for (int part = 0; part < kParts; ++part) acc[i][part] = F32::zero();
-    }
-    for (int64_t d = 0; d < dim; ++d) {
-        F32 k[kParts];
-        for (int part = 0; part < kParts; ++part)
-            k[part] = F32::load(transposed + d * kKeyBlock + part * F32::kLanes);
-        for (int i = 0; i < count; ++i) {
-            const F32 x = F32::set(q[i][d]);
-            for (int part = 0; part < kParts; ++part) acc[i][part] = fma(x, k[part], acc[i][part]);
-        }
-    }
-    for (int i = 0; i < count; ++i)
-        for (int part = 0; part < kParts; ++part)
-            acc[i][part].store(scores + i * kKeyBlock + part * F32::kLanes);
-}
-
-// As many as keep two thirds of the registers busy with sums.
-constexpr int kScoreQueries = kParts * 3 > kRegisters ? 1 : kRegisters * 2 / 3 / kParts;
-
-static inline void score(const Tile& tile, int64_t begin, int64_t end) {
-    int64_t i = begin;
-    const auto at = [&](int64_t query) { return tile.scores + query * kKeyBlock; };
-    const int64_t dim = tile.args.key_dim;
-    for (; i + kScoreQueries <= end; i += kScoreQueries)
-        dot_products<kScoreQueries>(tile.state + i, tile.transposed, dim, at(i));
-    if constexpr (kScoreQueries > 4)
-        for (; i + 4 <= end; i += 4)
-            dot_products<4>(tile.state + i, tile.transposed, dim, at(i));
-    for (; i < end; ++i) dot_products<1>(tile.state + i, tile.transposed, dim, at(i));
+    if (cache.dtype == kCacheF16)
+        dot_products<LoadF16>(tile, key, begin, end);
+    else if (cache.dtype == kCacheBF16)
+        dot_products<LoadBF16>(tile, key, begin, end);
+    else if (cache.dtype == kCacheQ8_0)
+        dot_products<LoadQ8_0>(tile, key, begin, end);
+    else
+        dot_products<LoadF32>(tile, key, begin, end);
 }
 
 // Scale, cap, and -inf where there is nothing to see.
@@ -172,20 +143,24 @@ PLAIT_INLINE float most_of(const F32 (&x)[kParts]) {
     return reduce_max(most);
 }
 
-// Scores to p, in place; updates the partial sum and the factor of what it held.
-static inline void softmax_step(const Tile& tile, int64_t query) {
+// Scores to p, by entry of the block, in place; updates the partial sum and the factor of what it
+// held.
+static inline void softmax_step(const Tile& tile, const KeyBlock& block, int64_t query) {
     QueryState& state = tile.state[query];
     F32 x[kParts];
     finish_scores(tile, query, x);
     SoftmaxSum& sums = state.partial;
     const float most = larger(sums.most, most_of(x));
     const float shift = finite_or_zero(most);
+    float* p = tile.scores + query * kKeyBlock;
     state.factor = most == sums.most ? 1.0f : exp_of(sums.most - shift);
     for (int part = 0; part < kParts; ++part) {
         x[part] = select_bits(state.visible >> (part * F32::kLanes), exp(x[part] - F32::set(shift)),
                               F32::zero());
-        x[part].store(tile.scores + query * kKeyBlock + part * F32::kLanes);
+        x[part].store(p + part * F32::kLanes);
     }
+    if (block.lane[block.count - 1] != block.count - 1)
+        for (int32_t e = 0; e < block.count; ++e) p[e] = p[block.lane[e]];  // e <= lane[e]
     for (int width = kParts / 2; width > 0; width /= 2)
         for (int part = 0; part < width; ++part) x[part] = x[part] + x[part + width];
     sums.sum = sums.sum * state.factor + sum(x[0]);
@@ -195,78 +170,101 @@ static inline void softmax_step(const Tile& tile, int64_t query) {
 
 // ---- Values ----
 
-// acc[query] = acc[query] * factor + sum of p v over `n` entries, for columns of `width` registers.
-template <int count, int width>
-PLAIT_INLINE void add_values(const Tile& tile, int64_t query, int64_t column, const float* values,
-                             int64_t stride, const uint8_t* lane, int32_t n) {
+// Rows of values by entry, and the p of each query that belong to them.
+struct Values {
+    const unsigned char* row[kKeyBlock];
+    int32_t begin, end;  // entries
+};
+
+// acc[query] = acc[query] * factor + sum of p v, for columns of `width` registers.
+template <typename Load, int count, int width>
+PLAIT_INLINE void add_columns(const Tile& tile, int64_t query, int64_t column,
+                              const Values& values) {
     F32 acc[count][width];
-    const float* p[count];
+    const float* p = tile.scores + query * kKeyBlock;
+    float* partial = tile.partial + query * tile.value_width + column;
     for (int i = 0; i < count; ++i) {
-        const float* from = tile.partial + (query + i) * tile.value_width + column;
         const F32 factor = F32::set(tile.state[query + i].factor);
-        p[i] = tile.scores + (query + i) * kKeyBlock;
-        for (int c = 0; c < width; ++c) acc[i][c] = F32::load(from + c * F32::kLanes) * factor;
-    }
-    for (int32_t e = 0; e < n; ++e) {
-        F32 v[width];
         for (int c = 0; c < width; ++c)
-            v[c] = F32::load(values + e * stride + column + c * F32::kLanes);
+            acc[i][c] = F32::load(partial + i * tile.value_width + c * F32::kLanes) * factor;
+    }
+    for (int32_t e = values.begin; e < values.end; ++e) {
+        F32 v[width];
+        for (int c = 0; c < width; ++c) v[c] = Load::at(values.row[e], column + c * F32::kLanes);
         for (int i = 0; i < count; ++i) {
-            const F32 weight = F32::set(p[i][lane[e]]);
+            const F32 weight = F32::set(p[i * kKeyBlock + e]);
             for (int c = 0; c < width; ++c) acc[i][c] = fma(weight, v[c], acc[i][c]);
         }
     }
-    for (int i = 0; i < count; ++i) {
-        float* to = tile.partial + (query + i) * tile.value_width + column;
-        for (int c = 0; c < width; ++c) acc[i][c].store(to + c * F32::kLanes);
-    }
+    for (int i = 0; i < count; ++i)
+        for (int c = 0; c < width; ++c)
+            acc[i][c].store(partial + i * tile.value_width + c * F32::kLanes);
 }
 
-template <int count>
-PLAIT_INLINE void add_values(const Tile& tile, int64_t query, const float* values, int64_t stride,
-                             const uint8_t* lane, int32_t n) {
+template <typename Load, int count>
+static inline void add_values(const Tile& tile, int64_t query, const Values& values) {
     constexpr int kWidth = kRegisters / 8;
     int64_t column = 0;
     for (; column + kWidth * F32::kLanes <= tile.value_width; column += kWidth * F32::kLanes)
-        add_values<count, kWidth>(tile, query, column, values, stride, lane, n);
+        add_columns<Load, count, kWidth>(tile, query, column, values);
     for (; column < tile.value_width; column += F32::kLanes)
-        add_values<count, 1>(tile, query, column, values, stride, lane, n);
+        add_columns<Load, count, 1>(tile, query, column, values);
 }
 
-// The rows of the block's values as floats, [entries, value_width], padded with zeros.
-static inline void load_values(const Tile& tile, const KeyBlock& block, int64_t stride) {
-    const CacheLayout& cache = tile.args.value_cache;
-    for (int32_t e = 0; e < block.count; ++e) {
-        float* row = tile.rows + e * stride;
-        decode_cache(cache.dtype, tile.values + block.row[e] * cache.row_bytes, row,
-                     cache.head_elements);
-        for (int64_t i = tile.args.value_dim; i < stride; ++i) row[i] = 0.0f;
+// Queries that see the same keys go together, up to four.
+template <typename Load>
+static inline void add_values(const Tile& tile, const KeyBlock& block, Values& values,
+                              int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end;) {
+        const uint32_t visible = tile.state[i].visible;
+        int64_t count = 1;
+        while (count < 4 && i + count < end && tile.state[i + count].visible == visible) ++count;
+        values.begin = 0;
+        while (values.begin < block.count && (visible >> block.lane[values.begin] & 1) == 0)
+            ++values.begin;
+        values.end = values.begin;
+        while (values.end < block.count && (visible >> block.lane[values.end] & 1) != 0)
+            ++values.end;
+        if (values.begin < values.end) {
+            switch (count) {
+            case 1: add_values<Load, 1>(tile, i, values); break;
+            case 2: add_values<Load, 2>(tile, i, values); break;
+            case 3: add_values<Load, 3>(tile, i, values); break;
+            default: add_values<Load, 4>(tile, i, values); break;
+            }
+        }
+        i += count;
     }
 }
+
+// Queries from which on it pays to convert values once and for all.
+constexpr int64_t kManyQueries = 12;
 
 static inline void add_values(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
-    const int64_t padded = tile.args.value_cache.head_elements;
-    const int64_t stride = padded > tile.value_width ? padded : tile.value_width;
-    load_values(tile, block, stride);
-    constexpr int kTogether = 4;
-    for (int64_t i = begin; i < end;) {
-        int64_t whole = i;  // queries from i on that see every key of the block
-        while (whole < end && whole < i + kTogether && tile.state[whole].visible == block.lanes)
-            ++whole;
-        if (whole == i + kTogether) {
-            add_values<kTogether>(tile, i, tile.rows, stride, block.lane, block.count);
-            i += kTogether;
-            continue;
-        }
-        const uint32_t visible = tile.state[i].visible;
-        int32_t from = 0;
-        while (from < block.count && (visible >> block.lane[from] & 1) == 0) ++from;
-        int32_t to = from;
-        while (to < block.count && (visible >> block.lane[to] & 1) != 0) ++to;
-        if (from < to)
-            add_values<1>(tile, i, tile.rows + from * stride, stride, block.lane + from, to - from);
-        ++i;
+    const CacheLayout& cache = tile.args.value_cache;
+    Values values;
+    for (int32_t e = 0; e < block.count; ++e)
+        values.row[e] = tile.values + block.row[e] * cache.row_bytes;
+    const bool whole = tile.args.value_dim == tile.value_width;  // no register passes a head's end
+    const bool few = end - begin < kManyQueries;
+    if (whole && cache.dtype == kCacheF32)
+        return add_values<LoadF32>(tile, block, values, begin, end);
+    if (whole && cache.dtype == kCacheF16 && few)
+        return add_values<LoadF16>(tile, block, values, begin, end);
+    if (whole && cache.dtype == kCacheBF16 && few)
+        return add_values<LoadBF16>(tile, block, values, begin, end);
+    if (whole && cache.dtype == kCacheQ8_0 && few)
+        return add_values<LoadQ8_0>(tile, block, values, begin, end);
+
+    const int64_t stride =
+        cache.head_elements > tile.value_width ? cache.head_elements : tile.value_width;
+    for (int32_t e = 0; e < block.count; ++e) {
+        float* row = tile.rows + e * stride;
+        decode_cache(cache.dtype, values.row[e], row, cache.head_elements);
+        for (int64_t i = tile.args.value_dim; i < stride; ++i) row[i] = 0.0f;
+        values.row[e] = reinterpret_cast<const unsigned char*>(row);
     }
+    add_values<LoadF32>(tile, block, values, begin, end);
 }
 
 // ---- Sums ----

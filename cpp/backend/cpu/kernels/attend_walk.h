@@ -14,16 +14,33 @@ static inline int64_t count_attend_tasks(const AttendArgs& args, const Frame& fr
     return tiles * args.kv_heads;
 }
 
+// Asks memory for the block's rows, whose pattern no processor guesses: into the second cache, as
+// rows a power of two apart would push each other out of the first.
+PLAIT_INLINE void prefetch(const Tile& tile, const KeyBlock& block) {
+    constexpr int64_t kLineBytes = 64;
+    const CacheLayout& k = tile.args.key_cache;
+    const CacheLayout& v = tile.args.value_cache;
+    for (int32_t e = 0; e < block.count; ++e)
+        for (int64_t i = 0; i < k.head_bytes; i += kLineBytes)
+            __builtin_prefetch(tile.keys + block.row[e] * k.row_bytes + i, 0, 2);
+    for (int32_t e = 0; e < block.count; ++e)
+        for (int64_t i = 0; i < v.head_bytes; i += kLineBytes)
+            __builtin_prefetch(tile.values + block.row[e] * v.row_bytes + i, 0, 2);
+}
+
 // Calls step(block) for every block that holds keys of the tile, `visible` of its queries set, and
 // split() where sums are closed.
 template <typename Step, typename Split>
 PLAIT_INLINE void for_each_block(const Tile& tile, KeyWalk walk, Step step, Split split) {
-    KeyBlock blocks[2];
+    KeyBlock blocks[3];  // the one before, this one, the one that is fetched meanwhile
     int now = 0;
     bool more = walk.next(blocks[0]);
     for (bool first = true; more; first = false) {
         const KeyBlock& block = blocks[now];
-        if (!first && block.starts_split(blocks[1 - now])) split();
+        if (!first && block.starts_split(blocks[(now + 2) % 3])) split();
+        now = (now + 1) % 3;
+        more = walk.next(blocks[now]);
+        if (more) prefetch(tile, blocks[now]);
         int64_t begin = tile.queries, end = 0;  // queries that see some of it
         for (int64_t i = 0; i < tile.queries; ++i) {
             QueryState& state = tile.state[i];
@@ -33,8 +50,6 @@ PLAIT_INLINE void for_each_block(const Tile& tile, KeyWalk walk, Step step, Spli
             end = i + 1;
         }
         if (begin < end) step(block, begin, end);
-        now = 1 - now;
-        more = walk.next(blocks[now]);
     }
 }
 
@@ -72,7 +87,6 @@ PLAIT_INLINE void for_each_tile(const AttendArgs& args, const Frame& frame, cons
             frame.at<const unsigned char>(args.values) + head * args.value_cache.head_bytes,
             tokens * group,
             at.value_width,
-            scratch + at.transposed,
             scratch + at.rows,
             scratch + at.scores,
             scratch + at.partial,
@@ -111,10 +125,9 @@ PLAIT_INLINE void sum_keys(const Tile& tile, const KeyWalk& walk, bool maxima_kn
     for_each_block(
         tile, walk,
         [&](const KeyBlock& block, int64_t begin, int64_t end) {
-            load_keys(tile, block);
-            score(tile, begin, end);
+            score(tile, block, begin, end);
             for (int64_t i = begin; i < end; ++i)
-                if (tile.state[i].visible != 0) softmax_step(tile, i);
+                if (tile.state[i].visible != 0) softmax_step(tile, block, i);
             add_values(tile, block, begin, end);
         },
         [&] { close_partials(tile, maxima_known); });

@@ -30,6 +30,49 @@ PLAIT_INLINE int64_t block_bytes(uint8_t dtype) {
     }
 }
 
+// A register of a row's elements from i on; with a count, the others are of no meaning.
+struct LoadF32 {
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
+        return F32::load(reinterpret_cast<const float*>(row) + i);
+    }
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i, int64_t n) {
+        return F32::load(reinterpret_cast<const float*>(row) + i, n);
+    }
+};
+struct LoadF16 {
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
+        return F32::load_f16(reinterpret_cast<const uint16_t*>(row) + i);
+    }
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i, int64_t n) {
+        return F32::load_f16(reinterpret_cast<const uint16_t*>(row) + i, n);
+    }
+};
+struct LoadBF16 {
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
+        return F32::load_bf16(reinterpret_cast<const uint16_t*>(row) + i);
+    }
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i, int64_t n) {
+        return F32::load_bf16(reinterpret_cast<const uint16_t*>(row) + i, n);
+    }
+};
+struct LoadQ8_0 {
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
+        const unsigned char* block = row + i / 32 * static_cast<int64_t>(sizeof(BlockQ8_0));
+        const F32 scale = F32::set_f16(reinterpret_cast<const uint16_t*>(block));
+        return F32::load_i8(reinterpret_cast<const int8_t*>(block + 2) + i % 32) * scale;
+    }
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i, int64_t) {
+        return at(row, i);  // what follows in the block are zeros
+    }
+};
+
+template <typename Load>
+PLAIT_INLINE void decode_with(const unsigned char* source, float* target, int64_t n) {
+    int64_t i = 0;
+    for (; i + F32::kLanes <= n; i += F32::kLanes) Load::at(source, i).store(target + i);
+    if (i < n) Load::at(source, i, n - i).store(target + i, n - i);
+}
+
 template <typename Block>
 PLAIT_INLINE void decode_blocks(const unsigned char* source, float* target, int64_t n) {
     const Block* blocks = reinterpret_cast<const Block*>(source);
@@ -45,21 +88,11 @@ PLAIT_INLINE void encode_blocks(const float* source, unsigned char* target, int6
 // target[0 .. n) from stored elements; n is a multiple of the block.
 static inline void decode_cache(uint8_t dtype, const unsigned char* source, float* target,
                                 int64_t n) {
-    const uint16_t* halves = reinterpret_cast<const uint16_t*>(source);
-    int64_t i = 0;
     switch (dtype) {
-    case kCacheF32:
-        memcpy(target, source, static_cast<size_t>(n) * sizeof(float));
-        return;
-    case kCacheF16:
-        for (; i + F32::kLanes <= n; i += F32::kLanes) F32::load_f16(halves + i).store(target + i);
-        F32::load_f16(halves + i, n - i).store(target + i, n - i);
-        return;
-    case kCacheBF16:
-        for (; i + F32::kLanes <= n; i += F32::kLanes) F32::load_bf16(halves + i).store(target + i);
-        F32::load_bf16(halves + i, n - i).store(target + i, n - i);
-        return;
-    case kCacheQ8_0: return decode_blocks<BlockQ8_0>(source, target, n);
+    case kCacheF32: memcpy(target, source, static_cast<size_t>(n) * sizeof(float)); return;
+    case kCacheF16: return decode_with<LoadF16>(source, target, n);
+    case kCacheBF16: return decode_with<LoadBF16>(source, target, n);
+    case kCacheQ8_0: return decode_with<LoadQ8_0>(source, target, n);
     case kCacheQ4_0: return decode_blocks<BlockQ4_0>(source, target, n);
     case kCacheQ4_1: return decode_blocks<BlockQ4_1>(source, target, n);
     case kCacheQ5_0: return decode_blocks<BlockQ5_0>(source, target, n);

@@ -48,6 +48,9 @@ struct F32 {
     PLAIT_INLINE_MEMBER static F32 load_bf16(const uint16_t* p, int64_t n) {
         return widen_bf16(load_u16(p, n));
     }
+    PLAIT_INLINE_MEMBER static F32 set_f16(const uint16_t* p) {
+        return widen_f16(_mm_set1_epi16(static_cast<short>(*p)));
+    }
     PLAIT_INLINE_MEMBER static F32 load_i8(const int8_t* p) {
         const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
         return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))};

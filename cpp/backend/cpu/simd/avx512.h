@@ -41,6 +41,9 @@ struct F32 {
     PLAIT_INLINE_MEMBER static F32 load_bf16(const uint16_t* p, int64_t n) {
         return widen_bf16(_mm256_maskz_loadu_epi16(first(n), p));
     }
+    PLAIT_INLINE_MEMBER static F32 set_f16(const uint16_t* p) {
+        return {_mm512_cvtph_ps(_mm256_set1_epi16(static_cast<short>(*p)))};
+    }
     PLAIT_INLINE_MEMBER static F32 load_i8(const int8_t* p) {
         const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
         return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};

@@ -23,6 +23,7 @@ struct F32 {
     PLAIT_INLINE_MEMBER static F32 load_bf16(const uint16_t* p, int64_t n) {
         return {n > 0 ? bf16_to_f32(*p) : 0.0f};
     }
+    PLAIT_INLINE_MEMBER static F32 set_f16(const uint16_t* p) { return load_f16(p); }
     PLAIT_INLINE_MEMBER static F32 load_i8(const int8_t* p) { return {static_cast<float>(*p)}; }
 
     PLAIT_INLINE_MEMBER void store(float* p) const { *p = v; }

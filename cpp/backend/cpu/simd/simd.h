@@ -6,6 +6,7 @@
 // the linker keeps for everyone (numpy#25274, botan#5260).
 //
 //   kLanes, kRegisters                      floats in a register; registers there are
+//   set, set_f16                            every lane the same
 //   load, load_f16, load_bf16, load_i8      from memory, any alignment; with a count n < kLanes the
 //   store, store_f16, store_bf16            missing lanes read as zero and are not written
 //   fma(a, b, c)                            a * b + c rounded once
@@ -14,7 +15,7 @@
 //   select_bits(bits, yes, no)              yes where bit `lane` is set
 //   sum, reduce_max                         of all lanes, in a fixed tree
 //   transpose(r)                            of a square of kLanes registers
-//   exp tanh sigmoid erf log1p_unit         2 ulp for exp; absolute error under 3e-7 for the others
+//   exp tanh sigmoid erf log1p_unit         2 ulp for exp; absolute error under 5e-7 for the others
 #pragma once
 
 #include <math.h>

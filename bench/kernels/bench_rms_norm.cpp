@@ -1,0 +1,48 @@
+// rms_norm on one thread, rows that stay in the nearest cache.
+#include <benchmark/benchmark.h>
+
+#include <string>
+#include <vector>
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/rms_norm.h"
+
+namespace plait::cpu {
+namespace {
+
+void rms_norm(benchmark::State& state, Isa isa) {
+    const int64_t width = state.range(0);
+    const std::vector<float> x(static_cast<size_t>(width), 0.5f), w(x);
+    std::vector<float> y(x.size());
+    const auto ref_to = [](const std::vector<float>& values) {
+        return Ref{reinterpret_cast<uintptr_t>(values.data()), kFixed};
+    };
+    RmsNormArgs args{};
+    args.x = ref_to(x);
+    args.weight = ref_to(w);
+    args.y = ref_to(y);
+    args.has_weight = true;
+    args.fixed_rows = args.rows_per_item = 1;
+    args.width = width;
+    args.epsilon = 1e-5f;
+    const Frame frame{};
+    const Kernel& kernel = kernels(isa).rms_norm;
+    for (auto _ : state) {
+        kernel.run(&args, frame, Worker{}, 0, 1);
+        benchmark::DoNotOptimize(y.data());
+    }
+    state.SetItemsProcessed(state.iterations() * width);
+}
+
+const bool kRegistered = [] {
+    for (const Isa isa : available_isas())
+        benchmark::RegisterBenchmark(("rms_norm/" + std::string(to_string(isa))).c_str(), rms_norm,
+                                     isa)
+            ->Arg(128)
+            ->Arg(2048)
+            ->Arg(8192);
+    return true;
+}();
+
+}  // namespace
+}  // namespace plait::cpu
