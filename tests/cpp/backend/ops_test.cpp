@@ -1,0 +1,312 @@
+// Operations of a graph through the CPU backend: from nodes and places to kernels and back, with
+// fewer rows than the plan has room for. What the kernels compute is tested beside each of them.
+#include <memory>
+#include <numeric>
+
+#include "backend/cpu/backend.h"
+#include "backend/kernel_harness.h"
+#include "graph/ops.h"
+#include "tensor/run.h"
+
+namespace plait::cpu {
+namespace {
+
+constexpr int64_t kRoom = 8;  // rows of every extent
+
+class Vectors final : public WeightSource {
+public:
+    WeightId add(std::vector<float> values, Shape shape) {
+        types_.push_back({DType::f32, shape});
+        values_.push_back(std::move(values));
+        return static_cast<WeightId>(values_.size() - 1);
+    }
+    size_t count() const override { return values_.size(); }
+    const std::string& name(WeightId) const override { return name_; }
+    const TensorType& type(WeightId id) const override { return types_[id]; }
+    void read(WeightId id, uint64_t begin, std::span<std::byte> target) const override {
+        const auto* bytes = reinterpret_cast<const std::byte*>(values_[id].data());
+        std::copy_n(bytes + begin, target.size(), target.begin());
+    }
+
+private:
+    std::string name_ = "vector";
+    std::vector<TensorType> types_;
+    std::vector<std::vector<float>> values_;
+};
+
+class OpsTest : public KernelTest {
+protected:
+    template <typename T>
+    Value input(InputField field, Shape shape, Extent extent, const std::vector<T>& data) {
+        constexpr DType dtype = std::is_same_v<T, float> ? DType::f32 : DType::i32;
+        const uint8_t group = static_cast<uint8_t>(inputs_++);
+        const Value value = graph_.input({field, group}, {dtype, shape}, extent);
+        places_.resize(value.id + 1);
+        places_[value.id] = {Space::input, 0, 0, input_bytes_.size()};
+        const size_t room = value.type().bytes();
+        input_bytes_.resize(input_bytes_.size() + (room + 63) / 64 * 64, std::byte{0xff});
+        std::memcpy(&input_bytes_[places_[value.id].offset], data.data(), data.size() * sizeof(T));
+        return value;
+    }
+    Value tokens_of(Shape shape, const std::vector<float>& data) {
+        return input(InputField::embeddings, shape, Extent::tokens, data);
+    }
+    Value weight(Shape shape, std::vector<float> data) {
+        return graph_.weight({source_->add(std::move(data), shape), {DType::f32, shape}});
+    }
+    Value storage(DType dtype, Shape shape) {
+        const TensorType type{dtype, shape};
+        const auto index = static_cast<uint32_t>(storage_.size());
+        storage_.push_back(backend_.allocate(type.bytes()));
+        return graph_.storage(index, type);
+    }
+    float* rows_of(Value stored) {
+        return reinterpret_cast<float*>(storage_[places_[stored.id].id]->host());
+    }
+    // Its rows that the run made, and a check that it made no others.
+    std::vector<float> result(Value value) {
+        const int64_t rows = value.extent() == Extent::outputs ? counts_.outputs : counts_.tokens;
+        const int64_t width = value.shape().elements() / value.shape()[0];
+        const auto* first =
+            reinterpret_cast<const float*>(arena_->host() + places_[value.id].offset);
+        for (int64_t i = rows * width; i < value.shape().elements(); ++i)
+            EXPECT_TRUE(std::isnan(first[i])) << "a row that does not exist was written";
+        return {first, first + rows * width};
+    }
+    void run(Counts counts) {
+        counts_ = counts;
+        places_.resize(graph_.nodes().size());
+        for (Place& place : places_)
+            if (place.space == Space::arena) place = {};
+        uint64_t arena_bytes = 0;
+        for (NodeId id = 0; id < places_.size(); ++id) {
+            const Node& node = graph_.node(id);
+            Place& place = places_[id];
+            if (std::holds_alternative<WeightOp>(node.op)) {
+                place.space = Space::weight;
+            } else if (const auto* stored = std::get_if<StorageOp>(&node.op)) {
+                place = {Space::storage, 0, stored->index, 0};
+            } else if (std::holds_alternative<StoreRowsOp>(node.op) ||
+                       std::holds_alternative<CopyRowsOp>(node.op) ||
+                       std::holds_alternative<RotateRowsOp>(node.op) ||
+                       std::holds_alternative<ReshapeOp>(node.op)) {
+                place = places_[node.inputs[0]];
+            } else if (place.space == Space::nowhere) {
+                place = {Space::arena, 0, 0, arena_bytes};
+                arena_bytes += (node.type.bytes() + 63) / 64 * 64;
+            }
+        }
+        std::vector<NodeId> nodes(graph_.nodes().size());
+        std::iota(nodes.begin(), nodes.end(), 0u);
+        std::vector<Buffer*> storage;
+        for (const auto& buffer : storage_) storage.push_back(buffer.get());
+        const auto weights = backend_.make_weight_store(source_);
+        arena_bytes = (arena_bytes + 4095) / 4096 * 4096;
+        const Segment segment{graph_, nodes, places_, *weights, storage, arena_bytes};
+        arena_bytes += backend_.scratch_bytes(segment);
+        arena_ = backend_.allocate(arena_bytes);
+        std::memset(arena_->host(), 0xff, arena_bytes);
+        const auto inputs = backend_.allocate(input_bytes_.size());
+        inputs->write(0, input_bytes_);
+        RunArguments arguments;
+        arguments.arena = arena_.get();
+        arguments.inputs = inputs.get();
+        arguments.counts = counts;
+        backend_.compile(segment)->run(arguments);
+    }
+    std::vector<float> some(int64_t n) {
+        const Floats values = random_floats(n, random);
+        return {values.data(), values.data() + n};
+    }
+
+    // Keys and values go to rows of a cache; two tokens see themselves and what came before.
+    void attend_over_stored_rows(bool flash) {
+        const std::vector<float> q = some(2 * 2 * 4), k = some(2 * 4), v = some(2 * 4);
+        AttendInputs in;
+        const Value rows =
+            input(InputField::write_rows, {kRoom}, Extent::tokens, std::vector<int32_t>{6, 1});
+        const Value keys = storage(DType::f32, {9, 4}), values = storage(DType::f32, {9, 4});
+        in.q = tokens_of({kRoom, 2, 4}, q);
+        in.keys = store_rows(keys, tokens_of({kRoom, 1, 4}, k), rows);
+        in.values = store_rows(values, tokens_of({kRoom, 1, 4}, v), rows);
+        const auto fixed = [&](InputField field, Shape shape, std::vector<int32_t> data) {
+            return input(field, shape, Extent::fixed, data);
+        };
+        in.token_begin = fixed(InputField::token_begin, {2}, {0, 2});
+        in.runs = fixed(InputField::runs, {kRoom, 4}, {6, 1, 0, 0, 1, 1, 1, 1});
+        in.run_begin = fixed(InputField::run_begin, {2}, {0, 2});
+        in.first = input(InputField::first, {kRoom}, Extent::tokens, std::vector<int32_t>{0, 0});
+        in.last = input(InputField::last, {kRoom}, Extent::tokens, std::vector<int32_t>{1, 2});
+        in.sinks = weight({2}, {0.5f, -0.5f});
+        const Value y = attend(in, AttendOp{2, 1, 4, 4, 0.5f, 0.0f, flash});
+        run({.tokens = 2, .sequences = 1});
+        EXPECT_EQ(0, std::memcmp(rows_of(keys) + 6 * 4, k.data(), 16));
+        EXPECT_EQ(0, std::memcmp(rows_of(values) + 1 * 4, v.data() + 4, 16));
+        for (int t = 0; t < 2; ++t) {
+            for (int h = 0; h < 2; ++h) {
+                double weights[2] = {}, all = std::exp(h == 0 ? 0.5 : -0.5);
+                for (int j = 0; j <= t; ++j) {
+                    double dot = 0;
+                    for (int d = 0; d < 4; ++d)
+                        dot += double(q[(t * 2 + h) * 4 + d]) * k[j * 4 + d];
+                    all += weights[j] = std::exp(0.5 * dot);
+                }
+                for (int d = 0; d < 4; ++d)
+                    EXPECT_TRUE(near(result(y)[(t * 2 + h) * 4 + d],
+                                     (weights[0] * v[d] + weights[1] * v[4 + d]) / all, 1e-5));
+            }
+        }
+    }
+
+    Graph graph_;
+
+private:
+    CpuBackend backend_{{2, std::string(to_string(GetParam()))}};
+    std::shared_ptr<Vectors> source_ = std::make_shared<Vectors>();
+    std::vector<std::unique_ptr<Buffer>> storage_;
+    std::vector<Place> places_;
+    std::vector<std::byte> input_bytes_;
+    std::unique_ptr<Buffer> arena_;
+    Counts counts_;
+    int inputs_ = 0;
+};
+
+TEST_P(OpsTest, Elementwise) {
+    const std::vector<float> a = some(5 * 12), b = some(5 * 12), w = some(12);
+    const Value x = tokens_of({kRoom, 12}, a), y = tokens_of({kRoom, 12}, b);
+    const Value vector = weight({12}, w);
+    const Value sum = x + y, shifted = x + vector, product = x * y, scaled = x * vector;
+    const Value times = scale(x, -3.0f), capped = softcap(x, 0.5f);
+    const Value rectified = activate(x, Activation::relu), gated = gate(x, y, Activation::relu);
+    run({.tokens = 5});
+    for (size_t i = 0; i < a.size(); ++i) {
+        EXPECT_EQ(result(sum)[i], a[i] + b[i]);
+        EXPECT_EQ(result(shifted)[i], a[i] + w[i % 12]);
+        EXPECT_EQ(result(product)[i], a[i] * b[i]);
+        EXPECT_EQ(result(scaled)[i], a[i] * w[i % 12]);
+        EXPECT_EQ(result(times)[i], a[i] * -3.0f);
+        EXPECT_TRUE(near(result(capped)[i], 0.5 * std::tanh(a[i] / 0.5), 1e-6));
+        EXPECT_EQ(result(rectified)[i], std::max(0.0f, a[i]));
+        EXPECT_EQ(result(gated)[i], std::max(0.0f, a[i]) * b[i]);
+    }
+}
+
+// Of whole rows and of the heads in a row; the weight may come reshaped.
+TEST_P(OpsTest, Norms) {
+    const std::vector<float> a = some(3 * 20), w = some(20);
+    const Value x = tokens_of({kRoom, 20}, a);
+    const Value whole = rms_norm(x, weight({20}, w), 1e-6f);
+    const Value heads = rms_norm(split_heads(x, 2), {}, 1e-6f);
+    run({.tokens = 3});
+    for (int t = 0; t < 3; ++t) {
+        double squares[2] = {};
+        for (int i = 0; i < 20; ++i) squares[i / 10] += double(a[t * 20 + i]) * a[t * 20 + i];
+        for (int i = 0; i < 20; ++i) {
+            const double x_i = a[t * 20 + i];
+            EXPECT_TRUE(near(result(whole)[t * 20 + i],
+                             x_i * w[i] / std::sqrt((squares[0] + squares[1]) / 20 + 1e-6), 1e-5));
+            EXPECT_TRUE(near(result(heads)[t * 20 + i],
+                             x_i / std::sqrt(squares[i / 10] / 10 + 1e-6), 1e-5));
+        }
+    }
+}
+
+TEST_P(OpsTest, SelectedRowsHaveTheOutputsExtent) {
+    const std::vector<float> a = some(6 * 3);
+    const Value x = tokens_of({kRoom, 3}, a);
+    const Value y = select_rows(
+        x, input(InputField::output_tokens, {kRoom}, Extent::outputs, std::vector<int32_t>{5, 1}));
+    const Value twice = scale(y, 2.0f);
+    run({.tokens = 6, .outputs = 2});
+    EXPECT_EQ(result(y), (std::vector<float>{a[15], a[16], a[17], a[3], a[4], a[5]}));
+    EXPECT_EQ(result(twice)[0], 2 * a[15]);
+}
+
+// The ramp of arXiv:2309.00071 for a context of 4096: pairs that turn more than 32 times over it
+// keep their frequency, those that turn less than once are interpolated.
+TEST_P(OpsTest, RopeTablesOfYarnAndFactors) {
+    Rope rope;
+    rope.n_rot = 64;
+    rope.scale = 0.25;
+    rope.extrapolation = 1.0;
+    rope.magnitude = 1.1;
+    rope.n_ctx_original = 4096;
+    Rope plain;
+    plain.n_rot = 64;
+    std::vector<float> factors(32);
+    for (size_t i = 0; i < 32; ++i) factors[i] = 1 + static_cast<float>(i) / 4;
+    const std::vector<int32_t> at = {0, 3, 5000};
+    const Value positions = input(InputField::positions, {kRoom}, Extent::tokens, at);
+    const Value yarn = rope_table(positions, rope);
+    const Value divided = rope_table(positions, plain, weight({32}, factors));
+    run({.tokens = 3});
+    const double low = std::floor(64 * std::log(4096 / (32 * 2 * M_PI)) / (2 * std::log(1e4)));
+    const double high = std::ceil(64 * std::log(4096 / (2 * M_PI)) / (2 * std::log(1e4)));
+    for (size_t t = 0; t < 3; ++t) {
+        for (size_t i = 0; i < 32; ++i) {
+            const double each = std::pow(1e4, -2.0 * static_cast<double>(i) / 64);
+            const double share =
+                std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+            const double angle = at[t] * each * (0.25 * share + 1 - share);
+            EXPECT_TRUE(near(result(yarn)[t * 64 + 2 * i], 1.1 * std::cos(angle), 1e-6));
+            EXPECT_TRUE(near(result(yarn)[t * 64 + 2 * i + 1], 1.1 * std::sin(angle), 1e-6));
+            EXPECT_TRUE(
+                near(result(divided)[t * 64 + 2 * i], std::cos(at[t] * each / factors[i]), 1e-6));
+        }
+    }
+}
+
+TEST_P(OpsTest, RoutesAndTheirSum) {
+    const std::vector<float> logits = {1, 3, 2, 9, 0, 0}, outputs = some(2 * 2 * 5);
+    const Value routes = route(tokens_of({kRoom, 3}, logits), RouteOp{2, true, 2.0f});
+    const Value y = combine(tokens_of({kRoom, 2, 5}, outputs), routes);
+    run({.tokens = 2});
+    for (int t = 0; t < 2; ++t) {
+        const double second = 1 / (1 + std::exp(t == 0 ? 1.0 : 9.0));  // of two, one or nine apart
+        for (int i = 0; i < 5; ++i) {
+            const double expected =
+                2 * ((1 - second) * outputs[t * 10 + i] + second * outputs[t * 10 + 5 + i]);
+            EXPECT_TRUE(near(result(y)[t * 5 + i], expected, 1e-5));
+        }
+    }
+}
+
+TEST_P(OpsTest, AttentionInOnePass) { attend_over_stored_rows(/*flash=*/true); }
+TEST_P(OpsTest, AttentionByScores) { attend_over_stored_rows(/*flash=*/false); }
+
+TEST_P(OpsTest, RowsMoveAndTurn) {
+    Rope rope;
+    rope.n_rot = 4;
+    rope.base = 100.0;
+    const Value keys = storage(DType::f32, {5, 2 * 6});
+    const auto list = [&](InputField field, std::vector<int32_t> data) {
+        return input(field, {kRoom}, Extent::moves, data);
+    };
+    const Value copied =
+        copy_rows(keys, list(InputField::from_rows, {0, 3}), list(InputField::to_rows, {3, 1}));
+    const Value turned = rotate_rows(copied, list(InputField::to_rows, {1, 2}),
+                                     list(InputField::deltas, {7, 0}), rope, 2, 6);
+    const std::vector<float> row = some(12);
+    run({});  // no moves: nothing happens
+    std::copy(row.begin(), row.end(), rows_of(turned));
+    run({.moves = 2});
+    EXPECT_EQ(0, std::memcmp(rows_of(keys) + 3 * 12, row.data(), 12 * sizeof(float)));
+    for (int h = 0; h < 2; ++h) {
+        const float* from = row.data() + h * 6;
+        const float* to = rows_of(keys) + 12 + h * 6;
+        for (int i = 0; i < 2; ++i) {
+            const double angle = 7 * std::pow(100.0, -i / 2.0);
+            EXPECT_TRUE(
+                near(to[i], from[i] * std::cos(angle) - from[i + 2] * std::sin(angle), 1e-5));
+            EXPECT_TRUE(
+                near(to[i + 2], from[i] * std::sin(angle) + from[i + 2] * std::cos(angle), 1e-5));
+        }
+        EXPECT_EQ(to[4], from[4]);
+        EXPECT_EQ(to[5], from[5]);
+    }
+}
+
+PLAIT_ON_EVERY_ISA(OpsTest);
+
+}  // namespace
+}  // namespace plait::cpu

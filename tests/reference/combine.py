@@ -1,0 +1,8 @@
+"""What the experts of a token made, weighted and added up."""
+
+import numpy as np
+
+
+def combine(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """y [n, u, m], weights [n, u] -> [n, m]."""
+    return np.einsum("num,nu->nm", np.asarray(y, np.float64), weights)
