@@ -74,7 +74,9 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n) {
     const int64_t target = n <= kTileRows
                                ? clamp_to(weight.matrix_bytes / 64, 32 * kKiB, 256 * kKiB)
                                : clamp_to(weight.matrix_bytes / 16, 32 * kKiB, 256 * kKiB);
-    cut.panels = clamp_to(target / weight.panel_bytes, 1, weight.panels());
+    // Kernels take up to eight panels of few rows at once.
+    const int64_t together = n == 1 && weight.panels() > 64 ? 8 : n <= 4 && weight.panels() > 32 ? 4 : 1;
+    cut.panels = clamp_to(target / weight.panel_bytes / together * together, together, weight.panels());
     cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;
     cut.rows = n <= kTileRows ? kTileRows : 8 * kTileRows;
     while (cut.rows > 2 * kTileRows && cut.panel_tasks * ((n + cut.rows - 1) / cut.rows) < 32)

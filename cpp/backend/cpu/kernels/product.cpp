@@ -50,72 +50,85 @@ constexpr int groups_of(int most, int unit) {
     return 1;
 }
 
-template <class Block, int T>
-PLAIT_INLINE void block_tile(const uint8_t* codes, const uint8_t* records, int64_t blocks,
-                             const int8_t* a, const float* scales, const float* sums, F32* y) {
+template <class Block, int P, int T>
+PLAIT_INLINE void block_tile(const Job& job, int64_t first) {
     using D = Dot<Block>;
     constexpr int kBytes = 4 * kLanes * Parts<Block>::kBits;  // of 32 columns
     constexpr int kUnits = 32 / D::kUnit;
     constexpr int kGroups = groups_of(D::kMost, D::kUnit);
     constexpr bool kSums = D::kOffset != 0 || D::kMinimum;
-    constexpr int64_t kAhead = 2048;
+    constexpr int64_t kAhead = 4096;  // into the second level cache: the first takes too few at once
 
-    for (int64_t n = 0; n < blocks; ++n) {
-        typename D::Scales s;
-        s.open(records);
+    const PackedWeight& w = *job.product->weight;
+    const uint8_t* codes = job.product->matrix + first * w.panel_bytes;
+    const uint8_t* records = codes + w.records_offset;
+    const int8_t* a = job.codes;
+    const float* scales = job.scales;
+    const float* sums = job.sums;
+    F32 y[P][T];
+    for (int p = 0; p < P; ++p)
+        for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
+
+    for (int64_t n = 0; n < w.columns; n += Block::kElements) {
+        typename D::Scales s[P];
+        for (int p = 0; p < P; ++p) s[p].open(records + p * w.panel_bytes);
         records += Parts<Block>::kRecord * kLanes;
         for (int b = 0; b < Block::kElements / 32; ++b) {
-            if constexpr (T <= 4) {
-                for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(codes + kAhead + i);
-            }
-            F32 t[T];
+#pragma GCC unroll 4
+            for (int p = 0; p < P; ++p) {
+                const uint8_t* c = codes + p * w.panel_bytes;
+                if constexpr (T <= 4) {
+                    for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(c + kAhead + i, 0, 2);
+                }
+                F32 t[T];
 #pragma GCC unroll 2
-            for (int u = 0; u < kUnits; ++u) {
-                Sums sum[T];
+                for (int u = 0; u < kUnits; ++u) {
+                    Sums sum[T];
 #pragma GCC unroll 8
-                for (int g = 0; g < D::kUnit / 4; ++g) {
-                    const int group = u * D::kUnit / 4 + g;
-                    const Bytes code = D::code(codes, group);
+                    for (int g = 0; g < D::kUnit / 4; ++g) {
+                        const int group = u * D::kUnit / 4 + g;
+                        const Bytes code = D::code(c, group);
 #pragma GCC unroll 8
-                    for (int r = 0; r < T; ++r)
-                        sum[r].template add<D::kSigned, kGroups>(
-                            code, Bytes::four(a + 32 * r + 4 * group), g);
+                        for (int r = 0; r < T; ++r)
+                            sum[r].template add<D::kSigned, kGroups>(
+                                code, Bytes::four(a + 32 * r + 4 * group), g);
+                    }
+                    const F32 scale = s[p].scale(b * kUnits + u);
+#pragma GCC unroll 8
+                    for (int r = 0; r < T; ++r) {
+                        F32 x = sum[r].value();
+                        if constexpr (D::kOffset != 0)
+                            x = x - F32::set(sums[u * T + r]);
+                        else if constexpr (kSumsBase != 0)
+                            x = x - F32::set(kSumsBase);
+                        t[r] = u == 0 ? scale * x : fma(scale, x, t[r]);
+                        if constexpr (D::kMinimum)
+                            t[r] = fma(s[p].minimum(b * kUnits + u), F32::set(sums[u * T + r]), t[r]);
+                    }
                 }
-                const F32 scale = s.scale(b * kUnits + u);
 #pragma GCC unroll 8
-                for (int r = 0; r < T; ++r) {
-                    F32 x = sum[r].value();
-                    if constexpr (D::kOffset != 0)
-                        x = x - F32::set(sums[u * T + r]);
-                    else if constexpr (kSumsBase != 0)
-                        x = x - F32::set(kSumsBase);
-                    t[r] = u == 0 ? scale * x : fma(scale, x, t[r]);
-                    if constexpr (D::kMinimum)
-                        t[r] = fma(s.minimum(b * kUnits + u), F32::set(sums[u * T + r]), t[r]);
-                }
+                for (int r = 0; r < T; ++r) y[p][r] = fma(t[r], F32::set(scales[r]), y[p][r]);
             }
-#pragma GCC unroll 8
-            for (int r = 0; r < T; ++r) y[r] = fma(t[r], F32::set(scales[r]), y[r]);
             codes += kBytes;
             a += 32 * T;
             scales += T;
             if constexpr (kSums) sums += kUnits * T;
         }
     }
+    for (int p = 0; p < P; ++p)
+        for (int r = 0; r < T; ++r)
+            if (r < job.rows) store(job, r, first + p, y[p][r]);
 }
+
+// Panels at once. For few rows memory is the limit, and it answers several streams sooner than one.
+constexpr int streams(int t) { return kLanes == 1 ? 1 : t == 1 ? 8 : t == 2 ? 2 : 1; }
 
 template <class Block, int T>
 void block_job(const Job& job) {
-    const PackedWeight& w = *job.product->weight;
-    for (int64_t p = job.begin; p < job.end; ++p) {
-        const unsigned char* panel = job.product->matrix + p * w.panel_bytes;
-        F32 y[T];
-        for (int r = 0; r < T; ++r) y[r] = F32::zero();
-        block_tile<Block, T>(panel, panel + w.records_offset, w.columns / Block::kElements,
-                             job.codes, job.scales, job.sums, y);
-        for (int r = 0; r < T; ++r)
-            if (r < job.rows) store(job, r, p, y[r]);
-    }
+    constexpr int P = streams(T);
+    int64_t p = job.begin;
+    for (; p + P <= job.end; p += P) block_tile<Block, P, T>(job, p);
+    for (; p < job.end; ++p) block_tile<Block, 1, T>(job, p);
 }
 
 // Interleaves T quantised rows in scratch; a single one stays where it is.
@@ -206,15 +219,14 @@ PLAIT_INLINE void float_tile(const Job& job, int64_t panel) {
 }
 
 // Enough sums at once to hide the latency of one.
-constexpr int panels_at_once(int t) {
-    return t == 1 ? 8 : t == 2 ? 4 : kRegisters == 32 && t == 3 ? 4 : 2;
-}
+constexpr int panels_at_once(int t) { return t == 1 ? 8 : t <= 3 ? 4 : 2; }
 
 template <class W, int T>
 void float_job(Job& job, unsigned char*) {
     constexpr int P = panels_at_once(T);
     int64_t p = job.begin;
     for (; p + P <= job.end; p += P) float_tile<W, P, T>(job, p);
+    for (; p + 2 <= job.end; p += 2) float_tile<W, 2, T>(job, p);
     for (; p < job.end; ++p) float_tile<W, 1, T>(job, p);
 }
 

@@ -1,0 +1,104 @@
+// linear on one thread: bytes of weights a second for one row, operations a second for many.
+// Matrices take turns, so that one row finds its weights in memory and not in a cache.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/linear.h"
+#include "backend/cpu/kernels/quantize_rows.h"
+#include "backend/cpu/weights.h"
+
+namespace plait::cpu {
+namespace {
+
+constexpr uint64_t kWeightBytes = uint64_t{256} << 20;  // several last-level caches
+
+// Any bytes will do: no kernel's speed depends on the values.
+class Bytes final : public WeightSource {
+public:
+    explicit Bytes(TensorType type) : type_(type) {}
+    size_t count() const override { return 1; }
+    const std::string& name(WeightId) const override { return name_; }
+    const TensorType& type(WeightId) const override { return type_; }
+    void read(WeightId, uint64_t begin, std::span<std::byte> target) const override {
+        for (size_t i = 0; i < target.size(); ++i)
+            target[i] = static_cast<std::byte>((begin + i) * 37 >> 3 & 0x3b);
+    }
+
+private:
+    std::string name_ = "w";
+    TensorType type_;
+};
+
+void run(const Kernel& kernel, const void* args, unsigned char* scratch) {
+    const Frame frame{};
+    kernel.run(args, frame, Worker{0, scratch}, 0, kernel.tasks(args, frame));
+}
+
+void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t columns, int64_t n) {
+    const uint64_t bytes = TensorType{dtype, {rows, columns}}.bytes();
+    const auto matrices = static_cast<int64_t>(n == 1 ? std::max<uint64_t>(1, kWeightBytes / bytes) : 1);
+    CpuWeights store(std::make_shared<Bytes>(TensorType{dtype, {matrices, rows, columns}}), isa);
+    LinearArgs args{};
+    args.weight = store.matrix(0, 1);
+    args.fixed_rows = n;
+
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(static_cast<size_t>(n * columns)), y(static_cast<size_t>(n * rows));
+    for (float& value : x) value = normal(random);
+    std::vector<int32_t> words(x.size() / 32 * 10);
+    QuantizeRowsArgs round{};
+    round.x.offset = reinterpret_cast<uint64_t>(x.data());
+    round.y.offset = reinterpret_cast<uint64_t>(words.data());
+    round.fixed_rows = n;
+    round.rows_per_item = 1;
+    round.columns = columns;
+    args.x = round.x;
+    args.y.offset = reinterpret_cast<uint64_t>(y.data());
+    std::vector<unsigned char> scratch(static_cast<size_t>(product_scratch_bytes(columns)));
+
+    const PackedWeight first = args.weight;
+    int64_t turn = 0;
+    for (auto _ : state) {
+        if (is_block_type(dtype)) {  // as part of the work: a model rounds its rows too
+            run(kernels(isa).quantize_rows, &round, scratch.data());
+            args.x = round.y;
+        }
+        args.weight.data = first.data + turn++ % matrices * first.matrix_bytes;
+        run(kernels(isa).linear, &args, scratch.data());
+        benchmark::ClobberMemory();
+    }
+    const auto times = static_cast<double>(state.iterations());
+    state.counters["bytes"] = benchmark::Counter(times * static_cast<double>(bytes),
+                                                 benchmark::Counter::kIsRate);
+    state.counters["ops"] = benchmark::Counter(times * 2.0 * static_cast<double>(rows * columns * n),
+                                               benchmark::Counter::kIsRate);
+}
+
+const bool registered = [] {
+    for (const Isa isa : available_isas()) {
+        if (isa == Isa::scalar) continue;
+        for (const DTypeInfo& type : all_dtypes()) {
+            if (type.dtype == DType::i32) continue;
+            for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{4864, 896}, {8192, 2048}}) {
+                for (const int64_t n : {1, 4, 8, 512}) {
+                    if (columns % type.block_elements != 0) continue;
+                    const std::string name = "linear/" + std::string(to_string(isa)) + "/" +
+                                             std::string(type.name) + "/" + std::to_string(rows) + "x" +
+                                             std::to_string(columns) + "/" + std::to_string(n);
+                    benchmark::RegisterBenchmark(name.c_str(), product, isa, type.dtype, rows, columns, n)
+                        ->Unit(benchmark::kMicrosecond);
+                }
+            }
+        }
+    }
+    return true;
+}();
+
+}  // namespace
+}  // namespace plait::cpu
