@@ -57,7 +57,7 @@ Value route(Value logits, const RouteOp& how);          // [n, e] -> [n, u, 2] i
 Value expert_linear(Value x, Value weight, Value routes, Value bias = {});  // [n, in] | [n, u, in], [e, out, in] -> [n, u, out]
 Value combine(Value y, Value routes);                   // [n, u, m] -> [n, m], sum of weight * y by rank
 
-// Rotates stored keys by deltas[i] positions; magnitudes stay.
+// Applies the rotary function of deltas[i] positions to stored keys, its magnitude included.
 Value rotate_rows(Value storage, Value rows, Value deltas, const Rope& rope, int n_heads, int head_dim, Value factors = {});
 Value copy_rows(Value storage, Value from, Value to);   // row to[i] = row from[i], in order
 

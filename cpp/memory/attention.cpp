@@ -25,6 +25,14 @@ std::vector<uint8_t> find_rotated_groups(const MemoryLayout& layout) {
     return {groups.begin(), groups.end()};
 }
 
+bool any_shift_magnifies(const MemoryLayout& layout) {
+    for (const StorageInfo& storage : layout.storage) {
+        const auto& spec = std::get<AttentionSpec>(layout.specs[storage.id.layer][storage.id.slot]);
+        if (spec.shifts && spec.shifts_magnify) return true;
+    }
+    return false;
+}
+
 }  // namespace
 
 AttentionMemory::AttentionMemory(MemoryLayout layout, const MemoryOptions& options)
@@ -32,6 +40,7 @@ AttentionMemory::AttentionMemory(MemoryLayout layout, const MemoryOptions& optio
       options_(options),
       kind_(kind_of(layout_, options)),
       rotated_groups_(find_rotated_groups(layout_)),
+      shifts_magnify_(any_shift_magnifies(layout_)),
       table_(static_cast<int32_t>(options.streams ? options.n_ctx : options.n_cells.value()),
              options.streams, options.n_seq_max, options.axes),
       step_(table_, options.n_ctx) {}
@@ -136,6 +145,8 @@ void AttentionMemory::reposition(SequenceId sequence, PositionRange range, int32
     reserve_moves(moves, needed);
     table_.make_own(sequence, keys, table_moves_);
     hand_over_moves(moves);
+    if (shifts_magnify_ && std::ranges::find(shifted_, sequence) == shifted_.end())
+        shifted_.push_back(sequence);
     table_.reposition(sequence, keys, divisor, delta);
 }
 
@@ -167,6 +178,12 @@ void AttentionMemory::take_shifts(std::vector<KeyShift>& shifts) {
     for (const uint8_t group : rotated_groups_)
         for (int32_t row = 0; row < table_.n_rows(); ++row)
             if (table_.shift(row) != 0) shifts.push_back({group, row, table_.shift(row)});
+    for (const SequenceId sequence : shifted_)
+        for (const uint8_t group : rotated_groups_)
+            for (const int32_t row : rows_of(group, sequence))
+                if (table_.shift(row) == 0 && !table_.is_shared(row))
+                    shifts.push_back({group, row, 0});
+    shifted_.clear();
     table_.clear_shifts();
 }
 

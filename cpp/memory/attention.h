@@ -69,6 +69,8 @@ private:
     MemoryOptions options_;
     std::string_view kind_;
     std::vector<uint8_t> rotated_groups_;  // groups with a layer whose keys are rotated
+    bool shifts_magnify_;                  // see AttentionSpec
+    std::vector<SequenceId> shifted_;      // sequences with shifts pending, if these magnify
     RowTable table_;                       // one: in every group a token has the same row
     RowPlacement step_;
     std::vector<RowMove> table_moves_;  // of the edit under way

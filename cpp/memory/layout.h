@@ -24,6 +24,9 @@ struct AttentionSpec {
     Window window;
     bool needs_key_positions = false;  // ALiBi, T5 buckets
     bool shifts = true;                // keys are rotated by position, so seq_add re-rotates them
+    // Rotating multiplies by a magnitude as well (YaRN): a shift then touches every key that the
+    // sequence alone holds, also those that stay where they are. docs/decisions/0005
+    bool shifts_magnify = false;
     friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };
 // States of one recurrent block, a row a sequence; several kinds of state, each of its own size.

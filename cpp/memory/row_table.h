@@ -52,6 +52,7 @@ public:
     }
     int32_t ordinal(int32_t row) const { return ordinals_[at(row)]; }
     int32_t shift(int32_t row) const { return shifts_[at(row)]; }
+    bool is_shared(int32_t row) const { return holders_[at(row)] > 1; }
 
     // A step. Appends one token to all of `ids`, which hold the same; returns its row. Rows must be
     // free. What was appended since the last commit() goes with rollback().

@@ -21,6 +21,14 @@ Heads read_heads(const Hparams& hp, int width) {
     return heads;
 }
 
+AttentionSpec attention_spec(const Heads& heads, const Rope& rope, Window window) {
+    return {.n_kv_heads = heads.n_kv_heads,
+            .key_dim = heads.head_dim,
+            .value_dim = heads.head_dim,
+            .window = window,
+            .shifts_magnify = rope.magnitude != 1.0};
+}
+
 AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& heads) {
     const int64_t n_q = int64_t{heads.n_heads} * heads.head_dim;
     const int64_t n_kv = int64_t{heads.n_kv_heads} * heads.head_dim;

@@ -14,6 +14,8 @@ struct Heads {
     int head_dim = 0;  // of keys and values alike
 };
 Heads read_heads(const Hparams& hparams, int width);
+// What such a block with rotated keys needs remembered.
+AttentionSpec attention_spec(const Heads& heads, const Rope& rope, Window window = {});
 
 // Projections of an attention block; biases are nothing where the file has none.
 struct AttentionWeights {

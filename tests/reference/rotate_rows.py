@@ -1,6 +1,4 @@
-"""Stored keys turned by a number of positions; what they were multiplied by stays."""
-
-from dataclasses import replace
+"""The rotary function of a number of positions applied to stored keys, its magnitude included."""
 
 import numpy as np
 
@@ -18,6 +16,6 @@ def rotate_rows(
     """storage [rows, heads, d] -> a new one."""
     result = np.array(storage, np.float64)
     for row, delta in zip(rows, deltas, strict=True):
-        table = rope_table(np.array([delta]), replace(rope, magnitude=1.0), factors)
+        table = rope_table(np.array([delta]), rope, factors)
         result[row] = turn(result[None, row], table, rope.interleaved)[0]
     return result

@@ -71,8 +71,7 @@ Llama::Llama(const Hparams& hp, const Weights& w)
 }
 
 MemorySpecs Llama::memory_specs() const {
-    return MemorySpecs(layers_.size(),
-                       {AttentionSpec{heads_.n_kv_heads, heads_.head_dim, heads_.head_dim}});
+    return MemorySpecs(layers_.size(), {attention_spec(heads_, rope_)});
 }
 
 Value Llama::feed_forward(Step& step, int layer, Value x) const {

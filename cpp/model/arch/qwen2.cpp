@@ -61,8 +61,7 @@ Qwen2::Qwen2(const Hparams& hp, const Weights& w)
 }
 
 MemorySpecs Qwen2::memory_specs() const {
-    return MemorySpecs(layers_.size(),
-                       {AttentionSpec{heads_.n_kv_heads, heads_.head_dim, heads_.head_dim}});
+    return MemorySpecs(layers_.size(), {attention_spec(heads_, rope_)});
 }
 
 void Qwen2::build_decoder(Step& step) const {

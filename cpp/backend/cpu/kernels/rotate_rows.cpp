@@ -33,11 +33,11 @@ void rotate_rows(const void* raw, const Frame& frame, const Worker& worker, int6
         frequencies[i] = frequency(args.frequencies, i, factors ? factors[i] : 1.0);
 
     for (int64_t m = 0; m < moves; ++m) {
-        if (deltas[m] == 0) continue;
+        if (deltas[m] == 0 && args.magnitude == 1.0) continue;
         if (m == 0 || deltas[m] != deltas[m - 1]) {
             for (int64_t i = 0; i < half; ++i) {
-                cosines[i] = static_cast<float>(__builtin_cos(deltas[m] * frequencies[i]));
-                sines[i] = static_cast<float>(__builtin_sin(deltas[m] * frequencies[i]));
+                cosines[i] = static_cast<float>(args.magnitude * __builtin_cos(deltas[m] * frequencies[i]));
+                sines[i] = static_cast<float>(args.magnitude * __builtin_sin(deltas[m] * frequencies[i]));
             }
         }
         for (int64_t h = begin; h < end; ++h) {

@@ -17,6 +17,7 @@ struct RotateRowsArgs {
     int64_t head_bytes;
     int64_t row_bytes;
     RopeFrequencies frequencies;
+    double magnitude = 1.0;              // multiplies what is turned, also by no position at all
 };
 
 // n_rot / 2 frequencies, their cosines and sines, and the blocks of a head that are rotated.

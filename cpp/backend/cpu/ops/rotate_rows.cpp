@@ -22,6 +22,7 @@ void bind(const RotateRowsOp& op, const Node& node, Binder& binder) {
     args.head_bytes = layout.head_bytes;
     args.row_bytes = layout.row_bytes;
     args.frequencies = frequencies(op.rope);
+    args.magnitude = op.rope.magnitude;
     binder.step(node, binder.kernels().rotate_rows, args, rotate_rows_scratch(args));
 }
 
