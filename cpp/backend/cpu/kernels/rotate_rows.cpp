@@ -36,8 +36,9 @@ void rotate_rows(const void* raw, const Frame& frame, const Worker& worker, int6
         if (deltas[m] == 0 && args.magnitude == 1.0) continue;
         if (m == 0 || deltas[m] != deltas[m - 1]) {
             for (int64_t i = 0; i < half; ++i) {
-                cosines[i] = static_cast<float>(args.magnitude * __builtin_cos(deltas[m] * frequencies[i]));
-                sines[i] = static_cast<float>(args.magnitude * __builtin_sin(deltas[m] * frequencies[i]));
+                const double angle = deltas[m] * frequencies[i];
+                cosines[i] = static_cast<float>(args.magnitude * __builtin_cos(angle));
+                sines[i] = static_cast<float>(args.magnitude * __builtin_sin(angle));
             }
         }
         for (int64_t h = begin; h < end; ++h) {
