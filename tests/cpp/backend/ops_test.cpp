@@ -278,6 +278,7 @@ TEST_P(OpsTest, RowsMoveAndTurn) {
     Rope rope;
     rope.n_rot = 4;
     rope.base = 100.0;
+    rope.magnitude = 1.25;
     const Value keys = storage(DType::f32, {5, 2 * 6});
     const auto list = [&](InputField field, std::vector<int32_t> data) {
         return input(field, {kRoom}, Extent::moves, data);
@@ -296,10 +297,9 @@ TEST_P(OpsTest, RowsMoveAndTurn) {
         const float* to = rows_of(keys) + 12 + h * 6;
         for (int i = 0; i < 2; ++i) {
             const double angle = 7 * std::pow(100.0, -i / 2.0);
-            EXPECT_TRUE(
-                near(to[i], from[i] * std::cos(angle) - from[i + 2] * std::sin(angle), 1e-5));
-            EXPECT_TRUE(
-                near(to[i + 2], from[i] * std::sin(angle) + from[i + 2] * std::cos(angle), 1e-5));
+            const double c = 1.25 * std::cos(angle), s = 1.25 * std::sin(angle);
+            EXPECT_TRUE(near(to[i], from[i] * c - from[i + 2] * s, 1e-5));
+            EXPECT_TRUE(near(to[i + 2], from[i] * s + from[i + 2] * c, 1e-5));
         }
         EXPECT_EQ(to[4], from[4]);
         EXPECT_EQ(to[5], from[5]);
