@@ -159,9 +159,10 @@ class TestRoundTrip:
 
 
 def utf8_bpe(pre: str) -> plait.Tokenizer:
-    tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    """All 256 byte tokens and the character for a space."""
+    tokens = [*(f"<0x{byte:02X}>" for byte in range(256)), SPACE]
     return plait.Tokenizer(
-        metadata("gpt2", tokens, [BYTE] * 256, merges=[], pre=pre, bos_token_id=0)
+        metadata("gpt2", tokens, [BYTE] * 256 + [NORMAL], merges=[], pre=pre, bos_token_id=0)
     )
 
 
@@ -564,6 +565,12 @@ class TestSpecialTokens:
         assert both.encode("a", add_special=False).tolist() == [0x61]
         assert byte_bpe(("<s>",), pre="llama3", bos_token_id=256).encode("").tolist() == [256]
         assert byte_bpe(pre="llama3").encode("").tolist() == []  # nothing to add
+        gemma = metadata(
+            "gemma4", ["a", "<bos>"], [NORMAL, CONTROL], merges=[], add_bos_token=False
+        )
+        assert plait.Tokenizer(gemma).encode("a").tolist() == [0]
+        gemma["tokenizer.ggml.bos_token_id"] = 1
+        assert plait.Tokenizer(gemma).encode("a").tolist() == [1, 0]
 
 
 class TestBadVocabularies:

@@ -211,7 +211,7 @@ def read(metadata: Mapping[str, object]) -> Vocabulary:
         to_id=to_id,
         ids=ids,
         pre=pre,
-        add_bos=_read_add(reader, "bos", kind.add_bos or pre.add_bos, ids) or pre.always_bos,
+        add_bos=_read_add(reader, "bos", kind.add_bos or pre.add_bos, ids, pre.always_bos),
         add_eos=_read_add(reader, "eos", kind.add_eos, ids),
         add_space_prefix=reader.boolean(PREFIX + "add_space_prefix", kind.add_space_prefix),
         remove_extra_whitespaces=reader.boolean(PREFIX + "remove_extra_whitespaces", False),
@@ -311,12 +311,14 @@ def _read_ids(reader: _Reader, kind: _Kind, n_tokens: int) -> dict[str, int]:
     return ids
 
 
-def _read_add(reader: _Reader, name: str, default: bool, ids: Mapping[str, int]) -> bool:
+def _read_add(
+    reader: _Reader, name: str, default: bool, ids: Mapping[str, int], always: bool = False
+) -> bool:
     """Whether encode() adds the token `name`, bos or eos. A file that asks for it must have it."""
     key = f"{PREFIX}add_{name}_token"
     if reader.boolean(key, False) and name not in ids:
         raise ModelError(f"{key}: true, but there is no {PREFIX}{name}_token_id")
-    return reader.boolean(key, default) and name in ids
+    return (always or reader.boolean(key, default)) and name in ids
 
 
 def _read_charsmap(reader: _Reader) -> bytes | None:
