@@ -76,9 +76,11 @@ TEST_P(Linear, ARowAloneHasTheBitsItHasInABatch) {
 TEST_P(Linear, TasksMayBeSplitAnyWay) {
     const int64_t columns = info(GetParam().dtype).block_elements == 256 ? 256 : 64;
     One one = weight(3000, columns);
-    for (const int64_t n : {1, 150}) {
+    const std::vector<float> first = linear(GetParam().isa, one.packed(), input(1, columns), 1);
+    for (const int64_t n : {1, 2, 150}) {
         const Input x = input(n, columns);
         const std::vector<float> whole = linear(GetParam().isa, one.packed(), x, n);
+        EXPECT_EQ(std::vector<float>(whole.begin(), whole.begin() + 3000), first);
         for (const int64_t grain : {1, 3, -1, -7})
             EXPECT_EQ(linear(GetParam().isa, one.packed(), x, n, nullptr, grain), whole) << grain;
     }
