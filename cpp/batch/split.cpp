@@ -26,6 +26,8 @@ std::span<const Piece> Split::cut(const PreparedBatch& batch, const SplitPolicy&
             while (next_end < ends_.size() && ends_[next_end] <= most) end = ends_[next_end++];
             std::sort(order_.begin() + static_cast<std::ptrdiff_t>(begin),
                       order_.begin() + static_cast<std::ptrdiff_t>(end));
+        } else if (policy.steady_company && batch.sequences.size() > batch.size()) {
+            end = end_of_company(batch, begin, end);
         }
         Piece& piece = next_piece();
         piece.first_output = n_outputs;
@@ -34,6 +36,22 @@ std::span<const Piece> Split::cut(const PreparedBatch& batch, const SplitPolicy&
         begin = end;
     }
     return {pieces_.data(), used_};
+}
+
+// Where the first entry of [begin, end) is whose sequences are not those that one of them was with
+// before.
+size_t Split::end_of_company(const PreparedBatch& batch, size_t begin, size_t end) {
+    constexpr uint32_t kNone = UINT32_MAX;
+    entry_of_.assign(batch.next.size(), kNone);
+    for (size_t i = begin; i < end; ++i) {
+        const auto ids = batch.sequences_of(order_[i]);
+        for (const SequenceId s : ids) {
+            uint32_t& before = entry_of_[static_cast<size_t>(s)];
+            if (before != kNone && !std::ranges::equal(batch.sequences_of(before), ids)) return i;
+            before = order_[i];
+        }
+    }
+    return end;
 }
 
 // Batch order; or, where sequences stay whole, one sequence after the other.

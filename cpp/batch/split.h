@@ -30,6 +30,9 @@ struct SplitPolicy {
     // max_tokens of them together unless one alone is longer. Pieces then follow sequences, in
     // order of first appearance, not batch order, and `first_output` counts in that order.
     bool whole_sequences = false;
+    // All entries that a sequence has in a piece belong to the same sequences, as recurrent states
+    // need it: a state goes from one company to another between pieces only.
+    bool steady_company = false;
 };
 
 // The pieces of a call; storage is reused from call to call.
@@ -42,14 +45,16 @@ private:
     void list_entries(const PreparedBatch& batch, bool whole_sequences);
     Piece& next_piece();
     void fill(Piece& piece, const PreparedBatch& batch, std::span<const uint32_t> entries);
+    size_t end_of_company(const PreparedBatch& batch, size_t begin, size_t end);
     void forget_slots(const Piece& piece);
 
     std::vector<Piece> pieces_;
     size_t used_ = 0;
-    std::vector<uint32_t> order_;   // every entry, in the order that pieces take them
-    std::vector<uint32_t> ends_;    // where in order_ a cut is allowed; empty: anywhere
-    std::vector<int32_t> slot_of_;  // sequence id -> index in the piece being built, or -1
-    std::vector<int32_t> fill_;     // next token of each sequence of the piece being built
+    std::vector<uint32_t> order_;     // every entry, in the order that pieces take them
+    std::vector<uint32_t> ends_;      // where in order_ a cut is allowed; empty: anywhere
+    std::vector<int32_t> slot_of_;    // sequence id -> index in the piece being built, or -1
+    std::vector<uint32_t> entry_of_;  // sequence id -> last entry of it in the piece being cut
+    std::vector<int32_t> fill_;       // next token of each sequence of the piece being built
 };
 
 }  // namespace plait

@@ -1,126 +1,119 @@
 #include "memory/attention.h"
 
 #include <algorithm>
-#include <set>
 
-#include "base/error.h"
 #include "base/text.h"
 
 namespace plait {
 namespace {
 
-std::string_view kind_of(const MemoryLayout& layout, const MemoryOptions& options) {
-    const bool any_window =
-        std::any_of(layout.groups.begin(), layout.groups.end(),
-                    [](const GroupInfo& group) { return group.window.kind != WindowKind::full; });
-    return any_window ? "sliding" : options.streams ? "streams" : "unified";
+const AttentionSpec* spec_of(const MemoryLayout& layout, const StorageInfo& storage) {
+    return std::get_if<AttentionSpec>(&layout.specs[storage.id.layer][storage.id.slot]);
 }
 
-std::vector<uint8_t> find_rotated_groups(const MemoryLayout& layout) {
-    std::set<uint8_t> groups;
-    for (const StorageInfo& storage : layout.storage) {
-        const StateSpec& spec = layout.specs[storage.id.layer][storage.id.slot];
-        if (std::get<AttentionSpec>(spec).shifts) groups.insert(storage.group);
+std::vector<uint8_t> find_rotated(const MemoryLayout& layout, const std::vector<uint8_t>& groups) {
+    std::vector<uint8_t> rotated;
+    for (const uint8_t group : groups) {
+        const bool any = std::ranges::any_of(layout.storage, [&](const StorageInfo& storage) {
+            const AttentionSpec* spec = spec_of(layout, storage);
+            return storage.group == group && spec != nullptr && spec->shifts;
+        });
+        if (any) rotated.push_back(group);
     }
-    return {groups.begin(), groups.end()};
+    return rotated;
 }
 
 bool any_shift_magnifies(const MemoryLayout& layout) {
-    for (const StorageInfo& storage : layout.storage) {
-        const auto& spec = std::get<AttentionSpec>(layout.specs[storage.id.layer][storage.id.slot]);
-        if (spec.shifts && spec.shifts_magnify) return true;
-    }
-    return false;
+    return std::ranges::any_of(layout.storage, [&](const StorageInfo& storage) {
+        const AttentionSpec* spec = spec_of(layout, storage);
+        return spec != nullptr && spec->shifts && spec->shifts_magnify;
+    });
 }
 
 }  // namespace
 
-AttentionMemory::AttentionMemory(MemoryLayout layout, const MemoryOptions& options)
-    : layout_(std::move(layout)),
-      options_(options),
-      kind_(kind_of(layout_, options)),
-      rotated_groups_(find_rotated_groups(layout_)),
-      shifts_magnify_(any_shift_magnifies(layout_)),
-      table_(static_cast<int32_t>(options.streams ? options.n_ctx : options.n_cells.value()),
+AttentionPart::AttentionPart(const MemoryLayout& layout, std::vector<uint8_t> groups,
+                             const MemoryOptions& options)
+    : table_(static_cast<int32_t>(layout.groups[groups.at(0)].n_rows) /
+                 (options.streams ? options.n_seq_max : 1),
              options.streams, options.n_seq_max, options.axes),
+      groups_(std::move(groups)),
+      rotated_groups_(find_rotated(layout, groups_)),
+      shifts_magnify_(any_shift_magnifies(layout)),
+      window_(groups_.size() == 1 ? layout.groups[groups_[0]].window : Window{}),
+      n_ctx_(options.n_ctx),
+      causal_(options.causal),
       step_(table_, options.n_ctx) {}
 
-std::optional<PositionBounds> AttentionMemory::positions(SequenceId sequence) const {
-    return table_.bounds(sequence);
+void AttentionPart::place(StepKind kind, const PreparedBatch& batch,
+                          std::span<const Piece> pieces) {
+    if (kind == StepKind::decode) step_.place(batch, pieces);
 }
 
-bool AttentionMemory::same_content(std::span<const SequenceId> sequences) const {
-    return table_.same_content(sequences);
+AttentionView AttentionPart::attention(const GroupInfo& group, size_t piece) {
+    return step_.view(group, causal_, piece);
 }
 
-void AttentionMemory::place(const PreparedBatch& batch, std::span<const Piece> pieces) {
-    step_.place(batch, pieces);
-}
-
-AttentionView AttentionMemory::attention(uint8_t group, size_t piece) {
-    PLAIT_CHECK(group < layout_.groups.size());
-    return step_.view(layout_.groups[group], options_.causal, piece);
-}
-
-RecurrentView AttentionMemory::recurrent(uint8_t, size_t) {
-    throw InternalError("this memory has no recurrent group");
-}
-
-bool AttentionMemory::remove(SequenceId sequence, PositionRange range) {
+bool AttentionPart::can_remove(SequenceId sequence, PositionRange) {
     PLAIT_CHECK(!step_.under_way());
-    table_.release(sequence, table_.keys(sequence, range));
+    table_.reserve_release(sequence);
     return true;
 }
 
-void AttentionMemory::copy(SequenceId from, SequenceId to, PositionRange range,
-                           std::vector<RowMove>& moves) {
-    PLAIT_CHECK(!step_.under_way());
-    if (from == to) return;
+void AttentionPart::remove(SequenceId sequence, PositionRange range) noexcept {
+    table_.release(sequence, table_.keys(sequence, range));
+}
+
+size_t AttentionPart::check_copy(SequenceId from, SequenceId to, PositionRange range) {
     const KeyRange keys = table_.keys(from, range);
     const KeyRange replaced = table_.keys(to, range);
     const int64_t needed = keys.size();
-    const int64_t free = options_.n_ctx - table_.n_keys(to) + replaced.size();
+    const int64_t free = n_ctx_ - table_.n_keys(to) + replaced.size();
     if (needed > free)
         throw CacheFull(text("copying ", needed, " cells of sequence ", from, " to sequence ", to,
-                             ", of whose n_ctx = ", options_.n_ctx, " only ", free, " are free"),
+                             ", of whose n_ctx = ", n_ctx_, " only ", free, " are free"),
                         needed, free);
-    if (!options_.streams) return table_.share(from, keys, to, replaced);
-    reserve_moves(moves, keys.size());
+    return reserve_copy(from, keys, to, replaced);
+}
+
+size_t AttentionPart::reserve_copy(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
+                                   int32_t n_dropped) {
+    PLAIT_CHECK(!step_.under_way());
+    if (table_.n_pools() == 1) {
+        table_.reserve_share(from, to);
+        return 0;
+    }
+    const int64_t free = int64_t{table_.n_free(to)} + replaced.size() + n_dropped;
+    if (keys.size() > free)
+        throw CacheFull(text("copying ", keys.size(), " cells of sequence ", from, " to sequence ",
+                             to, ", in whose stream only ", free, " are free"),
+                        keys.size(), free);
+    table_.reserve_duplicate(keys.size(), to);
+    return reserve_moves(keys.size());
+}
+
+void AttentionPart::copy(SequenceId from, SequenceId to, PositionRange range,
+                         std::vector<RowMove>& moves) noexcept {
+    copy_keys(from, table_.keys(from, range), to, table_.keys(to, range), moves);
+}
+
+void AttentionPart::copy_keys(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
+                              std::vector<RowMove>& moves) noexcept {
+    if (table_.n_pools() == 1) return table_.share(from, keys, to, replaced);
     table_.duplicate(from, keys, to, replaced, table_moves_);
     hand_over_moves(moves);
 }
 
-void AttentionMemory::keep(SequenceId sequence) {
+size_t AttentionPart::check_reposition(SequenceId sequence, const Reposition& how) {
     PLAIT_CHECK(!step_.under_way());
-    for (SequenceId s = 0; s < table_.n_sequences(); ++s)
-        if (s != sequence) table_.release_all(s);
-}
-
-void AttentionMemory::add(SequenceId sequence, PositionRange range, int32_t delta,
-                          std::vector<RowMove>& moves) {
-    if (!can_shift()) throw UnsupportedError("positions with several axes cannot be shifted");
-    if (delta != 0) reposition(sequence, range, 1, delta, moves);
-}
-
-void AttentionMemory::divide(SequenceId sequence, PositionRange range, int32_t divisor,
-                             std::vector<RowMove>& moves) {
-    if (!can_shift()) throw UnsupportedError("positions with several axes cannot be divided");
-    if (divisor < 1)
-        throw InvalidArgument(text("the divisor is ", divisor, ", expected 1 or more"));
-    if (divisor != 1) reposition(sequence, range, divisor, 0, moves);
-}
-
-void AttentionMemory::reposition(SequenceId sequence, PositionRange range, int32_t divisor,
-                                 int32_t delta, std::vector<RowMove>& moves) {
-    PLAIT_CHECK(!step_.under_way());
-    const KeyRange keys = table_.keys(sequence, range);
-    if (keys.size() == 0) return;
+    const KeyRange keys = table_.keys(sequence, how.range);
+    if (keys.size() == 0) return 0;
     const auto position = [&](int32_t key) {
         return table_.position(table_.row_of(sequence, key));
     };
     // The new positions rise with the old ones, so the two ends tell whether the order stays.
-    const int64_t first = int64_t{position(keys.begin)} / divisor + delta;
-    const int64_t last = int64_t{position(keys.end - 1)} / divisor + delta;
+    const int64_t first = int64_t{position(keys.begin)} / how.divisor + how.delta;
+    const int64_t last = int64_t{position(keys.end - 1)} / how.divisor + how.delta;
     if (first < 0)
         throw InvalidArgument(text("position ", position(keys.begin), " of sequence ", sequence,
                                    " would become ", first));
@@ -142,57 +135,201 @@ void AttentionMemory::reposition(SequenceId sequence, PositionRange range, int32
         throw CacheFull(text("sequence ", sequence, " shares ", needed, " of the cells to shift; ",
                              "copies of them are needed, and ", free, " cells are free"),
                         needed, free);
-    reserve_moves(moves, needed);
+    table_.reserve_make_own(sequence, needed);
+    return reserve_moves(needed);
+}
+
+void AttentionPart::reposition(SequenceId sequence, const Reposition& how,
+                               std::vector<RowMove>& moves) noexcept {
+    const KeyRange keys = table_.keys(sequence, how.range);
+    if (keys.size() == 0) return;
     table_.make_own(sequence, keys, table_moves_);
     hand_over_moves(moves);
-    if (shifts_magnify_ && std::ranges::find(shifted_, sequence) == shifted_.end())
-        shifted_.push_back(sequence);
-    table_.reposition(sequence, keys, divisor, delta);
+    table_.reposition(sequence, keys, how.divisor, how.delta, shifts_magnify_);
 }
 
-// Room for an edit's moves of every group, so that handing them over cannot fail.
-void AttentionMemory::reserve_moves(std::vector<RowMove>& moves, int32_t rows) const {
-    moves.reserve(moves.size() + static_cast<size_t>(rows) * layout_.groups.size());
+size_t AttentionPart::reserve_moves(int32_t rows) {
+    table_moves_.reserve(static_cast<size_t>(rows));
+    return static_cast<size_t>(rows) * groups_.size();
 }
 
-void AttentionMemory::hand_over_moves(std::vector<RowMove>& moves) noexcept {
-    for (size_t group = 0; group < layout_.groups.size(); ++group) {
+void AttentionPart::hand_over_moves(std::vector<RowMove>& moves) noexcept {
+    for (const uint8_t group : groups_) {
         for (RowMove move : table_moves_) {
-            move.group = static_cast<uint8_t>(group);
+            move.group = group;
             moves.push_back(move);
         }
     }
     table_moves_.clear();
 }
 
-void AttentionMemory::clear() {
-    PLAIT_CHECK(!step_.under_way());
-    for (SequenceId s = 0; s < table_.n_sequences(); ++s) table_.release_all(s);
+size_t AttentionPart::n_shifts() const {
+    return static_cast<size_t>(table_.n_shifted()) * rotated_groups_.size();
 }
 
-void AttentionMemory::take_shifts(std::vector<KeyShift>& shifts) {
-    PLAIT_CHECK(!step_.under_way());
+void AttentionPart::take_shifts(std::vector<KeyShift>& shifts) noexcept {
     if (!table_.has_shifts()) return;
-    shifts.reserve(shifts.size() +
-                   static_cast<size_t>(table_.n_shifted()) * rotated_groups_.size());
     for (const uint8_t group : rotated_groups_)
         for (int32_t row = 0; row < table_.n_rows(); ++row)
-            if (table_.shift(row) != 0) shifts.push_back({group, row, table_.shift(row)});
-    for (const SequenceId sequence : shifted_)
-        for (const uint8_t group : rotated_groups_)
-            for (const int32_t row : rows_of(group, sequence))
-                if (table_.shift(row) == 0 && !table_.is_shared(row))
-                    shifts.push_back({group, row, 0});
-    shifted_.clear();
+            if (table_.is_shifted(row)) shifts.push_back({group, row, table_.shift(row)});
     table_.clear_shifts();
 }
 
-std::vector<Cell> AttentionMemory::cells() const {
+int64_t AttentionPart::defragment(int64_t max_moves, std::vector<RowMove>& moves) {
+    PLAIT_CHECK(!step_.under_way());
+    const std::vector<RowMove> round = compaction_.plan(table_, max_moves);
+    moves.reserve(moves.size() + round.size() * groups_.size());
+    table_moves_.reserve(round.size());
+    table_.move_rows(round);
+    table_moves_.assign(round.begin(), round.end());
+    hand_over_moves(moves);
+    int64_t n = 0;
+    for (const RowMove& move : round) n += move.n;
+    return n;
+}
+
+RunCount AttentionPart::count_runs() const {
+    RunCount count{.n_runs = table_.n_runs(), .fewest_runs = fewest_runs(table_)};
+    for (SequenceId s = 0; s < table_.n_sequences(); ++s) count.n_keys += table_.n_keys(s);
+    return count;
+}
+
+PartState AttentionPart::describe(std::span<const SequenceId> sequences,
+                                  std::vector<StateRows>& rows) const {
+    PLAIT_CHECK(!step_.under_way() && !table_.has_shifts());
+    PartState state{.kind = GroupKind::attention, .window = window_, .axes = table_.axes()};
+    StateRows found;
+    std::vector<int32_t> item_of(static_cast<size_t>(table_.n_rows()), -1);
+    for (const SequenceId s : sequences) {
+        SequenceState& sequence = state.sequences.emplace_back();
+        sequence.past = past(s);
+        for (const int32_t row : rows_of(s)) {
+            int32_t& item = item_of[static_cast<size_t>(row)];
+            if (item < 0) {
+                item = state.n_items++;
+                const auto position = table_.positions(row);
+                state.positions.insert(state.positions.end(), position.begin(), position.end());
+                state.ordinals.push_back(table_.ordinal(row));
+                found.items.push_back(item);
+                found.rows.push_back(row);
+            }
+            sequence.items.push_back(item);
+        }
+    }
+    for (const uint8_t group : groups_) {
+        found.group = group;
+        rows.push_back(found);
+    }
+    return state;
+}
+
+// Items come in order, each new one when the last before it is known; returns how many are now.
+int32_t AttentionPart::check_sequence(const PartState& state, const SequenceState& sequence,
+                                      int32_t n_known) const {
+    const auto position = [&](int32_t item) {
+        return state.positions[static_cast<size_t>(item) * static_cast<size_t>(state.axes)];
+    };
+    std::vector<bool> seen(static_cast<size_t>(state.n_items));
+    int32_t before = -1;
+    for (const int32_t item : sequence.items) {
+        if (item < 0 || item >= state.n_items || item > n_known || seen[static_cast<size_t>(item)])
+            throw StateError(text("a sequence of the state holds token ", item, ", of ",
+                                  state.n_items, ", out of turn"));
+        if (before >= 0 && position(item) < position(before))
+            throw StateError(text("a sequence of the state goes back from position ",
+                                  position(before), " to ", position(item)));
+        seen[static_cast<size_t>(item)] = true;
+        n_known += item == n_known ? 1 : 0;
+        before = item;
+    }
+    const auto needed = std::ssize(sequence.items);
+    if (needed > n_ctx_)
+        throw CacheFull(text("a sequence of the state has ", needed, " cells, n_ctx is ", n_ctx_),
+                        needed, n_ctx_);
+    if (needed > table_.rows_per_pool())
+        throw CacheFull(text("a sequence of the state has ", needed, " cells, there are ",
+                             table_.rows_per_pool()),
+                        needed, table_.rows_per_pool());
+    return n_known;
+}
+
+void AttentionPart::check_adopt(const PartState& state, std::span<const SequenceId> sequences,
+                                bool whole, std::vector<StateRows>& rows) {
+    PLAIT_CHECK(!step_.under_way() && state.sequences.size() == sequences.size());
+    const auto n_items = static_cast<size_t>(std::max(state.n_items, 0));
+    if (state.kind != GroupKind::attention || !(state.window == window_) ||
+        state.axes != table_.axes())
+        throw StateError("the state is of layers that remember otherwise");
+    if (state.n_items < 0 || state.ordinals.size() != n_items ||
+        state.positions.size() != n_items * static_cast<size_t>(state.axes))
+        throw StateError(text("the state has ", state.positions.size(), " positions and ",
+                              state.ordinals.size(), " ordinals for ", state.n_items, " tokens"));
+    const auto outside = [](int32_t n) { return n < 0 || n == INT32_MAX; };
+    if (std::ranges::any_of(state.positions, outside) ||
+        std::ranges::any_of(state.ordinals, outside))
+        throw StateError("the state has positions or ordinals out of range");
+    int32_t n_known = 0;
+    size_t n_keys = 0;
+    for (const SequenceState& sequence : state.sequences) {
+        n_known = check_sequence(state, sequence, n_known);
+        n_keys += sequence.items.size();
+    }
+    if (n_known != state.n_items)
+        throw StateError(text("no sequence of the state holds token ", n_known));
+    if (table_.n_pools() == 1) {
+        int64_t free = table_.n_rows();
+        if (!whole) {
+            free = table_.n_free();
+            for (const SequenceId s : sequences) {
+                const KeyRange all{0, table_.n_keys(s)};
+                free += all.size() - table_.n_shared(s, all);
+            }
+        }
+        if (state.n_items > free)
+            throw CacheFull(text("the state has ", state.n_items, " cells, ", free, " of ",
+                                 table_.n_rows(), " are free"),
+                            state.n_items, free);
+        n_keys = n_items;
+    }
+    row_of_item_.assign(n_items, -1);
+    for (size_t i = 0; i < sequences.size(); ++i)
+        table_.reserve_keys(sequences[i], static_cast<int32_t>(state.sequences[i].items.size()));
+    for (const uint8_t group : groups_) {
+        StateRows& found = rows.emplace_back();
+        found.group = group;
+        found.items.reserve(n_keys);
+        found.rows.reserve(n_keys);
+    }
+}
+
+void AttentionPart::adopt(const PartState& state, std::span<const SequenceId> sequences,
+                          std::span<StateRows> rows) noexcept {
+    const auto axes = static_cast<size_t>(state.axes);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+        for (const int32_t item : state.sequences[i].items) {
+            int32_t& row = row_of_item_[static_cast<size_t>(item)];
+            if (row >= 0 && table_.n_pools() == 1) {
+                table_.put_shared(sequences[i], row);
+                continue;
+            }
+            row = table_.put(
+                sequences[i],
+                std::span(state.positions).subspan(static_cast<size_t>(item) * axes, axes),
+                state.ordinals[static_cast<size_t>(item)]);
+            for (StateRows& found : rows) {
+                found.items.push_back(item);
+                found.rows.push_back(row);
+            }
+        }
+    }
+}
+
+std::vector<Cell> AttentionPart::cells() const {
     std::vector<Cell> cells;
     cells.reserve(static_cast<size_t>(n_used()));
     std::vector<int32_t> cell_of(static_cast<size_t>(table_.n_rows()), -1);
     for (SequenceId s = 0; s < table_.n_sequences(); ++s) {
-        for (const int32_t row : rows_of(0, s)) {
+        for (const int32_t row : rows_of(s)) {
             int32_t& at = cell_of[static_cast<size_t>(row)];
             if (at < 0) {
                 at = static_cast<int32_t>(cells.size());
@@ -212,7 +349,7 @@ std::vector<Cell> AttentionMemory::cells() const {
     return cells;
 }
 
-std::vector<int32_t> AttentionMemory::rows_of(uint8_t, SequenceId sequence) const {
+std::vector<int32_t> AttentionPart::rows_of(SequenceId sequence) const {
     std::vector<int32_t> rows;
     rows.reserve(static_cast<size_t>(table_.n_keys(sequence)));
     for (const Run& run : table_.runs(sequence))

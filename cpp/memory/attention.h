@@ -1,79 +1,98 @@
-// Memory of models whose layers all attend: keys and values, a row a token.
+// Keys and values, a row a token, kept until they are removed.
 //
-// "unified": all sequences share one pool of rows, and copies share rows by reference.
-// "streams": the same table divided by sequence. Rows [s * n_ctx, (s + 1) * n_ctx) belong to
-// sequence s, so sequences never compete for room, and a copy moves bytes.
-//
-// Layers with a window keep every row and look at the last of them (swa_full).
+// "unified": all sequences share one pool of rows, and copies share rows by reference. "streams":
+// the same table divided by sequence. Each has rows of its own, so sequences never compete for
+// room, and a copy moves bytes.
 #pragma once
 
 #include <vector>
 
-#include "memory/memory.h"
+#include "memory/compaction.h"
+#include "memory/part.h"
 #include "memory/row_placement.h"
 #include "memory/row_table.h"
 
 namespace plait {
 
-// Storage for `n_rows` rows of every attention layer. Layers that see and ask for the same share a
-// group, whatever their head counts and sizes.
-MemoryLayout attention_layout(const MemorySpecs& specs, const MemoryOptions& options,
-                              int64_t n_rows);
-
-class AttentionMemory final : public Memory {
+class AttentionPart : public Part {
 public:
-    // `options.n_cells` must be set; the layout has as many rows.
-    AttentionMemory(MemoryLayout layout, const MemoryOptions& options);
+    // `groups` of the layout have the same rows: in each of them a token has the same one.
+    AttentionPart(const MemoryLayout& layout, std::vector<uint8_t> groups,
+                  const MemoryOptions& options);
 
-    std::optional<PositionBounds> positions(SequenceId sequence) const override;
-    bool same_content(std::span<const SequenceId> sequences) const override;
-
-    std::string_view kind() const override { return kind_; }
-    const MemoryLayout& layout() const override { return layout_; }
+    std::optional<PositionBounds> positions(SequenceId s) const override {
+        return table_.bounds(s);
+    }
+    bool same_content(std::span<const SequenceId> sequences) const override {
+        return table_.same_content(sequences);
+    }
     int32_t n_streams() const override { return table_.n_pools(); }
-    int32_t n_sequences() const override { return table_.n_sequences(); }
     int64_t n_cells() const override { return table_.n_rows(); }
     int64_t n_used() const override { return table_.n_rows() - table_.n_free(); }
+    std::vector<Cell> cells() const override;
+    std::vector<int32_t> rows_of(SequenceId sequence) const override;
 
-    void place(const PreparedBatch& batch, std::span<const Piece> pieces) override;
-    AttentionView attention(uint8_t group, size_t piece) override;
-    RecurrentView recurrent(uint8_t group, size_t piece) override;
+    void place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) override;
     void commit() noexcept override { step_.commit(); }
     void rollback() noexcept override { step_.rollback(); }
+    AttentionView attention(const GroupInfo& group, size_t piece) override;
 
-    [[nodiscard]] bool remove(SequenceId sequence, PositionRange range) override;
+    bool can_remove(SequenceId sequence, PositionRange range) override;
+    void remove(SequenceId sequence, PositionRange range) noexcept override;
+    size_t check_copy(SequenceId from, SequenceId to, PositionRange range) override;
     void copy(SequenceId from, SequenceId to, PositionRange range,
-              std::vector<RowMove>& moves) override;
-    void keep(SequenceId sequence) override;
-    void add(SequenceId sequence, PositionRange range, int32_t delta,
-             std::vector<RowMove>& moves) override;
-    void divide(SequenceId sequence, PositionRange range, int32_t divisor,
-                std::vector<RowMove>& moves) override;
-    void clear() override;
-    bool can_shift() const override { return options_.axes == 1; }
+              std::vector<RowMove>& moves) noexcept override;
+    size_t check_reposition(SequenceId sequence, const Reposition& how) override;
+    void reposition(SequenceId sequence, const Reposition& how,
+                    std::vector<RowMove>& moves) noexcept override;
+    void release(SequenceId sequence) noexcept override { table_.release_all(sequence); }
+
+    bool can_end_at(SequenceId, Position) const override { return true; }
     bool can_partial_remove() const override { return true; }
-
+    bool can_shift() const override { return table_.axes() == 1; }
     bool has_shifts() const override { return table_.has_shifts(); }
-    void take_shifts(std::vector<KeyShift>& shifts) override;
+    size_t n_shifts() const override;
+    void take_shifts(std::vector<KeyShift>& shifts) noexcept override;
 
-    std::vector<Cell> cells() const override;
-    std::vector<int32_t> rows_of(uint8_t group, SequenceId sequence) const override;
+    int64_t defragment(int64_t max_moves, std::vector<RowMove>& moves) override;
+    RunCount count_runs() const override;
+
+    PartState describe(std::span<const SequenceId> sequences,
+                       std::vector<StateRows>& rows) const override;
+    void check_adopt(const PartState& state, std::span<const SequenceId> sequences, bool whole,
+                     std::vector<StateRows>& rows) override;
+    void adopt(const PartState& state, std::span<const SequenceId> sequences,
+               std::span<StateRows> rows) noexcept override;
+
+protected:
+    // Positions that a sequence remembers without keys.
+    virtual PositionRange past(SequenceId) const { return {0, 0}; }
+
+    // Room for the moves of an edit of the table; the number there are once every group has them.
+    size_t reserve_moves(int32_t rows);
+    // `replaced` is counted once the first `n_dropped` keys of `to` are gone.
+    size_t reserve_copy(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
+                        int32_t n_dropped = 0);
+    void copy_keys(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
+                   std::vector<RowMove>& moves) noexcept;
+
+    RowTable table_;
 
 private:
-    void reposition(SequenceId sequence, PositionRange range, int32_t divisor, int32_t delta,
-                    std::vector<RowMove>& moves);
-    void reserve_moves(std::vector<RowMove>& moves, int32_t rows) const;
     void hand_over_moves(std::vector<RowMove>& moves) noexcept;
+    int32_t check_sequence(const PartState& state, const SequenceState& sequence,
+                           int32_t n_known) const;
 
-    MemoryLayout layout_;
-    MemoryOptions options_;
-    std::string_view kind_;
-    std::vector<uint8_t> rotated_groups_;  // groups with a layer whose keys are rotated
+    std::vector<uint8_t> groups_;
+    std::vector<uint8_t> rotated_groups_;  // with a layer whose keys are rotated
     bool shifts_magnify_;                  // see AttentionSpec
-    std::vector<SequenceId> shifted_;      // sequences with shifts pending, if these magnify
-    RowTable table_;                       // one: in every group a token has the same row
+    Window window_;                        // of a saved state; full where groups differ
+    int64_t n_ctx_;
+    bool causal_;
     RowPlacement step_;
+    Compaction compaction_;
     std::vector<RowMove> table_moves_;  // of the edit under way
+    std::vector<int32_t> row_of_item_;  // of the state being taken up
 };
 
 }  // namespace plait

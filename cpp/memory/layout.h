@@ -31,7 +31,7 @@ struct AttentionSpec {
 };
 // States of one recurrent block, a row a sequence; several kinds of state, each of its own size.
 struct RecurrentSpec {
-    std::vector<int64_t> elements;  // f32 elements of each kind
+    std::vector<int64_t> elements;  // f32 elements of each kind; 0: this layer has none of it
     friend bool operator==(const RecurrentSpec&, const RecurrentSpec&) = default;
 };
 // Keys and values of an encoder's output: filled by encode(), read by decode().
@@ -41,7 +41,13 @@ struct CrossSpec {
     int value_dim = 0;
     friend bool operator==(const CrossSpec&, const CrossSpec&) = default;
 };
-using StateSpec = std::variant<AttentionSpec, RecurrentSpec, CrossSpec>;
+// Attention over the tokens of the piece alone: an encoder. Nothing is stored.
+struct WithinSpec {
+    Window window;
+    bool needs_key_positions = false;
+    friend bool operator==(const WithinSpec&, const WithinSpec&) = default;
+};
+using StateSpec = std::variant<AttentionSpec, RecurrentSpec, CrossSpec, WithinSpec>;
 using MemorySpecs = std::vector<std::vector<StateSpec>>;  // by layer, by slot
 
 // Which part of a slot: keys or values of attention, or the k-th kind of recurrent state.
@@ -52,41 +58,42 @@ struct StorageId {
     friend bool operator==(const StorageId&, const StorageId&) = default;
 };
 
-// Rows of one part of one slot: [n_rows, n_heads * head_elements], heads one after the other.
-// A head is padded to whole blocks of the dtype.
+// Rows of one part of one slot: [n_rows, n_heads * head_elements], heads one after the other. A
+// head is padded to whole blocks of the dtype.
 struct StorageInfo {
     StorageId id;
-    uint8_t group = 0;        // rows are numbered per group
+    uint8_t group = 0;  // rows are numbered per group
     DType dtype = DType::f32;
     int n_heads = 1;
-    int head_dim = 0;         // elements used
-    int head_elements = 0;    // elements stored: head_dim, padded to a block
-    uint64_t row_bytes = 0;   // of all heads
+    int head_dim = 0;        // elements used
+    int head_elements = 0;   // elements stored: head_dim, padded to a block
+    uint64_t row_bytes = 0;  // of all heads
     uint64_t n_rows = 0;
     uint64_t bytes() const { return row_bytes * n_rows; }
 };
 
-enum class GroupKind : uint8_t { attention, recurrent, cross };
+enum class GroupKind : uint8_t { attention, recurrent, cross, within };
 
 // Layers that share row numbers.
 struct GroupInfo {
     GroupKind kind = GroupKind::attention;
     Window window;
     bool needs_key_positions = false;
-    uint32_t n_rows = 0;         // storage rows, all streams together
-    uint32_t max_runs = 0;       // most runs a step can list
+    uint32_t n_rows = 0;    // storage rows, all streams together
+    uint32_t max_runs = 0;  // most runs a step can list
     uint32_t max_write_rows = 0;
 };
 
 struct MemoryLayout {
-    MemorySpecs specs;                  // by layer
-    std::vector<StorageInfo> storage;   // in any order; find with at()
+    MemorySpecs specs;                 // by layer
+    std::vector<StorageInfo> storage;  // in any order; find with at()
     std::vector<GroupInfo> groups;
+    std::vector<std::vector<uint8_t>> slot_groups;  // by layer, by slot
 
-    const StorageInfo& at(StorageId id) const;          // throws InternalError when absent
-    size_t index(StorageId id) const;                   // into `storage`
+    const StorageInfo& at(StorageId id) const;  // throws InternalError when absent
+    size_t index(StorageId id) const;           // into `storage`
     uint8_t group_of(int layer, int slot) const {
-        return at({static_cast<uint16_t>(layer), static_cast<uint8_t>(slot), 0}).group;
+        return slot_groups.at(static_cast<size_t>(layer)).at(static_cast<size_t>(slot));
     }
     uint64_t bytes() const;
 };

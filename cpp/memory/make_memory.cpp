@@ -1,10 +1,19 @@
 #include <algorithm>
 #include <array>
+#include <map>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "memory/attention.h"
+#include "memory/cross.h"
+#include "memory/hybrid.h"
+#include "memory/layout_plan.h"
 #include "memory/memory.h"
+#include "memory/none.h"
+#include "memory/recurrent.h"
+#include "memory/sliding.h"
+#include "memory/window.h"
 
 namespace plait {
 namespace {
@@ -46,33 +55,110 @@ int64_t count_cells(const MemoryOptions& options) {
     return cells;
 }
 
-void check_specs(const MemorySpecs& specs) {
-    bool any = false;
-    for (const auto& layer : specs) {
-        for (const StateSpec& spec : layer) {
-            any = true;
-            if (std::holds_alternative<RecurrentSpec>(spec))
-                throw UnsupportedError(
-                    "recurrent layers are not supported: no memory keeps their states");
-            if (std::holds_alternative<CrossSpec>(spec))
-                throw UnsupportedError(
-                    "cross attention is not supported: no memory keeps an encoder's output");
-            const auto& attention = std::get<AttentionSpec>(spec);
-            PLAIT_CHECK(attention.n_kv_heads > 0 && attention.key_dim > 0);
-            PLAIT_CHECK(attention.window.kind == WindowKind::full || attention.window.tokens > 0);
+void check_spec(const AttentionSpec& spec) {
+    PLAIT_CHECK(spec.n_kv_heads > 0 && spec.key_dim > 0 && spec.value_dim >= 0);
+    PLAIT_CHECK(spec.window.kind == WindowKind::full || spec.window.tokens > 0);
+}
+void check_spec(const CrossSpec& spec) {
+    PLAIT_CHECK(spec.n_kv_heads > 0 && spec.key_dim > 0 && spec.value_dim > 0);
+}
+void check_spec(const WithinSpec& spec) {
+    PLAIT_CHECK(spec.window.kind == WindowKind::full || spec.window.tokens > 0);
+}
+void check_spec(const RecurrentSpec& spec) { PLAIT_CHECK(!spec.elements.empty()); }
+
+bool has(const MemoryLayout& layout, GroupKind kind) {
+    return std::ranges::any_of(layout.groups,
+                               [&](const GroupInfo& group) { return group.kind == kind; });
+}
+
+// Of the whole memory.
+std::string_view kind_of(const MemoryLayout& layout, const MemoryOptions& options) {
+    const bool attends = has(layout, GroupKind::attention);
+    if (has(layout, GroupKind::cross)) return "cross";
+    if (has(layout, GroupKind::recurrent)) return attends ? "hybrid" : "recurrent";
+    if (!attends) return "none";
+    const bool any_window = std::ranges::any_of(layout.groups, [](const GroupInfo& group) {
+        return group.kind == GroupKind::attention && group.window.kind != WindowKind::full;
+    });
+    return any_window ? "sliding" : options.streams ? "streams" : "unified";
+}
+
+void check_choice(const MemoryLayout& layout) {
+    if (has(layout, GroupKind::cross) && !has(layout, GroupKind::attention))
+        throw UnsupportedError(
+            "cross attention needs self attention beside it: "
+            "nothing else knows where a sequence "
+            "goes on");
+    if (has(layout, GroupKind::recurrent) &&
+        (has(layout, GroupKind::cross) || has(layout, GroupKind::within)))
+        throw UnsupportedError(
+            "recurrent layers of an encoder-decoder are not "
+            "supported: an encoder step has no "
+            "state");
+}
+
+// Groups by window: those without one, or that give no row back, share rows; so do those with the
+// same.
+using WindowOrder = std::tuple<int64_t, WindowKind, int32_t>;
+std::map<WindowOrder, std::vector<uint8_t>> attention_parts(const MemoryLayout& layout,
+                                                            const MemoryOptions& options) {
+    std::map<WindowOrder, std::vector<uint8_t>> parts;
+    for (uint8_t g = 0; g < layout.groups.size(); ++g) {
+        const GroupInfo& group = layout.groups[g];
+        if (group.kind != GroupKind::attention) continue;
+        // In the order in which they speak for the memory: what keeps the most first.
+        WindowOrder order{INT64_MIN, WindowKind::full, 0};
+        if (gives_rows_back(group.window, options))
+            order = {-most_kept(group.window), group.window.kind, group.window.tokens};
+        parts[order].push_back(g);
+    }
+    return parts;
+}
+
+Parts make_parts(const MemoryLayout& layout, const MemoryOptions& options) {
+    Parts parts;
+    parts.of_group.resize(layout.groups.size());
+    const auto add = [&](std::unique_ptr<Part> part, std::span<const uint8_t> groups) {
+        for (const uint8_t group : groups) parts.of_group[group] = part.get();
+        parts.list.push_back(std::move(part));
+    };
+    for (const auto& [order, groups] : attention_parts(layout, options)) {
+        if (gives_rows_back(layout.groups[groups[0]].window, options)) {
+            add(std::make_unique<SlidingPart>(layout, groups, options), groups);
+        } else {
+            add(std::make_unique<AttentionPart>(layout, groups, options), groups);
         }
     }
-    if (!any) throw UnsupportedError("models whose layers remember nothing are not supported");
+    std::vector<uint8_t> within;
+    for (uint8_t g = 0; g < layout.groups.size(); ++g) {
+        const GroupKind kind = layout.groups[g].kind;
+        if (kind == GroupKind::recurrent) add(std::make_unique<RecurrentPart>(g, options), {{g}});
+        if (kind == GroupKind::cross) add(std::make_unique<CrossPart>(layout, g, options), {{g}});
+        if (kind == GroupKind::within) within.push_back(g);
+    }
+    if (!within.empty() || parts.list.empty())
+        add(std::make_unique<NonePart>(options, /*encodes_only=*/has(layout, GroupKind::cross)),
+            within);
+    return parts;
 }
 
 }  // namespace
 
 std::unique_ptr<Memory> make_memory(const MemorySpecs& specs, const MemoryOptions& options) {
     check_options(options);
-    check_specs(specs);
+    for (const auto& layer : specs)
+        for (const StateSpec& spec : layer)
+            std::visit([](const auto& one) { check_spec(one); }, spec);
     MemoryOptions sized = options;
     sized.n_cells = count_cells(options);
-    return std::make_unique<AttentionMemory>(attention_layout(specs, sized, *sized.n_cells), sized);
+    MemoryLayout layout = plan_layout(specs, sized);
+    check_choice(layout);
+    // Nothing but attention has rows to divide.
+    if (!has(layout, GroupKind::attention)) sized.streams = false;
+    Parts parts = make_parts(layout, sized);
+    const std::string_view kind = kind_of(layout, sized);
+    return std::make_unique<HybridMemory>(kind, std::move(layout), sized, std::move(parts));
 }
 
 }  // namespace plait

@@ -4,33 +4,9 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "memory/window.h"
 
 namespace plait {
-namespace {
-
-// Positions begin <= p <= last that a token at `own` sees through a window.
-struct Sight {
-    int64_t begin = 0;
-    int64_t last = INT32_MAX;
-};
-
-Sight sight(const Window& window, int64_t own) {
-    const int64_t w = window.tokens;
-    switch (window.kind) {
-        case WindowKind::full:
-            return {};
-        case WindowKind::sliding:
-            return {own - w + 1, INT32_MAX};
-        case WindowKind::chunked:
-            return {own / w * w, INT32_MAX};
-        case WindowKind::symmetric:
-            return {own - w / 2, own + w / 2};
-    }
-    return {};
-}
-
-}  // namespace
-
 void RowPlacement::place(const PreparedBatch& batch, std::span<const Piece> pieces) {
     PLAIT_CHECK(!under_way());
     check_room(batch);
@@ -69,8 +45,13 @@ void RowPlacement::check_room(const PreparedBatch& batch) {
             throw CacheFull(text("sequence ", s, " needs ", needed, " more cells, ", free,
                                  " of its n_ctx = ", n_ctx_, " are free"),
                             needed, free);
+        const int64_t left = table_.n_free(s);
+        if (table_.n_pools() > 1 && needed > left)
+            throw CacheFull(text("sequence ", s, " needs ", needed, " more cells, ", left, " of ",
+                                 table_.rows_per_pool(), " in its stream are free"),
+                            needed, left);
     }
-    if (table_.n_pools() > 1) return;  // a pool holds n_ctx rows
+    if (table_.n_pools() > 1) return;
     const auto needed = static_cast<int64_t>(batch.size());
     const int64_t free = table_.n_free();
     if (needed > free)

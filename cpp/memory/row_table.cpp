@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 
@@ -44,6 +45,7 @@ RowTable::RowTable(int32_t rows_per_pool, bool pool_per_sequence, int32_t n_sequ
     positions_.resize(n_rows * axes_);
     ordinals_.resize(n_rows);
     shifts_.resize(n_rows);
+    shifted_.resize(n_rows);
     holders_.resize(n_rows);
     sequences_.resize(static_cast<size_t>(n_sequences));
     touched_.reserve(static_cast<size_t>(n_sequences));
@@ -113,26 +115,30 @@ int32_t RowTable::append(std::span<const SequenceId> ids, std::span<const Positi
     ordinals_[at(row)] = last == RowPool::kNone ? 0 : ordinals_[at(last)] + 1;
     std::copy_n(position.begin(), axes_,
                 positions_.begin() + static_cast<std::ptrdiff_t>(at(row) * axes_));
-    const Position top = *std::max_element(
-        position.begin(),
-        position.begin() + static_cast<std::ptrdiff_t>(std::min(axes_, kSpatialAxes)));
     for (const SequenceId s : ids) {
         Sequence& q = sequence(s);
         if (q.n_committed < 0) {
             q.n_committed = q.n_keys;
             touched_.push_back(s);
         }
-        q.max_position = q.n_keys == 0 ? top : std::max(q.max_position, top);
-        const Run next{row, 1, q.n_keys, ordinals_[at(row)]};
-        if (!q.runs.empty() && continues(q.runs.back(), next)) {
-            ++q.runs.back().count;
-        } else {
-            q.runs.push_back(next);
-        }
-        ++q.n_keys;
-        hold(row);
+        add_key(q, row);
     }
     return row;
+}
+
+void RowTable::add_key(Sequence& q, int32_t row) noexcept {
+    const auto p = positions(row);
+    const Position top = *std::max_element(
+        p.begin(), p.begin() + static_cast<std::ptrdiff_t>(std::min(axes_, kSpatialAxes)));
+    q.max_position = q.n_keys == 0 ? top : std::max(q.max_position, top);
+    const Run next{row, 1, q.n_keys, ordinals_[at(row)]};
+    if (!q.runs.empty() && continues(q.runs.back(), next)) {
+        ++q.runs.back().count;
+    } else {
+        q.runs.push_back(next);
+    }
+    ++q.n_keys;
+    hold(row);
 }
 
 void RowTable::commit() noexcept {
@@ -184,12 +190,10 @@ void RowTable::add_to_scratch(const Sequence& from, KeyRange keys) {
 int32_t RowTable::copy_to_scratch(int32_t row, SequenceId to, int32_t after,
                                   std::vector<RowMove>& moves) {
     const int32_t copy = pool(to).take(after == RowPool::kNone ? RowPool::kNone : after + 1);
-    PLAIT_CHECK(copy != RowPool::kNone);
     std::copy_n(positions_.begin() + static_cast<std::ptrdiff_t>(at(row) * axes_), axes_,
                 positions_.begin() + static_cast<std::ptrdiff_t>(at(copy) * axes_));
     ordinals_[at(copy)] = ordinals_[at(row)];
-    shifts_[at(copy)] = shifts_[at(row)];
-    if (shifts_[at(copy)] != 0) ++n_shifted_;
+    set_shift(copy, shifts_[at(row)], is_shifted(row));
     hold(copy);
     add_to_scratch(Run{copy, 1, 0, ordinals_[at(copy)]});
 
@@ -213,9 +217,9 @@ void RowTable::adopt_scratch(Sequence& q) noexcept {
 }
 
 void RowTable::drop(int32_t row) noexcept {
+    ++version_;
     if (--holders_[at(row)] > 0) return;
-    if (shifts_[at(row)] != 0) --n_shifted_;
-    shifts_[at(row)] = 0;
+    set_shift(row, 0, false);
     pools_[at(row / rows_per_pool_)].give(row);
 }
 
@@ -243,21 +247,41 @@ void RowTable::refresh(Sequence& q) noexcept {
     });
 }
 
-void RowTable::release(SequenceId s, KeyRange keys) {
+void RowTable::reserve_release(SequenceId s) { make_room(scratch_, sequence(s).runs.size() + 1); }
+
+void RowTable::release(SequenceId s, KeyRange keys) noexcept {
     Sequence& q = sequence(s);
     if (keys.size() == 0) return;
     if (keys.end == q.n_keys) return truncate(s, keys.begin);
-    make_room(scratch_, q.runs.size() + 1);
     add_to_scratch(q, {0, keys.begin});
     add_to_scratch(q, {keys.end, q.n_keys});
     for_each_row(q, keys, [this](int32_t row) { drop(row); });
     adopt_scratch(q);
 }
 
-void RowTable::share(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced) {
+// In place: this is what a window does after every step.
+void RowTable::release_front(SequenceId s, int32_t n_keys) noexcept {
+    Sequence& q = sequence(s);
+    if (n_keys == 0) return;
+    for_each_row(q, {0, n_keys}, [this](int32_t row) { drop(row); });
+    const auto keeps = [&](const Run& run) { return run.first_key + run.count > n_keys; };
+    q.runs.erase(q.runs.begin(), std::find_if(q.runs.begin(), q.runs.end(), keeps));
+    if (!q.runs.empty() && q.runs.front().first_key < n_keys) {
+        Run& first = q.runs.front();
+        first = slice(first, n_keys - first.first_key, first.count);
+    }
+    for (Run& run : q.runs) run.first_key -= n_keys;
+    q.n_keys -= n_keys;
+    if (axes_ > 1 || q.n_keys == 0) refresh(q);  // with one axis the largest position is the last
+}
+
+void RowTable::reserve_share(SequenceId from, SequenceId to) {
+    make_room(scratch_, sequence(from).runs.size() + sequence(to).runs.size() + 1);
+}
+
+void RowTable::share(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced) noexcept {
     const Sequence& source = sequence(from);
     Sequence& q = sequence(to);
-    make_room(scratch_, source.runs.size() + q.runs.size() + 1);
     add_to_scratch(q, {0, replaced.begin});
     add_to_scratch(source, keys);
     add_to_scratch(q, {replaced.end, q.n_keys});
@@ -266,11 +290,13 @@ void RowTable::share(SequenceId from, KeyRange keys, SequenceId to, KeyRange rep
     adopt_scratch(q);
 }
 
+void RowTable::reserve_duplicate(int32_t n_keys, SequenceId to) {
+    make_room(scratch_, sequence(to).runs.size() + 1 + static_cast<size_t>(n_keys));
+}
+
 void RowTable::duplicate(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
-                         std::vector<RowMove>& moves) {
+                         std::vector<RowMove>& moves) noexcept {
     Sequence& q = sequence(to);
-    make_room(scratch_, q.runs.size() + 1 + static_cast<size_t>(keys.size()));
-    make_room(moves, static_cast<size_t>(keys.size()));
     add_to_scratch(q, {0, replaced.begin});
     for_each_row(q, replaced, [this](int32_t row) { drop(row); });
     int32_t after = replaced.begin == 0 ? RowPool::kNone : row_of(to, replaced.begin - 1);
@@ -286,12 +312,13 @@ int32_t RowTable::n_shared(SequenceId s, KeyRange keys) const {
     return n;
 }
 
-void RowTable::make_own(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) {
-    const int32_t shared = n_shared(s, keys);
-    if (shared == 0) return;
+void RowTable::reserve_make_own(SequenceId s, int32_t n_shared) {
+    make_room(scratch_, sequence(s).runs.size() + 2 * static_cast<size_t>(n_shared) + 2);
+}
+
+void RowTable::make_own(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) noexcept {
+    if (n_shared(s, keys) == 0) return;
     Sequence& q = sequence(s);
-    make_room(scratch_, q.runs.size() + 2 * static_cast<size_t>(shared) + 2);
-    make_room(moves, static_cast<size_t>(shared));
     add_to_scratch(q, {0, keys.begin});
     int32_t after = keys.begin == 0 ? RowPool::kNone : row_of(s, keys.begin - 1);
     for_each_row(q, keys, [&](int32_t row) {
@@ -307,22 +334,93 @@ void RowTable::make_own(SequenceId s, KeyRange keys, std::vector<RowMove>& moves
     adopt_scratch(q);
 }
 
-void RowTable::reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta) noexcept {
+void RowTable::exchange(SequenceId a, SequenceId b) noexcept {
+    std::swap(sequence(a), sequence(b));
+}
+
+void RowTable::reserve_keys(SequenceId s, int32_t n_keys) {
+    sequence(s).runs.reserve(static_cast<size_t>(n_keys));
+}
+
+int32_t RowTable::put(SequenceId s, std::span<const Position> position, int32_t ordinal) noexcept {
+    Sequence& q = sequence(s);
+    const int32_t row =
+        pool(s).take(q.n_keys == 0 ? RowPool::kNone : q.runs.back().row + q.runs.back().count);
+    ordinals_[at(row)] = ordinal;
+    std::copy_n(position.begin(), axes_,
+                positions_.begin() + static_cast<std::ptrdiff_t>(at(row) * axes_));
+    add_key(q, row);
+    return row;
+}
+
+void RowTable::put_shared(SequenceId s, int32_t row) noexcept { add_key(sequence(s), row); }
+
+void RowTable::move_rows(std::span<const RowMove> moves) {
+    // Where each row goes, and the runs that come of it, before anything changes.
+    std::vector<int32_t> moved(holders_.size());
+    std::iota(moved.begin(), moved.end(), 0);
+    for (const RowMove& move : moves)
+        for (int32_t i = 0; i < move.n; ++i) moved[at(move.from + i)] = move.to + i;
+    std::vector<std::vector<Run>> runs(sequences_.size());
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+        for_each_row(sequences_[s], {0, sequences_[s].n_keys}, [&](int32_t row) {
+            const Run next{moved[at(row)], 1, 0, ordinals_[at(row)]};
+            if (!runs[s].empty() && continues(runs[s].back(), next)) {
+                ++runs[s].back().count;
+            } else {
+                const int32_t key =
+                    runs[s].empty() ? 0 : runs[s].back().first_key + runs[s].back().count;
+                runs[s].push_back({next.row, 1, key, next.ordinal});
+            }
+        });
+    }
+    for (size_t s = 0; s < sequences_.size(); ++s) sequences_[s].runs.swap(runs[s]);
+    for (const RowMove& move : moves)
+        for (int32_t i = 0; i < move.n; ++i) move_row(move.from + i, move.to + i);
+}
+
+void RowTable::move_row(int32_t from, int32_t to) noexcept {
+    std::copy_n(positions_.begin() + static_cast<std::ptrdiff_t>(at(from) * axes_), axes_,
+                positions_.begin() + static_cast<std::ptrdiff_t>(at(to) * axes_));
+    ordinals_[at(to)] = ordinals_[at(from)];
+    set_shift(to, shifts_[at(from)], is_shifted(from));
+    set_shift(from, 0, false);
+    holders_[at(to)] = std::exchange(holders_[at(from)], 0);
+    pools_[at(from / rows_per_pool_)].give(from);
+    pools_[at(to / rows_per_pool_)].take(to);
+}
+
+int64_t RowTable::n_runs() const {
+    return std::accumulate(sequences_.begin(), sequences_.end(), int64_t{0},
+                           [](int64_t n, const Sequence& q) { return n + std::ssize(q.runs); });
+}
+
+void RowTable::reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta,
+                          bool touch_all) noexcept {
     Sequence& q = sequence(s);
     for_each_row(q, keys, [&](int32_t row) {
         Position& p = positions_[at(row)];  // tokens with several axes are never moved
         const Position moved = p / divisor + delta;
-        int32_t& shift = shifts_[at(row)];
-        n_shifted_ -= shift != 0 ? 1 : 0;
-        shift += moved - p;
-        n_shifted_ += shift != 0 ? 1 : 0;
+        const int32_t shift = shifts_[at(row)] + moved - p;
+        set_shift(row, shift, shift != 0);
         p = moved;
     });
+    if (touch_all)
+        for_each_row(q, {0, q.n_keys}, [&](int32_t row) {
+            if (holders_[at(row)] == 1) set_shift(row, shifts_[at(row)], true);
+        });
     refresh(q);
+}
+
+void RowTable::set_shift(int32_t row, int32_t shift, bool shifted) noexcept {
+    n_shifted_ += (shifted ? 1 : 0) - (is_shifted(row) ? 1 : 0);
+    shifts_[at(row)] = shift;
+    shifted_[at(row)] = shifted ? 1 : 0;
 }
 
 void RowTable::clear_shifts() noexcept {
     std::fill(shifts_.begin(), shifts_.end(), 0);
+    std::fill(shifted_.begin(), shifted_.end(), uint8_t{0});
     n_shifted_ = 0;
 }
 

@@ -35,6 +35,8 @@ public:
     int32_t n_pools() const { return static_cast<int32_t>(pools_.size()); }
     int32_t pool_of(SequenceId s) const { return pools_.size() == 1 ? 0 : s; }
     int32_t n_rows() const { return static_cast<int32_t>(holders_.size()); }
+    int32_t rows_per_pool() const { return rows_per_pool_; }
+    int axes() const { return static_cast<int>(axes_); }
     int32_t n_free() const;  // of all pools
     int32_t n_free(SequenceId s) const { return pool(s).n_free(); }
 
@@ -42,7 +44,8 @@ public:
     int32_t n_keys(SequenceId s) const { return sequence(s).n_keys; }
     int32_t row_of(SequenceId s, int32_t key) const;
     KeyRange keys(SequenceId s, PositionRange range) const;
-    int32_t first_key_from(SequenceId s, Position position) const;  // n_keys when there is none
+    int32_t first_key_from(SequenceId s,
+                           Position position) const;  // n_keys when there is none
     std::optional<PositionBounds> bounds(SequenceId s) const;
     bool same_content(std::span<const SequenceId> ids) const;
 
@@ -52,7 +55,6 @@ public:
     }
     int32_t ordinal(int32_t row) const { return ordinals_[at(row)]; }
     int32_t shift(int32_t row) const { return shifts_[at(row)]; }
-    bool is_shared(int32_t row) const { return holders_[at(row)] > 1; }
 
     // A step. Appends one token to all of `ids`, which hold the same; returns its row. Rows must be
     // free. What was appended since the last commit() goes with rollback().
@@ -60,22 +62,46 @@ public:
     void commit() noexcept;
     void rollback() noexcept;
 
-    // Edits, between steps. Rows must be free in sufficient number; std::bad_alloc changes nothing.
-    // Moves are appended with group 0.
-    void release(SequenceId s, KeyRange keys);
+    // Edits, between steps. None can fail: rows must be free in sufficient number, and the edit's
+    // reserve_ must have been called; std::bad_alloc comes from there. Moves are appended, with
+    // group 0, to a list that has room for them.
+    void reserve_release(SequenceId s);
+    void release(SequenceId s, KeyRange keys) noexcept;
+    void release_front(SequenceId s,
+                       int32_t n_keys) noexcept;  // needs no reserve_
     void release_all(SequenceId s) noexcept { truncate(s, 0); }
     // `replaced` of `to` give way to `keys` of `from`: to the same rows, or to rows of its own
     // pool.
-    void share(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced);
+    void reserve_share(SequenceId from, SequenceId to);
+    void share(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced) noexcept;
+    void reserve_duplicate(int32_t n_keys, SequenceId to);
     void duplicate(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
-                   std::vector<RowMove>& moves);
-    int32_t n_shared(SequenceId s, KeyRange keys) const;  // rows that others hold too
-    void make_own(SequenceId s, KeyRange keys, std::vector<RowMove>& moves);
-    // position -> position / divisor + delta; the difference adds to the rows' pending rotation.
-    // No row of `keys` may be shared, and the order of keys must stay.
-    void reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta) noexcept;
+                   std::vector<RowMove>& moves) noexcept;
+    int32_t n_shared(SequenceId s,
+                     KeyRange keys) const;  // rows that others hold too
+    void reserve_make_own(SequenceId s, int32_t n_shared);
+    void make_own(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) noexcept;
+    // position -> position / divisor + delta; the difference adds to the rows' pending rotation. No
+    // row of `keys` may be shared, and the order of keys must stay. `touch_all`: every row that the
+    // sequence alone holds is to be rotated, if only by 0.
+    void reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta,
+                    bool touch_all = false) noexcept;
+    void exchange(SequenceId a,
+                  SequenceId b) noexcept;  // what they hold; of one pool
+
+    // Tokens put down one by one, as a saved state lists them: a row for a new one, or a row that
+    // another sequence of the pool holds.
+    void reserve_keys(SequenceId s, int32_t n_keys);
+    int32_t put(SequenceId s, std::span<const Position> position, int32_t ordinal) noexcept;
+    void put_shared(SequenceId s, int32_t row) noexcept;
+
+    // Moves what rows hold to free rows, or to rows that an earlier move left, in order.
+    void move_rows(std::span<const RowMove> moves);  // std::bad_alloc changes nothing
+    int64_t n_runs() const;                          // of all sequences
+    uint64_t version() const { return version_; }    // another one whenever who holds what changes
 
     bool has_shifts() const { return n_shifted_ > 0; }
+    bool is_shifted(int32_t row) const { return shifted_[at(row)] != 0; }
     int32_t n_shifted() const { return n_shifted_; }  // rows
     void clear_shifts() noexcept;
 
@@ -102,7 +128,13 @@ private:
     void add_to_scratch(const Sequence& from, KeyRange keys);
     int32_t copy_to_scratch(int32_t row, SequenceId to, int32_t after, std::vector<RowMove>& moves);
     void adopt_scratch(Sequence& s) noexcept;
-    void hold(int32_t row) noexcept { ++holders_[at(row)]; }
+    void add_key(Sequence& s, int32_t row) noexcept;
+    void move_row(int32_t from, int32_t to) noexcept;
+    void set_shift(int32_t row, int32_t shift, bool shifted) noexcept;
+    void hold(int32_t row) noexcept {
+        ++holders_[at(row)];
+        ++version_;
+    }
     void drop(int32_t row) noexcept;
     void truncate(SequenceId s, int32_t n_keys) noexcept;
     void refresh(Sequence& s) noexcept;
@@ -113,12 +145,14 @@ private:
     std::vector<Position> positions_;  // [n_rows, axes]
     std::vector<int32_t> ordinals_;    // [n_rows] of the token in its sequence
     std::vector<int32_t> shifts_;      // [n_rows] rotation not yet applied
+    std::vector<uint8_t> shifted_;     // [n_rows] whether there is one, if only by 0
     std::vector<int32_t> holders_;     // [n_rows] sequences that hold the row
     std::vector<Sequence> sequences_;
     std::vector<SequenceId> touched_;  // by the step under way
     std::vector<Run> scratch_;         // the runs that an edit is making
     int32_t n_scratch_keys_ = 0;
     int32_t n_shifted_ = 0;
+    uint64_t version_ = 0;
 };
 
 }  // namespace plait

@@ -97,7 +97,8 @@ RoadOptions Context::road_options(GraphKind kind, const Memory& memory) const {
         .coupled = memory.n_streams() == 1,
     };
     road.split = {.max_tokens = static_cast<uint32_t>(options_.n_ubatch),
-                  .whole_sequences = !*options_.causal};
+                  .whole_sequences = !*options_.causal,
+                  .steady_company = memory.steady_company()};
     road.causal = *options_.causal;
     road.flash = *options_.flash_attention;
     road.embeddings = options_.embeddings || pooling_ != Pooling::none;

@@ -32,9 +32,10 @@ private:
 // Gives placed rows back unless they were committed.
 class Placement {
 public:
-    Placement(Memory& memory, const PreparedBatch& batch, std::span<const Piece> pieces)
+    Placement(Memory& memory, StepKind kind, const PreparedBatch& batch,
+              std::span<const Piece> pieces)
         : memory_(memory) {
-        memory_.place(batch, pieces);
+        memory_.place(kind, batch, pieces);
     }
     ~Placement() {
         if (!committed_) memory_.rollback();
@@ -98,11 +99,11 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
     std::span<const Piece> pieces;
     std::optional<Placement> placement;
     {
-        prepare(batch, options_.limits, *memory_, prepared_);
+        prepare(batch, options_.limits, memory_->past(options_.step), prepared_);
         apply_shifts();
         const Timed timed(stats, Phase::place);
         pieces = split_.cut(prepared_, options_.split);
-        placement.emplace(*memory_, prepared_, pieces);
+        placement.emplace(*memory_, options_.step, prepared_, pieces);
     }
     if (log_enabled(LogLevel::trace))
         log(LogLevel::trace, text("decode: ", batch.size, " tokens in ", pieces.size(),

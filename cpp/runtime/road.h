@@ -19,6 +19,7 @@ namespace plait {
 
 struct RoadOptions {
     GraphKind kind = GraphKind::decode;
+    StepKind step = StepKind::decode;    // encode: of an encoder-decoder
     BatchLimits limits;
     SplitPolicy split;
     bool causal = true;

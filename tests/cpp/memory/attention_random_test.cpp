@@ -64,6 +64,7 @@ MemoryOptions options_of(const Play& play) {
     options.n_batch = 64;
     options.n_ubatch = 5;
     options.causal = play.causal;
+    options.swa_full = true;
     return options;
 }
 
@@ -374,7 +375,8 @@ void EveryAttentionMemory::check() {
             ASSERT_EQ(cell.sequences, expected[index[&token]].sequences);
             ASSERT_EQ(cell.stream, play.streams ? s : 0);
             ASSERT_TRUE(!play.streams || cell.row / kContext == s);
-            ASSERT_EQ(driver.rotations[static_cast<size_t>(cell.row)] + cell.shift, token.position);
+            ASSERT_EQ(driver.rotations[0][static_cast<size_t>(cell.row)] + cell.shift,
+                      token.position);
         }
     }
 }

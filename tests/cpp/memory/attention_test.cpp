@@ -1,4 +1,3 @@
-#include "memory/attention.h"
 
 #include <gmock/gmock.h>
 
@@ -248,7 +247,7 @@ TEST_P(EitherMode, PendingShiftsTravelWithCopies) {
     EXPECT_THAT(driver.positions(0), ElementsAre(4, 5, 6));
     driver.apply_shifts();
     for (const Cell& cell : driver.memory->cells())
-        EXPECT_EQ(driver.rotations[static_cast<size_t>(cell.row)], cell.position[0]);
+        EXPECT_EQ(driver.rotations[0][static_cast<size_t>(cell.row)], cell.position[0]);
 }
 
 TEST_P(EitherMode, AShiftThatCannotBeChangesNothing) {
@@ -472,9 +471,6 @@ TEST(MakeMemory, ImpossibleChoicesSayWhy) {
     EXPECT_THROW(make_memory(specs, sized(0, 1)), InvalidArgument);
     EXPECT_THROW(make_memory(specs, sized(8, 0)), InvalidArgument);
     EXPECT_THROW(make_memory(specs, sized(INT32_MAX, 2)), InvalidArgument);
-    EXPECT_THROW(make_memory({{RecurrentSpec{{4}}}}, sized(8, 1)), UnsupportedError);
-    EXPECT_THROW(make_memory({{full_layer(), CrossSpec{1, 4, 4}}}, sized(8, 1)), UnsupportedError);
-    EXPECT_THROW(make_memory({{}, {}}, sized(8, 1)), UnsupportedError);
 }
 
 }  // namespace

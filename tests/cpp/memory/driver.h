@@ -22,6 +22,15 @@ inline MemorySpecs attention_specs(std::vector<AttentionSpec> layers) {
 
 inline AttentionSpec full_layer() { return {.n_kv_heads = 2, .key_dim = 4, .value_dim = 4}; }
 
+inline AttentionSpec window_layer(Window window) {
+    AttentionSpec layer = full_layer();
+    layer.window = window;
+    return layer;
+}
+
+// What a row holds, as a number: a token, or what a state was made of, folded.
+inline int fold(int state, int token) { return state * 31 + token + 1; }
+
 struct Driver {
     explicit Driver(const MemoryOptions& given,
                     const MemorySpecs& specs = attention_specs({full_layer()}))
@@ -30,34 +39,68 @@ struct Driver {
         limits.n_batch = options.n_batch;
         limits.n_seq_max = options.n_seq_max;
         limits.axes = options.axes;
-        limits.coupled = !options.streams;
-        const auto rows = static_cast<size_t>(memory->n_cells());
-        keys.assign(memory->layout().groups.size(), std::vector<int>(rows, -1));
-        rotations.assign(rows, 0);
+        limits.coupled = memory->n_streams() == 1;
+        for (const GroupInfo& group : groups()) {
+            keys.emplace_back(group.n_rows, -1);
+            rotations.emplace_back(group.n_rows, 0);
+            if (group.kind == GroupKind::recurrent) keys.back()[0] = 0;
+        }
     }
 
+    const std::vector<GroupInfo>& groups() const { return memory->layout().groups; }
+
     // Everything up to the point where pieces run.
-    std::span<const Piece> place(const Batch& batch) {
-        prepare(batch.view(), limits, *memory, prepared);
+    std::span<const Piece> place(const Batch& batch, StepKind kind = StepKind::decode) {
+        step = kind;
+        prepare(batch.view(), limits, memory->past(kind), prepared);
+        const bool whole = !options.causal || kind == StepKind::encode;
         const auto pieces =
             split.cut(prepared, {.max_tokens = static_cast<uint32_t>(options.n_ubatch),
-                                 .whole_sequences = !options.causal});
-        memory->place(prepared, pieces);
+                                 .whole_sequences = whole,
+                                 .steady_company = memory->steady_company()});
+        memory->place(kind, prepared, pieces);
         return pieces;
     }
-    // Stores each token's number in its row, as a piece that runs does.
+    // Stores each token's number in its row, and makes each state anew, as a piece that runs does.
     void write(const Piece& piece, size_t index) {
-        for (size_t group = 0; group < keys.size(); ++group) {
-            const auto view = memory->attention(static_cast<uint8_t>(group), index);
-            for (size_t i = 0; i < piece.entries.size(); ++i) {
-                const auto row = static_cast<size_t>(view.write_rows[i]);
-                keys[group][row] = prepared.source.tokens[piece.entries[i]];
-                rotations[row] = prepared.position(piece.entries[i]);
+        for (size_t g = 0; g < keys.size(); ++g) {
+            const auto group = static_cast<uint8_t>(g);
+            switch (groups()[g].kind) {
+                case GroupKind::attention:
+                    if (step == StepKind::decode) write_keys(piece, index, group);
+                    break;
+                case GroupKind::cross:
+                    if (step == StepKind::encode) write_keys(piece, index, group);
+                    break;
+                case GroupKind::recurrent:
+                    write_states(piece, index, group);
+                    break;
+                case GroupKind::within:
+                    break;
             }
         }
     }
-    void decode(const Batch& batch) {
-        const auto pieces = place(batch);
+    void write_keys(const Piece& piece, size_t index, uint8_t group) {
+        const auto view = memory->attention(group, index);
+        for (size_t i = 0; i < piece.entries.size(); ++i) {
+            const auto row = static_cast<size_t>(view.write_rows[i]);
+            keys[group][row] = prepared.source.tokens[piece.entries[i]];
+            rotations[group][row] = prepared.position(piece.entries[i]);
+        }
+    }
+    void write_states(const Piece& piece, size_t index, uint8_t group) {
+        const auto view = memory->recurrent(group, index);
+        auto& states = keys[group];
+        const std::vector<int> before = states;  // rows are read before any is written
+        for (size_t s = 0; s < piece.sequences.size(); ++s) {
+            int state = before[static_cast<size_t>(view.read_rows[s])];
+            for (int32_t i = piece.begin[s]; i < piece.begin[s + 1]; ++i)
+                state = fold(state, prepared.source.tokens[piece.entries[static_cast<size_t>(i)]]);
+            states[static_cast<size_t>(view.write_rows[s])] = state;
+        }
+    }
+    void run(const Batch& batch, StepKind kind) {
+        const auto pieces = place(batch, kind);
         try {
             for (size_t p = 0; p < pieces.size(); ++p) write(pieces[p], p);
         } catch (...) {
@@ -66,11 +109,16 @@ struct Driver {
         }
         memory->commit();
     }
+    void decode(const Batch& batch) { run(batch, StepKind::decode); }
     // `n` tokens numbered from `token` at the end of one sequence.
-    void feed(SequenceId sequence, int n, int token = 0) {
+    void feed(SequenceId sequence, int n, int token = 0) { decode(batch_of(sequence, n, token)); }
+    void encode(SequenceId sequence, int n, int token = 0) {
+        run(batch_of(sequence, n, token), StepKind::encode);
+    }
+    static Batch batch_of(SequenceId sequence, int n, int token) {
         Batch batch;
         for (int i = 0; i < n; ++i) batch.add(token + i, {}, std::span(&sequence, 1), false);
-        decode(batch);
+        return batch;
     }
     void carry_out_moves() {
         for (const RowMove& move : moves) {
@@ -78,7 +126,7 @@ struct Driver {
                 const auto from = static_cast<size_t>(move.from + i);
                 const auto to = static_cast<size_t>(move.to + i);
                 keys[move.group][to] = keys[move.group][from];
-                if (move.group == 0) rotations[to] = rotations[from];
+                rotations[move.group][to] = rotations[move.group][from];
             }
         }
         moves.clear();
@@ -87,7 +135,7 @@ struct Driver {
         std::vector<KeyShift> shifts;
         memory->take_shifts(shifts);
         for (const KeyShift& shift : shifts)
-            if (shift.group == 0) rotations[static_cast<size_t>(shift.row)] += shift.delta;
+            rotations[shift.group][static_cast<size_t>(shift.row)] += shift.delta;
     }
     // The tokens of a sequence as group `group` stores them, oldest first.
     std::vector<int> tokens(SequenceId sequence, uint8_t group = 0) const {
@@ -111,9 +159,10 @@ struct Driver {
     BatchLimits limits;
     PreparedBatch prepared;
     Split split;
+    StepKind step = StepKind::decode;
     std::vector<RowMove> moves;
-    std::vector<std::vector<int>> keys;  // [n_groups][n_rows] token stored
-    std::vector<Position> rotations;     // [n_rows] position that the key is rotated for
+    std::vector<std::vector<int>> keys;            // [n_groups][n_rows] token stored, or state
+    std::vector<std::vector<Position>> rotations;  // [n_groups][n_rows] that the key is rotated for
 };
 
 inline bool operator==(const Cell& a, const Cell& b) {

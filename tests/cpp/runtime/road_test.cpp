@@ -50,7 +50,9 @@ public:
     int32_t n_sequences() const override { return 1; }
     int64_t n_cells() const override { return layout_.groups[0].n_rows; }
     int64_t n_used() const override { return committed_; }
-    void place(const PreparedBatch& batch, std::span<const Piece> pieces) override {
+    const SequenceIndex& past(StepKind) const override { return *this; }
+    bool steady_company() const override { return false; }
+    void place(StepKind, const PreparedBatch& batch, std::span<const Piece> pieces) override {
         ++n_placed;
         placed_ = committed_;
         starts_.clear();
@@ -92,6 +94,13 @@ public:
     bool can_partial_remove() const override { return false; }
     bool has_shifts() const override { return false; }
     void take_shifts(std::vector<KeyShift>&) override {}
+    RewindPoint rewind_point(SequenceId, Position) const override { return {}; }
+    int64_t defragment(int64_t, std::vector<RowMove>&) override { return 0; }
+    RunCount count_runs() const override { return {}; }
+    MemoryState describe(std::optional<SequenceId>, std::vector<StateRows>&) const override {
+        return {};
+    }
+    void adopt(const MemoryState&, std::optional<SequenceId>, std::vector<StateRows>&) override {}
     std::vector<Cell> cells() const override { return {}; }
     std::vector<int32_t> rows_of(uint8_t, SequenceId) const override { return {}; }
 

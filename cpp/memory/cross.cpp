@@ -1,0 +1,228 @@
+#include "memory/cross.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace plait {
+
+int64_t cross_rows(const MemoryOptions& options) {
+    const int64_t longest = std::min<int64_t>(options.n_ctx, options.n_batch);
+    return std::min(options.n_seq_max * longest, *options.n_cells) + options.n_batch;
+}
+
+CrossPart::CrossPart(const MemoryLayout& layout, uint8_t group, const MemoryOptions& options)
+    : group_(group),
+      n_sequences_(options.n_seq_max),
+      n_ctx_(options.n_ctx),
+      table_(static_cast<int32_t>(layout.groups[group].n_rows),
+             /*pool_per_sequence=*/false, 2 * options.n_seq_max, 1) {}
+
+std::vector<int32_t> CrossPart::rows_of(SequenceId sequence) const {
+    std::vector<int32_t> rows;
+    for (const Run& run : table_.runs(sequence))
+        for (int32_t r = 0; r < run.count; ++r) rows.push_back(run.row + r);
+    return rows;
+}
+
+void CrossPart::place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) {
+    PLAIT_CHECK(batch_ == nullptr);
+    if (kind == StepKind::decode) {
+        check_encoded(batch);
+    } else {
+        take_rows(batch, pieces);
+    }
+    kind_ = kind;
+    batch_ = &batch;
+    pieces_ = pieces;
+}
+
+void CrossPart::check_encoded(const PreparedBatch& batch) const {
+    for (const SequenceId s : batch.touched)
+        if (table_.n_keys(s) == 0)
+            throw BatchError(
+                text("decode: sequence ", s, " has no encoder output; encode its input first"));
+}
+
+void CrossPart::take_rows(const PreparedBatch& batch, std::span<const Piece> pieces) {
+    const auto needed = static_cast<int64_t>(batch.size());
+    if (needed > table_.n_free())
+        throw CacheFull(text("the encoder's output needs ", needed, " cells, ", table_.n_free(),
+                             " of ", table_.n_rows(), " are free"),
+                        needed, table_.n_free());
+    first_token_.assign(1, 0);
+    written_.clear();
+    try {
+        for (const Piece& piece : pieces) {
+            for (const uint32_t entry : piece.entries) {
+                ids_.clear();
+                for (const SequenceId s : batch.sequences_of(entry)) ids_.push_back(incoming(s));
+                const Position position = table_.n_keys(ids_[0]);
+                written_.push_back(table_.append(ids_, std::span(&position, 1)));
+            }
+            first_token_.push_back(written_.size());
+        }
+        for (const SequenceId s : batch.touched) {
+            const int32_t n = table_.n_keys(incoming(s));
+            if (n > n_ctx_)
+                throw CacheFull(
+                    text("sequence ", s, " has ", n, " encoder tokens, n_ctx is ", n_ctx_), n,
+                    n_ctx_);
+        }
+    } catch (...) {
+        table_.rollback();
+        throw;
+    }
+}
+
+void CrossPart::commit() noexcept {
+    if (batch_ != nullptr && kind_ == StepKind::encode) {
+        table_.commit();
+        for (const SequenceId s : batch_->touched) {
+            table_.exchange(s, incoming(s));
+            table_.release_all(incoming(s));
+        }
+    }
+    batch_ = nullptr;
+    pieces_ = {};
+}
+
+void CrossPart::rollback() noexcept {
+    table_.rollback();
+    batch_ = nullptr;
+    pieces_ = {};
+}
+
+AttentionView CrossPart::attention(const GroupInfo&, size_t index) {
+    PLAIT_CHECK(index < pieces_.size());
+    const Piece& piece = pieces_[index];
+    if (kind_ == StepKind::encode)
+        return {.write_rows =
+                    std::span(written_).subspan(first_token_[index], piece.entries.size())};
+    runs_.clear();
+    run_begin_.assign(1, 0);
+    seen_first_.assign(piece.entries.size(), 0);
+    seen_last_.clear();
+    for (size_t s = 0; s < piece.sequences.size(); ++s) {
+        const auto runs = table_.runs(piece.sequences[s]);
+        runs_.insert(runs_.end(), runs.begin(), runs.end());
+        run_begin_.push_back(static_cast<int32_t>(runs_.size()));
+        seen_last_.resize(static_cast<size_t>(piece.begin[s + 1]),
+                          table_.n_keys(piece.sequences[s]));
+    }
+    return {.runs = runs_, .run_begin = run_begin_, .first = seen_first_, .last = seen_last_};
+}
+
+void CrossPart::remove(SequenceId sequence, PositionRange range) noexcept {
+    if (range.whole()) table_.release_all(sequence);
+}
+
+bool CrossPart::takes_output(SequenceId from, SequenceId to, PositionRange range) const {
+    if (range.whole()) return true;
+    return range.end > range.begin && table_.n_keys(from) > 0 &&
+           (range.begin == 0 || table_.n_keys(to) == 0);
+}
+
+size_t CrossPart::check_copy(SequenceId from, SequenceId to, PositionRange) {
+    PLAIT_CHECK(batch_ == nullptr);
+    table_.reserve_share(from, to);
+    return 0;
+}
+
+void CrossPart::copy(SequenceId from, SequenceId to, PositionRange range,
+                     std::vector<RowMove>&) noexcept {
+    if (takes_output(from, to, range))
+        table_.share(from, {0, table_.n_keys(from)}, to, {0, table_.n_keys(to)});
+}
+
+PartState CrossPart::describe(std::span<const SequenceId> sequences,
+                              std::vector<StateRows>& rows) const {
+    PLAIT_CHECK(batch_ == nullptr);
+    PartState state{.kind = GroupKind::cross};
+    StateRows& found = rows.emplace_back();
+    found.group = group_;
+    std::vector<int32_t> item_of(static_cast<size_t>(table_.n_rows()), -1);
+    for (const SequenceId s : sequences) {
+        SequenceState& sequence = state.sequences.emplace_back();
+        for (const int32_t row : rows_of(s)) {
+            int32_t& item = item_of[static_cast<size_t>(row)];
+            if (item < 0) {
+                item = state.n_items++;
+                found.items.push_back(item);
+                found.rows.push_back(row);
+            }
+            sequence.items.push_back(item);
+        }
+    }
+    return state;
+}
+
+// An encoder's output is shared as a whole or not at all: a sequence's items are a new stretch, or
+// one that came before.
+void CrossPart::check_adopt(const PartState& state, std::span<const SequenceId> sequences,
+                            bool whole, std::vector<StateRows>& rows) {
+    PLAIT_CHECK(batch_ == nullptr && state.sequences.size() == sequences.size());
+    if (state.kind != GroupKind::cross || state.axes != 0)
+        throw StateError("the state is of layers that remember otherwise");
+    std::vector<int32_t> length_from;  // by first item, of the outputs so far
+    for (const SequenceState& sequence : state.sequences) {
+        if (sequence.items.empty()) continue;
+        const auto n = static_cast<int32_t>(sequence.items.size());
+        const int32_t first = sequence.items[0];
+        const auto known = static_cast<int32_t>(length_from.size());
+        for (int32_t i = 0; i < n; ++i)
+            if (first < 0 || sequence.items[static_cast<size_t>(i)] != first + i)
+                throw StateError("the state has an encoder output out of order");
+        const bool fresh = first == known;
+        if (!fresh && (first > known || length_from[static_cast<size_t>(first)] != n))
+            throw StateError("the state has encoder outputs that overlap");
+        if (n > n_ctx_)
+            throw CacheFull(text("the state has ", n, " encoder tokens, n_ctx is ", n_ctx_), n,
+                            n_ctx_);
+        if (!fresh) continue;
+        if (n > state.n_items - known) throw StateError("the state lacks encoder outputs");
+        length_from.resize(static_cast<size_t>(known) + static_cast<size_t>(n));
+        length_from[static_cast<size_t>(known)] = n;
+    }
+    if (std::ssize(length_from) != state.n_items)
+        throw StateError("the state has an encoder output of no sequence");
+    int64_t free = table_.n_rows();
+    if (!whole) {
+        free = table_.n_free();
+        for (const SequenceId s : sequences) {
+            const KeyRange all{0, table_.n_keys(s)};
+            free += all.size() - table_.n_shared(s, all);
+        }
+    }
+    if (state.n_items > free)
+        throw CacheFull(text("the state has ", state.n_items, " encoder cells, ", free, " of ",
+                             table_.n_rows(), " are free"),
+                        state.n_items, free);
+    row_of_item_.assign(length_from.size(), -1);
+    for (size_t i = 0; i < sequences.size(); ++i)
+        table_.reserve_keys(sequences[i], static_cast<int32_t>(state.sequences[i].items.size()));
+    StateRows& found = rows.emplace_back();
+    found.group = group_;
+    found.items.reserve(length_from.size());
+    found.rows.reserve(length_from.size());
+}
+
+void CrossPart::adopt(const PartState& state, std::span<const SequenceId> sequences,
+                      std::span<StateRows> rows) noexcept {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+        int32_t ordinal = 0;
+        for (const int32_t item : state.sequences[i].items) {
+            const Position position = ordinal++;
+            int32_t& row = row_of_item_[static_cast<size_t>(item)];
+            if (row >= 0) {
+                table_.put_shared(sequences[i], row);
+                continue;
+            }
+            row = table_.put(sequences[i], std::span(&position, 1), position);
+            rows[0].items.push_back(item);
+            rows[0].rows.push_back(row);
+        }
+    }
+}
+
+}  // namespace plait
