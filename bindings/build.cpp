@@ -1,8 +1,8 @@
 // What this build is and what this machine offers.
-#include <sstream>
 #include <thread>
 
 #include "backend/cpu/isa.h"
+#include "base/text.h"
 #include "module.h"
 #include "runtime/fit.h"
 
@@ -59,17 +59,20 @@ struct Device {
     std::string name;         // what Context(backend=...) and ctx.stats.nodes call it
     std::string description;
     uint64_t memory = 0;      // bytes that programs can still get
-    std::vector<std::string> features;
+    py::list features;
 };
 
-std::vector<Device> devices() {
-    Device cpu{.name = "cpu", .description = "", .memory = free_memory(), .features = {}};
-    for (const cpu::Isa isa : cpu::available_isas()) cpu.features.emplace_back(to_string(isa));
-    std::ostringstream description;
-    description << std::thread::hardware_concurrency() << " logical processors, "
-                << cpu.features.back();
-    cpu.description = description.str();
-    return {cpu};
+py::typing::List<Device> devices() {
+    const std::vector<cpu::Isa> isas = cpu::available_isas();
+    Device cpu;
+    cpu.name = "cpu";
+    cpu.description = text(std::thread::hardware_concurrency(), " logical processors, ",
+                           to_string(isas.back()));
+    cpu.memory = free_memory();
+    cpu.features = names(isas);
+    py::list all;
+    all.append(py::cast(cpu));
+    return all;
 }
 
 }  // namespace
@@ -88,14 +91,14 @@ void bind_build(py::module_& m) {
             "Bytes of its memory that were free when it was listed; 0 where the system does not say.")
         .def_property_readonly(
             "features",
-            [](const Device& d) -> py::typing::List<py::str> { return py::cast(d.features); },
+            [](const Device& d) -> py::typing::List<py::str> { return d.features; },
             "Names of what it offers; of the CPU its instruction sets, weakest first.")
         .def("__repr__", [](const Device& d) {
             return py::str("<plait.Device {}: {}>").format(d.name, d.description);
         });
 
     m.def(
-        "devices", []() -> py::typing::List<Device> { return py::cast(devices()); },
+        "devices", &devices,
         "The devices of this machine that this build can run a context on, the CPU first.");
 
     m.def("build_info", &build_info, R"(What this build of plait is made of.

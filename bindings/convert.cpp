@@ -64,7 +64,8 @@ void to_int32s(const char* name, py::handle value, std::vector<int32_t>& out) {
         out.insert(out.end(), array.data(), array.data() + array.size());
     } else if (PyIndex_Check(value.ptr())) {
         out.push_back(to_int32<Error>(name, value));
-    } else if (!PyUnicode_Check(value.ptr()) && py::isinstance<py::iterable>(value)) {
+    } else if (!PyUnicode_Check(value.ptr()) && !PyBytes_Check(value.ptr()) &&
+               py::isinstance<py::iterable>(value)) {
         for (const py::handle item : value) out.push_back(to_int32<Error>(name, item));
     } else {
         wrong_type(name, "an integer or several", value);

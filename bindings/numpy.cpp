@@ -45,8 +45,13 @@ bool is_numpy_bool(py::handle value) {
 
 template <typename Error>
 Int32Array int32_array(const char* name, py::handle value) {
-    const py::array array = as_array(name, value);
-    const char kind = array.dtype().kind();
+    py::array array = as_array(name, value);
+    char kind = array.dtype().kind();
+    if (kind == 'f' && !is_array(value)) {
+        // A list such as [1, 2**63], which has no integer type of NumPy's; or one of floats.
+        array = py::module_::import("numpy").attr("array")(value, py::arg("dtype") = "object");
+        kind = 'O';
+    }
     if (kind == 'O') return from_objects<Error>(name, array);
     if (kind != 'i' && kind != 'u' && array.size() > 0)
         throw py::type_error(text(name, ": expected integers, got ", py::cast<std::string>(py::str(array.dtype()))));

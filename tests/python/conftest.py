@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import plait
+from python import gguf_writer
 
 DATA = Path(
     os.environ.get("PLAIT_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -32,3 +33,15 @@ def isa(request: pytest.FixtureRequest) -> str:
 def demo_model() -> plait.Model:
     """The embedded model, loaded once."""
     return plait.Model.demo()
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random llama of two layers, written here: what needs no particular model needs no data."""
+    return gguf_writer.tiny_llama(tmp_path_factory.mktemp("models") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_path: Path) -> plait.Model:
+    """That model, loaded once."""
+    return plait.Model(tiny_path)

@@ -1,0 +1,44 @@
+"""Short ways to say what most tests do to a context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plait
+
+
+def tokens(n: int, seed: int = 0, n_vocab: int = 288) -> list[int]:
+    """Ids of ordinary tokens."""
+    return np.random.default_rng(seed).integers(3, n_vocab, n).tolist()
+
+
+def batch(*parts: tuple[Sequence[int], Any], logits: Any = "all") -> plait.Batch:
+    """(tokens, sequence) one after the other, each going on where its sequence ends."""
+    made = plait.Batch()
+    for ids, seq in parts:
+        made.add_sequence(ids, seq=seq, logits=logits)
+    return made
+
+
+def feed(ctx: plait.Context, ids: Sequence[int], seq: Any = 0, logits: Any = "all") -> np.ndarray:
+    """The logits of these tokens, after whatever the sequence holds."""
+    return ctx.decode(batch((ids, seq), logits=logits)).logits
+
+
+def contents(ctx: plait.Context) -> dict[tuple[int, int], bytes]:
+    """The bits of every key and value that a context holds, by (layer, sequence)."""
+    held = {}
+    for seq in range(ctx.n_seq_max):
+        if ctx.kv.seq_pos_max(seq) < 0:
+            continue
+        positions = ctx.kv.cells()["pos"][ctx.kv.cells()["seqs"][:, seq]]
+        for layer in range(ctx.model.n_layer):
+            rows = ctx.kv.keys(layer, seq).tobytes() + ctx.kv.values(layer, seq).tobytes()
+            held[layer, seq] = rows + np.sort(positions, axis=0).tobytes()
+    return held
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.tobytes() == b.tobytes()

@@ -1,0 +1,156 @@
+"""Handles of sequences."""
+
+import gc
+
+import numpy as np
+import plait
+import pytest
+from python.drive import contents, feed, same_bits, tokens
+
+
+@pytest.fixture
+def ctx(tiny):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3) as ctx:
+        yield ctx
+
+
+def test_ids_are_those_that_nobody_has_and_that_hold_nothing(ctx):
+    feed(ctx, tokens(3), 1)
+    first, second = ctx.sequence(), ctx.sequence()
+    assert (first.id, second.id) == (0, 2)
+    with pytest.raises(plait.CacheFull):
+        ctx.sequence()
+    first.close()
+    assert ctx.sequence().id == 0
+
+
+def test_closing_frees_the_cells_and_the_id(ctx):
+    with ctx.sequence() as seq:
+        feed(ctx, tokens(5), seq)
+        assert (len(seq), seq.pos, ctx.kv.n_used) == (5, 5, 5)
+    assert ctx.kv.n_used == 0
+    assert seq.closed
+    seq.close()
+    for use in (lambda: seq.id, lambda: len(seq), lambda: seq.pos, lambda: seq.fork(), lambda: seq.truncate(0)):
+        with pytest.raises(ValueError, match="sequence 0 is closed"):
+            use()
+    with pytest.raises(ValueError, match="closed"):
+        plait.Batch().add(5, seq=seq)
+
+
+def test_dropping_the_handle_closes_it(ctx):
+    seq = ctx.sequence()
+    feed(ctx, tokens(5), seq)
+    del seq
+    gc.collect()
+    assert ctx.kv.n_used == 0
+    assert ctx.sequence().id == 0
+
+
+def test_handles_outlive_their_context(tiny):
+    ctx = plait.Context(tiny, n_ctx=8)
+    seq = ctx.sequence()
+    ctx.close()
+    with pytest.raises(ValueError, match="closed"):
+        len(seq)
+    seq.close()
+    kept = plait.Context(tiny, n_ctx=8).sequence()
+    gc.collect()
+    assert kept.pos == 0
+
+
+def test_an_empty_handle_is_true(ctx):
+    seq = ctx.sequence()
+    assert seq
+    assert (len(seq), seq.pos) == (0, 0)
+
+
+def test_a_fork_holds_the_same_and_goes_its_own_way(ctx):
+    seq = ctx.sequence()
+    feed(ctx, tokens(10), seq)
+    fork = seq.fork()
+    assert (len(fork), fork.pos, ctx.kv.n_used) == (10, 10, 10)
+    got = np.array(feed(ctx, tokens(4, 1), fork))
+    feed(ctx, tokens(4, 2), seq)
+    with plait.Context(ctx.model, n_ctx=64) as fresh:
+        assert same_bits(got, feed(fresh, tokens(10) + tokens(4, 1))[10:])
+
+
+@pytest.mark.parametrize("upto", [0, 3, 10, 99])
+def test_a_fork_up_to_a_position_holds_what_lies_before(ctx, upto):
+    seq = ctx.sequence()
+    feed(ctx, tokens(10), seq)
+    fork = seq.fork(upto=upto)
+    assert len(fork) == min(upto, 10)
+
+
+def test_a_fork_that_fails_gives_its_id_back(ctx):
+    seq = ctx.sequence()
+    feed(ctx, tokens(10), seq)
+    with pytest.raises(ValueError, match="-1"):
+        seq.fork(upto=-1)
+    forks = [seq.fork(), seq.fork()]
+    with pytest.raises(plait.CacheFull):
+        seq.fork()
+    assert [fork.id for fork in forks] == [1, 2]
+
+
+def test_truncate_forgets_the_end(ctx):
+    seq = ctx.sequence()
+    want = np.array(feed(ctx, tokens(10), seq))
+    seq.truncate(99)
+    assert len(seq) == 10
+    seq.truncate(4)
+    assert (len(seq), seq.pos) == (4, 4)
+    assert same_bits(feed(ctx, tokens(10)[4:], seq), want[4:])
+    seq.truncate(0)
+    assert len(seq) == 0
+    with pytest.raises(ValueError, match="-2"):
+        seq.truncate(-2)
+
+
+def test_shift_discards_a_middle_and_closes_the_gap(ctx):
+    seq = ctx.sequence()
+    feed(ctx, tokens(20), seq)
+    seq.shift(4, 6)
+    assert (len(seq), seq.pos) == (14, 14)
+    assert sorted(ctx.kv.cells()["pos"][:, 0].tolist()) == list(range(14))
+    got = np.array(feed(ctx, [7], seq))
+    ctx.kv.clear()
+    feed(ctx, tokens(20), seq)
+    ctx.kv.seq_rm(seq, 4, 10)
+    ctx.kv.seq_add(seq, 10, None, -6)
+    assert same_bits(feed(ctx, [7], seq), got)
+
+
+def test_shift_beyond_the_end_only_forgets(ctx):
+    seq = ctx.sequence()
+    feed(ctx, tokens(20), seq)
+    seq.shift(15, 50)
+    assert (len(seq), seq.pos) == (15, 15)
+    seq.shift(3, 0)
+    assert len(seq) == 15
+
+
+@pytest.mark.parametrize(("keep", "discard"), [(-1, 2), (2, -1)])
+def test_shift_refuses_negative_numbers(ctx, keep, discard):
+    seq = ctx.sequence()
+    feed(ctx, tokens(5), seq)
+    with pytest.raises(ValueError, match="-1"):
+        seq.shift(keep, discard)
+    assert len(seq) == 5
+
+
+def test_a_shift_without_room_for_the_copies_changes_nothing(tiny):
+    with plait.Context(tiny, n_ctx=16, n_seq_max=2, kv_cells=16) as ctx:
+        seq = ctx.sequence()
+        feed(ctx, tokens(14), seq)
+        fork = seq.fork()
+        before = contents(ctx)
+        with pytest.raises(plait.CacheFull) as error:
+            seq.shift(2, 4)
+        assert (error.value.needed, error.value.free) == (8, 2)
+        assert contents(ctx) == before
+        fork.close()
+        seq.shift(2, 4)
+        assert len(seq) == 10

@@ -1,0 +1,226 @@
+"""Several threads, signals, forks."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import plait
+import pytest
+from python import gguf_writer
+from python.drive import batch, contents, feed, same_bits, tokens
+
+
+def conversation(ctx, seed, steps):
+    """Bytes of every step of a fixed series of steps, of changing sequences."""
+    said = []
+    for i in range(steps):
+        seq = i % 3
+        if ctx.kv.seq_len(seq) + 8 > ctx.n_ctx:
+            ctx.kv.seq_rm(seq, 4)
+        said.append(feed(ctx, tokens(1 + (i + seed) % 4, seed + i), seq).tobytes())
+    return said
+
+
+def test_two_threads_on_two_contexts_give_what_one_thread_gives(tiny):
+    options = {"n_ctx": 64, "n_seq_max": 3, "threads": 2}
+    want = []
+    for seed in (0, 1):
+        with plait.Context(tiny, **options) as ctx:
+            want.append(conversation(ctx, seed, 500))
+    with plait.Context(tiny, **options) as one, plait.Context(tiny, **options) as other:
+        with ThreadPoolExecutor(2) as pool:
+            runs = [pool.submit(conversation, ctx, seed, 500) for seed, ctx in enumerate((one, other))]
+            assert [run.result() for run in runs] == want  # 1,000 decodes
+
+
+def test_two_threads_on_one_context_wait_for_each_other(tiny):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=2) as alone:
+        want = [[feed(alone, [t], seq).tobytes() for t in tokens(60, seq)] for seq in range(2)]
+    for _ in range(5):
+        with plait.Context(tiny, n_ctx=64, n_seq_max=2) as ctx:
+
+            def run(seq, ctx=ctx):
+                rows = []
+                for token in tokens(60, seq):
+                    rows.append(feed(ctx, [token], seq).tobytes())
+                    assert 0 < ctx.kv.n_used <= 120
+                    repr(ctx), ctx.stats.tokens, ctx.kv.cells()
+                return rows
+
+            with ThreadPoolExecutor(2) as pool:
+                assert list(pool.map(run, range(2))) == want
+
+
+def test_closing_a_context_that_decodes_waits_for_it(tiny):
+    for delay in (0, 0.001, 0.003):
+        ctx = plait.Context(tiny, n_ctx=256)
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(feed, ctx, tokens(200))
+            time.sleep(delay)
+            ctx.close()
+            try:
+                assert run.result().shape == (200, 288)
+            except ValueError as error:
+                assert "closed" in str(error)
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    """A context whose decode of `long` takes about a second or more."""
+    model = plait.Model(gguf_writer.tiny_llama(tmp_path_factory.mktemp("slow") / "m.gguf"))
+    ctx = plait.Context(model, n_ctx=40_000, n_batch=40_000, n_seq_max=2, threads=1, isa="scalar")
+    n, seconds = 1000, 0.0
+    while seconds < 0.6 and n < 16_000:
+        n *= 2
+        start = time.perf_counter()
+        feed(ctx, tokens(n), 1, logits="none")
+        seconds = time.perf_counter() - start
+        ctx.kv.seq_rm(1)
+    yield ctx, batch((tokens(2 * n), 1), logits="none")
+    ctx.close()
+
+
+def test_the_gil_is_released_while_a_decode_runs(slow):
+    ctx, long = slow
+    done = threading.Event()
+
+    def run():
+        ctx.decode(long)
+        done.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    ticks = 0
+    while not done.is_set():
+        ticks += 1
+        time.sleep(0.01)
+    thread.join()
+    ctx.kv.seq_rm(1)
+    assert ticks > 20
+
+
+def test_a_batch_that_is_being_decoded_cannot_be_changed(slow):
+    ctx, long = slow
+    thread = threading.Thread(target=ctx.decode, args=(long,))
+    thread.start()
+    time.sleep(0.15)
+    try:
+        for change in (lambda: long.add(5), lambda: long.clear(), lambda: long.add_sequence([5])):
+            with pytest.raises(plait.BatchError, match="being decoded"):
+                change()
+    finally:
+        thread.join()
+        ctx.kv.seq_rm(1)
+
+
+def interrupt_after(seconds):
+    """SIGINT to this process, and when it was sent."""
+    sent = []
+
+    def send():
+        sent.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(seconds, send)
+    timer.start()
+    return timer, sent
+
+
+@pytest.mark.parametrize("after", [0.05, 0.2, 0.4])
+def test_ctrl_c_ends_a_decode_within_a_quarter_second_and_leaves_the_cache_as_it_was(slow, after):
+    ctx, long = slow
+    ctx.kv.clear()
+    feed(ctx, tokens(20), 0)
+    before, stats = contents(ctx), ctx.stats.tokens
+    timer, sent = interrupt_after(after)
+    with pytest.raises(KeyboardInterrupt):
+        ctx.decode(long)
+    late = time.perf_counter() - sent[0]
+    timer.join()
+    assert late < 0.25
+    assert contents(ctx) == before
+    assert ctx.stats.tokens == stats
+    with plait.Context(ctx.model, n_ctx=64, isa="scalar") as fresh:
+        assert same_bits(feed(ctx, tokens(25)[20:], 0), feed(fresh, tokens(25))[20:])
+
+
+def test_what_a_signal_handler_raises_comes_out_of_decode(slow):
+    class Alarm(Exception):
+        pass
+
+    def handler(*_):
+        raise Alarm("time is up")
+
+    ctx, long = slow
+    ctx.kv.clear()
+    old = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Alarm, match="time is up"):
+            ctx.decode(long)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert ctx.kv.n_used == 0
+
+
+def test_a_signal_handler_that_returns_lets_decode_go_on_and_cannot_enter_the_context(slow):
+    def handler(*_):
+        with pytest.raises(ValueError, match="busy"):
+            ctx.kv.clear()
+        handled.append(1)
+
+    ctx, long = slow
+    ctx.kv.clear()
+    handled = []
+    old = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        ctx.decode(long)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert handled == [1]
+    assert ctx.kv.seq_len(1) == len(long)
+    ctx.kv.clear()
+
+
+def test_a_forked_child_can_decode(tiny_path):
+    code = f"""
+import os, plait
+model = plait.Model({str(tiny_path)!r})
+ctx = plait.Context(model, n_ctx=64, n_seq_max=2, threads=2)
+def step(seq):
+    batch = plait.Batch()
+    batch.add_sequence([5, 6, 7, 8], seq=seq)
+    return ctx.decode(batch).logits.tobytes()
+want = step(0)
+for _ in range(10):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if step(1) == want else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+assert step(1) == want
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+
+
+def test_the_interpreter_ends_cleanly_with_everything_open(tiny_path):
+    code = f"""
+import logging, threading, plait
+logging.getLogger("plait").setLevel(5)
+model = plait.Model({str(tiny_path)!r})
+ctx = plait.Context(model, n_ctx=256, n_seq_max=2)
+seq = ctx.sequence()
+batch = plait.Batch()
+batch.add_sequence([5] * 200, seq=seq, logits="all")
+out = ctx.decode(batch)
+threading.Thread(target=lambda: [ctx.decode(plait.Batch.from_arrays([5], None, [1], [True])) for _ in range(200)],
+                 daemon=True).start()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
