@@ -50,11 +50,16 @@ def code(path):
     return re.sub(r'(?<!include )"(\\.|[^"\\\n])*"', '""', text)
 
 
-def includes(folder=CPP, system=False):
-    pattern = r"^\s*#\s*include <([^>]+)>" if system else r'^\s*#\s*include "([^"]+)"'
-    for path in sorted(folder.rglob("*.[hc]*")):
-        for target in re.findall(pattern, path.read_text(), re.MULTILINE):
-            yield path.relative_to(CPP).as_posix(), target
+def quoted(path):
+    return re.findall(r'^\s*#\s*include "([^"]+)"', path.read_text(), re.MULTILINE)
+
+
+# (file, what it includes), both written from cpp/
+INCLUDES = [
+    (path.relative_to(CPP).as_posix(), target)
+    for path in sorted(CPP.rglob("*.[hc]*"))
+    for target in quoted(path)
+]
 
 
 def test_every_room_is_on_the_ladder():
@@ -62,11 +67,11 @@ def test_every_room_is_on_the_ladder():
 
 
 def test_there_is_something_to_check():
-    sources = {source.split("/")[0] for source, _ in includes()}
+    sources = {source.split("/")[0] for source, _ in INCLUDES}
     assert sources >= set(MAY_INCLUDE) - {"base"}
 
 
-@pytest.mark.parametrize(("source", "target"), includes())
+@pytest.mark.parametrize(("source", "target"), INCLUDES)
 def test_include_follows_the_ladder(source, target):
     room, other = source.split("/")[0], target.split("/")[0]
     assert other == room or other in MAY_INCLUDE[room]
@@ -75,10 +80,10 @@ def test_include_follows_the_ladder(source, target):
 
 @pytest.mark.parametrize("source", sorted((ROOT / "bindings").glob("*.[hc]*")), ids=lambda p: p.name)
 def test_bindings_stand_on_top(source):
-    for target in re.findall(r'^#include "([^"]+)"', source.read_text(), re.MULTILINE):
+    for target in quoted(source):
         local = (source.parent / target.removeprefix("bindings/")).is_file()
         assert local or target.split("/")[0] in MAY_INCLUDE, target
-    assert "bindings/" not in "".join(target for _, target in includes())
+    assert "bindings/" not in "".join(target for _, target in INCLUDES)
 
 
 def test_cmake_links_what_the_ladder_allows():
@@ -90,12 +95,12 @@ def test_cmake_links_what_the_ladder_allows():
 
 # S4-04: no model file knows of a cache, S4-05: nor of a context or of a batch; of the memory it
 # sees what a layer wants remembered (layout.h) and no more.
-@pytest.mark.parametrize(("source", "target"), [i for i in includes() if i[0].startswith("model/")])
+@pytest.mark.parametrize(("source", "target"), [i for i in INCLUDES if i[0].startswith("model/")])
 def test_models_see_memory_layout_but_never_step_data(source, target):
     assert not target.startswith(("batch/", "runtime/", "memory/")) or target == "memory/layout.h"
 
 
-@pytest.mark.parametrize(("source", "target"), includes())
+@pytest.mark.parametrize(("source", "target"), INCLUDES)
 def test_backends_do_not_know_each_other(source, target):
     assert not (source.startswith("backend/cpu") and target.startswith("backend/vulkan"))
     assert not (source.startswith("backend/vulkan") and target.startswith("backend/cpu"))
@@ -104,7 +109,7 @@ def test_backends_do_not_know_each_other(source, target):
 def headers_of(source, seen=None):
     """Every header of ours that a file sees, through other headers too."""
     seen = set() if seen is None else seen
-    for target in re.findall(r'^\s*#include "([^"]+)"', (CPP / source).read_text(), re.MULTILINE):
+    for target in quoted(CPP / source):
         if target not in seen:
             seen.add(target)
             headers_of(target, seen)
@@ -132,10 +137,9 @@ KERNEL_FILES = files("backend/cpu/kernels") + files("backend/cpu/simd")
 
 @pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda p: p.relative_to(CPP).as_posix())
 def test_kernels_include_nothing_that_could_be_shared(path):
-    text = path.read_text()
-    for target in re.findall(r'^\s*#\s*include "([^"]+)"', text, re.MULTILINE):
+    for target in quoted(path):
         assert KERNELS_MAY_INCLUDE.fullmatch(target), target
-    for target in re.findall(r"^\s*#\s*include <([^>]+)>", text, re.MULTILINE):
+    for target in re.findall(r"^\s*#\s*include <([^>]+)>", path.read_text(), re.MULTILINE):
         assert target in KERNELS_MAY_INCLUDE_SYSTEM, target
 
 
