@@ -20,7 +20,7 @@ Value rms_norm(Value x, Value weight, float epsilon);   // [..., m], [m] -> [...
 // y = x W^T (+ bias). Quantised weights multiply rows of x rounded to int8, a scale per 32 values.
 Value linear(Value x, Value weight, Value bias = {});   // [n, in], [out, in], [out] -> [n, out]
 // x rounded for such products; made when a plan is compiled, never by a model. The result is opaque
-// words: per row in/32 groups of 32 int8, a float scale and a float scale * sum of the codes.
+// words, 40 bytes for every 32 values: codes, scales and sums as the backend likes them.
 Value quantize_rows(Value x);                           // [n, in] -> [n, 10 * in/32] i32
 
 // cos and sin of every position and pair, once for all layers. `factors` divide the frequencies.
