@@ -78,7 +78,9 @@ def test_include_follows_the_ladder(source, target):
     assert (CPP / target).is_file(), "includes are written from cpp/"
 
 
-@pytest.mark.parametrize("source", sorted((ROOT / "bindings").glob("*.[hc]*")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "source", sorted((ROOT / "bindings").glob("*.[hc]*")), ids=lambda p: p.name
+)
 def test_bindings_stand_on_top(source):
     for target in quoted(source):
         local = (source.parent / target.removeprefix("bindings/")).is_file()
@@ -118,7 +120,9 @@ def headers_of(source, seen=None):
 
 # S4-19: an architecture sees the builder, the specs and its configuration; nothing that runs, not
 # even through another header.
-@pytest.mark.parametrize("source", sorted((CPP / "model" / "arch").glob("*.cpp")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "source", sorted((CPP / "model" / "arch").glob("*.cpp")), ids=lambda p: p.name
+)
 def test_architectures_build_through_the_builder_alone(source):
     seen = headers_of(source.relative_to(CPP).as_posix())
     rooms = {target.split("/")[0] for target in seen}

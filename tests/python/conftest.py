@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
+import plait
 import pytest
 
-import plait
 from python import gguf_writer
 
 DATA = Path(
