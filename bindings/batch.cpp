@@ -20,7 +20,8 @@ public:
         more_.push_back(value);
     }
     std::span<const int32_t> values() const {
-        return more_.empty() ? std::span<const int32_t>(inline_.data(), n_) : std::span<const int32_t>(more_);
+        return more_.empty() ? std::span<const int32_t>(inline_.data(), n_)
+                             : std::span<const int32_t>(more_);
     }
 
 private:
@@ -62,13 +63,14 @@ public:
         if (!array_) {
             check_positions("pos", std::span(&*first_, 1));
             if (n > 0 && *first_ > INT32_MAX - n)
-                throw BatchError(text("pos: ", n, " entries from ", *first_, " on do not fit 31 bits"));
+                throw BatchError(
+                    text("pos: ", n, " entries from ", *first_, " on do not fit 31 bits"));
             return;
         }
         const bool matrix = array_->ndim() == 2;
         if (array_->ndim() > 2 || array_->shape(0) != n)
-            throw BatchError(text("pos: expected the shape (", n, ",) or (", n, ", n_pos_per_token), got ",
-                                  shape_text(*array_)));
+            throw BatchError(text("pos: expected the shape (", n, ",) or (", n,
+                                  ", n_pos_per_token), got ", shape_text(*array_)));
         axes_ = matrix ? static_cast<size_t>(array_->shape(1)) : 1;
         if (axes_ != 1 && axes_ != kMostAxes)
             throw BatchError(text("pos: an entry has 1 or ", kMostAxes, " positions, got ", axes_));
@@ -98,11 +100,14 @@ public:
             return;
         }
         const auto name = py::cast<std::string>(logits);
-        if (name == "all") all_ = true;
-        else if (name == "last") last_ = true;
+        if (name == "all")
+            all_ = true;
+        else if (name == "last")
+            last_ = true;
         else if (name != "none")
-            throw InvalidArgument(text("logits: expected \"last\", \"all\", \"none\" or an array of ", n,
-                                       " bools, got \"", name, "\""));
+            throw InvalidArgument(
+                text("logits: expected \"last\", \"all\", \"none\" or an array of ", n,
+                     " bools, got \"", name, "\""));
     }
     bool operator()(py::ssize_t entry) const {
         if (mask_) return mask_->data()[entry];
@@ -150,7 +155,8 @@ PyBatch PyBatch::from_arrays(const ArrayLike& tokens, const OptionalArrayLike& p
 
 void PyBatch::check_unread(const char* name) const {
     if (readers_ > 0)
-        throw BatchError(text(name, ": the batch is being decoded; it cannot be changed meanwhile"));
+        throw BatchError(
+            text(name, ": the batch is being decoded; it cannot be changed meanwhile"));
 }
 
 Batch& PyBatch::editable(const char* name) {
@@ -162,9 +168,10 @@ Batch& PyBatch::editable(const char* name) {
         Batch batch;
         batch.reserve(view.size);
         for (size_t i = 0; i < view.size; ++i)
-            batch.add(view.tokens[i],
-                      view.positions.empty() ? view.positions : view.positions.subspan(i * axes, axes),
-                      view.sequences_of(i), view.wants[i] != 0);
+            batch.add(
+                view.tokens[i],
+                view.positions.empty() ? view.positions : view.positions.subspan(i * axes, axes),
+                view.sequences_of(i), view.wants[i] != 0);
         batch_ = std::move(batch);
         arrays_.reset();
     }
@@ -249,7 +256,8 @@ void PyBatch::Reading::copy_arrays() {
     std::copy_n(arrays.wants.data(), n, wants_.begin());
     if (arrays.positions) {
         check_size("positions", *arrays.positions);
-        positions_.assign(arrays.positions->data(), arrays.positions->data() + arrays.positions->size());
+        positions_.assign(arrays.positions->data(),
+                          arrays.positions->data() + arrays.positions->size());
         check_positions("positions", positions_);
         view_.axes = n == 0 ? 1 : static_cast<int>(positions_.size() / n);
     }
@@ -275,7 +283,8 @@ void PyBatch::Reading::copy_arrays() {
 }
 
 void bind_batch(py::module_& m) {
-    py::class_<PyBatch>(m, "Batch", R"(Tokens (or embeddings) to process: of which sequences, at which positions.
+    py::class_<PyBatch>(
+        m, "Batch", R"(Tokens (or embeddings) to process: of which sequences, at which positions.
 
 What add(), add_sequence() and add_embeddings() are given is copied; the arrays of from_arrays() are
 read when decode() is called. A batch can be decoded again, and cannot be changed while it is.
@@ -304,8 +313,8 @@ BatchError
     A shape that does not fit, or a value beyond int32.
 TypeError
     Elements that are no integers, or in `logits` no bools.)")
-        .def("add", &PyBatch::add, py::arg("token"), py::arg("pos") = py::none(), py::arg("seq") = 0,
-             py::arg("logits") = false, R"(Add one token.
+        .def("add", &PyBatch::add, py::arg("token"), py::arg("pos") = py::none(),
+             py::arg("seq") = 0, py::arg("logits") = false, R"(Add one token.
 
 Parameters
 ----------
@@ -325,7 +334,8 @@ BatchError
 TypeError
     An argument of another type.)")
         .def("add_sequence", &PyBatch::add_sequence, py::arg("tokens"), py::arg("seq") = 0,
-             py::arg("pos") = py::none(), py::arg("logits") = "last", R"(Add consecutive tokens of a sequence.
+             py::arg("pos") = py::none(), py::arg("logits") = "last",
+             R"(Add consecutive tokens of a sequence.
 
 Parameters
 ----------
@@ -344,7 +354,8 @@ BatchError
 TypeError
     Elements that are no integers.)")
         .def("add_embeddings", &PyBatch::add_embeddings, py::arg("array"), py::arg("seq") = 0,
-             py::arg("pos") = py::none(), py::arg("logits") = "last", R"(Add consecutive entries given by their embeddings instead of token ids.
+             py::arg("pos") = py::none(), py::arg("logits") = "last",
+             R"(Add consecutive entries given by their embeddings instead of token ids.
 
 Parameters
 ----------
@@ -358,7 +369,8 @@ BatchError
     The batch holds tokens, or embeddings of another width; a shape that does not fit.
 TypeError
     Elements that are no floats.)")
-        .def("clear", &PyBatch::clear, "Remove all entries. BatchError while the batch is being decoded.")
+        .def("clear", &PyBatch::clear,
+             "Remove all entries. BatchError while the batch is being decoded.")
         .def("__len__", &PyBatch::size)
         .def("__repr__", [](const PyBatch& self) {
             const size_t n = self.size();

@@ -47,9 +47,9 @@ public:
 
 private:
     struct Arrays {
-        Int32Array tokens;                         // (n,)
-        std::optional<Int32Array> positions;       // (n,) or (n, axes)
-        std::optional<Int32Array> seq_ids;         // (n,) or (n, k), -1 fills up
+        Int32Array tokens;                            // (n,)
+        std::optional<Int32Array> positions;          // (n,) or (n, axes)
+        std::optional<Int32Array> seq_ids;            // (n,) or (n, k), -1 fills up
         py::array_t<bool, py::array::c_style> wants;  // (n,)
     };
 

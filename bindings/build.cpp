@@ -56,9 +56,9 @@ py::typing::Dict<py::str, py::object> build_info() {
 
 // A place where a context can run.
 struct Device {
-    std::string name;         // what Context(backend=...) and ctx.stats.nodes call it
+    std::string name;  // what Context(backend=...) and ctx.stats.nodes call it
     std::string description;
-    uint64_t memory = 0;      // bytes that programs can still get
+    uint64_t memory = 0;  // bytes that programs can still get
     py::list features;
 };
 
@@ -66,8 +66,8 @@ py::typing::List<Device> devices() {
     const std::vector<cpu::Isa> isas = cpu::available_isas();
     Device cpu;
     cpu.name = "cpu";
-    cpu.description = text(std::thread::hardware_concurrency(), " logical processors, ",
-                           to_string(isas.back()));
+    cpu.description =
+        text(std::thread::hardware_concurrency(), " logical processors, ", to_string(isas.back()));
     cpu.memory = free_memory();
     cpu.features = names(isas);
     py::list all;
@@ -78,8 +78,6 @@ py::typing::List<Device> devices() {
 }  // namespace
 
 void bind_build(py::module_& m) {
-    m.attr("__version__") = PLAIT_VERSION;
-
     py::class_<Device>(m, "Device", "A place where a context can run, as listed by `devices()`.")
         .def_property_readonly(
             "name", [](const Device& d) { return d.name; },
@@ -88,18 +86,17 @@ void bind_build(py::module_& m) {
             "description", [](const Device& d) { return d.description; }, "One line for people.")
         .def_property_readonly(
             "memory", [](const Device& d) { return d.memory; },
-            "Bytes of its memory that were free when it was listed; 0 where the system does not say.")
+            "Bytes of its memory that were free when it was listed; 0 where the system does not "
+            "say.")
         .def_property_readonly(
-            "features",
-            [](const Device& d) -> py::typing::List<py::str> { return d.features; },
+            "features", [](const Device& d) -> py::typing::List<py::str> { return d.features; },
             "Names of what it offers; of the CPU its instruction sets, weakest first.")
         .def("__repr__", [](const Device& d) {
             return py::str("<plait.Device {}: {}>").format(d.name, d.description);
         });
 
-    m.def(
-        "devices", &devices,
-        "The devices of this machine that this build can run a context on, the CPU first.");
+    m.def("devices", &devices,
+          "The devices of this machine that this build can run a context on, the CPU first.");
 
     m.def("build_info", &build_info, R"(What this build of plait is made of.
 

@@ -23,8 +23,9 @@ constexpr std::array<std::pair<const char*, Pooling>, 5> kPoolings = {{
     {"last", Pooling::last},
     {"rank", Pooling::rank},
 }};
-constexpr std::array kCacheTypes = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0, DType::q5_1,
-                                    DType::q5_0, DType::q4_1, DType::q4_0, DType::iq4_nl};
+constexpr std::array kCacheTypes = {DType::f32,  DType::f16,  DType::bf16,
+                                    DType::q8_0, DType::q5_1, DType::q5_0,
+                                    DType::q4_1, DType::q4_0, DType::iq4_nl};
 
 std::string lower(std::string text) {
     for (char& c : text)
@@ -40,7 +41,8 @@ std::string name_of(Pooling pooling) {
     throw InternalError("a pooling without a name");
 }
 
-[[noreturn]] void no_choice(const char* argument, const std::string& choices, const std::string& got) {
+[[noreturn]] void no_choice(const char* argument, const std::string& choices,
+                            const std::string& got) {
     throw InvalidArgument(text(argument, ": expected one of ", choices, ", got \"", got, "\""));
 }
 
@@ -84,13 +86,13 @@ std::optional<int64_t> optional_size(const char* argument, py::handle value) {
     return to_int64(argument, value);
 }
 
-PyContext make_context(const py::object& model, const OptionalInteger& n_ctx, const Integer& n_seq_max,
-                       const Text& kv, const OptionalInteger& kv_cells, const Text& type_k,
-                       const Text& type_v, const Integer& n_batch, const Integer& n_ubatch,
-                       const Text& backend, const OptionalInteger& threads, const OptionalText& isa,
-                       const FlagOrAuto& flash_attention, const Flag& embeddings,
-                       const Text& pooling_name, const OptionalFlag& causal, const Flag& graph_reuse,
-                       const Flag& invariant, const Flag& swa_full) {
+PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
+                       const Integer& n_seq_max, const Text& kv, const OptionalInteger& kv_cells,
+                       const Text& type_k, const Text& type_v, const Integer& n_batch,
+                       const Integer& n_ubatch, const Text& backend, const OptionalInteger& threads,
+                       const OptionalText& isa, const FlagOrAuto& flash_attention,
+                       const Flag& embeddings, const Text& pooling_name, const OptionalFlag& causal,
+                       const Flag& graph_reuse, const Flag& invariant, const Flag& swa_full) {
     if (!py::isinstance<PyModel>(model)) wrong_type("model", "a Model", model);
     ContextOptions options;
     options.n_ctx = optional_size("n_ctx", n_ctx);
@@ -117,7 +119,7 @@ PyContext make_context(const py::object& model, const OptionalInteger& n_ctx, co
     std::shared_ptr<const LoadedModel> loaded = py::cast<const PyModel&>(model).loaded;
     std::shared_ptr<SharedContext> shared;
     {
-        const py::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         shared = std::make_shared<SharedContext>(std::move(loaded), options);
     }
     return {std::move(shared), model};
@@ -143,15 +145,16 @@ py::str repr(const PyContext& self) {
     const bool closed = self.call([](const Context& context) { return context.closed(); });
     if (closed) return py::str("<plait.Context, closed>");
     const Context& context = self.shared->fixed();
-    const auto [kind, used, cells] = self.call([](const Context& c) {
-        return std::tuple(c.memory_kind(), c.n_used(), c.n_cells());
-    });
-    return text("<plait.Context of ", context.model()->info().arch, " on ", self.shared->device(), ": ", kind, ", n_ctx=",
-                context.n_ctx(), ", n_seq_max=", context.options().n_seq_max, ", ", used, " of ", cells,
+    const auto [kind, used, cells] = self.call(
+        [](const Context& c) { return std::tuple(c.memory_kind(), c.n_used(), c.n_cells()); });
+    return text("<plait.Context of ", context.model()->info().arch, " on ", self.shared->device(),
+                ": ", kind, ", n_ctx=", context.n_ctx(),
+                ", n_seq_max=", context.options().n_seq_max, ", ", used, " of ", cells,
                 " cells used>");
 }
 
-constexpr const char* kContextDoc = R"(A conversation with a model: what it remembers, and the plans that compute it.
+constexpr const char* kContextDoc =
+    R"(A conversation with a model: what it remembers, and the plans that compute it.
 
 Everything about it is fixed at creation. Contexts are independent of each other and may share a
 model; one context called from several threads lets them wait for each other. A closed context
@@ -247,7 +250,8 @@ Inside::Inside(const Context& context) : context_(&context), outer_(t_innermost)
     for (const Inside* i = outer_; i != nullptr; i = i->outer_)
         if (i->context_ == context_)
             throw InvalidArgument(
-                "the context is busy: a signal handler or log handler called it from inside its own call");
+                "the context is busy: a signal handler or log handler called it from inside its "
+                "own call");
     t_innermost = this;
 }
 
@@ -281,43 +285,55 @@ void bind_context(py::module_& m) {
         return [member](const PyContext& self) { return self.shared->fixed().options().*member; };
     };
     py::class_<PyContext>(m, "Context", kContextDoc)
-        .def(py::init(&make_context), py::arg("model"), py::kw_only(), py::arg("n_ctx") = py::none(),
-             py::arg("n_seq_max") = 1, py::arg("kv") = "auto", py::arg("kv_cells") = py::none(),
-             py::arg("type_k") = "f16", py::arg("type_v") = "f16", py::arg("n_batch") = 2048,
-             py::arg("n_ubatch") = 512, py::arg("backend") = "cpu", py::arg("threads") = py::none(),
-             py::arg("isa") = py::none(), py::arg("flash_attention") = "auto",
-             py::arg("embeddings") = false, py::arg("pooling") = "auto", py::arg("causal") = py::none(),
-             py::arg("graph_reuse") = true, py::arg("invariant") = true, py::arg("swa_full") = false)
+        .def(py::init(&make_context), py::arg("model"), py::kw_only(),
+             py::arg("n_ctx") = py::none(), py::arg("n_seq_max") = 1, py::arg("kv") = "auto",
+             py::arg("kv_cells") = py::none(), py::arg("type_k") = "f16", py::arg("type_v") = "f16",
+             py::arg("n_batch") = 2048, py::arg("n_ubatch") = 512, py::arg("backend") = "cpu",
+             py::arg("threads") = py::none(), py::arg("isa") = py::none(),
+             py::arg("flash_attention") = "auto", py::arg("embeddings") = false,
+             py::arg("pooling") = "auto", py::arg("causal") = py::none(),
+             py::arg("graph_reuse") = true, py::arg("invariant") = true,
+             py::arg("swa_full") = false)
         .def(
             "decode",
-            [](const PyContext& self, PyBatch& batch) { return run(self, batch, &Context::decode); },
+            [](const PyContext& self, PyBatch& batch) {
+                return run(self, batch, &Context::decode);
+            },
             py::arg("batch"), kDecodeDoc)
         .def(
             "encode",
-            [](const PyContext& self, PyBatch& batch) { return run(self, batch, &Context::encode); },
+            [](const PyContext& self, PyBatch& batch) {
+                return run(self, batch, &Context::encode);
+            },
             py::arg("batch"), R"(Run a batch without a past and without remembering anything.
 
 The same computation as decode() on an empty cache. Every sequence of the batch starts anew, at any
 position. Arguments, result and errors are those of decode().)")
-        .def_readonly("model", &PyContext::model, "The Model.")
+        .def_property_readonly(
+            "model", [](const PyContext& self) -> ModelObject { return self.model; }, "The Model.")
         .def_property_readonly("n_ctx", fixed([](const Context& c) { return c.n_ctx(); }),
                                "Cells that one sequence can hold.")
         .def_property_readonly("n_seq_max", option(&ContextOptions::n_seq_max),
                                "Sequences that may live at once.")
-        .def_property_readonly("n_batch", option(&ContextOptions::n_batch), "Most entries of one call.")
+        .def_property_readonly("n_batch", option(&ContextOptions::n_batch),
+                               "Most entries of one call.")
         .def_property_readonly("n_ubatch", option(&ContextOptions::n_ubatch),
                                "Most tokens computed at once.")
-        .def_property_readonly("type_k", fixed([](const Context& c) { return name_of(c.options().type_k); }),
+        .def_property_readonly("type_k",
+                               fixed([](const Context& c) { return name_of(c.options().type_k); }),
                                "Element type of cached keys.")
-        .def_property_readonly("type_v", fixed([](const Context& c) { return name_of(c.options().type_v); }),
+        .def_property_readonly("type_v",
+                               fixed([](const Context& c) { return name_of(c.options().type_v); }),
                                "Element type of cached values.")
-        .def_property_readonly("pooling", fixed([](const Context& c) { return name_of(c.pooling()); }),
-                               "How token embeddings become one: \"none\", \"mean\", \"cls\", \"last\" or \"rank\".")
-        .def_property_readonly("causal", fixed([](const Context& c) { return *c.options().causal; }),
-                               "Whether a token sees only those before it.")
         .def_property_readonly(
-            "flash_attention", fixed([](const Context& c) { return *c.options().flash_attention; }),
-            "Whether attention is computed in one pass over the keys.")
+            "pooling", fixed([](const Context& c) { return name_of(c.pooling()); }),
+            "How token embeddings become one: \"none\", \"mean\", \"cls\", \"last\" or \"rank\".")
+        .def_property_readonly("causal",
+                               fixed([](const Context& c) { return *c.options().causal; }),
+                               "Whether a token sees only those before it.")
+        .def_property_readonly("flash_attention",
+                               fixed([](const Context& c) { return *c.options().flash_attention; }),
+                               "Whether attention is computed in one pass over the keys.")
         .def_property_readonly("graph_reuse", option(&ContextOptions::graph_reuse),
                                "Whether plans are kept for later steps.")
         .def_property_readonly("invariant", fixed([](const Context& c) { return c.invariant(); }),
@@ -350,10 +366,12 @@ Raises CacheFull when none is left.)")
                 const int32_t id = to_int32("seq", seq);
                 self.call([id](Context& c) { c.close_sequence(id); });
             },
-            py::arg("seq"), "Free the cells of a reserved sequence and give its id back; nothing after close().")
+            py::arg("seq"),
+            "Free the cells of a reserved sequence and give its id back; nothing after close().")
         .def(
             "close", [](const PyContext& self) { self.shared->close(); },
-            "Free the cache and the plans. Outputs and statistics stay. Harmless when closed already.")
+            "Free the cache and the plans. Outputs and statistics stay. Harmless when closed "
+            "already.")
         .def("__repr__", &repr);
 }
 

@@ -8,6 +8,7 @@
 
 #include "module.h"
 #include "runtime/context.h"
+#include "unlocked.h"
 
 namespace plait::python {
 
@@ -35,7 +36,7 @@ public:
     template <typename F>
     auto call(F&& f) {
         const Inside inside(context_);
-        const py::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         return std::forward<F>(f)(context_);
     }
 

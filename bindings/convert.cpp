@@ -16,7 +16,8 @@ std::string shown(py::handle value) {
         return text("a value of type ", Py_TYPE(value.ptr())->tp_name);
     }
     auto result = py::cast<std::string>(py::str(repr).attr("encode")("ascii", "backslashreplace"));
-    if (result.size() > kShownCharacters) result.replace(kShownCharacters - 3, std::string::npos, "...");
+    if (result.size() > kShownCharacters)
+        result.replace(kShownCharacters - 3, std::string::npos, "...");
     return result;
 }
 
@@ -49,8 +50,8 @@ std::string to_path(const char* name, py::handle value) {
 }
 
 py::str from_utf8(std::string_view bytes) {
-    PyObject* result = PyUnicode_DecodeUTF8(
-        bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape");
+    PyObject* result = PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()),
+                                            "surrogateescape");
     if (result == nullptr) throw py::error_already_set();
     return py::reinterpret_steal<py::str>(result);
 }

@@ -15,28 +15,30 @@ namespace plait::python {
 
 inline bool any_object(PyObject*) { return true; }
 
-#define PLAIT_OBJECT(NAME)                               \
-    class NAME : public py::object {                       \
-    public:                                                \
+#define PLAIT_OBJECT(NAME)                                    \
+    class NAME : public py::object {                          \
+    public:                                                   \
         PYBIND11_OBJECT_DEFAULT(NAME, py::object, any_object) \
     };
-PLAIT_OBJECT(Integer)           // an int, or what stands for one: a NumPy integer, a Sequence
+PLAIT_OBJECT(Integer)  // an int, or what stands for one: a NumPy integer, a Sequence
 PLAIT_OBJECT(OptionalInteger)
-PLAIT_OBJECT(Flag)              // a bool, Python's or NumPy's
+PLAIT_OBJECT(Flag)  // a bool, Python's or NumPy's
 PLAIT_OBJECT(OptionalFlag)
 PLAIT_OBJECT(FlagOrAuto)
 PLAIT_OBJECT(Text)
 PLAIT_OBJECT(OptionalText)
-PLAIT_OBJECT(Ids)               // one integer or several
-PLAIT_OBJECT(Positions)         // none, one integer or an array of them
+PLAIT_OBJECT(Ids)        // one integer or several
+PLAIT_OBJECT(Positions)  // none, one integer or an array of them
 PLAIT_OBJECT(ArrayLike)
 PLAIT_OBJECT(OptionalArrayLike)
-PLAIT_OBJECT(LogitsChoice)      // "last", "all", "none" or a mask
+PLAIT_OBJECT(LogitsChoice)  // "last", "all", "none" or a mask
 PLAIT_OBJECT(PathLike)
+PLAIT_OBJECT(ModelObject)
 // Results whose type a signature cannot say by itself.
 PLAIT_OBJECT(Metadata)
 PLAIT_OBJECT(MetadataDict)
 PLAIT_OBJECT(Tensors)
+PLAIT_OBJECT(FloatRows)  // or None; a checker need not ask which at every use
 #undef PLAIT_OBJECT
 
 // "an int, got 'x'": what was expected and the value, shortened.
@@ -85,10 +87,10 @@ py::str from_utf8(std::string_view bytes);
 
 namespace pybind11::detail {
 
-#define PLAIT_SHOWN_AS(NAME, TEXT)                        \
-    template <>                                           \
-    struct handle_type_name<plait::python::NAME> {        \
-        static constexpr auto name = const_name(TEXT);    \
+#define PLAIT_SHOWN_AS(NAME, TEXT)                     \
+    template <>                                        \
+    struct handle_type_name<plait::python::NAME> {     \
+        static constexpr auto name = const_name(TEXT); \
     };
 PLAIT_SHOWN_AS(Integer, "typing.SupportsIndex")
 PLAIT_SHOWN_AS(OptionalInteger, "typing.SupportsIndex | None")
@@ -105,6 +107,8 @@ PLAIT_SHOWN_AS(LogitsChoice, "str | numpy.typing.ArrayLike")
 PLAIT_SHOWN_AS(PathLike, "str | os.PathLike[str]")
 PLAIT_SHOWN_AS(Metadata, "types.MappingProxyType[str, typing.Any]")
 PLAIT_SHOWN_AS(MetadataDict, "dict[str, typing.Any]")
+PLAIT_SHOWN_AS(ModelObject, "Model")
+PLAIT_SHOWN_AS(FloatRows, "numpy.typing.NDArray[numpy.float32] | typing.Any")
 PLAIT_SHOWN_AS(Tensors, "types.MappingProxyType[str, TensorInfo]")
 #undef PLAIT_SHOWN_AS
 

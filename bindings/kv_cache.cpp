@@ -24,7 +24,8 @@ PositionRange range(py::handle p0, py::handle p1) {
     return result;
 }
 
-bool seq_rm(const PyKvCache& self, const Integer& seq, const Integer& p0, const OptionalInteger& p1) {
+bool seq_rm(const PyKvCache& self, const Integer& seq, const Integer& p0,
+            const OptionalInteger& p1) {
     const int32_t id = to_int32("seq", seq);
     const PositionRange positions = range(p0, p1);
     return self.call([&](Context& c) { return c.seq_rm(id, positions); });
@@ -43,16 +44,16 @@ void seq_keep(const PyKvCache& self, const Integer& seq) {
     self.call([&](Context& c) { c.seq_keep(id); });
 }
 
-void seq_add(const PyKvCache& self, const Integer& seq, const Integer& p0, const OptionalInteger& p1,
-             const Integer& delta) {
+void seq_add(const PyKvCache& self, const Integer& seq, const Integer& p0,
+             const OptionalInteger& p1, const Integer& delta) {
     const int32_t id = to_int32("seq", seq);
     const PositionRange positions = range(p0, p1);
     const int32_t by = to_int32("delta", delta);
     self.call([&](Context& c) { c.seq_add(id, positions, by); });
 }
 
-void seq_div(const PyKvCache& self, const Integer& seq, const Integer& p0, const OptionalInteger& p1,
-             const Integer& divisor) {
+void seq_div(const PyKvCache& self, const Integer& seq, const Integer& p0,
+             const OptionalInteger& p1, const Integer& divisor) {
     const int32_t id = to_int32("seq", seq);
     const PositionRange positions = range(p0, p1);
     const int32_t by = to_int32("divisor", divisor);
@@ -106,7 +107,8 @@ py::array cells(const PyKvCache& self) {
 
 using Read = Rows (Context::*)(int, SequenceId);
 
-py::array_t<float> read(const PyKvCache& self, const Integer& layer, const Integer& seq, Read function) {
+py::array_t<float> read(const PyKvCache& self, const Integer& layer, const Integer& seq,
+                        Read function) {
     const int32_t index = to_int32("layer", layer);
     const int32_t id = to_int32("seq", seq);
     Rows rows = self.call([&](Context& c) { return (c.*function)(index, id); });
@@ -127,8 +129,12 @@ py::str repr(const PyKvCache& self) {
 }  // namespace
 
 void bind_kv_cache(py::module_& m) {
-    const auto ask = [](auto get) { return [get](const PyKvCache& self) { return self.call(get); }; };
-    py::class_<PyKvCache>(m, "KVCache", R"(What a context remembers: rows of keys and values, and which sequences hold them.
+    const auto ask = [](auto get) {
+        return [get](const PyKvCache& self) { return self.call(get); };
+    };
+    py::class_<PyKvCache>(
+        m, "KVCache",
+        R"(What a context remembers: rows of keys and values, and which sequences hold them.
 
 Sequence ids are ints or `Sequence` handles. Ranges of positions are half open, [p0, p1); p1 None
 means to the end. An operation that raises or returns False has changed nothing. After close() of
@@ -138,8 +144,9 @@ Errors that every method shares: ValueError for a sequence id outside 0 to n_seq
 positions that are negative or p0 > p1, and for a closed context; TypeError for what is no integer.)")
         .def(py::init([](const PyContext& context) { return PyKvCache{context.shared}; }),
              py::arg("context"))
-        .def_property_readonly("kind", ask([](const Context& c) { return c.memory_kind(); }),
-                               R"(Of the whole memory: "unified", "streams", "sliding", "recurrent", "hybrid", "cross" or "none".)")
+        .def_property_readonly(
+            "kind", ask([](const Context& c) { return c.memory_kind(); }),
+            R"(Of the whole memory: "unified", "streams", "sliding", "recurrent", "hybrid", "cross" or "none".)")
         .def_property_readonly("n_streams", ask([](const Context& c) { return c.n_streams(); }),
                                "1, or n_seq_max where each sequence has rows of its own.")
         .def_property_readonly("n_cells", ask([](const Context& c) { return c.n_cells(); }),
@@ -180,8 +187,9 @@ UnsupportedError
 CacheFull
     A copy that needs cells found none.)")
         .def("seq_keep", &seq_keep, py::arg("seq"), "Empty every other sequence.")
-        .def("seq_add", &seq_add, py::arg("seq"), py::arg("p0"), py::arg("p1"), py::arg("delta"),
-             R"(Add `delta` to positions [p0, p1); cached keys are rotated accordingly before they are next read.
+        .def(
+            "seq_add", &seq_add, py::arg("seq"), py::arg("p0"), py::arg("p1"), py::arg("delta"),
+            R"(Add `delta` to positions [p0, p1); cached keys are rotated accordingly before they are next read.
 
 Cells shared with another sequence are copied first.
 
@@ -193,8 +201,9 @@ CacheFull
     There are no cells for the copies.
 UnsupportedError
     The keys of this model cannot be rotated.)")
-        .def("seq_div", &seq_div, py::arg("seq"), py::arg("p0"), py::arg("p1"), py::arg("divisor"),
-             R"(Divide positions [p0, p1) by `divisor`, at least 1, rounding down. Several may become equal.
+        .def(
+            "seq_div", &seq_div, py::arg("seq"), py::arg("p0"), py::arg("p1"), py::arg("divisor"),
+            R"(Divide positions [p0, p1) by `divisor`, at least 1, rounding down. Several may become equal.
 
 Errors are those of seq_add().)")
         .def(

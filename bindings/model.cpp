@@ -6,6 +6,7 @@
 #include "log.h"
 #include "numpy.h"
 #include "tensor/convert.h"
+#include "unlocked.h"
 
 namespace plait::python {
 namespace {
@@ -27,7 +28,7 @@ PyModel open(const PathLike& path, const Flag& mmap) {
     const bool mapped = to_bool("mmap", mmap);
     follow_log_level();
     PyModel model;
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     model.loaded = LoadedModel::open(file, mapped);
     return model;
 }
@@ -75,13 +76,13 @@ py::array tensor(const PyModel& self, const Text& name) {
     if (tensor.type.dtype == DType::i32) {
         py::array_t<int32_t> result(sizes);
         const std::span values(result.mutable_data(), static_cast<size_t>(result.size()));
-        const py::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         file.read(tensor, 0, std::as_writable_bytes(values));
         return result;
     }
     py::array_t<float> result(sizes);
     float* values = result.mutable_data();
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     read_floats(file, tensor, values);
     return result;
 }
@@ -89,9 +90,10 @@ py::array tensor(const PyModel& self, const Text& name) {
 MetadataDict read_metadata(const PathLike& path) {
     const std::string file = to_path("path", path);
     return to_dict([&] {
-        const py::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         return gguf::File::open(file);
-    }()->metadata());
+    }()
+                       ->metadata());
 }
 
 py::str tensor_repr(const gguf::TensorInfo& tensor) {
@@ -102,7 +104,8 @@ py::str tensor_repr(const gguf::TensorInfo& tensor) {
 
 py::str model_repr(const PyModel& self) {
     const ModelInfo& info = self.loaded->info();
-    return py::str("<plait.Model {}: {} layers, n_embd={}, n_vocab={}, {:.4g} M parameters, {:.4g} MB>")
+    return py::str(
+               "<plait.Model {}: {} layers, n_embd={}, n_vocab={}, {:.4g} M parameters, {:.4g} MB>")
         .format(info.arch, info.n_layers, info.width, info.n_vocab,
                 static_cast<double>(self.loaded->n_params()) / 1e6,
                 static_cast<double>(self.loaded->nbytes()) / 1e6);
@@ -168,8 +171,9 @@ Source: cpp/runtime/loaded_model.cpp)")
         .def_property_readonly("n_embd", number(&ModelInfo::width),
                                "Width of an embedding, input and output.")
         .def_property_readonly("n_layer", number(&ModelInfo::n_layers), "Number of layers.")
-        .def_property_readonly("n_ctx_train", number(&ModelInfo::n_ctx_train),
-                               "Tokens of the longest text in training; 0 where the file says nothing.")
+        .def_property_readonly(
+            "n_ctx_train", number(&ModelInfo::n_ctx_train),
+            "Tokens of the longest text in training; 0 where the file says nothing.")
         .def_property_readonly("n_pos_per_token", number(&ModelInfo::n_pos_per_token),
                                "Positions of a token: 1, or 4 for M-RoPE.")
         .def_property_readonly(

@@ -1,7 +1,8 @@
 #include "module.h"
 
 PYBIND11_MODULE(_core, m) {
-    m.doc() = "The compiled half of plait. Import plait; what is meant for users is re-exported there.";
+    m.doc() =
+        "The compiled half of plait. Import plait; what is meant for users is re-exported there.";
 
     plait::python::bind_errors(m);
     plait::python::bind_log(m);

@@ -20,7 +20,8 @@ Int32Array narrowed(const char* name, const py::array& array) {
     for (py::ssize_t i = 0; i < wide.size(); ++i) {
         const T x = wide.data()[i];
         if (!std::in_range<int32_t>(x))
-            throw Error(text(name, "[", i, "] is ", x, ", expected ", INT32_MIN, " to ", INT32_MAX));
+            throw Error(
+                text(name, "[", i, "] is ", x, ", expected ", INT32_MIN, " to ", INT32_MAX));
         result.mutable_data()[i] = static_cast<int32_t>(x);
     }
     return result;
@@ -54,7 +55,8 @@ Int32Array int32_array(const char* name, py::handle value) {
     }
     if (kind == 'O') return from_objects<Error>(name, array);
     if (kind != 'i' && kind != 'u' && array.size() > 0)
-        throw py::type_error(text(name, ": expected integers, got ", py::cast<std::string>(py::str(array.dtype()))));
+        throw py::type_error(
+            text(name, ": expected integers, got ", py::cast<std::string>(py::str(array.dtype()))));
     if (py::isinstance<Int32Array>(array)) return py::reinterpret_borrow<Int32Array>(array);
     if (kind == 'u') return narrowed<Error, uint64_t>(name, array);
     return narrowed<Error, int64_t>(name, array);
@@ -62,10 +64,12 @@ Int32Array int32_array(const char* name, py::handle value) {
 
 template Int32Array int32_array<BatchError>(const char*, py::handle);
 
-py::array_t<bool, py::array::c_style> mask_array(const char* name, py::handle value, py::ssize_t n) {
+py::array_t<bool, py::array::c_style> mask_array(const char* name, py::handle value,
+                                                 py::ssize_t n) {
     const py::array array = as_array(name, value);
     if (array.dtype().kind() != 'b' && array.size() > 0)
-        throw py::type_error(text(name, ": expected bools, got ", py::cast<std::string>(py::str(array.dtype()))));
+        throw py::type_error(
+            text(name, ": expected bools, got ", py::cast<std::string>(py::str(array.dtype()))));
     if (array.ndim() != 1 || array.shape(0) != n)
         throw BatchError(text(name, ": expected the shape (", n, ",), got ", shape_text(array)));
     return py::array_t<bool, py::array::c_style | py::array::forcecast>::ensure(array);

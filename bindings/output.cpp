@@ -7,8 +7,6 @@
 namespace plait::python {
 namespace {
 
-using FloatRows = py::typing::Optional<py::array_t<float>>;
-
 // Arrays refer to the Output, the Output to the buffer: as long as one lives, the buffer does.
 py::array_t<float> rows(std::span<float> values, int64_t n, int64_t width, py::handle owner) {
     return view_of(values.data(), {n, width}, owner);
@@ -51,10 +49,12 @@ py::array_t<float> logits_of(py::handle self, const Integer& index) {
 py::str repr(const PyOutput& self) {
     const Outputs& outputs = self.outputs;
     std::string parts;
-    if (outputs.has_logits()) parts += text(", logits (", outputs.rows(), ", ", outputs.n_vocab(), ")");
+    if (outputs.has_logits())
+        parts += text(", logits (", outputs.rows(), ", ", outputs.n_vocab(), ")");
     if (outputs.has_embeddings())
         parts += text(", embeddings (", outputs.rows(), ", ", outputs.width(), ")");
-    return text("<plait.Output of ", self.n_entries, " entries: ", outputs.rows(), " rows", parts, ">");
+    return text("<plait.Output of ", self.n_entries, " entries: ", outputs.rows(), " rows", parts,
+                ">");
 }
 
 }  // namespace
@@ -76,18 +76,19 @@ for one, in the order of the batch.)")
                                R"(float32 (n_outputs, n_embd), or None where there are none.
 
 Pooled ones are (n_seqs, n_embd), in ascending sequence id. Not normalised.)")
-        .def_property_readonly(
-            "indices", &indices,
-            "int32 (n_outputs,): which batch entry each row answers. Pooled: the sequence's last entry.")
+        .def_property_readonly("indices", &indices,
+                               "int32 (n_outputs,): which batch entry each row answers. Pooled: "
+                               "the sequence's last entry.")
         .def("__getitem__", &logits_of, py::arg("index"),
              R"(The row of logits of a batch entry, float32 (n_vocab,).
 
 Negative indices count from the end of the batch. IndexError where the entry does not exist or asked
 for no output.)")
-        .def("__iter__", [](py::handle self) -> py::typing::Iterator<py::array_t<float>> {
-            const py::object all = logits(self);
-            return all.is_none() ? py::iter(py::tuple()) : py::iter(all);
-        })
+        .def("__iter__",
+             [](py::handle self) -> py::typing::Iterator<py::array_t<float>> {
+                 const py::object all = logits(self);
+                 return all.is_none() ? py::iter(py::tuple()) : py::iter(all);
+             })
         .def("__len__", [](const PyOutput& self) { return self.outputs.rows(); })
         .def("__repr__", &repr);
 }

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "numpy.h"
 #include "tensor/convert.h"
+#include "unlocked.h"
 
 namespace plait::python {
 namespace {
@@ -42,12 +43,11 @@ py::array_t<float> dequantize_rows(const ArrayLike& raw, const Text& type) {
     if (row % format.block_bytes != 0)
         throw InvalidArgument(text("raw: ", row, " bytes a row are no multiple of the ",
                                    format.block_bytes, " bytes of a block of ", format.name));
-    py::array_t<float> result(
-        with_last(bytes, row / format.block_bytes * format.block_elements));
+    py::array_t<float> result(with_last(bytes, row / format.block_bytes * format.block_elements));
     const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
     float* to = result.mutable_data();
     const auto n = static_cast<uint64_t>(result.size());
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     dequantize(dtype, from, to, n);
     return result;
 }
@@ -55,18 +55,20 @@ py::array_t<float> dequantize_rows(const ArrayLike& raw, const Text& type) {
 py::array_t<uint8_t> quantize_rows(const ArrayLike& values, const Text& type) {
     const DType dtype = type_named(to_text("type", type));
     const DTypeInfo& format = info(dtype);
-    const auto floats = py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(values);
+    const auto floats =
+        py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(values);
     if (!floats) throw py::type_error("values: expected an array of float32");
     if (floats.ndim() == 0) throw InvalidArgument("values: expected the shape (rows, n), got ()");
     const py::ssize_t row = floats.shape(floats.ndim() - 1);
     if (row % format.block_elements != 0)
         throw InvalidArgument(text("values: ", row, " elements a row are no multiple of the ",
                                    format.block_elements, " of a block of ", format.name));
-    py::array_t<uint8_t> result(with_last(floats, row / format.block_elements * format.block_bytes));
+    py::array_t<uint8_t> result(
+        with_last(floats, row / format.block_elements * format.block_bytes));
     const float* from = floats.data();
     auto* to = reinterpret_cast<std::byte*>(result.mutable_data());
     const auto n = static_cast<uint64_t>(floats.size());
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     quantize(dtype, from, to, n);
     return result;
 }

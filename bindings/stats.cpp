@@ -50,7 +50,9 @@ void bind_stats(py::module_& m) {
     const auto counter = [](auto member) {
         return [member](const PyStats& self) { return self.shared->stats().*member; };
     };
-    py::class_<PyStats>(m, "Stats", R"(What a context has done since it was made or reset. Read when asked, not a copy.
+    py::class_<PyStats>(
+        m, "Stats",
+        R"(What a context has done since it was made or reset. Read when asked, not a copy.
 
 After close() the last figures stay.)")
         .def(py::init([](const PyContext& context) { return PyStats{context.shared}; }),
@@ -69,12 +71,12 @@ Reasons: "first use", "new bucket", "new adapter set", "new capture set", "reuse
         .def_property_readonly(
             "seconds", &seconds,
             "Wall time by phase: \"place\", \"build\", \"input\", \"compute\", \"output\".")
-        .def_property_readonly("nodes", &nodes,
-                               "Graph nodes run, by device as in `devices()`.")
+        .def_property_readonly("nodes", &nodes, "Graph nodes run, by device as in `devices()`.")
         .def_property_readonly("rows_copied", counter(&Stats::rows_copied),
                                "Cache rows copied for copies and shifts.")
         .def(
-            "reset", [](const PyStats& self) { self.shared->reset_stats(); }, "Set every figure to zero.")
+            "reset", [](const PyStats& self) { self.shared->reset_stats(); },
+            "Set every figure to zero.")
         .def("__repr__", &repr);
 }
 

@@ -13,9 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait._core import Batch, Device, Output, TensorInfo, __version__, build_info, devices
+from plait._core import Batch, Device, Output, TensorInfo, build_info, devices
 from plait.context import Context, KVCache, Stats
-from plait.errors import BackendError, BatchError, CacheFull, Error, ModelError, StateError, UnsupportedError
+from plait.errors import (
+    BackendError,
+    BatchError,
+    CacheFull,
+    Error,
+    ModelError,
+    StateError,
+    UnsupportedError,
+)
 from plait.generate import Event, generate
 from plait.model import Model
 from plait.sequence import Sequence
@@ -51,6 +59,8 @@ __all__ = [
     "generate",
     "quant",
 ]
+
+__version__: str = build_info()["version"]
 
 _LAZY = {"Sampler": "plait.sampling", "Tokenizer": "plait.tokenizer", "quant": "plait.quant"}
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plait.model import Model
 
 
-class KVCache(_core.KVCache):
+class KVCache(_core.KVCache):  # noqa: D101
     __doc__ = _core.KVCache.__doc__
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -30,7 +30,7 @@ class KVCache(_core.KVCache):
         return figures.cache_html(self)
 
 
-class Stats(_core.Stats):
+class Stats(_core.Stats):  # noqa: D101
     __doc__ = _core.Stats.__doc__
 
     def _repr_html_(self) -> str:
@@ -39,7 +39,7 @@ class Stats(_core.Stats):
         return figures.stats_html(self)
 
 
-class Context(_core.Context):
+class Context(_core.Context):  # noqa: D101
     __doc__ = _core.Context.__doc__
 
     model: Model
@@ -65,6 +65,9 @@ class Context(_core.Context):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()

@@ -57,7 +57,9 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
     cells = kv.cells()
     index, seq = np.nonzero(cells["seqs"])
     dots = ax.scatter(cells["row"][index], seq, c=cells["pos"][index, 0], marker="|", s=60)
-    ax.set(xlabel="row", ylabel="sequence", title=repr(kv).strip("<>"), xlim=(-1, max(kv.n_cells, 1)))
+    ax.set(
+        xlabel="row", ylabel="sequence", title=repr(kv).strip("<>"), xlim=(-1, max(kv.n_cells, 1))
+    )
     ax.set_ylim(kv.n_seq_max - 0.5, -0.5)
     ax.figure.colorbar(dots, ax=ax, label="position")
     return ax

@@ -6,7 +6,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Items
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from plait._core import Batch
 from plait.context import Context
@@ -25,20 +26,21 @@ if TYPE_CHECKING:
 _MOST_AT_ONCE = 8  # sequences of a context that generate() makes itself
 
 
-class Event(NamedTuple):
-    """One token of a generation."""
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One token of a generation.
+
+    `index`: which prompt. `token`: its id. `text`: what it completes, often nothing inside a character of several
+    tokens; of a token that ends the generation only what was left. `logprob`: natural logarithm of the probability that
+    the model gave it, before the sampler changed anything. `finish_reason`: None until the last token of a prompt, then
+    "stop" (a token that ends a generation) or "length".
+    """
 
     index: int
-    """Which prompt."""
     token: int
-    """The token's id."""
     text: str
-    """The text that it completes, often empty inside a character of several tokens; of a token that ends the
-    generation only what was left."""
     logprob: float
-    """Natural logarithm of the probability that the model gave it, before the sampler changed anything."""
     finish_reason: str | None
-    """None until the last token of a prompt: "stop" (a token that ends a generation) or "length"."""
 
 
 class _Request:
@@ -84,7 +86,10 @@ def generate(
     own = not isinstance(model, Context)
     source = model.model if isinstance(model, Context) else model
     tokenizer = source.tokenizer
-    ids = [_encode(tokenizer, prompt, i, add_special, parse_special) for i, prompt in enumerate(_as_list(prompts))]
+    ids = [
+        _encode(tokenizer, prompt, i, add_special, parse_special)
+        for i, prompt in enumerate(_as_list(prompts))
+    ]
     if isinstance(model, Context):
         ctx = model
     else:
@@ -94,10 +99,17 @@ def generate(
         ctx = Context(source, n_ctx=n_ctx, n_seq_max=max(1, min(len(ids), _MOST_AT_ONCE)))
     for i, prompt in enumerate(ids):
         if len(prompt) > ctx.n_ctx:
-            raise ValueError(f"generate: prompt {i} has {len(prompt)} tokens, the context holds n_ctx = {ctx.n_ctx}")
+            raise ValueError(
+                f"generate: prompt {i} has {len(prompt)} tokens, the context holds n_ctx = {ctx.n_ctx}"
+            )
     ends = tokenizer.eog | frozenset(stop)
     requests = [
-        _Request(i, prompt, min(max_tokens, ctx.n_ctx - len(prompt) + 1), tokenizer.stream(continuing=True))
+        _Request(
+            i,
+            prompt,
+            min(max_tokens, ctx.n_ctx - len(prompt) + 1),
+            tokenizer.stream(continuing=True),
+        )
         for i, prompt in enumerate(ids)
     ]
     return _run(ctx, own, requests, sampler, ends)
@@ -108,24 +120,34 @@ def _as_list(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
         return [prompts]
     items = list(prompts)
     if items and all(hasattr(item, "__index__") and not hasattr(item, "__len__") for item in items):
-        return [items]  # the ids of one prompt
-    return items
+        return [cast("list[int]", items)]  # the ids of one prompt
+    return cast("list[Prompt]", items)
 
 
-def _encode(tokenizer: Tokenizer, prompt: Prompt, index: int, add_special: bool, parse_special: bool) -> list[int]:
+def _encode(
+    tokenizer: Tokenizer, prompt: Prompt, index: int, add_special: bool, parse_special: bool
+) -> list[int]:
     if isinstance(prompt, str):
-        ids: list[int] = tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special).tolist()
+        ids: list[int] = tokenizer.encode(
+            prompt, add_special=add_special, parse_special=parse_special
+        ).tolist()
     elif hasattr(prompt, "__iter__"):
         ids = [int(token) for token in prompt]
     else:
-        raise TypeError(f"generate: prompt {index}: expected str or token ids, got {type(prompt).__name__}")
+        raise TypeError(
+            f"generate: prompt {index}: expected str or token ids, got {type(prompt).__name__}"
+        )
     if not ids:
         raise ValueError(f"generate: prompt {index} has no tokens")
     return ids
 
 
 def _run(
-    ctx: Context, own: bool, requests: list[_Request], sampler: Callable[..., int] | None, ends: frozenset[int]
+    ctx: Context,
+    own: bool,
+    requests: list[_Request],
+    sampler: Callable[..., int] | None,
+    ends: frozenset[int],
 ) -> Iterator[Event]:
     waiting, active = deque(requests), list[_Request]()
     batch = Batch()
@@ -135,7 +157,9 @@ def _run(
             answered = _fill(ctx, batch, active)
             out = ctx.decode(batch)
             for request, row in zip(answered, out, strict=True):
-                token = int(row.argmax()) if sampler is None else int(sampler(row, seq=request.index))
+                token = (
+                    int(row.argmax()) if sampler is None else int(sampler(row, seq=request.index))
+                )
                 event = _advance(request, token, _logprob(row, token), token in ends)
                 if event.finish_reason is not None:
                     active.remove(request)
@@ -211,4 +235,6 @@ def _logprob(row: npt.NDArray[np.float32], token: int) -> float:
     import numpy as np
 
     highest = row.max()
-    return float(row[token] - highest) - math.log(float(np.exp(row - highest).sum(dtype=np.float64)))
+    return float(row[token] - highest) - math.log(
+        float(np.exp(row - highest).sum(dtype=np.float64))
+    )

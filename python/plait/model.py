@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from plait.tokenizer import Tokenizer
 
 
-class Model(_core.Model):
+class Model(_core.Model):  # noqa: D101
     __doc__ = _core.Model.__doc__
 
     @classmethod

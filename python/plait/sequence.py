@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,9 @@ class Sequence:
         """
         kv = self._open().kv
         if not kv.seq_rm(self._id, n):
-            raise UnsupportedError(f"truncate: a {kv.kind} memory cannot remove the positions from {n} on")
+            raise UnsupportedError(
+                f"truncate: a {kv.kind} memory cannot remove the positions from {n} on"
+            )
 
     def shift(self, keep: int, discard: int) -> None:
         """Forget positions [keep, keep + discard) and move what follows back by `discard`.
@@ -87,12 +90,16 @@ class Sequence:
         if discard == 0:
             return
         if keep < 0 or discard < 0:
-            raise ValueError(f"shift: expected keep and discard of at least 0, got {keep} and {discard}")
+            raise ValueError(
+                f"shift: expected keep and discard of at least 0, got {keep} and {discard}"
+            )
         if not kv.can_shift:
             raise UnsupportedError(f"shift: this {kv.kind} memory cannot change positions")
         self._check_room(keep, keep + discard)
         if not kv.seq_rm(self._id, keep, keep + discard):
-            raise UnsupportedError(f"shift: a {kv.kind} memory cannot remove positions [{keep}, {keep + discard})")
+            raise UnsupportedError(
+                f"shift: a {kv.kind} memory cannot remove positions [{keep}, {keep + discard})"
+            )
         kv.seq_add(self._id, keep + discard, None, -discard)
 
     def _check_room(self, begin: int, end: int) -> None:
@@ -110,7 +117,9 @@ class Sequence:
         needed = int((shared & (pos >= end)).sum())
         free = kv.n_free + int((~shared & (pos >= begin) & (pos < end)).sum())
         if needed > free:
-            raise CacheFull(f"shift: {needed} shared cells would be copied, {free} are free", needed, free)
+            raise CacheFull(
+                f"shift: {needed} shared cells would be copied, {free} are free", needed, free
+            )
 
     def close(self) -> None:
         """Free its cells and give the id back. Harmless when closed already, or when the context is."""
@@ -122,15 +131,17 @@ class Sequence:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def __del__(self) -> None:
-        try:
+        # __init__ may have failed, and this may run in the middle of a call of the context.
+        with contextlib.suppress(Exception):
             self.close()
-        except Exception:  # noqa: BLE001 - __init__ failed, or this runs inside a call of the context
-            pass
 
     def __repr__(self) -> str:
         if self._ctx is None:

@@ -15,7 +15,19 @@ import numpy as np
 
 ALIGNMENT = 32
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
-FORMATS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q", I64: "q", F64: "d"}
+FORMATS = {
+    U8: "B",
+    I8: "b",
+    U16: "H",
+    I16: "h",
+    U32: "I",
+    I32: "i",
+    F32: "f",
+    BOOL: "?",
+    U64: "Q",
+    I64: "q",
+    F64: "d",
+}
 NUMPY_TYPES = {
     "uint8": U8, "int8": I8, "uint16": U16, "int16": I16, "uint32": U32, "int32": I32,
     "float32": F32, "bool": BOOL, "uint64": U64, "int64": I64, "float64": F64,
@@ -58,7 +70,9 @@ def typed(value: Any) -> tuple[int, bytes]:
         case str() | bytes():
             return STRING, string(value)
         case np.ndarray():
-            return ARRAY, struct.pack("<IQ", NUMPY_TYPES[value.dtype.name], value.size) + value.tobytes()
+            return ARRAY, struct.pack(
+                "<IQ", NUMPY_TYPES[value.dtype.name], value.size
+            ) + value.tobytes()
         case list():
             return ARRAY, struct.pack("<IQ", STRING, len(value)) + b"".join(map(string, value))
     raise TypeError(f"no GGUF type for {value!r}")
@@ -83,7 +97,9 @@ def write(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, np.ndar
         type_id, shape, data = describe(tensor)
         body += bytes(-len(body) % ALIGNMENT)
         head += string(name) + struct.pack("<I", len(shape))
-        head += struct.pack(f"<{len(shape)}Q", *reversed(shape)) + struct.pack("<IQ", type_id, len(body))
+        head += struct.pack(f"<{len(shape)}Q", *reversed(shape)) + struct.pack(
+            "<IQ", type_id, len(body)
+        )
         body += data
     path.write_bytes(head + bytes(-len(head) % ALIGNMENT) + body)
     return path
@@ -96,7 +112,18 @@ BOS, EOS, FIRST_BYTE = 1, 2, 3
 
 def vocabulary() -> dict[str, Any]:
     """SentencePiece with a token for each byte, then some pieces."""
-    pieces = ["\u2581", *"etaoinshrdlu", "\u2581t", "th", "he", "\u2581th", "\u2581the", "in", "an", "er"]
+    pieces = [
+        "\u2581",
+        *"etaoinshrdlu",
+        "\u2581t",
+        "th",
+        "he",
+        "\u2581th",
+        "\u2581the",
+        "in",
+        "an",
+        "er",
+    ]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
     tokens += [f"word{i}" for i in range(N_VOCAB - len(tokens))]
     n_bytes = FIRST_BYTE + 256
@@ -153,7 +180,10 @@ def llama_weights(seed: int = 1) -> dict[str, np.ndarray]:
             f"blk.{i}.ffn_up.weight": matrix(N_FFN, WIDTH),
             f"blk.{i}.ffn_down.weight": matrix(WIDTH, N_FFN),
         }
-    return weights | {"output_norm.weight": norm(), "output.weight": matrix(N_VOCAB, WIDTH, gain=2.0)}
+    return weights | {
+        "output_norm.weight": norm(),
+        "output.weight": matrix(N_VOCAB, WIDTH, gain=2.0),
+    }
 
 
 def tiny_llama(path: Path, seed: int = 1) -> Path:

@@ -34,7 +34,12 @@ def test_a_batch_can_be_decoded_again(ctx):
 
 @pytest.mark.parametrize(
     ("logits", "rows"),
-    [("last", [4]), ("all", [0, 1, 2, 3, 4]), ("none", []), ([True, False, True, False, False], [0, 2])],
+    [
+        ("last", [4]),
+        ("all", [0, 1, 2, 3, 4]),
+        ("none", []),
+        ([True, False, True, False, False], [0, 2]),
+    ],
 )
 def test_outputs_are_those_asked_for(ctx, logits, rows):
     batch = plait.Batch()
@@ -58,7 +63,9 @@ def test_positions_may_start_anywhere_and_go_on(ctx):
 def test_arrays_of_any_integers_will_do(ctx, dtype):
     ids = np.array(tokens(6, n_vocab=200), dtype)
     want = feed(ctx, ids.tolist(), seq=0)
-    batch = plait.Batch.from_arrays(ids, np.arange(6, dtype=dtype), np.ones(6, dtype), np.ones(6, bool))
+    batch = plait.Batch.from_arrays(
+        ids, np.arange(6, dtype=dtype), np.ones(6, dtype), np.ones(6, bool)
+    )
     assert same_bits(ctx.decode(batch).logits, want)
     assert same_bits(feed(ctx, ids, seq=2), want)
 
@@ -90,7 +97,9 @@ def test_from_arrays_reads_its_arrays_when_decoded(ctx):
 
 
 def test_from_arrays_outlives_the_names_of_its_arrays(ctx):
-    batch = plait.Batch.from_arrays(np.array(tokens(400), np.int32)[:8], None, None, np.ones(8, bool))
+    batch = plait.Batch.from_arrays(
+        np.array(tokens(400), np.int32)[:8], None, None, np.ones(8, bool)
+    )
     junk = [np.full(400, 2**30, np.int32) for _ in range(50)]
     assert ctx.decode(batch).logits.shape == (8, 288)
     del junk
@@ -220,7 +229,10 @@ def test_wrong_types_are_type_errors_that_name_the_argument(wrong):
         (lambda b: b.add_embeddings(np.zeros(4, np.float32)), r"\(n, n_embd\), got \(4,\)"),
         (lambda b: b.add_embeddings(np.zeros((1, 0), np.float32)), "no elements"),
         (lambda b: b.from_arrays([1, 2], [0], None, [True] * 2), "positions"),
-        (lambda b: b.from_arrays([1, 2], np.zeros((2, 2), int), None, [True] * 2), "1 or 4 positions"),
+        (
+            lambda b: b.from_arrays([1, 2], np.zeros((2, 2), int), None, [True] * 2),
+            "1 or 4 positions",
+        ),
         (lambda b: b.from_arrays([1, 2], None, [0], [True] * 2), "seq_ids"),
         (lambda b: b.from_arrays([1, 2], None, None, [True]), "logits"),
     ],

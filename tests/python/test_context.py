@@ -8,9 +8,10 @@ import weakref
 import numpy as np
 import plait
 import pytest
-from python import gguf_writer
 from python.drive import batch, contents, feed, same_bits, tokens
 from reference import llama
+
+from python import gguf_writer
 
 EXACT = {"type_k": "f32", "type_v": "f32"}
 
@@ -56,7 +57,8 @@ def test_a_prompt_cut_anywhere_gives_the_same_bits(tiny, isa, pieces, kv):
 
 
 @pytest.mark.parametrize(
-    "options", [{"threads": 1}, {"threads": 2}, {"n_ubatch": 7}, {"kv": "streams"}, {"graph_reuse": False}]
+    "options",
+    [{"threads": 1}, {"threads": 2}, {"n_ubatch": 7}, {"kv": "streams"}, {"graph_reuse": False}],
 )
 def test_company_threads_and_settings_change_no_bit(tiny, isa, options):
     with plait.Context(tiny, n_ctx=64, n_seq_max=3, isa=isa) as ctx:
@@ -69,7 +71,10 @@ def test_company_threads_and_settings_change_no_bit(tiny, isa, options):
 def test_plans_are_built_once_and_then_reused(tiny):  # S0-01
     """256 single tokens: no plan for the number of cached keys, the same bits as without reuse."""
     ids = tokens(256)
-    with plait.Context(tiny, n_ctx=256) as ctx, plait.Context(tiny, n_ctx=256, graph_reuse=False) as plain:
+    with (
+        plait.Context(tiny, n_ctx=256) as ctx,
+        plait.Context(tiny, n_ctx=256, graph_reuse=False) as plain,
+    ):
         for token in ids:
             assert same_bits(feed(ctx, [token]), feed(plain, [token]))
         assert ctx.stats.plans_built <= 2
@@ -115,7 +120,12 @@ def test_statistics_count_and_reset(tiny):
         assert list(stats.nodes) == ["cpu"]
         assert stats.nodes["cpu"] > 0
         stats.reset()
-        assert (stats.tokens, stats.plans_reused, stats.nodes, sum(stats.seconds.values())) == (0, 0, {}, 0)
+        assert (stats.tokens, stats.plans_reused, stats.nodes, sum(stats.seconds.values())) == (
+            0,
+            0,
+            {},
+            0,
+        )
         feed(ctx, tokens(3))
     assert stats.tokens == 3  # the last figures stay
 
@@ -265,7 +275,9 @@ def test_pooling_gives_one_embedding_a_sequence_in_ascending_order(tiny, call, p
         out = getattr(ctx, call)(batch(*((ids, seq) for seq, ids in parts.items())))
     assert out.logits is None
     assert out.embeddings.shape == (3, 64)
-    pool = {"mean": lambda h: h.mean(axis=0), "last": lambda h: h[-1], "cls": lambda h: h[0]}[pooling]
+    pool = {"mean": lambda h: h.mean(axis=0), "last": lambda h: h[-1], "cls": lambda h: h[0]}[
+        pooling
+    ]
     want = [pool(reference_hidden(parts[seq])) for seq in range(3)]
     np.testing.assert_allclose(out.embeddings, want, atol=2e-4)
 
@@ -275,8 +287,12 @@ def test_without_causality_every_token_sees_all_of_its_batch(tiny):
     with plait.Context(tiny, n_ctx=64, causal=False) as ctx, plait.Context(tiny, n_ctx=64) as usual:
         assert (ctx.causal, usual.causal) == (False, True)
         changed = [*ids[:-1], ids[-1] + 1]
-        assert not np.allclose(ctx.encode(batch((ids, 0))).logits[0], ctx.encode(batch((changed, 0))).logits[0])
-        assert same_bits(usual.encode(batch((ids, 0))).logits[0], usual.encode(batch((changed, 0))).logits[0])
+        assert not np.allclose(
+            ctx.encode(batch((ids, 0))).logits[0], ctx.encode(batch((changed, 0))).logits[0]
+        )
+        assert same_bits(
+            usual.encode(batch((ids, 0))).logits[0], usual.encode(batch((changed, 0))).logits[0]
+        )
 
 
 def test_trace_records_show_batches_and_plans(tiny, caplog):  # S4-39
@@ -440,8 +456,18 @@ def test_references_of_every_plain_model_hold(data_dir):  # S4-03
     import json
 
     index = json.loads((data_dir / "index.json").read_text())
-    wanted = ("llama-gqa/decode", "llama-rope3/decode", "llama-yarn/decode", "mixtral/decode", "qwen2/decode")
-    cases = [case for case in index["cases"] if case["id"].removeprefix("conformance/").startswith(wanted)]
+    wanted = (
+        "llama-gqa/decode",
+        "llama-rope3/decode",
+        "llama-yarn/decode",
+        "mixtral/decode",
+        "qwen2/decode",
+    )
+    cases = [
+        case
+        for case in index["cases"]
+        if case["id"].removeprefix("conformance/").startswith(wanted)
+    ]
     assert len(cases) == len(wanted)
     for case in cases:
         arrays = np.load(data_dir / case["data"])
@@ -450,7 +476,10 @@ def test_references_of_every_plain_model_hold(data_dir):  # S4-03
             for step in case["steps"]:
                 out = ctx.decode(
                     plait.Batch.from_arrays(
-                        arrays[step["tokens"]], arrays[step["pos"]], arrays[step["seq"]], arrays[step["out"]]
+                        arrays[step["tokens"]],
+                        arrays[step["pos"]],
+                        arrays[step["seq"]],
+                        arrays[step["out"]],
                     )
                 )
                 if "expect" in step:

@@ -59,7 +59,7 @@ def test_a_batch_that_cannot_be_is_refused_and_harms_nothing(ctx, make, message,
 def test_embeddings_of_another_width_are_refused(ctx):
     made = plait.Batch()
     made.add_embeddings(np.zeros((1, 63), np.float32))
-    with pytest.raises(plait.BatchError, match="63 elements.*64"):
+    with pytest.raises(plait.BatchError, match=r"63 elements.*64"):
         ctx.decode(made)
 
 
@@ -175,4 +175,6 @@ def test_no_vulkan_is_a_backend_error(tiny):
 
 def test_a_cache_beyond_memory_is_a_memory_error(tiny):
     with pytest.raises((MemoryError, ValueError)):
-        plait.Context(tiny, n_ctx=2**31 - 1, n_seq_max=65536, kv="streams", type_k="f32", type_v="f32")
+        plait.Context(
+            tiny, n_ctx=2**31 - 1, n_seq_max=65536, kv="streams", type_k="f32", type_v="f32"
+        )

@@ -3,8 +3,9 @@
 import numpy as np
 import plait
 import pytest
-from python import gguf_writer
 from python.drive import feed, tokens
+
+from python import gguf_writer
 
 PROMPTS = ["the hat", "in the end", "a", "then he told her", "one or the other", "so"]
 
@@ -38,13 +39,14 @@ def test_one_prompt_is_continued_greedily(tiny):
     assert events[-1].finish_reason in ("length", "stop")
 
 
-@pytest.mark.parametrize("options", [{"n_seq_max": 6}, {"n_seq_max": 2}, {"n_seq_max": 1}, {"n_seq_max": 6, "kv_cells": 60}])
+@pytest.mark.parametrize("n_seq_max", [1, 2, 6])
+@pytest.mark.parametrize("kv_cells", [None, 60])
 @pytest.mark.parametrize("kv", ["unified", "streams"])
-def test_prompts_that_share_a_context_say_what_they_say_alone(tiny, options, kv):
-    if kv == "streams" and "kv_cells" in options:
+def test_prompts_that_share_a_context_say_what_they_say_alone(tiny, n_seq_max, kv_cells, kv):
+    if kv == "streams" and kv_cells:
         pytest.skip("streams have n_ctx cells each")
     want = [alone(tiny, prompt, 12) for prompt in PROMPTS]
-    with plait.Context(tiny, n_ctx=64, kv=kv, **options) as ctx:
+    with plait.Context(tiny, n_ctx=64, n_seq_max=n_seq_max, kv=kv, kv_cells=kv_cells) as ctx:
         said = collect(plait.generate(ctx, PROMPTS, max_tokens=12), len(PROMPTS))
         assert ctx.kv.n_used == 0
     assert [[event.token for event in events] for events in said] == want
@@ -57,7 +59,9 @@ def test_long_prompts_are_read_in_several_calls(tiny):
         want = collect(plait.generate(ctx, prompts, max_tokens=6), 3)
     with plait.Context(tiny, n_ctx=64, n_seq_max=3, n_batch=8) as ctx:
         got = collect(plait.generate(ctx, prompts, max_tokens=6), 3)
-    assert [[e.token for e in events] for events in got] == [[e.token for e in events] for events in want]
+    assert [[e.token for e in events] for events in got] == [
+        [e.token for e in events] for events in want
+    ]
 
 
 def test_texts_joined_are_the_decoded_tokens(tiny):
@@ -71,9 +75,13 @@ def test_texts_joined_are_the_decoded_tokens(tiny):
 def test_log_probabilities_are_those_of_the_logits(tiny):
     events = list(plait.generate(tiny, "the hat", max_tokens=5))
     with plait.Context(tiny, n_ctx=64) as ctx:
-        rows = feed(ctx, tiny.tokenizer.encode("the hat").tolist() + [event.token for event in events])
+        rows = feed(
+            ctx, tiny.tokenizer.encode("the hat").tolist() + [event.token for event in events]
+        )
     for event, row in zip(events, rows[-len(events) - 1 :].astype(np.float64), strict=False):
-        assert event.logprob == pytest.approx(row[event.token] - np.log(np.exp(row).sum()), abs=1e-5)
+        assert event.logprob == pytest.approx(
+            row[event.token] - np.log(np.exp(row).sum()), abs=1e-5
+        )
 
 
 def test_a_token_that_ends_is_the_last_and_has_no_text(tiny):
@@ -88,7 +96,9 @@ def test_eos_of_the_model_ends_a_generation(tmp_path):
     weights = gguf_writer.llama_weights()
     weights["output.weight"][gguf_writer.EOS] = 0
     model = plait.Model(
-        gguf_writer.write(tmp_path / "m.gguf", gguf_writer.llama_metadata() | gguf_writer.vocabulary(), weights)
+        gguf_writer.write(
+            tmp_path / "m.gguf", gguf_writer.llama_metadata() | gguf_writer.vocabulary(), weights
+        )
     )
 
     def eos_third(row, seq):
@@ -106,7 +116,10 @@ def test_max_tokens_and_n_ctx_end_by_length(tiny):
     assert (len(events), events[0].finish_reason) == (1, "length")
     with plait.Context(tiny, n_ctx=10) as ctx:
         events = list(plait.generate(ctx, [tokens(8)], max_tokens=50))
-        assert (len(events), events[-1].finish_reason) == (3, "length")  # two are put back, the third is not
+        assert (len(events), events[-1].finish_reason) == (
+            3,
+            "length",
+        )  # two are put back, the third is not
         assert len(list(plait.generate(ctx, [tokens(10)], max_tokens=50))) == 1
 
 
@@ -116,7 +129,9 @@ def test_a_sampler_is_called_with_the_prompts_index(tiny):
     sampler.reset()
     with plait.Context(tiny, n_ctx=64, n_seq_max=2) as ctx:
         again = collect(plait.generate(ctx, PROMPTS, max_tokens=8, sampler=sampler), len(PROMPTS))
-    assert [[e.token for e in events] for events in first] == [[e.token for e in events] for events in again]
+    assert [[e.token for e in events] for events in first] == [
+        [e.token for e in events] for events in again
+    ]
 
 
 def test_closing_early_frees_the_sequences(tiny):
@@ -175,7 +190,10 @@ def test_without_room_it_waits_or_says_so(tiny):
 )
 def test_wrong_arguments_are_refused_at_the_call(tiny, prompts, options, error, message):
     if error is None:
-        with plait.Context(tiny, n_ctx=64) as ctx, pytest.raises(ValueError, match="prompt 0 has 300 tokens"):
+        with (
+            plait.Context(tiny, n_ctx=64) as ctx,
+            pytest.raises(ValueError, match="prompt 0 has 300 tokens"),
+        ):
             plait.generate(ctx, prompts)
         return
     with pytest.raises(error, match=message):
@@ -193,7 +211,9 @@ def test_stored_text_of_real_weights(data_dir):
     reference = json.loads((data_dir / "models" / "stories260K-ref.json").read_text())
     model = plait.Model(data_dir / "models" / "stories260K-f32.gguf")
     cases = [case for case in reference["generations"] if case["prompt"]]
-    said = collect(plait.generate(model, [case["prompt"] for case in cases], max_tokens=100), len(cases))
+    said = collect(
+        plait.generate(model, [case["prompt"] for case in cases], max_tokens=100), len(cases)
+    )
     for case, events in zip(cases, said, strict=True):
         n = min(100, case["n_tokens_before_margin_below_0_02"])
         assert [event.token for event in events][:n] == case["greedy_tokens"][:n]

@@ -5,9 +5,10 @@ import plait
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from python import gguf_writer
 from python.drive import batch, contents, feed, same_bits, tokens
 from reference.cache_model import CacheModel, Entry, Full, Refused
+
+from python import gguf_writer
 
 N_CTX, N_SEQ = 12, 3
 KINDS = ["unified", "streams"]
@@ -24,12 +25,17 @@ def test_the_cache_is_an_object_with_its_operations_and_figures(ctx):  # S4-02
     assert isinstance(kv, plait.KVCache)
     assert (kv.kind, kv.n_streams, kv.n_seq_max) == ("unified", 1, 4)
     assert (kv.n_cells, kv.n_used, kv.n_free) == (256, 0, 256)
-    assert kv.nbytes == 256 * 2 * (2 * 2 * 16) * 4  # rows, layers, keys and values of two heads, float32
+    assert (
+        kv.nbytes == 256 * 2 * (2 * 2 * 16) * 4
+    )  # rows, layers, keys and values of two heads, float32
     assert kv.can_shift
     assert kv.can_partial_remove
     feed(ctx, tokens(5), 1)
     assert (kv.n_used, kv.n_free) == (5, 251)
-    assert [(kv.seq_pos_min(s), kv.seq_pos_max(s), kv.seq_len(s)) for s in range(2)] == [(-1, -1, 0), (0, 4, 5)]
+    assert [(kv.seq_pos_min(s), kv.seq_pos_max(s), kv.seq_len(s)) for s in range(2)] == [
+        (-1, -1, 0),
+        (0, 4, 5),
+    ]
     kv.clear()
     assert kv.n_used == 0
 
@@ -44,7 +50,9 @@ def test_only_the_cache_knows_its_kind(tiny, kind):  # S4-01
         ctx.kv.seq_cp(0, 1, 0, 12)
         ctx.kv.seq_rm(1, 4, 8)
         ctx.kv.seq_add(1, 8, None, -4)
-        got = ctx.decode(batch((tokens(5, 1), 0), (tokens(5, 2), 1), (tokens(5, 3), 2))).logits.copy()
+        got = ctx.decode(
+            batch((tokens(5, 1), 0), (tokens(5, 2), 1), (tokens(5, 3), 2))
+        ).logits.copy()
         ctx.kv.seq_keep(1)
         assert [ctx.kv.seq_len(seq) for seq in range(3)] == [0, 13, 0]
     with plait.Context(tiny, n_ctx=64, n_seq_max=3) as ctx:
@@ -66,7 +74,10 @@ def test_cells_are_a_structured_array(ctx):
     assert cells["seqs"].dtype == bool
     by_position = np.sort(cells, order="pos")
     assert by_position["pos"][:, 0].tolist() == [0, 1, 2]
-    assert by_position["seqs"].tolist() == [[False, False, True, False]] + [[True, False, True, False]] * 2
+    assert (
+        by_position["seqs"].tolist()
+        == [[False, False, True, False]] + [[True, False, True, False]] * 2
+    )
     assert len(set(cells["row"].tolist())) == 3
     assert cells["shift"].tolist() == [0, 0, 0]
     ctx.kv.clear()
@@ -87,8 +98,14 @@ def projected(layer_input, name):
     """Keys or values of layer 0 before rotation: (n, heads, dim)."""
     weights = gguf_writer.llama_weights()
     x = weights["token_embd.weight"][layer_input].astype(np.float64)
-    x = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + gguf_writer.EPSILON) * weights["blk.0.attn_norm.weight"]
-    return (x @ weights[f"blk.0.attn_{name}.weight"].T).reshape(len(layer_input), gguf_writer.N_HEADS_KV, -1)
+    x = (
+        x
+        / np.sqrt((x**2).mean(axis=-1, keepdims=True) + gguf_writer.EPSILON)
+        * weights["blk.0.attn_norm.weight"]
+    )
+    return (x @ weights[f"blk.0.attn_{name}.weight"].T).reshape(
+        len(layer_input), gguf_writer.N_HEADS_KV, -1
+    )
 
 
 def rotated(keys, positions):
@@ -118,7 +135,9 @@ def test_shifted_keys_are_those_of_their_new_positions(ctx):
     ctx.kv.seq_add(0, 4, None, 7)
     assert sorted(set(ctx.kv.cells()["shift"].tolist())) == [0, 7]
     positions = [*range(4), *range(11, 17)]
-    np.testing.assert_allclose(ctx.kv.keys(0, 0), rotated(projected(ids, "k"), positions), atol=1e-4)
+    np.testing.assert_allclose(
+        ctx.kv.keys(0, 0), rotated(projected(ids, "k"), positions), atol=1e-4
+    )
     assert same_bits(ctx.kv.values(0, 0), before)
     assert (ctx.kv.seq_pos_min(0), ctx.kv.seq_pos_max(0)) == (0, 16)
 
@@ -129,7 +148,9 @@ def test_divided_keys_are_those_of_their_new_positions(ctx):
     ctx.kv.seq_div(0, 0, None, 3)
     positions = [p // 3 for p in range(10)]
     assert sorted(ctx.kv.cells()["pos"][:, 0].tolist()) == positions
-    np.testing.assert_allclose(ctx.kv.keys(0, 0), rotated(projected(ids, "k"), positions), atol=1e-4)
+    np.testing.assert_allclose(
+        ctx.kv.keys(0, 0), rotated(projected(ids, "k"), positions), atol=1e-4
+    )
 
 
 def test_going_back_is_as_if_the_rest_had_never_been(ctx):
@@ -142,7 +163,11 @@ def test_going_back_is_as_if_the_rest_had_never_been(ctx):
 @pytest.mark.parametrize("kind", KINDS)
 def test_copies_go_their_own_ways(tiny, kind):
     with plait.Context(tiny, n_ctx=64, n_seq_max=4, kv=kind) as ctx:
-        whole = {seq: np.array(feed(ctx, tokens(12) + tokens(6, seq), 0)) for seq in (1, 2) if ctx.kv.seq_rm(0)}
+        whole = {
+            seq: np.array(feed(ctx, tokens(12) + tokens(6, seq), 0))
+            for seq in (1, 2)
+            if ctx.kv.seq_rm(0)
+        }
         ctx.kv.clear()
         feed(ctx, tokens(12), 0)
         used = ctx.kv.n_used
@@ -242,6 +267,9 @@ OPERATIONS = st.one_of(
 )
 
 
+RANGES = {"rm": 1, "cp": 2, "add": 1, "div": 1}  # where p0 stands among the arguments
+
+
 def do(model, ctx, operation):
     """The same operation on both; what each said of it."""
     name, *arguments = operation
@@ -265,9 +293,9 @@ def do(model, ctx, operation):
                 raise
             model.apply_shifts()
     else:
-        if name in ("rm", "cp", "add", "div") and arguments[-1 if name in ("rm", "cp") else -2] is not None:
-            low, high = sorted(arguments[-2:] if name in ("rm", "cp") else arguments[-3:-1])
-            arguments = [*arguments[:-2], low, high] if name in ("rm", "cp") else [arguments[0], low, high, arguments[-1]]
+        if name in RANGES and arguments[RANGES[name] + 1] is not None:
+            at = slice(RANGES[name], RANGES[name] + 2)
+            arguments[at] = sorted(arguments[at])
         ours_name = "clear" if name == "clear" else f"seq_{name}"
 
         def ours():
@@ -296,12 +324,16 @@ def seen(ctx):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(operations=st.lists(OPERATIONS, min_size=5, max_size=40))
 def test_any_operations_leave_what_plain_lists_hold(tiny, kind, operations):
     cells = 20 if kind == "unified" else None
     model = CacheModel(N_CTX, N_SEQ, kind, cells)
-    with plait.Context(tiny, n_ctx=N_CTX, n_seq_max=N_SEQ, kv=kind, kv_cells=cells, threads=1) as ctx:
+    with plait.Context(
+        tiny, n_ctx=N_CTX, n_seq_max=N_SEQ, kv=kind, kv_cells=cells, threads=1
+    ) as ctx:
         for operation in operations:
             want, got = do(model, ctx, operation)
             assert got == want, operation
@@ -314,9 +346,13 @@ def test_any_operations_leave_what_plain_lists_hold(tiny, kind, operations):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
-def test_appending_cutting_and_forking_in_any_order_gives_the_logits_of_a_fresh_context(tiny, kind, data):
+def test_appending_cutting_and_forking_in_any_order_gives_the_logits_of_a_fresh_context(
+    tiny, kind, data
+):
     with (
         plait.Context(tiny, n_ctx=48, n_seq_max=N_SEQ, kv=kind, threads=1) as ctx,
         plait.Context(tiny, n_ctx=48, threads=1) as fresh,

@@ -36,10 +36,22 @@ def test_rows_need_not_be_contiguous():
     )
 
 
-@pytest.mark.parametrize("name", ["F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL"])
+@pytest.mark.parametrize(
+    "name", ["F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL"]
+)
 def test_quantising_what_was_dequantised_changes_little(name):
     values = np.random.default_rng(0).standard_normal((5, 64)).astype(np.float32)
-    bits = {"F32": 24, "F16": 11, "BF16": 8, "Q8_0": 7, "Q5_1": 4, "Q5_0": 3, "Q4_1": 3, "Q4_0": 2, "IQ4_NL": 2}[name]
+    bits = {
+        "F32": 24,
+        "F16": 11,
+        "BF16": 8,
+        "Q8_0": 7,
+        "Q5_1": 4,
+        "Q5_0": 3,
+        "Q4_1": 3,
+        "Q4_0": 2,
+        "IQ4_NL": 2,
+    }[name]
     back = plait.quant.dequantize(plait.quant.quantize(values, name), name)
     assert np.abs(back - values).max() <= np.abs(values).max() * 2.0**-bits
 

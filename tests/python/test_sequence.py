@@ -31,7 +31,13 @@ def test_closing_frees_the_cells_and_the_id(ctx):
     assert ctx.kv.n_used == 0
     assert seq.closed
     seq.close()
-    for use in (lambda: seq.id, lambda: len(seq), lambda: seq.pos, lambda: seq.fork(), lambda: seq.truncate(0)):
+    for use in (
+        lambda: seq.id,
+        lambda: len(seq),
+        lambda: seq.pos,
+        lambda: seq.fork(),
+        lambda: seq.truncate(0),
+    ):
         with pytest.raises(ValueError, match="sequence 0 is closed"):
             use()
     with pytest.raises(ValueError, match="closed"):

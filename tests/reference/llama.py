@@ -37,16 +37,27 @@ def attend(q: Floats, k: Floats, v: Floats) -> Floats:
 
 
 def hidden(
-    w: Mapping[str, npt.NDArray[np.float32]], x: Floats, n_layers: int, head: int, epsilon: float, base: float
+    w: Mapping[str, npt.NDArray[np.float32]],
+    x: Floats,
+    n_layers: int,
+    head: int,
+    epsilon: float,
+    base: float,
 ) -> Floats:
     """Embeddings (n, width) in, what the output projection sees (n, width) out."""
     n = len(x)
     positions = np.arange(n)
     for i in range(n_layers):
-        layer = {key.split(".", 2)[2]: value for key, value in w.items() if key.startswith(f"blk.{i}.")}
+        layer = {
+            key.split(".", 2)[2]: value for key, value in w.items() if key.startswith(f"blk.{i}.")
+        }
         h = rms_norm(x, layer["attn_norm.weight"], epsilon)
         q, k, v = ((h @ layer[f"attn_{c}.weight"].T).reshape(n, -1, head) for c in "qkv")
-        x = x + attend(rope(q, positions, base), rope(k, positions, base), v) @ layer["attn_output.weight"].T
+        x = (
+            x
+            + attend(rope(q, positions, base), rope(k, positions, base), v)
+            @ layer["attn_output.weight"].T
+        )
         h = rms_norm(x, layer["ffn_norm.weight"], epsilon)
         gate, up = h @ layer["ffn_gate.weight"].T, h @ layer["ffn_up.weight"].T
         x = x + (gate / (1 + np.exp(-gate)) * up) @ layer["ffn_down.weight"].T
