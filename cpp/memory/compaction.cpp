@@ -123,22 +123,29 @@ private:
 
     bool moved(int32_t row) const { return now_[at(row)] != row; }
 
-    // Makes [place, place + n) free but for what moves from there itself (rows from `source` on).
+    // Makes as much of [place, place + n) free as rows past it allow, but for what moves from there
+    // itself (rows from `source` on).
     Clearing clear(int32_t place, int32_t n, int32_t source, int32_t pool_end) {
-        const int32_t end = std::min(source, place + n);
+        const int32_t possible = find_aside(place, n, source, pool_end);
+        if (possible < n) n = find_aside(place, std::max(possible, 1), source, pool_end);
+        for (size_t i = 0; i < in_the_way_.size() && in_the_way_[i] < place + n; ++i) {
+            const int32_t r = in_the_way_[i];
+            if (held_[at(r)] != r || !move(r, aside_[i])) return {.n = 0, .later = true};
+        }
+        return {.n = n};
+    }
+
+    // For each row in the way a free one past [place, place + n), the last ones, in order. Returns
+    // how many places these are enough for.
+    int32_t find_aside(int32_t place, int32_t n, int32_t source, int32_t pool_end) {
         in_the_way_.clear();
-        for (int32_t r = place; r < end; ++r)
+        for (int32_t r = place; r < std::min(source, place + n); ++r)
             if (held_[at(r)] != kNone) in_the_way_.push_back(r);
         aside_.clear();
         for (int32_t r = pool_end - 1; r >= place + n && aside_.size() < in_the_way_.size(); --r)
             if (held_[at(r)] == kNone) aside_.push_back(r);
         std::reverse(aside_.begin(), aside_.end());
-        if (aside_.size() < in_the_way_.size()) n = in_the_way_[aside_.size()] - place;
-        for (size_t i = 0; i < aside_.size(); ++i) {
-            const int32_t r = in_the_way_[i];
-            if (held_[at(r)] != r || !move(r, aside_[i])) return {.n = 0, .later = true};
-        }
-        return {.n = n};
+        return aside_.size() < in_the_way_.size() ? in_the_way_[aside_.size()] - place : n;
     }
 
     // False: the round is full.

@@ -79,7 +79,7 @@ bool HybridMemory::remove(SequenceId sequence, PositionRange range) {
     for (const auto& part : parts_.list)
         if (!part->can_remove(sequence, range)) return false;
     for (const auto& part : parts_.list) part->remove(sequence, range);
-    if (range.end > range.begin) lineage_.cut(sequence, range.begin);
+    if (range.end > range.begin) changed(sequence, range.begin);
     return true;
 }
 
@@ -91,12 +91,14 @@ void HybridMemory::copy(SequenceId from, SequenceId to, PositionRange range,
     for (const auto& part : parts_.list) n_moves += part->check_copy(from, to, range);
     lineage_.reserve_fork(from, to);
     moves.reserve(moves.size() + n_moves);
-    if (range.begin <= 0) {
-        lineage_.fork(from, to, std::min(range.end, next(from)));
-    } else if (range.end > range.begin) {
-        lineage_.cut(to, range.begin);
-    }
     for (const auto& part : parts_.list) part->copy(from, to, range, moves);
+    if (range.begin <= 0) lineage_.fork(from, to, std::min(range.end, next(from)));
+    if (range.end > range.begin) changed(to, range.begin <= 0 ? INT32_MAX : range.begin);
+}
+
+// What comes next is new, even if it comes before `begin`.
+void HybridMemory::changed(SequenceId sequence, Position begin) noexcept {
+    lineage_.cut(sequence, std::min(begin, next(sequence)));
 }
 
 void HybridMemory::release(SequenceId sequence) noexcept {
@@ -145,7 +147,7 @@ void HybridMemory::reposition(SequenceId sequence, const Reposition& how,
     for (const auto& part : parts_.list) n_moves += part->check_reposition(sequence, how);
     moves.reserve(moves.size() + n_moves);
     for (const auto& part : parts_.list) part->reposition(sequence, how, moves);
-    lineage_.cut(sequence, how.range.begin);
+    changed(sequence, std::clamp(how(how.range.begin), 0, how.range.begin));
 }
 
 bool HybridMemory::has_shifts() const {

@@ -81,6 +81,7 @@ private:
     bool can_end_at(SequenceId sequence, Position next) const;
     Position next(SequenceId sequence) const;
     void release(SequenceId sequence) noexcept;
+    void changed(SequenceId sequence, Position begin) noexcept;  // from there on, by an edit
     void reposition(SequenceId sequence, const Reposition& how, std::vector<RowMove>& moves);
     void check_state(const MemoryState& state) const;
     std::vector<SequenceId> targets(const MemoryState& state, std::optional<SequenceId> to) const;

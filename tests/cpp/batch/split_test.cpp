@@ -158,6 +158,30 @@ TEST(Split, WholeSequencesAreNeverCut) {
     }
 }
 
+TEST(Split, SequencesChangeTheirCompanyBetweenPiecesOnly) {
+    std::mt19937 random(11);
+    Split split;
+    for (int round = 0; round < 200; ++round) {
+        const Batch batch = make_batch(random_entries(random, 1 + random() % 40, 5));
+        const PreparedBatch p = prepared(batch, 5);
+        const auto pieces = split.cut(p, {.max_tokens = 8, .steady_company = true});
+        check_pieces(p, pieces);
+        for (const Piece& piece : pieces) {
+            std::map<SequenceId, std::vector<SequenceId>> company;
+            for (const uint32_t entry : piece.entries) {
+                const auto ids = p.sequences_of(entry);
+                for (const SequenceId s : ids) {
+                    const std::vector<SequenceId> now(ids.begin(), ids.end());
+                    EXPECT_EQ(company.try_emplace(s, now).first->second, now);
+                }
+            }
+        }
+    }
+    // Nobody changes company: no piece more than without.
+    const Batch batch = make_batch({{{0, 1}}, {{2}}, {{0, 1}}, {{3, 4}}, {{2}}, {{0, 1}}});
+    EXPECT_EQ(split.cut(prepared(batch, 5), {.max_tokens = 8, .steady_company = true}).size(), 1u);
+}
+
 TEST(Split, WholeSequencesShareAPieceWhileTheyFit) {
     const Batch batch = make_batch({{{0}}, {{1}}, {{0}}, {{2}}, {{1}}, {{3}}, {{2}}, {{2}}, {{2}}});
     const PreparedBatch p = prepared(batch, 4);

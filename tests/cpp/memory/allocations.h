@@ -1,5 +1,5 @@
-// Memory asked for with operator new: counted, for tests of what allocates nothing, and refused, for
-// tests of what a lack of memory leaves behind. Both of the calling thread.
+// Memory asked for with operator new: counted, for tests of what allocates nothing, and refused,
+// for tests of what a lack of memory leaves behind. Both of the calling thread.
 #pragma once
 
 #include <cstdint>

@@ -381,8 +381,8 @@ void EveryAttentionMemory::check() {
     }
 }
 
-// Positions and rows have nothing to do with each other, whatever happened before.
-// # S1-35 # S1-37 # S1-47 # S2-38 # S2-50
+// Positions and rows have nothing to do with each other, whatever happened before. # S1-35 # S1-37
+// # S1-47 # S2-38 # S2-50
 TEST_P(EveryAttentionMemory, EqualsAListOfTokensUnderRandomOperations) {
     for (int step = 0; step < 10000 && !HasFailure(); ++step) {
         SCOPED_TRACE(step);

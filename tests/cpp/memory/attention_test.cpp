@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <random>
 
+#include "all_or_nothing.h"
 #include "allocations.h"
 #include "base/error.h"
 #include "driver.h"
@@ -13,27 +15,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-MemoryOptions sized(int64_t n_ctx, int32_t n_seq_max, bool streams = false) {
-    MemoryOptions options;
-    options.n_ctx = n_ctx;
-    options.n_seq_max = n_seq_max;
-    options.streams = streams;
-    options.n_ubatch = 4;
-    return options;
-}
-
-template <typename Error>
-std::string message_of(auto&& call) {
-    try {
-        call();
-    } catch (const Error& e) {
-        return e.what();
-    }
-    return "nothing thrown";
-}
-
-std::string kind_of(const Driver& driver) { return std::string(driver.memory->kind()); }
 
 TEST(Unified, EverySequenceLivesInStreamZero) {  // # S2-36
     Driver driver(sized(8, 3));
@@ -381,22 +362,35 @@ TEST_P(EitherMode, AStepAllocatesNothingOnceItHasRun) {
     EXPECT_EQ(n_allocations(), before);
 }
 
-// Runs `edit` with every one of its allocations refused in turn, then in full.
-void expect_all_or_nothing(Driver& driver, auto&& edit) {
-    for (int64_t n = 0;; ++n) {
-        const auto before = driver.memory->cells();
-        const bool had_shifts = driver.memory->has_shifts();
-        try {
-            const FailingAllocation failing(n);
-            edit();
-        } catch (const std::bad_alloc&) {
-            EXPECT_EQ(driver.memory->cells(), before) << "allocation " << n;
-            EXPECT_EQ(driver.memory->has_shifts(), had_shifts);
-            EXPECT_THAT(driver.moves, IsEmpty());
-            continue;
+TEST_P(EitherMode, SequencesThatJoinAndLeaveLeaveNothingBehind) {  // # S4-14
+    constexpr int32_t kUsers = 64;
+    MemoryOptions options = sized(64, kUsers, GetParam());
+    options.n_ubatch = kUsers;
+    Driver driver(options);
+    std::mt19937 random(7);
+    std::vector<int> length(kUsers, 0);
+    for (int step = 0; step < 10000; ++step) {
+        Batch batch;
+        for (SequenceId s = 0; s < kUsers; ++s) {
+            int& n = length[static_cast<size_t>(s)];
+            if (n == 64 || (n > 0 && random() % 40 == 0)) {
+                ASSERT_TRUE(driver.memory->remove(s, {}));
+                n = 0;
+            }
+            if (n == 0 && random() % 10 > 0) continue;
+            batch.add(1000 * s + n++, {}, std::span(&s, 1), false);
         }
-        return driver.carry_out_moves();
+        if (batch.size() > 0) driver.decode(batch);
+        ASSERT_EQ(driver.memory->n_used(), std::accumulate(length.begin(), length.end(), 0));
+        if (step % 1000 > 0) continue;
+        for (SequenceId s = 0; s < kUsers; ++s) {
+            std::vector<int> own(static_cast<size_t>(length[static_cast<size_t>(s)]));
+            std::iota(own.begin(), own.end(), 1000 * s);
+            ASSERT_EQ(driver.tokens(s), own);
+        }
     }
+    driver.memory->clear();
+    EXPECT_EQ(driver.memory->n_used(), 0);
 }
 
 TEST_P(EitherMode, ALackOfMemoryChangesNothing) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "batch/batch.h"
@@ -164,6 +165,27 @@ struct Driver {
     std::vector<std::vector<int>> keys;            // [n_groups][n_rows] token stored, or state
     std::vector<std::vector<Position>> rotations;  // [n_groups][n_rows] that the key is rotated for
 };
+
+inline MemoryOptions sized(int64_t n_ctx, int32_t n_seq_max, bool streams = false) {
+    MemoryOptions options;
+    options.n_ctx = n_ctx;
+    options.n_seq_max = n_seq_max;
+    options.streams = streams;
+    options.n_ubatch = 4;
+    return options;
+}
+
+template <typename Error>
+std::string message_of(auto&& call) {
+    try {
+        call();
+    } catch (const Error& e) {
+        return e.what();
+    }
+    return "nothing thrown";
+}
+
+inline std::string kind_of(const Driver& driver) { return std::string(driver.memory->kind()); }
 
 inline bool operator==(const Cell& a, const Cell& b) {
     return a.row == b.row && a.stream == b.stream && std::ranges::equal(a.position, b.position) &&

@@ -1,0 +1,41 @@
+// What a lack of memory must leave behind: nothing.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <new>
+
+#include "allocations.h"
+#include "driver.h"
+
+namespace plait {
+
+// Everything that a memory tells of itself, by groups; views aside.
+inline std::vector<std::vector<int32_t>> rows_of_all(const Memory& memory) {
+    std::vector<std::vector<int32_t>> rows;
+    for (uint8_t g = 0; g < memory.layout().groups.size(); ++g)
+        for (SequenceId s = 0; s < memory.n_sequences(); ++s) rows.push_back(memory.rows_of(g, s));
+    return rows;
+}
+
+// Runs `edit` with every one of its allocations refused in turn, then in full.
+void expect_all_or_nothing(Driver& driver, auto&& edit) {
+    for (int64_t n = 0;; ++n) {
+        const auto before = driver.memory->cells();
+        const auto rows = rows_of_all(*driver.memory);
+        const bool had_shifts = driver.memory->has_shifts();
+        try {
+            const FailingAllocation failing(n);
+            edit();
+        } catch (const std::bad_alloc&) {
+            EXPECT_EQ(driver.memory->cells(), before) << "allocation " << n;
+            EXPECT_EQ(rows_of_all(*driver.memory), rows) << "allocation " << n;
+            EXPECT_EQ(driver.memory->has_shifts(), had_shifts);
+            EXPECT_THAT(driver.moves, testing::IsEmpty());
+            continue;
+        }
+        return driver.carry_out_moves();
+    }
+}
+
+}  // namespace plait
