@@ -4,13 +4,14 @@
 #include <optional>
 
 #include "batch/batch.h"
+#include "made.h"
 #include "numpy.h"
 
 namespace plait::python {
 
 // Owns what was added entry by entry, or refers to arrays of the caller's. Every method needs the
 // GIL. While a decode reads the batch it cannot be changed (BatchError).
-class PyBatch {
+class PyBatch : public Zeroed {
 public:
     static PyBatch from_arrays(const ArrayLike& tokens, const OptionalArrayLike& positions,
                                const OptionalArrayLike& seq_ids, const ArrayLike& logits);

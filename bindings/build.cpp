@@ -3,6 +3,7 @@
 
 #include "backend/cpu/isa.h"
 #include "base/text.h"
+#include "made.h"
 #include "module.h"
 #include "runtime/fit.h"
 
@@ -78,7 +79,8 @@ py::typing::List<Device> devices() {
 }  // namespace
 
 void bind_build(py::module_& m) {
-    py::class_<Device>(m, "Device", "A place where a context can run, as listed by `devices()`.")
+    py::class_<Device>(m, "Device", only_ours(),
+                       "A place where a context can run, as listed by `devices()`.")
         .def_property_readonly(
             "name", [](const Device& d) { return d.name; },
             "What Context(backend=...) and ctx.stats.nodes call it: \"cpu\".")

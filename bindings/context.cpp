@@ -116,13 +116,13 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
     options.swa_full = to_bool("swa_full", swa_full);
 
     follow_log_level();
-    std::shared_ptr<const LoadedModel> loaded = py::cast<const PyModel&>(model).loaded;
+    std::shared_ptr<const LoadedModel> loaded = made(py::cast<const PyModel&>(model).loaded);
     std::shared_ptr<SharedContext> shared;
     {
         const Unlocked unlocked;
         shared = std::make_shared<SharedContext>(std::move(loaded), options);
     }
-    return {std::move(shared), model};
+    return {{}, std::move(shared), model};
 }
 
 using Run = Outputs (Context::*)(const BatchView&, StopSignal*);
@@ -144,11 +144,11 @@ PyOutput run(const PyContext& self, PyBatch& batch, Run function) {
 py::str repr(const PyContext& self) {
     const bool closed = self.call([](const Context& context) { return context.closed(); });
     if (closed) return py::str("<plait.Context, closed>");
-    const Context& context = self.shared->fixed();
+    const Context& context = made(self.shared)->fixed();
     const auto [kind, used, cells] = self.call(
         [](const Context& c) { return std::tuple(c.memory_kind(), c.n_used(), c.n_cells()); });
-    return text("<plait.Context of ", context.model()->info().arch, " on ", self.shared->device(),
-                ": ", kind, ", n_ctx=", context.n_ctx(),
+    return text("<plait.Context of ", context.model()->info().arch, " on ",
+                made(self.shared)->device(), ": ", kind, ", n_ctx=", context.n_ctx(),
                 ", n_seq_max=", context.options().n_seq_max, ", ", used, " of ", cells,
                 " cells used>");
 }
@@ -279,10 +279,12 @@ void SharedContext::close() {
 
 void bind_context(py::module_& m) {
     const auto fixed = [](auto get) {
-        return [get](const PyContext& self) { return get(self.shared->fixed()); };
+        return [get](const PyContext& self) { return get(made(self.shared)->fixed()); };
     };
     const auto option = [](auto member) {
-        return [member](const PyContext& self) { return self.shared->fixed().options().*member; };
+        return [member](const PyContext& self) {
+            return made(self.shared)->fixed().options().*member;
+        };
     };
     py::class_<PyContext>(m, "Context", kContextDoc)
         .def(py::init(&make_context), py::arg("model"), py::kw_only(),
@@ -310,7 +312,8 @@ void bind_context(py::module_& m) {
 The same computation as decode() on an empty cache. Every sequence of the batch starts anew, at any
 position. Arguments, result and errors are those of decode().)")
         .def_property_readonly(
-            "model", [](const PyContext& self) -> ModelObject { return self.model; }, "The Model.")
+            "model", [](const PyContext& self) -> ModelObject { return made(self.model); },
+            "The Model.")
         .def_property_readonly("n_ctx", fixed([](const Context& c) { return c.n_ctx(); }),
                                "Cells that one sequence can hold.")
         .def_property_readonly("n_seq_max", option(&ContextOptions::n_seq_max),
@@ -342,7 +345,7 @@ position. Arguments, result and errors are those of decode().)")
             "devices",
             [](const PyContext& self) -> py::typing::List<py::str> {
                 py::list names;
-                names.append(py::str(self.shared->device()));
+                names.append(py::str(made(self.shared)->device()));
                 return names;
             },
             "Names of the devices it runs on, as in `devices()`.")
@@ -369,7 +372,7 @@ Raises CacheFull when none is left.)")
             py::arg("seq"),
             "Free the cells of a reserved sequence and give its id back; nothing after close().")
         .def(
-            "close", [](const PyContext& self) { self.shared->close(); },
+            "close", [](const PyContext& self) { made(self.shared)->close(); },
             "Free the cache and the plans. Outputs and statistics stay. Harmless when closed "
             "already.")
         .def("__repr__", &repr);

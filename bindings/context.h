@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "made.h"
 #include "module.h"
 #include "runtime/context.h"
 #include "unlocked.h"
@@ -54,13 +55,13 @@ private:
     std::optional<Stats> last_stats_;  // once closed; guarded by the GIL
 };
 
-struct PyContext {
-    std::shared_ptr<SharedContext> shared;
+struct PyContext : Zeroed {
+    std::shared_ptr<SharedContext> shared;  // null in one that was never initialised
     py::object model;
 
     template <typename F>
     auto call(F&& f) const {
-        return shared->call(std::forward<F>(f));
+        return made(shared)->call(std::forward<F>(f));
     }
 };
 

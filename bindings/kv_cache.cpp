@@ -8,12 +8,12 @@
 namespace plait::python {
 namespace {
 
-struct PyKvCache {
+struct PyKvCache : Zeroed {
     std::shared_ptr<SharedContext> shared;
 
     template <typename F>
     auto call(F&& f) const {
-        return shared->call(std::forward<F>(f));
+        return made(shared)->call(std::forward<F>(f));
     }
 };
 
@@ -78,7 +78,7 @@ size_t seq_len(const PyKvCache& self, const Integer& seq) {
 
 py::array cells(const PyKvCache& self) {
     const std::vector<Cell> cells = self.call([](const Context& c) { return c.cells(); });
-    const Context& fixed = self.shared->fixed();
+    const Context& fixed = made(self.shared)->fixed();
     const auto axes = static_cast<size_t>(fixed.model()->info().n_pos_per_token);
     const auto n_seq_max = static_cast<size_t>(fixed.options().n_seq_max);
     py::list fields;
@@ -121,7 +121,7 @@ py::str repr(const PyKvCache& self) {
     const auto [kind, cells, used, bytes] = self.call([](const Context& c) {
         return std::tuple(c.memory_kind(), c.n_cells(), c.n_used(), c.memory_bytes());
     });
-    const ContextOptions& options = self.shared->fixed().options();
+    const ContextOptions& options = made(self.shared)->fixed().options();
     return py::str("<plait.KVCache {}: {} of {} cells used, {} sequences, {:.4g} MB>")
         .format(kind, used, cells, options.n_seq_max, static_cast<double>(bytes) / 1e6);
 }
@@ -142,7 +142,9 @@ the context every method raises ValueError.
 
 Errors that every method shares: ValueError for a sequence id outside 0 to n_seq_max - 1, for
 positions that are negative or p0 > p1, and for a closed context; TypeError for what is no integer.)")
-        .def(py::init([](const PyContext& context) { return PyKvCache{context.shared}; }),
+        .def(py::init([](const PyContext& context) {
+                 return PyKvCache{{}, made(context.shared)};
+             }),
              py::arg("context"))
         .def_property_readonly(
             "kind", ask([](const Context& c) { return c.memory_kind(); }),
@@ -160,7 +162,7 @@ positions that are negative or p0 > p1, and for a closed context; TypeError for 
                                "Bytes of all keys and values, used or not.")
         .def_property_readonly(
             "n_seq_max",
-            [](const PyKvCache& self) { return self.shared->fixed().options().n_seq_max; },
+            [](const PyKvCache& self) { return made(self.shared)->fixed().options().n_seq_max; },
             "Sequences that may live at once.")
         .def_property_readonly("can_shift", ask([](const Context& c) { return c.can_shift(); }),
                                "Whether positions can be changed (seq_add, seq_div).")

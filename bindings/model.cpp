@@ -34,14 +34,14 @@ PyModel open(const PathLike& path, const Flag& mmap) {
 }
 
 py::object metadata(PyModel& self) {
-    if (!self.metadata) self.metadata = read_only(to_dict(self.loaded->file().metadata()));
+    if (!self.metadata) self.metadata = read_only(to_dict(made(self.loaded)->file().metadata()));
     return self.metadata;
 }
 
 py::object tensors(PyModel& self) {
     if (!self.tensors) {
         py::dict all;
-        for (const gguf::TensorInfo& tensor : self.loaded->file().tensors())
+        for (const gguf::TensorInfo& tensor : made(self.loaded)->file().tensors())
             all[from_utf8(tensor.name)] = py::cast(tensor);
         self.tensors = read_only(all);
     }
@@ -49,7 +49,7 @@ py::object tensors(PyModel& self) {
 }
 
 const gguf::TensorInfo& find(const PyModel& self, const std::string& name) {
-    const gguf::TensorInfo* tensor = self.loaded->file().find(name);
+    const gguf::TensorInfo* tensor = made(self.loaded)->file().find(name);
     if (tensor == nullptr) throw py::key_error("the model has no tensor \"" + name + "\"");
     return *tensor;
 }
@@ -70,7 +70,7 @@ void read_floats(const gguf::File& file, const gguf::TensorInfo& tensor, float* 
 
 py::array tensor(const PyModel& self, const Text& name) {
     const gguf::TensorInfo& tensor = find(self, to_text("name", name));
-    const gguf::File& file = self.loaded->file();
+    const gguf::File& file = made(self.loaded)->file();
     const Shape& shape = tensor.type.shape;
     const std::vector<py::ssize_t> sizes(shape.dims.begin(), shape.dims.begin() + shape.rank);
     if (tensor.type.dtype == DType::i32) {
@@ -103,17 +103,17 @@ py::str tensor_repr(const gguf::TensorInfo& tensor) {
 }
 
 py::str model_repr(const PyModel& self) {
-    const ModelInfo& info = self.loaded->info();
+    const ModelInfo& info = made(self.loaded)->info();
     return py::str(
                "<plait.Model {}: {} layers, n_embd={}, n_vocab={}, {:.4g} M parameters, {:.4g} MB>")
         .format(info.arch, info.n_layers, info.width, info.n_vocab,
-                static_cast<double>(self.loaded->n_params()) / 1e6,
-                static_cast<double>(self.loaded->nbytes()) / 1e6);
+                static_cast<double>(made(self.loaded)->n_params()) / 1e6,
+                static_cast<double>(made(self.loaded)->nbytes()) / 1e6);
 }
 
 void bind_tensor_info(py::module_& m) {
     using gguf::TensorInfo;
-    py::class_<TensorInfo>(m, "TensorInfo", "What a tensor of a model file is.")
+    py::class_<TensorInfo>(m, "TensorInfo", only_ours(), "What a tensor of a model file is.")
         .def_property_readonly(
             "name", [](const TensorInfo& t) { return from_utf8(t.name); }, "Its name in the file.")
         .def_property_readonly(
@@ -136,7 +136,7 @@ void bind_model(py::module_& m) {
     bind_tensor_info(m);
 
     const auto number = [](auto member) {
-        return [member](const PyModel& self) { return self.loaded->info().*member; };
+        return [member](const PyModel& self) { return made(self.loaded)->info().*member; };
     };
     py::class_<PyModel>(m, "Model", R"(A model file, opened: its metadata and its weights.
 
@@ -162,7 +162,7 @@ UnsupportedError
 Source: cpp/runtime/loaded_model.cpp)")
         .def(py::init(&open), py::arg("path"), py::arg("mmap") = false)
         .def_property_readonly(
-            "path", [](const PyModel& self) { return from_utf8(self.loaded->path()); },
+            "path", [](const PyModel& self) { return from_utf8(made(self.loaded)->path()); },
             "The file it was opened from.")
         .def_property_readonly("arch", number(&ModelInfo::arch),
                                "Name of the architecture: \"llama\".")
@@ -177,10 +177,10 @@ Source: cpp/runtime/loaded_model.cpp)")
         .def_property_readonly("n_pos_per_token", number(&ModelInfo::n_pos_per_token),
                                "Positions of a token: 1, or 4 for M-RoPE.")
         .def_property_readonly(
-            "n_params", [](const PyModel& self) { return self.loaded->n_params(); },
+            "n_params", [](const PyModel& self) { return made(self.loaded)->n_params(); },
             "Number of weights.")
         .def_property_readonly(
-            "nbytes", [](const PyModel& self) { return self.loaded->nbytes(); },
+            "nbytes", [](const PyModel& self) { return made(self.loaded)->nbytes(); },
             "Bytes of all tensors in the file.")
         .def_property_readonly(
             "metadata", [](PyModel& self) -> Metadata { return metadata(self); },

@@ -3,14 +3,15 @@
 
 #include <memory>
 
+#include "made.h"
 #include "module.h"
 #include "runtime/loaded_model.h"
 
 namespace plait::python {
 
-struct PyModel {
-    std::shared_ptr<const LoadedModel> loaded;
-    py::object metadata;  // mapping proxies, made when first asked for
+struct PyModel : Zeroed {
+    std::shared_ptr<const LoadedModel> loaded;  // null in one that was never initialised
+    py::object metadata;                        // mapping proxies, made when first asked for
     py::object tensors;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "made.h"
 #include "numpy.h"
 
 namespace plait::python {
@@ -60,7 +61,7 @@ py::str repr(const PyOutput& self) {
 }  // namespace
 
 void bind_output(py::module_& m) {
-    py::class_<PyOutput>(m, "Output", R"(What decode() and encode() return.
+    py::class_<PyOutput>(m, "Output", only_ours(), R"(What decode() and encode() return.
 
 The arrays are views of memory that belongs to this output alone: nothing is copied, and they stay
 valid and unchanged for as long as they exist, whatever the context does next. They are writable

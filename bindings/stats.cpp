@@ -6,7 +6,7 @@
 namespace plait::python {
 namespace {
 
-struct PyStats {
+struct PyStats : Zeroed {
     std::shared_ptr<SharedContext> shared;
 };
 
@@ -16,7 +16,7 @@ using SecondsByName = py::typing::Dict<py::str, py::float_>;
 constexpr const char* kPhaseNames[kPhases] = {"place", "build", "input", "compute", "output"};
 
 CountsByName misses(const PyStats& self) {
-    const Stats stats = self.shared->stats();
+    const Stats stats = made(self.shared)->stats();
     py::dict result;
     for (size_t i = 0; i < kMissReasons; ++i)
         if (stats.misses[i] > 0) result[to_string(static_cast<MissReason>(i))] = stats.misses[i];
@@ -24,21 +24,21 @@ CountsByName misses(const PyStats& self) {
 }
 
 SecondsByName seconds(const PyStats& self) {
-    const Stats stats = self.shared->stats();
+    const Stats stats = made(self.shared)->stats();
     py::dict result;
     for (size_t i = 0; i < kPhases; ++i) result[kPhaseNames[i]] = stats.seconds[i];
     return result;
 }
 
 CountsByName nodes(const PyStats& self) {
-    const uint64_t n = self.shared->stats().nodes;
+    const uint64_t n = made(self.shared)->stats().nodes;
     py::dict result;
-    if (n > 0) result[py::str(self.shared->device())] = n;
+    if (n > 0) result[py::str(made(self.shared)->device())] = n;
     return result;
 }
 
 py::str repr(const PyStats& self) {
-    const Stats stats = self.shared->stats();
+    const Stats stats = made(self.shared)->stats();
     return text("<plait.Stats: ", stats.tokens, " tokens in ", stats.microbatches,
                 " microbatches, plans ", stats.plans_built, " built and ", stats.plans_reused,
                 " times reused>");
@@ -48,14 +48,16 @@ py::str repr(const PyStats& self) {
 
 void bind_stats(py::module_& m) {
     const auto counter = [](auto member) {
-        return [member](const PyStats& self) { return self.shared->stats().*member; };
+        return [member](const PyStats& self) { return made(self.shared)->stats().*member; };
     };
     py::class_<PyStats>(
         m, "Stats",
         R"(What a context has done since it was made or reset. Read when asked, not a copy.
 
 After close() the last figures stay.)")
-        .def(py::init([](const PyContext& context) { return PyStats{context.shared}; }),
+        .def(py::init([](const PyContext& context) {
+                 return PyStats{{}, made(context.shared)};
+             }),
              py::arg("context"))
         .def_property_readonly("tokens", counter(&Stats::tokens), "Entries of successful calls.")
         .def_property_readonly("microbatches", counter(&Stats::microbatches),
@@ -75,7 +77,7 @@ Reasons: "first use", "new bucket", "new adapter set", "new capture set", "reuse
         .def_property_readonly("rows_copied", counter(&Stats::rows_copied),
                                "Cache rows copied for copies and shifts.")
         .def(
-            "reset", [](const PyStats& self) { self.shared->reset_stats(); },
+            "reset", [](const PyStats& self) { made(self.shared)->reset_stats(); },
             "Set every figure to zero.")
         .def("__repr__", &repr);
 }

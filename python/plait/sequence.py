@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from plait.errors import CacheFull, UnsupportedError
 
@@ -142,6 +142,9 @@ class Sequence:
         # __init__ may have failed, and this may run in the middle of a call of the context.
         with contextlib.suppress(Exception):
             self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Sequence cannot be copied or pickled; fork() it")
 
     def __repr__(self) -> str:
         if self._ctx is None:

@@ -1,5 +1,8 @@
 """Misuse: an exception that names the value, and a context that is as it was."""
 
+import copy
+import pickle
+
 import numpy as np
 import plait
 import pytest
@@ -178,3 +181,43 @@ def test_a_cache_beyond_memory_is_a_memory_error(tiny):
         plait.Context(
             tiny, n_ctx=2**31 - 1, n_seq_max=65536, kv="streams", type_k="f32", type_v="f32"
         )
+
+
+@pytest.mark.parametrize("name", ["Model", "Context", "Batch", "KVCache", "Stats", "Sequence"])
+def test_objects_that_were_never_initialised_raise(ctx, name):
+    cls = getattr(plait, name)
+    empty = cls.__new__(cls)
+    for member in dir(cls):
+        if member.startswith("_") and member not in ("__len__", "__repr__", "__index__"):
+            continue
+        try:
+            found = getattr(empty, member)
+            if callable(found):
+                found()
+        except (TypeError, AttributeError, ValueError, ImportError):
+            pass
+    for use in (
+        lambda: ctx.decode(empty),
+        lambda: plait.Context(empty),
+        lambda: plait.KVCache(empty),
+    ):
+        with pytest.raises((TypeError, plait.BatchError)):
+            use()
+    assert np.isfinite(feed(ctx, [5])).all()
+
+
+@pytest.mark.parametrize("name", ["Output", "Device", "TensorInfo"])
+def test_results_cannot_be_made_by_hand(name):
+    cls = getattr(plait, name)
+    for make in (cls, lambda: cls.__new__(cls)):
+        with pytest.raises(TypeError):
+            make()
+
+
+def test_what_stands_for_something_unique_cannot_be_copied(ctx):
+    out = ctx.decode(batch((tokens(3), 1)))
+    ctx.kv.clear()
+    for item in (ctx, ctx.model, ctx.kv, ctx.stats, ctx.sequence(), plait.Batch(), out):
+        for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError):
+                attempt(item)
