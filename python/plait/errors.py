@@ -15,7 +15,7 @@ class BatchError(Error, ValueError):
     """A batch that cannot be decoded as it is. Nothing has run."""
 
 
-class CacheFull(Error, RuntimeError):  # noqa: N818
+class CacheFull(Error, RuntimeError):
     """There is no room in the KV cache. Nothing has changed; free a sequence and try again.
 
     `needed` is the number of cells asked for, `free` the number there was.
