@@ -27,17 +27,14 @@ std::vector<int32_t> CrossPart::rows_of(SequenceId sequence) const {
 
 void CrossPart::place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) {
     PLAIT_CHECK(batch_ == nullptr);
-    if (kind == StepKind::decode) {
-        check_encoded(batch);
-    } else {
-        take_rows(batch, pieces);
-    }
+    if (kind == StepKind::encode) take_rows(batch, pieces);
     kind_ = kind;
     batch_ = &batch;
     pieces_ = pieces;
 }
 
-void CrossPart::check_encoded(const PreparedBatch& batch) const {
+void CrossPart::check_batch(StepKind kind, const PreparedBatch& batch) const {
+    if (kind == StepKind::encode) return;
     for (const SequenceId s : batch.touched)
         if (table_.n_keys(s) == 0)
             throw BatchError(

@@ -28,6 +28,8 @@ public:
     std::vector<Cell> cells() const override { return {}; }
     std::vector<int32_t> rows_of(SequenceId sequence) const override;
 
+    // Decoding needs an encoder's output.
+    void check_batch(StepKind kind, const PreparedBatch& batch) const override;
     void place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) override;
     void commit() noexcept override;
     void rollback() noexcept override;
@@ -60,7 +62,6 @@ private:
     // What a call encodes is kept here until it commits.
     SequenceId incoming(SequenceId s) const { return s + n_sequences_; }
     bool takes_output(SequenceId from, SequenceId to, PositionRange range) const;
-    void check_encoded(const PreparedBatch& batch) const;
     void take_rows(const PreparedBatch& batch, std::span<const Piece> pieces);
 
     uint8_t group_;

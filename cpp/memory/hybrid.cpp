@@ -45,6 +45,7 @@ Part& HybridMemory::part_of(uint8_t group) const {
 
 void HybridMemory::place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) {
     PLAIT_CHECK(!under_way_);
+    for (const auto& part : parts_.list) part->check_batch(kind, batch);
     try {
         for (const auto& part : parts_.list) part->place(kind, batch, pieces);
     } catch (...) {

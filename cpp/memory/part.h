@@ -37,6 +37,8 @@ public:
     virtual std::vector<Cell> cells() const = 0;
     virtual std::vector<int32_t> rows_of(SequenceId sequence) const = 0;
 
+    // BatchError where the batch asks for what this part does not have.
+    virtual void check_batch(StepKind, const PreparedBatch&) const {}
     // A step; see Memory. rollback() of a step that was not placed does nothing.
     virtual void place(StepKind kind, const PreparedBatch& batch,
                        std::span<const Piece> pieces) = 0;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batch/batch.h"
@@ -61,6 +62,10 @@ struct Driver {
                                  .steady_company = memory->steady_company()});
         memory->place(kind, prepared, pieces);
         return pieces;
+    }
+    std::span<const Piece> place(Batch&& batch, StepKind kind = StepKind::decode) {
+        kept = std::move(batch);  // the memory reads it until the step ends
+        return place(std::as_const(kept), kind);
     }
     // Stores each token's number in its row, and makes each state anew, as a piece that runs does.
     void write(const Piece& piece, size_t index) {
@@ -158,6 +163,7 @@ struct Driver {
     MemoryOptions options;
     std::unique_ptr<Memory> memory;
     BatchLimits limits;
+    Batch kept;
     PreparedBatch prepared;
     Split split;
     StepKind step = StepKind::decode;

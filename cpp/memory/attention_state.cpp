@@ -1,0 +1,138 @@
+#include <algorithm>
+
+#include "base/text.h"
+#include "memory/attention.h"
+
+namespace plait {
+
+PartState AttentionPart::describe(std::span<const SequenceId> sequences,
+                                  std::vector<StateRows>& rows) const {
+    PLAIT_CHECK(!step_.under_way() && !table_.has_shifts());
+    PartState state{.kind = GroupKind::attention, .window = window_, .axes = table_.axes()};
+    StateRows found;
+    std::vector<int32_t> item_of(static_cast<size_t>(table_.n_rows()), -1);
+    for (const SequenceId s : sequences) {
+        SequenceState& sequence = state.sequences.emplace_back();
+        sequence.past = past(s);
+        for (const int32_t row : rows_of(s)) {
+            int32_t& item = item_of[static_cast<size_t>(row)];
+            if (item < 0) {
+                item = state.n_items++;
+                const auto position = table_.positions(row);
+                state.positions.insert(state.positions.end(), position.begin(), position.end());
+                state.ordinals.push_back(table_.ordinal(row));
+                found.items.push_back(item);
+                found.rows.push_back(row);
+            }
+            sequence.items.push_back(item);
+        }
+    }
+    for (const uint8_t group : groups_) {
+        found.group = group;
+        rows.push_back(found);
+    }
+    return state;
+}
+
+// Items come in order, each new one when the last before it is known; returns how many are now.
+int32_t AttentionPart::check_sequence(const PartState& state, const SequenceState& sequence,
+                                      int32_t n_known) const {
+    const auto position = [&](int32_t item) {
+        return state.positions[static_cast<size_t>(item) * static_cast<size_t>(state.axes)];
+    };
+    std::vector<bool> seen(static_cast<size_t>(state.n_items));
+    int32_t before = -1;
+    for (const int32_t item : sequence.items) {
+        if (item < 0 || item >= state.n_items || item > n_known || seen[static_cast<size_t>(item)])
+            throw StateError(text("a sequence of the state holds token ", item, ", of ",
+                                  state.n_items, ", out of turn"));
+        if (before >= 0 && position(item) < position(before))
+            throw StateError(text("a sequence of the state goes back from position ",
+                                  position(before), " to ", position(item)));
+        seen[static_cast<size_t>(item)] = true;
+        n_known += item == n_known ? 1 : 0;
+        before = item;
+    }
+    const auto needed = std::ssize(sequence.items);
+    if (needed > n_ctx_)
+        throw CacheFull(text("a sequence of the state has ", needed, " cells, n_ctx is ", n_ctx_),
+                        needed, n_ctx_);
+    if (needed > table_.rows_per_pool())
+        throw CacheFull(text("a sequence of the state has ", needed, " cells, there are ",
+                             table_.rows_per_pool()),
+                        needed, table_.rows_per_pool());
+    return n_known;
+}
+
+void AttentionPart::check_adopt(const PartState& state, std::span<const SequenceId> sequences,
+                                bool whole, std::vector<StateRows>& rows) {
+    PLAIT_CHECK(!step_.under_way() && state.sequences.size() == sequences.size());
+    const auto n_items = static_cast<size_t>(std::max(state.n_items, 0));
+    if (state.kind != GroupKind::attention || !(state.window == window_) ||
+        state.axes != table_.axes())
+        throw StateError("the state is of layers that remember otherwise");
+    if (state.n_items < 0 || state.ordinals.size() != n_items ||
+        state.positions.size() != n_items * static_cast<size_t>(state.axes))
+        throw StateError(text("the state has ", state.positions.size(), " positions and ",
+                              state.ordinals.size(), " ordinals for ", state.n_items, " tokens"));
+    const auto outside = [](int32_t n) { return n < 0 || n == INT32_MAX; };
+    if (std::ranges::any_of(state.positions, outside) ||
+        std::ranges::any_of(state.ordinals, outside))
+        throw StateError("the state has positions or ordinals out of range");
+    int32_t n_known = 0;
+    size_t n_keys = 0;
+    for (const SequenceState& sequence : state.sequences) {
+        n_known = check_sequence(state, sequence, n_known);
+        n_keys += sequence.items.size();
+    }
+    if (n_known != state.n_items)
+        throw StateError(text("no sequence of the state holds token ", n_known));
+    if (table_.n_pools() == 1) {
+        int64_t free = table_.n_rows();
+        if (!whole) {
+            free = table_.n_free();
+            for (const SequenceId s : sequences) {
+                const KeyRange all{0, table_.n_keys(s)};
+                free += all.size() - table_.n_shared(s, all);
+            }
+        }
+        if (state.n_items > free)
+            throw CacheFull(text("the state has ", state.n_items, " cells, ", free, " of ",
+                                 table_.n_rows(), " are free"),
+                            state.n_items, free);
+        n_keys = n_items;
+    }
+    row_of_item_.assign(n_items, -1);
+    for (size_t i = 0; i < sequences.size(); ++i)
+        table_.reserve_keys(sequences[i], static_cast<int32_t>(state.sequences[i].items.size()));
+    for (const uint8_t group : groups_) {
+        StateRows& found = rows.emplace_back();
+        found.group = group;
+        found.items.reserve(n_keys);
+        found.rows.reserve(n_keys);
+    }
+}
+
+void AttentionPart::adopt(const PartState& state, std::span<const SequenceId> sequences,
+                          std::span<StateRows> rows) noexcept {
+    const auto axes = static_cast<size_t>(state.axes);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+        for (const int32_t item : state.sequences[i].items) {
+            int32_t& row = row_of_item_[static_cast<size_t>(item)];
+            if (row >= 0 && table_.n_pools() == 1) {
+                table_.put_shared(sequences[i], row);
+                continue;
+            }
+            row = table_.put(
+                sequences[i],
+                std::span(state.positions).subspan(static_cast<size_t>(item) * axes, axes),
+                state.ordinals[static_cast<size_t>(item)]);
+            for (StateRows& found : rows) {
+                found.items.push_back(item);
+                found.rows.push_back(row);
+            }
+        }
+    }
+}
+
+}  // namespace plait
