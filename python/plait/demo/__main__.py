@@ -1,0 +1,5 @@
+"""`python -m plait.demo`."""
+
+from plait.demo.show import main
+
+raise SystemExit(main())
