@@ -144,7 +144,7 @@ def test_the_corpus_is_the_one_the_model_was_trained_on():
     for split in ("train", "unseen"):
         text = "\n".join(repr((s.text, s.questions)) for s in corpus.stories(1, 200, split))
         sums[split] = zlib.crc32(text.encode())
-    assert sums == {"train": 0, "unseen": 0}
+    assert sums == {"train": 3407554406, "unseen": 646382518}
 
 
 def test_stories_hold_enough_facts_and_questions():
@@ -169,7 +169,7 @@ def test_no_fact_of_an_unseen_story_is_told_in_training():
                 elif asked[:2] == ["Where", "does"]:
                     found.add(("home", asked[2], " ".join(said[3:])))
                 elif asked[:2] == ["Who", "has"]:
-                    found.add(("has", said[0], asked[-1]))
+                    found.add(("has", asked[-1], said[-1]))
                 elif asked[0] == "When":
                     found.add(("day", asked[-1], said[-1]))
                 elif asked[:2] == ["Where", "is"]:
