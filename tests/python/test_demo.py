@@ -8,7 +8,6 @@ import sys
 import zlib
 
 import numpy as np
-import plait
 import pytest
 from plait import demo
 from plait.demo import ask, corpus, show

@@ -49,20 +49,21 @@ def steps(
         batch.add_sequence(
             tokenizer.encode(corpus.prompt(question), add_special=False), seq=fork, logits="last"
         )
-    open_ = list(range(len(forks)))
+    running = list(range(len(forks)))
     for _ in range(LONGEST):
         best = ctx.decode(batch).logits.argmax(axis=1)
-        new: list[int | None] = [None] * len(forks)
-        for i, token in zip(open_, best.tolist(), strict=True):
-            if token != tokenizer.eos:
-                new[i] = token
-        open_ = [i for i in open_ if new[i] is not None]
-        if not open_:
+        said = {
+            i: token
+            for i, token in zip(running, best.tolist(), strict=True)
+            if token != tokenizer.eos
+        }
+        if not said:
             return
-        yield new
+        yield [said.get(i) for i in range(len(forks))]
         batch.clear()
-        for i in open_:
-            batch.add(new[i], seq=forks[i], logits=True)
+        for i, token in said.items():
+            batch.add(token, seq=forks[i], logits=True)
+        running = list(said)
 
 
 def answer(
