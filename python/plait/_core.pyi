@@ -635,7 +635,9 @@ class KVCache:
         """
         Add `delta` to positions [p0, p1); cached keys are rotated accordingly before they are next read.
 
-        Cells shared with another sequence are copied first.
+        Cells shared with another sequence are copied first. Where the rotary function also multiplies
+        (YaRN), each shift multiplies every key that the sequence alone holds once more: after many
+        shifts it is better to compute the sequence again.
 
         Raises
         ------
