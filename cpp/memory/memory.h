@@ -109,13 +109,15 @@ public:
     virtual void take_shifts(std::vector<KeyShift>& shifts) = 0;
 
     // The nearest position at or before `next` that the sequence can go back to: by remove() of
-    // what follows, or by copy() of [0, next) of a fork.
+    // what follows; or, when `from` is a fork, by remove() of everything and copy() of the fork's
+    // [0, next).
     virtual RewindPoint rewind_point(SequenceId sequence, Position next) const = 0;
 
-    // One round of moving rows together: at the end of the last, rows [0, n_used) of every stream
-    // are taken, in long runs. Appends at most `max_moves` moves a group and returns how many cells
+    // One round of moving rows together: after the last, rows [0, n_used) of every stream are
+    // taken, in long runs. Appends at most `max_moves` moves a group and returns how many cells
     // they move; 0: nothing is left to do. In a round no row moves twice, and none is overwritten
-    // before it has moved. What rows hold stays the same, pending shifts included.
+    // before it has moved. What rows hold stays the same, pending shifts included. It makes
+    // attention faster, never a batch fit: a batch takes any free rows, wherever they are.
     virtual int64_t defragment(int64_t max_moves, std::vector<RowMove>& moves) = 0;
     virtual RunCount count_runs() const = 0;
 

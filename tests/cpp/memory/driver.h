@@ -31,7 +31,7 @@ inline AttentionSpec window_layer(Window window) {
 }
 
 // What a row holds, as a number: a token, or what a state was made of, folded.
-inline int fold(int state, int token) { return state * 31 + token + 1; }
+inline int fold(int state, int token) { return (state * 31 + token + 1) % 16'777'213; }
 
 struct Driver {
     explicit Driver(const MemoryOptions& given,
