@@ -123,6 +123,14 @@ def test_a_batch_that_is_being_decoded_cannot_be_changed(slow):
         ctx.kv.seq_rm(1)
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own handler of SIGINT: a shell starts programs in the background with the signal ignored."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, old)
+
+
 def interrupt_after(seconds):
     """SIGINT to this process, and when it was sent."""
     sent = []
@@ -136,6 +144,7 @@ def interrupt_after(seconds):
     return timer, sent
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("after", [0.05, 0.2, 0.4])
 def test_ctrl_c_ends_a_decode_within_a_quarter_second_and_leaves_the_cache_as_it_was(slow, after):
     ctx, long = slow
