@@ -60,6 +60,8 @@ public:
 class Executable {
 public:
     virtual ~Executable() = default;
+    // Working memory that its kernels need at once, all threads together.
+    virtual uint64_t scratch_bytes() const = 0;
     // Throws Interrupted when stopped, BackendError when the device fails.
     virtual void run(const RunArguments& run) = 0;
 };
@@ -71,7 +73,7 @@ struct Segment {
     std::span<const Place> places;       // by node of the graph
     WeightStore& weights;
     std::span<Buffer* const> storage;    // by index of StorageOp
-    uint64_t scratch_offset = 0;         // into the arena: bytes that scratch_bytes() asked for
+    uint64_t scratch_offset = 0;         // into the arena: bytes that Executable::scratch_bytes() asks for
 };
 
 class Backend : public Allocator {
@@ -83,8 +85,6 @@ public:
     // Rewrites the graph into operations that this backend runs (quantised products get their
     // quantize_rows). Called once, before values are placed.
     virtual void lower(Graph& graph) const = 0;
-    // Working memory that the segment's kernels need at once, all threads together.
-    virtual uint64_t scratch_bytes(const Segment& segment) = 0;
     // Packs the weights that the segment needs and that no plan needed before.
     virtual std::unique_ptr<Executable> compile(const Segment& segment) = 0;
 };

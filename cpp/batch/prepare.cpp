@@ -177,10 +177,13 @@ private:
         } else {
             std::copy_n(given, limits_.axes, to);
         }
+        const Position last = limits_.n_positions > 0
+                                  ? static_cast<Position>(limits_.n_positions - 1)
+                                  : kLastPosition;
         for (int a = 0; a < limits_.axes; ++a)
-            if (to[a] < 0 || to[a] > kLastPosition)
-                fail("position ", to[a], " of sequence ", s, " is outside 0..", kLastPosition,
-                     " (entry ", entry, ")");
+            if (to[a] < 0 || to[a] > last)
+                fail("position ", to[a], " of sequence ", s, " is outside 0..", last, " (entry ",
+                     entry, ")");
     }
 
     void check_order(size_t entry, SequenceId s, Position expected, int32_t last,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <type_traits>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -18,6 +19,9 @@ void add_rope(Hash& h, const Rope& r) {
     for (const int s : r.sections) h.add(static_cast<uint64_t>(s));
 }
 
+template <typename T, typename... Others>
+constexpr bool is_any_of = (std::is_same_v<T, Others> || ...);
+
 uint64_t bits(float x) { return std::bit_cast<uint32_t>(x); }
 
 // One overload per operation that has parameters; the rest hash nothing.
@@ -28,20 +32,29 @@ struct AddParameters {
     void operator()(const InputOp& op) const {
         h.add(static_cast<uint64_t>(op.id.field) << 8 | op.id.group);
     }
+    void operator()(const WeightRowOp& op) const { h.add(static_cast<uint64_t>(op.row)); }
     void operator()(const RmsNormOp& op) const { h.add(bits(op.epsilon)); }
+    void operator()(const LayerNormOp& op) const { h.add(bits(op.epsilon)); }
+    void operator()(const L2NormOp& op) const { h.add(bits(op.epsilon)); }
     void operator()(const RopeTableOp& op) const { add_rope(h, op.rope); }
     void operator()(const RopeOp& op) const { h.add(static_cast<uint64_t>(op.n_rot)).add(op.interleaved); }
     void operator()(const AttendOp& op) const {
         for (const int n : {op.n_heads, op.n_kv_heads, op.key_dim, op.value_dim})
             h.add(static_cast<uint64_t>(n));
         h.add(bits(op.scale)).add(bits(op.softcap)).add(op.flash);
+        h.add(op.sinks).add(op.values_in_keys).add(static_cast<uint64_t>(op.bias));
+        h.add(bits(op.max_bias)).add(static_cast<uint64_t>(op.max_distance)).add(op.both_directions);
     }
-    void operator()(const ScaleOp& op) const { h.add(bits(op.factor)); }
+    void operator()(const SliceOp& op) const { h.add(static_cast<uint64_t>(op.begin)); }
+    void operator()(const ScaleOp& op) const { h.add(bits(op.factor)).add(bits(op.offset)); }
     void operator()(const SoftcapOp& op) const { h.add(bits(op.cap)); }
     void operator()(const ActivateOp& op) const { h.add(static_cast<uint64_t>(op.how)); }
     void operator()(const GateOp& op) const { h.add(static_cast<uint64_t>(op.how)); }
+    void operator()(const ClampedSwigluOp& op) const { h.add(bits(op.alpha)).add(bits(op.limit)); }
     void operator()(const RouteOp& op) const {
         h.add(static_cast<uint64_t>(op.n_used)).add(op.renormalize).add(bits(op.scale));
+        h.add(static_cast<uint64_t>(op.gating)).add(static_cast<uint64_t>(op.n_groups));
+        h.add(static_cast<uint64_t>(op.n_groups_used));
     }
     void operator()(const RotateRowsOp& op) const {
         add_rope(h, op.rope);
@@ -76,11 +89,36 @@ struct Name {
     const char* operator()(const CombineOp&) const { return "combine"; }
     const char* operator()(const RotateRowsOp&) const { return "rotate_rows"; }
     const char* operator()(const CopyRowsOp&) const { return "copy_rows"; }
+    const char* operator()(const WeightRowOp&) const { return "weight_row"; }
+    const char* operator()(const LayerNormOp&) const { return "layer_norm"; }
+    const char* operator()(const L2NormOp&) const { return "l2_norm"; }
+    const char* operator()(const HeadLinearOp&) const { return "head_linear"; }
+    const char* operator()(const SubOp&) const { return "sub"; }
+    const char* operator()(const RowSumOp&) const { return "row_sum"; }
+    const char* operator()(const SliceOp&) const { return "slice"; }
+    const char* operator()(const ConcatOp&) const { return "concat"; }
+    const char* operator()(const ClampedSwigluOp&) const { return "clamped_swiglu"; }
+    const char* operator()(const ShortConvOp&) const { return "short_conv"; }
+    const char* operator()(const TokenShiftOp&) const { return "token_shift"; }
+    const char* operator()(const SelectiveScanOp&) const { return "selective_scan"; }
+    const char* operator()(const SsdScanOp&) const { return "ssd_scan"; }
+    const char* operator()(const Wkv6Op&) const { return "wkv6"; }
+    const char* operator()(const Wkv7Op&) const { return "wkv7"; }
+    const char* operator()(const DeltaRuleOp&) const { return "delta_rule"; }
 };
 
 }  // namespace
 
 const char* op_name(const Op& op) { return std::visit(Name{}, op); }
+
+bool writes_storage(const Op& op) {
+    return std::visit(
+        []<typename T>(const T&) {
+            return is_any_of<T, StoreRowsOp, CopyRowsOp, RotateRowsOp, ShortConvOp, TokenShiftOp,
+                             SelectiveScanOp, SsdScanOp, Wkv6Op, Wkv7Op, DeltaRuleOp>;
+        },
+        op);
+}
 
 const TensorType& Value::type() const { return graph->node(id).type; }
 Extent Value::extent() const { return graph->node(id).extent; }

@@ -46,7 +46,12 @@ struct Weight {
 
 // ---- Parameters, typed per operation. What each computes is said at its function in ops.h. ----
 
-enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu, relu_squared, sigmoid, tanh, softplus };
+enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu, relu_squared, sigmoid, tanh, softplus, exp };
+// What attention adds to a score for the distance between query and key.
+enum class PositionBias : uint8_t { none, alibi, buckets };
+// How expert scores become weights: softmax over all experts, a sigmoid each, or a softmax over the
+// chosen ones.
+enum class Gating : uint8_t { softmax, sigmoid, softmax_chosen };
 
 struct Rope {
     int n_rot = 0;              // leading elements of a head that are rotated
@@ -69,7 +74,10 @@ struct InputOp { InputId id; friend bool operator==(const InputOp&, const InputO
 struct ReshapeOp { friend bool operator==(const ReshapeOp&, const ReshapeOp&) = default; };
 struct EmbedOp { friend bool operator==(const EmbedOp&, const EmbedOp&) = default; };
 struct SelectRowsOp { friend bool operator==(const SelectRowsOp&, const SelectRowsOp&) = default; };
+struct WeightRowOp { int64_t row; friend bool operator==(const WeightRowOp&, const WeightRowOp&) = default; };
 struct RmsNormOp { float epsilon; friend bool operator==(const RmsNormOp&, const RmsNormOp&) = default; };
+struct LayerNormOp { float epsilon; friend bool operator==(const LayerNormOp&, const LayerNormOp&) = default; };
+struct L2NormOp { float epsilon; friend bool operator==(const L2NormOp&, const L2NormOp&) = default; };
 struct QuantizeRowsOp { friend bool operator==(const QuantizeRowsOp&, const QuantizeRowsOp&) = default; };
 struct LinearOp { friend bool operator==(const LinearOp&, const LinearOp&) = default; };
 struct RopeTableOp { Rope rope; friend bool operator==(const RopeTableOp&, const RopeTableOp&) = default; };
@@ -83,31 +91,58 @@ struct AttendOp {
     float scale;
     float softcap;  // 0: none
     bool flash;     // one pass with a running softmax; otherwise scores first, then their softmax
+    bool sinks = false;            // each input below is there or not as these say
+    bool values_in_keys = false;   // a value is the first value_dim elements of its key (MLA)
+    PositionBias bias = PositionBias::none;
+    float max_bias = 0.0f;         // of alibi
+    int max_distance = 0;          // of buckets: farther keys share the last one
+    bool both_directions = false;  // of buckets: later keys have half of them
     friend bool operator==(const AttendOp&, const AttendOp&) = default;
 };
 struct AddOp { friend bool operator==(const AddOp&, const AddOp&) = default; };
 struct MulOp { friend bool operator==(const MulOp&, const MulOp&) = default; };
-struct ScaleOp { float factor; friend bool operator==(const ScaleOp&, const ScaleOp&) = default; };
+struct SubOp { friend bool operator==(const SubOp&, const SubOp&) = default; };
+struct RowSumOp { friend bool operator==(const RowSumOp&, const RowSumOp&) = default; };
+struct SliceOp { int64_t begin; friend bool operator==(const SliceOp&, const SliceOp&) = default; };
+struct ConcatOp { friend bool operator==(const ConcatOp&, const ConcatOp&) = default; };
+struct HeadLinearOp { friend bool operator==(const HeadLinearOp&, const HeadLinearOp&) = default; };
+struct ScaleOp { float factor; float offset = 0.0f; friend bool operator==(const ScaleOp&, const ScaleOp&) = default; };
 struct SoftcapOp { float cap; friend bool operator==(const SoftcapOp&, const SoftcapOp&) = default; };
 struct ActivateOp { Activation how; friend bool operator==(const ActivateOp&, const ActivateOp&) = default; };
 struct GateOp { Activation how; friend bool operator==(const GateOp&, const GateOp&) = default; };
+struct ClampedSwigluOp { float alpha; float limit; friend bool operator==(const ClampedSwigluOp&, const ClampedSwigluOp&) = default; };
 struct RouteOp {
     int n_used;
     bool renormalize;  // chosen weights sum to one
     float scale;
+    Gating gating = Gating::softmax;
+    int n_groups = 1;       // of neighbouring experts, of which only the best
+    int n_groups_used = 1;  // so many are chosen from; a group counts by its two best experts
     friend bool operator==(const RouteOp&, const RouteOp&) = default;
 };
 struct ExpertLinearOp { friend bool operator==(const ExpertLinearOp&, const ExpertLinearOp&) = default; };
 struct CombineOp { friend bool operator==(const CombineOp&, const CombineOp&) = default; };
+struct ShortConvOp { friend bool operator==(const ShortConvOp&, const ShortConvOp&) = default; };
+struct TokenShiftOp { friend bool operator==(const TokenShiftOp&, const TokenShiftOp&) = default; };
+struct SelectiveScanOp { friend bool operator==(const SelectiveScanOp&, const SelectiveScanOp&) = default; };
+struct SsdScanOp { friend bool operator==(const SsdScanOp&, const SsdScanOp&) = default; };
+struct Wkv6Op { friend bool operator==(const Wkv6Op&, const Wkv6Op&) = default; };
+struct Wkv7Op { friend bool operator==(const Wkv7Op&, const Wkv7Op&) = default; };
+struct DeltaRuleOp { friend bool operator==(const DeltaRuleOp&, const DeltaRuleOp&) = default; };
 struct RotateRowsOp { Rope rope; int n_heads; int head_dim; friend bool operator==(const RotateRowsOp&, const RotateRowsOp&) = default; };
 struct CopyRowsOp { friend bool operator==(const CopyRowsOp&, const CopyRowsOp&) = default; };
 
-using Op = std::variant<WeightOp, StorageOp, InputOp, ReshapeOp, EmbedOp, SelectRowsOp, RmsNormOp,
-                        QuantizeRowsOp, LinearOp, RopeTableOp, RopeOp, StoreRowsOp, AttendOp, AddOp,
-                        MulOp, ScaleOp, SoftcapOp, ActivateOp, GateOp, RouteOp, ExpertLinearOp,
-                        CombineOp, RotateRowsOp, CopyRowsOp>;
+using Op = std::variant<WeightOp, StorageOp, InputOp, ReshapeOp, WeightRowOp, EmbedOp, SelectRowsOp,
+                        RmsNormOp, LayerNormOp, L2NormOp, QuantizeRowsOp, LinearOp, HeadLinearOp,
+                        RopeTableOp, RopeOp, StoreRowsOp, AttendOp, AddOp, SubOp, MulOp, RowSumOp,
+                        SliceOp, ConcatOp, ScaleOp, SoftcapOp, ActivateOp, GateOp, ClampedSwigluOp,
+                        RouteOp, ExpertLinearOp, CombineOp, ShortConvOp, TokenShiftOp,
+                        SelectiveScanOp, SsdScanOp, Wkv6Op, Wkv7Op, DeltaRuleOp, RotateRowsOp,
+                        CopyRowsOp>;
 
 const char* op_name(const Op& op);  // "rms_norm"
+// Whether running it changes a cache, and it is therefore needed whoever reads its result.
+bool writes_storage(const Op& op);
 
 using NodeId = uint32_t;
 

@@ -81,7 +81,6 @@ struct GroupInfo {
     bool needs_key_positions = false;
     uint32_t n_rows = 0;    // storage rows, all streams together
     uint32_t max_runs = 0;  // most runs a step can list
-    uint32_t max_write_rows = 0;
 };
 
 struct MemoryLayout {

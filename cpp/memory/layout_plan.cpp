@@ -16,12 +16,6 @@ constexpr int64_t kMost32 = std::numeric_limits<uint32_t>::max();
 
 uint32_t most32(int64_t n) { return static_cast<uint32_t>(std::min(n, kMost32)); }
 
-// A sequence that attends in both directions is never cut.
-int64_t longest_piece(const MemoryOptions& options) {
-    if (options.causal) return options.n_ubatch;
-    return std::max<int64_t>(options.n_ubatch, std::min<int64_t>(options.n_batch, options.n_ctx));
-}
-
 // A piece lists the runs of each of its sequences, at worst one a key.
 int64_t most_runs(const MemoryOptions& options, int64_t keys_per_sequence) {
     return std::min<int64_t>(options.n_seq_max, options.n_batch) * keys_per_sequence;
@@ -54,7 +48,6 @@ private:
             .needs_key_positions = spec.needs_key_positions,
             .n_rows = most32(rows),
             .max_runs = most32(most_runs(options_, std::min(options_.n_ctx, rows / n_streams))),
-            .max_write_rows = most32(longest_piece(options_)),
         });
         add_heads(id, group, options_.keys, spec.n_kv_heads, spec.key_dim);
         id.part = 1;
@@ -67,7 +60,6 @@ private:
         const uint8_t group = find_group({
             .kind = GroupKind::recurrent,
             .n_rows = most32(recurrent_rows(options_)),
-            .max_write_rows = most32(std::min(options_.n_seq_max, options_.n_batch)),
         });
         for (const int64_t elements : spec.elements) {
             PLAIT_CHECK(elements >= 0 && elements <= std::numeric_limits<int>::max());
@@ -83,7 +75,6 @@ private:
             .kind = GroupKind::cross,
             .n_rows = most32(cross_rows(options_)),
             .max_runs = most32(most_runs(options_, longest)),
-            .max_write_rows = most32(options_.n_batch),
         });
         add_heads(id, group, options_.keys, spec.n_kv_heads, spec.key_dim);
         id.part = 1;

@@ -29,8 +29,15 @@ Graph Model::build(const PlanKey& key, const MemoryLayout& layout,
     }
     Graph graph;
     Step step(graph, key, layout, options);
-    build_decoder(step);
+    if (key.kind == GraphKind::encode && info_.has_encoder)
+        build_encoder(step);
+    else
+        build_decoder(step);
     return graph;
+}
+
+Model::KeyRotation Model::key_rotation(int, const BuildOptions&) const {
+    throw InternalError("a model whose keys are not rotated was asked how");
 }
 
 Graph Model::build_copy_rows(const PlanKey& key, const MemoryLayout& layout) const {

@@ -20,6 +20,7 @@ struct ModelInfo {
     std::string arch;
     int64_t n_vocab = 0;
     int64_t n_ctx_train = 0;     // 0 where the file says nothing
+    int64_t n_positions = 0;     // that the model has vectors for; 0: any number
     int width = 0;               // of the residual stream
     int n_layers = 0;
     int n_pos_per_token = 1;     // 4 for M-RoPE
@@ -52,12 +53,14 @@ protected:
 
     // The whole model on one piece, from inputs to outputs.
     virtual void build_decoder(Step& step) const = 0;
+    // Where an encoder's output is what the decoder attends to: from inputs to the caches of it.
+    virtual void build_encoder(Step& step) const { build_decoder(step); }
     // How stored keys of a layer are rotated when positions shift; called for specs that shift.
     struct KeyRotation {
         Rope rope;
         Weight factors;  // optional
     };
-    virtual KeyRotation key_rotation(int layer, const BuildOptions& options) const = 0;
+    virtual KeyRotation key_rotation(int layer, const BuildOptions& options) const;
 
 private:
     Graph build_copy_rows(const PlanKey& key, const MemoryLayout& layout) const;

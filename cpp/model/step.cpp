@@ -16,9 +16,11 @@ Value Step::token_input(InputField field, uint8_t group) {
     return graph_.input({field, group}, {DType::i32, {key_.n_tokens}}, Extent::tokens);
 }
 
-Value Step::embed(const Weight& table) {
-    if (key_.input == InputKind::tokens)
-        return name(plait::embed(weight(table), token_input(InputField::tokens)), Role::inp_embd);
+Value Step::embed(const Weight& table, float scale) {
+    if (key_.input == InputKind::tokens) {
+        const Value x = plait::embed(weight(table), token_input(InputField::tokens));
+        return name(scale == 1.0f ? x : plait::scale(x, scale), Role::inp_embd);
+    }
     return graph_.input({InputField::embeddings}, {DType::f32, {key_.n_tokens, table.type.shape[1]}},
                         Extent::tokens);
 }
@@ -32,42 +34,103 @@ Value Step::rope_table(const Rope& rope, const Weight& factors) {
     return plait::rope_table(positions(), rope, weight(factors));
 }
 
-Value Step::attend(int layer, Value q, Value k, Value v, const Attention& how) {
-    const auto id = [&](uint8_t part) {
-        return StorageId{static_cast<uint16_t>(layer), static_cast<uint8_t>(how.slot), part};
-    };
-    const StorageInfo& keys = layout_.at(id(0));
-    const StorageInfo& values = layout_.at(id(1));
-    const uint8_t group = keys.group;
-    const auto storage = [&](const StorageInfo& info) {
-        return graph_.storage(static_cast<uint32_t>(layout_.index(info.id)), storage_type(info));
-    };
-    const auto by_sequence = [&](InputField field, uint8_t of) {
-        return graph_.input({field, of}, {DType::i32, {key_.n_sequences + 1}}, Extent::fixed);
-    };
-    const Value rows = token_input(InputField::write_rows, group);
-    const AttendInputs in{
-        .q = q,
-        .keys = store_rows(storage(keys), k, rows),
-        .values = store_rows(storage(values), v, rows),
-        .token_begin = by_sequence(InputField::token_begin, 0),
-        .runs = graph_.input({InputField::runs, group},
-                             {DType::i32, {layout_.groups[group].max_runs, 4}}, Extent::fixed),
-        .run_begin = by_sequence(InputField::run_begin, group),
-        .first = token_input(InputField::first, group),
-        .last = token_input(InputField::last, group),
-        .sinks = weight(how.sinks),
-    };
-    const AttendOp op{
-        .n_heads = static_cast<int>(q.shape()[1]),
-        .n_kv_heads = keys.n_heads,
-        .key_dim = keys.head_dim,
-        .value_dim = values.head_dim,
-        .scale = how.scale,
-        .softcap = how.softcap,
-        .flash = key_.flash,
-    };
+Value Step::by_sequence(InputField field, uint8_t group, int more) {
+    return graph_.input({field, group}, {DType::i32, {int64_t{key_.n_sequences} + more}},
+                        Extent::fixed);
+}
+
+Value Step::storage(const StorageInfo& info) {
+    return graph_.storage(static_cast<uint32_t>(layout_.index(info.id)), storage_type(info));
+}
+
+// Fills in what every kind of attention has: the intervals and the runs of its group.
+Value Step::attend_over(int layer, const AttendInputs& given, AttendOp op, uint8_t group,
+                        const Attention& how) {
+    const GroupInfo& info = layout_.groups[group];
+    AttendInputs in = given;
+    in.token_begin = by_sequence(InputField::token_begin);
+    in.runs = graph_.input({InputField::runs, group}, {DType::i32, {info.max_runs, 4}},
+                           Extent::fixed);
+    in.run_begin = by_sequence(InputField::run_begin, group);
+    in.first = token_input(InputField::first, group);
+    in.last = token_input(InputField::last, group);
+    in.sinks = weight(how.sinks);
+    op.n_heads = static_cast<int>(in.q.shape()[1]);
+    op.key_dim = static_cast<int>(in.q.shape()[2]);
+    op.scale = how.scale;
+    op.softcap = how.softcap;
+    op.flash = key_.flash;
+    if (how.alibi_max_bias > 0.0f) {
+        op.bias = PositionBias::alibi;
+        op.max_bias = how.alibi_max_bias;
+    } else if (how.bias) {
+        op.bias = PositionBias::buckets;
+        op.max_distance = how.max_distance;
+        op.both_directions = how.both_directions;
+        in.bias = weight(how.bias);
+    }
+    if (op.bias != PositionBias::none) {
+        PLAIT_CHECK(info.needs_key_positions);
+        in.positions = positions();
+        in.key_positions = graph_.input({InputField::key_positions, group},
+                                        {DType::i32, {info.max_runs}}, Extent::fixed);
+        in.key_begin = by_sequence(InputField::key_begin, group);
+    }
     return name(plait::attend(in, op), Role::attn, layer);
+}
+
+Value Step::attend(int layer, Value q, Value k, Value v, const Attention& how) {
+    const auto at = static_cast<uint16_t>(layer);
+    const auto slot = static_cast<uint8_t>(how.slot);
+    const StorageInfo& keys = layout_.at({at, slot, 0});
+    const StorageInfo& values = layout_.at({at, slot, 1});
+    const Value rows = token_input(InputField::write_rows, keys.group);
+    return attend_over(layer,
+                       {.q = q,
+                        .keys = store_rows(storage(keys), k, rows),
+                        .values = store_rows(storage(values), v, rows)},
+                       {.n_kv_heads = keys.n_heads, .value_dim = values.head_dim}, keys.group, how);
+}
+
+Value Step::attend_latent(int layer, Value q, Value k, int value_dim, const Attention& how) {
+    const StorageInfo& keys =
+        layout_.at({static_cast<uint16_t>(layer), static_cast<uint8_t>(how.slot), 0});
+    const Value rows = token_input(InputField::write_rows, keys.group);
+    return attend_over(layer, {.q = q, .keys = store_rows(storage(keys), k, rows)},
+                       {.n_kv_heads = keys.n_heads, .value_dim = value_dim}, keys.group, how);
+}
+
+Value Step::attend_within(int layer, Value q, Value k, Value v, const Attention& how) {
+    const auto heads = static_cast<int>(k.shape()[1]);
+    return attend_over(layer, {.q = q, .keys = merge_heads(k), .values = merge_heads(v)},
+                       {.n_kv_heads = heads, .value_dim = static_cast<int>(v.shape()[2])},
+                       layout_.group_of(layer, how.slot), how);
+}
+
+void Step::store_cross(int layer, int slot, Value k, Value v) {
+    const auto at = static_cast<uint16_t>(layer);
+    const StorageInfo& keys = layout_.at({at, static_cast<uint8_t>(slot), 0});
+    const Value rows = token_input(InputField::write_rows, keys.group);
+    store_rows(storage(keys), k, rows);
+    store_rows(storage(layout_.at({at, static_cast<uint8_t>(slot), 1})), v, rows);
+}
+
+Value Step::attend_cross(int layer, Value q, const Attention& how) {
+    const auto at = static_cast<uint16_t>(layer);
+    const auto slot = static_cast<uint8_t>(how.slot);
+    const StorageInfo& keys = layout_.at({at, slot, 0});
+    const StorageInfo& values = layout_.at({at, slot, 1});
+    return attend_over(layer, {.q = q, .keys = storage(keys), .values = storage(values)},
+                       {.n_kv_heads = keys.n_heads, .value_dim = values.head_dim}, keys.group, how);
+}
+
+States Step::states(int layer, int slot, int kind) {
+    const StorageInfo& info = layout_.at({static_cast<uint16_t>(layer), static_cast<uint8_t>(slot),
+                                          static_cast<uint8_t>(kind)});
+    return {.storage = storage(info),
+            .read_rows = by_sequence(InputField::read_states, info.group, 0),
+            .write_rows = by_sequence(InputField::write_states, info.group, 0),
+            .token_begin = by_sequence(InputField::token_begin)};
 }
 
 Value Step::keep_outputs(Value x) {

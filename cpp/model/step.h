@@ -20,19 +20,35 @@ public:
 
     Value weight(const Weight& weight) { return weight ? graph_.weight(weight) : Value{}; }
 
-    // The piece's input: rows of the table for tokens, or embeddings as they were given. [n, width]
-    Value embed(const Weight& table);
+    // The piece's input: rows of the table for tokens, times `scale`; or embeddings as they were
+    // given. [n, width]
+    Value embed(const Weight& table, float scale = 1.0f);
     Value positions();     // [n], or [n, 4] with several axes
     Value rope_table(const Rope& rope, const Weight& factors = {});
 
-    // Stores k and v in the layer's rows, then attends over what each token may see.
     struct Attention {
         float scale = 1.0f;
         float softcap = 0.0f;
-        Weight sinks = {};
+        Weight sinks = {};             // [h]
+        float alibi_max_bias = 0.0f;   // 0: none
+        Weight bias = {};              // [buckets, h], by distance
+        int max_distance = 0;          // of the buckets
+        bool both_directions = false;  // of the buckets
         int slot = 0;
     };
-    Value attend(int layer, Value q, Value k, Value v, const Attention& how);  // -> [n, h, d]
+    // Stores k and v in the layer's rows, then attends over what each token may see.
+    // q [n, h, d], k [n, hk, d], v [n, hk, dv] -> [n, h, dv]
+    Value attend(int layer, Value q, Value k, Value v, const Attention& how);
+    // The same where a value is the first `value_dim` elements of its key (MLA). k [n, 1, d]
+    Value attend_latent(int layer, Value q, Value k, int value_dim, const Attention& how);
+    // Over the piece's own tokens; nothing is stored (WithinSpec).
+    Value attend_within(int layer, Value q, Value k, Value v, const Attention& how);
+    // An encoder's output becomes what the decoder's layer attends to (CrossSpec).
+    void store_cross(int layer, int slot, Value k, Value v);
+    Value attend_cross(int layer, Value q, const Attention& how);
+
+    // The k-th kind of state of a recurrent slot (RecurrentSpec).
+    States states(int layer, int slot, int kind);
 
     // Keeps only rows that were asked for; the rest of the model is computed for them alone.
     Value keep_outputs(Value x);  // [n, m] -> [n_outputs, m]
@@ -51,6 +67,10 @@ public:
 
 private:
     Value token_input(InputField field, uint8_t group = 0);
+    Value by_sequence(InputField field, uint8_t group = 0, int more = 1);
+    Value storage(const StorageInfo& info);
+    Value attend_over(int layer, const AttendInputs& in, AttendOp op, uint8_t group,
+                      const Attention& how);
 
     Graph& graph_;
     const PlanKey& key_;

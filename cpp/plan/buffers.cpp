@@ -19,7 +19,8 @@ struct Block {
 // Nodes whose result is the bytes of their first input.
 bool is_alias(const Op& op) {
     return std::holds_alternative<ReshapeOp>(op) || std::holds_alternative<StoreRowsOp>(op) ||
-           std::holds_alternative<CopyRowsOp>(op) || std::holds_alternative<RotateRowsOp>(op);
+           std::holds_alternative<CopyRowsOp>(op) || std::holds_alternative<RotateRowsOp>(op) ||
+           std::holds_alternative<WeightRowOp>(op);
 }
 
 // The first gap among live blocks (sorted by offset) that holds `bytes`.

@@ -1,6 +1,5 @@
 #include "plan/plan.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "plan/buffers.h"
@@ -20,18 +19,14 @@ Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore
     std::vector<NodeId> nodes(graph_.nodes().size());
     std::iota(nodes.begin(), nodes.end(), NodeId{0});
     const Segment segment{graph_, nodes, buffers.places, weights, storage, buffers.arena_bytes};
-    arena_bytes_ = buffers.arena_bytes + backend.scratch_bytes(segment);
     executable_ = backend.compile(segment);
+    arena_bytes_ = buffers.arena_bytes + executable_->scratch_bytes();
 }
 
 uint64_t Plan::bytes() const {
     // A node and its bound step; what they own beyond that is small.
     constexpr uint64_t kNodeBytes = 640;
     return graph_.nodes().size() * kNodeBytes;
-}
-
-bool Plan::has_input(InputField field) const {
-    return std::ranges::any_of(inputs_, [&](InputId id) { return id.field == field; });
 }
 
 }  // namespace plait

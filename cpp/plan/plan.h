@@ -24,7 +24,6 @@ public:
     uint64_t bytes() const;  // of the plan itself, about
     // Inputs that the graph reads; refreshed before a run.
     std::span<const InputId> inputs() const { return inputs_; }
-    bool has_input(InputField field) const;
 
 private:
     Graph graph_;

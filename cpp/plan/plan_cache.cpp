@@ -60,7 +60,7 @@ Plan& PlanCache::insert(const PlanKey& key, std::unique_ptr<Plan> plan) {
         const auto oldest = std::ranges::min_element(
             entries_, {}, [](const auto& entry) { return entry.second.last_used; });
         bytes_ -= oldest->second.plan->bytes();
-        evicted_[oldest->first] = true;
+        evicted_.insert(oldest->first);
         entries_.erase(oldest);
     }
     bytes_ += added;

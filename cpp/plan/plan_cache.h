@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "graph/plan_key.h"
 #include "plan/plan.h"
@@ -37,7 +38,7 @@ private:
     uint64_t bytes_ = 0;
     uint64_t clock_ = 0;
     std::unordered_map<PlanKey, Entry, PlanKeyHash> entries_;
-    std::unordered_map<PlanKey, bool, PlanKeyHash> evicted_;
+    std::unordered_set<PlanKey, PlanKeyHash> evicted_;
 };
 
 }  // namespace plait

@@ -3,21 +3,13 @@
 #include <vector>
 
 namespace plait {
-namespace {
-
-bool writes_cache(const Op& op) {
-    return std::holds_alternative<StoreRowsOp>(op) || std::holds_alternative<CopyRowsOp>(op) ||
-           std::holds_alternative<RotateRowsOp>(op);
-}
-
-}  // namespace
 
 void prune(Graph& graph) {
     const std::span<const Node> nodes = graph.nodes();
     std::vector<bool> used(nodes.size());
     for (const auto& [id, node] : graph.outputs()) used[node] = true;
     for (size_t i = nodes.size(); i-- > 0;) {
-        if (!used[i] && !writes_cache(nodes[i].op)) continue;
+        if (!used[i] && !writes_storage(nodes[i].op)) continue;
         used[i] = true;
         for (const NodeId input : nodes[i].inputs) used[input] = true;
     }

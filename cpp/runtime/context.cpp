@@ -53,8 +53,9 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
 
     auto memory = make_memory(model_->model().memory_specs(), memory_options());
     // A sequence that is attended in both directions runs whole.
-    const int64_t longest = *options_.causal ? options_.n_ubatch
-                                             : std::min<int64_t>(*options_.n_ctx, options_.n_batch);
+    const bool cuts = *options_.causal && !info.has_encoder;
+    const int64_t longest =
+        cuts ? options_.n_ubatch : std::min<int64_t>(*options_.n_ctx, options_.n_batch);
     const EngineLimits limits{
         .n_tokens = static_cast<uint32_t>(std::max<int64_t>(options_.n_ubatch, longest)),
         .n_sequences = static_cast<uint32_t>(std::min(options_.n_seq_max, options_.n_batch)),
@@ -63,8 +64,8 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
         .reuse = options_.graph_reuse,
     };
     engine_ = std::make_unique<Engine>(model_, make_backend(options_), memory->layout(), limits);
-    const RoadOptions road = road_options(GraphKind::decode, *memory);
-    decode_road_ = std::make_unique<Road>(info, std::move(memory), *engine_, road);
+    decode_road_ = make_road(GraphKind::decode, std::make_shared<Past>(std::move(memory), engine_->backend()));
+    if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->past());
 }
 
 Context::~Context() { close(); }
@@ -85,25 +86,33 @@ MemoryOptions Context::memory_options() const {
     return memory;
 }
 
-RoadOptions Context::road_options(GraphKind kind, const Memory& memory) const {
+std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> past) const {
+    const ModelInfo& info = model_->info();
+    const bool encoder = kind == GraphKind::encode && info.has_encoder;
+    const bool causal = *options_.causal && !encoder;
+    const bool pools = pooling_ != Pooling::none && !encoder;
     RoadOptions road;
-    road.kind = kind;
+    road.kind = info.has_decoder ? kind : GraphKind::encode;
+    road.step = encoder ? StepKind::encode : StepKind::decode;
     road.limits = {
-        .n_vocab = model_->info().n_vocab,
-        .width = model_->info().width,
+        .n_vocab = info.n_vocab,
+        .width = info.width,
+        .n_positions = info.n_positions,
         .n_batch = options_.n_batch,
         .n_seq_max = options_.n_seq_max,
-        .axes = model_->info().n_pos_per_token,
-        .coupled = memory.n_streams() == 1,
+        .axes = info.n_pos_per_token,
+        .coupled = past->memory->n_streams() == 1,
+        .call = kind == GraphKind::encode ? "encode" : "decode",
     };
     road.split = {.max_tokens = static_cast<uint32_t>(options_.n_ubatch),
-                  .whole_sequences = !*options_.causal,
-                  .steady_company = memory.steady_company()};
-    road.causal = *options_.causal;
+                  .whole_sequences = !causal,
+                  .steady_company = past->memory->steady_company()};
+    road.causal = causal;
     road.flash = *options_.flash_attention;
-    road.embeddings = options_.embeddings || pooling_ != Pooling::none;
-    road.pooling = options_.embeddings ? pooling_ : Pooling::none;
-    return road;
+    road.logits = info.has_decoder && !encoder;
+    road.embeddings = options_.embeddings || !info.has_decoder || (pools && options_.pooling);
+    road.pooling = road.embeddings && pools ? pooling_ : Pooling::none;
+    return std::make_unique<Road>(info, std::move(past), *engine_, road);
 }
 
 Road& Context::decode_road() const {
@@ -113,6 +122,7 @@ Road& Context::decode_road() const {
 
 Road& Context::encode_road() {
     decode_road();
+    if (!model_->info().has_decoder) return *decode_road_;
     if (!encode_road_) {
         // A memory of its own, as large as a call and emptied after each.
         MemoryOptions memory_for_call = memory_options();
@@ -120,8 +130,8 @@ Road& Context::encode_road() {
         memory_for_call.n_ctx = memory_for_call.n_batch;
         memory_for_call.n_cells = memory_for_call.n_batch;
         auto memory = make_memory(model_->model().memory_specs(), memory_for_call);
-        const RoadOptions road = road_options(GraphKind::encode, *memory);
-        encode_road_ = std::make_unique<Road>(model_->info(), std::move(memory), *engine_, road);
+        encode_road_ = make_road(GraphKind::encode,
+                                 std::make_shared<Past>(std::move(memory), engine_->backend()));
     }
     return *encode_road_;
 }
@@ -135,7 +145,7 @@ Outputs Context::encode(const BatchView& batch, StopSignal* stop) {
     const std::lock_guard lock(mutex_);
     Road& road = encode_road();
     Outputs outputs = road.run(batch, stop);
-    road.memory().clear();
+    if (!model_->info().has_encoder) road.memory().clear();
     return outputs;
 }
 

@@ -62,7 +62,9 @@ public:
 
     // `stop`, if given, is asked between nodes on this thread; Interrupted when it says so.
     Outputs decode(const BatchView& batch, StopSignal* stop = nullptr);
-    // The same computation without a past and without keeping anything.
+    // Of a decoder: the same computation without a past and without keeping anything. Of an encoder
+    // with a decoder: what decode() of these sequences will attend to. An encoder alone has only
+    // this one; decode() does the same there.
     Outputs encode(const BatchView& batch, StopSignal* stop = nullptr);
 
     // Sequence operations; see api of KVCache. Ranges are half open.
@@ -107,7 +109,7 @@ private:
     Rows read_rows(int layer, SequenceId sequence, uint8_t part);
     Road& decode_road() const;  // throws when closed
     Road& encode_road();
-    RoadOptions road_options(GraphKind kind, const Memory& memory) const;
+    std::unique_ptr<Road> make_road(GraphKind kind, std::shared_ptr<Past> past) const;
     MemoryOptions memory_options() const;
 
     std::shared_ptr<const LoadedModel> model_;
@@ -116,7 +118,7 @@ private:
     mutable std::mutex mutex_;
     std::unique_ptr<Engine> engine_;         // null once closed
     std::unique_ptr<Road> decode_road_;
-    std::unique_ptr<Road> encode_road_;      // made by the first encode()
+    std::unique_ptr<Road> encode_road_;      // of a decoder: made by the first encode()
     std::vector<bool> handles_;              // by sequence id: given out by open_sequence()
 };
 

@@ -54,19 +54,16 @@ private:
 
 }  // namespace
 
-Road::Road(const ModelInfo& info, std::unique_ptr<Memory> memory, Engine& engine,
+Road::Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine,
            const RoadOptions& options)
-    : info_(info),
-      memory_(std::move(memory)),
-      engine_(engine),
-      options_(options),
-      storage_(memory_->layout(), engine.backend()) {
+    : info_(info), past_(std::move(past)), engine_(engine), options_(options) {
     if (pooled()) hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
-    engine_.reserve(largest_key(), memory_->layout(), storage_.buffers());
+    engine_.reserve(largest_key(), memory().layout(), storage().buffers());
 }
 
 OutputKind Road::output_kind() const {
-    if (pooled()) return OutputKind::embeddings;
+    if (pooled() || !options_.logits)
+        return options_.embeddings ? OutputKind::embeddings : OutputKind::none;
     return options_.embeddings ? OutputKind::both : OutputKind::logits;
 }
 
@@ -98,12 +95,17 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
     Stats& stats = engine_.stats();
     std::span<const Piece> pieces;
     std::optional<Placement> placement;
+    BatchView asked = batch;
+    if (pooled()) {  // every token counts, whatever was asked for
+        all_.assign(batch.size, 1);
+        asked.wants = all_;
+    }
     {
-        prepare(batch, options_.limits, memory_->past(options_.step), prepared_);
+        prepare(asked, options_.limits, memory().past(options_.step), prepared_);
         apply_shifts();
         const Timed timed(stats, Phase::place);
         pieces = split_.cut(prepared_, options_.split);
-        placement.emplace(*memory_, options_.step, prepared_, pieces);
+        placement.emplace(memory(), options_.step, prepared_, pieces);
     }
     if (log_enabled(LogLevel::trace))
         log(LogLevel::trace, text("decode: ", batch.size, " tokens in ", pieces.size(),
@@ -112,8 +114,8 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
     if (pooled())
         embedding_pool_.start(options_.pooling, prepared_, info_.width);
     else
-        outputs = Outputs(engine_.outputs(), prepared_.n_outputs, info_.n_vocab,
-                          options_.embeddings ? info_.width : 0);
+        outputs = Outputs(engine_.outputs(), prepared_.n_outputs,
+                          options_.logits ? info_.n_vocab : 0, options_.embeddings ? info_.width : 0);
     for (size_t i = 0; i < pieces.size(); ++i) run_piece(pieces[i], i, outputs, stop);
     {
         const Timed timed(stats, Phase::output);
@@ -133,7 +135,7 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
 
 void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSignal* stop) {
     Stats& stats = engine_.stats();
-    Plan& plan = engine_.plan(key_for(piece), memory_->layout(), storage_.buffers());
+    Plan& plan = plan_of(key_for(piece));
     {
         const Timed timed(stats, Phase::input);
         refresh(plan, piece, index);
@@ -142,7 +144,7 @@ void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSig
                         .outputs = static_cast<int32_t>(piece.n_outputs()),
                         .sequences = static_cast<int32_t>(piece.n_sequences())};
     const size_t first = piece.first_output;
-    float* logits = pooled() ? nullptr : outputs.logits().data() + first * static_cast<size_t>(info_.n_vocab);
+    float* logits = !outputs.has_logits() ? nullptr : outputs.logits().data() + first * static_cast<size_t>(info_.n_vocab);
     float* hidden = pooled() ? hidden_.data()
                     : options_.embeddings
                         ? outputs.embeddings().data() + first * static_cast<size_t>(info_.width)
@@ -197,14 +199,14 @@ void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
             case InputField::run_begin:
             case InputField::key_positions:
             case InputField::key_begin:
-                if ((groups >> id.group & 1) == 0) refresh_attention(plan, id.group, index);
+                if ((groups >> id.group & 1) == 0) refresh_attention(id.group, index);
                 groups |= 1u << id.group;
                 break;
             case InputField::read_states:
-                engine_.write(id, memory_->recurrent(id.group, index).read_rows);
+                engine_.write(id, memory().recurrent(id.group, index).read_rows);
                 break;
             case InputField::write_states:
-                engine_.write(id, memory_->recurrent(id.group, index).write_rows);
+                engine_.write(id, memory().recurrent(id.group, index).write_rows);
                 break;
             case InputField::from_rows:
             case InputField::to_rows:
@@ -213,14 +215,14 @@ void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
     }
 }
 
-void Road::refresh_attention(const Plan& plan, uint8_t group, size_t index) {
-    const AttentionView view = memory_->attention(group, index);
+void Road::refresh_attention(uint8_t group, size_t index) {
+    const AttentionView view = memory().attention(group, index);
     engine_.write(InputId{InputField::write_rows, group}, view.write_rows);
     engine_.write(InputId{InputField::runs, group}, view.runs);
     engine_.write(InputId{InputField::run_begin, group}, view.run_begin);
     engine_.write(InputId{InputField::first, group}, view.first);
     engine_.write(InputId{InputField::last, group}, view.last);
-    if (!plan.has_input(InputField::key_positions)) return;
+    if (!memory().layout().groups[group].needs_key_positions) return;
     engine_.write(InputId{InputField::key_positions, group}, view.key_positions);
     engine_.write(InputId{InputField::key_begin, group}, view.key_begin);
 }
@@ -249,12 +251,12 @@ void Road::flush_moves(uint8_t group, uint32_t n, GraphKind kind) {
     key.group = group;
     key.output = OutputKind::none;
     key.n_moves = bucket(n, Engine::kMaxMoves);
-    Plan& plan = engine_.plan(key, memory_->layout(), storage_.buffers());
+    Plan& plan = plan_of(key);
     engine_.run(plan, {.moves = static_cast<int32_t>(n)}, nullptr, nullptr, nullptr);
 }
 
 void Road::move_rows(std::span<const RowMove> moves) {
-    for (uint8_t group = 0; group < memory_->layout().groups.size(); ++group) {
+    for (uint8_t group = 0; group < memory().layout().groups.size(); ++group) {
         const std::span<int32_t> from = engine_.in_place<int32_t>({InputField::from_rows, group}, Engine::kMaxMoves);
         const std::span<int32_t> to = engine_.in_place<int32_t>({InputField::to_rows, group}, Engine::kMaxMoves);
         uint32_t n = 0;
@@ -274,10 +276,10 @@ void Road::move_rows(std::span<const RowMove> moves) {
 }
 
 void Road::apply_shifts() {
-    if (!memory_->has_shifts()) return;
+    if (!memory().has_shifts()) return;
     shifts_.clear();
-    memory_->take_shifts(shifts_);
-    for (uint8_t group = 0; group < memory_->layout().groups.size(); ++group) {
+    memory().take_shifts(shifts_);
+    for (uint8_t group = 0; group < memory().layout().groups.size(); ++group) {
         const std::span<int32_t> rows = engine_.in_place<int32_t>({InputField::to_rows, group}, Engine::kMaxMoves);
         const std::span<int32_t> deltas = engine_.in_place<int32_t>({InputField::deltas, group}, Engine::kMaxMoves);
         uint32_t n = 0;

@@ -24,20 +24,30 @@ struct RoadOptions {
     SplitPolicy split;
     bool causal = true;
     bool flash = true;
+    bool logits = true;                  // of a model that has any
     bool embeddings = false;             // hand out hidden states too
     Pooling pooling = Pooling::none;     // other than none: one embedding a sequence, no logits
 };
 
+// What sequences left behind, and the bytes of it. An encoder and its decoder share one.
+struct Past {
+    std::unique_ptr<Memory> memory;
+    Storage storage;
+    Past(std::unique_ptr<Memory> kept, Allocator& allocator)
+        : memory(std::move(kept)), storage(memory->layout(), allocator) {}
+};
+
 class Road {
 public:
-    Road(const ModelInfo& info, std::unique_ptr<Memory> memory, Engine& engine, const RoadOptions& options);
+    Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine, const RoadOptions& options);
 
     // All or nothing: on any exception the memory is as before the call.
     Outputs run(const BatchView& batch, StopSignal* stop);
 
-    Memory& memory() { return *memory_; }
-    const Memory& memory() const { return *memory_; }
-    const Storage& storage() const { return storage_; }
+    const std::shared_ptr<Past>& past() const { return past_; }
+    Memory& memory() { return *past_->memory; }
+    const Memory& memory() const { return *past_->memory; }
+    const Storage& storage() const { return past_->storage; }
 
     // Carries out row movements that an edit asked for.
     void move_rows(std::span<const RowMove> moves);
@@ -49,22 +59,25 @@ public:
 private:
     PlanKey key_for(const Piece& piece) const;
     void refresh(const Plan& plan, const Piece& piece, size_t index);
-    void refresh_attention(const Plan& plan, uint8_t group, size_t index);
+    void refresh_attention(uint8_t group, size_t index);
     void run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSignal* stop);
     void flush_moves(uint8_t group, uint32_t n, GraphKind kind);
     void restore_batch_order(Outputs& outputs);
     OutputKind output_kind() const;
     bool pooled() const { return options_.pooling != Pooling::none; }
+    Plan& plan_of(const PlanKey& key) {
+        return engine_.plan(key, memory().layout(), storage().buffers());
+    }
 
     const ModelInfo& info_;
-    std::unique_ptr<Memory> memory_;
+    std::shared_ptr<Past> past_;
     Engine& engine_;
     RoadOptions options_;
-    Storage storage_;
     PreparedBatch prepared_;
     Split split_;
     EmbeddingPool embedding_pool_;
     std::vector<float> hidden_;    // of one piece, when pooling
+    std::vector<uint8_t> all_;     // wants of a call, when pooling
     std::vector<KeyShift> shifts_;
 };
 

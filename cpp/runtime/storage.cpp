@@ -10,6 +10,9 @@ Storage::Storage(const MemoryLayout& layout, Allocator& allocator) {
     for (const StorageInfo& info : layout.storage) {
         buffers_.push_back(allocator.allocate(info.bytes()));
         pointers_.push_back(buffers_.back().get());
+        // Row 0 is the state of a fresh sequence.
+        if (layout.groups[info.group].kind == GroupKind::recurrent)
+            buffers_.back()->write(0, std::vector<std::byte>(info.row_bytes));
     }
 }
 

@@ -19,6 +19,7 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "sigmoid": sigmoid,
     "tanh": np.tanh,
     "softplus": lambda x: np.logaddexp(x, 0),
+    "exp": np.exp,
 }
 
 

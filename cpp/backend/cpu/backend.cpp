@@ -7,7 +7,6 @@
 #include "backend/cpu/memory.h"
 #include "backend/cpu/ops/bind.h"
 #include "backend/cpu/weights.h"
-#include "base/checked.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -21,7 +20,7 @@ int checked_threads(std::optional<int> asked) {
     return *asked;
 }
 
-// Weights, caches, inputs and reshapes exist without being computed.
+// Weights, caches, inputs and views of them exist without being computed.
 struct Bind {
     Binder& binder;
     const Node& node;
@@ -29,21 +28,12 @@ struct Bind {
     void operator()(const StorageOp&) const {}
     void operator()(const InputOp&) const {}
     void operator()(const ReshapeOp&) const {}
+    void operator()(const WeightRowOp&) const {}
     template <typename Op>
     void operator()(const Op& op) const {
         bind(op, node, binder);
     }
 };
-
-// Binding needs no bytes: with every value at address zero it tells what scratch a graph wants.
-std::vector<Step> bind_all(const Segment& segment, Isa isa, CpuWeights& weights, int threads) {
-    Binder binder(segment, isa, weights, threads);
-    for (const NodeId id : segment.nodes) {
-        const Node& node = segment.graph.node(id);
-        std::visit(Bind{binder, node}, node.op);
-    }
-    return binder.take();
-}
 
 }  // namespace
 
@@ -64,16 +54,12 @@ void CpuBackend::lower(Graph& graph) const { cpu::lower(graph); }
 
 std::unique_ptr<Executable> CpuBackend::compile(const Segment& segment) {
     auto& weights = dynamic_cast<CpuWeights&>(segment.weights);
-    return std::make_unique<CpuExecutable>(
-        threads_, bind_all(segment, isa_, weights, threads_.size()), segment.scratch_offset);
-}
-
-uint64_t CpuBackend::scratch_bytes(const Segment& segment) {
-    auto& weights = dynamic_cast<CpuWeights&>(segment.weights);
-    uint64_t most = 0;
-    for (const Step& step : bind_all(segment, isa_, weights, threads_.size()))
-        most = std::max(most, step.scratch_bytes);
-    return align_up(most, 128) * static_cast<uint64_t>(threads_.size());
+    Binder binder(segment, isa_, weights, threads_.size());
+    for (const NodeId id : segment.nodes) {
+        const Node& node = segment.graph.node(id);
+        std::visit(Bind{binder, node}, node.op);
+    }
+    return std::make_unique<CpuExecutable>(threads_, binder.take(), segment.scratch_offset);
 }
 
 }  // namespace plait::cpu

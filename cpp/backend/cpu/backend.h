@@ -25,7 +25,6 @@ public:
     std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) override;
     void lower(Graph& graph) const override;
-    uint64_t scratch_bytes(const Segment& segment) override;
     std::unique_ptr<Executable> compile(const Segment& segment) override;
 
     Isa isa() const { return isa_; }

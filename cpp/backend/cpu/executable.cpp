@@ -21,6 +21,10 @@ CpuExecutable::CpuExecutable(Threads& threads, std::vector<Step> steps, uint64_t
 
 CpuExecutable::~CpuExecutable() { threads_.forget(*this); }
 
+uint64_t CpuExecutable::scratch_bytes() const {
+    return scratch_stride_ * static_cast<uint64_t>(threads_.size());
+}
+
 void CpuExecutable::run(const RunArguments& run) {
     frame_.base[kFixed] = nullptr;
     frame_.base[kArena] = reinterpret_cast<unsigned char*>(run.arena->host());

@@ -15,6 +15,7 @@ public:
     CpuExecutable(Threads& threads, std::vector<Step> steps, uint64_t scratch_offset);
     ~CpuExecutable() override;
 
+    uint64_t scratch_bytes() const override;
     void run(const RunArguments& run) override;
 
 private:

@@ -28,7 +28,9 @@ public:
 
 protected:
     void build_decoder(Step& step) const override;
-    KeyRotation key_rotation(int, const BuildOptions&) const override { return {rope_, rope_factors_}; }
+    KeyRotation key_rotation(int, const BuildOptions&) const override {
+        return {rope_, rope_factors_};
+    }
 
 private:
     Value feed_forward(Step& step, int layer, Value x) const;

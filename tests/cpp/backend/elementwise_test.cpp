@@ -42,13 +42,16 @@ double reference(Activation how, double x) {
             return std::tanh(x);
         case Activation::softplus:
             return x > 40 ? x : std::log1p(std::exp(x));
+        case Activation::exp:
+            return std::exp(x);
     }
     return kNan;
 }
 
 constexpr Activation kActivations[] = {
     Activation::silu,         Activation::gelu,    Activation::gelu_tanh, Activation::relu,
-    Activation::relu_squared, Activation::sigmoid, Activation::tanh,      Activation::softplus};
+    Activation::relu_squared, Activation::sigmoid, Activation::tanh,      Activation::softplus,
+    Activation::exp};
 
 TEST_P(ElementwiseTest, AddAndMulOfAnyLength) {
     for (int64_t n = 0; n <= 35; ++n) {

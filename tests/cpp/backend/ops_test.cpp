@@ -89,6 +89,7 @@ protected:
             } else if (std::holds_alternative<StoreRowsOp>(node.op) ||
                        std::holds_alternative<CopyRowsOp>(node.op) ||
                        std::holds_alternative<RotateRowsOp>(node.op) ||
+                       std::holds_alternative<WeightRowOp>(node.op) ||
                        std::holds_alternative<ReshapeOp>(node.op)) {
                 place = places_[node.inputs[0]];
             } else if (place.space == Space::nowhere) {
@@ -103,7 +104,8 @@ protected:
         const auto weights = backend_.make_weight_store(source_);
         arena_bytes = (arena_bytes + 4095) / 4096 * 4096;
         const Segment segment{graph_, nodes, places_, *weights, storage, arena_bytes};
-        arena_bytes += backend_.scratch_bytes(segment);
+        const auto executable = backend_.compile(segment);
+        arena_bytes += executable->scratch_bytes();
         arena_ = backend_.allocate(arena_bytes);
         std::memset(arena_->host(), 0xff, arena_bytes);
         const auto inputs = backend_.allocate(input_bytes_.size());
@@ -112,7 +114,7 @@ protected:
         arguments.arena = arena_.get();
         arguments.inputs = inputs.get();
         arguments.counts = counts;
-        backend_.compile(segment)->run(arguments);
+        executable->run(arguments);
     }
     std::vector<float> some(int64_t n) {
         const Floats values = random_floats(n, random);

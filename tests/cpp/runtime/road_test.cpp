@@ -130,7 +130,8 @@ struct PretendRoad {
         RoadOptions options;
         options.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
         options.split.max_tokens = 8;
-        return std::make_unique<Road>(model->info(), std::move(pretend), engine, options);
+        return std::make_unique<Road>(model->info(),
+            std::make_shared<Past>(std::move(pretend), engine.backend()), engine, options);
     }();
 };
 

@@ -6,7 +6,7 @@
 namespace plait::cpu {
 
 // plait::Activation, number for number.
-enum Act : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kReluSquared, kSigmoid, kTanh, kSoftplus };
+enum Act : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kReluSquared, kSigmoid, kTanh, kSoftplus, kExp };
 
 }  // namespace plait::cpu
 
@@ -31,6 +31,8 @@ PLAIT_INLINE F32 act(F32 x) {
         return sigmoid(x);
     } else if constexpr (how == kTanh) {
         return tanh(x);
+    } else if constexpr (how == kExp) {
+        return exp(x);
     } else {  // log(1 + exp(x))
         return max(F32::zero(), x) + log1p_unit(exp(negate(abs(x))));
     }
@@ -48,6 +50,7 @@ PLAIT_INLINE void with_activation(uint8_t how, Body body) {
     case kSigmoid: return body([](F32 x) { return act<kSigmoid>(x); });
     case kTanh: return body([](F32 x) { return act<kTanh>(x); });
     case kSoftplus: return body([](F32 x) { return act<kSoftplus>(x); });
+    case kExp: return body([](F32 x) { return act<kExp>(x); });
     default: return;
     }
 }

@@ -11,16 +11,20 @@ static_assert(sizeof(Run) == 16);  // key_blocks.h reads these bytes
 
 void bind(const AttendOp& op, const Node& node, Binder& binder) {
     AttendArgs args{};
-    args.q = binder.ref(node.inputs[0]);
-    args.keys = binder.ref(node.inputs[1]);
-    args.values = binder.ref(node.inputs[2]);
-    args.token_begin = binder.ref(node.inputs[3]);
-    args.runs = binder.ref(node.inputs[4]);
-    args.run_begin = binder.ref(node.inputs[5]);
-    args.first = binder.ref(node.inputs[6]);
-    args.last = binder.ref(node.inputs[7]);
-    args.has_sinks = node.inputs.size() > 8;
-    if (args.has_sinks) args.sinks = operand(node.inputs[8], binder);
+    auto input = node.inputs.begin();
+    const auto next = [&] { return binder.ref(*input++); };
+    if (op.values_in_keys || op.bias != PositionBias::none)
+        throw UnsupportedError("this attention has no CPU kernel");
+    args.q = next();
+    args.keys = next();
+    args.values = next();
+    args.token_begin = next();
+    args.runs = next();
+    args.run_begin = next();
+    args.first = next();
+    args.last = next();
+    args.has_sinks = op.sinks;
+    if (op.sinks) args.sinks = operand(*input++, binder);
     args.y = binder.ref(id_of(node, binder));
     args.heads = op.n_heads;
     args.kv_heads = op.n_kv_heads;

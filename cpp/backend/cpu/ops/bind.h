@@ -12,6 +12,8 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/table.h"
 #include "backend/cpu/weights.h"
+#include "base/error.h"
+#include "base/text.h"
 #include "graph/graph.h"
 
 namespace plait::cpu {
@@ -61,7 +63,11 @@ private:
     std::vector<Step> steps_;
 };
 
-// Weights, storage, inputs and reshapes need no step.
+// Weights, storage, inputs and views of them need no step.
+template <typename Op>
+void bind(const Op& op, const Node&, Binder&) {
+    throw UnsupportedError(text("no CPU kernel for ", op_name(op)));
+}
 void bind(const AddOp&, const Node&, Binder&);
 void bind(const ActivateOp&, const Node&, Binder&);
 void bind(const AttendOp&, const Node&, Binder&);

@@ -23,10 +23,18 @@ static_assert(static_cast<int>(Extent::outputs) == 2 && static_cast<int>(Extent:
 
 Ref operand(NodeId id, Binder& binder) {
     NodeId source = id;
-    while (std::holds_alternative<ReshapeOp>(binder.graph().node(source).op))
-        source = binder.graph().node(source).inputs[0];
-    const bool weight = std::holds_alternative<WeightOp>(binder.graph().node(source).op);
-    return weight ? binder.vector(source) : binder.ref(id);
+    uint64_t offset = 0;
+    for (;; source = binder.graph().node(source).inputs[0]) {
+        const Node& node = binder.graph().node(source);
+        if (const auto* row = std::get_if<WeightRowOp>(&node.op))
+            offset = static_cast<uint64_t>(row->row * node.type.shape[0]) * sizeof(float);
+        else if (!std::holds_alternative<ReshapeOp>(node.op))
+            break;
+    }
+    if (!std::holds_alternative<WeightOp>(binder.graph().node(source).op)) return binder.ref(id);
+    Ref ref = binder.vector(source);
+    ref.offset += offset;
+    return ref;
 }
 
 CacheLayout cache_layout(const TensorType& storage, int64_t heads) {
