@@ -19,9 +19,6 @@ void add_rope(Hash& h, const Rope& r) {
     for (const int s : r.sections) h.add(static_cast<uint64_t>(s));
 }
 
-template <typename T, typename... Others>
-constexpr bool is_any_of = (std::is_same_v<T, Others> || ...);
-
 uint64_t bits(float x) { return std::bit_cast<uint32_t>(x); }
 
 // One overload per operation that has parameters; the rest hash nothing.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -139,6 +140,9 @@ using Op = std::variant<WeightOp, StorageOp, InputOp, ReshapeOp, WeightRowOp, Em
                         RouteOp, ExpertLinearOp, CombineOp, ShortConvOp, TokenShiftOp,
                         SelectiveScanOp, SsdScanOp, Wkv6Op, Wkv7Op, DeltaRuleOp, RotateRowsOp,
                         CopyRowsOp>;
+
+template <typename T, typename... Ops>
+constexpr bool is_any_of = (std::is_same_v<T, Ops> || ...);
 
 const char* op_name(const Op& op);  // "rms_norm"
 // Whether running it changes a cache, and it is therefore needed whoever reads its result.

@@ -56,9 +56,10 @@ Value embed(Value table, Value tokens) {
 }
 
 Value select_rows(Value x, Value rows) {
-    PLAIT_CHECK(x.shape().rank == 2 && rows.type().dtype == DType::i32);
-    return x.graph->add(SelectRowsOp{}, floats({rows.shape()[0], x.shape()[1]}), rows.extent(),
-                        std::array{x, rows});
+    PLAIT_CHECK(x.type().dtype == DType::f32 && rows.type().dtype == DType::i32);
+    Shape shape = x.shape();
+    shape.dims[0] = rows.shape()[0];
+    return x.graph->add(SelectRowsOp{}, floats(shape), rows.extent(), std::array{x, rows});
 }
 
 Value weight_row(Value weight, int64_t row) {

@@ -12,7 +12,7 @@ Value split_heads(Value x, int n_heads);                // [n, h*d] -> [n, h, d]
 Value merge_heads(Value x);                             // [n, h, d] -> [n, h*d]
 
 Value embed(Value table, Value tokens);                 // [vocab, m], [n] i32 -> [n, m]
-Value select_rows(Value x, Value rows);                 // [n, m], [k] i32 -> [k, m]
+Value select_rows(Value x, Value rows);                 // [n, ...], [k] i32 -> [k, ...]
 
 Value weight_row(Value weight, int64_t row);            // [k, m] -> [m], one row of a float weight
 

@@ -1,5 +1,7 @@
 #include "model/step.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace plait {
@@ -30,8 +32,14 @@ Value Step::positions() {
     return graph_.input({InputField::positions}, {DType::i32, {key_.n_tokens, axes_}}, Extent::tokens);
 }
 
-Value Step::rope_table(const Rope& rope, const Weight& factors) {
-    return plait::rope_table(positions(), rope, weight(factors));
+Value Step::rotate(Value x, const Rope& rope, const Weight& factors) {
+    const auto known = std::ranges::find_if(tables_, [&](const Table& table) {
+        return table.rope == rope && table.factors == factors.id;
+    });
+    if (known != tables_.end()) return plait::rope(x, known->value, rope);
+    const Value table = plait::rope_table(positions(), rope, weight(factors));
+    tables_.push_back({rope, factors.id, table});
+    return plait::rope(x, table, rope);
 }
 
 Value Step::by_sequence(InputField field, uint8_t group, int more) {

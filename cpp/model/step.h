@@ -24,7 +24,8 @@ public:
     // given. [n, width]
     Value embed(const Weight& table, float scale = 1.0f);
     Value positions();     // [n], or [n, 4] with several axes
-    Value rope_table(const Rope& rope, const Weight& factors = {});
+    // Rotates heads by their tokens' positions; one table for all that rotate alike.
+    Value rotate(Value x, const Rope& rope, const Weight& factors = {});  // [n, h, d] -> [n, h, d]
 
     struct Attention {
         float scale = 1.0f;
@@ -50,7 +51,8 @@ public:
     // The k-th kind of state of a recurrent slot (RecurrentSpec).
     States states(int layer, int slot, int kind);
 
-    // Keeps only rows that were asked for; the rest of the model is computed for them alone.
+    // Keeps only rows that were asked for; compiling moves this ahead of all that is computed row by
+    // row.
     Value keep_outputs(Value x);  // [n, m] -> [n_outputs, m]
     bool wants_outputs() const { return key_.n_outputs > 0; }
     bool wants_logits() const {
@@ -75,8 +77,15 @@ private:
     Graph& graph_;
     const PlanKey& key_;
     const MemoryLayout& layout_;
+    struct Table {
+        Rope rope;
+        WeightId factors;
+        Value value;
+    };
+
     const BuildOptions& options_;
     int axes_;
+    std::vector<Table> tables_;
 };
 
 }  // namespace plait

@@ -4,6 +4,7 @@
 
 #include "plan/buffers.h"
 #include "plan/prune.h"
+#include "plan/select_early.h"
 
 namespace plait {
 
@@ -11,6 +12,7 @@ Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore
            std::span<Buffer* const> storage)
     : graph_(std::move(graph)) {
     prune(graph_);
+    select_early(graph_);
     backend.lower(graph_);
     for (const Node& node : graph_.nodes())
         if (const auto* input = std::get_if<InputOp>(&node.op)) inputs_.push_back(input->id);

@@ -1,0 +1,32 @@
+#include "model/blocks/norm.h"
+
+#include <string>
+
+namespace plait {
+
+Norm Norm::rms(const Hparams& hp) {
+    return {NormKind::rms, hp.positive("attention.layer_norm_rms_epsilon")};
+}
+
+Norm Norm::layer(const Hparams& hp) {
+    return {NormKind::layer, hp.positive("attention.layer_norm_epsilon")};
+}
+
+NormWeights read_norm(const LayerWeights& w, std::string_view name, int64_t width) {
+    const std::string prefix(name);
+    return {w.get(prefix + ".weight", {width}), w.find(prefix + ".bias", {width})};
+}
+
+NormWeights read_norm(const Weights& w, std::string_view name, int64_t width) {
+    const std::string prefix(name);
+    return {w.get(prefix + ".weight", {width}), w.find(prefix + ".bias", {width})};
+}
+
+Value normalize(Step& step, Value x, const NormWeights& w, const Norm& how) {
+    if (how.kind == NormKind::layer)
+        return layer_norm(x, step.weight(w.weight), step.weight(w.bias), how.epsilon);
+    const Value y = rms_norm(x, step.weight(w.weight), how.epsilon);
+    return w.bias ? y + step.weight(w.bias) : y;
+}
+
+}  // namespace plait
