@@ -31,8 +31,9 @@ TEST(SelectEarly, WhatIsComputedRowByRowIsComputedForTheseRowsAlone) {  // S4-34
     select_early(e.graph);
     EXPECT_EQ(count_selections(e.graph), 1);
     for (const Node& node : e.graph.nodes()) {
-        if (std::holds_alternative<SelectRowsOp>(node.op))
+        if (std::holds_alternative<SelectRowsOp>(node.op)) {
             EXPECT_TRUE(std::holds_alternative<InputOp>(e.graph.node(node.inputs[0]).op));
+        }
         if (!std::holds_alternative<LinearOp>(node.op)) continue;
         EXPECT_EQ(node.extent, Extent::outputs);
         EXPECT_EQ(node.type.shape[0], kOutputs);
@@ -65,8 +66,9 @@ TEST(SelectEarly, HeadsAreRowsToo) {
     select_early(e.graph);
     EXPECT_EQ(count_selections(e.graph), 1);
     for (const Node& node : e.graph.nodes())
-        if (std::holds_alternative<ScaleOp>(node.op))
+        if (std::holds_alternative<ScaleOp>(node.op)) {
             EXPECT_EQ(node.type.shape, Shape({kOutputs, 4, kWidth / 4}));
+        }
 }
 
 }  // namespace
