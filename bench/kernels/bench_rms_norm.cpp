@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/rms_norm.h"
+#include "backend/cpu/kernels/norm.h"
 
 namespace plait::cpu {
 namespace {
@@ -17,13 +17,13 @@ void rms_norm(benchmark::State& state, Isa isa) {
     const auto ref_to = [](const std::vector<float>& values) {
         return Ref{reinterpret_cast<uintptr_t>(values.data()), kFixed};
     };
-    RmsNormArgs args{};
+    NormArgs args{};
     args.x = ref_to(x);
     args.weight = ref_to(w);
     args.y = ref_to(y);
     args.has_weight = true;
-    args.fixed_rows = args.rows_per_item = 1;
-    args.width = width;
+    args.weights = 1;
+    args.vectors = {0, 1, 1, width};
     args.epsilon = 1e-5f;
     const Frame frame{};
     const Kernel& kernel = kernels(isa).rms_norm;

@@ -75,6 +75,7 @@ Value rms_norm(Value x, Value weight, float epsilon) {
 }
 
 Value layer_norm(Value x, Value weight, Value bias, float epsilon) {
+    PLAIT_CHECK(weight || !bias);
     if (!weight) return unary(x, LayerNormOp{epsilon});
     PLAIT_CHECK(repeats_in(weight, x));
     std::vector<Value> inputs{x, weight};

@@ -1,4 +1,4 @@
-// add, mul, scale, softcap, activate, gate: against plain double arithmetic.
+// add, sub, mul, scale, softcap, activate, gate: against plain double arithmetic.
 #include "backend/cpu/kernels/elementwise.h"
 
 #include <functional>
@@ -53,16 +53,19 @@ constexpr Activation kActivations[] = {
     Activation::relu_squared, Activation::sigmoid, Activation::tanh,      Activation::softplus,
     Activation::exp};
 
-TEST_P(ElementwiseTest, AddAndMulOfAnyLength) {
+TEST_P(ElementwiseTest, SumsDifferencesAndProductsOfAnyLength) {
+    const Kernel operations[] = {kernels().add, kernels().sub, kernels().mul};
     for (int64_t n = 0; n <= 35; ++n) {
         const Floats a = random_floats(n, random), b = random_floats(n, random);
-        for (const bool multiply : {false, true}) {
+        for (int which = 0; which < 3; ++which) {
             Floats y(n + 1);
             y[n] = 42.0f;
             const ElementwiseArgs args = args_of(a, &b, y, 1, n, /*broadcast=*/false);
-            run_kernel(multiply ? kernels().mul : kernels().add, args, tokens(1));
-            for (int64_t i = 0; i < n; ++i)
-                EXPECT_EQ(y[i], multiply ? a[i] * b[i] : a[i] + b[i]) << n;
+            run_kernel(operations[which], args, tokens(1));
+            for (int64_t i = 0; i < n; ++i) {
+                const float expected[] = {a[i] + b[i], a[i] - b[i], a[i] * b[i]};
+                EXPECT_EQ(y[i], expected[which]) << n;
+            }
             EXPECT_EQ(y[n], 42.0f) << "wrote past the end of " << n;
         }
     }
@@ -76,6 +79,21 @@ TEST_P(ElementwiseTest, VectorOperandIsUsedForEveryRow) {
         const ElementwiseArgs args = args_of(a, &b, y, rows, width, /*broadcast=*/true);
         run_kernel(kernels().add, args, tokens(rows), 0, Cut::random);
         for (int64_t i = 0; i < rows * width; ++i) ASSERT_EQ(y[i], a[i] + b[i % width]) << i;
+    }
+}
+
+TEST_P(ElementwiseTest, OneElementOfBIsForAWholeVector) {
+    for (const int64_t share : {1, 7, 16, 33, 300, 5000}) {
+        const int64_t rows = 9, per_row = 4, n = rows * per_row * share;
+        const Floats a = random_floats(n, random), b = random_floats(rows * per_row, random);
+        Floats y(n + 1);
+        y[n] = 42.0f;
+        ElementwiseArgs args = args_of(a, &b, y, 1, share, /*broadcast=*/false);
+        args.row_elements = per_row * share;
+        args.share = share;
+        run_kernel(kernels().sub, args, tokens(rows), 0, Cut::random);
+        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(y[i], a[i] - b[i / share]) << i;
+        EXPECT_EQ(y[n], 42.0f);
     }
 }
 

@@ -213,6 +213,93 @@ TEST_P(OpsTest, Norms) {
     }
 }
 
+// One weight for all heads, one for each head, and a plain vector as long as a row.
+TEST_P(OpsTest, NormsWithAWeightForEachHead) {
+    const std::vector<float> a = some(3 * 20), w = some(20), b = some(20);
+    const Value x = split_heads(tokens_of({kRoom, 20}, a), 2);
+    const Value one = layer_norm(x, weight({10}, {w.begin(), w.begin() + 10}), {}, 1e-5f);
+    const Value each = layer_norm(x, weight({2, 10}, w), weight({2, 10}, b), 1e-5f);
+    const Value flat = rms_norm(x, weight({20}, w), 1e-5f);
+    const Value unit = l2_norm(x, 1e-12f);
+    run({.tokens = 3});
+    for (int v = 0; v < 6; ++v) {
+        double sum = 0, squares = 0, spread = 0;
+        for (int i = 0; i < 10; ++i) {
+            sum += a[v * 10 + i];
+            squares += double(a[v * 10 + i]) * a[v * 10 + i];
+        }
+        for (int i = 0; i < 10; ++i) spread += std::pow(a[v * 10 + i] - sum / 10, 2);
+        for (int i = 0; i < 10; ++i) {
+            const double x_i = a[v * 10 + i];
+            const double normal = (x_i - sum / 10) / std::sqrt(spread / 10 + 1e-5);
+            const int at = v % 2 * 10 + i;
+            EXPECT_TRUE(near(result(one)[v * 10 + i], normal * w[i], 1e-5));
+            EXPECT_TRUE(near(result(each)[v * 10 + i], normal * w[at] + b[at], 1e-5));
+            EXPECT_TRUE(near(result(flat)[v * 10 + i],
+                             x_i * w[at] / std::sqrt(squares / 10 + 1e-5), 1e-5));
+            EXPECT_TRUE(near(result(unit)[v * 10 + i], x_i / std::sqrt(squares), 1e-5));
+        }
+    }
+}
+
+// A vector for each head, one that is as long as a row, and a number for each head of each token.
+TEST_P(OpsTest, OperandsThatServeMoreThanOnce) {
+    const std::vector<float> a = some(5 * 12), w = some(12);
+    const Value x = tokens_of({kRoom, 3, 4}, a);
+    const Value by_head = x * weight({3, 4}, w), flat = x + weight({12}, w);
+    const Value by_element = x - weight({4}, {w.begin(), w.begin() + 4});
+    const Value sums = row_sum(x);
+    const Value centred = x - scale(sums, 0.25f), scaled = x * sums, added = x + sums;
+    run({.tokens = 5});
+    for (size_t i = 0; i < a.size(); ++i) {
+        const size_t v = i / 4;
+        const float sum = result(sums)[v];
+        EXPECT_TRUE(near(sum, a[4 * v] + a[4 * v + 1] + a[4 * v + 2] + a[4 * v + 3], 1e-6));
+        EXPECT_EQ(result(by_head)[i], a[i] * w[i % 12]);
+        EXPECT_EQ(result(flat)[i], a[i] + w[i % 12]);
+        EXPECT_EQ(result(by_element)[i], a[i] - w[i % 4]);
+        EXPECT_EQ(result(centred)[i], a[i] - 0.25f * sum);
+        EXPECT_EQ(result(scaled)[i], a[i] * sum);
+        EXPECT_EQ(result(added)[i], a[i] + sum);
+    }
+}
+
+TEST_P(OpsTest, PartsOfVectorsAndTheirUnion) {
+    const std::vector<float> a = some(5 * 12), b = some(5 * 2);
+    const Value x = tokens_of({kRoom, 12}, a), heads = split_heads(x, 3);
+    const Value middle = slice(x, 3, 5), ends = slice(heads, 3, 1);
+    const Value one = tokens_of({kRoom, 1, 2}, b);
+    const Value shared = concat(heads, one), own = concat(heads, slice(heads, 0, 2));
+    const Value rows = concat(x, tokens_of({kRoom, 2}, b));
+    run({.tokens = 5});
+    for (size_t i = 0; i < 5 * 5; ++i) EXPECT_EQ(result(middle)[i], a[i / 5 * 12 + 3 + i % 5]);
+    for (size_t i = 0; i < 5 * 3; ++i) EXPECT_EQ(result(ends)[i], a[i * 4 + 3]);
+    for (size_t i = 0; i < 5 * 3 * 6; ++i) {
+        const size_t v = i / 6, k = i % 6;
+        EXPECT_EQ(result(shared)[i], k < 4 ? a[v * 4 + k] : b[v / 3 * 2 + k - 4]);
+        EXPECT_EQ(result(own)[i], k < 4 ? a[v * 4 + k] : a[v * 4 + k - 4]);
+    }
+    for (size_t i = 0; i < 5 * 14; ++i)
+        EXPECT_EQ(result(rows)[i], i % 14 < 12 ? a[i / 14 * 12 + i % 14] : b[i / 14 * 2 + i % 14 - 12]);
+}
+
+// Token types: one row of a table is added to every token.
+TEST_P(OpsTest, ARowOfAWeightIsAnOperand) {
+    const std::vector<float> a = some(5 * 6), table = some(3 * 6);
+    const Value x = tokens_of({kRoom, 6}, a);
+    const Value types = weight({3, 6}, table);
+    const Value added = x + weight_row(types, 2), first = x * weight_row(types, 0);
+    const Value by_head = split_heads(x, 2) - reshape(weight_row(types, 1), {6});
+    const Value normed = rms_norm(x, weight_row(types, 1), 1e-5f), plain = rms_norm(x, {}, 1e-5f);
+    run({.tokens = 5});
+    for (size_t i = 0; i < a.size(); ++i) {
+        EXPECT_EQ(result(added)[i], a[i] + table[12 + i % 6]);
+        EXPECT_EQ(result(first)[i], a[i] * table[i % 6]);
+        EXPECT_EQ(result(by_head)[i], a[i] - table[6 + i % 6]);
+        EXPECT_EQ(result(normed)[i], result(plain)[i] * table[6 + i % 6]);
+    }
+}
+
 TEST_P(OpsTest, SelectedRowsHaveTheOutputsExtent) {
     const std::vector<float> a = some(6 * 3);
     const Value x = tokens_of({kRoom, 3}, a);

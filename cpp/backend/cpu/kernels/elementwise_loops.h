@@ -19,10 +19,30 @@ PLAIT_INLINE void map(const ElementwiseArgs& args, const Frame& frame, int64_t b
     f(F32::load(a + i, stop - i)).store(y + i, stop - i);
 }
 
+// y = f(a, b) where each element of b is for `share` of a.
+template <typename F>
+PLAIT_INLINE void zip_shared(const ElementwiseArgs& args, const Frame& frame, int64_t begin,
+                             int64_t end, F f) {
+    const int64_t all = elements(args, frame);
+    const int64_t stop = end * kElementsPerTask < all ? end * kElementsPerTask : all;
+    for (int64_t start = begin * kElementsPerTask; start < stop;) {
+        const F32 b = F32::set(frame.at<const float>(args.b)[start / args.share]);
+        const int64_t left = args.share - start % args.share;
+        const int64_t n = left < stop - start ? left : stop - start;
+        const float* a = frame.at<const float>(args.a) + start;
+        float* y = frame.at<float>(args.y) + start;
+        int64_t i = 0;
+        for (; i + F32::kLanes <= n; i += F32::kLanes) f(F32::load(a + i), b).store(y + i);
+        f(F32::load(a + i, n - i), b).store(y + i, n - i);
+        start += n;
+    }
+}
+
 // y = f(a, b).
 template <typename F>
 PLAIT_INLINE void zip(const ElementwiseArgs& args, const Frame& frame, int64_t begin, int64_t end,
                       F f) {
+    if (args.share != 0) return zip_shared(args, frame, begin, end, f);
     const float* a = frame.at<const float>(args.a);
     const float* b = frame.at<const float>(args.b);
     float* y = frame.at<float>(args.y);

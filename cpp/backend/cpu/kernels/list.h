@@ -9,10 +9,13 @@
     X(attend)            \
     X(attend_scores)     \
     X(combine)           \
+    X(concat)            \
     X(copy_rows)         \
     X(embed)             \
     X(expert_linear)     \
     X(gate)              \
+    X(l2_norm)           \
+    X(layer_norm)        \
     X(linear)            \
     X(mul)               \
     X(quantize_rows)     \
@@ -21,7 +24,10 @@
     X(rope_table)        \
     X(rotate_rows)       \
     X(route)             \
+    X(row_sum)           \
     X(scale)             \
     X(select_rows)       \
+    X(slice)             \
     X(softcap)           \
-    X(store_rows)
+    X(store_rows)        \
+    X(sub)

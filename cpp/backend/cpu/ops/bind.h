@@ -72,10 +72,13 @@ void bind(const AddOp&, const Node&, Binder&);
 void bind(const ActivateOp&, const Node&, Binder&);
 void bind(const AttendOp&, const Node&, Binder&);
 void bind(const CombineOp&, const Node&, Binder&);
+void bind(const ConcatOp&, const Node&, Binder&);
 void bind(const CopyRowsOp&, const Node&, Binder&);
 void bind(const EmbedOp&, const Node&, Binder&);
 void bind(const ExpertLinearOp&, const Node&, Binder&);
 void bind(const GateOp&, const Node&, Binder&);
+void bind(const L2NormOp&, const Node&, Binder&);
+void bind(const LayerNormOp&, const Node&, Binder&);
 void bind(const LinearOp&, const Node&, Binder&);
 void bind(const MulOp&, const Node&, Binder&);
 void bind(const QuantizeRowsOp&, const Node&, Binder&);
@@ -84,9 +87,12 @@ void bind(const RopeOp&, const Node&, Binder&);
 void bind(const RopeTableOp&, const Node&, Binder&);
 void bind(const RotateRowsOp&, const Node&, Binder&);
 void bind(const RouteOp&, const Node&, Binder&);
+void bind(const RowSumOp&, const Node&, Binder&);
 void bind(const ScaleOp&, const Node&, Binder&);
 void bind(const SelectRowsOp&, const Node&, Binder&);
+void bind(const SliceOp&, const Node&, Binder&);
 void bind(const SoftcapOp&, const Node&, Binder&);
 void bind(const StoreRowsOp&, const Node&, Binder&);
+void bind(const SubOp&, const Node&, Binder&);
 
 }  // namespace plait::cpu

@@ -16,7 +16,12 @@ inline ElementwiseArgs elementwise(const Node& node, Binder& binder) {
     if (node.inputs.size() < 2) return args;
     args.b = operand(node.inputs[1], binder);
     const Shape& b = binder.type(node.inputs[1]).shape;
-    args.width = b == node.type.shape ? 0 : b.elements();
+    const Shape& a = node.type.shape;
+    if (b == a) return args;
+    if (b[-1] == 1 && b.elements() * a[-1] == a.elements())
+        args.share = a[-1];
+    else
+        args.width = b.elements();
     return args;
 }
 

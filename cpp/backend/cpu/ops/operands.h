@@ -3,6 +3,7 @@
 
 #include "backend/cpu/kernels/cache_layout.h"
 #include "backend/cpu/kernels/frequency.h"
+#include "backend/cpu/kernels/vectors.h"
 #include "backend/cpu/ops/bind.h"
 
 namespace plait::cpu {
@@ -17,6 +18,12 @@ Ref operand(NodeId id, Binder& binder);
 inline uint8_t extent_of(const Node& node) { return static_cast<uint8_t>(node.extent); }
 inline int64_t row_elements(const TensorType& type) {
     return type.shape[0] == 0 ? 0 : type.shape.elements() / type.shape[0];
+}
+
+// The vectors of the last axis of `shape`, which has as many rows as the node.
+inline Vectors vectors_of(const Node& node, const Shape& shape) {
+    const int64_t all = shape.elements() / shape[-1];
+    return {extent_of(node), shape[0], all / shape[0], shape[-1]};
 }
 
 // How a storage's rows lie when they hold `heads` heads.

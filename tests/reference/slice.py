@@ -1,0 +1,7 @@
+"""Some neighbouring elements of each vector of the last axis."""
+
+import numpy as np
+
+
+def slice(x: np.ndarray, begin: int, count: int) -> np.ndarray:
+    return x[..., begin : begin + count].copy()
