@@ -1,22 +1,48 @@
-"""softmax(cap(scale * q k^T)) v over an interval of keys for each token. arXiv:1706.03762;
-grouped heads: arXiv:2305.13245; sinks: arXiv:2309.17453 as logits without values."""
+"""softmax(cap(scale * q k^T) + bias) v over an interval of keys for each token. arXiv:1706.03762;
+grouped heads: arXiv:2305.13245; sinks: arXiv:2309.17453 as logits without values; ALiBi:
+arXiv:2108.12409; buckets: arXiv:1910.10683."""
 
 import numpy as np
+
+
+def alibi(relative: np.ndarray, heads: int, max_bias: float) -> np.ndarray:
+    """What heads add at a key position - position: [k] -> [h, k]."""
+    m = 2 ** int(np.log2(heads))
+    h = np.arange(heads)
+    turns = np.where(h < m, h + 1, h - m + 0.5)
+    return -(2.0 ** (-max_bias * turns / m))[:, None] * np.abs(relative)
+
+
+def bucket(relative: np.ndarray, n: int, max_distance: int, both_directions: bool) -> np.ndarray:
+    """The bucket, of n, of a key position - position: one for each of the near ones, then ever
+    wider ones."""
+    later = both_directions * (relative > 0)
+    if both_directions:
+        n //= 2
+    distance = np.abs(relative) if both_directions else np.maximum(-relative, 0)
+    exact = n // 2
+    turns = np.log(np.maximum(distance, 1) / exact) / np.log(max_distance / exact)
+    far = np.minimum(exact + (turns * (n - exact) + 1e-6).astype(int), n - 1)
+    return later * n + np.where(distance < exact, distance, far)
 
 
 def attend(
     q: np.ndarray,
     keys: np.ndarray,
-    values: np.ndarray,
+    values: np.ndarray | int,
     first: np.ndarray,
     last: np.ndarray,
     scale: float,
     softcap: float = 0.0,
     sinks: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
 ) -> np.ndarray:
-    """q [n, h, d], keys [k, h_kv, d], values [k, h_kv, d_v] of one sequence -> [n, h, d_v]."""
+    """q [n, h, d], keys [k, h_kv, d], values [k, h_kv, d_v] of one sequence, or how many of a key's
+    elements are its value; bias [n, h, k] -> [n, h, d_v]."""
     n, heads, _ = q.shape
     group = heads // keys.shape[1]
+    if isinstance(values, int):
+        values = keys[..., :values]
     result = np.zeros((n, heads, values.shape[2]))
     for t in range(n):
         if first[t] >= last[t]:
@@ -27,6 +53,8 @@ def attend(
             scores = scale * (k @ q[t, h])
             if softcap:
                 scores = softcap * np.tanh(scores / softcap)
+            if bias is not None:
+                scores = scores + bias[t, h, first[t] : last[t]]
             most = max(scores.max(), -np.inf if sinks is None else sinks[h])
             weights = np.exp(scores - most)
             total = weights.sum() + (0 if sinks is None else np.exp(sinks[h] - most))

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "backend/kernel_harness.h"
-#include "tensor/run.h"
 #include "tensor/convert.h"
+#include "tensor/run.h"
 
 namespace plait::cpu {
 namespace {
@@ -21,7 +21,20 @@ struct Shape {
     float softcap = 0.0f;
     bool sinks = false;
     bool flash = true;
+    bool values_in_keys = false;  // value_dim elements of the key, value_type says nothing
+    BiasKind bias = kNoBias;
+    float max_bias = 8.0f;
+    int32_t buckets = 32;
+    int32_t max_distance = 128;
+    bool both_directions = false;
+    int32_t tile_heads = 64;
     int32_t tile_tokens = 8;
+};
+
+// What attention has for all sequences.
+struct Weights {
+    std::vector<float> sinks;  // [heads]
+    std::vector<float> bias;   // [buckets, heads]
 };
 
 // A sequence as mathematics knows it: keys and values with ordinals, queries with what they see.
@@ -30,6 +43,8 @@ struct Sequence {
     std::vector<std::vector<float>> keys, values;  // by key: [kv_heads * dim]
     std::vector<std::vector<float>> queries;       // by token: [heads * key_dim]
     std::vector<int32_t> first, last;              // by token
+    std::vector<int32_t> positions;                // by token
+    std::vector<int32_t> key_positions;            // by key
 };
 
 // How keys lie in a cache: a row for each, and where runs are cut.
@@ -51,14 +66,21 @@ std::vector<float> random_vector(int64_t n, std::mt19937& random) {
     return values;
 }
 
+Weights random_weights(const Shape& shape, std::mt19937& random) {
+    return {random_vector(shape.heads, random), random_vector(shape.buckets * shape.heads, random)};
+}
+
 Sequence random_sequence(const Shape& shape, int32_t n_keys, int32_t n_tokens,
                          std::mt19937& random) {
     Sequence s;
     int32_t ordinal = static_cast<int32_t>(random() % 100);
+    int32_t position = static_cast<int32_t>(random() % 100);
     for (int32_t k = 0; k < n_keys; ++k) {
         s.ordinals.push_back(ordinal);
         ordinal += random() % 20 == 0 ? 1 + static_cast<int32_t>(random() % 90) : 1;
         if (random() % 200 == 0) ordinal = static_cast<int32_t>(random() % 50);  // goes back
+        s.key_positions.push_back(position);
+        position += random() % 5 == 0 ? static_cast<int32_t>(random() % 9) : 1;
         s.keys.push_back(random_vector(shape.kv_heads * shape.key_dim, random));
         s.values.push_back(random_vector(shape.kv_heads * shape.value_dim, random));
     }
@@ -73,6 +95,7 @@ Sequence random_sequence(const Shape& shape, int32_t n_keys, int32_t n_tokens,
         }
         s.first.push_back(first);
         s.last.push_back(last);
+        s.positions.push_back(position - static_cast<int32_t>(random() % 60));
     }
     return s;
 }
@@ -108,7 +131,7 @@ protected:
     std::vector<std::vector<std::vector<float>>> attend(const Shape& shape,
                                                         const std::vector<Sequence>& sequences,
                                                         const Layout& layout,
-                                                        const std::vector<float>& sinks,
+                                                        const Weights& weights,
                                                         Cut cut = Cut::whole) {
         const auto cache = [&](DType dtype, int32_t dim) {
             CacheLayout c{};
@@ -120,7 +143,8 @@ protected:
         };
         AttendArgs args{};
         args.key_cache = cache(shape.key_type, shape.key_dim);
-        args.value_cache = cache(shape.value_type, shape.value_dim);
+        args.value_cache =
+            shape.values_in_keys ? args.key_cache : cache(shape.value_type, shape.value_dim);
         std::vector<std::byte> keys(layout.rows * args.key_cache.row_bytes, std::byte{0xff});
         std::vector<std::byte> values(layout.rows * args.value_cache.row_bytes, std::byte{0xff});
         const auto put = [&](const CacheLayout& c, int32_t dim, const std::vector<float>& row,
@@ -131,7 +155,8 @@ protected:
             quantize(static_cast<DType>(c.dtype), whole.data(), to, whole.size());
         };
         std::vector<plait::Run> runs;
-        std::vector<int32_t> run_begin = {0}, token_begin = {0}, first, last;
+        std::vector<int32_t> run_begin = {0}, token_begin = {0}, key_begin = {0};
+        std::vector<int32_t> first, last, positions, key_positions;
         std::vector<float> q;
         for (size_t s = 0; s < sequences.size(); ++s) {
             const Sequence& sequence = sequences[s];
@@ -139,8 +164,9 @@ protected:
                 const int32_t row = layout.row[s][k];
                 put(args.key_cache, shape.key_dim, sequence.keys[k],
                     keys.data() + row * args.key_cache.row_bytes);
-                put(args.value_cache, shape.value_dim, sequence.values[k],
-                    values.data() + row * args.value_cache.row_bytes);
+                if (!shape.values_in_keys)
+                    put(args.value_cache, shape.value_dim, sequence.values[k],
+                        values.data() + row * args.value_cache.row_bytes);
                 const bool follows = k > 0 && !layout.cut[s][k] &&
                                      row == layout.row[s][k - 1] + 1 &&
                                      sequence.ordinals[k] == sequence.ordinals[k - 1] + 1;
@@ -156,24 +182,41 @@ protected:
                                   static_cast<int32_t>(sequence.queries.size()));
             first.insert(first.end(), sequence.first.begin(), sequence.first.end());
             last.insert(last.end(), sequence.last.begin(), sequence.last.end());
+            for (const int32_t position : sequence.positions)
+                positions.insert(positions.end(), {position, -1});  // of two axes
+            key_positions.insert(key_positions.end(), sequence.key_positions.begin(),
+                                 sequence.key_positions.end());
+            key_begin.push_back(static_cast<int32_t>(key_positions.size()));
         }
         const int64_t n = token_begin.back();
         std::vector<float> y(n * shape.heads * shape.value_dim, 42.0f);
         args.q = ref_to(q);
         args.y = ref_to(y);
         args.keys = ref_to(keys);
-        args.values = ref_to(values);
+        args.values = shape.values_in_keys ? args.keys : ref_to(values);
+        args.values_in_keys = shape.values_in_keys;
         args.token_begin = ref_to(token_begin);
         args.runs = ref_to(runs);
         args.run_begin = ref_to(run_begin);
         args.first = ref_to(first);
         args.last = ref_to(last);
         args.has_sinks = shape.sinks;
-        if (shape.sinks) args.sinks = ref_to(sinks);
+        if (shape.sinks) args.sinks = ref_to(weights.sinks);
+        args.bias_kind = shape.bias;
+        args.max_bias = shape.max_bias;
+        args.buckets = shape.buckets;
+        args.max_distance = shape.max_distance;
+        args.both_directions = shape.both_directions;
+        args.position_stride = 2;
+        args.positions = ref_to(positions);
+        args.key_positions = ref_to(key_positions);
+        args.key_begin = ref_to(key_begin);
+        args.bias = ref_to(weights.bias);
         args.heads = shape.heads;
         args.kv_heads = shape.kv_heads;
         args.key_dim = shape.key_dim;
         args.value_dim = shape.value_dim;
+        args.tile_heads = std::min(shape.tile_heads, shape.heads / shape.kv_heads);
         args.tile_tokens = shape.tile_tokens;
         args.scale = scale(shape);
         args.softcap = shape.softcap;
@@ -196,9 +239,36 @@ protected:
         return 1.5f / std::sqrt(static_cast<float>(shape.key_dim));
     }
 
+    // What T5 makes of a key this far behind the query, in the words of its authors: relative is
+    // negative for keys before it.
+    static int32_t bucket_of(const Shape& shape, int32_t relative) {
+        const int32_t buckets = shape.both_directions ? shape.buckets / 2 : shape.buckets;
+        const int32_t offset = shape.both_directions && relative > 0 ? buckets : 0;
+        const int32_t n = shape.both_directions ? std::abs(relative) : std::max(-relative, 0);
+        const int32_t exact = buckets / 2;
+        if (n < exact) return offset + n;
+        const float turns = std::log(static_cast<float>(n) / static_cast<float>(exact)) /
+                            static_cast<float>(std::log(shape.max_distance / double(exact)));
+        const auto large =
+            exact + static_cast<int32_t>(turns * static_cast<float>(buckets - exact));
+        return offset + std::min(large, buckets - 1);
+    }
+
+    static double bias_of(const Shape& shape, const Weights& weights, int32_t head,
+                          int32_t relative) {
+        if (shape.bias == kNoBias) return 0.0;
+        if (shape.bias == kBuckets)
+            return weights.bias[bucket_of(shape, relative) * shape.heads + head];
+        const int32_t m = 1 << static_cast<int32_t>(std::floor(std::log2(shape.heads)));
+        const double slope =
+            head < m ? std::pow(std::pow(2.0, -shape.max_bias / m), head + 1)
+                     : std::pow(std::pow(2.0, -shape.max_bias / 2 / m), 2 * (head - m) + 1);
+        return -slope * std::abs(relative);
+    }
+
     // Of one token, with keys and values as the cache holds them.
     static std::vector<double> reference(const Shape& shape, const Sequence& s, size_t token,
-                                         const std::vector<float>& sinks) {
+                                         const Weights& weights) {
         const auto stored = [&](DType dtype, const std::vector<float>& row, int32_t h,
                                 int32_t dim) {
             std::vector<float> head(padded(dtype, dim), 0.0f);
@@ -212,7 +282,7 @@ protected:
         for (int32_t h = 0; h < shape.heads; ++h) {
             const int32_t kv = h / (shape.heads / shape.kv_heads);
             std::vector<double> scores;
-            double most = shape.sinks ? sinks[h] : -std::numeric_limits<double>::infinity();
+            double most = shape.sinks ? weights.sinks[h] : -std::numeric_limits<double>::infinity();
             for (int32_t k = s.first[token]; k < s.last[token]; ++k) {
                 const std::vector<float> key = stored(shape.key_type, s.keys[k], kv, shape.key_dim);
                 double dot = 0;
@@ -220,15 +290,19 @@ protected:
                     dot += double(s.queries[token][h * shape.key_dim + d]) * key[d];
                 dot *= scale(shape);
                 if (shape.softcap != 0) dot = shape.softcap * std::tanh(dot / shape.softcap);
+                dot += bias_of(shape, weights, h, s.key_positions[k] - s.positions[token]);
                 scores.push_back(dot);
                 most = std::max(most, dot);
             }
             if (scores.empty()) continue;
-            double all = shape.sinks ? std::exp(sinks[h] - most) : 0.0;
+            double all = shape.sinks ? std::exp(weights.sinks[h] - most) : 0.0;
             for (const double score : scores) all += std::exp(score - most);
             for (size_t i = 0; i < scores.size(); ++i) {
+                const size_t k = s.first[token] + i;
                 const std::vector<float> value =
-                    stored(shape.value_type, s.values[s.first[token] + i], kv, shape.value_dim);
+                    shape.values_in_keys
+                        ? stored(shape.key_type, s.keys[k], kv, shape.key_dim)
+                        : stored(shape.value_type, s.values[k], kv, shape.value_dim);
                 for (int32_t d = 0; d < shape.value_dim; ++d)
                     y[h * shape.value_dim + d] += std::exp(scores[i] - most) / all * value[d];
             }
@@ -237,11 +311,11 @@ protected:
     }
 
     void expect_near_reference(const Shape& shape, const std::vector<Sequence>& sequences) {
-        const std::vector<float> sinks = random_vector(shape.heads, random);
-        const auto y = attend(shape, sequences, make_layout(sequences, true, random), sinks);
+        const Weights weights = random_weights(shape, random);
+        const auto y = attend(shape, sequences, make_layout(sequences, true, random), weights);
         for (size_t s = 0; s < sequences.size(); ++s) {
             for (size_t t = 0; t < sequences[s].queries.size(); ++t) {
-                const std::vector<double> expected = reference(shape, sequences[s], t, sinks);
+                const std::vector<double> expected = reference(shape, sequences[s], t, weights);
                 for (size_t i = 0; i < expected.size(); ++i)
                     ASSERT_TRUE(near(y[s][t][i], expected[i], 1e-5)) << s << " " << t << " " << i;
             }
@@ -293,6 +367,85 @@ TEST_P(AttendTest, LongContexts) {
     }
 }
 
+// Every combination of what joins a score, with fewer heads a tile than a kv head has.
+TEST_P(AttendTest, BiasesCapsAndSinksTogether) {
+    for (int round = 0; round < 32; ++round) {
+        Shape shape;
+        shape.flash = round % 2 == 0;
+        shape.sinks = round / 2 % 2 == 1;
+        shape.softcap = round / 4 % 2 == 1 ? 3.0f : 0.0f;
+        shape.bias = round / 8 % 2 == 0 ? kAlibi : kBuckets;
+        shape.both_directions = round / 16 == 1;
+        shape.buckets = round % 3 == 0 ? 32 : 12;
+        shape.max_distance = round % 5 == 0 ? 128 : 50;
+        shape.max_bias = round % 3 == 0 ? 8.0f : 4.0f;
+        shape.kv_heads = 1 + round % 2;
+        shape.heads = shape.kv_heads * (3 + round % 5);  // ALiBi: no power of two
+        shape.tile_heads = 1 + round % 4;
+        shape.key_dim = 24;
+        shape.value_dim = 40;
+        expect_near_reference(shape, {random_sequence(shape, 200, 9, random),
+                                      random_sequence(shape, 17, 17, random)});
+    }
+}
+
+// Both directions and distances on and beside every border between buckets.
+TEST_P(AttendTest, EveryBucketOfADistance) {
+    for (const bool both : {false, true}) {
+        Shape shape;
+        shape.bias = kBuckets;
+        shape.both_directions = both;
+        shape.heads = shape.kv_heads = 1;
+        shape.key_dim = shape.value_dim = 8;
+        shape.key_type = shape.value_type = DType::f32;
+        const Weights weights = random_weights(shape, random);
+        for (const int32_t relative :
+             {-500, -129, -128, -127, -91, -90, -64, -46, -45, -32, -23, -22,
+              -21,  -20,  -16,  -12,  -11, -8,  -7,  -1,  0,   1,   7,   8,
+              11,   12,   16,   23,   32,  64,  90,  91,  127, 128, 129, 500}) {
+            Sequence s = random_sequence(shape, 2, 1, random);
+            s.first = {0};
+            s.last = {2};
+            s.ordinals = {0, 1};
+            s.positions = {1000};
+            s.key_positions = {1000, 1000 + relative};
+            const auto y = attend(shape, {s}, make_layout({s}, false, random), weights);
+            const std::vector<double> expected = reference(shape, s, 0, weights);
+            for (size_t i = 0; i < expected.size(); ++i)
+                EXPECT_TRUE(near(y[0][0][i], expected[i], 1e-6)) << relative;
+        }
+    }
+}
+
+// Latent attention: many heads share the one key, whose beginning is the value.
+TEST_P(AttendTest, ValuesInKeysOfEveryCacheType) {
+    const DType types[] = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0,  DType::q4_0,
+                           DType::q4_1, DType::q5_0, DType::q5_1, DType::iq4_nl};
+    for (size_t i = 0; i < std::size(types); ++i) {
+        Shape shape;
+        shape.flash = i % 2 == 0;
+        shape.values_in_keys = true;
+        shape.key_type = types[i];
+        shape.heads = 20;
+        shape.kv_heads = 1;
+        shape.key_dim = i < 5 ? 72 : 40;
+        shape.value_dim = i % 3 == 0 ? shape.key_dim : i % 3 == 1 ? 64 : 24;
+        if (shape.value_dim > shape.key_dim) shape.value_dim = 8;
+        shape.tile_heads = 1 + static_cast<int32_t>(i) * 3;
+        shape.tile_tokens = 1 + static_cast<int32_t>(i) % 3;
+        expect_near_reference(shape, {random_sequence(shape, 100, 7, random)});
+    }
+    Shape shape;  // DeepSeek-V2
+    shape.values_in_keys = true;
+    shape.key_type = DType::q8_0;
+    shape.heads = 128;
+    shape.kv_heads = 1;
+    shape.key_dim = 576;
+    shape.value_dim = 512;
+    shape.tile_tokens = 1;
+    expect_near_reference(shape, {random_sequence(shape, 50, 2, random)});
+}
+
 TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
     for (int round = 0; round < 8; ++round) {
         Shape shape;
@@ -303,18 +456,24 @@ TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
         shape.heads = 2 * (1 + round % 4);
         shape.sinks = round % 3 == 1;
         shape.tile_tokens = 8;
-        const std::vector<float> sinks = random_vector(shape.heads, random);
+        shape.values_in_keys = round == 5 || round == 6;
+        shape.bias = static_cast<BiasKind>((round + 1) % 3);
+        shape.both_directions = round % 2 == 0;
+        const Weights weights = random_weights(shape, random);
         std::vector<Sequence> sequences;
         for (const int32_t keys : {1400, 90, 33})
             sequences.push_back(random_sequence(shape, keys, 30, random));
         const Layout straight = make_layout(sequences, false, random);
-        const auto expected = attend(shape, sequences, straight, sinks);
+        const auto expected = attend(shape, sequences, straight, weights);
 
-        EXPECT_EQ(expected, attend(shape, sequences, straight, sinks, Cut::random));
-        EXPECT_EQ(expected, attend(shape, sequences, straight, sinks, Cut::single));
-        EXPECT_EQ(expected, attend(shape, sequences, make_layout(sequences, true, random), sinks));
+        EXPECT_EQ(expected, attend(shape, sequences, straight, weights, Cut::random));
+        EXPECT_EQ(expected, attend(shape, sequences, straight, weights, Cut::single));
+        EXPECT_EQ(expected,
+                  attend(shape, sequences, make_layout(sequences, true, random), weights));
         shape.tile_tokens = 3;
-        EXPECT_EQ(expected, attend(shape, sequences, make_layout(sequences, true, random), sinks));
+        shape.tile_heads = 2;
+        EXPECT_EQ(expected,
+                  attend(shape, sequences, make_layout(sequences, true, random), weights));
 
         for (size_t s = 0; s < sequences.size(); ++s) {
             for (const size_t t : {size_t{0}, size_t{11}, size_t{29}}) {
@@ -323,8 +482,9 @@ TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
                 alone.queries = {sequences[s].queries[t]};
                 alone.first = {sequences[s].first[t]};
                 alone.last = {sequences[s].last[t]};
-                EXPECT_EQ(expected[s][t],
-                          attend(shape, {alone}, make_layout({alone}, true, random), sinks)[0][0]);
+                alone.positions = {sequences[s].positions[t]};
+                EXPECT_EQ(expected[s][t], attend(shape, {alone}, make_layout({alone}, true, random),
+                                                 weights)[0][0]);
                 if (alone.first[0] >= alone.last[0]) continue;
                 const auto cut = [&](auto& list) {
                     list.erase(list.begin() + alone.last[0], list.end());
@@ -333,10 +493,11 @@ TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
                 cut(alone.keys);
                 cut(alone.values);
                 cut(alone.ordinals);
+                cut(alone.key_positions);
                 alone.last = {alone.last[0] - alone.first[0]};
                 alone.first = {0};
-                EXPECT_EQ(expected[s][t],
-                          attend(shape, {alone}, make_layout({alone}, true, random), sinks)[0][0]);
+                EXPECT_EQ(expected[s][t], attend(shape, {alone}, make_layout({alone}, true, random),
+                                                 weights)[0][0]);
             }
         }
     }

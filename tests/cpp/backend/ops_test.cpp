@@ -363,6 +363,83 @@ TEST_P(OpsTest, RoutesAndTheirSum) {
 TEST_P(OpsTest, AttentionInOnePass) { attend_over_stored_rows(/*flash=*/true); }
 TEST_P(OpsTest, AttentionByScores) { attend_over_stored_rows(/*flash=*/false); }
 
+// An encoder: two sequences, of three tokens and of two, whose keys and values are the graph's.
+TEST_P(OpsTest, AttentionWithinAPiece) {
+    const std::vector<float> q = some(5 * 2 * 4), k = some(5 * 4), v = some(5 * 6), b = some(8 * 2);
+    const std::vector<int32_t> at = {0, 1, 2, 4, 9};
+    const auto by_token = [&](InputField field, std::vector<int32_t> data) {
+        return input(field, {kRoom}, Extent::tokens, data);
+    };
+    const auto fixed = [&](InputField field, Shape shape, std::vector<int32_t> data) {
+        return input(field, shape, Extent::fixed, data);
+    };
+    AttendInputs in;
+    in.q = tokens_of({kRoom, 2, 4}, q);
+    in.keys = merge_heads(tokens_of({kRoom, 1, 4}, k));
+    in.values = merge_heads(tokens_of({kRoom, 1, 6}, v));
+    in.token_begin = fixed(InputField::token_begin, {3}, {0, 3, 5});
+    in.runs = fixed(InputField::runs, {kRoom, 4}, {0, 3, 0, 0, 3, 2, 0, 0});
+    in.run_begin = fixed(InputField::run_begin, {3}, {0, 1, 2});
+    in.first = by_token(InputField::first, {0, 0, 0, 0, 0});
+    in.last = by_token(InputField::last, {3, 3, 3, 2, 2});
+    AttendInputs latent = in;
+    latent.values = {};
+    in.positions = by_token(InputField::positions, at);
+    in.key_positions = fixed(InputField::key_positions, {kRoom}, at);
+    in.key_begin = fixed(InputField::key_begin, {3}, {0, 3, 5});
+    AttendOp how{.n_heads = 2,
+                 .n_kv_heads = 1,
+                 .key_dim = 4,
+                 .value_dim = 6,
+                 .scale = 0.5f,
+                 .softcap = 0.0f,
+                 .flash = true};
+    how.bias = PositionBias::alibi;
+    how.max_bias = 2.0f;
+    const Value alibi = attend(in, how);
+    how.bias = PositionBias::buckets;
+    how.max_distance = 6;
+    how.both_directions = true;
+    in.bias = weight({8, 2}, b);
+    const Value buckets = attend(in, how);
+    how.bias = PositionBias::none;
+    how.value_dim = 3;
+    const Value within_keys = attend(latent, how);
+    run({.tokens = 5, .sequences = 2});
+
+    // Of four buckets a direction: 0, 1, 2 (to 3), 3.
+    const auto bucket = [](int d) {
+        const int n = std::abs(d);
+        return (d > 0 ? 4 : 0) + (n < 2 ? n : n < 4 ? 2 : 3);
+    };
+    for (int t = 0; t < 5; ++t) {
+        const int begin = t < 3 ? 0 : 3, end = t < 3 ? 3 : 5;
+        for (int h = 0; h < 2; ++h) {
+            double sums[3] = {}, means[3][6] = {};
+            for (int j = begin; j < end; ++j) {
+                double dot = 0;
+                for (int d = 0; d < 4; ++d) dot += double(q[(t * 2 + h) * 4 + d]) * k[j * 4 + d];
+                const double biases[] = {-std::abs(at[j] - at[t]) * (h == 0 ? 0.5 : 0.25),
+                                         b[bucket(at[j] - at[t]) * 2 + h], 0};
+                for (int kind = 0; kind < 3; ++kind) {
+                    const double weight = std::exp(0.5 * dot + biases[kind]);
+                    sums[kind] += weight;
+                    for (int d = 0; d < (kind < 2 ? 6 : 3); ++d)
+                        means[kind][d] += weight * (kind < 2 ? v[j * 6 + d] : k[j * 4 + d]);
+                }
+            }
+            for (int d = 0; d < 6; ++d) {
+                const int at_d = (t * 2 + h) * 6 + d;
+                EXPECT_TRUE(near(result(alibi)[at_d], means[0][d] / sums[0], 1e-5));
+                EXPECT_TRUE(near(result(buckets)[at_d], means[1][d] / sums[1], 1e-5));
+            }
+            for (int d = 0; d < 3; ++d)
+                EXPECT_TRUE(
+                    near(result(within_keys)[(t * 2 + h) * 3 + d], means[2][d] / sums[2], 1e-5));
+        }
+    }
+}
+
 TEST_P(OpsTest, RowsMoveAndTurn) {
     Rope rope;
     rope.n_rot = 4;

@@ -21,7 +21,7 @@ void attend_scores(const void* raw, const Frame& frame, const Worker& worker, in
                 for (int64_t i = from; i < to; ++i) {
                     if (tile.state[i].visible == 0) continue;
                     F32 x[kParts];
-                    finish_scores(tile, i, x);
+                    finish_scores(tile, block, i, x);
                     SoftmaxSum& sums = tile.state[i].partial;
                     sums.most = larger(sums.most, most_of(x));
                 }

@@ -2,7 +2,7 @@
 //
 // Per query, over blocks of keys in order, with m the running maximum (Milakov & Gimelshein 2018,
 // arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135):
-//     s_j = cap(scale * q . k_j)      m' = max(m, s_j)      p_j = exp(s_j - m')
+//     s_j = cap(scale * q . k_j) + bias_j      m' = max(m, s_j)      p_j = exp(s_j - m')
 //     sum = sum exp(m - m') + sum of p_j      acc = acc exp(m - m') + sum of p_j v_j
 // Every q . k is summed over the head from its first element to its last, the p of a block in a
 // tree over its lanes, p v from the first key to the last. So a query's bits depend on nothing but
@@ -11,6 +11,7 @@
 
 #include "backend/cpu/kernels/cache.h"
 #include "backend/cpu/kernels/key_blocks.h"
+#include "backend/cpu/kernels/position_bias.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -30,16 +31,21 @@ struct QueryState {
     int32_t first, last;
     uint32_t visible;  // lanes of the current block
     float factor;      // by which the current block scales what came before
+    int32_t position;
+    float slope;          // of alibi
+    const float* biases;  // of buckets, by key position - position
 };
 static_assert(sizeof(QueryState) <= 16 * sizeof(float));
 
 struct Tile {
     const AttendArgs& args;
-    const unsigned char* keys;    // of the kv head, in row 0
+    const unsigned char* keys;  // of the kv head, in row 0
     const unsigned char* values;
     int64_t queries;
     int64_t value_width;
+    const int32_t* key_positions;  // of the sequence
     float* rows;
+    float* positions;  // of the block's keys, by lane
     float* scores;
     float* partial;
     float* total;
@@ -97,7 +103,15 @@ PLAIT_INLINE void dot_products(const Tile& tile, const unsigned char* const (&ke
     }
 }
 
+PLAIT_INLINE void list_positions(const Tile& tile, const KeyBlock& block) {
+    if (tile.args.bias_kind != kAlibi) return;
+    for (int64_t i = 0; i < kKeyBlock; ++i) tile.positions[i] = 0.0f;
+    for (int32_t e = 0; e < block.count; ++e)
+        tile.positions[block.lane[e]] = static_cast<float>(tile.key_positions[block.key[e]]);
+}
+
 static inline void score(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
+    list_positions(tile, block);
     const CacheLayout& cache = tile.args.key_cache;
     const unsigned char* key[kKeyBlock];  // by lane; lanes without a key get another's
     for (int64_t i = 0; i < kKeyBlock; ++i) key[i] = nullptr;
@@ -123,16 +137,43 @@ static inline void score(const Tile& tile, const KeyBlock& block, int64_t begin,
         dot_products<LoadF32>(tile, key, begin, end);
 }
 
-// Scale, cap, and -inf where there is nothing to see.
-PLAIT_INLINE void finish_scores(const Tile& tile, int64_t query, F32 (&x)[kParts]) {
+static inline void add_alibi(const Tile& tile, const QueryState& state, F32 (&x)[kParts]) {
+    const F32 position = F32::set(static_cast<float>(state.position));
+    for (int part = 0; part < kParts; ++part) {
+        const F32 distance = abs(F32::load(tile.positions + part * F32::kLanes) - position);
+        x[part] = fma(F32::set(-state.slope), distance, x[part]);
+    }
+}
+
+static inline void add_buckets(const Tile& tile, const KeyBlock& block, const QueryState& state,
+                               F32 (&x)[kParts]) {
+    const int32_t most = tile.args.max_distance;
+    float bias[kKeyBlock] = {};
+    for (int32_t e = 0; e < block.count; ++e) {
+        const int32_t distance = tile.key_positions[block.key[e]] - state.position;
+        bias[block.lane[e]] = state.biases[distance < -most  ? -most
+                                           : distance > most ? most
+                                                             : distance];
+    }
+    for (int part = 0; part < kParts; ++part)
+        x[part] = x[part] + F32::load(bias + part * F32::kLanes);
+}
+
+// Scale, cap, bias, and -inf where there is nothing to see.
+PLAIT_INLINE void finish_scores(const Tile& tile, const KeyBlock& block, int64_t query,
+                                F32 (&x)[kParts]) {
+    const QueryState& state = tile.state[query];
     const F32 scale = F32::set(tile.args.scale);
     const F32 cap = F32::set(tile.args.softcap);
-    const uint32_t visible = tile.state[query].visible;
     for (int part = 0; part < kParts; ++part) {
         x[part] = scale * F32::load(tile.scores + query * kKeyBlock + part * F32::kLanes);
         if (tile.args.softcap != 0.0f) x[part] = cap * tanh(x[part] / cap);
-        x[part] = select_bits(visible >> (part * F32::kLanes), x[part], F32::set(kMinusInfinity));
     }
+    if (tile.args.bias_kind == kAlibi) add_alibi(tile, state, x);
+    if (tile.args.bias_kind == kBuckets) add_buckets(tile, block, state, x);
+    for (int part = 0; part < kParts; ++part)
+        x[part] =
+            select_bits(state.visible >> (part * F32::kLanes), x[part], F32::set(kMinusInfinity));
 }
 
 PLAIT_INLINE float larger(float a, float b) { return b > a ? b : a; }
@@ -148,7 +189,7 @@ PLAIT_INLINE float most_of(const F32 (&x)[kParts]) {
 static inline void softmax_step(const Tile& tile, const KeyBlock& block, int64_t query) {
     QueryState& state = tile.state[query];
     F32 x[kParts];
-    finish_scores(tile, query, x);
+    finish_scores(tile, block, query, x);
     SoftmaxSum& sums = state.partial;
     const float most = larger(sums.most, most_of(x));
     const float shift = finite_or_zero(most);
@@ -245,7 +286,7 @@ static inline void add_values(const Tile& tile, const KeyBlock& block, int64_t b
     Values values;
     for (int32_t e = 0; e < block.count; ++e)
         values.row[e] = tile.values + block.row[e] * cache.row_bytes;
-    const bool whole = tile.args.value_dim == tile.value_width;  // no register passes a head's end
+    const bool whole = tile.value_width <= cache.head_elements;  // no register passes a head's end
     const bool few = end - begin < kManyQueries;
     if (whole && cache.dtype == kCacheF32)
         return add_values<LoadF32>(tile, block, values, begin, end);
@@ -258,10 +299,10 @@ static inline void add_values(const Tile& tile, const KeyBlock& block, int64_t b
 
     const int64_t stride =
         cache.head_elements > tile.value_width ? cache.head_elements : tile.value_width;
+    const bool decoded = tile.args.values_in_keys && cache.dtype > kCacheQ8_0;  // by score()
     for (int32_t e = 0; e < block.count; ++e) {
         float* row = tile.rows + e * stride;
-        decode_cache(cache.dtype, values.row[e], row, cache.head_elements);
-        for (int64_t i = tile.args.value_dim; i < stride; ++i) row[i] = 0.0f;
+        if (!decoded) decode_cache(cache.dtype, values.row[e], row, cache.head_elements);
         values.row[e] = reinterpret_cast<const unsigned char*>(row);
     }
     add_values<LoadF32>(tile, block, values, begin, end);

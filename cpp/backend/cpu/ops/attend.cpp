@@ -8,16 +8,21 @@
 namespace plait::cpu {
 
 static_assert(sizeof(Run) == 16);  // key_blocks.h reads these bytes
+static_assert(static_cast<int>(PositionBias::none) == kNoBias);
+static_assert(static_cast<int>(PositionBias::alibi) == kAlibi);
+static_assert(static_cast<int>(PositionBias::buckets) == kBuckets);
 
 void bind(const AttendOp& op, const Node& node, Binder& binder) {
     AttendArgs args{};
     auto input = node.inputs.begin();
     const auto next = [&] { return binder.ref(*input++); };
-    if (op.values_in_keys || op.bias != PositionBias::none)
-        throw UnsupportedError("this attention has no CPU kernel");
     args.q = next();
+    args.key_cache = cache_layout(binder.type(*input), op.n_kv_heads);
     args.keys = next();
-    args.values = next();
+    args.values_in_keys = op.values_in_keys;
+    args.value_cache =
+        op.values_in_keys ? args.key_cache : cache_layout(binder.type(*input), op.n_kv_heads);
+    args.values = op.values_in_keys ? args.keys : next();
     args.token_begin = next();
     args.runs = next();
     args.run_begin = next();
@@ -25,16 +30,29 @@ void bind(const AttendOp& op, const Node& node, Binder& binder) {
     args.last = next();
     args.has_sinks = op.sinks;
     if (op.sinks) args.sinks = operand(*input++, binder);
+    args.bias_kind = static_cast<uint8_t>(op.bias);
+    if (op.bias != PositionBias::none) {
+        args.position_stride = static_cast<int32_t>(row_elements(binder.type(*input)));
+        args.positions = next();
+        args.key_positions = next();
+        args.key_begin = next();
+        args.max_bias = op.max_bias;
+    }
+    if (op.bias == PositionBias::buckets) {
+        args.buckets = static_cast<int32_t>(binder.type(*input).shape[0]);
+        args.max_distance = op.max_distance;
+        args.both_directions = op.both_directions;
+        args.bias = operand(*input++, binder);
+    }
     args.y = binder.ref(id_of(node, binder));
     args.heads = op.n_heads;
     args.kv_heads = op.n_kv_heads;
     args.key_dim = op.key_dim;
     args.value_dim = op.value_dim;
-    args.tile_tokens = std::max(1, kTileQueries / (op.n_heads / op.n_kv_heads));
+    args.tile_heads = std::min(op.n_heads / op.n_kv_heads, kTileQueries);
+    args.tile_tokens = kTileQueries / args.tile_heads;
     args.scale = op.scale;
     args.softcap = op.softcap;
-    args.key_cache = cache_layout(binder.type(node.inputs[1]), op.n_kv_heads);
-    args.value_cache = cache_layout(binder.type(node.inputs[2]), op.n_kv_heads);
     PLAIT_CHECK(op.key_dim <= args.key_cache.head_elements);
     PLAIT_CHECK(op.value_dim <= args.value_cache.head_elements);
     const auto scratch = static_cast<uint64_t>(attend_scratch(args).end) * sizeof(float);

@@ -20,7 +20,7 @@ namespace plait::cpu {
 
 // One bound kernel call.
 struct Step {
-    static constexpr size_t kArgsBytes = 320;
+    static constexpr size_t kArgsBytes = 384;
     Kernel kernel{};
     NodeId node = 0;
     uint64_t scratch_bytes = 0;  // per thread
