@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Decoding many sequences at once over one pool of cache rows and over one pool each.
+
+    cache_variants.py qwen-0.5b:Q4_0 [-B 16] [--prompts 0,128,256,512] [--steps 32] [--rounds 3] [--json out.json]
+
+For each prompt length: B sequences of that length, then steps of one token for each of them; tokens per second of the
+steps, alternating between the two variants in one run, and the median of the paired ratios. Then what a prefix that B
+sequences share costs. A model is a GGUF file, or shape:type for one with random weights (models.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import models
+import numpy as np
+import plait
+
+
+@contextmanager
+def opened(name: str) -> Iterator[plait.Model]:
+    if Path(name).is_file():
+        yield plait.Model(name)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield plait.Model(models.write(name, Path(folder) / "model.gguf"))
+
+
+def step_rate(model: plait.Model, kv: str, n_seqs: int, prompt: int, steps: int) -> float:
+    """Tokens per second of `steps` steps of `n_seqs` sequences, each after its own prompt."""
+    rng = np.random.default_rng(1)
+    with plait.Context(model, n_ctx=prompt + steps + 1, n_seq_max=n_seqs, kv=kv) as ctx:
+        for seq in range(n_seqs if prompt else 0):
+            batch = plait.Batch()
+            batch.add_sequence(rng.integers(0, model.n_vocab, prompt), seq=seq, logits="none")
+            ctx.decode(batch)
+
+        def step() -> None:
+            batch = plait.Batch()
+            for seq in range(n_seqs):
+                batch.add(int(rng.integers(model.n_vocab)), seq=seq, logits=True)
+            ctx.decode(batch)
+
+        step()
+        start = time.perf_counter()
+        for _ in range(steps):
+            step()
+        return n_seqs * steps / (time.perf_counter() - start)
+
+
+def shared_prefix_cells(model: plait.Model, n_seqs: int, prefix: int) -> float:
+    """Cells that `n_seqs` sequences with one prefix take, per cell of the prefix."""
+    with plait.Context(model, n_ctx=prefix, n_seq_max=n_seqs, kv_cells=2 * prefix) as ctx:
+        batch = plait.Batch()
+        batch.add_sequence(np.arange(prefix) % model.n_vocab, logits="none")
+        ctx.decode(batch)
+        for seq in range(1, n_seqs):
+            ctx.kv.seq_cp(0, seq)
+        return ctx.kv.n_used / prefix
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a GGUF file, or shape:type")
+    parser.add_argument("-B", "--sequences", type=int, default=16)
+    parser.add_argument("--prompts", default="0,128,256,512")
+    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+
+    rows = []
+    with opened(args.model) as model:
+        print(f"{args.model}, {args.sequences} sequences, {args.steps} steps; tokens/s")
+        print(f"{'prompt':>8} {'unified':>10} {'streams':>10} {'ratio':>7}")
+        for prompt in map(int, args.prompts.split(",")):
+            pairs = [
+                [step_rate(model, kv, args.sequences, prompt, args.steps) for kv in ("unified", "streams")]
+                for _ in range(args.rounds)
+            ]
+            unified, streams = (statistics.median(column) for column in zip(*pairs, strict=True))
+            ratio = statistics.median(u / s for u, s in pairs)
+            rows.append({"prompt": prompt, "unified": unified, "streams": streams, "ratio": ratio})
+            print(f"{prompt:8} {unified:10.1f} {streams:10.1f} {ratio:7.2f}")
+        prefix = shared_prefix_cells(model, args.sequences, 1024)
+        print(f"a prefix of 1,024 tokens, shared by {args.sequences}: {prefix:.2f} of one prefix")
+    if args.json:
+        result = {"model": args.model, "sequences": args.sequences, "steps": args.steps, "rows": rows, "prefix": prefix, "build": plait.build_info()}
+        args.json.write_text(json.dumps(result, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    main()

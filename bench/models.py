@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""A model with random weights at the shape of a well-known one, for measurements of speed.
+
+    models.py qwen-0.5b:Q4_0 model.gguf
+
+Speed depends on shapes and types, not on values, and nothing such a model says means anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from python import gguf_writer
+from python.gguf_writer import Raw
+
+
+@dataclass(frozen=True)
+class Shape:
+    arch: str
+    n_layer: int
+    n_embd: int
+    n_ffn: int
+    n_head: int
+    n_head_kv: int
+    head_dim: int
+    n_vocab: int
+    rope_base: float
+    qkv_bias: bool = False
+
+
+SHAPES = {
+    "stories-15m": Shape("llama", 6, 288, 768, 6, 6, 48, 32000, 1e4),
+    "tiny-llama": Shape("llama", 8, 256, 768, 8, 4, 32, 4096, 1e4),
+    "smol-135m": Shape("llama", 30, 576, 1536, 9, 3, 64, 49152, 1e4),
+    "qwen-0.5b": Shape("qwen2", 24, 896, 4864, 14, 2, 64, 151936, 1e6, qkv_bias=True),
+    "llama-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128256, 5e5),
+}
+# Block types: (elements, bytes, offsets of their float16 scales, largest code).
+BLOCKS = {
+    "Q4_0": (32, 18, (0,), 8),
+    "Q8_0": (32, 34, (0,), 127),
+    "Q4_K": (256, 144, (0, 2), 15 * 63),
+    "Q6_K": (256, 210, (208,), 32 * 127),
+}
+FLOATS = {"F32": np.float32, "F16": np.float16}
+
+
+def matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.ndarray | Raw:
+    """Random weights of about 1 / sqrt(columns); blocks hold random codes, so nothing is quantised."""
+    if dtype in FLOATS:
+        values = rng.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
+        return values.astype(FLOATS[dtype])
+    elements, size, scales, largest = BLOCKS[dtype]
+    if columns % elements:
+        return matrix(rng, rows, columns, "Q8_0")
+    blocks = rng.integers(0, 256, (rows * columns // elements, size), dtype=np.uint8)
+    scale = np.array([2 / (largest * np.sqrt(columns))], np.float16)
+    for offset in scales:
+        blocks[:, offset : offset + 2] = scale.view(np.uint8)
+    return Raw(dtype, blocks.reshape(rows, -1))
+
+
+def write(name: str, path: Path, seed: int = 0) -> Path:
+    """`name` is shape:type. Norms and biases stay F32."""
+    shape_name, _, dtype = name.partition(":")
+    if shape_name not in SHAPES or dtype not in {*BLOCKS, *FLOATS}:
+        raise ValueError(f"{name!r}: expected one of {', '.join(SHAPES)}, then one of F32, F16, {', '.join(BLOCKS)}")
+    s = SHAPES[shape_name]
+    rng = np.random.default_rng(seed)
+    n_q, n_kv = s.n_head * s.head_dim, s.n_head_kv * s.head_dim
+    metadata = {
+        "general.architecture": s.arch,
+        "general.name": name,
+        "tokenizer.ggml.model": "no_vocab",
+        f"{s.arch}.block_count": s.n_layer,
+        f"{s.arch}.context_length": 131072,
+        f"{s.arch}.embedding_length": s.n_embd,
+        f"{s.arch}.feed_forward_length": s.n_ffn,
+        f"{s.arch}.attention.head_count": s.n_head,
+        f"{s.arch}.attention.head_count_kv": s.n_head_kv,
+        f"{s.arch}.attention.layer_norm_rms_epsilon": 1e-5,
+        f"{s.arch}.rope.freq_base": s.rope_base,
+        f"{s.arch}.rope.dimension_count": s.head_dim,
+    }
+    one = np.ones(s.n_embd, np.float32)
+    tensors: dict[str, np.ndarray | Raw] = {
+        "token_embd.weight": matrix(rng, s.n_vocab, s.n_embd, dtype),
+        "output_norm.weight": one,
+    }
+    for i in range(s.n_layer):
+        layer = {
+            "attn_q.weight": matrix(rng, n_q, s.n_embd, dtype),
+            "attn_k.weight": matrix(rng, n_kv, s.n_embd, dtype),
+            "attn_v.weight": matrix(rng, n_kv, s.n_embd, dtype),
+            "attn_output.weight": matrix(rng, s.n_embd, n_q, dtype),
+            "attn_norm.weight": one,
+            "ffn_norm.weight": one,
+            "ffn_gate.weight": matrix(rng, s.n_ffn, s.n_embd, dtype),
+            "ffn_up.weight": matrix(rng, s.n_ffn, s.n_embd, dtype),
+            "ffn_down.weight": matrix(rng, s.n_embd, s.n_ffn, dtype),
+        }
+        if s.qkv_bias:
+            for part, n in (("q", n_q), ("k", n_kv), ("v", n_kv)):
+                layer[f"attn_{part}.bias"] = np.zeros(n, np.float32)
+        tensors |= {f"blk.{i}.{name}": tensor for name, tensor in layer.items()}
+    return gguf_writer.write(path, metadata, tensors)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="shape:type, as in qwen-0.5b:Q4_0; shapes: " + ", ".join(SHAPES))
+    parser.add_argument("path", type=Path)
+    args = parser.parse_args()
+    write(args.name, args.path)
