@@ -1,0 +1,93 @@
+"""Many clients for a long time: everything completes, nothing is left over, nobody notices the others."""
+
+from __future__ import annotations
+
+import gc
+import resource
+
+import numpy as np
+import plait
+import pytest
+from python.drive import feed, same_bits, tokens
+
+
+@pytest.fixture(scope="module")
+def stories(data_dir):
+    return plait.Model(data_dir / "models" / "stories260K-f32.gguf")
+
+
+def prompts(n: int, seed: int) -> list[list[int]]:
+    random = np.random.default_rng(seed)
+    return [[1, *random.integers(3, 512, random.integers(1, 24)).tolist()] for _ in range(n)]
+
+
+def texts(source, asked, **how) -> dict[int, list[int]]:
+    said: dict[int, list[int]] = {i: [] for i in range(len(asked))}
+    for event in plait.generate(source, asked, **how):
+        said[event.index].append(event.token)
+    return said
+
+
+def test_eight_clients_share_4096_cells_for_128_requests(stories):  # S0 soak
+    asked = prompts(128, seed=1)
+    with plait.Context(stories, n_ctx=512, n_seq_max=8, kv_cells=4096) as ctx:
+        together = texts(ctx, asked, max_tokens=128)
+        assert ctx.kv.n_used == 0
+    with plait.Context(stories, n_ctx=512) as ctx:  # one after the other
+        for i in range(0, 128, 16):
+            assert texts(ctx, [asked[i]], max_tokens=128)[0] == together[i]
+
+
+def test_streams_of_4096_cells_each(stories):  # S0 soak
+    asked = prompts(32, seed=1)
+    with plait.Context(stories, n_ctx=4096, n_seq_max=32, kv="streams") as ctx:
+        together = texts(ctx, asked, max_tokens=64)
+        assert ctx.kv.n_used == 0
+        assert ctx.kv.n_cells == 32 * 4096
+    with plait.Context(stories, n_ctx=512) as ctx:
+        assert texts(ctx, [asked[7]], max_tokens=64)[0] == together[7]
+
+
+def come_and_go(model, kv, n_steps, n_seq=64, n_ctx=48) -> None:
+    random = np.random.default_rng(5)
+    said: list[list[int]] = [[] for _ in range(n_seq)]
+    with (
+        plait.Context(model, n_ctx=n_ctx, n_seq_max=n_seq, kv=kv, threads=1) as ctx,
+        plait.Context(model, n_ctx=n_ctx, threads=1) as alone,
+    ):
+        most = 0
+        for step in range(n_steps):
+            batch = plait.Batch()
+            wanted = []
+            for seq in random.permutation(n_seq)[:6].tolist():
+                if len(said[seq]) > n_ctx - 8 or random.random() < 0.1:
+                    ctx.kv.seq_rm(seq)
+                    said[seq] = []
+                new = tokens(int(random.integers(1, 7)), int(random.integers(1 << 30)))
+                batch.add_sequence(new, seq=seq)
+                said[seq] = said[seq] + new
+                wanted.append(seq)
+            logits = ctx.decode(batch).logits
+            assert ctx.kv.n_used == sum(map(len, said))
+            if step % 97 == 0:
+                alone.kv.clear()
+                assert same_bits(logits[0], feed(alone, said[wanted[0]], logits="last")[0])
+            if step == n_steps // 4:
+                gc.collect()
+                most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for seq in range(n_seq):
+            ctx.kv.seq_rm(seq)
+        assert ctx.kv.n_used == 0
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - most
+    assert grown < 4096, f"{grown} KiB more than after a quarter of the steps"
+
+
+@pytest.mark.parametrize("kv", ["unified", "streams"])
+def test_64_sequences_come_and_go(tiny, kv):  # S4-14
+    come_and_go(tiny, kv, 600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kv", ["unified", "streams"])
+def test_64_sequences_come_and_go_for_ten_thousand_steps(tiny, kv):  # S4-14
+    come_and_go(tiny, kv, 10_000)
