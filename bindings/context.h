@@ -41,6 +41,13 @@ public:
         return std::forward<F>(f)(context_);
     }
 
+    // f(context, other's context), likewise.
+    template <typename F>
+    auto call_with(SharedContext& other, F&& f) {
+        const Inside inside_other(other.context_);
+        return call([&](Context& context) { return std::forward<F>(f)(context, other.context_); });
+    }
+
     // What was fixed at creation; needs no lock.
     const Context& fixed() const { return context_; }
     const std::string& device() const { return device_; }

@@ -33,7 +33,9 @@ PLAIT_OBJECT(ArrayLike)
 PLAIT_OBJECT(OptionalArrayLike)
 PLAIT_OBJECT(LogitsChoice)  // "last", "all", "none" or a mask
 PLAIT_OBJECT(PathLike)
+PLAIT_OBJECT(BytesLike)  // an object with bytes in one piece
 PLAIT_OBJECT(ModelObject)
+PLAIT_OBJECT(ContextObject)
 // Results whose type a signature cannot say by itself.
 PLAIT_OBJECT(Metadata)
 PLAIT_OBJECT(MetadataDict)
@@ -107,7 +109,9 @@ PLAIT_SHOWN_AS(LogitsChoice, "str | numpy.typing.ArrayLike")
 PLAIT_SHOWN_AS(PathLike, "str | os.PathLike[str]")
 PLAIT_SHOWN_AS(Metadata, "types.MappingProxyType[str, typing.Any]")
 PLAIT_SHOWN_AS(MetadataDict, "dict[str, typing.Any]")
+PLAIT_SHOWN_AS(BytesLike, "bytes | bytearray | memoryview | numpy.typing.NDArray[numpy.uint8]")
 PLAIT_SHOWN_AS(ModelObject, "Model")
+PLAIT_SHOWN_AS(ContextObject, "Context")
 PLAIT_SHOWN_AS(FloatRows, "numpy.typing.NDArray[numpy.float32] | typing.Any")
 PLAIT_SHOWN_AS(Tensors, "types.MappingProxyType[str, TensorInfo]")
 #undef PLAIT_SHOWN_AS

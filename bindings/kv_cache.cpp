@@ -1,21 +1,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "context.h"
+#include "kv_cache.h"
 #include "model.h"
 #include "numpy.h"
 
 namespace plait::python {
 namespace {
-
-struct PyKvCache : Zeroed {
-    std::shared_ptr<SharedContext> shared;
-
-    template <typename F>
-    auto call(F&& f) const {
-        return made(shared)->call(std::forward<F>(f));
-    }
-};
 
 PositionRange range(py::handle p0, py::handle p1) {
     PositionRange result;
@@ -132,7 +123,7 @@ void bind_kv_cache(py::module_& m) {
     const auto ask = [](auto get) {
         return [get](const PyKvCache& self) { return self.call(get); };
     };
-    py::class_<PyKvCache>(
+    KvCacheClass kv(
         m, "KVCache",
         R"(What a context remembers: rows of keys and values, and which sequences hold them.
 
@@ -141,11 +132,11 @@ means to the end. An operation that raises or returns False has changed nothing.
 the context every method raises ValueError.
 
 Errors that every method shares: ValueError for a sequence id outside 0 to n_seq_max - 1, for
-positions that are negative or p0 > p1, and for a closed context; TypeError for what is no integer.)")
-        .def(py::init([](const PyContext& context) {
-                 return PyKvCache{{}, made(context.shared)};
-             }),
-             py::arg("context"))
+positions that are negative or p0 > p1, and for a closed context; TypeError for what is no integer.)");
+    kv.def(py::init([](const PyContext& context) {
+               return PyKvCache{{}, made(context.shared)};
+           }),
+           py::arg("context"))
         .def_property_readonly(
             "kind", ask([](const Context& c) { return c.memory_kind(); }),
             R"(Of the whole memory: "unified", "streams", "sliding", "recurrent", "hybrid", "cross" or "none".)")
@@ -263,6 +254,7 @@ UnsupportedError
             py::arg("layer"), py::arg("seq"),
             "A copy of a sequence's cached values; shape and errors as in keys().")
         .def("__repr__", &repr);
+    bind_kv_state(kv);
 }
 
 }  // namespace plait::python

@@ -263,8 +263,9 @@ std::vector<SequenceId> HybridMemory::targets(const MemoryState& state,
     SequenceId before = -1;
     for (const SequenceId s : state.sequences) {
         if (s <= before || s >= n_sequences_)
-            throw StateError(text("the state has sequence ", s, ", expected ", before + 1, "..",
-                                  n_sequences_ - 1));
+            throw StateError(text("the state has sequence ", s, " after ", before,
+                                  ", expected ids ", "that rise to ", n_sequences_ - 1,
+                                  " (n_seq_max - 1) at most"));
         before = s;
     }
     return state.sequences;
@@ -293,6 +294,11 @@ void HybridMemory::adopt(const MemoryState& state, std::optional<SequenceId> to,
             state.parts[i], sequences,
             std::span(found).subspan(first_of_part[i], first_of_part[i + 1] - first_of_part[i]));
     rows.swap(found);
+}
+
+uint32_t HybridMemory::state_part(uint8_t group) const {
+    const auto found = std::ranges::find(parts_.list, &part_of(group), &std::unique_ptr<Part>::get);
+    return static_cast<uint32_t>(found - parts_.list.begin());
 }
 
 }  // namespace plait

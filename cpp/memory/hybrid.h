@@ -63,6 +63,7 @@ public:
                          std::vector<StateRows>& rows) const override;
     void adopt(const MemoryState& state, std::optional<SequenceId> to,
                std::vector<StateRows>& rows) override;
+    uint32_t state_part(uint8_t group) const override;
 
     std::vector<Cell> cells() const override { return first().cells(); }
     std::vector<int32_t> rows_of(uint8_t group, SequenceId sequence) const override {

@@ -129,6 +129,8 @@ public:
     // anything else happens. StateError or CacheFull, and nothing has changed.
     virtual void adopt(const MemoryState& state, std::optional<SequenceId> to,
                        std::vector<StateRows>& rows) = 0;
+    // Which part of a description is about the group's rows.
+    virtual uint32_t state_part(uint8_t group) const = 0;
 
     virtual std::vector<Cell> cells() const = 0;
     // Rows of a group that hold the sequence's keys, oldest first.

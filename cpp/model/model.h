@@ -48,6 +48,13 @@ public:
     // Pure: same arguments, same graph. It is given no batch and no view, so it cannot do otherwise.
     Graph build(const PlanKey& key, const MemoryLayout& layout, const BuildOptions& options) const;
 
+    // How stored keys of a layer are rotated when positions shift; called for specs that shift.
+    struct KeyRotation {
+        Rope rope;
+        Weight factors;  // optional
+    };
+    virtual KeyRotation key_rotation(int layer, const BuildOptions& options) const;
+
 protected:
     explicit Model(ModelInfo info) : info_(std::move(info)) {}
 
@@ -55,12 +62,6 @@ protected:
     virtual void build_decoder(Step& step) const = 0;
     // Where an encoder's output is what the decoder attends to: from inputs to the caches of it.
     virtual void build_encoder(Step& step) const { build_decoder(step); }
-    // How stored keys of a layer are rotated when positions shift; called for specs that shift.
-    struct KeyRotation {
-        Rope rope;
-        Weight factors;  // optional
-    };
-    virtual KeyRotation key_rotation(int layer, const BuildOptions& options) const;
 
 private:
     Graph build_copy_rows(const PlanKey& key, const MemoryLayout& layout) const;

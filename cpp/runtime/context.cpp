@@ -1,6 +1,7 @@
 #include "runtime/context.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "backend/cpu/backend.h"
 #include "base/error.h"
@@ -66,6 +67,10 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
     engine_ = std::make_unique<Engine>(model_, make_backend(options_), memory->layout(), limits);
     decode_road_ = make_road(GraphKind::decode, std::make_shared<Past>(std::move(memory), engine_->backend()));
     if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->past());
+    facts_ = model_->facts();
+    std::ranges::move(facts_of(model_->model(), decode_road_->memory().layout(), limits.build,
+                               *options_.causal),
+                      std::back_inserter(facts_));
 }
 
 Context::~Context() { close(); }
@@ -175,9 +180,7 @@ void Context::seq_cp(SequenceId from, SequenceId to, PositionRange range) {
     check_sequence(from);
     check_sequence(to);
     check_range(range);
-    std::vector<RowMove> moves;
-    road.memory().copy(from, to, range, moves);
-    road.move_rows(moves);
+    road.edit([&](Memory& memory, std::vector<RowMove>& moves) { memory.copy(from, to, range, moves); });
 }
 
 void Context::seq_keep(SequenceId sequence) {
@@ -192,9 +195,7 @@ void Context::seq_add(SequenceId sequence, PositionRange range, int32_t delta) {
     Road& road = decode_road();
     check_sequence(sequence);
     check_range(range);
-    std::vector<RowMove> moves;
-    road.memory().add(sequence, range, delta, moves);
-    road.move_rows(moves);
+    road.edit([&](Memory& memory, std::vector<RowMove>& moves) { memory.add(sequence, range, delta, moves); });
 }
 
 void Context::seq_div(SequenceId sequence, PositionRange range, int32_t divisor) {
@@ -203,9 +204,7 @@ void Context::seq_div(SequenceId sequence, PositionRange range, int32_t divisor)
     check_sequence(sequence);
     check_range(range);
     if (divisor < 1) throw InvalidArgument(text("divisor: expected at least 1, got ", divisor));
-    std::vector<RowMove> moves;
-    road.memory().divide(sequence, range, divisor, moves);
-    road.move_rows(moves);
+    road.edit([&](Memory& memory, std::vector<RowMove>& moves) { memory.divide(sequence, range, divisor, moves); });
 }
 
 void Context::clear() {

@@ -17,9 +17,11 @@
 #include "memory/memory.h"
 #include "plan/plan_cache.h"
 #include "runtime/engine.h"
+#include "runtime/facts.h"
 #include "runtime/loaded_model.h"
 #include "runtime/outputs.h"
 #include "runtime/road.h"
+#include "runtime/state_transfer.h"
 #include "runtime/stats.h"
 
 namespace plait {
@@ -77,6 +79,17 @@ public:
     std::optional<PositionBounds> seq_positions(SequenceId sequence) const;
     bool can_shift() const;
     bool can_partial_remove() const;
+    // Goes back to before position `next`, or as far before it as this memory can. Returns where
+    // the sequence goes on then: what follows has to be fed again.
+    Position rewind(SequenceId sequence, Position next);
+
+    // What is remembered, of one sequence or of all: as bytes (state_format.h), from bytes in place
+    // of what is there, to a file and from one, to another context of the same model. StateError.
+    void save_state(std::optional<SequenceId> sequence, const MakeRoom& make_room);
+    void load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to);
+    void save_file(const std::string& path, std::optional<SequenceId> sequence);
+    void load_file(const std::string& path, std::optional<SequenceId> to);
+    void copy_state_to(Context& other);
 
     std::string memory_kind() const;
     int32_t n_streams() const;
@@ -105,6 +118,7 @@ public:
 
 private:
     void check_sequence(SequenceId sequence) const;
+    void check_sequence(std::optional<SequenceId> sequence) const;
     void check_range(PositionRange range) const;
     Rows read_rows(int layer, SequenceId sequence, uint8_t part);
     Road& decode_road() const;  // throws when closed
@@ -119,6 +133,7 @@ private:
     std::unique_ptr<Engine> engine_;         // null once closed
     std::unique_ptr<Road> decode_road_;
     std::unique_ptr<Road> encode_road_;      // of a decoder: made by the first encode()
+    Facts facts_;                            // of states that fit
     std::vector<bool> handles_;              // by sequence id: given out by open_sequence()
 };
 

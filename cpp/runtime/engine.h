@@ -38,6 +38,9 @@ public:
 
     // The plan of this key, built if it is not known. Counts the hit, or the miss and its reason.
     Plan& plan(const PlanKey& key, const MemoryLayout& layout, std::span<Buffer* const> storage);
+    // A plan for whoever keeps it himself. Makes the arena as large as it needs.
+    std::unique_ptr<Plan> build(const PlanKey& key, const MemoryLayout& layout,
+                                std::span<Buffer* const> storage);
     // Builds a plan of the largest step and makes the arena that large, so that no later step
     // allocates. Packs the weights on the way.
     void reserve(const PlanKey& key, const MemoryLayout& layout, std::span<Buffer* const> storage);
@@ -59,8 +62,6 @@ public:
 private:
     void write_bytes(InputId id, std::span<const std::byte> bytes);
     std::byte* input_bytes(InputId id, size_t bytes);
-    std::unique_ptr<Plan> build(const PlanKey& key, const MemoryLayout& layout,
-                                std::span<Buffer* const> storage);
 
     std::shared_ptr<const LoadedModel> model_;
     std::unique_ptr<Backend> backend_;

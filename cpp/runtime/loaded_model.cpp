@@ -34,6 +34,12 @@ int64_t LoadedModel::n_params() const {
     return n;
 }
 
+const Facts& LoadedModel::facts() const {
+    const std::lock_guard lock(mutex_);
+    if (facts_.empty()) facts_ = facts_of(*file_);
+    return facts_;
+}
+
 std::shared_ptr<WeightStore> LoadedModel::weights_on(Backend& backend) const {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<WeightStore>& store = stores_[backend.packing()];

@@ -11,6 +11,7 @@
 #include "gguf/reader.h"
 #include "model/model.h"
 #include "model/weights.h"
+#include "runtime/facts.h"
 
 namespace plait {
 
@@ -27,6 +28,9 @@ public:
     int64_t n_params() const;
     uint64_t nbytes() const { return file_->total_bytes(); }
 
+    // What a saved state says of the file; read when first asked for, and kept.
+    const Facts& facts() const;
+
     // One store for all backends that pack alike; kept as long as the model.
     std::shared_ptr<WeightStore> weights_on(Backend& backend) const;
 
@@ -38,6 +42,7 @@ private:
     std::unique_ptr<const Model> model_;
     mutable std::mutex mutex_;
     mutable std::map<std::string, std::shared_ptr<WeightStore>> stores_;
+    mutable Facts facts_;
 };
 
 }  // namespace plait

@@ -56,7 +56,11 @@ private:
 
 Road::Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine,
            const RoadOptions& options)
-    : info_(info), past_(std::move(past)), engine_(engine), options_(options) {
+    : info_(info),
+      past_(std::move(past)),
+      engine_(engine),
+      options_(options),
+      mover_(engine, memory().layout(), storage().buffers()) {
     if (pooled()) hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
     engine_.reserve(largest_key(), memory().layout(), storage().buffers());
 }
@@ -245,54 +249,12 @@ void Road::restore_batch_order(Outputs& outputs) {
     outputs = std::move(sorted);
 }
 
-void Road::flush_moves(uint8_t group, uint32_t n, GraphKind kind) {
-    PlanKey key;
-    key.kind = kind;
-    key.group = group;
-    key.output = OutputKind::none;
-    key.n_moves = bucket(n, Engine::kMaxMoves);
-    Plan& plan = plan_of(key);
-    engine_.run(plan, {.moves = static_cast<int32_t>(n)}, nullptr, nullptr, nullptr);
-}
-
-void Road::move_rows(std::span<const RowMove> moves) {
-    for (uint8_t group = 0; group < memory().layout().groups.size(); ++group) {
-        const std::span<int32_t> from = engine_.in_place<int32_t>({InputField::from_rows, group}, Engine::kMaxMoves);
-        const std::span<int32_t> to = engine_.in_place<int32_t>({InputField::to_rows, group}, Engine::kMaxMoves);
-        uint32_t n = 0;
-        for (const RowMove& move : moves) {
-            if (move.group != group) continue;
-            for (int32_t i = 0; i < move.n; ++i) {
-                from[n] = move.from + i;
-                to[n] = move.to + i;
-                engine_.stats().rows_copied += 1;
-                if (++n < Engine::kMaxMoves) continue;
-                flush_moves(group, n, GraphKind::copy_rows);
-                n = 0;
-            }
-        }
-        if (n > 0) flush_moves(group, n, GraphKind::copy_rows);
-    }
-}
-
 void Road::apply_shifts() {
     if (!memory().has_shifts()) return;
+    mover_.prepare();
     shifts_.clear();
     memory().take_shifts(shifts_);
-    for (uint8_t group = 0; group < memory().layout().groups.size(); ++group) {
-        const std::span<int32_t> rows = engine_.in_place<int32_t>({InputField::to_rows, group}, Engine::kMaxMoves);
-        const std::span<int32_t> deltas = engine_.in_place<int32_t>({InputField::deltas, group}, Engine::kMaxMoves);
-        uint32_t n = 0;
-        for (const KeyShift& shift : shifts_) {
-            if (shift.group != group) continue;
-            rows[n] = shift.row;
-            deltas[n] = shift.delta;
-            if (++n < Engine::kMaxMoves) continue;
-            flush_moves(group, n, GraphKind::shift_keys);
-            n = 0;
-        }
-        if (n > 0) flush_moves(group, n, GraphKind::shift_keys);
-    }
+    mover_.rotate(shifts_);
 }
 
 }  // namespace plait

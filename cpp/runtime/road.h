@@ -13,6 +13,7 @@
 #include "runtime/engine.h"
 #include "runtime/outputs.h"
 #include "runtime/pool_embeddings.h"
+#include "runtime/row_mover.h"
 #include "runtime/storage.h"
 
 namespace plait {
@@ -49,8 +50,14 @@ public:
     const Memory& memory() const { return *past_->memory; }
     const Storage& storage() const { return past_->storage; }
 
-    // Carries out row movements that an edit asked for.
-    void move_rows(std::span<const RowMove> moves);
+    // change(memory, moves), and the moves that it asks for. All or nothing, as `change` is.
+    template <typename Change>
+    void edit(Change&& change) {
+        mover_.prepare();
+        std::vector<RowMove> moves;
+        change(memory(), moves);
+        mover_.copy(moves);
+    }
     // Carries out rotations that are still pending.
     void apply_shifts();
     // The key of the largest step.
@@ -61,7 +68,6 @@ private:
     void refresh(const Plan& plan, const Piece& piece, size_t index);
     void refresh_attention(uint8_t group, size_t index);
     void run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSignal* stop);
-    void flush_moves(uint8_t group, uint32_t n, GraphKind kind);
     void restore_batch_order(Outputs& outputs);
     OutputKind output_kind() const;
     bool pooled() const { return options_.pooling != Pooling::none; }
@@ -73,6 +79,7 @@ private:
     std::shared_ptr<Past> past_;
     Engine& engine_;
     RoadOptions options_;
+    RowMover mover_;
     PreparedBatch prepared_;
     Split split_;
     EmbeddingPool embedding_pool_;

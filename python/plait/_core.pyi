@@ -607,6 +607,38 @@ class KVCache:
         """
         Empty every sequence.
         """
+    def copy_to(self, other: Context) -> None:
+        """
+        Put a copy of all that is remembered in place of all that another context remembers.
+
+        Both must be of one model and have the same cache types. Errors are those of from_bytes().
+        """
+    def from_bytes(
+        self,
+        data: bytes | bytearray | memoryview | numpy.typing.NDArray[numpy.uint8],
+        seq: typing.SupportsIndex | None = None,
+    ) -> None:
+        """
+        Take up what to_bytes() gave, of this context or another one of the same model.
+
+        A state of all sequences takes the place of everything, one of a single sequence that of one.
+        n_ctx, n_seq_max, kv= ("unified" or "streams"), flash_attention and the device may differ, as far
+        as there is room.
+
+        Parameters
+        ----------
+        data : bytes or a contiguous buffer
+        seq : int, optional
+            The sequence to load into, for a state of a single one. None: the id that it was saved from.
+
+        Raises
+        ------
+        StateError
+            The bytes are damaged or no state, or another model, cache type or window made them: the
+            message names what differs. Nothing has changed.
+        CacheFull
+            There is no room. Nothing has changed.
+        """
     def keys(
         self, layer: typing.SupportsIndex, seq: typing.SupportsIndex
     ) -> numpy.typing.NDArray[numpy.float32]:
@@ -624,6 +656,18 @@ class KVCache:
             There is no such layer.
         UnsupportedError
             The layer keeps no keys.
+        """
+    def load(self, path: str | os.PathLike[str], seq: typing.SupportsIndex | None = None) -> None:
+        """
+        Take up a file that save() wrote; arguments and errors are those of from_bytes().
+        """
+    def save(self, path: str | os.PathLike[str], seq: typing.SupportsIndex | None = None) -> None:
+        """
+        Write to_bytes(seq) to a file.
+
+        A file that is there is replaced as a whole at the end: a process that dies leaves the old one, and
+        beside it "{path}.plait-tmp", which the next save to the same path takes away. StateError where the
+        file cannot be written.
         """
     def seq_add(
         self,
@@ -696,6 +740,18 @@ class KVCache:
         """
         The smallest position that a sequence holds; -1 when it is empty.
         """
+    def seq_rewind(self, seq: typing.SupportsIndex, pos: typing.SupportsIndex) -> int:
+        """
+        Go back to before position `pos`, or as far before it as this memory can.
+
+        Windows and recurrent states forget what a sequence no longer needs, so it may go back only to what
+        a fork of it (seq_cp) still has, or to its beginning.
+
+        Returns
+        -------
+        int
+            The position where the sequence goes on: tokens from there on have to be fed again.
+        """
     def seq_rm(
         self,
         seq: typing.SupportsIndex,
@@ -709,6 +765,20 @@ class KVCache:
         -------
         bool
             False where this memory cannot remove that part. An empty range is True.
+        """
+    def to_bytes(self, seq: typing.SupportsIndex | None = None) -> bytes:
+        """
+        What is remembered, as bytes.
+
+        They name the model and the cache types, and carry checksums. Equal contents give equal bytes,
+        whatever rows hold them and whatever happened before. Pending shifts are applied first.
+
+        Parameters
+        ----------
+        seq : int, optional
+            One sequence; None: all.
+
+        Source: cpp/runtime/state_format.h
         """
     def values(
         self, layer: typing.SupportsIndex, seq: typing.SupportsIndex

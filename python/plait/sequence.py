@@ -78,6 +78,19 @@ class Sequence:
                 f"truncate: a {kv.kind} memory cannot remove the positions from {n} on"
             )
 
+    def rewind(self, n: int) -> int:
+        """Go back to before position `n`, or as far before it as this memory can.
+
+        Windows and recurrent states forget what a sequence no longer needs: it may go back only to what a fork of it
+        still has, or to its beginning. A fork is a checkpoint. Any other memory goes back to `n` itself.
+
+        Returns how many positions before `n` have to be fed again, from `pos` on; 0 also where `n` is at or beyond
+        the end, which changes nothing. Raises ValueError for a negative `n`.
+        """
+        kv = self._open().kv
+        wanted = min(n, self.pos)
+        return wanted - kv.seq_rewind(self._id, n)
+
     def shift(self, keep: int, discard: int) -> None:
         """Forget positions [keep, keep + discard) and move what follows back by `discard`.
 

@@ -45,3 +45,15 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny(tiny_path: Path) -> plait.Model:
     """That model, loaded once."""
     return plait.Model(tiny_path)
+
+
+@pytest.fixture(
+    scope="session",
+    params=sorted(path.parent.name for path in (DATA / "conformance").glob("*/model.gguf")),
+)
+def any_model(request: pytest.FixtureRequest) -> plait.Model:
+    """Each tiny model of the reference data whose architecture is here."""
+    try:
+        return plait.Model(DATA / "conformance" / request.param / "model.gguf")
+    except plait.UnsupportedError as error:
+        pytest.skip(str(error)[:80])

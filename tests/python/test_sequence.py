@@ -115,6 +115,47 @@ def test_truncate_forgets_the_end(ctx):
         seq.truncate(-2)
 
 
+def test_a_rewind_of_attention_feeds_nothing_again(ctx):
+    seq = ctx.sequence()
+    want = np.array(feed(ctx, tokens(10), seq))
+    assert seq.rewind(99) == 0
+    assert seq.rewind(4) == 0
+    assert (len(seq), seq.pos) == (4, 4)
+    assert same_bits(feed(ctx, tokens(10)[4:], seq), want[4:])
+    assert seq.rewind(0) == 0
+    assert len(seq) == 0
+    assert seq.rewind(0) == 0
+    with pytest.raises(ValueError, match="-2"):
+        seq.rewind(-2)
+
+
+@pytest.mark.parametrize("kind", ["unified", "streams"])
+def test_a_rewind_goes_to_the_nearest_fork_and_says_what_to_feed_again(any_model, kind):
+    n_vocab = min(any_model.n_vocab, 288)
+    said = tokens(90, 3, n_vocab)
+    with plait.Context(any_model, n_ctx=128, n_seq_max=4, kv=kind, n_ubatch=7) as ctx:
+        if ctx.kv.kind in ("none", "cross"):
+            pytest.skip(f"a {ctx.kv.kind} memory goes on otherwise")
+        seq = ctx.sequence()
+        want, forks = [], []
+        for at in range(0, 90, 30):
+            want += list(feed(ctx, said[at : at + 30], seq).copy())
+            forks.append(seq.fork())
+        for n in (89, 75, 60, 41, 30, 12, 0):
+            again = seq.rewind(n)
+            assert seq.pos == n - again
+            # At worst to the fork before, or to the beginning.
+            assert 0 <= again <= n % 30
+            got = feed(ctx, said[seq.pos : 90], seq)
+            assert same_bits(got, np.array(want[n - again :]).reshape(got.shape))
+        for fork in forks:
+            fork.close()
+        again = seq.rewind(50)
+        assert again == (0 if ctx.kv.can_partial_remove else 50) or ctx.kv.kind == "sliding"
+        got = feed(ctx, said[seq.pos : 90], seq)
+        assert same_bits(got, np.array(want[50 - again :]))
+
+
 def test_shift_discards_a_middle_and_closes_the_gap(ctx):
     seq = ctx.sequence()
     feed(ctx, tokens(20), seq)

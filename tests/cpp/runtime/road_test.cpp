@@ -101,6 +101,7 @@ public:
         return {};
     }
     void adopt(const MemoryState&, std::optional<SequenceId>, std::vector<StateRows>&) override {}
+    uint32_t state_part(uint8_t) const override { return 0; }
     std::vector<Cell> cells() const override { return {}; }
     std::vector<int32_t> rows_of(uint8_t, SequenceId) const override { return {}; }
 

@@ -1,0 +1,88 @@
+// Context: states and going back.
+#include "base/error.h"
+#include "base/text.h"
+#include "runtime/context.h"
+#include "runtime/state_file.h"
+#include "runtime/state_format.h"
+
+namespace plait {
+namespace {
+
+template <typename Call>
+auto naming(const std::string& path, Call call) {
+    try {
+        return call();
+    } catch (const StateError& error) {
+        throw StateError(text(path, ": ", error.what()));
+    }
+}
+
+}  // namespace
+
+void Context::check_sequence(std::optional<SequenceId> sequence) const {
+    if (sequence) check_sequence(*sequence);
+}
+
+void Context::save_state(std::optional<SequenceId> sequence, const MakeRoom& make_room) {
+    const std::lock_guard lock(mutex_);
+    Road& road = decode_road();
+    check_sequence(sequence);
+    plait::save_state(road, facts_, sequence, make_room);
+}
+
+void Context::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to) {
+    const std::lock_guard lock(mutex_);
+    Road& road = decode_road();
+    check_sequence(to);
+    plait::load_state(road, facts_, bytes, to);
+}
+
+// Files are read and written while other threads may use the context.
+void Context::save_file(const std::string& path, std::optional<SequenceId> sequence) {
+    FileBytes bytes;
+    save_state(sequence, [&](uint64_t n) {
+        bytes = {std::make_unique_for_overwrite<std::byte[]>(n), n};
+        return std::span(bytes.data.get(), n);
+    });
+    naming(path, [&] { write_file(path, bytes.view()); });
+}
+
+void Context::load_file(const std::string& path, std::optional<SequenceId> to) {
+    const FileBytes bytes =
+        naming(path, [&] { return read_file(path, kStateHeaderBytes, read_state_bytes); });
+    naming(path, [&] { load_state(bytes.view(), to); });
+}
+
+void Context::copy_state_to(Context& other) {
+    if (this == &other) {
+        const std::lock_guard alone(mutex_);
+        decode_road();
+        return;
+    }
+    const std::scoped_lock both(mutex_, other.mutex_);
+    Road& from = decode_road();
+    Road& to = other.decode_road();
+    check_facts(facts_, other.facts_);
+    copy_state(from, to);
+}
+
+Position Context::rewind(SequenceId sequence, Position next) {
+    const std::lock_guard lock(mutex_);
+    Road& road = decode_road();
+    check_sequence(sequence);
+    check_range({.begin = next});
+    RewindPoint point;
+    road.edit([&](Memory& memory, std::vector<RowMove>& moves) {
+        point = memory.rewind_point(sequence, next);
+        if (point.from == sequence) {
+            PLAIT_CHECK(memory.remove(sequence, {.begin = point.next}));
+            return;
+        }
+        // What a fork still has can be copied to a sequence that holds nothing.
+        PLAIT_CHECK(memory.remove(sequence, {}));
+        memory.copy(point.from, sequence, {.end = point.next}, moves);
+    });
+    return point.next;
+}
+
+}  // namespace plait

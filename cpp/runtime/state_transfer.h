@@ -1,0 +1,28 @@
+// What a road remembers, to bytes and back, or to another road.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "runtime/facts.h"
+#include "runtime/road.h"
+
+namespace plait {
+
+// Hands out the bytes that a state goes to; called once, when it is known how many.
+using MakeRoom = std::function<std::span<std::byte>(uint64_t bytes)>;
+
+// One sequence or all. Pending shifts are applied first.
+void save_state(Road& road, const Facts& facts, std::optional<SequenceId> sequence,
+                const MakeRoom& make_room);
+
+// In place of everything, or of the sequence `to` (nothing: the one that was saved). StateError or
+// CacheFull, and nothing has changed.
+void load_state(Road& road, const Facts& facts, std::span<const std::byte> bytes,
+                std::optional<SequenceId> to);
+
+// All that `from` holds in place of all that `to` holds. Errors are those of load_state().
+void copy_state(Road& from, Road& to);
+
+}  // namespace plait

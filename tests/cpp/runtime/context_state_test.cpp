@@ -1,0 +1,179 @@
+// States of contexts, and what faults leave of them.
+#include <gmock/gmock.h>
+
+#include <new>
+#include <random>
+
+#include "base/error.h"
+#include "memory/allocations.h"
+#include "runtime/context.h"
+#include "support/tiny_model.h"
+
+namespace plait {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes bytes_of(Context& context, std::optional<SequenceId> sequence = {}) {
+    Bytes bytes;
+    context.save_state(sequence, [&](uint64_t n) {
+        bytes.resize(n);
+        return std::span(bytes);
+    });
+    return bytes;
+}
+
+ContextOptions small() {
+    ContextOptions options;
+    options.n_ctx = 64;
+    options.n_seq_max = 4;
+    options.n_ubatch = 8;
+    options.threads = 1;
+    return options;
+}
+
+Batch some_batch(SequenceId sequence, size_t n, uint32_t seed) {
+    std::mt19937 random(seed);
+    Batch batch;
+    for (size_t i = 0; i < n; ++i)
+        batch.add(static_cast<TokenId>(random() % 80), {}, std::span(&sequence, 1), i + 1 == n);
+    return batch;
+}
+
+void feed(Context& context, SequenceId sequence, size_t n, uint32_t seed) {
+    context.decode(some_batch(sequence, n, seed).view());
+}
+
+struct Faults : testing::Test {
+    std::shared_ptr<const LoadedModel> model = test::TinyModel{}.open();
+    Context context{model, small()};
+    Faults() {
+        feed(context, 0, 20, 1);
+        feed(context, 1, 9, 2);
+        context.seq_cp(0, 2, {.end = 12});
+    }
+    // Refuses every allocation of `call` in turn, until it gets through.
+    template <typename Call>
+    void refuse_allocations(Call call) {
+        const Bytes before = bytes_of(context);
+        int refused = 0;
+        for (int64_t n = 0;; ++n) {
+            ASSERT_LT(n, 100'000);
+            try {
+                const FailingAllocation failing(n);
+                call();
+                break;
+            } catch (const std::bad_alloc&) {
+                ++refused;
+            }
+            ASSERT_TRUE(bytes_of(context) == before) << "after allocation " << n << " failed";
+        }
+        EXPECT_GT(refused, 0);
+    }
+};
+
+class StopAfter final : public StopSignal {
+public:
+    explicit StopAfter(int questions) : left_(questions) {}
+    bool requested() override { return left_-- <= 0; }
+
+private:
+    int left_;
+};
+
+TEST_F(Faults, ADecodeThatIsStoppedAnywhereLeavesTheSameBytes) {  // S4-08
+    Batch batch = some_batch(0, 20, 5);
+    const SequenceId one = 1;
+    for (const TokenId t : {3, 4, 5}) batch.add(t, {}, std::span(&one, 1), true);
+    const Bytes before = bytes_of(context);
+    int stopped = 0;
+    for (int after = 0;; after += 3) {
+        StopAfter stop(after);
+        try {
+            context.decode(batch.view(), &stop);
+            break;
+        } catch (const Interrupted&) {
+            ++stopped;
+        }
+        ASSERT_TRUE(bytes_of(context) == before) << after;
+    }
+    EXPECT_GT(stopped, 20);
+    EXPECT_FALSE(bytes_of(context) == before);
+}
+
+TEST_F(Faults, ADecodeWithoutMemoryLeavesTheSameBytes) {  // S4-08
+    Batch batch = some_batch(1, 20, 5);
+    const SequenceId fresh = 3;
+    for (const TokenId t : {3, 4, 5}) batch.add(t, {}, std::span(&fresh, 1), true);  // a new plan
+    refuse_allocations([&] { context.decode(batch.view()); });
+}
+
+TEST_F(Faults, AShiftWithoutMemoryLeavesTheSameBytes) {
+    refuse_allocations([&] { context.seq_add(2, {.begin = 4}, 3); });
+}
+
+TEST_F(Faults, APendingShiftThatLacksMemoryIsStillPending) {
+    context.seq_add(0, {.begin = 15}, 2);
+    Context other(model, small());
+    feed(other, 0, 20, 1);
+    feed(other, 1, 9, 2);
+    other.seq_cp(0, 2, {.end = 12});
+    other.seq_add(0, {.begin = 15}, 2);
+    for (int64_t n = 0;; ++n) {
+        try {
+            const FailingAllocation failing(n);
+            context.keys(0, 0);
+            break;
+        } catch (const std::bad_alloc&) {
+        }
+    }
+    EXPECT_TRUE(bytes_of(context) == bytes_of(other));
+}
+
+TEST_F(Faults, ALoadWithoutMemoryLeavesTheSameBytes) {
+    Context other(model, small());
+    feed(other, 3, 30, 9);
+    const Bytes whole = bytes_of(other);
+    const Bytes one = bytes_of(other, 3);
+    refuse_allocations([&] { context.load_state(one, 0); });
+    refuse_allocations([&] { context.load_state(whole, {}); });
+    EXPECT_TRUE(bytes_of(context) == whole);
+    feed(other, 0, 7, 3);
+    refuse_allocations([&] { other.copy_state_to(context); });
+    EXPECT_TRUE(bytes_of(context) == bytes_of(other));
+}
+
+TEST_F(Faults, ASaveWithoutMemoryLeavesTheSameBytes) {
+    Bytes bytes(1 << 20);
+    refuse_allocations(
+        [&] { context.save_state({}, [&](uint64_t n) { return std::span(bytes).first(n); }); });
+}
+
+TEST(ContextState, RoundTripsThroughEveryCacheTypeAndVariant) {  // S4-10
+    const auto model = test::TinyModel{.width = 80}.open();      // heads of 20, padded in blocks
+    for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q5_1,
+                             DType::q5_0, DType::q4_1, DType::q4_0, DType::iq4_nl}) {
+        ContextOptions options = small();
+        options.type_k = type;
+        options.type_v = type;
+        Context from(model, options);
+        feed(from, 0, 20, 1);
+        feed(from, 2, 11, 2);
+        from.seq_cp(0, 1, {.end = 9});
+        from.seq_add(0, {.begin = 10}, 4);
+        const Bytes saved = bytes_of(from);
+        Context same(model, options);
+        feed(same, 3, 30, 3);
+        same.load_state(saved, {});
+        EXPECT_TRUE(bytes_of(same) == saved);
+        options.kv = "streams";
+        options.n_ctx = 40;
+        Context streams(model, options);
+        streams.load_state(saved, {});
+        for (const SequenceId s : {0, 1, 2})
+            EXPECT_TRUE(bytes_of(streams, s) == bytes_of(from, s)) << s;
+    }
+}
+
+}  // namespace
+}  // namespace plait
