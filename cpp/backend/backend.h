@@ -70,6 +70,7 @@ public:
 struct Segment {
     const Graph& graph;
     std::span<const NodeId> nodes;       // in order
+    std::span<const uint32_t> stages;    // by node of the graph, never falling; see plan/stages.h
     std::span<const Place> places;       // by node of the graph
     WeightStore& weights;
     std::span<Buffer* const> storage;    // by index of StorageOp

@@ -13,7 +13,7 @@ constexpr uint64_t kAlignment = 128;
 // A stretch of the arena that a live value holds.
 struct Block {
     uint64_t offset, bytes;
-    NodeId last_use;
+    uint32_t last_stage;
 };
 
 // Nodes whose result is the bytes of their first input.
@@ -45,7 +45,8 @@ std::vector<NodeId> last_uses(const Graph& graph, const std::vector<NodeId>& roo
 
 }  // namespace
 
-Buffers place_values(const Graph& graph, const InputLayout& inputs) {
+Buffers place_values(const Graph& graph, std::span<const uint32_t> stages,
+                     const InputLayout& inputs) {
     const std::span<const Node> nodes = graph.nodes();
     std::vector<NodeId> root(nodes.size());
     for (NodeId i = 0; i < nodes.size(); ++i)
@@ -60,7 +61,7 @@ Buffers place_values(const Graph& graph, const InputLayout& inputs) {
     }
     std::vector<Block> live;
     for (NodeId i = 0; i < nodes.size(); ++i) {
-        std::erase_if(live, [&](const Block& block) { return block.last_use < i; });
+        std::erase_if(live, [&](const Block& block) { return block.last_stage < stages[i]; });
         Place& place = buffers.places[i];
         if (root[i] != i) {
             place = buffers.places[root[i]];
@@ -74,7 +75,7 @@ Buffers place_values(const Graph& graph, const InputLayout& inputs) {
             const uint64_t bytes = align_up(std::max<uint64_t>(nodes[i].type.bytes(), 1), kAlignment);
             const uint64_t offset = find_gap(live, bytes);
             place = {.space = Space::arena, .offset = offset};
-            const Block block{offset, bytes, last[i]};
+            const Block block{offset, bytes, stages[last[i]]};
             live.insert(std::upper_bound(live.begin(), live.end(), block,
                                          [](const Block& a, const Block& b) { return a.offset < b.offset; }),
                         block);

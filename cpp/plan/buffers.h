@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "backend/backend.h"
@@ -15,7 +16,8 @@ struct Buffers {
     uint64_t arena_bytes = 0;
 };
 
-// Values that are alive at the same time never overlap. Outputs live in the caller's buffers.
-Buffers place_values(const Graph& graph, const InputLayout& inputs);
+// Values that are alive in the same stage never overlap. Outputs live in the caller's buffers.
+Buffers place_values(const Graph& graph, std::span<const uint32_t> stages,
+                     const InputLayout& inputs);
 
 }  // namespace plait

@@ -5,6 +5,7 @@
 #include "plan/buffers.h"
 #include "plan/prune.h"
 #include "plan/select_early.h"
+#include "plan/stages.h"
 
 namespace plait {
 
@@ -17,10 +18,12 @@ Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore
     for (const Node& node : graph_.nodes())
         if (const auto* input = std::get_if<InputOp>(&node.op)) inputs_.push_back(input->id);
 
-    const Buffers buffers = place_values(graph_, inputs);
+    const std::vector<uint32_t> stages = find_stages(graph_);
+    const Buffers buffers = place_values(graph_, stages, inputs);
     std::vector<NodeId> nodes(graph_.nodes().size());
     std::iota(nodes.begin(), nodes.end(), NodeId{0});
-    const Segment segment{graph_, nodes, buffers.places, weights, storage, buffers.arena_bytes};
+    const Segment segment{
+        graph_, nodes, stages, buffers.places, weights, storage, buffers.arena_bytes};
     executable_ = backend.compile(segment);
     arena_bytes_ = buffers.arena_bytes + executable_->scratch_bytes();
 }

@@ -11,10 +11,23 @@ namespace {
 constexpr int64_t kChunksPerThread = 8;
 constexpr uint64_t kScratchAlignment = 128;
 
+size_t count_stages(const std::vector<Step>& steps) {
+    size_t n = 0;
+    for (size_t i = 0; i < steps.size(); ++i) n += i == 0 || steps[i].stage != steps[i - 1].stage;
+    return n;
+}
+
 }  // namespace
 
 CpuExecutable::CpuExecutable(Threads& threads, std::vector<Step> steps, uint64_t scratch_offset)
-    : Job(steps.size()), threads_(threads), steps_(std::move(steps)), scratch_offset_(scratch_offset) {
+    : Job(count_stages(steps)),
+      threads_(threads),
+      steps_(std::move(steps)),
+      end_task_(steps_.size()),
+      scratch_offset_(scratch_offset) {
+    for (size_t i = 0; i < steps_.size(); ++i)
+        if (i == 0 || steps_[i].stage != steps_[i - 1].stage) first_step_.push_back(i);
+    first_step_.push_back(steps_.size());
     for (const Step& step : steps_) scratch_stride_ = std::max(scratch_stride_, step.scratch_bytes);
     scratch_stride_ = align_up(scratch_stride_, kScratchAlignment);
 }
@@ -36,8 +49,12 @@ void CpuExecutable::run(const RunArguments& run) {
     frame_.n_sequences = run.counts.sequences;
     frame_.n_moves = run.counts.moves;
 
-    for (size_t i = 0; i < steps_.size(); ++i) {
-        const int64_t tasks = steps_[i].kernel.tasks(steps_[i].args, frame_);
+    for (size_t i = 0; i < slots().size(); ++i) {
+        int64_t tasks = 0;
+        for (size_t s = first_step_[i]; s < first_step_[i + 1]; ++s) {
+            tasks += steps_[s].kernel.tasks(steps_[s].args, frame_);
+            end_task_[s] = tasks;
+        }
         PLAIT_CHECK(tasks >= 0 && tasks < UINT32_MAX);
         const int64_t grain = std::max<int64_t>(1, tasks / (kChunksPerThread * threads_.size()));
         slots()[i].tasks.store(static_cast<uint32_t>(tasks), std::memory_order_relaxed);
@@ -48,10 +65,16 @@ void CpuExecutable::run(const RunArguments& run) {
     if (!finished) throw Interrupted();
 }
 
-void CpuExecutable::work(size_t step, int thread, int64_t begin, int64_t end) noexcept {
+void CpuExecutable::work(size_t stage, int thread, int64_t begin, int64_t end) noexcept {
     const Worker worker{thread, frame_.base[kArena] + scratch_offset_ +
                                     scratch_stride_ * static_cast<uint64_t>(thread)};
-    steps_[step].kernel.run(steps_[step].args, frame_, worker, begin, end);
+    int64_t first = 0;  // task of the stage that is the step's first
+    for (size_t s = first_step_[stage]; first < end; first = end_task_[s++]) {
+        const int64_t from = std::max(begin, first);
+        const int64_t to = std::min(end, end_task_[s]);
+        if (from < to)
+            steps_[s].kernel.run(steps_[s].args, frame_, worker, from - first, to - first);
+    }
 }
 
 }  // namespace plait::cpu

@@ -103,7 +103,7 @@ protected:
         for (const auto& buffer : storage_) storage.push_back(buffer.get());
         const auto weights = backend_.make_weight_store(source_);
         arena_bytes = (arena_bytes + 4095) / 4096 * 4096;
-        const Segment segment{graph_, nodes, places_, *weights, storage, arena_bytes};
+        const Segment segment{graph_, nodes, nodes, places_, *weights, storage, arena_bytes};
         const auto executable = backend_.compile(segment);
         arena_bytes += executable->scratch_bytes();
         arena_ = backend_.allocate(arena_bytes);

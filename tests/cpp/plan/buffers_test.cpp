@@ -6,6 +6,7 @@
 
 #include "graph/ops.h"
 #include "plan/prune.h"
+#include "plan/stages.h"
 
 namespace plait {
 namespace {
@@ -37,7 +38,8 @@ TEST(Buffers, ValuesAliveTogetherNeverOverlap) {
     std::mt19937 random(7);
     for (int round = 0; round < 200; ++round) {
         Graph graph = random_graph(random);
-        const Buffers buffers = place_values(graph, layout_with_tokens());
+        const std::vector<uint32_t> stages = find_stages(graph);
+        const Buffers buffers = place_values(graph, stages, layout_with_tokens());
         const std::span<const Node> nodes = graph.nodes();
         // Bytes are followed from the node that makes them, through aliases, to every reader.
         std::vector<NodeId> owner(nodes.size());
@@ -52,7 +54,7 @@ TEST(Buffers, ValuesAliveTogetherNeverOverlap) {
                 const Place& pa = buffers.places[a];
                 const Place& pb = buffers.places[b];
                 if (pa.space != Space::arena || pb.space != Space::arena) continue;
-                if (owner[a] != a || owner[b] != b || last[a] < b) continue;
+                if (owner[a] != a || owner[b] != b || stages[last[a]] < stages[b]) continue;
                 const bool apart = pa.offset + nodes[a].type.bytes() <= pb.offset ||
                                    pb.offset + nodes[b].type.bytes() <= pa.offset;
                 ASSERT_TRUE(apart) << "nodes " << a << " and " << b;
@@ -68,7 +70,7 @@ TEST(Buffers, TheArenaIsSmallerThanAllValuesTogether) {
     const uint64_t one = x.type().bytes();
     for (int i = 0; i < 50; ++i) x = scale(x, 2.0f);
     graph.output(OutputId::logits, x);
-    EXPECT_LE(place_values(graph, layout_with_tokens()).arena_bytes, 3 * one);
+    EXPECT_LE(place_values(graph, find_stages(graph), layout_with_tokens()).arena_bytes, 3 * one);
 }
 
 TEST(Buffers, OutputsLiveInTheCallersBuffer) {
@@ -78,11 +80,30 @@ TEST(Buffers, OutputsLiveInTheCallersBuffer) {
     const Value y = scale(x, 2.0f);
     graph.output(OutputId::embeddings, x);
     graph.output(OutputId::logits, y);
-    const Buffers buffers = place_values(graph, layout_with_tokens());
+    const Buffers buffers = place_values(graph, find_stages(graph), layout_with_tokens());
     EXPECT_EQ(buffers.places[x.id].space, Space::output);
     EXPECT_EQ(buffers.places[x.id].index, static_cast<uint8_t>(OutputId::embeddings));
     EXPECT_EQ(buffers.places[y.id].index, static_cast<uint8_t>(OutputId::logits));
     EXPECT_EQ(buffers.arena_bytes, 0u);
+}
+
+TEST(Stages, WhatNeedsNothingOfTheOthersRunsWithThem) {
+    Graph graph;
+    const Value tokens = graph.input({InputField::tokens}, {DType::i32, {16}}, Extent::tokens);
+    const Value rows = graph.input({InputField::write_rows}, {DType::i32, {16}}, Extent::tokens);
+    const Value storage = graph.storage(0, {DType::f32, {64, 32}});
+    const Value x = embed(graph.weight({0, {DType::f32, {100, 32}}}), tokens);
+    const Value a = scale(x, 2.0f), b = scale(x, 3.0f);
+    const Value view = merge_heads(split_heads(a, 4));
+    const Value c = softcap(view, 1.0f);         // of a, through a view
+    const Value d = store_rows(storage, b, rows);
+    const Value e = store_rows(storage, x, rows);  // the same cache again
+    const std::vector<uint32_t> stages = find_stages(graph);
+    EXPECT_LT(stages[x.id], stages[a.id]);
+    EXPECT_EQ(stages[a.id], stages[b.id]);
+    EXPECT_LT(stages[b.id], stages[c.id]);
+    EXPECT_EQ(stages[c.id], stages[d.id]);
+    EXPECT_LT(stages[d.id], stages[e.id]);
 }
 
 TEST(Prune, DropsWhatNobodySeesAndKeepsCacheWrites) {  // S4-27: no input is asked for but unused

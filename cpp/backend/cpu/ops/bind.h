@@ -23,6 +23,7 @@ struct Step {
     static constexpr size_t kArgsBytes = 384;
     Kernel kernel{};
     NodeId node = 0;
+    uint32_t stage = 0;          // steps of one stage may run at the same time
     uint64_t scratch_bytes = 0;  // per thread
     alignas(64) std::byte args[kArgsBytes];
 };
@@ -49,6 +50,7 @@ public:
         Step& step = steps_.emplace_back();
         step.kernel = kernel;
         step.node = static_cast<NodeId>(&node - graph().nodes().data());
+        step.stage = segment_.stages[step.node];
         step.scratch_bytes = scratch_bytes;
         std::memcpy(step.args, &args, sizeof args);
     }
