@@ -472,6 +472,64 @@ TEST_P(OpsTest, RowsMoveAndTurn) {
     }
 }
 
+// Two sequences of 3 and 1 tokens: from zeros to row 1, and on from row 2 to row 3.
+TEST_P(OpsTest, RecurrentLayers) {
+    const auto fixed = [&](InputField field, std::vector<int32_t> data) {
+        return input(field, {kRoom + 1}, Extent::fixed, data);
+    };
+    States states;
+    states.read_rows = fixed(InputField::read_states, {0, 2});
+    states.write_rows = fixed(InputField::write_states, {1, 3});
+    states.token_begin = fixed(InputField::token_begin, {0, 3, 4});
+    const auto on = [&](Value storage) {
+        States with = states;
+        with.storage = storage;
+        return with;
+    };
+    const std::vector<float> x = some(4 * 2), w = some(2 * 2), bias = some(2), d = some(2);
+    const std::vector<float> a = {-0.5f, -1.0f, -2.0f, -0.1f, -0.2f, -3.0f}, b = some(4 * 3);
+    const std::vector<float> c = some(4 * 3), dt = {0.1f, 1.0f, 2.0f, 0.5f, 0.3f, 0.7f, 1.5f, 0.2f};
+    const Value tokens = tokens_of({kRoom, 2}, x), weights = weight({2, 2}, w);
+    const Value windows = storage(DType::f32, {4, 2}), matrices = storage(DType::f32, {4, 6});
+    const Value plain = short_conv(tokens, weights, {}, on(windows));
+    const Value biased = short_conv(tokens, weights, weight({2}, bias), on(windows));
+    SelectiveScanInputs in;
+    in.x = tokens;
+    in.dt = tokens_of({kRoom, 2}, dt);
+    in.a = weight({2, 3}, a);
+    in.b = tokens_of({kRoom, 3}, b);
+    in.c = tokens_of({kRoom, 3}, c);
+    in.d = weight({2}, d);
+    const Value scanned = selective_scan(in, on(matrices));
+    run({});  // no sequences: nothing happens
+    const std::vector<float> window = some(2);
+    std::copy(window.begin(), window.end(), rows_of(windows) + 2 * 2);
+    run({.tokens = 4, .sequences = 2});
+    for (int t = 0; t < 4; ++t) {
+        for (int i = 0; i < 2; ++i) {
+            const float before = t == 0 ? 0.0f : t == 3 ? window[i] : x[(t - 1) * 2 + i];
+            const double sum = double(w[i * 2]) * before + double(w[i * 2 + 1]) * x[t * 2 + i];
+            EXPECT_TRUE(near(result(plain)[t * 2 + i], sum, 1e-5));
+            EXPECT_TRUE(near(result(biased)[t * 2 + i], sum + bias[i], 1e-5));
+        }
+    }
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(rows_of(windows)[2 + i], x[2 * 2 + i]);
+        EXPECT_EQ(rows_of(windows)[3 * 2 + i], x[3 * 2 + i]);
+        double h[3] = {};
+        for (int t = 0; t < 4; ++t) {
+            double y = double(d[i]) * x[t * 2 + i];
+            for (int k = 0; k < 3; ++k) {
+                if (t == 3) h[k] = 0;
+                h[k] = std::exp(double(dt[t * 2 + i]) * a[i * 3 + k]) * h[k] +
+                       double(dt[t * 2 + i]) * x[t * 2 + i] * b[t * 3 + k];
+                y += h[k] * c[t * 3 + k];
+            }
+            EXPECT_TRUE(near(result(scanned)[t * 2 + i], y, 1e-5));
+        }
+    }
+}
+
 PLAIT_ON_EVERY_ISA(OpsTest);
 
 }  // namespace

@@ -27,6 +27,8 @@
     X(row_sum)           \
     X(scale)             \
     X(select_rows)       \
+    X(selective_scan)    \
+    X(short_conv)        \
     X(slice)             \
     X(softcap)           \
     X(store_rows)        \

@@ -92,6 +92,8 @@ void bind(const RouteOp&, const Node&, Binder&);
 void bind(const RowSumOp&, const Node&, Binder&);
 void bind(const ScaleOp&, const Node&, Binder&);
 void bind(const SelectRowsOp&, const Node&, Binder&);
+void bind(const SelectiveScanOp&, const Node&, Binder&);
+void bind(const ShortConvOp&, const Node&, Binder&);
 void bind(const SliceOp&, const Node&, Binder&);
 void bind(const SoftcapOp&, const Node&, Binder&);
 void bind(const StoreRowsOp&, const Node&, Binder&);

@@ -66,4 +66,12 @@ RopeFrequencies frequencies(const Rope& rope) {
     return result;
 }
 
+StateArgs state_args(const Node& node, Binder& binder) {
+    const auto from_last = [&](size_t i) { return node.inputs[node.inputs.size() - i]; };
+    const TensorType& storage = binder.type(from_last(4));
+    PLAIT_CHECK(storage.dtype == DType::f32 && storage.shape.rank == 2);
+    return {binder.ref(from_last(4)), binder.ref(from_last(3)), binder.ref(from_last(2)),
+            binder.ref(from_last(1)), storage.shape[1]};
+}
+
 }  // namespace plait::cpu

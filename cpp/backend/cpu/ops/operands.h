@@ -3,6 +3,7 @@
 
 #include "backend/cpu/kernels/cache_layout.h"
 #include "backend/cpu/kernels/frequency.h"
+#include "backend/cpu/kernels/states.h"
 #include "backend/cpu/kernels/vectors.h"
 #include "backend/cpu/ops/bind.h"
 
@@ -30,5 +31,8 @@ inline Vectors vectors_of(const Node& node, const Shape& shape) {
 CacheLayout cache_layout(const TensorType& storage, int64_t heads);
 
 RopeFrequencies frequencies(const Rope& rope);
+
+// The states that a recurrent node goes on from: its last four inputs.
+StateArgs state_args(const Node& node, Binder& binder);
 
 }  // namespace plait::cpu

@@ -1,0 +1,59 @@
+// The selective scan of Mamba, arXiv:2312.00752, algorithm 2:
+//   h = exp(dt a) h + (dt x) b,  y = c h + d x
+// with h [k] for each channel.  Reference: tests/reference/selective_scan.py.
+#include "backend/cpu/kernels/selective_scan.h"
+
+#include "backend/cpu/kernels/state_rows.h"
+
+namespace plait::cpu::PLAIT_ISA {
+namespace {
+
+// a of the tile's channels as its state lies: [k, 32].
+void transpose_a(const SelectiveScanArgs& args, const Frame& frame, const TileTask& tile,
+                 float* a) {
+    const int64_t k = args.states.rows;
+    const float* by_channel = frame.at<const float>(args.a) + tile.first * k;
+    for (int64_t i = 0; i < k; ++i) {
+        for (int64_t c = 0; c < kTileColumns; ++c)
+            a[i * kTileColumns + c] = c < tile.n ? by_channel[c * k + i] : 0.0f;
+    }
+}
+
+}  // namespace
+
+int64_t selective_scan_tasks(const void* raw, const Frame& frame) {
+    return tile_tasks(static_cast<const SelectiveScanArgs*>(raw)->states, frame);
+}
+
+// Scratch: k * 32 floats.
+void selective_scan(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
+                    int64_t end) {
+    const auto& args = *static_cast<const SelectiveScanArgs*>(raw);
+    const int64_t k = args.states.rows;
+    const int64_t channels = args.states.columns;
+    float* a = reinterpret_cast<float*>(worker.scratch);
+    int64_t prepared = -1;
+    for (int64_t task = begin; task < end; ++task) {
+        const TileTask tile = tile_task(args.states, frame, task);
+        if (prepared != tile.first) transpose_a(args, frame, tile, a);
+        prepared = tile.first;
+        walk(tile, [&](auto columns, int64_t t, const float* from, float* to) {
+            const int64_t at = t * channels + tile.first;
+            const float* b = frame.at<const float>(args.b) + t * k;
+            const float* c = frame.at<const float>(args.c) + t * k;
+            const Row x = columns.load(frame.at<const float>(args.x) + at);
+            const Row dt = columns.load(frame.at<const float>(args.dt) + at);
+            const Row d = columns.load(frame.at<const float>(args.d) + tile.first);
+            const Row dt_x = dt * x;
+            const Row y = sum_rows(k, [&](int64_t i, const Row& sum) {
+                const Row decay = exp(dt * Columns<true>{}.load(a + i * kTileColumns));
+                const Row h = fma(decay, columns.load(from + i * columns.n), F32::set(b[i]) * dt_x);
+                columns.store(h, to + i * columns.n);
+                return fma(F32::set(c[i]), h, sum);
+            });
+            columns.store(fma(d, x, y), frame.at<float>(args.y) + at);
+        });
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA
