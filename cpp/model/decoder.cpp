@@ -17,6 +17,11 @@ Decoder::Decoder(ModelInfo info, const Weights& w, const Norm& norm)
 
 Value Decoder::embed(Step& step) const { return step.embed(embedding_, embedding_scale_); }
 
+Value Decoder::embed_scaled(Step& step) const {
+    const Value x = step.embed(embedding_);
+    return embedding_scale_ == 1.0f ? x : step.name(scale(x, embedding_scale_), Role::inp_embd);
+}
+
 void Decoder::build_decoder(Step& step) const {
     Value x = embed(step);
     for (int i = 0; i < info().n_layers; ++i) x = step.name(layer(step, i, x), Role::l_out, i);

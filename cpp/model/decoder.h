@@ -19,6 +19,8 @@ protected:
     virtual Value layer(Step& step, int i, Value x) const = 0;
     // What goes into the first layer: the embedding of tokens times embedding_scale_.
     virtual Value embed(Step& step) const;
+    // For models that multiply embeddings given in place of tokens as well.
+    Value embed_scaled(Step& step) const;
     void build_decoder(Step& step) const override;
 
     Value normalize(Step& step, Value x, const NormWeights& w) const {

@@ -59,6 +59,20 @@ std::vector<int> Hparams::per_layer(std::string_view suffix, int n_layers, int64
     return std::vector<int>(static_cast<size_t>(n_layers), fallback);
 }
 
+std::vector<bool> Hparams::flags(std::string_view suffix, int n_layers) const {
+    const auto layers = static_cast<size_t>(n_layers);
+    const auto* array = std::get_if<gguf::Array>(&metadata_.at(key(suffix)).data());
+    if (array == nullptr || array->element != gguf::ValueType::boolean) {
+        const std::vector<int> numbers = per_layer(suffix, n_layers, 0, 1);
+        return std::vector<bool>(numbers.begin(), numbers.end());
+    }
+    std::vector<bool> result = metadata_.booleans(key(suffix));
+    if (result.size() < layers)
+        refuse(suffix, text("expected a flag for each of ", n_layers, " layers, got ", result.size()));
+    result.resize(layers);
+    return result;
+}
+
 float Hparams::positive(std::string_view suffix) const {
     return checked(suffix, metadata_.real(key(suffix)), true);
 }

@@ -8,8 +8,13 @@
 
 namespace plait {
 
+std::unique_ptr<Model> make_gemma(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_gemma2(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_gemma3(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_llama(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_olmo2(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_qwen2(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_qwen3(const Hparams& hparams, const Weights& weights);
 
 namespace {
 
@@ -19,8 +24,13 @@ struct Architecture {
 };
 
 constexpr std::array kArchitectures = {
+    Architecture{"gemma", make_gemma},
+    Architecture{"gemma2", make_gemma2},
+    Architecture{"gemma3", make_gemma3},
     Architecture{"llama", make_llama},
+    Architecture{"olmo2", make_olmo2},
     Architecture{"qwen2", make_qwen2},
+    Architecture{"qwen3", make_qwen3},
 };
 
 }  // namespace

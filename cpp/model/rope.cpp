@@ -21,15 +21,15 @@ Rope read_rope(const Hparams& hp, int head_dim, bool interleaved) {
         hp.refuse("rope.dimension_count", text("expected an even number, got ", rope.n_rot));
     rope.base = hp.positive("rope.freq_base", 10000.0f);
 
-    const std::string type = hp.string("rope.scaling.type", "none");
+    const std::string type = hp.string("rope.scaling.type", "linear");
     if (type != "none" && type != "linear" && type != "yarn" && type != "longrope")
         throw UnsupportedError(text(hp.key("rope.scaling.type"), ": unknown scaling \"", type,
                                     "\"; known are none, linear, yarn, longrope"));
-    // Old files state linear scaling by this key alone.
-    const float factor = hp.has("rope.scaling.factor") ? hp.positive("rope.scaling.factor")
-                                                       : hp.positive("rope.scale_linear", 1.0f);
-    if (type == "linear" || type == "yarn" || (type == "none" && hp.has("rope.scale_linear")))
-        rope.scale = 1.0 / factor;
+    // Old files state the factor as rope.scale_linear; 0 stands for none.
+    const char* const key =
+        hp.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
+    const float factor = hp.number(key, 0.0f) == 0.0f ? 1.0f : hp.positive(key);
+    if (type != "none") rope.scale = 1.0 / factor;
     rope.magnitude = hp.positive("rope.scaling.attn_factor", 1.0f);
     rope.n_ctx_original =
         hp.count("rope.scaling.original_context_length", INT32_MAX,
@@ -42,6 +42,13 @@ Rope read_rope(const Hparams& hp, int head_dim, bool interleaved) {
         if (rope.n_ctx_original == 0)
             hp.refuse("rope.scaling.original_context_length", "is needed for YaRN");
     }
+    return rope;
+}
+
+Rope without_scaling(Rope rope) {
+    rope.scale = 1.0;
+    rope.extrapolation = 0.0;
+    rope.magnitude = 1.0;
     return rope;
 }
 

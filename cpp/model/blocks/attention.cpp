@@ -43,6 +43,12 @@ Heads read_heads(const Hparams& hp, int width, int layer) {
     return heads;
 }
 
+Heads read_heads(const Hparams& hp, int width) {
+    const Heads heads = read_heads(hp, width, 0);
+    if (heads.n_kv_heads == 0) hp.refuse("attention.head_count", "expected at least one head");
+    return heads;
+}
+
 AttentionSpec attention_spec(const Heads& heads, const Rope& rope, Window window) {
     return {.n_kv_heads = heads.n_kv_heads,
             .key_dim = heads.head_dim,
@@ -59,7 +65,7 @@ AttentionSpec attention_spec(const Heads& heads, Window window) {
             .shifts = false};
 }
 
-AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& heads) {
+AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& heads, QkNorm norm) {
     const int64_t n_q = int64_t{heads.n_heads} * heads.head_dim;
     const int64_t n_kv = int64_t{heads.n_kv_heads} * heads.head_dim;
     AttentionWeights a;
@@ -76,6 +82,11 @@ AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& h
     }
     a.wo = w.get("attn_output.weight", {width, n_q});
     a.bo = w.find("attn_output.bias", {width});
+    if (norm != QkNorm::none) {
+        const bool whole = norm == QkNorm::whole;
+        a.q_norm = w.get("attn_q_norm.weight", {whole ? n_q : heads.head_dim});
+        a.k_norm = w.get("attn_k_norm.weight", {whole ? n_kv : heads.head_dim});
+    }
     return a;
 }
 
@@ -99,11 +110,15 @@ Qkv project_qkv(Step& step, int layer, Value x, const AttentionWeights& w, const
             step.name(split_heads(v, heads.n_kv_heads), Role::v, layer)};
 }
 
+Value attention(Step& step, int layer, const Qkv& qkv, const Step::Attention& how) {
+    return merge_heads(step.attend(layer, qkv.q, qkv.k, qkv.v, how));
+}
+
 Value rotary_attention(Step& step, int layer, const Qkv& qkv, const Rope& rope,
                        const Weight& factors, const Step::Attention& how) {
     const Value q = step.name(step.rotate(qkv.q, rope, factors), Role::q_rope, layer);
     const Value k = step.name(step.rotate(qkv.k, rope, factors), Role::k_rope, layer);
-    return merge_heads(step.attend(layer, q, k, qkv.v, how));
+    return attention(step, layer, {q, k, qkv.v}, how);
 }
 
 Value project_out(Step& step, int layer, Value y, const AttentionWeights& w) {
@@ -111,20 +126,20 @@ Value project_out(Step& step, int layer, Value y, const AttentionWeights& w) {
 }
 
 float attention_scale(const Hparams& hp, int head_dim) {
-    return hp.positive("attention.scale", 1.0f / std::sqrt(static_cast<float>(head_dim)));
+    const float stated = hp.number("attention.scale", 0.0f);  // 0: the usual one
+    return stated != 0.0f ? stated : 1.0f / std::sqrt(static_cast<float>(head_dim));
 }
 
-std::vector<Window> read_windows(const Hparams& hp, int n_layers, int pattern) {
+std::vector<Window> read_windows(const Hparams& hp, int n_layers, int pattern, int tokens) {
     constexpr std::string_view kSize = "attention.sliding_window";
     constexpr std::string_view kPattern = "attention.sliding_window_pattern";
     const auto layers = static_cast<size_t>(n_layers);
     std::vector<Window> windows(layers);
-    const int tokens = hp.index(kSize, INT32_MAX, 0);
+    tokens = hp.index(kSize, INT32_MAX, tokens);
     if (tokens == 0) return windows;
     std::vector<bool> slides(layers);
     if (hp.has(kPattern) && hp.metadata().at(hp.key(kPattern)).is_array()) {
-        const std::vector<int> flags = hp.per_layer(kPattern, n_layers, 0, 1);
-        for (size_t i = 0; i < layers; ++i) slides[i] = flags[i] != 0;
+        slides = hp.flags(kPattern, n_layers);
     } else {
         const int every = hp.index(kPattern, Hparams::kMost, pattern);
         for (size_t i = 0; i < layers; ++i)

@@ -15,8 +15,9 @@ struct Heads {
     int n_kv_heads = 0;  // 0: the layer has no attention, in models that mix
     int head_dim = 0;    // of keys and values alike
 };
-// Counts are one number for all layers or one each.
-Heads read_heads(const Hparams& hparams, int width, int layer = 0);
+// Counts are one number for all layers, or one each.
+Heads read_heads(const Hparams& hparams, int width, int layer);
+Heads read_heads(const Hparams& hparams, int width);  // of layers that all have attention, and alike
 // What such a block needs remembered. `rotated`: its keys are, by position.
 AttentionSpec attention_spec(const Heads& heads, const Rope& rope, Window window = {});
 AttentionSpec attention_spec(const Heads& heads, Window window = {});  // keys are not rotated
@@ -31,7 +32,10 @@ struct AttentionWeights {
     Weight wo, bo;      // [width, h*d], [width]
     Weight q_norm, k_norm;  // [d] for every head, or [h*d], [hk*d] over all of them at once
 };
-AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& heads);
+// Whether queries and keys are normalised: each head by the same weight, or all heads at once.
+enum class QkNorm : uint8_t { none, by_head, whole };
+AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& heads,
+                                QkNorm norm = QkNorm::none);
 
 struct Qkv {
     Value q;  // [n, h, d]
@@ -41,7 +45,9 @@ struct Qkv {
 // The projections of x, q and k normalised where there are weights for it.
 Qkv project_qkv(Step& step, int layer, Value x, const AttentionWeights& w, const Heads& heads,
                 const Norm& norm);
-// attend(rope(q), rope(k), v) over the layer's cache, before Wo. [n, h*d]
+// attend(q, k, v) over the layer's cache, before Wo. [n, h*d]
+Value attention(Step& step, int layer, const Qkv& qkv, const Step::Attention& how);
+// The same with rope(q) and rope(k).
 Value rotary_attention(Step& step, int layer, const Qkv& qkv, const Rope& rope,
                        const Weight& factors, const Step::Attention& how);
 // Wo y + bo. [n, h*d] -> [n, width]
@@ -50,8 +56,9 @@ Value project_out(Step& step, int layer, Value y, const AttentionWeights& w);
 // 1 / sqrt(head_dim), unless the file says otherwise in attention.scale.
 float attention_scale(const Hparams& hparams, int head_dim);
 
-// Every `pattern`-th layer sees everything, the others a window; from attention.sliding_window and
-// its pattern (a number, a list of flags, or `pattern` where the file says nothing).
-std::vector<Window> read_windows(const Hparams& hparams, int n_layers, int pattern);
+// Every `pattern`-th layer sees everything, the others a window; 0: all have one. From
+// attention.sliding_window and its pattern (a number, or a list of flags), or `tokens` and `pattern`
+// where the file says nothing; no tokens: no windows.
+std::vector<Window> read_windows(const Hparams& hparams, int n_layers, int pattern, int tokens = 0);
 
 }  // namespace plait
