@@ -92,7 +92,8 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
                        const Integer& n_ubatch, const Text& backend, const OptionalInteger& threads,
                        const OptionalText& isa, const FlagOrAuto& flash_attention,
                        const Flag& embeddings, const Text& pooling_name, const OptionalFlag& causal,
-                       const Flag& graph_reuse, const Flag& invariant, const Flag& swa_full) {
+                       const Flag& graph_reuse, const Flag& invariant, const Flag& swa_full,
+                       const OptionalReal& defrag_threshold) {
     if (!py::isinstance<PyModel>(model)) wrong_type("model", "a Model", model);
     ContextOptions options;
     options.n_ctx = optional_size("n_ctx", n_ctx);
@@ -114,6 +115,9 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
     options.graph_reuse = to_bool("graph_reuse", graph_reuse);
     options.invariant = to_bool("invariant", invariant);
     options.swa_full = to_bool("swa_full", swa_full);
+    options.defrag_threshold.reset();
+    if (!defrag_threshold.is_none())
+        options.defrag_threshold = to_double("defrag_threshold", defrag_threshold);
 
     follow_log_level();
     std::shared_ptr<const LoadedModel> loaded = made(py::cast<const PyModel&>(model).loaded);
@@ -202,6 +206,9 @@ invariant : bool
     arithmetic where there is some.
 swa_full : bool
     Keep every cell of layers with a sliding window.
+defrag_threshold : float, optional
+    `kv.fragmentation` above which decode() moves cells together before it goes on. It looks now and
+    then, as tokens come. None: never.
 
 Raises
 ------
@@ -295,7 +302,7 @@ void bind_context(py::module_& m) {
              py::arg("flash_attention") = "auto", py::arg("embeddings") = false,
              py::arg("pooling") = "auto", py::arg("causal") = py::none(),
              py::arg("graph_reuse") = true, py::arg("invariant") = true,
-             py::arg("swa_full") = false)
+             py::arg("swa_full") = false, py::arg("defrag_threshold") = 0.5)
         .def(
             "decode",
             [](const PyContext& self, PyBatch& batch) {

@@ -30,6 +30,15 @@ int64_t to_int64(const char* name, py::handle value) {
     return to_int_between(name, value, INT64_MIN, INT64_MAX);
 }
 
+double to_double(const char* name, py::handle value) {
+    const double number = PyFloat_AsDouble(value.ptr());
+    if (number == -1.0 && PyErr_Occurred() != nullptr) {
+        PyErr_Clear();
+        wrong_type(name, "a number", value);
+    }
+    return number;
+}
+
 bool to_bool(const char* name, py::handle value) {
     if (value.ptr() == Py_True) return true;
     if (value.ptr() == Py_False) return false;

@@ -22,6 +22,7 @@ inline bool any_object(PyObject*) { return true; }
     };
 PLAIT_OBJECT(Integer)  // an int, or what stands for one: a NumPy integer, a Sequence
 PLAIT_OBJECT(OptionalInteger)
+PLAIT_OBJECT(OptionalReal)  // a float, or what Python takes for one
 PLAIT_OBJECT(Flag)  // a bool, Python's or NumPy's
 PLAIT_OBJECT(OptionalFlag)
 PLAIT_OBJECT(FlagOrAuto)
@@ -73,6 +74,7 @@ int32_t to_int32(const char* name, py::handle value) {
     return static_cast<int32_t>(to_int_between<Error>(name, value, INT32_MIN, INT32_MAX));
 }
 
+double to_double(const char* name, py::handle value);
 bool to_bool(const char* name, py::handle value);
 std::string to_text(const char* name, py::handle value);
 std::string to_path(const char* name, py::handle value);  // bytes of the file system
@@ -96,6 +98,7 @@ namespace pybind11::detail {
     };
 PLAIT_SHOWN_AS(Integer, "typing.SupportsIndex")
 PLAIT_SHOWN_AS(OptionalInteger, "typing.SupportsIndex | None")
+PLAIT_SHOWN_AS(OptionalReal, "typing.SupportsFloat | typing.SupportsIndex | None")
 PLAIT_SHOWN_AS(Flag, "bool")
 PLAIT_SHOWN_AS(OptionalFlag, "bool | None")
 PLAIT_SHOWN_AS(FlagOrAuto, "bool | str")

@@ -255,6 +255,7 @@ UnsupportedError
             "A copy of a sequence's cached values; shape and errors as in keys().")
         .def("__repr__", &repr);
     bind_kv_state(kv);
+    bind_kv_defrag(m, kv);
 }
 
 }  // namespace plait::python

@@ -19,5 +19,6 @@ struct PyKvCache : Zeroed {
 
 using KvCacheClass = py::class_<PyKvCache>;
 void bind_kv_state(KvCacheClass& kv);
+void bind_kv_defrag(py::module_& m, KvCacheClass& kv);
 
 }  // namespace plait::python

@@ -75,7 +75,7 @@ Reasons: "first use", "new bucket", "new adapter set", "new capture set", "reuse
             "Wall time by phase: \"place\", \"build\", \"input\", \"compute\", \"output\".")
         .def_property_readonly("nodes", &nodes, "Graph nodes run, by device as in `devices()`.")
         .def_property_readonly("rows_copied", counter(&Stats::rows_copied),
-                               "Cache rows copied for copies and shifts.")
+                               "Cache rows copied for copies, shifts and defragmentation.")
         .def(
             "reset", [](const PyStats& self) { made(self.shared)->reset_stats(); },
             "Set every figure to zero.")

@@ -35,6 +35,8 @@ void check(const ContextOptions& o) {
     check_between("n_ubatch", o.n_ubatch, 1, 1 << 20);
     if (o.kv != "auto" && o.kv != "unified" && o.kv != "streams")
         throw InvalidArgument("kv: expected \"auto\", \"unified\" or \"streams\", got \"" + o.kv + "\"");
+    if (o.defrag_threshold && !(*o.defrag_threshold >= 0 && *o.defrag_threshold <= 1))
+        throw InvalidArgument(text("defrag_threshold: expected 0 to 1, got ", *o.defrag_threshold));
     if (o.kv_cells) check_between<int64_t>("kv_cells", *o.kv_cells, 1, kMostCells);
 }
 
@@ -116,6 +118,7 @@ std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> p
     road.flash = *options_.flash_attention;
     road.logits = info.has_decoder && !encoder;
     road.embeddings = options_.embeddings || !info.has_decoder || (pools && options_.pooling);
+    if (kind == GraphKind::decode) road.defrag_threshold = options_.defrag_threshold;
     road.pooling = road.embeddings && pools ? pooling_ : Pooling::none;
     return std::make_unique<Road>(info, std::move(past), *engine_, road);
 }

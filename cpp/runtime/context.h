@@ -45,6 +45,7 @@ struct ContextOptions {
     bool graph_reuse = true;
     bool invariant = true;
     bool swa_full = false;
+    std::optional<double> defrag_threshold = 0.5;  // nothing: never without being asked
 };
 
 // Keys or values of one sequence, for people: a copy, by position.
@@ -82,6 +83,11 @@ public:
     // Goes back to before position `next`, or as far before it as this memory can. Returns where
     // the sequence goes on then: what follows has to be fed again.
     Position rewind(SequenceId sequence, Position next);
+
+    // Moves rows together, in rounds of at most `max_moves`; see Defragmenter.
+    DefragReport defrag(std::optional<int64_t> max_moves);
+    std::optional<DefragReport> last_defrag() const;
+    double fragmentation() const;
 
     // What is remembered, of one sequence or of all: as bytes (state_format.h), from bytes in place
     // of what is there, to a file and from one, to another context of the same model. StateError.

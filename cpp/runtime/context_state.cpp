@@ -1,4 +1,4 @@
-// Context: states and going back.
+// Context: states, going back, and moving rows together.
 #include "base/error.h"
 #include "base/text.h"
 #include "runtime/context.h"
@@ -83,6 +83,24 @@ Position Context::rewind(SequenceId sequence, Position next) {
         memory.copy(point.from, sequence, {.end = point.next}, moves);
     });
     return point.next;
+}
+
+DefragReport Context::defrag(std::optional<int64_t> max_moves) {
+    const std::lock_guard lock(mutex_);
+    Road& road = decode_road();
+    if (max_moves && *max_moves < 1)
+        throw InvalidArgument(text("max_moves: expected at least 1, got ", *max_moves));
+    return road.defragment(max_moves.value_or(Engine::kMaxMoves));
+}
+
+std::optional<DefragReport> Context::last_defrag() const {
+    const std::lock_guard lock(mutex_);
+    return decode_road().last_defrag();
+}
+
+double Context::fragmentation() const {
+    const std::lock_guard lock(mutex_);
+    return plait::fragmentation(decode_road().memory().count_runs());
 }
 
 }  // namespace plait

@@ -60,7 +60,8 @@ Road::Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine,
       past_(std::move(past)),
       engine_(engine),
       options_(options),
-      mover_(engine, memory().layout(), storage().buffers()) {
+      mover_(engine, memory().layout(), storage().buffers()),
+      defragmenter_(options.defrag_threshold) {
     if (pooled()) hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
     engine_.reserve(largest_key(), memory().layout(), storage().buffers());
 }
@@ -108,6 +109,7 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
         prepare(asked, options_.limits, memory().past(options_.step), prepared_);
         apply_shifts();
         const Timed timed(stats, Phase::place);
+        defragmenter_.before_step(memory(), mover_, batch.size);
         pieces = split_.cut(prepared_, options_.split);
         placement.emplace(memory(), options_.step, prepared_, pieces);
     }

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "batch/prepare.h"
 #include "batch/split.h"
 #include "memory/memory.h"
+#include "runtime/defragmenter.h"
 #include "runtime/engine.h"
 #include "runtime/outputs.h"
 #include "runtime/pool_embeddings.h"
@@ -28,6 +30,7 @@ struct RoadOptions {
     bool logits = true;                  // of a model that has any
     bool embeddings = false;             // hand out hidden states too
     Pooling pooling = Pooling::none;     // other than none: one embedding a sequence, no logits
+    std::optional<double> defrag_threshold;  // see Defragmenter
 };
 
 // What sequences left behind, and the bytes of it. An encoder and its decoder share one.
@@ -58,6 +61,11 @@ public:
         change(memory(), moves);
         mover_.copy(moves);
     }
+    // Moves rows together, in rounds of at most `max_moves`.
+    const DefragReport& defragment(int64_t max_moves) {
+        return defragmenter_.run(memory(), mover_, max_moves);
+    }
+    const std::optional<DefragReport>& last_defrag() const { return defragmenter_.last(); }
     // Carries out rotations that are still pending.
     void apply_shifts();
     // The key of the largest step.
@@ -80,6 +88,7 @@ private:
     Engine& engine_;
     RoadOptions options_;
     RowMover mover_;
+    Defragmenter defragmenter_;
     PreparedBatch prepared_;
     Split split_;
     EmbeddingPool embedding_pool_;

@@ -20,7 +20,7 @@ struct Stats {
     std::array<uint64_t, kMissReasons> misses{};   // by MissReason
     std::array<double, kPhases> seconds{};         // by Phase
     uint64_t nodes = 0;                            // run on the context's device
-    uint64_t rows_copied = 0;                      // cache rows moved for copies and shifts
+    uint64_t rows_copied = 0;                      // cache rows, for copies, shifts and defragmentation
 };
 
 }  // namespace plait

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait._core import Batch, Device, Output, TensorInfo, build_info, devices
+from plait._core import Batch, Defrag, Device, Output, TensorInfo, build_info, devices
 from plait.context import Context, KVCache, Stats
 from plait.errors import (
     BackendError,
@@ -39,6 +39,7 @@ __all__ = [
     "BatchError",
     "CacheFull",
     "Context",
+    "Defrag",
     "Device",
     "Error",
     "Event",

@@ -27,6 +27,7 @@ __all__: list[str] = [
     "BatchError",
     "CacheFull",
     "Context",
+    "Defrag",
     "Device",
     "Error",
     "KVCache",
@@ -420,6 +421,9 @@ class Context:
         arithmetic where there is some.
     swa_full : bool
         Keep every cell of layers with a sliding window.
+    defrag_threshold : float, optional
+        `kv.fragmentation` above which decode() moves cells together before it goes on. It looks now and
+        then, as tokens come. None: never.
 
     Raises
     ------
@@ -455,6 +459,7 @@ class Context:
         graph_reuse: bool = True,
         invariant: bool = True,
         swa_full: bool = False,
+        defrag_threshold: typing.SupportsFloat | typing.SupportsIndex | None = 0.5,
     ) -> None: ...
     def __repr__(self) -> str: ...
     def close(self) -> None:
@@ -612,6 +617,23 @@ class KVCache:
         Put a copy of all that is remembered in place of all that another context remembers.
 
         Both must be of one model and have the same cache types. Errors are those of from_bytes().
+        """
+    def defrag(self, max_moves: typing.SupportsIndex | None = None) -> int:
+        """
+        Move cells together: afterwards the first cells of every stream are in use, in long runs.
+
+        Only attention gets faster. What cells hold stays the same to the bit, pending shifts included, and
+        no batch needs it to fit.
+
+        Parameters
+        ----------
+        max_moves : int, optional
+            Moves in one round, at least 1; there are as many rounds as it takes. None: 1024.
+
+        Returns
+        -------
+        int
+            Cells that were moved; 0 when there was nothing to do. `last_defrag` says more.
         """
     def from_bytes(
         self,
@@ -797,9 +819,23 @@ class KVCache:
         Whether positions can be changed (seq_add, seq_div).
         """
     @property
+    def fragmentation(self) -> float:
+        """
+        How much attention suffers from where cells lie, from 0 to 1.
+
+        The share of its steps that it takes only because runs of cells are short: 0 where they have 32 cells
+        or more, or where they cannot be longer, towards 1 where each cell is by itself. 0 also where
+        sequences hold less than 256 cells.
+        """
+    @property
     def kind(self) -> str:
         """
         Of the whole memory: "unified", "streams", "sliding", "recurrent", "hybrid", "cross" or "none".
+        """
+    @property
+    def last_defrag(self) -> Defrag | None:
+        """
+        What the last defragmentation did, asked for or automatic; None when there was none.
         """
     @property
     def n_cells(self) -> int:
@@ -830,6 +866,53 @@ class KVCache:
     def nbytes(self) -> int:
         """
         Bytes of all keys and values, used or not.
+        """
+
+class Defrag:
+    """
+    What a defragmentation did; from `KVCache.last_defrag`.
+    """
+    def __repr__(self) -> str: ...
+    @property
+    def automatic(self) -> bool:
+        """
+        Whether nobody had asked.
+        """
+    @property
+    def bytes(self) -> int:
+        """
+        Bytes copied, on the device.
+        """
+    @property
+    def cells(self) -> int:
+        """
+        Cells that were moved.
+        """
+    @property
+    def moves(self) -> int:
+        """
+        Moves; cells that went side by side are one. Layers of other windows count for themselves where their cells are their own.
+        """
+    @property
+    def records(self) -> numpy.ndarray:
+        """
+        The moves, in order.
+
+        Returns
+        -------
+        structured ndarray
+            Fields `group` (layers with the same cells), `from`, `to`, `n`: cells [from, from + n) went to
+            [to, to + n). All int32.
+        """
+    @property
+    def rounds(self) -> int:
+        """
+        Rounds of at most `max_moves` of them.
+        """
+    @property
+    def seconds(self) -> float:
+        """
+        Wall time.
         """
 
 class Stats:
@@ -874,7 +957,7 @@ class Stats:
     @property
     def rows_copied(self) -> int:
         """
-        Cache rows copied for copies and shifts.
+        Cache rows copied for copies, shifts and defragmentation.
         """
     @property
     def seconds(self) -> dict[str, float]:
