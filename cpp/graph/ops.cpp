@@ -191,6 +191,7 @@ Value route(Value logits, const RouteOp& how, Value bias) {
     PLAIT_CHECK(how.n_groups >= 1 && n_experts % how.n_groups == 0);
     PLAIT_CHECK(how.n_groups_used >= 1 && how.n_groups_used <= how.n_groups);
     PLAIT_CHECK(n_experts / how.n_groups * how.n_groups_used >= how.n_used);
+    PLAIT_CHECK(!bias || bias.shape().elements() == n_experts);
     std::vector<Value> inputs{logits};
     if (bias) inputs.push_back(bias);
     return logits.graph->add(how, {DType::i32, {logits.shape()[0], how.n_used, 2}},

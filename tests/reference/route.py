@@ -1,16 +1,48 @@
-"""The experts of largest softmax weight, ties to the lower number. arXiv:1701.06538"""
+"""The experts of largest score, ties to the lower number, and their weights. arXiv:1701.06538; a
+bias that joins the choice alone, and groups of experts: arXiv:2412.19437."""
 
 import numpy as np
 
+LEAST_SUM = 2.0**-14  # what chosen weights are divided by at least
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    y = np.exp(x - x.max(axis=-1, keepdims=True), dtype=np.float64)
+    return y / y.sum(axis=-1, keepdims=True)
+
+
+def largest(scores: np.ndarray, n: int) -> np.ndarray:
+    return np.argsort(-scores, axis=-1, kind="stable")[..., :n]
+
+
+def in_best_groups(scores: np.ndarray, n_groups: int, n_used: int) -> np.ndarray:
+    """-inf for the experts of all groups but those whose two best have the largest sums."""
+    groups = scores.reshape(len(scores), n_groups, -1)
+    sums = np.sort(groups, axis=-1)[..., -2:].sum(axis=-1)
+    kept = np.full(groups.shape, -np.inf)
+    for token, best in enumerate(largest(sums, n_used)):
+        kept[token, best] = groups[token, best]
+    return kept.reshape(scores.shape)
+
 
 def route(
-    logits: np.ndarray, n_used: int, renormalize: bool, scale: float
+    logits: np.ndarray,
+    n_used: int,
+    renormalize: bool,
+    scale: float,
+    gating: str = "softmax",
+    bias: np.ndarray | None = None,
+    n_groups: int = 1,
+    n_groups_used: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """logits [n, e] -> experts [n, n_used], weights [n, n_used]."""
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True), dtype=np.float64)
-    weights /= weights.sum(axis=-1, keepdims=True)
-    experts = np.argsort(-weights, axis=-1, kind="stable")[:, :n_used]
+    """logits [n, e], bias [e] -> experts [n, n_used], weights [n, n_used]."""
+    gates = {"softmax": softmax, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "softmax_chosen": np.array}
+    weights = gates[gating](np.asarray(logits, np.float64))
+    scores = weights if bias is None else weights + bias
+    experts = largest(in_best_groups(scores, n_groups, n_groups_used), n_used)
     chosen = np.take_along_axis(weights, experts, axis=-1)
+    if gating == "softmax_chosen":
+        chosen = softmax(chosen)
     if renormalize:
-        chosen /= chosen.sum(axis=-1, keepdims=True)
+        chosen /= np.maximum(chosen.sum(axis=-1, keepdims=True), LEAST_SUM)
     return experts, chosen * scale

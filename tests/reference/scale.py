@@ -1,7 +1,7 @@
-"""y = factor * x."""
+"""y = factor * x + offset."""
 
 import numpy as np
 
 
-def scale(x: np.ndarray, factor: float) -> np.ndarray:
-    return x * factor
+def scale(x: np.ndarray, factor: float, offset: float = 0.0) -> np.ndarray:
+    return x * factor + offset

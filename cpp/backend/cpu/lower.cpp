@@ -8,7 +8,8 @@ namespace plait::cpu {
 namespace {
 
 bool multiplies_blocks(const Graph& graph, const Node& node) {
-    if (!std::holds_alternative<LinearOp>(node.op) && !std::holds_alternative<ExpertLinearOp>(node.op))
+    if (!std::holds_alternative<LinearOp>(node.op) && !std::holds_alternative<HeadLinearOp>(node.op) &&
+        !std::holds_alternative<ExpertLinearOp>(node.op))
         return false;
     return is_block_type(graph.node(node.inputs[1]).type.dtype) &&
            graph.node(node.inputs[0]).type.dtype == DType::f32;

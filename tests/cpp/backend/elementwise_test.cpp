@@ -1,4 +1,4 @@
-// add, sub, mul, scale, softcap, activate, gate: against plain double arithmetic.
+// add, sub, mul, scale, softcap, activate, gate, clamped_swiglu: against plain double arithmetic.
 #include "backend/cpu/kernels/elementwise.h"
 
 #include <functional>
@@ -107,6 +107,10 @@ TEST_P(ElementwiseTest, ScaleAndSoftcap) {
         args.number = number;
         run_kernel(kernels().scale, args, tokens(1));
         for (int64_t i = 0; i < n; ++i) EXPECT_TRUE(near(y[i], number * x[i], 0)) << i;
+        args.second = -1.25f;
+        run_kernel(kernels().scale, args, tokens(1));
+        for (int64_t i = 0; i < n; ++i)
+            EXPECT_TRUE(near(y[i], number * double(x[i]) - 1.25, 1e-3)) << i;
         run_kernel(kernels().softcap, args, tokens(1));
         for (int64_t i = 0; i < n; ++i)
             EXPECT_TRUE(near(y[i], number * std::tanh(double(x[i]) / number), 3e-7 * number))
@@ -169,6 +173,31 @@ TEST_P(ElementwiseTest, GateMultipliesTheActivationOfItsFirstOperand) {
         run_kernel(kernels().gate, args, tokens(1));
         EXPECT_EQ(0, std::memcmp(again.data(), y.data() + 5 * width, width * sizeof(float)));
     }
+}
+
+TEST_P(ElementwiseTest, ClampedSwigluOfBothSidesOfItsLimit) {
+    const std::vector<float> special = {0.0f, -0.0f, 6.9f, 7.0f, 7.1f, -7.1f, -90.0f, 1e30f, kInf, -kInf, kNan};
+    const double alpha = 1.702f, limit = 7.0;
+    Floats g(600), up(600);
+    for (size_t i = 0; i < g.size(); ++i) {
+        g[i] = i < 121 ? special[i / 11] : std::normal_distribution<float>(0.0f, 8.0f)(random);
+        up[i] = i < 121 ? special[i % 11] : std::normal_distribution<float>(0.0f, 8.0f)(random);
+    }
+    Floats y(601);
+    y[600] = 42.0f;
+    ElementwiseArgs args = args_of(g, &up, y, 1, 600, false);
+    args.row_elements = 600;
+    args.number = 1.702f;
+    args.second = 7.0f;
+    run_kernel(kernels().clamped_swiglu, args, tokens(1));
+    for (size_t i = 0; i < g.size(); ++i) {
+        const double low = g[i] > limit ? limit : double(g[i]);
+        const double clamped = up[i] > limit ? limit : up[i] < -limit ? -limit : double(up[i]);
+        double expected = low / (1 + std::exp(-alpha * low)) * (clamped + 1);
+        if (g[i] == -kInf) expected = kNan;  // -inf * 0
+        ASSERT_TRUE(near(y[i], expected, 1e-5 + 1e-6 * std::abs(expected))) << g[i] << ' ' << up[i];
+    }
+    EXPECT_EQ(y[600], 42.0f);
 }
 
 PLAIT_ON_EVERY_ISA(ElementwiseTest);

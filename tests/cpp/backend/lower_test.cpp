@@ -65,6 +65,20 @@ TEST(Lower, TwiceIsOnce) {
     EXPECT_EQ(graph.fingerprint(), once);
 }
 
+TEST(Lower, HeadsTakeRoundedRows) {
+    Graph graph;
+    const Value x = graph.input({InputField::embeddings}, {DType::f32, {4, 3, 64}}, Extent::tokens);
+    const Value y = head_linear(x, weight(graph, 0, DType::q8_0, {3, 32, 64}));
+    graph.output(OutputId::logits, head_linear(y, weight(graph, 1, DType::bf16, {3, 5, 32})));
+    lower(graph);
+    EXPECT_EQ(count_rounded(graph), 1);
+    for (const Node& node : graph.nodes()) {
+        if (!std::holds_alternative<QuantizeRowsOp>(node.op)) continue;
+        EXPECT_EQ(node.type.dtype, DType::i32);
+        EXPECT_EQ(node.type.shape, (Shape{4, 3, 20}));
+    }
+}
+
 TEST(Lower, ExpertsTakeRoundedRows) {
     Graph graph;
     const Value x = values(graph, {4, 64});

@@ -360,6 +360,58 @@ TEST_P(OpsTest, RoutesAndTheirSum) {
     }
 }
 
+// A bias chooses the experts of the second group, and has no part in their weights.
+TEST_P(OpsTest, RoutesByBiasedScoresOfGroups) {
+    const std::vector<float> logits = {2, 1, 0, -1, 3, 3, -1, 0};
+    const Value x = tokens_of({kRoom, 4}, logits);
+    const RouteOp how{2, false, 1.0f, Gating::sigmoid, 2, 1};
+    const Value routes = route(x, how, weight({4}, {0, 0, 4, 4}));
+    const Value chosen = route(x, RouteOp{2, false, 1.0f, Gating::softmax_chosen});
+    const Value ones = tokens_of({kRoom, 2, 1}, {1, 1, 1, 1});
+    const Value sigmoids = combine(ones, routes), softmaxes = combine(ones, chosen);
+    run({.tokens = 2});
+    for (int t = 0; t < 2; ++t) {
+        const auto sigmoid = [](double l) { return 1 / (1 + std::exp(-l)); };
+        EXPECT_TRUE(near(result(sigmoids)[t],
+                         sigmoid(logits[t * 4 + 2]) + sigmoid(logits[t * 4 + 3]), 1e-6));
+        EXPECT_TRUE(near(result(softmaxes)[t], 1, 1e-6));
+    }
+}
+
+TEST_P(OpsTest, ClampedGatesAndOffsets) {
+    const std::vector<float> a = some(5 * 12), b = some(5 * 12);
+    const Value x = tokens_of({kRoom, 12}, a), y = tokens_of({kRoom, 12}, b);
+    const Value gated = clamped_swiglu(x, y, 1.702f, 0.5f), moved = scale(x, -2.0f, 0.75f);
+    run({.tokens = 5});
+    for (size_t i = 0; i < a.size(); ++i) {
+        const double g = std::min(0.5, double(a[i])), up = std::clamp(double(b[i]), -0.5, 0.5);
+        EXPECT_TRUE(near(result(gated)[i], g / (1 + std::exp(-1.702 * g)) * (up + 1), 1e-6));
+        EXPECT_TRUE(near(result(moved)[i], -2 * a[i] + 0.75, 1e-6));
+    }
+}
+
+TEST_P(OpsTest, HeadsTimesTheirMatrices) {
+    const std::vector<float> a = some(5 * 2 * 7), w = some(2 * 3 * 7);
+    const Value y = head_linear(tokens_of({kRoom, 2, 7}, a), weight({2, 3, 7}, w));
+    run({.tokens = 5});
+    for (size_t i = 0; i < 5 * 2 * 3; ++i) {
+        const size_t row = i / 3, head = row % 2;
+        double expected = 0;
+        for (size_t k = 0; k < 7; ++k)
+            expected += double(a[row * 7 + k]) * w[(head * 3 + i % 3) * 7 + k];
+        EXPECT_TRUE(near(result(y)[i], expected, 1e-5));
+    }
+}
+
+// A table of positions: any rows, as they stand there.
+TEST_P(OpsTest, EmbedsRowsOfATable) {
+    const std::vector<float> table = some(9 * 5);
+    const Value y = embed(weight({9, 5}, table), input(InputField::positions, {kRoom}, Extent::tokens,
+                                                       std::vector<int32_t>{8, 0, 8}));
+    run({.tokens = 3});
+    for (size_t i = 0; i < 15; ++i) EXPECT_EQ(result(y)[i], table[(i / 5 == 1 ? 0 : 40) + i % 5]);
+}
+
 TEST_P(OpsTest, AttentionInOnePass) { attend_over_stored_rows(/*flash=*/true); }
 TEST_P(OpsTest, AttentionByScores) { attend_over_stored_rows(/*flash=*/false); }
 

@@ -28,6 +28,7 @@ void linear(const void* raw, const Frame& frame, const Worker& worker, int64_t b
         product.x = frame.at<const unsigned char>(args.x) + row * w.input_bytes();
         product.y = frame.at<float>(args.y) + row * w.rows;
         product.bias = args.has_bias ? frame.at<const float>(args.bias) : nullptr;
+        product.row_step = 1;
         product.x_share = 1;
         product.n = n - row < cut.rows ? n - row : cut.rows;
         const int64_t stop = panel + cut.panels;

@@ -8,12 +8,14 @@
     X(activate)          \
     X(attend)            \
     X(attend_scores)     \
+    X(clamped_swiglu)    \
     X(combine)           \
     X(concat)            \
     X(copy_rows)         \
     X(embed)             \
     X(expert_linear)     \
     X(gate)              \
+    X(head_linear)       \
     X(l2_norm)           \
     X(layer_norm)        \
     X(linear)            \

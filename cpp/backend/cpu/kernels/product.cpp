@@ -292,7 +292,7 @@ void multiply(const Product& product, int64_t begin, int64_t end, unsigned char*
         job.rows = left < kMostRows ? static_cast<int>(left) : kMostRows;
         for (int r = 0; r < kMostRows; ++r) {
             const int64_t i = first + (r < job.rows ? r : 0);
-            const int64_t row = product.rows ? product.rows[i] : i;
+            const int64_t row = product.rows ? product.rows[i] : i * product.row_step;
             job.x[r] = product.x + row / product.x_share * w.input_bytes();
             job.y[r] = product.y + row * w.rows;
         }

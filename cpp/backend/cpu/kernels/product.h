@@ -1,4 +1,5 @@
-// Rows of activations times the panels of a packed matrix: what linear and expert_linear share.
+// Rows of activations times the panels of a packed matrix: what linear, head_linear and expert_linear
+// share.
 #pragma once
 
 #include "backend/cpu/kernels/packed.h"
@@ -11,8 +12,11 @@ struct Product {
     const unsigned char* x;         // rows of weight->input_bytes()
     float* y;                       // rows of weight->rows
     const float* bias;              // [weight->rows] or null
-    const int32_t* rows;            // null: row i of x gives row i of y; otherwise row
-    int64_t x_share;                //   rows[i] / x_share of x gives row rows[i] of y
+    // Row i of the n is row rows[i] of y, or i * row_step where rows is null; it comes of x's row of
+    // that number / x_share.
+    const int32_t* rows;
+    int64_t row_step;
+    int64_t x_share;
     int64_t n;
 };
 

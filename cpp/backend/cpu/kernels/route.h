@@ -5,14 +5,28 @@
 
 namespace plait::cpu {
 
+// plait::Gating, number for number.
+enum : uint8_t { kGateSoftmax, kGateSigmoid, kGateChosen };
+
 struct RouteArgs {
-    Ref logits, y;        // [n, experts], [n, used, 2] i32: expert, bits of its weight
+    Ref logits, bias;     // [n, experts], [experts]
+    Ref y;                // [n, used, 2] i32: expert, bits of its weight
     uint8_t extent;
+    uint8_t gating;       // of the above
     uint8_t renormalize;
+    uint8_t has_bias;
     int32_t experts;
     int32_t used;
+    int32_t groups;       // of experts / groups neighbours
+    int32_t groups_used;
     float scale;
     int64_t fixed_rows;
 };
+
+// Working memory of one thread: weights and scores of experts, weights of the chosen, scores of
+// groups, and which experts and groups are gone.
+PLAIT_INLINE int64_t route_scratch_bytes(const RouteArgs& args) {
+    return 9 * int64_t{args.experts} + 4 * int64_t{args.used} + 5 * int64_t{args.groups};
+}
 
 }  // namespace plait::cpu

@@ -41,7 +41,7 @@ public:
     // First byte of a value (activations, inputs, outputs, caches).
     Ref ref(NodeId id) const;
     // A weight in the form the kernels of this instruction set read.
-    const PackedWeight& matrix(NodeId id);          // for linear, expert_linear and embed
+    const PackedWeight& matrix(NodeId id);          // for products and embed
     Ref vector(NodeId id);                          // f32 values: norms, biases, factors
 
     template <typename Args>
@@ -73,12 +73,14 @@ void bind(const Op& op, const Node&, Binder&) {
 void bind(const AddOp&, const Node&, Binder&);
 void bind(const ActivateOp&, const Node&, Binder&);
 void bind(const AttendOp&, const Node&, Binder&);
+void bind(const ClampedSwigluOp&, const Node&, Binder&);
 void bind(const CombineOp&, const Node&, Binder&);
 void bind(const ConcatOp&, const Node&, Binder&);
 void bind(const CopyRowsOp&, const Node&, Binder&);
 void bind(const EmbedOp&, const Node&, Binder&);
 void bind(const ExpertLinearOp&, const Node&, Binder&);
 void bind(const GateOp&, const Node&, Binder&);
+void bind(const HeadLinearOp&, const Node&, Binder&);
 void bind(const L2NormOp&, const Node&, Binder&);
 void bind(const LayerNormOp&, const Node&, Binder&);
 void bind(const LinearOp&, const Node&, Binder&);
