@@ -582,6 +582,92 @@ TEST_P(OpsTest, RecurrentLayers) {
     }
 }
 
+// One sequence of three tokens from zeros; each column of a head's state goes its own way.
+TEST_P(OpsTest, MatrixStates) {
+    constexpr int kTokens = 3, kHeads = 4, kDim = 2;
+    const auto fixed = [&](InputField field, std::vector<int32_t> data) {
+        return input(field, {kRoom + 1}, Extent::fixed, data);
+    };
+    States states;
+    states.read_rows = fixed(InputField::read_states, {0});
+    states.write_rows = fixed(InputField::write_states, {1});
+    states.token_begin = fixed(InputField::token_begin, {0, kTokens});
+    const auto fresh = [&](int64_t elements) {
+        States with = states;
+        with.storage = storage(DType::f32, {2, elements});
+        return with;
+    };
+    const auto of_heads = [&](const std::vector<float>& data) {
+        const int64_t heads = static_cast<int64_t>(data.size()) / (kTokens * kDim);
+        return tokens_of({kRoom, heads, kDim}, data);
+    };
+    const std::vector<float> x = some(24), dt = some(12), b = some(12), c = some(12), g = some(12);
+    const std::vector<float> a = some(4), d = some(4), u = some(8), beta = some(12);
+    const std::vector<float> r = some(24), k = some(24), w = some(24), p = some(24), q = some(24);
+    const Value shifted = token_shift(tokens_of({kRoom, 8}, x), fresh(8));
+    const Value ssd = ssd_scan({.x = of_heads(x),
+                                .dt = tokens_of({kRoom, kHeads}, dt),
+                                .a = weight({kHeads}, a),
+                                .d = weight({kHeads}, d),
+                                .b = of_heads(b),
+                                .c = of_heads(c)},
+                               fresh(16));
+    const Value rwkv6 = wkv6({.r = of_heads(r),
+                              .k = of_heads(k),
+                              .v = of_heads(x),
+                              .w = of_heads(w),
+                              .u = weight({kHeads, kDim}, u)},
+                             fresh(16));
+    const Value rwkv7 = wkv7({.r = of_heads(r),
+                              .w = of_heads(w),
+                              .k = of_heads(k),
+                              .v = of_heads(x),
+                              .a = of_heads(p),
+                              .b = of_heads(q)},
+                             fresh(16));
+    const Value delta = delta_rule({.q = of_heads(c),
+                                    .k = of_heads(b),
+                                    .v = of_heads(x),
+                                    .g = tokens_of({kRoom, kHeads}, g),
+                                    .beta = tokens_of({kRoom, kHeads}, beta)},
+                                   fresh(16));
+    run({.tokens = kTokens, .sequences = 1});
+
+    for (int h = 0; h < kHeads; ++h) {
+        for (int j = 0; j < kDim; ++j) {
+            double s_ssd[kDim] = {}, s_6[kDim] = {}, s_7[kDim] = {}, s_delta[kDim] = {};
+            for (int t = 0; t < kTokens; ++t) {
+                const int head = t * kHeads + h, at = head * kDim + j;
+                const float* b_t = &b[(t * 2 + h / 2) * kDim];  // two heads share b and c
+                const float* c_t = &c[(t * 2 + h / 2) * kDim];
+                double turned = 0, stored = 0;
+                for (int i = 0; i < kDim; ++i) {
+                    turned += s_7[i] * p[head * kDim + i];
+                    stored += b_t[i] * (s_delta[i] *= std::exp(double(g[head])));
+                }
+                double ssd_sum = d[h] * x[at], sum_6 = 0, sum_7 = 0, delta_sum = 0;
+                for (int i = 0; i < kDim; ++i) {
+                    const int key = head * kDim + i;
+                    const double kv = double(k[key]) * x[at];
+                    s_ssd[i] = std::exp(double(dt[head]) * a[h]) * s_ssd[i] + dt[head] * x[at] * b_t[i];
+                    ssd_sum += c_t[i] * s_ssd[i];
+                    sum_6 += r[key] * (s_6[i] + u[h * kDim + i] * kv);
+                    s_6[i] = w[key] * s_6[i] + kv;
+                    s_7[i] = w[key] * s_7[i] + turned * q[key] + kv;
+                    sum_7 += r[key] * s_7[i];
+                    s_delta[i] += b_t[i] * beta[head] * (x[at] - stored);
+                    delta_sum += c_t[i] * s_delta[i];
+                }
+                EXPECT_EQ(result(shifted)[at], t == 0 ? 0 : x[at - kHeads * kDim]);
+                EXPECT_TRUE(near(result(ssd)[at], ssd_sum, 1e-4));
+                EXPECT_TRUE(near(result(rwkv6)[at], sum_6, 1e-4));
+                EXPECT_TRUE(near(result(rwkv7)[at], sum_7, 1e-4));
+                EXPECT_TRUE(near(result(delta)[at], delta_sum, 1e-4));
+            }
+        }
+    }
+}
+
 PLAIT_ON_EVERY_ISA(OpsTest);
 
 }  // namespace

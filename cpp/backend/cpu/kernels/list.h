@@ -12,6 +12,7 @@
     X(combine)           \
     X(concat)            \
     X(copy_rows)         \
+    X(delta_rule)        \
     X(embed)             \
     X(expert_linear)     \
     X(gate)              \
@@ -33,5 +34,9 @@
     X(short_conv)        \
     X(slice)             \
     X(softcap)           \
+    X(ssd_scan)          \
     X(store_rows)        \
-    X(sub)
+    X(sub)               \
+    X(token_shift)       \
+    X(wkv6)              \
+    X(wkv7)
