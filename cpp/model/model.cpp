@@ -85,6 +85,8 @@ ModelInfo read_info(const Hparams& hp, const Weights& weights) {
     // Layers that the file holds but the key does not count would silently be left out.
     if (weights.has(text("blk.", info.n_layers, ".attn_norm.weight")))
         hp.refuse("block_count", text("says ", info.n_layers, ", but the file has more layers"));
+    // The last ones may draft tokens beyond the next (multi-token prediction); we do not run these.
+    info.n_layers -= hp.index("nextn_predict_layers", info.n_layers - 1, 0);
     return info;
 }
 

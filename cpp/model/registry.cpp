@@ -8,13 +8,19 @@
 
 namespace plait {
 
+std::unique_ptr<Model> make_exaone4(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_gemma(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_gemma2(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_gemma3(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_glm4(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_granite(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_llama(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_olmo2(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_phi3(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_qwen2(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_qwen2vl(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_qwen3(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_smollm3(const Hparams& hparams, const Weights& weights);
 
 namespace {
 
@@ -24,13 +30,19 @@ struct Architecture {
 };
 
 constexpr std::array kArchitectures = {
+    Architecture{"exaone4", make_exaone4},
     Architecture{"gemma", make_gemma},
     Architecture{"gemma2", make_gemma2},
     Architecture{"gemma3", make_gemma3},
+    Architecture{"glm4", make_glm4},
+    Architecture{"granite", make_granite},
     Architecture{"llama", make_llama},
     Architecture{"olmo2", make_olmo2},
+    Architecture{"phi3", make_phi3},
     Architecture{"qwen2", make_qwen2},
+    Architecture{"qwen2vl", make_qwen2vl},
     Architecture{"qwen3", make_qwen3},
+    Architecture{"smollm3", make_smollm3},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "model/rope.h"
 
 #include <cmath>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -42,6 +43,29 @@ Rope read_rope(const Hparams& hp, int head_dim, bool interleaved) {
         if (rope.n_ctx_original == 0)
             hp.refuse("rope.scaling.original_context_length", "is needed for YaRN");
     }
+    return rope;
+}
+
+bool has_rope_sections(const Hparams& hp) {
+    if (!hp.has("rope.dimension_sections")) return false;
+    const std::vector<int64_t> pairs = hp.metadata().integers(hp.key("rope.dimension_sections"));
+    return pairs.size() > 1 && pairs[0] > 0 && pairs[1] > 0;
+}
+
+Rope read_mrope(const Hparams& hp, int head_dim) {
+    constexpr std::string_view kSections = "rope.dimension_sections";
+    Rope rope = read_rope(hp, head_dim, /*interleaved=*/false);
+    const std::vector<int64_t> pairs = hp.metadata().integers(hp.key(kSections));
+    if (pairs.size() < 3 || pairs.size() > std::size(rope.sections))
+        hp.refuse(kSections, text("expected 3 or 4 numbers, got ", pairs.size()));
+    int64_t covered = 0;
+    for (size_t axis = 0; axis < pairs.size(); ++axis) {
+        if (pairs[axis] < 0 || pairs[axis] > rope.n_rot / 2)
+            hp.refuse(kSections, text("expected 0 to ", rope.n_rot / 2, " pairs, got ", pairs[axis]));
+        rope.sections[axis] = static_cast<int>(pairs[axis]);
+        covered += pairs[axis];
+    }
+    if (covered == 0) hp.refuse(kSections, "expected some pairs, got none");
     return rope;
 }
 

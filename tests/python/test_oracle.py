@@ -23,11 +23,49 @@ pytestmark = [
 
 SLIDES = {"num_hidden_layers": 7, "sliding_window": 9}
 
+
+def long_rope(n_ctx_original):
+    """Sizes of a model whose rotary pairs have factors for contexts shorter and longer than that."""
+    rope = {
+        "rope_type": "longrope",
+        "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 1.6], "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
+        "partial_rotary_factor": 0.75, "rope_theta": 1e4,
+    }  # fmt: skip
+    return {
+        "rope_parameters": rope,
+        "original_max_position_embeddings": n_ctx_original,
+        "pad_token_id": 0,
+    }
+
+
+def long_rope_keys(config):
+    original = config.original_max_position_embeddings
+    stretch = config.max_position_embeddings / original
+    return {
+        "rope.dimension_count": 12,
+        "rope.scaling.type": "longrope",
+        "rope.scaling.original_context_length": original,
+        "rope.scaling.attn_factor": (1 + np.log(stretch) / np.log(original)) ** 0.5,
+    }
+
+
+def long_rope_factors(config):
+    return {
+        f"rope_factors_{which}.weight": np.array(config.rope_parameters[f"{which}_factor"], "f4")
+        for which in ("short", "long")
+    }
+
+
 ARCHITECTURES = [
     Architecture("llama", "LlamaForCausalLM", changes=PAIRS),
     Architecture("llama", "LlamaForCausalLM", {"tie_word_embeddings": True}, changes=PAIRS, label="tied"),
     Architecture("qwen2", "Qwen2ForCausalLM"),
     Architecture("qwen3", "Qwen3ForCausalLM", {"head_dim": 32}),
+    Architecture(
+        "exaone4", "Exaone4ForCausalLM",
+        {"sliding_window": None, "layer_types": ["full_attention"] * 3}, SANDWICH, label="small",
+    ),
+    Architecture("exaone4", "Exaone4ForCausalLM", SLIDES, SANDWICH, keys=windows),
     Architecture(
         "gemma", "GemmaForCausalLM", {"head_dim": 24, "tie_word_embeddings": True}, changes=ONE_ADDED,
         embeddings_scale=lambda config: config.hidden_size**0.5,
@@ -59,6 +97,26 @@ ARCHITECTURES = [
             "rope.scaling.factor": 8.0,
         },
     ),
+    Architecture(
+        "glm4", "Glm4ForCausalLM", {"head_dim": 16, "attention_bias": True, "pad_token_id": 0},
+        {
+            "model.layers.{i}.post_self_attn_layernorm": "blk.{i}.post_attention_norm",
+            "model.layers.{i}.post_mlp_layernorm": "blk.{i}.post_ffw_norm",
+        },
+        keys=lambda config: {"rope.dimension_count": 8},
+    ),
+    Architecture(
+        "granite", "GraniteForCausalLM",
+        {"embedding_multiplier": 3.0, "attention_multiplier": 0.5, "residual_multiplier": 0.6,
+         "logits_scaling": 2.0},
+        changes=PAIRS,
+        keys=lambda config: {
+            "embedding_scale": config.embedding_multiplier,
+            "attention.scale": config.attention_multiplier,
+            "residual_scale": config.residual_multiplier,
+            "logit_scale": config.logits_scaling,
+        },
+    ),
     Architecture("olmo2", "Olmo2ForCausalLM", tensors=SANDWICH),
     Architecture(
         "olmo2", "Olmo3ForCausalLM",
@@ -74,6 +132,14 @@ ARCHITECTURES = [
         },
         label="olmo3",
     ),
+    Architecture("phi3", "Phi3ForCausalLM", {"sliding_window": 9, "pad_token_id": 0},
+                 keys=lambda config: {"attention.sliding_window": config.sliding_window}),
+    Architecture("phi3", "Phi3ForCausalLM", long_rope(64), keys=long_rope_keys,
+                 extra=long_rope_factors, label="short"),
+    Architecture("phi3", "Phi3ForCausalLM", long_rope(32), keys=long_rope_keys,
+                 extra=long_rope_factors, label="long"),
+    Architecture("smollm3", "SmolLM3ForCausalLM", {"num_hidden_layers": 5, "pad_token_id": 0},
+                 changes=PAIRS),
 ]  # fmt: skip
 
 
@@ -119,7 +185,7 @@ def test_a_prompt_in_pieces_too(oracle, want):
 
 def test_embeddings_in_place_of_tokens(oracle):
     rng = np.random.default_rng(5)
-    given = rng.standard_normal((20, oracle.config.hidden_size)).astype(np.float32)
+    given = rng.standard_normal((oracle.arch.tokens, oracle.config.hidden_size)).astype(np.float32)
     want = oracle.logits(embeddings=given * np.float32(oracle.arch.embeddings_scale(oracle.config)))
     batch = plait.Batch()
     batch.add_embeddings(given, seq=0, logits="all")

@@ -66,5 +66,22 @@ TEST(Hparams, ScalingOfPositions) {
     EXPECT_THROW(scale({by4, {"rope.scaling.type", std::string("spiral")}}), UnsupportedError);
 }
 
+TEST(Hparams, SectionsOfSeveralPositions) {
+    const auto sections = [](std::vector<uint32_t> pairs) {
+        const gguf::Metadata held =
+            metadata({{"rope.dimension_sections", numbers(std::move(pairs))}});
+        const Hparams hp(held, "toy");
+        const Rope rope = read_mrope(hp, 16);
+        EXPECT_FALSE(rope.interleaved);
+        return std::vector<int>(rope.sections, rope.sections + 4);
+    };
+    EXPECT_EQ(sections({2, 3, 3}), (std::vector{2, 3, 3, 0}));
+    EXPECT_EQ(sections({2, 3, 3, 0}), (std::vector{2, 3, 3, 0}));
+    EXPECT_THROW(sections({2, 3}), ModelError);
+    EXPECT_THROW(sections({2, 3, 3, 0, 0}), ModelError);
+    EXPECT_THROW(sections({2, 9, 3}), ModelError);
+    EXPECT_THROW(sections({0, 0, 0, 0}), ModelError);
+}
+
 }  // namespace
 }  // namespace plait
