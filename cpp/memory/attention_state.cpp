@@ -4,6 +4,11 @@
 #include "memory/attention.h"
 
 namespace plait {
+namespace {
+
+constexpr int32_t kMostOrdinal = 1 << 30;  // leaves room to count on
+
+}  // namespace
 
 PartState AttentionPart::describe(std::span<const SequenceId> sequences,
                                   std::vector<StateRows>& rows) const {
@@ -75,9 +80,11 @@ void AttentionPart::check_adopt(const PartState& state, std::span<const Sequence
         state.positions.size() != n_items * static_cast<size_t>(state.axes))
         throw StateError(text("the state has ", state.positions.size(), " positions and ",
                               state.ordinals.size(), " ordinals for ", state.n_items, " tokens"));
-    const auto outside = [](int32_t n) { return n < 0 || n == INT32_MAX; };
-    if (std::ranges::any_of(state.positions, outside) ||
-        std::ranges::any_of(state.ordinals, outside))
+    const auto outside = [](int32_t most) {
+        return [most](int32_t n) { return n < 0 || n > most; };
+    };
+    if (std::ranges::any_of(state.positions, outside(INT32_MAX - 1)) ||
+        std::ranges::any_of(state.ordinals, outside(kMostOrdinal)))
         throw StateError("the state has positions or ordinals out of range");
     int32_t n_known = 0;
     size_t n_keys = 0;

@@ -513,3 +513,45 @@ def test_every_architecture_round_trips(any_model, kind):  # S4-10
         assert same_bits(feed(one, more, 2), feed(other, more, 1))
         one.kv.copy_to(other)
         assert one.kv.to_bytes() == other.kv.to_bytes()
+
+
+class AlarmError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_ends_a_call_in_the_middle_the_bytes_are_the_same(any_model, kind):  # S4-08
+    """A signal between two nodes of one microbatch of many, in every kind of memory."""
+
+    def alarm(*_):
+        raise AlarmError
+
+    n_vocab = min(any_model.n_vocab, 288)
+    with made(any_model, kv=kind, n_ctx=4096, n_seq_max=3, n_ubatch=4, n_batch=12000) as ctx:
+        if ctx.kv.kind == "none":
+            pytest.skip("nothing is remembered")
+        if ctx.kv.kind == "cross":
+            ctx.encode(batch(*((tokens(5, seq, n_vocab), seq) for seq in range(3)), logits="none"))
+        feed(ctx, tokens(50, 1, n_vocab), 0)
+        feed(ctx, tokens(30, 2, n_vocab), 1)
+        ctx.kv.seq_cp(0, 2)
+        data = ctx.kv.to_bytes()
+        step = [(tokens(3, 4, n_vocab), seq) for seq in range(3)]
+        long = [(tokens(4000, seq, n_vocab), seq) for seq in range(3)]
+        before = signal.signal(signal.SIGALRM, alarm)
+        try:
+            for delay in (0.021, 0.028, 0.035):
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                try:
+                    ctx.decode(batch(*long, logits="none"))
+                except AlarmError:
+                    assert ctx.kv.to_bytes() == data
+                    continue
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                pytest.fail(f"all of it took less than {delay} s")
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        with made(any_model, kv=kind, n_ctx=4096, n_seq_max=3, n_ubatch=4) as other:
+            other.kv.from_bytes(data)
+            assert same_bits(ctx.decode(batch(*step)).logits, other.decode(batch(*step)).logits)

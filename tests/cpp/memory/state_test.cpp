@@ -231,6 +231,7 @@ TEST(State, ADamagedDescriptionChangesNothing) {
         [](MemoryState& s) { s.parts[0].positions.pop_back(); },
         [](MemoryState& s) { s.parts[0].ordinals.push_back(3); },
         [](MemoryState& s) { s.parts[0].ordinals[2] = -3; },
+        [](MemoryState& s) { s.parts[0].ordinals.back() = INT32_MAX - 1; },
         [](MemoryState& s) { s.parts[0].positions[2] = -1; },
         [](MemoryState& s) { s.parts[0].positions[2] = INT32_MAX; },
         [](MemoryState& s) { std::swap(s.parts[0].positions[2], s.parts[0].positions[3]); },

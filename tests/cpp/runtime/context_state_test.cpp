@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "memory/allocations.h"
 #include "runtime/context.h"
+#include "state_bytes.h"
 #include "support/tiny_model.h"
 
 namespace plait {
@@ -147,6 +148,51 @@ TEST_F(Faults, ASaveWithoutMemoryLeavesTheSameBytes) {
     Bytes bytes(1 << 20);
     refuse_allocations(
         [&] { context.save_state({}, [&](uint64_t n) { return std::span(bytes).first(n); }); });
+}
+
+// It is refused and changes nothing, or it is a state.
+TEST(ContextState, DamageThatNoChecksumTellsIsRefusedOrTakenUpAsAWhole) {
+    const auto model = test::TinyModel{}.open();
+    Context from(model, small());
+    feed(from, 0, 20, 1);
+    feed(from, 1, 9, 2);
+    from.seq_cp(0, 2, {.end = 12});
+    const Bytes good = bytes_of(from);
+    uint32_t n_sections = 0;
+    std::memcpy(&n_sections, good.data() + 12, sizeof n_sections);
+    const size_t contents =
+        state_head_bytes(n_sections) + section_bytes(good, 0) + section_bytes(good, 1);
+    Context context(model, small());
+    feed(context, 3, 5, 3);
+    Bytes held = bytes_of(context);
+    std::mt19937 random(7);
+    int refused = 0;
+    constexpr int kRounds = 3000;
+    for (int i = 0; i < kRounds; ++i) {
+        Bytes bad = good;
+        const size_t at = contents + random() % (section_bytes(good, 2) - 3);
+        if (i % 2 == 0) {
+            put(bad, at, static_cast<uint8_t>(random() % 40));
+        } else {
+            put(bad, at, static_cast<uint32_t>(random() >> random() % 32));
+        }
+        reseal(bad, n_sections);
+        try {
+            context.load_state(bad, {});
+            feed(context, 0, 3, 1);
+            for (const SequenceId s : {0, 1, 2, 3}) context.keys(0, s);
+            held = bytes_of(context);
+        } catch (const BatchError&) {  // no position is left
+            held = bytes_of(context);
+        } catch (const StateError&) {
+            ++refused;
+        } catch (const CacheFull&) {
+            ++refused;
+        }
+        ASSERT_TRUE(bytes_of(context) == held) << i;
+    }
+    EXPECT_GT(refused, kRounds / 4);
+    EXPECT_LT(refused, kRounds);
 }
 
 TEST(ContextState, RoundTripsThroughEveryCacheTypeAndVariant) {  // S4-10

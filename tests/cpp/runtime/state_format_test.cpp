@@ -8,6 +8,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "state_bytes.h"
 
 namespace plait {
 namespace {
@@ -31,6 +32,7 @@ MemoryState some_state() {
 }
 
 constexpr size_t kSections = 6;  // of some_bytes()
+constexpr size_t kHead = state_head_bytes(kSections);
 const Facts kFacts = {{"architecture", "llama"}, {"keys of layer 0", "F16 [2, 16]"}};
 
 std::vector<std::byte> write(const Facts& facts, const MemoryState& state,
@@ -52,25 +54,6 @@ std::string message_of(std::span<const std::byte> bytes) {
         return error.what();
     }
     return "nothing thrown";
-}
-
-void put(std::vector<std::byte>& bytes, size_t at, auto value) {
-    std::memcpy(bytes.data() + at, &value, sizeof value);
-}
-
-// Makes the checksums right again, of the section that holds byte `at` and of the head.
-void reseal(std::vector<std::byte>& bytes, size_t at) {
-    const size_t head = kStateHeaderBytes + 20 * kSections;
-    size_t begin = head + 8;
-    for (size_t i = 0; i < kSections; ++i) {
-        uint64_t size = 0;
-        std::memcpy(&size, bytes.data() + kStateHeaderBytes + 20 * i + 4, 8);
-        if (at >= begin && at < begin + size)
-            put(bytes, kStateHeaderBytes + 20 * i + 12,
-                checksum(std::span(bytes).subspan(begin, size)));
-        begin += size;
-    }
-    put(bytes, head, checksum(std::span(bytes).first(head)));
 }
 
 TEST(StateFormat, WhatIsWrittenIsRead) {
@@ -126,14 +109,13 @@ TEST(StateFormat, OtherFilesAndVersionsAreNamed) {
 TEST(StateFormat, NumbersThatAreTooLargeAreRefused) {
     const std::vector<std::byte> good = some_bytes();
     int refused = 0;
-    const size_t head = kStateHeaderBytes + 20 * kSections + 8;
     for (const uint32_t value : {0x7fffffffu, 0xffffffffu, 0x40000001u, 0x80000000u}) {
-        for (size_t at = 12; at + 4 <= head + 160; ++at) {
-            if (at >= kStateHeaderBytes && at < head) continue;
+        for (size_t at = 12; at + 4 <= kHead + 160; ++at) {
+            if (at >= kStateHeaderBytes && at < kHead) continue;
             std::vector<std::byte> bad = good;
             put(bad, at, value);
             if (bad == good) continue;
-            reseal(bad, at);
+            reseal(bad, kSections);
             try {
                 const StateReading read = read_state(bad);
                 EXPECT_TRUE(read.facts != kFacts || !(read.memory == some_state())) << at;
@@ -166,23 +148,21 @@ TEST(StateFormat, SectionLengthsThatWrapAroundAreRefused) {
 
 TEST(StateFormat, AdaptersAreRefusedUntilThereAreSome) {
     std::vector<std::byte> bytes = some_bytes();
-    const size_t head = kStateHeaderBytes + 20 * kSections + 8;
     uint64_t n_facts = 0;
     std::memcpy(&n_facts, bytes.data() + kStateHeaderBytes + 4, 8);
-    put(bytes, head + n_facts, uint32_t{2});
-    reseal(bytes, head + n_facts);
+    put(bytes, kHead + n_facts, uint32_t{2});
+    reseal(bytes, kSections);
     EXPECT_EQ(message_of(bytes), "the state was made with 2 adapters, expected none");
 }
 
 TEST(StateFormat, RandomDamageWithSoundChecksumsIsReadOrRefused) {
     const std::vector<std::byte> good = some_bytes();
     std::mt19937 random(1);
-    const size_t first = kStateHeaderBytes + 20 * kSections + 8;
     for (int i = 0; i < 20000; ++i) {
         std::vector<std::byte> bad = good;
-        const size_t at = first + random() % (bad.size() - 100 - first);
+        const size_t at = kHead + random() % (bad.size() - 100 - kHead);
         bad[at] = static_cast<std::byte>(random());
-        reseal(bad, at);
+        reseal(bad, kSections);
         try {
             read_state(bad);
         } catch (const StateError&) {
