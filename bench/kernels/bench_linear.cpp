@@ -11,28 +11,12 @@
 #include "backend/cpu/kernels/linear.h"
 #include "backend/cpu/kernels/quantize_rows.h"
 #include "backend/cpu/weights.h"
+#include "bytes.h"
 
 namespace plait::cpu {
 namespace {
 
 constexpr uint64_t kWeightBytes = uint64_t{256} << 20;  // several last-level caches
-
-// Any bytes will do: no kernel's speed depends on the values.
-class Bytes final : public WeightSource {
-public:
-    explicit Bytes(TensorType type) : type_(type) {}
-    size_t count() const override { return 1; }
-    const std::string& name(WeightId) const override { return name_; }
-    const TensorType& type(WeightId) const override { return type_; }
-    void read(WeightId, uint64_t begin, std::span<std::byte> target) const override {
-        for (size_t i = 0; i < target.size(); ++i)
-            target[i] = static_cast<std::byte>((begin + i) * 37 >> 3 & 0x3b);
-    }
-
-private:
-    std::string name_ = "w";
-    TensorType type_;
-};
 
 void run(const Kernel& kernel, const void* args, unsigned char* scratch) {
     const Frame frame{};

@@ -1,4 +1,5 @@
-"""y = x / sqrt(mean(x^2) + epsilon) * w over the last axis; w [m], or [h, m] for x [n, h, m]. arXiv:1910.07467"""
+"""y = x / sqrt(mean(x^2) + epsilon) * w over the last axis; w [m], or
+[h, m] for x [n, h, m]. arXiv:1910.07467"""
 
 import numpy as np
 

@@ -36,7 +36,11 @@ def route(
     n_groups_used: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
     """logits [n, e], bias [e] -> experts [n, n_used], weights [n, n_used]."""
-    gates = {"softmax": softmax, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "softmax_chosen": np.array}
+    gates = {
+        "softmax": softmax,
+        "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "softmax_chosen": np.array,
+    }
     weights = gates[gating](np.asarray(logits, np.float64))
     scores = weights if bias is None else weights + bias
     experts = largest(in_best_groups(scores, n_groups, n_groups_used), n_used)

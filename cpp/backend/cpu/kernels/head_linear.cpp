@@ -10,7 +10,7 @@ int64_t head_linear_tasks(const void* raw, const Frame& frame) {
     const auto& args = *static_cast<const HeadLinearArgs*>(raw);
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
     if (n == 0) return 0;
-    const ProductCut cut = cut_product(args.weight, n);
+    const ProductCut cut = cut_product(args.weight, n, args.weight.matrices);
     return args.weight.matrices * cut.panel_tasks * cut.row_tasks;
 }
 
@@ -20,7 +20,7 @@ void head_linear(const void* raw, const Frame& frame, const Worker& worker, int6
     const auto& args = *static_cast<const HeadLinearArgs*>(raw);
     const PackedWeight& w = args.weight;
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
-    const ProductCut cut = cut_product(w, n);
+    const ProductCut cut = cut_product(w, n, w.matrices);
     for (int64_t task = begin; task < end; ++task) {
         const int64_t head = task / (cut.panel_tasks * cut.row_tasks);
         const int64_t panel = task / cut.row_tasks % cut.panel_tasks * cut.panels;

@@ -57,8 +57,9 @@ PLAIT_INLINE int64_t product_scratch_bytes(int64_t columns) {
     return kTileRows * (columns + columns / 32 * 12) + 256;
 }
 
-// A product of n rows in tasks of some panels by some rows. A task's weights stay in the second
-// level cache while its rows pass by; few rows leave many small tasks, to share the streaming.
+// A product of n rows with each of `matrices`, in tasks of some panels by some rows. A task's
+// weights stay in the second level cache while its rows pass by; few rows leave many small tasks, to
+// share the streaming.
 struct ProductCut {
     int64_t panels, rows;              // of a task
     int64_t panel_tasks, row_tasks;
@@ -68,18 +69,20 @@ PLAIT_INLINE int64_t clamp_to(int64_t value, int64_t least, int64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
-PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n) {
+PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64_t matrices = 1) {
     constexpr int64_t kKiB = 1024;
+    const int64_t bytes = weight.matrix_bytes * matrices;
     ProductCut cut;
     const int64_t target = n <= kTileRows
-                               ? clamp_to(weight.matrix_bytes / 64, 32 * kKiB, 256 * kKiB)
-                               : clamp_to(weight.matrix_bytes / 16, 32 * kKiB, 256 * kKiB);
+                               ? clamp_to(bytes / 64, 32 * kKiB, 256 * kKiB)
+                               : clamp_to(bytes / 16, 32 * kKiB, 256 * kKiB);
     // Kernels take up to eight panels of few rows at once.
     const int64_t together = n == 1 && weight.panels() > 64 ? 8 : n <= 4 && weight.panels() > 32 ? 4 : 1;
     cut.panels = clamp_to(target / weight.panel_bytes / together * together, together, weight.panels());
     cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;
     cut.rows = n <= kTileRows ? kTileRows : 8 * kTileRows;
-    while (cut.rows > 2 * kTileRows && cut.panel_tasks * ((n + cut.rows - 1) / cut.rows) < 32)
+    const int64_t side_by_side = cut.panel_tasks * matrices;
+    while (cut.rows > 2 * kTileRows && side_by_side * ((n + cut.rows - 1) / cut.rows) < 32)
         cut.rows /= 2;
     cut.row_tasks = (n + cut.rows - 1) / cut.rows;
     return cut;

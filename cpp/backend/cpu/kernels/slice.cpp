@@ -1,4 +1,4 @@
-// y = elements begin to begin + width of each vector of x.  Reference: tests/reference/slice.py.
+// y = elements begin to begin + width of each vector of x.  Reference: tests/reference/slice_.py.
 #include "backend/cpu/kernels/slice.h"
 
 #include <string.h>

@@ -3,5 +3,5 @@
 import numpy as np
 
 
-def slice(x: np.ndarray, begin: int, count: int) -> np.ndarray:
+def slice_(x: np.ndarray, begin: int, count: int) -> np.ndarray:
     return x[..., begin : begin + count].copy()
