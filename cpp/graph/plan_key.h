@@ -7,7 +7,7 @@
 
 namespace plait {
 
-enum class GraphKind : uint8_t { decode, encode, copy_rows, shift_keys };
+enum class GraphKind : uint8_t { decode, encode, score, copy_rows, shift_keys };
 enum class InputKind : uint8_t { tokens, embeddings };
 enum class OutputKind : uint8_t { none, logits, embeddings, both };
 

@@ -10,6 +10,7 @@ namespace plait {
 enum class Role : uint8_t {
     none, inp_embd, attn_norm, q, k, v, q_rope, k_rope, attn, attn_out, ffn_inp, ffn_norm,
     ffn_gate, ffn_up, ffn_act, ffn_out, router, experts, l_out, result_norm, result_output,
+    result_scores,
     count_  // keep last
 };
 

@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include <array>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/ops.h"
@@ -25,15 +27,22 @@ Graph Model::build(const PlanKey& key, const MemoryLayout& layout,
         case GraphKind::copy_rows: return build_copy_rows(key, layout);
         case GraphKind::shift_keys: return build_shift_keys(key, layout, options);
         case GraphKind::decode:
-        case GraphKind::encode: break;
+        case GraphKind::encode:
+        case GraphKind::score: break;
     }
     Graph graph;
     Step step(graph, key, layout, options);
-    if (key.kind == GraphKind::encode && info_.has_encoder)
+    if (key.kind == GraphKind::score)
+        build_scores(step);
+    else if (key.kind == GraphKind::encode && info_.has_encoder)
         build_encoder(step);
     else
         build_decoder(step);
     return graph;
+}
+
+void Model::build_scores(Step&) const {
+    throw InternalError("a model without a head was asked for scores");
 }
 
 Model::KeyRotation Model::key_rotation(int, const BuildOptions&) const {
@@ -72,6 +81,11 @@ ModelInfo read_info(const Hparams& hp, const Weights& weights) {
     info.n_layers = hp.count("block_count", Hparams::kMostLayers);
     info.width = hp.count("embedding_length");
     info.n_ctx_train = hp.index("context_length", INT32_MAX, 0);
+
+    constexpr std::array kPoolings = {Pooling::none, Pooling::mean, Pooling::cls, Pooling::last,
+                                      Pooling::rank};
+    const int pooling = hp.index("pooling_type", kPoolings.size() - 1, 0);
+    info.pooling = kPoolings[static_cast<size_t>(pooling)];
 
     const gguf::TensorInfo* table = weights.file().find("token_embd.weight");
     if (table == nullptr || table->type.shape.rank != 2)

@@ -28,6 +28,8 @@ struct ModelInfo {
     bool has_decoder = true;     // false: encode() only
     bool has_encoder = false;    // an encoder whose output the decoder attends to
     Pooling pooling = Pooling::none;
+    int n_scores = 0;                // of a sequence, by a head of the model; 0: it has none
+    Pooling scored = Pooling::cls;   // what is pooled for that head, where pooling is "rank"
 };
 
 // What a context fixes for its life, as far as a graph may depend on it.
@@ -62,6 +64,8 @@ protected:
     virtual void build_decoder(Step& step) const = 0;
     // Where an encoder's output is what the decoder attends to: from inputs to the caches of it.
     virtual void build_encoder(Step& step) const { build_decoder(step); }
+    // Of a model with a head that scores: from what was pooled of sequences to their scores.
+    virtual void build_scores(Step& step) const;
 
 private:
     Graph build_copy_rows(const PlanKey& key, const MemoryLayout& layout) const;

@@ -8,6 +8,7 @@
 
 namespace plait {
 
+std::unique_ptr<Model> make_bert(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_exaone4(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_gemma(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_gemma2(const Hparams& hparams, const Weights& weights);
@@ -15,6 +16,8 @@ std::unique_ptr<Model> make_gemma3(const Hparams& hparams, const Weights& weight
 std::unique_ptr<Model> make_glm4(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_granite(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_llama(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_modern_bert(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_nomic_bert(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_olmo2(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_phi3(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_qwen2(const Hparams& hparams, const Weights& weights);
@@ -30,6 +33,7 @@ struct Architecture {
 };
 
 constexpr std::array kArchitectures = {
+    Architecture{"bert", make_bert},
     Architecture{"exaone4", make_exaone4},
     Architecture{"gemma", make_gemma},
     Architecture{"gemma2", make_gemma2},
@@ -37,6 +41,8 @@ constexpr std::array kArchitectures = {
     Architecture{"glm4", make_glm4},
     Architecture{"granite", make_granite},
     Architecture{"llama", make_llama},
+    Architecture{"modern-bert", make_modern_bert},
+    Architecture{"nomic-bert", make_nomic_bert},
     Architecture{"olmo2", make_olmo2},
     Architecture{"phi3", make_phi3},
     Architecture{"qwen2", make_qwen2},

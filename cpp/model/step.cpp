@@ -80,8 +80,9 @@ Value Step::attend_over(int layer, const AttendInputs& given, AttendOp op, uint8
     if (op.bias != PositionBias::none) {
         PLAIT_CHECK(info.needs_key_positions);
         in.positions = positions();
+        const int64_t n_keys = info.kind == GroupKind::within ? key_.n_tokens : info.max_runs;
         in.key_positions = graph_.input({InputField::key_positions, group},
-                                        {DType::i32, {info.max_runs}}, Extent::fixed);
+                                        {DType::i32, {n_keys}}, Extent::fixed);
         in.key_begin = by_sequence(InputField::key_begin, group);
     }
     return name(plait::attend(in, op), Role::attn, layer);
@@ -145,6 +146,11 @@ Value Step::keep_outputs(Value x) {
     if (!wants_outputs()) return x;
     return select_rows(x, graph_.input({InputField::output_tokens}, {DType::i32, {key_.n_outputs}},
                                        Extent::outputs));
+}
+
+Value Step::pooled(int64_t width) {
+    return graph_.input({InputField::embeddings}, {DType::f32, {key_.n_tokens, width}},
+                        Extent::tokens);
 }
 
 void Step::emit_hidden(Value x) {

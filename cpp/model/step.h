@@ -62,6 +62,10 @@ public:
     void emit_hidden(Value x);
     void emit_logits(Value logits);
 
+    // Of a graph that scores sequences: what pooling made of each, and the scores.
+    Value pooled(int64_t width);  // [n, width]
+    void emit_scores(Value x) { graph_.output(OutputId::embeddings, name(x, Role::result_scores)); }
+
     Value name(Value value, Role role, int layer = -1) {
         graph_.name(value, role, layer);
         return value;

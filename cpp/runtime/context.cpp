@@ -120,6 +120,10 @@ std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> p
     road.embeddings = options_.embeddings || !info.has_decoder || (pools && options_.pooling);
     if (kind == GraphKind::decode) road.defrag_threshold = options_.defrag_threshold;
     road.pooling = road.embeddings && pools ? pooling_ : Pooling::none;
+    if (road.pooling == Pooling::rank && info.n_scores == 0)
+        throw InvalidArgument(text("pooling: \"rank\" needs a head that scores, which this ",
+                                   info.arch, " model has none of; expected \"none\", \"mean\", "
+                                   "\"cls\" or \"last\""));
     return std::make_unique<Road>(info, std::move(past), *engine_, road);
 }
 

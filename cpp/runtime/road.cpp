@@ -64,6 +64,9 @@ Road::Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine,
       defragmenter_(options.defrag_threshold) {
     if (pooled()) hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
     engine_.reserve(largest_key(), memory().layout(), storage().buffers());
+    if (scored())
+        engine_.reserve(score_key(engine_.limits().n_tokens), memory().layout(),
+                        storage().buffers());
 }
 
 OutputKind Road::output_kind() const {
@@ -80,6 +83,15 @@ PlanKey Road::largest_key() const {
     key.flash = options_.flash;
     key.n_tokens = key.n_outputs = engine_.limits().n_tokens;
     key.n_sequences = engine_.limits().n_sequences;
+    return key;
+}
+
+PlanKey Road::score_key(uint32_t n) const {
+    PlanKey key;
+    key.kind = GraphKind::score;
+    key.input = InputKind::embeddings;
+    key.output = OutputKind::embeddings;
+    key.n_tokens = key.n_outputs = bucket(n, engine_.limits().n_tokens);
     return key;
 }
 
@@ -118,7 +130,7 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
                                   " microbatches, ", prepared_.n_outputs, " outputs"));
     Outputs outputs;
     if (pooled())
-        embedding_pool_.start(options_.pooling, prepared_, info_.width);
+        embedding_pool_.start(scored() ? info_.scored : options_.pooling, prepared_, info_.width);
     else
         outputs = Outputs(engine_.outputs(), prepared_.n_outputs,
                           options_.logits ? info_.n_vocab : 0, options_.embeddings ? info_.width : 0);
@@ -126,9 +138,7 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
     {
         const Timed timed(stats, Phase::output);
         if (pooled()) {
-            const auto n = static_cast<int64_t>(embedding_pool_.n_sequences());
-            outputs = Outputs(engine_.outputs(), n, 0, info_.width);
-            embedding_pool_.finish(outputs.embeddings(), outputs.indices());
+            outputs = pooled_outputs(stop);
         } else if (options_.split.whole_sequences) {
             restore_batch_order(outputs);
         }
@@ -136,6 +146,31 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
     placement->commit();
     stats.tokens += batch.size;
     stats.microbatches += pieces.size();
+    return outputs;
+}
+
+Outputs Road::pooled_outputs(StopSignal* stop) {
+    const size_t n = embedding_pool_.n_sequences();
+    const auto width = static_cast<size_t>(info_.width);
+    const auto n_scores = static_cast<size_t>(info_.n_scores);
+    Outputs outputs(engine_.outputs(), static_cast<int64_t>(n), 0,
+                    scored() ? info_.n_scores : info_.width);
+    if (!scored()) {
+        embedding_pool_.finish(outputs.embeddings(), outputs.indices());
+        return outputs;
+    }
+    unscored_.resize(n * width);
+    embedding_pool_.finish(unscored_, outputs.indices());
+    const size_t most = engine_.limits().n_tokens;
+    for (size_t first = 0; first < n; first += most) {
+        const size_t count = std::min(most, n - first);
+        engine_.write(InputId{InputField::embeddings},
+                      std::span<const float>(unscored_).subspan(first * width, count * width));
+        const auto rows = static_cast<int32_t>(count);
+        engine_.run(plan_of(score_key(static_cast<uint32_t>(count))),
+                    {.tokens = rows, .outputs = rows}, nullptr,
+                    outputs.embeddings().data() + first * n_scores, stop);
+    }
     return outputs;
 }
 

@@ -75,10 +75,14 @@ private:
     PlanKey key_for(const Piece& piece) const;
     void refresh(const Plan& plan, const Piece& piece, size_t index);
     void refresh_attention(uint8_t group, size_t index);
+    // What pooling made of the call's sequences; scored where that is what was asked for.
+    Outputs pooled_outputs(StopSignal* stop);
+    PlanKey score_key(uint32_t n) const;
     void run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSignal* stop);
     void restore_batch_order(Outputs& outputs);
     OutputKind output_kind() const;
     bool pooled() const { return options_.pooling != Pooling::none; }
+    bool scored() const { return options_.pooling == Pooling::rank; }
     Plan& plan_of(const PlanKey& key) {
         return engine_.plan(key, memory().layout(), storage().buffers());
     }
@@ -93,6 +97,7 @@ private:
     Split split_;
     EmbeddingPool embedding_pool_;
     std::vector<float> hidden_;    // of one piece, when pooling
+    std::vector<float> unscored_;  // of a call's sequences, when scoring
     std::vector<uint8_t> all_;     // wants of a call, when pooling
     std::vector<KeyShift> shifts_;
 };

@@ -110,15 +110,22 @@ Qkv project_qkv(Step& step, int layer, Value x, const AttentionWeights& w, const
             step.name(split_heads(v, heads.n_kv_heads), Role::v, layer)};
 }
 
+Qkv rotate(Step& step, int layer, const Qkv& qkv, const Rope& rope, const Weight& factors) {
+    return {step.name(step.rotate(qkv.q, rope, factors), Role::q_rope, layer),
+            step.name(step.rotate(qkv.k, rope, factors), Role::k_rope, layer), qkv.v};
+}
+
 Value attention(Step& step, int layer, const Qkv& qkv, const Step::Attention& how) {
     return merge_heads(step.attend(layer, qkv.q, qkv.k, qkv.v, how));
 }
 
+Value attention_within(Step& step, int layer, const Qkv& qkv, const Step::Attention& how) {
+    return merge_heads(step.attend_within(layer, qkv.q, qkv.k, qkv.v, how));
+}
+
 Value rotary_attention(Step& step, int layer, const Qkv& qkv, const Rope& rope,
                        const Weight& factors, const Step::Attention& how) {
-    const Value q = step.name(step.rotate(qkv.q, rope, factors), Role::q_rope, layer);
-    const Value k = step.name(step.rotate(qkv.k, rope, factors), Role::k_rope, layer);
-    return attention(step, layer, {q, k, qkv.v}, how);
+    return attention(step, layer, rotate(step, layer, qkv, rope, factors), how);
 }
 
 Value project_out(Step& step, int layer, Value y, const AttentionWeights& w) {
@@ -130,7 +137,8 @@ float attention_scale(const Hparams& hp, int head_dim) {
     return stated != 0.0f ? stated : 1.0f / std::sqrt(static_cast<float>(head_dim));
 }
 
-std::vector<Window> read_windows(const Hparams& hp, int n_layers, int pattern, int tokens) {
+std::vector<Window> read_windows(const Hparams& hp, int n_layers, int pattern, int tokens,
+                                 FullLayer full) {
     constexpr std::string_view kSize = "attention.sliding_window";
     constexpr std::string_view kPattern = "attention.sliding_window_pattern";
     const auto layers = static_cast<size_t>(n_layers);
@@ -143,7 +151,8 @@ std::vector<Window> read_windows(const Hparams& hp, int n_layers, int pattern, i
     } else {
         const int every = hp.index(kPattern, Hparams::kMost, pattern);
         for (size_t i = 0; i < layers; ++i)
-            slides[i] = every == 0 || static_cast<int>(i) % every < every - 1;
+            slides[i] = every == 0 || static_cast<int>(i) % every !=
+                                          (full == FullLayer::first ? 0 : every - 1);
     }
     for (size_t i = 0; i < layers; ++i)
         if (slides[i]) windows[i] = {WindowKind::sliding, tokens};

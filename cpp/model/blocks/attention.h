@@ -45,9 +45,13 @@ struct Qkv {
 // The projections of x, q and k normalised where there are weights for it.
 Qkv project_qkv(Step& step, int layer, Value x, const AttentionWeights& w, const Heads& heads,
                 const Norm& norm);
+// q and k rotated by their tokens' positions.
+Qkv rotate(Step& step, int layer, const Qkv& qkv, const Rope& rope, const Weight& factors = {});
 // attend(q, k, v) over the layer's cache, before Wo. [n, h*d]
 Value attention(Step& step, int layer, const Qkv& qkv, const Step::Attention& how);
-// The same with rope(q) and rope(k).
+// The same over the piece's own tokens, nothing stored.
+Value attention_within(Step& step, int layer, const Qkv& qkv, const Step::Attention& how);
+// attend(rope(q), rope(k), v) over the layer's cache, before Wo. [n, h*d]
 Value rotary_attention(Step& step, int layer, const Qkv& qkv, const Rope& rope,
                        const Weight& factors, const Step::Attention& how);
 // Wo y + bo. [n, h*d] -> [n, width]
@@ -56,9 +60,12 @@ Value project_out(Step& step, int layer, Value y, const AttentionWeights& w);
 // 1 / sqrt(head_dim), unless the file says otherwise in attention.scale.
 float attention_scale(const Hparams& hparams, int head_dim);
 
+// Where among `pattern` layers the one comes that sees everything.
+enum class FullLayer : uint8_t { last, first };
 // Every `pattern`-th layer sees everything, the others a window; 0: all have one. From
 // attention.sliding_window and its pattern (a number, or a list of flags), or `tokens` and `pattern`
 // where the file says nothing; no tokens: no windows.
-std::vector<Window> read_windows(const Hparams& hparams, int n_layers, int pattern, int tokens = 0);
+std::vector<Window> read_windows(const Hparams& hparams, int n_layers, int pattern, int tokens = 0,
+                                 FullLayer full = FullLayer::last);
 
 }  // namespace plait
