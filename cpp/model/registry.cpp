@@ -9,21 +9,31 @@
 namespace plait {
 
 std::unique_ptr<Model> make_bert(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_bloom(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_cohere2(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_command_r(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_exaone4(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_gemma(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_gemma2(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_gemma3(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_glm4(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_gpt2(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_gptneox(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_granite(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_llama(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_modern_bert(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_nemotron(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_nomic_bert(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_olmo2(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_phi2(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_phi3(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_qwen2(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_qwen2vl(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_qwen3(const Hparams& hparams, const Weights& weights);
 std::unique_ptr<Model> make_smollm3(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_stablelm(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_starcoder2(const Hparams& hparams, const Weights& weights);
+std::unique_ptr<Model> make_t5(const Hparams& hparams, const Weights& weights);
 
 namespace {
 
@@ -34,21 +44,31 @@ struct Architecture {
 
 constexpr std::array kArchitectures = {
     Architecture{"bert", make_bert},
+    Architecture{"bloom", make_bloom},
+    Architecture{"cohere2", make_cohere2},
+    Architecture{"command-r", make_command_r},
     Architecture{"exaone4", make_exaone4},
     Architecture{"gemma", make_gemma},
     Architecture{"gemma2", make_gemma2},
     Architecture{"gemma3", make_gemma3},
     Architecture{"glm4", make_glm4},
+    Architecture{"gpt2", make_gpt2},
+    Architecture{"gptneox", make_gptneox},
     Architecture{"granite", make_granite},
     Architecture{"llama", make_llama},
     Architecture{"modern-bert", make_modern_bert},
+    Architecture{"nemotron", make_nemotron},
     Architecture{"nomic-bert", make_nomic_bert},
     Architecture{"olmo2", make_olmo2},
+    Architecture{"phi2", make_phi2},
     Architecture{"phi3", make_phi3},
     Architecture{"qwen2", make_qwen2},
     Architecture{"qwen2vl", make_qwen2vl},
     Architecture{"qwen3", make_qwen3},
     Architecture{"smollm3", make_smollm3},
+    Architecture{"stablelm", make_stablelm},
+    Architecture{"starcoder2", make_starcoder2},
+    Architecture{"t5", make_t5},
 };
 
 }  // namespace

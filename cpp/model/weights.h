@@ -35,11 +35,14 @@ private:
     std::shared_ptr<const gguf::File> file_;
 };
 
-// The weights of one layer: names below "blk.{layer}.".
+// The weights of one layer: names below "blk.{layer}.", or "{stack}.blk.{layer}." where a model has
+// several stacks of layers.
 class LayerWeights {
 public:
     LayerWeights(const Weights& weights, int layer)
         : weights_(weights), prefix_("blk." + std::to_string(layer) + ".") {}
+    LayerWeights(const Weights& weights, const std::string& stack, int layer)
+        : weights_(weights), prefix_(stack + ".blk." + std::to_string(layer) + ".") {}
 
     Weight get(std::string_view name, const Shape& shape) const {
         return weights_.get(prefix_ + std::string(name), shape);

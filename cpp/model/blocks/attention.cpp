@@ -83,9 +83,12 @@ AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& h
     a.wo = w.get("attn_output.weight", {width, n_q});
     a.bo = w.find("attn_output.bias", {width});
     if (norm != QkNorm::none) {
-        const bool whole = norm == QkNorm::whole;
-        a.q_norm = w.get("attn_q_norm.weight", {whole ? n_q : heads.head_dim});
-        a.k_norm = w.get("attn_k_norm.weight", {whole ? n_kv : heads.head_dim});
+        const auto shape = [&](int n_heads) -> Shape {
+            if (norm == QkNorm::each_head) return {n_heads, heads.head_dim};
+            return {norm == QkNorm::whole ? int64_t{n_heads} * heads.head_dim : heads.head_dim};
+        };
+        a.q_norm = w.get("attn_q_norm.weight", shape(heads.n_heads));
+        a.k_norm = w.get("attn_k_norm.weight", shape(heads.n_kv_heads));
     }
     return a;
 }

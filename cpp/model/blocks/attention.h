@@ -30,10 +30,12 @@ struct AttentionWeights {
     Weight wv, bv;      // [hk*d, width], [hk*d]
     Weight wqkv, bqkv;  // [(h + 2 hk)*d, width], in place of the three
     Weight wo, bo;      // [width, h*d], [width]
-    Weight q_norm, k_norm;  // [d] for every head, or [h*d], [hk*d] over all of them at once
+    Weight q_norm, k_norm;  // [d] for every head, or [h*d], [hk*d] over all of them at once,
+                            // or [h, d], [hk, d]: each head its own
 };
-// Whether queries and keys are normalised: each head by the same weight, or all heads at once.
-enum class QkNorm : uint8_t { none, by_head, whole };
+// Whether queries and keys are normalised: each head by the same weight, or by one of its own, or
+// all heads at once.
+enum class QkNorm : uint8_t { none, by_head, each_head, whole };
 AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& heads,
                                 QkNorm norm = QkNorm::none);
 
