@@ -70,8 +70,8 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
     decode_road_ = make_road(GraphKind::decode, std::make_shared<Past>(std::move(memory), engine_->backend()));
     if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->past());
     facts_ = model_->facts();
-    std::ranges::move(facts_of(model_->model(), decode_road_->memory().layout(), limits.build,
-                               *options_.causal),
+    const Keeping how{limits.build, *options_.causal, options_.swa_full};
+    std::ranges::move(facts_of(model_->model(), decode_road_->memory().layout(), how),
                       std::back_inserter(facts_));
 }
 

@@ -106,8 +106,7 @@ Facts facts_of(const gguf::File& file) {
     return facts;
 }
 
-Facts facts_of(const Model& model, const MemoryLayout& layout, const BuildOptions& options,
-               bool causal) {
+Facts facts_of(const Model& model, const MemoryLayout& layout, const Keeping& how) {
     Facts facts;
     std::string rotations;
     for (const StorageInfo& storage : layout.storage) {
@@ -117,10 +116,14 @@ Facts facts_of(const Model& model, const MemoryLayout& layout, const BuildOption
              text(info(storage.dtype).name, " [", storage.n_heads, ", ", storage.head_dim, "]")});
         const auto* attention = std::get_if<AttentionSpec>(&spec);
         if (attention != nullptr && attention->shifts && storage.id.part == 0)
-            rotations += rotation(model.key_rotation(storage.id.layer, options));
+            rotations += rotation(model.key_rotation(storage.id.layer, how.build));
     }
     facts.push_back({"rotation of keys", text("of digest ", digest(rotations))});
-    facts.push_back({"causal", causal ? "True" : "False"});
+    facts.push_back({"causal", how.causal ? "True" : "False"});
+    const bool has_window = std::ranges::any_of(layout.groups, [](const GroupInfo& group) {
+        return group.kind == GroupKind::attention && group.window.kind != WindowKind::full;
+    });
+    if (has_window) facts.push_back({"swa_full", how.swa_full ? "True" : "False"});
     return facts;
 }
 

@@ -22,9 +22,13 @@ using Facts = std::vector<Fact>;
 Facts facts_of(const gguf::File& file);
 
 // How a context keeps what it remembers: the type and shape of every layer's rows, how keys are
-// rotated, which tokens see which.
-Facts facts_of(const Model& model, const MemoryLayout& layout, const BuildOptions& options,
-               bool causal);
+// rotated, which tokens see which, and whether windows give rows back.
+struct Keeping {
+    BuildOptions build;
+    bool causal = true;
+    bool swa_full = false;
+};
+Facts facts_of(const Model& model, const MemoryLayout& layout, const Keeping& how);
 
 // StateError naming the first fact of the state that is not as it is here.
 void check_facts(const Facts& state, const Facts& here);

@@ -299,6 +299,32 @@ def test_states_of_other_cache_types_are_refused_by_name(tiny, given_type, which
             other.kv.from_bytes(one.kv.to_bytes())
 
 
+def test_states_of_windows_that_keep_more_or_less_are_refused_by_name(any_model):  # G7
+    with made(any_model, swa_full=True) as one, made(any_model) as other:
+        if one.kv.kind != "sliding":
+            pytest.skip("it has no window")
+        for a, b in ((one, other), (other, one)):
+            with pytest.raises(plait.StateError, match=r"'swa_full' is '(True|False)' in it"):
+                a.kv.copy_to(b)
+
+
+def test_rotary_factors_chosen_by_n_ctx_must_be_the_same(data_dir):  # 2.6.5
+    """LongRoPE: above the length of training other factors hold."""
+    try:
+        model = plait.Model(data_dir / "conformance" / "phi3-longrope" / "model.gguf")
+    except plait.UnsupportedError as error:
+        pytest.skip(str(error)[:80])
+    with (
+        made(model, n_ctx=32) as short,
+        made(model, n_ctx=48) as same,
+        made(model, n_ctx=512) as long,
+    ):
+        feed(short, tokens(20), 0)
+        same.kv.from_bytes(short.kv.to_bytes())
+        with pytest.raises(plait.StateError, match="rotation of keys"):
+            long.kv.from_bytes(short.kv.to_bytes())
+
+
 def test_too_little_room_is_said_in_cells_and_changes_nothing(full, tiny):
     data = full.kv.to_bytes()
     for options, numbers in (
