@@ -92,8 +92,8 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
                        const Integer& n_ubatch, const Text& backend, const OptionalInteger& threads,
                        const OptionalText& isa, const FlagOrAuto& flash_attention,
                        const Flag& embeddings, const Text& pooling_name, const OptionalFlag& causal,
-                       const Flag& graph_reuse, const Flag& invariant, const Flag& swa_full,
-                       const OptionalReal& defrag_threshold) {
+                       const Flag& graph_reuse, const Flag& fuse, const Flag& invariant,
+                       const Flag& swa_full, const OptionalReal& defrag_threshold) {
     if (!py::isinstance<PyModel>(model)) wrong_type("model", "a Model", model);
     ContextOptions options;
     options.n_ctx = optional_size("n_ctx", n_ctx);
@@ -113,6 +113,7 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
     options.pooling = pooling(pooling_name);
     if (!causal.is_none()) options.causal = to_bool("causal", causal);
     options.graph_reuse = to_bool("graph_reuse", graph_reuse);
+    options.fuse = to_bool("fuse", fuse);
     options.invariant = to_bool("invariant", invariant);
     options.swa_full = to_bool("swa_full", swa_full);
     options.defrag_threshold.reset();
@@ -201,6 +202,8 @@ causal : bool, optional
     Whether a token sees only those before it. None: as the model says.
 graph_reuse : bool
     Keep plans for later steps of the same shape. Off is for comparison.
+fuse : bool
+    Run what costs less together as one operation, with the same bits. Off is for comparison.
 invariant : bool
     A sequence's logits are the same bits whatever else is in the batch. False permits faster
     arithmetic where there is some.
@@ -301,7 +304,7 @@ void bind_context(py::module_& m) {
              py::arg("threads") = py::none(), py::arg("isa") = py::none(),
              py::arg("flash_attention") = "auto", py::arg("embeddings") = false,
              py::arg("pooling") = "auto", py::arg("causal") = py::none(),
-             py::arg("graph_reuse") = true, py::arg("invariant") = true,
+             py::arg("graph_reuse") = true, py::arg("fuse") = true, py::arg("invariant") = true,
              py::arg("swa_full") = false, py::arg("defrag_threshold") = 0.5)
         .def(
             "decode",
@@ -346,6 +349,8 @@ position. Arguments, result and errors are those of decode().)")
                                "Whether attention is computed in one pass over the keys.")
         .def_property_readonly("graph_reuse", option(&ContextOptions::graph_reuse),
                                "Whether plans are kept for later steps.")
+        .def_property_readonly("fuse", option(&ContextOptions::fuse),
+                               "Whether operations that cost less together run as one.")
         .def_property_readonly("invariant", fixed([](const Context& c) { return c.invariant(); }),
                                "Whether logits are the same bits whatever else is in the batch.")
         .def_property_readonly(

@@ -84,8 +84,9 @@ public:
     virtual std::shared_ptr<WeightStore> make_weight_store(std::shared_ptr<const WeightSource> source) = 0;
 
     // Rewrites the graph into operations that this backend runs (quantised products get their
-    // quantize_rows). Called once, before values are placed.
-    virtual void lower(Graph& graph) const = 0;
+    // quantize_rows) and, where asked, fuses what costs less together. Called once, before values
+    // are placed.
+    virtual void lower(Graph& graph, bool fuse) const = 0;
     // Packs the weights that the segment needs and that no plan needed before.
     virtual std::unique_ptr<Executable> compile(const Segment& segment) = 0;
 };

@@ -32,6 +32,8 @@ struct AddParameters {
     void operator()(const WeightRowOp& op) const { h.add(static_cast<uint64_t>(op.row)); }
     void operator()(const RmsNormOp& op) const { h.add(bits(op.epsilon)); }
     void operator()(const LayerNormOp& op) const { h.add(bits(op.epsilon)); }
+    void operator()(const NormQuantizeOp& op) const { h.add(bits(op.epsilon)); }
+    void operator()(const GateQuantizeOp& op) const { h.add(static_cast<uint64_t>(op.how)); }
     void operator()(const L2NormOp& op) const { h.add(bits(op.epsilon)); }
     void operator()(const RopeTableOp& op) const { add_rope(h, op.rope); }
     void operator()(const RopeOp& op) const { h.add(static_cast<uint64_t>(op.n_rot)).add(op.interleaved); }
@@ -86,6 +88,9 @@ struct Name {
     const char* operator()(const CombineOp&) const { return "combine"; }
     const char* operator()(const RotateRowsOp&) const { return "rotate_rows"; }
     const char* operator()(const CopyRowsOp&) const { return "copy_rows"; }
+    const char* operator()(const NormQuantizeOp&) const { return "norm_quantize"; }
+    const char* operator()(const GateQuantizeOp&) const { return "gate_quantize"; }
+    const char* operator()(const LinearAddOp&) const { return "linear_add"; }
     const char* operator()(const WeightRowOp&) const { return "weight_row"; }
     const char* operator()(const LayerNormOp&) const { return "layer_norm"; }
     const char* operator()(const L2NormOp&) const { return "l2_norm"; }

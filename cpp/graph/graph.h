@@ -130,6 +130,10 @@ struct SsdScanOp { friend bool operator==(const SsdScanOp&, const SsdScanOp&) = 
 struct Wkv6Op { friend bool operator==(const Wkv6Op&, const Wkv6Op&) = default; };
 struct Wkv7Op { friend bool operator==(const Wkv7Op&, const Wkv7Op&) = default; };
 struct DeltaRuleOp { friend bool operator==(const DeltaRuleOp&, const DeltaRuleOp&) = default; };
+// What backends fuse; each is the one after the other, in the same bits.
+struct NormQuantizeOp { float epsilon; friend bool operator==(const NormQuantizeOp&, const NormQuantizeOp&) = default; };  // quantize_rows(rms_norm(x))
+struct GateQuantizeOp { Activation how; friend bool operator==(const GateQuantizeOp&, const GateQuantizeOp&) = default; };  // quantize_rows(gate(g, up))
+struct LinearAddOp { friend bool operator==(const LinearAddOp&, const LinearAddOp&) = default; };  // x W^T (+ bias) + residual: [x, W, residual, bias]
 struct RotateRowsOp { Rope rope; int n_heads; int head_dim; friend bool operator==(const RotateRowsOp&, const RotateRowsOp&) = default; };
 struct CopyRowsOp { friend bool operator==(const CopyRowsOp&, const CopyRowsOp&) = default; };
 
@@ -139,7 +143,7 @@ using Op = std::variant<WeightOp, StorageOp, InputOp, ReshapeOp, WeightRowOp, Em
                         SliceOp, ConcatOp, ScaleOp, SoftcapOp, ActivateOp, GateOp, ClampedSwigluOp,
                         RouteOp, ExpertLinearOp, CombineOp, ShortConvOp, TokenShiftOp,
                         SelectiveScanOp, SsdScanOp, Wkv6Op, Wkv7Op, DeltaRuleOp, RotateRowsOp,
-                        CopyRowsOp>;
+                        CopyRowsOp, NormQuantizeOp, GateQuantizeOp, LinearAddOp>;
 
 template <typename T, typename... Ops>
 constexpr bool is_any_of = (std::is_same_v<T, Ops> || ...);

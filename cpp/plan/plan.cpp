@@ -10,11 +10,11 @@
 namespace plait {
 
 Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore& weights,
-           std::span<Buffer* const> storage)
+           std::span<Buffer* const> storage, bool fuse)
     : graph_(std::move(graph)) {
     prune(graph_);
     select_early(graph_);
-    backend.lower(graph_);
+    backend.lower(graph_, fuse);
     for (const Node& node : graph_.nodes())
         if (const auto* input = std::get_if<InputOp>(&node.op)) inputs_.push_back(input->id);
 

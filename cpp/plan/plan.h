@@ -15,7 +15,7 @@ namespace plait {
 class Plan {
 public:
     Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore& weights,
-         std::span<Buffer* const> storage);
+         std::span<Buffer* const> storage, bool fuse = true);
 
     void run(const RunArguments& arguments) { executable_->run(arguments); }
 

@@ -65,6 +65,7 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
         .n_rows = static_cast<uint32_t>(options_.n_batch),
         .build = {.n_ctx = *options_.n_ctx, .n_pos_per_token = info.n_pos_per_token},
         .reuse = options_.graph_reuse,
+        .fuse = options_.fuse,
     };
     engine_ = std::make_unique<Engine>(model_, make_backend(options_), memory->layout(), limits);
     decode_road_ = make_road(GraphKind::decode, std::make_shared<Past>(std::move(memory), engine_->backend()));

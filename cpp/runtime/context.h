@@ -43,6 +43,7 @@ struct ContextOptions {
     std::optional<Pooling> pooling;    // nothing: as the model says
     std::optional<bool> causal;
     bool graph_reuse = true;
+    bool fuse = true;
     bool invariant = true;
     bool swa_full = false;
     std::optional<double> defrag_threshold = 0.5;  // nothing: never without being asked

@@ -59,7 +59,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend
 std::unique_ptr<Plan> Engine::build(const PlanKey& key, const MemoryLayout& layout,
                                     std::span<Buffer* const> storage) {
     auto plan = std::make_unique<Plan>(model_->model().build(key, layout, limits_.build), *backend_,
-                                       input_layout_, *weights_, storage);
+                                       input_layout_, *weights_, storage, limits_.fuse);
     if (plan->arena_bytes() > arena_->bytes()) arena_ = backend_->allocate(plan->arena_bytes());
     return plan;
 }

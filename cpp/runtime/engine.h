@@ -22,6 +22,7 @@ struct EngineLimits {
     uint32_t n_rows = 4096;       // cache rows a step can list
     BuildOptions build;
     bool reuse = true;
+    bool fuse = true;
 };
 
 class Engine {

@@ -416,6 +416,8 @@ class Context:
         Whether a token sees only those before it. None: as the model says.
     graph_reuse : bool
         Keep plans for later steps of the same shape. Off is for comparison.
+    fuse : bool
+        Run what costs less together as one operation, with the same bits. Off is for comparison.
     invariant : bool
         A sequence's logits are the same bits whatever else is in the batch. False permits faster
         arithmetic where there is some.
@@ -457,6 +459,7 @@ class Context:
         pooling: str = "auto",
         causal: bool | None = None,
         graph_reuse: bool = True,
+        fuse: bool = True,
         invariant: bool = True,
         swa_full: bool = False,
         defrag_threshold: typing.SupportsFloat | typing.SupportsIndex | None = 0.5,
@@ -533,6 +536,11 @@ class Context:
     def flash_attention(self) -> bool:
         """
         Whether attention is computed in one pass over the keys.
+        """
+    @property
+    def fuse(self) -> bool:
+        """
+        Whether operations that cost less together run as one.
         """
     @property
     def graph_reuse(self) -> bool:

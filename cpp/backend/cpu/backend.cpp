@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/executable.h"
+#include "backend/cpu/fuse/fuse.h"
 #include "backend/cpu/lower.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/ops/bind.h"
@@ -50,7 +51,11 @@ std::shared_ptr<WeightStore> CpuBackend::make_weight_store(
     return std::make_shared<CpuWeights>(std::move(source), isa_);
 }
 
-void CpuBackend::lower(Graph& graph) const { cpu::lower(graph); }
+void CpuBackend::lower(Graph& graph, bool fuse) const {
+    cpu::lower(graph);
+    if (!fuse) return;
+    for (const Rewrite& rewrite : kRewrites) rewrite.apply(graph);
+}
 
 std::unique_ptr<Executable> CpuBackend::compile(const Segment& segment) {
     auto& weights = dynamic_cast<CpuWeights&>(segment.weights);

@@ -1,4 +1,4 @@
-// y = x W^T (+ bias).  Reference: tests/reference/linear.py.
+// y = x W^T (+ bias) (+ residual).  Reference: tests/reference/linear.py.
 #include "backend/cpu/kernels/linear.h"
 
 #include "backend/cpu/kernels/product.h"
@@ -29,6 +29,8 @@ void linear(const void* raw, const Frame& frame, const Worker& worker, int64_t b
         product.y = frame.at<float>(args.y) + row * w.rows;
         product.bias = args.has_bias ? frame.at<const float>(args.bias) : nullptr;
         product.row_step = 1;
+        product.residual =
+            args.has_residual ? frame.at<const float>(args.residual) + row * w.rows : nullptr;
         product.x_share = 1;
         product.n = n - row < cut.rows ? n - row : cut.rows;
         const int64_t stop = panel + cut.panels;

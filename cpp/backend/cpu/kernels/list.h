@@ -16,11 +16,13 @@
     X(embed)             \
     X(expert_linear)     \
     X(gate)              \
+    X(gate_quantize)     \
     X(head_linear)       \
     X(l2_norm)           \
     X(layer_norm)        \
     X(linear)            \
     X(mul)               \
+    X(norm_quantize)     \
     X(quantize_rows)     \
     X(rms_norm)          \
     X(rope)              \

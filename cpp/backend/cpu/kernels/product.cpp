@@ -32,12 +32,16 @@ PLAIT_INLINE void store(const Job& job, int row, int64_t panel, F32 y) {
     const Product& p = *job.product;
     const int64_t first = panel * kLanes;
     const int64_t n = p.weight->rows - first;
+    float* to = job.y[row] + first;
+    const float* residual = p.residual ? p.residual + (to - p.y) : nullptr;
     if (n >= kLanes) {
         if (p.bias) y = y + F32::load(p.bias + first);
-        y.store(job.y[row] + first);
+        if (residual) y = y + F32::load(residual);
+        y.store(to);
     } else {
         if (p.bias) y = y + F32::load(p.bias + first, n);
-        y.store(job.y[row] + first, n);
+        if (residual) y = y + F32::load(residual, n);
+        y.store(to, n);
     }
 }
 

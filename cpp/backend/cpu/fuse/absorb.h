@@ -1,0 +1,25 @@
+// The one way in which rewrites change a graph: a node takes in the only-for-it result of another.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace plait::cpu {
+
+// What a node becomes when it computes `absorbed`, one of its inputs, itself.
+struct Absorbed {
+    NodeId absorbed = 0;
+    Op op;
+    std::vector<NodeId> inputs;
+};
+// What `node` becomes, or nothing. `uses`: by node, how many read its result.
+using Match = std::function<std::optional<Absorbed>(const Graph& graph, const Node& node,
+                                                    std::span<const int> uses)>;
+
+void absorb(Graph& graph, const Match& match);
+
+}  // namespace plait::cpu

@@ -1,0 +1,27 @@
+// Operations that cost less together than one after the other. Each rewrite gives the same bits as
+// what it replaces; nothing that is an output of the graph is absorbed.
+#pragma once
+
+#include <array>
+
+#include "graph/graph.h"
+
+namespace plait::cpu {
+
+struct Rewrite {
+    const char* name;
+    void (*apply)(Graph& graph);
+};
+
+void fuse_norm_quantize(Graph& graph);  // quantize_rows(rms_norm(x))
+void fuse_gate_quantize(Graph& graph);  // quantize_rows(gate(g, up))
+void fuse_linear_add(Graph& graph);     // linear(x) + residual
+
+// In the order in which they are applied, to a graph that was lowered.
+inline constexpr std::array kRewrites = {
+    Rewrite{"norm_quantize", fuse_norm_quantize},
+    Rewrite{"gate_quantize", fuse_gate_quantize},
+    Rewrite{"linear_add", fuse_linear_add},
+};
+
+}  // namespace plait::cpu

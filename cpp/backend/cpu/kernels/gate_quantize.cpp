@@ -1,0 +1,44 @@
+// quantize_rows(f(g) * up), 32 columns at a time.  References: tests/reference/gate.py, linear.py.
+#include "backend/cpu/kernels/gate_quantize.h"
+
+#include "backend/cpu/kernels/activation.h"
+#include "backend/cpu/kernels/quantize_block.h"
+
+namespace plait::cpu::PLAIT_ISA {
+namespace {
+
+constexpr int64_t kBlocksPerTask = 64;
+
+int64_t blocks(const GateQuantizeArgs& args, const Frame& frame) {
+    return frame.rows(args.extent, args.fixed_rows) * args.rows_per_item * (args.columns / 32);
+}
+
+}  // namespace
+
+int64_t gate_quantize_tasks(const void* raw, const Frame& frame) {
+    const auto& args = *static_cast<const GateQuantizeArgs*>(raw);
+    return (blocks(args, frame) + kBlocksPerTask - 1) / kBlocksPerTask;
+}
+
+void gate_quantize(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const GateQuantizeArgs*>(raw);
+    const float* g = frame.at<const float>(args.g);
+    const float* up = frame.at<const float>(args.up);
+    const int64_t n = args.columns;
+    const int64_t all = blocks(args, frame);
+    const int64_t stop = end * kBlocksPerTask < all ? end * kBlocksPerTask : all;
+    with_activation(args.how, [&](auto f) {
+        for (int64_t i = begin * kBlocksPerTask; i < stop; ++i) {
+            float values[32];
+            for (int j = 0; j < 32; j += F32::kLanes)
+                (f(F32::load(g + 32 * i + j)) * F32::load(up + 32 * i + j)).store(values + j);
+            const int64_t row = i / (n / 32), b = i % (n / 32);
+            unsigned char* y = frame.at<unsigned char>(args.y) + row * (n / 32 * 40);
+            quantize_block(values, reinterpret_cast<int8_t*>(y) + 32 * b,
+                           reinterpret_cast<float*>(y + n) + b,
+                           reinterpret_cast<int16_t*>(y + n + n / 8) + 2 * b);
+        }
+    });
+}
+
+}  // namespace plait::cpu::PLAIT_ISA
