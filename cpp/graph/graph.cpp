@@ -57,7 +57,7 @@ struct AddParameters {
     }
     void operator()(const RotateRowsOp& op) const {
         add_rope(h, op.rope);
-        h.add(static_cast<uint64_t>(op.n_heads)).add(static_cast<uint64_t>(op.head_dim));
+        for (const int n : {op.n_heads, op.head_dim, op.begin}) h.add(static_cast<uint64_t>(n));
     }
     template <typename Op>
     void operator()(const Op&) const {}

@@ -134,7 +134,13 @@ struct DeltaRuleOp { friend bool operator==(const DeltaRuleOp&, const DeltaRuleO
 struct NormQuantizeOp { float epsilon; friend bool operator==(const NormQuantizeOp&, const NormQuantizeOp&) = default; };  // quantize_rows(rms_norm(x))
 struct GateQuantizeOp { Activation how; friend bool operator==(const GateQuantizeOp&, const GateQuantizeOp&) = default; };  // quantize_rows(gate(g, up))
 struct LinearAddOp { friend bool operator==(const LinearAddOp&, const LinearAddOp&) = default; };  // x W^T (+ bias) + residual: [x, W, residual, bias]
-struct RotateRowsOp { Rope rope; int n_heads; int head_dim; friend bool operator==(const RotateRowsOp&, const RotateRowsOp&) = default; };
+struct RotateRowsOp {
+    Rope rope;
+    int n_heads;
+    int head_dim;
+    int begin = 0;  // elements of a head before those that are rotated
+    friend bool operator==(const RotateRowsOp&, const RotateRowsOp&) = default;
+};
 struct CopyRowsOp { friend bool operator==(const CopyRowsOp&, const CopyRowsOp&) = default; };
 
 using Op = std::variant<WeightOp, StorageOp, InputOp, ReshapeOp, WeightRowOp, EmbedOp, SelectRowsOp,

@@ -280,12 +280,11 @@ Value delta_rule(const DeltaRuleInputs& in, const States& states) {
     return recurrent(DeltaRuleOp{}, in.v.type(), inputs, states, v[1] * k[2] * v[2]);
 }
 
-Value rotate_rows(Value storage, Value rows, Value deltas, const Rope& rope, int n_heads,
-                  int head_dim, Value factors) {
+Value rotate_rows(Value storage, Value rows, Value deltas, const RotateRowsOp& how, Value factors) {
+    PLAIT_CHECK(how.begin >= 0 && how.begin + how.rope.n_rot <= how.head_dim);
     std::vector<Value> inputs{storage, rows, deltas};
     if (factors) inputs.push_back(factors);
-    return storage.graph->add(RotateRowsOp{rope, n_heads, head_dim}, storage.type(), Extent::fixed,
-                              inputs);
+    return storage.graph->add(how, storage.type(), Extent::fixed, inputs);
 }
 
 Value copy_rows(Value storage, Value from, Value to) {

@@ -133,7 +133,7 @@ struct DeltaRuleInputs {
 Value delta_rule(const DeltaRuleInputs& in, const States& states);  // -> [n, h, dv]; state [h, dk, dv]
 
 // Applies the rotary function of deltas[i] positions to stored keys, its magnitude included.
-Value rotate_rows(Value storage, Value rows, Value deltas, const Rope& rope, int n_heads, int head_dim, Value factors = {});
+Value rotate_rows(Value storage, Value rows, Value deltas, const RotateRowsOp& how, Value factors = {});
 Value copy_rows(Value storage, Value from, Value to);   // row to[i] = row from[i], in order
 
 }  // namespace plait

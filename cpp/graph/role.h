@@ -11,6 +11,7 @@ enum class Role : uint8_t {
     none, inp_embd, attn_norm, q, k, v, q_rope, k_rope, attn, attn_out, ffn_inp, ffn_norm,
     ffn_gate, ffn_up, ffn_act, ffn_out, router, experts, l_out, result_norm, result_output,
     result_scores,
+    token_shift, conv, scan, mixer_out,  // of recurrent layers
     count_  // keep last
 };
 

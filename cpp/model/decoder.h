@@ -11,12 +11,16 @@ namespace plait {
 class Decoder : public Model {
 protected:
     // Reads token_embd, output_norm and output ("output" absent: tied to the embedding).
-    Decoder(const Hparams& hparams, const Weights& weights, const Norm& norm);
-    Decoder(ModelInfo info, const Weights& weights, const Norm& norm);
+    Decoder(const Hparams& hparams, const Weights& weights, const Norm& norm,
+            std::string_view output_norm = "output_norm");
+    Decoder(ModelInfo info, const Weights& weights, const Norm& norm,
+            std::string_view output_norm = "output_norm");
 
     // x after layer i. Every row is computed; rows nobody asks for are left out when the graph is
     // compiled.
-    virtual Value layer(Step& step, int i, Value x) const = 0;
+    virtual Value layer(Step& step, int i, Value x) const;
+    // x after all layers, one after the other; for models whose layers share more than x.
+    virtual Value layers(Step& step, Value x) const;
     // What goes into the first layer: the embedding of tokens times embedding_scale_.
     virtual Value embed(Step& step) const;
     // For models that multiply embeddings given in place of tokens as well.
@@ -33,7 +37,7 @@ protected:
     Weight output_, output_bias_;  // [vocab, width], [vocab]
     float embedding_scale_ = 1.0f;
     float logit_scale_ = 1.0f;
-    float logit_softcap_ = 0.0f;   // 0: none
+    float logit_softcap_ = 0.0f;  // 0: none
 };
 
 }  // namespace plait

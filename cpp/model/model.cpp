@@ -69,8 +69,9 @@ Graph Model::build_shift_keys(const PlanKey& key, const MemoryLayout& layout,
             continue;
         const KeyRotation how = key_rotation(info.id.layer, options);
         rotate_rows(storage_value(graph, layout, i), move_input(graph, InputField::to_rows, key),
-                    move_input(graph, InputField::deltas, key), how.rope, info.n_heads,
-                    info.head_dim, how.factors ? graph.weight(how.factors) : Value{});
+                    move_input(graph, InputField::deltas, key),
+                    {how.rope, info.n_heads, info.head_dim, how.begin},
+                    how.factors ? graph.weight(how.factors) : Value{});
     }
     return graph;
 }

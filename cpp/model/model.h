@@ -54,6 +54,7 @@ public:
     struct KeyRotation {
         Rope rope;
         Weight factors;  // optional
+        int begin = 0;   // first element of a head that is rotated
     };
     virtual KeyRotation key_rotation(int layer, const BuildOptions& options) const;
 

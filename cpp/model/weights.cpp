@@ -6,12 +6,18 @@
 namespace plait {
 namespace {
 
-Shape without_leading_ones(const Shape& shape) {
+// Without sizes of one: of a matrix those at the front, of a vector all.
+Shape without_ones(const Shape& shape, bool vector) {
     Shape result;
     for (int i = 0; i < shape.rank; ++i)
-        if (shape[i] != 1 || result.rank > 0 || i + 1 == shape.rank)
+        if (shape[i] != 1 || (!vector && (result.rank > 0 || i + 1 == shape.rank)))
             result.dims[result.rank++] = shape[i];
     return result;
+}
+
+bool same_shape(const Shape& a, const Shape& expected) {
+    const bool vector = expected.rank == 1;
+    return without_ones(a, vector) == without_ones(expected, vector);
 }
 
 }  // namespace
@@ -25,8 +31,9 @@ void Weights::read(WeightId id, uint64_t begin, std::span<std::byte> target) con
 Weight Weights::get(const std::string& name, const Shape& shape) const {
     const gguf::TensorInfo* found = file_->find(name);
     if (found == nullptr)
-        throw ModelError(text(file_->path(), ": tensor ", name, " is missing; expected ", to_string(shape)));
-    if (without_leading_ones(found->type.shape) != without_leading_ones(shape))
+        throw ModelError(
+            text(file_->path(), ": tensor ", name, " is missing; expected ", to_string(shape)));
+    if (!same_shape(found->type.shape, shape))
         throw ModelError(text(file_->path(), ": tensor ", name, " has shape ",
                               to_string(found->type.shape), ", expected ", to_string(shape)));
     return {static_cast<WeightId>(found - file_->tensors().data()), {found->type.dtype, shape}};

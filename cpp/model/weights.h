@@ -23,7 +23,8 @@ public:
     const gguf::File& file() const { return *file_; }
 
     // A weight of exactly this shape, or ModelError naming tensor, shape and what was expected.
-    // Sizes of one at the front are taken as absent, as some files keep them.
+    // Sizes of one at the front are taken as absent, those of a vector anywhere, as some files keep
+    // them.
     Weight get(const std::string& name, const Shape& shape) const;
     // Nothing where the file has no such tensor.
     Weight find(const std::string& name, const Shape& shape) const;

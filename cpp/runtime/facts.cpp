@@ -87,6 +87,7 @@ std::string rotation(const Model::KeyRotation& how) {
         append(bytes, x);
     append(bytes, rope.interleaved);
     append(bytes, rope.sections);
+    append(bytes, how.begin);
     return bytes;
 }
 

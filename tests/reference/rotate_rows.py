@@ -12,10 +12,11 @@ def rotate_rows(
     deltas: np.ndarray,
     rope: Rope,
     factors: np.ndarray | None = None,
+    begin: int = 0,
 ) -> np.ndarray:
-    """storage [rows, heads, d] -> a new one."""
+    """storage [rows, heads, d] -> a new one; elements before `begin` stay."""
     result = np.array(storage, np.float64)
     for row, delta in zip(rows, deltas, strict=True):
         table = rope_table(np.array([delta]), rope, factors)
-        result[row] = turn(result[None, row], table, rope.interleaved)[0]
+        result[row, :, begin:] = turn(result[None, row, :, begin:], table, rope.interleaved)[0]
     return result

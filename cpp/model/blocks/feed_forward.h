@@ -1,6 +1,8 @@
 // Feed-forward blocks.
 #pragma once
 
+#include <string_view>
+
 #include "graph/ops.h"
 #include "model/step.h"
 #include "model/weights.h"
@@ -16,8 +18,10 @@ struct FeedForwardWeights {
     int64_t n_ffn = 0;
 };
 enum class FeedForward : uint8_t { gated, plain, gate_in_up };
+// "ffn_gate{suffix}.weight" and so on.
 FeedForwardWeights read_feed_forward(const LayerWeights& w, int width, int n_ffn,
-                                     FeedForward kind = FeedForward::gated);
+                                     FeedForward kind = FeedForward::gated,
+                                     std::string_view suffix = {});
 Value feed_forward(Step& step, int layer, Value x, const FeedForwardWeights& w, Activation how);
 
 }  // namespace plait

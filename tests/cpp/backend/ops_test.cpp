@@ -504,7 +504,7 @@ TEST_P(OpsTest, RowsMoveAndTurn) {
     const Value copied =
         copy_rows(keys, list(InputField::from_rows, {0, 3}), list(InputField::to_rows, {3, 1}));
     const Value turned = rotate_rows(copied, list(InputField::to_rows, {1, 2}),
-                                     list(InputField::deltas, {7, 0}), rope, 2, 6);
+                                     list(InputField::deltas, {7, 0}), {rope, 2, 6});
     const std::vector<float> row = some(12);
     run({});  // no moves: nothing happens
     std::copy(row.begin(), row.end(), rows_of(turned));

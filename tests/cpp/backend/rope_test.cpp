@@ -132,15 +132,24 @@ TEST_P(RopeTest, RotatesPairsOrHalvesAndPassesTheRest) {
 
 // Rotating what was stored at position p by d gives what position p + d would have stored.
 TEST_P(RopeTest, StoredKeysMoveByADelta) {
-    const int64_t heads = 3, head = 64, n_rot = 48, rows = 5;
+    const int64_t heads = 3, head = 128, n_rot = 48, rows = 5;
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0}) {
-        for (const bool interleaved : {false, true}) {
+        for (const auto& [interleaved, begin] :
+             {std::pair{false, 0}, std::pair{true, 0}, std::pair{true, 40}, std::pair{false, 64}}) {
             const Floats x = random_floats(heads * head, random);
             const Floats at = table({100, 100 - 40}, plain(n_rot), 2);
             const auto place = [&](int64_t which) {
                 Floats angles(n_rot);
                 std::copy_n(at.data() + which * n_rot, n_rot, angles.data());
-                return rotate(x, angles, 1, heads, head, n_rot, interleaved);
+                Floats y = x;
+                for (int64_t h = 0; h < heads; ++h) {
+                    Floats tail(head - begin);
+                    std::copy_n(x.data() + h * head + begin, head - begin, tail.data());
+                    const Floats turned =
+                        rotate(tail, angles, 1, 1, head - begin, n_rot, interleaved);
+                    std::copy_n(turned.data(), head - begin, y.data() + h * head + begin);
+                }
+                return y;
             };
             const Floats before = place(0), after = place(1);
 
@@ -157,6 +166,7 @@ TEST_P(RopeTest, StoredKeysMoveByADelta) {
             args.interleaved = interleaved;
             args.extent = 3;
             args.heads = heads;
+            args.begin = begin;
             args.head_bytes = bytes / heads;
             args.row_bytes = bytes;
             args.frequencies = plain(n_rot).frequencies;

@@ -1,5 +1,5 @@
 // Every head of row rows[i] turned by deltas[i] positions, in place. Blocks that hold nothing of
-// the first n_rot elements stay as they are. Reference: tests/reference/rotate_rows.py.
+// the n_rot elements from `begin` on stay as they are. Reference: tests/reference/rotate_rows.py.
 #include "backend/cpu/kernels/rotate_rows.h"
 
 #include "backend/cpu/kernels/cache.h"
@@ -23,7 +23,9 @@ void rotate_rows(const void* raw, const Frame& frame, const Worker& worker, int6
     const int64_t n_rot = args.frequencies.n_rot;
     const int64_t half = n_rot / 2;
     const int64_t block = block_elements(args.dtype);
-    const int64_t touched = (n_rot + block - 1) / block * block;
+    const int64_t before = args.begin % block;  // elements of the first block that stay
+    const int64_t touched = (before + n_rot + block - 1) / block * block;
+    const int64_t offset = args.begin / block * block_bytes(args.dtype);
 
     double* frequencies = reinterpret_cast<double*>(worker.scratch);
     float* cosines = reinterpret_cast<float*>(frequencies + half);
@@ -43,12 +45,13 @@ void rotate_rows(const void* raw, const Frame& frame, const Worker& worker, int6
         }
         for (int64_t h = begin; h < end; ++h) {
             unsigned char* stored = frame.at<unsigned char>(args.storage) +
-                                    rows[m] * args.row_bytes + h * args.head_bytes;
+                                    rows[m] * args.row_bytes + h * args.head_bytes + offset;
             decode_cache(args.dtype, stored, head, touched);
+            float* turned = head + before;
             if (args.interleaved)
-                rotate_pairs(head, cosines, sines, head, half);
+                rotate_pairs(turned, cosines, sines, turned, half);
             else
-                rotate_halves(head, cosines, sines, head, half);
+                rotate_halves(turned, cosines, sines, turned, half);
             encode_cache(args.dtype, head, stored, touched);
         }
     }

@@ -14,6 +14,7 @@ struct RotateRowsArgs {
     uint8_t extent;                      // of the lists
     int64_t fixed_rows;
     int64_t heads;
+    int64_t begin;                       // elements of a head before those that are turned
     int64_t head_bytes;
     int64_t row_bytes;
     RopeFrequencies frequencies;
@@ -23,7 +24,7 @@ struct RotateRowsArgs {
 // n_rot / 2 frequencies, their cosines and sines, and the blocks of a head that are rotated.
 PLAIT_INLINE uint64_t rotate_rows_scratch(const RotateRowsArgs& args) {
     const uint64_t n_rot = static_cast<uint64_t>(args.frequencies.n_rot);
-    return n_rot / 2 * sizeof(double) + (2 * n_rot + 32) * sizeof(float);
+    return n_rot / 2 * sizeof(double) + (2 * n_rot + 2 * 32) * sizeof(float);
 }
 
 }  // namespace plait::cpu

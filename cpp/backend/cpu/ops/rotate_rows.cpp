@@ -7,7 +7,7 @@ namespace plait::cpu {
 void bind(const RotateRowsOp& op, const Node& node, Binder& binder) {
     const Node& rows = binder.graph().node(node.inputs[1]);
     const CacheLayout layout = cache_layout(node.type, op.n_heads);
-    PLAIT_CHECK(op.rope.n_rot <= op.head_dim && op.head_dim <= layout.head_elements);
+    PLAIT_CHECK(op.begin + op.rope.n_rot <= op.head_dim && op.head_dim <= layout.head_elements);
     RotateRowsArgs args{};
     args.storage = binder.ref(node.inputs[0]);
     args.rows = binder.ref(node.inputs[1]);
@@ -19,6 +19,7 @@ void bind(const RotateRowsOp& op, const Node& node, Binder& binder) {
     args.extent = extent_of(rows);
     args.fixed_rows = rows.type.shape[0];
     args.heads = op.n_heads;
+    args.begin = op.begin;
     args.head_bytes = layout.head_bytes;
     args.row_bytes = layout.row_bytes;
     args.frequencies = frequencies(op.rope);

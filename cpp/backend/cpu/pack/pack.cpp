@@ -72,14 +72,18 @@ void spread(std::byte* to, size_t to_step, const std::byte* from, size_t from_st
 }  // namespace
 
 PackedWeight packed_layout(const TensorType& type, Isa isa) {
-    PLAIT_CHECK(type.shape.rank == 2 || type.shape.rank == 3);
+    // Files write a single matrix with sizes of one before it, and a single row without.
+    int first = 0;
+    while (type.shape.rank - first > 2 && type.shape[first] == 1) ++first;
+    const int rank = type.shape.rank - first;
+    PLAIT_CHECK(rank >= 1 && rank <= 3);
     PackedWeight w{};
     w.format = static_cast<Format>(type.dtype);
     w.flip = isa == Isa::avx512 && w.format == Format::q8_0 ? 0x80 : 0;
     w.lanes = lanes_of(isa);
-    w.rows = type.shape[-2];
+    w.rows = rank == 1 ? 1 : type.shape[-2];
     w.columns = type.shape[-1];
-    w.matrices = type.shape.rank == 3 ? type.shape[0] : 1;
+    w.matrices = rank == 3 ? type.shape[first] : 1;
     const RowParts parts = row_parts(w.format, w.columns);
     w.records_offset = parts.codes * w.lanes;
     const auto panel = static_cast<uint64_t>((parts.codes + parts.records) * w.lanes);

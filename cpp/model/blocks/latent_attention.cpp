@@ -1,0 +1,124 @@
+#include "model/blocks/latent_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace plait {
+namespace {
+
+// 0.1 m, where YaRN multiplies scores by (1 + 0.1 m ln factor)^2 and rotations have no magnitude.
+constexpr std::string_view kLogMultiplier = "rope.scaling.yarn_log_multiplier";
+
+LatentSizes read_sizes(const Hparams& hp) {
+    LatentSizes s;
+    s.n_heads = hp.count("attention.head_count");
+    s.rank = hp.count("attention.kv_lora_rank");
+    s.query_rank = hp.index("attention.q_lora_rank", Hparams::kMost, 0);
+    s.remembered = hp.has("attention.key_length_mla");
+    s.key_dim = hp.count(s.remembered ? "attention.key_length_mla" : "attention.key_length");
+    s.value_dim = hp.count(s.remembered ? "attention.value_length_mla" : "attention.value_length");
+    return s;
+}
+
+Rope read_shared_rope(const Hparams& hp) {
+    Rope rope = read_rope(hp, hp.count("rope.dimension_count"), /*interleaved=*/true);
+    if (rope.extrapolation > 0.0 && hp.number(kLogMultiplier, 0.0f) != 0.0f)
+        rope.magnitude = hp.positive("rope.scaling.attn_factor", 1.0f);
+    return rope;
+}
+
+float read_score_scale(const Hparams& hp, int key_dim, const Rope& rope) {
+    const double stretch = std::max(0.0, -std::log(rope.scale));
+    const double m = rope.magnitude * (1.0 + hp.number(kLogMultiplier, 0.0f) * stretch);
+    return static_cast<float>(m * m / std::sqrt(static_cast<double>(key_dim)));
+}
+
+// [n, h key]
+Value project_queries(Step& step, Value x, const LatentWeights& w, const Norm& norm) {
+    if (w.wq) return linear(x, step.weight(w.wq));
+    const Value low = normalize(step, linear(x, step.weight(w.wq_a)), w.q_norm, norm);
+    return linear(low, step.weight(w.wq_b));
+}
+
+}  // namespace
+
+LatentAttention read_latent_attention(const Hparams& hp) {
+    if (hp.number("attention.temperature_scale", 0.0f) != 0.0f)
+        throw UnsupportedError(hp.key("attention.temperature_scale") +
+                               ": scores that depend on the position are not supported");
+    LatentAttention a{.sizes = read_sizes(hp), .rope = read_shared_rope(hp)};
+    if (a.plain_dim() < 1)
+        hp.refuse("rope.dimension_count", text("expected less than the ", a.sizes.key_dim,
+                                               " elements of a key, got ", a.rope.n_rot));
+    a.how.scale = read_score_scale(hp, a.sizes.key_dim, a.rope);
+    return a;
+}
+
+AttentionSpec latent_attention_spec(const LatentAttention& a) {
+    const LatentSizes& s = a.sizes;
+    const bool magnifies = a.rope.magnitude != 1.0;
+    if (s.remembered)
+        return {.n_kv_heads = 1,
+                .key_dim = s.rank + a.rope.n_rot,
+                .value_dim = 0,
+                .shifts_magnify = magnifies};
+    return {.n_kv_heads = s.n_heads,
+            .key_dim = s.key_dim,
+            .value_dim = s.value_dim,
+            .shifts_magnify = magnifies};
+}
+
+LatentWeights read_latent_weights(const LayerWeights& w, int width, const LatentAttention& a) {
+    const LatentSizes& s = a.sizes;
+    const int64_t heads = s.n_heads;
+    LatentWeights l;
+    if (s.query_rank > 0) {
+        l.wq_a = w.get("attn_q_a.weight", {s.query_rank, width});
+        l.q_norm = read_norm(w, "attn_q_a_norm", s.query_rank);
+        l.wq_b = w.get("attn_q_b.weight", {heads * s.key_dim, s.query_rank});
+    } else {
+        l.wq = w.get("attn_q.weight", {heads * s.key_dim, width});
+    }
+    l.wkv_a = w.get("attn_kv_a_mqa.weight", {s.rank + a.rope.n_rot, width});
+    l.c_norm = read_norm(w, "attn_kv_a_norm", s.rank);
+    if (s.remembered) {
+        l.wk_b = w.get("attn_k_b.weight", {heads, s.rank, a.plain_dim()});
+        l.wv_b = w.get("attn_v_b.weight", {heads, s.value_dim, s.rank});
+    } else {
+        l.wkv_b = w.get("attn_kv_b.weight", {heads * (a.plain_dim() + s.value_dim), s.rank});
+    }
+    l.wo = w.get("attn_output.weight", {width, heads * s.value_dim});
+    return l;
+}
+
+Value latent_attention(Step& step, int layer, Value x, const LatentWeights& w,
+                       const LatentAttention& a, const Norm& norm) {
+    const LatentSizes& s = a.sizes;
+    const int rot = a.rope.n_rot;
+    const int plain = a.plain_dim();
+    const Value q = split_heads(project_queries(step, x, w, norm), s.n_heads);
+    const Value q_plain = slice(q, 0, plain);
+    const Value q_rope = step.name(step.rotate(slice(q, plain, rot), a.rope), Role::q_rope, layer);
+    const Value lk = linear(x, step.weight(w.wkv_a));
+    const Value c = normalize(step, slice(lk, 0, s.rank), w.c_norm, norm);
+    const Value k_shared = split_heads(slice(lk, s.rank, rot), 1);
+    const Value k_rope = step.name(step.rotate(k_shared, a.rope), Role::k_rope, layer);
+
+    Value y;  // [n, h, value]
+    if (s.remembered) {
+        const Value q_latent = head_linear(q_plain, step.weight(w.wk_b));
+        const Value sums = step.attend_latent(layer, concat(q_latent, q_rope),
+                                              concat(split_heads(c, 1), k_rope), s.rank, a.how);
+        y = head_linear(sums, step.weight(w.wv_b));
+    } else {
+        const Value kv = split_heads(linear(c, step.weight(w.wkv_b)), s.n_heads);
+        const Value k = concat(slice(kv, 0, plain), k_rope);
+        y = step.attend(layer, concat(q_plain, q_rope), k, slice(kv, plain, s.value_dim), a.how);
+    }
+    return step.name(linear(merge_heads(y), step.weight(w.wo)), Role::attn_out, layer);
+}
+
+}  // namespace plait
