@@ -25,6 +25,9 @@ void NonePart::check_whole(const PreparedBatch& batch, std::span<const Piece> pi
                     .subspan(static_cast<size_t>(piece.begin[s]),
                              static_cast<size_t>(piece.begin[s + 1] - piece.begin[s]));
             const auto company = batch.sequences_of(entries[0]);
+            if (std::ssize(entries) > n_ctx_)
+                throw BatchError(text("sequence ", company[0], " has ", entries.size(),
+                                      " tokens, n_ctx is ", n_ctx_));
             for (const SequenceId id : company) {
                 uint64_t& piece_of = piece_of_[static_cast<size_t>(id)];
                 PLAIT_CHECK(piece_of <= before || batch.sequences.size() > batch.size());

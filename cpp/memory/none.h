@@ -14,6 +14,7 @@ public:
     NonePart(const MemoryOptions& options, bool encodes_only)
         : causal_(options.causal && !encodes_only),
           encodes_only_(encodes_only),
+          n_ctx_(options.n_ctx),
           piece_of_(static_cast<size_t>(options.n_seq_max)) {}
 
     std::optional<PositionBounds> positions(SequenceId) const override { return std::nullopt; }
@@ -52,6 +53,7 @@ private:
 
     bool causal_;  // an encoder beside a decoder is not, whatever the decoder is
     bool encodes_only_;
+    int64_t n_ctx_;
     uint64_t n_placed_ = 0;           // pieces, of all calls
     std::vector<uint64_t> piece_of_;  // [n_sequences] the last piece with tokens of the sequence
     const PreparedBatch* batch_ = nullptr;  // of the step under way

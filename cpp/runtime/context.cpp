@@ -110,7 +110,7 @@ std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> p
         .n_seq_max = options_.n_seq_max,
         .axes = info.n_pos_per_token,
         .coupled = past->memory->n_streams() == 1,
-        .call = kind == GraphKind::encode ? "encode" : "decode",
+        .call = kind == GraphKind::encode || !info.has_decoder ? "encode" : "decode",
     };
     road.split = {.max_tokens = static_cast<uint32_t>(options_.n_ubatch),
                   .whole_sequences = !causal,
@@ -140,7 +140,9 @@ Road& Context::encode_road() {
         // A memory of its own, as large as a call and emptied after each.
         MemoryOptions memory_for_call = memory_options();
         memory_for_call.streams = false;
-        memory_for_call.n_ctx = memory_for_call.n_batch;
+        memory_for_call.n_ctx = *options_.causal
+                                    ? int64_t{memory_for_call.n_batch}
+                                    : std::min<int64_t>(*options_.n_ctx, memory_for_call.n_batch);
         memory_for_call.n_cells = memory_for_call.n_batch;
         auto memory = make_memory(model_->model().memory_specs(), memory_for_call);
         encode_road_ = make_road(GraphKind::encode,

@@ -28,7 +28,8 @@ SIZES = {
     "tie_word_embeddings": False,
 }
 
-# Module of transformers -> stem of tensors in the file; {i} is the layer. A module that is not here and
+# Module of transformers -> stem of tensors in the file; {i} is the layer. Those of a module with {j}, several in a
+# layer, are stacked. A module that is not here and
 # not in `tensors` of the architecture is an error: nothing is left out unseen.
 DECODER = {
     "model.embed_tokens": "token_embd",
@@ -105,6 +106,24 @@ def decoder_keys(config: Any) -> dict[str, Any]:
     return keys
 
 
+def layer_norm(*names: str) -> Callable[[Any], dict[str, Any]]:
+    """Metadata of models with LayerNorm, and the dimensions that they rotate. `names`: others that the config has."""
+
+    def keys(config: Any) -> dict[str, Any]:
+        epsilon = next(
+            getattr(config, name)
+            for name in ("layer_norm_eps", "norm_epsilon", "norm_eps", "layer_norm_epsilon")
+            if hasattr(config, name)
+        )
+        rope = getattr(config, "rope_parameters", None) or {}
+        head_dim = config.hidden_size // config.num_attention_heads
+        rotated = int(head_dim * rope.get("partial_rotary_factor", 1.0))
+        found = {"attention.layer_norm_epsilon": epsilon, "rope.dimension_count": rotated}
+        return found | {name: getattr(config, name) for name in names}
+
+    return keys
+
+
 def windows(config: Any) -> dict[str, Any]:
     """Metadata of layers of which some have a window."""
     slides = [kind == "sliding_attention" for kind in config.layer_types]
@@ -123,10 +142,16 @@ def neighbours(x: np.ndarray, n_heads: int, n_rot: int | None = None) -> np.ndar
     return np.concatenate([turned, heads[:, n_rot:]], axis=1).reshape(x.shape)
 
 
-# For `changes`: q and k of models whose pairs are neighbours; norms whose weight is one less than it does.
+# For `changes`: q and k of models whose pairs are neighbours; projections that come head by head; norms whose weight
+# is one less than it does.
 PAIRS: dict[str, Change] = {
     r"attn_q\.": lambda x, config: neighbours(x, config.num_attention_heads),
     r"attn_k\.": lambda x, config: neighbours(x, config.num_key_value_heads),
+}
+QKV_BY_HEAD: dict[str, Change] = {
+    r"attn_qkv": lambda x, config: (
+        x.reshape(config.num_attention_heads, 3, -1, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+    )
 }
 ONE_ADDED: dict[str, Change] = {r"norm\.weight": lambda x, config: x + 1}
 
@@ -151,36 +176,47 @@ class Oracle:
 
     def metadata(self) -> dict[str, Any]:
         keys = {**decoder_keys(self.config), **self.arch.keys(self.config)}
-        named = {f"{self.arch.name}.{key}": value for key, value in keys.items()}
+        named = {
+            key if key.startswith("tokenizer.") else f"{self.arch.name}.{key}": value
+            for key, value in keys.items()
+        }
         return {"general.architecture": self.arch.name, **named, **gguf_writer.vocabulary()}
 
     def tensors(self) -> dict[str, np.ndarray]:
         tied = self.config.tie_word_embeddings
-        written = {}
+        written: dict[str, np.ndarray] = {}
+        stacks: dict[str, list[np.ndarray]] = {}
         for name, tensor in self.model.state_dict().items():
             if tied and name.startswith("lm_head."):
                 continue
-            there = self.stem(name)
+            there, stacked = self.stem(name)
             value = tensor.float().numpy()
             for pattern, change in self.arch.changes.items():
                 if re.search(pattern, there):
                     value = change(value, self.config)
+            if stacked:
+                stacks.setdefault(there, []).append(value)
+                continue
             assert there not in written, f"{there} is written twice"
             written[there] = np.ascontiguousarray(value, np.float32)
+        written |= {there: np.stack(values) for there, values in stacks.items()}
         return {**written, **self.arch.extra(self.config)}
 
-    def stem(self, name: str) -> str:
-        """Where a tensor of transformers goes, by its module or, without one, by its whole name."""
-        numbers = re.findall(r"(?<=\.)\d+(?=\.)", name)
-        general = re.sub(r"(?<=\.)\d+(?=\.)", "{i}", name, count=1)
+    def stem(self, name: str) -> tuple[str, bool]:
+        """Where a tensor of transformers goes, by its module or, without one, its whole name; whether with others."""
+        number = r"(?<=\.)\d+(?=\.)"
+        numbers = re.findall(number, name)
+        general = re.sub(number, "{i}", name, count=1)
         names = {**DECODER, **self.arch.tensors}
         i = numbers[0] if numbers else ""
         if general in names:
-            return names[general].format(i=i)
+            return names[general].format(i=i), False
         module, kind = general.rsplit(".", 1)
         if module not in names:
+            module = re.sub(number, "{j}", general, count=1).rsplit(".", 1)[0]
+        if module not in names:
             raise KeyError(f"{name}: no place in the file")
-        return f"{names[module]}.{kind}".format(i=i)
+        return f"{names[module]}.{kind}".format(i=i), "{j}" in module
 
     def logits(
         self, ids: list[int] | None = None, embeddings: np.ndarray | None = None
@@ -194,6 +230,19 @@ class Oracle:
         )
         with torch.no_grad():
             return self.model(**given, use_cache=False).logits[0].float().numpy()
+
+    def hidden(self, ids: list[int]) -> np.ndarray:
+        """What an encoder makes of its tokens."""
+        import torch
+
+        with torch.no_grad():
+            return self.model.base_model(torch.tensor([ids])).last_hidden_state[0].float().numpy()
+
+    def scores(self, ids: list[int]) -> np.ndarray:
+        import torch
+
+        with torch.no_grad():
+            return self.model(torch.tensor([ids])).logits[0].float().numpy()
 
 
 def randomise(model: Any, generator: Any) -> None:

@@ -261,6 +261,18 @@ class TestRefusals:
         with pytest.raises(plait.ModelError, match=r"cls\.output\.weight"):
             plait.Model(tiny_bert(tmp_path / "m.gguf", weights=head))
 
+    def test_sequences_longer_than_a_context(self, bert):
+        with plait.Context(bert, n_ctx=10, n_ubatch=4) as ctx:
+            assert ctx.encode(batch(SENTENCES[0])).embeddings.shape == (7, WIDTH)
+            with pytest.raises(plait.BatchError, match="12 tokens, n_ctx is 10"):
+                ctx.encode(batch(SENTENCES[2]))
+
+    def test_decoders_that_see_both_ways_too(self, tiny):
+        with plait.Context(tiny, n_ctx=10, n_ubatch=4, causal=False, embeddings=True) as ctx:
+            assert ctx.encode(batch(SENTENCES[0])).embeddings.shape == (7, tiny.n_embd)
+            with pytest.raises(plait.CacheFull, match="12"):
+                ctx.encode(batch(SENTENCES[2]))
+
     def test_positions_beyond_the_table(self, bert):
         with plait.Context(bert, n_ctx=64) as ctx:
             ctx.encode(batch(list(range(3, 3 + N_POSITIONS))))

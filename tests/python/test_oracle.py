@@ -10,9 +10,11 @@ from python.drive import feed, tokens
 from python.oracle import (
     ONE_ADDED,
     PAIRS,
+    QKV_BY_HEAD,
     SANDWICH,
     Architecture,
     Oracle,
+    layer_norm,
     windows,
 )
 
@@ -56,9 +58,85 @@ def long_rope_factors(config):
     }
 
 
+GPT_NEOX = {
+    "gpt_neox.embed_in": "token_embd",
+    "gpt_neox.final_layer_norm": "output_norm",
+    "gpt_neox.layers.{i}.input_layernorm": "blk.{i}.attn_norm",
+    "gpt_neox.layers.{i}.attention.query_key_value": "blk.{i}.attn_qkv",
+    "gpt_neox.layers.{i}.attention.dense": "blk.{i}.attn_output",
+    "gpt_neox.layers.{i}.post_attention_layernorm": "blk.{i}.ffn_norm",
+    "gpt_neox.layers.{i}.mlp.dense_h_to_4h": "blk.{i}.ffn_up",
+    "gpt_neox.layers.{i}.mlp.dense_4h_to_h": "blk.{i}.ffn_down",
+}
+BLOOM = {
+    "transformer.word_embeddings": "token_embd",
+    "transformer.word_embeddings_layernorm": "token_embd_norm",
+    "transformer.ln_f": "output_norm",
+    "transformer.h.{i}.input_layernorm": "blk.{i}.attn_norm",
+    "transformer.h.{i}.self_attention.query_key_value": "blk.{i}.attn_qkv",
+    "transformer.h.{i}.self_attention.dense": "blk.{i}.attn_output",
+    "transformer.h.{i}.post_attention_layernorm": "blk.{i}.ffn_norm",
+    "transformer.h.{i}.mlp.dense_h_to_4h": "blk.{i}.ffn_up",
+    "transformer.h.{i}.mlp.dense_4h_to_h": "blk.{i}.ffn_down",
+}
+
 ARCHITECTURES = [
     Architecture("llama", "LlamaForCausalLM", changes=PAIRS),
     Architecture("llama", "LlamaForCausalLM", {"tie_word_embeddings": True}, changes=PAIRS, label="tied"),
+    Architecture(
+        "command-r", "CohereForCausalLM", {"logit_scale": 0.5, "tie_word_embeddings": True},
+        keys=layer_norm("logit_scale"),
+    ),
+    Architecture(
+        "command-r", "CohereForCausalLM", {"logit_scale": 0.5, "use_qk_norm": True},
+        keys=layer_norm("logit_scale"), label="plus",
+    ),
+    Architecture(
+        "cohere2", "Cohere2ForCausalLM",
+        {**SLIDES, "head_dim": 16, "logit_scale": 0.5, "tie_word_embeddings": True},
+        keys=lambda config: layer_norm("logit_scale")(config) | windows(config),
+    ),
+    Architecture(
+        "phi2", "PhiForCausalLM",
+        tensors={
+            "model.layers.{i}.self_attn.dense": "blk.{i}.attn_output",
+            "model.layers.{i}.mlp.fc1": "blk.{i}.ffn_up",
+            "model.layers.{i}.mlp.fc2": "blk.{i}.ffn_down",
+            "model.final_layernorm": "output_norm",
+        },
+        keys=layer_norm(),
+    ),
+    Architecture(
+        "starcoder2", "Starcoder2ForCausalLM", {"tie_word_embeddings": True},
+        tensors={
+            "model.layers.{i}.mlp.c_fc": "blk.{i}.ffn_up",
+            "model.layers.{i}.mlp.c_proj": "blk.{i}.ffn_down",
+        },
+        keys=layer_norm(),
+    ),
+    Architecture("stablelm", "StableLmForCausalLM", {"use_qkv_bias": True}, keys=layer_norm()),
+    Architecture(
+        "stablelm", "StableLmForCausalLM", {"use_parallel_residual": True, "qk_layernorm": True},
+        tensors={
+            "model.layers.{i}.self_attn.q_layernorm.norms.{j}": "blk.{i}.attn_q_norm",
+            "model.layers.{i}.self_attn.k_layernorm.norms.{j}": "blk.{i}.attn_k_norm",
+        },
+        keys=layer_norm(), label="12b",
+    ),
+    Architecture("nemotron", "NemotronForCausalLM", changes=ONE_ADDED, keys=layer_norm()),
+    Architecture(
+        "gptneox", "GPTNeoXForCausalLM", {"use_parallel_residual": False, "num_key_value_heads": 4},
+        GPT_NEOX, QKV_BY_HEAD, layer_norm("use_parallel_residual"),
+    ),
+    Architecture(
+        "gptneox", "GPTNeoXForCausalLM", {"use_parallel_residual": True, "num_key_value_heads": 4},
+        GPT_NEOX, QKV_BY_HEAD, layer_norm("use_parallel_residual"), label="parallel",
+    ),
+    Architecture(
+        "bloom", "BloomForCausalLM",
+        {"num_key_value_heads": 6, "num_attention_heads": 6, "hidden_size": 96},  # slopes beyond a power of two
+        BLOOM, QKV_BY_HEAD, lambda config: layer_norm()(config) | {"feed_forward_length": 4 * config.hidden_size},
+    ),
     Architecture("qwen2", "Qwen2ForCausalLM"),
     Architecture("qwen3", "Qwen3ForCausalLM", {"head_dim": 32}),
     Architecture(
