@@ -58,8 +58,8 @@ void attend(benchmark::State& state, Isa isa, DType dtype, bool flash) {
     args.heads = kHeads;
     args.kv_heads = kKvHeads;
     args.key_dim = args.value_dim = kDim;
-    args.tile_heads = kHeads / kKvHeads;
-    args.tile_tokens = kTileQueries / args.tile_heads;
+    args.tile_queries = kTileQueries;
+    args.threads = 1;
     args.scale = 1.0f / std::sqrt(static_cast<float>(kDim));
     args.key_cache = args.value_cache = cache;
 

@@ -77,6 +77,7 @@ struct Name {
     const char* operator()(const RopeOp&) const { return "rope"; }
     const char* operator()(const StoreRowsOp&) const { return "store_rows"; }
     const char* operator()(const AttendOp&) const { return "attend"; }
+    const char* operator()(const AttendSplitsOp&) const { return "attend_splits"; }
     const char* operator()(const AddOp&) const { return "add"; }
     const char* operator()(const MulOp&) const { return "mul"; }
     const char* operator()(const ScaleOp&) const { return "scale"; }

@@ -100,6 +100,9 @@ struct AttendOp {
     bool both_directions = false;  // of buckets: later keys have half of them
     friend bool operator==(const AttendOp&, const AttendOp&) = default;
 };
+// Sums over splits of the keys, for the attention that takes them to merge. Made when a plan is
+// compiled, never by a model; what the result holds is the backend's affair.
+struct AttendSplitsOp { AttendOp how; friend bool operator==(const AttendSplitsOp&, const AttendSplitsOp&) = default; };
 struct AddOp { friend bool operator==(const AddOp&, const AddOp&) = default; };
 struct MulOp { friend bool operator==(const MulOp&, const MulOp&) = default; };
 struct SubOp { friend bool operator==(const SubOp&, const SubOp&) = default; };
@@ -145,7 +148,7 @@ struct CopyRowsOp { friend bool operator==(const CopyRowsOp&, const CopyRowsOp&)
 
 using Op = std::variant<WeightOp, StorageOp, InputOp, ReshapeOp, WeightRowOp, EmbedOp, SelectRowsOp,
                         RmsNormOp, LayerNormOp, L2NormOp, QuantizeRowsOp, LinearOp, HeadLinearOp,
-                        RopeTableOp, RopeOp, StoreRowsOp, AttendOp, AddOp, SubOp, MulOp, RowSumOp,
+                        RopeTableOp, RopeOp, StoreRowsOp, AttendOp, AttendSplitsOp, AddOp, SubOp, MulOp, RowSumOp,
                         SliceOp, ConcatOp, ScaleOp, SoftcapOp, ActivateOp, GateOp, ClampedSwigluOp,
                         RouteOp, ExpertLinearOp, CombineOp, ShortConvOp, TokenShiftOp,
                         SelectiveScanOp, SsdScanOp, Wkv6Op, Wkv7Op, DeltaRuleOp, RotateRowsOp,

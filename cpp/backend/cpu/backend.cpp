@@ -52,7 +52,7 @@ std::shared_ptr<WeightStore> CpuBackend::make_weight_store(
 }
 
 void CpuBackend::lower(Graph& graph, bool fuse) const {
-    cpu::lower(graph);
+    cpu::lower(graph, threads_.size());
     if (!fuse) return;
     for (const Rewrite& rewrite : kRewrites) rewrite.apply(graph);
 }

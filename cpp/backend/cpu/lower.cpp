@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "backend/cpu/kernels/attend.h"
 #include "base/error.h"
 
 namespace plait::cpu {
@@ -28,9 +29,25 @@ Node quantized(const Graph& graph, NodeId x, NodeId renamed) {
     return node;
 }
 
+bool may_split_keys(const Node& node, const Node& keys, const Node& last_input) {
+    const auto* op = std::get_if<AttendOp>(&node.op);
+    return op && op->flash && keys.extent == Extent::fixed && keys.type.shape[0] > kKeySplit &&
+           !std::holds_alternative<AttendSplitsOp>(last_input.op);
+}
+
+// Room for the splits of two tokens that see all rows: more tokens are tiles enough.
+Node splits_of(const Node& attend, int64_t rows) {
+    const auto& op = std::get<AttendOp>(attend.op);
+    Node node;
+    node.op = AttendSplitsOp{op};
+    node.type = {DType::f32, {2 * rows / kKeySplit * split_floats(op.n_heads, op.value_dim)}};
+    node.inputs = attend.inputs;
+    return node;
+}
+
 }  // namespace
 
-void lower(Graph& graph) {
+void lower(Graph& graph, int threads) {
     std::vector<Node> nodes;
     std::vector<NodeId> renamed(graph.nodes().size());
     std::unordered_map<NodeId, NodeId> rounded;  // x -> its quantize_rows
@@ -42,6 +59,13 @@ void lower(Graph& graph) {
             const auto [found, added] = rounded.try_emplace(x, static_cast<NodeId>(nodes.size()));
             if (added) nodes.push_back(quantized(graph, x, renamed[x]));
             node.inputs[0] = found->second;
+        }
+        if (std::holds_alternative<AttendOp>(node.op) && threads > 1) {
+            const Node& keys = nodes[node.inputs[1]];
+            if (may_split_keys(node, keys, nodes[node.inputs.back()])) {
+                nodes.push_back(splits_of(node, keys.type.shape[0]));
+                node.inputs.push_back(static_cast<NodeId>(nodes.size() - 1));
+            }
         }
         renamed[id] = static_cast<NodeId>(nodes.size());
         nodes.push_back(std::move(node));

@@ -6,6 +6,7 @@
 namespace plait::cpu {
 
 // Products with block types take their rows through quantize_rows, one for each distinct x.
-void lower(Graph& graph);
+// Attention over a cache of many rows takes sums of the keys' splits, for threads to share.
+void lower(Graph& graph, int threads);
 
 }  // namespace plait::cpu

@@ -27,8 +27,8 @@ struct Shape {
     int32_t buckets = 32;
     int32_t max_distance = 128;
     bool both_directions = false;
-    int32_t tile_heads = 64;
-    int32_t tile_tokens = 8;
+    int32_t tile_queries = 64;
+    int32_t threads = 1;
 };
 
 // What attention has for all sequences.
@@ -216,14 +216,25 @@ protected:
         args.kv_heads = shape.kv_heads;
         args.key_dim = shape.key_dim;
         args.value_dim = shape.value_dim;
-        args.tile_heads = std::min(shape.tile_heads, shape.heads / shape.kv_heads);
-        args.tile_tokens = shape.tile_tokens;
+        args.tile_queries = shape.tile_queries;
+        args.threads = shape.threads;
         args.scale = scale(shape);
         args.softcap = shape.softcap;
         Frame frame = tokens(n);
         frame.n_sequences = static_cast<int32_t>(sequences.size());
-        run_kernel(shape.flash ? kernels().attend : kernels().attend_scores, args, frame,
-                   static_cast<size_t>(attend_scratch(args).end) * sizeof(float), cut);
+        const auto scratch = static_cast<size_t>(attend_scratch(args).end) * sizeof(float);
+        Floats splits(0);
+        was_split = false;
+        if (shape.flash && shape.threads > 1) {
+            args.splits_floats = 200 * split_floats(shape.heads, shape.value_dim);
+            splits = Floats(std::vector<float>(static_cast<size_t>(args.splits_floats) + 1, kNan));
+            args.splits = ref_to(splits);
+            was_split = kernels().attend_splits.tasks(&args, frame) > 0;
+            run_kernel(kernels().attend_splits, args, frame, scratch, cut);
+            EXPECT_TRUE(std::isnan(splits[splits.size() - 1])) << "written past the splits";
+        }
+        run_kernel(shape.flash ? kernels().attend : kernels().attend_scores, args, frame, scratch,
+                   cut);
 
         std::vector<std::vector<std::vector<float>>> result;
         const int64_t width = shape.heads * shape.value_dim;
@@ -234,6 +245,8 @@ protected:
         }
         return result;
     }
+
+    bool was_split = false;  // whether the last attend() cut keys as well
 
     static float scale(const Shape& shape) {
         return 1.5f / std::sqrt(static_cast<float>(shape.key_dim));
@@ -333,7 +346,8 @@ TEST_P(AttendTest, MatchesTheFormulaForRandomKeysAndIntervals) {  // # S2-10
         shape.value_dim = round % 3 == 0 ? 48 : shape.key_dim;
         shape.softcap = round % 4 == 1 ? 2.0f : 0.0f;
         shape.sinks = round % 4 >= 2;
-        shape.tile_tokens = 1 + static_cast<int32_t>(random() % 9);
+        shape.tile_queries = 1 + static_cast<int32_t>(random() % 60);
+        shape.threads = 1 + static_cast<int32_t>(random() % 5);
         std::vector<Sequence> sequences;
         for (uint32_t s = 0; s < 1 + random() % 4; ++s)
             sequences.push_back(random_sequence(shape, static_cast<int32_t>(random() % 150),
@@ -355,7 +369,7 @@ TEST_P(AttendTest, ReadsEveryCacheType) {
     }
 }
 
-// More than one split of 1024 ordinals, for both kernels.
+// More than one split of the ordinals, for both kernels.
 TEST_P(AttendTest, LongContexts) {
     Shape shape;
     shape.heads = 2;
@@ -381,7 +395,7 @@ TEST_P(AttendTest, BiasesCapsAndSinksTogether) {
         shape.max_bias = round % 3 == 0 ? 8.0f : 4.0f;
         shape.kv_heads = 1 + round % 2;
         shape.heads = shape.kv_heads * (3 + round % 5);  // ALiBi: no power of two
-        shape.tile_heads = 1 + round % 4;
+        shape.tile_queries = 1 + round % 9;
         shape.key_dim = 24;
         shape.value_dim = 40;
         expect_near_reference(shape, {random_sequence(shape, 200, 9, random),
@@ -431,8 +445,7 @@ TEST_P(AttendTest, ValuesInKeysOfEveryCacheType) {
         shape.key_dim = i < 5 ? 72 : 40;
         shape.value_dim = i % 3 == 0 ? shape.key_dim : i % 3 == 1 ? 64 : 24;
         if (shape.value_dim > shape.key_dim) shape.value_dim = 8;
-        shape.tile_heads = 1 + static_cast<int32_t>(i) * 3;
-        shape.tile_tokens = 1 + static_cast<int32_t>(i) % 3;
+        shape.tile_queries = 1 + static_cast<int32_t>(i) * 6;
         expect_near_reference(shape, {random_sequence(shape, 100, 7, random)});
     }
     Shape shape;  // DeepSeek-V2
@@ -442,8 +455,42 @@ TEST_P(AttendTest, ValuesInKeysOfEveryCacheType) {
     shape.kv_heads = 1;
     shape.key_dim = 576;
     shape.value_dim = 512;
-    shape.tile_tokens = 1;
     expect_near_reference(shape, {random_sequence(shape, 50, 2, random)});
+}
+
+// Few queries and many keys: splits of the keys are tasks of their own, and nobody can tell.
+TEST_P(AttendTest, SplitsOfTheKeysAreMergedInOrder) {
+    for (const bool scattered : {false, true}) {
+        Shape shape;
+        shape.heads = 6;
+        shape.kv_heads = scattered ? 3 : 1;
+        shape.key_dim = 24;
+        shape.value_dim = 40;
+        shape.sinks = scattered;
+        const Weights weights = random_weights(shape, random);
+        std::vector<Sequence> sequences = {random_sequence(shape, 3000, 2, random),
+                                           random_sequence(shape, 0, 1, random),
+                                           random_sequence(shape, 700, 1, random)};
+        sequences[0].first[1] = 600;  // nothing of the first split
+        sequences[0].last[1] = 2900;
+        const Layout layout = make_layout(sequences, scattered, random);
+        const auto expected = attend(shape, sequences, layout, weights);
+        EXPECT_FALSE(was_split);
+        for (const int32_t threads : {2, 4, 9}) {
+            shape.threads = threads;
+            for (const Cut cut : {Cut::whole, Cut::single, Cut::random}) {
+                EXPECT_EQ(expected, attend(shape, sequences, layout, weights, cut));
+                EXPECT_TRUE(was_split);
+            }
+        }
+        for (size_t s = 0; s < sequences.size(); ++s) {
+            for (size_t t = 0; t < sequences[s].queries.size(); ++t) {
+                const std::vector<double> y = reference(shape, sequences[s], t, weights);
+                for (size_t i = 0; i < y.size(); ++i)
+                    ASSERT_TRUE(near(expected[s][t][i], y[i], 1e-5));
+            }
+        }
+    }
 }
 
 TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
@@ -455,7 +502,6 @@ TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
         shape.key_dim = round < 4 ? 64 : 96;
         shape.heads = 2 * (1 + round % 4);
         shape.sinks = round % 3 == 1;
-        shape.tile_tokens = 8;
         shape.values_in_keys = round == 5 || round == 6;
         shape.bias = static_cast<BiasKind>((round + 1) % 3);
         shape.both_directions = round % 2 == 0;
@@ -470,14 +516,14 @@ TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
         EXPECT_EQ(expected, attend(shape, sequences, straight, weights, Cut::single));
         EXPECT_EQ(expected,
                   attend(shape, sequences, make_layout(sequences, true, random), weights));
-        shape.tile_tokens = 3;
-        shape.tile_heads = 2;
+        shape.tile_queries = 5;
         EXPECT_EQ(expected,
                   attend(shape, sequences, make_layout(sequences, true, random), weights));
 
         for (size_t s = 0; s < sequences.size(); ++s) {
             for (const size_t t : {size_t{0}, size_t{11}, size_t{29}}) {
                 // Alone, with all its sequence's keys; then with those it sees and no other.
+                shape.threads = 1 + static_cast<int32_t>(t) % 3;
                 Sequence alone = sequences[s];
                 alone.queries = {sequences[s].queries[t]};
                 alone.first = {sequences[s].first[t]};

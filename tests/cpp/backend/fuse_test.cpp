@@ -25,7 +25,7 @@ struct Example {
     }
     Value vector() { return graph.weight({next++, {DType::f32, {kWidth}}}); }
     std::vector<std::string> fused() {
-        lower(graph);
+        lower(graph, 1);
         for (const Rewrite& rewrite : kRewrites) rewrite.apply(graph);
         std::vector<std::string> names;
         for (const Node& node : graph.nodes()) {

@@ -27,7 +27,7 @@ TEST(Lower, ProductsOfOneInputShareItsRounding) {
     const Value y = linear(a * b, weight(graph, 2, DType::q4_0, {16, 32}));
     graph.name(y, Role::result_output);
     graph.output(OutputId::logits, y);
-    lower(graph);
+    lower(graph, 2);
 
     EXPECT_EQ(count_rounded(graph), 2);
     for (NodeId id = 0; id < graph.nodes().size(); ++id) {
@@ -36,7 +36,8 @@ TEST(Lower, ProductsOfOneInputShareItsRounding) {
         if (std::holds_alternative<LinearOp>(node.op)) {
             const Node& rounded = graph.node(node.inputs[0]);
             EXPECT_TRUE(std::holds_alternative<QuantizeRowsOp>(rounded.op));
-            EXPECT_EQ(rounded.type.shape[-1], graph.node(rounded.inputs[0]).type.shape[-1] / 32 * 10);
+            EXPECT_EQ(rounded.type.shape[-1],
+                      graph.node(rounded.inputs[0]).type.shape[-1] / 32 * 10);
             EXPECT_EQ(rounded.extent, Extent::tokens);
         }
     }
@@ -49,9 +50,10 @@ TEST(Lower, FloatProductsStayAsTheyAre) {
     Graph graph;
     const Value x = values(graph, {4, 7});
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
-        graph.output(OutputId::logits, linear(x, weight(graph, static_cast<WeightId>(dtype), dtype, {3, 7})));
+        graph.output(OutputId::logits,
+                     linear(x, weight(graph, static_cast<WeightId>(dtype), dtype, {3, 7})));
     const uint64_t before = graph.fingerprint();
-    lower(graph);
+    lower(graph, 2);
     EXPECT_EQ(graph.fingerprint(), before);
 }
 
@@ -59,9 +61,9 @@ TEST(Lower, TwiceIsOnce) {
     Graph graph;
     graph.output(OutputId::logits,
                  linear(values(graph, {4, 64}), weight(graph, 0, DType::q8_0, {32, 64})));
-    lower(graph);
+    lower(graph, 2);
     const uint64_t once = graph.fingerprint();
-    lower(graph);
+    lower(graph, 2);
     EXPECT_EQ(graph.fingerprint(), once);
 }
 
@@ -70,7 +72,7 @@ TEST(Lower, HeadsTakeRoundedRows) {
     const Value x = graph.input({InputField::embeddings}, {DType::f32, {4, 3, 64}}, Extent::tokens);
     const Value y = head_linear(x, weight(graph, 0, DType::q8_0, {3, 32, 64}));
     graph.output(OutputId::logits, head_linear(y, weight(graph, 1, DType::bf16, {3, 5, 32})));
-    lower(graph);
+    lower(graph, 2);
     EXPECT_EQ(count_rounded(graph), 1);
     for (const Node& node : graph.nodes()) {
         if (!std::holds_alternative<QuantizeRowsOp>(node.op)) continue;
@@ -87,12 +89,56 @@ TEST(Lower, ExpertsTakeRoundedRows) {
     const Value up = expert_linear(x, weight(graph, 1, DType::mxfp4, {8, 96, 64}), routes);
     const Value down = expert_linear(up, weight(graph, 2, DType::mxfp4, {8, 64, 96}), routes);
     graph.output(OutputId::logits, combine(down, routes));
-    lower(graph);
+    lower(graph, 2);
     EXPECT_EQ(count_rounded(graph), 2);
     for (const Node& node : graph.nodes()) {
         if (!std::holds_alternative<ExpertLinearOp>(node.op)) continue;
         EXPECT_EQ(graph.node(node.inputs[0]).type.dtype, DType::i32);
     }
+}
+
+// Where a cache has rows for more than one split of the keys, and threads share the work; keys of
+// an encoder are as many as its tokens, which are tasks enough.
+TEST(Lower, AttentionOverManyRowsTakesSumsOfSplits) {
+    const auto splits = [](int64_t rows, bool flash, bool stored, int threads) {
+        Graph graph;
+        const auto list = [&](InputField field, Shape shape, Extent extent) {
+            return graph.input({field}, {DType::i32, shape}, extent);
+        };
+        AttendInputs in;
+        in.q = graph.input({InputField::embeddings}, {DType::f32, {4, 2, 8}}, Extent::tokens);
+        in.keys = stored ? graph.storage(0, {DType::f16, {rows, 8}})
+                         : merge_heads(graph.input({InputField::embeddings, 1},
+                                                   {DType::f32, {rows, 1, 8}}, Extent::tokens));
+        in.values = in.keys;
+        in.token_begin = list(InputField::token_begin, {2}, Extent::fixed);
+        in.runs = list(InputField::runs, {8, 4}, Extent::fixed);
+        in.run_begin = list(InputField::run_begin, {2}, Extent::fixed);
+        in.first = list(InputField::first, {4}, Extent::tokens);
+        in.last = list(InputField::last, {4}, Extent::tokens);
+        graph.output(OutputId::logits, attend(in, AttendOp{.n_heads = 2,
+                                                           .n_kv_heads = 1,
+                                                           .key_dim = 8,
+                                                           .value_dim = 8,
+                                                           .scale = 1.0f,
+                                                           .softcap = 0.0f,
+                                                           .flash = flash}));
+        lower(graph, threads);
+        lower(graph, threads);
+        int n = 0;
+        for (const Node& node : graph.nodes()) {
+            if (!std::holds_alternative<AttendSplitsOp>(node.op)) continue;
+            ++n;
+            EXPECT_EQ(node.extent, Extent::fixed);
+            EXPECT_EQ(graph.node(graph.outputs()[0].second).inputs.size(), node.inputs.size() + 1);
+        }
+        return n;
+    };
+    EXPECT_EQ(splits(4096, true, true, 2), 1);
+    EXPECT_EQ(splits(4096, true, true, 1), 0);
+    EXPECT_EQ(splits(4096, false, true, 2), 0);
+    EXPECT_EQ(splits(4096, true, false, 2), 0);
+    EXPECT_EQ(splits(256, true, true, 2), 0);
 }
 
 }  // namespace

@@ -1,23 +1,88 @@
-// What both attention kernels do: cut the step into tiles, and walk a tile's keys.
+// What both attention kernels do: set up a task's tile, and walk its keys.
 #pragma once
 
-#include "backend/cpu/kernels/attend_tile.h"
+#include "backend/cpu/kernels/attend_cut.h"
+#include "backend/cpu/kernels/attend_softmax.h"
+#include "backend/cpu/kernels/attend_values.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
-// Tiles that the heads of a token make.
-PLAIT_INLINE int64_t head_tiles(const AttendArgs& args) {
-    const int32_t group = args.heads / args.kv_heads;
-    return static_cast<int64_t>(args.kv_heads) * ((group + args.tile_heads - 1) / args.tile_heads);
+// Heads [first, first + count), of each of the kv heads from kv_head on.
+struct HeadTile {
+    int64_t kv_head, kv_heads;
+    int64_t first, count;
+};
+
+PLAIT_INLINE HeadTile head_tile(const AttendArgs& args, const AttendCut& cut, int64_t index) {
+    const int64_t group = args.heads / args.kv_heads;
+    const int64_t parts = pieces(group, cut.heads);
+    HeadTile t;
+    t.kv_head = index / parts * cut.kv_heads;
+    const int64_t kv_left = args.kv_heads - t.kv_head;
+    t.kv_heads = kv_left < cut.kv_heads ? kv_left : cut.kv_heads;
+    const int64_t begin = index % parts * cut.heads;
+    t.first = t.kv_head * group + begin;
+    t.count = group - begin < cut.heads ? group - begin : cut.heads;
+    return t;
 }
 
-// A task is a tile, heads first.
-static inline int64_t count_attend_tasks(const AttendArgs& args, const Frame& frame) {
-    const int32_t* begin = frame.at<const int32_t>(args.token_begin);
-    int64_t tiles = 0;
-    for (int32_t s = 0; s < frame.n_sequences; ++s)
-        tiles += (begin[s + 1] - begin[s] + args.tile_tokens - 1) / args.tile_tokens;
-    return tiles * head_tiles(args);
+// The place of a query's result, among all heads of all tokens.
+PLAIT_INLINE int64_t row_of(const AttendArgs& args, const TokenTile& tokens, const HeadTile& heads,
+                            int64_t query) {
+    const int64_t kv = query / (tokens.count * heads.count);
+    const int64_t token = tokens.begin + query / heads.count % tokens.count;
+    const int64_t head = heads.first + kv * (args.heads / args.kv_heads) + query % heads.count;
+    return token * args.heads + head;
+}
+
+// A task's working memory, its queries and what they know.
+static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const Worker& worker,
+                             const TokenTile& tokens, const HeadTile& heads) {
+    const AttendScratch at = attend_scratch(args);
+    float* scratch = reinterpret_cast<float*>(worker.scratch);
+    const Tile tile{
+        args,
+        frame.at<const unsigned char>(args.keys) + heads.kv_head * args.key_cache.head_bytes,
+        frame.at<const unsigned char>(args.values) + heads.kv_head * args.value_cache.head_bytes,
+        tokens.count,
+        heads.count,
+        whole_registers(args.value_dim),
+        args.bias_kind == kNoBias ? nullptr
+                                  : frame.at<const int32_t>(args.key_positions) +
+                                        frame.at<const int32_t>(args.key_begin)[tokens.sequence],
+        scratch + at.rows,
+        scratch + at.positions,
+        scratch + at.scores,
+        scratch + at.partial,
+        scratch + at.lanes,
+        scratch + at.total,
+        reinterpret_cast<Query*>(scratch + at.queries),
+    };
+    float* lists = scratch + at.biases;
+    const int64_t n = tile.queries() * heads.kv_heads;
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t row = row_of(args, tokens, heads, i);
+        const int64_t token = row / args.heads;
+        const int64_t head = row % args.heads;
+        Query& query = tile.query[i];
+        query = {};
+        query.q = frame.at<const float>(args.q) + row * args.key_dim;
+        query.first = frame.at<const int32_t>(args.first)[token];
+        query.last = frame.at<const int32_t>(args.last)[token];
+        query.total.most = kMinusInfinity;
+        if (args.bias_kind == kNoBias) continue;
+        query.position = frame.at<const int32_t>(args.positions)[token * args.position_stride];
+        const int64_t kv = i / tile.queries();
+        if (args.bias_kind == kAlibi) {
+            query.slope = alibi_slope(args.max_bias, head, args.heads);
+        } else {
+            float* biases = lists + (kv * heads.count + i % heads.count) * bias_row(args);
+            if (i % tile.queries() < heads.count)
+                list_biases(args, frame.at<const float>(args.bias) + head, biases);
+            query.biases = biases + args.max_distance;
+        }
+    }
+    return tile;
 }
 
 // Asks memory for the block's rows, whose pattern no processor guesses: into the second cache, as
@@ -35,10 +100,11 @@ PLAIT_INLINE void prefetch(const Tile& tile, const KeyBlock& block) {
             __builtin_prefetch(tile.values + block.row[e] * v.row_bytes + i, 0, 2);
 }
 
-// Calls step(block) for every block that holds keys of the tile, `visible` of its queries set, and
-// split() where sums are closed.
+// Calls step(tile, block, begin, end) for every kv head and block that holds keys for its queries
+// begin to end, `visible` set, and split() where sums are closed.
 template <typename Step, typename Split>
-PLAIT_INLINE void for_each_block(const Tile& tile, KeyWalk walk, Step step, Split split) {
+PLAIT_INLINE void for_each_block(const Tile& tile, int64_t kv_heads, KeyWalk walk, Step step,
+                                 Split split) {
     KeyBlock blocks[3];  // the one before, this one, the one that is fetched meanwhile
     int now = 0;
     bool more = walk.next(blocks[0]);
@@ -47,128 +113,58 @@ PLAIT_INLINE void for_each_block(const Tile& tile, KeyWalk walk, Step step, Spli
         if (!first && block.starts_split(blocks[(now + 2) % 3])) split();
         now = (now + 1) % 3;
         more = walk.next(blocks[now]);
-        if (more) prefetch(tile, blocks[now]);
-        int64_t begin = tile.queries, end = 0;  // queries that see some of it
-        for (int64_t i = 0; i < tile.queries; ++i) {
-            QueryState& state = tile.state[i];
-            state.visible = block.visible(state.first, state.last);
-            if (state.visible == 0) continue;
+        list_positions(tile, block);
+        const int64_t n = tile.queries();
+        int64_t begin = n, end = 0;  // queries that see some of it
+        for (int64_t i = 0; i < n; ++i) {
+            Query& query = tile.query[i];
+            query.visible = block.visible(query.first, query.last);
+            for (int64_t kv = 1; kv < kv_heads; ++kv)
+                tile.query[kv * n + i].visible = query.visible;
+            if (query.visible == 0) continue;
             begin = begin < i ? begin : i;
             end = i + 1;
         }
-        if (begin < end) step(block, begin, end);
-    }
-}
-
-// What the queries of heads [head, head + heads) know of positions.
-static inline void set_biases(const Tile& tile, const Frame& frame, float* lists, int64_t token,
-                              int64_t head, int64_t heads) {
-    const AttendArgs& args = tile.args;
-    if (args.bias_kind == kNoBias) return;
-    const int32_t* positions = frame.at<const int32_t>(args.positions);
-    if (args.bias_kind == kBuckets)
-        for (int64_t i = 0; i < heads; ++i)
-            list_biases(args, frame.at<const float>(args.bias) + head + i,
-                        lists + i * bias_row(args));
-    for (int64_t i = 0; i < tile.queries; ++i) {
-        QueryState& state = tile.state[i];
-        state.position = positions[(token + i / heads) * args.position_stride];
-        if (args.bias_kind == kAlibi)
-            state.slope = i < heads ? alibi_slope(args.max_bias, head + i, args.heads)
-                                    : tile.state[i - heads].slope;
-        else
-            state.biases = lists + i % heads * bias_row(args) + args.max_distance;
-    }
-}
-
-// Calls attend(tile, walk) for each of the tasks and writes the results.
-template <typename Attend>
-PLAIT_INLINE void for_each_tile(const AttendArgs& args, const Frame& frame, const Worker& worker,
-                                int64_t begin_task, int64_t end_task, Attend attend) {
-    const int32_t* token_begin = frame.at<const int32_t>(args.token_begin);
-    const int32_t* run_begin = frame.at<const int32_t>(args.run_begin);
-    const KeyRun* runs = frame.at<const KeyRun>(args.runs);
-    const int32_t* first = frame.at<const int32_t>(args.first);
-    const int32_t* last = frame.at<const int32_t>(args.last);
-    const float* sinks = args.has_sinks ? frame.at<const float>(args.sinks) : nullptr;
-    const int32_t group = args.heads / args.kv_heads;
-    const int64_t parts = head_tiles(args) / args.kv_heads;  // of a group
-    const AttendScratch at = attend_scratch(args);
-    float* scratch = reinterpret_cast<float*>(worker.scratch);
-
-    for (int64_t task = begin_task; task < end_task; ++task) {
-        const int64_t kv_head = task / parts % args.kv_heads;
-        const int64_t head = kv_head * group + task % parts * args.tile_heads;
-        const int64_t heads_left = (kv_head + 1) * group - head;
-        const int64_t heads = heads_left < args.tile_heads ? heads_left : args.tile_heads;
-        int64_t index = task / parts / args.kv_heads;  // of the tile, among those of sequence s
-        int32_t s = 0;
-        for (;; ++s) {
-            const int64_t tiles =
-                (token_begin[s + 1] - token_begin[s] + args.tile_tokens - 1) / args.tile_tokens;
-            if (index < tiles) break;
-            index -= tiles;
-        }
-        const int64_t token = token_begin[s] + index * args.tile_tokens;
-        const int64_t left = token_begin[s + 1] - token;
-        const int64_t tokens = left < args.tile_tokens ? left : args.tile_tokens;
-
-        const Tile tile{
-            args,
-            frame.at<const unsigned char>(args.keys) + kv_head * args.key_cache.head_bytes,
-            frame.at<const unsigned char>(args.values) + kv_head * args.value_cache.head_bytes,
-            tokens * heads,
-            at.value_width,
-            args.bias_kind == kNoBias ? nullptr
-                                      : frame.at<const int32_t>(args.key_positions) +
-                                            frame.at<const int32_t>(args.key_begin)[s],
-            scratch + at.rows,
-            scratch + at.positions,
-            scratch + at.scores,
-            scratch + at.partial,
-            scratch + at.total,
-            reinterpret_cast<QueryState*>(scratch + at.state),
-        };
-        KeyWalk walk{runs + run_begin[s], runs + run_begin[s + 1], INT32_MAX, INT32_MIN};
-        for (int64_t i = 0; i < tile.queries; ++i) {
-            const int64_t t = token + i / heads;
-            QueryState& state = tile.state[i];
-            state = {};
-            state.q =
-                frame.at<const float>(args.q) + (t * args.heads + head + i % heads) * args.key_dim;
-            state.first = first[t];
-            state.last = last[t];
-            state.total = {kMinusInfinity, 0.0f, false};
-            start_partial(tile, i, kMinusInfinity);
-            if (first[t] >= last[t]) continue;
-            walk.first = walk.first < first[t] ? walk.first : first[t];
-            walk.last = walk.last > last[t] ? walk.last : last[t];
-        }
-        memset(tile.total, 0, static_cast<size_t>(tile.queries * tile.value_width) * sizeof(float));
-        set_biases(tile, frame, scratch + at.biases, token, head, heads);
-        if (walk.first < walk.last) attend(tile, walk);
-
-        for (int64_t i = 0; i < tile.queries; ++i) {
-            const int64_t h = head + i % heads;
-            const int64_t row = (token + i / heads) * args.heads + h;
-            write_query(tile, i, sinks ? sinks + h : nullptr,
-                        frame.at<float>(args.y) + row * args.value_dim);
+        for (int64_t kv = 0; kv < kv_heads; ++kv) {
+            const Tile head = tile.at(kv);
+            if (more) prefetch(head, blocks[now]);
+            if (begin < end) step(head, block, begin, end);
         }
     }
 }
 
-// Sums over all keys of the walk. Where the maxima are known, every factor is one.
-PLAIT_INLINE void sum_keys(const Tile& tile, const KeyWalk& walk, bool maxima_known) {
+// Sums over all keys of the walk; close() at the end of every split. Where the maxima are known,
+// every factor is one.
+template <typename Close>
+PLAIT_INLINE void sum_keys(const Tile& tile, int64_t kv_heads, const KeyWalk& walk, Close close) {
     for_each_block(
-        tile, walk,
-        [&](const KeyBlock& block, int64_t begin, int64_t end) {
-            score(tile, block, begin, end);
+        tile, kv_heads, walk,
+        [&](const Tile& head, const KeyBlock& block, int64_t begin, int64_t end) {
+            score(head, block, begin, end);
             for (int64_t i = begin; i < end; ++i)
-                if (tile.state[i].visible != 0) softmax_step(tile, block, i);
-            add_values(tile, block, begin, end);
+                if (head.query[i].visible != 0) softmax_step(head, block, i);
+            add_values(head, block, begin, end);
         },
-        [&] { close_partials(tile, maxima_known); });
-    close_partials(tile, maxima_known);
+        close);
+    close();
+}
+
+// Merges the partial sums of `n` queries into their totals and starts new ones.
+PLAIT_INLINE void close_partials(const Tile& tile, int64_t n, bool maxima_known) {
+    for (int64_t i = 0; i < n; ++i) {
+        Query& query = tile.query[i];
+        if (!query.partial.any) continue;
+        merge(query.total, tile.total + i * tile.width, finished_partial(tile, i),
+              tile.partial + i * tile.width, tile.width);
+        start_partial(tile, i, maxima_known ? query.total.most : kMinusInfinity);
+    }
+}
+
+PLAIT_INLINE void write_result(const AttendArgs& args, const Frame& frame, int64_t row,
+                               const SoftmaxSum& total, const float* values) {
+    const float* sink =
+        args.has_sinks ? frame.at<const float>(args.sinks) + row % args.heads : nullptr;
+    write_mean(args, total, values, sink, frame.at<float>(args.y) + row * args.value_dim);
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

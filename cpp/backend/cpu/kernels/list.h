@@ -8,6 +8,7 @@
     X(activate)          \
     X(attend)            \
     X(attend_scores)     \
+    X(attend_splits)     \
     X(clamped_swiglu)    \
     X(combine)           \
     X(concat)            \

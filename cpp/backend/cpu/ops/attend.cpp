@@ -1,7 +1,5 @@
 #include "backend/cpu/kernels/attend.h"
 
-#include <algorithm>
-
 #include "backend/cpu/ops/operands.h"
 #include "tensor/run.h"
 
@@ -12,7 +10,9 @@ static_assert(static_cast<int>(PositionBias::none) == kNoBias);
 static_assert(static_cast<int>(PositionBias::alibi) == kAlibi);
 static_assert(static_cast<int>(PositionBias::buckets) == kBuckets);
 
-void bind(const AttendOp& op, const Node& node, Binder& binder) {
+namespace {
+
+AttendArgs arguments(const AttendOp& op, const Node& node, Binder& binder) {
     AttendArgs args{};
     auto input = node.inputs.begin();
     const auto next = [&] { return binder.ref(*input++); };
@@ -44,20 +44,41 @@ void bind(const AttendOp& op, const Node& node, Binder& binder) {
         args.both_directions = op.both_directions;
         args.bias = operand(*input++, binder);
     }
-    args.y = binder.ref(id_of(node, binder));
+    if (input != node.inputs.end()) {
+        args.splits_floats = binder.type(*input).shape.elements();
+        args.splits = next();
+    }
     args.heads = op.n_heads;
     args.kv_heads = op.n_kv_heads;
     args.key_dim = op.key_dim;
     args.value_dim = op.value_dim;
-    args.tile_heads = std::min(op.n_heads / op.n_kv_heads, kTileQueries);
-    args.tile_tokens = kTileQueries / args.tile_heads;
+    args.tile_queries = kTileQueries;
+    args.threads = binder.n_threads();
     args.scale = op.scale;
     args.softcap = op.softcap;
     PLAIT_CHECK(op.key_dim <= args.key_cache.head_elements);
     PLAIT_CHECK(op.value_dim <= args.value_cache.head_elements);
-    const auto scratch = static_cast<uint64_t>(attend_scratch(args).end) * sizeof(float);
+    return args;
+}
+
+uint64_t scratch_bytes(const AttendArgs& args) {
+    return static_cast<uint64_t>(attend_scratch(args).end) * sizeof(float);
+}
+
+}  // namespace
+
+void bind(const AttendOp& op, const Node& node, Binder& binder) {
+    AttendArgs args = arguments(op, node, binder);
+    args.y = binder.ref(id_of(node, binder));
     const Kernels& kernels = binder.kernels();
-    binder.step(node, op.flash ? kernels.attend : kernels.attend_scores, args, scratch);
+    binder.step(node, op.flash ? kernels.attend : kernels.attend_scores, args, scratch_bytes(args));
+}
+
+void bind(const AttendSplitsOp& op, const Node& node, Binder& binder) {
+    AttendArgs args = arguments(op.how, node, binder);
+    args.splits = binder.ref(id_of(node, binder));
+    args.splits_floats = node.type.shape.elements();
+    binder.step(node, binder.kernels().attend_splits, args, scratch_bytes(args));
 }
 
 }  // namespace plait::cpu

@@ -73,6 +73,7 @@ void bind(const Op& op, const Node&, Binder&) {
 void bind(const AddOp&, const Node&, Binder&);
 void bind(const ActivateOp&, const Node&, Binder&);
 void bind(const AttendOp&, const Node&, Binder&);
+void bind(const AttendSplitsOp&, const Node&, Binder&);
 void bind(const ClampedSwigluOp&, const Node&, Binder&);
 void bind(const CombineOp&, const Node&, Binder&);
 void bind(const ConcatOp&, const Node&, Binder&);

@@ -135,23 +135,21 @@ PLAIT_INLINE float reduce_max(F32 a) {
     return _mm_cvtss_f32(s);
 }
 
-PLAIT_INLINE void transpose(F32* r) {
-    __m256 t[8];
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i].v, r[i + 1].v);
-        t[i + 1] = _mm256_unpackhi_ps(r[i].v, r[i + 1].v);
-    }
-    __m256 u[8];
-    for (int i = 0; i < 8; i += 4) {
-        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    for (int i = 0; i < 4; ++i) {
-        r[i].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
-        r[i + 4].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
-    }
+PLAIT_INLINE bool any_less(F32 a, F32 b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ)) != 0;
+}
+
+PLAIT_INLINE F32 sums_of_four(const F32 (&r)[2]) {
+    return {_mm256_add_ps(_mm256_blend_ps(r[0].v, r[1].v, 0xf0),
+                          _mm256_permute2f128_ps(r[0].v, r[1].v, 0x21))};
+}
+PLAIT_INLINE F32 join(const F32 (&r)[4]) {
+    const auto fold = [](F32 a, F32 b) {  // in each four lanes: two sums of a, two of b
+        return _mm256_add_ps(_mm256_blend_ps(a.v, b.v, 0xcc), _mm256_shuffle_ps(a.v, b.v, 0x4e));
+    };
+    const __m256 a = fold(r[0], r[1]);
+    const __m256 b = fold(r[2], r[3]);
+    return {_mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd))};
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

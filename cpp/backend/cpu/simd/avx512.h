@@ -121,29 +121,27 @@ PLAIT_INLINE float reduce_max(F32 a) {
     return _mm_cvtss_f32(s);
 }
 
-PLAIT_INLINE void transpose(F32* r) {
-    __m512 t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_ps(r[i].v, r[i + 1].v);
-        t[i + 1] = _mm512_unpackhi_ps(r[i].v, r[i + 1].v);
-    }
-    __m512 u[16];  // u[4 b + j], 128-bit part a: column 4 a + j of rows 4 b to 4 b + 3
-    for (int i = 0; i < 16; i += 4) {
-        u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
-        u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
-        u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    for (int j = 0; j < 4; ++j) {
-        const __m512 a = _mm512_shuffle_f32x4(u[j], u[j + 4], 0x44);
-        const __m512 b = _mm512_shuffle_f32x4(u[j], u[j + 4], 0xee);
-        const __m512 c = _mm512_shuffle_f32x4(u[j + 8], u[j + 12], 0x44);
-        const __m512 d = _mm512_shuffle_f32x4(u[j + 8], u[j + 12], 0xee);
-        r[j].v = _mm512_shuffle_f32x4(a, c, 0x88);
-        r[j + 4].v = _mm512_shuffle_f32x4(a, c, 0xdd);
-        r[j + 8].v = _mm512_shuffle_f32x4(b, d, 0x88);
-        r[j + 12].v = _mm512_shuffle_f32x4(b, d, 0xdd);
-    }
+PLAIT_INLINE bool any_less(F32 a, F32 b) {
+    return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ) != 0;
+}
+
+PLAIT_INLINE F32 sums_of_four(const F32 (&r)[4]) {
+    const auto fold = [](F32 a, F32 b) {  // a's halves added in the lower half, b's in the upper
+        return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, a.v, b.v),
+                             _mm512_shuffle_f32x4(a.v, b.v, 0x4e));
+    };
+    const __m512 a = fold(r[0], r[1]);
+    const __m512 b = fold(r[2], r[3]);
+    return {_mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd))};
+}
+PLAIT_INLINE F32 join(const F32 (&r)[4]) {
+    const auto fold = [](F32 a, F32 b) {  // in each four lanes: two sums of a, two of b
+        return _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a.v, b.v),
+                             _mm512_shuffle_ps(a.v, b.v, 0x4e));
+    };
+    const __m512 a = fold(r[0], r[1]);
+    const __m512 b = fold(r[2], r[3]);
+    return {_mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd))};
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

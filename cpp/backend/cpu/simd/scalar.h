@@ -69,6 +69,8 @@ PLAIT_INLINE F32 select_less(F32 a, F32 b, F32 yes, F32 no) { return a.v < b.v ?
 PLAIT_INLINE F32 select_bits(uint32_t bits, F32 yes, F32 no) { return (bits & 1) != 0 ? yes : no; }
 PLAIT_INLINE float sum(F32 a) { return a.v; }
 PLAIT_INLINE float reduce_max(F32 a) { return a.v; }
-PLAIT_INLINE void transpose(F32*) {}
+PLAIT_INLINE bool any_less(F32 a, F32 b) { return a.v < b.v; }
+PLAIT_INLINE F32 sums_of_four(const F32 (&r)[1]) { return r[0]; }
+PLAIT_INLINE F32 join(const F32 (&r)[1]) { return r[0]; }
 
 }  // namespace plait::cpu::PLAIT_ISA

@@ -14,7 +14,11 @@
 //   select_less(a, b, yes, no)              yes where a < b
 //   select_bits(bits, yes, no)              yes where bit `lane` is set
 //   sum, reduce_max                         of all lanes, in a fixed tree
-//   transpose(r)                            of a square of kLanes registers
+//   any_less(a, b)                          whether a < b in any lane
+//   sums_of_four(r), join(r)                sums of registers, several at a time: the first of
+//                                           kLanes / 4 registers, four lanes for each; the second
+//                                           of four such, so that lane i has the sum of what was
+//                                           r[i / 4] of the i % 4-th. In the tree of sum()
 //   exp tanh sigmoid erf log1p_unit         2 ulp for exp; absolute error under 5e-7 for the others
 #pragma once
 
