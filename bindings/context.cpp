@@ -197,7 +197,8 @@ embeddings : bool
     Return embeddings too.
 pooling : str
     "auto" (as the model says), "none", "mean", "cls", "last" or "rank": one embedding for each
-    sequence of a call, instead of logits, when `embeddings` are asked for.
+    sequence of a call, instead of logits, when `embeddings` are asked for. With "rank" it is the
+    scores that the model's head gives the sequence: a classifier's labels, a reranker's one.
 causal : bool, optional
     Whether a token sees only those before it. None: as the model says.
 graph_reuse : bool

@@ -76,7 +76,8 @@ for one, in the order of the batch.)")
         .def_property_readonly("embeddings", &embeddings,
                                R"(float32 (n_outputs, n_embd), or None where there are none.
 
-Pooled ones are (n_seqs, n_embd), in ascending sequence id. Not normalised.)")
+Pooled ones are (n_seqs, n_embd), in ascending sequence id. Not normalised. Scores ("rank") are
+(n_seqs, n_scores).)")
         .def_property_readonly("indices", &indices,
                                "int32 (n_outputs,): which batch entry each row answers. Pooled: "
                                "the sequence's last entry.")

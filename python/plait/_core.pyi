@@ -355,7 +355,8 @@ class Output:
         """
         float32 (n_outputs, n_embd), or None where there are none.
 
-        Pooled ones are (n_seqs, n_embd), in ascending sequence id. Not normalised.
+        Pooled ones are (n_seqs, n_embd), in ascending sequence id. Not normalised. Scores ("rank") are
+        (n_seqs, n_scores).
         """
     @property
     def indices(self) -> numpy.typing.NDArray[numpy.int32]:
@@ -411,7 +412,8 @@ class Context:
         Return embeddings too.
     pooling : str
         "auto" (as the model says), "none", "mean", "cls", "last" or "rank": one embedding for each
-        sequence of a call, instead of logits, when `embeddings` are asked for.
+        sequence of a call, instead of logits, when `embeddings` are asked for. With "rank" it is the
+        scores that the model's head gives the sequence: a classifier's labels, a reranker's one.
     causal : bool, optional
         Whether a token sees only those before it. None: as the model says.
     graph_reuse : bool
