@@ -57,6 +57,38 @@ TEST_P(SelectiveScanTest, MatchesTheFormulaAndAnyCut) {  // S4-15
         }
 }
 
+// A state of one after a token that adds nothing: what it decays by, from nothing to all of it.
+TEST_P(SelectiveScanTest, DecaysByTheExponential) {
+    std::vector<float> exponents = {0.0f, -0.0f, -1e-30f, -200.0f, -1e30f};
+    for (float x = 1e-6f; x < 100.0f; x *= 1.01f) exponents.push_back(-x);
+    const auto channels = static_cast<int64_t>(exponents.size());
+    Floats x(static_cast<size_t>(2 * channels)), y(x.size()), storage(x.size()),
+        d(exponents.size());
+    std::fill_n(x.data(), channels, 1.0f);
+    const std::vector<float> dt(x.size(), 1.0f), ones = {1.0f, 1.0f};
+    const std::vector<int32_t> read = {0}, write = {1}, begin = {0, 2};
+    SelectiveScanArgs args{};
+    args.x = ref_to(x);
+    args.dt = ref_to(dt);
+    args.y = ref_to(y);
+    args.a = ref_to(exponents);
+    args.d = ref_to(d);
+    args.b = args.c = ref_to(ones);
+    args.states = {
+        {ref_to(storage), ref_to(read), ref_to(write), ref_to(begin), channels}, 1, 1, channels};
+    Frame frame = tokens(2);
+    frame.n_sequences = 1;
+    run_kernel(kernels().selective_scan, args, frame, kTileColumns * sizeof(float));
+    for (int64_t c = 0; c < channels; ++c) {
+        const double exponent = exponents[static_cast<size_t>(c)], expected = std::exp(exponent);
+        const double error = expected * (2e-7 - 1.5e-7 * std::max(exponent, -120.0)) + 1e-44;
+        EXPECT_TRUE(near(y[static_cast<size_t>(channels + c)], expected, error)) << exponent;
+        EXPECT_EQ(y[static_cast<size_t>(c)], 1.0f);
+    }
+    EXPECT_EQ(y[static_cast<size_t>(channels)], 1.0f);
+    EXPECT_EQ(y[static_cast<size_t>(channels + 4)], 0.0f);
+}
+
 PLAIT_ON_EVERY_ISA(SelectiveScanTest);
 
 }  // namespace

@@ -31,7 +31,7 @@ void delta_rule(const void* raw, const Frame& frame, const Worker&, int64_t begi
                 return fma(F32::set(k[i]), columns.load(from + i * columns.n), sum);
             });
             const Row delta = beta * (v - decay * k_s);
-            const Row y = sum_rows(key_dim, [&](int64_t i, const Row& sum) {
+            const Row y = step_rows(key_dim, [&](int64_t i, const Row& sum) {
                 const Row s =
                     fma(decay, columns.load(from + i * columns.n), F32::set(k[i]) * delta);
                 columns.store(s, to + i * columns.n);

@@ -8,14 +8,23 @@
 namespace plait::cpu::PLAIT_ISA {
 namespace {
 
-// a of the tile's channels as its state lies: [k, 32].
+// a / ln 2 of the tile's channels, as its state lies, [k, 32]: exp(dt a) is 2^(dt a / ln 2).
 void transpose_a(const SelectiveScanArgs& args, const Frame& frame, const TileTask& tile,
                  float* a) {
+    constexpr int64_t kLanes = F32::kLanes;
     const int64_t k = args.states.rows;
     const float* by_channel = frame.at<const float>(args.a) + tile.first * k;
-    for (int64_t i = 0; i < k; ++i) {
-        for (int64_t c = 0; c < kTileColumns; ++c)
-            a[i * kTileColumns + c] = c < tile.n ? by_channel[c * k + i] : 0.0f;
+    for (int64_t c = 0; c < kTileColumns; c += kLanes) {
+        for (int64_t i = 0; i < k; i += kLanes) {
+            const int64_t n = k - i < kLanes ? k - i : kLanes;
+            F32 square[kLanes];
+            for (int64_t j = 0; j < kLanes; ++j)
+                square[j] =
+                    c + j < tile.n ? F32::load(by_channel + (c + j) * k + i, n) : F32::zero();
+            transpose(square);
+            for (int64_t j = 0; j < n; ++j)
+                (square[j] * F32::set(1.44269504f)).store(a + (i + j) * kTileColumns + c);
+        }
     }
 }
 
@@ -34,7 +43,9 @@ void selective_scan(const void* raw, const Frame& frame, const Worker& worker, i
     float* a = reinterpret_cast<float*>(worker.scratch);
     int64_t prepared = -1;
     for (int64_t task = begin; task < end; ++task) {
-        const TileTask tile = tile_task(args.states, frame, task);
+        // One tile after the other: its part of a serves all sequences.
+        const TileTask tile =
+            tile_task(args.states, frame, task % frame.n_sequences, task / frame.n_sequences);
         if (prepared != tile.first) transpose_a(args, frame, tile, a);
         prepared = tile.first;
         walk(tile, [&](auto columns, int64_t t, const float* from, float* to) {
@@ -45,8 +56,8 @@ void selective_scan(const void* raw, const Frame& frame, const Worker& worker, i
             const Row dt = columns.load(frame.at<const float>(args.dt) + at);
             const Row d = columns.load(frame.at<const float>(args.d) + tile.first);
             const Row dt_x = dt * x;
-            const Row y = sum_rows(k, [&](int64_t i, const Row& sum) {
-                const Row decay = exp(dt * Columns<true>{}.load(a + i * kTileColumns));
+            const Row y = step_rows(k, [&](int64_t i, const Row& sum) {
+                const Row decay = exp2(dt * Columns<true>{}.load(a + i * kTileColumns));
                 const Row h = fma(decay, columns.load(from + i * columns.n), F32::set(b[i]) * dt_x);
                 columns.store(h, to + i * columns.n);
                 return fma(F32::set(c[i]), h, sum);

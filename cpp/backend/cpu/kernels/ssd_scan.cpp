@@ -28,7 +28,7 @@ void ssd_scan(const void* raw, const Frame& frame, const Worker&, int64_t begin,
             const F32 decay = exp(dt * a);
             const Row x = columns.load(frame.at<const float>(args.x) + at);
             const Row dt_x = dt * x;
-            const Row y = sum_rows(k, [&](int64_t i, const Row& sum) {
+            const Row y = step_rows(k, [&](int64_t i, const Row& sum) {
                 const Row h = fma(decay, columns.load(from + i * columns.n), F32::set(b[i]) * dt_x);
                 columns.store(h, to + i * columns.n);
                 return fma(F32::set(c[i]), h, sum);

@@ -35,8 +35,8 @@ PLAIT_INLINE Row fma(F32 a, const Row& b, const Row& c) {
 PLAIT_INLINE Row fma(const Row& a, const Row& b, const Row& c) {
     return each_part([&](int i) { return fma(a.part[i], b.part[i], c.part[i]); });
 }
-PLAIT_INLINE Row exp(const Row& a) {
-    return each_part([&](int i) { return exp(a.part[i]); });
+PLAIT_INLINE Row exp2(const Row& a) {
+    return each_part([&](int i) { return exp2(a.part[i]); });
 }
 
 // The columns of a tile: all 32 or fewer.
@@ -66,18 +66,35 @@ struct Columns {
     }
 };
 
-// sum over i < n of what f(i, sum) adds to sum, in two chains: the even rows and the odd ones.
+// sum over i < n of what f(i, sum) adds to sum: row i in chain i % kChains, so that no addition
+// waits for the one before it.
+template <int kChains, typename F>
+PLAIT_INLINE Row sum_in_chains(int64_t n, F f) {
+    Row sums[kChains];
+    for (Row& sum : sums) sum = each_part([](int) { return F32::zero(); });
+    int64_t i = 0;
+    for (; i + kChains <= n; i += kChains)
+        for (int chain = 0; chain < kChains; ++chain) sums[chain] = f(i + chain, sums[chain]);
+    for (; i < n; ++i) sums[0] = f(i, sums[0]);
+    for (int half = kChains / 2; half > 0; half /= 2)
+        for (int chain = 0; chain < half; ++chain) sums[chain] = sums[chain] + sums[chain + half];
+    return sums[0];
+}
+
+// Where f reads a row of the state, and where it makes a new one.
 template <typename F>
 PLAIT_INLINE Row sum_rows(int64_t n, F f) {
-    Row even = each_part([](int) { return F32::zero(); });
-    Row odd = even;
-    int64_t i = 0;
-    for (; i + 2 <= n; i += 2) {
-        even = f(i, even);
-        odd = f(i + 1, odd);
-    }
-    if (i < n) even = f(i, even);
-    return even + odd;
+    return sum_in_chains < Row::kParts <= 2 ? 4 : 2 > (n, f);
+}
+template <typename F>
+PLAIT_INLINE Row step_rows(int64_t n, F f) {
+    return sum_in_chains<2>(n, f);
+}
+
+// A row of the next token, on its way while this one is worked on: the caches do not foresee rows of
+// one head. Sooner than that it would drive out others, since tokens are often 4 KiB apart.
+PLAIT_INLINE void prefetch(const float* p, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) __builtin_prefetch(p + i);
 }
 
 // Takes a tile through the tokens of its sequence: token(columns, t, from, to) is one token's step

@@ -26,13 +26,15 @@ struct TileTask {
 PLAIT_INLINE int64_t tiles_of_head(const TiledStates& args) {
     return (args.columns + kTileColumns - 1) / kTileColumns;
 }
+PLAIT_INLINE int64_t tiles(const TiledStates& args) { return args.heads * tiles_of_head(args); }
+
 PLAIT_INLINE int64_t tile_tasks(const TiledStates& args, const Frame& frame) {
-    return args.heads * tiles_of_head(args) * frame.n_sequences;
+    return tiles(args) * frame.n_sequences;
 }
-PLAIT_INLINE TileTask tile_task(const TiledStates& args, const Frame& frame, int64_t task) {
-    const int64_t tile = task / frame.n_sequences;
+PLAIT_INLINE TileTask tile_task(const TiledStates& args, const Frame& frame, int64_t sequence,
+                                int64_t tile) {
     TileTask result;
-    result.tokens = passage(args.states, frame, task % frame.n_sequences);
+    result.tokens = passage(args.states, frame, sequence);
     result.head = tile / tiles_of_head(args);
     result.first = tile % tiles_of_head(args) * kTileColumns;
     const int64_t left = args.columns - result.first;
@@ -41,6 +43,10 @@ PLAIT_INLINE TileTask tile_task(const TiledStates& args, const Frame& frame, int
     result.from = result.tokens.from + offset;
     result.to = result.tokens.to + offset;
     return result;
+}
+// One sequence after the other: neighbouring tasks walk through memory.
+PLAIT_INLINE TileTask tile_task(const TiledStates& args, const Frame& frame, int64_t task) {
+    return tile_task(args, frame, task / tiles(args), task % tiles(args));
 }
 
 }  // namespace plait::cpu

@@ -28,16 +28,22 @@ int64_t wkv6_tasks(const void* raw, const Frame& frame) {
 void wkv6(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     const auto& args = *static_cast<const Wkv6Args*>(raw);
     const int64_t dim = args.states.rows;
+    const int64_t token = args.states.heads * dim;  // from one to the next
     for (int64_t task = begin; task < end; ++task) {
         const TileTask tile = tile_task(args.states, frame, task);
         const float* u = frame.at<const float>(args.u) + tile.head * dim;
         walk(tile, [&](auto columns, int64_t t, const float* from, float* to) {
-            const int64_t head = (t * args.states.heads + tile.head) * dim;
+            const int64_t head = t * token + tile.head * dim;
             const float* r = frame.at<const float>(args.r) + head;
             const float* k = frame.at<const float>(args.k) + head;
             const float* w = frame.at<const float>(args.w) + head;
             const Row v = columns.load(frame.at<const float>(args.v) + head + tile.first);
-            const Row past = sum_rows(dim, [&](int64_t i, const Row& sum) {
+            if (t + 1 < tile.tokens.end) {
+                prefetch(r + token, dim);
+                prefetch(k + token, dim);
+                prefetch(w + token, dim);
+            }
+            const Row past = step_rows(dim, [&](int64_t i, const Row& sum) {
                 const Row s = columns.load(from + i * columns.n);
                 columns.store(fma(F32::set(w[i]), s, F32::set(k[i]) * v), to + i * columns.n);
                 return fma(F32::set(r[i]), s, sum);

@@ -152,4 +152,23 @@ PLAIT_INLINE F32 join(const F32 (&r)[4]) {
     return {_mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd))};
 }
 
+PLAIT_INLINE void transpose(F32* r) {
+    __m256 t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i].v, r[i + 1].v);
+        t[i + 1] = _mm256_unpackhi_ps(r[i].v, r[i + 1].v);
+    }
+    __m256 u[8];
+    for (int i = 0; i < 8; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+        r[i].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        r[i + 4].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+}
+
 }  // namespace plait::cpu::PLAIT_ISA

@@ -144,4 +144,29 @@ PLAIT_INLINE F32 join(const F32 (&r)[4]) {
     return {_mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd))};
 }
 
+PLAIT_INLINE void transpose(F32* r) {
+    __m512 t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i].v, r[i + 1].v);
+        t[i + 1] = _mm512_unpackhi_ps(r[i].v, r[i + 1].v);
+    }
+    __m512 u[16];  // u[4 b + j], 128-bit part a: column 4 a + j of rows 4 b to 4 b + 3
+    for (int i = 0; i < 16; i += 4) {
+        u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int j = 0; j < 4; ++j) {
+        const __m512 a = _mm512_shuffle_f32x4(u[j], u[j + 4], 0x44);
+        const __m512 b = _mm512_shuffle_f32x4(u[j], u[j + 4], 0xee);
+        const __m512 c = _mm512_shuffle_f32x4(u[j + 8], u[j + 12], 0x44);
+        const __m512 d = _mm512_shuffle_f32x4(u[j + 8], u[j + 12], 0xee);
+        r[j].v = _mm512_shuffle_f32x4(a, c, 0x88);
+        r[j + 4].v = _mm512_shuffle_f32x4(a, c, 0xdd);
+        r[j + 8].v = _mm512_shuffle_f32x4(b, d, 0x88);
+        r[j + 12].v = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}
+
 }  // namespace plait::cpu::PLAIT_ISA

@@ -72,5 +72,6 @@ PLAIT_INLINE float reduce_max(F32 a) { return a.v; }
 PLAIT_INLINE bool any_less(F32 a, F32 b) { return a.v < b.v; }
 PLAIT_INLINE F32 sums_of_four(const F32 (&r)[1]) { return r[0]; }
 PLAIT_INLINE F32 join(const F32 (&r)[1]) { return r[0]; }
+PLAIT_INLINE void transpose(F32*) {}
 
 }  // namespace plait::cpu::PLAIT_ISA

@@ -19,7 +19,9 @@
 //                                           kLanes / 4 registers, four lanes for each; the second
 //                                           of four such, so that lane i has the sum of what was
 //                                           r[i / 4] of the i % 4-th. In the tree of sum()
-//   exp tanh sigmoid erf log1p_unit         2 ulp for exp; absolute error under 5e-7 for the others
+//   transpose(r)                            of a square of kLanes registers
+//   exp exp2 tanh sigmoid erf log1p_unit    2 ulp for exp and exp2; absolute error under 5e-7 for
+//                                           the others
 #pragma once
 
 #include <math.h>
@@ -55,6 +57,21 @@ PLAIT_INLINE F32 exp(F32 x) {
     p = fma(p, r, F32::set(1.6666665459e-1f));
     p = fma(p, r, F32::set(5.0000001201e-1f));
     p = fma(p, r * r, r) + F32::set(1.0f);
+    return times_power_of_two(p, n);
+}
+
+// 2^x = 2^n 2^r, n = round(x), with (2^r - 1) / r interpolated at the Chebyshev nodes of |r| <= 1/2.
+PLAIT_INLINE F32 exp2(F32 x) {
+    x = min(F32::set(129.0f), max(F32::set(-151.0f), x));  // the ends are +inf and 0; NaN stays
+    const F32 n = round(x);
+    const F32 r = x - n;
+    F32 p = F32::set(1.5453163e-4f);
+    p = fma(p, r, F32::set(1.3390863e-3f));
+    p = fma(p, r, F32::set(9.6180830e-3f));
+    p = fma(p, r, F32::set(5.5503570e-2f));
+    p = fma(p, r, F32::set(2.4022651e-1f));
+    p = fma(p, r, F32::set(6.9314718e-1f));
+    p = fma(p, r, F32::set(1.0f));
     return times_power_of_two(p, n);
 }
 
@@ -103,6 +120,7 @@ PLAIT_INLINE F32 log1p_unit(F32 x) {
 #else
 
 PLAIT_INLINE F32 exp(F32 x) { return {__builtin_expf(x.v)}; }
+PLAIT_INLINE F32 exp2(F32 x) { return {__builtin_exp2f(x.v)}; }
 PLAIT_INLINE F32 tanh(F32 x) { return {__builtin_tanhf(x.v)}; }
 PLAIT_INLINE F32 erfc_positive(F32 x) { return {__builtin_erfcf(x.v)}; }
 PLAIT_INLINE F32 log1p_unit(F32 x) { return {__builtin_log1pf(x.v)}; }
