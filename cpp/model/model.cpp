@@ -1,6 +1,8 @@
 #include "model/model.h"
 
+#include <algorithm>
 #include <array>
+#include <string>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -98,7 +100,10 @@ ModelInfo read_info(const Hparams& hp, const Weights& weights) {
         hp.refuse("vocab_size", text("says ", hp.count("vocab_size", INT32_MAX),
                                      ", but token_embd.weight has ", info.n_vocab, " rows"));
     // Layers that the file holds but the key does not count would silently be left out.
-    if (weights.has(text("blk.", info.n_layers, ".attn_norm.weight")))
+    const std::string next = text("blk.", info.n_layers, ".");
+    if (std::ranges::any_of(weights.file().tensors(), [&](const gguf::TensorInfo& tensor) {
+            return tensor.name.starts_with(next) || tensor.name.starts_with("enc." + next);
+        }))
         hp.refuse("block_count", text("says ", info.n_layers, ", but the file has more layers"));
     // The last ones may draft tokens beyond the next (multi-token prediction); we do not run these.
     info.n_layers -= hp.index("nextn_predict_layers", info.n_layers - 1, 0);

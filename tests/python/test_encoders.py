@@ -240,6 +240,7 @@ class TestRefusals:
             ({"tokenizer.ggml.token_type_count": None}, "token_type_count"),
             ({"tokenizer.ggml.token_type_count": 3}, "token_types"),
             ({"bert.attention.head_count": 5}, "head_count"),
+            ({"bert.block_count": 1}, "block_count"),
         ],
     )
     def test_a_key_that_is_missing_or_contradicts(self, tmp_path, metadata, names):

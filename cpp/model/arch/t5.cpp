@@ -9,6 +9,8 @@
 // Of the memory's layers the decoder's come first, then the encoder's, which store nothing. The
 // first T5 scales what it multiplies with a tied embedding by width^-1/2; files do not say so and
 // llama.cpp does not: logits are larger then, in the same order.
+#include <string>
+
 #include "model/blocks/attention.h"
 #include "model/blocks/feed_forward.h"
 #include "model/model.h"
@@ -139,6 +141,8 @@ private:
         ModelInfo info = read_info(hp, w);
         info.has_encoder = true;
         info.n_layers = hp.count("decoder_block_count", Hparams::kMostLayers, info.n_layers);
+        if (w.has("dec.blk." + std::to_string(info.n_layers) + ".attn_norm.weight"))
+            hp.refuse("decoder_block_count", "the file has more layers");
         return info;
     }
 
