@@ -86,6 +86,46 @@ std::optional<int64_t> optional_size(const char* argument, py::handle value) {
     return to_int64(argument, value);
 }
 
+py::typing::List<py::dict> graph_nodes(const PyContext& self, const Integer& n_tokens,
+                                       const Integer& n_seqs, const Integer& n_outputs,
+                                       const Flag& embeddings, const Flag& encode) {
+    const int64_t tokens = to_int64("n_tokens", n_tokens);
+    const int64_t sequences = to_int64("n_seqs", n_seqs);
+    const int64_t outputs = to_int64("n_outputs", n_outputs);
+    const bool as_embeddings = to_bool("embeddings", embeddings);
+    const bool of_encoder = to_bool("encode", encode);
+    const std::vector<NodeInfo> nodes = self.call([&](Context& c) {
+        return c.graph(tokens, sequences, outputs, as_embeddings, of_encoder);
+    });
+    py::list result;
+    for (const NodeInfo& node : nodes) {
+        py::list shape;
+        for (int axis = 0; axis < node.type.shape.rank; ++axis) shape.append(node.type.shape[axis]);
+        py::dict one;
+        one["op"] = node.op;
+        one["name"] = node.name;
+        one["layer"] = node.layer;
+        one["dtype"] = std::string(info(node.type.dtype).name);
+        one["shape"] = py::tuple(shape);
+        one["counts"] = node.counts;
+        one["nbytes"] = node.bytes;
+        one["stage"] = node.stage;
+        one["inputs"] = node.inputs;
+        one["fused"] = node.fused;
+        one["writes_cache"] = node.writes_cache;
+        one["output"] = node.output;
+        result.append(one);
+    }
+    return result;
+}
+
+py::typing::List<py::tuple> take_trace(const PyContext& self) {
+    py::list result;
+    for (const TracedNode& node : self.call([](Context& c) { return c.take_trace(); }))
+        result.append(py::make_tuple(node.op, node.name, node.thread, node.begin_ns, node.end_ns));
+    return result;
+}
+
 PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
                        const Integer& n_seq_max, const Text& kv, const OptionalInteger& kv_cells,
                        const Text& type_k, const Text& type_v, const Integer& n_batch,
@@ -384,6 +424,18 @@ Raises CacheFull when none is left.)")
             },
             py::arg("seq"),
             "Free the cells of a reserved sequence and give its id back; nothing after close().")
+        .def("graph_nodes", &graph_nodes, py::arg("n_tokens"), py::arg("n_seqs"),
+             py::arg("n_outputs"), py::arg("embeddings") = false, py::arg("encode") = false,
+             R"(The nodes of the plan of such a step, each as a dict; see `graph`.
+
+Raises ValueError for a step that this context cannot be asked for.)")
+        .def(
+            "start_trace",
+            [](const PyContext& self) { self.call([](Context& c) { c.start_trace(); }); },
+            "Note what runs when until `take_trace`; see `trace`.")
+        .def("take_trace", &take_trace,
+             "(operation, name, thread, begin, end) of what ran since `start_trace`, in "
+             "nanoseconds of one clock.")
         .def(
             "close", [](const PyContext& self) { made(self.shared)->close(); },
             "Free the cache and the plans. Outputs and statistics stay. Harmless when closed "

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/trace.h"
 #include "graph/graph.h"
 #include "tensor/buffer.h"
 #include "tensor/weight_source.h"
@@ -46,6 +47,7 @@ struct RunArguments {
     std::byte* outputs[2] = {nullptr, nullptr};  // first row of each OutputId
     Counts counts;
     StopSignal* stop = nullptr;
+    Trace* trace = nullptr;                      // where to note what ran when
 };
 
 // The packed copies of a model's weights on one kind of device, made one by one when a plan first
@@ -81,6 +83,7 @@ class Backend : public Allocator {
 public:
     virtual std::string_view name() const = 0;    // "cpu"
     virtual std::string packing() const = 0;      // backends of equal packing share weight copies
+    virtual int n_threads() const = 0;            // that a trace may name
     virtual std::shared_ptr<WeightStore> make_weight_store(std::shared_ptr<const WeightSource> source) = 0;
 
     // Rewrites the graph into operations that this backend runs (quantised products get their

@@ -18,12 +18,12 @@ Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore
     for (const Node& node : graph_.nodes())
         if (const auto* input = std::get_if<InputOp>(&node.op)) inputs_.push_back(input->id);
 
-    const std::vector<uint32_t> stages = find_stages(graph_);
-    const Buffers buffers = place_values(graph_, stages, inputs);
+    stages_ = find_stages(graph_);
+    const Buffers buffers = place_values(graph_, stages_, inputs);
     std::vector<NodeId> nodes(graph_.nodes().size());
     std::iota(nodes.begin(), nodes.end(), NodeId{0});
     const Segment segment{
-        graph_, nodes, stages, buffers.places, weights, storage, buffers.arena_bytes};
+        graph_, nodes, stages_, buffers.places, weights, storage, buffers.arena_bytes};
     executable_ = backend.compile(segment);
     arena_bytes_ = buffers.arena_bytes + executable_->scratch_bytes();
 }

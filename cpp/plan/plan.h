@@ -20,6 +20,7 @@ public:
     void run(const RunArguments& arguments) { executable_->run(arguments); }
 
     const Graph& graph() const { return graph_; }
+    std::span<const uint32_t> stages() const { return stages_; }  // by node
     uint64_t arena_bytes() const { return arena_bytes_; }
     uint64_t bytes() const;  // of the plan itself, about
     // Inputs that the graph reads; refreshed before a run.
@@ -27,6 +28,7 @@ public:
 
 private:
     Graph graph_;
+    std::vector<uint32_t> stages_;
     std::vector<InputId> inputs_;
     uint64_t arena_bytes_ = 0;
     std::unique_ptr<Executable> executable_;

@@ -321,6 +321,32 @@ std::string Context::device() const {
     return std::string(engine_->backend().name());
 }
 
+std::vector<NodeInfo> Context::graph(int64_t n_tokens, int64_t n_sequences, int64_t n_outputs,
+                                     bool embeddings, bool encode) {
+    const std::lock_guard lock(mutex_);
+    decode_road();
+    const auto most = static_cast<int64_t>(engine_->limits().n_tokens);
+    check_between<int64_t>("n_tokens", n_tokens, 1, most);
+    check_between<int64_t>("n_seqs", n_sequences, 1,
+                           std::min<int64_t>(n_tokens, options_.n_seq_max));
+    check_between<int64_t>("n_outputs", n_outputs, 0, n_tokens);
+    Road& road = encode ? encode_road() : decode_road();
+    return engine_->describe(road.plan_of(
+        static_cast<uint32_t>(n_tokens), static_cast<uint32_t>(n_sequences),
+        static_cast<uint32_t>(n_outputs), embeddings ? InputKind::embeddings : InputKind::tokens));
+}
+
+void Context::start_trace() {
+    const std::lock_guard lock(mutex_);
+    decode_road();
+    engine_->start_trace();
+}
+
+std::vector<TracedNode> Context::take_trace() {
+    const std::lock_guard lock(mutex_);
+    return engine_ ? engine_->take_trace() : std::vector<TracedNode>{};
+}
+
 Stats Context::stats() const {
     const std::lock_guard lock(mutex_);
     return engine_ ? engine_->stats() : Stats{};

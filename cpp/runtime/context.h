@@ -117,6 +117,13 @@ public:
     std::string device() const;
     Pooling pooling() const { return pooling_; }
     bool invariant() const { return options_.invariant; }
+    // The plan of a step of `n_tokens` tokens of `n_sequences` sequences that wants `n_outputs`
+    // rows; counted as a step's plan is.
+    std::vector<NodeInfo> graph(int64_t n_tokens, int64_t n_sequences, int64_t n_outputs,
+                                bool embeddings, bool encode);
+    // Notes what runs when, from now on until it is taken.
+    void start_trace();
+    std::vector<TracedNode> take_trace();
     Stats stats() const;
     void reset_stats();
 

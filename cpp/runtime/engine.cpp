@@ -110,8 +110,38 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     arguments.outputs[static_cast<size_t>(OutputId::embeddings)] = reinterpret_cast<std::byte*>(embeddings);
     arguments.counts = counts;
     arguments.stop = stop;
-    plan.run(arguments);
+    arguments.trace = trace_.get();
+    try {
+        plan.run(arguments);
+    } catch (...) {
+        if (trace_) trace_->take([](const TraceEvent&) {});
+        throw;
+    }
+    if (trace_) note_trace(plan);
     stats_.nodes += plan.graph().nodes().size();
+}
+
+void Engine::note_trace(const Plan& plan) {
+    trace_->take([&](const TraceEvent& event) {
+        const Node& node = plan.graph().node(event.node);
+        traced_.push_back({op_name(node.op),
+                           node.role == Role::none ? "" : full_name(node.role, node.layer),
+                           event.thread, event.begin_ns, event.end_ns});
+    });
+}
+
+std::vector<NodeInfo> Engine::describe(const Plan& plan) const {
+    return plait::describe(plan, model_->weights());
+}
+
+void Engine::start_trace() {
+    traced_.clear();
+    trace_ = std::make_unique<Trace>(backend_->n_threads());
+}
+
+std::vector<TracedNode> Engine::take_trace() {
+    trace_.reset();
+    return std::exchange(traced_, {});
 }
 
 }  // namespace plait

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "memory/layout.h"
 #include "plan/plan_cache.h"
+#include "runtime/graph_info.h"
 #include "runtime/loaded_model.h"
 #include "runtime/output_pool.h"
 #include "runtime/stats.h"
@@ -59,8 +60,14 @@ public:
 
     void run(Plan& plan, const Counts& counts, float* logits, float* embeddings, StopSignal* stop);
     uint64_t arena_bytes() const { return arena_->bytes(); }
+    std::vector<NodeInfo> describe(const Plan& plan) const;
+
+    // Notes what runs when from now on, until it is taken.
+    void start_trace();
+    std::vector<TracedNode> take_trace();
 
 private:
+    void note_trace(const Plan& plan);
     void write_bytes(InputId id, std::span<const std::byte> bytes);
     std::byte* input_bytes(InputId id, size_t bytes);
 
@@ -75,6 +82,8 @@ private:
     std::unique_ptr<Plan> single_use_;  // the last plan built with reuse off
     OutputPool outputs_;
     Stats stats_;
+    std::unique_ptr<Trace> trace_;  // null: nobody asks
+    std::vector<TracedNode> traced_;
 };
 
 }  // namespace plait

@@ -24,6 +24,7 @@ public:
     const std::string& path() const { return file_->path(); }
     const gguf::File& file() const { return *file_; }
     const Model& model() const { return *model_; }
+    const Weights& weights() const { return *weights_; }
     const ModelInfo& info() const { return model_->info(); }
     int64_t n_params() const;
     uint64_t nbytes() const { return file_->total_bytes(); }

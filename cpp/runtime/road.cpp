@@ -95,17 +95,23 @@ PlanKey Road::score_key(uint32_t n) const {
     return key;
 }
 
-PlanKey Road::key_for(const Piece& piece) const {
+PlanKey Road::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
+                      InputKind input) const {
     PlanKey key = largest_key();
     const uint32_t most = engine_.limits().n_tokens;
-    key.input = prepared_.source.tokens.empty() ? InputKind::embeddings : InputKind::tokens;
-    key.single = piece.n_tokens() == piece.n_sequences();
-    key.n_tokens = bucket(piece.n_tokens(), most);
+    key.input = input;
+    key.single = n_tokens == n_sequences;
+    key.n_tokens = bucket(n_tokens, most);
     // One token a sequence: as many sequences as tokens. Otherwise any number, in one plan.
     if (key.single) key.n_sequences = std::min(key.n_tokens, key.n_sequences);
-    key.n_outputs = bucket(piece.n_outputs(), most);
+    key.n_outputs = bucket(n_outputs, most);
     if (key.n_outputs == 0) key.output = OutputKind::none;
     return key;
+}
+
+const Plan& Road::plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
+                          InputKind input) {
+    return plan_of(key_for(n_tokens, n_sequences, n_outputs, input));
 }
 
 Outputs Road::run(const BatchView& batch, StopSignal* stop) {
@@ -176,7 +182,10 @@ Outputs Road::pooled_outputs(StopSignal* stop) {
 
 void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSignal* stop) {
     Stats& stats = engine_.stats();
-    Plan& plan = plan_of(key_for(piece));
+    const InputKind input =
+        prepared_.source.tokens.empty() ? InputKind::embeddings : InputKind::tokens;
+    Plan& plan =
+        plan_of(key_for(piece.n_tokens(), piece.n_sequences(), piece.n_outputs(), input));
     {
         const Timed timed(stats, Phase::input);
         refresh(plan, piece, index);

@@ -70,9 +70,13 @@ public:
     void apply_shifts();
     // The key of the largest step.
     PlanKey largest_key() const;
+    // The plan of a step of that shape, built if it is not known.
+    const Plan& plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
+                        InputKind input);
 
 private:
-    PlanKey key_for(const Piece& piece) const;
+    PlanKey key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
+                    InputKind input) const;
     void refresh(const Plan& plan, const Piece& piece, size_t index);
     void refresh_attention(uint8_t group, size_t index);
     // What pooling made of the call's sequences; scored where that is what was asked for.

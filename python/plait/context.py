@@ -12,6 +12,7 @@ from plait.sequence import Sequence
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from plait.graph import Graph, Trace
     from plait.model import Model
 
 
@@ -60,6 +61,35 @@ class Context(_core.Context):  # noqa: D101
         Raises CacheFull when none of the n_seq_max is left.
         """
         return Sequence(self, self.open_sequence())
+
+    def graph(
+        self,
+        n_tokens: int = 1,
+        n_seqs: int = 1,
+        n_outputs: int = 1,
+        *,
+        embeddings: bool = False,
+        encode: bool = False,
+    ) -> Graph:
+        """The plan of a step of `n_tokens` tokens of `n_seqs` sequences that wants `n_outputs` rows.
+
+        `embeddings`: the tokens are given as embeddings. `encode`: the graph of encode(). The plan is built if no step
+        of that shape ran before, and counted in `stats` like a step's. Raises ValueError for a step that this context
+        cannot be asked for.
+        """
+        from plait.graph import Graph
+
+        nodes = self.graph_nodes(n_tokens, n_seqs, n_outputs, embeddings=embeddings, encode=encode)
+        return Graph(nodes)
+
+    def trace(self) -> Trace:
+        """A context manager that notes which thread ran which operation when, in the calls inside it.
+
+        `with ctx.trace() as trace: ctx.decode(batch)`, then `trace.events` or `trace.save("trace.json")`.
+        """
+        from plait.graph import Trace
+
+        return Trace(self)
 
     def __enter__(self) -> Context:
         return self

@@ -1,4 +1,4 @@
-"""Plans: fused and unfused give the same bits, on every model there is."""
+"""Plans: fused and unfused give the same bits, on every model there is; what people see of them."""
 
 from __future__ import annotations
 
@@ -48,3 +48,57 @@ def test_fused_plans_give_the_same_bits(paths, name, isa):  # S1-16
             results.append((prompt, ctx.decode(step).logits.copy()))
     for fused, plain in zip(*results, strict=True):
         assert same_bits(fused, plain)
+
+
+def test_a_graph_is_a_table_a_drawing_and_a_list(tiny):  # S1-18, S1-30, S1-34
+    with plait.Context(tiny, n_ctx=64) as ctx:
+        graph = ctx.graph(n_tokens=8, n_outputs=1)
+        assert 10 < graph.n_stages < len(graph.operations) < len(graph)
+        writes = [node.name or node.op for node in graph if node.writes_cache]
+        assert len(writes) == 2 * tiny.n_layer  # keys and values of each layer, once
+        assert [node.counts for node in graph if node.output] == ["outputs"]
+        assert {node.layer for node in graph if node.op == "attend"} == set(range(tiny.n_layer))
+        assert all(i < node.index for node in graph for i in node.inputs)
+        assert "blk.0.attn_out" in str(graph)
+        assert graph._repr_html_().count("<tr>") == sum(not n.is_source for n in graph) + 1
+        assert graph.dot().count("->") > len(graph.operations)
+        fused = {node.op: node.fused for node in graph if node.fused}
+        assert fused["linear_add"] == ("linear", "add")
+    with plait.Context(tiny, n_ctx=64, fuse=False) as ctx:
+        plain = ctx.graph(n_tokens=8, n_outputs=1)
+        assert len(plain.operations) > len(graph.operations)
+        assert not any(node.fused for node in plain)
+
+
+def test_a_graph_without_outputs_has_no_projection(tiny):  # S4-34
+    with plait.Context(tiny, n_ctx=64) as ctx:
+        with_logits, without = ctx.graph(8, n_outputs=1), ctx.graph(8, n_outputs=0)
+        names = {node.name for node in with_logits} - {node.name for node in without}
+        assert {"output.weight", "result_output"} <= names
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [((0,), "n_tokens"), ((1 << 20,), "n_tokens"), ((4, 5), "n_seqs"), ((4, 1, 5), "n_outputs")],
+)
+def test_a_graph_of_an_impossible_step_is_refused(tiny, shape, message):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=8) as ctx, pytest.raises(ValueError, match=message):
+        ctx.graph(*shape)
+
+
+def test_a_trace_says_what_ran_when(tiny, tmp_path):
+    with plait.Context(tiny, n_ctx=64, threads=2) as ctx:
+        batch = plait.Batch()
+        batch.add_sequence([3, 4, 5, 6])
+        ctx.decode(batch)
+        with ctx.trace() as trace:
+            ctx.decode(batch)
+        ctx.decode(batch)
+        computed = {(n.op, n.name) for n in ctx.graph(4).operations}
+    assert {(event.op, event.name) for event in trace.events} == computed
+    assert {event.thread for event in trace.events} <= {0, 1}
+    assert all(0 <= event.begin <= event.end < 10 for event in trace.events)
+    assert sum(trace.seconds_by_op().values()) > 0
+    trace.save(tmp_path / "trace.json")
+    saved = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert len(saved) == len(trace.events)

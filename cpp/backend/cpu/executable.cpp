@@ -48,6 +48,7 @@ void CpuExecutable::run(const RunArguments& run) {
     frame_.n_outputs = run.counts.outputs;
     frame_.n_sequences = run.counts.sequences;
     frame_.n_moves = run.counts.moves;
+    trace_ = run.trace;
 
     for (size_t i = 0; i < slots().size(); ++i) {
         int64_t tasks = 0;
@@ -72,8 +73,10 @@ void CpuExecutable::work(size_t stage, int thread, int64_t begin, int64_t end) n
     for (size_t s = first_step_[stage]; first < end; first = end_task_[s++]) {
         const int64_t from = std::max(begin, first);
         const int64_t to = std::min(end, end_task_[s]);
-        if (from < to)
-            steps_[s].kernel.run(steps_[s].args, frame_, worker, from - first, to - first);
+        if (from >= to) continue;
+        const int64_t begin_ns = trace_ != nullptr ? Trace::now() : 0;
+        steps_[s].kernel.run(steps_[s].args, frame_, worker, from - first, to - first);
+        if (trace_ != nullptr) trace_->add(steps_[s].node, thread, begin_ns);
     }
 }
 

@@ -28,6 +28,7 @@ private:
     uint64_t scratch_offset_;
     uint64_t scratch_stride_ = 0;
     Frame frame_{};
+    Trace* trace_ = nullptr;  // of the run
 };
 
 }  // namespace plait::cpu

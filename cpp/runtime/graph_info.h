@@ -1,0 +1,35 @@
+// A plan for people: its nodes with what they are, how large, and what runs together.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "tensor/weight_source.h"
+
+namespace plait {
+
+struct NodeInfo {
+    std::string op;               // "linear"
+    std::string name;             // of a weight, or role and layer: "blk.3.attn_out"; may be empty
+    int layer = -1;
+    TensorType type;              // axis 0 is a capacity where `counts` says what it counts
+    std::string counts;           // "tokens", "outputs", "moves" or nothing
+    uint64_t bytes = 0;
+    uint32_t stage = 0;           // nodes of one stage may run at the same time
+    std::vector<NodeId> inputs;
+    std::vector<std::string> fused;  // operations that it is made of, where more than one
+    bool writes_cache = false;
+    bool output = false;
+};
+
+std::vector<NodeInfo> describe(const Plan& plan, const WeightSource& weights);
+
+// What happened in traced runs.
+struct TracedNode {
+    std::string op, name;
+    int32_t thread = 0;
+    int64_t begin_ns = 0, end_ns = 0;
+};
+
+}  // namespace plait
