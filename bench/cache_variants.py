@@ -67,7 +67,9 @@ def shared_prefix_cells(model: plait.Model, n_seqs: int, prefix: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", help="a GGUF file, or shape:type")
     parser.add_argument("-B", "--sequences", type=int, default=16)
     parser.add_argument("--prompts", default="0,128,256,512")
@@ -82,7 +84,10 @@ def main() -> None:
         print(f"{'prompt':>8} {'unified':>10} {'streams':>10} {'ratio':>7}")
         for prompt in map(int, args.prompts.split(",")):
             pairs = [
-                [step_rate(model, kv, args.sequences, prompt, args.steps) for kv in ("unified", "streams")]
+                [
+                    step_rate(model, kv, args.sequences, prompt, args.steps)
+                    for kv in ("unified", "streams")
+                ]
                 for _ in range(args.rounds)
             ]
             unified, streams = (statistics.median(column) for column in zip(*pairs, strict=True))
@@ -92,7 +97,14 @@ def main() -> None:
         prefix = shared_prefix_cells(model, args.sequences, 1024)
         print(f"a prefix of 1,024 tokens, shared by {args.sequences}: {prefix:.2f} of one prefix")
     if args.json:
-        result = {"model": args.model, "sequences": args.sequences, "steps": args.steps, "rows": rows, "prefix": prefix, "build": plait.build_info()}
+        result = {
+            "model": args.model,
+            "sequences": args.sequences,
+            "steps": args.steps,
+            "rows": rows,
+            "prefix": prefix,
+            "build": plait.build_info(),
+        }
         args.json.write_text(json.dumps(result, indent=1, default=str))
 
 

@@ -17,8 +17,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from python import gguf_writer
 from python.gguf_writer import Raw
+
+from python import gguf_writer
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,9 @@ def write(name: str, path: Path, seed: int = 0) -> Path:
     """`name` is shape:type. Norms and biases stay F32."""
     shape_name, _, dtype = name.partition(":")
     if shape_name not in SHAPES or dtype not in {*BLOCKS, *FLOATS}:
-        raise ValueError(f"{name!r}: expected one of {', '.join(SHAPES)}, then one of F32, F16, {', '.join(BLOCKS)}")
+        raise ValueError(
+            f"{name!r}: expected one of {', '.join(SHAPES)}, then one of F32, F16, {', '.join(BLOCKS)}"
+        )
     s = SHAPES[shape_name]
     rng = np.random.default_rng(seed)
     n_q, n_kv = s.n_head * s.head_dim, s.n_head_kv * s.head_dim
@@ -114,8 +117,12 @@ def write(name: str, path: Path, seed: int = 0) -> Path:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", help="shape:type, as in qwen-0.5b:Q4_0; shapes: " + ", ".join(SHAPES))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "name", help="shape:type, as in qwen-0.5b:Q4_0; shapes: " + ", ".join(SHAPES)
+    )
     parser.add_argument("path", type=Path)
     args = parser.parse_args()
     write(args.name, args.path)

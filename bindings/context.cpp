@@ -99,7 +99,9 @@ py::typing::List<py::dict> graph_nodes(const PyContext& self, const Integer& n_t
     });
     py::list result;
     for (const NodeInfo& node : nodes) {
-        py::list shape;
+        py::list shape, inputs, fused;
+        for (const NodeId input : node.inputs) inputs.append(input);
+        for (const std::string& part : node.fused) fused.append(part);
         for (int axis = 0; axis < node.type.shape.rank; ++axis) shape.append(node.type.shape[axis]);
         py::dict one;
         one["op"] = node.op;
@@ -110,8 +112,8 @@ py::typing::List<py::dict> graph_nodes(const PyContext& self, const Integer& n_t
         one["counts"] = node.counts;
         one["nbytes"] = node.bytes;
         one["stage"] = node.stage;
-        one["inputs"] = node.inputs;
-        one["fused"] = node.fused;
+        one["inputs"] = inputs;
+        one["fused"] = fused;
         one["writes_cache"] = node.writes_cache;
         one["output"] = node.output;
         result.append(one);

@@ -513,11 +513,32 @@ class Context:
         The same computation as decode() on an empty cache. Every sequence of the batch starts anew, at any
         position. Arguments, result and errors are those of decode().
         """
+    def graph_nodes(
+        self,
+        n_tokens: typing.SupportsIndex,
+        n_seqs: typing.SupportsIndex,
+        n_outputs: typing.SupportsIndex,
+        embeddings: bool = False,
+        encode: bool = False,
+    ) -> list[dict]:
+        """
+        The nodes of the plan of such a step, each as a dict; see `graph`.
+
+        Raises ValueError for a step that this context cannot be asked for.
+        """
     def open_sequence(self) -> int:
         """
         Reserve a sequence id that holds nothing; what `sequence()` stands on.
 
         Raises CacheFull when none is left.
+        """
+    def start_trace(self) -> None:
+        """
+        Note what runs when until `take_trace`; see `trace`.
+        """
+    def take_trace(self) -> list[tuple]:
+        """
+        (operation, name, thread, begin, end) of what ran since `start_trace`, in nanoseconds of one clock.
         """
     @property
     def causal(self) -> bool:

@@ -51,7 +51,9 @@ class Graph(Sequence[Node]):
 
     def __init__(self, nodes: Sequence[dict[str, Any]]) -> None:
         self._nodes = [
-            Node(index=i, **(node | {"inputs": tuple(node["inputs"]), "fused": tuple(node["fused"])}))
+            Node(
+                index=i, **(node | {"inputs": tuple(node["inputs"]), "fused": tuple(node["fused"])})
+            )
             for i, node in enumerate(nodes)
         ]
 
@@ -78,7 +80,17 @@ class Graph(Sequence[Node]):
             inputs = " ".join(self._nodes[i].name or f"#{i}" for i in node.inputs)
             shape = "x".join(map(str, node.shape))
             fused = "+".join(node.fused)
-            yield (str(node.index), node.op, node.name, shape, node.dtype, str(node.nbytes), str(node.stage), fused, inputs)
+            yield (
+                str(node.index),
+                node.op,
+                node.name,
+                shape,
+                node.dtype,
+                str(node.nbytes),
+                str(node.stage),
+                fused,
+                inputs,
+            )
 
     _HEAD = ("#", "op", "name", "shape", "dtype", "bytes", "stage", "fused from", "inputs")
 
@@ -86,12 +98,16 @@ class Graph(Sequence[Node]):
         rows = [self._HEAD, *self._rows()]
         widths = [max(len(row[i]) for row in rows) for i in range(len(self._HEAD) - 1)]
         return "\n".join(
-            "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+            "  ".join(
+                [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]
+            )
             for row in rows
         )
 
     def __repr__(self) -> str:
-        most = ", ".join(f"{n} {op}" for op, n in Counter(n.op for n in self.operations).most_common(4))
+        most = ", ".join(
+            f"{n} {op}" for op, n in Counter(n.op for n in self.operations).most_common(4)
+        )
         return f"<plait.Graph: {len(self.operations)} operations in {self.n_stages} stages: {most}>"
 
     def _repr_html_(self) -> str:

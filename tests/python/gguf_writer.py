@@ -34,7 +34,12 @@ NUMPY_TYPES = {
 }  # fmt: skip
 TENSOR_TYPES = {"float32": 0, "float16": 1, "int32": 26}
 # id, elements and bytes of a block
-BLOCK_TYPES = {"Q4_0": (2, 32, 18), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144), "Q6_K": (14, 256, 210)}
+BLOCK_TYPES = {
+    "Q4_0": (2, 32, 18),
+    "Q8_0": (8, 32, 34),
+    "Q4_K": (12, 256, 144),
+    "Q6_K": (14, 256, 210),
+}
 
 
 @dataclass

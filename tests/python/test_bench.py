@@ -10,7 +10,10 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 def run(script: str, *args: object) -> str:
     done = subprocess.run(
-        [sys.executable, BENCH / script, *map(str, args)], capture_output=True, text=True, check=False
+        [sys.executable, BENCH / script, *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -18,7 +21,20 @@ def run(script: str, *args: object) -> str:
 
 def test_cache_variants(tiny_path: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
-    run("cache_variants.py", tiny_path, "-B", 3, "--prompts", "0,5", "--steps", 2, "--rounds", 1, "--json", result)
+    run(
+        "cache_variants.py",
+        tiny_path,
+        "-B",
+        3,
+        "--prompts",
+        "0,5",
+        "--steps",
+        2,
+        "--rounds",
+        1,
+        "--json",
+        result,
+    )
     rows = json.loads(result.read_text())
     assert [row["prompt"] for row in rows["rows"]] == [0, 5]
     assert rows["prefix"] == 1.0  # sequences that share a prefix keep it once

@@ -82,7 +82,10 @@ def test_a_graph_without_outputs_has_no_projection(tiny):  # S4-34
     [((0,), "n_tokens"), ((1 << 20,), "n_tokens"), ((4, 5), "n_seqs"), ((4, 1, 5), "n_outputs")],
 )
 def test_a_graph_of_an_impossible_step_is_refused(tiny, shape, message):
-    with plait.Context(tiny, n_ctx=64, n_seq_max=8) as ctx, pytest.raises(ValueError, match=message):
+    with (
+        plait.Context(tiny, n_ctx=64, n_seq_max=8) as ctx,
+        pytest.raises(ValueError, match=message),
+    ):
         ctx.graph(*shape)
 
 

@@ -92,7 +92,9 @@ def compare(got: np.ndarray, want: np.ndarray, case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", cases() or ["none"])
-def test_stored_logits(name, layout, data_dir):  # S0-03, S1-09, S2-28, S4-03, S4-15, S4-28 to 30, S4-41
+def test_stored_logits(
+    name, layout, data_dir
+):  # S0-03, S1-09, S2-28, S4-03, S4-15, S4-28 to 30, S4-41
     model = plait.Model(data_dir / "conformance" / name / "model.gguf")
     for case in cases()[name]:
         shares = any(arr.get("op") == "decode" and "shared" in case["id"] for arr in case["steps"])

@@ -187,7 +187,9 @@ class CacheModel:
                 if self.kind == "streams":
                     raise Refused("a token of several sequences needs cells they can share")
                 heard = self.encoded[entry.seqs[0]]
-                if any(self.sequences[s] != first or self.encoded[s] is not heard for s in entry.seqs):
+                if any(
+                    self.sequences[s] != first or self.encoded[s] is not heard for s in entry.seqs
+                ):
                     raise Refused(f"sequences {entry.seqs} do not hold the same cells")
             expected = first[-1].pos + 1 if first else None
             pos = entry.pos if entry.pos is not None else expected or 0

@@ -40,9 +40,7 @@ def frequencies(rope: Rope, factors: np.ndarray | None = None) -> np.ndarray:
     return whole * (rope.scale * (1 - mix) + mix)
 
 
-def rope_table(
-    positions: np.ndarray, rope: Rope, factors: np.ndarray | None = None
-) -> np.ndarray:
+def rope_table(positions: np.ndarray, rope: Rope, factors: np.ndarray | None = None) -> np.ndarray:
     """positions [n] or [n, axes] -> [n, n_rot / 2, 2]."""
     positions = np.asarray(positions).reshape(len(positions), -1)
     axis = np.zeros(rope.n_rot // 2, int)

@@ -29,7 +29,6 @@ public:
     std::unique_ptr<Executable> compile(const Segment& segment) override;
 
     Isa isa() const { return isa_; }
-    int n_threads() const { return threads_.size(); }
 
 private:
     Isa isa_;
