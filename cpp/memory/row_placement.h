@@ -17,7 +17,11 @@ namespace plait {
 class RowPlacement {
 public:
     // `n_ctx`: keys that one sequence may hold. The table must outlive the placement.
-    RowPlacement(RowTable& table, int64_t n_ctx) : table_(table), n_ctx_(n_ctx) {}
+    RowPlacement(RowTable& table, int64_t n_ctx) : table_(table), n_ctx_(n_ctx) {
+        const size_t runs = table.runs_ahead() * static_cast<size_t>(table.n_sequences());
+        runs_.reserve(runs);
+        key_positions_.reserve(runs);
+    }
 
     // Rows for every piece, or an exception and the table as it was: CacheFull says how many rows
     // were needed and free. Batch and pieces must live until commit() or rollback().

@@ -49,6 +49,14 @@ RowTable::RowTable(int32_t rows_per_pool, bool pool_per_sequence, int32_t n_sequ
     holders_.resize(n_rows);
     sequences_.resize(static_cast<size_t>(n_sequences));
     touched_.reserve(static_cast<size_t>(n_sequences));
+    for (Sequence& s : sequences_) s.runs.reserve(runs_ahead());
+    scratch_.reserve(runs_ahead());
+}
+
+size_t RowTable::runs_ahead() const {
+    constexpr size_t kOfAll = 65536, kLeast = 16, kMost = 1024;
+    return std::min(std::clamp(kOfAll / sequences_.size(), kLeast, kMost),
+                    static_cast<size_t>(rows_per_pool_));
 }
 
 int32_t RowTable::n_free() const {

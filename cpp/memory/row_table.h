@@ -98,6 +98,9 @@ public:
     // Moves what rows hold to free rows, or to rows that an earlier move left, in order.
     void move_rows(std::span<const RowMove> moves);  // std::bad_alloc changes nothing
     int64_t n_runs() const;                          // of all sequences
+    // Runs of a sequence that there is room for from the beginning, so that steps need none: rows
+    // are moved together long before a sequence has as many.
+    size_t runs_ahead() const;
     uint64_t version() const { return version_; }    // another one whenever who holds what changes
 
     bool has_shifts() const { return n_shifted_ > 0; }

@@ -38,3 +38,9 @@ def test_cache_variants(tiny_path: Path, tmp_path: Path) -> None:
     rows = json.loads(result.read_text())
     assert [row["prompt"] for row in rows["rows"]] == [0, 5]
     assert rows["prefix"] == 1.0  # sequences that share a prefix keep it once
+
+
+def test_graph_reuse(tiny_path: Path) -> None:  # S0-14, S1-06
+    table = run("graph_reuse.py", tiny_path, "--steps", 3, "--rounds", 1)
+    assert [line.split()[0] for line in table.splitlines()[2:6]] == ["1", "2", "4", "8"]
+    assert "microseconds a step" in table

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""What keeping plans is worth, and what fused operations are.
+
+    graph_reuse.py tiny-llama:F32 stories-15m:Q8_0 smol-135m:Q8_0 [--steps 200] [--rounds 5]
+
+Steps of one token for each of B = 1, 2, 4, 8 sequences; tokens per second with plans kept, built anew for each step, and
+kept but unfused, alternating in one run, with the medians of the paired ratios; then, for B = 1, what a step costs beside
+its computation. A model is a GGUF file, or shape:type for one with random weights (models.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import plait
+from cache_variants import opened
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "kept": {},
+    "built anew": {"graph_reuse": False},
+    "unfused": {"fuse": False},
+}
+
+
+class Steps:
+    """A context that decodes one token a sequence, over and over."""
+
+    def __init__(self, model: plait.Model, n_seqs: int, n_steps: int, **options: Any) -> None:
+        self.n_seqs, self.n_steps = n_seqs, n_steps
+        self.ctx = plait.Context(model, n_ctx=n_steps + 1, n_seq_max=n_seqs, **options)
+        self.batch = plait.Batch()
+        for seq in range(n_seqs):
+            self.batch.add(5 + seq, seq=seq, logits=True)
+
+    def rate(self) -> float:
+        self.ctx.kv.clear()
+        self.ctx.decode(self.batch)
+        self.ctx.stats.reset()
+        start = time.perf_counter()
+        for _ in range(self.n_steps):
+            self.ctx.decode(self.batch)
+        return self.n_seqs * self.n_steps / (time.perf_counter() - start)
+
+
+def report(name: str, n_steps: int, rounds: int) -> None:
+    with opened(name) as model:
+        print(f"{name}: tokens/s, and how many times that of plans built anew and of unfused ones")
+        print(f"{'B':>4} {'kept':>10} {'anew':>7} {'unfused':>9}")
+        for n_seqs in (1, 2, 4, 8):
+            steps = [Steps(model, n_seqs, n_steps, **options) for options in VARIANTS.values()]
+            rows = [[one.rate() for one in steps] for _ in range(rounds)]
+            anew, unfused = (statistics.median(row[0] / row[i] for row in rows) for i in (1, 2))
+            kept = statistics.median(row[0] for row in rows)
+            print(f"{n_seqs:4} {kept:10.1f} {anew:7.2f} {unfused:9.3f}")
+            if n_seqs == 1:
+                overhead = steps[0].ctx.stats.seconds
+            for one in steps:
+                one.ctx.close()
+        beside = {phase: 1e6 * s / n_steps for phase, s in overhead.items() if phase != "compute"}
+        parts = ", ".join(f"{phase} {us:.1f}" for phase, us in beside.items())
+        print(f"beside compute, B = 1: {sum(beside.values()):.1f} microseconds a step ({parts})\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="+", help="GGUF files, or shape:type")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    for name in args.models:
+        report(name, args.steps, args.rounds)
+
+
+if __name__ == "__main__":
+    main()
