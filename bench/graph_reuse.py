@@ -3,9 +3,9 @@
 
     graph_reuse.py tiny-llama:F32 stories-15m:Q8_0 smol-135m:Q8_0 [--steps 200] [--rounds 5]
 
-Steps of one token for each of B = 1, 2, 4, 8 sequences; tokens per second with plans kept, built anew for each step, and
-kept but unfused, alternating in one run, with the medians of the paired ratios; then, for B = 1, what a step costs beside
-its computation. A model is a GGUF file, or shape:type for one with random weights (models.py).
+Steps of one token for each of B = 1, 2, 4, 8 sequences; tokens per second with plans kept, built anew for each step,
+and kept but unfused, alternating in one run, with the medians of the paired ratios; then, for B = 1, what a step costs
+beside its computation. A model is a GGUF file, or shape:type for one with random weights (models.py).
 """
 
 from __future__ import annotations

@@ -34,6 +34,12 @@ class KVCache(_core.KVCache):  # noqa: D101
 class Stats(_core.Stats):  # noqa: D101
     __doc__ = _core.Stats.__doc__
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw where the time of the steps went, phase by phase. Needs matplotlib (plait[viz])."""
+        from plait import figures
+
+        return figures.plot_stats(self, ax)
+
     def _repr_html_(self) -> str:
         from plait import figures
 

@@ -65,6 +65,24 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def plot_stats(stats: Stats, ax: Axes | None = None) -> Axes:
+    """A bar for each phase of a step, in microseconds per microbatch; time is on a logarithmic scale."""
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.figure(figsize=(7, 2.6)).add_subplot()
+    phases = list(stats.seconds)
+    each = [1e6 * stats.seconds[phase] / max(stats.microbatches, 1) for phase in phases]
+    bars = ax.barh(phases, each)
+    ax.bar_label(bars, [f"{value:,.1f}" for value in each], padding=3)
+    ax.set_xscale("symlog", linthresh=0.1)
+    ax.set(xlabel="microseconds a microbatch")
+    ax.set_title(repr(stats).strip("<>"), fontsize="small")
+    ax.set_xlim(0, 10 * max([1.0, *each]))
+    ax.invert_yaxis()
+    return ax
+
+
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     def line(tag: str, items: Iterable[str]) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(item)}</{tag}>" for item in items) + "</tr>"

@@ -150,3 +150,17 @@ def test_plot_draws_a_mark_for_each_holder_of_a_row(tiny):
         ax = ctx.kv.plot()
         assert len(ax.collections[0].get_offsets()) == 5
         plt.close("all")
+
+
+def test_statistics_draw_a_bar_for_each_phase(tiny):  # S1-12
+    plt = pytest.importorskip("matplotlib.pyplot", reason="plait[viz] is not installed")
+    plt.switch_backend("agg")
+    with plait.Context(tiny, n_ctx=64) as ctx:
+        batch = plait.Batch()
+        batch.add_sequence([5, 6, 7])
+        ctx.decode(batch)
+        ax = ctx.stats.plot()
+        labels = [label.get_text() for label in ax.get_yticklabels()]
+        assert labels == list(ctx.stats.seconds)
+        assert len(ax.patches) == len(labels)
+    plt.close("all")

@@ -260,9 +260,8 @@ class CacheModel:
         self._give_back(dst)
         if p0 == 0 and p1 is None:
             self.encoded[dst] = self.encoded[src]
-        elif (p1 is None or p1 > p0) and self.encoded[src] is not None:
-            if p0 == 0 or self.encoded[dst] is None:
-                self.encoded[dst] = self.encoded[src]
+        elif self.encoded[src] is not None and (p1 is None or p1 > p0):
+            self.encoded[dst] = self.encoded[src if p0 == 0 or self.encoded[dst] is None else dst]
 
     def keep(self, seq: int) -> None:
         for other in range(self.n_seq_max):
