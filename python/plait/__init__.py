@@ -31,6 +31,7 @@ from plait.sequence import Sequence
 if TYPE_CHECKING:
     from plait import quant
     from plait.sampling import Sampler
+    from plait.scoring import Score, embed, perplexity, score, token_logprobs
     from plait.tokenizer import Tokenizer
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "ModelError",
     "Output",
     "Sampler",
+    "Score",
     "Sequence",
     "StateError",
     "Stats",
@@ -57,13 +59,26 @@ __all__ = [
     "__version__",
     "build_info",
     "devices",
+    "embed",
     "generate",
+    "perplexity",
     "quant",
+    "score",
+    "token_logprobs",
 ]
 
 __version__: str = build_info()["version"]
 
-_LAZY = {"Sampler": "plait.sampling", "Tokenizer": "plait.tokenizer", "quant": "plait.quant"}
+_LAZY = {
+    "Sampler": "plait.sampling",
+    "Score": "plait.scoring",
+    "Tokenizer": "plait.tokenizer",
+    "embed": "plait.scoring",
+    "perplexity": "plait.scoring",
+    "quant": "plait.quant",
+    "score": "plait.scoring",
+    "token_logprobs": "plait.scoring",
+}
 
 
 def __getattr__(name: str) -> object:
