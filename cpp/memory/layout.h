@@ -20,7 +20,8 @@ struct Window {
 struct AttentionSpec {
     int n_kv_heads = 0;
     int key_dim = 0;
-    int value_dim = 0;  // 0: no value rows, values are part of the keys (MLA)
+    int value_dim = 0;         // 0: no value rows, values are part of the keys (MLA):
+    int value_dim_in_key = 0;  // so many leading elements of a head
     Window window;
     bool needs_key_positions = false;  // ALiBi, T5 buckets
     bool shifts = true;                // keys are rotated by position, so seq_add re-rotates them

@@ -41,7 +41,14 @@ void check_options(const MemoryOptions& options) {
     check_type(options.values, "values");
 }
 
-int64_t count_cells(const MemoryOptions& options) {
+// Only keys and values take cells.
+int64_t count_cells(const MemorySpecs& specs, const MemoryOptions& options) {
+    const auto attends = [](const StateSpec& spec) {
+        return std::holds_alternative<AttentionSpec>(spec);
+    };
+    if (std::ranges::none_of(
+            specs, [&](const auto& layer) { return std::ranges::any_of(layer, attends); }))
+        return 1;
     const int64_t all = options.n_ctx * options.n_seq_max;
     const int64_t cells = options.n_cells.value_or(all);
     if (options.streams && cells != all)
@@ -57,6 +64,7 @@ int64_t count_cells(const MemoryOptions& options) {
 
 void check_spec(const AttentionSpec& spec) {
     PLAIT_CHECK(spec.n_kv_heads > 0 && spec.key_dim > 0 && spec.value_dim >= 0);
+    PLAIT_CHECK(spec.value_dim > 0 || spec.value_dim_in_key <= spec.key_dim);
     PLAIT_CHECK(spec.window.kind == WindowKind::full || spec.window.tokens > 0);
 }
 void check_spec(const CrossSpec& spec) {
@@ -151,7 +159,7 @@ std::unique_ptr<Memory> make_memory(const MemorySpecs& specs, const MemoryOption
         for (const StateSpec& spec : layer)
             std::visit([](const auto& one) { check_spec(one); }, spec);
     MemoryOptions sized = options;
-    sized.n_cells = count_cells(options);
+    sized.n_cells = count_cells(specs, options);
     MemoryLayout layout = plan_layout(specs, sized);
     check_choice(layout);
     // Nothing but attention has rows to divide.

@@ -284,14 +284,26 @@ Rows Context::read_rows(int layer, SequenceId sequence, uint8_t part) {
     if (slot == specs.end())
         throw UnsupportedError(text("layer ", layer, " keeps no keys and values"));
     road.apply_shifts();
-    const StorageId id{static_cast<uint16_t>(layer), static_cast<uint8_t>(slot - specs.begin()), part};
+    const auto& spec = std::get<AttentionSpec>(*slot);
+    const bool within_keys = part == 1 && spec.value_dim == 0;
+    const StorageId id{static_cast<uint16_t>(layer), static_cast<uint8_t>(slot - specs.begin()),
+                       within_keys ? uint8_t{0} : part};
     const StorageInfo& info = layout.at(id);
     const std::vector<int32_t> rows = road.memory().rows_of(info.group, sequence);
-    Rows result{.n = static_cast<int64_t>(rows.size()), .n_heads = info.n_heads, .head_dim = info.head_dim};
-    const size_t width = static_cast<size_t>(info.n_heads) * static_cast<size_t>(info.head_dim);
-    result.values.resize(rows.size() * width);
-    for (size_t i = 0; i < rows.size(); ++i)
-        road.storage().read_row(info, layout.index(id), rows[i], result.values.data() + i * width);
+    Rows result{.n = static_cast<int64_t>(rows.size()),
+                .n_heads = info.n_heads,
+                .head_dim = within_keys ? spec.value_dim_in_key : info.head_dim};
+    const auto stored = static_cast<size_t>(info.head_dim);
+    const auto wanted = static_cast<size_t>(result.head_dim);
+    const auto n_heads = static_cast<size_t>(info.n_heads);
+    result.values.resize(rows.size() * n_heads * wanted);
+    std::vector<float> row(n_heads * stored);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        road.storage().read_row(info, layout.index(id), rows[i], row.data());
+        for (size_t h = 0; h < n_heads; ++h)
+            std::copy_n(row.data() + h * stored, wanted,
+                        result.values.data() + (i * n_heads + h) * wanted);
+    }
     return result;
 }
 

@@ -63,7 +63,7 @@ AttentionSpec latent_attention_spec(const LatentAttention& a) {
     if (s.remembered)
         return {.n_kv_heads = 1,
                 .key_dim = s.rank + a.rope.n_rot,
-                .value_dim = 0,
+                .value_dim_in_key = s.rank,
                 .shifts_magnify = magnifies};
     return {.n_kv_heads = s.n_heads,
             .key_dim = s.key_dim,
