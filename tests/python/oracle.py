@@ -57,7 +57,9 @@ SANDWICH = {
     "model.layers.{i}.post_feedforward_layernorm": "blk.{i}.post_ffw_norm",
 }
 
-Change = Callable[[np.ndarray, Any], np.ndarray]
+# What becomes of a tensor; or the tensors that it is cut into, by what stands for it in the name: "attn_k_b".
+Parts = Mapping[str, np.ndarray]
+Change = Callable[[np.ndarray, Any], np.ndarray | Parts]
 
 
 @dataclass(frozen=True)
@@ -86,15 +88,16 @@ class Architecture:
 
 def decoder_keys(config: Any) -> dict[str, Any]:
     """Metadata of every decoder."""
-    keys = {
-        "block_count": config.num_hidden_layers,
-        "context_length": config.max_position_embeddings,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": config.num_key_value_heads,
-        "vocab_size": config.vocab_size,
+    named = {
+        "block_count": "num_hidden_layers",
+        "context_length": "max_position_embeddings",
+        "embedding_length": "hidden_size",
+        "feed_forward_length": "intermediate_size",
+        "attention.head_count": "num_attention_heads",
+        "attention.head_count_kv": "num_key_value_heads",
+        "vocab_size": "vocab_size",
     }
+    keys = {key: getattr(config, name) for key, name in named.items() if hasattr(config, name)}
     if getattr(config, "rms_norm_eps", None) is not None:
         keys["attention.layer_norm_rms_epsilon"] = config.rms_norm_eps
     if getattr(config, "head_dim", None):
@@ -190,17 +193,24 @@ class Oracle:
             if tied and name.startswith("lm_head."):
                 continue
             there, stacked = self.stem(name)
-            value = tensor.float().numpy()
-            for pattern, change in self.arch.changes.items():
-                if re.search(pattern, there):
-                    value = change(value, self.config)
-            if stacked:
-                stacks.setdefault(there, []).append(value)
-                continue
-            assert there not in written, f"{there} is written twice"
-            written[there] = np.ascontiguousarray(value, np.float32)
+            for part, value in self.changed(there, tensor.float().numpy()).items():
+                if stacked:
+                    stacks.setdefault(part, []).append(value)
+                    continue
+                assert part not in written, f"{part} is written twice"
+                written[part] = np.ascontiguousarray(value, np.float32)
         written |= {there: np.stack(values) for there, values in stacks.items()}
         return {**written, **self.arch.extra(self.config)}
+
+    def changed(self, there: str, value: np.ndarray) -> dict[str, np.ndarray]:
+        for pattern, change in self.arch.changes.items():
+            if not re.search(pattern, there):
+                continue
+            value = change(value, self.config)
+            if isinstance(value, Mapping):
+                *before, _, kind = there.split(".")
+                return {".".join([*before, name, kind]): part for name, part in value.items()}
+        return {there: value}
 
     def stem(self, name: str) -> tuple[str, bool]:
         """Where a tensor of transformers goes, by its module or, without one, its whole name; whether with others."""

@@ -149,7 +149,11 @@ SSM = {
     "ssm.conv_kernel": KERNEL, "ssm.inner_size": INNER, "ssm.state_size": N_STATE,
     "attention.layer_norm_rms_epsilon": EPSILON,
 }  # fmt: skip
-RWKV = {"wkv.head_size": HEAD, "feed_forward_length": N_FFN, "attention.layer_norm_epsilon": EPSILON}
+RWKV = {
+    "wkv.head_size": HEAD,
+    "feed_forward_length": N_FFN,
+    "attention.layer_norm_epsilon": EPSILON,
+}
 
 
 @dataclass(frozen=True)

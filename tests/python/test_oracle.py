@@ -18,6 +18,8 @@ from python.oracle import (
     windows,
 )
 
+from python import oracle_experts, oracle_states
+
 pytestmark = [
     pytest.mark.oracle,
     pytest.mark.filterwarnings("ignore"),  # of other people's code
@@ -219,6 +221,7 @@ ARCHITECTURES = [
     Architecture("smollm3", "SmolLM3ForCausalLM", {"num_hidden_layers": 5, "pad_token_id": 0},
                  changes=PAIRS),
 ]  # fmt: skip
+ARCHITECTURES += oracle_experts.ARCHITECTURES + oracle_states.ARCHITECTURES
 
 
 @pytest.fixture(

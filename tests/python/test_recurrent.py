@@ -1,5 +1,6 @@
 """Models whose layers remember a state: what they compute, and what batches, forks, edits and failures do to it."""
 
+import itertools
 import signal
 import threading
 
@@ -31,7 +32,7 @@ def ctx(model):
         yield ctx
 
 
-def alone(model, *parts, seed_of=None):
+def alone(model, *parts):
     """The logits of the last tokens, after the others, of a sequence that is by itself."""
     with made(model) as ctx:
         for ids in parts[:-1]:
@@ -57,7 +58,7 @@ def test_a_state_is_carried_over_batches(model, n_ubatch):  # S4-30
     ids = tokens(40)
     with made(model, n_ubatch=n_ubatch) as ctx:
         cuts = [0, 1, 2, 7, 8, 21, 40]
-        parts = [feed(ctx, ids[a:b]).copy() for a, b in zip(cuts, cuts[1:], strict=False)]
+        parts = [feed(ctx, ids[a:b]).copy() for a, b in itertools.pairwise(cuts)]
     assert same_bits(np.concatenate(parts), alone(model, ids))
 
 

@@ -60,7 +60,9 @@ def channel_mix_6(w: Weights, x: np.ndarray) -> np.ndarray:
     x_k = x + s * w["channel_mix_lerp_k.weight"]
     x_r = x + s * w["channel_mix_lerp_r.weight"]
     k = np.maximum(x_k @ w["channel_mix_key.weight"].T, 0) ** 2
-    return sigmoid(x_r @ w["channel_mix_receptance.weight"].T) * (k @ w["channel_mix_value.weight"].T)
+    return sigmoid(x_r @ w["channel_mix_receptance.weight"].T) * (
+        k @ w["channel_mix_value.weight"].T
+    )
 
 
 def logits_6(
