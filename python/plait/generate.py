@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Items
@@ -172,10 +173,17 @@ def _run(
             ctx.close()
 
 
+def _free_cells(ctx: Context, active: list[_Request]) -> int:
+    """What nobody holds or will come to need. A recurrent state takes one, however long its sequence is."""
+    if ctx.kv.kind == "recurrent":
+        return sys.maxsize
+    return ctx.kv.n_free - sum(request.n_reserved - request.n_held for request in active)
+
+
 def _admit(ctx: Context, waiting: deque[_Request], active: list[_Request]) -> None:
     """Start prompts while the cells that all of them may come to need are there."""
     while waiting:
-        free = ctx.kv.n_free - sum(request.n_reserved - request.n_held for request in active)
+        free = _free_cells(ctx, active)
         request = waiting[0]
         needed = request.n_prompt + request.limit - 1  # the last token is never put back
         if needed > free and not active and free >= request.n_prompt:

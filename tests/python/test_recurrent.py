@@ -298,3 +298,37 @@ def test_plans_are_reused_as_with_keys(model):  # S0-23, S1-10
             pair = [(0, 1), (2, 3), (0, 2)][i % 3]
             ctx.decode(batch(*((tokens(1, i), seq) for seq in pair)))
         assert ctx.stats.plans_reused >= 59
+
+
+def test_prompts_are_continued_together(model):
+    prompts, n = ["the hat", "in the end", "a"], 8
+    want = []
+    for prompt in prompts:
+        ids, said = model.tokenizer.encode(prompt).tolist(), []
+        with made(model) as ctx:
+            row = feed(ctx, ids)[-1]
+            while len(said) < n and not (said and said[-1] in model.tokenizer.eog):
+                said.append(int(row.argmax()))
+                row = feed(ctx, said[-1:])[-1]
+        want.append(said)
+    with made(model, n_seq_max=2) as ctx:
+        said = [[] for _ in prompts]
+        for event in plait.generate(ctx, prompts, max_tokens=n):
+            said[event.index].append(event.token)
+        assert ctx.kv.n_used == 0
+    assert said == want
+
+
+def test_a_sequence_goes_back_to_a_fork(model):
+    ids, more = tokens(9), tokens(3, 1)
+    with made(model) as ctx:
+        seq = ctx.sequence()
+        feed(ctx, ids, seq)
+        with seq.fork(), pytest.raises(plait.UnsupportedError):
+            seq.truncate(4)
+        with seq.fork():
+            feed(ctx, tokens(5, 2), seq)
+            assert seq.rewind(9) == 0  # tokens to feed again
+            assert same_bits(feed(ctx, more, seq), alone(model, ids, more))
+        assert seq.rewind(9) == 9  # of a state without forks nothing but all can be forgotten
+        assert seq.pos == 0
