@@ -92,7 +92,9 @@ std::string_view kind_of(const MemoryLayout& layout, const MemoryOptions& option
     return any_window ? "sliding" : options.streams ? "streams" : "unified";
 }
 
-void check_choice(const MemoryLayout& layout) {
+void check_choice(const MemoryLayout& layout, const MemoryOptions& options) {
+    if (has(layout, GroupKind::recurrent) && !options.causal)
+        throw UnsupportedError("causal=False: recurrent layers see what came before and nothing else");
     if (has(layout, GroupKind::cross) && !has(layout, GroupKind::attention))
         throw UnsupportedError(
             "cross attention needs self attention beside it: "
@@ -161,7 +163,7 @@ std::unique_ptr<Memory> make_memory(const MemorySpecs& specs, const MemoryOption
     MemoryOptions sized = options;
     sized.n_cells = count_cells(specs, options);
     MemoryLayout layout = plan_layout(specs, sized);
-    check_choice(layout);
+    check_choice(layout, options);
     // Nothing but attention has rows to divide.
     if (!has(layout, GroupKind::attention)) sized.streams = false;
     Parts parts = make_parts(layout, sized);

@@ -71,6 +71,11 @@ def test_the_kind_of_memory_is_that_of_the_layers(tiny, model, ctx):  # S4-16
         assert streams.kv.n_streams == (1 if tiny.kind == "recurrent" else 6)  # S2-40
 
 
+def test_a_state_knows_nothing_of_later_tokens(model):
+    with pytest.raises(plait.UnsupportedError, match="causal=False"):
+        made(model, causal=False)
+
+
 def test_states_need_no_cells_of_the_context(tmp_path):
     mamba = MODELS[0]
     model = plait.Model(mamba.write(tmp_path / "mamba.gguf"))
