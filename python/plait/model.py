@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from plait import _core
 
 if TYPE_CHECKING:
+    from plait.chat_template import ChatTemplate
     from plait.tokenizer import Tokenizer
 
 
@@ -30,3 +31,13 @@ class Model(_core.Model):  # noqa: D101
         from plait.tokenizer import Tokenizer
 
         return Tokenizer(self.metadata, self.n_vocab)
+
+    @functools.cached_property
+    def chat_template(self) -> ChatTemplate:
+        """Messages to a prompt, by the file's own template; made when first asked for. Needs jinja2 (plait[chat]).
+
+        Raises UnsupportedError for a file without a template, ModelError for one whose template is wrong.
+        """
+        from plait.chat_template import ChatTemplate
+
+        return ChatTemplate(self.metadata, self.tokenizer)

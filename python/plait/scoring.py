@@ -37,8 +37,8 @@ class Score:
     """What a model makes of a text, token by token. Logarithms are natural, in float64.
 
     `tokens` int32 (n,): the ids. `logprobs` (n,): log p(token | all before it). `greedy` bool (n,): whether no token
-    was likelier (the lowest id of equals). `top_tokens` int32 (n, top) and `top_logprobs` (n, top): the likeliest in each
-    place, the highest first, as many as were asked for. float() is the log-likelihood of the whole.
+    was likelier (the lowest id of equals). `top_tokens` int32 (n, top) and `top_logprobs` (n, top): the likeliest in
+    each place, the highest first, as many as were asked for. float() is the log-likelihood of the whole.
     """
 
     tokens: Ids
@@ -204,8 +204,8 @@ def embed(
     """One embedding for each text, float32 (n, n_embd) in the order given; computed in batches of like length.
 
     `pooling`: "mean", "cls", "last" or "rank" (scores of the model's head); "auto" is what the file says, the mean
-    where it says nothing. `normalize` divides each by its Euclidean length; scores are left alone. The other arguments are
-    those of Tokenizer.encode().
+    where it says nothing. `normalize` divides each by its Euclidean length; scores are left alone. The other arguments
+    are those of Tokenizer.encode().
 
     Raises ValueError for a text without tokens, UnsupportedError for an encoder with a decoder.
     """
