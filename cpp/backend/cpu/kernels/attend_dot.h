@@ -11,9 +11,16 @@ namespace plait::cpu::PLAIT_ISA {
 constexpr int kJoined = F32::kLanes >= 4 ? 4 : 1;   // what join() takes
 constexpr int kKeysAtOnce = F32::kLanes / kJoined;  // and sums_of_four()
 
-// scores[query][lane] of `count` queries, for the keys of a register's lanes.
+// Keys at first + offset[lane], and those to ask for meanwhile.
+struct Keys {
+    const unsigned char* first;
+    const int64_t* offset;
+    Ahead ahead;
+};
+
+// scores[query][lane] of `count` queries, for the keys in a register's lanes from `lane` on.
 template <typename Load, int count>
-PLAIT_INLINE void dot_products(const Query* query, const unsigned char* const* keys, int64_t dim,
+PLAIT_INLINE void dot_products(const Query* query, const Keys& keys, int64_t lane, int64_t dim,
                                float* scores) {
     F32 sums[count][kJoined];
     for (int part = 0; part < kJoined; ++part) {
@@ -21,7 +28,10 @@ PLAIT_INLINE void dot_products(const Query* query, const unsigned char* const* k
         for (int i = 0; i < count; ++i)
             for (int j = 0; j < kKeysAtOnce; ++j) acc[i][j] = F32::zero();
         const unsigned char* key[kKeysAtOnce];
-        for (int j = 0; j < kKeysAtOnce; ++j) key[j] = keys[kJoined * j + part];
+        for (int j = 0; j < kKeysAtOnce; ++j) {
+            key[j] = keys.first + keys.offset[lane + kJoined * j + part];
+            keys.ahead.fetch(lane + kJoined * j + part);
+        }
         int64_t d = 0;
         for (; d + F32::kLanes <= dim; d += F32::kLanes) {
             F32 k[kKeysAtOnce];
@@ -44,25 +54,24 @@ PLAIT_INLINE void dot_products(const Query* query, const unsigned char* const* k
 }
 
 template <typename Load>
-static inline void dot_products(const Tile& tile, const unsigned char* const (&keys)[kKeyBlock],
-                                int64_t begin, int64_t end) {
+static inline void dot_products(const Tile& tile, Keys keys, int64_t begin, int64_t end) {
     const int64_t dim = tile.args.key_dim;
     for (int64_t i = begin; i < end; i += 4) {
-        for (int part = 0; part < kParts; ++part) {
-            const unsigned char* const* of_part = keys + part * F32::kLanes;
+        for (int64_t lane = 0; lane < kKeyBlock; lane += F32::kLanes) {
             const Query* query = tile.query + i;
-            float* scores = tile.scores + i * kKeyBlock + part * F32::kLanes;
+            float* scores = tile.scores + i * kKeyBlock + lane;
             switch (end - i) {
-            case 1: dot_products<Load, 1>(query, of_part, dim, scores); break;
-            case 2: dot_products<Load, 2>(query, of_part, dim, scores); break;
-            case 3: dot_products<Load, 3>(query, of_part, dim, scores); break;
-            default: dot_products<Load, 4>(query, of_part, dim, scores); break;
+            case 1: dot_products<Load, 1>(query, keys, lane, dim, scores); break;
+            case 2: dot_products<Load, 2>(query, keys, lane, dim, scores); break;
+            case 3: dot_products<Load, 3>(query, keys, lane, dim, scores); break;
+            default: dot_products<Load, 4>(query, keys, lane, dim, scores); break;
             }
         }
+        keys.ahead.bytes = 0;  // once is enough
     }
 }
 
-// Whether the block's keys are decoded, once for all queries, and stay in tile.rows.
+// Whether the block's keys are decoded, once for all queries, and stay in tile.rows by entry.
 PLAIT_INLINE bool decodes_keys(const Tile& tile, int64_t queries) {
     const uint8_t dtype = tile.args.key_cache.dtype;
     return dtype > kCacheQ8_0 || (dtype != kCacheF32 && queries >= kManyQueries);
@@ -71,29 +80,28 @@ PLAIT_INLINE bool decodes_keys(const Tile& tile, int64_t queries) {
 // Scores of queries begin <= i < end, by lane; of no meaning in lanes without a key.
 static inline void score(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
     const CacheLayout& cache = tile.args.key_cache;
-    const bool decodes = decodes_keys(tile, end - begin);
-    const unsigned char* key[kKeyBlock];
-    for (int64_t i = 0; i < kKeyBlock; ++i) key[i] = nullptr;
-    for (int32_t e = 0; e < block.count; ++e) {
-        const unsigned char* stored = tile.keys + block.row[e] * cache.row_bytes;
-        if (decodes) {
+    Keys keys{tile.keys, tile.now->key, {tile.keys, nullptr, 0}};
+    if (tile.next) keys.ahead = {tile.keys, tile.next->key, cache.head_bytes};
+    if (decodes_keys(tile, end - begin)) {
+        int64_t offset[kKeyBlock] = {};
+        for (int32_t e = 0; e < block.count; ++e) {
+            const int64_t lane = block.lane[e];
             float* row = tile.rows + e * cache.head_elements;
-            decode_cache(cache.dtype, stored, row, cache.head_elements);
-            stored = reinterpret_cast<const unsigned char*>(row);
+            keys.ahead.fetch(lane);
+            decode_cache(cache.dtype, tile.keys + tile.now->key[lane], row, cache.head_elements);
+            offset[lane] = e * cache.head_elements * static_cast<int64_t>(sizeof(float));
         }
-        key[block.lane[e]] = stored;
+        keys = {reinterpret_cast<const unsigned char*>(tile.rows), offset, {nullptr, nullptr, 0}};
+        dot_products<LoadF32>(tile, keys, begin, end);
+    } else if (cache.dtype == kCacheF16) {
+        dot_products<LoadF16>(tile, keys, begin, end);
+    } else if (cache.dtype == kCacheBF16) {
+        dot_products<LoadBF16>(tile, keys, begin, end);
+    } else if (cache.dtype == kCacheQ8_0) {
+        dot_products<LoadQ8_0>(tile, keys, begin, end);
+    } else {
+        dot_products<LoadF32>(tile, keys, begin, end);
     }
-    for (int64_t i = 0; i < kKeyBlock; ++i)
-        if (!key[i]) key[i] = key[block.lane[0]];
-
-    if (decodes || cache.dtype == kCacheF32)
-        dot_products<LoadF32>(tile, key, begin, end);
-    else if (cache.dtype == kCacheF16)
-        dot_products<LoadF16>(tile, key, begin, end);
-    else if (cache.dtype == kCacheBF16)
-        dot_products<LoadBF16>(tile, key, begin, end);
-    else
-        dot_products<LoadQ8_0>(tile, key, begin, end);
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

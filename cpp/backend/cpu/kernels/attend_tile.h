@@ -21,6 +21,36 @@ struct Query {
 };
 static_assert(sizeof(Query) <= 16 * sizeof(float));
 
+// Where a block's rows begin, in bytes from row 0: of keys by lane, of values by entry. Lanes and
+// entries that it lacks have another's.
+struct BlockRows {
+    int64_t key[kKeyBlock];
+    int64_t value[kKeyBlock];
+};
+
+static inline void locate(const AttendArgs& args, const KeyBlock& block, BlockRows& rows) {
+    const int64_t key_bytes = args.key_cache.row_bytes;
+    const int64_t value_bytes = args.value_cache.row_bytes;
+    for (int32_t e = 0; e < block.count; ++e) rows.value[e] = block.row[e] * value_bytes;
+    for (int64_t e = block.count; e < kKeyBlock; ++e) rows.value[e] = rows.value[0];
+    if (block.count < kKeyBlock)
+        for (int64_t i = 0; i < kKeyBlock; ++i) rows.key[i] = block.row[0] * key_bytes;
+    for (int32_t e = 0; e < block.count; ++e) rows.key[block.lane[e]] = block.row[e] * key_bytes;
+}
+
+// Rows that will be needed soon, asked for one by one between arithmetic: many at once would fill
+// the queue of misses and stop it. Into the second cache, as rows a power of two apart would push
+// each other out of the first.
+struct Ahead {
+    const unsigned char* first;
+    const int64_t* offset;
+    int64_t bytes;  // of each; 0: nothing to ask for
+
+    PLAIT_INLINE_MEMBER void fetch(int64_t i) const {
+        for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(first + offset[i] + at, 0, 2);
+    }
+};
+
 // Its queries are [tokens, heads].
 struct Tile {
     const AttendArgs& args;
@@ -36,6 +66,8 @@ struct Tile {
     float* lanes;                  // [queries, 16], the partial sums of weights
     float* total;                  // [queries, width], sums of the splits before
     Query* query;
+    const BlockRows* now;          // of the current block,
+    const BlockRows* next;         // and of the one after it, or null
 
     PLAIT_INLINE_MEMBER int64_t queries() const { return tokens * heads; }
     // The same of another kv head of the task, so many after this one.

@@ -5,9 +5,11 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// Rows of values by entry, and those that some queries see.
+// Values at first + offset[entry], those to ask for meanwhile, and the entries that queries see.
 struct Values {
-    const unsigned char* row[kKeyBlock];
+    const unsigned char* first;
+    const int64_t* offset;
+    Ahead ahead;
     int32_t begin, end;
 };
 
@@ -24,8 +26,10 @@ PLAIT_INLINE void add_columns(const Tile& tile, int64_t query, int64_t column,
             acc[i][c] = F32::load(partial + i * tile.width + c * F32::kLanes) * factor;
     }
     for (int32_t e = values.begin; e < values.end; ++e) {
+        const unsigned char* row = values.first + values.offset[e];
+        if (column == 0) values.ahead.fetch(e);
         F32 v[width];
-        for (int c = 0; c < width; ++c) v[c] = Load::at(values.row[e], column + c * F32::kLanes);
+        for (int c = 0; c < width; ++c) v[c] = Load::at(row, column + c * F32::kLanes);
         for (int i = 0; i < count; ++i) {
             const F32 weight = F32::set(p[i * kKeyBlock + e]);
             for (int c = 0; c < width; ++c) acc[i][c] = fma(weight, v[c], acc[i][c]);
@@ -53,7 +57,7 @@ static inline void add_values(const Tile& tile, int64_t query, const Values& val
 
 // Queries that see the same keys go together, up to four.
 template <typename Load>
-static inline void add_values(const Tile& tile, const KeyBlock& block, Values& values,
+static inline void add_values(const Tile& tile, const KeyBlock& block, Values values,
                               int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
         const uint32_t visible = tile.query[i].visible;
@@ -72,6 +76,7 @@ static inline void add_values(const Tile& tile, const KeyBlock& block, Values& v
             case 3: add_values<Load, 3>(tile, i, values); break;
             default: add_values<Load, 4>(tile, i, values); break;
             }
+            values.ahead.bytes = 0;  // once is enough
         }
         i += count;
     }
@@ -79,9 +84,9 @@ static inline void add_values(const Tile& tile, const KeyBlock& block, Values& v
 
 static inline void add_values(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
     const CacheLayout& cache = tile.args.value_cache;
-    Values values;
-    for (int32_t e = 0; e < block.count; ++e)
-        values.row[e] = tile.values + block.row[e] * cache.row_bytes;
+    Values values{tile.values, tile.now->value, {tile.values, nullptr, 0}, 0, 0};
+    if (tile.next && !tile.args.values_in_keys)
+        values.ahead = {tile.values, tile.next->value, cache.head_bytes};
     const bool whole = tile.width <= cache.head_elements;  // no register passes a head's end
     const bool few = end - begin < kManyQueries;
     if (whole && cache.dtype == kCacheF32)
@@ -96,11 +101,15 @@ static inline void add_values(const Tile& tile, const KeyBlock& block, int64_t b
     const bool decoded = tile.args.values_in_keys && decodes_keys(tile, end - begin);
     const int64_t stride =
         decoded || tile.width < cache.head_elements ? cache.head_elements : tile.width;
+    int64_t offset[kKeyBlock];
     for (int32_t e = 0; e < block.count; ++e) {
-        float* row = tile.rows + e * stride;
-        if (!decoded) decode_cache(cache.dtype, values.row[e], row, cache.head_elements);
-        values.row[e] = reinterpret_cast<const unsigned char*>(row);
+        offset[e] = e * stride * static_cast<int64_t>(sizeof(float));
+        if (decoded) continue;
+        values.ahead.fetch(e);
+        decode_cache(cache.dtype, tile.values + tile.now->value[e], tile.rows + e * stride,
+                     cache.head_elements);
     }
+    values = {reinterpret_cast<const unsigned char*>(tile.rows), offset, {nullptr, nullptr, 0}, 0, 0};
     add_values<LoadF32>(tile, block, values, begin, end);
 }
 

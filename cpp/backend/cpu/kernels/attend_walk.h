@@ -57,6 +57,8 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
         scratch + at.lanes,
         scratch + at.total,
         reinterpret_cast<Query*>(scratch + at.queries),
+        nullptr,
+        nullptr,
     };
     float* lists = scratch + at.biases;
     const int64_t n = tile.queries() * heads.kv_heads;
@@ -85,34 +87,23 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
     return tile;
 }
 
-// Asks memory for the block's rows, whose pattern no processor guesses: into the second cache, as
-// rows a power of two apart would push each other out of the first.
-PLAIT_INLINE void prefetch(const Tile& tile, const KeyBlock& block) {
-    constexpr int64_t kLineBytes = 64;
-    const CacheLayout& k = tile.args.key_cache;
-    const CacheLayout& v = tile.args.value_cache;
-    for (int32_t e = 0; e < block.count; ++e)
-        for (int64_t i = 0; i < k.head_bytes; i += kLineBytes)
-            __builtin_prefetch(tile.keys + block.row[e] * k.row_bytes + i, 0, 2);
-    if (tile.args.values_in_keys) return;
-    for (int32_t e = 0; e < block.count; ++e)
-        for (int64_t i = 0; i < v.head_bytes; i += kLineBytes)
-            __builtin_prefetch(tile.values + block.row[e] * v.row_bytes + i, 0, 2);
-}
-
 // Calls step(tile, block, begin, end) for every kv head and block that holds keys for its queries
 // begin to end, `visible` set, and split() where sums are closed.
 template <typename Step, typename Split>
 PLAIT_INLINE void for_each_block(const Tile& tile, int64_t kv_heads, KeyWalk walk, Step step,
                                  Split split) {
     KeyBlock blocks[3];  // the one before, this one, the one that is fetched meanwhile
+    BlockRows rows[3];
     int now = 0;
     bool more = walk.next(blocks[0]);
+    if (more) locate(tile.args, blocks[0], rows[0]);
     for (bool first = true; more; first = false) {
         const KeyBlock& block = blocks[now];
+        const BlockRows& block_rows = rows[now];
         if (!first && block.starts_split(blocks[(now + 2) % 3])) split();
         now = (now + 1) % 3;
         more = walk.next(blocks[now]);
+        if (more) locate(tile.args, blocks[now], rows[now]);
         list_positions(tile, block);
         const int64_t n = tile.queries();
         int64_t begin = n, end = 0;  // queries that see some of it
@@ -126,8 +117,9 @@ PLAIT_INLINE void for_each_block(const Tile& tile, int64_t kv_heads, KeyWalk wal
             end = i + 1;
         }
         for (int64_t kv = 0; kv < kv_heads; ++kv) {
-            const Tile head = tile.at(kv);
-            if (more) prefetch(head, blocks[now]);
+            Tile head = tile.at(kv);
+            head.now = &block_rows;
+            head.next = more ? &rows[now] : nullptr;
             if (begin < end) step(head, block, begin, end);
         }
     }
