@@ -22,18 +22,18 @@ struct Keys {
 template <typename Load, int count>
 PLAIT_INLINE void dot_products(const Query* query, const Keys& keys, int64_t lane, int64_t dim,
                                float* scores) {
+    const int64_t whole = dim / F32::kLanes * F32::kLanes;
     F32 sums[count][kJoined];
     for (int part = 0; part < kJoined; ++part) {
-        F32 acc[count][kKeysAtOnce];
-        for (int i = 0; i < count; ++i)
-            for (int j = 0; j < kKeysAtOnce; ++j) acc[i][j] = F32::zero();
         const unsigned char* key[kKeysAtOnce];
         for (int j = 0; j < kKeysAtOnce; ++j) {
             key[j] = keys.first + keys.offset[lane + kJoined * j + part];
             keys.ahead.fetch(lane + kJoined * j + part);
         }
-        int64_t d = 0;
-        for (; d + F32::kLanes <= dim; d += F32::kLanes) {
+        F32 acc[count][kKeysAtOnce];
+        for (int i = 0; i < count; ++i)
+            for (int j = 0; j < kKeysAtOnce; ++j) acc[i][j] = F32::zero();
+        for (int64_t d = 0; d < whole; d += F32::kLanes) {
             F32 k[kKeysAtOnce];
             for (int j = 0; j < kKeysAtOnce; ++j) k[j] = Load::at(key[j], d);
             for (int i = 0; i < count; ++i) {
@@ -41,11 +41,11 @@ PLAIT_INLINE void dot_products(const Query* query, const Keys& keys, int64_t lan
                 for (int j = 0; j < kKeysAtOnce; ++j) acc[i][j] = fma(q, k[j], acc[i][j]);
             }
         }
-        if (d < dim) {
+        if (whole < dim) {
             for (int j = 0; j < kKeysAtOnce; ++j) {
-                const F32 k = Load::at(key[j], d, dim - d);
+                const F32 k = Load::at(key[j], whole, dim - whole);
                 for (int i = 0; i < count; ++i)
-                    acc[i][j] = fma(F32::load(query[i].q + d, dim - d), k, acc[i][j]);
+                    acc[i][j] = fma(F32::load(query[i].q + whole, dim - whole), k, acc[i][j]);
             }
         }
         for (int i = 0; i < count; ++i) sums[i][part] = sums_of_four(acc[i]);
@@ -54,10 +54,11 @@ PLAIT_INLINE void dot_products(const Query* query, const Keys& keys, int64_t lan
 }
 
 template <typename Load>
-static inline void dot_products(const Tile& tile, Keys keys, int64_t begin, int64_t end) {
+static inline void dot_products(const Tile& tile, Keys& keys, uint32_t lanes, int64_t begin,
+                                int64_t end) {
     const int64_t dim = tile.args.key_dim;
     for (int64_t i = begin; i < end; i += 4) {
-        for (int64_t lane = 0; lane < kKeyBlock; lane += F32::kLanes) {
+        for (int64_t lane = 0; lane < kKeyBlock && lanes >> lane != 0; lane += F32::kLanes) {
             const Query* query = tile.query + i;
             float* scores = tile.scores + i * kKeyBlock + lane;
             switch (end - i) {
@@ -92,15 +93,15 @@ static inline void score(const Tile& tile, const KeyBlock& block, int64_t begin,
             offset[lane] = e * cache.head_elements * static_cast<int64_t>(sizeof(float));
         }
         keys = {reinterpret_cast<const unsigned char*>(tile.rows), offset, {nullptr, nullptr, 0}};
-        dot_products<LoadF32>(tile, keys, begin, end);
+        dot_products<LoadF32>(tile, keys, block.lanes, begin, end);
     } else if (cache.dtype == kCacheF16) {
-        dot_products<LoadF16>(tile, keys, begin, end);
+        dot_products<LoadF16>(tile, keys, block.lanes, begin, end);
     } else if (cache.dtype == kCacheBF16) {
-        dot_products<LoadBF16>(tile, keys, begin, end);
+        dot_products<LoadBF16>(tile, keys, block.lanes, begin, end);
     } else if (cache.dtype == kCacheQ8_0) {
-        dot_products<LoadQ8_0>(tile, keys, begin, end);
+        dot_products<LoadQ8_0>(tile, keys, block.lanes, begin, end);
     } else {
-        dot_products<LoadF32>(tile, keys, begin, end);
+        dot_products<LoadF32>(tile, keys, block.lanes, begin, end);
     }
 }
 

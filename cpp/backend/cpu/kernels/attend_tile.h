@@ -66,20 +66,19 @@ struct Tile {
     float* lanes;                  // [queries, 16], the partial sums of weights
     float* total;                  // [queries, width], sums of the splits before
     Query* query;
-    const BlockRows* now;          // of the current block,
-    const BlockRows* next;         // and of the one after it, or null
+    const BlockRows* now;   // of the current block,
+    const BlockRows* next;  // and of the one after it, or null
 
     PLAIT_INLINE_MEMBER int64_t queries() const { return tokens * heads; }
-    // The same of another kv head of the task, so many after this one.
-    PLAIT_INLINE_MEMBER Tile at(int64_t kv_head) const {
-        Tile t = *this;
-        t.keys += kv_head * args.key_cache.head_bytes;
-        t.values += kv_head * args.value_cache.head_bytes;
-        t.partial += kv_head * queries() * width;
-        t.lanes += kv_head * queries() * 16;
-        t.total += kv_head * queries() * width;
-        t.query += kv_head * queries();
-        return t;
+    // To another kv head of the task, so many further.
+    PLAIT_INLINE_MEMBER void move(int64_t kv_heads) {
+        const int64_t n = kv_heads * queries();
+        keys += kv_heads * args.key_cache.head_bytes;
+        values += kv_heads * args.value_cache.head_bytes;
+        partial += n * width;
+        lanes += n * 16;
+        total += n * width;
+        query += n;
     }
 };
 

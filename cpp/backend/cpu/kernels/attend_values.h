@@ -57,7 +57,7 @@ static inline void add_values(const Tile& tile, int64_t query, const Values& val
 
 // Queries that see the same keys go together, up to four.
 template <typename Load>
-static inline void add_values(const Tile& tile, const KeyBlock& block, Values values,
+static inline void add_values(const Tile& tile, const KeyBlock& block, Values& values,
                               int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
         const uint32_t visible = tile.query[i].visible;
@@ -109,7 +109,8 @@ static inline void add_values(const Tile& tile, const KeyBlock& block, int64_t b
         decode_cache(cache.dtype, tile.values + tile.now->value[e], tile.rows + e * stride,
                      cache.head_elements);
     }
-    values = {reinterpret_cast<const unsigned char*>(tile.rows), offset, {nullptr, nullptr, 0}, 0, 0};
+    values = {
+        reinterpret_cast<const unsigned char*>(tile.rows), offset, {nullptr, nullptr, 0}, 0, 0};
     add_values<LoadF32>(tile, block, values, begin, end);
 }
 

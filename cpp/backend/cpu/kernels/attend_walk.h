@@ -94,6 +94,7 @@ PLAIT_INLINE void for_each_block(const Tile& tile, int64_t kv_heads, KeyWalk wal
                                  Split split) {
     KeyBlock blocks[3];  // the one before, this one, the one that is fetched meanwhile
     BlockRows rows[3];
+    Tile head = tile;
     int now = 0;
     bool more = walk.next(blocks[0]);
     if (more) locate(tile.args, blocks[0], rows[0]);
@@ -106,22 +107,24 @@ PLAIT_INLINE void for_each_block(const Tile& tile, int64_t kv_heads, KeyWalk wal
         if (more) locate(tile.args, blocks[now], rows[now]);
         list_positions(tile, block);
         const int64_t n = tile.queries();
-        int64_t begin = n, end = 0;  // queries that see some of it
+        int64_t begin = n, end = n;  // queries that see some of it
         for (int64_t i = 0; i < n; ++i) {
             Query& query = tile.query[i];
             query.visible = block.visible(query.first, query.last);
             for (int64_t kv = 1; kv < kv_heads; ++kv)
                 tile.query[kv * n + i].visible = query.visible;
             if (query.visible == 0) continue;
-            begin = begin < i ? begin : i;
+            if (begin == n) begin = i;
             end = i + 1;
         }
+        if (begin == end) continue;
+        head.now = &block_rows;
+        head.next = more ? &rows[now] : nullptr;
         for (int64_t kv = 0; kv < kv_heads; ++kv) {
-            Tile head = tile.at(kv);
-            head.now = &block_rows;
-            head.next = more ? &rows[now] : nullptr;
-            if (begin < end) step(head, block, begin, end);
+            step(head, block, begin, end);
+            head.move(1);
         }
+        head.move(-kv_heads);
     }
 }
 
