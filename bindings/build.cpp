@@ -4,6 +4,7 @@
 #include "backend/cpu/isa.h"
 #include "base/text.h"
 #include "made.h"
+#include "model/model.h"
 #include "module.h"
 #include "runtime/fit.h"
 
@@ -35,6 +36,12 @@ std::vector<cpu::Isa> built_isas() {
     return isas;
 }
 
+py::list known_architectures() {
+    py::list result;
+    for (const std::string& name : architectures()) result.append(py::str(name));
+    return result;
+}
+
 py::typing::Dict<py::str, py::object> build_info() {
     py::dict info;
     info["version"] = PLAIT_VERSION;
@@ -47,6 +54,7 @@ py::typing::Dict<py::str, py::object> build_info() {
     info["openblas"] = false;
 #endif
     info["vulkan"] = false;
+    info["architectures"] = known_architectures();
 #ifdef PLAIT_COMMIT
     info["commit"] = PLAIT_COMMIT;
 #else
@@ -107,7 +115,8 @@ Returns
 dict
     "version" (str), "compiler" (str), "isas" (list of str: instruction sets that this machine runs,
     weakest first), "isas_built" (list of str: those compiled in), "openblas" (bool), "vulkan"
-    (bool), "commit" (str, or None where the build was not told).)");
+    (bool), "architectures" (list of str: general.architecture of the files that Model opens),
+    "commit" (str, or None where the build was not told).)");
 }
 
 }  // namespace plait::python

@@ -397,6 +397,13 @@ position. Arguments, result and errors are those of decode().)")
         .def_property_readonly("invariant", fixed([](const Context& c) { return c.invariant(); }),
                                "Whether logits are the same bits whatever else is in the batch.")
         .def_property_readonly(
+            "compute_bytes",
+            [](const PyContext& self) {
+                return self.call([](const Context& c) { return c.compute_bytes(); });
+            },
+            "Bytes for the inputs and the intermediate values of a step. Creation takes what the "
+            "largest step of decode() needs.")
+        .def_property_readonly(
             "devices",
             [](const PyContext& self) -> py::typing::List<py::str> {
                 py::list names;

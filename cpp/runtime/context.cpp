@@ -263,6 +263,12 @@ uint64_t Context::memory_bytes() const {
     return decode_road().memory().layout().bytes();
 }
 
+uint64_t Context::compute_bytes() const {
+    const std::lock_guard lock(mutex_);
+    decode_road();
+    return engine_->compute_bytes();
+}
+
 std::vector<Cell> Context::cells() const {
     const std::lock_guard lock(mutex_);
     return decode_road().memory().cells();

@@ -103,6 +103,7 @@ public:
     int64_t n_cells() const;
     int64_t n_used() const;
     uint64_t memory_bytes() const;
+    uint64_t compute_bytes() const;  // scratch of a step and its inputs
     std::vector<Cell> cells() const;
     Rows keys(int layer, SequenceId sequence);
     Rows values(int layer, SequenceId sequence);

@@ -60,6 +60,7 @@ public:
 
     void run(Plan& plan, const Counts& counts, float* logits, float* embeddings, StopSignal* stop);
     uint64_t arena_bytes() const { return arena_->bytes(); }
+    uint64_t compute_bytes() const { return arena_->bytes() + inputs_->bytes(); }
     std::vector<NodeInfo> describe(const Plan& plan) const;
 
     // Notes what runs when from now on, until it is taken.

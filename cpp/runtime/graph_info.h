@@ -11,7 +11,7 @@ namespace plait {
 
 struct NodeInfo {
     std::string op;               // "linear"
-    std::string name;             // of a weight, or role and layer: "blk.3.attn_out"; may be empty
+    std::string name;             // of a weight or an input, or role and layer: "blk.3.attn_out"
     int layer = -1;
     TensorType type;              // axis 0 is a capacity where `counts` says what it counts
     std::string counts;           // "tokens", "outputs", "moves" or nothing

@@ -64,6 +64,9 @@ Road::Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine,
       defragmenter_(options.defrag_threshold) {
     if (pooled()) hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
     engine_.reserve(largest_key(), memory().layout(), storage().buffers());
+    PlanKey given_embeddings = largest_key();
+    given_embeddings.input = InputKind::embeddings;
+    engine_.build(given_embeddings, memory().layout(), storage().buffers());  // for its arena alone
     if (scored())
         engine_.reserve(score_key(engine_.limits().n_tokens), memory().layout(),
                         storage().buffers());

@@ -551,6 +551,11 @@ class Context:
         Whether close() was called.
         """
     @property
+    def compute_bytes(self) -> int:
+        """
+        Bytes for the inputs and the intermediate values of a step. Creation takes what the largest step of decode() needs.
+        """
+    @property
     def devices(self) -> list[str]:
         """
         Names of the devices it runs on, as in `devices()`.
@@ -1010,7 +1015,8 @@ def build_info() -> dict[str, typing.Any]:
     dict
         "version" (str), "compiler" (str), "isas" (list of str: instruction sets that this machine runs,
         weakest first), "isas_built" (list of str: those compiled in), "openblas" (bool), "vulkan"
-        (bool), "commit" (str, or None where the build was not told).
+        (bool), "architectures" (list of str: general.architecture of the files that Model opens),
+        "commit" (str, or None where the build was not told).
     """
 
 def dequantize(raw: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[numpy.float32]:

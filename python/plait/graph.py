@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -21,9 +21,10 @@ _SOURCES = ("weight", "input", "storage")
 class Node:
     """One operation of a plan, or something that it reads.
 
-    `name`: of a weight, or what the value is in the model, as in "blk.3.attn_out". `shape`: axis 0 is the most that the
-    plan has room for, where `counts` says what it counts ("tokens", "outputs", "moves"). `stage`: operations of one
-    stage may run at the same time. `inputs`: indices of nodes. `fused`: the operations that it does at once.
+    `name`: of a weight or an input, or what the value is in the model, as in "blk.3.attn_out". `shape`: axis 0 is the
+    most that the plan has room for, where `counts` says what it counts ("tokens", "outputs", "moves"). `stage`:
+    operations of one stage may run at the same time. `inputs`: indices of nodes. `fused`: the operations that it does
+    at once.
     """
 
     index: int
@@ -175,7 +176,7 @@ class Trace:
 
     def seconds_by_op(self) -> dict[str, float]:
         """Thread time of each operation, longest first."""
-        total: Counter[str] = Counter()
+        total: defaultdict[str, float] = defaultdict(float)
         for event in self.events:
             total[event.op] += event.end - event.begin
-        return dict(total.most_common())
+        return dict(sorted(total.items(), key=lambda item: -item[1]))

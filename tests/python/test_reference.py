@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "unified": {},
     "streams": {"kv": "streams"},
     "pieces of 7": {"n_ubatch": 7},
+    "flash": {"flash_attention": True},
+    "flash in streams": {"flash_attention": True, "kv": "streams"},
 }
 
 
@@ -67,7 +70,8 @@ def span(step: dict[str, Any]) -> tuple[int, int | None]:
     return max(p0, 0), None if p1 < 0 else p1
 
 
-def play(ctx: plait.Context, case: dict[str, Any], arrays: Any) -> None:
+def play(ctx: plait.Context, case: dict[str, Any], arrays: Any) -> Iterator[tuple[Any, Any]]:
+    """What each step gives, with what is stored for it."""
     for step in case["steps"]:
         match step["op"]:
             case "seq_rm":
@@ -80,7 +84,7 @@ def play(ctx: plait.Context, case: dict[str, Any], arrays: Any) -> None:
                 out = getattr(ctx, op)(batch_of(step, arrays))
                 if "expect" in step:
                     pooled = case["context"].get("embeddings")
-                    compare(out.embeddings if pooled else out.logits, arrays[step["expect"]], case)
+                    yield out.embeddings if pooled else out.logits, arrays[step["expect"]]
 
 
 def compare(got: np.ndarray, want: np.ndarray, case: dict[str, Any]) -> None:
@@ -94,11 +98,28 @@ def compare(got: np.ndarray, want: np.ndarray, case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", cases() or ["none"])
 def test_stored_logits(
     name, layout, data_dir
-):  # S0-03, S1-09, S2-28, S4-03, S4-15, S4-28 to 30, S4-41
+):  # S0-03, S1-09, S2-11, S2-14, S2-15, S2-28, S2-32, S4-03, S4-15, S4-28 to 30, S4-41
     model = plait.Model(data_dir / "conformance" / name / "model.gguf")
     for case in cases()[name]:
         shares = any(arr.get("op") == "decode" and "shared" in case["id"] for arr in case["steps"])
-        if layout == "streams" and shares:
+        if LAYOUTS[layout].get("kv") == "streams" and shares:
             continue  # a token of several sequences needs rows that they share
         with plait.Context(model, **options(case, LAYOUTS[layout])) as ctx:
-            play(ctx, case, np.load(data_dir / case["data"]))
+            for got, want in play(ctx, case, np.load(data_dir / case["data"])):
+                compare(got, want, case)
+
+
+@pytest.mark.parametrize("name", cases() or ["none"])
+def test_instruction_sets_agree_with_scalar(name, isa, data_dir):  # S2-34
+    if isa == "scalar":
+        pytest.skip("it is what the others are compared with")
+    model = plait.Model(data_dir / "conformance" / name / "model.gguf")
+    for case in cases()[name][:2]:  # a prompt; single tokens
+        played = []
+        for one in ("scalar", isa):
+            with plait.Context(model, **options(case, {"isa": one})) as ctx:
+                arrays = np.load(data_dir / case["data"])
+                played.append([got.copy() for got, _ in play(ctx, case, arrays)])
+        assert played[0]
+        for scalar, vectors in zip(*played, strict=True):
+            compare(vectors, scalar, case)

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <set>
@@ -38,6 +40,36 @@ TEST(Build, EqualKeysGiveEqualFingerprintsAndOthersDoNot) {  // S0-05, S1-39
         EXPECT_EQ(built.build(key).fingerprint(), print);
         const auto [entry, fresh] = seen.emplace(print, key);
         EXPECT_TRUE(entry->second == key);
+    }
+}
+
+// A builder is given a key and nothing of a step, so no row, position or sequence id can be in a
+// graph.  S0-05, S1-39, S4-43
+TEST(Build, EqualKeysGiveEqualFingerprintsInEveryArchitecture) {
+    const char* data = std::getenv("PLAIT_TEST_DATA");
+    const std::filesystem::path folder = std::filesystem::path(data ? data : "") / "conformance";
+    if (!std::filesystem::is_directory(folder))
+        GTEST_SKIP() << "PLAIT_TEST_DATA does not say where the reference data is";
+    std::mt19937 random(12);
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        SCOPED_TRACE(entry.path().filename());
+        const auto loaded = LoadedModel::open((entry.path() / "model.gguf").string(), false);
+        const Model& model = loaded->model();
+        const BuildOptions options{.n_ctx = 64, .n_pos_per_token = model.info().n_pos_per_token};
+        const auto memory = [&] {
+            return make_memory(model.memory_specs(), {.n_ctx = 64, .n_seq_max = 4,
+                                                      .axes = options.n_pos_per_token});
+        };
+        const auto one = memory(), other = memory();
+        for (int i = 0; i < 40; ++i) {
+            PlanKey key = random_key(random);
+            if (!model.info().has_decoder || (model.info().has_encoder && random() % 2))
+                key.kind = GraphKind::encode;
+            const uint64_t print = model.build(key, one->layout(), options).fingerprint();
+            EXPECT_EQ(model.build(key, other->layout(), options).fingerprint(), print);
+            key.n_tokens *= 2;
+            EXPECT_NE(model.build(key, one->layout(), options).fingerprint(), print);
+        }
     }
 }
 

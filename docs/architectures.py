@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Writes architectures.md: what each architecture remembers, and what its tests compare it with.
+
+    PLAIT_TEST_DATA=... python docs/architectures.py
+
+The names are those of the build's registry, the memory is what the file of the architecture asks for, the stored cases
+are those of the reference data's index, and the classes of transformers those of tests/python/test_oracle*.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import plait
+from plait._core import read_metadata
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("PLAIT_TEST_DATA") or ROOT / ".." / "shared" / "data")
+HEAD = """# Architectures
+
+Written by [architectures.py](architectures.py) from the registry and the lists of the tests; a test compares the two.
+
+**Memory** is `ctx.kv.kind`: "unified" stands for either of "unified" and "streams", as `kv=` chooses, and "or" leaves
+it to the file's hyperparameters. **Stored logits** are cases of the reference data (`tests/python/test_reference.py`),
+each played in one table of rows and in streams, in pieces of seven tokens, and with attention in one pass.
+**transformers** are the classes that random models of this architecture are compared with
+(`tests/python/test_oracle*.py`). Defragmentation, saved states, rewinding and calls that end in the middle are tested
+on every model of the reference data.
+
+| architecture | memory | stored logits | transformers |
+|---|---|---|---|
+"""
+
+
+def sources() -> dict[str, str]:
+    """The file of each architecture, by the name that the registry gives it."""
+    registry = (ROOT / "cpp" / "model" / "registry.cpp").read_text()
+    made = dict(re.findall(r'Architecture\{"([^"]+)", (make_\w+)\}', registry))
+    texts = [path.read_text() for path in sorted((ROOT / "cpp" / "model" / "arch").glob("*.cpp"))]
+    return {
+        name: next(text for text in texts if f"> {make}(const Hparams" in text)
+        for name, make in made.items()
+    }
+
+
+def memory(source: str) -> str:
+    """What memory_specs() of an architecture makes make_memory() choose."""
+    body = re.search(r"MemorySpecs memory_specs\(\).*?\n    }\n", source, re.DOTALL)[0]
+    attends = "attention_spec" in body
+    if "CrossSpec" in body:
+        return "cross"
+    if re.search(r"(mamba2?|rwkv|delta_net)_spec|RecurrentSpec", body):
+        return "hybrid" if attends else "recurrent"
+    if not attends:
+        return "none"
+    if "window" not in body:
+        return "unified"
+    return "sliding or unified"
+
+
+def stored() -> dict[str, dict[str, list[str]]]:
+    """Cases, by architecture and model of the reference data."""
+    index = json.loads((DATA / "index.json").read_text())
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for case in index["cases"]:
+        if case["kind"] == "steps" and str(case.get("model")).startswith("conformance/"):
+            model = Path(case["model"]).parent.name
+            arch = read_metadata(DATA / case["model"])["general.architecture"]
+            found[arch][model].append(case["id"].rsplit("/", 1)[-1])
+    return found
+
+
+def compared() -> dict[str, set[str]]:
+    """Classes of transformers, by architecture."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from python import test_oracle, test_oracle_encoders
+
+    found: dict[str, set[str]] = defaultdict(set)
+    for one in (*test_oracle.ARCHITECTURES, *test_oracle_encoders.ARCHITECTURES):
+        found[one.name].add(one.model)
+    t5 = (ROOT / "tests" / "python" / "test_oracle_t5.py").read_text()
+    found["t5"] = set(re.findall(r"transformers\.(\w+Generation)\b", t5))
+    return found
+
+
+def table() -> str:
+    """The whole file."""
+    cases, classes, texts = stored(), compared(), sources()
+    rows = []
+    for name in plait.build_info()["architectures"]:
+        models = "; ".join(f"{model}: {', '.join(ids)}" for model, ids in cases[name].items())
+        against = ", ".join(f"`{one}`" for one in sorted(classes[name]))
+        rows.append(f"| `{name}` | {memory(texts[name])} | {models or '-'} | {against or '-'} |\n")
+    return HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "architectures.md").write_text(table())
