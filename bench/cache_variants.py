@@ -92,7 +92,9 @@ def main() -> None:
             ]
             unified, streams = (statistics.median(column) for column in zip(*pairs, strict=True))
             ratio = statistics.median(u / s for u, s in pairs)
-            rows.append({"prompt": prompt, "unified": unified, "streams": streams, "ratio": ratio})
+            cells = args.sequences * (prompt + args.steps)
+            row = {"prompt": prompt, "cells": cells, "unified": unified, "streams": streams}
+            rows.append(row | {"ratio": ratio})
             print(f"{prompt:8} {unified:10.1f} {streams:10.1f} {ratio:7.2f}")
         prefix = shared_prefix_cells(model, args.sequences, 1024)
         print(f"a prefix of 1,024 tokens, shared by {args.sequences}: {prefix:.2f} of one prefix")

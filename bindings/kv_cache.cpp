@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kv_cache.h"
+#include "log.h"
 #include "model.h"
 #include "numpy.h"
 
@@ -27,6 +28,7 @@ void seq_cp(const PyKvCache& self, const Integer& src, const Integer& dst, const
     const int32_t from = to_int32("src", src);
     const int32_t to = to_int32("dst", dst);
     const PositionRange positions = range(p0, p1);
+    follow_log_level();
     self.call([&](Context& c) { c.seq_cp(from, to, positions); });
 }
 

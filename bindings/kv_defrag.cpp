@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "convert.h"
 #include "kv_cache.h"
+#include "log.h"
 #include "numpy.h"
 
 namespace plait::python {
@@ -12,6 +13,7 @@ namespace {
 int64_t defrag(const PyKvCache& self, const OptionalInteger& max_moves) {
     std::optional<int64_t> most;
     if (!max_moves.is_none()) most = to_int64("max_moves", max_moves);
+    follow_log_level();
     return self.call([&](Context& c) { return c.defrag(most).cells; });
 }
 

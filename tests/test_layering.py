@@ -230,3 +230,122 @@ def test_top_level_is_what_the_contributing_guide_says():
         "tests", "bench", "notebooks", "CMakePresets.json", "CONTRIBUTING.md", "CHANGELOG.md",
         "SECURITY.md", "LICENSE", "docs", "dev",
     }  # fmt: skip
+
+
+# -- requirements that are a question of where things stand ------------------------------------------------
+
+
+def body_of(text, opening):
+    """From a line that starts with `opening` to the brace that closes it, at the same depth."""
+    match = re.search(rf"^(\s*){re.escape(opening)}.*?^\1}}", text, re.DOTALL | re.MULTILINE)
+    assert match, opening
+    return match[0]
+
+
+REUSE = re.compile(r"[Pp]lan_?[Cc]ache|\breuse|can_reuse|[Hh]ash|fingerprint|\bPlan\b")
+
+
+# S1-31: models are added without a word about plans being kept; S1-11: and so are memories.
+@pytest.mark.parametrize(
+    "path", files("model/arch") + files("model/blocks") + files("memory"), ids=lambda p: p.name
+)
+def test_models_and_memories_do_not_mention_reuse(path):
+    assert not REUSE.search(code(path)), path
+
+
+def test_the_check_for_reuse_can_fail():
+    assert REUSE.search(code(CPP / "runtime" / "engine.h"))
+
+
+# S1-20: what runs for every step knows nodes, weights and caches by number. Names are made for people,
+# when they ask (graph_info.cpp) or trace.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "runtime/road.cpp", "plan/plan.cpp", "plan/plan_cache.cpp", "graph/plan_key.cpp",
+        "backend/cpu/executable.cpp", "batch/prepare.cpp", "batch/split.cpp", "memory/row_table.cpp",
+        "memory/attention.cpp", "memory/recurrent.cpp", "memory/hybrid.cpp", "memory/sliding.cpp",
+    ],
+)  # fmt: skip
+def test_no_name_is_compared_while_decoding(name):
+    text = code(CPP / name)
+    assert not re.search(
+        r'strn?cmp|\.compare\(|[=!]= ?""|""s?\s*[=!]=|\.name\(\)|full_name|op_name', text
+    )
+
+
+# S1-13: a node has no text; what it is called is made from its role and layer when somebody asks.
+def test_nodes_carry_no_text():
+    header = (CPP / "graph" / "graph.h").read_text()
+    assert "std::string" not in body_of(header, "struct Node {")
+    users = {
+        p.relative_to(CPP).as_posix()
+        for room in MAY_INCLUDE
+        for p in files(room, "*.cpp")
+        if re.search(r"\bfull_name\(", code(p))
+    }
+    assert users <= {"graph/role.cpp", "runtime/graph_info.cpp", "runtime/engine.cpp"}
+    engine = code(CPP / "runtime" / "engine.cpp")
+    assert engine.count("full_name(") == body_of(engine, "void Engine::note_trace").count(
+        "full_name("
+    )
+
+
+# S4-43: an architecture is one file, its declaration and its line in the table.
+def test_an_architecture_is_a_file_and_a_line_of_the_registry():
+    registry = (CPP / "model" / "registry.cpp").read_text()
+    made = dict(re.findall(r'Architecture\{"([^"]+)", (make_\w+)\}', registry))
+    assert len(made) >= 40
+    everywhere = {p: p.read_text() for room in MAY_INCLUDE for p in files(room)}
+    for make in made.values():
+        users = {p for p, text in everywhere.items() if re.search(rf"\b{make}\b", text)}
+        (own,) = users - {CPP / "model" / "registry.cpp"}
+        assert own.parent == CPP / "model" / "arch"
+    assert not [target for _, target in INCLUDES if target.startswith("model/arch/")]
+    assert len(files("model/arch")) == len(set(made.values()))
+
+
+# S1-44: writing to a cache is one operation with a description, a formula and tests of its own; S1-52: and
+# so is every other, apart from what runs them.
+def test_every_operation_of_a_model_has_a_description_and_a_twin():
+    kernels = {p.stem for p in (CPP / "backend" / "cpu" / "ops").glob("*.cpp")} - {
+        "bind",
+        "operands",
+    }
+    fused = {
+        "norm_quantize",
+        "gate_quantize",
+        "quantize_rows",
+    }  # in the bits of what they are made of
+    twins = {p.stem.rstrip("_") for p in (ROOT / "tests" / "reference").glob("*.py")}
+    assert "store_rows" in kernels
+    assert kernels - fused - twins == set()
+    contracts = (CPP / "graph" / "ops.h").read_text()
+    tested = "".join(p.read_text() for p in (ROOT / "tests" / "cpp" / "backend").glob("*.cpp"))
+    for op in sorted(kernels - fused):
+        assert re.search(rf"kernels\(\)\.{op}\b|\b{op}\(", tested), op
+    assert "cpy" not in contracts
+
+
+# S2-29: what another backend has to do stands in one header: shapes, and what each operation computes.
+def test_operations_are_written_down_for_whoever_writes_another_backend():
+    lines = (CPP / "graph" / "ops.h").read_text().splitlines()
+    declared = [i for i, line in enumerate(lines) if re.match(r"Value \w+[^;]*\(", line)]
+    assert len(declared) > 30
+    for i in declared:
+        above = [line for line in lines[max(0, i - 12) : i + 3] if "//" in line]
+        assert above, lines[i]
+        assert any(re.search(r"\[[^]]*\]|same|vector|element", line) for line in above), lines[i]
+
+
+# S1-27: how to add a memory fits on a page, and names files that exist.
+@pytest.mark.parametrize("what", ["an op", "an architecture", "a memory"])
+def test_recipes_are_short_and_right(what):
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    (recipe,) = re.findall(rf"^## Add {what}\n(.*?)^## ", guide, re.DOTALL | re.MULTILINE)
+    assert 3 <= len(re.findall(r"^\d\. ", recipe, re.MULTILINE)) <= 6
+    assert len(recipe.splitlines()) < 20
+    named = re.findall(r"`([\w/]+\.(?:h|cpp|md|py))`", recipe)
+    assert named
+    for name in named:
+        assert list(CPP.rglob(name)) or (ROOT / name).is_file(), name

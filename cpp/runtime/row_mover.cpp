@@ -1,8 +1,11 @@
 #include "runtime/row_mover.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
 
 namespace plait {
 namespace {
@@ -44,6 +47,17 @@ private:
     uint32_t n_ = 0;
 };
 
+// Loses records rather than fail where the memory has changed already.
+void note(std::span<const RowMove> moves) noexcept {
+    if (!log_enabled(LogLevel::trace)) return;
+    try {
+        for (const RowMove& move : moves)
+            log(LogLevel::trace, text("cache: cells ", move.from, " to ", move.from + move.n - 1,
+                                      " copied to ", move.to, " to ", move.to + move.n - 1));
+    } catch (const std::bad_alloc&) {
+    }
+}
+
 }  // namespace
 
 RowMover::RowMover(Engine& engine, const MemoryLayout& layout, std::span<Buffer* const> storage)
@@ -74,6 +88,7 @@ void RowMover::prepare() {
 }
 
 void RowMover::copy(std::span<const RowMove> moves) {
+    note(moves);
     for (uint8_t group = 0; group < layout_.groups.size(); ++group) {
         if (std::ranges::find(moves, group, &RowMove::group) == moves.end()) continue;
         PLAIT_CHECK(group < copies_.size() && copies_[group]);

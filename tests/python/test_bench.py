@@ -19,7 +19,7 @@ def run(script: str, *args: object) -> str:
     return done.stdout
 
 
-def test_cache_variants(tiny_path: Path, tmp_path: Path) -> None:
+def test_cache_variants(tiny_path: Path, tmp_path: Path) -> None:  # S2-06
     result = tmp_path / "result.json"
     run(
         "cache_variants.py",
@@ -37,10 +37,12 @@ def test_cache_variants(tiny_path: Path, tmp_path: Path) -> None:
     )
     rows = json.loads(result.read_text())
     assert [row["prompt"] for row in rows["rows"]] == [0, 5]
+    assert [row["cells"] for row in rows["rows"]] == [3 * (0 + 2), 3 * (5 + 2)]
     assert rows["prefix"] == 1.0  # sequences that share a prefix keep it once
 
 
-def test_graph_reuse(tiny_path: Path) -> None:  # S0-14, S1-06
+def test_graph_reuse(tiny_path: Path) -> None:  # S0-14, S1-06, S0-10
     table = run("graph_reuse.py", tiny_path, "--steps", 3, "--rounds", 1)
     assert [line.split()[0] for line in table.splitlines()[2:6]] == ["1", "2", "4", "8"]
+    assert "anew" in table.splitlines()[1]  # the same steps without
     assert "microseconds a step" in table

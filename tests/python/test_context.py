@@ -91,7 +91,7 @@ def test_a_second_batch_of_any_size_finds_its_plan(tiny, n):  # S0-02
         assert ctx.stats.plans_built == built
 
 
-def test_reuse_is_on_unless_turned_off(tiny):  # S0-11
+def test_reuse_is_on_unless_turned_off(tiny):  # S0-11, S1-03, S1-32
     with plait.Context(tiny, n_ctx=64) as ctx:
         assert ctx.graph_reuse
     with plait.Context(tiny, n_ctx=64, graph_reuse=False) as ctx:
@@ -205,7 +205,7 @@ def test_sizes_are_explicit(tiny):  # S2-26
         plait.Context(tiny, n_ctx=4096, n_seq_max=4, kv="streams", kv_cells=4096)
 
 
-def test_n_ctx_is_never_rounded_and_defaults_to_the_training_length(tiny):
+def test_n_ctx_is_never_rounded_and_defaults_to_the_training_length(tiny):  # S2-07
     with plait.Context(tiny, n_ctx=37) as ctx:
         assert ctx.n_ctx == 37
     with plait.Context(tiny) as ctx:

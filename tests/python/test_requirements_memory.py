@@ -105,7 +105,7 @@ def test_every_expert_is_there_when_the_context_is(data_dir, tmp_path, name):  #
         assert built == 0
 
 
-def test_decode_and_encode_are_one_road():  # S4-36, S4-18
+def test_decode_and_encode_are_one_road():  # S4-36
     """Both are a line or two before Road::run, which knows no kind of memory and no kind of call."""
     source = (CPP / "runtime" / "context.cpp").read_text()
     for call in ("decode", "encode"):

@@ -109,7 +109,7 @@ def test_two_thousand_random_calls_with_and_without_reuse(model, kind):  # S1-05
     Pair(model, kind, seed=2).play(2000)
 
 
-def test_a_growing_sequence_needs_no_further_plan(tiny):  # S0-01, S0-20, S1-42
+def test_a_growing_sequence_needs_no_further_plan(tiny):  # S0-01, S0-20, S1-42, S1-01
     with (
         plait.Context(tiny, n_ctx=4096) as ctx,
         plait.Context(tiny, n_ctx=4096, graph_reuse=False) as plain,

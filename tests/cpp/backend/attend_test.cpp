@@ -549,7 +549,7 @@ TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
     }
 }
 
-TEST_P(AttendTest, UnseenPoisonDoesNoHarmAndSeenPoisonShows) {
+TEST_P(AttendTest, UnseenPoisonDoesNoHarmAndSeenPoisonShows) {  // S2-35
     for (const bool flash : {true, false}) {
         Shape shape;
         shape.flash = flash;

@@ -14,7 +14,7 @@ constexpr DType kCacheTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q
                                  DType::q4_1, DType::q5_0, DType::q5_1, DType::iq4_nl};
 
 // The bytes are those of the reference quantiser, for heads that fill their blocks and for others.
-TEST_P(RowsTest, StoresInEveryCacheType) {  // # S0-04
+TEST_P(RowsTest, StoresInEveryCacheType) {  // # S0-04 # S2-30
     for (const DType dtype : kCacheTypes) {
         for (const int64_t width : {1, 15, 20, 32, 64, 100}) {
             const int64_t block = info(dtype).block_elements;

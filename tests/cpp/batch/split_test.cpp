@@ -90,7 +90,7 @@ void check_pieces(const PreparedBatch& batch, std::span<const Piece> pieces) {
     EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
 }
 
-TEST(Split, CoversEveryTokenOnceAndKeepsEachSequencesOrder) {  // # S2-42
+TEST(Split, CoversEveryTokenOnceAndKeepsEachSequencesOrder) {  // # S2-42 # S4-09
     std::mt19937 random(1);
     Split split;
     for (int round = 0; round < 500; ++round) {

@@ -42,7 +42,7 @@ TEST(Recurrent, AFreshSequenceReadsZerosAndWritesARowOfItsOwn) {  // # S4-15
     EXPECT_EQ(driver.memory->n_cells(), 2);
 }
 
-TEST(Recurrent, LaterPiecesOfACallGoOnInTheFreshRow) {  // # S1-22 # S1-49
+TEST(Recurrent, LaterPiecesOfACallGoOnInTheFreshRow) {  // # S1-22 # S1-49 # S1-25
     Driver driver(sized(8, 1), states());
     driver.feed(0, 1);
     const int32_t committed = driver.memory->rows_of(0, 0)[0];

@@ -83,6 +83,21 @@ TEST(Build, EachLayerWritesKeysAndValuesOnce) {  // S1-34, S1-30
     EXPECT_EQ(written, (std::multiset<uint32_t>{0, 1, 2, 3}));
 }
 
+// Rows that move are data of a run, so no number of moves is too many for a graph.  S3-05, S3-26
+TEST(Build, AGraphOfMovesHasItsNodesHoweverManyMove) {
+    for (const int n_layers : {1, 32, 80}) {
+        const auto model = test::TinyModel{.n_layers = n_layers, .width = 16, .n_ffn = 8}.open();
+        const MemoryLayout layout =
+            make_memory(model->model().memory_specs(), {.n_ctx = 64})->layout();
+        for (const uint32_t n_moves : {1u, 8u, 1024u, 1u << 20}) {
+            const Graph graph = model->model().build(
+                {.kind = GraphKind::copy_rows, .n_moves = n_moves}, layout, {.n_ctx = 64});
+            // From and to, and a cache and its copy for keys and for values of each layer.
+            EXPECT_EQ(graph.nodes().size(), 2u + 4u * static_cast<size_t>(n_layers));
+        }
+    }
+}
+
 TEST(Build, WithoutOutputsThereIsNoProjection) {  // S4-34
     const Built built;
     const Graph with = built.build({.n_tokens = 4, .n_sequences = 1, .n_outputs = 4});

@@ -1,4 +1,5 @@
-// A decode whose plan is known allocates nothing, whatever the model remembers. S0-07, S0-16, S3-13
+// A decode whose plan is known allocates nothing, whatever the model remembers. S0-07, S0-16, S1-33,
+// S1-40, S3-13
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -156,6 +156,10 @@ TEST(Road, KnowsTheMemoryByItsInterfaceAlone) {  // S4-06, S4-07, S2-38
     EXPECT_EQ(pretend.memory->n_placed, 1);
     EXPECT_EQ(pretend.memory->n_committed, 1);
     EXPECT_EQ(pretend.memory->n_rolled_back, 0);
+    // Pieces of 8, 8 and 4: plans are kept for a memory that nobody has heard of.  S1-11
+    pretend.road->run(batch_of(tokens, 0, 20, true).view(), nullptr);
+    EXPECT_EQ(pretend.engine.stats().plans_built, 1u);
+    EXPECT_EQ(pretend.engine.stats().plans_reused, 5u);
 }
 
 TEST(Road, WhateverStopsItTheMemoryIsRolledBackAndNotCommitted) {  // S4-08
