@@ -17,6 +17,7 @@ struct Job {
     const Product* product;
     int64_t begin, end;
     int rows;                       // in use; the others are computed and dropped
+    bool first;                     // the weights come from memory, not from a cache
     const unsigned char* x[kTileRows];
     float* y[kTileRows];
     // Quantised rows of a tile of T: [columns / 32][T][32], [columns / 32][T] and, where the format
@@ -69,6 +70,7 @@ PLAIT_INLINE void block_tile(const Job& job, int64_t first) {
     const int8_t* a = job.codes;
     const float* scales = job.scales;
     const float* sums = job.sums;
+    const bool fetch = job.first;
     F32 y[P][T];
     for (int p = 0; p < P; ++p)
         for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
@@ -81,9 +83,8 @@ PLAIT_INLINE void block_tile(const Job& job, int64_t first) {
 #pragma GCC unroll 4
             for (int p = 0; p < P; ++p) {
                 const uint8_t* c = codes + p * w.panel_bytes;
-                if constexpr (T <= 4) {
+                if (fetch)
                     for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(c + kAhead + i, 0, 2);
-                }
                 F32 t[T];
 #pragma GCC unroll 2
                 for (int u = 0; u < kUnits; ++u) {
@@ -294,6 +295,7 @@ void multiply(const Product& product, int64_t begin, int64_t end, unsigned char*
     job.end = end;
     for (int64_t first = 0; first < product.n; first += kMostRows) {
         const int64_t left = product.n - first;
+        job.first = first == 0;
         job.rows = left < kMostRows ? static_cast<int>(left) : kMostRows;
         for (int r = 0; r < kMostRows; ++r) {
             const int64_t i = first + (r < job.rows ? r : 0);
