@@ -99,6 +99,15 @@ constexpr std::array kArchitectures = {
     Architecture{"t5", make_t5},
 };
 
+// What the names of tensors begin with whose layers draft tokens beyond the next: not run here.
+std::vector<std::string> drafting_layers(const Hparams& hp, const Model& model) {
+    const int first = model.info().n_layers;
+    const int n = hp.index("nextn_predict_layers", Hparams::kMostLayers, 0);
+    std::vector<std::string> prefixes;
+    for (int i = 0; i < n; ++i) prefixes.push_back(text("blk.", first + i, "."));
+    return prefixes;
+}
+
 }  // namespace
 
 std::vector<std::string> architectures() {
@@ -111,7 +120,12 @@ std::unique_ptr<Model> make_model(const Weights& weights) {
     const gguf::Metadata& metadata = weights.file().metadata();
     const std::string& name = metadata.string(gguf::keys::kArchitecture);
     for (const Architecture& a : kArchitectures)
-        if (a.name == name) return a.make(Hparams(metadata, name), weights);
+        if (a.name == name) {
+            const Hparams hparams(metadata, name);
+            std::unique_ptr<Model> model = a.make(hparams, weights);
+            weights.expect_all_read(drafting_layers(hparams, *model));
+            return model;
+        }
     std::string known;
     for (const Architecture& a : kArchitectures) known += text(known.empty() ? "" : ", ", a.name);
     throw UnsupportedError(text(weights.file().path(), ": architecture \"", name,

@@ -1,7 +1,10 @@
 #include "model/weights.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
+#include "gguf/keys.h"
 
 namespace plait {
 namespace {
@@ -22,7 +25,8 @@ bool same_shape(const Shape& a, const Shape& expected) {
 
 }  // namespace
 
-Weights::Weights(std::shared_ptr<const gguf::File> file) : file_(std::move(file)) {}
+Weights::Weights(std::shared_ptr<const gguf::File> file)
+    : file_(std::move(file)), given_(file_->tensors().size()) {}
 
 void Weights::read(WeightId id, uint64_t begin, std::span<std::byte> target) const {
     file_->read(tensor(id), begin, target);
@@ -36,11 +40,25 @@ Weight Weights::get(const std::string& name, const Shape& shape) const {
     if (!same_shape(found->type.shape, shape))
         throw ModelError(text(file_->path(), ": tensor ", name, " has shape ",
                               to_string(found->type.shape), ", expected ", to_string(shape)));
-    return {static_cast<WeightId>(found - file_->tensors().data()), {found->type.dtype, shape}};
+    const auto id = static_cast<WeightId>(found - file_->tensors().data());
+    given_[id] = true;
+    return {id, {found->type.dtype, shape}};
 }
 
 Weight Weights::find(const std::string& name, const Shape& shape) const {
     return has(name) ? get(name, shape) : Weight{};
+}
+
+void Weights::expect_all_read(std::span<const std::string> others) const {
+    for (size_t id = 0; id < given_.size(); ++id) {
+        const std::string& name = file_->tensors()[id].name;
+        const auto holds = [&](const std::string& prefix) { return name.starts_with(prefix); };
+        if (!given_[id] && std::ranges::none_of(others, holds))
+            throw ModelError(text(file_->path(), ": tensor ", name, " is none that a model of ",
+                                  "architecture ",
+                                  file_->metadata().string(gguf::keys::kArchitecture),
+                                  " with these hyperparameters has"));
+    }
 }
 
 }  // namespace plait

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gguf/reader.h"
 #include "graph/graph.h"
@@ -30,10 +32,15 @@ public:
     Weight find(const std::string& name, const Shape& shape) const;
     bool has(std::string_view name) const { return file_->find(name) != nullptr; }
 
+    // ModelError naming a tensor that no get() or find() gave since this was made: a model that is
+    // silent on a part of its file is not that file's model. Tensors below one of `others` may stay.
+    void expect_all_read(std::span<const std::string> others) const;
+
 private:
     const gguf::TensorInfo& tensor(WeightId id) const { return file_->tensors()[id]; }
 
     std::shared_ptr<const gguf::File> file_;
+    mutable std::vector<bool> given_;  // by WeightId; written only while the model is made
 };
 
 // The weights of one layer: names below "blk.{layer}.", or "{stack}.blk.{layer}." where a model has

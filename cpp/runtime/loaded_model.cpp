@@ -1,5 +1,10 @@
 #include "runtime/loaded_model.h"
 
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "gguf/keys.h"
@@ -7,14 +12,45 @@
 namespace plait {
 namespace {
 
+// Those that python/plait/tokenizer knows, which reads and checks the rest when it is asked for.
+constexpr std::array<std::string_view, 7> kTokenizers = {"bert", "gemma4", "gpt2", "llama",
+                                                         "none", "rwkv",   "t5"};
+
+std::string listed(std::span<const std::string_view> names) {
+    std::string all;
+    for (const std::string_view name : names) all += text(all.empty() ? "" : ", ", name);
+    return all;
+}
+
+// Where the key is there, it holds an array of one `type` a token.
+void expect_one_each(const gguf::File& file, std::string_view key, gguf::ValueType type,
+                     size_t n_tokens) {
+    const gguf::Value* value = file.metadata().find(key);
+    if (value == nullptr) return;
+    const auto* array = std::get_if<gguf::Array>(&value->data());
+    if (array == nullptr || array->element != type)
+        throw ModelError(text(file.path(), ": ", key, ": expected an array of ",
+                              gguf::to_string(type), ", got ", value->type_name()));
+    if (array->size() != n_tokens)
+        throw ModelError(text(file.path(), ": ", key, ": expected ", n_tokens,
+                              " values, one a token, got ", array->size()));
+}
+
 // Weights alone are fine when the file says so; any other file must bring its tokens.
 void check_vocabulary(const gguf::File& file, const ModelInfo& info) {
     const gguf::Metadata& metadata = file.metadata();
-    if (metadata.string(gguf::keys::kTokenizerModel) == "no_vocab") return;
+    const std::string& model = metadata.string(gguf::keys::kTokenizerModel);
+    if (model == "no_vocab") return;
+    if (std::ranges::find(kTokenizers, model) == kTokenizers.end())
+        throw UnsupportedError(text(file.path(), ": ", gguf::keys::kTokenizerModel, ": \"", model,
+                                    "\" is not supported; supported are ", listed(kTokenizers),
+                                    ", and no_vocab for a file without tokens"));
     const size_t n_tokens = metadata.strings(gguf::keys::kTokens).size();
     if (n_tokens == 0 || static_cast<int64_t>(n_tokens) > info.n_vocab)
         throw ModelError(text(file.path(), ": ", gguf::keys::kTokens, " has ", n_tokens,
                               " tokens, but token_embd.weight has ", info.n_vocab, " rows"));
+    expect_one_each(file, gguf::keys::kTokenScores, gguf::ValueType::f32, n_tokens);
+    expect_one_each(file, gguf::keys::kTokenTypes, gguf::ValueType::i32, n_tokens);
 }
 
 }  // namespace

@@ -76,20 +76,19 @@ def test_tensors_are_described_and_read(tiny):
 
 
 def test_quantised_tensors_are_dequantised_whole(tmp_path):
-    # More than a megabyte of blocks: read piece by piece.
+    # More than a megabyte of blocks: read piece by piece. Of a layer that drafts tokens, so nothing else reads it.
     rng = np.random.default_rng(0)
     weights = gguf_writer.llama_weights()
     values = rng.standard_normal((3000, 512)).astype(np.float32)
     packed = plait.quant.quantize(values, "Q8_0")
-    weights["extra.weight"] = Raw("Q8_0", packed)
-    path = write(
-        tmp_path / "m.gguf", gguf_writer.llama_metadata() | gguf_writer.vocabulary(), weights
-    )
-    model = plait.Model(path)
-    assert model.tensors["extra.weight"].shape == (3000, 512)
-    assert model.tensors["extra.weight"].dtype == "Q8_0"
+    weights["blk.2.extra.weight"] = Raw("Q8_0", packed)
+    layers = {"llama.block_count": gguf_writer.N_LAYERS + 1, "llama.nextn_predict_layers": 1}
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary() | layers
+    model = plait.Model(write(tmp_path / "m.gguf", metadata, weights))
+    assert model.tensors["blk.2.extra.weight"].shape == (3000, 512)
+    assert model.tensors["blk.2.extra.weight"].dtype == "Q8_0"
     np.testing.assert_array_equal(
-        model.tensor("extra.weight"), plait.quant.dequantize(packed, "Q8_0")
+        model.tensor("blk.2.extra.weight"), plait.quant.dequantize(packed, "Q8_0")
     )
 
 
@@ -175,6 +174,39 @@ def test_a_file_without_tokens_is_refused(tmp_path):
         plait.Model(
             write(tmp_path / "m.gguf", gguf_writer.llama_metadata(), gguf_writer.llama_weights())
         )
+
+
+def test_a_tensor_that_the_architecture_has_not_is_refused(tmp_path):
+    # Left out in silence, a file's bias or its own output matrix would change what the model says.
+    weights = gguf_writer.llama_weights()
+    weights["output.weights"] = weights.pop("output.weight")
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    with pytest.raises(plait.ModelError, match=r"output\.weights is none .* llama"):
+        plait.Model(write(tmp_path / "m.gguf", metadata, weights))
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "match"),
+    [
+        ({"tokenizer.ggml.model": "hostile"}, plait.UnsupportedError, '"hostile".*gpt2.*no_vocab'),
+        ({"tokenizer.ggml.scores": np.zeros(5, np.float32)}, plait.ModelError, "scores.*288.*5"),
+        ({"tokenizer.ggml.scores": "none"}, plait.ModelError, "scores.*array of f32.*string"),
+        ({"tokenizer.ggml.token_type": np.zeros(288, np.uint8)}, plait.ModelError, "array of i32"),
+    ],
+)
+def test_a_wrong_vocabulary_is_refused_with_the_model(tmp_path, damage, error, match):
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary() | damage
+    with pytest.raises(error, match=match):
+        plait.Model(write(tmp_path / "m.gguf", metadata, gguf_writer.llama_weights()))
+
+
+def test_every_tokenizer_is_one_that_a_model_may_name(tmp_path):
+    from plait.tokenizer import vocabulary
+
+    for name in vocabulary._KINDS:
+        metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+        metadata["tokenizer.ggml.model"] = name
+        plait.Model(write(tmp_path / "m.gguf", metadata, gguf_writer.llama_weights()))
 
 
 def test_every_reference_model_of_a_known_architecture_loads(data_dir: Path):

@@ -33,7 +33,7 @@ public:
           windows_(read_windows(hp, info().n_layers, /*pattern=*/2)),
           scale_(attention_scale(hp, heads_.head_dim)) {
         const int width = info().width;
-        const int n_ffn = hp.count("expert_feed_forward_length");
+        const int n_ffn = read_expert_length(hp, counts_);
         for (int i = 0; i < info().n_layers; ++i) {
             const LayerWeights l(w, i);
             Layer& layer = layers_.emplace_back();

@@ -87,10 +87,13 @@ private:
         w.v = l.get("time_mix_value.weight", square);
         w.out = l.get("time_mix_output.weight", square);
         w.decay = read_low_rank(l, "time_mix_w", hp.count("attention.decay_lora_rank"));
-        w.rate = read_low_rank(l, "time_mix_a", hp.count("attention.iclr_lora_rank"));
+        const int rate_rank = hp.count("attention.iclr_lora_rank");
+        w.rate = read_low_rank(l, "time_mix_a", rate_rank);
+        const int value_rank = hp.count("attention.value_residual_mix_lora_rank");
         if (i > 0)
-            w.residual =
-                read_low_rank(l, "time_mix_v", hp.count("attention.value_residual_mix_lora_rank"));
+            w.residual = read_low_rank(l, "time_mix_v", value_rank);
+        else if (l.has("time_mix_v1.weight"))  // as files repeat the rate's, for nothing
+            w.residual = read_low_rank(l, "time_mix_v", rate_rank);
         if (gate_rank > 0) w.gate = read_low_rank(l, "time_mix_g", gate_rank);
         w.k_k = l.get("time_mix_k_k.weight", {width});
         w.k_a = l.get("time_mix_k_a.weight", {width});

@@ -46,8 +46,15 @@ ExpertCounts read_expert_counts(const Hparams& hp, int least) {
 }
 
 int read_expert_length(const Hparams& hp, const ExpertCounts& counts) {
-    if (hp.index("expert_feed_forward_length", Hparams::kMost, 0) > 0)
-        return hp.count("expert_feed_forward_length");
+    const int of_expert = hp.index("expert_feed_forward_length", Hparams::kMost, 0);
+    if (of_expert > 0) {
+        // The dense block that a model was derived from; nothing reads its length, but 1 is a lie.
+        const int dense = hp.count("feed_forward_length", Hparams::kMost, of_expert);
+        if (dense < of_expert)
+            hp.refuse("feed_forward_length",
+                      text("expected at least the ", of_expert, " of one expert, got ", dense));
+        return of_expert;
+    }
     const int all = hp.count("feed_forward_length");
     if (all % counts.n_used != 0)
         hp.refuse("feed_forward_length",

@@ -43,6 +43,17 @@ Value project_queries(Step& step, Value x, const LatentWeights& w, const Norm& n
     return linear(low, step.weight(w.wq_b));
 }
 
+// Files state the attention that a cache sees a second time; it must be the one that we compute:
+// one shared key of the latent vector and its rotated part, or keys and values of every head.
+void expect_sizes(const Hparams& hp, const AttentionSpec& spec, int value_dim) {
+    const auto expect = [&](std::string_view suffix, int expected) {
+        hp.per_layer(suffix, 1, expected, expected, expected);
+    };
+    expect("attention.head_count_kv", spec.n_kv_heads);
+    expect("attention.key_length", spec.key_dim);
+    expect("attention.value_length", value_dim);
+}
+
 }  // namespace
 
 LatentAttention read_latent_attention(const Hparams& hp) {
@@ -53,6 +64,8 @@ LatentAttention read_latent_attention(const Hparams& hp) {
     if (a.plain_dim() < 1)
         hp.refuse("rope.dimension_count", text("expected less than the ", a.sizes.key_dim,
                                                " elements of a key, got ", a.rope.n_rot));
+    const AttentionSpec spec = latent_attention_spec(a);
+    expect_sizes(hp, spec, a.sizes.remembered ? a.sizes.rank : spec.value_dim);
     a.how.scale = read_score_scale(hp, a.sizes.key_dim, a.rope);
     return a;
 }
