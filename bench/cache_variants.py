@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decoding many sequences at once over one pool of cache rows and over one pool each.
 
-    cache_variants.py qwen-0.5b:Q4_0 [-B 16] [--prompts 0,128,256,512] [--steps 32] [--rounds 3] [--json out.json]
+    cache_variants.py qwen-0.5b:Q4_0 [-B 16] [--prompts 0,128,256,512] [--steps 32] [--rounds 3] [--cpu] [--json out]
 
 For each prompt length: B sequences of that length, then steps of one token for each of them; tokens per second of the
 steps, alternating between the two variants in one run, and the median of the paired ratios. Then what a prefix that B
@@ -33,10 +33,18 @@ def opened(name: str) -> Iterator[plait.Model]:
         yield plait.Model(models.write(name, Path(folder) / "model.gguf"))
 
 
-def step_rate(model: plait.Model, kv: str, n_seqs: int, prompt: int, steps: int) -> float:
-    """Tokens per second of `steps` steps of `n_seqs` sequences, each after its own prompt."""
+def step_rate(
+    model: plait.Model, kv: str, n_seqs: int, prompt: int, steps: int, *, cpu: bool
+) -> float:
+    """Tokens per second of `steps` steps of `n_seqs` sequences, each after its own prompt.
+
+    `cpu`: of one thread's processor time, which other programs hardly change.
+    """
+    clock = time.process_time if cpu else time.perf_counter
+    threads = 1 if cpu else None
     rng = np.random.default_rng(1)
-    with plait.Context(model, n_ctx=prompt + steps + 1, n_seq_max=n_seqs, kv=kv) as ctx:
+    options = {"n_ctx": prompt + steps + 1, "n_seq_max": n_seqs, "threads": threads}
+    with plait.Context(model, kv=kv, **options) as ctx:
         for seq in range(n_seqs if prompt else 0):
             batch = plait.Batch()
             batch.add_sequence(rng.integers(0, model.n_vocab, prompt), seq=seq, logits="none")
@@ -49,10 +57,10 @@ def step_rate(model: plait.Model, kv: str, n_seqs: int, prompt: int, steps: int)
             ctx.decode(batch)
 
         step()
-        start = time.perf_counter()
+        start = clock()
         for _ in range(steps):
             step()
-        return n_seqs * steps / (time.perf_counter() - start)
+        return n_seqs * steps / (clock() - start)
 
 
 def shared_prefix_cells(model: plait.Model, n_seqs: int, prefix: int) -> float:
@@ -66,6 +74,35 @@ def shared_prefix_cells(model: plait.Model, n_seqs: int, prefix: int) -> float:
         return ctx.kv.n_used / prefix
 
 
+def scattered_cost(model: plait.Model, n: int, steps: int) -> float:
+    """A step after `n` tokens in every second cell, in steps after as many in cells side by side. Processor time."""
+    ids = np.arange(n) % model.n_vocab
+    options = {"n_ctx": 2 * n + steps, "n_seq_max": 2, "threads": 1, "defrag_threshold": None}
+    seconds = []
+    for scattered in (False, True):
+        with plait.Context(model, kv_cells=2 * n + steps + 1, **options) as ctx:
+            batch = plait.Batch()
+            if scattered:
+                for _ in range(2):
+                    batch.clear()
+                    batch.add_sequence(ids, seq=1, logits="none")
+                    ctx.decode(batch)
+                for pos in range(0, 2 * n, 2):
+                    ctx.kv.seq_rm(1, pos, pos + 1)
+            batch.clear()
+            batch.add_sequence(ids, seq=0, logits="none")
+            ctx.decode(batch)
+            batch.clear()
+            batch.add(0, seq=0, logits=True)
+            best = float("inf")
+            for _ in range(steps):
+                start = time.process_time()
+                ctx.decode(batch)
+                best = min(best, time.process_time() - start)
+            seconds.append(best)
+    return seconds[1] / seconds[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -75,6 +112,7 @@ def main() -> None:
     parser.add_argument("--prompts", default="0,128,256,512")
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true", help="processor time of one thread")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
 
@@ -85,7 +123,7 @@ def main() -> None:
         for prompt in map(int, args.prompts.split(",")):
             pairs = [
                 [
-                    step_rate(model, kv, args.sequences, prompt, args.steps)
+                    step_rate(model, kv, args.sequences, prompt, args.steps, cpu=args.cpu)
                     for kv in ("unified", "streams")
                 ]
                 for _ in range(args.rounds)
@@ -98,6 +136,8 @@ def main() -> None:
             print(f"{prompt:8} {unified:10.1f} {streams:10.1f} {ratio:7.2f}")
         prefix = shared_prefix_cells(model, args.sequences, 1024)
         print(f"a prefix of 1,024 tokens, shared by {args.sequences}: {prefix:.2f} of one prefix")
+        scattered = scattered_cost(model, 1000, args.steps)
+        print(f"a step after 1,000 tokens in scattered cells: {scattered:.2f} of one in neighbours")
     if args.json:
         result = {
             "model": args.model,
@@ -105,6 +145,7 @@ def main() -> None:
             "steps": args.steps,
             "rows": rows,
             "prefix": prefix,
+            "scattered": scattered,
             "build": plait.build_info(),
         }
         args.json.write_text(json.dumps(result, indent=1, default=str))

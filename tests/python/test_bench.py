@@ -1,6 +1,7 @@
 """The benchmarks run, on a model too small to say anything about speed."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,13 @@ def test_cache_variants(tiny_path: Path, tmp_path: Path) -> None:  # S2-06
     assert [row["prompt"] for row in rows["rows"]] == [0, 5]
     assert [row["cells"] for row in rows["rows"]] == [3 * (0 + 2), 3 * (5 + 2)]
     assert rows["prefix"] == 1.0  # sequences that share a prefix keep it once
+    assert (
+        rows["scattered"] > 0
+    )  # of either way to take rows; docs/decisions/0007 says which and why: S1-50
+    note = (BENCH.parent / "docs" / "decisions" / "0007-one-table-unless-asked.md").read_text()
+    assert all(
+        text in note for text in ("Against streams", "defrag_threshold", "| 2048 |")
+    )  # S2-59
 
 
 def test_graph_reuse(tiny_path: Path) -> None:  # S0-14, S1-06, S0-10
@@ -46,3 +54,20 @@ def test_graph_reuse(tiny_path: Path) -> None:  # S0-14, S1-06, S0-10
     assert [line.split()[0] for line in table.splitlines()[2:6]] == ["1", "2", "4", "8"]
     assert "anew" in table.splitlines()[1]  # the same steps without
     assert "microseconds a step" in table
+
+
+def test_step_profile(tiny_path: Path) -> None:  # S1-15
+    """The table of docs/profile.md has what the command prints: the ten operations that take longest."""
+    lines = run("step_profile.py", tiny_path, "--cells", 20, "--steps", 2).splitlines()[1:]
+    shares = [float(line.split()[1]) for line in lines]
+    assert shares == sorted(shares, reverse=True)
+    assert 99 < sum(shares) < 101
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([\d.]+) %", (BENCH.parent / "docs" / "profile.md").read_text(), re.M
+    )
+    assert len(rows) == 10
+    ops = {path.stem for path in (BENCH.parent / "cpp" / "backend" / "cpu" / "ops").glob("*.cpp")}
+    fused = {
+        path.stem for path in (BENCH.parent / "cpp" / "backend" / "cpu" / "fuse").glob("*.cpp")
+    }
+    assert {name for name, _ in rows} <= ops | fused
