@@ -94,7 +94,8 @@ inline Frame moves(int64_t n) {
 
 template <typename A, typename B>
 bool same_bits(const A& a, const B& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
+    if (a.size() != b.size()) return false;
+    return a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
 }
 
 inline Floats random_floats(size_t n, std::mt19937& random, float spread = 1.0f) {

@@ -4,31 +4,9 @@
 #include "backend/cpu/kernels/selective_scan.h"
 
 #include "backend/cpu/kernels/state_rows.h"
+#include "backend/cpu/kernels/transpose.h"
 
 namespace plait::cpu::PLAIT_ISA {
-namespace {
-
-// a / ln 2 of the tile's channels, as its state lies, [k, 32]: exp(dt a) is 2^(dt a / ln 2).
-void transpose_a(const SelectiveScanArgs& args, const Frame& frame, const TileTask& tile,
-                 float* a) {
-    constexpr int64_t kLanes = F32::kLanes;
-    const int64_t k = args.states.rows;
-    const float* by_channel = frame.at<const float>(args.a) + tile.first * k;
-    for (int64_t c = 0; c < kTileColumns; c += kLanes) {
-        for (int64_t i = 0; i < k; i += kLanes) {
-            const int64_t n = k - i < kLanes ? k - i : kLanes;
-            F32 square[kLanes];
-            for (int64_t j = 0; j < kLanes; ++j)
-                square[j] =
-                    c + j < tile.n ? F32::load(by_channel + (c + j) * k + i, n) : F32::zero();
-            transpose(square);
-            for (int64_t j = 0; j < n; ++j)
-                (square[j] * F32::set(1.44269504f)).store(a + (i + j) * kTileColumns + c);
-        }
-    }
-}
-
-}  // namespace
 
 int64_t selective_scan_tasks(const void* raw, const Frame& frame) {
     return tile_tasks(static_cast<const SelectiveScanArgs*>(raw)->states, frame);
@@ -40,13 +18,16 @@ void selective_scan(const void* raw, const Frame& frame, const Worker& worker, i
     const auto& args = *static_cast<const SelectiveScanArgs*>(raw);
     const int64_t k = args.states.rows;
     const int64_t channels = args.states.columns;
+    // a / ln 2 of a tile's channels, [k, 32]: exp(dt a) is 2^(dt a / ln 2).
     float* a = reinterpret_cast<float*>(worker.scratch);
     int64_t prepared = -1;
     for (int64_t task = begin; task < end; ++task) {
         // One tile after the other: its part of a serves all sequences.
         const TileTask tile =
             tile_task(args.states, frame, task % frame.n_sequences, task / frame.n_sequences);
-        if (prepared != tile.first) transpose_a(args, frame, tile, a);
+        if (prepared != tile.first)
+            transpose_channels(frame.at<const float>(args.a) + tile.first * k, tile.n, k,
+                               1.44269504f, a, kTileColumns);
         prepared = tile.first;
         walk(tile, [&](auto columns, int64_t t, const float* from, float* to) {
             const int64_t at = t * channels + tile.first;
@@ -57,7 +38,7 @@ void selective_scan(const void* raw, const Frame& frame, const Worker& worker, i
             const Row d = columns.load(frame.at<const float>(args.d) + tile.first);
             const Row dt_x = dt * x;
             const Row y = step_rows(k, [&](int64_t i, const Row& sum) {
-                const Row decay = exp2(dt * Columns<true>{}.load(a + i * kTileColumns));
+                const Row decay = exp2(dt * columns.load(a + i * kTileColumns));
                 const Row h = fma(decay, columns.load(from + i * columns.n), F32::set(b[i]) * dt_x);
                 columns.store(h, to + i * columns.n);
                 return fma(F32::set(c[i]), h, sum);

@@ -2,18 +2,10 @@
 // in the state.  Mamba, arXiv:2312.00752, section 3.4.  Reference: tests/reference/short_conv.py.
 #include "backend/cpu/kernels/short_conv.h"
 
-#include "backend/cpu/simd/simd.h"
+#include "backend/cpu/kernels/transpose.h"
 
 namespace plait::cpu::PLAIT_ISA {
 namespace {
-
-// The chunk's weights by tap, [taps, kConvChunk], so that channels lie side by side.
-void transpose_weights(const ShortConvArgs& args, const Frame& frame, const ChunkTask& chunk,
-                       float* weight) {
-    const float* w = frame.at<const float>(args.weight) + chunk.first * args.taps;
-    for (int64_t c = 0; c < chunk.n; ++c)
-        for (int64_t j = 0; j < args.taps; ++j) weight[j * kConvChunk + c] = w[c * args.taps + j];
-}
 
 struct Convolution {
     const ShortConvArgs& args;
@@ -73,7 +65,9 @@ void short_conv(const void* raw, const Frame& frame, const Worker& worker, int64
     int64_t prepared = -1;
     for (int64_t task = begin; task < end; ++task) {
         const ChunkTask chunk = chunk_task(args.channels, kConvChunk, frame, task);
-        if (prepared != chunk.first) transpose_weights(args, frame, chunk, weight);
+        if (prepared != chunk.first)
+            transpose_channels(frame.at<const float>(args.weight) + chunk.first * args.taps,
+                               chunk.n, args.taps, 1.0f, weight, kConvChunk);
         prepared = chunk.first;
         const Passage tokens = passage(args.states, frame, chunk.sequence);
         const Convolution conv{
