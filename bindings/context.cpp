@@ -86,7 +86,10 @@ std::optional<int64_t> optional_size(const char* argument, py::handle value) {
     return to_int64(argument, value);
 }
 
-py::typing::List<py::dict> graph_nodes(const PyContext& self, const Integer& n_tokens,
+using NodeByField = py::typing::Dict<py::str, py::object>;
+using Traced = py::typing::Tuple<py::str, py::str, py::int_, py::int_, py::int_>;
+
+py::typing::List<NodeByField> graph_nodes(const PyContext& self, const Integer& n_tokens,
                                        const Integer& n_seqs, const Integer& n_outputs,
                                        const Flag& embeddings, const Flag& encode) {
     const int64_t tokens = to_int64("n_tokens", n_tokens);
@@ -121,7 +124,7 @@ py::typing::List<py::dict> graph_nodes(const PyContext& self, const Integer& n_t
     return result;
 }
 
-py::typing::List<py::tuple> take_trace(const PyContext& self) {
+py::typing::List<Traced> take_trace(const PyContext& self) {
     py::list result;
     for (const TracedNode& node : self.call([](Context& c) { return c.take_trace(); }))
         result.append(py::make_tuple(node.op, node.name, node.thread, node.begin_ns, node.end_ns));

@@ -520,7 +520,7 @@ class Context:
         n_outputs: typing.SupportsIndex,
         embeddings: bool = False,
         encode: bool = False,
-    ) -> list[dict]:
+    ) -> list[dict[str, typing.Any]]:
         """
         The nodes of the plan of such a step, each as a dict; see `graph`.
 
@@ -536,7 +536,7 @@ class Context:
         """
         Note what runs when until `take_trace`; see `trace`.
         """
-    def take_trace(self) -> list[tuple]:
+    def take_trace(self) -> list[tuple[str, str, int, int, int]]:
         """
         (operation, name, thread, begin, end) of what ran since `start_trace`, in nanoseconds of one clock.
         """
