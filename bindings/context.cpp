@@ -6,6 +6,7 @@
 #include "batch.h"
 #include "log.h"
 #include "model.h"
+#include "numpy.h"
 #include "output.h"
 #include "signals.h"
 
@@ -128,6 +129,32 @@ py::typing::List<Traced> take_trace(const PyContext& self) {
     py::list result;
     for (const TracedNode& node : self.call([](Context& c) { return c.take_trace(); }))
         result.append(py::make_tuple(node.op, node.name, node.thread, node.begin_ns, node.end_ns));
+    return result;
+}
+
+py::typing::List<py::str> start_capture(const PyContext& self, const py::typing::List<Text>& names) {
+    std::vector<std::string> wanted;
+    for (const py::handle name : names) wanted.push_back(to_text("names", name));
+    py::list result;
+    for (const std::string& name : self.call([&](Context& c) { return c.start_capture(wanted); }))
+        result.append(py::str(name));
+    return result;
+}
+
+py::typing::List<py::typing::List<FloatRows>> take_captured(const PyContext& self) {
+    py::list result;
+    for (CapturedCall& call : self.call([](Context& c) { return c.take_captured(); })) {
+        py::list arrays;
+        for (Captured& value : call) {
+            std::vector<py::ssize_t> shape;
+            for (int axis = 0; axis < value.shape.rank; ++axis) shape.push_back(value.shape[axis]);
+            if (shape.empty())
+                arrays.append(py::none());
+            else
+                arrays.append(take_vector(std::move(value.values), std::move(shape)));
+        }
+        result.append(arrays);
+    }
     return result;
 }
 
@@ -441,6 +468,23 @@ Raises CacheFull when none is left.)")
              R"(The nodes of the plan of such a step, each as a dict; see `graph`.
 
 Raises ValueError for a step that this context cannot be asked for.)")
+        .def(
+            "value_names",
+            [](const PyContext& self) -> py::typing::List<py::str> {
+                py::list names;
+                for (const std::string& name : self.call([](Context& c) { return c.value_names(); }))
+                    names.append(py::str(name));
+                return names;
+            },
+            "Names of the values between input and output that `capture` can record.")
+        .def("start_capture", &start_capture, py::arg("names"),
+             R"(Record these values in every call from now on; an empty list ends it. See `capture`.
+
+Returns the names in the order in which take_captured() gives them. Raises ValueError for an unknown
+name.)")
+        .def("take_captured", &take_captured,
+             "For each call since it was last asked, a float32 array or None for each name; see "
+             "`capture`.")
         .def(
             "start_trace",
             [](const PyContext& self) { self.call([](Context& c) { c.start_trace(); }); },

@@ -35,7 +35,7 @@ struct InputId {
     uint8_t group = 0;
     friend bool operator==(const InputId&, const InputId&) = default;
 };
-enum class OutputId : uint8_t { logits, embeddings };
+enum class OutputId : uint16_t { logits, embeddings, first_captured };  // see capture.h
 
 // A weight as the architecture knows it: a number and a type. Nothing where optional and absent.
 struct Weight {

@@ -51,11 +51,15 @@ Buffers place_values(const Graph& graph, std::span<const uint32_t> stages,
     std::vector<NodeId> root(nodes.size());
     for (NodeId i = 0; i < nodes.size(); ++i)
         root[i] = is_alias(nodes[i].op) ? root[nodes[i].inputs[0]] : i;
-    const std::vector<NodeId> last = last_uses(graph, root);
+    std::vector<NodeId> last = last_uses(graph, root);
 
     Buffers buffers;
     buffers.places.resize(nodes.size());
     for (const auto& [id, node] : graph.outputs()) {
+        if (id >= OutputId::first_captured) {  // read when the run has ended
+            last[root[node]] = static_cast<NodeId>(nodes.size() - 1);
+            continue;
+        }
         PLAIT_CHECK(nodes[root[node]].extent != Extent::fixed);
         buffers.places[root[node]] = {.space = Space::output, .index = static_cast<uint8_t>(id)};
     }

@@ -16,7 +16,8 @@ struct Buffers {
     uint64_t arena_bytes = 0;
 };
 
-// Values that are alive in the same stage never overlap. Outputs live in the caller's buffers.
+// Values that are alive in the same stage never overlap. Outputs live in the caller's buffers;
+// captured values live until the run ends.
 Buffers place_values(const Graph& graph, std::span<const uint32_t> stages,
                      const InputLayout& inputs);
 

@@ -25,6 +25,12 @@ Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore
     const Segment segment{
         graph_, nodes, stages_, buffers.places, weights, storage, buffers.arena_bytes};
     executable_ = backend.compile(segment);
+    for (const auto& [id, node] : graph_.outputs()) {
+        if (id < OutputId::first_captured) continue;
+        const auto index = static_cast<size_t>(id) - static_cast<size_t>(OutputId::first_captured);
+        captured_.push_back({static_cast<uint16_t>(index), buffers.places[node],
+                             graph_.node(node).extent, graph_.node(node).type});
+    }
     arena_bytes_ = buffers.arena_bytes + executable_->scratch_bytes();
 }
 

@@ -12,6 +12,14 @@
 
 namespace plait {
 
+// Where a captured value lies when a run has ended.
+struct CapturedPlace {
+    uint16_t index = 0;  // into the names that were captured
+    Place place;
+    Extent extent = Extent::tokens;
+    TensorType type;     // axis 0 is a capacity
+};
+
 class Plan {
 public:
     Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore& weights,
@@ -25,11 +33,13 @@ public:
     uint64_t bytes() const;  // of the plan itself, about
     // Inputs that the graph reads; refreshed before a run.
     std::span<const InputId> inputs() const { return inputs_; }
+    std::span<const CapturedPlace> captured() const { return captured_; }
 
 private:
     Graph graph_;
     std::vector<uint32_t> stages_;
     std::vector<InputId> inputs_;
+    std::vector<CapturedPlace> captured_;
     uint64_t arena_bytes_ = 0;
     std::unique_ptr<Executable> executable_;
 };

@@ -94,7 +94,7 @@ MemoryOptions Context::memory_options() const {
     return memory;
 }
 
-std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> past) const {
+std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> past) {
     const ModelInfo& info = model_->info();
     const bool encoder = kind == GraphKind::encode && info.has_encoder;
     const bool causal = *options_.causal && !encoder;
@@ -125,7 +125,7 @@ std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> p
         throw InvalidArgument(text("pooling: \"rank\" needs a head that scores, which this ",
                                    info.arch, " model has none of; expected \"none\", \"mean\", "
                                    "\"cls\" or \"last\""));
-    return std::make_unique<Road>(info, std::move(past), *engine_, road);
+    return std::make_unique<Road>(info, std::move(past), *engine_, recorder_, road);
 }
 
 Road& Context::decode_road() const {
@@ -352,6 +352,45 @@ std::vector<NodeInfo> Context::graph(int64_t n_tokens, int64_t n_sequences, int6
     return engine_->describe(road.plan_of(
         static_cast<uint32_t>(n_tokens), static_cast<uint32_t>(n_sequences),
         static_cast<uint32_t>(n_outputs), embeddings ? InputKind::embeddings : InputKind::tokens));
+}
+
+std::vector<ValueName> Context::names() {
+    std::vector<ValueName> names = decode_road().names();
+    if (model_->info().has_encoder)  // two graphs, whose values share names
+        for (const ValueName& name : encode_road().names())
+            if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    return names;
+}
+
+std::vector<std::string> Context::value_names() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> result;
+    for (const ValueName& name : names()) result.push_back(full_name(name));
+    return result;
+}
+
+std::vector<std::string> Context::start_capture(std::span<const std::string> wanted) {
+    const std::lock_guard lock(mutex_);
+    const std::vector<ValueName> known = names();
+    std::vector<ValueName> set;
+    for (const std::string& name : wanted) {
+        const auto found = std::ranges::find(known, name, [](const ValueName& n) { return full_name(n); });
+        if (found == known.end())
+            throw InvalidArgument(text("capture: \"", name, "\" names no value of this model"));
+        set.push_back(*found);
+    }
+    std::ranges::sort(set);
+    const auto repeated = std::ranges::unique(set);
+    set.erase(repeated.begin(), repeated.end());
+    recorder_.start(engine_->capture_set(set), set.size());
+    std::vector<std::string> result;
+    for (const ValueName& name : set) result.push_back(full_name(name));
+    return result;
+}
+
+std::vector<CapturedCall> Context::take_captured() {
+    const std::lock_guard lock(mutex_);
+    return recorder_.take();
 }
 
 void Context::start_trace() {

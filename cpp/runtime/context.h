@@ -122,6 +122,13 @@ public:
     // rows; counted as a step's plan is.
     std::vector<NodeInfo> graph(int64_t n_tokens, int64_t n_sequences, int64_t n_outputs,
                                 bool embeddings, bool encode);
+    // The names of the values that its steps compute, in their order: "blk.3.attn_out".
+    std::vector<std::string> value_names();
+    // Records values of these names in every call from now on, in the order that it returns; none
+    // ends it. InvalidArgument for an unknown name.
+    std::vector<std::string> start_capture(std::span<const std::string> names);
+    // What calls recorded since it was last asked.
+    std::vector<CapturedCall> take_captured();
     // Notes what runs when, from now on until it is taken.
     void start_trace();
     std::vector<TracedNode> take_trace();
@@ -138,7 +145,8 @@ private:
     Rows read_rows(int layer, SequenceId sequence, uint8_t part);
     Road& decode_road() const;  // throws when closed
     Road& encode_road();
-    std::unique_ptr<Road> make_road(GraphKind kind, std::shared_ptr<Past> past) const;
+    std::unique_ptr<Road> make_road(GraphKind kind, std::shared_ptr<Past> past);
+    std::vector<ValueName> names();
     MemoryOptions memory_options() const;
 
     std::shared_ptr<const LoadedModel> model_;
@@ -146,6 +154,7 @@ private:
     Pooling pooling_;
     mutable std::mutex mutex_;
     std::unique_ptr<Engine> engine_;         // null once closed
+    Recorder recorder_;
     std::unique_ptr<Road> decode_road_;
     std::unique_ptr<Road> encode_road_;      // of a decoder: made by the first encode()
     Facts facts_;                            // of states that fit

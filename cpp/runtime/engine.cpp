@@ -58,8 +58,10 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend
 
 std::unique_ptr<Plan> Engine::build(const PlanKey& key, const MemoryLayout& layout,
                                     std::span<Buffer* const> storage) {
-    auto plan = std::make_unique<Plan>(model_->model().build(key, layout, limits_.build), *backend_,
-                                       input_layout_, *weights_, storage, limits_.fuse);
+    Graph graph = model_->model().build(key, layout, limits_.build);
+    if (key.captures != 0) capture(graph, captures(key.captures), key.n_outputs > 0);
+    auto plan = std::make_unique<Plan>(std::move(graph), *backend_, input_layout_, *weights_,
+                                       storage, limits_.fuse);
     if (plan->arena_bytes() > arena_->bytes()) arena_ = backend_->allocate(plan->arena_bytes());
     return plan;
 }
@@ -119,6 +121,22 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     }
     if (trace_) note_trace(plan);
     stats_.nodes += plan.graph().nodes().size();
+}
+
+std::vector<ValueName> Engine::names(const PlanKey& key, const MemoryLayout& layout) const {
+    std::vector<ValueName> names;
+    for (const NamedValue& value : named_values(model_->model().build(key, layout, limits_.build)))
+        names.push_back(value.name);
+    return names;
+}
+
+uint16_t Engine::capture_set(const std::vector<ValueName>& names) {
+    const auto known = std::ranges::find(capture_sets_, names);
+    const auto number = static_cast<size_t>(known - capture_sets_.begin());
+    if (number > UINT16_MAX)
+        throw UnsupportedError(text("a context captures at most ", UINT16_MAX, " different sets"));
+    if (known == capture_sets_.end()) capture_sets_.push_back(names);
+    return static_cast<uint16_t>(number);
 }
 
 void Engine::note_trace(const Plan& plan) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "graph/capture.h"
 #include "memory/layout.h"
 #include "plan/plan_cache.h"
 #include "runtime/graph_info.h"
@@ -58,6 +59,13 @@ public:
         return {reinterpret_cast<T*>(input_bytes(id, n * sizeof(T))), n};
     }
 
+    // The names that a model gives values of such a step.
+    std::vector<ValueName> names(const PlanKey& key, const MemoryLayout& layout) const;
+    // The number of a set of names, for PlanKey::captures; equal sets have one number, none is 0.
+    uint16_t capture_set(const std::vector<ValueName>& names);
+    std::span<const ValueName> captures(uint16_t set) const { return capture_sets_[set]; }
+    const std::byte* arena() const { return arena_->host(); }
+
     void run(Plan& plan, const Counts& counts, float* logits, float* embeddings, StopSignal* stop);
     uint64_t arena_bytes() const { return arena_->bytes(); }
     uint64_t compute_bytes() const { return arena_->bytes() + inputs_->bytes(); }
@@ -83,6 +91,7 @@ private:
     std::unique_ptr<Plan> single_use_;  // the last plan built with reuse off
     OutputPool outputs_;
     Stats stats_;
+    std::vector<std::vector<ValueName>> capture_sets_{{}};  // by number
     std::unique_ptr<Trace> trace_;  // null: nobody asks
     std::vector<TracedNode> traced_;
 };

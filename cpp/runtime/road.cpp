@@ -54,11 +54,12 @@ private:
 
 }  // namespace
 
-Road::Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine,
+Road::Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine, Recorder& recorder,
            const RoadOptions& options)
     : info_(info),
       past_(std::move(past)),
       engine_(engine),
+      recorder_(recorder),
       options_(options),
       mover_(engine, memory().layout(), storage().buffers()),
       defragmenter_(options.defrag_threshold) {
@@ -103,6 +104,7 @@ PlanKey Road::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_output
     PlanKey key = largest_key();
     const uint32_t most = engine_.limits().n_tokens;
     key.input = input;
+    key.captures = recorder_.set();
     key.single = n_tokens == n_sequences;
     key.n_tokens = bucket(n_tokens, most);
     // One token a sequence: as many sequences as tokens. Otherwise any number, in one plan.
@@ -115,6 +117,10 @@ PlanKey Road::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_output
 const Plan& Road::plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
                           InputKind input) {
     return plan_of(key_for(n_tokens, n_sequences, n_outputs, input));
+}
+
+std::vector<ValueName> Road::names() const {
+    return engine_.names(largest_key(), memory().layout());
 }
 
 Outputs Road::run(const BatchView& batch, StopSignal* stop) {
@@ -137,6 +143,7 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
     if (log_enabled(LogLevel::trace))
         log(LogLevel::trace, text("decode: ", batch.size, " tokens in ", pieces.size(),
                                   " microbatches, ", prepared_.n_outputs, " outputs"));
+    if (recorder_.active()) recorder_.begin(prepared_);
     Outputs outputs;
     if (pooled())
         embedding_pool_.start(scored() ? info_.scored : options_.pooling, prepared_, info_.width);
@@ -152,6 +159,7 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
             restore_batch_order(outputs);
         }
     }
+    if (recorder_.active()) recorder_.commit();
     placement->commit();
     stats.tokens += batch.size;
     stats.microbatches += pieces.size();
@@ -207,6 +215,8 @@ void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSig
         engine_.run(plan, counts, logits, hidden, stop);
     }
     const Timed timed(stats, Phase::output);
+    if (recorder_.active())
+        recorder_.add(plan, piece, engine_.arena(), std::array<const float*, 2>{logits, hidden});
     if (pooled()) {
         embedding_pool_.add(prepared_, piece,
                             std::span(hidden_).first(piece.n_outputs() * static_cast<size_t>(info_.width)));

@@ -15,6 +15,7 @@
 #include "runtime/engine.h"
 #include "runtime/outputs.h"
 #include "runtime/pool_embeddings.h"
+#include "runtime/recorder.h"
 #include "runtime/row_mover.h"
 #include "runtime/storage.h"
 
@@ -43,7 +44,8 @@ struct Past {
 
 class Road {
 public:
-    Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine, const RoadOptions& options);
+    Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine, Recorder& recorder,
+         const RoadOptions& options);
 
     // All or nothing: on any exception the memory is as before the call.
     Outputs run(const BatchView& batch, StopSignal* stop);
@@ -68,6 +70,8 @@ public:
     const std::optional<DefragReport>& last_defrag() const { return defragmenter_.last(); }
     // Carries out rotations that are still pending.
     void apply_shifts();
+    // The names of values that its steps compute.
+    std::vector<ValueName> names() const;
     // The key of the largest step.
     PlanKey largest_key() const;
     // The plan of a step of that shape, built if it is not known.
@@ -94,6 +98,7 @@ private:
     const ModelInfo& info_;
     std::shared_ptr<Past> past_;
     Engine& engine_;
+    Recorder& recorder_;
     RoadOptions options_;
     RowMover mover_;
     Defragmenter defragmenter_;

@@ -532,13 +532,28 @@ class Context:
 
         Raises CacheFull when none is left.
         """
+    def start_capture(self, names: list[str]) -> list[str]:
+        """
+        Record these values in every call from now on; an empty list ends it. See `capture`.
+
+        Returns the names in the order in which take_captured() gives them. Raises ValueError for an unknown
+        name.
+        """
     def start_trace(self) -> None:
         """
         Note what runs when until `take_trace`; see `trace`.
         """
+    def take_captured(self) -> list[list[numpy.typing.NDArray[numpy.float32] | typing.Any]]:
+        """
+        For each call since it was last asked, a float32 array or None for each name; see `capture`.
+        """
     def take_trace(self) -> list[tuple[str, str, int, int, int]]:
         """
         (operation, name, thread, begin, end) of what ran since `start_trace`, in nanoseconds of one clock.
+        """
+    def value_names(self) -> list[str]:
+        """
+        Names of the values between input and output that `capture` can record.
         """
     @property
     def causal(self) -> bool:

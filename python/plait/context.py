@@ -12,6 +12,7 @@ from plait.sequence import Sequence
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from plait.capture import Capture
     from plait.graph import Graph, Trace
     from plait.model import Model
 
@@ -50,6 +51,7 @@ class Context(_core.Context):  # noqa: D101
     __doc__ = _core.Context.__doc__
 
     model: Model
+    _capture: Capture | None = None
 
     @functools.cached_property
     def kv(self) -> KVCache:
@@ -87,6 +89,22 @@ class Context(_core.Context):  # noqa: D101
 
         nodes = self.graph_nodes(n_tokens, n_seqs, n_outputs, embeddings=embeddings, encode=encode)
         return Graph(nodes)
+
+    def capture(self, *patterns: str) -> Capture:
+        """A context manager that records values between input and output, in the calls inside it.
+
+        `with ctx.capture("blk.3.attn_out", "l_out.*") as seen: ctx.decode(batch)`, then `seen["blk.3.attn_out"]`:
+        float32 (n_tokens, ...), the rows of all calls in the order of their batches. Values after the last layer
+        (result_norm, result_output) have a row for each entry that asked for one. `patterns` are names or globs of
+        value_names(); "l_out.3" is the same as "blk.3.l_out".
+
+        Calls without a capture cost nothing for it; the first with a new set of names builds plans of its own.
+
+        Raises ValueError for a pattern that matches nothing, and inside another capture of this context.
+        """
+        from plait.capture import Capture
+
+        return Capture(self, patterns)
 
     def trace(self) -> Trace:
         """A context manager that notes which thread ran which operation when, in the calls inside it.

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "graph/capture.h"
 #include "graph/ops.h"
 #include "plan/prune.h"
 #include "plan/stages.h"
@@ -32,6 +33,34 @@ Graph random_graph(std::mt19937& random) {
     }
     graph.output(OutputId::logits, values.back());
     return graph;
+}
+
+TEST(Buffers, CapturedValuesLiveUntilTheRunEnds) {
+    std::mt19937 random(11);
+    for (int round = 0; round < 50; ++round) {
+        Graph graph = random_graph(random);
+        std::vector<ValueName> names;
+        for (int i = 0; i < 5; ++i) {
+            const auto node = static_cast<NodeId>(2 + random() % (graph.nodes().size() - 3));
+            graph.name({&graph, node}, Role::l_out, i);
+            names.push_back({Role::l_out, static_cast<int16_t>(i)});
+        }
+        capture(graph, names, true);
+        prune(graph);
+        const Buffers buffers = place_values(graph, find_stages(graph), layout_with_tokens());
+        const std::span<const Node> nodes = graph.nodes();
+        for (const auto& [id, kept] : graph.outputs()) {
+            const Place& place = buffers.places[kept];
+            if (place.space != Space::arena) continue;
+            for (NodeId later = kept + 1; later < nodes.size(); ++later) {
+                const Place& other = buffers.places[later];
+                if (other.space != Space::arena) continue;
+                const bool apart = place.offset + nodes[kept].type.bytes() <= other.offset ||
+                                   other.offset + nodes[later].type.bytes() <= place.offset;
+                EXPECT_TRUE(apart || std::holds_alternative<ReshapeOp>(nodes[later].op));
+            }
+        }
+    }
 }
 
 TEST(Buffers, ValuesAliveTogetherNeverOverlap) {

@@ -124,6 +124,7 @@ struct PretendRoad {
     }();
     Engine engine{model, std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{2, std::nullopt}), layout,
                   EngineLimits{.n_tokens = 8, .n_sequences = 1, .n_rows = 64, .build = {.n_ctx = 64}}};
+    Recorder recorder;
     PretendMemory* memory = nullptr;
     std::unique_ptr<Road> road = [&] {
         auto pretend = std::make_unique<PretendMemory>(layout);
@@ -132,7 +133,7 @@ struct PretendRoad {
         options.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
         options.split.max_tokens = 8;
         return std::make_unique<Road>(model->info(),
-            std::make_shared<Past>(std::move(pretend), engine.backend()), engine, options);
+            std::make_shared<Past>(std::move(pretend), engine.backend()), engine, recorder, options);
     }();
 };
 

@@ -1,0 +1,115 @@
+"""Values between a model's input and its output, as arrays."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from plait.context import Context
+
+Rows = npt.NDArray[np.float32]
+
+
+class Capture(Mapping[str, Rows]):
+    """What the calls inside a `with ctx.capture(...)` computed under the names that were asked for.
+
+    A mapping of names, as in Context.value_names(), to the rows of all calls, one call after the other; "l_out.3" finds
+    "blk.3.l_out". `calls` has the same for each call by itself.
+    """
+
+    def __init__(self, context: Context, patterns: tuple[str, ...]) -> None:
+        self._context = context
+        self._names = _matching(context.value_names(), patterns)
+        self._calls: list[dict[str, Rows]] = []
+        self._open = False
+
+    @property
+    def calls(self) -> list[dict[str, Rows]]:
+        """For each call, its values by name; those that it did not compute are left out."""
+        self._take()
+        return list(self._calls)
+
+    def __getitem__(self, name: str) -> Rows:
+        found = next((known for known in self._names if name in _spellings(known)), None)
+        if found is None:
+            raise KeyError(name)
+        self._take()
+        rows = [call[found] for call in self._calls if found in call]
+        if len(rows) == 1:
+            return rows[0]
+        return np.concatenate(rows) if rows else np.empty((0,), np.float32)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __enter__(self) -> Capture:
+        if getattr(self._context, "_capture", None) is not None:
+            raise ValueError("capture: another one of this context is open")
+        self._names = self._context.start_capture(self._names)
+        self._context._capture = self
+        self._calls = []
+        self._open = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._take()
+        self._open = False
+        self._context._capture = None
+        if not self._context.closed:
+            self._context.start_capture([])
+
+    def __repr__(self) -> str:
+        return f"<plait.Capture of {len(self)} values in {len(self.calls)} calls>"
+
+    def _take(self) -> None:
+        if not self._open:
+            return
+        for call in self._context.take_captured():
+            self._calls.append(
+                {
+                    name: rows
+                    for name, rows in zip(self._names, call, strict=True)
+                    if rows is not None
+                }
+            )
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """Both names of a value: "blk.3.l_out", "l_out.3"."""
+    parts = name.split(".")
+    if parts[0] != "blk":
+        return (name,)
+    return name, ".".join([parts[2], parts[1], *parts[3:]])
+
+
+def _matching(known: list[str], patterns: tuple[str, ...]) -> list[str]:
+    if not patterns:
+        raise ValueError("capture: expected the name of at least one value")
+    names = list[str]()
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise TypeError(f"capture: expected a name, got {type(pattern).__name__}")
+        found = [name for name in known if any(fnmatchcase(n, pattern) for n in _spellings(name))]
+        if not found:
+            spelt = [spelling for name in known for spelling in _spellings(name)]
+            near = difflib.get_close_matches(pattern, spelt, n=3, cutoff=0.5) or known[-3:]
+            raise ValueError(
+                f'capture: "{pattern}" names no value of this model; near are {", ".join(near)}'
+            )
+        names += found
+    return sorted(set(names), key=known.index)
