@@ -284,7 +284,14 @@ def test_nodes_carry_no_text():
         for p in files(room, "*.cpp")
         if re.search(r"\bfull_name\(", code(p))
     }
-    assert users <= {"graph/role.cpp", "runtime/graph_info.cpp", "runtime/engine.cpp"}
+    # What people read: names, a plan's nodes, a trace, and which values to capture.
+    assert users <= {
+        "graph/role.cpp",
+        "graph/capture.cpp",
+        "runtime/graph_info.cpp",
+        "runtime/engine.cpp",
+        "runtime/context.cpp",
+    }
     engine = code(CPP / "runtime" / "engine.cpp")
     assert engine.count("full_name(") == body_of(engine, "void Engine::note_trace").count(
         "full_name("
