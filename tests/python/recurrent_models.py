@@ -95,7 +95,7 @@ def rwkv6_weights(random: Random) -> dict[str, np.ndarray]:
 
 
 def rwkv7_weights(random: Random) -> dict[str, np.ndarray]:
-    ranks = {"w": 8, "a": 10, "v": 6, "g": 12}
+    ranks = {"w": 8, "a": 10, "v": 10, "g": 12}  # the first layer repeats a as v, for nothing
 
     def layer() -> dict[str, np.ndarray]:
         low_ranks = {
@@ -194,7 +194,7 @@ MODELS = [
         "rwkv7", "recurrent",
         RWKV | {
             "attention.decay_lora_rank": 8, "attention.iclr_lora_rank": 10,
-            "attention.value_residual_mix_lora_rank": 6, "attention.gate_lora_rank": 12,
+            "attention.value_residual_mix_lora_rank": 10, "attention.gate_lora_rank": 12,
         },
         rwkv7_weights, lambda w, ids: rwkv.logits_7(w, ids, HEAD, EPSILON),
     ),
