@@ -99,7 +99,7 @@ public:
             mask_ = mask_array("logits", logits, n);
             return;
         }
-        const auto name = py::cast<std::string>(logits);
+        const auto name = to_text("logits", logits);
         if (name == "all")
             all_ = true;
         else if (name == "last")

@@ -77,7 +77,7 @@ std::optional<std::string> instruction_set(py::handle value) {
 
 std::optional<bool> flag_or_auto(const char* argument, py::handle value) {
     if (!PyUnicode_Check(value.ptr())) return to_bool(argument, value);
-    const auto name = py::cast<std::string>(value);
+    const auto name = to_text(argument, value);
     if (name == "auto") return std::nullopt;
     throw InvalidArgument(text(argument, ": expected True, False or \"auto\", got \"", name, "\""));
 }
@@ -98,9 +98,8 @@ py::typing::List<NodeByField> graph_nodes(const PyContext& self, const Integer& 
     const int64_t outputs = to_int64("n_outputs", n_outputs);
     const bool as_embeddings = to_bool("embeddings", embeddings);
     const bool of_encoder = to_bool("encode", encode);
-    const std::vector<NodeInfo> nodes = self.call([&](Context& c) {
-        return c.graph(tokens, sequences, outputs, as_embeddings, of_encoder);
-    });
+    const std::vector<NodeInfo> nodes = self.call(
+        [&](Context& c) { return c.graph(tokens, sequences, outputs, as_embeddings, of_encoder); });
     py::list result;
     for (const NodeInfo& node : nodes) {
         py::list shape, inputs, fused;

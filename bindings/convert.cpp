@@ -48,7 +48,10 @@ bool to_bool(const char* name, py::handle value) {
 
 std::string to_text(const char* name, py::handle value) {
     if (!PyUnicode_Check(value.ptr())) wrong_type(name, "a str", value);
-    return py::cast<std::string>(value);
+    Py_ssize_t size = 0;
+    const char* data = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+    if (data == nullptr) throw py::error_already_set();  // a lone surrogate: UnicodeEncodeError
+    return {data, static_cast<size_t>(size)};
 }
 
 std::string to_path(const char* name, py::handle value) {

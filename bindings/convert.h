@@ -23,7 +23,7 @@ inline bool any_object(PyObject*) { return true; }
 PLAIT_OBJECT(Integer)  // an int, or what stands for one: a NumPy integer, a Sequence
 PLAIT_OBJECT(OptionalInteger)
 PLAIT_OBJECT(OptionalReal)  // a float, or what Python takes for one
-PLAIT_OBJECT(Flag)  // a bool, Python's or NumPy's
+PLAIT_OBJECT(Flag)          // a bool, Python's or NumPy's
 PLAIT_OBJECT(OptionalFlag)
 PLAIT_OBJECT(FlagOrAuto)
 PLAIT_OBJECT(Text)

@@ -1,4 +1,5 @@
 #include "module.h"
+#include "unlocked.h"
 
 PYBIND11_MODULE(_core, m) {
     m.doc() =
@@ -14,4 +15,5 @@ PYBIND11_MODULE(_core, m) {
     plait::python::bind_context(m);
     plait::python::bind_kv_cache(m);
     plait::python::bind_stats(m);
+    plait::python::watch_for_the_end();  // last, as what is registered last comes first then
 }

@@ -5,6 +5,7 @@
 #include <climits>
 
 #include "module.h"
+#include "unlocked.h"
 
 namespace plait::python {
 namespace {
@@ -29,6 +30,7 @@ int64_t now_ns() {
 PythonSignals::PythonSignals() : next_ns_(now_ns() + kPeriodNs) {}
 
 bool PythonSignals::requested() {
+    if (Unlocked::should_stop()) return true;
     if (now_ns() < next_ns_) return false;
     next_ns_ = now_ns() + kPeriodNs;
     return ask_python();

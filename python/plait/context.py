@@ -125,3 +125,16 @@ class Context(_core.Context):  # noqa: D101
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def model_of(model: Model | Context, what: str) -> Model:
+    """The model of a function's argument that may be a context; TypeError, which names `what`, for anything else."""
+    source = model.model if isinstance(model, Context) else model
+    expect_model(source, what)
+    return source
+
+
+def expect_model(model: object, what: str) -> None:
+    """Raise TypeError, which names `what`, for what is no model."""
+    if not isinstance(model, _core.Model):
+        raise TypeError(f"{what}: expected a model, got {type(model).__name__}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from plait._core import Batch
-from plait.context import Context
+from plait.context import Context, model_of
 from plait.errors import CacheFull
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def generate(
     if max_tokens < 1:
         raise ValueError(f"generate: expected max_tokens of at least 1, got {max_tokens}")
     own = not isinstance(model, Context)
-    source = model.model if isinstance(model, Context) else model
+    source = model_of(model, "generate")
     tokenizer = source.tokenizer
     ids = [
         _encode(tokenizer, prompt, i, add_special, parse_special)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import Batch
-from plait.context import Context
+from plait.context import Context, expect_model, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.sampling import log_softmax
 
@@ -90,7 +90,7 @@ def score(
     Raises ValueError for a context of no tokens and for a continuation that adds none or does not fit into n_ctx,
     CacheFull when the context has no room for one of them.
     """
-    source = model.model if isinstance(model, Context) else model
+    source = model_of(model, "score")
     n_top = _checked_top(top, source.n_vocab)
     texts = _pairs(source, context, list(continuations), add_special, parse_special)
     if not texts:
@@ -146,7 +146,7 @@ def token_logprobs(
     `model` and the other arguments are those of score(). Raises ValueError for a text of fewer than two tokens, a
     window below 2 or longer than n_ctx, and a stride that is not in 1 to window - 1.
     """
-    source = model.model if isinstance(model, Context) else model
+    source = model_of(model, "token_logprobs")
     n_top = _checked_top(top, source.n_vocab)
     ids = _ids(source, text, "text", add_special, parse_special)
     if len(ids) < 2:
@@ -209,6 +209,7 @@ def embed(
 
     Raises ValueError for a text without tokens, UnsupportedError for an encoder with a decoder.
     """
+    expect_model(model, "embed")
     items = [texts] if isinstance(texts, str) else list(texts)
     ids = [
         _ids(model, text, f"text {i}", add_special, parse_special) for i, text in enumerate(items)

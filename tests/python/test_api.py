@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import plait
 import pytest
 
@@ -165,3 +166,23 @@ def test_statistics_draw_a_bar_for_each_phase(tiny):  # S1-12
         assert labels == list(ctx.stats.seconds)
         assert len(ax.patches) == len(labels)
     plt.close("all")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: plait.quant.dequantize(np.zeros((1, 34), np.uint8), "\ud800"),
+        lambda model: plait.Batch().add_sequence([1], seq=0, logits="\ud800"),
+        lambda model: plait.Context(model, flash_attention="\ud800"),
+        lambda model: model.tensor("\ud800"),
+    ],
+)
+def test_a_text_that_has_no_utf8_is_a_value_error(tiny, call):  # A1
+    with pytest.raises(ValueError, match="surrogate"):
+        call(tiny)
+
+
+@pytest.mark.parametrize("function", ["generate", "score", "token_logprobs", "perplexity", "embed"])
+def test_what_is_no_model_is_named(function):  # A1
+    with pytest.raises(TypeError, match="expected a model, got int"):
+        getattr(plait, function)(3, "text", *([["a"]] if function == "score" else []))

@@ -241,3 +241,40 @@ threading.Thread(target=lambda: [ctx.decode(plait.Batch.from_arrays([5], None, [
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("busy", ["decode", "save", "open", "log"])
+def test_the_interpreter_ends_while_threads_are_in_calls(tiny_path, busy):  # G24
+    # The end clears what daemon threads hold, so it must not come while a call works on it.
+    code = f"""
+import logging, sys, threading, time, plait
+model = plait.Model({str(tiny_path)!r})
+ctx = plait.Context(model, n_ctx=256)
+batch = plait.Batch()
+batch.add_sequence([5] * 250, logits="all")
+def decode():
+    ctx.kv.clear()
+    try:
+        ctx.decode(batch)
+    except plait.CacheFull:
+        pass  # another thread decoded since the cache was cleared
+def save():
+    ctx.kv.to_bytes()
+def open():
+    plait.Model({str(tiny_path)!r})
+def log():
+    logging.getLogger("plait").setLevel(1)
+    decode()
+decode()
+def forever(call):
+    while True:
+        call()
+for _ in range(3):
+    threading.Thread(target=forever, args=({busy},), daemon=True).start()
+time.sleep(0.05)
+"""
+    for _ in range(4):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")

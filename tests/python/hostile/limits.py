@@ -1,0 +1,26 @@
+"""What every program here begins with: a limit of memory, and the errors that a caller may meet."""
+
+import resource
+
+import plait
+
+# Those of docs/api and Python's own for a wrong argument. InternalError would be a mistake of ours.
+DOCUMENTED = (
+    plait.ModelError, plait.UnsupportedError, plait.StateError, plait.BatchError, plait.CacheFull,
+    TypeError, ValueError, IndexError, KeyError, OSError, BufferError, MemoryError,
+)  # fmt: skip
+
+
+def limit_memory(gib: float = 4) -> None:
+    """Make a claim of a damaged file that is believed a MemoryError, not the end of the machine."""
+    limit = int(gib * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def expect_words(error: BaseException) -> None:
+    assert str(error), f"{type(error).__name__} says nothing"
