@@ -278,3 +278,22 @@ time.sleep(0.05)
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("stored", ["f16", "q8_0"])
+def test_threads_that_share_a_long_context_give_what_one_gives(tiny, stored):
+    """Few tokens and many keys: the keys are work for several threads, and no bit shows it."""
+    ids = tokens(1210, 5)
+    said = set()
+    for threads in (1, 2, 3):
+        for steps in ([10], [1] * 10, [3, 7]):
+            with plait.Context(
+                tiny, n_ctx=1280, threads=threads, type_k=stored, type_v=stored
+            ) as ctx:
+                feed(ctx, ids[:1200], logits="none")
+                at, parts = 1200, []
+                for n in steps:
+                    parts.append(feed(ctx, ids[at : at + n]).tobytes())
+                    at += n
+            said.add(b"".join(parts))
+    assert len(said) == 1

@@ -30,6 +30,14 @@ PLAIT_INLINE int64_t block_bytes(uint8_t dtype) {
     }
 }
 
+// Blocks begin with the scale, and then the minimum where they have one.
+PLAIT_INLINE F32 scale_of(const void* block) {
+    return F32::set_f16(static_cast<const uint16_t*>(block));
+}
+PLAIT_INLINE F32 minimum_of(const void* block) {
+    return F32::set_f16(static_cast<const uint16_t*>(block) + 1);
+}
+
 // A register of a row's elements from i on; with a count, the others are of no meaning.
 struct LoadF32 {
     PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
@@ -66,6 +74,40 @@ struct LoadQ8_0 {
     }
 };
 
+struct LoadQ4_0 {
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
+        const BlockQ4_0& block = reinterpret_cast<const BlockQ4_0*>(row)[i / 32];
+        return (F32::load_nibbles(block.nibbles, i % 32) - F32::set(8)) * scale_of(&block);
+    }
+};
+struct LoadQ4_1 {
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
+        const BlockQ4_1& block = reinterpret_cast<const BlockQ4_1*>(row)[i / 32];
+        return F32::load_nibbles(block.nibbles, i % 32) * scale_of(&block) + minimum_of(&block);
+    }
+};
+struct LoadQ5_0 {
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
+        const BlockQ5_0& block = reinterpret_cast<const BlockQ5_0*>(row)[i / 32];
+        const F32 low = F32::load_nibbles(block.nibbles, i % 32);
+        return select_bits(block.fifth >> i % 32, low, low - F32::set(16)) * scale_of(&block);
+    }
+};
+struct LoadQ5_1 {
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
+        const BlockQ5_1& block = reinterpret_cast<const BlockQ5_1*>(row)[i / 32];
+        const F32 low = F32::load_nibbles(block.nibbles, i % 32);
+        const F32 code = select_bits(block.fifth >> i % 32, low + F32::set(16), low);
+        return code * scale_of(&block) + minimum_of(&block);
+    }
+};
+struct LoadIQ4_NL {
+    PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
+        const BlockIQ4_NL& block = reinterpret_cast<const BlockIQ4_NL*>(row)[i / 32];
+        return F32::load_levels(block.nibbles, i % 32, kIq4Levels) * scale_of(&block);
+    }
+};
+
 template <typename Load>
 PLAIT_INLINE void decode_with(const unsigned char* source, float* target, int64_t n) {
     int64_t i = 0;
@@ -73,10 +115,9 @@ PLAIT_INLINE void decode_with(const unsigned char* source, float* target, int64_
     if (i < n) Load::at(source, i, n - i).store(target + i, n - i);
 }
 
-template <typename Block>
+template <typename Load>
 PLAIT_INLINE void decode_blocks(const unsigned char* source, float* target, int64_t n) {
-    const Block* blocks = reinterpret_cast<const Block*>(source);
-    for (int64_t i = 0; i < n / 32; ++i) decode(blocks[i], target + 32 * i);
+    for (int64_t i = 0; i < n; i += F32::kLanes) Load::at(source, i).store(target + i);
 }
 
 template <typename Block>
@@ -93,11 +134,11 @@ static inline void decode_cache(uint8_t dtype, const unsigned char* source, floa
     case kCacheF16: return decode_with<LoadF16>(source, target, n);
     case kCacheBF16: return decode_with<LoadBF16>(source, target, n);
     case kCacheQ8_0: return decode_with<LoadQ8_0>(source, target, n);
-    case kCacheQ4_0: return decode_blocks<BlockQ4_0>(source, target, n);
-    case kCacheQ4_1: return decode_blocks<BlockQ4_1>(source, target, n);
-    case kCacheQ5_0: return decode_blocks<BlockQ5_0>(source, target, n);
-    case kCacheQ5_1: return decode_blocks<BlockQ5_1>(source, target, n);
-    case kCacheIQ4_NL: return decode_blocks<BlockIQ4_NL>(source, target, n);
+    case kCacheQ4_0: return decode_blocks<LoadQ4_0>(source, target, n);
+    case kCacheQ4_1: return decode_blocks<LoadQ4_1>(source, target, n);
+    case kCacheQ5_0: return decode_blocks<LoadQ5_0>(source, target, n);
+    case kCacheQ5_1: return decode_blocks<LoadQ5_1>(source, target, n);
+    case kCacheIQ4_NL: return decode_blocks<LoadIQ4_NL>(source, target, n);
     default: return;
     }
 }
@@ -108,9 +149,7 @@ static inline void encode_cache(uint8_t dtype, const float* source, unsigned cha
     uint16_t* halves = reinterpret_cast<uint16_t*>(target);
     int64_t i = 0;
     switch (dtype) {
-    case kCacheF32:
-        memcpy(target, source, static_cast<size_t>(n) * sizeof(float));
-        return;
+    case kCacheF32: memcpy(target, source, static_cast<size_t>(n) * sizeof(float)); return;
     case kCacheF16:
         for (; i + F32::kLanes <= n; i += F32::kLanes) F32::load(source + i).store_f16(halves + i);
         F32::load(source + i, n - i).store_f16(halves + i, n - i);

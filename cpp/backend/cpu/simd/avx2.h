@@ -55,6 +55,18 @@ struct F32 {
         const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
         return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))};
     }
+    PLAIT_INLINE_MEMBER static __m128i nibbles(const uint8_t* p, int64_t i) {
+        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i % 16));
+        return _mm_and_si128(i < 16 ? bytes : _mm_srli_epi16(bytes, 4), _mm_set1_epi8(15));
+    }
+    PLAIT_INLINE_MEMBER static F32 load_nibbles(const uint8_t* p, int64_t i) {
+        return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(nibbles(p, i)))};
+    }
+    PLAIT_INLINE_MEMBER static F32 load_levels(const uint8_t* p, int64_t i, const int8_t* levels) {
+        const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));
+        const __m128i level = _mm_shuffle_epi8(table, nibbles(p, i));
+        return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(level))};
+    }
 
     // Round to nearest even; a NaN stays one by its quiet bit.
     PLAIT_INLINE_MEMBER __m128i to_bf16() const {

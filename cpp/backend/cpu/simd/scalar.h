@@ -25,6 +25,15 @@ struct F32 {
     }
     PLAIT_INLINE_MEMBER static F32 set_f16(const uint16_t* p) { return load_f16(p); }
     PLAIT_INLINE_MEMBER static F32 load_i8(const int8_t* p) { return {static_cast<float>(*p)}; }
+    PLAIT_INLINE_MEMBER static int nibble(const uint8_t* p, int64_t i) {
+        return i < 16 ? p[i] & 15 : p[i - 16] >> 4;
+    }
+    PLAIT_INLINE_MEMBER static F32 load_nibbles(const uint8_t* p, int64_t i) {
+        return {static_cast<float>(nibble(p, i))};
+    }
+    PLAIT_INLINE_MEMBER static F32 load_levels(const uint8_t* p, int64_t i, const int8_t* levels) {
+        return {static_cast<float>(levels[nibble(p, i)])};
+    }
 
     PLAIT_INLINE_MEMBER void store(float* p) const { *p = v; }
     PLAIT_INLINE_MEMBER void store(float* p, int64_t n) const {

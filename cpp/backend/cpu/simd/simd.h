@@ -9,6 +9,8 @@
 //   set, set_f16                            every lane the same
 //   load, load_f16, load_bf16, load_i8      from memory, any alignment; with a count n < kLanes the
 //   store, store_f16, store_bf16            missing lanes read as zero and are not written
+//   load_nibbles(p, i), load_levels(.., t)  from the i-th of 32 nibbles on, the lower ones of 16
+//                                           bytes first; for the latter what a table has for them
 //   fma(a, b, c)                            a * b + c rounded once
 //   max(a, b), min(a, b)                    b where either is NaN
 //   select_less(a, b, yes, no)              yes where a < b
