@@ -5,67 +5,44 @@
 //   x += sum_e p_e f_e(n(x)) + sigmoid(w . n(x)) f_shared(n(x))     e: the largest of p;
 //                                                        p = softmax(Wrouter . n(x))
 //   f(n) = Wdown . (silu(Wgate . n) * Wup . n)
-#include "model/blocks/attention.h"
 #include "model/blocks/experts.h"
-#include "model/decoder.h"
+#include "model/rotary_decoder.h"
 
 namespace plait {
 namespace {
 
 struct Layer {
-    NormWeights attn_norm, ffn_norm;
-    AttentionWeights attn;
     ExpertWeights experts;
     SharedExpertWeights shared;
 };
 
-class Qwen2Moe final : public Decoder {
+class Qwen2Moe final : public RotaryDecoder {
 public:
     Qwen2Moe(const Hparams& hp, const Weights& w)
-        : Decoder(hp, w, Norm::rms(hp)),
-          heads_(read_heads(hp, info().width)),
-          counts_(read_expert_counts(hp, 1)),
-          rope_(read_rope(hp, heads_.head_dim, /*interleaved=*/false)),
-          attention_{.scale = attention_scale(hp, heads_.head_dim)} {
+        : RotaryDecoder(hp, w, Norm::rms(hp), /*interleaved=*/false),
+          counts_(read_expert_counts(hp, 1)) {
         const int width = info().width;
         const int n_ffn = read_expert_length(hp, counts_);
         const int n_shared = hp.index("expert_shared_feed_forward_length", Hparams::kMost, 0);
         for (int i = 0; i < info().n_layers; ++i) {
             const LayerWeights l(w, i);
-            Layer& layer = layers_.emplace_back();
-            layer.attn_norm = read_norm(l, "attn_norm", width);
-            layer.attn = read_attention(l, width, heads_);
-            layer.ffn_norm = read_norm(l, "ffn_norm", width);
-            layer.experts = read_experts(l, width, n_ffn, counts_);
-            layer.shared = read_shared_expert(
-                l, width, n_shared > 0 ? n_shared : hp.count("feed_forward_length"));
+            layers_.push_back(
+                {read_experts(l, width, n_ffn, counts_),
+                 read_shared_expert(
+                     l, width, n_shared > 0 ? n_shared : hp.count("feed_forward_length"))});
         }
     }
 
-    MemorySpecs memory_specs() const override {
-        return MemorySpecs(layers_.size(), {attention_spec(heads_, rope_)});
-    }
-
 protected:
-    KeyRotation key_rotation(int, const BuildOptions&) const override { return {rope_, {}}; }
-
-    Value layer(Step& step, int i, Value x) const override {
+    Value block(Step& step, int i, Value x) const override {
         const Layer& w = layers_[static_cast<size_t>(i)];
-        const Value h = step.name(normalize(step, x, w.attn_norm), Role::attn_norm, i);
-        const Qkv qkv = project_qkv(step, i, h, w.attn, heads_, norm_);
-        const Value y = rotary_attention(step, i, qkv, rope_, {}, attention_);
-        x = step.name(x + project_out(step, i, y, w.attn), Role::ffn_inp, i);
-        const Value n = step.name(normalize(step, x, w.ffn_norm), Role::ffn_norm, i);
         const RouteOp routing{counts_.n_used, /*renormalize=*/false, 1.0f};
-        const Value chosen = experts(step, i, n, w.experts, routing, Activation::silu);
-        return x + (chosen + shared_expert(step, i, n, w.shared, Activation::silu));
+        const Value chosen = experts(step, i, x, w.experts, routing, Activation::silu);
+        return chosen + shared_expert(step, i, x, w.shared, Activation::silu);
     }
 
 private:
-    Heads heads_;
     ExpertCounts counts_;
-    Rope rope_;
-    Step::Attention attention_;
     std::vector<Layer> layers_;
 };
 

@@ -3,63 +3,32 @@
 //
 //   x += Wo . attend(rope(Wq . n(x)), rope(Wk . n(x)), Wv . n(x))      n = RMSNorm
 //   x += Wdown . (silu(Wgate . n(x)) * Wup . n(x))                     SwiGLU
-#include "model/blocks/attention.h"
 #include "model/blocks/feed_forward.h"
-#include "model/decoder.h"
+#include "model/rotary_decoder.h"
 
 namespace plait {
 namespace {
 
-struct Layer {
-    NormWeights attn_norm, ffn_norm;
-    AttentionWeights attn;
-    FeedForwardWeights ffn;
-};
-
-class SmolLM3 final : public Decoder {
+class SmolLM3 final : public RotaryDecoder {
 public:
     SmolLM3(const Hparams& hp, const Weights& w)
-        : Decoder(hp, w, Norm::rms(hp)),
-          heads_(read_heads(hp, info().width)),
-          rope_(read_rope(hp, heads_.head_dim, /*interleaved=*/true)),
-          attention_{.scale = attention_scale(hp, heads_.head_dim)} {
-        const int width = info().width;
+        : RotaryDecoder(hp, w, Norm::rms(hp), /*interleaved=*/true) {
         const int n_ffn = hp.count("feed_forward_length");
-        for (int i = 0; i < info().n_layers; ++i) {
-            const LayerWeights l(w, i);
-            layers_.push_back({read_norm(l, "attn_norm", width), read_norm(l, "ffn_norm", width),
-                               read_attention(l, width, heads_),
-                               read_feed_forward(l, width, n_ffn)});
-        }
-    }
-
-    // A shift turns the keys of every layer, also of those that know no positions: llama.cpp's does,
-    // which reference logits follow. docs/decisions/0005
-    MemorySpecs memory_specs() const override {
-        return MemorySpecs(layers_.size(), {attention_spec(heads_, rope_)});
+        for (int i = 0; i < info().n_layers; ++i)
+            layers_.push_back(read_feed_forward(LayerWeights(w, i), info().width, n_ffn));
     }
 
 protected:
-    KeyRotation key_rotation(int, const BuildOptions&) const override { return {rope_, {}}; }
+    // A shift turns the keys of every layer, also of those that know no positions: llama.cpp's does,
+    // which reference logits follow. docs/decisions/0005
+    bool rotates(int i) const override { return (i + 1) % 4 != 0; }
 
-    Value layer(Step& step, int i, Value x) const override {
-        const Layer& w = layers_[static_cast<size_t>(i)];
-        const Value h = step.name(normalize(step, x, w.attn_norm), Role::attn_norm, i);
-        const Qkv qkv = project_qkv(step, i, h, w.attn, heads_, norm_);
-        const Value y = rotates(i) ? rotary_attention(step, i, qkv, rope_, {}, attention_)
-                                   : attention(step, i, qkv, attention_);
-        x = step.name(x + project_out(step, i, y, w.attn), Role::ffn_inp, i);
-        const Value n = step.name(normalize(step, x, w.ffn_norm), Role::ffn_norm, i);
-        return x + feed_forward(step, i, n, w.ffn, Activation::silu);
+    Value block(Step& step, int i, Value x) const override {
+        return feed_forward(step, i, x, layers_[static_cast<size_t>(i)], Activation::silu);
     }
 
 private:
-    static bool rotates(int i) { return (i + 1) % 4 != 0; }
-
-    Heads heads_;
-    Rope rope_;
-    Step::Attention attention_;
-    std::vector<Layer> layers_;
+    std::vector<FeedForwardWeights> layers_;
 };
 
 }  // namespace
