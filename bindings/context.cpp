@@ -91,8 +91,8 @@ using NodeByField = py::typing::Dict<py::str, py::object>;
 using Traced = py::typing::Tuple<py::str, py::str, py::int_, py::int_, py::int_>;
 
 py::typing::List<NodeByField> graph_nodes(const PyContext& self, const Integer& n_tokens,
-                                       const Integer& n_seqs, const Integer& n_outputs,
-                                       const Flag& embeddings, const Flag& encode) {
+                                          const Integer& n_seqs, const Integer& n_outputs,
+                                          const Flag& embeddings, const Flag& encode) {
     const int64_t tokens = to_int64("n_tokens", n_tokens);
     const int64_t sequences = to_int64("n_seqs", n_seqs);
     const int64_t outputs = to_int64("n_outputs", n_outputs);
@@ -131,7 +131,8 @@ py::typing::List<Traced> take_trace(const PyContext& self) {
     return result;
 }
 
-py::typing::List<py::str> start_capture(const PyContext& self, const py::typing::List<Text>& names) {
+py::typing::List<py::str> start_capture(const PyContext& self,
+                                        const py::typing::List<Text>& names) {
     std::vector<std::string> wanted;
     for (const py::handle name : names) wanted.push_back(to_text("names", name));
     py::list result;
@@ -471,7 +472,8 @@ Raises ValueError for a step that this context cannot be asked for.)")
             "value_names",
             [](const PyContext& self) -> py::typing::List<py::str> {
                 py::list names;
-                for (const std::string& name : self.call([](Context& c) { return c.value_names(); }))
+                for (const std::string& name :
+                     self.call([](Context& c) { return c.value_names(); }))
                     names.append(py::str(name));
                 return names;
             },

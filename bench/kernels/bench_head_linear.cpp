@@ -24,10 +24,13 @@ void run(const Kernel& kernel, const void* args, unsigned char* scratch) {
     kernel.run(args, frame, Worker{0, scratch}, 0, kernel.tasks(args, frame));
 }
 
-void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t columns, int64_t n) {
+void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t columns,
+           int64_t n) {
     const uint64_t bytes = TensorType{dtype, {kHeads, rows, columns}}.bytes();
-    const auto layers = static_cast<int64_t>(n == 1 ? std::max<uint64_t>(1, kWeightBytes / bytes) : 1);
-    CpuWeights store(std::make_shared<Bytes>(TensorType{dtype, {layers * kHeads, rows, columns}}), isa);
+    const auto layers =
+        static_cast<int64_t>(n == 1 ? std::max<uint64_t>(1, kWeightBytes / bytes) : 1);
+    CpuWeights store(std::make_shared<Bytes>(TensorType{dtype, {layers * kHeads, rows, columns}}),
+                     isa);
     HeadLinearArgs args{};
     args.weight = store.matrix(0, 1);
     args.weight.matrices = kHeads;
@@ -70,7 +73,8 @@ const bool kRegistered = [] {
     for (const Isa isa : available_isas()) {
         if (isa == Isa::scalar) continue;
         for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0}) {
-            for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{512, 128}, {128, 512}}) {
+            for (const auto& [rows, columns] :
+                 {std::pair<int64_t, int64_t>{512, 128}, {128, 512}}) {
                 for (const int64_t n : {1, 8, 256}) {
                     const std::string name = "head_linear/" + std::string(to_string(isa)) + "/" +
                                              std::string(info(dtype).name) + "/" +

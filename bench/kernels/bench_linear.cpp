@@ -23,9 +23,11 @@ void run(const Kernel& kernel, const void* args, unsigned char* scratch) {
     kernel.run(args, frame, Worker{0, scratch}, 0, kernel.tasks(args, frame));
 }
 
-void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t columns, int64_t n) {
+void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t columns,
+             int64_t n) {
     const uint64_t bytes = TensorType{dtype, {rows, columns}}.bytes();
-    const auto matrices = static_cast<int64_t>(n == 1 ? std::max<uint64_t>(1, kWeightBytes / bytes) : 1);
+    const auto matrices =
+        static_cast<int64_t>(n == 1 ? std::max<uint64_t>(1, kWeightBytes / bytes) : 1);
     CpuWeights store(std::make_shared<Bytes>(TensorType{dtype, {matrices, rows, columns}}), isa);
     LinearArgs args{};
     args.weight = store.matrix(0, 1);
@@ -58,10 +60,10 @@ void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_
         benchmark::ClobberMemory();
     }
     const auto times = static_cast<double>(state.iterations());
-    state.counters["bytes"] = benchmark::Counter(times * static_cast<double>(bytes),
-                                                 benchmark::Counter::kIsRate);
-    state.counters["ops"] = benchmark::Counter(times * 2.0 * static_cast<double>(rows * columns * n),
-                                               benchmark::Counter::kIsRate);
+    state.counters["bytes"] =
+        benchmark::Counter(times * static_cast<double>(bytes), benchmark::Counter::kIsRate);
+    state.counters["ops"] = benchmark::Counter(
+        times * 2.0 * static_cast<double>(rows * columns * n), benchmark::Counter::kIsRate);
 }
 
 const bool registered = [] {
@@ -69,13 +71,16 @@ const bool registered = [] {
         if (isa == Isa::scalar) continue;
         for (const DTypeInfo& type : all_dtypes()) {
             if (type.dtype == DType::i32) continue;
-            for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{4864, 896}, {8192, 2048}}) {
+            for (const auto& [rows, columns] :
+                 {std::pair<int64_t, int64_t>{4864, 896}, {8192, 2048}}) {
                 for (const int64_t n : {1, 4, 8, 512}) {
                     if (columns % type.block_elements != 0) continue;
                     const std::string name = "linear/" + std::string(to_string(isa)) + "/" +
-                                             std::string(type.name) + "/" + std::to_string(rows) + "x" +
-                                             std::to_string(columns) + "/" + std::to_string(n);
-                    benchmark::RegisterBenchmark(name.c_str(), product, isa, type.dtype, rows, columns, n)
+                                             std::string(type.name) + "/" + std::to_string(rows) +
+                                             "x" + std::to_string(columns) + "/" +
+                                             std::to_string(n);
+                    benchmark::RegisterBenchmark(name.c_str(), product, isa, type.dtype, rows,
+                                                 columns, n)
                         ->Unit(benchmark::kMicrosecond);
                 }
             }

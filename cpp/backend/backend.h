@@ -28,9 +28,9 @@ struct Counts {
 enum class Space : uint8_t { nowhere, arena, input, output, weight, storage };
 struct Place {
     Space space = Space::nowhere;
-    uint8_t index = 0;      // of outputs: an OutputId
-    uint32_t id = 0;        // of weights and storage
-    uint64_t offset = 0;    // bytes
+    uint8_t index = 0;    // of outputs: an OutputId
+    uint32_t id = 0;      // of weights and storage
+    uint64_t offset = 0;  // bytes
 };
 
 // Asked between nodes, on the thread that called; true stops the run.
@@ -47,7 +47,7 @@ struct RunArguments {
     std::byte* outputs[2] = {nullptr, nullptr};  // first row of each OutputId
     Counts counts;
     StopSignal* stop = nullptr;
-    Trace* trace = nullptr;                      // where to note what ran when
+    Trace* trace = nullptr;  // where to note what ran when
 };
 
 // The packed copies of a model's weights on one kind of device, made one by one when a plan first
@@ -71,20 +71,21 @@ public:
 // What compile() needs besides the graph.
 struct Segment {
     const Graph& graph;
-    std::span<const NodeId> nodes;       // in order
-    std::span<const uint32_t> stages;    // by node of the graph, never falling; see plan/stages.h
-    std::span<const Place> places;       // by node of the graph
+    std::span<const NodeId> nodes;     // in order
+    std::span<const uint32_t> stages;  // by node of the graph, never falling; see plan/stages.h
+    std::span<const Place> places;     // by node of the graph
     WeightStore& weights;
-    std::span<Buffer* const> storage;    // by index of StorageOp
-    uint64_t scratch_offset = 0;         // into the arena: bytes that Executable::scratch_bytes() asks for
+    std::span<Buffer* const> storage;  // by index of StorageOp
+    uint64_t scratch_offset = 0;  // into the arena: bytes that Executable::scratch_bytes() asks for
 };
 
 class Backend : public Allocator {
 public:
-    virtual std::string_view name() const = 0;    // "cpu"
-    virtual std::string packing() const = 0;      // backends of equal packing share weight copies
-    virtual int n_threads() const = 0;            // that a trace may name
-    virtual std::shared_ptr<WeightStore> make_weight_store(std::shared_ptr<const WeightSource> source) = 0;
+    virtual std::string_view name() const = 0;  // "cpu"
+    virtual std::string packing() const = 0;    // backends of equal packing share weight copies
+    virtual int n_threads() const = 0;          // that a trace may name
+    virtual std::shared_ptr<WeightStore> make_weight_store(
+        std::shared_ptr<const WeightSource> source) = 0;
 
     // Rewrites the graph into operations that this backend runs (quantised products get their
     // quantize_rows) and, where asked, fuses what costs less together. Called once, before values

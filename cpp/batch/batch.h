@@ -16,11 +16,11 @@ inline constexpr Position kNextPosition = -1;  // "wherever the sequence goes on
 
 // Entries to process, in order. Plain views; nothing is owned.
 struct BatchView {
-    std::span<const TokenId> tokens;      // [n], empty when `embeddings` are given
-    std::span<const float> embeddings;    // [n, width], empty when `tokens` are given
-    int64_t width = 0;                    // of embeddings
-    std::span<const Position> positions;  // [n, axes]; empty or kNextPosition: go on
-    int axes = 1;                         // positions per entry: 1, or 4 (t, y, x, extra)
+    std::span<const TokenId> tokens;          // [n], empty when `embeddings` are given
+    std::span<const float> embeddings;        // [n, width], empty when `tokens` are given
+    int64_t width = 0;                        // of embeddings
+    std::span<const Position> positions;      // [n, axes]; empty or kNextPosition: go on
+    int axes = 1;                             // positions per entry: 1, or 4 (t, y, x, extra)
     std::span<const int32_t> sequence_begin;  // [n + 1] into sequences; empty: one each
     std::span<const SequenceId> sequences;    // ids of entry i: [begin[i], begin[i + 1])
     std::span<const uint8_t> wants;           // [n]; non-zero: an output row is asked for

@@ -14,9 +14,9 @@ namespace plait {
 
 struct BatchLimits {
     int64_t n_vocab = 0;
-    int64_t width = 0;       // of an embedding row
-    int64_t n_positions = 0; // a position is below this; 0: any
-    int32_t n_batch = 2048;  // most entries of a call
+    int64_t width = 0;        // of an embedding row
+    int64_t n_positions = 0;  // a position is below this; 0: any
+    int32_t n_batch = 2048;   // most entries of a call
     int32_t n_seq_max = 1;
     int32_t axes = 1;                  // positions per token: 1, or 4 for M-RoPE
     bool coupled = true;               // one token in several sequences is allowed

@@ -89,46 +89,46 @@ std::vector<std::string> read_strings(Cursor& cursor, const Field& field, uint64
 
 Array::Data read_elements(Cursor& cursor, const Field& field, ValueType element, uint64_t count) {
     switch (element) {
-        case ValueType::u8: return cursor.numbers<uint8_t>(field, count);
-        case ValueType::i8: return cursor.numbers<int8_t>(field, count);
-        case ValueType::u16: return cursor.numbers<uint16_t>(field, count);
-        case ValueType::i16: return cursor.numbers<int16_t>(field, count);
-        case ValueType::u32: return cursor.numbers<uint32_t>(field, count);
-        case ValueType::i32: return cursor.numbers<int32_t>(field, count);
-        case ValueType::f32: return cursor.numbers<float>(field, count);
-        case ValueType::u64: return cursor.numbers<uint64_t>(field, count);
-        case ValueType::i64: return cursor.numbers<int64_t>(field, count);
-        case ValueType::f64: return cursor.numbers<double>(field, count);
-        case ValueType::string: return read_strings(cursor, field, count);
-        case ValueType::boolean: {
-            auto bytes = cursor.numbers<uint8_t>(field, count);
-            for (const uint8_t byte : bytes) check_boolean(cursor, field, byte);
-            return bytes;
-        }
-        case ValueType::array: break;
+    case ValueType::u8: return cursor.numbers<uint8_t>(field, count);
+    case ValueType::i8: return cursor.numbers<int8_t>(field, count);
+    case ValueType::u16: return cursor.numbers<uint16_t>(field, count);
+    case ValueType::i16: return cursor.numbers<int16_t>(field, count);
+    case ValueType::u32: return cursor.numbers<uint32_t>(field, count);
+    case ValueType::i32: return cursor.numbers<int32_t>(field, count);
+    case ValueType::f32: return cursor.numbers<float>(field, count);
+    case ValueType::u64: return cursor.numbers<uint64_t>(field, count);
+    case ValueType::i64: return cursor.numbers<int64_t>(field, count);
+    case ValueType::f64: return cursor.numbers<double>(field, count);
+    case ValueType::string: return read_strings(cursor, field, count);
+    case ValueType::boolean: {
+        auto bytes = cursor.numbers<uint8_t>(field, count);
+        for (const uint8_t byte : bytes) check_boolean(cursor, field, byte);
+        return bytes;
+    }
+    case ValueType::array: break;
     }
     cursor.unsupported(field, "holds an array of arrays, which is not supported");
 }
 
 Value::Data read_value(Cursor& cursor, const Field& field, ValueType type) {
     switch (type) {
-        case ValueType::u8: return cursor.number<uint8_t>(field);
-        case ValueType::i8: return cursor.number<int8_t>(field);
-        case ValueType::u16: return cursor.number<uint16_t>(field);
-        case ValueType::i16: return cursor.number<int16_t>(field);
-        case ValueType::u32: return cursor.number<uint32_t>(field);
-        case ValueType::i32: return cursor.number<int32_t>(field);
-        case ValueType::f32: return cursor.number<float>(field);
-        case ValueType::u64: return cursor.number<uint64_t>(field);
-        case ValueType::i64: return cursor.number<int64_t>(field);
-        case ValueType::f64: return cursor.number<double>(field);
-        case ValueType::string: return cursor.string(field, "bytes of a string");
-        case ValueType::boolean: {
-            const auto byte = cursor.number<uint8_t>(field);
-            check_boolean(cursor, field, byte);
-            return byte == 1;
-        }
-        case ValueType::array: break;
+    case ValueType::u8: return cursor.number<uint8_t>(field);
+    case ValueType::i8: return cursor.number<int8_t>(field);
+    case ValueType::u16: return cursor.number<uint16_t>(field);
+    case ValueType::i16: return cursor.number<int16_t>(field);
+    case ValueType::u32: return cursor.number<uint32_t>(field);
+    case ValueType::i32: return cursor.number<int32_t>(field);
+    case ValueType::f32: return cursor.number<float>(field);
+    case ValueType::u64: return cursor.number<uint64_t>(field);
+    case ValueType::i64: return cursor.number<int64_t>(field);
+    case ValueType::f64: return cursor.number<double>(field);
+    case ValueType::string: return cursor.string(field, "bytes of a string");
+    case ValueType::boolean: {
+        const auto byte = cursor.number<uint8_t>(field);
+        check_boolean(cursor, field, byte);
+        return byte == 1;
+    }
+    case ValueType::array: break;
     }
     const ValueType element = read_type(cursor, field, "element type");
     const auto count = cursor.number<uint64_t>(field);

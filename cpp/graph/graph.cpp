@@ -36,13 +36,17 @@ struct AddParameters {
     void operator()(const GateQuantizeOp& op) const { h.add(static_cast<uint64_t>(op.how)); }
     void operator()(const L2NormOp& op) const { h.add(bits(op.epsilon)); }
     void operator()(const RopeTableOp& op) const { add_rope(h, op.rope); }
-    void operator()(const RopeOp& op) const { h.add(static_cast<uint64_t>(op.n_rot)).add(op.interleaved); }
+    void operator()(const RopeOp& op) const {
+        h.add(static_cast<uint64_t>(op.n_rot)).add(op.interleaved);
+    }
     void operator()(const AttendOp& op) const {
         for (const int n : {op.n_heads, op.n_kv_heads, op.key_dim, op.value_dim})
             h.add(static_cast<uint64_t>(n));
         h.add(bits(op.scale)).add(bits(op.softcap)).add(op.flash);
         h.add(op.sinks).add(op.values_in_keys).add(static_cast<uint64_t>(op.bias));
-        h.add(bits(op.max_bias)).add(static_cast<uint64_t>(op.max_distance)).add(op.both_directions);
+        h.add(bits(op.max_bias))
+            .add(static_cast<uint64_t>(op.max_distance))
+            .add(op.both_directions);
     }
     void operator()(const SliceOp& op) const { h.add(static_cast<uint64_t>(op.begin)); }
     void operator()(const ScaleOp& op) const { h.add(bits(op.factor)).add(bits(op.offset)); }
@@ -181,7 +185,8 @@ uint64_t Graph::fingerprint() const {
         h.add(node.op.index());
         std::visit(AddParameters{h}, node.op);
         h.add(static_cast<uint64_t>(node.type.dtype) << 8 | node.type.shape.rank);
-        for (int i = 0; i < node.type.shape.rank; ++i) h.add(static_cast<uint64_t>(node.type.shape[i]));
+        for (int i = 0; i < node.type.shape.rank; ++i)
+            h.add(static_cast<uint64_t>(node.type.shape[i]));
         h.add(static_cast<uint64_t>(node.extent));
         for (const NodeId input : node.inputs) h.add(input);
         h.add(node.inputs.size());

@@ -114,7 +114,8 @@ Value rope_table(Value positions, const Rope& rope, Value factors) {
     PLAIT_CHECK(rope.n_rot > 0 && rope.n_rot % 2 == 0);
     const TensorType type = floats({positions.shape()[0], rope.n_rot / 2, 2});
     if (!factors)
-        return positions.graph->add(RopeTableOp{rope}, type, positions.extent(), std::array{positions});
+        return positions.graph->add(RopeTableOp{rope}, type, positions.extent(),
+                                    std::array{positions});
     PLAIT_CHECK(factors.shape().elements() == rope.n_rot / 2);
     return positions.graph->add(RopeTableOp{rope}, type, positions.extent(),
                                 std::array{positions, factors});
@@ -194,8 +195,8 @@ Value route(Value logits, const RouteOp& how, Value bias) {
     PLAIT_CHECK(!bias || bias.shape().elements() == n_experts);
     std::vector<Value> inputs{logits};
     if (bias) inputs.push_back(bias);
-    return logits.graph->add(how, {DType::i32, {logits.shape()[0], how.n_used, 2}},
-                             logits.extent(), inputs);
+    return logits.graph->add(how, {DType::i32, {logits.shape()[0], how.n_used, 2}}, logits.extent(),
+                             inputs);
 }
 
 Value expert_linear(Value x, Value weight, Value routes, Value bias) {

@@ -17,14 +17,14 @@ struct PlanKey {
     OutputKind output = OutputKind::logits;
     bool causal = true;
     bool flash = true;
-    bool single = false;        // one token of every sequence
-    uint16_t adapters = 0;      // id of the adapter set
-    uint16_t captures = 0;      // id of the capture set
-    uint32_t n_tokens = 0;      // capacities: counts rounded up to a bucket
+    bool single = false;    // one token of every sequence
+    uint16_t adapters = 0;  // id of the adapter set
+    uint16_t captures = 0;  // id of the capture set
+    uint32_t n_tokens = 0;  // capacities: counts rounded up to a bucket
     uint32_t n_sequences = 0;
     uint32_t n_outputs = 0;
-    uint32_t n_moves = 0;       // of copy_rows and shift_keys
-    uint8_t group = 0;          // of copy_rows and shift_keys
+    uint32_t n_moves = 0;  // of copy_rows and shift_keys
+    uint8_t group = 0;     // of copy_rows and shift_keys
 
     friend auto operator<=>(const PlanKey&, const PlanKey&) = default;
 };

@@ -8,9 +8,32 @@ namespace plait {
 namespace {
 
 constexpr std::array<std::string_view, static_cast<size_t>(Role::count_)> kNames = {
-    "", "inp_embd", "attn_norm", "q", "k", "v", "q_rope", "k_rope", "attn", "attn_out", "ffn_inp",
-    "ffn_norm", "ffn_gate", "ffn_up", "ffn_act", "ffn_out", "router", "experts", "l_out",
-    "result_norm", "result_output", "result_scores", "token_shift", "conv", "scan", "mixer_out",
+    "",
+    "inp_embd",
+    "attn_norm",
+    "q",
+    "k",
+    "v",
+    "q_rope",
+    "k_rope",
+    "attn",
+    "attn_out",
+    "ffn_inp",
+    "ffn_norm",
+    "ffn_gate",
+    "ffn_up",
+    "ffn_act",
+    "ffn_out",
+    "router",
+    "experts",
+    "l_out",
+    "result_norm",
+    "result_output",
+    "result_scores",
+    "token_shift",
+    "conv",
+    "scan",
+    "mixer_out",
 };
 
 }  // namespace

@@ -8,11 +8,33 @@
 namespace plait {
 
 enum class Role : uint8_t {
-    none, inp_embd, attn_norm, q, k, v, q_rope, k_rope, attn, attn_out, ffn_inp, ffn_norm,
-    ffn_gate, ffn_up, ffn_act, ffn_out, router, experts, l_out, result_norm, result_output,
+    none,
+    inp_embd,
+    attn_norm,
+    q,
+    k,
+    v,
+    q_rope,
+    k_rope,
+    attn,
+    attn_out,
+    ffn_inp,
+    ffn_norm,
+    ffn_gate,
+    ffn_up,
+    ffn_act,
+    ffn_out,
+    router,
+    experts,
+    l_out,
+    result_norm,
+    result_output,
     result_scores,
-    token_shift, conv, scan, mixer_out,  // of recurrent layers
-    count_  // keep last
+    token_shift,
+    conv,
+    scan,
+    mixer_out,  // of recurrent layers
+    count_      // keep last
 };
 
 std::string_view to_string(Role role);

@@ -94,7 +94,8 @@ std::string_view kind_of(const MemoryLayout& layout, const MemoryOptions& option
 
 void check_choice(const MemoryLayout& layout, const MemoryOptions& options) {
     if (has(layout, GroupKind::recurrent) && !options.causal)
-        throw UnsupportedError("causal=False: recurrent layers see what came before and nothing else");
+        throw UnsupportedError(
+            "causal=False: recurrent layers see what came before and nothing else");
     if (has(layout, GroupKind::cross) && !has(layout, GroupKind::attention))
         throw UnsupportedError(
             "cross attention needs self attention beside it: "

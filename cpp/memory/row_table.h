@@ -101,7 +101,7 @@ public:
     // Runs of a sequence that there is room for from the beginning, so that steps need none: rows
     // are moved together long before a sequence has as many.
     size_t runs_ahead() const;
-    uint64_t version() const { return version_; }    // another one whenever who holds what changes
+    uint64_t version() const { return version_; }  // another one whenever who holds what changes
 
     bool has_shifts() const { return n_shifted_ > 0; }
     bool is_shifted(int32_t row) const { return shifted_[at(row)] != 0; }

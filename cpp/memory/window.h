@@ -19,14 +19,10 @@ struct Sight {
 inline Sight sight(const Window& window, int64_t own) {
     const int64_t w = window.tokens;
     switch (window.kind) {
-        case WindowKind::full:
-            return {};
-        case WindowKind::sliding:
-            return {own - w + 1, INT32_MAX};
-        case WindowKind::chunked:
-            return {own / w * w, INT32_MAX};
-        case WindowKind::symmetric:
-            return {own - w / 2, own + w / 2};
+    case WindowKind::full: return {};
+    case WindowKind::sliding: return {own - w + 1, INT32_MAX};
+    case WindowKind::chunked: return {own / w * w, INT32_MAX};
+    case WindowKind::symmetric: return {own - w / 2, own + w / 2};
     }
     return {};
 }

@@ -27,7 +27,8 @@ int Hparams::checked(std::string_view suffix, int64_t value, int64_t least, int6
 float Hparams::checked(std::string_view suffix, double value, bool positive) const {
     const auto narrow = static_cast<float>(value);
     if (!std::isfinite(narrow) || (positive && !(narrow > 0.0f)))
-        refuse(suffix, text("expected a finite", positive ? " positive" : "", " number, got ", value));
+        refuse(suffix,
+               text("expected a finite", positive ? " positive" : "", " number, got ", value));
     return narrow;
 }
 
@@ -45,10 +46,12 @@ std::vector<int> Hparams::per_layer(std::string_view suffix, int n_layers, int64
                                     int64_t most) const {
     const auto layers = static_cast<size_t>(n_layers);
     if (!metadata_.at(key(suffix)).is_array())
-        return std::vector<int>(layers, checked(suffix, metadata_.integer(key(suffix)), least, most));
+        return std::vector<int>(layers,
+                                checked(suffix, metadata_.integer(key(suffix)), least, most));
     const std::vector<int64_t> values = metadata_.integers(key(suffix));
     if (values.size() < layers)
-        refuse(suffix, text("expected a value for each of ", n_layers, " layers, got ", values.size()));
+        refuse(suffix,
+               text("expected a value for each of ", n_layers, " layers, got ", values.size()));
     std::vector<int> result(layers);
     for (size_t i = 0; i < layers; ++i) result[i] = checked(suffix, values[i], least, most);
     return result;
@@ -68,7 +71,8 @@ std::vector<bool> Hparams::flags(std::string_view suffix, int n_layers) const {
     }
     std::vector<bool> result = metadata_.booleans(key(suffix));
     if (result.size() < layers)
-        refuse(suffix, text("expected a flag for each of ", n_layers, " layers, got ", result.size()));
+        refuse(suffix,
+               text("expected a flag for each of ", n_layers, " layers, got ", result.size()));
     result.resize(layers);
     return result;
 }

@@ -26,8 +26,10 @@ public:
     int count(std::string_view suffix, int64_t most, int fallback) const;
     int index(std::string_view suffix, int64_t most, int fallback) const;
     // One value for every layer, or an array with one each; each in least .. most.
-    std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t least, int64_t most) const;
-    std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t least, int64_t most, int fallback) const;
+    std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t least,
+                               int64_t most) const;
+    std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t least, int64_t most,
+                               int fallback) const;
     // An array of one flag for every layer, booleans or 0 and 1.
     std::vector<bool> flags(std::string_view suffix, int n_layers) const;
     // Finite and positive.

@@ -26,11 +26,11 @@ Value storage_value(Graph& graph, const MemoryLayout& layout, size_t index) {
 Graph Model::build(const PlanKey& key, const MemoryLayout& layout,
                    const BuildOptions& options) const {
     switch (key.kind) {
-        case GraphKind::copy_rows: return build_copy_rows(key, layout);
-        case GraphKind::shift_keys: return build_shift_keys(key, layout, options);
-        case GraphKind::decode:
-        case GraphKind::encode:
-        case GraphKind::score: break;
+    case GraphKind::copy_rows: return build_copy_rows(key, layout);
+    case GraphKind::shift_keys: return build_shift_keys(key, layout, options);
+    case GraphKind::decode:
+    case GraphKind::encode:
+    case GraphKind::score: break;
     }
     Graph graph;
     Step step(graph, key, layout, options);
@@ -55,7 +55,8 @@ Graph Model::build_copy_rows(const PlanKey& key, const MemoryLayout& layout) con
     Graph graph;
     for (size_t i = 0; i < layout.storage.size(); ++i)
         if (layout.storage[i].group == key.group)
-            copy_rows(storage_value(graph, layout, i), move_input(graph, InputField::from_rows, key),
+            copy_rows(storage_value(graph, layout, i),
+                      move_input(graph, InputField::from_rows, key),
                       move_input(graph, InputField::to_rows, key));
     return graph;
 }
@@ -67,7 +68,8 @@ Graph Model::build_shift_keys(const PlanKey& key, const MemoryLayout& layout,
         const StorageInfo& info = layout.storage[i];
         const StateSpec& spec = layout.specs[info.id.layer][info.id.slot];
         const auto* attention = std::get_if<AttentionSpec>(&spec);
-        if (info.group != key.group || attention == nullptr || !attention->shifts || info.id.part != 0)
+        if (info.group != key.group || attention == nullptr || !attention->shifts ||
+            info.id.part != 0)
             continue;
         const KeyRotation how = key_rotation(info.id.layer, options);
         rotate_rows(storage_value(graph, layout, i), move_input(graph, InputField::to_rows, key),

@@ -19,17 +19,17 @@ enum class Pooling : uint8_t { none, mean, cls, last, rank };
 struct ModelInfo {
     std::string arch;
     int64_t n_vocab = 0;
-    int64_t n_ctx_train = 0;     // 0 where the file says nothing
-    int64_t n_positions = 0;     // that the model has vectors for; 0: any number
-    int width = 0;               // of the residual stream
+    int64_t n_ctx_train = 0;  // 0 where the file says nothing
+    int64_t n_positions = 0;  // that the model has vectors for; 0: any number
+    int width = 0;            // of the residual stream
     int n_layers = 0;
-    int n_pos_per_token = 1;     // 4 for M-RoPE
+    int n_pos_per_token = 1;  // 4 for M-RoPE
     bool causal = true;
-    bool has_decoder = true;     // false: encode() only
-    bool has_encoder = false;    // an encoder whose output the decoder attends to
+    bool has_decoder = true;   // false: encode() only
+    bool has_encoder = false;  // an encoder whose output the decoder attends to
     Pooling pooling = Pooling::none;
-    int n_scores = 0;                // of a sequence, by a head of the model; 0: it has none
-    Pooling scored = Pooling::cls;   // what is pooled for that head, where pooling is "rank"
+    int n_scores = 0;               // of a sequence, by a head of the model; 0: it has none
+    Pooling scored = Pooling::cls;  // what is pooled for that head, where pooling is "rank"
 };
 
 // What a context fixes for its life, as far as a graph may depend on it.

@@ -32,9 +32,8 @@ Rope read_rope(const Hparams& hp, int head_dim, bool interleaved) {
     const float factor = hp.number(key, 0.0f) == 0.0f ? 1.0f : hp.positive(key);
     if (type != "none") rope.scale = 1.0 / factor;
     rope.magnitude = hp.positive("rope.scaling.attn_factor", 1.0f);
-    rope.n_ctx_original =
-        hp.count("rope.scaling.original_context_length", INT32_MAX,
-                 static_cast<int>(hp.index("context_length", INT32_MAX, 0)));
+    rope.n_ctx_original = hp.count("rope.scaling.original_context_length", INT32_MAX,
+                                   static_cast<int>(hp.index("context_length", INT32_MAX, 0)));
     if (type == "yarn") {
         rope.extrapolation = hp.number("rope.scaling.yarn_ext_factor", 1.0f);
         rope.beta_fast = hp.positive("rope.scaling.yarn_beta_fast", 32.0f);
@@ -61,7 +60,8 @@ Rope read_mrope(const Hparams& hp, int head_dim) {
     int64_t covered = 0;
     for (size_t axis = 0; axis < pairs.size(); ++axis) {
         if (pairs[axis] < 0 || pairs[axis] > rope.n_rot / 2)
-            hp.refuse(kSections, text("expected 0 to ", rope.n_rot / 2, " pairs, got ", pairs[axis]));
+            hp.refuse(kSections,
+                      text("expected 0 to ", rope.n_rot / 2, " pairs, got ", pairs[axis]));
         rope.sections[axis] = static_cast<int>(pairs[axis]);
         covered += pairs[axis];
     }

@@ -11,8 +11,13 @@ TensorType storage_type(const StorageInfo& info) {
             {static_cast<int64_t>(info.n_rows), int64_t{info.n_heads} * info.head_elements}};
 }
 
-Step::Step(Graph& graph, const PlanKey& key, const MemoryLayout& layout, const BuildOptions& options)
-    : graph_(graph), key_(key), layout_(layout), options_(options), axes_(options.n_pos_per_token) {}
+Step::Step(Graph& graph, const PlanKey& key, const MemoryLayout& layout,
+           const BuildOptions& options)
+    : graph_(graph),
+      key_(key),
+      layout_(layout),
+      options_(options),
+      axes_(options.n_pos_per_token) {}
 
 Value Step::token_input(InputField field, uint8_t group) {
     return graph_.input({field, group}, {DType::i32, {key_.n_tokens}}, Extent::tokens);
@@ -23,13 +28,14 @@ Value Step::embed(const Weight& table, float scale) {
         const Value x = plait::embed(weight(table), token_input(InputField::tokens));
         return name(scale == 1.0f ? x : plait::scale(x, scale), Role::inp_embd);
     }
-    return graph_.input({InputField::embeddings}, {DType::f32, {key_.n_tokens, table.type.shape[1]}},
-                        Extent::tokens);
+    return graph_.input({InputField::embeddings},
+                        {DType::f32, {key_.n_tokens, table.type.shape[1]}}, Extent::tokens);
 }
 
 Value Step::positions() {
     if (axes_ == 1) return token_input(InputField::positions);
-    return graph_.input({InputField::positions}, {DType::i32, {key_.n_tokens, axes_}}, Extent::tokens);
+    return graph_.input({InputField::positions}, {DType::i32, {key_.n_tokens, axes_}},
+                        Extent::tokens);
 }
 
 Value Step::rotate(Value x, const Rope& rope, const Weight& factors) {
@@ -57,8 +63,8 @@ Value Step::attend_over(int layer, const AttendInputs& given, AttendOp op, uint8
     const GroupInfo& info = layout_.groups[group];
     AttendInputs in = given;
     in.token_begin = by_sequence(InputField::token_begin);
-    in.runs = graph_.input({InputField::runs, group}, {DType::i32, {info.max_runs, 4}},
-                           Extent::fixed);
+    in.runs =
+        graph_.input({InputField::runs, group}, {DType::i32, {info.max_runs, 4}}, Extent::fixed);
     in.run_begin = by_sequence(InputField::run_begin, group);
     in.first = token_input(InputField::first, group);
     in.last = token_input(InputField::last, group);
@@ -81,8 +87,8 @@ Value Step::attend_over(int layer, const AttendInputs& given, AttendOp op, uint8
         PLAIT_CHECK(info.needs_key_positions);
         in.positions = positions();
         const int64_t n_keys = info.kind == GroupKind::within ? key_.n_tokens : info.max_runs;
-        in.key_positions = graph_.input({InputField::key_positions, group},
-                                        {DType::i32, {n_keys}}, Extent::fixed);
+        in.key_positions =
+            graph_.input({InputField::key_positions, group}, {DType::i32, {n_keys}}, Extent::fixed);
         in.key_begin = by_sequence(InputField::key_begin, group);
     }
     return name(plait::attend(in, op), Role::attn, layer);
@@ -134,8 +140,8 @@ Value Step::attend_cross(int layer, Value q, const Attention& how) {
 }
 
 States Step::states(int layer, int slot, int kind) {
-    const StorageInfo& info = layout_.at({static_cast<uint16_t>(layer), static_cast<uint8_t>(slot),
-                                          static_cast<uint8_t>(kind)});
+    const StorageInfo& info = layout_.at(
+        {static_cast<uint16_t>(layer), static_cast<uint8_t>(slot), static_cast<uint8_t>(kind)});
     return {.storage = storage(info),
             .read_rows = by_sequence(InputField::read_states, info.group, 0),
             .write_rows = by_sequence(InputField::write_states, info.group, 0),

@@ -23,7 +23,7 @@ public:
     // The piece's input: rows of the table for tokens, times `scale`; or embeddings as they were
     // given. [n, width]
     Value embed(const Weight& table, float scale = 1.0f);
-    Value positions();     // [n], or [n, 4] with several axes
+    Value positions();  // [n], or [n, 4] with several axes
     // Rotates heads by their tokens' positions; one table for all that rotate alike.
     Value rotate(Value x, const Rope& rope, const Weight& factors = {});  // [n, h, d] -> [n, h, d]
 
@@ -56,7 +56,8 @@ public:
     Value keep_outputs(Value x);  // [n, m] -> [n_outputs, m]
     bool wants_outputs() const { return key_.n_outputs > 0; }
     bool wants_logits() const {
-        return wants_outputs() && (key_.output == OutputKind::logits || key_.output == OutputKind::both);
+        return wants_outputs() &&
+               (key_.output == OutputKind::logits || key_.output == OutputKind::both);
     }
     // Hands over the normalised last hidden state, as embeddings if these were asked for.
     void emit_hidden(Value x);

@@ -76,12 +76,14 @@ Buffers place_values(const Graph& graph, std::span<const uint32_t> stages,
         } else if (const auto* input = std::get_if<InputOp>(&nodes[i].op)) {
             place = {.space = Space::input, .offset = inputs.offset(input->id)};
         } else if (place.space != Space::output) {
-            const uint64_t bytes = align_up(std::max<uint64_t>(nodes[i].type.bytes(), 1), kAlignment);
+            const uint64_t bytes =
+                align_up(std::max<uint64_t>(nodes[i].type.bytes(), 1), kAlignment);
             const uint64_t offset = find_gap(live, bytes);
             place = {.space = Space::arena, .offset = offset};
             const Block block{offset, bytes, stages[last[i]]};
-            live.insert(std::upper_bound(live.begin(), live.end(), block,
-                                         [](const Block& a, const Block& b) { return a.offset < b.offset; }),
+            live.insert(std::upper_bound(
+                            live.begin(), live.end(), block,
+                            [](const Block& a, const Block& b) { return a.offset < b.offset; }),
                         block);
             buffers.arena_bytes = std::max(buffers.arena_bytes, offset + bytes);
         }

@@ -17,7 +17,7 @@ struct CapturedPlace {
     uint16_t index = 0;  // into the names that were captured
     Place place;
     Extent extent = Extent::tokens;
-    TensorType type;     // axis 0 is a capacity
+    TensorType type;  // axis 0 is a capacity
 };
 
 class Plan {

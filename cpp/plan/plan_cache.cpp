@@ -22,12 +22,12 @@ PlanKey without_adapters(PlanKey key) {
 
 const char* to_string(MissReason reason) {
     switch (reason) {
-        case MissReason::first_use: return "first use";
-        case MissReason::new_bucket: return "new bucket";
-        case MissReason::new_adapters: return "new adapter set";
-        case MissReason::new_captures: return "new capture set";
-        case MissReason::reuse_off: return "reuse off";
-        case MissReason::evicted: return "evicted";
+    case MissReason::first_use: return "first use";
+    case MissReason::new_bucket: return "new bucket";
+    case MissReason::new_adapters: return "new adapter set";
+    case MissReason::new_captures: return "new capture set";
+    case MissReason::reuse_off: return "reuse off";
+    case MissReason::evicted: return "evicted";
     }
     return "";
 }

@@ -12,7 +12,14 @@
 namespace plait {
 
 // Why a plan had to be built.
-enum class MissReason : uint8_t { first_use, new_bucket, new_adapters, new_captures, reuse_off, evicted };
+enum class MissReason : uint8_t {
+    first_use,
+    new_bucket,
+    new_adapters,
+    new_captures,
+    reuse_off,
+    evicted
+};
 const char* to_string(MissReason reason);
 
 // Keeps the least recently used out beyond `most_bytes`.

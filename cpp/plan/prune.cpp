@@ -21,7 +21,8 @@ void prune(Graph& graph) {
         kept.push_back(nodes[i]);
         for (NodeId& input : kept.back().inputs) input = renumbered[input];
     }
-    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(), graph.outputs().end());
+    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(),
+                                                     graph.outputs().end());
     for (auto& [id, node] : outputs) node = renumbered[node];
     graph.replace(std::move(kept), std::move(outputs));
 }

@@ -40,8 +40,8 @@ std::vector<bool> find_movable(const Graph& graph) {
     for (NodeId i = static_cast<NodeId>(nodes.size()); i-- > 0;) {
         const Node& node = nodes[i];
         const bool selects = std::holds_alternative<SelectRowsOp>(node.op);
-        movable[i] = !selects && node.extent == Extent::tokens && is_row_by_row(node.op) &&
-                     !wanted_whole[i];
+        movable[i] =
+            !selects && node.extent == Extent::tokens && is_row_by_row(node.op) && !wanted_whole[i];
         if (!movable[i] && !selects)
             for (const NodeId input : node.inputs) wanted_whole[input] = true;
     }
@@ -97,7 +97,8 @@ void select_early(Graph& graph) {
         }
         renamed[i] = append(std::move(node));
     }
-    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(), graph.outputs().end());
+    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(),
+                                                     graph.outputs().end());
     for (auto& [id, node] : outputs) node = renamed[node];
     graph.replace(std::move(nodes), std::move(outputs));
 }

@@ -18,8 +18,8 @@ bool is_source(const Op& op) {
 std::vector<uint32_t> find_stages(const Graph& graph) {
     const std::span<const Node> nodes = graph.nodes();
     std::vector<uint32_t> stages(nodes.size());
-    std::vector<NodeId> maker(nodes.size());           // of the value, seen through views
-    std::vector<NodeId> caches;                        // storage that the stage touches
+    std::vector<NodeId> maker(nodes.size());  // of the value, seen through views
+    std::vector<NodeId> caches;               // storage that the stage touches
     uint32_t stage = 0;
     for (NodeId i = 0; i < nodes.size(); ++i) {
         const Node& node = nodes[i];
@@ -31,7 +31,8 @@ std::vector<uint32_t> find_stages(const Graph& graph) {
             const NodeId made_by = maker[input];
             const Op& op = nodes[made_by].op;
             if (std::holds_alternative<StorageOp>(op)) {
-                waits |= writes_storage(node.op) && std::ranges::find(caches, made_by) != caches.end();
+                waits |=
+                    writes_storage(node.op) && std::ranges::find(caches, made_by) != caches.end();
             } else if (!is_source(op)) {
                 waits |= stages[made_by] == stage;
             }

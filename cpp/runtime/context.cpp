@@ -24,8 +24,9 @@ std::unique_ptr<Backend> make_backend(const ContextOptions& options) {
         return std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{options.threads, options.isa});
     if (options.backend == "vulkan" || options.backend.starts_with("vulkan:"))
         throw BackendError("backend \"" + options.backend + "\": this build has no Vulkan");
-    throw InvalidArgument("backend: expected \"cpu\", \"vulkan\", \"vulkan:N\" or \"auto\", got \"" +
-                          options.backend + "\"");
+    throw InvalidArgument(
+        "backend: expected \"cpu\", \"vulkan\", \"vulkan:N\" or \"auto\", got \"" +
+        options.backend + "\"");
 }
 
 void check(const ContextOptions& o) {
@@ -34,7 +35,8 @@ void check(const ContextOptions& o) {
     check_between("n_batch", o.n_batch, 1, 1 << 24);
     check_between("n_ubatch", o.n_ubatch, 1, 1 << 20);
     if (o.kv != "auto" && o.kv != "unified" && o.kv != "streams")
-        throw InvalidArgument("kv: expected \"auto\", \"unified\" or \"streams\", got \"" + o.kv + "\"");
+        throw InvalidArgument("kv: expected \"auto\", \"unified\" or \"streams\", got \"" + o.kv +
+                              "\"");
     if (o.defrag_threshold && !(*o.defrag_threshold >= 0 && *o.defrag_threshold <= 1))
         throw InvalidArgument(text("defrag_threshold: expected 0 to 1, got ", *o.defrag_threshold));
     if (o.kv_cells) check_between<int64_t>("kv_cells", *o.kv_cells, 1, kMostCells);
@@ -51,7 +53,8 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
     options_.flash_attention = options_.flash_attention.value_or(true);
     options_.n_ubatch = std::min(options_.n_ubatch, options_.n_batch);
     if (!options_.n_ctx)
-        options_.n_ctx = fitting_n_ctx(model_->model().memory_specs(), memory_options(), info.n_ctx_train);
+        options_.n_ctx =
+            fitting_n_ctx(model_->model().memory_specs(), memory_options(), info.n_ctx_train);
     handles_.assign(static_cast<size_t>(options_.n_seq_max), false);
 
     auto memory = make_memory(model_->model().memory_specs(), memory_options());
@@ -68,7 +71,8 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
         .fuse = options_.fuse,
     };
     engine_ = std::make_unique<Engine>(model_, make_backend(options_), memory->layout(), limits);
-    decode_road_ = make_road(GraphKind::decode, std::make_shared<Past>(std::move(memory), engine_->backend()));
+    decode_road_ =
+        make_road(GraphKind::decode, std::make_shared<Past>(std::move(memory), engine_->backend()));
     if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->past());
     facts_ = model_->facts();
     const Keeping how{limits.build, *options_.causal, options_.swa_full};
@@ -123,7 +127,8 @@ std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> p
     road.pooling = road.embeddings && pools ? pooling_ : Pooling::none;
     if (road.pooling == Pooling::rank && info.n_scores == 0)
         throw InvalidArgument(text("pooling: \"rank\" needs a head that scores, which this ",
-                                   info.arch, " model has none of; expected \"none\", \"mean\", "
+                                   info.arch,
+                                   " model has none of; expected \"none\", \"mean\", "
                                    "\"cls\" or \"last\""));
     return std::make_unique<Road>(info, std::move(past), *engine_, recorder_, road);
 }
@@ -166,14 +171,14 @@ Outputs Context::encode(const BatchView& batch, StopSignal* stop) {
 
 void Context::check_sequence(SequenceId sequence) const {
     if (sequence < 0 || sequence >= options_.n_seq_max)
-        throw InvalidArgument(text("sequence ", sequence, " does not exist: expected 0 to ",
-                                   options_.n_seq_max - 1));
+        throw InvalidArgument(
+            text("sequence ", sequence, " does not exist: expected 0 to ", options_.n_seq_max - 1));
 }
 
 void Context::check_range(PositionRange range) const {
     if (range.begin < 0 || range.end < range.begin)
-        throw InvalidArgument(text("positions [", range.begin, ", ", range.end,
-                                   "): expected 0 <= p0 <= p1"));
+        throw InvalidArgument(
+            text("positions [", range.begin, ", ", range.end, "): expected 0 <= p0 <= p1"));
 }
 
 bool Context::seq_rm(SequenceId sequence, PositionRange range) {
@@ -190,7 +195,8 @@ void Context::seq_cp(SequenceId from, SequenceId to, PositionRange range) {
     check_sequence(from);
     check_sequence(to);
     check_range(range);
-    road.edit([&](Memory& memory, std::vector<RowMove>& moves) { memory.copy(from, to, range, moves); });
+    road.edit(
+        [&](Memory& memory, std::vector<RowMove>& moves) { memory.copy(from, to, range, moves); });
 }
 
 void Context::seq_keep(SequenceId sequence) {
@@ -205,7 +211,9 @@ void Context::seq_add(SequenceId sequence, PositionRange range, int32_t delta) {
     Road& road = decode_road();
     check_sequence(sequence);
     check_range(range);
-    road.edit([&](Memory& memory, std::vector<RowMove>& moves) { memory.add(sequence, range, delta, moves); });
+    road.edit([&](Memory& memory, std::vector<RowMove>& moves) {
+        memory.add(sequence, range, delta, moves);
+    });
 }
 
 void Context::seq_div(SequenceId sequence, PositionRange range, int32_t divisor) {
@@ -214,7 +222,9 @@ void Context::seq_div(SequenceId sequence, PositionRange range, int32_t divisor)
     check_sequence(sequence);
     check_range(range);
     if (divisor < 1) throw InvalidArgument(text("divisor: expected at least 1, got ", divisor));
-    road.edit([&](Memory& memory, std::vector<RowMove>& moves) { memory.divide(sequence, range, divisor, moves); });
+    road.edit([&](Memory& memory, std::vector<RowMove>& moves) {
+        memory.divide(sequence, range, divisor, moves);
+    });
 }
 
 void Context::clear() {
@@ -283,7 +293,8 @@ Rows Context::read_rows(int layer, SequenceId sequence, uint8_t part) {
     check_sequence(sequence);
     const MemoryLayout& layout = road.memory().layout();
     if (layer < 0 || static_cast<size_t>(layer) >= layout.specs.size())
-        throw OutOfRange(text("layer ", layer, " does not exist: expected 0 to ", layout.specs.size() - 1));
+        throw OutOfRange(
+            text("layer ", layer, " does not exist: expected 0 to ", layout.specs.size() - 1));
     const auto& specs = layout.specs[static_cast<size_t>(layer)];
     const auto slot = std::ranges::find_if(
         specs, [](const StateSpec& s) { return std::holds_alternative<AttentionSpec>(s); });
@@ -321,7 +332,8 @@ SequenceId Context::open_sequence() {
         handles_[static_cast<size_t>(id)] = true;
         return id;
     }
-    throw CacheFull(text("no free sequence: all ", options_.n_seq_max, " (n_seq_max) are in use"), 1, 0);
+    throw CacheFull(text("no free sequence: all ", options_.n_seq_max, " (n_seq_max) are in use"),
+                    1, 0);
 }
 
 void Context::close_sequence(SequenceId sequence) {
@@ -374,7 +386,8 @@ std::vector<std::string> Context::start_capture(std::span<const std::string> wan
     const std::vector<ValueName> known = names();
     std::vector<ValueName> set;
     for (const std::string& name : wanted) {
-        const auto found = std::ranges::find(known, name, [](const ValueName& n) { return full_name(n); });
+        const auto found =
+            std::ranges::find(known, name, [](const ValueName& n) { return full_name(n); });
         if (found == known.end())
             throw InvalidArgument(text("capture: \"", name, "\" names no value of this model"));
         set.push_back(*found);

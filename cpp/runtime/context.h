@@ -27,9 +27,9 @@
 namespace plait {
 
 struct ContextOptions {
-    std::optional<int64_t> n_ctx;      // nothing: the training length, or what fits
+    std::optional<int64_t> n_ctx;  // nothing: the training length, or what fits
     int32_t n_seq_max = 1;
-    std::string kv = "auto";           // "unified" | "streams"
+    std::string kv = "auto";  // "unified" | "streams"
     std::optional<int64_t> kv_cells;
     DType type_k = DType::f16;
     DType type_v = DType::f16;
@@ -40,7 +40,7 @@ struct ContextOptions {
     std::optional<std::string> isa;
     std::optional<bool> flash_attention;
     bool embeddings = false;
-    std::optional<Pooling> pooling;    // nothing: as the model says
+    std::optional<Pooling> pooling;  // nothing: as the model says
     std::optional<bool> causal;
     bool graph_reuse = true;
     bool fuse = true;
@@ -109,8 +109,8 @@ public:
     Rows values(int layer, SequenceId sequence);
 
     // Sequence ids for handles: one that holds nothing and that nobody else was given.
-    SequenceId open_sequence();                   // CacheFull when none is left
-    void close_sequence(SequenceId sequence);     // frees its cells; harmless after close()
+    SequenceId open_sequence();                // CacheFull when none is left
+    void close_sequence(SequenceId sequence);  // frees its cells; harmless after close()
 
     const std::shared_ptr<const LoadedModel>& model() const { return model_; }
     const ContextOptions& options() const { return options_; }  // as resolved: n_ctx is set
@@ -153,12 +153,12 @@ private:
     ContextOptions options_;
     Pooling pooling_;
     mutable std::mutex mutex_;
-    std::unique_ptr<Engine> engine_;         // null once closed
+    std::unique_ptr<Engine> engine_;  // null once closed
     Recorder recorder_;
     std::unique_ptr<Road> decode_road_;
-    std::unique_ptr<Road> encode_road_;      // of a decoder: made by the first encode()
-    Facts facts_;                            // of states that fit
-    std::vector<bool> handles_;              // by sequence id: given out by open_sequence()
+    std::unique_ptr<Road> encode_road_;  // of a decoder: made by the first encode()
+    Facts facts_;                        // of states that fit
+    std::vector<bool> handles_;          // by sequence id: given out by open_sequence()
 };
 
 }  // namespace plait

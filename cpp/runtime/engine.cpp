@@ -86,9 +86,9 @@ Plan& Engine::plan(const PlanKey& key, const MemoryLayout& layout,
     stats_.seconds[static_cast<size_t>(Phase::build)] +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (log_enabled(LogLevel::trace))
-        log(LogLevel::trace, text("plan: built ", built->graph().nodes().size(), " nodes for ",
-                                  key.n_tokens, " tokens, ", key.n_outputs, " outputs (",
-                                  to_string(reason), ")"));
+        log(LogLevel::trace,
+            text("plan: built ", built->graph().nodes().size(), " nodes for ", key.n_tokens,
+                 " tokens, ", key.n_outputs, " outputs (", to_string(reason), ")"));
     if (limits_.reuse) return plans_.insert(key, std::move(built));
     single_use_ = std::move(built);
     return *single_use_;
@@ -109,7 +109,8 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     arguments.arena = arena_.get();
     arguments.inputs = inputs_.get();
     arguments.outputs[static_cast<size_t>(OutputId::logits)] = reinterpret_cast<std::byte*>(logits);
-    arguments.outputs[static_cast<size_t>(OutputId::embeddings)] = reinterpret_cast<std::byte*>(embeddings);
+    arguments.outputs[static_cast<size_t>(OutputId::embeddings)] =
+        reinterpret_cast<std::byte*>(embeddings);
     arguments.counts = counts;
     arguments.stop = stop;
     arguments.trace = trace_.get();

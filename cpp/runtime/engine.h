@@ -19,9 +19,9 @@ namespace plait {
 
 // The largest step that a context can be asked for.
 struct EngineLimits {
-    uint32_t n_tokens = 512;      // of a piece
+    uint32_t n_tokens = 512;  // of a piece
     uint32_t n_sequences = 1;
-    uint32_t n_rows = 4096;       // cache rows a step can list
+    uint32_t n_rows = 4096;  // cache rows a step can list
     BuildOptions build;
     bool reuse = true;
     bool fuse = true;
@@ -92,7 +92,7 @@ private:
     OutputPool outputs_;
     Stats stats_;
     std::vector<std::vector<ValueName>> capture_sets_{{}};  // by number
-    std::unique_ptr<Trace> trace_;  // null: nobody asks
+    std::unique_ptr<Trace> trace_;                          // null: nobody asks
     std::vector<TracedNode> traced_;
 };
 

@@ -7,33 +7,33 @@ namespace {
 
 const char* counts_of(Extent extent) {
     switch (extent) {
-        case Extent::fixed: return "";
-        case Extent::tokens: return "tokens";
-        case Extent::outputs: return "outputs";
-        case Extent::moves: return "moves";
+    case Extent::fixed: return "";
+    case Extent::tokens: return "tokens";
+    case Extent::outputs: return "outputs";
+    case Extent::moves: return "moves";
     }
     return "";
 }
 
 const char* field_name(InputField field) {
     switch (field) {
-        case InputField::tokens: return "tokens";
-        case InputField::embeddings: return "embeddings";
-        case InputField::positions: return "positions";
-        case InputField::token_begin: return "token_begin";
-        case InputField::output_tokens: return "output_tokens";
-        case InputField::write_rows: return "write_rows";
-        case InputField::first: return "first";
-        case InputField::last: return "last";
-        case InputField::runs: return "runs";
-        case InputField::run_begin: return "run_begin";
-        case InputField::key_positions: return "key_positions";
-        case InputField::key_begin: return "key_begin";
-        case InputField::read_states: return "read_states";
-        case InputField::write_states: return "write_states";
-        case InputField::from_rows: return "from_rows";
-        case InputField::to_rows: return "to_rows";
-        case InputField::deltas: return "deltas";
+    case InputField::tokens: return "tokens";
+    case InputField::embeddings: return "embeddings";
+    case InputField::positions: return "positions";
+    case InputField::token_begin: return "token_begin";
+    case InputField::output_tokens: return "output_tokens";
+    case InputField::write_rows: return "write_rows";
+    case InputField::first: return "first";
+    case InputField::last: return "last";
+    case InputField::runs: return "runs";
+    case InputField::run_begin: return "run_begin";
+    case InputField::key_positions: return "key_positions";
+    case InputField::key_begin: return "key_begin";
+    case InputField::read_states: return "read_states";
+    case InputField::write_states: return "write_states";
+    case InputField::from_rows: return "from_rows";
+    case InputField::to_rows: return "to_rows";
+    case InputField::deltas: return "deltas";
     }
     return "";
 }

@@ -10,13 +10,13 @@
 namespace plait {
 
 struct NodeInfo {
-    std::string op;               // "linear"
-    std::string name;             // of a weight or an input, or role and layer: "blk.3.attn_out"
+    std::string op;    // "linear"
+    std::string name;  // of a weight or an input, or role and layer: "blk.3.attn_out"
     int layer = -1;
-    TensorType type;              // axis 0 is a capacity where `counts` says what it counts
-    std::string counts;           // "tokens", "outputs", "moves" or nothing
+    TensorType type;     // axis 0 is a capacity where `counts` says what it counts
+    std::string counts;  // "tokens", "outputs", "moves" or nothing
     uint64_t bytes = 0;
-    uint32_t stage = 0;           // nodes of one stage may run at the same time
+    uint32_t stage = 0;  // nodes of one stage may run at the same time
     std::vector<NodeId> inputs;
     std::vector<std::string> fused;  // operations that it is made of, where more than one
     bool writes_cache = false;

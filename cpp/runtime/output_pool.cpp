@@ -13,8 +13,8 @@ struct OutputHandle::Buffer {
     std::byte* data = nullptr;
 
     explicit Buffer(uint64_t n)
-        : bytes(n), data(static_cast<std::byte*>(::operator new(n, std::align_val_t{64}))) {}
-    ~Buffer() { ::operator delete(data, std::align_val_t{64}); }
+        : bytes(n), data(static_cast<std::byte*>(::operator new (n, std::align_val_t{64}))) {}
+    ~Buffer() { ::operator delete (data, std::align_val_t{64}); }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
 };
@@ -59,7 +59,8 @@ OutputHandle OutputPool::take(uint64_t bytes) {
         auto& idle = state_->idle;
         auto best = idle.end();
         for (auto it = idle.begin(); it != idle.end(); ++it)
-            if ((*it)->bytes >= bytes && (best == idle.end() || (*it)->bytes < (*best)->bytes)) best = it;
+            if ((*it)->bytes >= bytes && (best == idle.end() || (*it)->bytes < (*best)->bytes))
+                best = it;
         if (best != idle.end()) {
             buffer = std::move(*best);
             idle.erase(best);

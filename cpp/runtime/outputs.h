@@ -17,9 +17,9 @@ public:
     int64_t rows() const { return rows_; }
     bool has_logits() const { return n_vocab_ > 0; }
     bool has_embeddings() const { return width_ > 0; }
-    std::span<float> logits() const;       // [rows, n_vocab]
-    std::span<float> embeddings() const;   // [rows, width]
-    std::span<int32_t> indices() const;    // [rows] batch entry that each row answers
+    std::span<float> logits() const;      // [rows, n_vocab]
+    std::span<float> embeddings() const;  // [rows, width]
+    std::span<int32_t> indices() const;   // [rows] batch entry that each row answers
     int64_t n_vocab() const { return n_vocab_; }
     int64_t width() const { return width_; }
 

@@ -20,7 +20,8 @@ void EmbeddingPool::start(Pooling kind, const PreparedBatch& batch, int64_t widt
     last_entries_.assign(sequences_.size(), 0);
 }
 
-void EmbeddingPool::add(const PreparedBatch& batch, const Piece& piece, std::span<const float> hidden) {
+void EmbeddingPool::add(const PreparedBatch& batch, const Piece& piece,
+                        std::span<const float> hidden) {
     PLAIT_CHECK(hidden.size() == piece.output_tokens.size() * width_);
     for (size_t row = 0; row < piece.output_tokens.size(); ++row) {
         const uint32_t entry = piece.entries[static_cast<size_t>(piece.output_tokens[row])];

@@ -63,7 +63,8 @@ Road::Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine, Re
       options_(options),
       mover_(engine, memory().layout(), storage().buffers()),
       defragmenter_(options.defrag_threshold) {
-    if (pooled()) hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
+    if (pooled())
+        hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
     engine_.reserve(largest_key(), memory().layout(), storage().buffers());
     PlanKey given_embeddings = largest_key();
     given_embeddings.input = InputKind::embeddings;
@@ -148,8 +149,9 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
     if (pooled())
         embedding_pool_.start(scored() ? info_.scored : options_.pooling, prepared_, info_.width);
     else
-        outputs = Outputs(engine_.outputs(), prepared_.n_outputs,
-                          options_.logits ? info_.n_vocab : 0, options_.embeddings ? info_.width : 0);
+        outputs =
+            Outputs(engine_.outputs(), prepared_.n_outputs, options_.logits ? info_.n_vocab : 0,
+                    options_.embeddings ? info_.width : 0);
     for (size_t i = 0; i < pieces.size(); ++i) run_piece(pieces[i], i, outputs, stop);
     {
         const Timed timed(stats, Phase::output);
@@ -195,8 +197,7 @@ void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSig
     Stats& stats = engine_.stats();
     const InputKind input =
         prepared_.source.tokens.empty() ? InputKind::embeddings : InputKind::tokens;
-    Plan& plan =
-        plan_of(key_for(piece.n_tokens(), piece.n_sequences(), piece.n_outputs(), input));
+    Plan& plan = plan_of(key_for(piece.n_tokens(), piece.n_sequences(), piece.n_outputs(), input));
     {
         const Timed timed(stats, Phase::input);
         refresh(plan, piece, index);
@@ -205,7 +206,9 @@ void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSig
                         .outputs = static_cast<int32_t>(piece.n_outputs()),
                         .sequences = static_cast<int32_t>(piece.n_sequences())};
     const size_t first = piece.first_output;
-    float* logits = !outputs.has_logits() ? nullptr : outputs.logits().data() + first * static_cast<size_t>(info_.n_vocab);
+    float* logits = !outputs.has_logits()
+                        ? nullptr
+                        : outputs.logits().data() + first * static_cast<size_t>(info_.n_vocab);
     float* hidden = pooled() ? hidden_.data()
                     : options_.embeddings
                         ? outputs.embeddings().data() + first * static_cast<size_t>(info_.width)
@@ -218,13 +221,15 @@ void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSig
     if (recorder_.active())
         recorder_.add(plan, piece, engine_.arena(), std::array<const float*, 2>{logits, hidden});
     if (pooled()) {
-        embedding_pool_.add(prepared_, piece,
-                            std::span(hidden_).first(piece.n_outputs() * static_cast<size_t>(info_.width)));
+        embedding_pool_.add(
+            prepared_, piece,
+            std::span(hidden_).first(piece.n_outputs() * static_cast<size_t>(info_.width)));
         return;
     }
     const std::span<int32_t> indices = outputs.indices();
     for (size_t i = 0; i < piece.output_tokens.size(); ++i)
-        indices[first + i] = static_cast<int32_t>(piece.entries[static_cast<size_t>(piece.output_tokens[i])]);
+        indices[first + i] =
+            static_cast<int32_t>(piece.entries[static_cast<size_t>(piece.output_tokens[i])]);
 }
 
 void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
@@ -233,47 +238,47 @@ void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
     uint32_t groups = 0;  // bit g: attention inputs of group g are done
     for (const InputId id : plan.inputs()) {
         switch (id.field) {
-            case InputField::tokens: {
-                const std::span<int32_t> to = engine_.in_place<int32_t>(id, n);
-                for (size_t i = 0; i < n; ++i) to[i] = prepared_.source.tokens[piece.entries[i]];
-                break;
-            }
-            case InputField::embeddings: {
-                const auto width = static_cast<size_t>(prepared_.source.width);
-                const std::span<float> to = engine_.in_place<float>(id, n * width);
-                for (size_t i = 0; i < n; ++i)
-                    std::copy_n(prepared_.source.embeddings.data() + piece.entries[i] * width, width,
-                                to.data() + i * width);
-                break;
-            }
-            case InputField::positions: {
-                const std::span<int32_t> to = engine_.in_place<int32_t>(id, n * axes);
-                for (size_t i = 0; i < n; ++i)
-                    std::copy_n(prepared_.positions.data() + piece.entries[i] * axes, axes,
-                                to.data() + i * axes);
-                break;
-            }
-            case InputField::token_begin: engine_.write(id, std::span(piece.begin)); break;
-            case InputField::output_tokens: engine_.write(id, std::span(piece.output_tokens)); break;
-            case InputField::write_rows:
-            case InputField::first:
-            case InputField::last:
-            case InputField::runs:
-            case InputField::run_begin:
-            case InputField::key_positions:
-            case InputField::key_begin:
-                if ((groups >> id.group & 1) == 0) refresh_attention(id.group, index);
-                groups |= 1u << id.group;
-                break;
-            case InputField::read_states:
-                engine_.write(id, memory().recurrent(id.group, index).read_rows);
-                break;
-            case InputField::write_states:
-                engine_.write(id, memory().recurrent(id.group, index).write_rows);
-                break;
-            case InputField::from_rows:
-            case InputField::to_rows:
-            case InputField::deltas: throw InternalError("a decode plan asks for row moves");
+        case InputField::tokens: {
+            const std::span<int32_t> to = engine_.in_place<int32_t>(id, n);
+            for (size_t i = 0; i < n; ++i) to[i] = prepared_.source.tokens[piece.entries[i]];
+            break;
+        }
+        case InputField::embeddings: {
+            const auto width = static_cast<size_t>(prepared_.source.width);
+            const std::span<float> to = engine_.in_place<float>(id, n * width);
+            for (size_t i = 0; i < n; ++i)
+                std::copy_n(prepared_.source.embeddings.data() + piece.entries[i] * width, width,
+                            to.data() + i * width);
+            break;
+        }
+        case InputField::positions: {
+            const std::span<int32_t> to = engine_.in_place<int32_t>(id, n * axes);
+            for (size_t i = 0; i < n; ++i)
+                std::copy_n(prepared_.positions.data() + piece.entries[i] * axes, axes,
+                            to.data() + i * axes);
+            break;
+        }
+        case InputField::token_begin: engine_.write(id, std::span(piece.begin)); break;
+        case InputField::output_tokens: engine_.write(id, std::span(piece.output_tokens)); break;
+        case InputField::write_rows:
+        case InputField::first:
+        case InputField::last:
+        case InputField::runs:
+        case InputField::run_begin:
+        case InputField::key_positions:
+        case InputField::key_begin:
+            if ((groups >> id.group & 1) == 0) refresh_attention(id.group, index);
+            groups |= 1u << id.group;
+            break;
+        case InputField::read_states:
+            engine_.write(id, memory().recurrent(id.group, index).read_rows);
+            break;
+        case InputField::write_states:
+            engine_.write(id, memory().recurrent(id.group, index).write_rows);
+            break;
+        case InputField::from_rows:
+        case InputField::to_rows:
+        case InputField::deltas: throw InternalError("a decode plan asks for row moves");
         }
     }
 }
@@ -297,13 +302,16 @@ void Road::restore_batch_order(Outputs& outputs) {
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::sort(order, {}, [&](size_t row) { return indices[row]; });
     Outputs sorted(engine_.outputs(), outputs.rows(), outputs.n_vocab(), outputs.width());
-    const auto copy_row = [](std::span<const float> from, std::span<float> to, size_t a, size_t b, size_t width) {
+    const auto copy_row = [](std::span<const float> from, std::span<float> to, size_t a, size_t b,
+                             size_t width) {
         std::copy_n(from.data() + a * width, width, to.data() + b * width);
     };
     for (size_t row = 0; row < order.size(); ++row) {
         sorted.indices()[row] = indices[order[row]];
-        copy_row(outputs.logits(), sorted.logits(), order[row], row, static_cast<size_t>(outputs.n_vocab()));
-        copy_row(outputs.embeddings(), sorted.embeddings(), order[row], row, static_cast<size_t>(outputs.width()));
+        copy_row(outputs.logits(), sorted.logits(), order[row], row,
+                 static_cast<size_t>(outputs.n_vocab()));
+        copy_row(outputs.embeddings(), sorted.embeddings(), order[row], row,
+                 static_cast<size_t>(outputs.width()));
     }
     outputs = std::move(sorted);
 }

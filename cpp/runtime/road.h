@@ -23,14 +23,14 @@ namespace plait {
 
 struct RoadOptions {
     GraphKind kind = GraphKind::decode;
-    StepKind step = StepKind::decode;    // encode: of an encoder-decoder
+    StepKind step = StepKind::decode;  // encode: of an encoder-decoder
     BatchLimits limits;
     SplitPolicy split;
     bool causal = true;
     bool flash = true;
-    bool logits = true;                  // of a model that has any
-    bool embeddings = false;             // hand out hidden states too
-    Pooling pooling = Pooling::none;     // other than none: one embedding a sequence, no logits
+    bool logits = true;                      // of a model that has any
+    bool embeddings = false;                 // hand out hidden states too
+    Pooling pooling = Pooling::none;         // other than none: one embedding a sequence, no logits
     std::optional<double> defrag_threshold;  // see Defragmenter
 };
 

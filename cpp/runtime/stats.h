@@ -17,10 +17,10 @@ struct Stats {
     uint64_t microbatches = 0;
     uint64_t plans_built = 0;
     uint64_t plans_reused = 0;
-    std::array<uint64_t, kMissReasons> misses{};   // by MissReason
-    std::array<double, kPhases> seconds{};         // by Phase
-    uint64_t nodes = 0;                            // run on the context's device
-    uint64_t rows_copied = 0;                      // cache rows, for copies, shifts and defragmentation
+    std::array<uint64_t, kMissReasons> misses{};  // by MissReason
+    std::array<double, kPhases> seconds{};        // by Phase
+    uint64_t nodes = 0;                           // run on the context's device
+    uint64_t rows_copied = 0;  // cache rows, for copies, shifts and defragmentation
 };
 
 }  // namespace plait

@@ -82,39 +82,39 @@ using Encoder = void (*)(const float*, std::byte*, uint64_t);
 
 Decoder decoder_of(DType dtype) {
     switch (dtype) {
-        case DType::f32: return copy_to_floats;
-        case DType::f16: return widen_all<f16_to_f32>;
-        case DType::bf16: return widen_all<bf16_to_f32>;
-        case DType::q8_0: return decode_all<BlockQ8_0>;
-        case DType::q4_0: return decode_all<BlockQ4_0>;
-        case DType::q4_1: return decode_all<BlockQ4_1>;
-        case DType::q5_0: return decode_all<BlockQ5_0>;
-        case DType::q5_1: return decode_all<BlockQ5_1>;
-        case DType::q2_k: return decode_all<BlockQ2_K>;
-        case DType::q3_k: return decode_all<BlockQ3_K>;
-        case DType::q4_k: return decode_all<BlockQ4_K>;
-        case DType::q5_k: return decode_all<BlockQ5_K>;
-        case DType::q6_k: return decode_all<BlockQ6_K>;
-        case DType::iq4_nl: return decode_all<BlockIQ4_NL>;
-        case DType::iq4_xs: return decode_all<BlockIQ4_XS>;
-        case DType::mxfp4: return decode_all<BlockMXFP4>;
-        case DType::i32: break;
+    case DType::f32: return copy_to_floats;
+    case DType::f16: return widen_all<f16_to_f32>;
+    case DType::bf16: return widen_all<bf16_to_f32>;
+    case DType::q8_0: return decode_all<BlockQ8_0>;
+    case DType::q4_0: return decode_all<BlockQ4_0>;
+    case DType::q4_1: return decode_all<BlockQ4_1>;
+    case DType::q5_0: return decode_all<BlockQ5_0>;
+    case DType::q5_1: return decode_all<BlockQ5_1>;
+    case DType::q2_k: return decode_all<BlockQ2_K>;
+    case DType::q3_k: return decode_all<BlockQ3_K>;
+    case DType::q4_k: return decode_all<BlockQ4_K>;
+    case DType::q5_k: return decode_all<BlockQ5_K>;
+    case DType::q6_k: return decode_all<BlockQ6_K>;
+    case DType::iq4_nl: return decode_all<BlockIQ4_NL>;
+    case DType::iq4_xs: return decode_all<BlockIQ4_XS>;
+    case DType::mxfp4: return decode_all<BlockMXFP4>;
+    case DType::i32: break;
     }
     return nullptr;
 }
 
 Encoder encoder_of(DType dtype) {
     switch (dtype) {
-        case DType::f32: return copy_from_floats;
-        case DType::f16: return narrow_all<f32_to_f16>;
-        case DType::bf16: return narrow_all<f32_to_bf16>;
-        case DType::q8_0: return encode_all<BlockQ8_0>;
-        case DType::q4_0: return encode_all<BlockQ4_0>;
-        case DType::q4_1: return encode_all<BlockQ4_1>;
-        case DType::q5_0: return encode_all<BlockQ5_0>;
-        case DType::q5_1: return encode_all<BlockQ5_1>;
-        case DType::iq4_nl: return encode_all<BlockIQ4_NL>;
-        default: return nullptr;
+    case DType::f32: return copy_from_floats;
+    case DType::f16: return narrow_all<f32_to_f16>;
+    case DType::bf16: return narrow_all<f32_to_bf16>;
+    case DType::q8_0: return encode_all<BlockQ8_0>;
+    case DType::q4_0: return encode_all<BlockQ4_0>;
+    case DType::q4_1: return encode_all<BlockQ4_1>;
+    case DType::q5_0: return encode_all<BlockQ5_0>;
+    case DType::q5_1: return encode_all<BlockQ5_1>;
+    case DType::iq4_nl: return encode_all<BlockIQ4_NL>;
+    default: return nullptr;
     }
 }
 

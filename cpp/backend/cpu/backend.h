@@ -11,8 +11,8 @@
 namespace plait::cpu {
 
 struct CpuOptions {
-    std::optional<int> threads;       // nothing: default_threads()
-    std::optional<std::string> isa;   // at most this one
+    std::optional<int> threads;      // nothing: default_threads()
+    std::optional<std::string> isa;  // at most this one
 };
 
 class CpuBackend final : public Backend {

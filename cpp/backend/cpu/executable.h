@@ -24,7 +24,7 @@ private:
     Threads& threads_;
     std::vector<Step> steps_;
     std::vector<size_t> first_step_;  // [stages + 1]
-    std::vector<int64_t> end_task_;   // [steps] of the run: tasks of the stage up to this step's end
+    std::vector<int64_t> end_task_;  // [steps] of the run: tasks of the stage up to this step's end
     uint64_t scratch_offset_;
     uint64_t scratch_stride_ = 0;
     Frame frame_{};

@@ -54,8 +54,8 @@ Isa limit(std::string_view name, std::string_view from) {
     for (const Isa each : available_isas())
         names += text(names.empty() ? "" : ", ", to_string(each));
     const char* problem = isa ? "not available here" : "unknown";
-    throw BackendError(text(from, ": instruction set '", name, "' is ", problem,
-                            ", expected one of ", names));
+    throw BackendError(
+        text(from, ": instruction set '", name, "' is ", problem, ", expected one of ", names));
 }
 
 }  // namespace

@@ -9,7 +9,8 @@ namespace plait::cpu {
 namespace {
 
 bool multiplies_blocks(const Graph& graph, const Node& node) {
-    if (!std::holds_alternative<LinearOp>(node.op) && !std::holds_alternative<HeadLinearOp>(node.op) &&
+    if (!std::holds_alternative<LinearOp>(node.op) &&
+        !std::holds_alternative<HeadLinearOp>(node.op) &&
         !std::holds_alternative<ExpertLinearOp>(node.op))
         return false;
     return is_block_type(graph.node(node.inputs[1]).type.dtype) &&
@@ -70,7 +71,8 @@ void lower(Graph& graph, int threads) {
         renamed[id] = static_cast<NodeId>(nodes.size());
         nodes.push_back(std::move(node));
     }
-    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(), graph.outputs().end());
+    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(),
+                                                     graph.outputs().end());
     for (auto& [output, id] : outputs) id = renamed[id];
     graph.replace(std::move(nodes), std::move(outputs));
 }

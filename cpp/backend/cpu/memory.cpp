@@ -20,7 +20,8 @@ public:
     explicit HostBuffer(uint64_t bytes) : bytes_(bytes) {
         if (bytes > UINT64_MAX / 2) fail();
         mapped_ = align_up(std::max<uint64_t>(bytes, 1), kPage);
-        void* p = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void* p =
+            mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (p == MAP_FAILED) fail();
         if (mapped_ >= 2 * kHugePage) madvise(p, mapped_, MADV_HUGEPAGE);
         data_ = static_cast<std::byte*>(p);
@@ -50,6 +51,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Buffer> allocate_host(uint64_t bytes) { return std::make_unique<HostBuffer>(bytes); }
+std::unique_ptr<Buffer> allocate_host(uint64_t bytes) {
+    return std::make_unique<HostBuffer>(bytes);
+}
 
 }  // namespace plait::cpu

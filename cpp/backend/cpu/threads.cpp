@@ -123,7 +123,8 @@ void Threads::abandon(Job& job, size_t step, uint32_t run) {
     std::vector<Job::Slot>& slots = job.slots();
     for (size_t i = slots.size(); i-- > step;) {
         const uint32_t tasks = slots[i].tasks.load(std::memory_order_relaxed);
-        const uint64_t before = slots[i].taken.exchange(tagged(run, tasks), std::memory_order_acq_rel);
+        const uint64_t before =
+            slots[i].taken.exchange(tagged(run, tasks), std::memory_order_acq_rel);
         slots[i].done.fetch_add(tasks - count_of(before), std::memory_order_release);
     }
     for (size_t i = step; i < slots.size(); ++i) wait_done(job, i, run);

@@ -71,7 +71,9 @@ private:
     std::atomic<Job*> job_{nullptr};
     std::atomic<int> sleepers_{0};
     std::atomic<bool> quit_{false};
-    struct alignas(64) Inside { std::atomic<bool> flag{false}; };
+    struct alignas(64) Inside {
+        std::atomic<bool> flag{false};
+    };
     std::unique_ptr<Inside[]> inside_;
     std::vector<std::thread> workers_;
 };

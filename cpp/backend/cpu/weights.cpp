@@ -20,11 +20,16 @@ constexpr uint64_t kSliceBytes = uint64_t{2} << 20;  // of the file that a threa
 class Slices {
 public:
     Slices(const WeightSource& source, WeightId id, const PackedWeight& weight, std::byte* target)
-        : source_(source), id_(id), weight_(weight), target_(target),
+        : source_(source),
+          id_(id),
+          weight_(weight),
+          target_(target),
           row_bytes_(row_bytes(source.type(id).dtype, static_cast<uint64_t>(weight.columns))),
           panels_(weight.panels() * weight.matrices),
-          step_(std::max<int64_t>(1, static_cast<int64_t>(
-              kSliceBytes / std::max<uint64_t>(1, row_bytes_ * static_cast<uint64_t>(weight.lanes))))) {}
+          step_(std::max<int64_t>(
+              1, static_cast<int64_t>(
+                     kSliceBytes /
+                     std::max<uint64_t>(1, row_bytes_ * static_cast<uint64_t>(weight.lanes))))) {}
 
     int64_t count() const { return (panels_ + step_ - 1) / step_; }
 
@@ -62,9 +67,10 @@ private:
         source_.read(id_, static_cast<uint64_t>(first) * row_bytes_, rows);
         for (int64_t panel = begin; panel < end; ++panel) {
             const auto from = static_cast<uint64_t>(first_row(panel) - first) * row_bytes_;
-            pack_panel(weight_,
-                       std::span(rows).subspan(from, static_cast<uint64_t>(rows_of(panel)) * row_bytes_),
-                       target_ + panel * weight_.panel_bytes);
+            pack_panel(
+                weight_,
+                std::span(rows).subspan(from, static_cast<uint64_t>(rows_of(panel)) * row_bytes_),
+                target_ + panel * weight_.panel_bytes);
         }
     }
 
@@ -82,7 +88,10 @@ private:
 }  // namespace
 
 CpuWeights::CpuWeights(std::shared_ptr<const WeightSource> source, Isa isa)
-    : source_(std::move(source)), isa_(isa), matrices_(source_->count()), vectors_(source_->count()) {}
+    : source_(std::move(source)),
+      isa_(isa),
+      matrices_(source_->count()),
+      vectors_(source_->count()) {}
 
 CpuWeights::~CpuWeights() = default;
 

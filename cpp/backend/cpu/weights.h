@@ -42,7 +42,7 @@ private:
     Isa isa_;
     std::mutex mutex_;
     std::atomic<uint64_t> bytes_{0};
-    std::vector<std::unique_ptr<Matrix>> matrices_;          // by id; null until asked for
+    std::vector<std::unique_ptr<Matrix>> matrices_;  // by id; null until asked for
     std::vector<std::unique_ptr<std::vector<float>>> vectors_;
 };
 

@@ -28,8 +28,8 @@ public:
             const LayerWeights l(w, i);
             layers_.push_back(
                 {read_experts(l, width, n_ffn, counts_),
-                 read_shared_expert(
-                     l, width, n_shared > 0 ? n_shared : hp.count("feed_forward_length"))});
+                 read_shared_expert(l, width,
+                                    n_shared > 0 ? n_shared : hp.count("feed_forward_length"))});
         }
     }
 

@@ -16,8 +16,8 @@ int of_layer(const Hparams& hp, std::string_view suffix, int layer, int64_t leas
 // Normalises heads one by one or all at once, as the weight is long.
 Value normalize_heads(Step& step, Value x, int n_heads, const Weight& weight, const Norm& norm) {
     if (!weight) return split_heads(x, n_heads);
-    const bool whole = weight.type.shape.rank == 1 && n_heads > 1 &&
-                       weight.type.shape[0] == x.shape()[1];
+    const bool whole =
+        weight.type.shape.rank == 1 && n_heads > 1 && weight.type.shape[0] == x.shape()[1];
     const NormWeights w{weight, {}};
     if (whole) return split_heads(normalize(step, x, w, norm), n_heads);
     return normalize(step, split_heads(x, n_heads), w, norm);
@@ -154,8 +154,8 @@ std::vector<Window> read_windows(const Hparams& hp, int n_layers, int pattern, i
     } else {
         const int every = hp.index(kPattern, Hparams::kMost, pattern);
         for (size_t i = 0; i < layers; ++i)
-            slides[i] = every == 0 || static_cast<int>(i) % every !=
-                                          (full == FullLayer::first ? 0 : every - 1);
+            slides[i] = every == 0 ||
+                        static_cast<int>(i) % every != (full == FullLayer::first ? 0 : every - 1);
     }
     for (size_t i = 0; i < layers; ++i)
         if (slides[i]) windows[i] = {WindowKind::sliding, tokens};

@@ -17,7 +17,8 @@ struct Heads {
 };
 // Counts are one number for all layers, or one each.
 Heads read_heads(const Hparams& hparams, int width, int layer);
-Heads read_heads(const Hparams& hparams, int width);  // of layers that all have attention, and alike
+Heads read_heads(const Hparams& hparams,
+                 int width);  // of layers that all have attention, and alike
 // What such a block needs remembered. `rotated`: its keys are, by position.
 AttentionSpec attention_spec(const Heads& heads, const Rope& rope, Window window = {});
 AttentionSpec attention_spec(const Heads& heads, Window window = {});  // keys are not rotated
@@ -25,11 +26,11 @@ AttentionSpec attention_spec(const Heads& heads, Window window = {});  // keys a
 // Weights of an attention block: three projections or one of all, and what goes with them where the
 // file has it.
 struct AttentionWeights {
-    Weight wq, bq;      // [h*d, width], [h*d]
-    Weight wk, bk;      // [hk*d, width], [hk*d]
-    Weight wv, bv;      // [hk*d, width], [hk*d]
-    Weight wqkv, bqkv;  // [(h + 2 hk)*d, width], in place of the three
-    Weight wo, bo;      // [width, h*d], [width]
+    Weight wq, bq;          // [h*d, width], [h*d]
+    Weight wk, bk;          // [hk*d, width], [hk*d]
+    Weight wv, bv;          // [hk*d, width], [hk*d]
+    Weight wqkv, bqkv;      // [(h + 2 hk)*d, width], in place of the three
+    Weight wo, bo;          // [width, h*d], [width]
     Weight q_norm, k_norm;  // [d] for every head, or [h*d], [hk*d] over all of them at once,
                             // or [h, d], [hk, d]: each head its own
 };

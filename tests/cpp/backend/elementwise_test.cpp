@@ -26,32 +26,24 @@ protected:
 
 double reference(Activation how, double x) {
     switch (how) {
-        case Activation::silu:
-            return x / (1 + std::exp(-x));
-        case Activation::gelu:
-            return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-        case Activation::gelu_tanh:
-            return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-        case Activation::relu:
-            return std::isnan(x) ? x : std::max(0.0, x);
-        case Activation::relu_squared:
-            return std::isnan(x) ? x : std::max(0.0, x) * std::max(0.0, x);
-        case Activation::sigmoid:
-            return 1 / (1 + std::exp(-x));
-        case Activation::tanh:
-            return std::tanh(x);
-        case Activation::softplus:
-            return x > 40 ? x : std::log1p(std::exp(x));
-        case Activation::exp:
-            return std::exp(x);
+    case Activation::silu: return x / (1 + std::exp(-x));
+    case Activation::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::gelu_tanh:
+        return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::relu: return std::isnan(x) ? x : std::max(0.0, x);
+    case Activation::relu_squared: return std::isnan(x) ? x : std::max(0.0, x) * std::max(0.0, x);
+    case Activation::sigmoid: return 1 / (1 + std::exp(-x));
+    case Activation::tanh: return std::tanh(x);
+    case Activation::softplus: return x > 40 ? x : std::log1p(std::exp(x));
+    case Activation::exp: return std::exp(x);
     }
     return kNan;
 }
 
 constexpr Activation kActivations[] = {
-    Activation::silu,         Activation::gelu,    Activation::gelu_tanh, Activation::relu,
-    Activation::relu_squared, Activation::sigmoid, Activation::tanh,      Activation::softplus,
-    Activation::exp};
+    Activation::silu, Activation::gelu,         Activation::gelu_tanh,
+    Activation::relu, Activation::relu_squared, Activation::sigmoid,
+    Activation::tanh, Activation::softplus,     Activation::exp};
 
 TEST_P(ElementwiseTest, SumsDifferencesAndProductsOfAnyLength) {
     const Kernel operations[] = {kernels().add, kernels().sub, kernels().mul};
@@ -176,7 +168,8 @@ TEST_P(ElementwiseTest, GateMultipliesTheActivationOfItsFirstOperand) {
 }
 
 TEST_P(ElementwiseTest, ClampedSwigluOfBothSidesOfItsLimit) {
-    const std::vector<float> special = {0.0f, -0.0f, 6.9f, 7.0f, 7.1f, -7.1f, -90.0f, 1e30f, kInf, -kInf, kNan};
+    const std::vector<float> special = {0.0f,   -0.0f, 6.9f, 7.0f,  7.1f, -7.1f,
+                                        -90.0f, 1e30f, kInf, -kInf, kNan};
     const double alpha = 1.702f, limit = 7.0;
     Floats g(600), up(600);
     for (size_t i = 0; i < g.size(); ++i) {

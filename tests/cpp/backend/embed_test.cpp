@@ -9,7 +9,8 @@ class Embed : public testing::TestWithParam<Case> {};
 TEST_P(Embed, GivesTheRowsOfTheTable) {
     const auto [isa, dtype] = GetParam();
     const std::vector<int32_t> tokens = {0, 36, 5, 5, 16, 31};
-    const auto widths = is_block_type(dtype) ? std::vector<size_t>{512} : std::vector<size_t>{1, 48, 77};
+    const auto widths =
+        is_block_type(dtype) ? std::vector<size_t>{512} : std::vector<size_t>{1, 48, 77};
     for (const size_t n : widths) {
         One one(isa, {dtype, {37, static_cast<int64_t>(n)}});
         const std::vector<float> table = one.values();

@@ -29,13 +29,15 @@ class ExpertLinear : public testing::TestWithParam<Case> {};
 TEST_P(ExpertLinear, IsTheLinearOfEachPairsExpert) {
     const auto [isa, dtype] = GetParam();
     const int64_t columns = is_block_type(dtype) ? 512 : 77, out = 40;
-    for (const Routing r : {Routing{1, 2, 8}, Routing{3, 2, 8}, Routing{19, 3, 8}, Routing{2, 1, 1}}) {
+    for (const Routing r :
+         {Routing{1, 2, 8}, Routing{3, 2, 8}, Routing{19, 3, 8}, Routing{2, 1, 1}}) {
         One one(isa, {dtype, {r.experts, out, columns}});
         const std::vector<int32_t> routes = random_routes(r, 3);
         const std::vector<float> bias = random_values(static_cast<size_t>(r.experts * out), 8);
         for (const bool by_rank : {false, true}) {
             const int64_t x_rows = by_rank ? r.rows * r.used : r.rows;
-            const std::vector<float> values = random_values(static_cast<size_t>(x_rows * columns), 2);
+            const std::vector<float> values =
+                random_values(static_cast<size_t>(x_rows * columns), 2);
             const Input x(isa, dtype, values, columns);
             std::vector<float> y(static_cast<size_t>(r.rows * r.used * out), 12345.0f);
             ExpertLinearArgs args{};
@@ -48,7 +50,8 @@ TEST_P(ExpertLinear, IsTheLinearOfEachPairsExpert) {
             args.used = static_cast<int32_t>(r.used);
             args.fixed_rows = r.rows;
             args.weight = one.packed();
-            const auto scratch = static_cast<uint64_t>(expert_linear_scratch_bytes(columns, r.rows * r.used));
+            const auto scratch =
+                static_cast<uint64_t>(expert_linear_scratch_bytes(columns, r.rows * r.used));
             for (const int64_t grain : {1000, 1, -2}) {
                 std::fill(y.begin(), y.end(), 12345.0f);
                 run(kernels(isa).expert_linear, &args, grain, scratch);
@@ -57,12 +60,16 @@ TEST_P(ExpertLinear, IsTheLinearOfEachPairsExpert) {
                     const int32_t expert = routes[static_cast<size_t>(2 * pair)];
                     PackedWeight alone = one.packed();
                     alone.data += expert * alone.matrix_bytes;
-                    const Input one_row(isa, dtype,
-                                        {values.begin() + row * columns, values.begin() + (row + 1) * columns},
-                                        columns);
-                    const std::vector<float> own(bias.begin() + expert * out, bias.begin() + (expert + 1) * out);
+                    const Input one_row(
+                        isa, dtype,
+                        {values.begin() + row * columns, values.begin() + (row + 1) * columns},
+                        columns);
+                    const std::vector<float> own(bias.begin() + expert * out,
+                                                 bias.begin() + (expert + 1) * out);
                     const std::vector<float> expected = linear(isa, alone, one_row, 1, &own);
-                    EXPECT_EQ(std::vector<float>(y.begin() + pair * out, y.begin() + (pair + 1) * out), expected)
+                    EXPECT_EQ(
+                        std::vector<float>(y.begin() + pair * out, y.begin() + (pair + 1) * out),
+                        expected)
                         << pair;
                 }
             }

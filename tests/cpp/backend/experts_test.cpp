@@ -55,7 +55,8 @@ std::vector<int32_t> largest(const std::vector<double>& scores, int32_t n) {
     return order;
 }
 
-std::vector<Route> expected_routes(std::vector<double> logits, const RouteOp& how, const Floats* bias) {
+std::vector<Route> expected_routes(std::vector<double> logits, const RouteOp& how,
+                                   const Floats* bias) {
     std::vector<double> weights = logits;
     if (how.gating == Gating::softmax) weights = softmax(logits);
     if (how.gating == Gating::sigmoid)
@@ -80,9 +81,10 @@ std::vector<Route> expected_routes(std::vector<double> logits, const RouteOp& ho
     for (const double weight : chosen) all += weight;
     std::vector<Route> routes;
     for (size_t u = 0; u < experts.size(); ++u)
-        routes.push_back({experts[u], static_cast<float>(
-                                          how.scale * chosen[u] /
-                                          (how.renormalize ? std::max(all, std::pow(2.0, -14)) : 1))});
+        routes.push_back(
+            {experts[u],
+             static_cast<float>(how.scale * chosen[u] /
+                                (how.renormalize ? std::max(all, std::pow(2.0, -14)) : 1))});
     return routes;
 }
 
@@ -92,8 +94,15 @@ struct Choice {
 
 TEST_P(ExpertsTest, ChoosesTheLargestScoresOfTheBestGroups) {
     const int32_t n = 7;
-    for (const Choice c : {Choice{1, 1, 1, 1}, {2, 1, 1, 2}, {5, 1, 1, 4}, {60, 1, 1, 4}, {128, 1, 1, 8},
-                           {8, 8, 3, 3}, {12, 4, 2, 5}, {256, 8, 4, 8}, {20, 2, 2, 3}}) {
+    for (const Choice c : {Choice{1, 1, 1, 1},
+                           {2, 1, 1, 2},
+                           {5, 1, 1, 4},
+                           {60, 1, 1, 4},
+                           {128, 1, 1, 8},
+                           {8, 8, 3, 3},
+                           {12, 4, 2, 5},
+                           {256, 8, 4, 8},
+                           {20, 2, 2, 3}}) {
         const Floats logits = random_floats(n * c.experts, random, 2.0f);
         const Floats bias = random_floats(c.experts, random, 0.3f);
         for (const Gating gating : {Gating::softmax, Gating::sigmoid, Gating::softmax_chosen}) {
@@ -103,7 +112,8 @@ TEST_P(ExpertsTest, ChoosesTheLargestScoresOfTheBestGroups) {
                     const std::vector<Route> routes = route(logits, n, how, with);
                     for (int32_t t = 0; t < n; ++t) {
                         const float* first = logits.data() + t * c.experts;
-                        const auto expected = expected_routes({first, first + c.experts}, how, with);
+                        const auto expected =
+                            expected_routes({first, first + c.experts}, how, with);
                         for (int32_t u = 0; u < c.used; ++u) {
                             EXPECT_EQ(routes[t * c.used + u].expert, expected[u].expert);
                             EXPECT_TRUE(near(routes[t * c.used + u].weight, expected[u].weight,

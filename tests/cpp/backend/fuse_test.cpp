@@ -17,7 +17,8 @@ constexpr int64_t kTokens = 8, kWidth = 64;
 
 struct Example {
     Graph graph;
-    Value x = graph.input({InputField::embeddings}, {DType::f32, {kTokens, kWidth}}, Extent::tokens);
+    Value x =
+        graph.input({InputField::embeddings}, {DType::f32, {kTokens, kWidth}}, Extent::tokens);
     WeightId next = 0;
 
     Value matrix(DType dtype = DType::q8_0) {
@@ -44,15 +45,16 @@ TEST(Fuse, ABlockOfAModel) {
     const Value g = linear(h, e.matrix()), up = linear(h, e.matrix());
     const Value y = linear(gate(g, up, Activation::silu), e.matrix(), e.vector());
     e.graph.output(OutputId::logits, e.x + y);
-    EXPECT_EQ(e.fused(), (Names{"norm_quantize", "linear", "linear", "gate_quantize", "linear_add"}));
+    EXPECT_EQ(e.fused(),
+              (Names{"norm_quantize", "linear", "linear", "gate_quantize", "linear_add"}));
 }
 
 TEST(Fuse, WhatOthersReadIsNotAbsorbed) {
     Example e;
     const Value h = rms_norm(e.x, e.vector(), 1e-5f);
     const Value y = linear(h, e.matrix());
-    e.graph.output(OutputId::logits, y + h);      // reads the norm as it is
-    e.graph.output(OutputId::embeddings, y);      // and the product
+    e.graph.output(OutputId::logits, y + h);  // reads the norm as it is
+    e.graph.output(OutputId::embeddings, y);  // and the product
     EXPECT_EQ(e.fused(), (Names{"rms_norm", "quantize_rows", "linear", "add"}));
 }
 

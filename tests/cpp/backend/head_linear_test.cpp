@@ -33,9 +33,11 @@ TEST_P(HeadLinear, IsTheLinearOfEachHead) {
                     alone.data += i % heads * alone.matrix_bytes;
                     const Input head(
                         isa, dtype,
-                        {values.begin() + i * columns, values.begin() + (i + 1) * columns}, columns);
+                        {values.begin() + i * columns, values.begin() + (i + 1) * columns},
+                        columns);
                     const auto first = y.begin() + 1 + i * out;
-                    EXPECT_EQ(std::vector<float>(first, first + out), linear(isa, alone, head, 1)) << i;
+                    EXPECT_EQ(std::vector<float>(first, first + out), linear(isa, alone, head, 1))
+                        << i;
                 }
                 EXPECT_EQ(y.front(), 12345.0f);
                 EXPECT_EQ(y.back(), 12345.0f);

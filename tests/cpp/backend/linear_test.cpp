@@ -38,8 +38,9 @@ TEST_P(Linear, IsTheProductOfTheDequantisedValues) {
                 for (int64_t i = 0; i < n * rows; ++i) {
                     double sum = bias[static_cast<size_t>(i % rows)], size = std::abs(sum);
                     for (int64_t k = 0; k < columns; ++k) {
-                        const double p = double{x.exact[static_cast<size_t>(i / rows * columns + k)]} *
-                                         w[static_cast<size_t>(i % rows * columns + k)];
+                        const double p =
+                            double{x.exact[static_cast<size_t>(i / rows * columns + k)]} *
+                            w[static_cast<size_t>(i % rows * columns + k)];
                         sum += p;
                         size += std::abs(p);
                     }
@@ -57,7 +58,8 @@ TEST_P(Linear, ARowAloneHasTheBitsItHasInABatch) {
     One one = weight(rows, columns);
     const std::vector<float> values = random_values(static_cast<size_t>(n * columns), 5);
     const auto part = [&](int64_t begin, int64_t end) {
-        const std::vector<float> x(values.begin() + begin * columns, values.begin() + end * columns);
+        const std::vector<float> x(values.begin() + begin * columns,
+                                   values.begin() + end * columns);
         return linear(GetParam().isa, one.packed(),
                       Input(GetParam().isa, GetParam().dtype, x, columns), end - begin);
     };
@@ -105,8 +107,8 @@ TEST_P(Linear, NotANumberReachesItsRowAlone) {
     const std::vector<float> clean = random_values(static_cast<size_t>(n * columns), 9);
     const Input clean_input(GetParam().isa, GetParam().dtype, clean, columns);
     const std::vector<float> expected = linear(GetParam().isa, one.packed(), clean_input, n);
-    for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                            std::numeric_limits<float>::infinity()}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         std::vector<float> values = clean;
         values[static_cast<size_t>(4 * columns + columns / 2)] = bad;
         const std::vector<float> y =
@@ -133,7 +135,8 @@ TEST_P(Linear, ExtremeCodesDoNotOverflow) {
         const size_t block = info(dtype).block_bytes;
         for (size_t at = 0; at < bytes.size(); at += block) {
             std::fill_n(bytes.begin() + static_cast<int64_t>(at), block, std::byte(fill));
-            for (const size_t offset : test::half_offsets(dtype)) test::put_f16(&bytes[at + offset], 0.5f);
+            for (const size_t offset : test::half_offsets(dtype))
+                test::put_f16(&bytes[at + offset], 0.5f);
             if (dtype == DType::mxfp4) bytes[at] = std::byte{127};
         }
         const std::vector<float> w = one.values();

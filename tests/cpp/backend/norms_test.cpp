@@ -134,8 +134,7 @@ TEST_P(NormsTest, LayerNormOfVectorsFarFromZero) {
     for (int64_t i = 0; i < width; ++i) x[i] = 16384.0f + static_cast<float>(i % 2);
     const Floats y = apply(kernels().layer_norm, x, x, x, 1, {});
     const double expected = 0.5 / std::sqrt(0.25 + kEpsilon);
-    for (int64_t i = 0; i < width; ++i)
-        ASSERT_TRUE(near(y[i], i % 2 ? expected : -expected, 5e-3));
+    for (int64_t i = 0; i < width; ++i) ASSERT_TRUE(near(y[i], i % 2 ? expected : -expected, 5e-3));
 }
 
 TEST_P(NormsTest, AVectorHasTheSameBitsInAnyCompany) {

@@ -235,8 +235,8 @@ TEST_P(OpsTest, NormsWithAWeightForEachHead) {
             const int at = v % 2 * 10 + i;
             EXPECT_TRUE(near(result(one)[v * 10 + i], normal * w[i], 1e-5));
             EXPECT_TRUE(near(result(each)[v * 10 + i], normal * w[at] + b[at], 1e-5));
-            EXPECT_TRUE(near(result(flat)[v * 10 + i],
-                             x_i * w[at] / std::sqrt(squares / 10 + 1e-5), 1e-5));
+            EXPECT_TRUE(
+                near(result(flat)[v * 10 + i], x_i * w[at] / std::sqrt(squares / 10 + 1e-5), 1e-5));
             EXPECT_TRUE(near(result(unit)[v * 10 + i], x_i / std::sqrt(squares), 1e-5));
         }
     }
@@ -280,7 +280,8 @@ TEST_P(OpsTest, PartsOfVectorsAndTheirUnion) {
         EXPECT_EQ(result(own)[i], k < 4 ? a[v * 4 + k] : a[v * 4 + k - 4]);
     }
     for (size_t i = 0; i < 5 * 14; ++i)
-        EXPECT_EQ(result(rows)[i], i % 14 < 12 ? a[i / 14 * 12 + i % 14] : b[i / 14 * 2 + i % 14 - 12]);
+        EXPECT_EQ(result(rows)[i],
+                  i % 14 < 12 ? a[i / 14 * 12 + i % 14] : b[i / 14 * 2 + i % 14 - 12]);
 }
 
 // Token types: one row of a table is added to every token.
@@ -406,8 +407,9 @@ TEST_P(OpsTest, HeadsTimesTheirMatrices) {
 // A table of positions: any rows, as they stand there.
 TEST_P(OpsTest, EmbedsRowsOfATable) {
     const std::vector<float> table = some(9 * 5);
-    const Value y = embed(weight({9, 5}, table), input(InputField::positions, {kRoom}, Extent::tokens,
-                                                       std::vector<int32_t>{8, 0, 8}));
+    const Value y =
+        embed(weight({9, 5}, table),
+              input(InputField::positions, {kRoom}, Extent::tokens, std::vector<int32_t>{8, 0, 8}));
     run({.tokens = 3});
     for (size_t i = 0; i < 15; ++i) EXPECT_EQ(result(y)[i], table[(i / 5 == 1 ? 0 : 40) + i % 5]);
 }
@@ -649,7 +651,8 @@ TEST_P(OpsTest, MatrixStates) {
                 for (int i = 0; i < kDim; ++i) {
                     const int key = head * kDim + i;
                     const double kv = double(k[key]) * x[at];
-                    s_ssd[i] = std::exp(double(dt[head]) * a[h]) * s_ssd[i] + dt[head] * x[at] * b_t[i];
+                    s_ssd[i] =
+                        std::exp(double(dt[head]) * a[h]) * s_ssd[i] + dt[head] * x[at] * b_t[i];
                     ssd_sum += c_t[i] * s_ssd[i];
                     sum_6 += r[key] * (s_6[i] + u[h * kDim + i] * kv);
                     s_6[i] = w[key] * s_6[i] + kv;

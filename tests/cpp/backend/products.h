@@ -112,7 +112,8 @@ struct Input {
 };
 
 inline std::vector<float> linear(Isa isa, const PackedWeight& weight, const Input& x, int64_t n,
-                                 const std::vector<float>* bias = nullptr, int64_t grain = 1 << 20) {
+                                 const std::vector<float>* bias = nullptr,
+                                 int64_t grain = 1 << 20) {
     // A guard on either side shows what is written past the result.
     constexpr size_t kGuard = 16;
     std::vector<float> y(static_cast<size_t>(n * weight.rows) + 2 * kGuard, 12345.0f);

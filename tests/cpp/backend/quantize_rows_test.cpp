@@ -13,7 +13,8 @@ struct Block {
 };
 
 Block block_of(const std::vector<int32_t>& words, int64_t columns, int64_t row, int64_t block) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(words.data()) + row * (columns / 32 * 40);
+    const auto* bytes =
+        reinterpret_cast<const std::byte*>(words.data()) + row * (columns / 32 * 40);
     Block b{};
     b.codes = reinterpret_cast<const int8_t*>(bytes + 32 * block);
     std::memcpy(&b.scale, bytes + columns + 4 * block, 4);
@@ -63,7 +64,8 @@ TEST(QuantizeRows, ZerosAndTinyValuesGiveZero) {
             for (const float y : restored(quantized(isa, x, 32), 32)) EXPECT_EQ(y, 0.0f);
         }
         const std::vector<float> large(32, 3e38f);
-        for (const float y : restored(quantized(isa, large, 32), 32)) EXPECT_NEAR(y / 3e38f, 1.0f, 1e-6f);
+        for (const float y : restored(quantized(isa, large, 32), 32))
+            EXPECT_NEAR(y / 3e38f, 1.0f, 1e-6f);
     }
 }
 

@@ -30,19 +30,22 @@ TEST_P(VectorsTest, SliceCopiesItsElementsAndNoOthers) {
 
 TEST_P(VectorsTest, ConcatJoinsVectorsAndSharesOneOfB) {
     const int64_t rows = 7, per_row = 4;
-    for (const auto& [a_width, b_width] : {std::pair<int64_t, int64_t>{1, 1}, {128, 64}, {3, 5000}}) {
+    for (const auto& [a_width, b_width] :
+         {std::pair<int64_t, int64_t>{1, 1}, {128, 64}, {3, 5000}}) {
         for (const bool shared : {false, true}) {
             const int64_t width = a_width + b_width, n = rows * per_row * width;
             const Floats a = random_floats(rows * per_row * a_width, random);
             const Floats b = random_floats(rows * (shared ? 1 : per_row) * b_width, random);
             Floats y(n + 1);
             y[n] = 42.0f;
-            ConcatArgs args{ref_to(a), ref_to(b), ref_to(y), shared, a_width, {1, 0, per_row, width}};
+            ConcatArgs args{ref_to(a), ref_to(b), ref_to(y),
+                            shared,    a_width,   {1, 0, per_row, width}};
             run_kernel(kernels().concat, args, tokens(rows), 0, Cut::random);
             for (int64_t i = 0; i < n; ++i) {
                 const int64_t v = i / width, k = i % width;
-                ASSERT_EQ(y[i], k < a_width ? a[v * a_width + k]
-                                            : b[(shared ? v / per_row : v) * b_width + k - a_width]);
+                ASSERT_EQ(y[i], k < a_width
+                                    ? a[v * a_width + k]
+                                    : b[(shared ? v / per_row : v) * b_width + k - a_width]);
             }
             EXPECT_EQ(y[n], 42.0f);
         }

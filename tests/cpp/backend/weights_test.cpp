@@ -12,7 +12,8 @@ std::vector<std::byte> read_back(const PackedWeight& w, DType dtype) {
     const uint64_t bytes = row_bytes(dtype, static_cast<uint64_t>(w.columns));
     std::vector<std::byte> all(bytes * static_cast<uint64_t>(w.rows * w.matrices));
     for (int64_t i = 0; i < w.rows * w.matrices; ++i)
-        unpack_row(w, i / w.rows, i % w.rows, std::span(all).subspan(static_cast<uint64_t>(i) * bytes, bytes));
+        unpack_row(w, i / w.rows, i % w.rows,
+                   std::span(all).subspan(static_cast<uint64_t>(i) * bytes, bytes));
     return all;
 }
 
@@ -27,7 +28,8 @@ TEST_P(Weights, EveryByteCanBeReadBack) {
     }
     One one(isa, {dtype, {64, 2048}});
     one.packed();
-    EXPECT_LE(static_cast<double>(one.store->bytes()), 1.01 * static_cast<double>(one.source->bytes(0).size()));
+    EXPECT_LE(static_cast<double>(one.store->bytes()),
+              1.01 * static_cast<double>(one.source->bytes(0).size()));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Weights, testing::ValuesIn(cases()), case_name);
@@ -60,7 +62,8 @@ TEST(WeightStore, PacksOnceForAllThreads) {
 TEST(WeightStore, VectorsBecomeFloats) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
         One one(available_isas().back(), {dtype, {77}});
-        EXPECT_EQ(std::vector<float>(one.store->vector(0), one.store->vector(0) + 77), one.values());
+        EXPECT_EQ(std::vector<float>(one.store->vector(0), one.store->vector(0) + 77),
+                  one.values());
         EXPECT_EQ(one.store->bytes(), 77 * sizeof(float));
     }
 }
@@ -93,7 +96,8 @@ TEST(WeightStore, NamesTheBytesThatItCannotHave) {
         store.matrix(0, 1);
         FAIL();
     } catch (const BackendError& error) {
-        EXPECT_NE(std::string(error.what()).find(std::to_string(uint64_t{1} << 53)), std::string::npos)
+        EXPECT_NE(std::string(error.what()).find(std::to_string(uint64_t{1} << 53)),
+                  std::string::npos)
             << error.what();
     }
 }

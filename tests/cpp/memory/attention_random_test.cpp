@@ -188,14 +188,10 @@ bool EveryAttentionMemory::visible(const Window& window, size_t own, size_t key,
     const int p1 = tokens[own]->position;
     const int p0 = tokens[key]->position;
     switch (window.kind) {
-        case WindowKind::full:
-            return true;
-        case WindowKind::sliding:
-            return p1 - p0 < window.tokens;
-        case WindowKind::chunked:
-            return p0 >= p1 / window.tokens * window.tokens;
-        case WindowKind::symmetric:
-            return std::abs(p1 - p0) <= window.tokens / 2;
+    case WindowKind::full: return true;
+    case WindowKind::sliding: return p1 - p0 < window.tokens;
+    case WindowKind::chunked: return p0 >= p1 / window.tokens * window.tokens;
+    case WindowKind::symmetric: return std::abs(p1 - p0) <= window.tokens / 2;
     }
     return false;
 }

@@ -72,17 +72,14 @@ struct Driver {
         for (size_t g = 0; g < keys.size(); ++g) {
             const auto group = static_cast<uint8_t>(g);
             switch (groups()[g].kind) {
-                case GroupKind::attention:
-                    if (step == StepKind::decode) write_keys(piece, index, group);
-                    break;
-                case GroupKind::cross:
-                    if (step == StepKind::encode) write_keys(piece, index, group);
-                    break;
-                case GroupKind::recurrent:
-                    write_states(piece, index, group);
-                    break;
-                case GroupKind::within:
-                    break;
+            case GroupKind::attention:
+                if (step == StepKind::decode) write_keys(piece, index, group);
+                break;
+            case GroupKind::cross:
+                if (step == StepKind::encode) write_keys(piece, index, group);
+                break;
+            case GroupKind::recurrent: write_states(piece, index, group); break;
+            case GroupKind::within: break;
             }
         }
     }

@@ -15,7 +15,8 @@ struct Choice {
     int32_t n_streams;  // with streams, of 3 sequences
 };
 
-TEST(MakeMemory, ChoosesFromTheModelAndTheOptions) {  // # S2-02 # S4-12 # S4-16 # S4-20 # S4-18 # S2-25
+TEST(MakeMemory,
+     ChoosesFromTheModelAndTheOptions) {  // # S2-02 # S4-12 # S4-16 # S4-20 # S4-18 # S2-25
     const StateSpec keys = full_layer();
     const StateSpec window = window_layer({WindowKind::sliding, 8});
     const StateSpec chunk = window_layer({WindowKind::chunked, 8});

@@ -75,14 +75,10 @@ bool sees(const Window& window, bool causal, const Token& own, size_t own_index,
     const Position p1 = own.position;
     const Position p0 = key.position;
     switch (window.kind) {
-        case WindowKind::full:
-            return true;
-        case WindowKind::sliding:
-            return p1 - p0 < window.tokens;
-        case WindowKind::chunked:
-            return p0 >= p1 / window.tokens * window.tokens;
-        case WindowKind::symmetric:
-            return std::abs(p1 - p0) <= window.tokens / 2;
+    case WindowKind::full: return true;
+    case WindowKind::sliding: return p1 - p0 < window.tokens;
+    case WindowKind::chunked: return p0 >= p1 / window.tokens * window.tokens;
+    case WindowKind::symmetric: return std::abs(p1 - p0) <= window.tokens / 2;
     }
     return false;
 }

@@ -16,7 +16,9 @@ namespace {
 struct Built {
     std::shared_ptr<const LoadedModel> model = test::TinyModel{}.open();
     MemoryLayout layout = make_memory(model->model().memory_specs(), {.n_ctx = 64})->layout();
-    Graph build(const PlanKey& key) const { return model->model().build(key, layout, {.n_ctx = 64}); }
+    Graph build(const PlanKey& key) const {
+        return model->model().build(key, layout, {.n_ctx = 64});
+    }
 };
 
 PlanKey random_key(std::mt19937& random) {
@@ -57,8 +59,8 @@ TEST(Build, EqualKeysGiveEqualFingerprintsInEveryArchitecture) {
         const Model& model = loaded->model();
         const BuildOptions options{.n_ctx = 64, .n_pos_per_token = model.info().n_pos_per_token};
         const auto memory = [&] {
-            return make_memory(model.memory_specs(), {.n_ctx = 64, .n_seq_max = 4,
-                                                      .axes = options.n_pos_per_token});
+            return make_memory(model.memory_specs(),
+                               {.n_ctx = 64, .n_seq_max = 4, .axes = options.n_pos_per_token});
         };
         const auto one = memory(), other = memory();
         for (int i = 0; i < 40; ++i) {

@@ -74,7 +74,8 @@ TEST(Buffers, ValuesAliveTogetherNeverOverlap) {
         std::vector<NodeId> owner(nodes.size());
         std::vector<NodeId> last(nodes.size());
         for (NodeId i = 0; i < nodes.size(); ++i) {
-            owner[i] = std::holds_alternative<ReshapeOp>(nodes[i].op) ? owner[nodes[i].inputs[0]] : i;
+            owner[i] =
+                std::holds_alternative<ReshapeOp>(nodes[i].op) ? owner[nodes[i].inputs[0]] : i;
             last[i] = i;
             for (const NodeId input : nodes[i].inputs) last[owner[input]] = i;
         }
@@ -124,7 +125,7 @@ TEST(Stages, WhatNeedsNothingOfTheOthersRunsWithThem) {
     const Value x = embed(graph.weight({0, {DType::f32, {100, 32}}}), tokens);
     const Value a = scale(x, 2.0f), b = scale(x, 3.0f);
     const Value view = merge_heads(split_heads(a, 4));
-    const Value c = softcap(view, 1.0f);         // of a, through a view
+    const Value c = softcap(view, 1.0f);  // of a, through a view
     const Value d = store_rows(storage, b, rows);
     const Value e = store_rows(storage, x, rows);  // the same cache again
     const std::vector<uint32_t> stages = find_stages(graph);
@@ -147,7 +148,8 @@ TEST(Prune, DropsWhatNobodySeesAndKeepsCacheWrites) {  // S4-27: no input is ask
     prune(graph);
     std::vector<std::string> names;
     for (const Node& node : graph.nodes()) names.push_back(op_name(node.op));
-    EXPECT_EQ(names, (std::vector<std::string>{"input", "input", "weight", "embed", "storage", "store_rows"}));
+    EXPECT_EQ(names, (std::vector<std::string>{"input", "input", "weight", "embed", "storage",
+                                               "store_rows"}));
 }
 
 }  // namespace

@@ -12,8 +12,10 @@ constexpr int64_t kTokens = 16, kOutputs = 4, kWidth = 32;
 // y = norm(x) W + x, then `last` of it, then the rows that are asked for.
 struct Example {
     Graph graph;
-    Value x = graph.input({InputField::embeddings}, {DType::f32, {kTokens, kWidth}}, Extent::tokens);
-    Value rows = graph.input({InputField::output_tokens}, {DType::i32, {kOutputs}}, Extent::outputs);
+    Value x =
+        graph.input({InputField::embeddings}, {DType::f32, {kTokens, kWidth}}, Extent::tokens);
+    Value rows =
+        graph.input({InputField::output_tokens}, {DType::i32, {kOutputs}}, Extent::outputs);
     Value weight = graph.weight({0, {DType::f32, {kWidth, kWidth}}});
 
     Value block(Value v) { return linear(rms_norm(v, {}, 1e-5f), weight) + v; }

@@ -77,10 +77,12 @@ TEST_P(Hit, AllocatesNothing) {
 }
 
 constexpr Kind kKinds[] = {
-    {"unified", nullptr},         {"streams", nullptr, "streams"}, {"sliding", "gemma3"},
-    {"recurrent", "mamba"},       {"hybrid", "jamba"},             {"cross", "t5"},
-    {"latent", "deepseek2"},      {"experts", "mixtral"},          {"axes", "qwen2vl"},
-    {"both", "falcon-h1"},        {"delta", "qwen3next"},          {"none", "bert"},
+    {"unified", nullptr},    {"streams", nullptr, "streams"},
+    {"sliding", "gemma3"},   {"recurrent", "mamba"},
+    {"hybrid", "jamba"},     {"cross", "t5"},
+    {"latent", "deepseek2"}, {"experts", "mixtral"},
+    {"axes", "qwen2vl"},     {"both", "falcon-h1"},
+    {"delta", "qwen3next"},  {"none", "bert"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Hit, ::testing::ValuesIn(kKinds),

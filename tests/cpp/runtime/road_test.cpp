@@ -122,8 +122,9 @@ struct PretendRoad {
         options.n_ctx = 64;
         return make_memory(model->model().memory_specs(), options)->layout();
     }();
-    Engine engine{model, std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{2, std::nullopt}), layout,
-                  EngineLimits{.n_tokens = 8, .n_sequences = 1, .n_rows = 64, .build = {.n_ctx = 64}}};
+    Engine engine{
+        model, std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{2, std::nullopt}), layout,
+        EngineLimits{.n_tokens = 8, .n_sequences = 1, .n_rows = 64, .build = {.n_ctx = 64}}};
     Recorder recorder;
     PretendMemory* memory = nullptr;
     std::unique_ptr<Road> road = [&] {
@@ -133,7 +134,8 @@ struct PretendRoad {
         options.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
         options.split.max_tokens = 8;
         return std::make_unique<Road>(model->info(),
-            std::make_shared<Past>(std::move(pretend), engine.backend()), engine, recorder, options);
+                                      std::make_shared<Past>(std::move(pretend), engine.backend()),
+                                      engine, recorder, options);
     }();
 };
 
@@ -213,7 +215,8 @@ TEST(Context, AWholePromptEqualsItsPiecesBitForBit) {
             const size_t n = std::min(step, tokens.size() - at);
             const std::vector<TokenId> part(tokens.begin() + static_cast<long>(at),
                                             tokens.begin() + static_cast<long>(at + n));
-            const Outputs out = pieces.decode(batch_of(part, 0, static_cast<Position>(at), true).view());
+            const Outputs out =
+                pieces.decode(batch_of(part, 0, static_cast<Position>(at), true).view());
             got.insert(got.end(), out.logits().begin(), out.logits().end());
         }
         EXPECT_EQ(got, copy(expected.logits())) << step;

@@ -22,15 +22,15 @@ inline void put_f16(std::byte* at, float value) {
 // Where the f16 values of a block stand.
 inline std::vector<size_t> half_offsets(DType dtype) {
     switch (dtype) {
-        case DType::q4_1:
-        case DType::q5_1:
-        case DType::q4_k:
-        case DType::q5_k: return {0, 2};
-        case DType::q2_k: return {80, 82};
-        case DType::q3_k: return {108};
-        case DType::q6_k: return {208};
-        case DType::mxfp4: return {};
-        default: return {0};
+    case DType::q4_1:
+    case DType::q5_1:
+    case DType::q4_k:
+    case DType::q5_k: return {0, 2};
+    case DType::q2_k: return {80, 82};
+    case DType::q3_k: return {108};
+    case DType::q6_k: return {208};
+    case DType::mxfp4: return {};
+    default: return {0};
     }
 }
 

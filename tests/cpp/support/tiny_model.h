@@ -33,10 +33,12 @@ struct TinyModel {
         w.number("llama.attention.layer_norm_rms_epsilon", ValueType::f32, 1e-5f);
         std::mt19937 random(seed);
         const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
-            std::normal_distribution<float> normal(0.0f, 1.5f / std::sqrt(static_cast<float>(columns)));
+            std::normal_distribution<float> normal(0.0f,
+                                                   1.5f / std::sqrt(static_cast<float>(columns)));
             std::string bytes;
             for (int64_t i = 0; i < rows * columns; ++i) bytes += raw(normal(random));
-            w.tensor(name, {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows)}, DType::f32, bytes);
+            w.tensor(name, {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows)},
+                     DType::f32, bytes);
         };
         const auto vector = [&](const std::string& name, int64_t n) {
             std::string bytes;

@@ -41,7 +41,8 @@ void absorb(Graph& graph, const Match& match) {
         renamed[i] = static_cast<NodeId>(nodes.size());
         nodes.push_back(std::move(changed[i]));
     }
-    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(), graph.outputs().end());
+    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(),
+                                                     graph.outputs().end());
     for (auto& [id, node] : outputs) node = renamed[node];
     graph.replace(std::move(nodes), std::move(outputs));
 }

@@ -6,7 +6,17 @@
 namespace plait::cpu {
 
 // plait::Activation, number for number.
-enum Act : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kReluSquared, kSigmoid, kTanh, kSoftplus, kExp };
+enum Act : uint8_t {
+    kSilu,
+    kGelu,
+    kGeluTanh,
+    kRelu,
+    kReluSquared,
+    kSigmoid,
+    kTanh,
+    kSoftplus,
+    kExp
+};
 
 }  // namespace plait::cpu
 

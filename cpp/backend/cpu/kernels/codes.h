@@ -31,19 +31,19 @@
 #include "tensor/blocks/q8_0.h"
 
 // Every block type: X(Format, Block).
-#define PLAIT_BLOCKS(X)      \
-    X(q8_0, BlockQ8_0)       \
-    X(q4_0, BlockQ4_0)       \
-    X(q4_1, BlockQ4_1)       \
-    X(q5_0, BlockQ5_0)       \
-    X(q5_1, BlockQ5_1)       \
-    X(q2_k, BlockQ2_K)       \
-    X(q3_k, BlockQ3_K)       \
-    X(q4_k, BlockQ4_K)       \
-    X(q5_k, BlockQ5_K)       \
-    X(q6_k, BlockQ6_K)       \
-    X(iq4_nl, BlockIQ4_NL)   \
-    X(iq4_xs, BlockIQ4_XS)   \
+#define PLAIT_BLOCKS(X)    \
+    X(q8_0, BlockQ8_0)     \
+    X(q4_0, BlockQ4_0)     \
+    X(q4_1, BlockQ4_1)     \
+    X(q5_0, BlockQ5_0)     \
+    X(q5_1, BlockQ5_1)     \
+    X(q2_k, BlockQ2_K)     \
+    X(q3_k, BlockQ3_K)     \
+    X(q4_k, BlockQ4_K)     \
+    X(q5_k, BlockQ5_K)     \
+    X(q6_k, BlockQ6_K)     \
+    X(iq4_nl, BlockIQ4_NL) \
+    X(iq4_xs, BlockIQ4_XS) \
     X(mxfp4, BlockMXFP4)
 
 namespace plait::cpu {
@@ -51,12 +51,12 @@ namespace plait::cpu {
 // Bits of a code; and of a block's record of scales: f16 values, then bytes.
 template <class Block>
 struct Parts;
-#define PLAIT_PARTS(Block, bits, halves, bytes)                                          \
-    template <>                                                                          \
-    struct Parts<Block> {                                                                \
-        static constexpr int kBits = bits, kHalves = halves, kBytes = bytes;             \
-        static constexpr int kRecord = 2 * kHalves + kBytes;                             \
-        static_assert(kRecord + Block::kElements * bits / 8 == sizeof(Block));           \
+#define PLAIT_PARTS(Block, bits, halves, bytes)                                \
+    template <>                                                                \
+    struct Parts<Block> {                                                      \
+        static constexpr int kBits = bits, kHalves = halves, kBytes = bytes;   \
+        static constexpr int kRecord = 2 * kHalves + kBytes;                   \
+        static_assert(kRecord + Block::kElements * bits / 8 == sizeof(Block)); \
     };
 PLAIT_PARTS(BlockQ8_0, 8, 1, 0)
 PLAIT_PARTS(BlockQ4_0, 4, 1, 0)
@@ -298,9 +298,8 @@ PLAIT_INLINE void join_pairs(const uint8_t* codes, uint8_t* quants) {
     for (int half = 0; half < 2; ++half) {
         const uint8_t* c = codes + 128 * half;
         for (int i = 0; i < 32; ++i) {
-            quants[32 * half + i] =
-                static_cast<uint8_t>((c[i] & 3) | (c[i + 32] & 3) << 2 | (c[i + 64] & 3) << 4 |
-                                     (c[i + 96] & 3) << 6);
+            quants[32 * half + i] = static_cast<uint8_t>(
+                (c[i] & 3) | (c[i + 32] & 3) << 2 | (c[i + 64] & 3) << 4 | (c[i + 96] & 3) << 6);
         }
     }
 }
@@ -411,8 +410,7 @@ PLAIT_INLINE void pick_codes(const uint8_t* block, int64_t lanes, int64_t lane, 
                 value = get(g / 4 * 2 + g % 2) >> (4 * (g / 2 % 2)) & 0x0f0f0f0f;
             if constexpr (kBits == 6) value |= (get(4 + g / 4) >> (2 * (g % 4)) & 0x03030303) << 4;
             if constexpr (kLow == 2) value = get(g / 4) >> (2 * (g % 4)) & 0x03030303;
-            if constexpr (kBits == 5 || kBits == 3)
-                value |= (get(kLow) >> g & 0x01010101) << kLow;
+            if constexpr (kBits == 5 || kBits == 3) value |= (get(kLow) >> g & 0x01010101) << kLow;
         }
         memcpy(codes + 4 * g, &value, 4);
     }
@@ -432,12 +430,11 @@ PLAIT_INLINE void lay_block(const Block& source, const PackedWeight& to, unsigne
     }
     constexpr int kInner = Block::kElements / 32;
     for (int b = 0; b < kInner; ++b) {
-        lay_codes<P::kBits>(codes + 32 * b,
-                            panel + (index * kInner + b) * 4 * P::kBits * to.lanes, to.lanes, lane);
+        lay_codes<P::kBits>(codes + 32 * b, panel + (index * kInner + b) * 4 * P::kBits * to.lanes,
+                            to.lanes, lane);
     }
     unsigned char* out = panel + to.records_offset + index * P::kRecord * to.lanes;
-    for (int i = 0; i < P::kHalves; ++i)
-        memcpy(out + 2 * (i * to.lanes + lane), record + 2 * i, 2);
+    for (int i = 0; i < P::kHalves; ++i) memcpy(out + 2 * (i * to.lanes + lane), record + 2 * i, 2);
     for (int i = 2 * P::kHalves; i < P::kRecord; ++i) out[i * to.lanes + lane] = record[i];
 }
 

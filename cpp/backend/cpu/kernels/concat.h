@@ -6,10 +6,10 @@
 namespace plait::cpu {
 
 struct ConcatArgs {
-    Ref a, b, y;            // vectors of a_width; of the rest of vectors.width; of both
-    uint8_t b_is_shared;    // b has one vector for all of a row's
+    Ref a, b, y;          // vectors of a_width; of the rest of vectors.width; of both
+    uint8_t b_is_shared;  // b has one vector for all of a row's
     int64_t a_width;
-    Vectors vectors;        // of y
+    Vectors vectors;  // of y
 };
 
 }  // namespace plait::cpu

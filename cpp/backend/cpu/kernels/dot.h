@@ -182,18 +182,27 @@ struct Dot6 {
     }
 };
 
-template <> struct Dot<BlockQ4_0> : Plain<32, 15, 8, OneScale>, Dot4 {};
-template <> struct Dot<BlockQ4_1> : Plain<32, 15, 0, ScaleAndMinimum, true>, Dot4 {};
-template <> struct Dot<BlockQ5_0> : Plain<32, 31, 16, OneScale>, Dot5 {};
-template <> struct Dot<BlockQ5_1> : Plain<32, 31, 0, ScaleAndMinimum, true>, Dot5 {};
-template <> struct Dot<BlockQ4_K> : Plain<32, 15, 0, SixBitPairs, true>, Dot4 {};
-template <> struct Dot<BlockQ5_K> : Plain<32, 31, 0, SixBitPairs, true>, Dot5 {};
-template <> struct Dot<BlockQ6_K> : Plain<16, 63, 32, EightBitScales>, Dot6 {};
+template <>
+struct Dot<BlockQ4_0> : Plain<32, 15, 8, OneScale>, Dot4 {};
+template <>
+struct Dot<BlockQ4_1> : Plain<32, 15, 0, ScaleAndMinimum, true>, Dot4 {};
+template <>
+struct Dot<BlockQ5_0> : Plain<32, 31, 16, OneScale>, Dot5 {};
+template <>
+struct Dot<BlockQ5_1> : Plain<32, 31, 0, ScaleAndMinimum, true>, Dot5 {};
+template <>
+struct Dot<BlockQ4_K> : Plain<32, 15, 0, SixBitPairs, true>, Dot4 {};
+template <>
+struct Dot<BlockQ5_K> : Plain<32, 31, 0, SixBitPairs, true>, Dot5 {};
+template <>
+struct Dot<BlockQ6_K> : Plain<16, 63, 32, EightBitScales>, Dot6 {};
 
-template <> struct Dot<BlockQ2_K> : Plain<16, 3, 0, FourBitPairs, true> {
+template <>
+struct Dot<BlockQ2_K> : Plain<16, 3, 0, FourBitPairs, true> {
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) { return pairs(p, g, 0); }
 };
-template <> struct Dot<BlockQ3_K> : Plain<16, 7, 4, SixBitScales> {
+template <>
+struct Dot<BlockQ3_K> : Plain<16, 7, 4, SixBitScales> {
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return pairs(p, g, 0) | bits(p + 8 * kLanes, g, 2);
     }
@@ -206,7 +215,8 @@ struct EightBit {
     static constexpr bool kMinimum = false, kSigned = !kUnsignedDot;
 };
 
-template <> struct Dot<BlockQ8_0> : EightBit<OneScale> {
+template <>
+struct Dot<BlockQ8_0> : EightBit<OneScale> {
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return Bytes::load(p + g * 4 * kLanes);
     }
@@ -224,10 +234,13 @@ struct Iq4Levels {
         return lookup(Bytes::table(kTable), nibbles(p, g));
     }
 };
-template <> struct Dot<BlockIQ4_NL> : EightBit<OneScale>, Iq4Levels {};
-template <> struct Dot<BlockIQ4_XS> : EightBit<SixBitGroups>, Iq4Levels {};
+template <>
+struct Dot<BlockIQ4_NL> : EightBit<OneScale>, Iq4Levels {};
+template <>
+struct Dot<BlockIQ4_XS> : EightBit<SixBitGroups>, Iq4Levels {};
 
-template <> struct Dot<BlockMXFP4> : Plain<32, 24, 12, PowerOfTwo> {
+template <>
+struct Dot<BlockMXFP4> : Plain<32, 24, 12, PowerOfTwo> {
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         // kE2m1Doubled, with 12 added.
         static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24,

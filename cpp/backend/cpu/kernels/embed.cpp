@@ -25,20 +25,20 @@ void read_row(const PackedWeight& table, int64_t row, float* y) {
     case Format::name: read_blocks<Block>(table, panel, lane, y); break;
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-        case Format::f16:
-        case Format::bf16: {
-            const auto* elements = reinterpret_cast<const uint16_t*>(panel) + lane;
-            const bool wide = table.format == Format::bf16;
-            for (int64_t k = 0; k < table.columns; ++k) {
-                const uint16_t half = elements[k * table.lanes];
-                y[k] = wide ? bf16_to_f32(half) : f16_to_f32(half);
-            }
-            break;
+    case Format::f16:
+    case Format::bf16: {
+        const auto* elements = reinterpret_cast<const uint16_t*>(panel) + lane;
+        const bool wide = table.format == Format::bf16;
+        for (int64_t k = 0; k < table.columns; ++k) {
+            const uint16_t half = elements[k * table.lanes];
+            y[k] = wide ? bf16_to_f32(half) : f16_to_f32(half);
         }
-        default: {
-            const float* elements = reinterpret_cast<const float*>(panel) + lane;
-            for (int64_t k = 0; k < table.columns; ++k) y[k] = elements[k * table.lanes];
-        }
+        break;
+    }
+    default: {
+        const float* elements = reinterpret_cast<const float*>(panel) + lane;
+        for (int64_t k = 0; k < table.columns; ++k) y[k] = elements[k * table.lanes];
+    }
     }
 }
 

@@ -7,7 +7,7 @@
 namespace plait::cpu {
 
 struct EmbedArgs {
-    Ref tokens, y;          // i32 [rows], each in [0, table.rows); [rows, table.columns]
+    Ref tokens, y;  // i32 [rows], each in [0, table.rows); [rows, table.columns]
     uint8_t extent;
     int64_t fixed_rows;
     PackedWeight table;

@@ -25,7 +25,8 @@ Groups groups_of(const ExpertLinearArgs& args, const Frame& frame) {
 }
 
 // Lists the group's pairs; none where an earlier group has them.
-int64_t gather(const Groups& g, const int32_t* routes, int64_t group, int32_t* rows, int32_t* expert) {
+int64_t gather(const Groups& g, const int32_t* routes, int64_t group, int32_t* rows,
+               int32_t* expert) {
     const bool by_pair = g.groups == g.pairs;
     *expert = by_pair ? routes[2 * group] : static_cast<int32_t>(group);
     int64_t n = 0;

@@ -7,10 +7,10 @@
 namespace plait::cpu {
 
 struct ExpertLinearArgs {
-    Ref x;                  // [rows, in] or, where x_by_rank, [rows, used, in]; f32 or quantised
-    Ref routes;             // [rows, used, 2] i32: expert, weight
-    Ref bias;               // [experts, out]
-    Ref y;                  // [rows, used, out]
+    Ref x;       // [rows, in] or, where x_by_rank, [rows, used, in]; f32 or quantised
+    Ref routes;  // [rows, used, 2] i32: expert, weight
+    Ref bias;    // [experts, out]
+    Ref y;       // [rows, used, out]
     uint8_t has_bias;
     uint8_t x_by_rank;
     uint8_t extent;

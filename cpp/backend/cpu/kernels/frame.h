@@ -28,20 +28,21 @@ struct Frame {
     PLAIT_INLINE_MEMBER T* at(Ref ref) const {
         return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(base[ref.base]) + ref.offset);
     }
-    PLAIT_INLINE_MEMBER int64_t rows(uint8_t extent, int64_t fixed) const {  // extent: plait::Extent
+    PLAIT_INLINE_MEMBER int64_t rows(uint8_t extent,
+                                     int64_t fixed) const {  // extent: plait::Extent
         return extent == 1 ? n_tokens : extent == 2 ? n_outputs : extent == 3 ? n_moves : fixed;
     }
 };
 
 // One thread's part of a step.
 struct Worker {
-    int32_t index;             // 0 .. n_threads - 1
-    unsigned char* scratch;    // 64-byte aligned; what the step's scratch_bytes asked for
+    int32_t index;           // 0 .. n_threads - 1
+    unsigned char* scratch;  // 64-byte aligned; what the step's scratch_bytes asked for
 };
 
 // Runs tasks begin <= t < end of a step. `args` is the op's own plain struct.
-using KernelFn = void (*)(const void* args, const Frame& frame, const Worker& worker,
-                          int64_t begin, int64_t end);
+using KernelFn = void (*)(const void* args, const Frame& frame, const Worker& worker, int64_t begin,
+                          int64_t end);
 // How many tasks the step has in this run.
 using TasksFn = int64_t (*)(const void* args, const Frame& frame);
 

@@ -19,8 +19,8 @@ struct RopeFrequencies {
 // base^(-2 i / n_rot) / factor, times what interpolation leaves of it: `scale` throughout, or by
 // YaRN (arXiv:2309.00071 section 3.2) a ramp over pairs from 1 to `scale`.
 PLAIT_INLINE double frequency(const RopeFrequencies& rope, int64_t pair, double factor) {
-    const double whole = pow(rope.base, -2.0 * static_cast<double>(pair) /
-                                            static_cast<double>(rope.n_rot)) / factor;
+    const double whole =
+        pow(rope.base, -2.0 * static_cast<double>(pair) / static_cast<double>(rope.n_rot)) / factor;
     if (rope.extrapolation == 0.0) return whole * rope.scale;
     const double width = rope.high - rope.low > 0.001 ? rope.high - rope.low : 0.001;
     const double along = (static_cast<double>(pair) - rope.low) / width;

@@ -7,10 +7,10 @@
 namespace plait::cpu {
 
 struct HeadLinearArgs {
-    Ref x, y;               // [rows, heads, in] f32 or quantised, [rows, heads, out]
+    Ref x, y;  // [rows, heads, in] f32 or quantised, [rows, heads, out]
     uint8_t extent;
     int64_t fixed_rows;
-    PackedWeight weight;    // a matrix for each head
+    PackedWeight weight;  // a matrix for each head
 };
 
 }  // namespace plait::cpu

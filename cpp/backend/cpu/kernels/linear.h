@@ -7,8 +7,8 @@
 namespace plait::cpu {
 
 struct LinearArgs {
-    Ref x, bias, y;         // [rows, in] f32 or quantised, [out], [rows, out]
-    Ref residual;           // [rows, out]
+    Ref x, bias, y;  // [rows, in] f32 or quantised, [out], [rows, out]
+    Ref residual;    // [rows, out]
     uint8_t has_bias;
     uint8_t has_residual;
     uint8_t extent;

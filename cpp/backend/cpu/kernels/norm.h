@@ -6,8 +6,8 @@
 namespace plait::cpu {
 
 struct NormArgs {
-    Ref x, y;                // vectors of x; y may be x. row_sum: a number for each
-    Ref weight, bias;        // [weights, width]; vector v takes number v % weights
+    Ref x, y;          // vectors of x; y may be x. row_sum: a number for each
+    Ref weight, bias;  // [weights, width]; vector v takes number v % weights
     uint8_t has_weight;
     uint8_t has_bias;
     int64_t weights;

@@ -32,8 +32,9 @@ PLAIT_INLINE void each_register(const float* x, float* y, int64_t n, F f) {
     for (; i + F32::kLanes <= n; i += F32::kLanes)
         f(F32::load(x + i), [i](const float* p) { return F32::load(p + i); }).store(y + i);
     if (i < n)
-        f(F32::load(x + i, n - i), [i, n](const float* p) { return F32::load(p + i, n - i); })
-            .store(y + i, n - i);
+        f(F32::load(x + i, n - i), [i, n](const float* p) {
+            return F32::load(p + i, n - i);
+        }).store(y + i, n - i);
 }
 
 // y = x * scale * weight + bias, of vector number v; weight and bias may be missing.
@@ -41,8 +42,7 @@ PLAIT_INLINE void write_scaled(const NormArgs& args, const Frame& frame, int64_t
                                float* y, float scale) {
     const int64_t n = args.vectors.width;
     const F32 by = F32::set(scale);
-    if (!args.has_weight)
-        return each_register(x, y, n, [by](F32 a, auto) { return a * by; });
+    if (!args.has_weight) return each_register(x, y, n, [by](F32 a, auto) { return a * by; });
     const int64_t first = v % args.weights * n;
     const float* w = frame.at<const float>(args.weight) + first;
     if (!args.has_bias)

@@ -21,10 +21,23 @@ namespace plait::cpu {
 
 // The numbers of plait::DType, whose header brings the standard library along.
 enum class Format : uint8_t {
-    f32, f16, bf16, i32,
-    q8_0, q4_0, q4_1, q5_0, q5_1,
-    q2_k, q3_k, q4_k, q5_k, q6_k,
-    iq4_nl, iq4_xs, mxfp4,
+    f32,
+    f16,
+    bf16,
+    i32,
+    q8_0,
+    q4_0,
+    q4_1,
+    q5_0,
+    q5_1,
+    q2_k,
+    q3_k,
+    q4_k,
+    q5_k,
+    q6_k,
+    iq4_nl,
+    iq4_xs,
+    mxfp4,
 };
 
 PLAIT_INLINE bool is_float(Format format) { return format <= Format::bf16; }
@@ -32,12 +45,12 @@ PLAIT_INLINE bool is_float(Format format) { return format <= Format::bf16; }
 struct PackedWeight {
     const unsigned char* data;  // 64-byte aligned
     Format format;
-    uint8_t flip;               // 8-bit codes are stored xor this: 0x80 makes them unsigned
-    int32_t lanes;              // rows of a panel
-    int64_t rows;               // outputs of one matrix
-    int64_t columns;            // inputs
-    int64_t matrices;           // experts; 1 for a plain matrix
-    int64_t records_offset;     // into a panel
+    uint8_t flip;            // 8-bit codes are stored xor this: 0x80 makes them unsigned
+    int32_t lanes;           // rows of a panel
+    int64_t rows;            // outputs of one matrix
+    int64_t columns;         // inputs
+    int64_t matrices;        // experts; 1 for a plain matrix
+    int64_t records_offset;  // into a panel
     int64_t panel_bytes;
     int64_t matrix_bytes;
 
@@ -61,7 +74,7 @@ PLAIT_INLINE int64_t product_scratch_bytes(int64_t columns) {
 // weights stay in the second level cache while its rows pass by; few rows leave many small tasks, to
 // share the streaming.
 struct ProductCut {
-    int64_t panels, rows;              // of a task
+    int64_t panels, rows;  // of a task
     int64_t panel_tasks, row_tasks;
 };
 
@@ -73,12 +86,14 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64
     constexpr int64_t kKiB = 1024;
     const int64_t bytes = weight.matrix_bytes * matrices;
     ProductCut cut;
-    const int64_t target = n <= kTileRows
-                               ? clamp_to(bytes / 64, 32 * kKiB, 256 * kKiB)
-                               : clamp_to(bytes / 16, 32 * kKiB, 256 * kKiB);
+    const int64_t target = n <= kTileRows ? clamp_to(bytes / 64, 32 * kKiB, 256 * kKiB)
+                                          : clamp_to(bytes / 16, 32 * kKiB, 256 * kKiB);
     // Kernels take up to eight panels of few rows at once.
-    const int64_t together = n == 1 && weight.panels() > 64 ? 8 : n <= 4 && weight.panels() > 32 ? 4 : 1;
-    cut.panels = clamp_to(target / weight.panel_bytes / together * together, together, weight.panels());
+    const int64_t together = n == 1 && weight.panels() > 64   ? 8
+                             : n <= 4 && weight.panels() > 32 ? 4
+                                                              : 1;
+    cut.panels =
+        clamp_to(target / weight.panel_bytes / together * together, together, weight.panels());
     cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;
     cut.rows = n <= kTileRows ? kTileRows : 8 * kTileRows;
     const int64_t side_by_side = cut.panel_tasks * matrices;

@@ -16,8 +16,8 @@ namespace {
 struct Job {
     const Product* product;
     int64_t begin, end;
-    int rows;                       // in use; the others are computed and dropped
-    bool first;                     // the weights come from memory, not from a cache
+    int rows;    // in use; the others are computed and dropped
+    bool first;  // the weights come from memory, not from a cache
     const unsigned char* x[kTileRows];
     float* y[kTileRows];
     // Quantised rows of a tile of T: [columns / 32][T][32], [columns / 32][T] and, where the format
@@ -62,7 +62,8 @@ PLAIT_INLINE void block_tile(const Job& job, int64_t first) {
     constexpr int kUnits = 32 / D::kUnit;
     constexpr int kGroups = groups_of(D::kMost, D::kUnit);
     constexpr bool kSums = D::kOffset != 0 || D::kMinimum;
-    constexpr int64_t kAhead = 4096;  // into the second level cache: the first takes too few at once
+    constexpr int64_t kAhead =
+        4096;  // into the second level cache: the first takes too few at once
 
     const PackedWeight& w = *job.product->weight;
     const uint8_t* codes = job.product->matrix + first * w.panel_bytes;
@@ -108,7 +109,8 @@ PLAIT_INLINE void block_tile(const Job& job, int64_t first) {
                             x = x - F32::set(kSumsBase);
                         t[r] = u == 0 ? scale * x : fma(scale, x, t[r]);
                         if constexpr (D::kMinimum)
-                            t[r] = fma(s[p].minimum(b * kUnits + u), F32::set(sums[u * T + r]), t[r]);
+                            t[r] =
+                                fma(s[p].minimum(b * kUnits + u), F32::set(sums[u * T + r]), t[r]);
                     }
                 }
 #pragma GCC unroll 8
@@ -160,8 +162,8 @@ PLAIT_INLINE void arrange(Job& job, unsigned char* scratch) {
         if constexpr (D::kOffset != 0 || D::kMinimum) {
             for (int64_t b = 0; b < blocks; ++b) {
                 for (int u = 0; u < kUnits; ++u) {
-                    const int sum = kUnits == 2 ? row_sums[2 * b + u]
-                                                : row_sums[2 * b] + row_sums[2 * b + 1];
+                    const int sum =
+                        kUnits == 2 ? row_sums[2 * b + u] : row_sums[2 * b] + row_sums[2 * b + 1];
                     sums[(b * kUnits + u) * T + r] =
                         D::kMinimum ? static_cast<float>(sum)
                                     : kSumsBase + static_cast<float>(D::kOffset * sum);
@@ -271,16 +273,16 @@ const Tiles& tiles(Format format) {
     static constexpr Tiles kF16 = float_tiles<WeightF16>();
     static constexpr Tiles kBF16 = float_tiles<WeightBF16>();
     switch (format) {
-#define PLAIT_CASE(name, Block)                                   \
-    case Format::name: {                                          \
-        static constexpr Tiles kTiles = block_tiles<Block>();     \
-        return kTiles;                                            \
+#define PLAIT_CASE(name, Block)                               \
+    case Format::name: {                                      \
+        static constexpr Tiles kTiles = block_tiles<Block>(); \
+        return kTiles;                                        \
     }
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-        case Format::f16: return kF16;
-        case Format::bf16: return kBF16;
-        default: return kF32;
+    case Format::f16: return kF16;
+    case Format::bf16: return kBF16;
+    default: return kF32;
     }
 }
 

@@ -8,11 +8,11 @@ namespace plait::cpu {
 
 struct Product {
     const PackedWeight* weight;
-    const unsigned char* matrix;    // its first panel
-    const unsigned char* x;         // rows of weight->input_bytes()
-    float* y;                       // rows of weight->rows
-    const float* bias;              // [weight->rows] or null
-    const float* residual;          // rows of weight->rows that are added, as those of y; or null
+    const unsigned char* matrix;  // its first panel
+    const unsigned char* x;       // rows of weight->input_bytes()
+    float* y;                     // rows of weight->rows
+    const float* bias;            // [weight->rows] or null
+    const float* residual;        // rows of weight->rows that are added, as those of y; or null
     // Row i of the n is row rows[i] of y, or i * row_step where rows is null; it comes of x's row of
     // that number / x_share.
     const int32_t* rows;

@@ -11,7 +11,7 @@
 namespace plait::cpu {
 
 struct QuantizeRowsArgs {
-    Ref x, y;               // f32 [rows, columns] -> [rows, columns / 32 * 10 words]
+    Ref x, y;  // f32 [rows, columns] -> [rows, columns / 32 * 10 words]
     uint8_t extent;
     int64_t fixed_rows;
     int64_t rows_per_item;  // rows of `columns` in one row of the extent

@@ -6,7 +6,7 @@
 namespace plait::cpu {
 
 struct RopeArgs {
-    Ref x, table, y;      // [n, heads, width], [n, n_rot / 2, 2] (cos, sin), as x; y may be x
+    Ref x, table, y;  // [n, heads, width], [n, n_rot / 2, 2] (cos, sin), as x; y may be x
     uint8_t extent;
     uint8_t interleaved;  // pairs (2i, 2i+1); otherwise (i, i + n_rot / 2)
     int64_t fixed_rows;

@@ -12,7 +12,7 @@ struct RopeTableArgs {
     uint8_t extent;
     int64_t fixed_rows;
     int64_t axes;
-    int32_t sections[4];        // pairs per axis; all zero: axis 0 alone
+    int32_t sections[4];  // pairs per axis; all zero: axis 0 alone
     double magnitude;
     RopeFrequencies frequencies;
 };

@@ -11,14 +11,14 @@ struct RotateRowsArgs {
     uint8_t dtype;                       // plait::DType of the storage
     uint8_t has_factors;
     uint8_t interleaved;
-    uint8_t extent;                      // of the lists
+    uint8_t extent;  // of the lists
     int64_t fixed_rows;
     int64_t heads;
-    int64_t begin;                       // elements of a head before those that are turned
+    int64_t begin;  // elements of a head before those that are turned
     int64_t head_bytes;
     int64_t row_bytes;
     RopeFrequencies frequencies;
-    double magnitude = 1.0;              // multiplies what is turned, also by no position at all
+    double magnitude = 1.0;  // multiplies what is turned, also by no position at all
 };
 
 // n_rot / 2 frequencies, their cosines and sines, and the blocks of a head that are rotated.

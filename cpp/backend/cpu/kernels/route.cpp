@@ -81,7 +81,8 @@ void choose_groups(const RouteArgs& args, const Scratch& s) {
     memset(s.gone, 1, static_cast<size_t>(args.experts));
     memset(s.groups_gone, 0, static_cast<size_t>(args.groups));
     for (int32_t i = 0; i < args.groups_used; ++i)
-        memset(s.gone + take(s.groups, s.groups_gone, args.groups) * size, 0, static_cast<size_t>(size));
+        memset(s.gone + take(s.groups, s.groups_gone, args.groups) * size, 0,
+               static_cast<size_t>(size));
 }
 
 }  // namespace

@@ -9,15 +9,15 @@ namespace plait::cpu {
 enum : uint8_t { kGateSoftmax, kGateSigmoid, kGateChosen };
 
 struct RouteArgs {
-    Ref logits, bias;     // [n, experts], [experts]
-    Ref y;                // [n, used, 2] i32: expert, bits of its weight
+    Ref logits, bias;  // [n, experts], [experts]
+    Ref y;             // [n, used, 2] i32: expert, bits of its weight
     uint8_t extent;
-    uint8_t gating;       // of the above
+    uint8_t gating;  // of the above
     uint8_t renormalize;
     uint8_t has_bias;
     int32_t experts;
     int32_t used;
-    int32_t groups;       // of experts / groups neighbours
+    int32_t groups;  // of experts / groups neighbours
     int32_t groups_used;
     float scale;
     int64_t fixed_rows;

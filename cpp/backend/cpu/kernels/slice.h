@@ -6,10 +6,10 @@
 namespace plait::cpu {
 
 struct SliceArgs {
-    Ref x, y;               // vectors of x_width; of vectors.width
+    Ref x, y;  // vectors of x_width; of vectors.width
     int64_t x_width;
-    int64_t begin;          // the first element of x that is copied
-    Vectors vectors;        // of y
+    int64_t begin;    // the first element of x that is copied
+    Vectors vectors;  // of y
 };
 
 }  // namespace plait::cpu

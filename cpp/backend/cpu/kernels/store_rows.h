@@ -6,8 +6,8 @@
 namespace plait::cpu {
 
 struct StoreRowsArgs {
-    Ref storage, x, rows;   // [., row_bytes], [n, heads, width], [n] i32
-    uint8_t dtype;          // plait::DType of the storage
+    Ref storage, x, rows;  // [., row_bytes], [n, heads, width], [n] i32
+    uint8_t dtype;         // plait::DType of the storage
     uint8_t extent;
     int64_t fixed_rows;
     int64_t heads;

@@ -2,9 +2,9 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-#define PLAIT_DECLARE(name)                                                             \
+#define PLAIT_DECLARE(name)                                                              \
     void name(const void* args, const Frame& frame, const Worker& worker, int64_t begin, \
-              int64_t end);                                                             \
+              int64_t end);                                                              \
     int64_t name##_tasks(const void* args, const Frame& frame);
 PLAIT_KERNELS(PLAIT_DECLARE)
 #undef PLAIT_DECLARE

@@ -13,8 +13,14 @@ struct Kernels {
 };
 
 // Defined where the instruction set was compiled in: always scalar; avx2 and avx512 on x86-64.
-namespace scalar { const Kernels& kernels(); }
-namespace avx2 { const Kernels& kernels(); }
-namespace avx512 { const Kernels& kernels(); }
+namespace scalar {
+const Kernels& kernels();
+}
+namespace avx2 {
+const Kernels& kernels();
+}
+namespace avx512 {
+const Kernels& kernels();
+}
 
 }  // namespace plait::cpu

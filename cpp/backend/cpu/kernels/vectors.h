@@ -8,8 +8,8 @@ namespace plait::cpu {
 struct Vectors {
     uint8_t extent;
     int64_t fixed_rows;
-    int64_t per_row;        // vectors in a row of the extent: heads, or 1
-    int64_t width;          // elements
+    int64_t per_row;  // vectors in a row of the extent: heads, or 1
+    int64_t width;    // elements
 };
 
 PLAIT_INLINE int64_t vectors_per_task(const Vectors& v) {

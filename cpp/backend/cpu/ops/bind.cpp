@@ -5,20 +5,24 @@
 namespace plait::cpu {
 
 Binder::Binder(const Segment& segment, Isa isa, CpuWeights& weights, int threads)
-    : segment_(segment), isa_(isa), kernels_(cpu::kernels(isa)), weights_(weights), threads_(threads) {}
+    : segment_(segment),
+      isa_(isa),
+      kernels_(cpu::kernels(isa)),
+      weights_(weights),
+      threads_(threads) {}
 
 Ref Binder::ref(NodeId id) const {
     const Place& place = segment_.places[id];
     switch (place.space) {
-        case Space::arena: return {place.offset, kArena};
-        case Space::input: return {place.offset, kInputs};
-        case Space::output:
-            return {place.offset, static_cast<uint8_t>(place.index == 0 ? kOutput0 : kOutput1)};
-        case Space::storage:
-            return {reinterpret_cast<uint64_t>(segment_.storage[place.id]->host()) + place.offset,
-                    kFixed};
-        case Space::weight:
-        case Space::nowhere: break;
+    case Space::arena: return {place.offset, kArena};
+    case Space::input: return {place.offset, kInputs};
+    case Space::output:
+        return {place.offset, static_cast<uint8_t>(place.index == 0 ? kOutput0 : kOutput1)};
+    case Space::storage:
+        return {reinterpret_cast<uint64_t>(segment_.storage[place.id]->host()) + place.offset,
+                kFixed};
+    case Space::weight:
+    case Space::nowhere: break;
     }
     throw InternalError("a value without a place was bound");
 }

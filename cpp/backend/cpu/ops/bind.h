@@ -41,8 +41,8 @@ public:
     // First byte of a value (activations, inputs, outputs, caches).
     Ref ref(NodeId id) const;
     // A weight in the form the kernels of this instruction set read.
-    const PackedWeight& matrix(NodeId id);          // for products and embed
-    Ref vector(NodeId id);                          // f32 values: norms, biases, factors
+    const PackedWeight& matrix(NodeId id);  // for products and embed
+    Ref vector(NodeId id);                  // f32 values: norms, biases, factors
 
     template <typename Args>
     void step(const Node& node, Kernel kernel, const Args& args, uint64_t scratch_bytes = 0) {

@@ -10,14 +10,17 @@
 namespace plait::cpu {
 namespace {
 
-#define PLAIT_SAME(name) static_assert(static_cast<int>(Format::name) == static_cast<int>(DType::name));
-PLAIT_SAME(f32) PLAIT_SAME(f16) PLAIT_SAME(bf16) PLAIT_SAME(i32)
-PLAIT_SAME(q8_0) PLAIT_SAME(q4_0) PLAIT_SAME(q4_1) PLAIT_SAME(q5_0) PLAIT_SAME(q5_1)
-PLAIT_SAME(q2_k) PLAIT_SAME(q3_k) PLAIT_SAME(q4_k) PLAIT_SAME(q5_k) PLAIT_SAME(q6_k)
-PLAIT_SAME(iq4_nl) PLAIT_SAME(iq4_xs) PLAIT_SAME(mxfp4)
+#define PLAIT_SAME(name) \
+    static_assert(static_cast<int>(Format::name) == static_cast<int>(DType::name));
+PLAIT_SAME(f32)
+PLAIT_SAME(f16) PLAIT_SAME(bf16) PLAIT_SAME(i32) PLAIT_SAME(q8_0) PLAIT_SAME(q4_0) PLAIT_SAME(q4_1)
+    PLAIT_SAME(q5_0) PLAIT_SAME(q5_1) PLAIT_SAME(q2_k) PLAIT_SAME(q3_k) PLAIT_SAME(q4_k)
+        PLAIT_SAME(q5_k) PLAIT_SAME(q6_k) PLAIT_SAME(iq4_nl) PLAIT_SAME(iq4_xs) PLAIT_SAME(mxfp4)
 #undef PLAIT_SAME
 
-int lanes_of(Isa isa) { return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 1; }
+            int lanes_of(Isa isa) {
+    return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 1;
+}
 
 uint64_t file_row_bytes(const PackedWeight& w) {
     return row_bytes(static_cast<DType>(w.format), static_cast<uint64_t>(w.columns));
@@ -30,16 +33,16 @@ struct RowParts {
 
 RowParts row_parts(Format format, int64_t columns) {
     switch (format) {
-#define PLAIT_CASE(name, Block)                             \
-    case Format::name:                                      \
-        return {columns / 8 * Parts<Block>::kBits,          \
+#define PLAIT_CASE(name, Block)                    \
+    case Format::name:                             \
+        return {columns / 8 * Parts<Block>::kBits, \
                 columns / Block::kElements * Parts<Block>::kRecord};
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-        case Format::f32: return {columns * 4, 0};
-        case Format::f16:
-        case Format::bf16: return {columns * 2, 0};
-        case Format::i32: break;
+    case Format::f32: return {columns * 4, 0};
+    case Format::f16:
+    case Format::bf16: return {columns * 2, 0};
+    case Format::i32: break;
     }
     throw UnsupportedError("a matrix of integers cannot be multiplied");
 }
@@ -54,7 +57,8 @@ void pack_blocks(const PackedWeight& w, const std::byte* row, int64_t lane, unsi
 }
 
 template <class Block>
-void unpack_blocks(const PackedWeight& w, const unsigned char* panel, int64_t lane, std::byte* row) {
+void unpack_blocks(const PackedWeight& w, const unsigned char* panel, int64_t lane,
+                   std::byte* row) {
     for (int64_t b = 0; b < w.columns / Block::kElements; ++b) {
         Block block;
         pick_block(w, panel, lane, b, block);
@@ -112,9 +116,9 @@ void pack_panel(const PackedWeight& w, std::span<const std::byte> rows, std::byt
     case Format::name: pack_blocks<Block>(w, row, lane, out); break;
             PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-            case Format::f16:
-            case Format::bf16: spread<2>(panel + 2 * lane, lanes, row, 1, columns); break;
-            default: spread<4>(panel + 4 * lane, lanes, row, 1, columns);
+        case Format::f16:
+        case Format::bf16: spread<2>(panel + 2 * lane, lanes, row, 1, columns); break;
+        default: spread<4>(panel + 4 * lane, lanes, row, 1, columns);
         }
     }
 }
@@ -130,9 +134,9 @@ void unpack_row(const PackedWeight& w, int64_t matrix, int64_t row, std::span<st
     case Format::name: unpack_blocks<Block>(w, panel, lane, target.data()); break;
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-        case Format::f16:
-        case Format::bf16: spread<2>(target.data(), 1, bytes + 2 * lane, lanes, columns); break;
-        default: spread<4>(target.data(), 1, bytes + 4 * lane, lanes, columns);
+    case Format::f16:
+    case Format::bf16: spread<2>(target.data(), 1, bytes + 2 * lane, lanes, columns); break;
+    default: spread<4>(target.data(), 1, bytes + 4 * lane, lanes, columns);
     }
 }
 

@@ -20,6 +20,7 @@ uint64_t packed_bytes(const PackedWeight& layout);
 void pack_panel(const PackedWeight& layout, std::span<const std::byte> rows, std::byte* panel);
 
 // Reads one row back: the very bytes of the file.
-void unpack_row(const PackedWeight& weight, int64_t matrix, int64_t row, std::span<std::byte> target);
+void unpack_row(const PackedWeight& weight, int64_t matrix, int64_t row,
+                std::span<std::byte> target);
 
 }  // namespace plait::cpu

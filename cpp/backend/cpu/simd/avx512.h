@@ -133,9 +133,7 @@ PLAIT_INLINE float reduce_max(F32 a) {
     return _mm_cvtss_f32(s);
 }
 
-PLAIT_INLINE bool any_less(F32 a, F32 b) {
-    return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ) != 0;
-}
+PLAIT_INLINE bool any_less(F32 a, F32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ) != 0; }
 
 PLAIT_INLINE F32 sums_of_four(const F32 (&r)[4]) {
     const auto fold = [](F32 a, F32 b) {  // a's halves added in the lower half, b's in the upper

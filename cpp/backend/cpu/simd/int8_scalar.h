@@ -39,8 +39,8 @@ struct Sums {
     template <bool kSigned, int kGroups>
     PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int) {
         for (int i = 0; i < 32; i += 8) {
-            const int code = kSigned ? static_cast<int8_t>(codes.v >> i)
-                                     : static_cast<int>(codes.v >> i & 255);
+            const int code =
+                kSigned ? static_cast<int8_t>(codes.v >> i) : static_cast<int>(codes.v >> i & 255);
             v += code * static_cast<int8_t>(a.v >> i);
         }
     }
