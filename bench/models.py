@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,21 +44,31 @@ SHAPES = {
     "smol-135m": Shape("llama", 30, 576, 1536, 9, 3, 64, 49152, 1e4),
     "qwen-0.5b": Shape("qwen2", 24, 896, 4864, 14, 2, 64, 151936, 1e6, qkv_bias=True),
     "llama-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128256, 5e5),
+    "qwen-3b": Shape("qwen2", 36, 2048, 11008, 16, 2, 128, 151936, 1e6, qkv_bias=True),
+    "minilm": Shape("bert", 6, 384, 1536, 12, 12, 32, 30522, 0.0),
 }
 # Block types: (elements, bytes, offsets of their float16 scales, largest code).
 BLOCKS = {
     "Q4_0": (32, 18, (0,), 8),
     "Q8_0": (32, 34, (0,), 127),
     "Q4_K": (256, 144, (0, 2), 15 * 63),
+    "Q5_K": (256, 176, (0, 2), 31 * 63),
     "Q6_K": (256, 210, (208,), 32 * 127),
+    "IQ4_XS": (256, 136, (0,), 127 * 32),
 }
-FLOATS = {"F32": np.float32, "F16": np.float16}
+FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": np.float32}
 
 
 def matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.ndarray | Raw:
     """Random weights of about 1 / sqrt(columns); blocks hold random codes, so nothing is quantised."""
     if dtype in FLOATS:
-        values = rng.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
+        values = rng.standard_normal((rows, columns), dtype=np.float32) / np.float32(
+            np.sqrt(columns)
+        )
+        if dtype == "BF16":  # the upper halves, little-endian
+            return Raw(
+                dtype, values.view(np.uint8).reshape(rows, columns, 4)[:, :, 2:].reshape(rows, -1)
+            )
         return values.astype(FLOATS[dtype])
     elements, size, scales, largest = BLOCKS[dtype]
     if columns % elements:
@@ -76,44 +88,85 @@ def write(name: str, path: Path, seed: int = 0) -> Path:
             f"{name!r}: expected one of {', '.join(SHAPES)}, then one of F32, F16, {', '.join(BLOCKS)}"
         )
     s = SHAPES[shape_name]
-    rng = np.random.default_rng(seed)
-    n_q, n_kv = s.n_head * s.head_dim, s.n_head_kv * s.head_dim
     metadata = {
         "general.architecture": s.arch,
         "general.name": name,
         "tokenizer.ggml.model": "no_vocab",
+        f"{s.arch}.vocab_size": s.n_vocab,
         f"{s.arch}.block_count": s.n_layer,
-        f"{s.arch}.context_length": 131072,
         f"{s.arch}.embedding_length": s.n_embd,
         f"{s.arch}.feed_forward_length": s.n_ffn,
         f"{s.arch}.attention.head_count": s.n_head,
         f"{s.arch}.attention.head_count_kv": s.n_head_kv,
+    }
+    of = encoder if s.arch == "bert" else decoder
+    keys, tensors = of(s, partial(matrix, np.random.default_rng(seed), dtype=dtype))
+    return gguf_writer.write(path, metadata | keys, tensors)
+
+
+Tensors = dict[str, "np.ndarray | Raw"]
+
+
+def decoder(s: Shape, weight: Callable[[int, int], np.ndarray | Raw]) -> tuple[dict, Tensors]:
+    keys = {
+        f"{s.arch}.context_length": 131072,
         f"{s.arch}.attention.layer_norm_rms_epsilon": 1e-5,
         f"{s.arch}.rope.freq_base": s.rope_base,
         f"{s.arch}.rope.dimension_count": s.head_dim,
     }
+    n_q, n_kv = s.n_head * s.head_dim, s.n_head_kv * s.head_dim
     one = np.ones(s.n_embd, np.float32)
-    tensors: dict[str, np.ndarray | Raw] = {
-        "token_embd.weight": matrix(rng, s.n_vocab, s.n_embd, dtype),
-        "output_norm.weight": one,
-    }
+    tensors = {"token_embd.weight": weight(s.n_vocab, s.n_embd), "output_norm.weight": one}
     for i in range(s.n_layer):
         layer = {
-            "attn_q.weight": matrix(rng, n_q, s.n_embd, dtype),
-            "attn_k.weight": matrix(rng, n_kv, s.n_embd, dtype),
-            "attn_v.weight": matrix(rng, n_kv, s.n_embd, dtype),
-            "attn_output.weight": matrix(rng, s.n_embd, n_q, dtype),
+            "attn_q.weight": weight(n_q, s.n_embd),
+            "attn_k.weight": weight(n_kv, s.n_embd),
+            "attn_v.weight": weight(n_kv, s.n_embd),
+            "attn_output.weight": weight(s.n_embd, n_q),
             "attn_norm.weight": one,
             "ffn_norm.weight": one,
-            "ffn_gate.weight": matrix(rng, s.n_ffn, s.n_embd, dtype),
-            "ffn_up.weight": matrix(rng, s.n_ffn, s.n_embd, dtype),
-            "ffn_down.weight": matrix(rng, s.n_embd, s.n_ffn, dtype),
+            "ffn_gate.weight": weight(s.n_ffn, s.n_embd),
+            "ffn_up.weight": weight(s.n_ffn, s.n_embd),
+            "ffn_down.weight": weight(s.n_embd, s.n_ffn),
         }
         if s.qkv_bias:
             for part, n in (("q", n_q), ("k", n_kv), ("v", n_kv)):
                 layer[f"attn_{part}.bias"] = np.zeros(n, np.float32)
         tensors |= {f"blk.{i}.{name}": tensor for name, tensor in layer.items()}
-    return gguf_writer.write(path, metadata, tensors)
+    return keys, tensors
+
+
+def encoder(s: Shape, weight: Callable[[int, int], np.ndarray | Raw]) -> tuple[dict, Tensors]:
+    keys = {
+        "bert.context_length": 512,
+        "bert.attention.layer_norm_epsilon": 1e-12,
+        "bert.attention.causal": False,
+        "bert.pooling_type": 1,  # mean
+        "tokenizer.ggml.token_type_count": 2,
+    }
+
+    def norm(name: str) -> Tensors:
+        return {
+            f"{name}.weight": np.ones(s.n_embd, np.float32),
+            f"{name}.bias": np.zeros(s.n_embd, np.float32),
+        }
+
+    def linear(name: str, n_out: int, n_in: int) -> Tensors:
+        return {f"{name}.weight": weight(n_out, n_in), f"{name}.bias": np.zeros(n_out, np.float32)}
+
+    rng = np.random.default_rng(1)
+    tensors = {
+        "token_embd.weight": weight(s.n_vocab, s.n_embd),
+        "token_types.weight": matrix(rng, 2, s.n_embd, "F32"),
+        "position_embd.weight": matrix(rng, 512, s.n_embd, "F32"),
+    } | norm("token_embd_norm")
+    for i in range(s.n_layer):
+        for part in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            tensors |= linear(f"blk.{i}.{part}", s.n_embd, s.n_embd)
+        tensors |= linear(f"blk.{i}.ffn_up", s.n_ffn, s.n_embd)
+        tensors |= linear(f"blk.{i}.ffn_down", s.n_embd, s.n_ffn)
+        tensors |= norm(f"blk.{i}.attn_output_norm") | norm(f"blk.{i}.layer_output_norm")
+    return keys, tensors
 
 
 if __name__ == "__main__":

@@ -50,7 +50,12 @@ def sources() -> dict[str, str]:
 
 def memory(source: str) -> str:
     """What memory_specs() of an architecture makes make_memory() choose."""
-    body = re.search(r"MemorySpecs memory_specs\(\).*?\n    }\n", source, re.DOTALL)[0]
+    own = re.search(r"MemorySpecs memory_specs\(\).*?\n    }\n", source, re.DOTALL)
+    if own is None:  # the frame says it
+        frame = re.search(r": public (\w+)Decoder ", source)[1].lower()
+        source = (ROOT / "cpp" / "model" / f"{frame}_decoder.cpp").read_text()
+        own = re.search(r"::memory_specs\(\).*?\n}\n", source, re.DOTALL)
+    body = own[0]
     attends = "attention_spec" in body
     if "CrossSpec" in body:
         return "cross"
