@@ -1,0 +1,12 @@
+"""Tests of what models say: comparisons whose failures can be read, and a pytest plugin.
+
+The functions here need no pytest. The plugin, `plait.testing.plugin`, is found by pytest where plait is installed; it
+gives the fixtures `plait_model`, `plait_context` and `plait_snapshot`, the markers `plait` and `plait_memory`, and the
+options `--plait-model`, `--plait-backend`, `--plait-reuse` and `--plait-update`.
+"""
+
+from plait.testing.greedy import assert_greedy
+from plait.testing.logits import assert_logits_close
+from plait.testing.snapshot import Snapshot
+
+__all__ = ["Snapshot", "assert_greedy", "assert_logits_close"]

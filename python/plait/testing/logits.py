@@ -1,0 +1,108 @@
+"""Two arrays of logits that should agree, and what to read when they do not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from plait._core import Output
+from plait.sampling import log_softmax
+from plait.testing.greedy import spelt
+
+if TYPE_CHECKING:
+    from plait.model import Model
+
+Rows = npt.NDArray[np.float64]
+
+_ROWS_SHOWN = 3
+
+
+def assert_logits_close(
+    actual: npt.ArrayLike | Output,
+    expected: npt.ArrayLike | Output,
+    *,
+    atol: float = 1e-3,
+    rtol: float = 1e-3,
+    model: Model | None = None,
+    top: int = 5,
+) -> None:
+    """Raise AssertionError unless |actual - expected| <= atol + rtol |expected| for every logit.
+
+    Both are outputs of decode(), or arrays of shape (n_vocab,) or (n, n_vocab). Infinities and NaN agree with their
+    like only. The message shows, for the rows that differ most, the `top` likeliest tokens on both sides with their
+    probabilities, and how far the distributions are apart, KL(expected || actual) in nats. `model` spells the tokens.
+
+    Raises ValueError for shapes that differ.
+    """
+    __tracebackhide__ = True
+    ours, theirs = _rows(actual, "actual"), _rows(expected, "expected")
+    if ours.shape != theirs.shape:
+        raise ValueError(f"logits have the shape {ours.shape}, expected {theirs.shape}")
+    far = ~np.isclose(ours, theirs, atol=atol, rtol=rtol, equal_nan=True)
+    if not far.any():
+        return
+    with np.errstate(invalid="ignore"):
+        apart = np.where(far, np.nan_to_num(np.abs(ours - theirs), nan=np.inf, posinf=np.inf), 0)
+    worst = np.argsort(-apart.max(axis=1), kind="stable")[: min(_ROWS_SHOWN, far.any(axis=1).sum())]
+    lines = [
+        f"{int(far.sum())} of {far.size} logits in {int(far.any(axis=1).sum())} of {len(far)} rows differ by more "
+        f"than atol = {atol:g} and rtol = {rtol:g}"
+    ]
+    for row in worst.tolist():
+        lines += _row_report(row, ours[row], theirs[row], int(apart[row].argmax()), model, top)
+    raise AssertionError("\n".join(lines))
+
+
+def _rows(logits: npt.ArrayLike | Output, name: str) -> Rows:
+    values = logits.logits if isinstance(logits, Output) else logits
+    if values is None:
+        raise ValueError(f"{name}: this output has no logits")
+    rows = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    if rows.ndim != 2:
+        raise ValueError(f"{name}: expected the shape (n_vocab,) or (n, n_vocab), got {rows.shape}")
+    return rows
+
+
+def _row_report(
+    row: int, ours: Rows, theirs: Rows, token: int, model: Model | None, top: int
+) -> list[str]:
+    head = f"row {row}: token {_spelt(token, model)} has {ours[token]:.6g}, expected {theirs[token]:.6g}"
+    if not (_is_distribution(ours) and _is_distribution(theirs)):
+        return [head, "  (no probabilities: NaN, +inf, or nothing but -inf)"]
+    ours_log, theirs_log = log_softmax(ours), log_softmax(theirs)
+    lines = [f"{head}; KL(expected || actual) = {divergence(theirs_log, ours_log):.3g} nats"]
+    pairs = []
+    for i, (a, b) in enumerate(zip(_likeliest(ours, top), _likeliest(theirs, top), strict=True)):
+        left = f"{_spelt(a, model)} {np.exp(ours_log[a]):.4f}"
+        right = f"{_spelt(b, model)} {np.exp(theirs_log[b]):.4f}"
+        pairs.append((str(i + 1), left, right, "" if a == b else "<"))
+    width = max(len("actual"), *(len(left) for _, left, _, _ in pairs))
+    lines.append(f"     {'actual':{width}}  expected")
+    lines += [
+        f"  {place:>2} {left:{width}}  {right}  {mark}".rstrip()
+        for place, left, right, mark in pairs
+    ]
+    return lines
+
+
+def divergence(p_log: Rows, q_log: Rows) -> float:
+    """KL(p || q) = sum p (log p - log q) in nats, from logarithms; inf where q forbids what p does not."""
+    held = p_log > -np.inf
+    return float((np.exp(p_log[held]) * (p_log[held] - q_log[held])).sum())
+
+
+def _is_distribution(row: Rows) -> bool:
+    return bool(np.isfinite(row.max()))
+
+
+def _likeliest(row: Rows, n: int) -> list[int]:
+    found: list[int] = np.argsort(-row, kind="stable")[:n].tolist()
+    return found
+
+
+def _spelt(token: int, model: Model | None) -> str:
+    if model is None:
+        return str(token)
+    return f"{token} {spelt(model, token)!r}"

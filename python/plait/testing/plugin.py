@@ -1,0 +1,117 @@
+"""The pytest plugin. `pytest --markers` and `pytest --fixtures` print what it offers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from plait.context import Context
+from plait.model import Model
+from plait.testing.snapshot import Snapshot
+
+_REUSE = {"on": (True,), "off": (False,), "both": (True, False)}
+_MARKERS = (
+    "plait(**options): options of plait_context, as of plait.Context",
+    "plait_memory(*variants): run with plait_context in each of these memories, by default unified and streams; a "
+    'variant is the kind, or kind/type_k, or kind/type_k/type_v: "streams", "unified/q8_0", "unified/q8_0/q4_0"',
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options that begin with --plait."""
+    group = parser.getgroup("plait", "language models")
+    group.addoption(
+        "--plait-model", metavar="PATH", help="GGUF file of plait_model; default: the embedded one"
+    )
+    group.addoption(
+        "--plait-backend", default="cpu", metavar="NAME", help='of plait_context: "cpu", "vulkan"'
+    )
+    group.addoption(
+        "--plait-reuse",
+        default="on",
+        choices=sorted(_REUSE),
+        help="whether plait_context keeps plans between steps; both: its tests run twice (default on)",
+    )
+    group.addoption(
+        "--plait-update", action="store_true", help="write what plait_snapshot compares with"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The markers, for pytest --markers and --strict-markers."""
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A run for each memory of plait_memory and each setting of --plait-reuse."""
+    if "_plait_memory" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("plait_memory")
+        if marker is not None:
+            metafunc.parametrize(
+                "_plait_memory", marker.args or ("unified", "streams"), indirect=True
+            )
+    if "_plait_reuse" in metafunc.fixturenames:
+        kinds = _REUSE[metafunc.config.getoption("plait_reuse")]
+        if len(kinds) > 1:
+            ids = ["reuse" if kind else "no-reuse" for kind in kinds]
+            metafunc.parametrize("_plait_reuse", kinds, ids=ids, indirect=True)
+
+
+@pytest.fixture
+def _plait_memory(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Options of the memory variant, as plait.Context takes them."""
+    names = ("kv", "type_k", "type_v")
+    parts = getattr(request, "param", "").split("/")
+    if len(parts) > len(names):
+        raise pytest.UsageError(
+            f'plait_memory: expected kind, kind/type_k or kind/type_k/type_v, got "{request.param}"'
+        )
+    if len(parts) == 2:
+        parts.append(parts[1])
+    return {name: part for name, part in zip(names, parts, strict=False) if part}
+
+
+@pytest.fixture
+def _plait_reuse(request: pytest.FixtureRequest) -> bool:
+    """Whether plans are kept."""
+    default: str = request.config.getoption("plait_reuse")
+    reuse: bool = getattr(request, "param", default == "on")
+    return reuse
+
+
+@pytest.fixture(scope="session")
+def plait_model(request: pytest.FixtureRequest) -> Model:
+    """The model of --plait-model, by default the one inside the package; opened once."""
+    path: str | None = request.config.getoption("plait_model")
+    return Model.demo() if path is None else Model(path)
+
+
+@pytest.fixture
+def plait_context(
+    request: pytest.FixtureRequest,
+    plait_model: Model,
+    _plait_memory: dict[str, str],
+    _plait_reuse: bool,
+) -> Iterator[Context]:
+    """A fresh context of plait_model for this test, with 8 sequences; @pytest.mark.plait(...) has its options."""
+    options: dict[str, Any] = {
+        "n_seq_max": 8,
+        "backend": request.config.getoption("plait_backend"),
+        "graph_reuse": _plait_reuse,
+    }
+    for marker in reversed(list(request.node.iter_markers("plait"))):
+        options |= marker.kwargs
+    with Context(plait_model, **(options | _plait_memory)) as ctx:
+        yield ctx
+
+
+@pytest.fixture
+def plait_snapshot(request: pytest.FixtureRequest) -> Snapshot:
+    """What models said when the test was written: snapshots/<file>/<test>.json beside it."""
+    name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
+    path = request.path.parent / "snapshots" / request.path.stem / f"{name}.json"
+    return Snapshot(path, bool(request.config.getoption("plait_update")))

@@ -1,0 +1,165 @@
+"""The pytest plugin and its comparisons, as someone with a folder of tests uses them."""
+
+import json
+
+import numpy as np
+import plait
+import pytest
+from plait.testing import Snapshot, assert_greedy, assert_logits_close
+
+pytest_plugins = ["pytester"]
+
+STORY = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A:"
+PLUGIN = ("-p", "plait.testing.plugin", "-p", "no:cacheprovider")
+
+
+def run(pytester: pytest.Pytester, source: str, *args: str) -> pytest.RunResult:
+    pytester.makepyfile(test_theirs=source)
+    return pytester.runpytest_subprocess(*PLUGIN, *args)
+
+
+def test_logits_that_agree_pass(tiny):
+    ctx = plait.Context(tiny, n_ctx=16)
+    batch = plait.Batch()
+    batch.add_sequence([1, 2, 3], logits="all")
+    out = ctx.encode(batch)
+    assert_logits_close(out, out.logits)
+    assert_logits_close(out.logits[0], out[0] + 5e-4)
+    same = np.array([np.inf, np.nan, -np.inf, 1])
+    assert_logits_close(same, same.copy())
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [([1, 2.1], [1, 2]), ([1, np.nan], [1, 2]), ([1, np.inf], [1, -np.inf]), ([-np.inf, 1], [0, 1])],
+)  # fmt: skip
+def test_logits_that_differ_fail(actual, expected):
+    with pytest.raises(AssertionError, match="1 of 2 logits in 1 of 1 rows"):
+        assert_logits_close(actual, expected)
+
+
+def test_the_report_names_the_worst_row_and_the_likeliest_tokens(tiny):
+    theirs = np.random.default_rng(0).standard_normal((4, tiny.n_vocab)).astype(np.float32)
+    ours = theirs.copy()
+    ours[1, 5] += 0.1
+    ours[2, 3 + ord("Q")] = 9  # the byte Q
+    with pytest.raises(AssertionError) as failed:
+        assert_logits_close(ours, theirs, model=tiny, top=2)
+    lines = str(failed.value).splitlines()
+    assert lines[0].startswith("2 of 1152 logits in 2 of 4 rows")
+    assert lines[1].startswith("row 2: token 84 'Q' has 9, expected ")
+    p = np.exp(theirs[2].astype(float))
+    p /= p.sum()
+    q = np.exp(ours[2].astype(float))
+    q /= q.sum()
+    assert f"KL(expected || actual) = {(p * np.log(p / q)).sum():.3g} nats" in lines[1]
+    assert lines[3].split()[:2] == ["1", "84"]
+    assert lines[3].endswith("<")
+    assert any(line.startswith("row 1: token 5 ") for line in lines)
+
+
+def test_logits_of_other_shapes_are_the_tests_mistake():
+    with pytest.raises(ValueError, match=r"\(1, 2\), expected \(1, 3\)"):
+        assert_logits_close([1, 2], [1, 2, 3])
+
+
+def test_greedy(demo_model):
+    assert_greedy(demo_model, STORY, " Tom lives in Oslo.")
+    with plait.Context(demo_model, n_ctx=64, n_seq_max=2) as ctx:
+        assert_greedy(ctx, STORY, " Tom lives")
+        assert ctx.kv.n_used == 0
+
+
+def test_greedy_says_where_the_model_departs(demo_model):
+    with pytest.raises(AssertionError) as failed:
+        assert_greedy(demo_model, STORY, " Tom lives in Rome.", top=3)
+    lines = str(failed.value).splitlines()
+    assert lines[0] == f"after {STORY + ' Tom lives in'!r}"
+    assert lines[1].startswith("expected ' Rome' (p = 0.")
+    assert "Oslo" in lines[2]
+    assert len(lines) == 5
+
+
+def test_snapshots_are_compared_and_updated(tmp_path, demo_model):
+    path = tmp_path / "snapshots" / "a.json"
+    with pytest.raises(AssertionError, match="--plait-update"):
+        Snapshot(path).check("answer", 1)
+    said = Snapshot(path, update=True).generate(demo_model, STORY, 8)
+    assert "Oslo" in said[STORY]
+    Snapshot(path, update=True).check("numbers", (1, 2))
+    Snapshot(path).check("numbers", [1, 2])
+    assert Snapshot(path).generate(demo_model, [STORY], 8) == said
+    assert set(json.loads(path.read_text())) == {"generate", "numbers"}
+    with pytest.raises(AssertionError, match=r"(?s)\n-  2\n\+  3"):
+        Snapshot(path).check("numbers", [1, 3])
+
+
+def test_fixtures_and_markers(pytester):
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.plait(n_ctx=32, n_seq_max=3)
+        @pytest.mark.plait_memory("streams", "unified/q8_0", "unified/f32/q4_0")
+        def test_memory(plait_context, request):
+            ctx = plait_context
+            name = request.node.callspec.id
+            assert (ctx.n_ctx, ctx.n_seq_max) == (32, 3)
+            found = (ctx.kv.kind, ctx.type_k, ctx.type_v)
+            assert found == {
+                "streams": ("streams", "f16", "f16"),
+                "unified/q8_0": ("unified", "q8_0", "q8_0"),
+                "unified/f32/q4_0": ("unified", "f32", "q4_0"),
+            }[name]
+
+        class TestClass:
+            pytestmark = [pytest.mark.plait(n_ctx=64, n_batch=16)]
+
+            @pytest.mark.plait(n_ctx=48)
+            @pytest.mark.plait_memory
+            def test_nearer_options_win(self, plait_model, plait_context):
+                assert plait_context.model is plait_model
+                assert (plait_context.n_ctx, plait_context.n_batch) == (48, 16)
+                assert plait_context.graph_reuse
+
+        def test_embedded(plait_model, plait_context):
+            assert plait_context.kv.kind == "unified"
+            assert plait_model.metadata["general.architecture"] == "llama"
+        """,
+        "--strict-markers", "-v",
+    )  # fmt: skip
+    result.assert_outcomes(passed=6)
+    result.stdout.fnmatch_lines(["*nearer_options_win*streams* PASSED*"])
+
+
+def test_options(pytester, tiny_path):
+    source = """
+        def test_one(plait_model, plait_context, plait_snapshot):
+            assert plait_model.n_vocab == 288
+            plait_snapshot.check("reuse", plait_context.graph_reuse)
+            plait_snapshot.generate(plait_context, "the", 3)
+        """
+    args = ("--plait-model", str(tiny_path), "--plait-reuse", "both")
+    run(pytester, source, *args).assert_outcomes(failed=2)
+    run(pytester, source, *args, "--plait-update").assert_outcomes(passed=2)
+    held = sorted(pytester.path.glob("snapshots/test_theirs/*.json"))
+    assert [json.loads(path.read_text())["reuse"] for path in held] == [False, True]
+    run(pytester, source, *args).assert_outcomes(passed=2)
+    refused = run(pytester, source, "--plait-reuse", "perhaps")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_failure_can_be_read(pytester):
+    result = run(
+        pytester,
+        """
+        from plait.testing import assert_greedy
+
+        def test_answer(plait_model):
+            assert_greedy(plait_model, "Tom lives in Oslo. Q: Where does Tom live? A:", " Tom lives in Rome.")
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *expected ' Rome' (p = 0.*", "E  *Oslo*"])
+    result.stdout.no_fnmatch_line("*greedy.py*")  # none of the plugin's own frames
