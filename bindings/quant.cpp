@@ -109,12 +109,13 @@ Parameters
 values : array_like of float32, shape (rows, n)
     Whole blocks. Any number of leading axes.
 type : str
-    F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0 or IQ4_NL, in any case.
+    F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_NL, Q4_K or Q6_K, in any case.
 
 Returns
 -------
 ndarray of uint8, shape (rows, bytes)
-    Bit for bit what ggml's reference quantiser makes of finite values.
+    Bit for bit what ggml's reference quantiser makes of finite values; of Q4_K and Q6_K the codes with the
+    least squared error that were found.
 
 Raises
 ------

@@ -113,6 +113,8 @@ Encoder encoder_of(DType dtype) {
     case DType::q4_1: return encode_all<BlockQ4_1>;
     case DType::q5_0: return encode_all<BlockQ5_0>;
     case DType::q5_1: return encode_all<BlockQ5_1>;
+    case DType::q4_k: return encode_all<BlockQ4_K>;
+    case DType::q6_k: return encode_all<BlockQ6_K>;
     case DType::iq4_nl: return encode_all<BlockIQ4_NL>;
     default: return nullptr;
     }
@@ -135,7 +137,7 @@ void quantize(DType dtype, const float* source, std::byte* target, uint64_t elem
         throw UnsupportedError(
             text("quantize: ", info(dtype).name,
                  " can be read but not written; one of F32 F16 BF16 Q8_0 Q5_1 Q5_0 Q4_1 Q4_0 "
-                 "IQ4_NL is expected"));
+                 "IQ4_NL Q4_K Q6_K is expected"));
     }
     check_whole_blocks("quantize", dtype, elements);
     encoder(source, target, elements);

@@ -20,4 +20,19 @@ PLAIT_INLINE ScaleMin scale_min(const uint8_t* packed, int group) {
             (packed[group + 4] >> 4) | (packed[group] >> 6) << 4};
 }
 
+// The reverse; the bytes are zero before the first group.
+PLAIT_INLINE void set_scale_min(uint8_t* packed, int group, ScaleMin value) {
+    const auto put = [packed](int byte, int bits) {
+        packed[byte] = static_cast<uint8_t>(packed[byte] | bits);
+    };
+    if (group < 4) {
+        put(group, value.scale);
+        put(group + 4, value.minimum);
+    } else {
+        put(group + 4, (value.scale & 15) | (value.minimum & 15) << 4);
+        put(group - 4, (value.scale >> 4) << 6);
+        put(group, (value.minimum >> 4) << 6);
+    }
+}
+
 }  // namespace plait
