@@ -202,6 +202,12 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
     return {{}, std::move(shared), model};
 }
 
+py::object weak(const py::object& model) {
+    // A plain _core.Model, which users do not meet, can have none.
+    if (!model || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(model.ptr()))) return py::none();
+    return py::weakref(model);
+}
+
 using Run = Outputs (Context::*)(const BatchView&, StopSignal*);
 
 PyOutput run(const PyContext& self, PyBatch& batch, Run function) {
@@ -209,7 +215,7 @@ PyOutput run(const PyContext& self, PyBatch& batch, Run function) {
     const PyBatch::Reading reading(batch);
     PythonSignals signals;
     try {
-        PyOutput output{{}, reading.view().size};
+        PyOutput output{{}, reading.view().size, weak(self.model)};
         output.outputs = self.call(
             [&](Context& context) { return (context.*function)(reading.view(), &signals); });
         return output;

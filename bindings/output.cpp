@@ -47,6 +47,14 @@ py::array_t<float> logits_of(py::handle self, const Integer& index) {
     return view_of(output.outputs.logits().data() + row * width, {output.outputs.n_vocab()}, self);
 }
 
+py::object model(const PyOutput& self) {
+    return self.model && !self.model.is_none() ? self.model() : py::object(py::none());
+}
+
+py::str html(const py::object& self) {
+    return py::module_::import("plait.figures").attr("output_html")(self);
+}
+
 py::str repr(const PyOutput& self) {
     const Outputs& outputs = self.outputs;
     std::string parts;
@@ -92,7 +100,10 @@ for no output.)")
                  return all.is_none() ? py::iter(py::tuple()) : py::iter(all);
              })
         .def("__len__", [](const PyOutput& self) { return self.outputs.rows(); })
-        .def("__repr__", &repr);
+        .def_property_readonly(
+            "model", &model, "The Model that computed it, or None where nobody holds it any more.")
+        .def("__repr__", &repr)
+        .def("_repr_html_", &html);
 }
 
 }  // namespace plait::python

@@ -11,6 +11,7 @@ namespace plait::python {
 struct PyOutput {
     Outputs outputs;
     size_t n_entries = 0;  // of the batch
+    py::object model;      // a weak reference to it: an output keeps no weights alive
 };
 
 }  // namespace plait::python

@@ -350,6 +350,7 @@ class Output:
     def __iter__(self) -> collections.abc.Iterator[numpy.typing.NDArray[numpy.float32]]: ...
     def __len__(self) -> int: ...
     def __repr__(self) -> str: ...
+    def _repr_html_(self) -> str: ...
     @property
     def embeddings(self) -> numpy.typing.NDArray[numpy.float32] | typing.Any:
         """
@@ -370,6 +371,11 @@ class Output:
 
         Unnormalised natural logarithms of the next token's probabilities; one row for each entry that asked
         for one, in the order of the batch.
+        """
+    @property
+    def model(self) -> typing.Any:
+        """
+        The Model that computed it, or None where nobody holds it any more.
         """
 
 class Context:
@@ -1077,12 +1083,13 @@ def quantize(values: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[
     values : array_like of float32, shape (rows, n)
         Whole blocks. Any number of leading axes.
     type : str
-        F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0 or IQ4_NL, in any case.
+        F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_NL, Q4_K or Q6_K, in any case.
 
     Returns
     -------
     ndarray of uint8, shape (rows, bytes)
-        Bit for bit what ggml's reference quantiser makes of finite values.
+        Bit for bit what ggml's reference quantiser makes of finite values; of Q4_K and Q6_K the codes with the
+        least squared error that were found.
 
     Raises
     ------

@@ -115,6 +115,11 @@ class Context(_core.Context):  # noqa: D101
 
         return Trace(self)
 
+    def _repr_html_(self) -> str:
+        from plait import figures
+
+        return figures.context_html(self)
+
     def __enter__(self) -> Context:
         return self
 

@@ -41,3 +41,8 @@ class Model(_core.Model):  # noqa: D101
         from plait.chat_template import ChatTemplate
 
         return ChatTemplate(self.metadata, self.tokenizer)
+
+    def _repr_html_(self) -> str:
+        from plait import figures
+
+        return figures.model_html(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -136,6 +136,7 @@ def token_logprobs(
     top: SupportsIndex = 0,
     add_special: bool = True,
     parse_special: bool = True,
+    progress: Callable[[int, int], object] | None = None,
 ) -> Score:
     """The log-probability of every token of a text after the first, which nothing predicts.
 
@@ -143,7 +144,8 @@ def token_logprobs(
     each token scored in the first window that has it, so past the first window it sees at least window - stride tokens
     before it. `window` None: the training length (of a Context its n_ctx). `stride` None: half the window.
 
-    `model` and the other arguments are those of score(). Raises ValueError for a text of fewer than two tokens, a
+    `progress` is told after each window how many of how many tokens are scored. `model` and the other arguments are
+    those of score(). Raises ValueError for a text of fewer than two tokens, a
     window below 2 or longer than n_ctx, and a stride that is not in 1 to window - 1.
     """
     source = model_of(model, "token_logprobs")
@@ -170,6 +172,8 @@ def token_logprobs(
                 for _, row in _rows(ctx, [(seq, ids[begin : end - 1], scored - 1 - begin)]):
                     table.add(row)
             scored, begin = end, begin + step
+            if progress is not None:
+                progress(scored - 1, len(ids) - 1)
     return table.score()
 
 

@@ -171,6 +171,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="plait.demo",
         description="A small model reads a story once and answers questions about it in one batch.",
     )
+    add_arguments(parser)
+    return show(parser.parse_args(argv))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be asked of the demo."""
     parser.add_argument("--seed", type=int, help="which story; by default another one each time")
     parser.add_argument(
         "--ask",
@@ -194,8 +200,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--pace", type=float, default=0.12, metavar="S", help="seconds between steps on a terminal"
     )
-    args = parser.parse_args(argv)
 
+
+def show(args: argparse.Namespace) -> int:
+    """Runs the demo; returns the exit status."""
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(100_000)
     story, *more = corpus.stories(seed, 1 + max(0, args.more), "unseen")
     screen = Screen(sys.stdout)

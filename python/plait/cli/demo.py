@@ -1,0 +1,19 @@
+"""Show the embedded model at work: a story is read once and forked into its questions."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The demonstration's own."""
+    from plait.demo import show
+
+    show.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The demonstration."""
+    from plait.demo import show
+
+    return show.show(args)

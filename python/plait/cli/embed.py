@@ -1,0 +1,47 @@
+"""Turn texts into embeddings, and say how near they are to each other."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from plait.cli.arguments import add_json, add_model, open_model, read_text
+from plait.cli.terminal import table, write, write_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Texts, and what is to become of them."""
+    add_model(parser)
+    parser.add_argument("text", nargs="*", metavar="TEXT", help="none: the lines of standard input")
+    parser.add_argument("--pooling", default="auto", help="auto, mean, cls, last or rank")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write float32 (n, n_embd) as .npy")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """A file, JSON, or a table of cosines."""
+    from plait import embed
+
+    model = open_model(args.model)
+    texts = args.text or [line for line in read_text("-").splitlines() if line.strip()]
+    if not texts:
+        raise ValueError("expected at least one text, on the command line or on standard input")
+    rows = embed(model, texts, pooling=args.pooling)
+    if args.output:
+        with open(args.output, "wb") as file:
+            np.save(file, rows)
+    if args.json:
+        write_json(
+            [{"text": text, "embedding": row} for text, row in zip(texts, rows, strict=True)]
+        )
+        return 0
+    write(f"{len(texts)} texts, {rows.shape[1]} numbers each")
+    if not args.output:
+        cosines = rows @ rows.T
+        lines = [
+            (text if len(text) <= 40 else text[:37] + "...", *(f"{x:.3f}" for x in row))
+            for text, row in zip(texts, cosines, strict=True)
+        ]
+        write(table(("cosine", *(str(i + 1) for i in range(len(texts)))), lines))
+    return 0

@@ -1,0 +1,79 @@
+"""Continue prompts, all of them side by side.
+
+One prompt is written as it comes, several when all are done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from plait.cli.arguments import (
+    add_context,
+    add_json,
+    add_model,
+    add_sampling,
+    make_context,
+    make_sampler,
+    open_model,
+    read_text,
+)
+from plait.cli.terminal import Progress, flush, write, write_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Prompts, and when to stop."""
+    add_model(parser)
+    parser.add_argument("prompt", nargs="*", metavar="PROMPT", help="none: standard input")
+    parser.add_argument(
+        "-f", "--file", action="append", default=[], metavar="FILE", help="a prompt from a file"
+    )
+    parser.add_argument(
+        "-n", "--max-tokens", type=int, default=128, metavar="N", help="default 128"
+    )
+    add_json(parser)
+    add_sampling(parser)
+    add_context(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The prompt and its continuation, or all of them."""
+    from plait import generate
+
+    model = open_model(args.model)
+    prompts = [*args.prompt, *map(read_text, args.file)] or [read_text("-")]
+    sampler = make_sampler(args)
+    live = len(prompts) == 1 and not args.json
+    made: list[dict[str, Any]] = [
+        {"prompt": prompt, "text": "", "tokens": [], "logprob": 0.0, "finish_reason": None} for prompt in prompts
+    ]  # fmt: skip
+    lengths = [len(model.tokenizer.encode(prompt)) + args.max_tokens for prompt in prompts]
+    at_once = min(len(prompts), 8)
+    cells = sum(sorted(lengths)[-at_once:])
+    room = {"n_ctx": max(lengths), "n_seq_max": at_once}
+    if args.kv != "streams" and args.n_ctx is None:
+        room["kv_cells"] = cells
+    with make_context(model, args, **room) as ctx, Progress("generate") as progress:
+        events = generate(ctx, prompts, args.max_tokens, sampler)
+        if live:
+            sys.stdout.write(prompts[0])
+            flush()
+        for n_new, event in enumerate(events, 1):
+            one = made[event.index]
+            one["text"] += event.text
+            one["tokens"].append(event.token)
+            one["logprob"] += event.logprob
+            one["finish_reason"] = event.finish_reason
+            if live:
+                sys.stdout.write(event.text)
+                flush()
+            else:
+                progress(n_new, args.max_tokens * len(prompts))
+    if args.json:
+        write_json({"seed": sampler.seed, "generations": made})
+    elif live:
+        write()
+    else:
+        write("\n\n".join(one["prompt"] + one["text"] for one in made))
+    return 0

@@ -1,0 +1,84 @@
+"""llama.cpp as an engine of `plait bench`, through the low-level functions of llama-cpp-python."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import Error
+
+if TYPE_CHECKING:
+    from plait import Model
+
+_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
+
+
+class LlamaCpp:
+    """A model on its CPU backend, with the same cache, batches and threads as plait's."""
+
+    name = "llama.cpp"
+
+    def __init__(self, model: Model, options: dict[str, Any]) -> None:
+        try:
+            import llama_cpp
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError(
+                "--compare needs llama.cpp: pip install llama-cpp-python"
+            ) from None
+        self._llama: Any = llama_cpp
+        self._options = options
+        self._quiet = llama_cpp.llama_log_callback(lambda *_: None)
+        llama_cpp.llama_log_set(self._quiet, ctypes.c_void_p(0))
+        llama_cpp.llama_backend_init()
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = 0
+        self._model = llama_cpp.llama_model_load_from_file(model.path.encode(), params)
+        if not self._model:
+            raise Error(f"llama.cpp cannot open {model.path}")
+
+    def open(self, n_seqs: int, n_ctx: int) -> None:
+        """See Engine."""
+        params = self._llama.llama_context_default_params()
+        options = self._options
+        params.n_ctx, params.n_seq_max = n_ctx * n_seqs, n_seqs
+        params.n_batch = options.get("n_batch", 2048)
+        params.n_ubatch = options.get("n_ubatch", 512)
+        params.n_threads = params.n_threads_batch = options["threads"]
+        params.kv_unified = options.get("kv", "unified") == "unified"
+        params.type_k = self._type(options.get("type_k", "f16"))
+        params.type_v = self._type(options.get("type_v", "f16"))
+        self._ctx = self._llama.llama_init_from_model(self._model, params)
+        if not self._ctx:
+            raise Error("llama.cpp cannot make such a context")
+        self._batch = self._llama.llama_batch_init(params.n_batch, 0, 1)
+        self._n_batch = params.n_batch
+        self._held = 0
+
+    @staticmethod
+    def _type(name: str) -> int:
+        if name not in _TYPES:
+            raise ValueError(f'--compare: llama.cpp is not asked for a cache of type "{name}"')
+        return _TYPES[name]
+
+    def read(self, tokens: list[list[int]]) -> None:
+        """See Engine."""
+        batch, step = self._batch, max(1, self._n_batch // len(tokens))
+        for begin in range(0, len(tokens[0]), step):
+            n = 0
+            for seq, own in enumerate(tokens):
+                part = own[begin : begin + step]
+                for i, token in enumerate(part):
+                    batch.token[n], batch.pos[n] = token, self._held + i
+                    batch.n_seq_id[n], batch.seq_id[n][0] = 1, seq
+                    batch.logits[n] = i + 1 == len(part)
+                    n += 1
+            batch.n_tokens = n
+            if self._llama.llama_decode(self._ctx, batch):
+                raise Error("llama.cpp cannot decode this batch")
+            self._llama.llama_get_logits_ith(self._ctx, -1)[0]
+            self._held += len(part)
+
+    def close(self) -> None:
+        """See Engine."""
+        self._llama.llama_batch_free(self._batch)
+        self._llama.llama_free(self._ctx)

@@ -1,0 +1,54 @@
+"""Measure how well a model predicts a text: exp of the mean negative log-probability of its tokens."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+import numpy as np
+
+from plait.cli.arguments import (
+    add_context,
+    add_json,
+    add_model,
+    make_context,
+    open_model,
+    read_text,
+)
+from plait.cli.terminal import Progress, write, write_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The text, and how it is cut."""
+    add_model(parser)
+    parser.add_argument("file", metavar="FILE", help="a text; - is standard input")
+    parser.add_argument(
+        "--window", type=int, metavar="N", help="tokens read at once (default n_ctx)"
+    )
+    parser.add_argument(
+        "--stride", type=int, metavar="N", help="from window to window (default half of one)"
+    )
+    add_json(parser)
+    add_context(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The perplexity with the standard error of its logarithm carried over."""
+    from plait import token_logprobs
+
+    model = open_model(args.model)
+    ids = model.tokenizer.encode(read_text(args.file))
+    if len(ids) < 2:
+        raise ValueError(f"{args.file}: expected a text of at least 2 tokens, got {len(ids)}")
+    longest = args.window or min(len(ids), model.n_ctx_train or len(ids))
+    with make_context(model, args, n_ctx=longest) as ctx, Progress("perplexity") as progress:
+        scores = token_logprobs(ctx, ids, window=args.window, stride=args.stride, progress=progress)
+    value = math.exp(-scores.logprob / len(scores))
+    error = value * float(np.std(scores.logprobs)) / math.sqrt(len(scores))
+    if args.json:
+        write_json(
+            {"perplexity": value, "error": error, "tokens": len(scores), "nats": -scores.logprob}
+        )
+        return 0
+    write(f"perplexity {value:.4f} +/- {error:.4f} over {len(scores)} tokens")
+    return 0

@@ -1,0 +1,98 @@
+"""What commands write: tables, JSON and progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+
+def write(text: str = "") -> None:
+    """A line on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def flush() -> None:
+    """Everything written so far goes out, or BrokenPipeError says that nobody reads it."""
+    sys.stdout.flush()
+
+
+def write_json(value: Any) -> None:
+    """A value as indented JSON; arrays of NumPy are lists, bytes that were no UTF-8 are replaced."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
+    write(text.encode(errors="replace").decode())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """Rows in columns, the first `left` of them flush left, the others right."""
+    lines = [tuple(head), *(tuple(row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    lines.insert(1, tuple("-" * width for width in widths))
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def size(n: float) -> str:
+    """Bytes for people: 2.75 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000 or unit == "GB":
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.2f} {unit}"
+        n /= 1000
+    raise AssertionError
+
+
+class Progress:
+    """A bar on standard error while something long runs; nothing where that is no terminal.
+
+    Call it with how much is done of how much.
+    """
+
+    WIDTH = 30
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._shown = sys.stderr.isatty()
+        self._drawn = 0.0
+        self._began = time.perf_counter()
+
+    def __call__(self, done: float, total: float) -> None:
+        """Draw the bar again, at most ten times a second."""
+        now = time.perf_counter()
+        if not self._shown or (now - self._drawn < 0.1 and done < total):
+            return
+        self._drawn = now
+        part = done / total if total else 1.0
+        full = int(part * self.WIDTH)
+        left = (now - self._began) * (1 - part) / part if part > 0 else 0.0
+        bar = "#" * full + "." * (self.WIDTH - full)
+        sys.stderr.write(f"\r\x1b[2K{self._what} [{bar}] {part:4.0%}, {left:.0f} s left")
+        sys.stderr.flush()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._shown and self._drawn:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
