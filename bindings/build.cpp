@@ -2,6 +2,9 @@
 #include <thread>
 
 #include "backend/cpu/isa.h"
+#ifdef PLAIT_HAS_VULKAN
+#include "backend/vulkan/devices.h"
+#endif
 #include "base/text.h"
 #include "made.h"
 #include "model/model.h"
@@ -53,7 +56,11 @@ py::typing::Dict<py::str, py::object> build_info() {
 #else
     info["openblas"] = false;
 #endif
+#ifdef PLAIT_HAS_VULKAN
+    info["vulkan"] = true;
+#else
     info["vulkan"] = false;
+#endif
     info["architectures"] = known_architectures();
 #ifdef PLAIT_COMMIT
     info["commit"] = PLAIT_COMMIT;
@@ -69,7 +76,24 @@ struct Device {
     std::string description;
     uint64_t memory = 0;  // bytes that programs can still get
     py::list features;
+    py::dict limits;
 };
+
+#ifdef PLAIT_HAS_VULKAN
+void append_vulkan(py::list& all) {
+    for (const vulkan::DeviceInfo& info : vulkan::devices()) {
+        Device device;
+        device.name = info.name;
+        device.description = info.description;
+        device.memory = info.memory;
+        for (const std::string& feature : info.features) device.features.append(py::str(feature));
+        for (const auto& [name, value] : info.limits) device.limits[py::str(name)] = value;
+        all.append(py::cast(device));
+    }
+}
+#else
+void append_vulkan(py::list&) {}
+#endif
 
 py::typing::List<Device> devices() {
     const std::vector<cpu::Isa> isas = cpu::available_isas();
@@ -81,6 +105,7 @@ py::typing::List<Device> devices() {
     cpu.features = names(isas);
     py::list all;
     all.append(py::cast(cpu));
+    append_vulkan(all);
     return all;
 }
 
@@ -91,16 +116,22 @@ void bind_build(py::module_& m) {
                        "A place where a context can run, as listed by `devices()`.")
         .def_property_readonly(
             "name", [](const Device& d) { return d.name; },
-            "What Context(backend=...) and ctx.stats.nodes call it: \"cpu\".")
+            "What Context(backend=...) and ctx.stats.nodes call it: \"cpu\", \"vulkan:0\".")
         .def_property_readonly(
             "description", [](const Device& d) { return d.description; }, "One line for people.")
         .def_property_readonly(
             "memory", [](const Device& d) { return d.memory; },
-            "Bytes of its memory that were free when it was listed; 0 where the system does not "
-            "say.")
+            "Bytes of its memory: of the CPU those that were free when it was listed, of others "
+            "the "
+            "largest heap of their own; 0 where the system does not say.")
         .def_property_readonly(
             "features", [](const Device& d) -> py::typing::List<py::str> { return d.features; },
-            "Names of what it offers; of the CPU its instruction sets, weakest first.")
+            "Names of what it offers; of the CPU its instruction sets, weakest first, of a Vulkan "
+            "device features and extensions.")
+        .def_property_readonly(
+            "limits",
+            [](const Device& d) -> py::typing::Dict<py::str, py::int_> { return d.limits; },
+            "What it takes at most, by name; none are known of the CPU.")
         .def("__repr__", [](const Device& d) {
             return py::str("<plait.Device {}: {}>").format(d.name, d.description);
         });

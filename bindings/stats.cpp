@@ -76,6 +76,12 @@ Reasons: "first use", "new bucket", "new adapter set", "new capture set", "reuse
         .def_property_readonly("nodes", &nodes, "Graph nodes run, by device as in `devices()`.")
         .def_property_readonly("rows_copied", counter(&Stats::rows_copied),
                                "Cache rows copied for copies, shifts and defragmentation.")
+        .def_property_readonly("commands_recorded", counter(&Stats::commands_recorded),
+                               R"(Command buffers recorded: a plan records one when it first runs.
+
+0 on the CPU, which has none.)")
+        .def_property_readonly("commands_submitted", counter(&Stats::commands_submitted),
+                               "How often one was submitted: once for every run of a plan.")
         .def(
             "reset", [](const PyStats& self) { made(self.shared)->reset_stats(); },
             "Set every figure to zero.")

@@ -68,6 +68,12 @@ public:
     virtual void run(const RunArguments& run) = 0;
 };
 
+// Command buffers of a device that replays what it recorded.
+struct CommandCounts {
+    uint64_t recorded = 0;
+    uint64_t submitted = 0;
+};
+
 // What compile() needs besides the graph.
 struct Segment {
     const Graph& graph;
@@ -84,6 +90,9 @@ public:
     virtual std::string_view name() const = 0;  // "cpu"
     virtual std::string packing() const = 0;    // backends of equal packing share weight copies
     virtual int n_threads() const = 0;          // that a trace may name
+    virtual CommandCounts commands() const { return {}; }  // since it was made
+    // For what the host writes before each run: memory with a host address.
+    virtual std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) { return allocate(bytes); }
     virtual std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) = 0;
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "backend/cpu/backend.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "runtime/fit.h"
+#include "runtime/make_backend.h"
 
 namespace plait {
 namespace {
@@ -17,16 +17,6 @@ template <typename T>
 void check_between(const char* name, T value, T least, T most) {
     if (value < least || value > most)
         throw InvalidArgument(text(name, ": expected ", least, " to ", most, ", got ", value));
-}
-
-std::unique_ptr<Backend> make_backend(const ContextOptions& options) {
-    if (options.backend == "cpu" || options.backend == "auto")
-        return std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{options.threads, options.isa});
-    if (options.backend == "vulkan" || options.backend.starts_with("vulkan:"))
-        throw BackendError("backend \"" + options.backend + "\": this build has no Vulkan");
-    throw InvalidArgument(
-        "backend: expected \"cpu\", \"vulkan\", \"vulkan:N\" or \"auto\", got \"" +
-        options.backend + "\"");
 }
 
 void check(const ContextOptions& o) {
@@ -70,7 +60,9 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
         .reuse = options_.graph_reuse,
         .fuse = options_.fuse,
     };
-    engine_ = std::make_unique<Engine>(model_, make_backend(options_), memory->layout(), limits);
+    engine_ = std::make_unique<Engine>(
+        model_, make_backend(options_.backend, {options_.threads, options_.isa}), memory->layout(),
+        limits);
     decode_road_ =
         make_road(GraphKind::decode, std::make_shared<Past>(std::move(memory), engine_->backend()));
     if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->past());

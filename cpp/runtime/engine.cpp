@@ -52,7 +52,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend
       limits_(limits),
       weights_(model_->weights_on(*backend_)),
       input_layout_(lay_out(layout, limits, model_->info().width)),
-      inputs_(backend_->allocate(input_layout_.bytes())),
+      inputs_(backend_->allocate_inputs(input_layout_.bytes())),
       arena_(backend_->allocate(0)),
       plans_(kMostPlanBytes) {}
 
@@ -114,6 +114,7 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     arguments.counts = counts;
     arguments.stop = stop;
     arguments.trace = trace_.get();
+    const CommandCounts before = backend_->commands();
     try {
         plan.run(arguments);
     } catch (...) {
@@ -122,6 +123,8 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     }
     if (trace_) note_trace(plan);
     stats_.nodes += plan.graph().nodes().size();
+    stats_.commands_recorded += backend_->commands().recorded - before.recorded;
+    stats_.commands_submitted += backend_->commands().submitted - before.submitted;
 }
 
 std::vector<ValueName> Engine::names(const PlanKey& key, const MemoryLayout& layout) const {

@@ -64,7 +64,7 @@ public:
     // The number of a set of names, for PlanKey::captures; equal sets have one number, none is 0.
     uint16_t capture_set(const std::vector<ValueName>& names);
     std::span<const ValueName> captures(uint16_t set) const { return capture_sets_[set]; }
-    const std::byte* arena() const { return arena_->host(); }
+    const Buffer& arena() const { return *arena_; }
 
     void run(Plan& plan, const Counts& counts, float* logits, float* embeddings, StopSignal* stop);
     uint64_t arena_bytes() const { return arena_->bytes(); }

@@ -24,7 +24,7 @@ void Recorder::begin(const PreparedBatch& batch) {
     n_outputs_ = before;
 }
 
-void Recorder::add(const Plan& plan, const Piece& piece, const std::byte* arena,
+void Recorder::add(const Plan& plan, const Piece& piece, const Buffer& arena,
                    std::span<const float* const> outputs) {
     for (const CapturedPlace& place : plan.captured()) {
         const bool by_token = place.extent == Extent::tokens;
@@ -34,13 +34,16 @@ void Recorder::add(const Plan& plan, const Piece& piece, const std::byte* arena,
         const auto width = static_cast<size_t>(captured.shape.elements());
         captured.shape.dims[0] = by_token ? n_tokens_ : n_outputs_;
         captured.values.resize(static_cast<size_t>(captured.shape.elements()));
-        const float* from = nullptr;
-        if (place.place.space == Space::output)
-            from = outputs[place.place.index];
-        else if (place.place.space == Space::arena)
-            from = reinterpret_cast<const float*>(arena + place.place.offset);
-        PLAIT_CHECK(from != nullptr);
         const size_t n = by_token ? piece.n_tokens() : piece.n_outputs();
+        const float* from = nullptr;
+        if (place.place.space == Space::output) {
+            from = outputs[place.place.index];
+        } else if (place.place.space == Space::arena) {
+            read_.resize(n * width);
+            arena.read(place.place.offset, std::as_writable_bytes(std::span(read_)));
+            from = read_.data();
+        }
+        PLAIT_CHECK(from != nullptr || n == 0);
         for (size_t i = 0; i < n; ++i) {
             const size_t token = by_token ? i : static_cast<size_t>(piece.output_tokens[i]);
             const uint32_t entry = piece.entries[token];

@@ -28,7 +28,7 @@ public:
 
     // Of a call: begin, each piece after its run, commit. A call that is not committed is forgotten.
     void begin(const PreparedBatch& batch);
-    void add(const Plan& plan, const Piece& piece, const std::byte* arena,
+    void add(const Plan& plan, const Piece& piece, const Buffer& arena,
              std::span<const float* const> outputs);
     void commit() { calls_.push_back(std::move(call_)); }
 
@@ -41,6 +41,7 @@ private:
     std::vector<CapturedCall> calls_;
     int64_t n_tokens_ = 0, n_outputs_ = 0;
     std::vector<uint32_t> output_of_;  // by entry of the batch: how many before it ask for output
+    std::vector<float> read_;          // rows of one value in the arena
 };
 
 }  // namespace plait

@@ -20,7 +20,9 @@ struct Stats {
     std::array<uint64_t, kMissReasons> misses{};  // by MissReason
     std::array<double, kPhases> seconds{};        // by Phase
     uint64_t nodes = 0;                           // run on the context's device
-    uint64_t rows_copied = 0;  // cache rows, for copies, shifts and defragmentation
+    uint64_t rows_copied = 0;        // cache rows, for copies, shifts and defragmentation
+    uint64_t commands_recorded = 0;  // command buffers of a device that replays them
+    uint64_t commands_submitted = 0;
 };
 
 }  // namespace plait

@@ -59,17 +59,22 @@ class Device:
     @property
     def features(self) -> list[str]:
         """
-        Names of what it offers; of the CPU its instruction sets, weakest first.
+        Names of what it offers; of the CPU its instruction sets, weakest first, of a Vulkan device features and extensions.
+        """
+    @property
+    def limits(self) -> dict[str, int]:
+        """
+        What it takes at most, by name; none are known of the CPU.
         """
     @property
     def memory(self) -> int:
         """
-        Bytes of its memory that were free when it was listed; 0 where the system does not say.
+        Bytes of its memory: of the CPU those that were free when it was listed, of others the largest heap of their own; 0 where the system does not say.
         """
     @property
     def name(self) -> str:
         """
-        What Context(backend=...) and ctx.stats.nodes call it: "cpu".
+        What Context(backend=...) and ctx.stats.nodes call it: "cpu", "vulkan:0".
         """
 
 class TensorInfo:
@@ -983,6 +988,18 @@ class Stats:
     def reset(self) -> None:
         """
         Set every figure to zero.
+        """
+    @property
+    def commands_recorded(self) -> int:
+        """
+        Command buffers recorded: a plan records one when it first runs.
+
+        0 on the CPU, which has none.
+        """
+    @property
+    def commands_submitted(self) -> int:
+        """
+        How often one was submitted: once for every run of a plan.
         """
     @property
     def microbatches(self) -> int:

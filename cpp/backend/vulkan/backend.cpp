@@ -1,0 +1,83 @@
+#include "backend/vulkan/backend.h"
+
+#include "backend/vulkan/buffer.h"
+#include "backend/vulkan/commands.h"
+#include "backend/vulkan/executable.h"
+#include "backend/vulkan/ops/bind.h"
+#include "backend/vulkan/weights.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace plait::vulkan {
+namespace {
+
+// Weights, caches, inputs and views of them exist without being computed.
+struct Bind {
+    Binder& binder;
+    const Node& node;
+    void operator()(const WeightOp&) const {}
+    void operator()(const StorageOp&) const {}
+    void operator()(const InputOp&) const {}
+    void operator()(const ReshapeOp&) const {}
+    void operator()(const WeightRowOp&) const {}
+    template <typename Op>
+    void operator()(const Op& op) const {
+        bind(op, node, binder);
+    }
+};
+
+std::array<OutputRows, 2> outputs_of(const Segment& segment) {
+    std::array<OutputRows, 2> outputs;
+    for (const auto& [id, node] : segment.graph.outputs()) {
+        if (id >= OutputId::first_captured) continue;
+        const Node& result = segment.graph.node(node);
+        const auto rows = static_cast<uint32_t>(result.type.shape[0]);
+        outputs[static_cast<size_t>(id)] = {{static_cast<uint32_t>(result.extent), rows},
+                                            result.type.bytes() / rows};
+    }
+    return outputs;
+}
+
+class VulkanBackend final : public Backend {
+public:
+    explicit VulkanBackend(std::shared_ptr<Device> device)
+        : device_(std::move(device)), commands_(device_) {}
+
+    std::string_view name() const override { return device_->name(); }
+    std::string packing() const override {
+        return text(device_->name(), " opened ", device_->generation());
+    }
+    int n_threads() const override { return 1; }
+    CommandCounts commands() const override { return commands_.counts(); }
+
+    std::unique_ptr<Buffer> allocate(uint64_t bytes) override {
+        return std::make_unique<DeviceBuffer>(device_, bytes, Residence::device);
+    }
+    std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) override {
+        return std::make_unique<DeviceBuffer>(device_, bytes, Residence::host);
+    }
+    std::shared_ptr<WeightStore> make_weight_store(
+        std::shared_ptr<const WeightSource> source) override {
+        return std::make_shared<VulkanWeights>(std::move(source), device_);
+    }
+    void lower(Graph&, bool) const override {}  // shaders run a model's operations as they are
+    std::unique_ptr<Executable> compile(const Segment& segment) override {
+        Binder binder(segment, dynamic_cast<VulkanWeights&>(segment.weights));
+        for (const NodeId id : segment.nodes)
+            std::visit(Bind{binder, segment.graph.node(id)}, segment.graph.node(id).op);
+        return std::make_unique<VulkanExecutable>(
+            commands_, Program{binder.take(), binder.take_constants(), outputs_of(segment)});
+    }
+
+private:
+    std::shared_ptr<Device> device_;
+    Commands commands_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(size_t index) {
+    return std::make_unique<VulkanBackend>(Device::open(index));
+}
+
+}  // namespace plait::vulkan

@@ -1,0 +1,57 @@
+#include "backend/vulkan/devices.h"
+
+#include <algorithm>
+
+#include "backend/vulkan/features.h"
+#include "backend/vulkan/instance.h"
+#include "base/text.h"
+
+namespace plait::vulkan {
+namespace {
+
+uint64_t largest_own_heap(vk::PhysicalDevice device) {
+    const vk::PhysicalDeviceMemoryProperties memory = device.getMemoryProperties();
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < memory.memoryHeapCount; ++i)
+        if (memory.memoryHeaps[i].flags & vk::MemoryHeapFlagBits::eDeviceLocal)
+            largest = std::max<uint64_t>(largest, memory.memoryHeaps[i].size);
+    return largest;
+}
+
+DeviceInfo describe(size_t index, vk::PhysicalDevice device) {
+    const auto properties =
+        device.getProperties2<vk::PhysicalDeviceProperties2, vk::PhysicalDeviceVulkan11Properties,
+                              vk::PhysicalDeviceVulkan12Properties>();
+    const auto& core = properties.get<vk::PhysicalDeviceProperties2>().properties;
+    const auto& v11 = properties.get<vk::PhysicalDeviceVulkan11Properties>();
+    const auto& v12 = properties.get<vk::PhysicalDeviceVulkan12Properties>();
+    DeviceInfo info;
+    info.name = text("vulkan:", index);
+    info.description =
+        text(core.deviceName.data(), ", ", v12.driverName.data(), " ", v12.driverInfo.data(),
+             ", Vulkan ", VK_API_VERSION_MAJOR(core.apiVersion), ".",
+             VK_API_VERSION_MINOR(core.apiVersion));
+    info.memory = largest_own_heap(device);
+    info.is_gpu = core.deviceType != vk::PhysicalDeviceType::eCpu &&
+                  core.deviceType != vk::PhysicalDeviceType::eOther;
+    info.usable = missing_features(device).empty();
+    info.features = known_features(device);
+    info.limits = {
+        {"max_allocation_bytes", v11.maxMemoryAllocationSize},
+        {"max_shared_bytes", core.limits.maxComputeSharedMemorySize},
+        {"max_workgroup_invocations", core.limits.maxComputeWorkGroupInvocations},
+        {"subgroup_size", v11.subgroupSize},
+    };
+    return info;
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> devices() {
+    std::vector<DeviceInfo> all;
+    for (const vk::PhysicalDevice device : Instance::get().devices())
+        all.push_back(describe(all.size(), device));
+    return all;
+}
+
+}  // namespace plait::vulkan

@@ -1,0 +1,111 @@
+#include "backend/vulkan/executable.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace plait::vulkan {
+namespace {
+
+using Grid = vk::DispatchIndirectCommand;
+constexpr uint64_t kArgsAlignment = 16;  // that buffer_reference assumes
+
+uint64_t grid_offset(size_t step) { return sizeof(Frame) + step * sizeof(Grid); }
+
+// Offsets of the steps' arguments, and behind the last the end of it all.
+std::vector<uint64_t> lay_out(const std::vector<Step>& steps) {
+    std::vector<uint64_t> offsets;
+    uint64_t at = grid_offset(steps.size());
+    for (const Step& step : steps) {
+        offsets.push_back(align_up(at, kArgsAlignment));
+        at = offsets.back() + step.args.size();
+    }
+    offsets.push_back(align_up(at, kArgsAlignment));
+    return offsets;
+}
+
+}  // namespace
+
+VulkanExecutable::VulkanExecutable(Commands& commands, Program program)
+    : commands_(commands),
+      program_(std::move(program)),
+      memory_(commands.device(), lay_out(program_.steps).back(), Residence::host),
+      args_(lay_out(program_.steps)) {
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+        const Step& step = program_.steps[i];
+        pipelines_.push_back(commands.device()->pipeline(step.shader, step.constants));
+        memory_.write(args_[i], step.args);
+    }
+    for (size_t i = 0; i < program_.outputs.size(); ++i)
+        commands.reserve_output(i, program_.outputs[i].bytes());
+}
+
+void VulkanExecutable::run(const RunArguments& run) {
+    const auto stopped = [&] { return run.stop != nullptr && run.stop->requested(); };
+    if (stopped()) throw Interrupted();
+    const Frame frame = refresh(run);
+    if (!recorded_) record();
+    commands_.run(*recorded_);
+    if (stopped()) throw Interrupted();
+    for (size_t i = 0; i < program_.outputs.size(); ++i) {
+        const OutputRows& output = program_.outputs[i];
+        if (output.row_bytes == 0 || run.outputs[i] == nullptr) continue;
+        commands_.output(i)->read(0, {run.outputs[i], output.rows.in(frame)*output.row_bytes});
+    }
+}
+
+Frame VulkanExecutable::refresh(const RunArguments& run) {
+    Frame frame;
+    frame.base[kArena] = address_of(*run.arena);
+    frame.base[kInputs] = address_of(*run.inputs);
+    frame.base[kOutput0] = commands_.output(0)->address();
+    frame.base[kOutput1] = commands_.output(1)->address();
+    frame.rows[kTokens] = static_cast<uint32_t>(run.counts.tokens);
+    frame.rows[kOutputs] = static_cast<uint32_t>(run.counts.outputs);
+    frame.rows[kMoves] = static_cast<uint32_t>(run.counts.moves);
+    frame.rows[kSequences] = static_cast<uint32_t>(run.counts.sequences);
+    std::memcpy(memory_.host(), &frame, sizeof frame);
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+        const std::array<Axis, 3>& grid = program_.steps[i].grid;
+        const Grid groups{grid[0].groups(frame), grid[1].groups(frame), grid[2].groups(frame)};
+        std::memcpy(memory_.host() + grid_offset(i), &groups, sizeof groups);
+    }
+    return frame;
+}
+
+void VulkanExecutable::record() {
+    using Stage = vk::PipelineStageFlagBits;
+    using Access = vk::AccessFlagBits;
+    Device& device = *commands_.device();
+    vk::UniqueCommandBuffer commands = commands_.make();
+    const auto wait = [&](vk::PipelineStageFlags from, vk::PipelineStageFlags to,
+                          vk::AccessFlags reads) {
+        const vk::MemoryBarrier barrier{.srcAccessMask = Access::eMemoryWrite,
+                                        .dstAccessMask = reads};
+        commands->pipelineBarrier(from, to, {}, barrier, {}, {});
+    };
+    const vk::AccessFlags shader = Access::eShaderRead | Access::eShaderWrite;
+    device.attempt("cannot record a plan", [&] {
+        commands->begin(vk::CommandBufferBeginInfo{});
+        wait(Stage::eAllCommands, Stage::eComputeShader, shader);  // for earlier runs and copies
+        vk::Pipeline bound;
+        for (size_t i = 0; i < program_.steps.size(); ++i) {
+            if (i > 0 && program_.steps[i].stage != program_.steps[i - 1].stage)
+                wait(Stage::eComputeShader, Stage::eComputeShader, shader);
+            if (pipelines_[i] != bound)
+                commands->bindPipeline(vk::PipelineBindPoint::eCompute, pipelines_[i]);
+            bound = pipelines_[i];
+            const Push push{memory_.address() + args_[i], memory_.address()};
+            commands->pushConstants(device.layout(), vk::ShaderStageFlagBits::eCompute, 0,
+                                    sizeof push, &push);
+            commands->dispatchIndirect(memory_.handle(), grid_offset(i));
+        }
+        wait(Stage::eComputeShader, Stage::eHost, Access::eHostRead);
+        commands->end();
+    });
+    recorded_ = std::move(commands);
+}
+
+}  // namespace plait::vulkan

@@ -1,0 +1,48 @@
+// A plan's dispatches as one command buffer, recorded by the first run and submitted by every run.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/vulkan/buffer.h"
+#include "backend/vulkan/commands.h"
+#include "backend/vulkan/frame.h"
+#include "backend/vulkan/ops/bind.h"
+
+namespace plait::vulkan {
+
+// A result that the host reads when a run has ended.
+struct OutputRows {
+    Rows rows;
+    uint64_t row_bytes = 0;  // 0: the plan has no such output
+    uint64_t bytes() const { return row_bytes * rows.fixed; }
+};
+
+// What an executable is made of.
+struct Program {
+    std::vector<Step> steps;
+    std::vector<std::unique_ptr<Buffer>> constants;
+    std::array<OutputRows, 2> outputs;  // by OutputId; `fixed` is the capacity
+};
+
+class VulkanExecutable final : public Executable {
+public:
+    VulkanExecutable(Commands& commands, Program program);
+
+    uint64_t scratch_bytes() const override { return 0; }
+    void run(const RunArguments& run) override;
+
+private:
+    Frame refresh(const RunArguments& run);
+    void record();
+
+    Commands& commands_;
+    Program program_;
+    std::vector<vk::Pipeline> pipelines_;  // by step
+    DeviceBuffer memory_;                  // the frame, a grid for each step, the steps' arguments
+    std::vector<uint64_t> args_;           // by step: where in it
+    vk::UniqueCommandBuffer recorded_;
+};
+
+}  // namespace plait::vulkan

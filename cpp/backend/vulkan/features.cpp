@@ -1,0 +1,82 @@
+#include "backend/vulkan/features.h"
+
+#include <string_view>
+
+namespace plait::vulkan {
+namespace {
+
+struct Feature {
+    const char* name;
+    bool needed;
+    vk::Bool32& (*of)(Features& features);
+};
+
+constexpr Feature kFeatures[] = {
+    {"bufferDeviceAddress", true,
+     [](Features& f) -> vk::Bool32& {
+         return f.get<vk::PhysicalDeviceVulkan12Features>().bufferDeviceAddress;
+     }},
+    {"scalarBlockLayout", true,
+     [](Features& f) -> vk::Bool32& {
+         return f.get<vk::PhysicalDeviceVulkan12Features>().scalarBlockLayout;
+     }},
+    {"shaderInt64", true,
+     [](Features& f) -> vk::Bool32& {
+         return f.get<vk::PhysicalDeviceFeatures2>().features.shaderInt64;
+     }},
+    {"storageBuffer8BitAccess", true,
+     [](Features& f) -> vk::Bool32& {
+         return f.get<vk::PhysicalDeviceVulkan12Features>().storageBuffer8BitAccess;
+     }},
+    {"storageBuffer16BitAccess", true,
+     [](Features& f) -> vk::Bool32& {
+         return f.get<vk::PhysicalDeviceVulkan11Features>().storageBuffer16BitAccess;
+     }},
+    {"shaderFloat16", false,
+     [](Features& f) -> vk::Bool32& {
+         return f.get<vk::PhysicalDeviceVulkan12Features>().shaderFloat16;
+     }},
+    {"shaderInt8", false,
+     [](Features& f) -> vk::Bool32& {
+         return f.get<vk::PhysicalDeviceVulkan12Features>().shaderInt8;
+     }},
+};
+
+// Extensions that faster kernels could use.
+constexpr std::string_view kExtensions[] = {"VK_KHR_cooperative_matrix", "VK_NV_cooperative_matrix",
+                                            "VK_KHR_shader_integer_dot_product"};
+
+Features features_of(vk::PhysicalDevice device) {
+    return device.getFeatures2<vk::PhysicalDeviceFeatures2, vk::PhysicalDeviceVulkan11Features,
+                               vk::PhysicalDeviceVulkan12Features>();
+}
+
+}  // namespace
+
+Features needed_features() {
+    Features features;
+    for (const Feature& feature : kFeatures)
+        if (feature.needed) feature.of(features) = VK_TRUE;
+    return features;
+}
+
+std::vector<std::string> missing_features(vk::PhysicalDevice device) {
+    Features features = features_of(device);
+    std::vector<std::string> missing;
+    for (const Feature& feature : kFeatures)
+        if (feature.needed && !feature.of(features)) missing.emplace_back(feature.name);
+    return missing;
+}
+
+std::vector<std::string> known_features(vk::PhysicalDevice device) {
+    Features features = features_of(device);
+    std::vector<std::string> known;
+    for (const Feature& feature : kFeatures)
+        if (feature.of(features)) known.emplace_back(feature.name);
+    for (const vk::ExtensionProperties& extension : device.enumerateDeviceExtensionProperties())
+        for (const std::string_view name : kExtensions)
+            if (name == std::string_view(extension.extensionName)) known.emplace_back(name);
+    return known;
+}
+
+}  // namespace plait::vulkan

@@ -1,0 +1,101 @@
+#include <cmath>
+
+#include "backend/vulkan/ops/operands.h"
+
+namespace plait::vulkan {
+namespace {
+
+constexpr int kMostValueDim = 2048;  // 16 elements for each invocation of the shader
+
+struct Args {
+    Ref q, y, keys, values, token_begin, runs, run_begin, first, last, sinks, positions;
+    Ref key_positions, key_begin, bias, bucket_of;
+    Rows rows;
+    uint32_t heads, kv_heads, key_dim, value_dim;
+    uint32_t key_head_bytes, key_row_bytes, value_head_bytes, value_row_bytes;
+    uint32_t has_sinks, position_stride, max_distance, later_buckets;
+    float max_bias, scale, softcap;
+};
+
+// T5, arXiv:1910.10683: half of the buckets of a direction hold a distance each, the others grow by
+// a constant ratio up to max_distance; the last has all that is farther. The first distance of a
+// bucket; just under it, as thresholds that are whole numbers must not be missed by a rounding.
+double bucket_begin(int bucket, int buckets, int max_distance) {
+    const int exact = buckets / 2;
+    if (bucket <= exact) return bucket;
+    const double turns = static_cast<double>(bucket - exact) / (buckets - exact);
+    return exact * std::pow(static_cast<double>(max_distance) / exact, turns) * (1.0 - 1e-6);
+}
+
+std::vector<int32_t> bucket_of_distances(int buckets, int max_distance) {
+    std::vector<int32_t> result;
+    int bucket = 0;
+    for (int distance = 0; distance <= max_distance; ++distance) {
+        while (bucket + 1 < buckets && distance >= bucket_begin(bucket + 1, buckets, max_distance))
+            ++bucket;
+        result.push_back(bucket);
+    }
+    return result;
+}
+
+void set_cache(Args& args, const CacheLayout& keys, const CacheLayout& values) {
+    args.key_head_bytes = keys.head_bytes;
+    args.key_row_bytes = keys.row_bytes;
+    args.value_head_bytes = values.head_bytes;
+    args.value_row_bytes = values.row_bytes;
+}
+
+}  // namespace
+
+void bind(const AttendOp& op, const Node& node, Binder& binder) {
+    if (op.value_dim > kMostValueDim)
+        throw UnsupportedError(text("vulkan: attend: values of ", op.value_dim,
+                                    " elements, expected at most ", kMostValueDim));
+    Args args{};
+    auto input = node.inputs.begin();
+    const auto next = [&] { return binder.ref(*input++); };
+    args.q = next();
+    args.y = binder.ref(binder.id_of(node));
+    const CacheLayout keys = cache_layout(binder.type(*input), op.n_kv_heads);
+    args.keys = next();
+    const CacheLayout values =
+        op.values_in_keys ? keys : cache_layout(binder.type(*input), op.n_kv_heads);
+    args.values = op.values_in_keys ? args.keys : next();
+    set_cache(args, keys, values);
+    args.token_begin = next();
+    args.runs = next();
+    args.run_begin = next();
+    args.first = next();
+    args.last = next();
+    args.has_sinks = op.sinks;
+    if (op.sinks) args.sinks = binder.operand(*input++);
+    if (op.bias != PositionBias::none) {
+        args.position_stride = to_u32(row_elements(binder.type(*input)));
+        args.positions = next();
+        args.key_positions = next();
+        args.key_begin = next();
+        args.max_bias = op.max_bias;
+    }
+    if (op.bias == PositionBias::buckets) {
+        const auto buckets = static_cast<int>(binder.type(*input).shape[0]);
+        const int one_way = op.both_directions ? buckets / 2 : buckets;
+        args.bias = binder.operand(*input++);
+        args.max_distance = to_u32(op.max_distance);
+        args.later_buckets = op.both_directions ? to_u32(one_way) : 0;
+        args.bucket_of = binder.constant(bucket_of_distances(one_way, op.max_distance));
+    }
+    args.rows = rows_of(node);
+    args.heads = to_u32(op.n_heads);
+    args.kv_heads = to_u32(op.n_kv_heads);
+    args.key_dim = to_u32(op.key_dim);
+    args.value_dim = to_u32(op.value_dim);
+    args.scale = op.scale;
+    args.softcap = op.softcap;
+    binder.step(
+        node, "attend",
+        {static_cast<uint32_t>(keys.dtype), static_cast<uint32_t>(values.dtype),
+         (args.key_dim + 15) / 16, (args.value_dim + 15) / 16, static_cast<uint32_t>(op.bias)},
+        {fixed_axis(op.n_heads), axis(args.rows)}, args);
+}
+
+}  // namespace plait::vulkan

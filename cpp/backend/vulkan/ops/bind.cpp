@@ -1,0 +1,58 @@
+#include "backend/vulkan/ops/bind.h"
+
+#include <algorithm>
+
+namespace plait::vulkan {
+namespace {
+
+constexpr uint64_t kMostGroups = 65535;  // of an axis, that every device takes
+
+}  // namespace
+
+uint32_t Axis::groups(const Frame& frame) const {
+    const uint64_t all = rows.in(frame)*items;
+    return static_cast<uint32_t>(std::min(kMostGroups, (all + per_group - 1) / per_group));
+}
+
+Ref Binder::ref(NodeId id) const {
+    const Place& place = segment_.places[id];
+    switch (place.space) {
+    case Space::arena: return {place.offset, kArena};
+    case Space::input: return {place.offset, kInputs};
+    case Space::output: return {place.offset, place.index == 0 ? kOutput0 : kOutput1};
+    case Space::storage: return {address_of(*segment_.storage[place.id]) + place.offset, kFixed};
+    case Space::weight:
+    case Space::nowhere: break;
+    }
+    throw InternalError("a value without a place was bound");
+}
+
+Ref Binder::operand(NodeId id) {
+    NodeId source = id;
+    uint64_t offset = 0;
+    for (;; source = node(source).inputs[0]) {
+        const Node& view = node(source);
+        if (const auto* row = std::get_if<WeightRowOp>(&view.op))
+            offset = static_cast<uint64_t>(row->row * view.type.shape[0]) * sizeof(float);
+        else if (!std::holds_alternative<ReshapeOp>(view.op))
+            break;
+    }
+    const auto* weight = std::get_if<WeightOp>(&node(source).op);
+    if (weight == nullptr) return ref(id);
+    return {weights_.vector(weight->id) + offset, kFixed};
+}
+
+const Matrix& Binder::matrix(NodeId id) {
+    return weights_.matrix(std::get<WeightOp>(node(id).op).id);
+}
+
+std::vector<float> Binder::values(NodeId id) const {
+    return weights_.values(std::get<WeightOp>(node(id).op).id);
+}
+
+Ref Binder::constant_bytes(std::span<const std::byte> bytes) {
+    constants_.push_back(weights_.upload(bytes));
+    return {address_of(*constants_.back()), kFixed};
+}
+
+}  // namespace plait::vulkan

@@ -1,0 +1,7 @@
+// vulkan.hpp as this folder uses it: every function is looked up at run time, nothing is linked.
+// Heavy, so only the files that call Vulkan include it.
+#pragma once
+
+#define VULKAN_HPP_DISPATCH_LOADER_DYNAMIC 1
+#define VULKAN_HPP_NO_STRUCT_CONSTRUCTORS
+#include <vulkan/vulkan.hpp>

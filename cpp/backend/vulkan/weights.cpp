@@ -1,0 +1,96 @@
+#include "backend/vulkan/weights.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/vulkan/buffer.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "tensor/convert.h"
+
+namespace plait::vulkan {
+namespace {
+
+constexpr uint64_t kGroup = 16;                      // elements that shaders unpack at once
+constexpr uint64_t kPieceBytes = uint64_t{8} << 20;  // of the file that is held at once
+
+}  // namespace
+
+uint64_t address_of(Buffer& buffer) { return dynamic_cast<DeviceBuffer&>(buffer).address(); }
+
+VulkanWeights::VulkanWeights(std::shared_ptr<const WeightSource> source,
+                             std::shared_ptr<Device> device)
+    : source_(std::move(source)),
+      device_(std::move(device)),
+      matrices_(source_->count()),
+      vectors_(source_->count()) {}
+
+VulkanWeights::~VulkanWeights() = default;
+
+std::unique_ptr<Buffer> VulkanWeights::upload(std::span<const std::byte> bytes) const {
+    auto buffer = std::make_unique<DeviceBuffer>(device_, bytes.size(), Residence::device);
+    buffer->write(0, bytes);
+    return buffer;
+}
+
+const Matrix& VulkanWeights::matrix(WeightId id) {
+    PLAIT_CHECK(id < matrices_.size());
+    const std::lock_guard lock(mutex_);
+    if (!matrices_[id]) {
+        matrices_[id] = upload_matrix(id);
+        bytes_ += matrices_[id]->buffer->bytes();
+    }
+    return matrices_[id]->matrix;
+}
+
+std::unique_ptr<VulkanWeights::Uploaded> VulkanWeights::upload_matrix(WeightId id) const {
+    const TensorType& type = source_->type(id);
+    const Shape& shape = type.shape;
+    const auto columns = static_cast<uint64_t>(shape[-1]);
+    const uint64_t stored = row_bytes(type.dtype, columns);
+    const uint64_t padded =
+        is_block_type(type.dtype) ? stored : row_bytes(type.dtype, align_up(columns, kGroup));
+    const uint64_t rows = static_cast<uint64_t>(shape.elements()) / columns;
+
+    auto uploaded = std::make_unique<Uploaded>();
+    auto buffer = std::make_unique<DeviceBuffer>(device_, rows * padded, Residence::device);
+    uploaded->matrix = {buffer->address(), padded,
+                        static_cast<uint32_t>(shape.rank > 1 ? shape[-2] : 1),
+                        static_cast<uint32_t>(columns), type.dtype};
+    const uint64_t step = std::clamp<uint64_t>(kPieceBytes / padded, 1, rows);
+    std::vector<std::byte> piece(step * padded);
+    for (uint64_t first = 0; first < rows; first += step) {
+        const uint64_t n = std::min(step, rows - first);
+        source_->read(id, first * stored, std::span(piece).first(n * stored));
+        if (padded != stored)
+            for (uint64_t row = n; row-- > 0;) {  // from the last on, as rows only move up
+                std::memmove(piece.data() + row * padded, piece.data() + row * stored, stored);
+                std::memset(piece.data() + row * padded + stored, 0, padded - stored);
+            }
+        buffer->write(first * padded, std::span(piece).first(n * padded));
+    }
+    uploaded->buffer = std::move(buffer);
+    return uploaded;
+}
+
+std::vector<float> VulkanWeights::values(WeightId id) const {
+    const TensorType& type = source_->type(id);
+    std::vector<std::byte> stored(type.bytes());
+    source_->read(id, 0, stored);
+    std::vector<float> values(static_cast<size_t>(type.shape.elements()));
+    dequantize(type.dtype, stored.data(), values.data(), values.size());
+    return values;
+}
+
+uint64_t VulkanWeights::vector(WeightId id) {
+    PLAIT_CHECK(id < vectors_.size());
+    const std::lock_guard lock(mutex_);
+    if (!vectors_[id]) {
+        const std::vector<float> floats = values(id);
+        vectors_[id] = upload(std::as_bytes(std::span(floats)));
+        bytes_ += vectors_[id]->bytes();
+    }
+    return address_of(*vectors_[id]);
+}
+
+}  // namespace plait::vulkan

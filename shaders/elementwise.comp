@@ -1,0 +1,47 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// Everything that makes an element of an element, or of one element each of two values; the formulas
+// are those of cpp/graph/ops.h. Twin: cpp/backend/cpu/kernels/elementwise_loops.h.
+// Dispatch: elements / 256.
+
+layout(local_size_x = 256) in;
+layout(constant_id = 0) const uint OP = 0;          // as in cpp/backend/vulkan/ops/elementwise.h
+layout(constant_id = 1) const uint ACTIVATION = 0;  // plait::Activation
+#include "lib/frame.glsl"
+#include "lib/activation.glsl"
+
+layout(buffer_reference, scalar) readonly buffer Args {
+    Ref a, b, y;        // [rows, row_elements]; b as `width` and `share` say
+    Rows rows;
+    uint row_elements;
+    uint width;         // b is a vector of so many for every row; 0: as long as a
+    uint share;         // so many neighbours of a share an element of b; 0: none
+    float number, second;
+};
+#include "lib/push.glsl"
+
+float result(float a, float b) {
+    switch (OP) {
+    case 0: return a + b;
+    case 1: return a - b;
+    case 2: return a * b;
+    case 3: return args.number * a + args.second;
+    case 4: return args.number * tanh_of(a / args.number);
+    case 5: return activation(ACTIVATION, a);
+    case 6: return activation(ACTIVATION, a) * b;
+    default: {
+        const float g = min(a, args.second);
+        return g * sigmoid(args.number * g) * (clamp(b, -args.second, args.second) + 1.0);
+    }
+    }
+}
+
+void main() {
+    const bool is_binary = OP < 3 || OP > 5;
+    const uint n = rows_of(args.rows) * args.row_elements;
+    Floats a = floats(args.a), b = floats(args.b), y = floats(args.y);
+    for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
+        const uint j = args.share > 0 ? i / args.share : args.width > 0 ? i % args.width : i;
+        y.v[i] = result(a.v[i], is_binary ? b.v[j] : 0.0);
+    }
+}

@@ -1,0 +1,172 @@
+// Stored elements to floats, a group of 16 at a time: every block type holds whole groups. Layouts are
+// those of cpp/tensor/blocks; types are numbered as plait::DType.
+
+const uint GROUP = 16;
+const uint F32 = 0, F16 = 1, BF16 = 2, Q8_0 = 4, Q4_0 = 5, Q4_1 = 6, Q5_0 = 7, Q5_1 = 8, Q2_K = 9,
+           Q3_K = 10, Q4_K = 11, Q5_K = 12, Q6_K = 13, IQ4_NL = 14, IQ4_XS = 15, MXFP4 = 16;
+
+const float IQ4_LEVELS[16] = float[16](-127., -104., -83., -65., -49., -35., -22., -10., 1., 13.,
+                                       25., 38., 53., 69., 89., 113.);
+const float E2M1_DOUBLED[16] = float[16](0., 1., 2., 3., 4., 6., 8., 12., 0., -1., -2., -3., -4.,
+                                         -6., -8., -12.);
+
+uint byte_at(uint64_t at) { return uint(Bytes(at).v[0]); }
+uint half_bits_at(uint64_t at) { return uint(Halves(at).v[0]); }
+float half_at(uint64_t at) { return unpackHalf2x16(half_bits_at(at)).x; }
+int signed_byte_at(uint64_t at) { return bitfieldExtract(int(byte_at(at)), 0, 8); }
+uint word_at(uint64_t at) { return half_bits_at(at) | half_bits_at(at + 2) << 16; }
+
+// Sixteen nibbles: `shift` 0 for the low ones of 16 bytes, 4 for the high ones.
+void nibbles_at(uint64_t at, uint shift, out uint q[16]) {
+    for (uint i = 0; i < 16; ++i)
+        q[i] = uint(Bytes(at).v[i]) >> shift & 15u;
+}
+
+// 6-bit scale and minimum of one of eight groups of 32.
+uvec2 scale_min(uint64_t packed, uint group) {
+    if (group < 4)
+        return uvec2(byte_at(packed + group) & 63u, byte_at(packed + group + 4) & 63u);
+    const uint low = byte_at(packed + group + 4);
+    return uvec2((low & 15u) | (byte_at(packed + group - 4) >> 6) << 4,
+                 (low >> 4) | (byte_at(packed + group) >> 6) << 4);
+}
+
+void unpack_q2_k(uint64_t block, uint g, out float v[16]) {
+    const uint packed = byte_at(block + g);
+    const float step = half_at(block + 80) * float(packed & 15u);
+    const float base = half_at(block + 82) * float(packed >> 4);
+    const uint64_t quants = block + 16 + 32 * (g / 8) + 16 * (g % 2);
+    const uint shift = 2 * (g / 2 % 4);
+    for (uint i = 0; i < 16; ++i)
+        v[i] = step * float(byte_at(quants + i) >> shift & 3u) - base;
+}
+
+void unpack_q3_k(uint64_t block, uint g, out float v[16]) {
+    const uint64_t scales = block + 96;
+    const uint low = g < 8 ? byte_at(scales + g) & 15u : byte_at(scales + g - 8) >> 4;
+    const uint high = byte_at(scales + 8 + g % 4) >> (2 * (g / 4)) & 3u;
+    const float step = half_at(block + 108) * (float(low | high << 4) - 32.0);
+    const uint64_t top = block + 16 * (g % 2);
+    const uint64_t quants = block + 32 + 32 * (g / 8) + 16 * (g % 2);
+    const uint shift = 2 * (g / 2 % 4);
+    for (uint i = 0; i < 16; ++i) {
+        const uint q = (byte_at(quants + i) >> shift & 3u) | (byte_at(top + i) >> (g / 2) & 1u) << 2;
+        v[i] = step * (float(q) - 4.0);
+    }
+}
+
+void unpack_q4_k(uint64_t block, uint g, out float v[16]) {
+    const uvec2 packed = scale_min(block + 4, g / 2);
+    const float step = half_at(block) * float(packed.x);
+    const float base = half_at(block + 2) * float(packed.y);
+    uint q[16];
+    nibbles_at(block + 16 + 32 * (g / 4) + 16 * (g % 2), 4 * (g / 2 % 2), q);
+    for (uint i = 0; i < 16; ++i)
+        v[i] = step * float(q[i]) - base;
+}
+
+void unpack_q5_k(uint64_t block, uint g, out float v[16]) {
+    const uvec2 packed = scale_min(block + 4, g / 2);
+    const float step = half_at(block) * float(packed.x);
+    const float base = half_at(block + 2) * float(packed.y);
+    const uint64_t fifth = block + 16 + 16 * (g % 2);
+    uint q[16];
+    nibbles_at(block + 48 + 32 * (g / 4) + 16 * (g % 2), 4 * (g / 2 % 2), q);
+    for (uint i = 0; i < 16; ++i)
+        v[i] = step * float(q[i] | (byte_at(fifth + i) >> (g / 2) & 1u) << 4) - base;
+}
+
+void unpack_q6_k(uint64_t block, uint g, out float v[16]) {
+    const float step = half_at(block + 208) * float(signed_byte_at(block + 192 + g));
+    const uint quarter = g / 2 % 4;
+    const uint64_t low = block + 64 * (g / 8) + 32 * (quarter % 2) + 16 * (g % 2);
+    const uint64_t high = block + 128 + 32 * (g / 8) + 16 * (g % 2);
+    for (uint i = 0; i < 16; ++i) {
+        const uint q = (byte_at(low + i) >> (4 * (quarter / 2)) & 15u) |
+                       (byte_at(high + i) >> (2 * quarter) & 3u) << 4;
+        v[i] = step * (float(q) - 32.0);
+    }
+}
+
+void unpack_iq4_xs(uint64_t block, uint g, out float v[16]) {
+    const uint of_32 = g / 2;
+    const uint low = byte_at(block + 4 + of_32 / 2) >> (4 * (of_32 % 2)) & 15u;
+    const uint high = half_bits_at(block + 2) >> (2 * of_32) & 3u;
+    const float step = half_at(block) * (float(low | high << 4) - 32.0);
+    uint q[16];
+    nibbles_at(block + 8 + 16 * of_32, 4 * (g % 2), q);
+    for (uint i = 0; i < 16; ++i)
+        v[i] = step * IQ4_LEVELS[q[i]];
+}
+
+void unpack_mxfp4(uint64_t block, uint shift, out float v[16]) {
+    const uint exponent = byte_at(block);  // half the scale is 2^(exponent - 128)
+    const float scale = uintBitsToFloat(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+    uint q[16];
+    nibbles_at(block + 1, shift, q);
+    for (uint i = 0; i < 16; ++i)
+        v[i] = scale * E2M1_DOUBLED[q[i]];
+}
+
+// Types of four or five bits with a scale, and perhaps a minimum, for 32 values.
+void unpack_nibbles(uint type, uint64_t block, uint shift, out float v[16]) {
+    const bool has_minimum = type == Q4_1 || type == Q5_1;
+    const bool has_fifth = type == Q5_0 || type == Q5_1;
+    const float scale = half_at(block);
+    const float base = has_minimum ? half_at(block + 2) : 0.0;
+    const uint64_t fifth_at = block + (has_minimum ? 4 : 2);
+    const uint fifth = has_fifth ? word_at(fifth_at) >> (4 * shift) : 0u;
+    const float middle = type == Q4_0 ? 8.0 : type == Q5_0 ? 16.0 : 0.0;
+    uint q[16];
+    nibbles_at(fifth_at + (has_fifth ? 4 : 0), shift, q);
+    for (uint i = 0; i < 16; ++i) {
+        if (type == IQ4_NL)
+            v[i] = scale * IQ4_LEVELS[q[i]];
+        else
+            v[i] = (float(q[i] | (fifth >> i & 1u) << 4) - middle) * scale + base;
+    }
+}
+
+uint bytes_of_32(uint type) {
+    switch (type) {
+    case Q8_0: return 34;
+    case Q4_1: return 20;
+    case Q5_0: return 22;
+    case Q5_1: return 24;
+    case MXFP4: return 17;
+    default: return 18;
+    }
+}
+
+// Elements [16 group, 16 group + 16) of a row that begins at `row`.
+void unpack(uint type, uint64_t row, uint group, out float v[16]) {
+    const uint64_t block = row + uint64_t(group / 2) * bytes_of_32(type);
+    const uint shift = 4 * (group % 2);
+    switch (type) {
+    case F32:
+        for (uint i = 0; i < 16; ++i) v[i] = Floats(row + uint64_t(group) * 64).v[i];
+        break;
+    case F16:
+        for (uint i = 0; i < 16; ++i)
+            v[i] = unpackHalf2x16(uint(Halves(row + uint64_t(group) * 32).v[i])).x;
+        break;
+    case BF16:
+        for (uint i = 0; i < 16; ++i)
+            v[i] = uintBitsToFloat(uint(Halves(row + uint64_t(group) * 32).v[i]) << 16);
+        break;
+    case Q8_0: {
+        const float scale = half_at(block);
+        for (uint i = 0; i < 16; ++i)
+            v[i] = float(signed_byte_at(block + 2 + 16 * (group % 2) + i)) * scale;
+        break;
+    }
+    case Q2_K: unpack_q2_k(row + uint64_t(group / 16) * 84, group % 16, v); break;
+    case Q3_K: unpack_q3_k(row + uint64_t(group / 16) * 110, group % 16, v); break;
+    case Q4_K: unpack_q4_k(row + uint64_t(group / 16) * 144, group % 16, v); break;
+    case Q5_K: unpack_q5_k(row + uint64_t(group / 16) * 176, group % 16, v); break;
+    case Q6_K: unpack_q6_k(row + uint64_t(group / 16) * 210, group % 16, v); break;
+    case IQ4_XS: unpack_iq4_xs(row + uint64_t(group / 16) * 136, group % 16, v); break;
+    case MXFP4: unpack_mxfp4(block, shift, v); break;
+    default: unpack_nibbles(type, block, shift, v); break;
+    }
+}

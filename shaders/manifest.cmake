@@ -1,0 +1,18 @@
+# The shaders that the Vulkan backend is built of, each shaders/<name>.comp. Variants (types, dimensions)
+# are specialization constants, chosen when a pipeline is made.
+set(PLAIT_SHADERS
+    attend
+    concat
+    copy_rows
+    elementwise
+    embed
+    norm
+    product_tiles
+    product_vector
+    rope
+    rope_table
+    rotate_rows
+    select_rows
+    slice
+    store_rows
+)

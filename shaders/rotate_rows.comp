@@ -1,0 +1,71 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// A head of every row rows[i] turned by deltas[i] positions, in place, one row after the other: a row
+// listed twice keeps its turn. Blocks that hold nothing of the n_rot elements from `begin` on stay as
+// they are. Twin: cpp/backend/cpu/kernels/rotate_rows.cpp. Dispatch: heads.
+
+const uint WORKGROUP = 64;
+layout(local_size_x = WORKGROUP) in;
+layout(constant_id = 0) const uint TYPE = 0;        // plait::DType
+layout(constant_id = 1) const uint INTERLEAVED = 0;
+layout(constant_id = 2) const uint BLOCKS = 1;      // of 32 elements, that are touched
+#include "lib/frame.glsl"
+#include "lib/turns.glsl"
+#include "lib/unpack.glsl"
+#include "lib/pack.glsl"
+
+layout(buffer_reference, scalar) readonly buffer Args {
+    Ref storage, indices, deltas;  // [., row_bytes], [moves] i32, [moves] i32
+    Ref turns;                     // [n_rot / 2], by one position
+    Rows moves;
+    uint heads;
+    uint head_bytes, row_bytes;
+    uint offset;    // bytes of a head before the first block
+    uint before;    // elements of that block that stay
+    uint n_rot;
+    uint touched;   // elements that the blocks hold; what is beyond is not written
+    float magnitude;
+};
+#include "lib/push.glsl"
+
+shared float head[32 * BLOCKS];
+
+void rotate(uint pair, int delta) {
+    const vec2 turn = cos_sin(uint64_t(int64_t(delta)) * Turns(address(args.turns)).v[pair]);
+    const float c = turn.x * args.magnitude, s = turn.y * args.magnitude;
+    const uint i = args.before + (INTERLEAVED != 0 ? 2 * pair : pair);
+    const uint j = i + (INTERLEAVED != 0 ? 1 : args.n_rot / 2);
+    const float a = head[i], b = head[j];
+    head[i] = a * c - b * s;
+    head[j] = a * s + b * c;
+}
+
+void main() {
+    const uint n = rows_of(args.moves);
+    const uint me = gl_LocalInvocationIndex;
+    for (uint m = 0; m < n; ++m) {
+        const int delta = ints(args.deltas).v[m];
+        if (delta == 0 && args.magnitude == 1.0)
+            continue;
+        const uint64_t at = address(args.storage) + uint64_t(ints(args.indices).v[m]) * args.row_bytes +
+                            gl_WorkGroupID.x * args.head_bytes + args.offset;
+        for (uint g = me; g < 2 * BLOCKS; g += WORKGROUP) {
+            float v[16];
+            unpack(TYPE, at, g, v);
+            for (uint i = 0; i < 16; ++i)
+                head[16 * g + i] = v[i];
+        }
+        barrier();
+        for (uint pair = me; pair < args.n_rot / 2; pair += WORKGROUP)
+            rotate(pair, delta);
+        barrier();
+        for (uint b = me; b < BLOCKS; b += WORKGROUP) {
+            float v[32];
+            for (uint i = 0; i < 32; ++i)
+                v[i] = head[32 * b + i];
+            pack(TYPE, at + b * stride_of_32(TYPE), v, min(32, args.touched - 32 * b));
+        }
+        memoryBarrierBuffer();
+        barrier();
+    }
+}
