@@ -37,6 +37,7 @@ PLAIT_OBJECT(PathLike)
 PLAIT_OBJECT(BytesLike)  // an object with bytes in one piece
 PLAIT_OBJECT(ModelObject)
 PLAIT_OBJECT(ContextObject)
+PLAIT_OBJECT(StageList)
 // Results whose type a signature cannot say by itself.
 PLAIT_OBJECT(Metadata)
 PLAIT_OBJECT(MetadataDict)
@@ -115,6 +116,7 @@ PLAIT_SHOWN_AS(MetadataDict, "dict[str, typing.Any]")
 PLAIT_SHOWN_AS(BytesLike, "bytes | bytearray | memoryview | numpy.typing.NDArray[numpy.uint8]")
 PLAIT_SHOWN_AS(ModelObject, "Model")
 PLAIT_SHOWN_AS(ContextObject, "Context")
+PLAIT_SHOWN_AS(StageList, "collections.abc.Iterable[tuple[typing.Any, ...]]")
 PLAIT_SHOWN_AS(FloatRows, "numpy.typing.NDArray[numpy.float32] | typing.Any")
 PLAIT_SHOWN_AS(Tensors, "types.MappingProxyType[str, TensorInfo]")
 #undef PLAIT_SHOWN_AS

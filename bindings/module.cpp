@@ -15,5 +15,6 @@ PYBIND11_MODULE(_core, m) {
     plait::python::bind_context(m);
     plait::python::bind_kv_cache(m);
     plait::python::bind_stats(m);
+    plait::python::bind_sampler(m);
     plait::python::watch_for_the_end();  // last, as what is registered last comes first then
 }

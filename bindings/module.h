@@ -17,5 +17,6 @@ void bind_output(py::module_& m);
 void bind_context(py::module_& m);
 void bind_kv_cache(py::module_& m);
 void bind_stats(py::module_& m);
+void bind_sampler(py::module_& m);
 
 }  // namespace plait::python

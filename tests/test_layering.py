@@ -15,6 +15,7 @@ CPP = ROOT / "cpp"
 
 MAY_INCLUDE = {
     "base": set(),
+    "sampling": {"base"},
     "tensor": {"base"},
     "batch": {"base"},
     "gguf": {"base", "tensor"},

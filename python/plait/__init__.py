@@ -30,6 +30,7 @@ from plait.sequence import Sequence
 
 if TYPE_CHECKING:
     from plait import quant
+    from plait.grammar import Grammar
     from plait.sampling import Sampler
     from plait.scoring import Score, embed, perplexity, score, token_logprobs
     from plait.tokenizer import Tokenizer
@@ -44,6 +45,7 @@ __all__ = [
     "Device",
     "Error",
     "Event",
+    "Grammar",
     "KVCache",
     "Model",
     "ModelError",
@@ -70,6 +72,7 @@ __all__ = [
 __version__: str = build_info()["version"]
 
 _LAZY = {
+    "Grammar": "plait.grammar",
     "Sampler": "plait.sampling",
     "Score": "plait.scoring",
     "Tokenizer": "plait.tokenizer",

@@ -34,6 +34,7 @@ __all__: list[str] = [
     "Model",
     "ModelError",
     "Output",
+    "SamplerChain",
     "StateError",
     "Stats",
     "TensorInfo",
@@ -44,6 +45,7 @@ __all__: list[str] = [
     "quant_types",
     "quantize",
     "read_metadata",
+    "token_logprobs",
 ]
 
 class Device:
@@ -1044,6 +1046,80 @@ class Stats:
         Entries of successful calls.
         """
 
+class SamplerChain:
+    """
+    What plait.Sampler calls: methods in order, and what each sequence drew.
+
+    `stages`: tuples of a method's name and its numbers. Sequences are named by any number (`keys`).
+    Rows are float32 (n, n_vocab), masks uint32 (n, (n_vocab + 31) // 32) with a bit for each token that
+    may be drawn. Calls run without the GIL.
+
+    Source: cpp/sampling/sampler.h
+    """
+    def __init__(
+        self,
+        stages: collections.abc.Iterable[tuple[typing.Any, ...]],
+        forced: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        seed: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def accept(
+        self,
+        key: typing.SupportsInt | typing.SupportsIndex,
+        tokens: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ) -> None:
+        """
+        Tokens of the sequence that somebody else chose.
+        """
+    def apply(
+        self,
+        logits: numpy.typing.NDArray[numpy.float32],
+        keys: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        masks: typing.Annotated[numpy.typing.ArrayLike, numpy.uint32] | None,
+        first: typing.SupportsInt | typing.SupportsIndex,
+        last: typing.SupportsInt | typing.SupportsIndex,
+    ) -> numpy.typing.NDArray[numpy.float32]:
+        """
+        The rows after stages [first, last), float32: -inf where a token has gone.
+        """
+    def probabilities(
+        self,
+        logits: numpy.typing.NDArray[numpy.float32],
+        keys: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        masks: typing.Annotated[numpy.typing.ArrayLike, numpy.uint32] | None = None,
+        first: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> numpy.typing.NDArray[numpy.float64]:
+        """
+        What sample() would draw from: float64 (n, n_vocab).
+        """
+    def reset(self, key: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+        """
+        Forget a sequence; None: all of them.
+        """
+    def sample(
+        self,
+        logits: numpy.typing.NDArray[numpy.float32],
+        keys: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        masks: typing.Annotated[numpy.typing.ArrayLike, numpy.uint32] | None = None,
+        first: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> numpy.typing.NDArray[numpy.int32]:
+        """
+        A token for each row, noted as the next of its sequence: int32 (n,). Stages before `first` are left out. ValueError, and nothing noted, for rows that hold NaN or +inf or leave no token.
+        """
+    def start(
+        self,
+        key: typing.SupportsInt | typing.SupportsIndex,
+        tokens: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ) -> None:
+        """
+        The sequence holds these tokens, and nothing was drawn of it yet; its random numbers go on.
+        """
+    def tokens(
+        self, key: typing.SupportsInt | typing.SupportsIndex
+    ) -> numpy.typing.NDArray[numpy.int32]:
+        """
+        A copy of what it knows the sequence to hold: int32 (n,).
+        """
+
 def build_info() -> dict[str, typing.Any]:
     """
     What this build of plait is made of.
@@ -1121,4 +1197,15 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, typing.Any]:
     The key-value pairs of a GGUF file, which need not hold weights.
 
     Values are as in `Model.metadata`. Raises ModelError for a file that cannot be read or is not GGUF.
+    """
+
+def token_logprobs(
+    logits: numpy.typing.NDArray[numpy.float32],
+    tokens: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+) -> numpy.typing.NDArray[numpy.float64]:
+    """
+    Natural logarithms of the probabilities that rows give to tokens, one each.
+
+    `logits` float32 (n, n_vocab), `tokens` (n,); the result is float64 (n,). Raises ValueError for rows
+    that hold NaN or +inf, or nothing but -inf, IndexError for a token outside the vocabulary.
     """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from plait._core import Batch
 from plait.context import Context, model_of
 from plait.errors import CacheFull
+from plait.sampling import Sampler
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,6 +105,10 @@ def generate(
                 f"generate: prompt {i} has {len(prompt)} tokens, the context holds n_ctx = {ctx.n_ctx}"
             )
     ends = tokenizer.eog | frozenset(stop)
+    if isinstance(sampler, Sampler):
+        sampler.bind(tokenizer)
+        for i, prompt in enumerate(ids):
+            sampler.start(i, prompt)
     requests = [
         _Request(
             i,

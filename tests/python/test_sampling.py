@@ -1,72 +1,164 @@
 """The sampler against plain probabilities, and its promises about seeds and sequences."""
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import plait
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plait import Sampler
 from plait.sampling import log_softmax
+from reference import sampling as twin
 
 PLAIN: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 LOGITS = np.array([1.0, 3.0, 0.5, 2.5, -1.0, 2.0, 0.0, -np.inf, 1.5, -3.0], np.float32)
 
 
-def expected(
-    logits: np.ndarray, temperature: float, top_k: int, top_p: float, min_p: float
-) -> np.ndarray:
-    """The documented filters one by one, as sets of tokens."""
-    values = [float(x) for x in logits]
-    tokens = sorted(
-        (i for i, x in enumerate(values) if x > -math.inf), key=lambda i: (-values[i], i)
-    )
-    tokens = tokens[:top_k] if top_k else tokens
+Twin = Callable[[np.ndarray], np.ndarray]
+SEEN = [1, 3, 5, 1, 3, 8, 1, 3]
 
-    def probability(i: int) -> float:
-        return math.exp(values[i]) / sum(math.exp(values[j]) for j in tokens)
-
-    if top_p < 1:
-        kept, total = [], 0.0
-        for i in tokens:
-            kept.append(i)
-            total += probability(i)
-            if total >= top_p:
-                break
-        tokens = kept
-    tokens = [i for i in tokens if probability(i) >= min_p * probability(tokens[0])]
-    weights = np.zeros(len(values))
-    for i in tokens:
-        weights[i] = math.exp(values[i] / temperature)
-    return weights / weights.sum()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"temperature": 0.5},
-        {"temperature": 2.0},
-        {"top_k": 3},
-        {"top_p": 0.7},
-        {"min_p": 0.2},
+# Settings, and the definitions that they stand for, in order.
+METHODS: dict[str, tuple[dict[str, Any], list[Twin]]] = {
+    "plain": ({}, []),
+    "cool": ({"temperature": 0.5}, [lambda x: twin.temperature(x, 0.5)]),
+    "hot": ({"temperature": 2.0}, [lambda x: twin.temperature(x, 2.0)]),
+    "dynamic": (
+        {"temperature": 1.0, "dynamic_range": 0.8, "dynamic_exponent": 2.0},
+        [lambda x: twin.temperature(x, 1.0, 0.8, 2.0)],
+    ),
+    "top_k": ({"top_k": 3}, [lambda x: twin.top_k(x, 3)]),
+    "top_k of all": ({"top_k": 100}, []),
+    "top_p": ({"top_p": 0.7}, [lambda x: twin.top_p(x, 0.7)]),
+    "min_p": ({"min_p": 0.2}, [lambda x: twin.min_p(x, 0.2)]),
+    "typical": ({"typical_p": 0.6}, [lambda x: twin.typical(x, 0.6)]),
+    "top_n_sigma": ({"top_n_sigma": 0.8}, [lambda x: twin.top_n_sigma(x, 0.8)]),
+    "bias": (
+        {"logit_bias": {0: 2.0, 1: -1.0, 3: -math.inf}, "banned": [5]},
+        [lambda x: twin.bias(x, {0: 2.0, 1: -1.0}, [3, 5])],
+    ),
+    "allowed": ({"allowed": [0, 2, 4, 7]}, [lambda x: twin.bias(x, allowed=[0, 2, 4, 7])]),
+    "repetition": (
+        {"repetition_penalty": 1.5},
+        [lambda x: twin.penalties(x, SEEN, repetition=1.5)],
+    ),
+    "presence and frequency": (
+        {"presence_penalty": 0.5, "frequency_penalty": 0.25, "penalty_last_n": 4},
+        [lambda x: twin.penalties(x, SEEN[-4:], presence=0.5, frequency=0.25)],
+    ),
+    "dry": (
+        {"dry_multiplier": 0.8, "dry_base": 1.5, "dry_breakers": ()},
+        [lambda x: twin.dry(x, SEEN, 0.8, 1.5)],
+    ),
+    "dry with a breaker": (
+        {"dry_multiplier": 2.0, "dry_allowed_length": 1, "dry_breakers": [1]},
+        [lambda x: twin.dry(x, SEEN, 2.0, allowed_length=1, breakers=[1])],
+    ),
+    "xtc": (
+        {"xtc_probability": 1.0, "xtc_threshold": 0.1},
+        [lambda x: twin.xtc(x, 0.1)],
+    ),
+    "mirostat": ({"mirostat_tau": 1.2}, [lambda x: twin.mirostat(x, 2.4)]),
+    "usual": (
         {"temperature": 0.8, "top_k": 6, "top_p": 0.95, "min_p": 0.05},
-        {"top_k": 100},
-    ],
-)
-def test_draws_follow_the_probabilities(change):
-    """Pearson's chi-squared; its mean is the degrees of freedom, 6 standard deviations are never reached."""
-    settings_ = {**PLAIN, **change}
-    wanted, n = expected(LOGITS, **settings_), 20_000
-    sampler = Sampler(**settings_, seed=7)
-    counts = np.bincount([sampler(LOGITS) for _ in range(n)], minlength=len(LOGITS))
-    possible = wanted > 0
+        [
+            lambda x: twin.top_k(x, 6),
+            lambda x: twin.top_p(x, 0.95),
+            lambda x: twin.min_p(x, 0.05),
+            lambda x: twin.temperature(x, 0.8),
+        ],
+    ),
+    "another order": (
+        {"temperature": 2.0, "top_p": 0.7, "order": ["temperature", "top_p"]},
+        [lambda x: twin.temperature(x, 2.0), lambda x: twin.top_p(x, 0.7)],
+    ),
+    "a function in between": (
+        {"top_k": 6, "top_p": 0.8, "order": ["top_k", None, "top_p"]},
+        [
+            lambda x: twin.top_k(x, 6),
+            lambda x: np.where(x > -math.inf, -x, -math.inf),
+            lambda x: twin.top_p(x, 0.8),
+        ],
+    ),
+}
+
+
+def expected(name: str) -> np.ndarray:
+    x = LOGITS.astype(np.float64)
+    for method in METHODS[name][1]:
+        x = method(x)
+    return twin.softmax(x)
+
+
+def negated(row, tokens):
+    """A user's function: the row upside down; what has gone stays so."""
+    row[np.isfinite(row)] *= -1
+
+
+METHODS["a function in between"][0]["order"][1] = negated
+
+
+def chi_squared(counts: np.ndarray, wanted: np.ndarray) -> None:
+    """Pearson's; its mean is the degrees of freedom, 6 standard deviations are never reached."""
+    n, possible = counts.sum(), wanted > 0
     assert counts[~possible].sum() == 0
     statistic = ((counts - n * wanted)[possible] ** 2 / (n * wanted[possible])).sum()
     freedom = possible.sum() - 1
     assert statistic < freedom + 6 * math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_draws_follow_the_definitions(name):
+    """20 000 sequences that hold the same tokens and see the same row, against the NumPy definitions."""
+    wanted, n = expected(name), 20_000
+    sampler = Sampler(**{**PLAIN, **METHODS[name][0]}, seed=7)
+    np.testing.assert_allclose(
+        start(sampler, 0).probabilities(LOGITS), wanted, rtol=1e-6, atol=1e-12
+    )
+    for seq in range(n):
+        sampler.start(seq, SEEN)
+    rows = np.repeat(LOGITS[np.newaxis], n, axis=0)
+    chi_squared(np.bincount(sampler.sample(rows, range(n)), minlength=len(LOGITS)), wanted)
+
+
+def start(sampler: Sampler, seq: int) -> Sampler:
+    sampler.start(seq, SEEN)
+    return sampler
+
+
+def test_draws_of_one_sequence_follow_the_definitions_too():
+    sampler = Sampler(**PLAIN, seed=7)
+    counts = np.bincount([sampler(LOGITS) for _ in range(20_000)], minlength=len(LOGITS))
+    chi_squared(counts, expected("plain"))
+
+
+def test_xtc_excludes_as_often_as_it_was_told():
+    wanted = 0.7 * expected("plain") + 0.3 * expected("xtc")
+    sampler = Sampler(**PLAIN, xtc_probability=0.3, seed=3)
+    rows = np.repeat(LOGITS[np.newaxis], 20_000, axis=0)
+    chi_squared(np.bincount(sampler.sample(rows, range(20_000)), minlength=len(LOGITS)), wanted)
+
+
+@given(
+    values=st.lists(st.integers(-6, 6), min_size=2, max_size=20),
+    tokens=st.lists(st.integers(0, 3), max_size=30),
+    allowed=st.integers(1, 3),
+    breaker=st.integers(0, 3),
+)
+@settings(deadline=None, max_examples=200)
+def test_dry_finds_every_repetition(values, tokens, allowed, breaker):
+    x = np.array(values, np.float64)
+    tokens = [token % len(values) for token in tokens]
+    sampler = Sampler(
+        **PLAIN, dry_multiplier=1, dry_base=2, dry_allowed_length=allowed, dry_breakers=[breaker]
+    )
+    sampler.start(0, tokens)
+    wanted = twin.softmax(twin.dry(x, tokens, 1, 2, allowed, [breaker]))
+    got = sampler.probabilities(x.astype(np.float32))
+    np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
 
 
 @given(
@@ -79,7 +171,10 @@ def test_draws_follow_the_probabilities(change):
 def test_only_candidates_are_drawn(values, top_k, top_p, min_p):
     logits = np.array(values, np.float32)
     # A hair's breadth more and less, so that rounding at a threshold decides nothing.
-    loose = expected(logits, 1.0, top_k, min(1.0, top_p + 1e-9), max(0.0, min_p - 1e-9)) > 0
+    loose = logits.astype(np.float64)
+    loose = twin.top_k(loose, top_k) if top_k else loose
+    loose = twin.top_p(loose, min(1.0, top_p + 1e-9))
+    loose = twin.min_p(loose, max(0.0, min_p - 1e-9)) > -np.inf
     sampler = Sampler(1.0, top_k, top_p, min_p, seed=1)
     assert all(loose[sampler(logits)] for _ in range(20))
 
@@ -122,6 +217,95 @@ def test_a_seed_of_its_own():
     assert one.seed != other.seed
     again = Sampler(**PLAIN, seed=one.seed)
     assert [one(LOGITS) for _ in range(30)] == [again(LOGITS) for _ in range(30)]
+
+
+def test_rows_at_once_are_rows_one_by_one():
+    rows = np.random.default_rng(1).normal(size=(5, 300)).astype(np.float32) * 3
+    seqs = [3, 0, 9, 1, 1 << 40]
+    settings_ = {"repetition_penalty": 1.2, "xtc_probability": 0.5, "seed": 2}
+    together, single = Sampler(**settings_), Sampler(**settings_)
+    for _ in range(20):
+        got = together.sample(rows, seqs)
+        assert got.dtype == np.int32
+        assert got.tolist() == [single(row, seq) for row, seq in zip(rows, seqs, strict=True)]
+    assert together.tokens(9).tolist() == single.tokens(9).tolist()
+
+
+def test_a_wrong_row_changes_no_sequence():
+    sampler, untouched = Sampler(seed=1), Sampler(seed=1)
+    rows = np.stack([LOGITS, np.full_like(LOGITS, np.nan)])
+    with pytest.raises(ValueError, match="NaN"):
+        sampler.sample(rows, [0, 1])
+    assert len(sampler.tokens(0)) == 0
+    assert sampler(LOGITS) == untouched(LOGITS)
+    with pytest.raises(ValueError, match="sequence 4 has two rows"):
+        sampler.sample(np.stack([LOGITS, LOGITS]), [4, 4])
+
+
+def test_mirostat_moves_with_every_draw():
+    sampler = Sampler(**PLAIN, mirostat_tau=1.2, mirostat_eta=0.3, seed=1)
+    mu = 2.4
+    for _ in range(50):
+        left = twin.softmax(twin.mirostat(LOGITS.astype(np.float64), mu))
+        np.testing.assert_allclose(sampler.probabilities(LOGITS), left, rtol=1e-9, atol=1e-15)
+        mu -= 0.3 * (-math.log2(left[sampler(LOGITS)]) - 1.2)
+
+
+def test_penalties_see_prompt_draws_and_what_others_chose():
+    sampler = Sampler(temperature=0, presence_penalty=10, penalty_last_n=None)
+    sampler.start(0, [1])
+    assert sampler(LOGITS) == 3
+    sampler.accept(0, [5])
+    assert sampler(LOGITS) == 8
+    assert sampler.tokens(0).tolist() == [1, 3, 5, 8]
+    assert sampler(LOGITS, seq=1) == 1
+    sampler.start(0)
+    assert sampler(LOGITS) == 1
+
+
+def test_forced_tokens_begin_every_sequence():
+    sampler = Sampler(temperature=0, forced=[4, 0])
+    assert [sampler(LOGITS) for _ in range(3)] == [4, 0, 1]
+    assert sampler(LOGITS, seq=2) == 4
+    with pytest.raises(ValueError, match="token 7 is forced"):
+        Sampler(forced=[7])(LOGITS)
+
+
+def test_functions_get_a_row_of_their_own_and_the_tokens():
+    seen = []
+
+    def only_four(row, tokens):
+        seen.append((row.copy(), tokens.tolist()))
+        return np.where(np.arange(len(row)) == 4, row, -np.inf).astype(np.float32)
+
+    logits = LOGITS.copy()
+    sampler = Sampler(top_k=0, order=["bias", only_four, "temperature"], banned=[1])
+    assert [sampler(logits), sampler(logits)] == [4, 4]
+    np.testing.assert_array_equal(logits, LOGITS)
+    assert seen[0][0][1] == -np.inf
+    assert [tokens for _, tokens in seen] == [[], [4]]
+
+    def broken(row, tokens):
+        row[:] = np.nan
+
+    with pytest.raises(ValueError, match="NaN"):
+        Sampler(order=[broken])(LOGITS)
+
+
+def test_where_no_token_is_left():
+    with pytest.raises(ValueError, match="no token is left"):
+        Sampler(banned=[1])(np.array([-np.inf, 1], np.float32))
+    with pytest.raises(ValueError, match="not banned"):
+        Sampler(banned=[1], allowed=[1])
+
+
+def test_texts_that_break_repetitions_need_a_tokenizer(tiny):
+    with pytest.raises(ValueError, match="dry_breakers need tokenizer"):
+        Sampler(dry_multiplier=1)(LOGITS)
+    sampler = Sampler(dry_multiplier=1, tokenizer=tiny.tokenizer)
+    sampler(np.zeros(tiny.n_vocab, np.float32))
+    with pytest.raises(ValueError, match="another model"):
+        sampler.bind(plait.Tokenizer(tiny.metadata, tiny.n_vocab))
 
 
 def test_logits_are_left_alone():
@@ -175,6 +359,22 @@ def test_rows_that_are_refused(logits, error, message, temperature):
         ({"min_p": 1.1}, ValueError),
         ({"seed": -1}, ValueError),
         ({"seed": "a"}, TypeError),
+        ({"seed": 1 << 64}, ValueError),
+        ({"typical_p": 0}, ValueError),
+        ({"top_n_sigma": -1}, ValueError),
+        ({"dynamic_range": -1}, ValueError),
+        ({"xtc_probability": 2}, ValueError),
+        ({"xtc_threshold": 0}, ValueError),
+        ({"mirostat_tau": -1}, ValueError),
+        ({"repetition_penalty": 0}, ValueError),
+        ({"presence_penalty": math.inf}, ValueError),
+        ({"penalty_last_n": -1}, ValueError),
+        ({"dry_base": 0.5}, ValueError),
+        ({"dry_allowed_length": 0}, ValueError),
+        ({"logit_bias": {0: math.inf}}, ValueError),
+        ({"banned": [-1]}, ValueError),
+        ({"order": ["top_q"]}, ValueError),
+        ({"order": ["top_k", "top_k"]}, ValueError),
     ],
 )
 def test_parameters_that_are_refused(change, error):

@@ -141,6 +141,12 @@ class Tokenizer:
         return self._ends
 
     @property
+    def control_ids(self) -> frozenset[int]:
+        """The ids of control and unknown tokens, which decode() leaves out."""
+        types = self._vocabulary.types
+        return frozenset(token for token, kind in enumerate(types) if kind in _HIDDEN)
+
+    @property
     def n_vocab(self) -> int:
         """Number of ids; the last ones may have no text."""
         return self._n_vocab

@@ -1,0 +1,60 @@
+// The tokens that may still be drawn, with their logits: what a sampling method narrows or changes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace plait::sampling {
+
+struct Candidate {
+    int32_t token;
+    double logit;
+};
+
+// The higher logit comes first, of equals the lower id.
+inline bool comes_before(const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+// Never empty once filled: a method that would remove the last candidate throws InvalidArgument.
+class Candidates {
+public:
+    // Those of `logits` [n_vocab] above -inf that the bits of `mask` [ceil(n_vocab / 32)], where there
+    // is one, allow. InvalidArgument for NaN, +inf, and where nothing is left.
+    void fill(std::span<const float> logits, std::span<const uint32_t> mask);
+
+    std::span<const Candidate> items() const { return items_; }
+    size_t size() const { return items_.size(); }
+    const Candidate& best() const;  // that comes before all others
+    double log_total() const;       // log sum exp(logit): log p(i) = logit(i) - log_total()
+
+    // Puts the best n in front, in order; what stands behind them is in no particular order.
+    std::span<const Candidate> sort_first(size_t n);
+
+    void keep_first(size_t n);      // of what sort_first() put in order
+    void keep_only(int32_t token);  // InvalidArgument where it is not among them
+    template <typename Keep>
+    void keep_if(const char* method, Keep keep) {
+        std::erase_if(items_, [&](const Candidate& c) { return !keep(c); });
+        n_sorted_ = 0;
+        check_left(method);
+    }
+
+    // Every logit becomes change(candidate).
+    template <typename Change>
+    void change_logits(Change change) {
+        for (Candidate& c : items_) c.logit = change(c);
+        n_sorted_ = 0;
+    }
+
+private:
+    void check_left(const char* method) const;
+
+    std::vector<Candidate> items_;
+    size_t n_sorted_ = 0;  // the first so many are the best, in order
+};
+
+}  // namespace plait::sampling

@@ -1,0 +1,73 @@
+#include "sampling/candidates.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/error.h"
+
+namespace plait::sampling {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+std::vector<int32_t> tokens(std::span<const Candidate> items) {
+    std::vector<int32_t> result;
+    for (const Candidate& c : items) result.push_back(c.token);
+    return result;
+}
+
+Candidates of(const std::vector<float>& logits, const std::vector<uint32_t>& mask = {}) {
+    Candidates made;
+    made.fill(logits, mask);
+    return made;
+}
+
+TEST(Candidates, LeaveOutWhatIsForbidden) {
+    EXPECT_THAT(tokens(of({1, -kInf, 3, 2}).items()), ElementsAre(0, 2, 3));
+    EXPECT_THAT(tokens(of({1, -kInf, 3, 2}, {0b1011}).items()), ElementsAre(0, 3));
+}
+
+TEST(Candidates, RefuseRowsThatAreNone) {
+    EXPECT_THROW(of({1, std::nanf("")}), InvalidArgument);
+    EXPECT_THROW(of({1, std::nanf("")}, {1}), InvalidArgument);  // masked or not
+    EXPECT_THROW(of({1, kInf}), InvalidArgument);
+    EXPECT_THROW(of({-kInf, -kInf}), InvalidArgument);
+    EXPECT_THROW(of({1, -kInf}, {0b10}), InvalidArgument);
+}
+
+TEST(Candidates, SortPieceByPieceAsAllAtOnce) {
+    std::mt19937 random(3);
+    std::vector<float> logits(1000);
+    for (float& x : logits) x = static_cast<float>(random() % 50);  // many equal ones
+    Candidates all = of(logits);
+    const auto wanted = tokens(all.sort_first(logits.size()));
+    Candidates some = of(logits);
+    for (const size_t n : {1u, 7u, 7u, 64u, 500u, 1000u}) {
+        const auto got = tokens(some.sort_first(n));
+        EXPECT_TRUE(std::equal(got.begin(), got.end(), wanted.begin())) << n;
+    }
+    EXPECT_EQ(of(logits).best().token, wanted.front());
+}
+
+TEST(Candidates, LogTotalIsExactForLargeLogits) {
+    EXPECT_NEAR(of({3e38f, 3e38f}).log_total(), static_cast<double>(3e38f), 1e24);
+    EXPECT_NEAR(of({0, 0, 0}).log_total(), std::log(3.0), 1e-15);
+}
+
+TEST(Candidates, NeverEndUpEmpty) {
+    Candidates c = of({1, 2});
+    EXPECT_THROW(c.keep_if("nothing", [](const Candidate&) { return false; }), InvalidArgument);
+    Candidates d = of({1, -kInf});
+    EXPECT_THROW(d.keep_only(1), InvalidArgument);
+    d.keep_only(0);
+    EXPECT_THAT(tokens(d.items()), ElementsAre(0));
+}
+
+}  // namespace
+}  // namespace plait::sampling

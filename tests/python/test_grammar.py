@@ -1,0 +1,227 @@
+"""Generations under a grammar are texts of it. Needs llguidance."""
+
+import json
+import re
+
+import numpy as np
+import plait
+import pytest
+
+pytest.importorskip("llguidance")
+from plait import Grammar, Sampler
+
+SCHEMAS = {
+    "flat": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 12},
+            "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        },
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    },
+    "nested": {
+        "type": "object",
+        "properties": {
+            "place": {
+                "type": "object",
+                "properties": {
+                    "street": {"type": "string", "maxLength": 10},
+                    "house": {"type": "integer", "minimum": 1, "maximum": 999},
+                },
+                "required": ["street", "house"],
+                "additionalProperties": False,
+            }
+        },
+        "required": ["place"],
+        "additionalProperties": False,
+    },
+    "array": {
+        "type": "array",
+        "items": {"type": "integer", "minimum": -5, "maximum": 5},
+        "minItems": 1,
+        "maxItems": 6,
+    },
+    "array of objects": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "id": {"type": "integer", "minimum": 0, "maximum": 99},
+                "ok": {"type": "boolean"},
+            },
+            "required": ["id", "ok"],
+            "additionalProperties": False,
+        },
+        "minItems": 2,
+        "maxItems": 3,
+    },
+    "enum": {"enum": ["red", "green", "blue", 7, None]},
+    "number": {"type": "number", "minimum": -2.5, "maximum": 2.5},
+    "pattern": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{3,5}$"},
+    "any of": {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {
+                    "kind": {"const": "a"},
+                    "n": {"type": "integer", "minimum": 0, "maximum": 9},
+                },
+                "required": ["kind", "n"],
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "properties": {"kind": {"const": "b"}, "s": {"type": "string", "maxLength": 4}},
+                "required": ["kind", "s"],
+                "additionalProperties": False,
+            },
+        ]
+    },
+    "optional": {
+        "type": "object",
+        "properties": {
+            "a": {"type": "boolean"},
+            "b": {"type": "null"},
+            "c": {"type": "string", "maxLength": 3},
+        },
+        "additionalProperties": False,
+    },
+    "references": {
+        "type": "object",
+        "properties": {"left": {"$ref": "#/$defs/leaf"}, "right": {"$ref": "#/$defs/leaf"}},
+        "required": ["left", "right"],
+        "additionalProperties": False,
+        "$defs": {"leaf": {"type": "array", "items": {"enum": ["x", "y"]}, "maxItems": 3}},
+    },
+}
+
+
+def fits(value, schema, root):
+    """A check of its own for the keywords that SCHEMAS use; jsonschema is asked too where it is installed."""
+    if "$ref" in schema:
+        return fits(value, root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root)
+    if "anyOf" in schema:
+        return any(fits(value, choice, root) for choice in schema["anyOf"])
+    if "enum" in schema:
+        return value in schema["enum"]
+    if "const" in schema:
+        return value == schema["const"]
+    kind = schema["type"]
+    if kind == "object":
+        properties = schema["properties"]
+        return (
+            isinstance(value, dict)
+            and set(schema.get("required", ())) <= set(value) <= set(properties)
+            and all(fits(item, properties[name], root) for name, item in value.items())
+        )
+    if kind == "array":
+        return (
+            isinstance(value, list)
+            and schema.get("minItems", 0) <= len(value) <= schema["maxItems"]
+            and all(fits(item, schema["items"], root) for item in value)
+        )
+    if kind == "string":
+        return (
+            isinstance(value, str)
+            and len(value) <= schema.get("maxLength", 100)
+            and re.search(schema.get("pattern", ""), value) is not None
+        )
+    if kind == "boolean" or value is None:
+        return isinstance(value, bool) if kind == "boolean" else kind == "null"
+    whole = kind == "number" or isinstance(value, int)
+    return whole and not isinstance(value, bool) and schema["minimum"] <= value <= schema["maximum"]
+
+
+def generations(model, grammar, n, max_tokens=400):
+    sampler = Sampler(temperature=1.5, top_k=0, top_p=1, min_p=0, grammar=grammar, seed=1)
+    texts = [""] * n
+    reasons = [None] * n
+    for event in plait.generate(model, ["The"] * n, max_tokens=max_tokens, sampler=sampler):
+        texts[event.index] += event.text
+        reasons[event.index] = event.finish_reason
+    assert set(reasons) == {"stop"}
+    return texts
+
+
+def check(name, texts):
+    schema = SCHEMAS[name]
+    for text in texts:
+        assert fits(json.loads(text), schema, schema), text
+    try:
+        import jsonschema
+    except ImportError:
+        return
+    for text in texts:
+        jsonschema.validate(json.loads(text), schema)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_generations_are_documents_of_the_schema(demo_model, name):
+    check(name, generations(demo_model, SCHEMAS[name], 4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_fifty_generations_are_documents_of_the_schema(demo_model, name):
+    texts = generations(demo_model, SCHEMAS[name], 50)
+    check(name, texts)
+    assert len(set(texts)) > 3  # hot enough to differ
+
+
+def test_the_check_can_fail():
+    for name, wrong in [
+        ("flat", '{"name": "x"}'),
+        ("array", "[9]"),
+        ("pattern", '"AB-12"'),
+        ("number", "3"),
+        ("references", '{"left": ["z"], "right": []}'),
+    ]:
+        assert not fits(json.loads(wrong), SCHEMAS[name], SCHEMAS[name])
+
+
+@pytest.mark.parametrize(
+    ("grammar", "pattern"),
+    [
+        ("[a-f]{3}-(yes|no)", r"[a-f]{3}-(yes|no)"),
+        ('start: greeting " " NAME\ngreeting: "hi" | "hello"\nNAME: /[A-Z][a-z]{1,5}/', r"(hi|hello) [A-Z][a-z]{1,5}"),
+        ('root ::= digit "+" digit\ndigit ::= [0-9]', r"[0-9]\+[0-9]"),
+        ({"type": "integer", "minimum": 10, "maximum": 12}, r"1[012]"),
+        ('{"enum": ["up", "down"]}', r'"(up|down)"'),
+    ],
+)  # fmt: skip
+def test_every_notation(demo_model, grammar, pattern):
+    for text in generations(demo_model, grammar, 5):
+        assert re.fullmatch(pattern, text)
+
+
+def test_sequences_stand_where_they_are(demo_model):
+    """Many sequences at once, each at its own place of the grammar, as if each were alone."""
+    row = np.random.default_rng(1).normal(size=demo_model.n_vocab).astype(np.float32)
+    settings = {"grammar": "[a-z]{5}", "tokenizer": demo_model.tokenizer, "seed": 4}
+    alone = Sampler(**settings)
+    want = {seq: [alone(row, seq) for _ in range(8 - seq)] for seq in range(4)}
+    mixed = Sampler(**settings)
+    got = {seq: [] for seq in range(4)}
+    for step in range(8):
+        live = [seq for seq in range(4) if step < 8 - seq]
+        for seq, token in zip(live, mixed.sample(np.stack([row] * len(live)), live), strict=True):
+            got[seq].append(int(token))
+    assert got == want
+    mixed.start(0)
+    with pytest.raises(ValueError, match="not allowed"):
+        mixed.accept(0, [demo_model.tokenizer.encode("7", add_special=False)[0]])
+
+
+@pytest.mark.parametrize("grammar", ["(", "start: missing", '{"type": "nothing"}', "{"])
+def test_what_is_no_grammar_is_refused(grammar):
+    with pytest.raises(ValueError, match="grammar"):
+        Sampler(grammar=grammar)
+
+
+def test_a_grammar_needs_a_tokenizer():
+    with pytest.raises(ValueError, match="a grammar needs tokenizer="):
+        Sampler(grammar="a")(np.zeros(5, np.float32))
+    with pytest.raises(TypeError, match="grammar"):
+        Sampler(grammar=5)
+    assert "Grammar" in repr(Grammar.regex("a"))
