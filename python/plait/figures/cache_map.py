@@ -58,8 +58,9 @@ def cache_html(kv: KVCache) -> str:
         for stream in range(min(kv.n_streams, _MOST_STREAMS)):
             own = cells[cells["stream"] == stream]
             held = np.zeros((per_stream, kv.n_seq_max), np.bool_)
-            inside = own["row"] < per_stream
-            held[own["row"][inside]] = own["seqs"][inside]
+            row = own["row"] - stream * per_stream
+            inside = (row >= 0) & (row < per_stream)  # memories of several windows have rows beyond
+            held[row[inside]] = own["seqs"][inside]
             parts.append(_stream_html(held, stream if kv.n_streams > 1 else None))
         text += "".join(parts)
         if kv.n_streams > _MOST_STREAMS:

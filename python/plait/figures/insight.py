@@ -132,6 +132,9 @@ def logit_lens(model: Model | Context, text: str) -> LogitLens:
         hidden = [read.value("l_out", layer) for layer in range(read.model.n_layer)]
         final = read.logits
     source = read.model
+    unlike = UnsupportedError(f"logit_lens: a {source.arch} model makes its logits in another way")
+    if final is None or "output_norm.weight" not in source.tensors:
+        raise unlike
     output = "output.weight" if "output.weight" in source.tensors else "token_embd.weight"
     matrix = source.tensor(output)
     logprobs = []
@@ -141,7 +144,7 @@ def logit_lens(model: Model | Context, text: str) -> LogitLens:
     expected = log_softmax(final)
     likely = expected > expected.max(axis=1, keepdims=True) - 5
     if np.abs(logprobs[-1] - expected)[likely].max() > 0.5:
-        raise UnsupportedError(f"logit_lens: a {source.arch} model makes its logits in another way")
+        raise unlike
     spell = source.tokenizer.token_bytes
     best = [
         [spell(int(token)).decode(errors="replace") for token in rows.argmax(axis=1)]
@@ -192,7 +195,7 @@ class _Read:
         names = [
             name for name in ctx.value_names() if name.startswith("blk.") and name.split(".")[2] in self._roles
         ]  # fmt: skip
-        if not names:
+        if not names or ctx.kv.kind == "cross":
             raise UnsupportedError(f"a {self.model.arch} model has no {' or '.join(self._roles)}")
         self._names = set(names)
         with ctx.sequence() as seq, ctx.capture(*names) as seen:

@@ -35,12 +35,11 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
         ax = new_axes(9, 1.2 + 0.25 * min(kv.n_seq_max, 32))
     cells = kv.cells()
     per_stream = kv.n_cells // max(kv.n_streams, 1)
-    row = cells["row"] + cells["stream"] * per_stream
     shared = cells["seqs"].sum(axis=1) > 1
     for seq in np.flatnonzero(cells["seqs"].any(axis=0)).tolist():
         held = cells["seqs"][:, seq]
         for kind, style in ((~shared, {}), (shared, _SHARED)):
-            runs = _runs(row[held & kind])
+            runs = _runs(cells["row"][held & kind])
             if runs:
                 colour = colours.of_sequence(seq)
                 ax.broken_barh(runs, (seq - 0.4, 0.8), facecolors=colour, **style)
