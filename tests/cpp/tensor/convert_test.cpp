@@ -97,10 +97,9 @@ TEST_P(Blocks, DecodeToTheBitsOfGgml) {
 
 TEST_P(Blocks, EncodeToTheBytesOfGgml) {
     const DType dtype = GetParam().dtype;
-    if (dtype == DType::q4_k || dtype == DType::q6_k) {
-        GTEST_SKIP() << "has an encoder of its own: GroupEncoders";
-    }
-    EXPECT_EQ(can_quantize(dtype), GetParam().encoded != 0);
+    const bool fitted = dtype == DType::q4_k || dtype == DType::q6_k;  // see GroupEncoders
+    EXPECT_EQ(can_quantize(dtype), fitted || GetParam().encoded != 0);
+    if (fitted) return;
     Sequence sequence;
     std::vector<float> values(2048);
     for (float& value : values) {
