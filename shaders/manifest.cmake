@@ -2,6 +2,7 @@
 # are specialization constants, chosen when a pipeline is made.
 set(PLAIT_SHADERS
     attend
+    combine
     concat
     copy_rows
     elementwise
@@ -12,6 +13,7 @@ set(PLAIT_SHADERS
     rope
     rope_table
     rotate_rows
+    route
     select_rows
     slice
     store_rows
