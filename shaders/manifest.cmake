@@ -5,6 +5,7 @@ set(PLAIT_SHADERS
     combine
     concat
     copy_rows
+    delta_rule
     elementwise
     embed
     norm
@@ -15,6 +16,12 @@ set(PLAIT_SHADERS
     rotate_rows
     route
     select_rows
+    selective_scan
+    short_conv
     slice
+    ssd_scan
     store_rows
+    token_shift
+    wkv6
+    wkv7
 )

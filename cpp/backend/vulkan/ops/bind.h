@@ -105,6 +105,7 @@ void bind(const ClampedSwigluOp&, const Node&, Binder&);
 void bind(const CombineOp&, const Node&, Binder&);
 void bind(const ConcatOp&, const Node&, Binder&);
 void bind(const CopyRowsOp&, const Node&, Binder&);
+void bind(const DeltaRuleOp&, const Node&, Binder&);
 void bind(const EmbedOp&, const Node&, Binder&);
 void bind(const ExpertLinearOp&, const Node&, Binder&);
 void bind(const GateOp&, const Node&, Binder&);
@@ -121,9 +122,15 @@ void bind(const RouteOp&, const Node&, Binder&);
 void bind(const RowSumOp&, const Node&, Binder&);
 void bind(const ScaleOp&, const Node&, Binder&);
 void bind(const SelectRowsOp&, const Node&, Binder&);
+void bind(const SelectiveScanOp&, const Node&, Binder&);
+void bind(const ShortConvOp&, const Node&, Binder&);
 void bind(const SliceOp&, const Node&, Binder&);
 void bind(const SoftcapOp&, const Node&, Binder&);
+void bind(const SsdScanOp&, const Node&, Binder&);
 void bind(const StoreRowsOp&, const Node&, Binder&);
 void bind(const SubOp&, const Node&, Binder&);
+void bind(const TokenShiftOp&, const Node&, Binder&);
+void bind(const Wkv6Op&, const Node&, Binder&);
+void bind(const Wkv7Op&, const Node&, Binder&);
 
 }  // namespace plait::vulkan
