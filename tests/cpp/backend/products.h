@@ -78,16 +78,19 @@ inline std::vector<int32_t> quantized(Isa isa, const std::vector<float>& x, int6
     return words;
 }
 
+inline QuantizedRow row_of(const std::vector<int32_t>& words, int64_t columns, int64_t row) {
+    auto* bytes = reinterpret_cast<unsigned char*>(const_cast<int32_t*>(words.data()));
+    const auto n = static_cast<int64_t>(words.size()) / (columns / 32 * 10);
+    return quantized_row(bytes, n, columns, row);
+}
+
 // The values that quantised rows stand for.
 inline std::vector<float> restored(const std::vector<int32_t>& words, int64_t columns) {
     std::vector<float> x(words.size() / 10 * 32);
-    const auto n = static_cast<size_t>(columns);
-    const auto* bytes = reinterpret_cast<const std::byte*>(words.data());
     for (size_t i = 0; i < x.size(); ++i) {
-        const std::byte* row = bytes + i / n * (n / 32 * 40);
-        float scale;
-        std::memcpy(&scale, row + n + i % n / 32 * 4, 4);
-        x[i] = scale * static_cast<float>(static_cast<int8_t>(row[i % n]));
+        const auto at = static_cast<int64_t>(i), block = at % columns / 32;
+        const QuantizedRow row = row_of(words, columns, at / columns);
+        x[i] = *row.block_scale(block) * static_cast<float>(row.block_codes(block)[i % 32]);
     }
     return x;
 }

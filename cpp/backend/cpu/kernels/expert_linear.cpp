@@ -69,6 +69,7 @@ void expert_linear(const void* raw, const Frame& frame, const Worker& worker, in
         product.bias = args.has_bias ? frame.at<const float>(args.bias) + expert * w.rows : nullptr;
         product.rows = rows;
         product.x_share = args.x_by_rank ? 1 : args.used;
+        product.x_rows = g.pairs / product.x_share;
         product.n = n;
         const int64_t panel = task % g.panel_tasks * g.panels;
         const int64_t stop = panel + g.panels;

@@ -25,7 +25,7 @@ void gate_quantize(const void* raw, const Frame& frame, const Worker&, int64_t b
     const float* g = frame.at<const float>(args.g);
     const float* up = frame.at<const float>(args.up);
     const int64_t n = args.columns;
-    const int64_t all = blocks(args, frame);
+    const int64_t all = blocks(args, frame), rows = all / (n / 32);
     const int64_t stop = end * kBlocksPerTask < all ? end * kBlocksPerTask : all;
     with_activation(args.how, [&](auto f) {
         for (int64_t i = begin * kBlocksPerTask; i < stop; ++i) {
@@ -33,10 +33,8 @@ void gate_quantize(const void* raw, const Frame& frame, const Worker&, int64_t b
             for (int j = 0; j < 32; j += F32::kLanes)
                 (f(F32::load(g + 32 * i + j)) * F32::load(up + 32 * i + j)).store(values + j);
             const int64_t row = i / (n / 32), b = i % (n / 32);
-            unsigned char* y = frame.at<unsigned char>(args.y) + row * (n / 32 * 40);
-            quantize_block(values, reinterpret_cast<int8_t*>(y) + 32 * b,
-                           reinterpret_cast<float*>(y + n) + b,
-                           reinterpret_cast<int16_t*>(y + n + n / 8) + 2 * b);
+            const QuantizedRow y = quantized_row(frame.at<unsigned char>(args.y), rows, n, row);
+            quantize_block(values, y.block_codes(b), y.block_scale(b), y.block_sums(b));
         }
     });
 }

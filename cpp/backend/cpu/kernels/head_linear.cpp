@@ -25,12 +25,13 @@ void head_linear(const void* raw, const Frame& frame, const Worker& worker, int6
         const int64_t head = task / (cut.panel_tasks * cut.row_tasks);
         const int64_t panel = task / cut.row_tasks % cut.panel_tasks * cut.panels;
         const int64_t row = task % cut.row_tasks * cut.rows;
-        const int64_t first = row * w.matrices + head;
         Product product{};
         product.weight = &w;
         product.matrix = w.data + head * w.matrix_bytes;
-        product.x = frame.at<const unsigned char>(args.x) + first * w.input_bytes();
-        product.y = frame.at<float>(args.y) + first * w.rows;
+        product.x = frame.at<const unsigned char>(args.x);
+        product.x_rows = n * w.matrices;
+        product.y = frame.at<float>(args.y);
+        product.first = row * w.matrices + head;
         product.row_step = w.matrices;
         product.x_share = 1;
         product.n = n - row < cut.rows ? n - row : cut.rows;

@@ -25,12 +25,13 @@ void linear(const void* raw, const Frame& frame, const Worker& worker, int64_t b
         Product product{};
         product.weight = &w;
         product.matrix = w.data;
-        product.x = frame.at<const unsigned char>(args.x) + row * w.input_bytes();
-        product.y = frame.at<float>(args.y) + row * w.rows;
+        product.x = frame.at<const unsigned char>(args.x);
+        product.x_rows = n;
+        product.y = frame.at<float>(args.y);
         product.bias = args.has_bias ? frame.at<const float>(args.bias) : nullptr;
+        product.first = row;
         product.row_step = 1;
-        product.residual =
-            args.has_residual ? frame.at<const float>(args.residual) + row * w.rows : nullptr;
+        product.residual = args.has_residual ? frame.at<const float>(args.residual) : nullptr;
         product.x_share = 1;
         product.n = n - row < cut.rows ? n - row : cut.rows;
         const int64_t stop = panel + cut.panels;

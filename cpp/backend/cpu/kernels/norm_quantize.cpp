@@ -14,12 +14,14 @@ void norm_quantize(const void* raw, const Frame& frame, const Worker& worker, in
     const auto& args = *static_cast<const NormArgs*>(raw);
     const int64_t n = args.vectors.width;
     float* row = reinterpret_cast<float*>(worker.scratch);
+    const int64_t all =
+        frame.rows(args.vectors.extent, args.vectors.fixed_rows) * args.vectors.per_row;
     const VectorRange range = vectors_in(args.vectors, frame, begin, end);
     for (int64_t v = range.begin; v < range.end; ++v) {
         const float* x = frame.at<const float>(args.x) + v * n;
         const float mean = sum_of_squares(x, n) / static_cast<float>(n);
         write_scaled(args, frame, v, x, row, 1.0f / __builtin_sqrtf(mean + args.epsilon));
-        quantize_row(row, frame.at<unsigned char>(args.y) + v * (n / 32 * 40), n);
+        quantize_row(row, quantized_row(frame.at<unsigned char>(args.y), all, n, v), n);
     }
 }
 

@@ -64,10 +64,10 @@ struct PackedWeight {
 // Rows that a register tile takes at once, at most.
 constexpr int64_t kTileRows = 8;
 
-// Working memory of a product on one thread: a tile of quantised rows, interleaved, each with up to
-// two sums per 32 columns.
+// Working memory of a product on one thread: a tile of quantised rows and up to two sums per 32
+// columns of each.
 PLAIT_INLINE int64_t product_scratch_bytes(int64_t columns) {
-    return kTileRows * (columns + columns / 32 * 12) + 256;
+    return kTileRows * (columns / 32 * 48) + 256;
 }
 
 // A product of n rows with each of `matrices`, in tasks of some panels by some rows. A task's
@@ -88,10 +88,8 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64
     ProductCut cut;
     const int64_t target = n <= kTileRows ? clamp_to(bytes / 64, 32 * kKiB, 256 * kKiB)
                                           : clamp_to(bytes / 16, 32 * kKiB, 256 * kKiB);
-    // Kernels take up to eight panels of few rows at once.
-    const int64_t together = n == 1 && weight.panels() > 64   ? 8
-                             : n <= 4 && weight.panels() > 32 ? 4
-                                                              : 1;
+    // Kernels take up to three panels at once, of floats up to four.
+    const int64_t together = weight.panels() <= 64 ? 1 : is_float(weight.format) ? 4 : 3;
     cut.panels =
         clamp_to(target / weight.panel_bytes / together * together, together, weight.panels());
     cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;

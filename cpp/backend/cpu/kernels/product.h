@@ -9,16 +9,23 @@ namespace plait::cpu {
 struct Product {
     const PackedWeight* weight;
     const unsigned char* matrix;  // its first panel
-    const unsigned char* x;       // rows of weight->input_bytes()
-    float* y;                     // rows of weight->rows
-    const float* bias;            // [weight->rows] or null
-    const float* residual;        // rows of weight->rows that are added, as those of y; or null
-    // Row i of the n is row rows[i] of y, or i * row_step where rows is null; it comes of x's row of
-    // that number / x_share.
+    const unsigned char* x;       // [x_rows, weight->columns] f32, or as quantize_rows writes it
+    int64_t x_rows;
+    float* y;               // rows of weight->rows
+    const float* bias;      // [weight->rows] or null
+    const float* residual;  // rows of weight->rows that are added, as those of y; or null
+    // Row i of the n is row rows[i] of y, or first + i * row_step where rows is null; it comes of
+    // x's row of that number / x_share. Where rows follow each other `first` starts a row group.
     const int32_t* rows;
+    int64_t first;
     int64_t row_step;
     int64_t x_share;
     int64_t n;
+
+    PLAIT_INLINE_MEMBER int64_t row(int64_t i) const {
+        return rows ? rows[i] : first + i * row_step;
+    }
+    PLAIT_INLINE_MEMBER bool in_place() const { return !rows && row_step == 1 && x_share == 1; }
 };
 
 }  // namespace plait::cpu

@@ -1,6 +1,7 @@
 // The rounding of quantize_rows, for kernels that make what is rounded.
 #pragma once
 
+#include "backend/cpu/kernels/quantize_rows.h"
 #include "backend/cpu/simd/int8.h"
 
 namespace plait::cpu::PLAIT_ISA {
@@ -29,13 +30,9 @@ PLAIT_INLINE void quantize_block(const float* x, int8_t* codes, float* scale, in
     sum_codes(codes, sums);
 }
 
-// A row of n values to the words that quantize_rows.h describes.
-PLAIT_INLINE void quantize_row(const float* x, unsigned char* y, int64_t n) {
-    auto* codes = reinterpret_cast<int8_t*>(y);
-    auto* scales = reinterpret_cast<float*>(y + n);
-    auto* sums = reinterpret_cast<int16_t*>(y + n + n / 8);
+PLAIT_INLINE void quantize_row(const float* x, const QuantizedRow& y, int64_t n) {
     for (int64_t b = 0; b < n / 32; ++b)
-        quantize_block(x + 32 * b, codes + 32 * b, scales + b, sums + 2 * b);
+        quantize_block(x + 32 * b, y.block_codes(b), y.block_scale(b), y.block_sums(b));
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

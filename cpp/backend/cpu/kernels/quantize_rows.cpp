@@ -30,7 +30,7 @@ void quantize_rows(const void* raw, const Frame& frame, const Worker&, int64_t b
     const int64_t stop = end * rows_per_task(args) < all ? end * rows_per_task(args) : all;
     for (int64_t r = begin * rows_per_task(args); r < stop; ++r) {
         const float* x = frame.at<const float>(args.x) + r * n;
-        quantize_row(x, frame.at<unsigned char>(args.y) + r * (n / 32 * 40), n);
+        quantize_row(x, quantized_row(frame.at<unsigned char>(args.y), all, n, r), n);
     }
 }
 

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Plait beside llama.cpp: the same files, threads and work, taking turns in one run.
+
+    compare.py MODEL... [--cases pp:512,tg:64@0,btg:8x32@256] [--rounds 3] [--busy 1] [--json out.json] [--plot out.png]
+
+A model is a GGUF file, or shape:type for one with random weights (models.py). Cases are those of engines.py. Each
+engine runs in a process of its own, first one and then the other, `rounds` times; a row shows both medians and the
+median of the paired ratios (above 1: plait is faster). Absolute figures drift with the machine's other work, ratios
+hardly do. Without llama-cpp-python only plait's column is measured; --python names an interpreter that has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import models
+import plait
+from engines import ENGINES, Case
+
+ENGINE_SCRIPT = Path(__file__).with_name("engines.py")
+SPIN = "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
+
+
+@contextmanager
+def files(names: list[str]) -> Iterator[dict[str, str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        found = {}
+        for name in names:
+            path = Path(name)
+            if not path.is_file():
+                path = models.write(name, Path(folder) / (name.replace(":", "-") + ".gguf"))
+            found[name if path.parent == Path(folder) else path.stem] = str(path)
+        yield found
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Other programs at work meanwhile, on the first core."""
+    others = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def measure(engine: str, path: str, case: str, args: argparse.Namespace) -> dict[str, float]:
+    done = subprocess.run(
+        [
+            args.python if engine != "plait" else sys.executable,
+            ENGINE_SCRIPT, engine, path, case,
+            "--threads", str(args.threads),
+            "--options", json.dumps(args.options),
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(
+            f"{engine}, {case} of {path}: exit {done.returncode}\n{done.stderr[-2000:]}"
+        )
+    return json.loads(done.stdout)
+
+
+def row(path: str, case: str, engines: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    figures: dict[str, list[float]] = {engine: [] for engine in engines}
+    peaks: dict[str, float] = {}
+    for turn in range(args.rounds):
+        for engine in engines if turn % 2 == 0 else engines[::-1]:
+            found = measure(engine, path, case, args)
+            figures[engine].append(found["figure"])
+            if "peak" in found:
+                peaks[engine] = found["peak"]
+    result: dict[str, Any] = {
+        "case": case,
+        "medians": {engine: statistics.median(of) for engine, of in figures.items()},
+        "all": figures,
+    }
+    if peaks:
+        result["peak_of_file"] = peaks
+    if len(engines) > 1:
+        mine, theirs = (figures[engine] for engine in engines)
+        result["ratio"] = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
+    return result
+
+
+def machine() -> dict[str, Any]:
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
+    build = plait.build_info()
+    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "build": build}
+
+
+def show(model: str, found: dict[str, Any]) -> None:
+    medians = found["medians"]
+    scale, unit = (1e9, "GB/s") if found["case"] == "load" else (1, "tok/s")
+    columns = "".join(f"{medians[e] / scale:12.1f}" if e in medians else " " * 12 for e in ENGINES)
+    ratio = f"{found['ratio']:8.2f}" if "ratio" in found else ""
+    peak = "  peak memory {plait:.2f} of the file".format_map(
+        found.get("peak_of_file") or {"plait": 0}
+    )
+    tail = peak if "peak_of_file" in found else ""
+    print(f"{model:>20} {found['case']:>14}{columns} {unit:<6}{ratio}{tail}", flush=True)
+
+
+def plot(tables: dict[str, list[dict[str, Any]]], path: str) -> None:
+    """Ratios as bars, one group a model."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    bars = [(f"{model}\n{r['case']}", r["ratio"]) for model, rows in tables.items() for r in rows]
+    figure, axes = plt.subplots(figsize=(7, 0.42 * len(bars) + 1.2), layout="constrained")
+    places = range(len(bars))[::-1]
+    axes.barh(places, [ratio for _, ratio in bars], color="#3b6ea5", height=0.7)
+    for place, (_, ratio) in zip(places, bars, strict=True):
+        axes.text(ratio, place, f" {ratio:.2f}", va="center")
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.set_yticks(places, [label.replace("\n", "  ") for label, _ in bars])
+    axes.set_xlabel("times the speed of llama.cpp")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+
+
+def has_llama_cpp(python: str) -> bool:
+    return not subprocess.run(
+        [python, "-c", "import llama_cpp"], capture_output=True, check=False
+    ).returncode
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--cases", default="pp:512,tg:64@0,btg:8x32@256")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--options", type=json.loads, default={}, help="JSON, for plait.Context")
+    parser.add_argument("--busy", type=int, default=0, help="other processes that spin meanwhile")
+    parser.add_argument("--python", default=sys.executable, help="that has llama-cpp-python")
+    parser.add_argument("--json")
+    parser.add_argument("--plot")
+    args = parser.parse_args()
+    cases = args.cases.split(",")
+    for case in cases:
+        try:
+            Case.parse(case)
+        except ValueError as error:
+            parser.error(str(error))
+    engines = list(ENGINES) if has_llama_cpp(args.python) else ["plait"]
+    print(f"{'model':>20} {'case':>14}" + "".join(f"{engine:>12}" for engine in ENGINES))
+    tables: dict[str, list[dict[str, Any]]] = {}
+    with files(args.models) as paths, busy(args.busy):
+        for model, path in paths.items():
+            for case in cases:
+                tables.setdefault(model, []).append(row(path, case, engines, args))
+                show(model, tables[model][-1])
+    if args.json:
+        result = {
+            "machine": machine(),
+            "busy": args.busy,
+            "options": args.options,
+            "models": tables,
+        }
+        Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
+    if args.plot and len(engines) > 1:
+        plot(tables, args.plot)
+
+
+if __name__ == "__main__":
+    main()
