@@ -24,25 +24,33 @@ from plait.errors import (
     StateError,
     UnsupportedError,
 )
-from plait.generate import Event, generate
+from plait.generate import agenerate, complete, generate
+from plait.generation.events import Completion, Event
 from plait.model import Model
 from plait.sequence import Sequence
 
 if TYPE_CHECKING:
     from plait import quant
+    from plait.generation.drafts import Acceptance, DraftModel, PromptLookup
+    from plait.generation.request import Request
+    from plait.generation.scheduler import Scheduler
+    from plait.generation.search import beam_search, best_of
     from plait.grammar import Grammar
     from plait.sampling import Sampler
     from plait.scoring import Score, embed, perplexity, score, token_logprobs
     from plait.tokenizer import Tokenizer
 
 __all__ = [
+    "Acceptance",
     "BackendError",
     "Batch",
     "BatchError",
     "CacheFull",
+    "Completion",
     "Context",
     "Defrag",
     "Device",
+    "DraftModel",
     "Error",
     "Event",
     "Grammar",
@@ -50,7 +58,10 @@ __all__ = [
     "Model",
     "ModelError",
     "Output",
+    "PromptLookup",
+    "Request",
     "Sampler",
+    "Scheduler",
     "Score",
     "Sequence",
     "StateError",
@@ -59,7 +70,11 @@ __all__ = [
     "Tokenizer",
     "UnsupportedError",
     "__version__",
+    "agenerate",
+    "beam_search",
+    "best_of",
     "build_info",
+    "complete",
     "devices",
     "embed",
     "generate",
@@ -72,6 +87,13 @@ __all__ = [
 __version__: str = build_info()["version"]
 
 _LAZY = {
+    "Acceptance": "plait.generation.drafts",
+    "DraftModel": "plait.generation.drafts",
+    "PromptLookup": "plait.generation.drafts",
+    "Request": "plait.generation.request",
+    "Scheduler": "plait.generation.scheduler",
+    "beam_search": "plait.generation.search",
+    "best_of": "plait.generation.search",
     "Grammar": "plait.grammar",
     "Sampler": "plait.sampling",
     "Score": "plait.scoring",
