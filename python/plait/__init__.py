@@ -31,6 +31,8 @@ from plait.sequence import Sequence
 
 if TYPE_CHECKING:
     from plait import quant
+    from plait.chat import Chat
+    from plait.extension import SelfExtend, attention_sinks
     from plait.generation.drafts import Acceptance, DraftModel, PromptLookup
     from plait.generation.request import Request
     from plait.generation.scheduler import Scheduler
@@ -46,6 +48,7 @@ __all__ = [
     "Batch",
     "BatchError",
     "CacheFull",
+    "Chat",
     "Completion",
     "Context",
     "Defrag",
@@ -63,6 +66,7 @@ __all__ = [
     "Sampler",
     "Scheduler",
     "Score",
+    "SelfExtend",
     "Sequence",
     "StateError",
     "Stats",
@@ -71,6 +75,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "agenerate",
+    "attention_sinks",
     "beam_search",
     "best_of",
     "build_info",
@@ -88,16 +93,19 @@ __version__: str = build_info()["version"]
 
 _LAZY = {
     "Acceptance": "plait.generation.drafts",
+    "Chat": "plait.chat",
     "DraftModel": "plait.generation.drafts",
+    "Grammar": "plait.grammar",
     "PromptLookup": "plait.generation.drafts",
     "Request": "plait.generation.request",
+    "Sampler": "plait.sampling",
     "Scheduler": "plait.generation.scheduler",
+    "Score": "plait.scoring",
+    "SelfExtend": "plait.extension",
+    "Tokenizer": "plait.tokenizer",
+    "attention_sinks": "plait.extension",
     "beam_search": "plait.generation.search",
     "best_of": "plait.generation.search",
-    "Grammar": "plait.grammar",
-    "Sampler": "plait.sampling",
-    "Score": "plait.scoring",
-    "Tokenizer": "plait.tokenizer",
     "embed": "plait.scoring",
     "perplexity": "plait.scoring",
     "quant": "plait.quant",

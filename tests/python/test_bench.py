@@ -71,3 +71,14 @@ def test_step_profile(tiny_path: Path) -> None:  # S1-15
         path.stem for path in (BENCH.parent / "cpp" / "backend" / "cpu" / "fuse").glob("*.cpp")
     }
     assert {name for name, _ in rows} <= ops | fused
+
+
+def test_generate(tiny_path: Path) -> None:
+    output = run(
+        "generate.py", "--model", tiny_path, "--prompts", 6, "--prefix", 40, "--tail", 3,
+        "--max-tokens", 4, "--at-once", 3, "--engine", "plait",
+    )  # fmt: skip
+    figures = json.loads(output)
+    assert figures["said"] <= 24
+    assert figures["computed"] <= 40 + 6 * 3 + figures["said"] - 6
+    assert figures["seconds"] > 0

@@ -1,0 +1,197 @@
+"""Guesses checked in one call: the text is what it is without them."""
+
+import numpy as np
+import plait
+import pytest
+from plait.generation.drafts import Ask
+from python.drive import tokens
+
+from python import gguf_writer
+
+STORY = "Once upon a time there was a little {} who lived in a {} by the {}."
+WORDS = ["girl", "boy", "cat", "dog", "bird", "king", "man", "fish", "bear", "duck"]
+PLACES = ["house", "tree", "box", "park", "boat"]
+
+
+def prompts(n):
+    return [
+        STORY.format(WORDS[i % 10], PLACES[i // 10 % 5], ["sea", "road"][i // 50 % 2])
+        for i in range(n)
+    ]
+
+
+class Scrambled:
+    """Guesses that are right at first and wrong after that."""
+
+    def __init__(self, inner):
+        self.inner, self.acceptance = inner, plait.Acceptance()
+
+    def attach(self, ctx):
+        self.inner.attach(ctx)
+
+    def propose(self, asks):
+        return [
+            [*guess[: len(guess) // 2], *(3 + token % 7 for token in guess[len(guess) // 2 :])]
+            for guess in self.inner.propose(asks)
+        ]
+
+    def release(self, key):
+        self.inner.release(key)
+
+
+def texts(model, asked, limit, **options):
+    return [one.tokens for one in plait.complete(model, asked, limit, **options)]
+
+
+def identical(model, n_prompts, n_tokens):
+    asked = prompts(n_prompts)
+    want = texts(model, asked, n_tokens)
+    figures = {}
+    itself = plait.DraftModel(model, n=3)
+    other = plait.DraftModel(plait.Model(model.path), n=4, p_min=0.5)
+    for name, draft in [
+        ("lookup", plait.PromptLookup()),
+        ("itself", itself),
+        ("sure", other),
+        ("scrambled", Scrambled(plait.DraftModel(model, n=4))),
+    ]:
+        assert texts(model, asked, n_tokens, draft=draft) == want, name
+        figures[name] = draft.acceptance
+    itself.close()
+    assert figures["itself"].rate == 1
+    assert figures["itself"].tokens_per_round > 3
+    assert 0 < figures["lookup"].accepted < figures["lookup"].drafted
+    assert 0.2 < figures["scrambled"].rate < 0.8
+    assert figures["sure"].tokens_per_round > 1.5
+    return figures
+
+
+def test_greedy_text_is_the_same(demo_model):
+    identical(demo_model, 12, 32)
+
+
+@pytest.mark.slow
+def test_greedy_text_of_a_hundred_prompts_is_the_same(demo_model):
+    identical(demo_model, 100, 48)
+
+
+def test_drawn_text_is_the_same_for_the_same_seed(demo_model):
+    for draft in (plait.PromptLookup(min_ngram=1), plait.DraftModel(demo_model, n=3)):
+        sampler = plait.Sampler(temperature=0.7, repetition_penalty=1.1, seed=5)
+        want = texts(demo_model, prompts(6), 40, sampler=sampler)
+        sampler.reset()
+        assert texts(demo_model, prompts(6), 40, sampler=sampler, draft=draft) == want
+        assert 0 < draft.acceptance.accepted < draft.acceptance.drafted
+
+
+def test_drawn_text_has_the_same_distribution(demo_model):
+    """Other seeds: pairs of tokens after the first, with and without guesses; two-sample chi-squared."""
+    n, counts = 900, []
+    for seed, draft in [(1, None), (2, plait.DraftModel(demo_model, n=2))]:
+        sampler = plait.Sampler(temperature=1.2, top_k=3, top_p=1, min_p=0, seed=seed, forced=[500])
+        found = texts(demo_model, prompts(1), 4, sampler=sampler, n=n, draft=draft)
+        pairs, times = np.unique(
+            [one[1] * 1000 + one[2] for one in found if len(one) > 2], return_counts=True
+        )
+        counts.append(dict(zip(pairs.tolist(), times.tolist(), strict=True)))
+    statistic, freedom = 0.0, -1
+    totals = [sum(count.values()) for count in counts]
+    for pair in counts[0].keys() | counts[1].keys():
+        both = [count.get(pair, 0) for count in counts]
+        if sum(both) < 10:
+            continue
+        freedom += 1
+        for seen, total in zip(both, totals, strict=True):
+            wanted = sum(both) * total / sum(totals)
+            statistic += (seen - wanted) ** 2 / wanted
+    assert freedom >= 2
+    assert statistic < freedom + 6 * (2 * freedom) ** 0.5
+
+
+@pytest.mark.parametrize("name", ["mamba", "rwkv7", "falcon-h1", "gemma3", "qwen3next"])
+def test_memories_that_cannot_forget_a_part(data_dir, name):
+    """A fork is the place that they go back to."""
+    path = data_dir / "conformance" / name / "model.gguf"
+    if not path.exists():
+        pytest.skip(f"no {name} among the reference data")
+    model = plait.Model(path)
+    asked = [tokens(12, seed, 100) for seed in range(3)]
+    with plait.Context(model, n_ctx=64, n_seq_max=8) as ctx:
+        want = texts(ctx, asked, 16)
+        for draft in (
+            plait.DraftModel(model, n=3),
+            Scrambled(plait.DraftModel(model, n=3)),
+            plait.PromptLookup(min_ngram=1),
+        ):
+            assert texts(ctx, asked, 16, draft=draft) == want
+            assert ctx.kv.n_used == 0
+
+
+def test_guesses_give_way_when_the_cache_is_full(tiny):
+    asked = [tokens(12, seed) for seed in range(3)]
+    want = texts(tiny, asked, 20)
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3, kv_cells=60) as ctx:
+        assert texts(ctx, asked, 20, draft=plait.DraftModel(tiny, n=6)) == want
+        with plait.Context(tiny, n_ctx=64, n_seq_max=3) as roomy:
+            small = plait.DraftModel(tiny, n=6, n_ctx=20)  # its own cache runs out
+            assert texts(roomy, asked, 20, draft=small) == want
+        assert ctx.kv.n_used == 0
+
+
+def test_a_grammar_and_guesses(demo_model):
+    pytest.importorskip("llguidance")
+    draft = plait.PromptLookup(min_ngram=1)
+    sampler = plait.Sampler(grammar="(ab){12}", seed=1)
+    (one,) = plait.complete(demo_model, "ab ab ab", 40, sampler, draft=draft)
+    assert one.text == "ab" * 12
+    assert draft.acceptance.accepted > 0
+
+
+def test_stop_in_the_middle_of_a_guess(demo_model):
+    want = plait.complete(demo_model, prompts(1), 30)[0]
+    for stop in (want.tokens[7], want.text[9:14]):
+        plain = plait.complete(demo_model, prompts(1), 30, stop=[stop])[0]
+        with plait.Context(demo_model, n_ctx=128) as ctx:
+            draft = plait.DraftModel(demo_model, n=6)
+            assert plait.complete(ctx, prompts(1), 30, stop=[stop], draft=draft)[0] == plain
+            assert ctx.kv.n_used == 0
+
+
+def test_prompt_lookup_finds_the_latest_longest_place():
+    lookup = plait.PromptLookup(n=3, max_ngram=3, min_ngram=1)
+
+    def ask(key, tokens_, most=9):
+        return lookup.propose([Ask(key, tokens_, most)])[0]
+
+    text = [1, 2, 3, 4, 5, 1, 2, 9, 8, 1, 2]
+    assert ask("a", text) == [9, 8, 1]
+    assert ask("a", [*text, 3]) == [4, 5, 1]
+    assert ask("a", [*text, 3, 4]) == [5, 1, 2]
+    assert ask("a", [*text, 3, 4], most=1) == [5]
+    assert ask("b", [1, 2, 3]) == []
+    assert ask("c", [7, 7]) == [7]
+    lookup.release("a")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: plait.PromptLookup(n=0),
+        lambda model: plait.PromptLookup(max_ngram=1, min_ngram=2),
+        lambda model: plait.PromptLookup(min_ngram=0),
+        lambda model: plait.DraftModel(model, n=0),
+        lambda model: plait.DraftModel(model, p_min=2),
+    ],
+)
+def test_numbers_that_are_refused(tiny, make):
+    with pytest.raises(ValueError, match="expected at least 1"):
+        make(tiny)
+
+
+def test_another_vocabulary_is_refused(tiny, demo_model, tmp_path):
+    with pytest.raises(ValueError, match="vocabulary"):
+        plait.generate(demo_model, "a", draft=plait.DraftModel(tiny))
+    twin = plait.Model(gguf_writer.tiny_llama(tmp_path / "m.gguf", seed=9))
+    draft = plait.DraftModel(twin, n=3)
+    assert texts(tiny, ["the hat"], 20, draft=draft) == texts(tiny, ["the hat"], 20)
+    assert draft.acceptance.rate < 0.5

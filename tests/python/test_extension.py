@@ -1,0 +1,101 @@
+"""Attention sinks and Self-Extend, down to the cached keys."""
+
+import numpy as np
+import plait
+import pytest
+from python.drive import feed, tokens
+
+
+def positions(ctx, seq=0):
+    cells = ctx.kv.cells()
+    return np.sort(cells["pos"][cells["seqs"][:, seq]][:, 0])
+
+
+def key_at(model, token, pos):
+    """The first layer's key of a token at a position: it depends on nothing else."""
+    with plait.Context(model, n_ctx=4, type_k="f32", type_v="f32") as ctx:
+        batch = plait.Batch()
+        batch.add(token, pos=pos)
+        ctx.decode(batch)
+        return ctx.kv.keys(0, 0)[0]
+
+
+def test_sinks_stay_and_the_latest_move_down(tiny):
+    ids = tokens(40)
+    with plait.Context(tiny, n_ctx=40, type_k="f32", type_v="f32") as ctx, ctx.sequence() as seq:
+        feed(ctx, ids[:39], seq)
+        assert plait.attention_sinks(seq, 40) == 0
+        feed(ctx, ids[39:], seq)
+        before = ctx.kv.keys(0, 0)
+        assert plait.attention_sinks(seq, 40) == 18
+        assert positions(ctx).tolist() == list(range(22))
+        kept = [*range(4), *range(22, 40)]
+        after = ctx.kv.keys(0, 0)
+        np.testing.assert_array_equal(after[:4], before[:4])
+        for place, old in enumerate(kept):
+            np.testing.assert_allclose(after[place], key_at(tiny, ids[old], place), atol=2e-5)
+        assert plait.attention_sinks(seq, 22, sinks=2, discard=5) == 5
+        assert seq.pos == 17
+
+
+def test_text_goes_on_for_ever_with_sinks(demo_model):
+    """Three times n_ctx: what is forgotten is missed (2.5 with all of it), but the model does not lose its way."""
+    sampler = plait.Sampler(temperature=0.7, banned=demo_model.tokenizer.eog, seed=1)
+    (one,) = plait.complete(demo_model, "Once upon a time", 450, sampler)
+    ids = one.tokens
+    with plait.Context(demo_model, n_ctx=128) as ctx, ctx.sequence() as seq:
+        total = 0.0
+        for i, token in enumerate(ids[:-1]):
+            plait.attention_sinks(seq, 128)
+            row = feed(ctx, [token], seq)[-1].astype(np.float64)
+            row -= row.max()
+            total += row[ids[i + 1]] - np.log(np.exp(row).sum()) if i >= 149 else 0
+        assert seq.pos <= 128
+    assert 2 < np.exp(-total / 300) < 8
+
+
+@pytest.mark.parametrize(("group", "width"), [(2, 8), (4, 8), (4, 16)])
+def test_old_tokens_share_positions(tiny, group, width):
+    ids = tokens(70)
+    want, grouped = [], 0
+    with plait.Context(tiny, n_ctx=80, type_k="f32", type_v="f32") as ctx, ctx.sequence() as seq:
+        extend = plait.SelfExtend(ctx, seq, group, width)
+        for token in ids:
+            feed(ctx, [token], seq)
+            want.append(want[-1] + 1 if want else 0)
+            # The definition: blocks of `width` positions after what is grouped, each position p -> p // group.
+            while want[-1] + 1 >= grouped + width:
+                block = [i for i, p in enumerate(want) if grouped <= p < grouped + width]
+                saved = width - width // group
+                want = [
+                    p if i < block[0] else grouped + (p - grouped) // group if i in block else p - saved
+                    for i, p in enumerate(want)
+                ]  # fmt: skip
+                grouped += width // group
+            extend.update()
+            assert positions(ctx).tolist() == want
+        assert extend.n_grouped == grouped
+        assert seq.pos < 70 // group + width
+        keys = ctx.kv.keys(0, 0)
+        by_position = sorted(range(70), key=lambda i: want[i])
+        for place, i in enumerate(by_position):
+            np.testing.assert_allclose(keys[place], key_at(tiny, ids[i], want[i]), atol=5e-5)
+
+
+@pytest.mark.parametrize(("group", "width"), [(1, 8), (4, 2), (4, 10), (0, 0)])
+def test_groups_that_are_refused(tiny, group, width):
+    with (
+        plait.Context(tiny, n_ctx=8) as ctx,
+        ctx.sequence() as seq,
+        pytest.raises(ValueError, match="group is"),
+    ):
+        plait.SelfExtend(ctx, seq, group, width)
+
+
+def test_sinks_that_are_refused(tiny):
+    with plait.Context(tiny, n_ctx=20) as ctx, ctx.sequence() as seq:
+        feed(ctx, tokens(10), seq)
+        for sinks, discard in [(-1, 2), (4, 0), (4, 7)]:
+            with pytest.raises(ValueError, match="attention_sinks"):
+                plait.attention_sinks(seq, 10, sinks, discard)
+        assert seq.pos == 10
