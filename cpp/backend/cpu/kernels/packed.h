@@ -65,9 +65,9 @@ struct PackedWeight {
 constexpr int64_t kTileRows = 8;
 
 // Working memory of a product on one thread: a tile of quantised rows and up to two sums per 32
-// columns of each.
+// columns of each, or of rows in BF16.
 PLAIT_INLINE int64_t product_scratch_bytes(int64_t columns) {
-    return kTileRows * (columns / 32 * 48) + 256;
+    return kTileRows * 2 * (columns + 1) + 256;
 }
 
 // A product of n rows with each of `matrices`, in tasks of some panels by some rows. A task's
