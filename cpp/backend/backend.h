@@ -90,6 +90,8 @@ public:
     virtual std::string_view name() const = 0;  // "cpu"
     virtual std::string packing() const = 0;    // backends of equal packing share weight copies
     virtual int n_threads() const = 0;          // that a trace may name
+    // Whether a row's results are the same bits whatever rows are computed with it.
+    virtual bool invariant() const { return true; }
     virtual CommandCounts commands() const { return {}; }  // since it was made
     // For what the host writes before each run: memory with a host address.
     virtual std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) { return allocate(bytes); }

@@ -63,6 +63,7 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
     engine_ = std::make_unique<Engine>(
         model_, make_backend(options_.backend, {options_.threads, options_.isa}), memory->layout(),
         limits);
+    options_.invariant = options_.invariant && engine_->backend().invariant();
     decode_road_ =
         make_road(GraphKind::decode, std::make_shared<Past>(std::move(memory), engine_->backend()));
     if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->past());

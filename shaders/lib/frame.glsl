@@ -26,6 +26,6 @@ struct Rows {
 };
 
 layout(buffer_reference, scalar) readonly buffer Frame {
-    uint64_t base[5];
+    uint64_t base[6];
     uint rows[5];  // tokens 1, outputs 2, moves 3, sequences 4
 };

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import plait
 import pytest
 from python.drive import batch, feed, tokens
+from python.recurrent_models import MODELS, Tiny
+
+from python import gguf_writer
+
+LAYERS = ("/usr/share/vulkan", "/etc/vulkan", "/usr/local/share/vulkan")
 
 pytestmark = pytest.mark.skipif(
     not any(device.name.startswith("vulkan") for device in plait.devices()),
@@ -134,3 +143,143 @@ def test_every_cache_type_holds_the_bits_that_the_cpu_makes(tiny: plait.Model, t
         assert np.abs(got - wanted).max() <= 5e-2 * np.abs(wanted).max()
         keys = cpu.kv.keys(0, 0), vulkan.kv.keys(0, 0)
         assert (np.abs(keys[1] - keys[0]) > 1e-2 * np.abs(keys[0]).max()).mean() < 0.02
+
+
+# S2-22, S4-30: layers that remember a state, in pieces of a prompt and token by token.
+@pytest.mark.parametrize("recurrent", MODELS, ids=lambda model: model.arch)
+def test_recurrent_layers_match_the_cpu(recurrent: Tiny, tmp_path: Path) -> None:
+    model = plait.Model(recurrent.write(tmp_path / "model.gguf"))
+    results = []
+    for backend in ("cpu", "vulkan"):
+        with plait.Context(model, n_ctx=64, n_seq_max=3, n_ubatch=16, backend=backend) as ctx:
+            outputs = [feed(ctx, tokens(21)), feed(ctx, tokens(7, seed=1), seq=2)]
+            ctx.kv.seq_cp(0, 1)
+            both = batch(([5], 1), ([6, 7, 8], 2), ([9], 0))
+            results.append([*outputs, ctx.decode(both).logits])
+            assert set(ctx.stats.nodes) == {ctx.devices[0]}
+    for wanted, got in zip(*results, strict=True):
+        assert np.abs(got - wanted).max() <= 1e-3 * np.abs(wanted).max()
+
+
+# Where a block has halves that scale it, and what makes weights of about 0.1 of them.
+SCALES = {
+    "Q8_0": {0: 1e-3}, "Q4_0": {0: 0.02}, "Q4_1": {0: 0.01, 2: -0.1}, "Q5_0": {0: 0.01}, "Q5_1": {0: 5e-3, 2: -0.1},
+    "Q2_K": {80: 5e-3, 82: 5e-3}, "Q3_K": {108: 1e-3}, "Q4_K": {0: 4e-4, 2: 2e-3}, "Q5_K": {0: 2e-4, 2: 2e-3},
+    "Q6_K": {208: 3e-5}, "IQ4_NL": {0: 2e-3}, "IQ4_XS": {0: 1e-4}, "MXFP4": {},
+}  # fmt: skip
+EMBEDDING, FFN = 256, 288
+
+
+def random_blocks(type_: str, n_rows: int, width: int, random: np.random.Generator) -> np.ndarray:
+    """Rows of blocks with every bit pattern of their codes."""
+    _, elements, size = gguf_writer.BLOCK_TYPES[type_]
+    raw = random.integers(0, 256, (n_rows * width // elements, size), dtype=np.uint8)
+    for at, scale in SCALES[type_].items():
+        halves = (scale * random.uniform(0.5, 1.5, len(raw))).astype(np.float16)
+        raw[:, at : at + 2] = halves.view(np.uint8).reshape(-1, 2)
+    if type_ == "MXFP4":
+        raw[:, 0] = random.integers(121, 124, len(raw))
+    return raw.reshape(n_rows, -1)
+
+
+def two_files(type_: str, folder: Path) -> list[Path]:
+    """A model with weights of that type, and the same one with what they stand for in floats."""
+    random = np.random.default_rng(5)
+    shapes = {
+        "token_embd": (gguf_writer.N_VOCAB, EMBEDDING),
+        "output": (gguf_writer.N_VOCAB, EMBEDDING),
+    }
+    shapes |= {f"blk.0.attn_{name}": (EMBEDDING, EMBEDDING) for name in ("q", "k", "v", "output")}
+    shapes |= {f"blk.0.ffn_{name}": (FFN, EMBEDDING) for name in ("gate", "up")}
+    norms = {
+        f"{name}.weight": np.ones(EMBEDDING, np.float32)
+        for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")
+    }
+    down = {
+        "blk.0.ffn_down.weight": (0.1 * random.standard_normal((EMBEDDING, FFN))).astype(np.float32)
+    }
+    stored, plain = {}, {}
+    for name, (n_rows, width) in shapes.items():
+        raw = random_blocks(type_, n_rows, width, random)
+        stored[f"{name}.weight"] = gguf_writer.Raw(type_, raw)
+        plain[f"{name}.weight"] = plait.quant.dequantize(raw, type_).reshape(n_rows, width)
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    metadata |= {
+        "llama.block_count": 1, "llama.embedding_length": EMBEDDING, "llama.feed_forward_length": FFN,
+        "llama.attention.head_count_kv": gguf_writer.N_HEADS, "llama.rope.dimension_count": 64,
+    }  # fmt: skip
+    return [
+        gguf_writer.write(folder / f"{name}.gguf", metadata, tensors | norms | down)
+        for name, tensors in (("stored", stored), ("plain", plain))
+    ]
+
+
+@pytest.mark.parametrize("type_", SCALES)
+def test_weights_of_every_type_are_what_they_stand_for(type_: str, tmp_path: Path) -> None:
+    results = []
+    for path in two_files(type_, tmp_path):
+        with plait.Context(plait.Model(path), n_ctx=32, backend="vulkan") as ctx:
+            results.append([feed(ctx, tokens(9)), feed(ctx, tokens(2, seed=1)), feed(ctx, [4])])
+    for got, wanted in zip(*results, strict=True):
+        assert np.isfinite(wanted).all()
+        assert wanted.std() > 0.01
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+# The layers of the validation package see every call; they write to standard output what is wrong.
+def test_the_validation_layers_find_nothing(tiny_path: Path, tmp_path: Path) -> None:
+    if not any(
+        Path(p, "explicit_layer.d/VkLayer_khronos_validation.json").is_file() for p in LAYERS
+    ):
+        pytest.skip("no validation layers (Debian: vulkan-validationlayers)")
+    settings = tmp_path / "vk_layer_settings.txt"
+    settings.write_text(
+        "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n"
+        "khronos_validation.log_filename = stdout\n"
+        "khronos_validation.report_flags = error,warn\n"
+        "khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT\n"
+    )
+    script = (
+        "import sys, plait\n"
+        "ctx = plait.Context(plait.Model(sys.argv[1]), n_ctx=64, n_seq_max=2, backend='vulkan')\n"
+        "for n in (9, 1, 1):\n"
+        "    batch = plait.Batch()\n"
+        "    batch.add_sequence(list(range(3, 3 + n)), seq=0, logits='all')\n"
+        "    ctx.decode(batch)\n"
+        "ctx.kv.seq_cp(0, 1)\n"
+        "ctx.kv.seq_add(1, 4, None, 2)\n"
+        "state = ctx.kv.to_bytes()\n"
+        "ctx.kv.clear()\n"
+        "ctx.kv.from_bytes(state)\n"
+        "ctx.close()\n"
+    )
+    environment = {
+        **os.environ,
+        "VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
+        "VK_LAYER_SETTINGS_PATH": str(settings.parent),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", script, tiny_path],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == ""
+
+
+def test_a_trace_names_the_nodes_of_a_step(tiny: plait.Model) -> None:
+    with plait.Context(tiny, n_ctx=32, backend="vulkan") as ctx:
+        with ctx.trace() as trace:
+            feed(ctx, tokens(3))
+        assert {"embed", "attend", "linear"} <= {event.op for event in trace.events}
+
+
+def test_what_is_computed_in_one_run_is_captured(
+    pair: tuple[plait.Context, plait.Context],
+) -> None:
+    captured = []
+    for ctx in pair:
+        with ctx.capture("blk.1.attn_out") as capture:
+            feed(ctx, tokens(5))
+        captured.append(capture["blk.1.attn_out"])
+    assert near(captured[1], captured[0])

@@ -48,6 +48,7 @@ public:
         return text(device_->name(), " opened ", device_->generation());
     }
     int n_threads() const override { return 1; }
+    bool invariant() const override { return false; }  // few rows are summed otherwise than many
     CommandCounts commands() const override { return commands_.counts(); }
 
     std::unique_ptr<Buffer> allocate(uint64_t bytes) override {

@@ -9,12 +9,23 @@
 namespace plait::vulkan {
 namespace {
 
+using Access = vk::AccessFlagBits;
 using Grid = vk::DispatchIndirectCommand;
+using Stage = vk::PipelineStageFlagBits;
+
+constexpr vk::AccessFlags kShader = Access::eShaderRead | Access::eShaderWrite;
 constexpr uint64_t kArgsAlignment = 16;  // that buffer_reference assumes
+
+// What comes later waits for what came before and sees what it wrote.
+void wait(vk::CommandBuffer commands, vk::PipelineStageFlags from, vk::PipelineStageFlags to,
+          vk::AccessFlags reads) {
+    const vk::MemoryBarrier barrier{.srcAccessMask = Access::eMemoryWrite, .dstAccessMask = reads};
+    commands.pipelineBarrier(from, to, {}, barrier, {}, {});
+}
 
 uint64_t grid_offset(size_t step) { return sizeof(Frame) + step * sizeof(Grid); }
 
-// Offsets of the steps' arguments, and behind the last the end of it all.
+// Offsets of the steps' arguments, and of what is behind the last.
 std::vector<uint64_t> lay_out(const std::vector<Step>& steps) {
     std::vector<uint64_t> offsets;
     uint64_t at = grid_offset(steps.size());
@@ -31,13 +42,15 @@ std::vector<uint64_t> lay_out(const std::vector<Step>& steps) {
 VulkanExecutable::VulkanExecutable(Commands& commands, Program program)
     : commands_(commands),
       program_(std::move(program)),
-      memory_(commands.device(), lay_out(program_.steps).back(), Residence::host),
+      memory_(commands.device(), lay_out(program_.steps).back() + program_.constants.size(),
+              Residence::host),
       args_(lay_out(program_.steps)) {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
         const Step& step = program_.steps[i];
         pipelines_.push_back(commands.device()->pipeline(step.shader, step.constants));
         memory_.write(args_[i], step.args);
     }
+    memory_.write(args_.back(), program_.constants);
     for (size_t i = 0; i < program_.outputs.size(); ++i)
         commands.reserve_output(i, program_.outputs[i].bytes());
 }
@@ -46,8 +59,12 @@ void VulkanExecutable::run(const RunArguments& run) {
     const auto stopped = [&] { return run.stop != nullptr && run.stop->requested(); };
     if (stopped()) throw Interrupted();
     const Frame frame = refresh(run);
-    if (!recorded_) record();
-    commands_.run(*recorded_);
+    if (run.trace != nullptr) {
+        run_traced(*run.trace);
+    } else {
+        if (!recorded_) record();
+        commands_.run(*recorded_);
+    }
     if (stopped()) throw Interrupted();
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
         const OutputRows& output = program_.outputs[i];
@@ -62,6 +79,7 @@ Frame VulkanExecutable::refresh(const RunArguments& run) {
     frame.base[kInputs] = address_of(*run.inputs);
     frame.base[kOutput0] = commands_.output(0)->address();
     frame.base[kOutput1] = commands_.output(1)->address();
+    frame.base[kConstants] = memory_.address() + args_.back();
     frame.rows[kTokens] = static_cast<uint32_t>(run.counts.tokens);
     frame.rows[kOutputs] = static_cast<uint32_t>(run.counts.outputs);
     frame.rows[kMoves] = static_cast<uint32_t>(run.counts.moves);
@@ -75,34 +93,39 @@ Frame VulkanExecutable::refresh(const RunArguments& run) {
     return frame;
 }
 
+void VulkanExecutable::dispatch(vk::CommandBuffer commands, size_t step) const {
+    const Push push{memory_.address() + args_[step], memory_.address()};
+    commands.bindPipeline(vk::PipelineBindPoint::eCompute, pipelines_[step]);
+    commands.pushConstants(commands_.device()->layout(), vk::ShaderStageFlagBits::eCompute, 0,
+                           sizeof push, &push);
+    commands.dispatchIndirect(memory_.handle(), grid_offset(step));
+}
+
+// One step after the other, each with a submission of its own, so that the host sees how long it
+// takes.
+void VulkanExecutable::run_traced(Trace& trace) {
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+        const int64_t begin_ns = Trace::now();
+        commands_.device()->run_once([&](vk::CommandBuffer commands) {
+            wait(commands, Stage::eAllCommands, Stage::eComputeShader, kShader);
+            dispatch(commands, i);
+            wait(commands, Stage::eComputeShader, Stage::eHost, Access::eHostRead);
+        });
+        trace.add(program_.steps[i].node, 0, begin_ns);
+    }
+}
+
 void VulkanExecutable::record() {
-    using Stage = vk::PipelineStageFlagBits;
-    using Access = vk::AccessFlagBits;
-    Device& device = *commands_.device();
     vk::UniqueCommandBuffer commands = commands_.make();
-    const auto wait = [&](vk::PipelineStageFlags from, vk::PipelineStageFlags to,
-                          vk::AccessFlags reads) {
-        const vk::MemoryBarrier barrier{.srcAccessMask = Access::eMemoryWrite,
-                                        .dstAccessMask = reads};
-        commands->pipelineBarrier(from, to, {}, barrier, {}, {});
-    };
-    const vk::AccessFlags shader = Access::eShaderRead | Access::eShaderWrite;
-    device.attempt("cannot record a plan", [&] {
+    commands_.device()->attempt("cannot record a plan", [&] {
         commands->begin(vk::CommandBufferBeginInfo{});
-        wait(Stage::eAllCommands, Stage::eComputeShader, shader);  // for earlier runs and copies
-        vk::Pipeline bound;
+        wait(*commands, Stage::eAllCommands, Stage::eComputeShader, kShader);  // for earlier runs
         for (size_t i = 0; i < program_.steps.size(); ++i) {
             if (i > 0 && program_.steps[i].stage != program_.steps[i - 1].stage)
-                wait(Stage::eComputeShader, Stage::eComputeShader, shader);
-            if (pipelines_[i] != bound)
-                commands->bindPipeline(vk::PipelineBindPoint::eCompute, pipelines_[i]);
-            bound = pipelines_[i];
-            const Push push{memory_.address() + args_[i], memory_.address()};
-            commands->pushConstants(device.layout(), vk::ShaderStageFlagBits::eCompute, 0,
-                                    sizeof push, &push);
-            commands->dispatchIndirect(memory_.handle(), grid_offset(i));
+                wait(*commands, Stage::eComputeShader, Stage::eComputeShader, kShader);
+            dispatch(*commands, i);
         }
-        wait(Stage::eComputeShader, Stage::eHost, Access::eHostRead);
+        wait(*commands, Stage::eComputeShader, Stage::eHost, Access::eHostRead);
         commands->end();
     });
     recorded_ = std::move(commands);

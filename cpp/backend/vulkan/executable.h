@@ -22,7 +22,7 @@ struct OutputRows {
 // What an executable is made of.
 struct Program {
     std::vector<Step> steps;
-    std::vector<std::unique_ptr<Buffer>> constants;
+    std::vector<std::byte> constants;   // tables that steps refer to
     std::array<OutputRows, 2> outputs;  // by OutputId; `fixed` is the capacity
 };
 
@@ -36,12 +36,14 @@ public:
 private:
     Frame refresh(const RunArguments& run);
     void record();
+    void dispatch(vk::CommandBuffer commands, size_t step) const;
+    void run_traced(Trace& trace);
 
     Commands& commands_;
     Program program_;
     std::vector<vk::Pipeline> pipelines_;  // by step
-    DeviceBuffer memory_;                  // the frame, a grid for each step, the steps' arguments
-    std::vector<uint64_t> args_;           // by step: where in it
+    DeviceBuffer memory_;                  // frame, grids and arguments of the steps, constants
+    std::vector<uint64_t> args_;           // by step: where in it; then the constants
     vk::UniqueCommandBuffer recorded_;
 };
 

@@ -10,7 +10,7 @@
 
 namespace plait::vulkan {
 
-enum Base : uint32_t { kFixed, kArena, kInputs, kOutput0, kOutput1, kBases };
+enum Base : uint32_t { kFixed, kArena, kInputs, kOutput0, kOutput1, kConstants, kBases };
 
 // The first byte of a value. Weights and caches never move: their base is address 0.
 struct Ref {
@@ -27,7 +27,7 @@ struct Frame {
     uint32_t rows[kCounts] = {};  // by Count; of kFixedRows: unused
     uint32_t padding = 0;
 };
-static_assert(sizeof(Ref) == 16 && sizeof(Frame) == 64 && std::is_trivially_copyable_v<Frame>);
+static_assert(sizeof(Ref) == 16 && sizeof(Frame) == 72 && std::is_trivially_copyable_v<Frame>);
 
 // Rows of a value: so many where they are fixed, otherwise as many as the run has of `count`.
 struct Rows {

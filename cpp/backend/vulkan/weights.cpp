@@ -27,12 +27,6 @@ VulkanWeights::VulkanWeights(std::shared_ptr<const WeightSource> source,
 
 VulkanWeights::~VulkanWeights() = default;
 
-std::unique_ptr<Buffer> VulkanWeights::upload(std::span<const std::byte> bytes) const {
-    auto buffer = std::make_unique<DeviceBuffer>(device_, bytes.size(), Residence::device);
-    buffer->write(0, bytes);
-    return buffer;
-}
-
 const Matrix& VulkanWeights::matrix(WeightId id) {
     PLAIT_CHECK(id < matrices_.size());
     const std::lock_guard lock(mutex_);
@@ -87,8 +81,11 @@ uint64_t VulkanWeights::vector(WeightId id) {
     const std::lock_guard lock(mutex_);
     if (!vectors_[id]) {
         const std::vector<float> floats = values(id);
-        vectors_[id] = upload(std::as_bytes(std::span(floats)));
-        bytes_ += vectors_[id]->bytes();
+        const std::span bytes = std::as_bytes(std::span(floats));
+        auto buffer = std::make_unique<DeviceBuffer>(device_, bytes.size(), Residence::device);
+        buffer->write(0, bytes);
+        vectors_[id] = std::move(buffer);
+        bytes_ += bytes.size();
     }
     return address_of(*vectors_[id]);
 }

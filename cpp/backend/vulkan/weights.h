@@ -41,8 +41,6 @@ public:
     // Those values, on the host.
     std::vector<float> values(WeightId id) const;
 
-    std::unique_ptr<Buffer> upload(std::span<const std::byte> bytes) const;
-
 private:
     struct Uploaded {
         Matrix matrix;

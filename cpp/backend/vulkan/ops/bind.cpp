@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
+
 namespace plait::vulkan {
 namespace {
 
@@ -51,8 +53,10 @@ std::vector<float> Binder::values(NodeId id) const {
 }
 
 Ref Binder::constant_bytes(std::span<const std::byte> bytes) {
-    constants_.push_back(weights_.upload(bytes));
-    return {address_of(*constants_.back()), kFixed};
+    const size_t offset = align_up(constants_.size(), 16);
+    constants_.resize(offset);
+    constants_.insert(constants_.end(), bytes.begin(), bytes.end());
+    return {offset, kConstants};
 }
 
 }  // namespace plait::vulkan

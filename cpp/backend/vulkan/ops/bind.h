@@ -61,7 +61,7 @@ public:
     const Matrix& matrix(NodeId id);
     // The values of a vector, on the host.
     std::vector<float> values(NodeId id) const;
-    // Bytes that stay where they are as long as the executable: tables made when it is compiled.
+    // A table that the executable keeps beside the arguments.
     template <typename T>
     Ref constant(const std::vector<T>& values) {
         return constant_bytes(std::as_bytes(std::span(values)));
@@ -82,7 +82,7 @@ public:
         std::memcpy(step.args.data(), &args, sizeof args);
     }
     std::vector<Step> take() { return std::move(steps_); }
-    std::vector<std::unique_ptr<Buffer>> take_constants() { return std::move(constants_); }
+    std::vector<std::byte> take_constants() { return std::move(constants_); }
 
 private:
     Ref constant_bytes(std::span<const std::byte> bytes);
@@ -90,7 +90,7 @@ private:
     const Segment& segment_;
     VulkanWeights& weights_;
     std::vector<Step> steps_;
-    std::vector<std::unique_ptr<Buffer>> constants_;
+    std::vector<std::byte> constants_;
 };
 
 // Weights, storage, inputs and views of them need no step.
