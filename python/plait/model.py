@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from plait import _core
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from plait.chat_template import ChatTemplate
     from plait.tokenizer import Tokenizer
 
@@ -21,6 +23,36 @@ class Model(_core.Model):  # noqa: D101
         from plait.demo import MODEL
 
         return cls(MODEL)
+
+    @classmethod
+    def from_hub(
+        cls,
+        repo: str,
+        file: str | None = None,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | PathLike[str] | None = None,
+        local_files_only: bool = False,
+        mmap: bool = False,
+    ) -> Model:
+        """A model of the Hugging Face hub, "owner/name"; downloaded once. Needs huggingface_hub (plait[hub]).
+
+        `file`: its name in the repository, or a pattern that one model fits, "*Q4_K_M*"; None: the only one there is.
+        Of a split model all files come. A download that broke off goes on where it stopped; what is in the cache is
+        found without a network. `mmap` as for Model, the others as for huggingface_hub.hf_hub_download().
+
+        Raises FileNotFoundError for what is not there, ValueError where several models fit, PermissionError for a
+        repository that asks for a token, ConnectionError where the hub cannot be reached and the cache does not have
+        the file, and what Model raises.
+        """
+        from plait import hub
+
+        path = hub.fetch(
+            repo, file,
+            revision=revision, token=token, cache_dir=cache_dir, local_files_only=local_files_only,
+        )  # fmt: skip
+        return cls(path, mmap=mmap)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:

@@ -15,12 +15,20 @@ CONTEXT = ("n_ctx", "kv", "type_k", "type_v", "n_batch", "n_ubatch", "backend", 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """The model, the first argument of most commands."""
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file, or demo: the embedded model")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a GGUF file, demo: the embedded model, or hf:owner/name[/file]",
+    )
 
 
 def open_model(name: str) -> Model:
-    """The model of that argument. A file of the name `demo` comes first."""
+    """The model of that argument. A file of the name `demo` comes first; hf:owner/name/file is one of the hub."""
     from plait import Model
+
+    if name.startswith("hf:"):
+        owner, repo, *file = name[3:].split("/", 2)
+        return Model.from_hub(f"{owner}/{repo}", *file)
 
     if name == "demo" and not Path(name).is_file():
         return Model.demo()

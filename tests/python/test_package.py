@@ -1,0 +1,120 @@
+"""The package as others meet it: quick to import, quiet, typed, and named in one place."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2]
+
+
+def python(program, **environment):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
+        capture_output=True, text=True, timeout=60, check=False, env=os.environ | environment,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_importing_takes_less_than_150_milliseconds():
+    program = """
+        import time
+        began = time.perf_counter()
+        import plait
+        print(time.perf_counter() - began)
+        """
+    assert min(float(python(program)) for _ in range(5)) < 0.15
+
+
+def test_importing_loads_nothing_that_is_not_needed():
+    loaded = python("import plait, sys; print(*sys.modules)").split()
+    for name in ("tokenizers", "numpy", "jinja2", "matplotlib", "torch", "huggingface_hub", "ray"):
+        assert name not in loaded
+
+
+def test_commands_that_need_no_model_are_quick():
+    program = """
+        import sys
+        from plait.cli import main
+        main(["--version"])
+        assert "numpy" not in sys.modules or "tokenizers" not in sys.modules
+        """
+    assert python(program).startswith("plait ")
+
+
+THEIRS = '''
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import plait
+from plait.testing import assert_logits_close
+
+
+def answer(model: plait.Model, question: str) -> str:
+    with plait.Context(model, n_ctx=128, n_seq_max=2) as ctx:
+        story: plait.Sequence = ctx.sequence()
+        batch = plait.Batch()
+        batch.add_sequence(model.tokenizer.encode(question), seq=story, logits="last")
+        out: plait.Output = ctx.decode(batch)
+        logits: npt.NDArray[np.float32] | None = out.logits
+        assert logits is not None
+        row: npt.NDArray[np.float32] = out[0]
+        assert_logits_close(logits, row)
+        with story.fork(upto=3) as fork:
+            length: int = len(fork)
+        free: int = ctx.kv.n_free
+        reasons: dict[str, int] = ctx.stats.plan_misses
+        print(length, free, reasons)
+    text = ""
+    for event in plait.generate(model, [question], max_tokens=8, sampler=plait.Sampler(temperature=0)):
+        text += event.text
+    best: plait.Score = max(plait.score(model, question, [" a", " b"]), key=float)
+    print(best.logprob, plait.perplexity(model, question), plait.embed(model, [question]).shape)
+    return text
+
+
+try:
+    print(answer(plait.Model.demo(), "Tom lives in Oslo. Q: Where does Tom live? A:"))
+except plait.CacheFull as error:
+    print(error.needed, error.free)
+'''
+
+MISTAKES = """
+import plait
+
+ctx = plait.Context(plait.Model.demo(), n_ctx="many")
+ctx.decode([1, 2, 3])
+ctx.kv.seq_rm("zero")
+plait.Model.demo().no_such
+"""
+
+
+@pytest.fixture
+def mypy(tmp_path):
+    pytest.importorskip("mypy", reason="mypy is in the extra dev")
+
+    def run(source):
+        (tmp_path / "theirs.py").write_text(source)
+        done = subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", "--cache-dir", SOURCE / "build" / "mypy", "theirs.py"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+            env=os.environ | {"MYPYPATH": str(SOURCE / "python")},
+        )  # fmt: skip
+        return done.stdout
+
+    return run
+
+
+def test_a_users_program_runs_and_passes_mypy_strict(mypy):
+    assert "Tom lives in Oslo." in python(THEIRS)
+    assert mypy(THEIRS).startswith("Success"), mypy(THEIRS)
+
+
+def test_a_users_mistakes_are_found_by_mypy(mypy):
+    lines = [line for line in mypy(MISTAKES).splitlines() if ": error:" in line]
+    assert sorted({int(line.split(":")[1]) for line in lines}) == [4, 5, 6, 7]
