@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import operator
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from plait.context import Context, model_of
 from plait.generation.events import Completion, Event, completions
-from plait.generation.scheduler import Scheduler, Stop, encode, stops_of
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence as Items
 
     import numpy as np
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from plait.generation.drafts import Drafter
     from plait.generation.request import Request
+    from plait.generation.scheduler import Scheduler, Stop
     from plait.model import Model
 
     Prompt = str | Items[int] | npt.NDArray[np.integer]
@@ -66,6 +66,8 @@ def generate(
     Raises, at the call: TypeError and ValueError for prompts that are empty or longer than n_ctx and for numbers below
     1. Raises, while running: CacheFull when a prompt does not fit into what the context has left.
     """
+    from plait.generation.scheduler import Scheduler, encode, stops_of  # and with them NumPy
+
     source = model_of(model, "generate")
     samples = operator.index(n)
     if samples < 1:
@@ -110,6 +112,8 @@ async def agenerate(
     Arguments, events and errors are those of generate(). A task that is cancelled ends the generation when the step
     that is running has ended.
     """
+    import asyncio
+
     events = generate(model, prompts, max_tokens, sampler, **options)
     running: asyncio.Task[Event | None] | None = None
     try:

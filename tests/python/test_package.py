@@ -6,6 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import plait
 import pytest
 
 SOURCE = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def test_commands_that_need_no_model_are_quick():
     assert python(program).startswith("plait ")
 
 
-THEIRS = '''
+THEIRS = """
 from __future__ import annotations
 
 import numpy as np
@@ -63,7 +64,7 @@ def answer(model: plait.Model, question: str) -> str:
         out: plait.Output = ctx.decode(batch)
         logits: npt.NDArray[np.float32] | None = out.logits
         assert logits is not None
-        row: npt.NDArray[np.float32] = out[0]
+        row: npt.NDArray[np.float32] = out[-1]
         assert_logits_close(logits, row)
         with story.fork(upto=3) as fork:
             length: int = len(fork)
@@ -82,7 +83,7 @@ try:
     print(answer(plait.Model.demo(), "Tom lives in Oslo. Q: Where does Tom live? A:"))
 except plait.CacheFull as error:
     print(error.needed, error.free)
-'''
+"""
 
 MISTAKES = """
 import plait
@@ -98,23 +99,26 @@ plait.Model.demo().no_such
 def mypy(tmp_path):
     pytest.importorskip("mypy", reason="mypy is in the extra dev")
 
+    installed = "site-packages" in plait.__file__
+
     def run(source):
+        """What mypy says of the program, line by line; what it says of plait's own files is for ./dev lint."""
         (tmp_path / "theirs.py").write_text(source)
         done = subprocess.run(
             [sys.executable, "-m", "mypy", "--strict", "--cache-dir", SOURCE / "build" / "mypy", "theirs.py"],
             cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-            env=os.environ | {"MYPYPATH": str(SOURCE / "python")},
+            env=os.environ | ({} if installed else {"MYPYPATH": str(SOURCE / "python")}),
         )  # fmt: skip
-        return done.stdout
+        assert done.stderr == ""
+        return [line for line in done.stdout.splitlines() if line.startswith("theirs.py:")]
 
     return run
 
 
 def test_a_users_program_runs_and_passes_mypy_strict(mypy):
     assert "Tom lives in Oslo." in python(THEIRS)
-    assert mypy(THEIRS).startswith("Success"), mypy(THEIRS)
+    assert mypy(THEIRS) == []
 
 
 def test_a_users_mistakes_are_found_by_mypy(mypy):
-    lines = [line for line in mypy(MISTAKES).splitlines() if ": error:" in line]
-    assert sorted({int(line.split(":")[1]) for line in lines}) == [4, 5, 6, 7]
+    assert sorted({int(line.split(":")[1]) for line in mypy(MISTAKES)}) == [4, 5, 6, 7]
