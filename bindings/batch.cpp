@@ -205,7 +205,7 @@ void PyBatch::add_sequence(const ArrayLike& tokens, const Ids& seq, const Positi
 
 void PyBatch::add_embeddings(const ArrayLike& array, const Ids& seq, const Positions& pos,
                              const LogitsChoice& logits) {
-    const py::array given = py::array::ensure(array);
+    const py::array given = as_array("array", array);
     if (!given || given.dtype().kind() != 'f')
         throw py::type_error("array: expected an array of float32, got " + shown(array));
     const auto rows = py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(given);

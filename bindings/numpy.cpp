@@ -1,15 +1,23 @@
 #include "numpy.h"
 
 namespace plait::python {
-namespace {
 
 py::array as_array(const char* name, py::handle value) {
     if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || value.is_none())
         wrong_type(name, "an array", value);
+    if (!is_array(value) && py::hasattr(value, "__dlpack__")) {
+        try {  // tensors of other libraries: the same memory where they allow it
+            return py::module_::import("numpy").attr("from_dlpack")(value);
+        } catch (const py::error_already_set&) {
+            // What they do not lend (elements that NumPy lacks, gradients) they may convert below.
+        }
+    }
     py::array array = py::array::ensure(value);
     if (!array) throw py::type_error(text(name, ": expected an array, got ", shown(value)));
     return array;
 }
+
+namespace {
 
 // Elements that fit int64 or uint64, whichever T is.
 template <typename Error, typename T>

@@ -18,6 +18,10 @@ using Int32Array = py::array_t<int32_t, py::array::c_style>;
 inline bool is_array(py::handle value) { return py::isinstance<py::array>(value); }
 bool is_numpy_bool(py::handle value);  // a scalar
 
+// Anything like an array, of NumPy, of another library by DLPack, or nested lists; copied only where
+// it must be. TypeError otherwise.
+py::array as_array(const char* name, py::handle value);
+
 // An array over memory that `owner` keeps alive; nothing is copied.
 template <typename T>
 py::array_t<T> view_of(T* data, std::vector<py::ssize_t> shape, py::handle owner) {

@@ -47,6 +47,25 @@ py::array_t<float> logits_of(py::handle self, const Integer& index) {
     return view_of(output.outputs.logits().data() + row * width, {output.outputs.n_vocab()}, self);
 }
 
+// What DLPack shows of an output: its logits, or its embeddings where it has no logits.
+py::object shown_rows(py::handle self) {
+    const py::object all = logits(self);
+    if (!all.is_none()) return all;
+    const py::object vectors = embeddings(self);
+    if (!vectors.is_none()) return vectors;
+    throw py::buffer_error("this output has neither logits nor embeddings");
+}
+
+py::object lend(py::handle self, const py::object& stream, const py::object& max_version,
+                const py::object& device, const py::object& copy) {
+    py::dict given;  // older NumPy knows the first alone
+    if (!stream.is_none()) given["stream"] = stream;
+    if (!max_version.is_none()) given["max_version"] = max_version;
+    if (!device.is_none()) given["dl_device"] = device;
+    if (!copy.is_none()) given["copy"] = copy;
+    return shown_rows(self).attr("__dlpack__")(**given);
+}
+
 py::object model(const PyOutput& self) {
     return self.model && !self.model.is_none() ? self.model() : py::object(py::none());
 }
@@ -73,7 +92,8 @@ void bind_output(py::module_& m) {
 
 The arrays are views of memory that belongs to this output alone: nothing is copied, and they stay
 valid and unchanged for as long as they exist, whatever the context does next. They are writable
-(some consumers of DLPack insist); nobody but their holder ever writes to them or reads them.
+(some consumers of DLPack insist); nobody but their holder ever writes to them or reads them. torch.from_dlpack(output) and its like in
+other libraries take the logits (the embeddings where there are none), without a copy too.
 
 len() is the number of rows. Iterating gives the rows of logits.)")
         .def_property_readonly("logits", &logits,
@@ -102,6 +122,13 @@ for no output.)")
         .def("__len__", [](const PyOutput& self) { return self.outputs.rows(); })
         .def_property_readonly(
             "model", &model, "The Model that computed it, or None where nobody holds it any more.")
+        .def("__dlpack__", &lend, py::kw_only(), py::arg("stream") = py::none(),
+             py::arg("max_version") = py::none(), py::arg("dl_device") = py::none(),
+             py::arg("copy") = py::none())
+        .def("__dlpack_device__",
+             [](py::handle self) -> py::typing::Tuple<int, int> {
+                 return shown_rows(self).attr("__dlpack_device__")();
+             })
         .def("__repr__", &repr)
         .def("_repr_html_", &html);
 }

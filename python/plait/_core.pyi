@@ -343,10 +343,20 @@ class Output:
 
     The arrays are views of memory that belongs to this output alone: nothing is copied, and they stay
     valid and unchanged for as long as they exist, whatever the context does next. They are writable
-    (some consumers of DLPack insist); nobody but their holder ever writes to them or reads them.
+    (some consumers of DLPack insist); nobody but their holder ever writes to them or reads them. torch.from_dlpack(output) and its like in
+    other libraries take the logits (the embeddings where there are none), without a copy too.
 
     len() is the number of rows. Iterating gives the rows of logits.
     """
+    def __dlpack__(
+        self,
+        *,
+        stream: typing.Any = None,
+        max_version: typing.Any = None,
+        dl_device: typing.Any = None,
+        copy: typing.Any = None,
+    ) -> typing.Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def __getitem__(self, index: typing.SupportsIndex) -> numpy.typing.NDArray[numpy.float32]:
         """
         The row of logits of a batch entry, float32 (n_vocab,).

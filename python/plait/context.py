@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 from plait import _core
 from plait.sequence import Sequence
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from matplotlib.axes import Axes
 
     from plait.capture import Capture
@@ -19,6 +21,22 @@ if TYPE_CHECKING:
 
 class KVCache(_core.KVCache):  # noqa: D101
     __doc__ = _core.KVCache.__doc__
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._n_layer = context.model.n_layer
+
+    def export(self, path: str | PathLike[str], seq: SupportsIndex = 0) -> None:
+        """Write a sequence's keys and values for other programs: .npz, or .safetensors where that is installed.
+
+        "blk.3.keys" and "blk.3.values": float32 (n_pos, n_head_kv, head_dim), those of keys() and values(). Layers
+        without rows are left out. save() is what load() takes up again.
+
+        Raises ValueError for another kind of file, UnsupportedError for a memory without keys and values.
+        """
+        from plait.export import export
+
+        export(self, path, seq, self._n_layer)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw which sequence holds which row, one line a sequence. Needs matplotlib (plait[viz])."""
