@@ -80,8 +80,8 @@ def matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.
     return Raw(dtype, blocks.reshape(rows, -1))
 
 
-def write(name: str, path: Path, seed: int = 0) -> Path:
-    """`name` is shape:type. Norms and biases stay F32."""
+def write(name: str, path: Path, seed: int = 0, vocabulary: bool = False) -> Path:
+    """`name` is shape:type. Norms and biases stay F32. `vocabulary`: with tokens, for who wants text."""
     shape_name, _, dtype = name.partition(":")
     if shape_name not in SHAPES or dtype not in {*BLOCKS, *FLOATS}:
         raise ValueError(
@@ -101,7 +101,24 @@ def write(name: str, path: Path, seed: int = 0) -> Path:
     }
     of = encoder if s.arch == "bert" else decoder
     keys, tensors = of(s, partial(matrix, np.random.default_rng(seed), dtype=dtype))
+    if vocabulary:
+        metadata |= tokens(s.n_vocab)
     return gguf_writer.write(path, metadata | keys, tensors)
+
+
+def tokens(n: int) -> dict[str, object]:
+    """The tests' vocabulary, with more words at its end."""
+    keys = gguf_writer.vocabulary()
+    words = [f"word{i}" for i in range(len(keys["tokenizer.ggml.tokens"]), n)]
+    more = {
+        "tokenizer.ggml.tokens": words,
+        "tokenizer.ggml.scores": np.full(len(words), -1e4, np.float32),
+        "tokenizer.ggml.token_type": np.full(len(words), 1, np.int32),
+    }
+    return keys | {
+        name: keys[name] + words if isinstance(keys[name], list) else np.append(keys[name], added)
+        for name, added in more.items()
+    }
 
 
 Tensors = dict[str, "np.ndarray | Raw"]
@@ -177,5 +194,6 @@ if __name__ == "__main__":
         "name", help="shape:type, as in qwen-0.5b:Q4_0; shapes: " + ", ".join(SHAPES)
     )
     parser.add_argument("path", type=Path)
+    parser.add_argument("--vocabulary", action="store_true", help="write tokens too, for text")
     args = parser.parse_args()
-    write(args.name, args.path)
+    write(args.name, args.path, vocabulary=args.vocabulary)

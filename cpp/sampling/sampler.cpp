@@ -35,6 +35,7 @@ Sampler::Sampler(std::vector<Stage> stages, std::vector<int32_t> forced, uint64_
     : stages_(std::move(stages)), forced_(std::move(forced)), seed_(seed) {}
 
 void Sampler::sample(const Rows& rows, size_t first, std::span<int32_t> tokens) {
+    const std::scoped_lock lock(mutex_);
     std::vector<Drawn> drawn(rows.n());
     Candidates candidates;
     for (size_t i = 0; i < rows.n(); ++i) {
@@ -49,6 +50,7 @@ void Sampler::sample(const Rows& rows, size_t first, std::span<int32_t> tokens) 
 }
 
 void Sampler::apply(const Rows& rows, size_t first, size_t last, std::span<float> out) const {
+    const std::scoped_lock lock(mutex_);
     std::fill(out.begin(), out.end(), -std::numeric_limits<float>::infinity());
     Candidates candidates;
     for (size_t i = 0; i < rows.n(); ++i) {
@@ -62,6 +64,7 @@ void Sampler::apply(const Rows& rows, size_t first, size_t last, std::span<float
 }
 
 void Sampler::probabilities(const Rows& rows, size_t first, std::span<double> out) const {
+    const std::scoped_lock lock(mutex_);
     std::fill(out.begin(), out.end(), 0.0);
     Candidates candidates;
     for (size_t i = 0; i < rows.n(); ++i) {
@@ -109,7 +112,7 @@ Sampler::Drawn Sampler::draw(const Candidates& candidates, const History& histor
 }
 
 void Sampler::note(uint64_t key, Drawn drawn) {
-    History& history = find_or_make(key);
+    History& history = histories_[key];
     history.tokens.push_back(drawn.token);
     ++history.step;
     ++history.n_drawn;
@@ -119,12 +122,14 @@ void Sampler::note(uint64_t key, Drawn drawn) {
 }
 
 void Sampler::start(uint64_t key, std::span<const int32_t> tokens) {
-    History& history = find_or_make(key);
+    const std::scoped_lock lock(mutex_);
+    History& history = histories_[key];
     history = {.tokens = {tokens.begin(), tokens.end()}, .step = history.step};
 }
 
 void Sampler::accept(uint64_t key, std::span<const int32_t> tokens) {
-    History& history = find_or_make(key);
+    const std::scoped_lock lock(mutex_);
+    History& history = histories_[key];
     history.tokens.insert(history.tokens.end(), tokens.begin(), tokens.end());
 }
 
@@ -138,20 +143,15 @@ void Sampler::reset() {
     histories_.clear();
 }
 
-History Sampler::history(uint64_t key) const { return find(key); }
+History Sampler::history(uint64_t key) const {
+    const std::scoped_lock lock(mutex_);
+    return find(key);
+}
 
 const History& Sampler::find(uint64_t key) const {
     static const History none;
-    const std::scoped_lock lock(mutex_);
     const auto found = histories_.find(key);
-    return found == histories_.end() ? none : *found->second;
-}
-
-History& Sampler::find_or_make(uint64_t key) {
-    const std::scoped_lock lock(mutex_);
-    auto& found = histories_[key];
-    if (!found) found = std::make_unique<History>();
-    return *found;
+    return found == histories_.end() ? none : found->second;
 }
 
 }  // namespace plait::sampling

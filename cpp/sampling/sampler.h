@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -45,7 +44,7 @@ struct Rows {
 };
 
 // Every row passes the stages in order; the token is drawn from softmax(logits) of what is left.
-// May be used from several threads; calls for the same sequence are the caller's to order.
+// Calls from several threads take turns.
 class Sampler {
 public:
     // `forced`: the first tokens of every sequence.
@@ -83,14 +82,13 @@ private:
     Drawn draw(const Candidates& candidates, const History& history, uint64_t key) const;
     void note(uint64_t key, Drawn drawn);
 
+    const History& find(uint64_t key) const;  // an empty one where nothing is known
+
     const std::vector<Stage> stages_;
     const std::vector<int32_t> forced_;
     const uint64_t seed_;
-    mutable std::mutex mutex_;  // guards the map, not what hangs on it
-    std::unordered_map<uint64_t, std::unique_ptr<History>> histories_;
-
-    const History& find(uint64_t key) const;
-    History& find_or_make(uint64_t key);
+    mutable std::mutex mutex_;  // guards histories_
+    std::unordered_map<uint64_t, History> histories_;
 };
 
 }  // namespace plait::sampling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
@@ -45,7 +45,7 @@ def generate(
     add_special: bool = True,
     parse_special: bool = True,
     progress: bool | None = None,
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Continue prompts, all of them in one context, and yield every token as it comes.
 
     Prompts are admitted while there are sequences and cells; as one ends the next takes its place. What prompts have in
@@ -106,7 +106,7 @@ async def agenerate(
     max_tokens: SupportsIndex = 128,
     sampler: Callable[..., int] | None = None,
     **options: Any,
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event, None]:
     """The same for asyncio: the model runs in another thread, the event loop goes on.
 
     Arguments, events and errors are those of generate(). A task that is cancelled ends the generation when the step
@@ -126,7 +126,7 @@ async def agenerate(
     finally:
         if running is not None and not running.done():
             await asyncio.wait([running])
-        cast("Any", events).close()
+        events.close()
 
 
 def complete(
@@ -140,7 +140,7 @@ def complete(
     return completions(generate(model, prompts, max_tokens, sampler, **options))
 
 
-def _events(scheduler: Scheduler, bar: Any, ends: ExitStack) -> Iterator[Event]:
+def _events(scheduler: Scheduler, bar: Any, ends: ExitStack) -> Generator[Event, None, None]:
     with ends:
         for event in scheduler.run():
             if bar is not None and event.finish_reason is not None:

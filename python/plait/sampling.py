@@ -88,8 +88,8 @@ class Sampler:
     so the tokens of a sequence depend on `seed` and its own logits, not on what else is sampled in between. `seed` None
     draws one; the attribute tells it.
 
-    All is fixed when it is made; attributes tell what was given. Raises ValueError for parameters out of range. May be
-    used from several threads; those that sample the same sequence have to take turns.
+    All is fixed when it is made; attributes tell what was given. Raises ValueError for parameters out of range. Calls
+    from several threads take turns.
     """
 
     ORDER: ClassVar[tuple[str, ...]] = (

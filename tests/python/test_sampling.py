@@ -202,6 +202,21 @@ def test_a_seed_gives_the_same_tokens_whatever_else_runs():
         assert dict(zip((0, 1, 7), draws, strict=True)) == want
 
 
+def test_threads_may_do_anything_at_once():
+    rows = np.random.default_rng(1).normal(size=(4, 2000)).astype(np.float32)
+    sampler = Sampler(repetition_penalty=1.1, seed=1)
+
+    def busy(worker):
+        for i in range(150):
+            assert len(sampler.sample(rows, range(4))) == 4
+            sampler.accept(worker, [i])
+            if i % 10 == worker:
+                sampler.reset()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(busy, range(4)))
+
+
 def test_reset_starts_again():
     sampler = Sampler(**PLAIN, seed=5)
     first = [[sampler(LOGITS, seq) for _ in range(20)] for seq in (0, 1)]

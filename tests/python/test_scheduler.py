@@ -246,6 +246,14 @@ def test_cancelled_requests_free_their_cells_at_once(tiny):
         assert list(other.said) == greedy(tiny, list(other.tokens), 20)
 
 
+def test_a_context_without_logits_is_refused(tiny):
+    with (
+        plait.Context(tiny, n_ctx=32, embeddings=True, pooling="mean") as ctx,
+        pytest.raises(plait.UnsupportedError, match="no logits"),
+    ):
+        list(plait.generate(ctx, "the hat"))
+
+
 def test_cancel_from_another_thread(tiny):
     with plait.Context(tiny, n_ctx=512, n_seq_max=2) as ctx, plait.Scheduler(ctx) as scheduler:
         request = scheduler.submit(tokens(9), 400)

@@ -64,7 +64,6 @@ class Request:
         self.sampler = sampler
         self.draft = draft
         self.n_top = n_top
-        self.cancelled = False
         self.seq: Sequence | None = None
         self.n_held = 0  # how many of all tokens are in the cache
         self.filed: list[int] = []  # the tokens that it stands under in the tree of held ones

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from plait import _core
 from plait._core import Batch
-from plait.errors import CacheFull
+from plait.errors import CacheFull, UnsupportedError
 from plait.generation.drafts import Ask, Drafter
 from plait.generation.events import Event
 from plait.generation.prefixes import PrefixTree
@@ -104,6 +104,7 @@ class Scheduler:
         self._shares = bool(share_prefixes) or bool(keep_prefixes)
         self._lock = threading.RLock()
         self._inbox: deque[Request] = deque()
+        self._cancelled: deque[Request] = deque()
         self._waiting: list[Request] = []  # by rank
         self._waiting_tree: PrefixTree[Request] = PrefixTree()
         self._active: list[Request] = []
@@ -170,7 +171,7 @@ class Scheduler:
 
     def cancel(self, request: Request) -> None:
         """End a request; see Request.cancel()."""
-        request.cancelled = True
+        self._cancelled.append(request)
         if self._lock.acquire(blocking=False):
             try:
                 self._take_in()
@@ -211,8 +212,7 @@ class Scheduler:
         with self._lock:
             self._closed = True
             self._take_in()
-            for request in [*self._waiting, *self._active]:
-                request.cancelled = True
+            self._cancelled.extend([*self._waiting, *self._active])
             self._drop_cancelled()
             self._shelf.clear()
 
@@ -287,10 +287,12 @@ class Scheduler:
             self._waiting_tree.remove(request.all, request)
 
     def _drop_cancelled(self) -> None:
-        for request in [r for r in self._waiting if r.cancelled]:
-            self._no_longer_waits(request)
-            self._end(request, "cancelled")
-        for request in [r for r in self._active if r.cancelled]:
+        while self._cancelled:
+            request = self._cancelled.popleft()
+            if request.done:
+                continue
+            if request.seq is None:
+                self._no_longer_waits(request)
             self._end(request, "cancelled")
 
     def _admit(self) -> None:
@@ -440,6 +442,8 @@ class Scheduler:
                 part.request.n_held += part.n_read + len(part.guess)
                 if not part.answered:
                     self._shelf.branch(part.request)
+            if out.logits is None and any(part.answered for part in parts):
+                raise UnsupportedError("generate: the context gives no logits")
             logits: Row | None = out.logits
             return logits
         return None
