@@ -40,6 +40,8 @@ private:
     int turns_ = 0;
 };
 
+constexpr uint32_t kFewTasks = 8;
+
 // A worker looks out for the next run this long before it sleeps: longer than a caller takes to
 // sample a token, too short to matter as load.
 constexpr std::chrono::microseconds kLookOut{150};
@@ -97,7 +99,11 @@ bool Threads::help(Job& job, size_t step, int thread, uint32_t run) {
         const uint32_t tasks = slot.tasks.load(std::memory_order_relaxed);
         const uint32_t begin = count_of(taken);
         if (begin >= tasks) return true;
-        const uint32_t end = std::min(tasks, begin + slot.grain.load(std::memory_order_relaxed));
+        // Of few tasks several at once, since neighbours read on where one ended, then ever fewer, so
+        // that all threads finish together.
+        const uint32_t share = (tasks - begin) / (2 * static_cast<uint32_t>(size()));
+        const uint32_t grain = slot.grain.load(std::memory_order_relaxed);
+        const uint32_t end = std::min(tasks, begin + std::max(std::min(share, kFewTasks), grain));
         if (!slot.taken.compare_exchange_weak(taken, tagged(run, end), std::memory_order_acq_rel,
                                               std::memory_order_acquire))
             continue;

@@ -60,7 +60,7 @@ private:
     void worker(int index) noexcept;
     void publish(Job& job);
     // Works on one step until all its tasks are taken; false when the run is over for this thread.
-    static bool help(Job& job, size_t step, int thread, uint32_t run);
+    bool help(Job& job, size_t step, int thread, uint32_t run);
     static void wait_done(Job& job, size_t step, uint32_t run);
     static void abandon(Job& job, size_t step, uint32_t run);
 
