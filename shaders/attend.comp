@@ -3,7 +3,8 @@
 // softmax(scale * q k^T + bias) v over the keys that a token sees, read from the rows that its sequence's
 // runs list, with a running softmax (arXiv:2205.14135). A workgroup has one head of one token; it takes
 // keys in blocks: an invocation a key for the scores, then an invocation 16 elements of some of the values.
-// Twin: cpp/backend/cpu/kernels/attend.cpp. Dispatch: heads, rows.
+// Where rows are few, workgroups share a token's keys out and attend_merge.comp adds up.
+// Twin: cpp/backend/cpu/kernels/attend.cpp. Dispatch: heads, rows, splits.
 
 const uint WORKGROUP = 128;
 layout(local_size_x = WORKGROUP) in;
@@ -11,13 +12,16 @@ layout(constant_id = 0) const uint KEY_TYPE = 0;  // plait::DType
 layout(constant_id = 1) const uint VALUE_TYPE = 0;
 layout(constant_id = 2) const uint KEY_GROUPS = 4;  // of 16 elements
 layout(constant_id = 3) const uint VALUE_GROUPS = 4;
-layout(constant_id = 4) const uint BIAS = 0;  // plait::PositionBias
+layout(constant_id = 4) const uint BIAS = 0;    // plait::PositionBias
+layout(constant_id = 5) const uint SPLITS = 1;  // of the keys
 #include "lib/frame.glsl"
 #include "lib/unpack.glsl"
 #include "lib/reduce.glsl"
+#include "lib/attend.glsl"
 
 layout(buffer_reference, scalar) readonly buffer Args {
     Ref q, y;                            // [rows, heads, key_dim], [rows, heads, value_dim]
+    Ref parts;                           // of splits, see lib/attend.glsl
     Ref keys, values;                    // rows of a cache, or of values of the graph
     Ref token_begin;                     // [sequences + 1] i32
     Ref runs, run_begin;                 // [., 4]: row, count, first key, ordinal; [sequences + 1] i32
@@ -41,7 +45,6 @@ layout(buffer_reference, scalar) readonly buffer Args {
 };
 #include "lib/push.glsl"
 
-#define MINUS_INFINITY uintBitsToFloat(0xFF800000u)
 const uint VALUE_LANES = WORKGROUP / VALUE_GROUPS;  // keys whose values are taken at once
 
 shared float query[16 * KEY_GROUPS];
@@ -109,7 +112,13 @@ void main() {
         barrier();
 
         const uint sequence = sequence_of(token);
-        const int first = ints(args.first).v[token], last = ints(args.last).v[token];
+        int first = ints(args.first).v[token], last = ints(args.last).v[token];
+        if (SPLITS > 1) {  // whole blocks, so that no workgroup has a few keys of many
+            const int each = (max(last - first, 1) + int(SPLITS * WORKGROUP) - 1) /
+                             int(SPLITS * WORKGROUP) * int(WORKGROUP);
+            first += int(gl_WorkGroupID.z) * each;
+            last = min(last, first + each);
+        }
         const uint end_run = uint(ints(args.run_begin).v[sequence + 1]);
         float most = MINUS_INFINITY, sum = 0.0;  // sum: of the keys that this invocation scored
         float mine[16];
@@ -132,7 +141,7 @@ void main() {
                 }
                 const float before = most;
                 most = max(most, workgroup_max(s));
-                const float shift = most == MINUS_INFINITY ? 0.0 : most;
+                const float shift = finite_or_zero(most);
                 const float kept = before == most ? 1.0 : exp(before - shift);
                 const float p = key < end ? exp(s - shift) : 0.0;
                 sum = sum * kept + p;
@@ -152,24 +161,26 @@ void main() {
                 barrier();
             }
         }
-        float all = workgroup_sum(sum);
-        const bool any = most != MINUS_INFINITY || all > 0.0;
-        float factor = 1.0;
-        if (args.has_sinks != 0) {
-            const float sink = floats(args.sinks).v[head];
-            const float shift = max(most, sink);
-            factor = exp(most - shift);
-            all = all * factor + exp(sink - shift);
-        }
+        sum = workgroup_sum(sum);
         if (lane < VALUE_LANES)
             for (uint i = 0; i < 16; ++i)
                 sums[(lane * VALUE_GROUPS + group) * 16 + i] = mine[i];
         barrier();
+        Floats part = Floats(address(args.parts) + 4ul * (row * SPLITS + gl_WorkGroupID.z) * (args.value_dim + 2));
+        const bool has_sink = args.has_sinks != 0;
+        const float share = share_of(most, sum, has_sink, has_sink ? floats(args.sinks).v[head] : 0.0);
         for (uint i = me; i < args.value_dim; i += WORKGROUP) {
             float value = 0.0;
             for (uint l = 0; l < VALUE_LANES; ++l)
                 value += sums[l * 16 * VALUE_GROUPS + i];
-            floats(args.y).v[row * args.value_dim + i] = any ? value * factor / all : 0.0;
+            if (SPLITS > 1)
+                part.v[2 + i] = value;
+            else
+                floats(args.y).v[row * args.value_dim + i] = value * share;
+        }
+        if (SPLITS > 1 && me == 0) {
+            part.v[0] = most;
+            part.v[1] = sum;
         }
         barrier();
     }

@@ -2,6 +2,7 @@
 # are specialization constants, chosen when a pipeline is made.
 set(PLAIT_SHADERS
     attend
+    attend_merge
     combine
     concat
     copy_rows

@@ -16,10 +16,20 @@ float half_at(uint64_t at) { return unpackHalf2x16(half_bits_at(at)).x; }
 int signed_byte_at(uint64_t at) { return bitfieldExtract(int(byte_at(at)), 0, 8); }
 uint word_at(uint64_t at) { return half_bits_at(at) | half_bits_at(at + 2) << 16; }
 
-// Sixteen nibbles: `shift` 0 for the low ones of 16 bytes, 4 for the high ones.
+// Sixteen bytes, two at a time: all blocks but those of MXFP4 lie at even addresses.
+void bytes_at(uint64_t at, out uint b[16]) {
+    for (uint i = 0; i < 8; ++i) {
+        const uint two = uint(Halves(at).v[i]);
+        b[2 * i] = two & 255u;
+        b[2 * i + 1] = two >> 8;
+    }
+}
+
+// Their nibbles: `shift` 0 for the low ones, 4 for the high ones.
 void nibbles_at(uint64_t at, uint shift, out uint q[16]) {
+    bytes_at(at, q);
     for (uint i = 0; i < 16; ++i)
-        q[i] = uint(Bytes(at).v[i]) >> shift & 15u;
+        q[i] = q[i] >> shift & 15u;
 }
 
 // 6-bit scale and minimum of one of eight groups of 32.
@@ -37,8 +47,10 @@ void unpack_q2_k(uint64_t block, uint g, out float v[16]) {
     const float base = half_at(block + 82) * float(packed >> 4);
     const uint64_t quants = block + 16 + 32 * (g / 8) + 16 * (g % 2);
     const uint shift = 2 * (g / 2 % 4);
+    uint q[16];
+    bytes_at(quants, q);
     for (uint i = 0; i < 16; ++i)
-        v[i] = step * float(byte_at(quants + i) >> shift & 3u) - base;
+        v[i] = step * float(q[i] >> shift & 3u) - base;
 }
 
 void unpack_q3_k(uint64_t block, uint g, out float v[16]) {
@@ -49,8 +61,11 @@ void unpack_q3_k(uint64_t block, uint g, out float v[16]) {
     const uint64_t top = block + 16 * (g % 2);
     const uint64_t quants = block + 32 + 32 * (g / 8) + 16 * (g % 2);
     const uint shift = 2 * (g / 2 % 4);
+    uint low_bits[16], top_bits[16];
+    bytes_at(quants, low_bits);
+    bytes_at(top, top_bits);
     for (uint i = 0; i < 16; ++i) {
-        const uint q = (byte_at(quants + i) >> shift & 3u) | (byte_at(top + i) >> (g / 2) & 1u) << 2;
+        const uint q = (low_bits[i] >> shift & 3u) | (top_bits[i] >> (g / 2) & 1u) << 2;
         v[i] = step * (float(q) - 4.0);
     }
 }
@@ -70,10 +85,11 @@ void unpack_q5_k(uint64_t block, uint g, out float v[16]) {
     const float step = half_at(block) * float(packed.x);
     const float base = half_at(block + 2) * float(packed.y);
     const uint64_t fifth = block + 16 + 16 * (g % 2);
-    uint q[16];
+    uint q[16], top[16];
     nibbles_at(block + 48 + 32 * (g / 4) + 16 * (g % 2), 4 * (g / 2 % 2), q);
+    bytes_at(fifth, top);
     for (uint i = 0; i < 16; ++i)
-        v[i] = step * float(q[i] | (byte_at(fifth + i) >> (g / 2) & 1u) << 4) - base;
+        v[i] = step * float(q[i] | (top[i] >> (g / 2) & 1u) << 4) - base;
 }
 
 void unpack_q6_k(uint64_t block, uint g, out float v[16]) {
@@ -81,11 +97,11 @@ void unpack_q6_k(uint64_t block, uint g, out float v[16]) {
     const uint quarter = g / 2 % 4;
     const uint64_t low = block + 64 * (g / 8) + 32 * (quarter % 2) + 16 * (g % 2);
     const uint64_t high = block + 128 + 32 * (g / 8) + 16 * (g % 2);
-    for (uint i = 0; i < 16; ++i) {
-        const uint q = (byte_at(low + i) >> (4 * (quarter / 2)) & 15u) |
-                       (byte_at(high + i) >> (2 * quarter) & 3u) << 4;
-        v[i] = step * (float(q) - 32.0);
-    }
+    uint q[16], top[16];
+    nibbles_at(low, 4 * (quarter / 2), q);
+    bytes_at(high, top);
+    for (uint i = 0; i < 16; ++i)
+        v[i] = step * (float(q[i] | (top[i] >> (2 * quarter) & 3u) << 4) - 32.0);
 }
 
 void unpack_iq4_xs(uint64_t block, uint g, out float v[16]) {
@@ -102,10 +118,8 @@ void unpack_iq4_xs(uint64_t block, uint g, out float v[16]) {
 void unpack_mxfp4(uint64_t block, uint shift, out float v[16]) {
     const uint exponent = byte_at(block);  // half the scale is 2^(exponent - 128)
     const float scale = uintBitsToFloat(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
-    uint q[16];
-    nibbles_at(block + 1, shift, q);
     for (uint i = 0; i < 16; ++i)
-        v[i] = scale * E2M1_DOUBLED[q[i]];
+        v[i] = scale * E2M1_DOUBLED[byte_at(block + 1 + i) >> shift & 15u];
 }
 
 // Types of four or five bits with a scale, and perhaps a minimum, for 32 values.
@@ -156,8 +170,10 @@ void unpack(uint type, uint64_t row, uint group, out float v[16]) {
         break;
     case Q8_0: {
         const float scale = half_at(block);
+        uint q[16];
+        bytes_at(block + 2 + 16 * (group % 2), q);
         for (uint i = 0; i < 16; ++i)
-            v[i] = float(signed_byte_at(block + 2 + 16 * (group % 2) + i)) * scale;
+            v[i] = float(bitfieldExtract(int(q[i]), 0, 8)) * scale;
         break;
     }
     case Q2_K: unpack_q2_k(row + uint64_t(group / 16) * 84, group % 16, v); break;

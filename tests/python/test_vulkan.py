@@ -283,3 +283,17 @@ def test_what_is_computed_in_one_run_is_captured(
             feed(ctx, tokens(5))
         captured.append(capture["blk.1.attn_out"])
     assert near(captured[1], captured[0])
+
+
+# Few rows share their keys out among workgroups: one with keys for all of them, one with a single key.
+def test_long_contexts_match_the_cpu(tiny: plait.Model) -> None:
+    with (
+        plait.Context(tiny, n_ctx=1024, n_seq_max=2) as cpu,
+        plait.Context(tiny, n_ctx=1024, n_seq_max=2, backend="vulkan") as vulkan,
+    ):
+        for ctx in (cpu, vulkan):
+            feed(ctx, tokens(600), logits="last")
+            feed(ctx, tokens(1, seed=2), seq=1, logits="last")
+        for token in tokens(3, seed=1):
+            both = batch(([token], 0), ([token], 1))
+            assert near(vulkan.decode(both).logits, cpu.decode(both).logits)

@@ -55,7 +55,7 @@ public:
         return std::make_unique<DeviceBuffer>(device_, bytes, Residence::device);
     }
     std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) override {
-        return std::make_unique<DeviceBuffer>(device_, bytes, Residence::host);
+        return std::make_unique<DeviceBuffer>(device_, bytes, Residence::upload);
     }
     std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) override {
@@ -66,8 +66,9 @@ public:
         Binder binder(segment, dynamic_cast<VulkanWeights&>(segment.weights));
         for (const NodeId id : segment.nodes)
             std::visit(Bind{binder, segment.graph.node(id)}, segment.graph.node(id).op);
-        return std::make_unique<VulkanExecutable>(
-            commands_, Program{binder.take(), binder.take_constants(), outputs_of(segment)});
+        Program program{binder.take(), binder.take_constants(), outputs_of(segment),
+                        binder.scratch_bytes()};
+        return std::make_unique<VulkanExecutable>(commands_, std::move(program));
     }
 
 private:

@@ -31,7 +31,8 @@ uint32_t choose_type(const vk::PhysicalDeviceMemoryProperties& memory, uint32_t 
                      Residence residence) {
     const vk::MemoryPropertyFlags shared = Flag::eHostVisible | Flag::eHostCoherent;
     std::array<vk::MemoryPropertyFlags, 2> choices{Flag::eDeviceLocal, {}};
-    if (residence == Residence::host) choices = {shared | Flag::eHostCached, shared};
+    if (residence == Residence::upload) choices = {shared | Flag::eDeviceLocal, shared};
+    if (residence == Residence::download) choices = {shared | Flag::eHostCached, shared};
     for (const vk::MemoryPropertyFlags wanted : choices)
         if (const auto type = memory_type(memory, allowed, wanted)) return *type;
     throw BackendError("vulkan: the device offers no memory for buffers");
@@ -63,7 +64,7 @@ void DeviceBuffer::make(Residence residence) {
          .memoryTypeIndex = choose_type(device_->memory(), needs.memoryTypeBits, residence)});
     device.bindBufferMemory(*buffer_, *memory_, 0);
     address_ = device.getBufferAddress({.buffer = *buffer_});
-    if (residence == Residence::host)
+    if (residence != Residence::device)
         mapped_ = static_cast<std::byte*>(device.mapMemory(*memory_, 0, VK_WHOLE_SIZE));
 }
 
@@ -84,7 +85,7 @@ void DeviceBuffer::write(uint64_t offset, std::span<const std::byte> source) {
         return;
     }
     DeviceBuffer staging(device_, std::min<uint64_t>(source.size(), kStagingBytes),
-                         Residence::host);
+                         Residence::upload);
     for (uint64_t done = 0; done < source.size(); done += staging.bytes()) {
         const uint64_t n = std::min<uint64_t>(staging.bytes(), source.size() - done);
         std::memcpy(staging.mapped_, source.data() + done, n);
@@ -103,7 +104,7 @@ void DeviceBuffer::read(uint64_t offset, std::span<std::byte> target) const {
         return;
     }
     DeviceBuffer staging(device_, std::min<uint64_t>(target.size(), kStagingBytes),
-                         Residence::host);
+                         Residence::download);
     for (uint64_t done = 0; done < target.size(); done += staging.bytes()) {
         const uint64_t n = std::min<uint64_t>(staging.bytes(), target.size() - done);
         device_->run_once([&](vk::CommandBuffer commands) {

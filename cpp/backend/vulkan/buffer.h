@@ -8,9 +8,9 @@
 
 namespace plait::vulkan {
 
-// Where the bytes are. Host memory has an address there and is what the device reads inputs from
-// and writes results to.
-enum class Residence : uint8_t { device, host };
+// Where the bytes are: on the device alone; where the host writes and the device reads; or where the
+// device writes and the host reads. The latter two have a host address.
+enum class Residence : uint8_t { device, upload, download };
 
 class DeviceBuffer final : public Buffer {
 public:

@@ -25,7 +25,7 @@ void Commands::run(vk::CommandBuffer commands) {
 
 void Commands::reserve_output(size_t index, uint64_t bytes) {
     if (outputs_[index] && outputs_[index]->bytes() >= bytes) return;
-    outputs_[index] = std::make_unique<DeviceBuffer>(device_, bytes, Residence::host);
+    outputs_[index] = std::make_unique<DeviceBuffer>(device_, bytes, Residence::download);
 }
 
 }  // namespace plait::vulkan

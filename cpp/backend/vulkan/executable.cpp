@@ -43,7 +43,7 @@ VulkanExecutable::VulkanExecutable(Commands& commands, Program program)
     : commands_(commands),
       program_(std::move(program)),
       memory_(commands.device(), lay_out(program_.steps).back() + program_.constants.size(),
-              Residence::host),
+              Residence::upload),
       args_(lay_out(program_.steps)) {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
         const Step& step = program_.steps[i];
@@ -121,7 +121,8 @@ void VulkanExecutable::record() {
         commands->begin(vk::CommandBufferBeginInfo{});
         wait(*commands, Stage::eAllCommands, Stage::eComputeShader, kShader);  // for earlier runs
         for (size_t i = 0; i < program_.steps.size(); ++i) {
-            if (i > 0 && program_.steps[i].stage != program_.steps[i - 1].stage)
+            const Step& step = program_.steps[i];
+            if (i > 0 && (step.goes_on || step.stage != program_.steps[i - 1].stage))
                 wait(*commands, Stage::eComputeShader, Stage::eComputeShader, kShader);
             dispatch(*commands, i);
         }

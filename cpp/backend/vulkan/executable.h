@@ -24,13 +24,14 @@ struct Program {
     std::vector<Step> steps;
     std::vector<std::byte> constants;   // tables that steps refer to
     std::array<OutputRows, 2> outputs;  // by OutputId; `fixed` is the capacity
+    uint64_t scratch_bytes = 0;         // of the arena
 };
 
 class VulkanExecutable final : public Executable {
 public:
     VulkanExecutable(Commands& commands, Program program);
 
-    uint64_t scratch_bytes() const override { return 0; }
+    uint64_t scratch_bytes() const override { return program_.scratch_bytes; }
     void run(const RunArguments& run) override;
 
 private:

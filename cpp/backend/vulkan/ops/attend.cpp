@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "backend/vulkan/ops/operands.h"
@@ -8,7 +9,7 @@ namespace {
 constexpr int kMostValueDim = 2048;  // 16 elements for each invocation of the shader
 
 struct Args {
-    Ref q, y, keys, values, token_begin, runs, run_begin, first, last, sinks, positions;
+    Ref q, y, parts, keys, values, token_begin, runs, run_begin, first, last, sinks, positions;
     Ref key_positions, key_begin, bias, bucket_of;
     Rows rows;
     uint32_t heads, kv_heads, key_dim, value_dim;
@@ -43,6 +44,21 @@ void set_cache(Args& args, const CacheLayout& keys, const CacheLayout& values) {
     args.key_row_bytes = keys.row_bytes;
     args.value_head_bytes = values.head_bytes;
     args.value_row_bytes = values.row_bytes;
+}
+
+struct MergeArgs {
+    Ref parts, y, sinks;
+    Rows rows;
+    uint32_t heads, value_dim, has_sinks;
+};
+
+// Few rows leave most of a GPU idle, so workgroups share their keys out.
+uint32_t splits_of(const Rows& rows, const Node& keys) {
+    constexpr uint32_t kFewRows = 4;
+    constexpr int64_t kMostSplits = 16, kLeastKeys = 256;
+    if (rows.fixed > kFewRows || keys.extent != Extent::fixed) return 1;
+    return static_cast<uint32_t>(
+        std::clamp<int64_t>(keys.type.shape[0] / kLeastKeys, 1, kMostSplits));
 }
 
 }  // namespace
@@ -91,11 +107,19 @@ void bind(const AttendOp& op, const Node& node, Binder& binder) {
     args.value_dim = to_u32(op.value_dim);
     args.scale = op.scale;
     args.softcap = op.softcap;
-    binder.step(
-        node, "attend",
-        {static_cast<uint32_t>(keys.dtype), static_cast<uint32_t>(values.dtype),
-         (args.key_dim + 15) / 16, (args.value_dim + 15) / 16, static_cast<uint32_t>(op.bias)},
-        {fixed_axis(op.n_heads), axis(args.rows)}, args);
+    const uint32_t splits = splits_of(args.rows, binder.node(node.inputs[1]));
+    if (splits > 1)
+        args.parts = binder.scratch(node, uint64_t{args.rows.fixed} * args.heads * splits *
+                                              (args.value_dim + 2) * sizeof(float));
+    binder.step(node, "attend",
+                {static_cast<uint32_t>(keys.dtype), static_cast<uint32_t>(values.dtype),
+                 (args.key_dim + 15) / 16, (args.value_dim + 15) / 16,
+                 static_cast<uint32_t>(op.bias), splits},
+                {fixed_axis(op.n_heads), axis(args.rows), fixed_axis(splits)}, args);
+    if (splits == 1) return;
+    const MergeArgs merge{args.parts, args.y,         args.sinks,    args.rows,
+                          args.heads, args.value_dim, args.has_sinks};
+    binder.step(node, "attend_merge", {splits}, {fixed_axis(op.n_heads), axis(args.rows)}, merge);
 }
 
 }  // namespace plait::vulkan

@@ -52,6 +52,16 @@ std::vector<float> Binder::values(NodeId id) const {
     return weights_.values(std::get<WeightOp>(node(id).op).id);
 }
 
+Ref Binder::scratch(const Node& node, uint64_t bytes) {
+    const uint32_t stage = segment_.stages[id_of(node)];
+    if (stage != scratch_stage_) scratch_used_ = 0;
+    scratch_stage_ = stage;
+    const Ref ref{segment_.scratch_offset + scratch_used_, kArena};
+    scratch_used_ += align_up(bytes, 128);
+    scratch_bytes_ = std::max(scratch_bytes_, scratch_used_);
+    return ref;
+}
+
 Ref Binder::constant_bytes(std::span<const std::byte> bytes) {
     const size_t offset = align_up(constants_.size(), 16);
     constants_.resize(offset);

@@ -38,7 +38,8 @@ struct Step {
     std::vector<uint32_t> constants;  // of specialization, from 0 on
     std::array<Axis, 3> grid;
     NodeId node = 0;
-    uint32_t stage = 0;  // dispatches of one stage may run at the same time
+    uint32_t stage = 0;    // dispatches of one stage may run at the same time
+    bool goes_on = false;  // with what the step before it, of the same node, has written
     std::vector<std::byte> args;
 };
 
@@ -61,6 +62,9 @@ public:
     const Matrix& matrix(NodeId id);
     // The values of a vector, on the host.
     std::vector<float> values(NodeId id) const;
+    // Working memory of a node, in the arena; nodes of one stage have it side by side.
+    Ref scratch(const Node& node, uint64_t bytes);
+    uint64_t scratch_bytes() const { return scratch_bytes_; }
     // A table that the executable keeps beside the arguments.
     template <typename T>
     Ref constant(const std::vector<T>& values) {
@@ -71,12 +75,15 @@ public:
     void step(const Node& node, std::string_view shader, std::initializer_list<uint32_t> constants,
               std::initializer_list<Axis> grid, const Args& args) {
         static_assert(std::is_trivially_copyable_v<Args>);
+        const NodeId id = id_of(node);
+        const bool goes_on = !steps_.empty() && steps_.back().node == id;
         Step& step = steps_.emplace_back();
         step.shader = shader;
+        step.goes_on = goes_on;
         step.constants = constants;
         PLAIT_CHECK(grid.size() <= step.grid.size());
         std::copy(grid.begin(), grid.end(), step.grid.begin());
-        step.node = id_of(node);
+        step.node = id;
         step.stage = segment_.stages[step.node];
         step.args.resize(sizeof args);
         std::memcpy(step.args.data(), &args, sizeof args);
@@ -91,6 +98,9 @@ private:
     VulkanWeights& weights_;
     std::vector<Step> steps_;
     std::vector<std::byte> constants_;
+    uint32_t scratch_stage_ = 0;  // of the nodes that have asked for scratch last
+    uint64_t scratch_used_ = 0;   // by them
+    uint64_t scratch_bytes_ = 0;  // by any stage
 };
 
 // Weights, storage, inputs and views of them need no step.
