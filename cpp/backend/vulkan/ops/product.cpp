@@ -1,5 +1,7 @@
 #include "backend/vulkan/ops/product.h"
 
+#include <algorithm>
+
 namespace plait::vulkan {
 namespace {
 
@@ -15,6 +17,7 @@ struct Args {
 constexpr uint32_t kTileRows = 8;
 constexpr uint64_t kTile = 32;
 constexpr uint64_t kVectorOutputs = 4;
+constexpr uint32_t kMostVectorRows = 4;
 
 }  // namespace
 
@@ -42,14 +45,16 @@ void bind_product(const Product& product, const Node& node, Binder& binder) {
     }
     const bool one_matrix = product.matrices == 1 && !product.routes;
     const auto type = static_cast<uint32_t>(weight.dtype);
-    if (one_matrix && args.rows.fixed >= kTileRows)
+    if (one_matrix && args.rows.fixed >= kTileRows) {
         binder.step(node, "product_tiles", {type},
                     {fixed_axis(args.outputs, kTile), axis(args.rows, args.rows_each, kTile)},
                     args);
-    else
-        binder.step(node, "product_vector", {type},
-                    {fixed_axis(args.outputs, kVectorOutputs), axis(args.rows, args.rows_each)},
-                    args);
+        return;
+    }
+    const uint32_t at_once = one_matrix ? std::min(args.rows.fixed, kMostVectorRows) : 1;
+    binder.step(
+        node, "product_vector", {type, at_once},
+        {fixed_axis(args.outputs, kVectorOutputs), axis(args.rows, args.rows_each, at_once)}, args);
 }
 
 }  // namespace plait::vulkan
