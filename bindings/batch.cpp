@@ -205,11 +205,10 @@ void PyBatch::add_sequence(const ArrayLike& tokens, const Ids& seq, const Positi
 
 void PyBatch::add_embeddings(const ArrayLike& array, const Ids& seq, const Positions& pos,
                              const LogitsChoice& logits) {
-    const py::array given = as_array("array", array);
-    if (!given || given.dtype().kind() != 'f')
+    const py::array given = as_array("array", array, "an array of float32");
+    if (given.dtype().kind() != 'f')
         throw py::type_error("array: expected an array of float32, got " + shown(array));
-    const auto rows = py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(given);
-    if (!rows) throw py::error_already_set();
+    const py::array_t<float, py::array::c_style | py::array::forcecast> rows(given);
     if (rows.ndim() != 2)
         throw BatchError("array: expected the shape (n, n_embd), got " + shape_text(rows));
     const py::ssize_t n = rows.shape(0);
@@ -290,7 +289,7 @@ What add(), add_sequence() and add_embeddings() are given is copied; the arrays 
 read when decode() is called. A batch can be decoded again, and cannot be changed while it is.
 
 Wherever a sequence id is expected, a `Sequence` will do.)")
-        .def(py::init<>())
+        .def("__init__", init(+[] { return PyBatch(); }), py::detail::is_new_style_constructor())
         .def_static("from_arrays", &PyBatch::from_arrays, py::arg("tokens"), py::arg("positions"),
                     py::arg("seq_ids"), py::arg("logits"), R"(A batch over arrays.
 

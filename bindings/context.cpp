@@ -210,13 +210,14 @@ py::object weak(const py::object& model) {
 
 using Run = Outputs (Context::*)(const BatchView&, StopSignal*);
 
-PyOutput run(const PyContext& self, PyBatch& batch, Run function) {
+// The object comes first: once the tokens are remembered nothing may fail.
+OutputObject run(const PyContext& self, PyBatch& batch, Run function) {
     follow_log_level();
     const PyBatch::Reading reading(batch);
     PythonSignals signals;
     try {
-        PyOutput output{{}, reading.view().size, weak(self.model)};
-        output.outputs = self.call(
+        py::object output = py::cast(PyOutput{{}, reading.view().size, weak(self.model)});
+        py::cast<PyOutput&>(output).outputs = self.call(
             [&](Context& context) { return (context.*function)(reading.view(), &signals); });
         return output;
     } catch (const Interrupted&) {
@@ -376,15 +377,16 @@ void bind_context(py::module_& m) {
         };
     };
     py::class_<PyContext>(m, "Context", kContextDoc)
-        .def(py::init(&make_context), py::arg("model"), py::kw_only(),
-             py::arg("n_ctx") = py::none(), py::arg("n_seq_max") = 1, py::arg("kv") = "auto",
-             py::arg("kv_cells") = py::none(), py::arg("type_k") = "f16", py::arg("type_v") = "f16",
-             py::arg("n_batch") = 2048, py::arg("n_ubatch") = 512, py::arg("backend") = "cpu",
-             py::arg("threads") = py::none(), py::arg("isa") = py::none(),
-             py::arg("flash_attention") = "auto", py::arg("embeddings") = false,
-             py::arg("pooling") = "auto", py::arg("causal") = py::none(),
-             py::arg("graph_reuse") = true, py::arg("fuse") = true, py::arg("invariant") = true,
-             py::arg("swa_full") = false, py::arg("defrag_threshold") = 0.5)
+        .def("__init__", init(&make_context), py::detail::is_new_style_constructor(),
+             py::arg("model"), py::kw_only(), py::arg("n_ctx") = py::none(),
+             py::arg("n_seq_max") = 1, py::arg("kv") = "auto", py::arg("kv_cells") = py::none(),
+             py::arg("type_k") = "f16", py::arg("type_v") = "f16", py::arg("n_batch") = 2048,
+             py::arg("n_ubatch") = 512, py::arg("backend") = "cpu", py::arg("threads") = py::none(),
+             py::arg("isa") = py::none(), py::arg("flash_attention") = "auto",
+             py::arg("embeddings") = false, py::arg("pooling") = "auto",
+             py::arg("causal") = py::none(), py::arg("graph_reuse") = true, py::arg("fuse") = true,
+             py::arg("invariant") = true, py::arg("swa_full") = false,
+             py::arg("defrag_threshold") = 0.5)
         .def(
             "decode",
             [](const PyContext& self, PyBatch& batch) {

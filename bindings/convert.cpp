@@ -12,6 +12,7 @@ constexpr size_t kShownCharacters = 60;
 std::string shown(py::handle value) {
     const auto repr = py::reinterpret_steal<py::object>(PyObject_Repr(value.ptr()));
     if (!repr) {
+        if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw py::error_already_set();
         PyErr_Clear();  // such as an int of more digits than Python prints
         return text("a value of type ", Py_TYPE(value.ptr())->tp_name);
     }
@@ -33,6 +34,7 @@ int64_t to_int64(const char* name, py::handle value) {
 double to_double(const char* name, py::handle value) {
     const double number = PyFloat_AsDouble(value.ptr());
     if (number == -1.0 && PyErr_Occurred() != nullptr) {
+        if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw py::error_already_set();
         PyErr_Clear();
         wrong_type(name, "a number", value);
     }

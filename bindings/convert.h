@@ -43,6 +43,7 @@ PLAIT_OBJECT(Metadata)
 PLAIT_OBJECT(MetadataDict)
 PLAIT_OBJECT(Tensors)
 PLAIT_OBJECT(FloatRows)  // or None; a checker need not ask which at every use
+PLAIT_OBJECT(OutputObject)
 #undef PLAIT_OBJECT
 
 // "an int, got 'x'": what was expected and the value, shortened.
@@ -118,6 +119,7 @@ PLAIT_SHOWN_AS(ModelObject, "Model")
 PLAIT_SHOWN_AS(ContextObject, "Context")
 PLAIT_SHOWN_AS(StageList, "collections.abc.Iterable[tuple[typing.Any, ...]]")
 PLAIT_SHOWN_AS(FloatRows, "numpy.typing.NDArray[numpy.float32] | typing.Any")
+PLAIT_SHOWN_AS(OutputObject, "Output")
 PLAIT_SHOWN_AS(Tensors, "types.MappingProxyType[str, TensorInfo]")
 #undef PLAIT_SHOWN_AS
 

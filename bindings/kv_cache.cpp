@@ -135,10 +135,10 @@ the context every method raises ValueError.
 
 Errors that every method shares: ValueError for a sequence id outside 0 to n_seq_max - 1, for
 positions that are negative or p0 > p1, and for a closed context; TypeError for what is no integer.)");
-    kv.def(py::init([](const PyContext& context) {
+    kv.def("__init__", init(+[](const PyContext& context) {
                return PyKvCache{{}, made(context.shared)};
            }),
-           py::arg("context"))
+           py::detail::is_new_style_constructor(), py::arg("context"))
         .def_property_readonly(
             "kind", ask([](const Context& c) { return c.memory_kind(); }),
             R"(Of the whole memory: "unified", "streams", "sliding", "recurrent", "hybrid", "cross" or "none".)")

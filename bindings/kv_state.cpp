@@ -19,6 +19,8 @@ public:
     explicit BytesOf(py::handle object) {
         if (PyUnicode_Check(object.ptr()) ||
             PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) {
+            if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_Exception) == 0)
+                throw py::error_already_set();
             PyErr_Clear();
             wrong_type("data", "bytes, or what holds them in one piece", object);
         }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <memory>
 #include <new>
 
 #include "module.h"
@@ -26,6 +27,23 @@ const Pointer& made(const Pointer& pointer) {
     if (!pointer)
         throw py::type_error("the object was never initialised: __init__() was not called");
     return pointer;
+}
+
+// __init__ of what `function` makes; py::init(function) ends the process where memory is short, as
+// it enters the object among those that pybind11 knows when nothing is caught any more. Given to
+// def() with py::detail::is_new_style_constructor().
+template <typename T, typename... Args>
+auto init(T (*function)(Args...)) {
+    return [function](py::detail::value_and_holder& self, Args... args) {
+        auto value = std::make_unique<T>(function(args...));
+        self.value_ptr() = value.get();
+        try {
+            self.type->init_instance(self.inst, &value);
+        } catch (...) {
+            self.value_ptr() = nullptr;
+            throw;
+        }
+    };
 }
 
 // For classes that Python cannot make at all.

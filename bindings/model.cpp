@@ -160,7 +160,8 @@ UnsupportedError
     An architecture or element type that plait does not have.
 
 Source: cpp/runtime/loaded_model.cpp)")
-        .def(py::init(&open), py::arg("path"), py::arg("mmap") = false)
+        .def("__init__", init(&open), py::detail::is_new_style_constructor(), py::arg("path"),
+             py::arg("mmap") = false)
         .def_property_readonly(
             "path", [](const PyModel& self) { return from_utf8(made(self.loaded)->path()); },
             "The file it was opened from.")

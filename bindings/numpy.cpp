@@ -2,28 +2,12 @@
 
 namespace plait::python {
 
-py::array as_array(const char* name, py::handle value) {
-    if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || value.is_none())
-        wrong_type(name, "an array", value);
-    if (!is_array(value) && py::hasattr(value, "__dlpack__")) {
-        try {  // tensors of other libraries: the same memory where they allow it
-            return py::module_::import("numpy").attr("from_dlpack")(value);
-        } catch (const py::error_already_set&) {
-            // What they do not lend (elements that NumPy lacks, gradients) they may convert below.
-        }
-    }
-    py::array array = py::array::ensure(value);
-    if (!array) throw py::type_error(text(name, ": expected an array, got ", shown(value)));
-    return array;
-}
-
 namespace {
 
 // Elements that fit int64 or uint64, whichever T is.
 template <typename Error, typename T>
 Int32Array narrowed(const char* name, const py::array& array) {
-    const auto wide = py::array_t<T, py::array::c_style | py::array::forcecast>::ensure(array);
-    if (!wide) throw py::error_already_set();
+    const py::array_t<T, py::array::c_style | py::array::forcecast> wide(array);
     Int32Array result(std::vector<py::ssize_t>(array.shape(), array.shape() + array.ndim()));
     for (py::ssize_t i = 0; i < wide.size(); ++i) {
         const T x = wide.data()[i];
@@ -46,6 +30,26 @@ Int32Array from_objects(const char* name, const py::array& array) {
 }
 
 }  // namespace
+
+py::array as_array(const char* name, py::handle value, const char* expected) {
+    if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || value.is_none())
+        wrong_type(name, expected, value);
+    if (!is_array(value) && py::hasattr(value, "__dlpack__")) {
+        try {  // tensors of other libraries: the same memory where they allow it
+            return py::module_::import("numpy").attr("from_dlpack")(value);
+        } catch (const py::error_already_set& error) {
+            // What they do not lend (elements that NumPy lacks, gradients) they may convert below.
+            if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
+        }
+    }
+    try {
+        return py::array(py::reinterpret_borrow<py::object>(value));
+    } catch (const py::error_already_set& error) {
+        // Not what a signal handler raised meanwhile, nor a lack of memory.
+        if (!error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
+    }
+    throw py::type_error(text(name, ": expected ", expected, ", got ", shown(value)));
+}
 
 bool is_numpy_bool(py::handle value) {
     const std::string_view type = Py_TYPE(value.ptr())->tp_name;
@@ -80,7 +84,7 @@ py::array_t<bool, py::array::c_style> mask_array(const char* name, py::handle va
             text(name, ": expected bools, got ", py::cast<std::string>(py::str(array.dtype()))));
     if (array.ndim() != 1 || array.shape(0) != n)
         throw BatchError(text(name, ": expected the shape (", n, ",), got ", shape_text(array)));
-    return py::array_t<bool, py::array::c_style | py::array::forcecast>::ensure(array);
+    return py::array_t<bool, py::array::c_style | py::array::forcecast>(array);
 }
 
 std::string shape_text(const py::array& array) {

@@ -4,6 +4,7 @@
 #include <pybind11/numpy.h>
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -19,8 +20,8 @@ inline bool is_array(py::handle value) { return py::isinstance<py::array>(value)
 bool is_numpy_bool(py::handle value);  // a scalar
 
 // Anything like an array, of NumPy, of another library by DLPack, or nested lists; copied only where
-// it must be. TypeError otherwise.
-py::array as_array(const char* name, py::handle value);
+// it must be. TypeError, which says what was expected, otherwise.
+py::array as_array(const char* name, py::handle value, const char* expected = "an array");
 
 // An array over memory that `owner` keeps alive; nothing is copied.
 template <typename T>
@@ -31,9 +32,10 @@ py::array_t<T> view_of(T* data, std::vector<py::ssize_t> shape, py::handle owner
 // An array that owns the vector; nothing is copied.
 template <typename T>
 py::array_t<T> take_vector(std::vector<T> values, std::vector<py::ssize_t> shape) {
-    auto* owned = new std::vector<T>(std::move(values));
-    const py::capsule owner(owned, [](void* p) { delete static_cast<std::vector<T>*>(p); });
-    return py::array_t<T>(std::move(shape), owned->data(), owner);
+    auto kept = std::make_unique<std::vector<T>>(std::move(values));
+    const py::capsule owner(kept.get(), [](void* p) { delete static_cast<std::vector<T>*>(p); });
+    const T* data = kept.release()->data();
+    return py::array_t<T>(std::move(shape), data, owner);
 }
 
 // The array itself where it is C-contiguous int32, else a copy. TypeError where the elements are no

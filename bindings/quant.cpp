@@ -35,9 +35,10 @@ std::vector<py::ssize_t> with_last(const py::array& array, py::ssize_t last) {
 py::array_t<float> dequantize_rows(const ArrayLike& raw, const Text& type) {
     const DType dtype = type_named(to_text("type", type));
     const DTypeInfo& format = info(dtype);
-    const auto bytes = py::array_t<uint8_t, py::array::c_style>::ensure(raw);
-    if (!bytes || py::array::ensure(raw).dtype().kind() != 'u')
-        throw py::type_error("raw: expected an array of uint8");
+    const py::array given = as_array("raw", raw, "an array of uint8");
+    if (given.dtype().kind() != 'u' || given.itemsize() != 1)
+        throw py::type_error("raw: expected an array of uint8, got " + shown(raw));
+    const py::array_t<uint8_t, py::array::c_style> bytes(given);
     if (bytes.ndim() == 0) throw InvalidArgument("raw: expected the shape (rows, bytes), got ()");
     const py::ssize_t row = bytes.shape(bytes.ndim() - 1);
     if (row % format.block_bytes != 0)
@@ -55,9 +56,10 @@ py::array_t<float> dequantize_rows(const ArrayLike& raw, const Text& type) {
 py::array_t<uint8_t> quantize_rows(const ArrayLike& values, const Text& type) {
     const DType dtype = type_named(to_text("type", type));
     const DTypeInfo& format = info(dtype);
-    const auto floats =
-        py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(values);
-    if (!floats) throw py::type_error("values: expected an array of float32");
+    const py::array given = as_array("values", values, "an array of float32");
+    if (given.dtype().kind() == 'O')
+        throw py::type_error("values: expected an array of float32, got " + shown(values));
+    const py::array_t<float, py::array::c_style | py::array::forcecast> floats(given);
     if (floats.ndim() == 0) throw InvalidArgument("values: expected the shape (rows, n), got ()");
     const py::ssize_t row = floats.shape(floats.ndim() - 1);
     if (row % format.block_elements != 0)

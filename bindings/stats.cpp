@@ -55,10 +55,10 @@ void bind_stats(py::module_& m) {
         R"(What a context has done since it was made or reset. Read when asked, not a copy.
 
 After close() the last figures stay.)")
-        .def(py::init([](const PyContext& context) {
+        .def("__init__", init(+[](const PyContext& context) {
                  return PyStats{{}, made(context.shared)};
              }),
-             py::arg("context"))
+             py::detail::is_new_style_constructor(), py::arg("context"))
         .def_property_readonly("tokens", counter(&Stats::tokens), "Entries of successful calls.")
         .def_property_readonly("microbatches", counter(&Stats::microbatches),
                                "Pieces that they were computed in.")

@@ -35,6 +35,12 @@ if(PLAIT_SANITIZE)
     add_link_options(-fsanitize=${PLAIT_SANITIZE})
 endif()
 
+# Counts of lines and branches that run, of the rooms that tests/coverage.py looks at.
+set(coverage_rooms gguf memory runtime)
+if(PLAIT_COVERAGE)
+    add_link_options(--coverage)
+endif()
+
 # Warnings for code of this repository: a target asks for them, so other people's headers stay quiet.
 add_library(plait_warnings INTERFACE)
 target_compile_options(plait_warnings INTERFACE
@@ -69,6 +75,9 @@ function(plait_room name)
         target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/cpp)
         target_link_libraries(${target} PUBLIC ${ROOM_LINK} PRIVATE plait_strict_warnings)
         set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION ${PLAIT_IPO})
+        if(PLAIT_COVERAGE AND name IN_LIST coverage_rooms)
+            target_compile_options(${target} PRIVATE --coverage -O0)
+        endif()
     else()  # headers only
         add_library(${target} INTERFACE)
         target_include_directories(${target} INTERFACE ${PROJECT_SOURCE_DIR}/cpp)

@@ -6,9 +6,15 @@
 
 namespace plait {
 
+// A stream that throws when it cannot grow; by default it leaves out what has no room.
+class TextStream : public std::ostringstream {
+public:
+    TextStream() { exceptions(badbit); }
+};
+
 template <typename... Parts>
 std::string text(const Parts&... parts) {
-    std::ostringstream out;
+    TextStream out;
     (out << ... << parts);
     return std::move(out).str();
 }

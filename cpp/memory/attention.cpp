@@ -76,6 +76,15 @@ size_t AttentionPart::check_copy(SequenceId from, SequenceId to, PositionRange r
     return reserve_copy(from, keys, to, replaced);
 }
 
+size_t AttentionPart::reserve_fork(SequenceId from, SequenceId to) {
+    if (table_.n_pools() == 1) {
+        table_.reserve_share(from, to);
+        return 0;
+    }
+    table_.reserve_duplicate(table_.n_keys(from), to);
+    return reserve_moves(table_.n_keys(from));
+}
+
 size_t AttentionPart::reserve_copy(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
                                    int32_t n_dropped) {
     PLAIT_CHECK(!step_.under_way());

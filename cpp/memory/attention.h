@@ -40,6 +40,7 @@ public:
     bool can_remove(SequenceId sequence, PositionRange range) override;
     void remove(SequenceId sequence, PositionRange range) noexcept override;
     size_t check_copy(SequenceId from, SequenceId to, PositionRange range) override;
+    size_t reserve_fork(SequenceId from, SequenceId to) override;
     void copy(SequenceId from, SequenceId to, PositionRange range,
               std::vector<RowMove>& moves) noexcept override;
     size_t check_reposition(SequenceId sequence, const Reposition& how) override;

@@ -121,6 +121,10 @@ bool CrossPart::takes_output(SequenceId from, SequenceId to, PositionRange range
 }
 
 size_t CrossPart::check_copy(SequenceId from, SequenceId to, PositionRange) {
+    return reserve_fork(from, to);
+}
+
+size_t CrossPart::reserve_fork(SequenceId from, SequenceId to) {
     PLAIT_CHECK(batch_ == nullptr);
     table_.reserve_share(from, to);
     return 0;

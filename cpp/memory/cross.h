@@ -41,6 +41,7 @@ public:
     // A copy from the beginning takes the encoder's output along; another one does where there is
     // none yet.
     size_t check_copy(SequenceId from, SequenceId to, PositionRange range) override;
+    size_t reserve_fork(SequenceId from, SequenceId to) override;
     void copy(SequenceId from, SequenceId to, PositionRange range,
               std::vector<RowMove>& moves) noexcept override;
     size_t check_reposition(SequenceId, const Reposition&) override { return 0; }

@@ -185,6 +185,17 @@ RewindPoint HybridMemory::rewind_point(SequenceId sequence, Position wanted) con
     return best;
 }
 
+void HybridMemory::refork(const RewindPoint& point, SequenceId to, std::vector<RowMove>& moves) {
+    PLAIT_CHECK(!under_way_ && point.from != to);
+    size_t n_moves = 0;
+    for (const auto& part : parts_.list) n_moves += part->reserve_fork(point.from, to);
+    lineage_.reserve_fork(point.from, to);
+    moves.reserve(moves.size() + n_moves);
+    // Nothing below needs memory: what a fork still has fits where nothing is held.
+    release(to);
+    copy(point.from, to, {.end = point.next}, moves);
+}
+
 int64_t HybridMemory::defragment(int64_t max_moves, std::vector<RowMove>& moves) {
     PLAIT_CHECK(!under_way_);
     if (max_moves < 1)

@@ -56,6 +56,7 @@ public:
     void take_shifts(std::vector<KeyShift>& shifts) override;
 
     RewindPoint rewind_point(SequenceId sequence, Position next) const override;
+    void refork(const RewindPoint& point, SequenceId to, std::vector<RowMove>& moves) override;
     int64_t defragment(int64_t max_moves, std::vector<RowMove>& moves) override;
     RunCount count_runs() const override;
 

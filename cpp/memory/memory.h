@@ -109,9 +109,10 @@ public:
     virtual void take_shifts(std::vector<KeyShift>& shifts) = 0;
 
     // The nearest position at or before `next` that the sequence can go back to: by remove() of
-    // what follows; or, when `from` is a fork, by remove() of everything and copy() of the fork's
-    // [0, next).
+    // what follows; or, when `from` is a fork, by refork().
     virtual RewindPoint rewind_point(SequenceId sequence, Position next) const = 0;
+    // An edit: `to` gives up all that it holds for the fork's [0, point.next).
+    virtual void refork(const RewindPoint& point, SequenceId to, std::vector<RowMove>& moves) = 0;
 
     // One round of moving rows together: after the last, rows [0, n_used) of every stream are
     // taken, in long runs. Appends at most `max_moves` moves a group and returns how many cells

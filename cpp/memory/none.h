@@ -33,6 +33,7 @@ public:
     bool can_remove(SequenceId, PositionRange) override { return true; }
     void remove(SequenceId, PositionRange) noexcept override {}
     size_t check_copy(SequenceId, SequenceId, PositionRange) override { return 0; }
+    size_t reserve_fork(SequenceId, SequenceId) override { return 0; }
     void copy(SequenceId, SequenceId, PositionRange, std::vector<RowMove>&) noexcept override {}
     size_t check_reposition(SequenceId, const Reposition&) override { return 0; }
     void reposition(SequenceId, const Reposition&, std::vector<RowMove>&) noexcept override {}

@@ -56,6 +56,8 @@ public:
     virtual size_t check_copy(SequenceId from, SequenceId to, PositionRange range) = 0;
     virtual void copy(SequenceId from, SequenceId to, PositionRange range,
                       std::vector<RowMove>& moves) noexcept = 0;
+    // Makes the room that any copy() to `to`, once it is released, needs.
+    virtual size_t reserve_fork(SequenceId from, SequenceId to) = 0;
     virtual size_t check_reposition(SequenceId sequence, const Reposition& how) = 0;
     virtual void reposition(SequenceId sequence, const Reposition& how,
                             std::vector<RowMove>& moves) noexcept = 0;

@@ -39,6 +39,7 @@ public:
     bool can_remove(SequenceId sequence, PositionRange range) override;
     void remove(SequenceId sequence, PositionRange range) noexcept override;
     size_t check_copy(SequenceId from, SequenceId to, PositionRange range) override;
+    size_t reserve_fork(SequenceId, SequenceId) override { return 0; }
     void copy(SequenceId from, SequenceId to, PositionRange range,
               std::vector<RowMove>& moves) noexcept override;
     // Positions move; the state does not know them.

@@ -78,9 +78,7 @@ Position Context::rewind(SequenceId sequence, Position next) {
             PLAIT_CHECK(memory.remove(sequence, {.begin = point.next}));
             return;
         }
-        // What a fork still has can be copied to a sequence that holds nothing.
-        PLAIT_CHECK(memory.remove(sequence, {}));
-        memory.copy(point.from, sequence, {.end = point.next}, moves);
+        memory.refork(point, sequence, moves);
     });
     return point.next;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iomanip>
-#include <sstream>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -17,7 +16,7 @@ constexpr size_t kMostSamples = 256;  // tensors
 constexpr uint64_t kSampleBytes = 64;
 
 std::string digest(std::string_view text) {
-    std::ostringstream out;
+    TextStream out;
     out << std::hex << std::setfill('0') << std::setw(16) << checksum(text);
     return std::move(out).str();
 }
@@ -30,7 +29,7 @@ void append(std::string& bytes, const T& value) {
 struct Show {
     template <typename Number>
     std::string operator()(const Number& number) const {
-        std::ostringstream out;
+        TextStream out;
         out << std::setprecision(17) << +number;
         return std::move(out).str();
     }

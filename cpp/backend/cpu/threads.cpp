@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <system_error>
 
 namespace plait::cpu {
 namespace {
@@ -57,7 +58,11 @@ void Threads::start() {
     quit_.store(false, std::memory_order_relaxed);
     sleepers_.store(0, std::memory_order_relaxed);
     workers_.reserve(static_cast<size_t>(size_ - 1));
-    for (int i = 1; i < size_; ++i) workers_.emplace_back([this, i] { worker(i); });
+    try {
+        for (int i = 1; i < size_; ++i) workers_.emplace_back([this, i] { worker(i); });
+    } catch (const std::system_error&) {
+        // The system gives no more threads. Work is taken, so those there are do all of it.
+    }
 }
 
 void Threads::stop_workers() noexcept {

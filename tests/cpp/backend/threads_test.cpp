@@ -114,6 +114,13 @@ TEST(Threads, AForkedChildGetsThreadsOfItsOwn) {
     threads.forget(job);
 }
 
+// What a thread of ours runs cannot throw; what might is done before, by the caller.
+TEST(Threads, WorkCannotThrow) {  // G25
+    RecordProperty("goal", "G25");
+    RecordProperty("figure", "work() is noexcept");
+    static_assert(noexcept(std::declval<Job&>().work(0, 0, 0, 0)));
+}
+
 TEST(Threads, TheDefaultIsWithinTheMachine) {
     EXPECT_GE(default_threads(), 1);
     EXPECT_LE(default_threads(), static_cast<int>(std::thread::hardware_concurrency()));

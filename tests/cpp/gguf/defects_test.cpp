@@ -291,7 +291,7 @@ TEST_F(BadFiles, NoChangedWordDoesMoreThanBeRefused) {
     }
 }
 
-TEST_F(BadFiles, WhatIsNoRegularFileIsRefusedAtOnce) {
+TEST_F(BadFiles, WhatIsNoRegularFileIsRefusedAtOnce) {  // G5 R10
     expect_refused(folder_.file("absent.gguf"), "cannot be opened");
     std::filesystem::create_directory(folder_.file("folder.gguf"));
     expect_refused(folder_.file("folder.gguf"), "is a directory, expected a regular file");

@@ -18,9 +18,9 @@ inline std::vector<std::vector<int32_t>> rows_of_all(const Memory& memory) {
     return rows;
 }
 
-// Runs `edit` with every one of its allocations refused in turn, then in full.
-void expect_all_or_nothing(Driver& driver, auto&& edit) {
-    for (int64_t n = 0;; ++n) {
+// Runs `edit` with every one of its allocations refused in turn, then in full; how many there were.
+int expect_all_or_nothing(Driver& driver, auto&& edit) {
+    for (int n = 0;; ++n) {
         const auto before = driver.memory->cells();
         const auto rows = rows_of_all(*driver.memory);
         const bool had_shifts = driver.memory->has_shifts();
@@ -34,7 +34,8 @@ void expect_all_or_nothing(Driver& driver, auto&& edit) {
             EXPECT_THAT(driver.moves, testing::IsEmpty());
             continue;
         }
-        return driver.carry_out_moves();
+        driver.carry_out_moves();
+        return n;
     }
 }
 

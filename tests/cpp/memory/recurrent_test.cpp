@@ -245,6 +245,8 @@ TEST(Hybrid, AllPartsChangeOrNone) {  // # S4-33
     EXPECT_EQ(driver.tokens(1).size(), 6u);
     EXPECT_EQ(state_of(driver, 1, 1), folded({0, 1, 2, 3, 4, 5}));
     EXPECT_EQ(driver.memory->rewind_point(0, 7), (RewindPoint{6, 1}));
+    expect_all_or_nothing(driver, [&] { driver.memory->refork({6, 1}, 0, driver.moves); });
+    EXPECT_EQ(state_of(driver, 0, 1), state_of(driver, 1, 1));
     EXPECT_TRUE(driver.memory->remove(0, {}));
     EXPECT_EQ(driver.memory->n_used(), 6);
 }

@@ -148,6 +148,22 @@ TEST_P(SlidingModes, AForkIsACheckpoint) {
     EXPECT_EQ(driver.memory->rewind_point(0, 30), (RewindPoint{0, 0})) << "the window went on";
 }
 
+TEST_P(SlidingModes, GoingBackToAForkNeedsAllItsMemoryFirst) {
+    Driver driver(small_batches(64, 3, GetParam()), beside_full());
+    driver.feed(0, 8);
+    driver.memory->copy(0, 1, {}, driver.moves);
+    driver.carry_out_moves();
+    for (int i = 1; i < 5; ++i) driver.feed(0, 8, 8 * i);
+    driver.moves.shrink_to_fit();
+    const RewindPoint point{8, 1};
+    ASSERT_EQ(driver.memory->rewind_point(0, 30), point);
+    const int refused =
+        expect_all_or_nothing(driver, [&] { driver.memory->refork(point, 0, driver.moves); });
+    EXPECT_GT(refused, 0);
+    EXPECT_THAT(driver.tokens(0, 1), ElementsAre(5, 6, 7));
+    EXPECT_EQ(driver.positions(0).size(), 8u);
+}
+
 TEST_P(SlidingModes, ARangeIsCopiedIfItsEndHasItsWindow) {
     Driver driver(small_batches(64, 2, GetParam()), beside_full());
     driver.feed(0, 8);

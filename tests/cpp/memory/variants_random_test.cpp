@@ -627,8 +627,7 @@ void EveryMemory::rewind() {
     }
     ++outcomes["rewound to a fork"];
     ASSERT_EQ(ids_before(s), ids_before(point.from));
-    ASSERT_TRUE(driver.memory->remove(s, {}));
-    driver.memory->copy(point.from, s, kept, driver.moves);
+    driver.memory->refork(point, s, driver.moves);
     sequence(s) = sequence(point.from);
     std::erase_if(sequence(s).tokens, [&](const Token& t) { return !kept.contains(t.position); });
     EXPECT_TRUE(window_is_whole(sequence(s)));

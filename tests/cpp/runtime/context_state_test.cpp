@@ -70,6 +70,9 @@ struct Faults : testing::Test {
             ASSERT_TRUE(bytes_of(context) == before) << "after allocation " << n << " failed";
         }
         EXPECT_GT(refused, 0);
+        RecordProperty("goal", "G19");
+        RecordProperty("figure",
+                       std::to_string(refused) + " std::bad_alloc in C++, 0 states changed");
     }
 };
 

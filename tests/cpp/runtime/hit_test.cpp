@@ -29,7 +29,9 @@ std::shared_ptr<const LoadedModel> open(const Kind& kind) {
 
 class Hit : public ::testing::TestWithParam<Kind> {};
 
-TEST_P(Hit, AllocatesNothing) {
+TEST_P(Hit, AllocatesNothing) {  // G17 A6
+    RecordProperty("goal", "G17");
+    RecordProperty("figure", "0 allocations a step");
     const auto model = open(GetParam());
     if (!model) GTEST_SKIP() << "PLAIT_TEST_DATA does not say where the reference data is";
     ContextOptions options;

@@ -95,6 +95,7 @@ public:
     bool has_shifts() const override { return false; }
     void take_shifts(std::vector<KeyShift>&) override {}
     RewindPoint rewind_point(SequenceId, Position) const override { return {}; }
+    void refork(const RewindPoint&, SequenceId, std::vector<RowMove>&) override {}
     int64_t defragment(int64_t, std::vector<RowMove>&) override { return 0; }
     RunCount count_runs() const override { return {}; }
     MemoryState describe(std::optional<SequenceId>, std::vector<StateRows>&) const override {

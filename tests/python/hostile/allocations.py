@@ -1,0 +1,98 @@
+"""allocations.py MODEL FOLDER STEP: every allocation of every kind of call refused in turn, alone and with all later.
+
+Each call gets through or raises MemoryError, or BackendError where a device had no memory, and what a context held
+before is what it holds after. STEP 1 tries every allocation, a larger one each of so many. Prints how many were tried
+and how many raised. Needs failing_malloc.so, preloaded.
+"""
+
+import ctypes
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import plait
+
+MALLOC = ctypes.CDLL(None)
+N_MOST = 200_000  # a call that allocates so often never ends
+
+
+def batch(tokens: list[int], seq: int = 0, logits: str = "last") -> plait.Batch:
+    made = plait.Batch()
+    made.add_sequence(tokens, seq=seq, logits=logits)
+    return made
+
+
+class Calls:
+    def __init__(self, path: str, folder: Path) -> None:
+        self.path = path
+        self.model = plait.Model(path)
+        self.ctx = self.context()
+        if self.ctx.kv.kind == "cross":
+            self.ctx.encode(batch([3, 4, 5]))
+        self.ctx.decode(batch([5, 9, 4, 7, 3]))
+        self.ctx.kv.seq_cp(0, 1)
+        self.ctx.decode(batch([6, 7], seq=1))
+        self.file = folder / "state"
+        self.ctx.kv.save(self.file)
+        self.good = self.file.read_bytes()
+        self.more = batch(list(range(3, 23)), seq=1, logits="all")
+        self.n_tried = self.n_raised = 0
+
+    def context(self) -> plait.Context:
+        return plait.Context(self.model, n_ctx=64, n_seq_max=3, n_ubatch=8, threads=1)
+
+    def refuse_all(self, name: str, call: Callable[[], object], step: int) -> None:
+        for keep_on in (False, True):
+            call()  # what is made once and kept, by Python too
+            self.restore()
+            for k in range(1, N_MOST, step):
+                gc.collect()
+                MALLOC.refuse(k, keep_on)
+                error = None
+                try:
+                    call()
+                except BaseException as raised:
+                    error = raised
+                n = MALLOC.refused()
+                kind, words = type(error), str(error)
+                if error is not None:
+                    error.__traceback__ = None
+                    del error
+                    assert issubclass(kind, (MemoryError, plait.BackendError)), (
+                        f"{name}, allocation {k}: {kind} {words}"
+                    )
+                    self.n_raised += 1
+                    assert self.ctx.kv.to_bytes() == self.good, f"{name}, allocation {k}"
+                else:
+                    self.restore()
+                if n == 0:
+                    break
+                self.n_tried += 1
+            else:
+                raise AssertionError(f"{name} allocates for ever")
+
+    def restore(self) -> None:
+        self.ctx.kv.from_bytes(self.good)
+
+    def run(self, step: int) -> None:
+        ctx = self.ctx
+        for name, call in {
+            "load": lambda: plait.Model(self.path),
+            "context": self.context,
+            "decode": lambda: ctx.decode(self.more),
+            "shift": lambda: ctx.kv.seq_add(1, 0, None, 3),
+            "copy": lambda: ctx.kv.seq_cp(1, 2),
+            "save": lambda: ctx.kv.save(self.file),
+            "to bytes": ctx.kv.to_bytes,
+            "from bytes": lambda: ctx.kv.from_bytes(self.good),
+            "load state": lambda: ctx.kv.load(self.file),
+            "capture": lambda: ctx.value_names(),
+        }.items():
+            self.refuse_all(name, call, step)
+        assert self.file.read_bytes() == self.good
+
+
+calls = Calls(sys.argv[1], Path(sys.argv[2]))
+calls.run(int(sys.argv[3]))
+print(calls.n_tried, calls.n_raised)
