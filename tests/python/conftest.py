@@ -13,6 +13,14 @@ DATA = Path(
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The goals that a test shows stand in the report of a run (--junitxml): docs/reliability.py reads them."""
+    for item in items:
+        item.user_properties += [
+            ("goal", g) for mark in item.iter_markers("goal") for g in mark.args
+        ]
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The reference data: tiny models, their logits, tokenizer vectors."""

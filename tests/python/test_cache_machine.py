@@ -341,11 +341,13 @@ def play(model: plait.Model, variant: Variant, seed: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.goal("G9", "G10")
 def test_random_operations(model, variant, seed):  # S2-60, S4-08, S4-10, S4-14, S3-30
     play(model, variant, seed, 400)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 15))
+@pytest.mark.goal("G9", "G10")
 def test_ten_thousand_random_operations(model, variant, seed):  # S4-14
     play(model, variant, seed, 10_000)

@@ -89,5 +89,6 @@ def test_64_sequences_come_and_go(tiny, kv):  # S4-14
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kv", ["unified", "streams"])
+@pytest.mark.goal("G17")
 def test_64_sequences_come_and_go_for_ten_thousand_steps(tiny, kv):  # S4-14
     come_and_go(tiny, kv, 10_000)

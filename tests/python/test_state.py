@@ -274,6 +274,7 @@ def variants(tmp_path_factory):
         ("rope", "'llama.rope.freq_base'"),
     ],
 )
+@pytest.mark.goal("G7")
 def test_states_of_other_models_are_refused_by_name(full, variants, which, named):  # G7
     with made(variants[which]) as other:
         feed(other, tokens(5), 0)
@@ -289,6 +290,7 @@ def test_states_of_other_models_are_refused_by_name(full, variants, which, named
 
 @pytest.mark.parametrize("given_type", TYPES)
 @pytest.mark.parametrize("which", ["keys", "values"])
+@pytest.mark.goal("G7")
 def test_states_of_other_cache_types_are_refused_by_name(tiny, given_type, which):  # G7
     mine = "f16" if given_type != "f16" else "f32"
     option = {"keys": "type_k", "values": "type_v"}[which]
@@ -299,6 +301,7 @@ def test_states_of_other_cache_types_are_refused_by_name(tiny, given_type, which
             other.kv.from_bytes(one.kv.to_bytes())
 
 
+@pytest.mark.goal("G7")
 def test_states_of_windows_that_keep_more_or_less_are_refused_by_name(any_model):  # G7
     with made(any_model, swa_full=True) as one, made(any_model) as other:
         if one.kv.kind != "sliding":
@@ -359,6 +362,7 @@ def test_ids_that_do_not_exist_are_refused(full, tiny):
     assert not Path("never").exists()
 
 
+@pytest.mark.goal("G6")
 def test_damage_in_every_region_is_refused_and_changes_nothing(full):  # G6
     data = full.kv.to_bytes()
     full.kv.from_bytes(data)
@@ -427,6 +431,7 @@ def test_links_and_modes_stay(full, tmp_path):
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
 
 
+@pytest.mark.goal("G8")
 def test_a_disk_that_fills_up_leaves_the_old_file(full, tmp_path):  # G8
     """Wherever it ends; the limit on the size of files stands for the disk."""
     path = tmp_path / "a.state"
@@ -472,7 +477,11 @@ SAVER = textwrap.dedent("""
 """)
 
 
-def test_a_kill_at_any_moment_leaves_a_file_that_loads(tiny, tiny_path, tmp_path):  # G8
+@pytest.mark.goal("G8")
+@pytest.mark.parametrize("n_kills", [25, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_kill_at_any_moment_leaves_a_file_that_loads(
+    tiny, tiny_path, tmp_path, n_kills, record_property
+):  # G8
     path = tmp_path / "a.state"
     names = [tmp_path / "one", tmp_path / "two"]
     with plait.Context(tiny, n_ctx=4096, threads=1) as ctx:
@@ -486,7 +495,7 @@ def test_a_kill_at_any_moment_leaves_a_file_that_loads(tiny, tiny_path, tmp_path
         ctx.kv.save(path)
         rng = random.Random(3)
         seen = set()
-        for _ in range(50):
+        for _ in range(n_kills):
             saver = subprocess.Popen(
                 [sys.executable, "-c", SAVER, tiny_path, path, *names],
                 stdout=subprocess.PIPE, text=True,
@@ -503,6 +512,7 @@ def test_a_kill_at_any_moment_leaves_a_file_that_loads(tiny, tiny_path, tmp_path
         ctx.kv.save(path)
         assert not (tmp_path / "a.state.plait-tmp").exists()
         assert seen == {0, 1}
+    record_property("figure", f"{n_kills} kills, 0 torn files")
 
 
 # -- every architecture ------------------------------------------------------------------------------

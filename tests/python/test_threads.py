@@ -1,6 +1,7 @@
 """Several threads, signals, forks."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ def conversation(ctx, seed, steps):
     return said
 
 
+@pytest.mark.goal("G15")
 def test_two_threads_on_two_contexts_give_what_one_thread_gives(tiny):
     options = {"n_ctx": 64, "n_seq_max": 3, "threads": 2}
     want = []
@@ -41,6 +43,7 @@ def test_two_threads_on_two_contexts_give_what_one_thread_gives(tiny):
         assert [run.result() for run in runs] == want  # 1,000 decodes
 
 
+@pytest.mark.goal("G16")
 def test_two_threads_on_one_context_wait_for_each_other(tiny):
     with plait.Context(tiny, n_ctx=64, n_seq_max=2) as alone:
         want = [[feed(alone, [t], seq).tobytes() for t in tokens(60, seq)] for seq in range(2)]
@@ -57,6 +60,43 @@ def test_two_threads_on_one_context_wait_for_each_other(tiny):
 
             with ThreadPoolExecutor(2) as pool:
                 assert list(pool.map(run, range(2))) == want
+
+
+@pytest.mark.slow
+@pytest.mark.goal("G16")
+def test_two_threads_call_one_context_a_thousand_times_each(tiny, record_property):  # G16
+    """Anything at once; in the end the context is as one thread leaves it."""
+    with plait.Context(tiny, n_ctx=64, n_seq_max=2, n_ubatch=8) as ctx:
+
+        def run(seq):
+            rng = random.Random(seq)
+            done = 0
+            for i in range(1000):
+                if ctx.kv.seq_len(seq) > 50:
+                    ctx.kv.seq_rm(seq)
+                match rng.randrange(6):
+                    case 0:
+                        ctx.kv.from_bytes(ctx.kv.to_bytes(seq), seq=seq)
+                    case 1:
+                        ctx.kv.seq_rm(seq, rng.randrange(60))
+                    case 2:
+                        ctx.kv.cells(), ctx.stats.tokens, repr(ctx), ctx.kv.keys(0, seq)
+                    case _:
+                        feed(ctx, tokens(rng.randrange(1, 9), i), seq)
+                done += 1
+            return done
+
+        with ThreadPoolExecutor(2) as pool:
+            n = sum(pool.map(run, range(2)))
+        said = []
+        for _ in range(2):
+            for seq in range(2):
+                ctx.kv.seq_rm(seq)
+            said.append([feed(ctx, tokens(20, seq), seq).tobytes() for seq in range(2)])
+    assert said[0] == said[1]
+    with plait.Context(tiny, n_ctx=64, n_seq_max=2) as alone:
+        assert [feed(alone, tokens(20, seq), seq).tobytes() for seq in range(2)] == said[0]
+    record_property("figure", f"{n} mixed calls, 0 errors, logits as of one thread")
 
 
 def test_closing_a_context_that_decodes_waits_for_it(tiny):
@@ -146,6 +186,7 @@ def interrupt_after(seconds):
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("after", [0.05, 0.2, 0.4])
+@pytest.mark.goal("G13")
 def test_ctrl_c_ends_a_decode_within_a_quarter_second_and_leaves_the_cache_as_it_was(slow, after):
     ctx, long = slow
     ctx.kv.clear()
@@ -161,6 +202,29 @@ def test_ctrl_c_ends_a_decode_within_a_quarter_second_and_leaves_the_cache_as_it
     assert ctx.stats.tokens == stats
     with plait.Context(ctx.model, n_ctx=64, isa="scalar") as fresh:
         assert same_bits(feed(ctx, tokens(25)[20:], 0), feed(fresh, tokens(25))[20:])
+
+
+@pytest.mark.slow
+@pytest.mark.goal("G13")
+@pytest.mark.usefixtures("interruptible")
+def test_the_slowest_of_fifty_interrupts(slow, record_property):  # G13 A4
+    ctx, long = slow
+    rng = random.Random(1)
+    worst = 0.0
+    for i in range(50):
+        ctx.kv.clear()
+        feed(ctx, tokens(20), 0)
+        before = ctx.kv.to_bytes()
+        timer, sent = interrupt_after(rng.uniform(0.01, 0.5))
+        with pytest.raises(KeyboardInterrupt):
+            ctx.decode(long)
+        worst = max(worst, time.perf_counter() - sent[0])
+        timer.join()
+        assert ctx.kv.to_bytes() == before, i
+    record_property(
+        "figure", f"at most {worst:.3f} s after the signal, of 50 in {len(long):,} tokens"
+    )
+    assert worst < 0.25
 
 
 def test_what_a_signal_handler_raises_comes_out_of_decode(slow):
@@ -204,6 +268,33 @@ def test_a_signal_handler_that_returns_lets_decode_go_on_and_cannot_enter_the_co
     ctx.kv.clear()
 
 
+@pytest.mark.goal("G25")
+def test_too_few_threads_are_enough(tiny_path, record_property):  # G25 A2
+    """Where the system gives fewer threads than were asked for, those do all the work."""
+    code = f"""
+import resource, plait
+batch = plait.Batch()
+batch.add_sequence(range(3, 100), logits="all")
+model = plait.Model({str(tiny_path)!r})
+with plait.Context(model, n_ctx=128, threads=1) as ctx:
+    want = ctx.decode(batch).logits.tobytes()
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+limit = used + (100 << 20)  # stacks are of 8 MiB
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+ctx = plait.Context(model, n_ctx=128, threads=64)
+for _ in range(3):
+    ctx.kv.clear()
+    assert ctx.decode(batch).logits.tobytes() == want
+n = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("Threads:"))
+assert n < 32, n
+"""
+    if "libasan" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("the sanitizer reserves more address space than there is")
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+    record_property("figure", "64 threads asked for, a few granted: same logits")
+
+
+@pytest.mark.goal("G14")
 def test_a_forked_child_can_decode(tiny_path):
     code = f"""
 import os, plait
@@ -244,6 +335,7 @@ threading.Thread(target=lambda: [ctx.decode(plait.Batch.from_arrays([5], None, [
 
 
 @pytest.mark.parametrize("busy", ["decode", "save", "open", "log"])
+@pytest.mark.goal("G24")
 def test_the_interpreter_ends_while_threads_are_in_calls(tiny_path, busy):  # G24
     # The end clears what daemon threads hold, so it must not come while a call works on it.
     code = f"""

@@ -165,6 +165,7 @@ def main(path: str, seed: str, n: str) -> None:
                 assert world.says() == want, "a fresh context says something else"
         except BaseException as error:
             raise AssertionError(f"call {i} of seed {seed}") from error
+    print(f"{n} calls")
 
 
 main(*sys.argv[1:])

@@ -59,6 +59,7 @@ def main(path: str, seed: str, n: str) -> None:
         assert ctx.kv.to_bytes() == good, f"damage {i} of seed {seed} changed the conversation"
     ctx.kv.from_bytes(good)
     assert ctx.kv.to_bytes() == good
+    print(f"{n} states refused")
 
 
 main(*sys.argv[1:])

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Says which lines and branches of the GGUF reader and of state code the C++ tests of a build ran. Goal G26.
+
+    coverage.py BUILD REPORT.xml
+
+BUILD was configured with PLAIT_COVERAGE=ON and its tests have run. A branch counts that the source makes: those that
+the compiler adds for exceptions do not, and those of one line in several instantiations of a template are one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = [
+    "cpp/gguf/*",
+    "cpp/runtime/state_*",
+    "cpp/runtime/context_state.cpp",
+    "cpp/memory/attention_state.cpp",
+]
+WANTED = {path.resolve() for pattern in SOURCES for path in ROOT.glob(pattern)}
+
+
+def measure(build: Path) -> tuple[dict, dict]:
+    """How often each line ran, and each branch, by file."""
+    lines: dict = defaultdict(lambda: defaultdict(int))
+    branches: dict = defaultdict(lambda: defaultdict(int))
+    data = [str(path) for path in build.rglob("*.gcda")]
+    done = subprocess.run(
+        ["gcov", "--branch-probabilities", "--json-format", "--stdout", *data],
+        check=True, capture_output=True, text=True, cwd=build,
+    )  # fmt: skip
+    for unit in map(json.loads, done.stdout.splitlines()):
+        for file in unit["files"]:
+            path = (Path(unit["current_working_directory"]) / file["file"]).resolve()
+            if path not in WANTED:
+                continue
+            for line in file["lines"]:
+                lines[path][line["line_number"]] += line["count"]
+                made = [b for b in line["branches"] if not b["throw"]]
+                for i, branch in enumerate(made):
+                    branches[path][line["line_number"], i] += branch["count"]
+    return lines, branches
+
+
+def share(counts: dict) -> tuple[int, int]:
+    values = [n for of_file in counts.values() for n in of_file.values()]
+    return sum(n > 0 for n in values), len(values)
+
+
+def main(build: str, report: str) -> None:
+    lines, branches = measure(Path(build).resolve())
+    for path in sorted(lines):
+        missed = [n for n, count in sorted(lines[path].items()) if count == 0]
+        halves = sorted({n for (n, _), count in branches[path].items() if count == 0} - set(missed))
+        if missed or halves:
+            print(f"{path.relative_to(ROOT)}: lines {missed}, branches of lines {halves}")
+    said = []
+    for what, counts in (("lines", lines), ("branches", branches)):
+        ran, of = share(counts)
+        said.append(f"{100 * ran / of:.1f} % of {of} {what}")
+    figure = ", ".join(said)
+    print(figure)
+    case = ET.Element("testcase", name="coverage", classname="dev")
+    properties = ET.SubElement(case, "properties")
+    for name, value in (("goal", "G26"), ("figure", figure)):
+        ET.SubElement(properties, "property", name=name, value=value)
+    Path(report).parent.mkdir(parents=True, exist_ok=True)
+    ET.ElementTree(case).write(report)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,69 @@
+"""Weights and logits that are no numbers: what follows is NaN or an error, never a wrong index or a hang. Goal G23."""
+
+from __future__ import annotations
+
+import numpy as np
+import plait
+import pytest
+
+from python import gguf_writer
+
+VALUES = {"NaN": np.nan, "infinity": np.inf, "-infinity": -np.inf, "huge": 3e38, "denormal": 1e-42}
+WEIGHTS = [
+    "token_embd.weight",
+    "blk.0.attn_norm.weight",
+    "blk.0.attn_k.weight",
+    "blk.1.ffn_down.weight",
+    "output.weight",
+]
+SAMPLERS = [
+    {"temperature": 0},
+    {"temperature": 0.8},
+    {"temperature": 1e-30, "top_k": 0},
+    {"temperature": 1.5, "top_k": 0, "top_p": 1, "min_p": 0},
+    {"temperature": 1, "top_k": 1, "top_p": 1e-9, "min_p": 1},
+]
+
+
+def damaged(folder, weight: str, value: float, whole: bool) -> plait.Model:
+    weights = gguf_writer.llama_weights()
+    weights[weight].reshape(-1)[:: 1 if whole else 97] = value
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    return plait.Model(gguf_writer.write(folder / "m.gguf", metadata, weights))
+
+
+def expect_words(error: ValueError) -> None:
+    assert any(word in str(error).lower() for word in ("nan", "inf"))
+
+
+@pytest.mark.goal("G23")
+@pytest.mark.parametrize("whole", [False, True], ids=["some", "all"])
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_every_way_to_choose_a_token_survives(tmp_path, weight, value, whole):  # G23
+    model = damaged(tmp_path, weight, VALUES[value], whole)
+    good = plait.Model.demo()
+    with plait.Context(model, n_ctx=64) as ctx, plait.Context(good, n_ctx=16) as other:
+        batch = plait.Batch()
+        batch.add_sequence([1, 5, 6, 7], logits="all")
+        want = other.decode(batch).logits.copy()
+        logits = ctx.decode(batch).logits
+        for row in logits:
+            for options in SAMPLERS:
+                try:
+                    token = plait.Sampler(**options, seed=1)(row)
+                except ValueError as error:
+                    expect_words(error)
+                    assert not np.isfinite(row).all()
+                else:
+                    assert 0 <= token < model.n_vocab
+                    assert row[token] > -np.inf
+        for sampler in (None, plait.Sampler(seed=1)):
+            try:
+                events = list(plait.generate(model, [[1, 5]], max_tokens=4, sampler=sampler))
+            except ValueError as error:
+                expect_words(error)
+            else:
+                assert all(0 <= event.token < model.n_vocab for event in events)
+        other.kv.clear()
+        assert np.array_equal(other.decode(batch).logits, want)
