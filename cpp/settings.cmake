@@ -31,7 +31,8 @@ if(NOT APPLE)
 endif()
 
 if(PLAIT_SANITIZE)
-    add_compile_options(-fsanitize=${PLAIT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    add_compile_options(-fsanitize=${PLAIT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1
+                        -fno-var-tracking)
     add_link_options(-fsanitize=${PLAIT_SANITIZE})
 endif()
 

@@ -46,6 +46,7 @@ GOALS = {
     "G23": ("NaN and infinity", "a documented error or a valid token", "not measured"),
     "G24": ("lifetimes", "1,000 orders of dying: 0 crashes", "not measured"),
     "G25": ("errors in workers", "no worker can throw; too few threads are enough", "not measured"),
+    "soak": ("mixed work of two threads", "no error, 16 MiB at most after a third of the time", "not measured"),
     "G26": ("coverage of reader and state code", "100 % of lines, 95 % of branches", "not measured"),
 }  # fmt: skip
 

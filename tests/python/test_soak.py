@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import plait
@@ -92,3 +96,28 @@ def test_64_sequences_come_and_go(tiny, kv):  # S4-14
 @pytest.mark.goal("G17")
 def test_64_sequences_come_and_go_for_ten_thousand_steps(tiny, kv):  # S4-14
     come_and_go(tiny, kv, 10_000)
+
+
+def mixed_work(path, seconds: float, seed: int) -> str:
+    """hostile/soak.py: two threads, interrupts, forks, states, captures and generations that are left."""
+    program = Path(__file__).parent / "hostile" / "soak.py"
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", program, path, str(seconds), str(seed)],
+        capture_output=True, text=True, timeout=seconds + 300, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout[-2000:]
+    return done.stdout.strip()
+
+
+def test_mixed_work_for_a_while(tiny_path):
+    mixed_work(tiny_path, 3, 1)
+
+
+# PLAIT_SOAK_SECONDS=1200 ./dev asan -m "" -k hours: under sanitizers
+@pytest.mark.slow
+@pytest.mark.goal("soak")
+@pytest.mark.parametrize("kind", ["llama-gqa", "gemma3", "jamba", "rwkv7"])
+def test_mixed_work_for_hours(data_dir, kind, record_property):
+    seconds = float(os.environ.get("PLAIT_SOAK_SECONDS", 120)) / 4
+    path = data_dir / "conformance" / kind / "model.gguf"
+    record_property("figure", f"{seconds:.0f} s: {mixed_work(path, seconds, 7)}")
