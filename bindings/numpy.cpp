@@ -1,8 +1,16 @@
 #include "numpy.h"
 
 namespace plait::python {
-
 namespace {
+
+// What libraries raise for what is no array. Not a lack of memory, nor what a signal handler raised
+// meanwhile.
+bool is_refusal(const py::error_already_set& error) {
+    for (PyObject* kind :
+         {PyExc_TypeError, PyExc_ValueError, PyExc_RuntimeError, PyExc_BufferError})
+        if (error.matches(kind)) return true;
+    return false;
+}
 
 // Elements that fit int64 or uint64, whichever T is.
 template <typename Error, typename T>
@@ -39,14 +47,13 @@ py::array as_array(const char* name, py::handle value, const char* expected) {
             return py::module_::import("numpy").attr("from_dlpack")(value);
         } catch (const py::error_already_set& error) {
             // What they do not lend (elements that NumPy lacks, gradients) they may convert below.
-            if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
+            if (!is_refusal(error)) throw;
         }
     }
     try {
         return py::array(py::reinterpret_borrow<py::object>(value));
     } catch (const py::error_already_set& error) {
-        // Not what a signal handler raised meanwhile, nor a lack of memory.
-        if (!error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
+        if (!is_refusal(error)) throw;
     }
     throw py::type_error(text(name, ": expected ", expected, ", got ", shown(value)));
 }
