@@ -12,13 +12,15 @@ namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
+// NaN and +inf; that all is -inf is found by who fills.
 void check_finite(std::span<const float> logits) {
-    bool rises = false;
-    for (const float x : logits) {
-        if (std::isnan(x)) throw InvalidArgument("logits hold NaN");
-        rises = rises || x == -kForbidden;
-    }
-    if (rises) throw InvalidArgument("logits hold +inf");
+    constexpr float kMost = std::numeric_limits<float>::max();
+    unsigned wrong = 0;
+    for (const float x : logits) wrong |= static_cast<unsigned>(!(x <= kMost));
+    if (wrong == 0) return;
+    const bool nan =
+        std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
+    throw InvalidArgument(nan ? "logits hold NaN" : "logits hold +inf");
 }
 
 bool allowed(std::span<const uint32_t> mask, size_t token) {
@@ -31,16 +33,39 @@ void Candidates::fill(std::span<const float> logits, std::span<const uint32_t> m
     check_finite(logits);
     items_.clear();
     n_sorted_ = 0;
-    bool any = false;
+    for (size_t i = 0; i < logits.size(); ++i)
+        if (logits[i] != kForbidden && allowed(mask, i))
+            items_.push_back({static_cast<int32_t>(i), logits[i]});
+    check_filled(mask);
+}
+
+void Candidates::fill_best(std::span<const float> logits, std::span<const uint32_t> mask,
+                           size_t n) {
+    check_finite(logits);
+    items_.clear();
+    n_sorted_ = 0;
+    // Of those seen so far the best n are among the items. Later ones equal to the last of these come
+    // after it, as their ids are higher.
+    float last = kForbidden;
+    const size_t most = n + std::max<size_t>(n, 256);
     for (size_t i = 0; i < logits.size(); ++i) {
-        if (logits[i] == kForbidden) continue;
-        any = true;
-        if (allowed(mask, i)) items_.push_back({static_cast<int32_t>(i), logits[i]});
+        if (!(logits[i] > last) || !allowed(mask, i)) continue;
+        items_.push_back({static_cast<int32_t>(i), logits[i]});
+        if (items_.size() < most) continue;
+        const auto end = items_.begin() + static_cast<ptrdiff_t>(n);
+        std::nth_element(items_.begin(), end - 1, items_.end(), comes_before);
+        last = static_cast<float>(items_[n - 1].logit);
+        items_.erase(end, items_.end());
     }
-    if (!any) throw InvalidArgument("logits hold nothing but -inf");
-    if (items_.empty())
-        throw InvalidArgument(
-            "no token is left: every one that the mask allows has the logit -inf");
+    check_filled(mask);
+    sort_first(n);
+    keep_first(n);
+}
+
+void Candidates::check_filled(std::span<const uint32_t> mask) const {
+    if (!items_.empty()) return;
+    throw InvalidArgument(mask.empty() ? "logits hold nothing but -inf"
+                                       : "no token is left: those that the mask allows have -inf");
 }
 
 const Candidate& Candidates::best() const {
@@ -79,6 +104,13 @@ void Candidates::keep_only(int32_t token) {
         throw InvalidArgument(text("token ", token, " is forced, but its logit is -inf"));
     items_ = {*found};
     n_sorted_ = 1;
+}
+
+void Candidates::keep(std::vector<Candidate> some) {
+    std::sort(some.begin(), some.end(),
+              [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+    items_ = std::move(some);
+    n_sorted_ = 0;
 }
 
 void Candidates::check_left(const char* method) const {

@@ -25,6 +25,8 @@ public:
     // Those of `logits` [n_vocab] above -inf that the bits of `mask` [ceil(n_vocab / 32)], where there
     // is one, allow. InvalidArgument for NaN, +inf, and where nothing is left.
     void fill(std::span<const float> logits, std::span<const uint32_t> mask);
+    // The best n of them alone, in order: what fill() and sort_first() would find, in one look at the row.
+    void fill_best(std::span<const float> logits, std::span<const uint32_t> mask, size_t n);
 
     std::span<const Candidate> items() const { return items_; }
     size_t size() const { return items_.size(); }
@@ -34,8 +36,9 @@ public:
     // Puts the best n in front, in order; what stands behind them is in no particular order.
     std::span<const Candidate> sort_first(size_t n);
 
-    void keep_first(size_t n);      // of what sort_first() put in order
-    void keep_only(int32_t token);  // InvalidArgument where it is not among them
+    void keep_first(size_t n);               // of what sort_first() put in order
+    void keep_only(int32_t token);           // InvalidArgument where it is not among them
+    void keep(std::vector<Candidate> some);  // these of them, in order of their ids
     template <typename Keep>
     void keep_if(const char* method, Keep keep) {
         std::erase_if(items_, [&](const Candidate& c) { return !keep(c); });
@@ -51,6 +54,7 @@ public:
     }
 
 private:
+    void check_filled(std::span<const uint32_t> mask) const;
     void check_left(const char* method) const;
 
     std::vector<Candidate> items_;

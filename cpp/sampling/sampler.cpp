@@ -77,8 +77,15 @@ void Sampler::probabilities(const Rows& rows, size_t first, std::span<double> ou
 
 void Sampler::run(Candidates& candidates, const Rows& rows, size_t row, const History& history,
                   size_t first, size_t last) const {
-    candidates.fill(rows.row(row), rows.mask(row));
-    if (const auto token = forced(history)) {
+    const auto token = forced(history);
+    const auto* best = first < last ? std::get_if<TopK>(&stages_[first]) : nullptr;
+    if (best != nullptr && !token) {
+        candidates.fill_best(rows.row(row), rows.mask(row), static_cast<size_t>(best->k));
+        ++first;
+    } else {
+        candidates.fill(rows.row(row), rows.mask(row));
+    }
+    if (token) {
         candidates.keep_only(*token);
         return;
     }

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "sampling/entropy.h"
 
@@ -22,18 +23,19 @@ void Typical::apply(Candidates& candidates) const {
         const double log_p = c.logit - log_total;
         places.push_back({std::abs(-log_p - h), std::exp(log_p), c});
     }
-    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-        return a.distance != b.distance ? a.distance < b.distance
-                                        : comes_before(a.candidate, b.candidate);
-    });
-    std::unordered_set<int32_t> kept;
-    double sum = 0;
-    for (const Place& place : places) {
-        if (sum >= p) break;
-        sum += place.probability;
-        kept.insert(place.candidate.token);
+    const auto later = [](const Place& a, const Place& b) {
+        return a.distance != b.distance ? a.distance > b.distance
+                                        : comes_before(b.candidate, a.candidate);
+    };
+    // Few are needed mostly, so they are taken from a heap.
+    std::make_heap(places.begin(), places.end(), later);
+    std::vector<Candidate> kept;
+    for (double sum = 0; sum < p && !places.empty(); places.pop_back()) {
+        std::pop_heap(places.begin(), places.end(), later);
+        sum += places.back().probability;
+        kept.push_back(places.back().candidate);
     }
-    candidates.keep_if("typical", [&](const Candidate& c) { return kept.contains(c.token); });
+    candidates.keep(std::move(kept));
 }
 
 }  // namespace plait::sampling

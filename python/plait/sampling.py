@@ -322,6 +322,8 @@ class Sampler:
             return (name, self.xtc_probability, self.xtc_threshold) if on else None
         if name == "temperature":
             on = self.temperature != 1 or self.dynamic_range > 0
+            if self.temperature == 0 and self.dynamic_range == 0:
+                return "top_k", 1
             values = (self.temperature, self.dynamic_range, self.dynamic_exponent)
             return (name, *values) if on else None
         if name == "mirostat":

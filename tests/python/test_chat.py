@@ -2,6 +2,7 @@
 
 import plait
 import pytest
+from plait.chat_template import ChatTemplate
 
 from python import gguf_writer
 
@@ -195,3 +196,34 @@ def test_stop_strings_and_samplers(talker):
 def test_a_file_without_a_template(tiny):
     with pytest.raises(plait.UnsupportedError, match="template"):
         plait.Chat(tiny)
+
+
+@pytest.mark.parametrize("name", ["mamba", "gemma3", "falcon-h1"])
+@pytest.mark.parametrize("full", ["error", "truncate"])
+def test_memories_that_cannot_forget_a_part(data_dir, name, full):
+    """A turn that only adds costs what it adds; an edit is read from the beginning, with the same answer."""
+    path = data_dir / "conformance" / name / "model.gguf"
+    if not path.exists():
+        pytest.skip(f"no {name} among the reference data")
+    model = plait.Model(path)
+    template = ChatTemplate({"tokenizer.chat_template": TEMPLATE}, model.tokenizer)
+    vars(model)["chat_template"] = template  # where the property keeps it
+    with plait.Context(model, n_ctx=200) as ctx, plait.Chat(ctx, full=full, max_tokens=5) as chat:
+        for text in ["one", "two", "three"]:
+            history = [*chat.messages, {"role": "user", "content": text}]
+            answer = chat.say(text)
+            assert answer == plain(model, history, 5)
+        chat.messages[0]["content"] = "four"
+        history = [
+            dict(message) for message in [*chat.messages, {"role": "user", "content": "five"}]
+        ]
+        assert chat.say("five") == plain(model, history, 5)
+        if not ctx.kv.can_shift:
+            with pytest.raises(plait.UnsupportedError, match="cannot shift"):
+                plait.Chat(model, full="shift")
+
+
+def plain(model, messages, n):
+    ids = model.tokenizer.encode(model.chat_template.render(messages), add_special=False)
+    (one,) = plait.complete(model, [ids.tolist()], n)
+    return one.text

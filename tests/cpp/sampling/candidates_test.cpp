@@ -55,6 +55,29 @@ TEST(Candidates, SortPieceByPieceAsAllAtOnce) {
     EXPECT_EQ(of(logits).best().token, wanted.front());
 }
 
+TEST(Candidates, TheBestAreFoundInOneLook) {
+    std::mt19937 random(4);
+    for (const uint32_t n_values : {5u, 1u << 20}) {
+        std::vector<float> logits(3000);
+        for (float& x : logits) x = static_cast<float>(random() % n_values);
+        logits[7] = -kInf;
+        std::vector<uint32_t> mask(logits.size() / 32 + 1);
+        for (uint32_t& word : mask) word = static_cast<uint32_t>(random());
+        for (const size_t n : {1u, 2u, 40u, 700u, 2999u, 3000u, 5000u}) {
+            for (const auto& bits : {std::vector<uint32_t>{}, mask}) {
+                Candidates all = of(logits, bits);
+                Candidates best;
+                best.fill_best(logits, bits, n);
+                EXPECT_EQ(tokens(best.items()), tokens(all.sort_first(n)));
+            }
+        }
+    }
+    Candidates none;
+    EXPECT_THROW(none.fill_best(std::vector<float>{-kInf, -kInf}, {}, 1), InvalidArgument);
+    EXPECT_THROW(none.fill_best(std::vector<float>{1, kInf}, {}, 1), InvalidArgument);
+    EXPECT_THROW(none.fill_best(std::vector<float>{std::nanf(""), 1}, {}, 1), InvalidArgument);
+}
+
 TEST(Candidates, LogTotalIsExactForLargeLogits) {
     EXPECT_NEAR(of({3e38f, 3e38f}).log_total(), static_cast<double>(3e38f), 1e24);
     EXPECT_NEAR(of({0, 0, 0}).log_total(), std::log(3.0), 1e-15);
