@@ -314,7 +314,8 @@ def test_an_interrupted_step_loses_nothing(tiny):
 def storm(model, kv, steps, seed):
     """Requests come, are cancelled and fail at random; at the end nothing is held."""
     luck = random.Random(seed)
-    prefixes = [tokens(20, i) for i in range(3)]
+    n_vocab = min(model.n_vocab, 288)
+    prefixes = [tokens(20, i, n_vocab) for i in range(3)]
 
     def fickle(row, seq):
         if luck.random() < 0.02:
@@ -329,7 +330,7 @@ def storm(model, kv, steps, seed):
             for step in range(steps):
                 if luck.random() < 0.4 and scheduler.n_waiting < 20:
                     prompt = luck.choice(prefixes)[: luck.randrange(1, 21)]
-                    prompt = prompt + tokens(luck.randrange(1, 12), step)
+                    prompt = prompt + tokens(luck.randrange(1, 12), step, n_vocab)
                     live.append(
                         scheduler.submit(
                             prompt, luck.randrange(1, 30),
@@ -359,6 +360,14 @@ def storm(model, kv, steps, seed):
 
 def test_random_cancels_and_failures_leave_no_rows(tiny, kv):
     storm(tiny, kv, 600, 1)
+
+
+@pytest.mark.parametrize("name", ["mamba", "gemma3", "falcon-h1"])
+def test_nor_do_they_in_states_and_windows(data_dir, name):
+    path = data_dir / "conformance" / name / "model.gguf"
+    if not path.exists():
+        pytest.skip(f"no {name} among the reference data")
+    storm(plait.Model(path), "unified", 300, 3)
 
 
 @pytest.mark.slow
