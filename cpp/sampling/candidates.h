@@ -22,6 +22,8 @@ inline bool comes_before(const Candidate& a, const Candidate& b) {
 // Never empty once filled: a method that would remove the last candidate throws InvalidArgument.
 class Candidates {
 public:
+    static constexpr double kMost = 1e300;
+
     // Those of `logits` [n_vocab] above -inf that the bits of `mask` [ceil(n_vocab / 32)], where there
     // is one, allow. InvalidArgument for NaN, +inf, and where nothing is left.
     void fill(std::span<const float> logits, std::span<const uint32_t> mask);
@@ -46,10 +48,13 @@ public:
         check_left(method);
     }
 
-    // Every logit becomes change(candidate).
+    // Every logit becomes change(candidate), and stays a number: what overflows ends at +-kMost.
     template <typename Change>
     void change_logits(Change change) {
-        for (Candidate& c : items_) c.logit = change(c);
+        for (Candidate& c : items_) {
+            const double x = change(c);
+            c.logit = x > -kMost ? (x < kMost ? x : kMost) : -kMost;  // NaN too is unlikely
+        }
         n_sorted_ = 0;
     }
 

@@ -52,8 +52,7 @@ void Dry::apply(Candidates& candidates, const History& history) const {
         if (found == repeats.end() || found->second < allowed_length) return c.logit;
         const double penalty =
             multiplier * std::pow(base, static_cast<double>(found->second - allowed_length));
-        // A logit stays a number however long the repetition is.
-        return std::max(c.logit - penalty, -1e300);
+        return c.logit - penalty;
     });
 }
 

@@ -27,8 +27,7 @@ void Temperature::apply(Candidates& candidates) const {
     // Probabilities depend on differences alone, and those of the highest cannot overflow upwards.
     const double highest = candidates.best().logit;
     const double base = std::isfinite(highest / t) ? highest / t : 0.0;
-    candidates.change_logits(
-        [&](const Candidate& c) { return std::max(base + (c.logit - highest) / t, -1e300); });
+    candidates.change_logits([&](const Candidate& c) { return base + (c.logit - highest) / t; });
 }
 
 }  // namespace plait::sampling

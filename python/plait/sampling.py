@@ -168,9 +168,9 @@ class Sampler:
         )
         self.forced = tuple(_integer("forced", token, 0) for token in forced)
         self.order = self._checked_order(order)
-        self.seed = secrets.randbits(64) if seed is None else _integer("seed", seed, 0)
-        if self.seed >= 1 << 64:
-            raise ValueError(f"Sampler: seed is {self.seed}, expected less than 2**64")
+        self.seed = (
+            secrets.randbits(64) if seed is None else _integer("seed", seed, 0, (1 << 64) - 1)
+        )
         if self.allowed is not None and not self.allowed - self.banned:
             raise ValueError("Sampler: allowed is without a token that is not banned")
         self.grammar: Grammar | None = None
@@ -222,14 +222,14 @@ class Sampler:
     def start(self, seq: SupportsIndex, tokens: Iterable[SupportsIndex] = ()) -> None:
         """Sequence `seq` begins anew, with these tokens (a prompt) for penalties to see; its random numbers go on."""
         key = _sequence(seq)
-        self._chain()[0].start(key, [operator.index(token) for token in tokens])
+        self._chain()[0].start(key, [_integer("a token", token, 0) for token in tokens])
         if self._matchers is not None:
             self._matchers.reset(key)
 
     def accept(self, seq: SupportsIndex, tokens: Iterable[SupportsIndex]) -> None:
         """Sequence `seq` goes on with tokens that somebody else chose. ValueError where the grammar forbids them."""
         key = _sequence(seq)
-        chosen = [operator.index(token) for token in tokens]
+        chosen = [_integer("a token", token, 0) for token in tokens]
         if self._matchers is not None:
             for token in chosen:
                 self._matchers.accept(key, token)
@@ -383,6 +383,7 @@ class Sampler:
         return rows, masks, done
 
 
+_MOST: Final = (1 << 31) - 1
 _Check = tuple[str, Callable[[float], bool]]
 _FINITE: Final[_Check] = ("finite", math.isfinite)
 _POSITIVE: Final[_Check] = ("finite and above 0", lambda x: 0 < x < math.inf)
@@ -413,10 +414,10 @@ def _number(name: str, value: SupportsFloat, check: _Check) -> float:
     return number
 
 
-def _integer(name: str, value: SupportsIndex, least: int) -> int:
+def _integer(name: str, value: SupportsIndex, least: int, most: int = _MOST) -> int:
     number = operator.index(value)
-    if number < least:
-        raise ValueError(f"Sampler: {name} is {number}, expected at least {least}")
+    if not least <= number <= most:
+        raise ValueError(f"Sampler: {name} is {number}, expected {least} to {most}")
     return number
 
 

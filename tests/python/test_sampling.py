@@ -1,5 +1,6 @@
 """The sampler against plain probabilities, and its promises about seeds and sequences."""
 
+import inspect
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -395,6 +396,28 @@ def test_rows_that_are_refused(logits, error, message, temperature):
 def test_parameters_that_are_refused(change, error):
     with pytest.raises(error, match=next(iter(change)) if error is ValueError else None):
         Sampler(**change)
+
+
+ODD = [
+    None, True, 0, 1, -1, 1.5, 1e308, -1e308, 1e-308, math.nan, math.inf, 10**30, -(2**63), 2**31, "", "x", b"x", [],
+    [0], [-1], [2**40], [None], ["top_k"], {}, {0: 1e308}, {0: "a"}, {"a": 1}, object(), int, np.zeros(3), np.int32(3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", set(inspect.signature(Sampler).parameters) - {"grammar"})
+def test_odd_parameters_are_refused_or_work(name):
+    """Whatever is given: an error that Python has for it, or a token of the row."""
+    strong = {"presence_penalty": -1e308, "dry_multiplier": 1e308, "dry_breakers": ()}
+    for value in ODD:
+        for others in ({}, {"repetition_penalty": 1e-300, "frequency_penalty": 1e308}, strong):
+            try:
+                sampler = Sampler(**{**others, name: value})
+                for _ in range(4):
+                    assert 0 <= sampler(LOGITS) < len(LOGITS)
+                    assert sampler.probabilities(LOGITS).sum() == pytest.approx(1)
+                repr(sampler)
+            except (TypeError, ValueError, OverflowError) as error:
+                assert str(error)
 
 
 def test_sequences_that_are_refused():
