@@ -73,11 +73,11 @@ const Candidate& Candidates::best() const {
     return *std::min_element(items_.begin(), items_.end(), comes_before);
 }
 
-double Candidates::log_total() const {
+Softmax Candidates::softmax() const {
     const double highest = best().logit;
     double total = 0;
     for (const Candidate& c : items_) total += std::exp(c.logit - highest);
-    return highest + std::log(total);
+    return {highest, std::log(total)};
 }
 
 std::span<const Candidate> Candidates::sort_first(size_t n) {

@@ -14,6 +14,15 @@ struct Candidate {
     double logit;
 };
 
+// Probabilities of candidates: p = exp(logit - highest) / sum. The highest is taken off first, beside
+// which the logarithm of a sum may be nothing.
+struct Softmax {
+    double highest;
+    double log_sum;  // log sum exp(logit - highest)
+
+    double log_p(const Candidate& c) const { return (c.logit - highest) - log_sum; }
+};
+
 // The higher logit comes first, of equals the lower id.
 inline bool comes_before(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
@@ -33,7 +42,7 @@ public:
     std::span<const Candidate> items() const { return items_; }
     size_t size() const { return items_.size(); }
     const Candidate& best() const;  // that comes before all others
-    double log_total() const;       // log sum exp(logit): log p(i) = logit(i) - log_total()
+    Softmax softmax() const;
 
     // Puts the best n in front, in order; what stands behind them is in no particular order.
     std::span<const Candidate> sort_first(size_t n);

@@ -8,10 +8,10 @@
 namespace plait::sampling {
 
 inline double entropy(const Candidates& candidates) {
-    const double log_total = candidates.log_total();
+    const Softmax softmax = candidates.softmax();
     double sum = 0;
     for (const Candidate& c : candidates.items()) {
-        const double log_p = c.logit - log_total;
+        const double log_p = softmax.log_p(c);
         const double p = std::exp(log_p);
         if (p > 0) sum -= p * log_p;
     }

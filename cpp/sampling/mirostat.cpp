@@ -7,10 +7,11 @@ namespace plait::sampling {
 
 void Mirostat::apply(Candidates& candidates, const History& history) const {
     const int32_t best = candidates.best().token;
-    // surprise <= mu, in nats: log p >= -mu log 2
-    const double least = candidates.log_total() - mu(history) * std::numbers::ln2;
-    candidates.keep_if("mirostat",
-                       [&](const Candidate& c) { return c.logit >= least || c.token == best; });
+    const Softmax softmax = candidates.softmax();
+    const double least = -mu(history) * std::numbers::ln2;  // surprise <= mu, as log p
+    candidates.keep_if("mirostat", [&](const Candidate& c) {
+        return softmax.log_p(c) >= least || c.token == best;
+    });
 }
 
 void Mirostat::accept(History& history, double probability) const {

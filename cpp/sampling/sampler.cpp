@@ -69,9 +69,9 @@ void Sampler::probabilities(const Rows& rows, size_t first, std::span<double> ou
     Candidates candidates;
     for (size_t i = 0; i < rows.n(); ++i) {
         run(candidates, rows, i, find(rows.keys[i]), first, stages_.size());
-        const double log_total = candidates.log_total();
+        const Softmax softmax = candidates.softmax();
         for (const Candidate& c : candidates.items())
-            out[i * rows.n_vocab + static_cast<size_t>(c.token)] = std::exp(c.logit - log_total);
+            out[i * rows.n_vocab + static_cast<size_t>(c.token)] = std::exp(softmax.log_p(c));
     }
 }
 

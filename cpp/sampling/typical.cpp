@@ -15,12 +15,12 @@ void Typical::apply(Candidates& candidates) const {
         double probability;
         Candidate candidate;
     };
-    const double log_total = candidates.log_total();
+    const Softmax softmax = candidates.softmax();
     const double h = entropy(candidates);
     std::vector<Place> places;
     places.reserve(candidates.size());
     for (const Candidate& c : candidates.items()) {
-        const double log_p = c.logit - log_total;
+        const double log_p = softmax.log_p(c);
         places.push_back({std::abs(-log_p - h), std::exp(log_p), c});
     }
     const auto later = [](const Place& a, const Place& b) {

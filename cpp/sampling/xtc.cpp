@@ -6,14 +6,15 @@ namespace plait::sampling {
 
 void Xtc::apply(Candidates& candidates, double drawn) const {
     if (drawn >= probability) return;
-    const double least = candidates.log_total() + std::log(threshold);
+    const Softmax softmax = candidates.softmax();
+    const double least = std::log(threshold);
     const Candidate* last = nullptr;
     for (const Candidate& c : candidates.items())
-        if (c.logit >= least && (last == nullptr || comes_before(*last, c))) last = &c;
+        if (softmax.log_p(c) >= least && (last == nullptr || comes_before(*last, c))) last = &c;
     if (last == nullptr) return;
     const int32_t kept = last->token;
-    candidates.keep_if("xtc",
-                       [&](const Candidate& c) { return c.logit < least || c.token == kept; });
+    candidates.keep_if(
+        "xtc", [&](const Candidate& c) { return softmax.log_p(c) < least || c.token == kept; });
 }
 
 }  // namespace plait::sampling

@@ -1,5 +1,6 @@
 """The sampler against plain probabilities, and its promises about seeds and sequences."""
 
+import contextlib
 import inspect
 import math
 from collections.abc import Callable
@@ -410,14 +411,12 @@ def test_odd_parameters_are_refused_or_work(name):
     strong = {"presence_penalty": -1e308, "dry_multiplier": 1e308, "dry_breakers": ()}
     for value in ODD:
         for others in ({}, {"repetition_penalty": 1e-300, "frequency_penalty": 1e308}, strong):
-            try:
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
                 sampler = Sampler(**{**others, name: value})
                 for _ in range(4):
                     assert 0 <= sampler(LOGITS) < len(LOGITS)
                     assert sampler.probabilities(LOGITS).sum() == pytest.approx(1)
                 repr(sampler)
-            except (TypeError, ValueError, OverflowError) as error:
-                assert str(error)
 
 
 def test_sequences_that_are_refused():
