@@ -158,7 +158,7 @@ class Sampler:
         )
         self.logit_bias = {
             _integer("logit_bias", token, 0): _number("logit_bias", added, _BIAS)
-            for token, added in (logit_bias or {}).items()
+            for token, added in dict(logit_bias or {}).items()
         }
         self.banned = frozenset(_integer("banned", token, 0) for token in banned)
         self.allowed = (
