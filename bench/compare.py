@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,7 @@ def machine() -> dict[str, Any]:
         platform.processor(),
     )
     build = plait.build_info()
+    build.pop("architectures")
     return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "build": build}
 
 
@@ -176,6 +178,7 @@ def main() -> None:
                 show(model, tables[model][-1])
     if args.json:
         result = {
+            "date": date.today().isoformat(),
             "machine": machine(),
             "busy": args.busy,
             "options": args.options,

@@ -44,6 +44,7 @@ SHAPES = {
     "smol-135m": Shape("llama", 30, 576, 1536, 9, 3, 64, 49152, 1e4),
     "qwen-0.5b": Shape("qwen2", 24, 896, 4864, 14, 2, 64, 151936, 1e6, qkv_bias=True),
     "llama-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128256, 5e5),
+    "llama-8b": Shape("llama", 32, 4096, 14336, 32, 8, 128, 128256, 5e5),
     "qwen-3b": Shape("qwen2", 36, 2048, 11008, 16, 2, 128, 151936, 1e6, qkv_bias=True),
     "minilm": Shape("bert", 6, 384, 1536, 12, 12, 32, 30522, 0.0),
 }
