@@ -293,7 +293,8 @@ Wherever a sequence id is expected, a `Sequence` will do.)")
         .def_static("from_arrays", &PyBatch::from_arrays, py::arg("tokens"), py::arg("positions"),
                     py::arg("seq_ids"), py::arg("logits"), R"(A batch over arrays.
 
-Arrays of exactly these types, C-contiguous, are not copied: decode() reads what they hold then.
+Arrays of exactly these types, C-contiguous, are not copied: decode() reads what they hold then. Tensors
+of other libraries that lend their memory by DLPack (torch, jax) are arrays too.
 Others are converted now. Adding to such a batch copies its arrays first.
 
 Parameters

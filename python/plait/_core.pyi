@@ -231,7 +231,8 @@ class Batch:
         """
         A batch over arrays.
 
-        Arrays of exactly these types, C-contiguous, are not copied: decode() reads what they hold then.
+        Arrays of exactly these types, C-contiguous, are not copied: decode() reads what they hold then. Tensors
+        of other libraries that lend their memory by DLPack (torch, jax) are arrays too.
         Others are converted now. Adding to such a batch copies its arrays first.
 
         Parameters

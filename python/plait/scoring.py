@@ -114,17 +114,54 @@ def score(
                 )
         root = closes.enter_context(ctx.sequence())
         ((_, start),) = _rows(ctx, [(root, texts[0].tokens[:shared].tolist(), shared - 1)])
-        scores: list[Score] = []
-        at_once = max(1, min(len(texts), ctx.n_seq_max - 1))
-        while len(scores) < len(texts):
-            wave = texts[len(scores) : len(scores) + at_once]
-            try:
-                scores += _score_wave(ctx, root, shared, start, wave, n_top)
-            except CacheFull:
-                if len(wave) == 1:
-                    scores.append(_score_alone(ctx, root, shared, start, wave[0], n_top))
-                at_once = max(1, len(wave) // 2)
-    return scores
+        return _score_group(ctx, root, shared, start, texts, n_top)
+
+
+def score_pairs(
+    ctx: Context,
+    pairs: Iterable[tuple[Items[int], Items[int]]],
+    *,
+    top: SupportsIndex = 0,
+    progress: Callable[[int, int], object] | None = None,
+) -> list[Score]:
+    """The log-likelihood of each continuation after its context, both as token ids; for many of both.
+
+    Contexts are read in an order in which each keeps what it has in common with the one before, and what several
+    continuations follow is read once and forked. `progress` is told how many of how many pairs are scored. Results are
+    in the order given, and each is what score() would say.
+
+    Raises ValueError for a pair without a token on either side and for one that does not fit into n_ctx, CacheFull when
+    the context has no room for one of them.
+    """
+    n_top = _checked_top(top, ctx.model.n_vocab)
+    texts = [_Pair(np.array([*a, *b], np.int32), len(a)) for a, b in pairs]
+    for i, text in enumerate(texts):
+        if not 0 < text.n_context < len(text.tokens) <= ctx.n_ctx + 1:
+            raise ValueError(
+                f"score_pairs: pair {i} has {text.n_context} and {len(text.tokens) - text.n_context} tokens, expected "
+                f"at least one each and at most n_ctx + 1 = {ctx.n_ctx + 1} together"
+            )
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for i, text in enumerate(texts):
+        groups.setdefault(tuple(text.tokens[: text.n_context].tolist()), []).append(i)
+    scores: dict[int, Score] = {}
+    held: tuple[int, ...] = ()
+    with ctx.sequence() as root:
+        for context in sorted(groups):
+            same = 0
+            while same < min(len(held), len(context) - 1) and held[same] == context[same]:
+                same += 1
+            if same < len(held):
+                same -= root.rewind(same)
+            rest = list(context[same:])
+            ((_, start),) = _rows(ctx, [(root, rest, len(rest) - 1)])
+            held = context
+            members = groups[context]
+            found = _score_group(ctx, root, len(context), start, [texts[i] for i in members], n_top)
+            scores.update(zip(members, found, strict=True))
+            if progress is not None:
+                progress(len(scores), len(texts))
+    return [scores[i] for i in range(len(texts))]
 
 
 def token_logprobs(
@@ -341,6 +378,23 @@ def _without_end(model: Model, ids: list[int], text: Text) -> list[int]:
     """Without the token that the tokenizer puts after every text."""
     ends = isinstance(text, str) and model.tokenizer.add_eos
     return ids[:-1] if ends and ids and ids[-1] == model.tokenizer.eos else ids
+
+
+def _score_group(
+    ctx: Context, root: Sequence, shared: int, start: Row, texts: list[_Pair], n_top: int
+) -> list[Score]:
+    """Scores of pairs whose first `shared` tokens `root` holds, as many side by side as there is room for."""
+    scores: list[Score] = []
+    at_once = max(1, min(len(texts), ctx.n_seq_max - 1))
+    while len(scores) < len(texts):
+        wave = texts[len(scores) : len(scores) + at_once]
+        try:
+            scores += _score_wave(ctx, root, shared, start, wave, n_top)
+        except CacheFull:
+            if len(wave) == 1:
+                scores.append(_score_alone(ctx, root, shared, start, wave[0], n_top))
+            at_once = max(1, len(wave) // 2)
+    return scores
 
 
 def _score_wave(

@@ -1,0 +1,222 @@
+"""Prompts, scores and embeddings of many texts over the machines of a Ray cluster. Needs plait[ray].
+
+    with plait.ray.Pool("model.gguf") as pool:
+        texts = [one.text for one in pool.generate(prompts, max_tokens=64)]
+
+Every node has an actor with a model and a context, so a model is in a node's memory once. Work goes out in batches of
+texts of like length to whoever is idle; results come back in the order of the texts; an actor that dies is replaced,
+and what it was at is done again.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Items
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import plait
+
+try:
+    import ray
+    from ray.exceptions import RayActorError, RayTaskError
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("plait.ray needs Ray: pip install plait[ray]", name="ray") from error
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Progress = Callable[[int, int], object]
+
+
+class Pool:
+    """Actors that share work. Leaving its `with` block, or close(), ends them.
+
+    `model`: a path that every node can open, or "demo", the embedded model. `actors`: how many; None: one a node.
+    `cpus`: of each, None: those of its node (of the smallest one) divided among them. `batch`: texts that an actor is
+    given at once. `retries`: how often a batch is begun again because its actor died. The other options are those of
+    plait.Context, for generate() and score(): n_ctx, n_seq_max, kv, type_k, threads (None: `cpus`).
+
+    Raises ValueError for numbers below 1, and for a model that the actors cannot open what plait.Model raises.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        actors: int | None = None,
+        cpus: int | None = None,
+        batch: int = 32,
+        retries: int = 3,
+        **context: Any,
+    ) -> None:
+        for name, number in (("actors", actors), ("cpus", cpus), ("batch", batch)):
+            if number is not None and number < 1:
+                raise ValueError(f"Pool: expected {name} of at least 1, got {number}")
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False, include_dashboard=False)
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        n_actors = actors or len(nodes)
+        if cpus is None:
+            a_node = -(-n_actors // len(nodes))
+            least = min(int(node["Resources"].get("CPU", 1)) for node in nodes)
+            cpus = max(1, least // a_node)
+        self._make = ray.remote(num_cpus=cpus, scheduling_strategy="SPREAD")(_Worker).remote
+        self._arguments = (os.fspath(model), {"threads": cpus} | context)
+        self._batch, self._retries = batch, retries
+        self._idle: deque[Any] = deque(self._make(*self._arguments) for _ in range(n_actors))
+        try:
+            _results(ray.get, [worker.open.remote() for worker in self._idle])
+        except BaseException:
+            self.close()
+            raise
+
+    def generate(
+        self,
+        prompts: Iterable[str],
+        max_tokens: int = 128,
+        *,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> list[plait.Completion]:
+        """A generation of each prompt, in their order. `options` are those of plait.complete()."""
+        texts = list(prompts)
+        options = {"max_tokens": max_tokens, "progress": False} | options
+        return self._map("generate", texts, [len(t) for t in texts], progress, options)
+
+    def score(
+        self,
+        pairs: Iterable[tuple[str, Items[str]]],
+        *,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> list[list[plait.Score]]:
+        """For each (context, continuations) what plait.score() gives."""
+        asked = [(context, list(continuations)) for context, continuations in pairs]
+        lengths = [len(context) + sum(map(len, rest)) for context, rest in asked]
+        return self._map("score", asked, lengths, progress, options)
+
+    def embed(
+        self, texts: Iterable[str], *, progress: Progress | None = None, **options: Any
+    ) -> npt.NDArray[np.float32]:
+        """An embedding of each text, float32 (n, n_embd), as of plait.embed(). Raises ValueError for no texts."""
+        import numpy as np
+
+        asked = list(texts)
+        if not asked:
+            raise ValueError("embed: expected at least one text")
+        return np.stack(self._map("embed", asked, [len(t) for t in asked], progress, options))
+
+    def pids(self) -> list[int]:
+        """The processes of the actors."""
+        found: list[int] = ray.get([worker.pid.remote() for worker in self._idle])
+        return found
+
+    def close(self) -> None:
+        """End the actors. Harmless when closed already."""
+        while self._idle:
+            ray.kill(self._idle.pop())
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _map(
+        self,
+        method: str,
+        items: list[Any],
+        lengths: list[int],
+        progress: Progress | None,
+        options: dict[str, Any],
+    ) -> list[Any]:
+        if not self._idle:
+            raise ValueError("this pool is closed")
+        order = sorted(range(len(items)), key=lambda i: -lengths[i])
+        waiting = deque((order[i : i + self._batch], 0) for i in range(0, len(order), self._batch))
+        running: dict[Any, tuple[Any, list[int], int]] = {}
+        results: list[Any] = [None] * len(items)
+        n_done = 0
+        try:
+            while waiting or running:
+                while waiting and self._idle:
+                    members, tries = waiting.popleft()
+                    worker = self._idle.popleft()
+                    call = getattr(worker, method).remote([items[i] for i in members], options)
+                    running[call] = (worker, members, tries)
+                (call, *_), _ = ray.wait(list(running))
+                worker, members, tries = running.pop(call)
+                try:
+                    found = _results(ray.get, call)
+                except RayActorError:
+                    self._idle.append(self._make(*self._arguments))
+                    if tries >= self._retries:
+                        raise
+                    waiting.appendleft((members, tries + 1))
+                    continue
+                except BaseException:
+                    self._idle.append(worker)
+                    raise
+                self._idle.append(worker)
+                for i, result in zip(members, found, strict=True):
+                    results[i] = result
+                n_done += len(members)
+                if progress is not None:
+                    progress(n_done, len(items))
+        finally:
+            for worker, *_ in running.values():  # after an error: what they are at is not wanted
+                ray.kill(worker)
+                self._idle.append(self._make(*self._arguments))
+        return results
+
+
+def _results(get: Callable[[Any], Any], calls: Any) -> Any:
+    """What calls gave; an exception that they raised is raised as itself."""
+    try:
+        return get(calls)
+    except RayTaskError as error:
+        raise (error.cause or error) from None
+
+
+class _Worker:
+    """The actor: a model, and a context that is made when it is first needed."""
+
+    def __init__(self, path: str, options: dict[str, Any]) -> None:
+        self._path = path
+        self._options = {"n_seq_max": 32} | options
+
+    @functools.cached_property
+    def _model(self) -> plait.Model:
+        # Not in __init__: an error of a call comes to the caller as itself, one of an actor's making does not.
+        return plait.Model.demo() if self._path == "demo" else plait.Model(self._path)
+
+    @functools.cached_property
+    def _context(self) -> plait.Context:
+        return plait.Context(self._model, **self._options)
+
+    def open(self) -> None:
+        self._model  # noqa: B018
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def generate(self, prompts: list[str], options: dict[str, Any]) -> list[plait.Completion]:
+        return plait.complete(self._context, prompts, **options)
+
+    def score(
+        self, pairs: list[tuple[str, list[str]]], options: dict[str, Any]
+    ) -> list[list[plait.Score]]:
+        return [plait.score(self._context, context, rest, **options) for context, rest in pairs]
+
+    def embed(self, texts: list[str], options: dict[str, Any]) -> list[npt.NDArray[np.float32]]:
+        return list(plait.embed(self._model, texts, **options))

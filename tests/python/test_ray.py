@@ -1,0 +1,70 @@
+"""A Ray cluster on this machine: results in order, errors as themselves, work of a killed actor done again."""
+
+import os
+import signal
+
+import numpy as np
+import plait
+import pytest
+
+pytest.importorskip("ray", reason="plait[ray] is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+PROMPTS = [
+    f"{name} lives in {city}. Q: Where does {name} live? A:"
+    for name in ("Tom", "Mia", "Ben", "Ana", "Leo") for city in ("Oslo", "Rome", "Lima", "Cairo")
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pool():
+    import ray
+    from plait.ray import Pool
+
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    with Pool("demo", actors=2, cpus=1, batch=4, n_ctx=64, n_seq_max=4) as pool:
+        yield pool
+    ray.shutdown()
+
+
+def test_generations_come_in_order(pool):
+    seen = []
+    found = pool.generate(PROMPTS, 12, progress=lambda *done: seen.append(done))
+    expected = plait.complete(plait.Model.demo(), PROMPTS, 12, progress=False)
+    assert [one.text for one in found] == [one.text for one in expected]
+    assert seen == [(n, 20) for n in (4, 8, 12, 16, 20)]
+
+
+def test_scores_and_embeddings(pool):
+    model = plait.Model.demo()
+    pairs = [(prompt, [" Tom", " Mia"]) for prompt in PROMPTS[:6]]
+    found = pool.score(pairs)
+    for (context, rest), scores in zip(pairs, found, strict=True):
+        assert list(map(float, scores)) == list(map(float, plait.score(model, context, rest)))
+    np.testing.assert_allclose(pool.embed(PROMPTS), plait.embed(model, PROMPTS), atol=1e-6)
+
+
+def test_work_of_a_killed_actor_is_done_again(pool):
+    before = pool.pids()
+
+    def kill(done, total):
+        if done == 4:
+            os.kill(before[0], signal.SIGKILL)
+            os.kill(before[1], signal.SIGKILL)
+
+    found = pool.generate(PROMPTS, 12, progress=kill)
+    expected = plait.complete(plait.Model.demo(), PROMPTS, 12, progress=False)
+    assert [one.text for one in found] == [one.text for one in expected]
+    assert not set(before) & set(pool.pids())
+
+
+def test_errors_come_as_themselves(pool):
+    with pytest.raises(ValueError, match="max_tokens"):
+        pool.generate(PROMPTS, 0)
+    assert len(pool.generate(PROMPTS[:3], 2)) == 3  # and the pool goes on
+    from plait.ray import Pool
+
+    with pytest.raises(plait.ModelError, match="nowhere"):
+        Pool("nowhere.gguf", actors=1, cpus=1)
+    with pytest.raises(ValueError, match="batch"):
+        Pool("demo", batch=0)
