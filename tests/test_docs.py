@@ -1,0 +1,98 @@
+"""Documentation that is a program is run; what it lists is compared with what there is."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+# What the guide's first page takes for granted.
+GIVEN = """
+prompts = ["Tom lives in Oslo.", "The kite is red."]
+text = " ".join(prompts) * 3
+texts = prompts
+"""
+
+
+def blocks(path, language="python"):
+    text = path.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if blocks(p)], ids=lambda p: p.stem)
+def test_code_runs_from_top_to_bottom(path, tmp_path, tiny_model_file):
+    source = "\n".join([GIVEN, *blocks(path)])
+    (tmp_path / "model.gguf").symlink_to(tiny_model_file)
+    (tmp_path / "page.py").write_text(source)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "page.py"],
+        capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def tiny_model_file():
+    """What pages call model.gguf."""
+    from plait.demo import MODEL
+
+    return MODEL
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_relative_links_lead_somewhere(path):
+    code = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", code.sub("", path.read_text(encoding="utf-8")))
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+def test_tests_of_the_guide_pass_as_written(tmp_path):
+    """The block of docs/how-to/evaluate.md that is a test file, run by pytest as its readers would."""
+    (tests,) = (code for code in blocks(DOCS / "how-to" / "evaluate.md") if "def test_" in code)
+    text = 'text = "Tom lives in Oslo. The kite is red. The kite belongs to Mia."'
+    (tmp_path / "test_theirs.py").write_text(f"import plait\n{text}\n{tests}")
+    for options in (["--plait-update"], []):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "plait.testing.plugin", *options],
+            capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False,
+        )  # fmt: skip
+        assert "5 passed" in done.stdout, done.stdout
+
+
+def test_every_environment_variable_is_listed():
+    read = set()
+    for folder, pattern in (
+        ("cpp", "*.cpp"),
+        ("bindings", "*.cpp"),
+        ("python", "*.py"),
+        ("tests/python", "*.py"),
+    ):
+        for path in (ROOT / folder).rglob(pattern):
+            text = path.read_text(encoding="utf-8")
+            read |= set(re.findall(r'(?:getenv\(|environ(?:\.get\(|\[))\s*"(PLAIT_[A-Z_]+)"', text))
+    read |= set(re.findall(r"\$\{(PLAIT_[A-Z_]+):", (ROOT / "dev").read_text()))
+    listed = set(
+        re.findall(r"^\| `(PLAIT_[A-Z_]+)`", (DOCS / "environment.md").read_text(), re.MULTILINE)
+    )
+    assert {"PLAIT_ISA", "PLAIT_TRACEBACK"} <= read
+    assert read == listed
+
+
+def test_the_reference_can_be_written_and_names_nothing_that_is_gone():
+    done = subprocess.run(
+        [sys.executable, DOCS / "api.py", "--print"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    headings = re.compile(r"^#{2,3} `([\w.]+)", re.MULTILINE)
+    written = set(headings.findall((DOCS / "api.md").read_text(encoding="utf-8")))
+    assert {"Context", "Model", "Batch", "generate", "plait.testing"} <= written
+    assert written - set(headings.findall(done.stdout)) == set(), (
+        "python docs/api.py writes it anew"
+    )
