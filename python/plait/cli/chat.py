@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
 
 from plait.cli.arguments import (
     add_context,
@@ -20,16 +19,19 @@ from plait.cli.arguments import (
 )
 from plait.cli.terminal import flush, write
 
-if TYPE_CHECKING:
-    from plait import Context, Sampler, Sequence
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Who the model is to be."""
     add_model(parser)
     parser.add_argument("-s", "--system", metavar="TEXT", help="what the model is told first")
     parser.add_argument(
-        "-n", "--max-tokens", type=int, default=512, metavar="N", help="of an answer"
+        "-n", "--max-tokens", type=int, default=512, metavar="N", help="of an answer (default 512)"
+    )
+    parser.add_argument(
+        "--full",
+        choices=("error", "truncate", "shift"),
+        default="truncate",
+        help="what happens when the conversation is longer than n_ctx (default truncate: the oldest messages go)",
     )
     add_sampling(parser)
     add_context(parser)
@@ -37,21 +39,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Messages from standard input, answers to standard output."""
-    model = open_model(args.model)
-    system = [{"role": "system", "content": args.system}] if args.system else []
-    sampler = make_sampler(args)
-    model.chat_template  # noqa: B018 - a model without one says so now
-    with make_context(model, args) as ctx, ctx.sequence() as seq:
-        talk = _Talk(ctx, seq, sampler, args.max_tokens)
-        messages = list(system)
+    from plait import Chat
+
+    with (
+        make_context(open_model(args.model), args) as ctx,
+        Chat(
+            ctx, args.system, full=args.full, max_tokens=args.max_tokens, sampler=make_sampler(args)
+        ) as chat,
+    ):
+        first = len(chat)
         while line := _ask():
             if line == "/new":
-                messages = list(system)
+                del chat.messages[first:]
             elif line == "/undo":
-                del messages[max(len(system), len(messages) - 2) :]
+                del chat.messages[max(first, len(chat) - 2) :]
             else:
-                messages.append({"role": "user", "content": line})
-                messages.append({"role": "assistant", "content": talk.answer(messages)})
+                for event in chat.stream(line):
+                    sys.stdout.write(event.text)
+                    flush()
+                write()
     return 0
 
 
@@ -60,52 +66,3 @@ def _ask() -> str:
         sys.stdout.write("> ")
         flush()
     return sys.stdin.readline().strip()
-
-
-class _Talk:
-    """A conversation in one sequence; `held` are the tokens that it has."""
-
-    def __init__(self, ctx: Context, seq: Sequence, sampler: Sampler, max_tokens: int) -> None:
-        self._ctx, self._seq, self._sampler, self._max_tokens = ctx, seq, sampler, max_tokens
-        self._held: list[int] = []
-
-    def answer(self, messages: list[dict[str, Any]]) -> str:
-        """The model's next message, written as it comes."""
-        model = self._ctx.model
-        prompt = model.chat_template.render(messages)
-        tokens = [int(token) for token in model.tokenizer.encode(prompt, add_special=False)]
-        stream, text = model.tokenizer.stream(), ""
-        row = self._read(tokens)
-        for _ in range(self._max_tokens):
-            token = self._sampler(row, seq=0)
-            if token in model.tokenizer.eog:
-                break
-            piece = stream.push(token)
-            text += piece
-            sys.stdout.write(piece)
-            flush()
-            row = self._read([*self._held, token])
-        rest = stream.flush()
-        write(rest)
-        return text + rest
-
-    def _read(self, tokens: list[int]) -> Any:
-        """Make the sequence hold `tokens`, and give the logits after them."""
-        from plait import Batch
-
-        same = next(
-            (i for i, (a, b) in enumerate(zip(self._held, tokens, strict=False)) if a != b),
-            min(len(self._held), len(tokens)),
-        )
-        same = min(same, len(tokens) - 1)
-        if same < len(self._held):
-            same -= self._seq.rewind(same)
-        self._held = self._held[:same]
-        row = None
-        for begin in range(same, len(tokens), self._ctx.n_batch):
-            part = tokens[begin : begin + self._ctx.n_batch]
-            batch = Batch()
-            batch.add_sequence(part, seq=self._seq)
-            row = self._ctx.decode(batch).logits[0]
-            self._held += part
-        return row
