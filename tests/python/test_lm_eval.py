@@ -1,4 +1,4 @@
-"""lm-evaluation-harness with plait as its model, on the tasks of evaluation/."""
+"""lm-evaluation-harness with plait as its model, on the tasks of docs/evaluation/."""
 
 import json
 import math
@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("lm_eval", reason="plait[eval] is not installed")
 
-EVALUATION = Path(__file__).parents[2] / "evaluation"
+EVALUATION = Path(__file__).parents[2] / "docs" / "evaluation"
 STORY = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A:"
 
 
