@@ -161,3 +161,9 @@ def expect_model(model: object, what: str) -> None:
     """Raise TypeError, which names `what`, for what is no model."""
     if not isinstance(model, _core.Model):
         raise TypeError(f"{what}: expected a model, got {type(model).__name__}")
+
+
+def expect_context(ctx: object, what: str) -> None:
+    """Raise TypeError, which names `what`, for what is no context."""
+    if not isinstance(ctx, Context):
+        raise TypeError(f"{what}: expected a context, got {type(ctx).__name__}")

@@ -6,11 +6,10 @@ None of it changes a model; whether it understands what it then sees is for each
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import SupportsIndex
 
-if TYPE_CHECKING:
-    from plait.context import Context
-    from plait.sequence import Sequence
+from plait.context import Context, expect_context
+from plait.sequence import Sequence
 
 
 def attention_sinks(
@@ -28,6 +27,7 @@ def attention_sinks(
     Returns how many tokens were forgotten, 0 for a shorter sequence. Raises ValueError where sinks and discard are
     negative or more than there is, and what Sequence.shift() does.
     """
+    _expect_sequence(seq, "attention_sinks")
     limit, first = operator.index(most), operator.index(sinks)
     if seq.pos < limit:
         return 0
@@ -55,6 +55,8 @@ class SelfExtend:
     def __init__(
         self, ctx: Context, seq: Sequence, group: SupportsIndex = 4, width: SupportsIndex = 512
     ) -> None:
+        expect_context(ctx, "SelfExtend")
+        _expect_sequence(seq, "SelfExtend")
         self._kv = ctx.kv
         self.seq = seq
         self.group = operator.index(group)
@@ -81,3 +83,8 @@ class SelfExtend:
         kv.seq_div(self.seq, begin + apart, begin + apart + self.width, self.group)
         kv.seq_add(self.seq, begin + apart + self.width, None, -(apart + self.width - n_new))
         self.n_grouped = begin + n_new
+
+
+def _expect_sequence(seq: object, what: str) -> None:
+    if not isinstance(seq, Sequence):
+        raise TypeError(f"{what}: expected a Sequence, got {type(seq).__name__}")

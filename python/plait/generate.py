@@ -29,6 +29,7 @@ __all__ = ["Completion", "Event", "agenerate", "complete", "generate"]
 
 _MOST_AT_ONCE = 32  # sequences of a context that generate() makes itself
 _MOST_WHOLE = 8  # of which so many may grow as long as the longest
+_FEW_CELLS = 8192  # which are there for all in any case
 _LONG = 16  # generations that are worth a progress bar
 
 
@@ -164,7 +165,7 @@ def _context_for(model: Model, prompts: list[list[int]], limit: int, samples: in
     if model.n_ctx_train:
         n_ctx = max(longest, min(n_ctx, model.n_ctx_train))
     n_seqs = max(1, min(len(prompts) * samples, _MOST_AT_ONCE))
-    cells = n_ctx * min(n_seqs, _MOST_WHOLE)
+    cells = min(n_ctx * n_seqs, max(n_ctx * _MOST_WHOLE, _FEW_CELLS))
     # One more for what the others begin with.
     return Context(model, n_ctx=n_ctx, n_seq_max=n_seqs + (n_seqs > 1), kv_cells=cells)
 

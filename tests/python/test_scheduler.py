@@ -554,3 +554,24 @@ def test_a_bar_of_tqdm(tiny, monkeypatch):
     assert [(bar.total, bar.n, bar.closed) for bar in bars] == [(2, 2, True)]
     list(plait.generate(tiny, ["a", "b"], 3))
     assert len(bars) == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda ctx: plait.Scheduler("ctx"),
+        lambda ctx: plait.Scheduler(ctx).cancel(5),
+        lambda ctx: plait.generate(ctx, "a", sampler=5),
+        lambda ctx: plait.generate(ctx, "a", draft=5),
+        lambda ctx: plait.generate(ctx, "a", stop=[1.5]),
+        lambda ctx: plait.DraftModel("model"),
+        lambda ctx: plait.beam_search("ctx", "a"),
+        lambda ctx: plait.attention_sinks(5, 5),
+        lambda ctx: plait.SelfExtend("ctx", 5),
+        lambda ctx: plait.SelfExtend(ctx, 5),
+        lambda ctx: plait.Chat("model"),
+    ],
+)
+def test_what_is_no_context_sequence_or_sampler_is_a_type_error(tiny, call):
+    with plait.Context(tiny, n_ctx=16) as ctx, pytest.raises(TypeError):
+        call(ctx)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import Batch
-from plait.context import Context
+from plait.context import Context, expect_model
 from plait.errors import CacheFull
 from plait.sampling import log_softmax
 
@@ -136,6 +136,7 @@ class DraftModel:
     def __init__(
         self, model: Model, n: SupportsIndex = 4, p_min: float = 0.0, **options: object
     ) -> None:
+        expect_model(model, "DraftModel")
         self.n = operator.index(n)
         self.p_min = float(p_min)
         if self.n < 1 or not 0 <= self.p_min <= 1:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from plait import _core
 from plait._core import Batch
+from plait.context import expect_context
 from plait.errors import CacheFull, UnsupportedError
 from plait.generation.drafts import Ask, Drafter
 from plait.generation.events import Event
@@ -89,6 +90,7 @@ class Scheduler:
         share_prefixes: bool = True,
         keep_prefixes: bool = False,
     ) -> None:
+        expect_context(ctx, "Scheduler")
         self.chunk = ctx.n_ubatch if chunk is None else operator.index(chunk)
         self.patience = operator.index(patience)
         if self.chunk < 1 or self.patience < 1:
@@ -148,6 +150,10 @@ class Scheduler:
         if limit < 1:
             raise ValueError(f"generate: expected max_tokens of at least 1, got {limit}")
         strings, ends = stops_of(stop)
+        if sampler is not None and not callable(sampler):
+            raise TypeError(f"generate: expected a sampler to call, got {type(sampler).__name__}")
+        if draft is not None and not hasattr(draft, "propose"):
+            raise TypeError(f"generate: expected a draft that proposes, got {type(draft).__name__}")
         own = number if key is None else operator.index(key)
         if isinstance(sampler, Sampler):
             sampler.bind(self._tokenizer)
@@ -171,6 +177,8 @@ class Scheduler:
 
     def cancel(self, request: Request) -> None:
         """End a request; see Request.cancel()."""
+        if not isinstance(request, Request):
+            raise TypeError(f"cancel: expected a Request, got {type(request).__name__}")
         self._cancelled.append(request)
         if self._lock.acquire(blocking=False):
             try:
