@@ -78,8 +78,10 @@ py::array_t<uint8_t> quantize_rows(const ArrayLike& values, const Text& type) {
 }  // namespace
 
 void bind_quant(py::module_& m) {
-    m.def("quant_types", &quant_types,
-          "Names of the element types that `dequantize` reads, as GGUF tools write them.");
+    m.def(
+        "quant_types", &quant_types,
+        "Names of the element types that `dequantize` reads, as GGUF tools write them; `quantize` "
+        "says which of them it writes.");
 
     m.def("dequantize", &dequantize_rows, py::arg("raw"), py::arg("type"),
           R"(Float values of rows stored in one of GGUF's formats.

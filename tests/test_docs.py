@@ -49,7 +49,9 @@ def tiny_model_file():
 def test_relative_links_lead_somewhere(path):
     code = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", code.sub("", path.read_text(encoding="utf-8")))
-    assert [target for target in targets if not (path.parent / target).exists()] == []
+    missing = [path.parent / target for target in targets if not (path.parent / target).exists()]
+    # Pages that a program writes from a run of the tests need not be there.
+    assert [target for target in missing if not target.with_suffix(".py").exists()] == []
 
 
 def test_tests_of_the_guide_pass_as_written(tmp_path):

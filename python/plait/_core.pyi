@@ -1175,7 +1175,7 @@ def devices() -> list[Device]:
 
 def quant_types() -> list[str]:
     """
-    Names of the element types that `dequantize` reads, as GGUF tools write them.
+    Names of the element types that `dequantize` reads, as GGUF tools write them; `quantize` says which of them it writes.
     """
 
 def quantize(values: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[numpy.uint8]:
