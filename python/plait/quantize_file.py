@@ -96,6 +96,8 @@ def quantize_file(
 
 
 def _checked(type_name: str) -> str:
+    if not isinstance(type_name, str):
+        raise TypeError(f"type: expected a str, got {type_name!r}")
     name = type_name.upper()
     if name not in FILE_TYPES:
         raise ValueError(f'type: expected one of {", ".join(FILE_TYPES)}, got "{type_name}"')
