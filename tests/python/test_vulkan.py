@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -297,3 +298,18 @@ def test_long_contexts_match_the_cpu(tiny: plait.Model) -> None:
         for token in tokens(3, seed=1):
             both = batch(([token], 0), ([token], 1))
             assert near(vulkan.decode(both).logits, cpu.decode(both).logits)
+
+
+# Contexts share the device, its pipelines and the weights; each has its own plans and memory.
+def test_contexts_run_at_the_same_time(tiny: plait.Model) -> None:
+    def generate(seed: int) -> np.ndarray:
+        with plait.Context(tiny, n_ctx=64, backend="vulkan") as ctx:
+            rows = [feed(ctx, tokens(9, seed))]
+            rows += [feed(ctx, [token]) for token in tokens(10, seed + 1)]
+            return np.concatenate(rows)
+
+    alone = [generate(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(generate, range(4)))
+    for got, wanted in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(got, wanted)
