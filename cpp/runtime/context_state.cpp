@@ -13,7 +13,7 @@ auto naming(const std::string& path, Call call) {
     try {
         return call();
     } catch (const StateError& error) {
-        throw StateError(text(path, ": ", error.what()));
+        throw StateError(text(path.c_str(), ": ", error.what()));
     }
 }
 

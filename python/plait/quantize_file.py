@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plait import _core, gguf
+from plait.context import expect_model
 from plait.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def quantize_file(
     Raises ValueError for an unknown type and for a path that is the model's own, UnsupportedError for a model whose
     matrices are quantised already unless `requantize`, OSError where the file cannot be written.
     """
+    expect_model(model, "quantize_file")
     kind = _checked(type)
     head = gguf.read_head(model.path)
     if any(Path(path).resolve() == tensor.path.resolve() for tensor in head.tensors):

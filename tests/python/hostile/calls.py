@@ -87,9 +87,8 @@ class World:
         )
         keywords = {name: self.argument() for name in names}
         # What is asked for in earnest is done: no file of ours may be the victim of a save.
-        if "save" in getattr(function, "__name__", "") or "load" in getattr(
-            function, "__name__", ""
-        ):
+        name = getattr(function, "__name__", "")
+        if any(part in name for part in ("save", "load", "file")):
             arguments = [a for a in arguments if not isinstance(a, (str, bytes))]
             if any(isinstance(a, int) for a in arguments):
                 return
