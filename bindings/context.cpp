@@ -376,7 +376,8 @@ void bind_context(py::module_& m) {
             return made(self.shared)->fixed().options().*member;
         };
     };
-    py::class_<PyContext>(m, "Context", kContextDoc)
+    py::class_<PyContext> context(m, "Context", kContextDoc);
+    context
         .def("__init__", init(&make_context), py::detail::is_new_style_constructor(),
              py::arg("model"), py::kw_only(), py::arg("n_ctx") = py::none(),
              py::arg("n_seq_max") = 1, py::arg("kv") = "auto", py::arg("kv_cells") = py::none(),
@@ -506,6 +507,7 @@ name.)")
             "Free the cache and the plans. Outputs and statistics stay. Harmless when closed "
             "already.")
         .def("__repr__", &repr);
+    bind_steering(context);
 }
 
 }  // namespace plait::python

@@ -72,4 +72,7 @@ struct PyContext : Zeroed {
     }
 };
 
+// What is added to the model, and what is made of its values.
+void bind_steering(py::class_<PyContext>& context);
+
 }  // namespace plait::python

@@ -38,6 +38,9 @@ PLAIT_OBJECT(BytesLike)  // an object with bytes in one piece
 PLAIT_OBJECT(ModelObject)
 PLAIT_OBJECT(ContextObject)
 PLAIT_OBJECT(StageList)
+PLAIT_OBJECT(AdapterScales)
+PLAIT_OBJECT(AdapterObject)
+PLAIT_OBJECT(FunctionOrArray)
 // Results whose type a signature cannot say by itself.
 PLAIT_OBJECT(Metadata)
 PLAIT_OBJECT(MetadataDict)
@@ -118,6 +121,10 @@ PLAIT_SHOWN_AS(BytesLike, "bytes | bytearray | memoryview | numpy.typing.NDArray
 PLAIT_SHOWN_AS(ModelObject, "Model")
 PLAIT_SHOWN_AS(ContextObject, "Context")
 PLAIT_SHOWN_AS(StageList, "collections.abc.Iterable[tuple[typing.Any, ...]]")
+PLAIT_SHOWN_AS(AdapterScales, "collections.abc.Mapping[Adapter, float] | None")
+PLAIT_SHOWN_AS(AdapterObject, "Adapter")
+PLAIT_SHOWN_AS(FunctionOrArray,
+               "collections.abc.Callable[..., typing.Any] | numpy.typing.ArrayLike")
 PLAIT_SHOWN_AS(FloatRows, "numpy.typing.NDArray[numpy.float32] | typing.Any")
 PLAIT_SHOWN_AS(OutputObject, "Output")
 PLAIT_SHOWN_AS(Tensors, "types.MappingProxyType[str, TensorInfo]")

@@ -13,10 +13,6 @@ namespace {
 
 constexpr uint64_t kMostBytesAtOnce = uint64_t{1} << 20;  // of a file, while dequantising
 
-py::object read_only(py::handle dict) {
-    return py::module_::import("types").attr("MappingProxyType")(dict);
-}
-
 py::tuple shape_of(const Shape& shape) {
     py::tuple result(shape.rank);
     for (uint8_t i = 0; i < shape.rank; ++i) result[i] = shape.dims[i];
@@ -132,6 +128,10 @@ void bind_tensor_info(py::module_& m) {
 
 }  // namespace
 
+py::object read_only(py::handle dict) {
+    return py::module_::import("types").attr("MappingProxyType")(dict);
+}
+
 void bind_model(py::module_& m) {
     bind_tensor_info(m);
 
@@ -210,6 +210,25 @@ KeyError
     There is no such tensor.
 ModelError
     The file has changed since it was opened.)")
+        .def("load_lora", &load_lora, py::arg("path"), py::arg("rank_stabilized") = py::none(),
+             R"(Open a low-rank adapter of this model, for `Context.set_lora`.
+
+Parameters
+----------
+path : str or path-like
+    A GGUF file as llama.cpp's convert_lora_to_gguf.py writes it.
+rank_stabilized : bool, optional
+    Scale by alpha over the root of the rank (arXiv:2312.03732), not over the rank. None: as the
+    file says in adapter.lora.rank_stabilized; the converter does not.
+
+Raises
+------
+ModelError
+    It is no adapter, or one of another model; the message names the tensor.
+UnsupportedError
+    It changes what is no matrix.
+
+Source: cpp/runtime/adapter.cpp)")
         .def("__repr__", &model_repr);
 
     m.def("read_metadata", &read_metadata, py::arg("path"),

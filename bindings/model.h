@@ -3,8 +3,10 @@
 
 #include <memory>
 
+#include "convert.h"
 #include "made.h"
 #include "module.h"
+#include "runtime/adapter.h"
 #include "runtime/loaded_model.h"
 
 namespace plait::python {
@@ -14,6 +16,16 @@ struct PyModel : Zeroed {
     py::object metadata;                        // mapping proxies, made when first asked for
     py::object tensors;
 };
+
+// An adapter as Python holds it.
+struct PyAdapter {
+    std::shared_ptr<const Adapter> adapter;
+    py::object metadata;  // a mapping proxy, made when first asked for
+};
+
+PyAdapter load_lora(const PyModel& self, const PathLike& path, const OptionalFlag& rank_stabilized);
+
+py::object read_only(py::handle dict);  // as a mapping proxy
 
 // The key-value part of a file as a dict.
 py::dict to_dict(const gguf::Metadata& metadata);

@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, m) {
     plait::python::bind_log(m);
     plait::python::bind_build(m);
     plait::python::bind_quant(m);
+    plait::python::bind_adapter(m);
     plait::python::bind_model(m);
     plait::python::bind_batch(m);
     plait::python::bind_output(m);

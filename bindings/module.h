@@ -12,6 +12,7 @@ void bind_log(py::module_& m);
 void bind_build(py::module_& m);
 void bind_quant(py::module_& m);
 void bind_model(py::module_& m);
+void bind_adapter(py::module_& m);
 void bind_batch(py::module_& m);
 void bind_output(py::module_& m);
 void bind_context(py::module_& m);

@@ -69,7 +69,8 @@ After close() the last figures stay.)")
             "plan_misses", &misses,
             R"(Why plans were built: reason to count, without those that did not occur.
 
-Reasons: "first use", "new bucket", "new adapter set", "new capture set", "reuse off", "evicted".)")
+Reasons: "first use", "new bucket", "new adapter set", "new capture set", "new edit set",
+"reuse off", "evicted".)")
         .def_property_readonly(
             "seconds", &seconds,
             "Wall time by phase: \"place\", \"build\", \"input\", \"compute\", \"output\".")

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/trace.h"
+#include "backend/weight_stores.h"
 #include "graph/graph.h"
 #include "tensor/buffer.h"
 #include "tensor/weight_source.h"
@@ -40,6 +41,14 @@ public:
     virtual bool requested() = 0;
 };
 
+// Makes something else of a value, on the thread that called; what it throws ends the run.
+class Editor {
+public:
+    virtual ~Editor() = default;
+    // `rows`: those of the step, [n, ...] of the shape, to be overwritten. `index` is EditOp's.
+    virtual void edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) = 0;
+};
+
 // What one run brings along.
 struct RunArguments {
     Buffer* arena = nullptr;
@@ -47,15 +56,8 @@ struct RunArguments {
     std::byte* outputs[2] = {nullptr, nullptr};  // first row of each OutputId
     Counts counts;
     StopSignal* stop = nullptr;
-    Trace* trace = nullptr;  // where to note what ran when
-};
-
-// The packed copies of a model's weights on one kind of device, made one by one when a plan first
-// needs them. Safe to share between contexts.
-class WeightStore {
-public:
-    virtual ~WeightStore() = default;
-    virtual uint64_t bytes() const = 0;  // of the copies made so far
+    Trace* trace = nullptr;    // where to note what ran when
+    Editor* editor = nullptr;  // of plans with edits
 };
 
 // A graph (or part of one) ready to run any number of times.
@@ -80,7 +82,7 @@ struct Segment {
     std::span<const NodeId> nodes;     // in order
     std::span<const uint32_t> stages;  // by node of the graph, never falling; see plan/stages.h
     std::span<const Place> places;     // by node of the graph
-    WeightStore& weights;
+    const WeightStores& weights;
     std::span<Buffer* const> storage;  // by index of StorageOp
     uint64_t scratch_offset = 0;  // into the arena: bytes that Executable::scratch_bytes() asks for
 };

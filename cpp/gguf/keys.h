@@ -21,6 +21,16 @@ inline constexpr std::string_view kName = "general.name";                  // st
 inline constexpr std::string_view kAlignment = "general.alignment";        // u32, of data; else 32
 inline constexpr std::string_view kFileType = "general.file_type";  // u32, most common tensor type
 
+inline constexpr std::string_view kType = "general.type";  // "adapter"; of models: "model"
+
+// A low-rank adapter.
+inline constexpr std::string_view kAdapterType = "adapter.type";      // "lora"
+inline constexpr std::string_view kLoraAlpha = "adapter.lora.alpha";  // real; 0: none
+inline constexpr std::string_view kLoraRankStabilized =
+    "adapter.lora.rank_stabilized";  // boolean: alpha over the rank's root
+inline constexpr std::string_view kLoraInvocationTokens =
+    "adapter.alora.invocation_tokens";  // u32 each: they switch it on
+
 // A model in several files, each with its own metadata and tensors.
 inline constexpr std::string_view kSplitCount = "split.count";  // how many files
 inline constexpr std::string_view kSplitNumber = "split.no";    // which one this is, from 0

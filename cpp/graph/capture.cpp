@@ -6,13 +6,10 @@
 #include "base/text.h"
 
 namespace plait {
-namespace {
 
-bool of_outputs(Role role) {
+bool only_of_outputs(Role role) {
     return role == Role::result_norm || role == Role::result_output || role == Role::result_scores;
 }
-
-}  // namespace
 
 std::string full_name(const ValueName& name) {
     const std::string first = full_name(name.role, name.layer);
@@ -37,7 +34,7 @@ void capture(Graph& graph, std::span<const ValueName> names, bool has_outputs) {
     const std::vector<NamedValue> values = named_values(graph);
     for (size_t i = 0; i < names.size(); ++i) {
         const auto found = std::ranges::find(values, names[i], &NamedValue::name);
-        if (!has_outputs && of_outputs(names[i].role)) continue;
+        if (!has_outputs && only_of_outputs(names[i].role)) continue;
         if (found != values.end()) graph.output(captured(i), {&graph, found->node});
     }
 }

@@ -22,6 +22,9 @@ struct ValueName {
 // "blk.3.q", and "blk.3.q.2" for the second of them.
 std::string full_name(const ValueName& name);
 
+// Whether the value is computed for rows that were asked for, and for no others.
+bool only_of_outputs(Role role);
+
 // What can be captured of a graph that no rewrite has seen, in its order.
 struct NamedValue {
     ValueName name;

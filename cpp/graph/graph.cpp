@@ -27,7 +27,7 @@ struct AddParameters {
     void operator()(const WeightOp& op) const { h.add(op.id); }
     void operator()(const StorageOp& op) const { h.add(op.index); }
     void operator()(const InputOp& op) const {
-        h.add(static_cast<uint64_t>(op.id.field) << 8 | op.id.group);
+        h.add(static_cast<uint64_t>(op.id.field) << 16 | op.id.group);
     }
     void operator()(const WeightRowOp& op) const { h.add(static_cast<uint64_t>(op.row)); }
     void operator()(const RmsNormOp& op) const { h.add(bits(op.epsilon)); }
@@ -48,6 +48,7 @@ struct AddParameters {
             .add(static_cast<uint64_t>(op.max_distance))
             .add(op.both_directions);
     }
+    void operator()(const EditOp& op) const { h.add(op.index); }
     void operator()(const SliceOp& op) const { h.add(static_cast<uint64_t>(op.begin)); }
     void operator()(const ScaleOp& op) const { h.add(bits(op.factor)).add(bits(op.offset)); }
     void operator()(const SoftcapOp& op) const { h.add(bits(op.cap)); }
@@ -93,6 +94,7 @@ struct Name {
     const char* operator()(const CombineOp&) const { return "combine"; }
     const char* operator()(const RotateRowsOp&) const { return "rotate_rows"; }
     const char* operator()(const CopyRowsOp&) const { return "copy_rows"; }
+    const char* operator()(const EditOp&) const { return "edit"; }
     const char* operator()(const NormQuantizeOp&) const { return "norm_quantize"; }
     const char* operator()(const GateQuantizeOp&) const { return "gate_quantize"; }
     const char* operator()(const LinearAddOp&) const { return "linear_add"; }

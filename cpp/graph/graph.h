@@ -37,11 +37,13 @@ enum class InputField : uint8_t {
     write_states,  // by sequence, per recurrent group
     from_rows,
     to_rows,
-    deltas,  // by move
+    deltas,         // by move
+    adapter_scale,  // one number; `group` says which of the adapter set
+    control,        // by element of the residual stream; `group` is the layer
 };
 struct InputId {
     InputField field;
-    uint8_t group = 0;
+    uint16_t group = 0;
     friend bool operator==(const InputId&, const InputId&) = default;
 };
 enum class OutputId : uint16_t { logits, embeddings, first_captured };  // see capture.h
@@ -267,14 +269,20 @@ struct RotateRowsOp {
 struct CopyRowsOp {
     friend bool operator==(const CopyRowsOp&, const CopyRowsOp&) = default;
 };
+// What the caller makes of a value, on the host; see Editor. Put into a graph by insert_edits().
+struct EditOp {
+    uint16_t index;  // into the edits of the call
+    friend bool operator==(const EditOp&, const EditOp&) = default;
+};
 
-using Op = std::variant<WeightOp, StorageOp, InputOp, ReshapeOp, WeightRowOp, EmbedOp, SelectRowsOp,
-                        RmsNormOp, LayerNormOp, L2NormOp, QuantizeRowsOp, LinearOp, HeadLinearOp,
-                        RopeTableOp, RopeOp, StoreRowsOp, AttendOp, AttendSplitsOp, AddOp, SubOp,
-                        MulOp, RowSumOp, SliceOp, ConcatOp, ScaleOp, SoftcapOp, ActivateOp, GateOp,
-                        ClampedSwigluOp, RouteOp, ExpertLinearOp, CombineOp, ShortConvOp,
-                        TokenShiftOp, SelectiveScanOp, SsdScanOp, Wkv6Op, Wkv7Op, DeltaRuleOp,
-                        RotateRowsOp, CopyRowsOp, NormQuantizeOp, GateQuantizeOp, LinearAddOp>;
+using Op =
+    std::variant<WeightOp, StorageOp, InputOp, ReshapeOp, WeightRowOp, EmbedOp, SelectRowsOp,
+                 RmsNormOp, LayerNormOp, L2NormOp, QuantizeRowsOp, LinearOp, HeadLinearOp,
+                 RopeTableOp, RopeOp, StoreRowsOp, AttendOp, AttendSplitsOp, AddOp, SubOp, MulOp,
+                 RowSumOp, SliceOp, ConcatOp, ScaleOp, SoftcapOp, ActivateOp, GateOp,
+                 ClampedSwigluOp, RouteOp, ExpertLinearOp, CombineOp, ShortConvOp, TokenShiftOp,
+                 SelectiveScanOp, SsdScanOp, Wkv6Op, Wkv7Op, DeltaRuleOp, RotateRowsOp, CopyRowsOp,
+                 EditOp, NormQuantizeOp, GateQuantizeOp, LinearAddOp>;
 
 template <typename T, typename... Ops>
 constexpr bool is_any_of = (std::is_same_v<T, Ops> || ...);

@@ -28,7 +28,7 @@ bool repeats_in(const Value& w, const Value& x) {
 
 Value binary(Value a, Value b, Op op) {
     PLAIT_CHECK(a.shape() == b.shape() || with_last(a.shape(), 1) == b.shape() ||
-                (b.extent() == Extent::fixed && repeats_in(b, a)));
+                (b.extent() == Extent::fixed && (repeats_in(b, a) || b.shape().elements() == 1)));
     return a.graph->add(std::move(op), floats(a.shape()), a.extent(), std::array{a, b});
 }
 
@@ -292,5 +292,7 @@ Value copy_rows(Value storage, Value from, Value to) {
     return storage.graph->add(CopyRowsOp{}, storage.type(), Extent::fixed,
                               std::array{storage, from, to});
 }
+
+Value edit(Value x, uint16_t index) { return unary(x, EditOp{index}); }
 
 }  // namespace plait

@@ -64,7 +64,7 @@ struct AttendInputs {
 Value attend(const AttendInputs& in, AttendOp how);
 
 // b has the shape of a; or is a vector, [m] or as long as a row, for every row; or has one element
-// for each vector of a's last axis, [..., 1].
+// for each vector of a's last axis, [..., 1], or one for all.
 Value operator+(Value a, Value b);
 Value operator-(Value a, Value b);
 Value operator*(Value a, Value b);
@@ -142,5 +142,7 @@ Value delta_rule(const DeltaRuleInputs& in,
 Value rotate_rows(Value storage, Value rows, Value deltas, const RotateRowsOp& how,
                   Value factors = {});
 Value copy_rows(Value storage, Value from, Value to);  // row to[i] = row from[i], in order
+
+Value edit(Value x, uint16_t index);  // [n, ...] -> [n, ...], whatever the caller makes of it
 
 }  // namespace plait

@@ -20,6 +20,8 @@ struct PlanKey {
     bool single = false;    // one token of every sequence
     uint16_t adapters = 0;  // id of the adapter set
     uint16_t captures = 0;  // id of the capture set
+    uint16_t edits = 0;     // id of the edit set
+    bool control = false;   // a control vector is added
     uint32_t n_tokens = 0;  // capacities: counts rounded up to a bucket
     uint32_t n_sequences = 0;
     uint32_t n_outputs = 0;

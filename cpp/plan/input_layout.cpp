@@ -1,5 +1,7 @@
 #include "plan/input_layout.h"
 
+#include <algorithm>
+
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -9,6 +11,10 @@ void InputLayout::add(InputId id, uint64_t bytes) {
     for (const Entry& entry : entries_) PLAIT_CHECK(!(entry.id == id));
     entries_.push_back({id, bytes_, bytes});
     bytes_ = align_up(bytes_ + bytes, 64);
+}
+
+bool InputLayout::has(InputId id) const {
+    return std::ranges::find(entries_, id, &Entry::id) != entries_.end();
 }
 
 const InputLayout::Entry& InputLayout::at(InputId id) const {

@@ -17,6 +17,7 @@ public:
     uint64_t offset(InputId id) const;    // throws InternalError when absent
     uint64_t capacity(InputId id) const;  // bytes
     uint64_t bytes() const { return bytes_; }
+    bool has(InputId id) const;
 
 private:
     struct Entry {

@@ -1,7 +1,9 @@
 #include "plan/plan.h"
 
+#include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "plan/buffers.h"
 #include "plan/prune.h"
 #include "plan/select_early.h"
@@ -9,7 +11,7 @@
 
 namespace plait {
 
-Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore& weights,
+Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, const WeightStores& weights,
            std::span<Buffer* const> storage, bool fuse)
     : graph_(std::move(graph)) {
     prune(graph_);
@@ -22,16 +24,56 @@ Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore
     const Buffers buffers = place_values(graph_, stages_, inputs);
     std::vector<NodeId> nodes(graph_.nodes().size());
     std::iota(nodes.begin(), nodes.end(), NodeId{0});
-    const Segment segment{
-        graph_, nodes, stages_, buffers.places, weights, storage, buffers.arena_bytes};
-    executable_ = backend.compile(segment);
+    compile(backend,
+            {graph_, nodes, stages_, buffers.places, weights, storage, buffers.arena_bytes});
     for (const auto& [id, node] : graph_.outputs()) {
         if (id < OutputId::first_captured) continue;
         const auto index = static_cast<size_t>(id) - static_cast<size_t>(OutputId::first_captured);
         captured_.push_back({static_cast<uint16_t>(index), buffers.places[node],
                              graph_.node(node).extent, graph_.node(node).type});
     }
-    arena_bytes_ = buffers.arena_bytes + executable_->scratch_bytes();
+    uint64_t scratch_bytes = 0;
+    for (const auto& part : parts_) scratch_bytes = std::max(scratch_bytes, part->scratch_bytes());
+    arena_bytes_ = buffers.arena_bytes + scratch_bytes;
+}
+
+void Plan::compile(Backend& backend, const Segment& whole) {
+    Segment part = whole;
+    size_t begin = 0;
+    for (size_t i = 0; i < whole.nodes.size(); ++i) {
+        const Node& node = graph_.node(whole.nodes[i]);
+        const auto* edit = std::get_if<EditOp>(&node.op);
+        if (edit == nullptr) continue;
+        part.nodes = whole.nodes.subspan(begin, i - begin);
+        parts_.push_back(backend.compile(part));
+        edits_.push_back({edit->index, whole.places[node.inputs[0]], whole.places[whole.nodes[i]],
+                          node.extent, node.type});
+        begin = i + 1;
+    }
+    part.nodes = whole.nodes.subspan(begin);
+    parts_.push_back(backend.compile(part));
+}
+
+namespace {
+
+float* host_address(const Place& place, const RunArguments& arguments) {
+    if (place.space == Space::output)
+        return reinterpret_cast<float*>(arguments.outputs[place.index] + place.offset);
+    PLAIT_CHECK(place.space == Space::arena);
+    return reinterpret_cast<float*>(arguments.arena->host() + place.offset);
+}
+
+}  // namespace
+
+void Plan::run_edit(const Edit& edit, const RunArguments& arguments) {
+    PLAIT_CHECK(arguments.editor != nullptr);
+    Shape shape = edit.type.shape;
+    shape.dims[0] =
+        edit.extent == Extent::tokens ? arguments.counts.tokens : arguments.counts.outputs;
+    const std::span rows(host_address(edit.to, arguments), static_cast<size_t>(shape.elements()));
+    if (rows.empty()) return;
+    std::copy_n(host_address(edit.from, arguments), rows.size(), rows.data());
+    arguments.editor->edit(edit.index, rows, shape, edit.extent);
 }
 
 uint64_t Plan::bytes() const {

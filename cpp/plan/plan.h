@@ -1,4 +1,5 @@
 // A graph made runnable: lowered, pruned, values placed, kernels bound. Holds offsets, no buffers.
+// Edits cut it into parts that run one after the other, with the caller's turn between.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,16 @@ struct CapturedPlace {
 
 class Plan {
 public:
-    Plan(Graph graph, Backend& backend, const InputLayout& inputs, WeightStore& weights,
+    Plan(Graph graph, Backend& backend, const InputLayout& inputs, const WeightStores& weights,
          std::span<Buffer* const> storage, bool fuse = true);
 
-    void run(const RunArguments& arguments) { executable_->run(arguments); }
+    void run(const RunArguments& arguments) {
+        parts_.front()->run(arguments);
+        for (size_t i = 0; i < edits_.size(); ++i) {
+            run_edit(edits_[i], arguments);
+            parts_[i + 1]->run(arguments);
+        }
+    }
 
     const Graph& graph() const { return graph_; }
     std::span<const uint32_t> stages() const { return stages_; }  // by node
@@ -36,12 +43,22 @@ public:
     std::span<const CapturedPlace> captured() const { return captured_; }
 
 private:
+    struct Edit {
+        uint16_t index;
+        Place from, to;
+        Extent extent;
+        TensorType type;  // axis 0 is a capacity
+    };
+    void compile(Backend& backend, const Segment& whole);
+    static void run_edit(const Edit& edit, const RunArguments& arguments);
+
     Graph graph_;
     std::vector<uint32_t> stages_;
     std::vector<InputId> inputs_;
     std::vector<CapturedPlace> captured_;
     uint64_t arena_bytes_ = 0;
-    std::unique_ptr<Executable> executable_;
+    std::vector<std::unique_ptr<Executable>> parts_;  // one more than edits
+    std::vector<Edit> edits_;
 };
 
 }  // namespace plait

@@ -12,9 +12,11 @@ PlanKey without_buckets(PlanKey key) {
     return key;
 }
 
-PlanKey without_adapters(PlanKey key) {
+// What is left when nothing is added to the model and nothing recorded.
+PlanKey without_sets(PlanKey key) {
     key = without_buckets(key);
-    key.adapters = 0;
+    key.adapters = key.edits = key.captures = 0;
+    key.control = false;
     return key;
 }
 
@@ -26,6 +28,7 @@ const char* to_string(MissReason reason) {
     case MissReason::new_bucket: return "new bucket";
     case MissReason::new_adapters: return "new adapter set";
     case MissReason::new_captures: return "new capture set";
+    case MissReason::new_edits: return "new edit set";
     case MissReason::reuse_off: return "reuse off";
     case MissReason::evicted: return "evicted";
     }
@@ -41,17 +44,18 @@ Plan* PlanCache::find(const PlanKey& key) {
 
 MissReason PlanCache::reason(const PlanKey& key) const {
     if (evicted_.contains(key)) return MissReason::evicted;
-    bool same_kind = false, same_but_captures = false;
+    bool same_kind = false, same_adapters = false, same_edits = false;
     for (const auto& [known, entry] : entries_) {
         if (without_buckets(known) == without_buckets(key)) return MissReason::new_bucket;
-        PlanKey a = without_adapters(known), b = without_adapters(key);
-        a.captures = b.captures = 0;
-        if (!(a == b)) continue;
+        if (without_sets(known) != without_sets(key)) continue;
         same_kind = true;
-        same_but_captures |= known.adapters == key.adapters;
+        if (known.adapters != key.adapters) continue;
+        same_adapters = true;
+        same_edits |= known.edits == key.edits && known.control == key.control;
     }
     if (!same_kind) return MissReason::first_use;
-    return same_but_captures ? MissReason::new_captures : MissReason::new_adapters;
+    if (!same_adapters) return MissReason::new_adapters;
+    return same_edits ? MissReason::new_captures : MissReason::new_edits;
 }
 
 Plan& PlanCache::insert(const PlanKey& key, std::unique_ptr<Plan> plan) {

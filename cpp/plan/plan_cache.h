@@ -17,6 +17,7 @@ enum class MissReason : uint8_t {
     new_bucket,
     new_adapters,
     new_captures,
+    new_edits,
     reuse_off,
     evicted
 };

@@ -359,32 +359,36 @@ std::vector<NodeInfo> Context::graph(int64_t n_tokens, int64_t n_sequences, int6
         static_cast<uint32_t>(n_outputs), embeddings ? InputKind::embeddings : InputKind::tokens));
 }
 
-std::vector<ValueName> Context::names() {
-    std::vector<ValueName> names = decode_road().names();
+std::vector<Engine::Named> Context::names() {
+    std::vector<Engine::Named> names = decode_road().names();
     if (model_->info().has_encoder)  // two graphs, whose values share names
-        for (const ValueName& name : encode_road().names())
-            if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+        for (const Engine::Named& value : encode_road().names())
+            if (std::ranges::find(names, value.name, &Engine::Named::name) == names.end())
+                names.push_back(value);
     return names;
+}
+
+Engine::Named Context::named(std::string_view what, const std::string& name) {
+    const std::vector<Engine::Named> known = names();
+    const auto found = std::ranges::find(
+        known, name, [](const Engine::Named& value) { return full_name(value.name); });
+    if (found == known.end())
+        throw InvalidArgument(text(what, ": \"", name, "\" names no value of this model"));
+    return *found;
 }
 
 std::vector<std::string> Context::value_names() {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> result;
-    for (const ValueName& name : names()) result.push_back(full_name(name));
+    for (const Engine::Named& value : names()) result.push_back(full_name(value.name));
     return result;
 }
 
 std::vector<std::string> Context::start_capture(std::span<const std::string> wanted) {
     const std::lock_guard lock(mutex_);
-    const std::vector<ValueName> known = names();
+    decode_road();
     std::vector<ValueName> set;
-    for (const std::string& name : wanted) {
-        const auto found =
-            std::ranges::find(known, name, [](const ValueName& n) { return full_name(n); });
-        if (found == known.end())
-            throw InvalidArgument(text("capture: \"", name, "\" names no value of this model"));
-        set.push_back(*found);
-    }
+    for (const std::string& name : wanted) set.push_back(named("capture", name).name);
     std::ranges::sort(set);
     const auto repeated = std::ranges::unique(set);
     set.erase(repeated.begin(), repeated.end());

@@ -129,6 +129,20 @@ public:
     std::vector<std::string> start_capture(std::span<const std::string> names);
     // What calls recorded since it was last asked.
     std::vector<CapturedCall> take_captured();
+    // Adds these to the model in every later call, in place of those before; none removes them.
+    // Changing scales alone builds no plan. InvalidArgument, and UnsupportedError for an adapter of
+    // a weight that is no matrix of a product.
+    void set_lora(std::vector<ScaledAdapter> adapters);
+    // Adds row i, [n, width], to what layer i gives, from `first_layer` to `last_layer` (nothing: the
+    // last); no rows: nothing is added. InvalidArgument.
+    void set_control_vector(std::span<const float> rows, int64_t n, int64_t first_layer,
+                            std::optional<int64_t> last_layer);
+    // In every call from now on, `edit` is asked what becomes of the value of that name; several
+    // of one name follow each other. Returns a number for stop_edit(). InvalidArgument.
+    uint64_t start_edit(const std::string& name, std::shared_ptr<ValueEdit> edit);
+    std::shared_ptr<ValueEdit> stop_edit(uint64_t number);  // what was started
+    // Of a row of such a value: [width], or [heads, head_dim].
+    Shape value_shape(const std::string& name);
     // Notes what runs when, from now on until it is taken.
     void start_trace();
     std::vector<TracedNode> take_trace();
@@ -146,7 +160,9 @@ private:
     Road& decode_road() const;  // throws when closed
     Road& encode_road();
     std::unique_ptr<Road> make_road(GraphKind kind, std::shared_ptr<Past> past);
-    std::vector<ValueName> names();
+    std::vector<Engine::Named> names();
+    Engine::Named named(std::string_view what, const std::string& name);
+    void use_edits();
     MemoryOptions memory_options() const;
 
     std::shared_ptr<const LoadedModel> model_;
@@ -159,6 +175,13 @@ private:
     std::unique_ptr<Road> encode_road_;  // of a decoder: made by the first encode()
     Facts facts_;                        // of states that fit
     std::vector<bool> handles_;          // by sequence id: given out by open_sequence()
+    struct StartedEdit {
+        uint64_t number;
+        ValueName name;
+        std::shared_ptr<ValueEdit> edit;
+    };
+    std::vector<StartedEdit> edits_;  // that were not stopped
+    uint64_t n_edits_ = 0;            // ever started
 };
 
 }  // namespace plait

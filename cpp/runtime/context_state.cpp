@@ -27,14 +27,14 @@ void Context::save_state(std::optional<SequenceId> sequence, const MakeRoom& mak
     const std::lock_guard lock(mutex_);
     Road& road = decode_road();
     check_sequence(sequence);
-    plait::save_state(road, facts_, sequence, make_room);
+    plait::save_state(road, facts_, engine_->steering().active(), sequence, make_room);
 }
 
 void Context::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to) {
     const std::lock_guard lock(mutex_);
     Road& road = decode_road();
     check_sequence(to);
-    plait::load_state(road, facts_, bytes, to);
+    plait::load_state(road, facts_, engine_->steering().active(), bytes, to);
 }
 
 // Files are read and written while other threads may use the context.
@@ -63,6 +63,7 @@ void Context::copy_state_to(Context& other) {
     Road& from = decode_road();
     Road& to = other.decode_road();
     check_facts(facts_, other.facts_);
+    check_active(engine_->steering().active(), other.engine_->steering().active());
     copy_state(from, to);
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <sstream>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -59,8 +61,9 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend
 std::unique_ptr<Plan> Engine::build(const PlanKey& key, const MemoryLayout& layout,
                                     std::span<Buffer* const> storage) {
     Graph graph = model_->model().build(key, layout, limits_.build);
+    steering_.rewrite(graph, key);
     if (key.captures != 0) capture(graph, captures(key.captures), key.n_outputs > 0);
-    auto plan = std::make_unique<Plan>(std::move(graph), *backend_, input_layout_, *weights_,
+    auto plan = std::make_unique<Plan>(std::move(graph), *backend_, input_layout_, weights_,
                                        storage, limits_.fuse);
     if (plan->arena_bytes() > arena_->bytes()) arena_ = backend_->allocate(plan->arena_bytes());
     return plan;
@@ -104,8 +107,9 @@ void Engine::write_bytes(InputId id, std::span<const std::byte> bytes) {
 }
 
 void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddings,
-                 StopSignal* stop) {
+                 StopSignal* stop, Editor* editor) {
     RunArguments arguments;
+    arguments.editor = editor;
     arguments.arena = arena_.get();
     arguments.inputs = inputs_.get();
     arguments.outputs[static_cast<size_t>(OutputId::logits)] = reinterpret_cast<std::byte*>(logits);
@@ -127,11 +131,55 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     stats_.commands_submitted += backend_->commands().submitted - before.submitted;
 }
 
-std::vector<ValueName> Engine::names(const PlanKey& key, const MemoryLayout& layout) const {
-    std::vector<ValueName> names;
-    for (const NamedValue& value : named_values(model_->model().build(key, layout, limits_.build)))
-        names.push_back(value.name);
+std::vector<Engine::Named> Engine::names(const PlanKey& key, const MemoryLayout& layout) const {
+    const Graph graph = model_->model().build(key, layout, limits_.build);
+    std::vector<Named> names;
+    for (const NamedValue& value : named_values(graph))
+        names.push_back({value.name, graph.node(value.node).type});
     return names;
+}
+
+std::vector<WeightId> Engine::adaptable(const PlanKey& key, const MemoryLayout& layout) const {
+    return adaptable_weights(model_->model().build(key, layout, limits_.build));
+}
+
+void Engine::add_inputs(InputField field, size_t n, uint64_t bytes) {
+    InputLayout layout = input_layout_;
+    for (size_t i = 0; i < n; ++i) {
+        const InputId id{field, static_cast<uint16_t>(i)};
+        if (!layout.has(id)) layout.add(id, bytes);
+    }
+    if (layout.bytes() == input_layout_.bytes()) return;
+    std::unique_ptr<Buffer> larger = backend_->allocate(layout.bytes());
+    std::memcpy(larger->host(), inputs_->host(), input_layout_.bytes());
+    inputs_ = std::move(larger);
+    input_layout_ = std::move(layout);
+}
+
+void Engine::use_adapters(std::vector<ScaledAdapter> adapters) {
+    Steering next = steering_;
+    next.use_adapters(std::move(adapters), [&](const Adapter& adapter) {
+        return weights_.add(adapter.weights_on(*backend_));
+    });
+    const std::vector<float> scales = next.scales();
+    add_inputs(InputField::adapter_scale, scales.size(), sizeof(float));
+    for (size_t i = 0; i < scales.size(); ++i)
+        write(InputId{InputField::adapter_scale, static_cast<uint16_t>(i)},
+              std::span(&scales[i], 1));
+    steering_ = std::move(next);
+}
+
+void Engine::use_control(std::span<const float> vectors) {
+    if (vectors.empty()) return steering_.use_control("", 0);
+    const auto width = static_cast<size_t>(model_->info().width);
+    const size_t n_layers = vectors.size() / width;
+    add_inputs(InputField::control, n_layers, width * sizeof(float));
+    for (size_t i = 0; i < n_layers; ++i)
+        write(InputId{InputField::control, static_cast<uint16_t>(i)},
+              vectors.subspan(i * width, width));
+    std::ostringstream digest;
+    digest << "control vector of digest " << std::hex << checksum(std::as_bytes(vectors));
+    steering_.use_control(std::move(digest).str(), static_cast<int>(n_layers));
 }
 
 uint16_t Engine::capture_set(const std::vector<ValueName>& names) {
@@ -153,7 +201,7 @@ void Engine::note_trace(const Plan& plan) {
 }
 
 std::vector<NodeInfo> Engine::describe(const Plan& plan) const {
-    return plait::describe(plan, model_->weights());
+    return plait::describe(plan, weights_);
 }
 
 void Engine::start_trace() {

@@ -14,6 +14,7 @@
 #include "runtime/loaded_model.h"
 #include "runtime/output_pool.h"
 #include "runtime/stats.h"
+#include "runtime/steering.h"
 
 namespace plait {
 
@@ -59,14 +60,31 @@ public:
         return {reinterpret_cast<T*>(input_bytes(id, n * sizeof(T))), n};
     }
 
-    // The names that a model gives values of such a step.
-    std::vector<ValueName> names(const PlanKey& key, const MemoryLayout& layout) const;
+    // What a model calls values of such a step, and what they are: axis 0 is a capacity.
+    struct Named {
+        ValueName name;
+        TensorType type;
+    };
+    std::vector<Named> names(const PlanKey& key, const MemoryLayout& layout) const;
+    // The weights of such a step that adapters can change.
+    std::vector<WeightId> adaptable(const PlanKey& key, const MemoryLayout& layout) const;
     // The number of a set of names, for PlanKey::captures; equal sets have one number, none is 0.
     uint16_t capture_set(const std::vector<ValueName>& names);
     std::span<const ValueName> captures(uint16_t set) const { return capture_sets_[set]; }
     const Buffer& arena() const { return *arena_; }
 
-    void run(Plan& plan, const Counts& counts, float* logits, float* embeddings, StopSignal* stop);
+    // What is added to the model from now on; see Steering.
+    const Steering& steering() const { return steering_; }
+    void use_adapters(std::vector<ScaledAdapter> adapters);
+    // [n_layers, width]; nothing: none.
+    void use_control(std::span<const float> vectors);
+    void use_edits(std::vector<ValueName> names, std::vector<std::shared_ptr<ValueEdit>> edits) {
+        steering_.use_edits(std::move(names), std::move(edits));
+    }
+
+    // `editor`: of plans with edits.
+    void run(Plan& plan, const Counts& counts, float* logits, float* embeddings, StopSignal* stop,
+             Editor* editor = nullptr);
     uint64_t arena_bytes() const { return arena_->bytes(); }
     uint64_t compute_bytes() const { return arena_->bytes() + inputs_->bytes(); }
     std::vector<NodeInfo> describe(const Plan& plan) const;
@@ -79,11 +97,14 @@ private:
     void note_trace(const Plan& plan);
     void write_bytes(InputId id, std::span<const std::byte> bytes);
     std::byte* input_bytes(InputId id, size_t bytes);
+    // Makes room for `n` inputs, numbered as groups, where there is none.
+    void add_inputs(InputField field, size_t n, uint64_t bytes);
 
     std::shared_ptr<const LoadedModel> model_;
     std::unique_ptr<Backend> backend_;
     EngineLimits limits_;
-    std::shared_ptr<WeightStore> weights_;
+    WeightStores weights_;
+    Steering steering_;
     InputLayout input_layout_;
     std::unique_ptr<Buffer> inputs_;
     std::unique_ptr<Buffer> arena_;

@@ -34,6 +34,8 @@ const char* field_name(InputField field) {
     case InputField::from_rows: return "from_rows";
     case InputField::to_rows: return "to_rows";
     case InputField::deltas: return "deltas";
+    case InputField::adapter_scale: return "adapter_scale";
+    case InputField::control: return "control";
     }
     return "";
 }
@@ -47,7 +49,7 @@ std::vector<std::string> parts_of(const Op& op) {
 
 }  // namespace
 
-std::vector<NodeInfo> describe(const Plan& plan, const WeightSource& weights) {
+std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights) {
     const Graph& graph = plan.graph();
     std::vector<NodeInfo> nodes;
     for (NodeId i = 0; i < graph.nodes().size(); ++i) {

@@ -23,7 +23,7 @@ struct NodeInfo {
     bool output = false;
 };
 
-std::vector<NodeInfo> describe(const Plan& plan, const WeightSource& weights);
+std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights);
 
 // What happened in traced runs.
 struct TracedNode {

@@ -59,6 +59,7 @@ std::shared_ptr<const LoadedModel> LoadedModel::open(const std::string& path, bo
     std::shared_ptr<LoadedModel> loaded(new LoadedModel);
     loaded->file_ = gguf::File::open(path, {.mmap = mmap});
     loaded->weights_ = std::make_shared<const Weights>(loaded->file_);
+    loaded->copies_ = std::make_unique<WeightCopies>(loaded->weights_);
     loaded->model_ = make_model(*loaded->weights_);
     check_vocabulary(*loaded->file_, loaded->info());
     return loaded;
@@ -74,13 +75,6 @@ const Facts& LoadedModel::facts() const {
     const std::lock_guard lock(mutex_);
     if (facts_.empty()) facts_ = facts_of(*file_);
     return facts_;
-}
-
-std::shared_ptr<WeightStore> LoadedModel::weights_on(Backend& backend) const {
-    const std::lock_guard lock(mutex_);
-    std::shared_ptr<WeightStore>& store = stores_[backend.packing()];
-    if (!store) store = backend.make_weight_store(weights_);
-    return store;
 }
 
 }  // namespace plait

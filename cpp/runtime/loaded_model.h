@@ -2,7 +2,6 @@
 // contexts share.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +11,7 @@
 #include "model/model.h"
 #include "model/weights.h"
 #include "runtime/facts.h"
+#include "runtime/weight_copies.h"
 
 namespace plait {
 
@@ -33,7 +33,7 @@ public:
     const Facts& facts() const;
 
     // One store for all backends that pack alike; kept as long as the model.
-    std::shared_ptr<WeightStore> weights_on(Backend& backend) const;
+    std::shared_ptr<WeightStore> weights_on(Backend& backend) const { return copies_->on(backend); }
 
 private:
     LoadedModel() = default;
@@ -41,8 +41,8 @@ private:
     std::shared_ptr<const gguf::File> file_;
     std::shared_ptr<const Weights> weights_;
     std::unique_ptr<const Model> model_;
+    std::unique_ptr<WeightCopies> copies_;
     mutable std::mutex mutex_;
-    mutable std::map<std::string, std::shared_ptr<WeightStore>> stores_;
     mutable Facts facts_;
 };
 

@@ -4,12 +4,14 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "runtime/piece_editor.h"
 
 namespace plait {
 namespace {
@@ -96,6 +98,7 @@ PlanKey Road::score_key(uint32_t n) const {
     key.kind = GraphKind::score;
     key.input = InputKind::embeddings;
     key.output = OutputKind::embeddings;
+    key.adapters = engine_.steering().adapter_set();
     key.n_tokens = key.n_outputs = bucket(n, engine_.limits().n_tokens);
     return key;
 }
@@ -106,6 +109,7 @@ PlanKey Road::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_output
     const uint32_t most = engine_.limits().n_tokens;
     key.input = input;
     key.captures = recorder_.set();
+    engine_.steering().mark(key);
     key.single = n_tokens == n_sequences;
     key.n_tokens = bucket(n_tokens, most);
     // One token a sequence: as many sequences as tokens. Otherwise any number, in one plan.
@@ -120,8 +124,16 @@ const Plan& Road::plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_ou
     return plan_of(key_for(n_tokens, n_sequences, n_outputs, input));
 }
 
-std::vector<ValueName> Road::names() const {
+std::vector<Engine::Named> Road::names() const {
     return engine_.names(largest_key(), memory().layout());
+}
+
+std::vector<WeightId> Road::adaptable() const {
+    std::vector<WeightId> weights = engine_.adaptable(largest_key(), memory().layout());
+    if (scored())
+        std::ranges::copy(engine_.adaptable(score_key(1), memory().layout()),
+                          std::back_inserter(weights));
+    return weights;
 }
 
 Outputs Road::run(const BatchView& batch, StopSignal* stop) {
@@ -215,7 +227,8 @@ void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSig
                         : nullptr;
     {
         const Timed timed(stats, Phase::compute);
-        engine_.run(plan, counts, logits, hidden, stop);
+        PieceEditor editor(engine_.steering(), piece);
+        engine_.run(plan, counts, logits, hidden, stop, &editor);
     }
     const Timed timed(stats, Phase::output);
     if (recorder_.active())
@@ -237,6 +250,7 @@ void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
     const size_t n = piece.entries.size();
     uint32_t groups = 0;  // bit g: attention inputs of group g are done
     for (const InputId id : plan.inputs()) {
+        const auto group = static_cast<uint8_t>(id.group);  // of the memory's, where it has one
         switch (id.field) {
         case InputField::tokens: {
             const std::span<int32_t> to = engine_.in_place<int32_t>(id, n);
@@ -267,15 +281,17 @@ void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
         case InputField::run_begin:
         case InputField::key_positions:
         case InputField::key_begin:
-            if ((groups >> id.group & 1) == 0) refresh_attention(id.group, index);
-            groups |= 1u << id.group;
+            if ((groups >> group & 1) == 0) refresh_attention(group, index);
+            groups |= 1u << group;
             break;
         case InputField::read_states:
-            engine_.write(id, memory().recurrent(id.group, index).read_rows);
+            engine_.write(id, memory().recurrent(group, index).read_rows);
             break;
         case InputField::write_states:
-            engine_.write(id, memory().recurrent(id.group, index).write_rows);
+            engine_.write(id, memory().recurrent(group, index).write_rows);
             break;
+        case InputField::adapter_scale:
+        case InputField::control: break;  // written when they were set
         case InputField::from_rows:
         case InputField::to_rows:
         case InputField::deltas: throw InternalError("a decode plan asks for row moves");

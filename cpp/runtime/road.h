@@ -70,8 +70,10 @@ public:
     const std::optional<DefragReport>& last_defrag() const { return defragmenter_.last(); }
     // Carries out rotations that are still pending.
     void apply_shifts();
-    // The names of values that its steps compute.
-    std::vector<ValueName> names() const;
+    // The values that its steps compute and name.
+    std::vector<Engine::Named> names() const;
+    // The weights that adapters can change.
+    std::vector<WeightId> adaptable() const;
     // The key of the largest step.
     PlanKey largest_key() const;
     // The plan of a step of that shape, built if it is not known.

@@ -133,16 +133,24 @@ Facts read_facts(Reader reader) {
     return facts;
 }
 
-std::vector<std::byte> write_adapters() {
+std::vector<std::byte> write_adapters(const std::vector<ActivePart>& active) {
     Writer writer;
-    writer.put_count(0);
+    writer.put_count(active.size());
+    for (const ActivePart& part : active) {
+        writer.put(part.what);
+        writer.put(part.scale);
+    }
     return writer.take();
 }
 
-void read_adapters(Reader reader) {
-    const auto n = reader.number<uint32_t>();
-    if (n != 0) throw StateError(text("the state was made with ", n, " adapters, expected none"));
+std::vector<ActivePart> read_adapters(Reader reader) {
+    std::vector<ActivePart> active(reader.count(sizeof(uint32_t) + sizeof(float)));
+    for (ActivePart& part : active) {
+        part.what = reader.string();
+        part.scale = reader.number<float>();
+    }
     reader.end();
+    return active;
 }
 
 std::vector<std::byte> write_contents(const MemoryState& memory) {
@@ -229,11 +237,11 @@ std::vector<Entry> read_head(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-StateImage::StateImage(const Facts& facts, const MemoryState& memory,
-                       std::vector<uint64_t> row_bytes)
+StateImage::StateImage(const Facts& facts, const std::vector<ActivePart>& active,
+                       const MemoryState& memory, std::vector<uint64_t> row_bytes)
     : row_bytes_(std::move(row_bytes)) {
     sections_.push_back(write_facts(facts));
-    sections_.push_back(write_adapters());
+    sections_.push_back(write_adapters(active));
     sections_.push_back(write_contents(memory));
 }
 
@@ -301,7 +309,7 @@ StateReading read_state(std::span<const std::byte> bytes) {
         if (checksum(section) != entries[i].checksum) reader.fail("does not match its checksum");
         switch (kind_at(i)) {
         case Kind::facts: state.facts = read_facts(reader); break;
-        case Kind::adapters: read_adapters(reader); break;
+        case Kind::adapters: state.active = read_adapters(reader); break;
         case Kind::contents: state.memory = read_contents(reader); break;
         case Kind::rows: state.rows.push_back(section); break;
         }

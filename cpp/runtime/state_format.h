@@ -7,7 +7,7 @@
 //   the sections, one after the other: facts, adapters, contents, then the rows of each storage
 //
 //   facts:     u32 n, n times: string name, string value       string: u32 bytes, UTF-8
-//   adapters:  u32 n = 0: there are none yet
+//   adapters:  u32 n, n times: string what, f32 scale: what was added to the model, see ActivePart
 //   contents:  MemoryState, field by field; lists as u32 n and n times i32
 //   rows:      those of the items, in order, as the storage holds them
 //
@@ -21,6 +21,7 @@
 
 #include "memory/state.h"
 #include "runtime/facts.h"
+#include "runtime/steering.h"
 
 namespace plait {
 
@@ -32,7 +33,8 @@ inline constexpr size_t kStateHeaderBytes = 24;
 class StateImage {
 public:
     // `row_bytes`: what the items of each storage take.
-    StateImage(const Facts& facts, const MemoryState& memory, std::vector<uint64_t> row_bytes);
+    StateImage(const Facts& facts, const std::vector<ActivePart>& active, const MemoryState& memory,
+               std::vector<uint64_t> row_bytes);
 
     uint64_t bytes() const;
     // Where the rows of one storage go. `target` has bytes() bytes.
@@ -48,6 +50,7 @@ private:
 // A state read and found whole. Rows are views of the bytes it was read from.
 struct StateReading {
     Facts facts;
+    std::vector<ActivePart> active;
     MemoryState memory;
     std::vector<std::span<const std::byte>> rows;  // by storage
 };

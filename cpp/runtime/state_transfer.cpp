@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "gguf/text.h"
 #include "runtime/state_format.h"
 
 namespace plait {
@@ -57,10 +58,23 @@ void check_rows(const StateReading& state, const Memory& memory) {
     }
 }
 
+std::string listed(const std::vector<ActivePart>& active) {
+    std::string all;
+    for (const ActivePart& part : active)
+        all += text(all.empty() ? "" : ", ", gguf::quoted(part.what), " scaled by ", part.scale);
+    return active.empty() ? "neither an adapter nor a control vector" : all;
+}
+
 }  // namespace
 
-void save_state(Road& road, const Facts& facts, std::optional<SequenceId> sequence,
-                const MakeRoom& make_room) {
+void check_active(const std::vector<ActivePart>& state, const std::vector<ActivePart>& here) {
+    if (state == here) return;
+    throw StateError(text("the state was made with ", listed(state), ", expected ", listed(here),
+                          ", which this context has"));
+}
+
+void save_state(Road& road, const Facts& facts, const std::vector<ActivePart>& active,
+                std::optional<SequenceId> sequence, const MakeRoom& make_room) {
     road.apply_shifts();
     const Memory& memory = road.memory();
     std::vector<StateRows> rows;
@@ -68,7 +82,7 @@ void save_state(Road& road, const Facts& facts, std::optional<SequenceId> sequen
     std::vector<uint64_t> row_bytes;
     for (const StorageInfo& storage : memory.layout().storage)
         row_bytes.push_back(n_items(state, memory, storage) * storage.row_bytes);
-    const StateImage image(facts, state, std::move(row_bytes));
+    const StateImage image(facts, active, state, std::move(row_bytes));
     const std::span<std::byte> target = make_room(image.bytes());
     for_each_storage(memory.layout(), rows,
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
@@ -82,10 +96,11 @@ void save_state(Road& road, const Facts& facts, std::optional<SequenceId> sequen
     image.seal(target);
 }
 
-void load_state(Road& road, const Facts& facts, std::span<const std::byte> bytes,
-                std::optional<SequenceId> to) {
+void load_state(Road& road, const Facts& facts, const std::vector<ActivePart>& active,
+                std::span<const std::byte> bytes, std::optional<SequenceId> to) {
     const StateReading state = read_state(bytes);
     check_facts(state.facts, facts);
+    check_active(state.active, active);
     check_rows(state, road.memory());
     std::vector<StateRows> rows;
     road.memory().adopt(state.memory, to, rows);

@@ -10,7 +10,7 @@ namespace plait {
 
 enum class Phase : uint8_t { place, build, input, compute, output };
 inline constexpr size_t kPhases = 5;
-inline constexpr size_t kMissReasons = 6;
+inline constexpr size_t kMissReasons = 7;
 
 struct Stats {
     uint64_t tokens = 0;

@@ -13,7 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait._core import Batch, Defrag, Device, Output, TensorInfo, build_info, devices
+from plait._core import (
+    Adapter,
+    Batch,
+    Defrag,
+    Device,
+    Output,
+    TensorInfo,
+    build_info,
+    devices,
+    load_control_vector,
+)
 from plait.context import Context, KVCache, Stats
 from plait.errors import (
     BackendError,
@@ -44,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Acceptance",
+    "Adapter",
     "BackendError",
     "Batch",
     "BatchError",
@@ -83,6 +94,7 @@ __all__ = [
     "devices",
     "embed",
     "generate",
+    "load_control_vector",
     "perplexity",
     "quant",
     "score",

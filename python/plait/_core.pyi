@@ -22,6 +22,7 @@ from plait.errors import (
 )
 
 __all__: list[str] = [
+    "Adapter",
     "BackendError",
     "Batch",
     "BatchError",
@@ -42,6 +43,7 @@ __all__: list[str] = [
     "build_info",
     "dequantize",
     "devices",
+    "load_control_vector",
     "quant_types",
     "quantize",
     "read_metadata",
@@ -77,6 +79,46 @@ class Device:
     def name(self) -> str:
         """
         What Context(backend=...) and ctx.stats.nodes call it: "cpu", "vulkan:0".
+        """
+
+class Adapter:
+    """
+    A low-rank adapter (LoRA, arXiv:2106.09685) of a model; see `Model.load_lora`.
+
+    It never changes and may be active in any number of contexts of its model.
+
+    Source: cpp/runtime/adapter.cpp
+    """
+    def __repr__(self) -> str: ...
+    @property
+    def alpha(self) -> float:
+        """
+        What the file scales by, before the rank; 0 where it says nothing, which means 1.
+        """
+    @property
+    def invocation_tokens(self) -> list[int]:
+        """
+        Of an activated adapter (arXiv:2504.12397), the tokens from which on it is meant to be active; else none. Who feeds them sets the adapter before.
+        """
+    @property
+    def metadata(self) -> types.MappingProxyType[str, typing.Any]:
+        """
+        The file's key-value pairs, read-only; as `Model.metadata`.
+        """
+    @property
+    def name(self) -> str:
+        """
+        What the file calls it; empty where it says nothing.
+        """
+    @property
+    def path(self) -> str:
+        """
+        The file it was opened from.
+        """
+    @property
+    def weights(self) -> list[str]:
+        """
+        Names of the model's tensors that it changes.
         """
 
 class TensorInfo:
@@ -132,6 +174,29 @@ class Model:
     """
     def __init__(self, path: str | os.PathLike[str], mmap: bool = False) -> None: ...
     def __repr__(self) -> str: ...
+    def load_lora(
+        self, path: str | os.PathLike[str], rank_stabilized: bool | None = None
+    ) -> Adapter:
+        """
+        Open a low-rank adapter of this model, for `Context.set_lora`.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A GGUF file as llama.cpp's convert_lora_to_gguf.py writes it.
+        rank_stabilized : bool, optional
+            Scale by alpha over the root of the rank (arXiv:2312.03732), not over the rank. None: as the
+            file says in adapter.lora.rank_stabilized; the converter does not.
+
+        Raises
+        ------
+        ModelError
+            It is no adapter, or one of another model; the message names the tensor.
+        UnsupportedError
+            It changes what is no matrix.
+
+        Source: cpp/runtime/adapter.cpp
+        """
     def tensor(self, name: str) -> numpy.ndarray:
         """
         A copy of a tensor, dequantised.
@@ -556,6 +621,55 @@ class Context:
 
         Raises CacheFull when none is left.
         """
+    def set_control_vector(
+        self,
+        vector: numpy.typing.ArrayLike | None,
+        first_layer: typing.SupportsIndex = 1,
+        last_layer: typing.SupportsIndex | None = None,
+    ) -> None:
+        """
+        Add a vector to the output of every layer in every later call (arXiv:2310.01405).
+
+        What is cached stays as it was computed. Another vector of these layers builds no plan.
+
+        Parameters
+        ----------
+        vector : array-like of float32, (n_layer, n_embd), or None
+            Row i is added to what layer i gives, blk.i.l_out; rows may be missing at the end. None removes
+            the vector. Of a model with an encoder it is the decoder's layers.
+        first_layer, last_layer : int
+            The first and the last layer that it is added to. None: the model's last. Layer 0 is left out
+            unless asked for, as in llama.cpp.
+
+        Raises
+        ------
+        ValueError
+            An array of another shape, or with numbers that are not finite; layers that the model lacks.
+
+        Source: cpp/graph/steer.cpp
+        """
+    def set_lora(self, adapters: collections.abc.Mapping[Adapter, float] | None) -> None:
+        """
+        Add adapters to the model in every later call: y = W x + sum of scale * B A x.
+
+        In place of those before; {} or None removes them. Changing scales alone builds no plan, nor does
+        going back to a set that was active before. What is cached stays as it was computed.
+
+        Parameters
+        ----------
+        adapters : dict of Adapter to float, or None
+            From `Model.load_lora` of this context's model, with a scale each. Several are summed in the
+            order in which they were loaded.
+
+        Raises
+        ------
+        ValueError
+            An adapter of another model; a scale that is not finite.
+        UnsupportedError
+            An adapter of a weight that this model does not multiply by.
+
+        Source: cpp/graph/low_rank.cpp
+        """
     def start_capture(self, names: list[str]) -> list[str]:
         """
         Record these values in every call from now on; an empty list ends it. See `capture`.
@@ -563,9 +677,25 @@ class Context:
         Returns the names in the order in which take_captured() gives them. Raises ValueError for an unknown
         name.
         """
+    def start_edit(
+        self,
+        name: str,
+        what: collections.abc.Callable[..., typing.Any] | numpy.typing.ArrayLike,
+        adds: bool = True,
+    ) -> int:
+        """
+        Change the value of that name in every call from now on; see `edit`.
+
+        `what`: a function of the value's rows, or one row (of `value_shape`) for all. Returns a number for
+        stop_edit(). Raises ValueError for an unknown name.
+        """
     def start_trace(self) -> None:
         """
         Note what runs when until `take_trace`; see `trace`.
+        """
+    def stop_edit(self, number: typing.SupportsIndex) -> None:
+        """
+        End what start_edit() began. Harmless when it has ended.
         """
     def take_captured(self) -> list[list[numpy.typing.NDArray[numpy.float32] | typing.Any]]:
         """
@@ -578,6 +708,10 @@ class Context:
     def value_names(self) -> list[str]:
         """
         Names of the values between input and output that `capture` can record.
+        """
+    def value_shape(self, name: str) -> tuple:
+        """
+        Shape of one token's row of a value: (n_embd,), or (n_head, head_dim).
         """
     @property
     def causal(self) -> bool:
@@ -1029,7 +1163,8 @@ class Stats:
         """
         Why plans were built: reason to count, without those that did not occur.
 
-        Reasons: "first use", "new bucket", "new adapter set", "new capture set", "reuse off", "evicted".
+        Reasons: "first use", "new bucket", "new adapter set", "new capture set", "new edit set",
+        "reuse off", "evicted".
         """
     @property
     def plans_built(self) -> int:
@@ -1171,6 +1306,14 @@ def dequantize(raw: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[n
 def devices() -> list[Device]:
     """
     The devices of this machine that this build can run a context on, the CPU first.
+    """
+
+def load_control_vector(path: str | os.PathLike[str]) -> numpy.typing.NDArray[numpy.float32]:
+    """
+    The directions of a GGUF file, for `Context.set_control_vector`: float32 (n, n_embd).
+
+    Row i is for layer i: the file's direction.i, or zeros where it has none. Raises ModelError for a file
+    that is no control vector.
     """
 
 def quant_types() -> list[str]:

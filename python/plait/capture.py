@@ -37,7 +37,7 @@ class Capture(Mapping[str, Rows]):
         return list(self._calls)
 
     def __getitem__(self, name: str) -> Rows:
-        found = next((known for known in self._names if name in _spellings(known)), None)
+        found = next((known for known in self._names if name in spellings(known)), None)
         if found is None:
             raise KeyError(name)
         self._take()
@@ -89,7 +89,14 @@ class Capture(Mapping[str, Rows]):
             )
 
 
-def _spellings(name: str) -> tuple[str, ...]:
+def no_such_value(what: str, known: list[str], name: str) -> ValueError:
+    """The error that says which names are near."""
+    spelt = [spelling for value in known for spelling in spellings(value)]
+    near = difflib.get_close_matches(name, spelt, n=3, cutoff=0.5) or known[-3:]
+    return ValueError(f'{what}: "{name}" names no value of this model; near are {", ".join(near)}')
+
+
+def spellings(name: str) -> tuple[str, ...]:
     """Both names of a value: "blk.3.l_out", "l_out.3"."""
     parts = name.split(".")
     if parts[0] != "blk":
@@ -104,12 +111,8 @@ def _matching(known: list[str], patterns: tuple[str, ...]) -> list[str]:
     for pattern in patterns:
         if not isinstance(pattern, str):
             raise TypeError(f"capture: expected a name, got {type(pattern).__name__}")
-        found = [name for name in known if any(fnmatchcase(n, pattern) for n in _spellings(name))]
+        found = [name for name in known if any(fnmatchcase(n, pattern) for n in spellings(name))]
         if not found:
-            spelt = [spelling for name in known for spelling in _spellings(name)]
-            near = difflib.get_close_matches(pattern, spelt, n=3, cutoff=0.5) or known[-3:]
-            raise ValueError(
-                f'capture: "{pattern}" names no value of this model; near are {", ".join(near)}'
-            )
+            raise no_such_value("capture", known, pattern)
         names += found
     return sorted(set(names), key=known.index)

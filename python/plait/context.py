@@ -12,9 +12,11 @@ from plait.sequence import Sequence
 if TYPE_CHECKING:
     from os import PathLike
 
+    import numpy.typing as npt
     from matplotlib.axes import Axes
 
     from plait.capture import Capture
+    from plait.edit import Change, Edit
     from plait.graph import Graph, Trace
     from plait.model import Model
 
@@ -123,6 +125,27 @@ class Context(_core.Context):  # noqa: D101
         from plait.capture import Capture
 
         return Capture(self, patterns)
+
+    def edit(self, name: str, what: Change | npt.ArrayLike, mode: str = "add") -> Edit:
+        """A context manager that changes a value between input and output, in the calls inside it.
+
+        `with ctx.edit("l_out.3", direction): ctx.decode(batch)`. `name` is one of value_names(); "l_out.3" is the same
+        as "blk.3.l_out". `what` is an array for one token's row, the same for all: added with mode "add", in the
+        value's place with mode "replace". Or it is a function, which gets the rows as float32 (n_tokens, ...) and
+        returns as many: those of a microbatch, in the order of the batch. Values after the last layer have a row for
+        each entry that asked for output. What a call does not need is not computed, and its function not called: a
+        call without outputs leaves out the end of the last layer.
+
+        What the function raises ends the call, and the cache is as it was before. It may not call this context.
+        Edits may be open at the same time, also several of one value, which follow each other in the order in which
+        they were opened. What is cached stays as it was computed, and a saved state says nothing of edits. Calls
+        without an edit cost nothing for it; the first with a new set of names builds plans of its own.
+
+        Raises ValueError for an unknown name or an array of another shape.
+        """
+        from plait.edit import Edit
+
+        return Edit(self, name, what, mode)
 
     def trace(self) -> Trace:
         """A context manager that notes which thread ran which operation when, in the calls inside it.

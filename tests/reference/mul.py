@@ -1,4 +1,4 @@
-"""y = a * b; b of the last axis or of a row serves every row, b [..., 1] a whole vector."""
+"""y = a * b; b of the last axis or of a row serves every row, b [..., 1] a whole vector, b [1] all."""
 
 import numpy as np
 

@@ -21,7 +21,8 @@ int checked_threads(std::optional<int> asked) {
     return *asked;
 }
 
-// Weights, caches, inputs and views of them exist without being computed.
+// Weights, caches, inputs and views of them exist without being computed; edits are between two
+// executables.
 struct Bind {
     Binder& binder;
     const Node& node;
@@ -30,6 +31,7 @@ struct Bind {
     void operator()(const InputOp&) const {}
     void operator()(const ReshapeOp&) const {}
     void operator()(const WeightRowOp&) const {}
+    void operator()(const EditOp&) const {}
     template <typename Op>
     void operator()(const Op& op) const {
         bind(op, node, binder);
@@ -58,8 +60,7 @@ void CpuBackend::lower(Graph& graph, bool fuse) const {
 }
 
 std::unique_ptr<Executable> CpuBackend::compile(const Segment& segment) {
-    auto& weights = dynamic_cast<CpuWeights&>(segment.weights);
-    Binder binder(segment, isa_, weights, threads_.size());
+    Binder binder(segment, isa_, threads_.size());
     for (const NodeId id : segment.nodes) {
         const Node& node = segment.graph.node(id);
         std::visit(Bind{binder, node}, node.op);

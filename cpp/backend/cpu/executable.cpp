@@ -39,6 +39,7 @@ uint64_t CpuExecutable::scratch_bytes() const {
 }
 
 void CpuExecutable::run(const RunArguments& run) {
+    if (steps_.empty()) return;
     frame_.base[kFixed] = nullptr;
     frame_.base[kArena] = reinterpret_cast<unsigned char*>(run.arena->host());
     frame_.base[kInputs] = reinterpret_cast<unsigned char*>(run.inputs->host());

@@ -22,7 +22,7 @@ public:
     ~CpuWeights() override;
 
     uint64_t bytes() const override;
-    const WeightSource& source() const { return *source_; }
+    const WeightSource& source() const override { return *source_; }
 
     // A matrix [out, in], or a stack of them [experts, out, in], packed for linear, expert_linear
     // and embed. Valid as long as the store. Packs in parallel on `threads` threads the first time;

@@ -89,6 +89,17 @@ TEST_P(ElementwiseTest, OneElementOfBIsForAWholeVector) {
     }
 }
 
+TEST_P(ElementwiseTest, OneElementOfBIsForAll) {
+    const int64_t rows = 9, width = 1031;
+    const Floats a = random_floats(rows * width, random);
+    const Floats b = random_floats(1, random);
+    Floats y(rows * width);
+    ElementwiseArgs args = args_of(a, &b, y, rows, width, /*broadcast=*/false);
+    args.share = INT64_MAX;
+    run_kernel(kernels().mul, args, tokens(rows), 0, Cut::random);
+    for (int64_t i = 0; i < rows * width; ++i) ASSERT_EQ(y[i], a[i] * b[0]) << i;
+}
+
 TEST_P(ElementwiseTest, ScaleAndSoftcap) {
     const Floats x(
         {0.0f, -0.0f, 1e-30f, 0.3f, -0.7f, 5.0f, 29.0f, -31.0f, 500.0f, kInf, -kInf, kNan});

@@ -101,9 +101,9 @@ protected:
         std::iota(nodes.begin(), nodes.end(), 0u);
         std::vector<Buffer*> storage;
         for (const auto& buffer : storage_) storage.push_back(buffer.get());
-        const auto weights = backend_.make_weight_store(source_);
+        const WeightStores weights(backend_.make_weight_store(source_));
         arena_bytes = (arena_bytes + 4095) / 4096 * 4096;
-        const Segment segment{graph_, nodes, nodes, places_, *weights, storage, arena_bytes};
+        const Segment segment{graph_, nodes, nodes, places_, weights, storage, arena_bytes};
         const auto executable = backend_.compile(segment);
         arena_bytes += executable->scratch_bytes();
         arena_ = backend_.allocate(arena_bytes);

@@ -90,6 +90,8 @@ TEST(PlanKey, EveryFieldTellsKeysApart) {  // S0-06, S0-15
         changed([](PlanKey& k) { k.single = true; }),
         changed([](PlanKey& k) { k.adapters = 1; }),
         changed([](PlanKey& k) { k.captures = 1; }),
+        changed([](PlanKey& k) { k.edits = 1; }),
+        changed([](PlanKey& k) { k.control = true; }),
         changed([](PlanKey& k) { k.n_tokens = 1; }),
         changed([](PlanKey& k) { k.n_sequences = 1; }),
         changed([](PlanKey& k) { k.n_outputs = 1; }),
@@ -103,10 +105,11 @@ TEST(PlanKey, EveryFieldTellsKeysApart) {  // S0-06, S0-15
     }
     EXPECT_EQ(hashes.size(), keys.size());
     // A new field must be added above: structured bindings count the fields.
-    const auto& [kind, input, output, causal, flash, single, adapters, captures, n_tokens,
-                 n_sequences, n_outputs, n_moves, group] = base;
+    const auto& [kind, input, output, causal, flash, single, adapters, captures, edits, control,
+                 n_tokens, n_sequences, n_outputs, n_moves, group] = base;
     (void)kind, (void)input, (void)output, (void)causal, (void)flash, (void)single, (void)adapters;
-    (void)captures, (void)n_tokens, (void)n_sequences, (void)n_outputs, (void)n_moves, (void)group;
+    (void)edits, (void)control, (void)captures, (void)n_tokens, (void)n_sequences, (void)n_outputs,
+        (void)n_moves, (void)group;
 }
 
 }  // namespace

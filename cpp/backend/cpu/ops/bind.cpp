@@ -4,12 +4,19 @@
 
 namespace plait::cpu {
 
-Binder::Binder(const Segment& segment, Isa isa, CpuWeights& weights, int threads)
-    : segment_(segment),
-      isa_(isa),
-      kernels_(cpu::kernels(isa)),
-      weights_(weights),
-      threads_(threads) {}
+namespace {
+
+// A store that this backend made, and the weight's number there.
+std::pair<CpuWeights&, WeightId> find_weight(const Segment& segment, NodeId node) {
+    const auto [store, id] =
+        segment.weights.find(std::get<WeightOp>(segment.graph.node(node).op).id);
+    return {dynamic_cast<CpuWeights&>(store), id};
+}
+
+}  // namespace
+
+Binder::Binder(const Segment& segment, Isa isa, int threads)
+    : segment_(segment), isa_(isa), kernels_(cpu::kernels(isa)), threads_(threads) {}
 
 Ref Binder::ref(NodeId id) const {
     const Place& place = segment_.places[id];
@@ -28,12 +35,13 @@ Ref Binder::ref(NodeId id) const {
 }
 
 const PackedWeight& Binder::matrix(NodeId id) {
-    return weights_.matrix(std::get<WeightOp>(graph().node(id).op).id, threads_);
+    const auto [store, weight] = find_weight(segment_, id);
+    return store.matrix(weight, threads_);
 }
 
 Ref Binder::vector(NodeId id) {
-    const float* data = weights_.vector(std::get<WeightOp>(graph().node(id).op).id);
-    return {reinterpret_cast<uint64_t>(data), kFixed};
+    const auto [store, weight] = find_weight(segment_, id);
+    return {reinterpret_cast<uint64_t>(store.vector(weight)), kFixed};
 }
 
 }  // namespace plait::cpu

@@ -30,7 +30,7 @@ struct Step {
 
 class Binder {
 public:
-    Binder(const Segment& segment, Isa isa, CpuWeights& weights, int threads);
+    Binder(const Segment& segment, Isa isa, int threads);
 
     const Graph& graph() const { return segment_.graph; }
     const TensorType& type(NodeId id) const { return graph().node(id).type; }
@@ -60,7 +60,6 @@ private:
     const Segment& segment_;
     Isa isa_;
     const Kernels& kernels_;
-    CpuWeights& weights_;
     int threads_;
     std::vector<Step> steps_;
 };

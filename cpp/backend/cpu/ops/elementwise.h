@@ -18,7 +18,9 @@ inline ElementwiseArgs elementwise(const Node& node, Binder& binder) {
     const Shape& b = binder.type(node.inputs[1]).shape;
     const Shape& a = node.type.shape;
     if (b == a) return args;
-    if (b[-1] == 1 && b.elements() * a[-1] == a.elements())
+    if (b.elements() == 1)
+        args.share = INT64_MAX;
+    else if (b[-1] == 1 && b.elements() * a[-1] == a.elements())
         args.share = a[-1];
     else
         args.width = b.elements();
