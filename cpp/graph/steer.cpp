@@ -1,5 +1,7 @@
 #include "graph/steer.h"
 
+#include <algorithm>
+
 #include "graph/ops.h"
 #include "graph/rewrite.h"
 
@@ -18,13 +20,17 @@ void add_control(Graph& graph, int n_layers) {
 
 void insert_edits(Graph& graph, std::span<const ValueName> names, bool has_outputs) {
     const std::vector<NamedValue> values = named_values(graph);
+    const auto outputs = graph.outputs();
     rewrite(graph, [&](NodeId old, Value x) {
-        for (const NamedValue& value : values) {
-            if (value.node != old || (!has_outputs && only_of_outputs(value.name.role))) continue;
-            for (size_t i = 0; i < names.size(); ++i)
-                if (names[i] == value.name) x = edit(x, static_cast<uint16_t>(i));
-        }
-        return x;
+        const auto named = std::ranges::find(values, old, &NamedValue::node);
+        if (named == values.end() || (!has_outputs && only_of_outputs(named->name.role))) return x;
+        const NodeId before = x.id;
+        for (size_t i = 0; i < names.size(); ++i)
+            if (names[i] == named->name) x = edit(x, static_cast<uint16_t>(i));
+        const bool is_output = std::ranges::any_of(
+            outputs, [old](const auto& output) { return output.second == old; });
+        // The caller's turn is in the arena; a device writes the outputs itself.
+        return x.id != before && is_output ? slice(x, 0, x.shape()[-1]) : x;
     });
 }
 

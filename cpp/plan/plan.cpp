@@ -54,32 +54,17 @@ void Plan::compile(Backend& backend, const Segment& whole) {
     parts_.push_back(backend.compile(part));
 }
 
-namespace {
-
-float* host_address(const Place& place, const RunArguments& arguments) {
-    if (place.space == Space::output)
-        return reinterpret_cast<float*>(arguments.outputs[place.index] + place.offset);
-    PLAIT_CHECK(place.space == Space::arena);
-    return reinterpret_cast<float*>(arguments.arena->host() + place.offset);
-}
-
-}  // namespace
-
 void Plan::run_edit(const Edit& edit, const RunArguments& arguments) {
     PLAIT_CHECK(arguments.editor != nullptr);
     Shape shape = edit.type.shape;
     shape.dims[0] =
         edit.extent == Extent::tokens ? arguments.counts.tokens : arguments.counts.outputs;
-    const std::span rows(host_address(edit.to, arguments), static_cast<size_t>(shape.elements()));
+    std::vector<float> rows(static_cast<size_t>(shape.elements()));
     if (rows.empty()) return;
-    std::copy_n(host_address(edit.from, arguments), rows.size(), rows.data());
+    PLAIT_CHECK(edit.from.space == Space::arena && edit.to.space == Space::arena);
+    arguments.arena->read(edit.from.offset, std::as_writable_bytes(std::span(rows)));
     arguments.editor->edit(edit.index, rows, shape, edit.extent);
-}
-
-uint64_t Plan::bytes() const {
-    // A node and its bound step; what they own beyond that is small.
-    constexpr uint64_t kNodeBytes = 640;
-    return graph_.nodes().size() * kNodeBytes;
+    arguments.arena->write(edit.to.offset, std::as_bytes(std::span(rows)));
 }
 
 }  // namespace plait

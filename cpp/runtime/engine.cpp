@@ -150,7 +150,7 @@ void Engine::add_inputs(InputField field, size_t n, uint64_t bytes) {
         if (!layout.has(id)) layout.add(id, bytes);
     }
     if (layout.bytes() == input_layout_.bytes()) return;
-    std::unique_ptr<Buffer> larger = backend_->allocate(layout.bytes());
+    std::unique_ptr<Buffer> larger = backend_->allocate_inputs(layout.bytes());
     std::memcpy(larger->host(), inputs_->host(), input_layout_.bytes());
     inputs_ = std::move(larger);
     input_layout_ = std::move(layout);

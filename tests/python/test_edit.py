@@ -461,7 +461,7 @@ def test_the_other_examples_of_the_guide(tmp_path):
     with context(model) as ctx:
         names = {"plait": plait, "model": model, "ctx": ctx, "batch": batch((IDS[:3], 0))}
         names["array"] = np.ones((2, gguf_writer.WIDTH))
-        for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[:-1]:
+        for block in re.findall(r"^```py\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
             exec(block, names)
         assert not same_bits(names["without"], names["half"])
 

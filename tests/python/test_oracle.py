@@ -7,6 +7,7 @@ import numpy as np
 import plait
 import pytest
 from python.drive import feed, tokens
+from python.fusing import assert_fusing_changes_nothing
 from python.oracle import (
     ONE_ADDED,
     PAIRS,
@@ -272,3 +273,7 @@ def test_embeddings_in_place_of_tokens(oracle):
     batch.add_embeddings(given, seq=0, logits="all")
     with context(oracle) as ctx:
         assert_close(ctx.decode(batch).logits, want)
+
+
+def test_fused_plans_give_the_same_bits(oracle):  # S1-16
+    assert_fusing_changes_nothing(plait.Model(oracle.path))

@@ -7,6 +7,7 @@ import numpy as np
 import plait
 import pytest
 from python.drive import batch, tokens
+from python.fusing import assert_fusing_changes_nothing
 from python.oracle import Architecture, Oracle, layer_norm
 
 pytestmark = [
@@ -134,3 +135,7 @@ def test_scores(oracle):
         pytest.skip("no head")
     want = [oracle.scores(ids) for ids in SENTENCES]
     assert_close(embed(oracle, pooling="rank"), np.array(want))
+
+
+def test_fused_plans_give_the_same_bits(oracle):  # S1-16
+    assert_fusing_changes_nothing(plait.Model(oracle.path))

@@ -258,3 +258,20 @@ def test_steps_read_the_rows_of_their_own_sequence(tiny, kv):  # S2-01
         # Attention over all 14,884 rows would cost more than ten times as much.
         one, other = (min(column) for column in zip(*seconds, strict=True))
         assert other < 1.5 * one
+
+
+def test_128_requests_run_to_their_end_in_either_way_to_take_rows(tiny):  # S2-09
+    rng = np.random.default_rng(1)
+    prompts = [rng.integers(3, 288, int(n)).tolist() for n in rng.integers(1, 40, 128)]
+    texts = []
+    for options in (
+        {"kv": "unified", "n_seq_max": 8, "n_ctx": 16384, "kv_cells": 16384},
+        {"kv": "streams", "n_seq_max": 32, "n_ctx": 4096},
+    ):
+        said = [list[int]() for _ in prompts]
+        with plait.Context(tiny, **options) as ctx:
+            for event in plait.generate(ctx, prompts, max_tokens=24):
+                said[event.index].append(event.token)
+            assert ctx.kv.n_used == 0
+        texts.append(said)
+    assert texts[0] == texts[1]

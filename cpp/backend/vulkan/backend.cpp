@@ -20,6 +20,7 @@ struct Bind {
     void operator()(const InputOp&) const {}
     void operator()(const ReshapeOp&) const {}
     void operator()(const WeightRowOp&) const {}
+    void operator()(const EditOp&) const {}
     template <typename Op>
     void operator()(const Op& op) const {
         bind(op, node, binder);
@@ -63,7 +64,7 @@ public:
     }
     void lower(Graph&, bool) const override {}  // shaders run a model's operations as they are
     std::unique_ptr<Executable> compile(const Segment& segment) override {
-        Binder binder(segment, dynamic_cast<VulkanWeights&>(segment.weights));
+        Binder binder(segment);
         for (const NodeId id : segment.nodes)
             std::visit(Bind{binder, segment.graph.node(id)}, segment.graph.node(id).op);
         Program program{binder.take(), binder.take_constants(), outputs_of(segment),

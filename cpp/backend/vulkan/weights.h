@@ -33,6 +33,7 @@ public:
     ~VulkanWeights() override;
 
     uint64_t bytes() const override { return bytes_; }
+    const WeightSource& source() const override { return *source_; }
 
     // Valid as long as the store. BackendError where memory does not suffice.
     const Matrix& matrix(WeightId id);

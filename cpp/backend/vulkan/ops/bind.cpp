@@ -41,15 +41,23 @@ Ref Binder::operand(NodeId id) {
     }
     const auto* weight = std::get_if<WeightOp>(&node(source).op);
     if (weight == nullptr) return ref(id);
-    return {weights_.vector(weight->id) + offset, kFixed};
+    const auto [store, number] = find(weight->id);
+    return {store.vector(number) + offset, kFixed};
 }
 
 const Matrix& Binder::matrix(NodeId id) {
-    return weights_.matrix(std::get<WeightOp>(node(id).op).id);
+    const auto [store, number] = find(std::get<WeightOp>(node(id).op).id);
+    return store.matrix(number);
 }
 
 std::vector<float> Binder::values(NodeId id) const {
-    return weights_.values(std::get<WeightOp>(node(id).op).id);
+    const auto [store, number] = find(std::get<WeightOp>(node(id).op).id);
+    return store.values(number);
+}
+
+std::pair<VulkanWeights&, WeightId> Binder::find(WeightId id) const {
+    const auto [store, number] = segment_.weights.find(id);
+    return {dynamic_cast<VulkanWeights&>(store), number};
 }
 
 Ref Binder::scratch(const Node& node, uint64_t bytes) {

@@ -45,7 +45,7 @@ struct Step {
 
 class Binder {
 public:
-    Binder(const Segment& segment, VulkanWeights& weights) : segment_(segment), weights_(weights) {}
+    explicit Binder(const Segment& segment) : segment_(segment) {}
 
     const Graph& graph() const { return segment_.graph; }
     const Node& node(NodeId id) const { return graph().node(id); }
@@ -93,9 +93,10 @@ public:
 
 private:
     Ref constant_bytes(std::span<const std::byte> bytes);
+    // The store that has a weight, and the weight's number there.
+    std::pair<VulkanWeights&, WeightId> find(WeightId id) const;
 
     const Segment& segment_;
-    VulkanWeights& weights_;
     std::vector<Step> steps_;
     std::vector<std::byte> constants_;
     uint32_t scratch_stage_ = 0;  // of the nodes that have asked for scratch last

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""What Python adds to a decode of one token.
+
+    python_overhead.py tiny-llama:F32 [--steps 2000] [--rounds 5]
+
+A loop makes a batch of one token, decodes it and takes the row of logits. Microseconds of each part, the fastest of the
+rounds: `batch` is clear() and add(); `call` is decode() but for what the runtime says it spent in its own phases
+(ctx.stats.seconds); `row` is out.logits[0]. A model is a GGUF file, or shape:type for one with random weights
+(models.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import plait
+from cache_variants import opened
+
+
+def measure(ctx: plait.Context, n_steps: int) -> dict[str, float]:
+    """Microseconds a step."""
+    batch, clock = plait.Batch(), time.perf_counter
+    parts = dict.fromkeys(("batch", "call", "row", "runtime"), 0.0)
+    ctx.kv.clear()
+    batch.add(5, logits=True)
+    ctx.decode(batch)  # builds the plan
+    ctx.stats.reset()
+    for token in range(n_steps):
+        start = clock()
+        batch.clear()
+        batch.add(5 + token % 16, logits=True)
+        made = clock()
+        out = ctx.decode(batch)
+        decoded = clock()
+        row = out.logits[0]
+        taken = clock()
+        assert row.shape == (ctx.model.n_vocab,)
+        parts["batch"] += made - start
+        parts["call"] += decoded - made
+        parts["row"] += taken - decoded
+    parts["runtime"] = sum(ctx.stats.seconds.values())
+    parts["call"] -= parts["runtime"]
+    return {name: 1e6 * seconds / n_steps for name, seconds in parts.items()}
+
+
+def report(name: str, n_steps: int, rounds: int) -> dict[str, float]:
+    with opened(name) as model, plait.Context(model, n_ctx=n_steps + 1, threads=1) as ctx:
+        found = [measure(ctx, n_steps) for _ in range(rounds)]
+    return {part: min(one[part] for one in found) for part in found[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="+", help="GGUF files, or shape:type")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    args = parser.parse_args()
+    rows = {name: report(name, args.steps, args.rounds) for name in args.models}
+    print(f"{'model':24} {'batch':>7} {'call':>7} {'row':>7} {'in all':>7}   microseconds a step")
+    for name, parts in rows.items():
+        outside = [parts[part] for part in ("batch", "call", "row")]
+        cells = " ".join(f"{us:7.2f}" for us in [*outside, sum(outside)])
+        print(f"{Path(name).name:24} {cells}   beside {parts['runtime']:.1f} in the runtime")
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
