@@ -67,4 +67,10 @@ void Plan::run_edit(const Edit& edit, const RunArguments& arguments) {
     arguments.arena->write(edit.to.offset, std::as_bytes(std::span(rows)));
 }
 
+uint64_t Plan::bytes() const {
+    // A node and its bound step; what they own beyond that is small.
+    constexpr uint64_t kNodeBytes = 640;
+    return graph_.nodes().size() * kNodeBytes;
+}
+
 }  // namespace plait

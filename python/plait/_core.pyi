@@ -709,7 +709,7 @@ class Context:
         """
         Names of the values between input and output that `capture` can record.
         """
-    def value_shape(self, name: str) -> tuple:
+    def value_shape(self, name: str) -> tuple[int, ...]:
         """
         Shape of one token's row of a value: (n_embd,), or (n_head, head_dim).
         """
