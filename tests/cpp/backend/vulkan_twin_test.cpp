@@ -68,8 +68,8 @@ public:
             storage.back()->write(0, test::random_bytes(type, 3));
             pointers.push_back(storage.back().get());
         }
-        const auto store = backend.make_weight_store(weights_);
-        Plan plan(graph, backend, layout_, *store, pointers);
+        const WeightStores stores(backend.make_weight_store(weights_));
+        Plan plan(graph, backend, layout_, stores, pointers);
         const auto arena = backend.allocate(plan.arena_bytes());
         const auto inputs = backend.allocate_inputs(layout_.bytes());
         for (const auto& [id, bytes] : inputs_) inputs->write(layout_.offset(id), bytes);
