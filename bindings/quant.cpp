@@ -84,7 +84,7 @@ void bind_quant(py::module_& m) {
         "says which of them it writes.");
 
     m.def("dequantize", &dequantize_rows, py::arg("raw"), py::arg("type"),
-          R"(Float values of rows stored in one of GGUF's formats.
+          R"(Float values of rows stored in one of GGUF's formats; the reverse of quantize().
 
 Parameters
 ----------

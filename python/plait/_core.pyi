@@ -1281,7 +1281,7 @@ def build_info() -> dict[str, typing.Any]:
 
 def dequantize(raw: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[numpy.float32]:
     """
-    Float values of rows stored in one of GGUF's formats.
+    Float values of rows stored in one of GGUF's formats; the reverse of quantize().
 
     Parameters
     ----------
