@@ -95,7 +95,7 @@ valid and unchanged for as long as they exist, whatever the context does next. T
 (some consumers of DLPack insist); nobody but their holder ever writes to them or reads them. torch.from_dlpack(output) and its like in
 other libraries take the logits (the embeddings where there are none), without a copy too.
 
-len() is the number of rows. Iterating gives the rows of logits.)")
+In a notebook an output shows the likeliest tokens of its rows. len() is the number of rows. Iterating gives the rows of logits.)")
         .def_property_readonly("logits", &logits,
                                R"(float32 (n_outputs, n_vocab), or None where there are none.
 

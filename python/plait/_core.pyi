@@ -412,7 +412,7 @@ class Output:
     (some consumers of DLPack insist); nobody but their holder ever writes to them or reads them. torch.from_dlpack(output) and its like in
     other libraries take the logits (the embeddings where there are none), without a copy too.
 
-    len() is the number of rows. Iterating gives the rows of logits.
+    In a notebook an output shows the likeliest tokens of its rows. len() is the number of rows. Iterating gives the rows of logits.
     """
     def __dlpack__(
         self,
