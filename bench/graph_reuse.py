@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What keeping plans is worth, and what fused operations are.
 
-    graph_reuse.py tiny-llama:F32 stories-15m:Q8_0 smol-135m:Q8_0 [--steps 200] [--rounds 5]
+    graph_reuse.py tiny-llama:F32 stories-15m:Q8_0 smol-135m:Q8_0 [--steps 200] [--rounds 5] [-B 1 2 4 8]
 
 Steps of one token for each of B = 1, 2, 4, 8 sequences; tokens per second with plans kept, built anew for each step,
-and kept but unfused, alternating in one run, with the medians of the paired ratios; then, for B = 1, what a step costs
-beside its computation. A model is a GGUF file, or shape:type for one with random weights (models.py).
+and kept but unfused, alternating in one run, with the medians of the paired ratios; then, for the first B, what a step
+costs beside its computation. A model is a GGUF file, or shape:type for one with random weights (models.py).
 """
 
 from __future__ import annotations
@@ -45,23 +45,31 @@ class Steps:
         return self.n_seqs * self.n_steps / (time.perf_counter() - start)
 
 
-def report(name: str, n_steps: int, rounds: int) -> None:
+def beside_compute(steps: Steps) -> dict[str, float]:
+    return {phase: s for phase, s in steps.ctx.stats.seconds.items() if phase != "compute"}
+
+
+def report(name: str, n_steps: int, rounds: int, batches: list[int]) -> None:
     with opened(name) as model:
         print(f"{name}: tokens/s, and how many times that of plans built anew and of unfused ones")
         print(f"{'B':>4} {'kept':>10} {'anew':>7} {'unfused':>9}")
-        for n_seqs in (1, 2, 4, 8):
+        for n_seqs in batches:
             steps = [Steps(model, n_seqs, n_steps, **options) for options in VARIANTS.values()]
             rows = [[one.rate() for one in steps] for _ in range(rounds)]
             anew, unfused = (statistics.median(row[0] / row[i] for row in rows) for i in (1, 2))
             kept = statistics.median(row[0] for row in rows)
             print(f"{n_seqs:4} {kept:10.1f} {anew:7.2f} {unfused:9.3f}")
-            if n_seqs == 1:
-                overhead = steps[0].ctx.stats.seconds
+            if n_seqs == batches[0]:
+                kept_seconds, anew_seconds = (beside_compute(one) for one in steps[:2])
             for one in steps:
                 one.ctx.close()
-        beside = {phase: 1e6 * s / n_steps for phase, s in overhead.items() if phase != "compute"}
+        beside = {phase: 1e6 * s / n_steps for phase, s in kept_seconds.items()}
+        saved = 1e6 * sum(anew_seconds.values()) / n_steps - sum(beside.values())
         parts = ", ".join(f"{phase} {us:.1f}" for phase, us in beside.items())
-        print(f"beside compute, B = 1: {sum(beside.values()):.1f} microseconds a step ({parts})\n")
+        print(
+            f"beside compute, B = {batches[0]}: {sum(beside.values()):.1f} microseconds a step ({parts}); "
+            f"{saved:.1f} saved by keeping plans\n"
+        )
 
 
 def main() -> None:
@@ -71,9 +79,10 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="GGUF files, or shape:type")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("-B", type=int, nargs="+", default=[1, 2, 4, 8], help="sequences")
     args = parser.parse_args()
     for name in args.models:
-        report(name, args.steps, args.rounds)
+        report(name, args.steps, args.rounds, args.B)
 
 
 if __name__ == "__main__":

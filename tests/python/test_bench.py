@@ -56,6 +56,14 @@ def test_graph_reuse(tiny_path: Path) -> None:  # S0-14, S1-06, S0-10
     assert "microseconds a step" in table
 
 
+def test_keeping_plans_saves_time(tiny_path: Path) -> None:  # S1-04
+    """Host time that a token is spared; docs/profile.md has what large models gain by it."""
+    table = run("graph_reuse.py", tiny_path, "--steps", 50, "--rounds", 1, "-B", 1)
+    (saved,) = re.findall(r"([-\d.]+) saved by keeping plans", table)
+    assert float(saved) > 0
+    assert "llama-8b" in (BENCH.parent / "docs" / "profile.md").read_text()
+
+
 def test_step_profile(tiny_path: Path) -> None:  # S1-15
     """The table of docs/profile.md has what the command prints: the ten operations that take longest."""
     lines = run("step_profile.py", tiny_path, "--cells", 20, "--steps", 2).splitlines()[1:]

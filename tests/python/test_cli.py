@@ -236,6 +236,8 @@ def test_interrupted_it_exits_with_130():
     running = subprocess.Popen(
         [sys.executable, "-m", "plait", "perplexity", "demo", "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # Whoever runs the tests in the background may have it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert running.stdin is not None
     running.stdin.write(
