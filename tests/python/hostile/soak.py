@@ -124,7 +124,9 @@ class Worker:
         names, weights = zip(*self.WORK, strict=True)
         name = self.rng.choices(names, weights)[0]
         try:
-            if self.interrupted and self.rng.random() < 0.1:
+            # What Python itself opens and closes may be left open by an exception from nowhere.
+            alone = name not in ("capture", "leave")
+            if self.interrupted and alone and self.rng.random() < 0.1:
                 signal.setitimer(signal.ITIMER_REAL, self.rng.uniform(1e-4, 5e-3))
             getattr(self, name)()
         except AlarmError:
