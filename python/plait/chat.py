@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 import numpy as np
 
 from plait import _core
 from plait._core import Batch
+from plait.closing import Closing
 from plait.context import Context, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.generation.events import Event
@@ -33,7 +33,7 @@ _SINKS: Final = 4  # tokens at the start that attention leans on: Xiao et al. 20
 _log = logging.getLogger("plait")
 
 
-class Chat:
+class Chat(Closing):
     """One conversation on a sequence of its own.
 
     `messages` is the conversation, a list of {"role": ..., "content": ...}; edit it as you like. Each turn writes it
@@ -140,17 +140,6 @@ class Chat:
     def __len__(self) -> int:
         """Number of messages."""
         return len(self.messages)
-
-    def __enter__(self) -> Chat:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<plait.Chat of {len(self)} messages, full={self.full!r}>"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from types import TracebackType
 from typing import TYPE_CHECKING, SupportsIndex
 
 from plait import _core
+from plait.closing import Closing
 from plait.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Stats(_core.Stats):  # noqa: D101
         return figures.stats_html(self)
 
 
-class Context(_core.Context):  # noqa: D101
+class Context(_core.Context, Closing):  # noqa: D101
     __doc__ = _core.Context.__doc__
 
     model: Model
@@ -160,17 +160,6 @@ class Context(_core.Context):  # noqa: D101
         from plait import figures
 
         return figures.context_html(self)
-
-    def __enter__(self) -> Context:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def model_of(model: Model | Context, what: str) -> Model:

@@ -15,10 +15,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import plait
+from plait.closing import Closing
 
 try:
     import ray
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], object]
 
 
-class Pool:
+class Pool(Closing):
     """Actors that share work. Leaving its `with` block, or close(), ends them.
 
     `model`: a path that every node can open, or "demo", the embedded model. `actors`: how many; None: one a node.
@@ -120,17 +120,6 @@ class Pool:
         """End the actors. Harmless when closed already."""
         while self._idle:
             ray.kill(self._idle.pop())
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _map(
         self,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
+from plait.closing import Closing
 from plait.errors import CacheFull, UnsupportedError
 
 if TYPE_CHECKING:
     from plait.context import Context
 
 
-class Sequence:
+class Sequence(Closing):
     """One sequence of a context, from `Context.sequence()` or `fork()`.
 
     It goes wherever a sequence id goes. close(), leaving its `with` block, or dropping the last reference frees its
@@ -139,17 +139,6 @@ class Sequence:
         ctx, self._ctx = self._ctx, None
         if ctx is not None:
             ctx.close_sequence(self._id)
-
-    def __enter__(self) -> Sequence:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # __init__ may have failed, and this may run in the middle of a call of the context.

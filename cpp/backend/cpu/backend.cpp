@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/bind_computed.h"
 #include "backend/cpu/executable.h"
 #include "backend/cpu/fuse/fuse.h"
 #include "backend/cpu/lower.h"
@@ -20,23 +21,6 @@ int checked_threads(std::optional<int> asked) {
         throw InvalidArgument(text("threads: expected 1 to 1024, got ", *asked));
     return *asked;
 }
-
-// Weights, caches, inputs and views of them exist without being computed; edits are between two
-// executables.
-struct Bind {
-    Binder& binder;
-    const Node& node;
-    void operator()(const WeightOp&) const {}
-    void operator()(const StorageOp&) const {}
-    void operator()(const InputOp&) const {}
-    void operator()(const ReshapeOp&) const {}
-    void operator()(const WeightRowOp&) const {}
-    void operator()(const EditOp&) const {}
-    template <typename Op>
-    void operator()(const Op& op) const {
-        bind(op, node, binder);
-    }
-};
 
 }  // namespace
 
@@ -61,10 +45,7 @@ void CpuBackend::lower(Graph& graph, bool fuse) const {
 
 std::unique_ptr<Executable> CpuBackend::compile(const Segment& segment) {
     Binder binder(segment, isa_, threads_.size());
-    for (const NodeId id : segment.nodes) {
-        const Node& node = segment.graph.node(id);
-        std::visit(Bind{binder, node}, node.op);
-    }
+    for (const NodeId id : segment.nodes) bind_computed(segment.graph.node(id), binder);
     return std::make_unique<CpuExecutable>(threads_, binder.take(), segment.scratch_offset);
 }
 

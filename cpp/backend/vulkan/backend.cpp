@@ -1,5 +1,6 @@
 #include "backend/vulkan/backend.h"
 
+#include "backend/bind_computed.h"
 #include "backend/vulkan/buffer.h"
 #include "backend/vulkan/commands.h"
 #include "backend/vulkan/executable.h"
@@ -10,22 +11,6 @@
 
 namespace plait::vulkan {
 namespace {
-
-// Weights, caches, inputs and views of them exist without being computed.
-struct Bind {
-    Binder& binder;
-    const Node& node;
-    void operator()(const WeightOp&) const {}
-    void operator()(const StorageOp&) const {}
-    void operator()(const InputOp&) const {}
-    void operator()(const ReshapeOp&) const {}
-    void operator()(const WeightRowOp&) const {}
-    void operator()(const EditOp&) const {}
-    template <typename Op>
-    void operator()(const Op& op) const {
-        bind(op, node, binder);
-    }
-};
 
 std::array<OutputRows, 2> outputs_of(const Segment& segment) {
     std::array<OutputRows, 2> outputs;
@@ -65,8 +50,7 @@ public:
     void lower(Graph&, bool) const override {}  // shaders run a model's operations as they are
     std::unique_ptr<Executable> compile(const Segment& segment) override {
         Binder binder(segment);
-        for (const NodeId id : segment.nodes)
-            std::visit(Bind{binder, segment.graph.node(id)}, segment.graph.node(id).op);
+        for (const NodeId id : segment.nodes) bind_computed(segment.graph.node(id), binder);
         Program program{binder.take(), binder.take_constants(), outputs_of(segment),
                         binder.scratch_bytes()};
         return std::make_unique<VulkanExecutable>(commands_, std::move(program));

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, SupportsIndex
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from plait import _core
 from plait._core import Batch
+from plait.closing import Closing
 from plait.context import expect_context
 from plait.errors import CacheFull, UnsupportedError
 from plait.generation.drafts import Ask, Drafter
@@ -59,7 +59,7 @@ class _Part:
             self.checkpoint = None
 
 
-class Scheduler:
+class Scheduler(Closing):
     """Continues any number of prompts in one context: continuous batching.
 
     submit() takes prompts at any time, step() makes one call of the model for all of them, and gives the tokens that
@@ -248,17 +248,6 @@ class Scheduler:
     def n_shared(self) -> int:
         """Tokens that were not computed because another sequence held them."""
         return self._shelf.n_shared
-
-    def __enter__(self) -> Scheduler:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<plait.Scheduler: {self.n_active} active, {self.n_waiting} waiting, {self.n_kept} kept>"

@@ -224,9 +224,9 @@ template <class Block>
 void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     each_tile_of_rows(product, begin, end, [&](const Job& job, int64_t i) {
         const Activations a = side_by_side<Block>(product, i, job.rows, scratch);
-        if (job.rows == 1) return block_rows<Block, 1>(job, a);
-        if constexpr (kWide<Block>) return block_rows<Block, 3>(job, a);
-        if (kLanes > 1 && job.rows == 2) return block_rows<Block, 2>(job, a);
+        constexpr int kMost = kWide<Block> ? 3 : kLanes > 1 ? 2 : 1;
+        if (job.rows > 1 && (kWide<Block> || job.rows == 2))
+            return block_rows<Block, kMost>(job, a);
         block_rows<Block, 1>(job, a);
     });
 }

@@ -1,0 +1,29 @@
+"""What is closed at the end of a `with`."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TypeVar
+
+T = TypeVar("T", bound="Closing")
+
+
+class Closing:
+    """Has close(), and `with` calls it."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Give back what is held. Harmless when closed already."""
+        raise NotImplementedError
+
+    def __enter__(self: T) -> T:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
