@@ -22,6 +22,7 @@ from plait.sampling import Sampler
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from plait.chat_template import ChatTemplate
     from plait.model import Model
 
     Row = npt.NDArray[np.float32]
@@ -42,8 +43,9 @@ class Chat(Closing):
 
     `model` is a Model, for which a context is made, or a Context with a sequence left. `system`: the first message.
     Where the template refuses that role, its text is put before the first user's, with an empty line between. `tools`:
-    JSON schemas of functions, for the template; an answer of one is a message of role "tool". More arguments are
-    variables of the template. `sampler`, `stop`: as in generate().
+    JSON schemas of functions, for the template; an answer of one is a message of role "tool". `template`: the text of
+    a template (Jinja) in place of the file's, or for a file that has none. More arguments are variables of the
+    template. `sampler`, `stop`: as in generate().
 
     `full` says what happens when a conversation has more than n_ctx tokens:
 
@@ -57,8 +59,8 @@ class Chat(Closing):
     With "error" and "truncate" an answer that reaches n_ctx ends ("length"). What is left out or forgotten is logged
     ("plait", WARNING) too.
 
-    Raises ValueError for another policy, UnsupportedError for a file without a template and for "shift" where positions
-    cannot change.
+    Raises ValueError for another policy, UnsupportedError for "shift" where positions cannot change and where there is
+    no template, ModelError for one that is wrong.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Chat(Closing):
         max_tokens: SupportsIndex = 512,
         sampler: Callable[..., int] | None = None,
         stop: Stop = (),
+        template: str | None = None,
         **variables: Any,
     ) -> None:
         source = model_of(model, "Chat")
@@ -89,7 +92,7 @@ class Chat(Closing):
         self.finish_reason: str | None = None
         self._variables = variables
         self._strings, self._stop_ids = stops_of(stop)
-        self._template = source.chat_template
+        self._template = source.chat_template if template is None else _template(source, template)
         self._tokenizer = source.tokenizer
         self._own = not isinstance(model, Context)
         self._ctx = model if isinstance(model, Context) else Context(source)
@@ -284,6 +287,12 @@ class Chat(Closing):
 
     def _draw(self, row: Row, turn: int) -> int:
         return int(row.argmax()) if self.sampler is None else int(self.sampler(row, seq=turn))
+
+
+def _template(model: Model, text: str) -> ChatTemplate:
+    from plait.chat_template import KEY, ChatTemplate  # and with it Jinja
+
+    return ChatTemplate({KEY: text}, model.tokenizer)
 
 
 def _system_in_user(messages: list[Message]) -> list[Message] | None:

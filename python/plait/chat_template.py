@@ -41,7 +41,7 @@ _ROLES: Final = ("bos", "eos", "eot", "unk", "sep", "pad", "mask")
 
 
 class ChatTemplate:
-    """A file's chat template, `Model.chat_template`. Safe for use by several threads.
+    """A chat template, as `Model.chat_template` has the file's. Safe for use by several threads.
 
     `metadata` maps GGUF keys to values. Raises UnsupportedError for a file that has no template, ModelError for one
     that is longer than 262144 characters or is not Jinja.
@@ -50,7 +50,7 @@ class ChatTemplate:
     def __init__(self, metadata: Mapping[str, object], tokenizer: Tokenizer) -> None:
         sources = {"default": metadata.get(KEY), "tool_use": metadata.get(f"{KEY}.tool_use")}
         if sources["default"] is None:
-            raise UnsupportedError(f"the file has no chat template ({KEY})")
+            raise UnsupportedError(f"the file has no chat template ({KEY}), give one: template=")
         self._environment = _Environment()
         self._templates = {
             name: self._compile(name, source)

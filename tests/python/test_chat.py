@@ -198,6 +198,17 @@ def test_a_file_without_a_template(tiny):
         plait.Chat(tiny)
 
 
+def test_a_template_of_ones_own(talker):
+    own = "{% for m in messages %}{{ m.content }}\n{% endfor %}{{ mood }}"
+    with plait.Chat(talker, template=own, mood="kind:", sampler=words, max_tokens=5) as chat:
+        answer = chat.say("the hat")
+    ids = talker.tokenizer.encode("the hat\nkind:", add_special=False)
+    (one,) = plait.complete(talker, [ids.tolist()], 5, words)
+    assert answer == one.text
+    with pytest.raises(plait.ModelError, match="line 1"):
+        plait.Chat(talker, template="{% for %}")
+
+
 @pytest.mark.parametrize("name", ["mamba", "gemma3", "falcon-h1"])
 @pytest.mark.parametrize("full", ["error", "truncate"])
 def test_memories_that_cannot_forget_a_part(data_dir, name, full):

@@ -180,6 +180,20 @@ def test_chat_keeps_the_conversation_in_the_cache(tmp_path, monkeypatch, capsys)
     assert said[0].strip() == "".join(event.text for event in events).strip()
 
 
+def test_chat_with_a_template_of_ones_own(tmp_path, monkeypatch, capsys):
+    from io import StringIO
+
+    template = tmp_path / "story.jinja"
+    template.write_text(
+        "{% for m in messages %}{% if m.role == 'user' %} Q: {{ m.content }} A:{% else %}{{ m.content }}{% endif %}"
+        "{% endfor %}"
+    )
+    monkeypatch.setattr("sys.stdin", StringIO("Where does Tom live?\nWhat colour is the kite?\n"))
+    story = "Tom lives in Oslo. The kite is red."
+    assert main(["chat", "demo", "--template", str(template), "-s", story, "-t", "0"]) == 0
+    assert capsys.readouterr().out == " Tom lives in Oslo.\n The kite is red.\n"
+
+
 def test_embed(run, run_json, tmp_path):
     texts = ("a red kite", "a blue kite")
     (one, _) = run_json("embed", "demo", *texts)

@@ -1,4 +1,4 @@
-"""Talk with a model through the file's own chat template.
+"""Talk with a model through the file's own chat template, or another.
 
 A line is a message, an empty one ends the conversation; /new begins another, /undo takes the last exchange back.
 What the cache holds of the conversation is kept between turns.
@@ -16,6 +16,7 @@ from plait.cli.arguments import (
     make_context,
     make_sampler,
     open_model,
+    read_text,
 )
 from plait.cli.terminal import flush, write
 
@@ -24,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Who the model is to be."""
     add_model(parser)
     parser.add_argument("-s", "--system", metavar="TEXT", help="what the model is told first")
+    parser.add_argument(
+        "--template", metavar="FILE", help="a template (Jinja) in place of the file's"
+    )
     parser.add_argument(
         "-n", "--max-tokens", type=int, default=512, metavar="N", help="of an answer (default 512)"
     )
@@ -41,10 +45,16 @@ def run(args: argparse.Namespace) -> int:
     """Messages from standard input, answers to standard output."""
     from plait import Chat
 
+    template = read_text(args.template) if args.template else None
     with (
         make_context(open_model(args.model), args) as ctx,
         Chat(
-            ctx, args.system, full=args.full, max_tokens=args.max_tokens, sampler=make_sampler(args)
+            ctx,
+            args.system,
+            full=args.full,
+            max_tokens=args.max_tokens,
+            sampler=make_sampler(args),
+            template=template,
         ) as chat,
     ):
         first = len(chat)
