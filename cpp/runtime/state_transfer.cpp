@@ -118,26 +118,29 @@ void copy_state(Road& from, Road& to) {
     from.apply_shifts();
     std::vector<StateRows> sources;
     const MemoryState state = from.memory().describe(std::nullopt, sources);
-    const MemoryLayout& layout = from.memory().layout();
-    uint64_t longest = 0;
-    for (const StorageInfo& storage : layout.storage)
-        longest = std::max(longest, storage.row_bytes);
-    std::vector<std::byte> row(longest);
+    // All is read before anything changes, as a device may fail in between.
+    std::vector<std::vector<std::byte>> rows(from.memory().layout().storage.size());
+    for_each_storage(from.memory().layout(), sources,
+                     [&](size_t i, const StorageInfo& storage, const StateRows& group) {
+                         const Buffer& source = *from.storage().buffers()[i];
+                         const uint64_t each = storage.row_bytes;
+                         rows[i].resize(group.items.size() * each);
+                         for_each_stretch(group, [&](uint64_t item, uint64_t row, uint64_t n) {
+                             source.read(row * each,
+                                         std::span(rows[i]).subspan(item * each, n * each));
+                         });
+                     });
     std::vector<StateRows> targets;
     to.memory().adopt(state, std::nullopt, targets);
-    for_each_storage(
-        layout, targets, [&](size_t i, const StorageInfo& storage, const StateRows& group) {
-            // Items are numbered as they come, so a source's rows are by item.
-            const StateRows& source = *std::ranges::find(sources, group.group, &StateRows::group);
-            const std::span<std::byte> one = std::span(row).first(storage.row_bytes);
-            for (size_t j = 0; j < group.items.size(); ++j) {
-                const auto item = static_cast<size_t>(group.items[j]);
-                from.storage().buffers()[i]->read(
-                    static_cast<uint64_t>(source.rows[item]) * storage.row_bytes, one);
-                to.storage().buffers()[i]->write(
-                    static_cast<uint64_t>(group.rows[j]) * storage.row_bytes, one);
-            }
-        });
+    for_each_storage(to.memory().layout(), targets,
+                     [&](size_t i, const StorageInfo& storage, const StateRows& group) {
+                         Buffer& target = *to.storage().buffers()[i];
+                         const uint64_t each = storage.row_bytes;
+                         for_each_stretch(group, [&](uint64_t item, uint64_t row, uint64_t n) {
+                             target.write(row * each,
+                                          std::span(rows[i]).subspan(item * each, n * each));
+                         });
+                     });
 }
 
 }  // namespace plait

@@ -11,6 +11,8 @@ from python import gguf_writer
 DATA = Path(
     os.environ.get("PLAIT_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
 )
+# Tests leave no files in the home of whoever runs them.
+os.environ.setdefault("PLAIT_VULKAN_CACHE", "off")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,15 +14,13 @@ import plait
 import pytest
 from python.drive import batch, feed, tokens
 from python.recurrent_models import MODELS, Tiny
+from python.vulkan_device import near, needs_vulkan
 
 from python import gguf_writer
 
 LAYERS = ("/usr/share/vulkan", "/etc/vulkan", "/usr/local/share/vulkan")
 
-pytestmark = pytest.mark.skipif(
-    not any(device.name.startswith("vulkan") for device in plait.devices()),
-    reason="no Vulkan device, or a build without Vulkan",
-)
+pytestmark = needs_vulkan
 
 
 @pytest.fixture
@@ -34,11 +32,6 @@ def pair(tiny: plait.Model) -> Iterator[tuple[plait.Context, plait.Context]]:
         plait.Context(tiny, **options, backend="vulkan") as vulkan,
     ):
         yield cpu, vulkan
-
-
-def near(got: np.ndarray, wanted: np.ndarray) -> bool:
-    """Sums in another order, and weights multiplied by floats that the CPU rounds to int8."""
-    return bool(np.abs(got - wanted).max() <= 2e-2 * np.abs(wanted).max())
 
 
 # S2-21

@@ -24,6 +24,25 @@ std::array<OutputRows, 2> outputs_of(const Segment& segment) {
     return outputs;
 }
 
+// Memory of one context, which it writes where a state is loaded.
+class ContextBuffer final : public DeviceBuffer {
+public:
+    ContextBuffer(const Commands& commands, uint64_t bytes)
+        : DeviceBuffer(commands.device(), bytes, Residence::device),
+          integrity_(commands.integrity()) {}
+
+    void write(uint64_t offset, std::span<const std::byte> source) override {
+        integrity_->change([&] { DeviceBuffer::write(offset, source); });
+    }
+    void read(uint64_t offset, std::span<std::byte> target) const override {
+        integrity_->check();
+        DeviceBuffer::read(offset, target);
+    }
+
+private:
+    std::shared_ptr<Integrity> integrity_;
+};
+
 class VulkanBackend final : public Backend {
 public:
     explicit VulkanBackend(std::shared_ptr<Device> device)
@@ -38,7 +57,7 @@ public:
     CommandCounts commands() const override { return commands_.counts(); }
 
     std::unique_ptr<Buffer> allocate(uint64_t bytes) override {
-        return std::make_unique<DeviceBuffer>(device_, bytes, Residence::device);
+        return std::make_unique<ContextBuffer>(commands_, bytes);
     }
     std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) override {
         return std::make_unique<DeviceBuffer>(device_, bytes, Residence::upload);

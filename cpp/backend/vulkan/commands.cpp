@@ -2,7 +2,8 @@
 
 namespace plait::vulkan {
 
-Commands::Commands(std::shared_ptr<Device> device) : device_(std::move(device)) {
+Commands::Commands(std::shared_ptr<Device> device)
+    : device_(std::move(device)), integrity_(std::make_shared<Integrity>(device_->name())) {
     device_->attempt("cannot make a command pool", [&] {
         pool_ = device_->handle().createCommandPoolUnique(
             {.queueFamilyIndex = device_->queue_family()});
@@ -11,14 +12,14 @@ Commands::Commands(std::shared_ptr<Device> device) : device_(std::move(device)) 
 }
 
 vk::UniqueCommandBuffer Commands::make() {
-    ++counts_.recorded;
     return device_->attempt("cannot make a command buffer", [&] {
         return std::move(device_->handle().allocateCommandBuffersUnique(
             {.commandPool = *pool_, .commandBufferCount = 1})[0]);
     });
 }
 
-void Commands::run(vk::CommandBuffer commands) {
+void Commands::run(vk::CommandBuffer commands, bool first_time) {
+    counts_.recorded += first_time;
     ++counts_.submitted;
     device_->run(commands, *fence_);
 }

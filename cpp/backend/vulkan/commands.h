@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/vulkan/buffer.h"
+#include "backend/vulkan/integrity.h"
 
 namespace plait::vulkan {
 
@@ -15,9 +16,10 @@ public:
     explicit Commands(std::shared_ptr<Device> device);
 
     const std::shared_ptr<Device>& device() const { return device_; }
-    // Ready to be recorded; counts it.
-    vk::UniqueCommandBuffer make();
-    void run(vk::CommandBuffer commands);
+    const std::shared_ptr<Integrity>& integrity() const { return integrity_; }
+    vk::UniqueCommandBuffer make();  // ready to be recorded
+    // Runs that to its end. What is recorded counts when it runs for the first time.
+    void run(vk::CommandBuffer commands, bool first_time);
     CommandCounts counts() const { return counts_; }
 
     // Makes the memory of an output at least that large. Not while a run is under way.
@@ -26,6 +28,7 @@ public:
 
 private:
     std::shared_ptr<Device> device_;
+    std::shared_ptr<Integrity> integrity_;
     vk::UniqueCommandPool pool_;
     vk::UniqueFence fence_;
     std::array<std::unique_ptr<DeviceBuffer>, 2> outputs_;  // by OutputId

@@ -1,12 +1,10 @@
 #include "backend/vulkan/device.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "backend/vulkan/features.h"
 #include "backend/vulkan/instance.h"
-#include "backend/vulkan/spirv.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -57,81 +55,52 @@ Device::Device(size_t index, int generation, vk::PhysicalDevice physical)
       memory_(physical.getMemoryProperties()) {
     check_features(name_, physical);
     queue_family_ = compute_family(name_, physical);
-    attempt("cannot open the device", [&] {
-        const float priority = 1.0f;
-        const vk::DeviceQueueCreateInfo queue{
-            .queueFamilyIndex = queue_family_, .queueCount = 1, .pQueuePriorities = &priority};
-        const Features features = needed_features();
-        device_ =
-            physical.createDeviceUnique({.pNext = &features.get<vk::PhysicalDeviceFeatures2>(),
-                                         .queueCreateInfoCount = 1,
-                                         .pQueueCreateInfos = &queue});
-        queue_ = device_->getQueue(queue_family_, 0);
-        const vk::PushConstantRange range{.stageFlags = vk::ShaderStageFlagBits::eCompute,
-                                          .size = sizeof(Push)};
-        layout_ = device_->createPipelineLayoutUnique(
-            {.pushConstantRangeCount = 1, .pPushConstantRanges = &range});
-        once_pool_ = device_->createCommandPoolUnique(
-            {.flags = vk::CommandPoolCreateFlagBits::eResetCommandBuffer,
-             .queueFamilyIndex = queue_family_});
-        once_commands_ = std::move(device_->allocateCommandBuffersUnique(
-            {.commandPool = *once_pool_, .commandBufferCount = 1})[0]);
-        once_fence_ = device_->createFenceUnique({});
-    });
+    attempt("cannot open the device", [&] { make(physical); });
+    transfer_.emplace(*this);
 }
 
-vk::Pipeline Device::pipeline(std::string_view shader, std::span<const uint32_t> constants) {
-    const std::lock_guard lock(pipelines_mutex_);
-    vk::UniquePipeline& known =
-        pipelines_[{std::string(shader), {constants.begin(), constants.end()}}];
-    if (known) return *known;
-    attempt(text("cannot compile shader ", shader), [&] {
-        const std::span<const uint32_t> code = spirv(shader);
-        const vk::UniqueShaderModule module = device_->createShaderModuleUnique(
-            {.codeSize = code.size_bytes(), .pCode = code.data()});
-        std::vector<vk::SpecializationMapEntry> entries;
-        for (uint32_t i = 0; i < constants.size(); ++i)
-            entries.push_back({.constantID = i, .offset = 4 * i, .size = 4});
-        const vk::SpecializationInfo specialization{
-            .mapEntryCount = static_cast<uint32_t>(entries.size()),
-            .pMapEntries = entries.data(),
-            .dataSize = constants.size_bytes(),
-            .pData = constants.data()};
-        known = device_
-                    ->createComputePipelineUnique(
-                        {}, {.stage = {.stage = vk::ShaderStageFlagBits::eCompute,
-                                       .module = *module,
-                                       .pName = "main",
-                                       .pSpecializationInfo = &specialization},
-                             .layout = *layout_})
-                    .value;
-    });
-    return *known;
+void Device::make(vk::PhysicalDevice physical) {
+    const float priority = 1.0f;
+    const vk::DeviceQueueCreateInfo queue{
+        .queueFamilyIndex = queue_family_, .queueCount = 1, .pQueuePriorities = &priority};
+    const Features features = needed_features();
+    device_ = physical.createDeviceUnique({.pNext = &features.get<vk::PhysicalDeviceFeatures2>(),
+                                           .queueCreateInfoCount = 1,
+                                           .pQueueCreateInfos = &queue});
+    queue_ = device_->getQueue(queue_family_, 0);
+    pipelines_.emplace(physical, *device_);
+}
+
+Allocation Device::allocate(uint64_t bytes, Residence residence) {
+    const std::string doing = text("cannot allocate ", bytes, " bytes");
+    if (bytes > UINT64_MAX / 2) throw BackendError(text(name_, ": ", doing));
+    return attempt(doing, [&] { return Allocation(*device_, memory_, bytes, residence); });
 }
 
 void Device::run(vk::CommandBuffer commands, vk::Fence fence) {
+    check();
     attempt("cannot run", [&] {
         device_->resetFences(fence);
-        {
-            const std::lock_guard lock(queue_mutex_);
-            queue_.submit(vk::SubmitInfo{.commandBufferCount = 1, .pCommandBuffers = &commands},
-                          fence);
+        const std::lock_guard lock(queue_mutex_);
+        queue_.submit(vk::SubmitInfo{.commandBufferCount = 1, .pCommandBuffers = &commands}, fence);
+    });
+    attempt("cannot wait", [&] {
+        try {
+            const vk::Result result =
+                device_->waitForFences(fence, VK_TRUE, std::numeric_limits<uint64_t>::max());
+            PLAIT_CHECK(result == vk::Result::eSuccess);
+        } catch (const vk::SystemError&) {
+            lost_ = true;  // whatever the reason: what still runs may write at any time
+            throw;
         }
-        const vk::Result result =
-            device_->waitForFences(fence, VK_TRUE, std::numeric_limits<uint64_t>::max());
-        PLAIT_CHECK(result == vk::Result::eSuccess);
     });
 }
 
-void Device::begin_once() {
-    attempt("cannot record", [&] {
-        once_commands_->begin({.flags = vk::CommandBufferUsageFlagBits::eOneTimeSubmit});
-    });
-}
-
-void Device::end_once() {
-    attempt("cannot record", [&] { once_commands_->end(); });
-    run(*once_commands_, *once_fence_);
+void Device::check() const {
+    if (lost_)
+        throw BackendError(text(name_,
+                                ": the device was lost, and this context's memory with it; "
+                                "a new context opens the device anew"));
 }
 
 void Device::fail(std::string_view doing, const vk::SystemError& error) {

@@ -1,27 +1,21 @@
-// One opened device: its queue, its pipelines, and copies to and from its memory. Shared by every
-// context of the process that runs on it; safe to use from several threads.
+// One opened device: its queue, its pipelines, and the way to its memory. Shared by every context of
+// the process that runs on it; safe to use from several threads.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
+#include "backend/vulkan/allocation.h"
+#include "backend/vulkan/pipelines.h"
+#include "backend/vulkan/transfer.h"
 #include "backend/vulkan/vk.h"
 
 namespace plait::vulkan {
-
-// What every pipeline is pushed: where its arguments and its run's frame are. See frame.h.
-struct Push {
-    uint64_t args = 0;
-    uint64_t frame = 0;
-};
 
 class Device {
 public:
@@ -33,23 +27,18 @@ public:
     // Differs from that of the device which it replaces, whose memory is gone.
     int generation() const { return generation_; }
     vk::Device handle() const { return *device_; }
-    vk::PipelineLayout layout() const { return *layout_; }
     uint32_t queue_family() const { return queue_family_; }
-    const vk::PhysicalDeviceMemoryProperties& memory() const { return memory_; }
+    Pipelines& pipelines() { return *pipelines_; }
+    Transfer& transfer() { return *transfer_; }
 
-    // The pipeline of shaders/<shader>.comp with these specialization constants, from 0 on.
-    vk::Pipeline pipeline(std::string_view shader, std::span<const uint32_t> constants);
+    // BackendError naming the bytes.
+    Allocation allocate(uint64_t bytes, Residence residence);
 
-    // Runs a recorded command buffer to its end.
+    // Runs a recorded command buffer to its end. Where the device does not take it nothing has
+    // happened; where it does not end the device is lost.
     void run(vk::CommandBuffer commands, vk::Fence fence);
-    // Records with `record` and runs that, once.
-    template <typename Record>
-    void run_once(Record record) {
-        const std::lock_guard lock(once_mutex_);
-        begin_once();
-        record(*once_commands_);
-        end_once();
-    }
+    // BackendError once the device is lost, which is the end of every context on it.
+    void check() const;
 
     // What Vulkan refuses while `body` runs becomes a BackendError that begins with `doing`.
     template <typename Body>
@@ -63,8 +52,7 @@ public:
 
 private:
     Device(size_t index, int generation, vk::PhysicalDevice physical);
-    void begin_once();
-    void end_once();
+    void make(vk::PhysicalDevice physical);
     [[noreturn]] void fail(std::string_view doing, const vk::SystemError& error);
 
     std::string name_;
@@ -74,14 +62,9 @@ private:
     vk::UniqueDevice device_;
     vk::Queue queue_;
     std::mutex queue_mutex_;
-    vk::UniquePipelineLayout layout_;
-    std::mutex pipelines_mutex_;
-    std::map<std::pair<std::string, std::vector<uint32_t>>, vk::UniquePipeline> pipelines_;
-    std::mutex once_mutex_;
-    vk::UniqueCommandPool once_pool_;
-    vk::UniqueCommandBuffer once_commands_;
-    vk::UniqueFence once_fence_;
     std::atomic<bool> lost_{false};
+    std::optional<Pipelines> pipelines_;
+    std::optional<Transfer> transfer_;
 };
 
 }  // namespace plait::vulkan

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace plait::vulkan {
 namespace {
@@ -47,24 +49,34 @@ VulkanExecutable::VulkanExecutable(Commands& commands, Program program)
       args_(lay_out(program_.steps)) {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
         const Step& step = program_.steps[i];
-        pipelines_.push_back(commands.device()->pipeline(step.shader, step.constants));
+        pipelines_.push_back(commands.device()->attempt(
+            text("cannot compile shader ", step.shader),
+            [&] { return commands.device()->pipelines().get(step.shader, step.constants); }));
         memory_.write(args_[i], step.args);
     }
     memory_.write(args_.back(), program_.constants);
     for (size_t i = 0; i < program_.outputs.size(); ++i)
         commands.reserve_output(i, program_.outputs[i].bytes());
+    commands.device()->pipelines().keep();
+    recorded_ = record();
 }
 
 void VulkanExecutable::run(const RunArguments& run) {
     const auto stopped = [&] { return run.stop != nullptr && run.stop->requested(); };
     if (stopped()) throw Interrupted();
+    commands_.integrity()->check();
     const Frame frame = refresh(run);
-    if (run.trace != nullptr) {
-        run_traced(*run.trace);
-    } else {
-        if (!recorded_) record();
-        commands_.run(*recorded_);
-    }
+    const auto go = [&] {
+        if (run.trace != nullptr)
+            run_traced(*run.trace);
+        else
+            commands_.run(*recorded_, !std::exchange(has_run_, true));
+    };
+    // The context's memory has noted moves before they are made.
+    if (run.counts.moves > 0)
+        commands_.integrity()->change(go);
+    else
+        go();
     if (stopped()) throw Interrupted();
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
         const OutputRows& output = program_.outputs[i];
@@ -96,8 +108,8 @@ Frame VulkanExecutable::refresh(const RunArguments& run) {
 void VulkanExecutable::dispatch(vk::CommandBuffer commands, size_t step) const {
     const Push push{memory_.address() + args_[step], memory_.address()};
     commands.bindPipeline(vk::PipelineBindPoint::eCompute, pipelines_[step]);
-    commands.pushConstants(commands_.device()->layout(), vk::ShaderStageFlagBits::eCompute, 0,
-                           sizeof push, &push);
+    commands.pushConstants(commands_.device()->pipelines().layout(),
+                           vk::ShaderStageFlagBits::eCompute, 0, sizeof push, &push);
     commands.dispatchIndirect(memory_.handle(), grid_offset(step));
 }
 
@@ -106,7 +118,7 @@ void VulkanExecutable::dispatch(vk::CommandBuffer commands, size_t step) const {
 void VulkanExecutable::run_traced(Trace& trace) {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
         const int64_t begin_ns = Trace::now();
-        commands_.device()->run_once([&](vk::CommandBuffer commands) {
+        commands_.device()->transfer().run_once([&](vk::CommandBuffer commands) {
             wait(commands, Stage::eAllCommands, Stage::eComputeShader, kShader);
             dispatch(commands, i);
             wait(commands, Stage::eComputeShader, Stage::eHost, Access::eHostRead);
@@ -115,7 +127,7 @@ void VulkanExecutable::run_traced(Trace& trace) {
     }
 }
 
-void VulkanExecutable::record() {
+vk::UniqueCommandBuffer VulkanExecutable::record() const {
     vk::UniqueCommandBuffer commands = commands_.make();
     commands_.device()->attempt("cannot record a plan", [&] {
         commands->begin(vk::CommandBufferBeginInfo{});
@@ -129,7 +141,7 @@ void VulkanExecutable::record() {
         wait(*commands, Stage::eComputeShader, Stage::eHost, Access::eHostRead);
         commands->end();
     });
-    recorded_ = std::move(commands);
+    return commands;
 }
 
 }  // namespace plait::vulkan

@@ -1,4 +1,4 @@
-// A plan's dispatches as one command buffer, recorded by the first run and submitted by every run.
+// A plan's dispatches as one command buffer, recorded when it is made and submitted by every run.
 #pragma once
 
 #include <memory>
@@ -36,7 +36,7 @@ public:
 
 private:
     Frame refresh(const RunArguments& run);
-    void record();
+    vk::UniqueCommandBuffer record() const;
     void dispatch(vk::CommandBuffer commands, size_t step) const;
     void run_traced(Trace& trace);
 
@@ -46,6 +46,7 @@ private:
     DeviceBuffer memory_;                  // frame, grids and arguments of the steps, constants
     std::vector<uint64_t> args_;           // by step: where in it; then the constants
     vk::UniqueCommandBuffer recorded_;
+    bool has_run_ = false;
 };
 
 }  // namespace plait::vulkan

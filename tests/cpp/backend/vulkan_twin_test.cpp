@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <random>
@@ -109,6 +110,7 @@ protected:
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
         GTEST_SKIP() << "drivers keep memory and threads of their own, which sanitizers report";
 #endif
+        setenv("PLAIT_VULKAN_CACHE", "off", /*overwrite=*/0);
         if (vulkan::devices().empty()) GTEST_SKIP() << "no Vulkan device";
         vulkan_ = vulkan::make_backend(0);
     }

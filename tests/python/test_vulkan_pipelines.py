@@ -1,0 +1,55 @@
+"""Compiled shaders on disk: what is there helps, and what is wrong with it is never seen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from python.vulkan_device import needs_vulkan
+
+pytestmark = needs_vulkan
+
+SCRIPT = """
+import logging, sys, plait
+logging.basicConfig(level=logging.DEBUG)
+with plait.Context(plait.Model(sys.argv[1]), n_ctx=16, backend="vulkan") as ctx:
+    batch = plait.Batch()
+    batch.add_sequence([3, 4, 5], seq=0)
+    print(ctx.decode(batch).logits.tobytes().hex())
+"""
+
+
+def logits(model: Path, cache: Path | str) -> tuple[str, str]:
+    """Those of a process of its own, and what it logged."""
+    environment = {
+        **os.environ, "PLAIT_VULKAN_CACHE": str(cache), "PYTHONPATH": os.pathsep.join(sys.path)
+    }  # fmt: skip
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, model],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return ran.stdout, ran.stderr
+
+
+def test_shaders_are_kept_and_checked_before_they_are_used(tiny_path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    wanted, _ = logits(tiny_path, folder)
+    (file,) = folder.iterdir()
+    kept = file.read_bytes()
+    assert logits(tiny_path, folder) == (wanted, "")
+    file.write_bytes(kept[:50] + b"?" + kept[51:])
+    got, log = logits(tiny_path, folder)
+    assert got == wanted
+    assert "is damaged or another driver's" in log
+    (file,) = folder.iterdir()
+    assert file.read_bytes() == kept
+
+
+def test_a_folder_that_cannot_be_written_is_gone_without(tiny_path: Path, tmp_path: Path) -> None:
+    no_folder = tmp_path / "file"
+    no_folder.write_text("")
+    got, log = logits(tiny_path, no_folder / "below")
+    assert (got, "") == logits(tiny_path, "off")
+    assert "cannot be written" in log

@@ -1,0 +1,17 @@
+"""What tests of the Vulkan backend share; Mesa's lavapipe is device enough for all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import plait
+import pytest
+
+needs_vulkan = pytest.mark.skipif(
+    not any(device.name.startswith("vulkan") for device in plait.devices()),
+    reason="no Vulkan device, or a build without Vulkan",
+)
+
+
+def near(got: np.ndarray, wanted: np.ndarray) -> bool:
+    """Sums in another order, and weights multiplied by floats that the CPU rounds to int8."""
+    return bool(np.abs(got - wanted).max() <= 2e-2 * np.abs(wanted).max())
