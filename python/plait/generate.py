@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
@@ -176,7 +177,9 @@ def _bar(progress: bool | None, requests: list[Request]) -> Any:
     if not progress:
         return None
     try:
-        from tqdm.auto import tqdm
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it would have ipywidgets installed; a line of text will do
+            from tqdm.auto import tqdm
     except ImportError:
         return None
     return tqdm(total=len(requests), unit="prompt", delay=2.0)
