@@ -178,7 +178,7 @@ def _bar(progress: bool | None, requests: list[Request]) -> Any:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it would have ipywidgets installed; a line of text will do
+            warnings.simplefilter("ignore")  # its wish for ipywidgets: a line of text will do
             from tqdm.auto import tqdm
     except ImportError:
         return None
