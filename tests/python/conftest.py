@@ -1,12 +1,14 @@
 """Fixtures of the Python tests."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import plait
 import pytest
 
-from python import gguf_writer
+from python import gguf_writer, validation
 
 DATA = Path(
     os.environ.get("PLAIT_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -21,6 +23,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.user_properties += [
             ("goal", g) for mark in item.iter_markers("goal") for g in mark.args
         ]
+
+
+if log := os.environ.get("PLAIT_TEST_VALIDATION"):
+
+    @contextlib.contextmanager
+    def messages() -> Iterator[list[str]]:
+        """What the layers write meanwhile. Each instance writes on where it was, so the log may begin with nothing."""
+        os.truncate(log, 0)
+        said: list[str] = []
+        yield said
+        if text := Path(log).read_text().strip("\0"):
+            said.append(text)
+
+    @pytest.fixture(scope="session")
+    def watched() -> None:
+        """The layers are there and write down what is wrong."""
+        with messages() as said:
+            validation.wrong_call()
+        assert "VUID-vkGetPhysicalDeviceFormatProperties-format-parameter" in said[0]
+
+    @pytest.fixture(autouse=True)
+    def nothing_is_wrong(watched: None) -> Iterator[None]:
+        """What the layers say while a test runs is a failure of that test."""
+        with messages() as said:
+            yield
+        assert said == []
 
 
 @pytest.fixture(scope="session")

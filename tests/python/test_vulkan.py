@@ -16,9 +16,7 @@ from python.drive import batch, feed, tokens
 from python.recurrent_models import MODELS, Tiny
 from python.vulkan_device import near, needs_vulkan
 
-from python import gguf_writer
-
-LAYERS = ("/usr/share/vulkan", "/etc/vulkan", "/usr/local/share/vulkan")
+from python import gguf_writer, validation
 
 pytestmark = needs_vulkan
 
@@ -220,19 +218,11 @@ def test_weights_of_every_type_are_what_they_stand_for(type_: str, tmp_path: Pat
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
-# The layers of the validation package see every call; they write to standard output what is wrong.
+# S0-19. All else under the layers: ./dev validate.
 def test_the_validation_layers_find_nothing(tiny_path: Path, tmp_path: Path) -> None:
-    if not any(
-        Path(p, "explicit_layer.d/VkLayer_khronos_validation.json").is_file() for p in LAYERS
-    ):
+    if not validation.are_there():
         pytest.skip("no validation layers (Debian: vulkan-validationlayers)")
-    settings = tmp_path / "vk_layer_settings.txt"
-    settings.write_text(
-        "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n"
-        "khronos_validation.log_filename = stdout\n"
-        "khronos_validation.report_flags = error,warn\n"
-        "khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT\n"
-    )
+    (tmp_path / "vk_layer_settings.txt").write_text(validation.settings("stdout"))
     script = (
         "import sys, plait\n"
         "ctx = plait.Context(plait.Model(sys.argv[1]), n_ctx=64, n_seq_max=2, backend='vulkan')\n"
@@ -250,15 +240,19 @@ def test_the_validation_layers_find_nothing(tiny_path: Path, tmp_path: Path) -> 
     environment = {
         **os.environ,
         "VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
-        "VK_LAYER_SETTINGS_PATH": str(settings.parent),
+        "VK_LAYER_SETTINGS_PATH": str(tmp_path),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    ran = subprocess.run(
-        [sys.executable, "-c", script, tiny_path],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == ""
+
+    def said(code: str) -> str:
+        ran = subprocess.run(
+            [sys.executable, "-c", code, tiny_path],
+            env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return ran.stdout
+
+    assert "format-parameter" in said("from python import validation; validation.wrong_call()")
+    assert said(script) == ""
 
 
 def test_a_trace_names_the_nodes_of_a_step(tiny: plait.Model) -> None:

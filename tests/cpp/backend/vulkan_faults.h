@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 #include <utility>
 
 #include "backend/vulkan/vk.h"
@@ -11,7 +10,10 @@
 namespace plait::test {
 
 using Functions = vk::DispatchLoaderDynamic;
-using Wait = decltype(&Functions::vkWaitForFences);
+template <auto One, auto Other>
+constexpr bool is_same = false;
+template <auto One>
+constexpr bool is_same<One, One> = true;
 
 // One call to be refused: the n-th from now on, with that result.
 struct Fault {
@@ -33,8 +35,11 @@ struct Hook<Function> {
     static inline VkResult(VKAPI_PTR* real)(A...) = nullptr;
     static VkResult VKAPI_CALL call(A... a) {
         if (!Fault::is_next()) return real(a...);
-        // What was submitted runs on whatever the wait says; nobody must miss its end here.
-        if constexpr (std::is_same_v<std::remove_const_t<decltype(Function)>, Wait>) real(a...);
+        // What was submitted runs on whatever the wait says; nobody must miss its end here. A
+        // recording that fails to end has ended all the same.
+        if constexpr (is_same<Function, &Functions::vkWaitForFences> ||
+                      is_same<Function, &Functions::vkEndCommandBuffer>)
+            real(a...);
         return Fault::result;
     }
     static void set() { real = std::exchange(VULKAN_HPP_DEFAULT_DISPATCHER.*Function, &call); }
