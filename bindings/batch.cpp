@@ -352,7 +352,9 @@ Raises
 BatchError
     The batch holds embeddings; a shape that does not fit; a negative position; a value beyond int32.
 TypeError
-    Elements that are no integers.)")
+    Elements that are no integers.
+ValueError
+    `logits` is another word.)")
         .def("add_embeddings", &PyBatch::add_embeddings, py::arg("array"), py::arg("seq") = 0,
              py::arg("pos") = py::none(), py::arg("logits") = "last",
              R"(Add consecutive entries given by their embeddings instead of token ids.

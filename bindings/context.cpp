@@ -492,9 +492,10 @@ Raises ValueError for a step that this context cannot be asked for.)")
 
 Returns the names in the order in which take_captured() gives them. Raises ValueError for an unknown
 name.)")
-        .def("take_captured", &take_captured,
-             "For each call since it was last asked, a float32 array or None for each name; see "
-             "`capture`.")
+        .def(
+            "take_captured", &take_captured,
+            "For each call since it was last asked, a float32 array (n_rows, ...) or None for each "
+            "name; see `capture`.")
         .def(
             "start_trace",
             [](const PyContext& self) { self.call([](Context& c) { c.start_trace(); }); },

@@ -254,7 +254,8 @@ UnsupportedError
                 return read(self, layer, seq, &Context::values);
             },
             py::arg("layer"), py::arg("seq"),
-            "A copy of a sequence's cached values; shape and errors as in keys().")
+            "A copy of a sequence's cached values, float32 (n_pos, n_head_kv, head_dim); order and "
+            "errors as in keys().")
         .def("__repr__", &repr);
     bind_kv_state(kv);
     bind_kv_defrag(m, kv);

@@ -46,7 +46,7 @@ void bind_kv_defrag(py::module_& m, KvCacheClass& kv) {
                       "for themselves where their cells are their own.")
         .def_readonly("rounds", &DefragReport::rounds, "Rounds of at most `max_moves` of them.")
         .def_readonly("bytes", &DefragReport::bytes, "Bytes copied, on the device.")
-        .def_readonly("seconds", &DefragReport::seconds, "Wall time.")
+        .def_readonly("seconds", &DefragReport::seconds, "Wall time in seconds.")
         .def_readonly("automatic", &DefragReport::automatic, "Whether nobody had asked.")
         .def_property_readonly("records", &records, R"(The moves, in order.
 
@@ -71,7 +71,12 @@ max_moves : int, optional
 Returns
 -------
 int
-    Cells that were moved; 0 when there was nothing to do. `last_defrag` says more.)")
+    Cells that were moved; 0 when there was nothing to do. `last_defrag` says more.
+
+Raises
+------
+ValueError
+    `max_moves` below 1.)")
         .def_property_readonly(
             "last_defrag",
             [](const PyKvCache& self) -> py::typing::Optional<DefragReport> {

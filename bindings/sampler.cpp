@@ -173,7 +173,8 @@ Source: cpp/sampling/sampler.h)")
              "or leave no token.")
         .def("apply", &apply, py::arg("logits").noconvert(), py::arg("keys"), py::arg("masks"),
              py::arg("first"), py::arg("last"),
-             "The rows after stages [first, last), float32: -inf where a token has gone.")
+             "The rows after stages [first, last), float32 (n, n_vocab): -inf where a token has "
+             "gone.")
         .def("probabilities", &probabilities, py::arg("logits").noconvert(), py::arg("keys"),
              py::arg("masks") = py::none(), py::arg("first") = 0,
              "What sample() would draw from: float64 (n, n_vocab).")

@@ -73,7 +73,8 @@ Reasons: "first use", "new bucket", "new adapter set", "new capture set", "new e
 "reuse off", "evicted".)")
         .def_property_readonly(
             "seconds", &seconds,
-            "Wall time by phase: \"place\", \"build\", \"input\", \"compute\", \"output\".")
+            "Wall time in seconds, by phase: \"place\", \"build\", \"input\", \"compute\", "
+            "\"output\".")
         .def_property_readonly("nodes", &nodes, "Graph nodes run, by device as in `devices()`.")
         .def_property_readonly("rows_copied", counter(&Stats::rows_copied),
                                "Cache rows copied for copies, shifts and defragmentation.")

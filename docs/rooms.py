@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Writes rooms/<room>.md: what each room of cpp/ is for, and what its files say they are.
+"""Writes rooms/<room>.md: what each room of cpp/, the bindings and the package are for, and what their files say they are.
 
     python docs/rooms.py
 
-The introductions stand below, the tables are the first sentences of the headers.
+The introductions stand below, the tables are the first sentences of headers and modules.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -20,6 +21,12 @@ Errors, messages, logs, checksums: what every room uses. Nothing here knows what
 Errors are classes by what a caller can do about them; Python gets one of the same name for each. `PLAIT_CHECK` is for
 our own mistakes, never for what a file or a caller can cause. The library does not print: a log record goes to a sink,
 and Python's is the logger `plait`.
+""",
+    "sampling": """
+From a row of logits to a token. A `Sampler` is a list of stages over one row's `Candidates`; a stage narrows or changes
+them, and a draw ends it. Every sequence has a state of its own: the tokens it has said, mirostat's surprise, and random
+numbers that are a function of (seed, sequence, step), so nothing depends on what else is sampled in between. A file is one
+method, with its paper.
 """,
     "tensor": """
 Types and shapes, the block formats, and bytes on a device. No graph, no file.
@@ -71,28 +78,58 @@ The one-way road: a batch is prepared, cut, placed, and each piece finds its pla
 the placement is committed. On any error before that nothing has changed. Also here: contexts, saved states, captures,
 statistics, and the device's side of moving rows.
 """,
+    "bindings": """
+The module `plait._core`: names, conversions and errors, no logic. Arguments are taken as any object and refused with words
+that name the argument, its value and what was expected. The GIL is released while a model runs; a signal ends the call at
+the next stage, and everything is as before it. A row of logits that Python holds keeps the buffer it is in.
+
+`python bindings/stubs.py` writes the stubs from the module, docstrings included; a test compares.
+""",
+    "package": """
+What Python adds to the module: tokenizers, grammars, generation, conversations, scores, figures, the command line, and the
+places where people use it. Importing `plait` loads the module and little else; NumPy comes with the first array, tokenizers
+with the first text. Extras (`viz`, `grammar`, `chat`, `hub`, `eval`, `ray`) are asked for by the call that needs them, with
+the line that installs them.
+""",
 }
 
+FOLDERS = {"bindings": "bindings", "package": "python/plait"}  # others: cpp/<room>
 
-def sentence(path: Path) -> str:
-    """The first sentence of a header's comment."""
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("//"):
-            break
-        lines.append(line.removeprefix("//").strip())
-    text = " ".join(filter(None, lines))
+
+def first(text: str) -> str:
+    """Its first sentence, for a cell of a table."""
     return re.split(r"(?<=[.:])\s(?=[A-Z\[`]|$)", text)[0].rstrip(":").replace("|", "\\\\|")
 
 
+def sentence(path: Path) -> str:
+    """The first sentence of a header's comment or a module's docstring."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return first(" ".join((ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].split()))
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("//"):
+            break
+        lines.append(line.removeprefix("//").strip())
+    return first(" ".join(filter(None, lines)))
+
+
+def files(folder: Path) -> list[Path]:
+    """What the table of a page lists."""
+    if folder.name == "plait":
+        modules = [path for path in folder.glob("*.py") if not path.name.startswith("__")]
+        return sorted(modules) + sorted(folder.glob("*/__init__.py"))
+    return sorted(folder.glob("*.h")) + sorted(folder.glob("*/backend.h"))
+
+
 def page(room: str) -> str:
-    """The introduction, then a table of the headers."""
-    folder = ROOT / "cpp" / room
+    """The introduction, then a table of the files."""
+    folder = ROOT / FOLDERS.get(room, f"cpp/{room}")
     text = f"# {room}\n{INTRODUCTIONS[room]}\n| file | what it is |\n|---|---|\n"
-    headers = sorted(folder.glob("*.h")) + sorted(folder.glob("*/backend.h"))
-    for path in headers:
-        name = path.relative_to(folder).as_posix()
-        text += f"| [{name}](../../cpp/{room}/{name}) | {sentence(path)} |\n"
+    for path in files(folder):
+        name = path.relative_to(folder).as_posix().removesuffix("__init__.py")
+        link = (Path("../..") / folder.relative_to(ROOT) / name).as_posix()
+        text += f"| [{name}]({link}) | {sentence(path)} |\n"
     return text
 
 

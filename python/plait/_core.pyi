@@ -397,6 +397,8 @@ class Batch:
             The batch holds embeddings; a shape that does not fit; a negative position; a value beyond int32.
         TypeError
             Elements that are no integers.
+        ValueError
+            `logits` is another word.
         """
     def clear(self) -> None:
         """
@@ -699,7 +701,7 @@ class Context:
         """
     def take_captured(self) -> list[list[numpy.typing.NDArray[numpy.float32] | typing.Any]]:
         """
-        For each call since it was last asked, a float32 array or None for each name; see `capture`.
+        For each call since it was last asked, a float32 array (n_rows, ...) or None for each name; see `capture`.
         """
     def take_trace(self) -> list[tuple[str, str, int, int, int]]:
         """
@@ -843,6 +845,11 @@ class KVCache:
         -------
         int
             Cells that were moved; 0 when there was nothing to do. `last_defrag` says more.
+
+        Raises
+        ------
+        ValueError
+            `max_moves` below 1.
         """
     def from_bytes(
         self,
@@ -1015,7 +1022,7 @@ class KVCache:
         self, layer: typing.SupportsIndex, seq: typing.SupportsIndex
     ) -> numpy.typing.NDArray[numpy.float32]:
         """
-        A copy of a sequence's cached values; shape and errors as in keys().
+        A copy of a sequence's cached values, float32 (n_pos, n_head_kv, head_dim); order and errors as in keys().
         """
     @property
     def can_partial_remove(self) -> bool:
@@ -1121,7 +1128,7 @@ class Defrag:
     @property
     def seconds(self) -> float:
         """
-        Wall time.
+        Wall time in seconds.
         """
 
 class Stats:
@@ -1184,7 +1191,7 @@ class Stats:
     @property
     def seconds(self) -> dict[str, float]:
         """
-        Wall time by phase: "place", "build", "input", "compute", "output".
+        Wall time in seconds, by phase: "place", "build", "input", "compute", "output".
         """
     @property
     def tokens(self) -> int:
@@ -1225,7 +1232,7 @@ class SamplerChain:
         last: typing.SupportsInt | typing.SupportsIndex,
     ) -> numpy.typing.NDArray[numpy.float32]:
         """
-        The rows after stages [first, last), float32: -inf where a token has gone.
+        The rows after stages [first, last), float32 (n, n_vocab): -inf where a token has gone.
         """
     def probabilities(
         self,

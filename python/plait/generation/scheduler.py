@@ -79,6 +79,8 @@ class Scheduler(Closing):
     several threads take turns.
 
     `set_aside`: how often a request gave its cells to others. `failed`: the requests that failed in the last step.
+
+    Raises ValueError for `chunk` and `patience` below 1.
     """
 
     def __init__(
