@@ -1,11 +1,16 @@
 """Documentation that is a program is run; what it lists is compared with what there is."""
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import plait
 import pytest
+
+from python import gguf_writer, lora_models
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -25,16 +30,46 @@ def blocks(path, language="python"):
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
+def steering_files(folder):
+    """An adapter and a control vector of the embedded model, as docs/steering.md has them."""
+    model = plait.Model.demo()
+    n, name = model.n_embd, "blk.0.attn_q.weight"
+    low_rank = {f"{name}.lora_a": np.ones((2, n), "f4"), f"{name}.lora_b": np.ones((n, 2), "f4")}
+    lora_models.write_adapter(folder / "pirate.gguf", model.arch, low_rank)
+    directions = {f"direction.{i}": np.ones(n, "f4") for i in range(1, model.n_layer)}
+    gguf_writer.write(folder / "happy.gguf", {"general.architecture": "controlvector"}, directions)
+
+
 @pytest.mark.parametrize("path", [p for p in PAGES if blocks(p)], ids=lambda p: p.stem)
 def test_code_runs_from_top_to_bottom(path, tmp_path, tiny_model_file):
+    steering_files(tmp_path)
     source = "\n".join([GIVEN, *blocks(path)])
+    found = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT / "tests")]))
     (tmp_path / "model.gguf").symlink_to(tiny_model_file)
     (tmp_path / "page.py").write_text(source)
     done = subprocess.run(
         [sys.executable, "-W", "error", "page.py"],
         capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False,
+        env=os.environ | {"PYTHONPATH": found},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_no_block_evades_the_tests():
+    """Python is run, C++ is compared, commands and output are neither."""
+    known = {"python", "python-ray", "cpp", "sh", "text"}
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        assert {kind for kind in re.findall(r"^```(\S*)\n", text, re.MULTILINE) if kind} <= known, (
+            path
+        )
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if blocks(p, "cpp")], ids=lambda p: p.stem)
+def test_cpp_is_that_of_the_sources(path):
+    sources = [source.read_text(encoding="utf-8") for source in (ROOT / "cpp").rglob("*.cpp")]
+    for block in blocks(path, "cpp"):
+        assert any(block in source for source in sources), block
 
 
 @pytest.fixture(scope="module")
