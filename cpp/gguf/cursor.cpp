@@ -14,8 +14,8 @@ void Cursor::need(const Field& field, std::string_view what, uint64_t count,
                   uint64_t least_bytes) const {
     const uint64_t left = end_ - position_;
     if (count <= left / least_bytes) return;
-    const std::string limit =
-        end_ < file_.size() ? text(" (metadata may take ", kMostHeadBytes, " bytes)") : "";
+    std::string limit;
+    if (end_ < file_.size()) limit = text(" (metadata may take ", kMostHeadBytes, " bytes)");
     fail(field, text("claims ", count, " ", what, ", more than the ", left, " bytes left", limit,
                      " can hold"));
 }

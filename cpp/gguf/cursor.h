@@ -23,7 +23,8 @@ struct Field {
 
     std::string describe() const {
         if (kind == "header") return text(kind, " field ", quoted(name));
-        return name.empty() ? text(kind, " ", index) : text(kind, " ", index, " ", quoted(name));
+        if (name.empty()) return text(kind, " ", index);
+        return text(kind, " ", index, " ", quoted(name));
     }
 };
 

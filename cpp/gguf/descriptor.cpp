@@ -28,8 +28,7 @@ int open_for_reading(const std::string& path) {
 const char* kind_of(mode_t mode) {
     if (S_ISDIR(mode)) return "a directory";
     if (S_ISFIFO(mode)) return "a pipe";
-    if (S_ISSOCK(mode)) return "a socket";
-    return "a device";
+    return "a device";  // a socket cannot be opened
 }
 
 }  // namespace
@@ -60,7 +59,7 @@ Descriptor::~Descriptor() {
     if (!mapping_.empty()) {
         ::munmap(const_cast<std::byte*>(mapping_.data()), mapping_.size());
     }
-    if (fd_ >= 0) ::close(fd_);
+    ::close(fd_);
 }
 
 void Descriptor::read(uint64_t offset, std::span<std::byte> target) const {
@@ -97,7 +96,7 @@ void Descriptor::check_unchanged() const {
 }
 
 std::span<const std::byte> Descriptor::map() {
-    if (mapping_.empty() && size_ > 0) {
+    if (size_ > 0) {
         void* const start = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_, 0);
         if (start == MAP_FAILED) {
             throw ModelError(text(path_, ": cannot be mapped: ", reason(errno)));

@@ -28,12 +28,12 @@ public:
     // Throws ModelError when size or modification time differ from those at opening.
     void check_unchanged() const;
 
-    // Maps the whole file for reading; empty when it has no bytes.
+    // Maps the whole file for reading; empty when it has no bytes. Once.
     std::span<const std::byte> map();
 
 private:
     std::string path_;
-    int fd_ = -1;
+    int fd_;
     uint64_t size_ = 0;
     timespec modified_{};
     std::span<const std::byte> mapping_;

@@ -248,7 +248,7 @@ std::vector<TensorInfo> read_tensors(Cursor& cursor, uint64_t count) {
 // Turns offsets from the start of the data into offsets from the start of the file.
 void place_tensors(Cursor& cursor, std::vector<TensorInfo>& tensors, uint32_t alignment,
                    uint64_t file_bytes) {
-    const auto data = checked_align(cursor.position(), alignment);
+    const uint64_t data = checked_align(cursor.position(), alignment).value();  // both are small
     for (size_t i = 0; i < tensors.size(); ++i) {
         TensorInfo& tensor = tensors[i];
         const Field field{"tensor", i, tensor.name};
@@ -256,13 +256,12 @@ void place_tensors(Cursor& cursor, std::vector<TensorInfo>& tensors, uint32_t al
             cursor.fail(field,
                         text("has offset ", tensor.offset, ", expected a multiple of ", alignment));
         }
-        const auto begin = data ? checked_add(*data, tensor.offset) : std::nullopt;
+        const auto begin = checked_add(data, tensor.offset);
         const auto end = begin ? checked_add(*begin, tensor.bytes) : std::nullopt;
         if (!end || *end > file_bytes) {
-            cursor.fail(field,
-                        text("has ", tensor.bytes, " bytes at offset ", tensor.offset,
-                             ", beyond the end of the file (data begins at ",
-                             data.value_or(cursor.position()), ", file size ", file_bytes, ")"));
+            cursor.fail(field, text("has ", tensor.bytes, " bytes at offset ", tensor.offset,
+                                    ", beyond the end of the file (data begins at ", data,
+                                    ", file size ", file_bytes, ")"));
         }
         tensor.offset = *begin;
     }

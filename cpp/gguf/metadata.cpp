@@ -79,8 +79,9 @@ size_t Array::size() const {
 }
 
 std::string Value::type_name() const {
-    const auto* array = std::get_if<Array>(&data_);
-    return array ? text("array of ", to_string(array->element)) : std::string(to_string(type()));
+    if (const auto* array = std::get_if<Array>(&data_))
+        return text("array of ", to_string(array->element));
+    return std::string(to_string(type()));
 }
 
 Metadata::Metadata(std::string origin, std::vector<Entry> entries)
@@ -130,8 +131,8 @@ const std::string& Metadata::string(std::string_view key) const {
 }
 
 std::string Metadata::string(std::string_view key, std::string_view fallback) const {
-    const Value* value = find(key);
-    return value ? string_of(origin_, key, *value) : std::string(fallback);
+    if (const Value* value = find(key)) return string_of(origin_, key, *value);
+    return std::string(fallback);
 }
 
 const Array& Metadata::array(std::string_view key, std::string_view expected) const {

@@ -28,8 +28,8 @@ constexpr int64_t kMostShards = 65535;  // split.count is a u16 in files that to
 // "-00001-of-00003.gguf"
 std::string shard_suffix(int64_t number, int64_t count) {
     const auto five_digits = [](int64_t n) {
-        const std::string digits = std::to_string(n);
-        return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+        const std::string digits = std::to_string(n);  // of kMostShards at most
+        return std::string(5 - digits.size(), '0') + digits;
     };
     return text("-", five_digits(number), "-of-", five_digits(count), ".gguf");
 }

@@ -149,12 +149,13 @@ void write_file(const std::string& path, std::span<const std::byte> bytes) {
     struct stat old {};
     if (::stat(target.c_str(), &old) == 0 && !S_ISREG(old.st_mode))
         throw StateError("is no regular file");
-    const std::string folder = std::filesystem::path(target).parent_path().string();
+    std::string folder = std::filesystem::path(target).parent_path().string();
+    if (folder.empty()) folder = ".";
     Draft draft(target);
     draft.take_mode_of(target);
     draft.write(bytes);
     draft.replace(target);
-    sync_folder(folder.empty() ? "." : folder);
+    sync_folder(folder);
 }
 
 FileBytes read_file(const std::string& path, size_t n_first,

@@ -27,7 +27,8 @@ Kind kind_at(size_t section) { return static_cast<Kind>(std::min<size_t>(section
 
 std::string name_of(size_t section) {
     constexpr const char* kNames[] = {"facts", "adapters", "contents"};
-    return section < kFirstRows ? kNames[section] : text("rows of storage ", section - kFirstRows);
+    if (section < kFirstRows) return kNames[section];
+    return text("rows of storage ", section - kFirstRows);
 }
 
 uint64_t head_bytes(size_t n_sections) {
@@ -82,8 +83,9 @@ public:
         return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     }
     std::vector<int32_t> numbers() {
-        std::vector<int32_t> values(count(sizeof(int32_t)));
-        const auto bytes = take(values.size(), sizeof(int32_t));
+        const uint32_t n = count(sizeof(int32_t));
+        const auto bytes = take(n, sizeof(int32_t));
+        std::vector<int32_t> values(n);
         if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
         return values;
     }

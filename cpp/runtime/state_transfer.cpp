@@ -59,10 +59,11 @@ void check_rows(const StateReading& state, const Memory& memory) {
 }
 
 std::string listed(const std::vector<ActivePart>& active) {
+    if (active.empty()) return "neither an adapter nor a control vector";
     std::string all;
     for (const ActivePart& part : active)
         all += text(all.empty() ? "" : ", ", gguf::quoted(part.what), " scaled by ", part.scale);
-    return active.empty() ? "neither an adapter nor a control vector" : all;
+    return all;
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ import plait
 import pytest
 from python.drive import feed, same_bits, tokens
 
+from python import lora_models
+
 
 @pytest.fixture(scope="module")
 def stories(data_dir):
@@ -98,26 +100,44 @@ def test_64_sequences_come_and_go_for_ten_thousand_steps(tiny, kv):  # S4-14
     come_and_go(tiny, kv, 10_000)
 
 
-def mixed_work(path, seconds: float, seed: int) -> str:
-    """hostile/soak.py: two threads, interrupts, forks, states, captures and generations that are left."""
+def adapter_of(path: Path, folder: Path) -> Path:
+    """A small adapter of what each layer of a model ends with."""
+    model = plait.Model(path)
+    last = ("attn_output", "ssm_out", "ffn_down", "time_mix_output", "channel_mix_value")
+    weights = {
+        name: model.tensor(name)
+        for name, tensor in model.tensors.items()
+        if len(tensor.shape) == 2 and name.split(".")[-2] in last
+    }
+    assert weights
+    tensors = lora_models.deltas(weights, list(weights), rank=2, seed=3, gain=0.1)
+    return lora_models.write_adapter(folder / "soak.lora.gguf", model.arch, tensors)
+
+
+def mixed_work(path: Path, folder: Path, seconds: float, seed: int, *device: str) -> str:
+    """hostile/soak.py: two threads, interrupts, forks, states, captures, adapters, and generations that are left."""
     program = Path(__file__).parent / "hostile" / "soak.py"
+    adapter = adapter_of(path, folder)
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", program, path, str(seconds), str(seed)],
+        [sys.executable, "-X", "faulthandler", program, path, adapter, str(seconds), str(seed), *device],
         capture_output=True, text=True, timeout=seconds + 300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-2000:]
     return done.stdout.strip()
 
 
-def test_mixed_work_for_a_while(tiny_path):
-    mixed_work(tiny_path, 3, 1)
+def test_mixed_work_for_a_while(tiny_path, tmp_path):
+    mixed_work(tiny_path, tmp_path, 3, 1)
 
 
 # PLAIT_SOAK_SECONDS=1200 ./dev asan -m "" -k hours: under sanitizers
 @pytest.mark.slow
 @pytest.mark.goal("soak")
 @pytest.mark.parametrize("kind", ["llama-gqa", "gemma3", "jamba", "rwkv7"])
-def test_mixed_work_for_hours(data_dir, kind, record_property):
+def test_mixed_work_for_hours(data_dir, tmp_path, kind, record_property):
     seconds = float(os.environ.get("PLAIT_SOAK_SECONDS", 120)) / 4
     path = data_dir / "conformance" / kind / "model.gguf"
-    record_property("figure", f"{seconds:.0f} s: {mixed_work(path, seconds, 7)}")
+    device = [d.name for d in plait.devices() if d.name.startswith("vulkan")][:1]
+    done = mixed_work(path, tmp_path, seconds, 7, *device)
+    where = " beside ".join(["the CPU", *(["Vulkan"] if device else [])])
+    record_property("figure", f"{seconds:.0f} s on {where}: {done}")

@@ -162,6 +162,11 @@ const std::vector<Defect>& defects() {
          "tensor 0 'a' has shape [4294967296, 4294967296], whose size overflows"},
         {"elements_wrap_to_1", dims({7, 0x6DB6DB6DB6DB6DB7}), "overflows"},
         {"elements_negative", dims({uint64_t{1} << 62, 2}), "overflows"},
+        {"elements_overflow_and_bytes_do_not",
+         [](auto& w) {
+             w.tensors[1].dims = {uint64_t{1} << 32, uint64_t{1} << 31};
+         },
+         "tensor 1 'b' has shape [2147483648, 4294967296], whose size overflows"},
         {"bytes_wrap_to_0", dims({uint64_t{1} << 31, uint64_t{1} << 31}), "overflows"},
         {"bytes_wrap_to_64", dims({16, (uint64_t{1} << 58) + 1}), "overflows"},
         {"row_is_no_block", [](auto& w) { w.tensors[1].dims = {33}; },

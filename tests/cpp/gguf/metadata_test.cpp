@@ -66,6 +66,7 @@ TEST(Metadata, KindsAreNotMixed) {
     EXPECT_EQ(metadata.real("f32"), 1.5);
     EXPECT_EQ(metadata.real("f64"), 0.1);
     EXPECT_EQ(metadata.real("absent", 2.5), 2.5);
+    EXPECT_EQ(metadata.real("f32", 2.5), 1.5);
     EXPECT_TRUE(metadata.boolean("yes"));
     EXPECT_TRUE(metadata.boolean("absent", true));
     EXPECT_EQ(metadata.string("name"), "a model");

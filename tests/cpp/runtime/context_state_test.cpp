@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "memory/allocations.h"
 #include "runtime/context.h"
+#include "runtime/state_transfer.h"
 #include "state_bytes.h"
 #include "support/tiny_model.h"
 
@@ -103,6 +104,41 @@ TEST_F(Faults, ADecodeThatIsStoppedAnywhereLeavesTheSameBytes) {  // S4-08
     }
     EXPECT_GT(stopped, 20);
     EXPECT_FALSE(bytes_of(context) == before);
+}
+
+// Whoever writes a state may make its checksums too: one that describes another memory than it says.
+TEST_F(Faults, StatesThatContradictThemselvesAreRefused) {  // G6 S1
+    const Bytes good = bytes_of(context);
+    const StateReading read = read_state(good);
+    std::vector<uint64_t> sizes;
+    for (const auto& rows : read.rows) sizes.push_back(rows.size());
+    const auto refused = [&](const MemoryState& memory, const std::vector<uint64_t>& row_bytes,
+                             const char* why) {
+        const StateImage image(read.facts, read.active, memory, row_bytes);
+        Bytes bad(image.bytes());
+        image.seal(bad);
+        EXPECT_THAT([&] { context.load_state(bad, {}); },
+                    testing::ThrowsMessage<StateError>(testing::HasSubstr(why)));
+        EXPECT_TRUE(bytes_of(context) == good);
+    };
+    MemoryState other = read.memory;
+    other.parts.clear();
+    refused(other, sizes, "has 0 parts, expected 1");
+    std::vector<uint64_t> fewer = sizes;
+    fewer.pop_back();
+    refused(read.memory, fewer, "has rows of");
+    std::vector<uint64_t> longer = sizes;
+    ++longer[0];
+    refused(read.memory, longer, "which its tokens do not take");
+}
+
+TEST(ActiveParts, OfAnotherStateAreListed) {
+    const std::vector<ActivePart> some = {{"LoRA a", 0.5f}, {"control vector", 1.0f}};
+    check_active(some, some);
+    EXPECT_THAT([&] { check_active(some, {}); },
+                testing::ThrowsMessage<StateError>(
+                    testing::AllOf(testing::HasSubstr("'LoRA a' scaled by 0.5, 'control vector'"),
+                                   testing::HasSubstr("expected neither"))));
 }
 
 TEST_F(Faults, ADecodeWithoutMemoryLeavesTheSameBytes) {  // S4-08

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "gguf/writer.h"
 #include "runtime/context.h"
+#include "runtime/state_format.h"
+#include "support/failing_calls.h"
 #include "support/tiny_model.h"
 
 namespace plait {
@@ -81,6 +83,76 @@ TEST_F(StateFiles, WhatCannotBeSavedOrLoadedIsNamed) {  // R10 S2
     EXPECT_THROW(context.load_file(path, -1), StateError);
 }
 
+// The old file stays.
+TEST_F(StateFiles, CallsThatTheSystemRefusesLeaveTheOldFile) {  // G8 S3
+    using test::Call;
+    context.save_file(path, {});
+    const auto contents = [&] {
+        return read_file(path, kStateHeaderBytes,
+                         [&](auto) { return std::filesystem::file_size(path); });
+    };
+    const FileBytes old = contents();
+    for (const Call call :
+         {Call::open, Call::fstat, Call::write, Call::fsync, Call::ftruncate, Call::rename}) {
+        {
+            const test::FailingCall refused(call, EIO);
+            expect_refused([&] { context.save_file(path, 0); }, "a.state: cannot be");
+        }
+        EXPECT_TRUE(std::ranges::equal(contents().view(), old.view()));
+        // A draft that cannot be inspected may be somebody else's.
+        EXPECT_EQ(std::filesystem::exists(path + ".plait-tmp"), call == Call::fstat);
+        std::filesystem::remove(path + ".plait-tmp");
+    }
+    for (const Call call : {Call::open, Call::fstat, Call::pread}) {
+        const test::FailingCall refused(call, EIO);
+        expect_refused([&] { other.load_file(path, {}); }, "a.state: cannot be");
+    }
+    {
+        const test::FailingCall ended(Call::pread, 0, 1);
+        expect_refused([&] { other.load_file(path, {}); }, "ends at byte 0");
+    }
+    EXPECT_EQ(other.n_used(), 0);
+}
+
+TEST_F(StateFiles, CallsThatAreInterruptedAreMadeAgain) {  // S3
+    using test::Call;
+    for (const Call call : {Call::open, Call::write, Call::fsync}) {
+        const test::FailingCall interrupted(call, EINTR, 0, 2);
+        context.save_file(path, {});
+    }
+    {
+        const test::FailingCall interrupted(Call::pread, EINTR, 0, 2);
+        other.load_file(path, {});
+    }
+    {
+        // Somebody else's draft was renamed: the first look finds no file of this name.
+        const test::FailingCall absent(Call::stat, ENOENT, 1, 1);
+        context.save_file(path, {});
+    }
+    {
+        // A folder that cannot be synced is no reason to fail: the file is in its place.
+        const test::FailingCall refused(Call::open, EACCES, 1);
+        context.save_file(path, 0);
+    }
+    other.load_file(path, {});
+    EXPECT_EQ(other.seq_positions(0)->max, 19);
+    const auto here = std::filesystem::current_path();
+    std::filesystem::current_path(std::filesystem::path(path).parent_path());
+    context.save_file("bare.state", {});
+    std::filesystem::current_path(here);
+    EXPECT_TRUE(std::filesystem::exists(folder.file("bare.state")));
+}
+
+TEST_F(StateFiles, StatesThatAreTooLargeAreNamedAsThat) {
+    context.save_file(path, {});
+    ContextOptions options = small();
+    options.kv_cells = 12;
+    Context few(model, options);
+    EXPECT_THAT([&] { few.load_file(path, {}); },
+                ThrowsMessage<CacheFull>(HasSubstr("there are 12")));
+    EXPECT_EQ(few.n_used(), 0);
+}
+
 TEST_F(StateFiles, CopiesGoBackAndMoveTogether) {
     context.copy_state_to(other);
     context.copy_state_to(context);
@@ -90,6 +162,7 @@ TEST_F(StateFiles, CopiesGoBackAndMoveTogether) {
     EXPECT_THROW(other.defrag(0), InvalidArgument);
     EXPECT_FALSE(other.last_defrag());
     other.defrag({});
+    other.defrag(5);
     EXPECT_TRUE(other.last_defrag());
     EXPECT_LE(other.fragmentation(), 1.0);
 }

@@ -131,6 +131,12 @@ TEST(StateFormat, NumbersThatAreTooLargeAreRefused) {
     EXPECT_GT(refused, 100);
 }
 
+TEST(StateFormat, MoreSectionsThanTheirEntriesHaveRoomForAreRefused) {
+    std::vector<std::byte> bad = some_bytes();
+    put(bad, 12, static_cast<uint32_t>(bad.size() / 20));
+    EXPECT_THAT(message_of(bad), HasSubstr("claims"));
+}
+
 TEST(StateFormat, SectionLengthsThatWrapAroundAreRefused) {
     for (const uint64_t size : {UINT64_MAX, UINT64_MAX - 500, uint64_t{1} << 63, uint64_t{0}}) {
         for (size_t section = 0; section < kSections; ++section) {

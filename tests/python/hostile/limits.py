@@ -1,6 +1,7 @@
 """What every program here begins with: a limit of memory, and the errors that a caller may meet."""
 
 import resource
+from pathlib import Path
 
 import plait
 
@@ -18,8 +19,16 @@ def limit_memory(gib: float = 4) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def watch_peak() -> float:
+    """Begin to watch the most memory the process has, in MiB; returns what it has now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak_mib()
+
+
 def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """The most memory the process had since watch_peak()."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def expect_words(error: BaseException) -> None:

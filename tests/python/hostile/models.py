@@ -12,14 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import plait
-from limits import DOCUMENTED, expect_words, limit_memory, peak_mib
+from limits import DOCUMENTED, expect_words, limit_memory, peak_mib, watch_peak
 
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # of a value, by type
 INTEGERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 10: "Q", 11: "q"}
 REALS = {6: "f", 12: "d"}
 HARD = [0, 1, 2, 3, 5, 16, 255, 4096, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1]
 HARD_REALS = [0.0, -0.0, -1.0, 0.5, 1e-40, 1e30, 3e38, float("nan"), float("inf"), float("-inf")]
-SECONDS, MIB = 10.0, 200  # of one file; the whole process above where it began
+# What one file may cost, above what the process had before it.
+REFUSED = 1.0, 64  # seconds, MiB
+USED = 10.0, 200  # of a model that loads, and is run
 
 
 class Layout:
@@ -149,6 +151,20 @@ def says(ctx: plait.Context) -> bytes:
     return ctx.decode(batch).logits.tobytes()
 
 
+def cost(path: Path, which: str) -> tuple[bool, float, float]:
+    """Whether a file loads and can be used, in how many seconds, with how many MiB more than before."""
+    before, begin = watch_peak(), time.monotonic()
+    loads = True
+    try:
+        use(plait.Model(path))
+    except DOCUMENTED as error:
+        loads = False
+        expect_words(error)
+    except BaseException as error:
+        raise AssertionError(which) from error
+    return loads, time.monotonic() - begin, peak_mib() - before
+
+
 def main(path: str, folder: str, seed: str, n: str) -> None:
     limit_memory()
     layout = Layout(Path(path).read_bytes())
@@ -156,26 +172,26 @@ def main(path: str, folder: str, seed: str, n: str) -> None:
     good = plait.Context(plait.Model.demo(), n_ctx=16)
     want = says(good)
     use(plait.Model(path))
-    before = peak_mib()
     bad = Path(folder) / "bad.gguf"
-    refused, slowest = 0, 0.0
+    refused = 0
+    slowest = largest = 0.0  # of those that are refused
     for i in range(int(n)):
+        which = f"damage {i} of seed {seed}"
         bad.write_bytes(damage(random.Random(f"{seed} {i}"), layout))
-        begin = time.monotonic()
-        try:
-            use(plait.Model(bad))
-        except DOCUMENTED as error:
+        loads, seconds, mib = cost(bad, which)
+        limits = USED if loads else REFUSED
+        if seconds > limits[0]:  # a machine that was busy elsewhere is not so twice
+            seconds = min(seconds, cost(bad, which)[1])
+        assert seconds <= limits[0], f"{which} took {seconds:.1f} s"
+        assert mib <= limits[1], f"{which} took {mib:.0f} MiB"
+        if not loads:
             refused += 1
-            expect_words(error)
-        except BaseException as error:
-            raise AssertionError(f"damage {i} of seed {seed}") from error
-        slowest = max(slowest, time.monotonic() - begin)
-        assert slowest < SECONDS, f"damage {i} of seed {seed} took long"
-        assert peak_mib() - before < MIB, f"damage {i} of seed {seed} took much memory"
-        assert says(good) == want, f"damage {i} of seed {seed} changed another context"
+            slowest, largest = max(slowest, seconds), max(largest, mib)
+        assert says(good) == want, f"{which} changed another context"
     assert refused > int(n) // 4, f"only {refused} of {n} were refused: the damages do nothing"
-    mib = peak_mib() - before
-    print(f"{n} files, {refused} refused, at most {slowest:.2f} s and at most {mib:.0f} MiB each")
+    print(
+        f"{n} files, {refused} refused, at most {slowest:.2f} s and at most {largest:.1f} MiB each"
+    )
 
 
 main(*sys.argv[1:])

@@ -1,10 +1,12 @@
-"""soak.py MODEL SECONDS SEED: mixed work on two contexts of one model, in two threads, with interrupts from outside.
+"""soak.py MODEL ADAPTER SECONDS SEED [DEVICE]: mixed work on two contexts of one model, in two threads, interrupted.
 
-64 sequences each come, fork, go back and go; states are saved, loaded and refused; values are captured; generations
-are begun and left. Nothing may fail, grow or be noticed by a fresh context. Prints what was done.
+64 sequences each come, fork, go back and go; states are saved, loaded and refused; values are captured and changed,
+adapters come and go; generations are begun and left. With a DEVICE each context moves between that and the CPU now and
+then. Nothing may fail, grow or be noticed by a fresh context. Prints what was done.
 """
 
 import gc
+import itertools
 import os
 import random
 import signal
@@ -33,13 +35,28 @@ def resident_kib() -> int:
 
 
 class Worker:
-    def __init__(self, model: plait.Model, folder: Path, seed: int, interrupted: bool) -> None:
+    def __init__(
+        self,
+        model: plait.Model,
+        adapter: plait.Adapter,
+        folder: Path,
+        seed: int,
+        interrupted: bool,
+        devices: list[str],
+    ) -> None:
         self.model, self.rng, self.interrupted = model, random.Random(seed), interrupted
+        self.devices = itertools.cycle(devices)
+        self.adapter, self.scale = adapter, 0.0
         self.file = folder / f"{seed}.state"
-        self.ctx = plait.Context(
-            model, n_ctx=N_CTX, n_seq_max=N_SEQ, kv_cells=1500, n_ubatch=32, threads=2
-        )
+        self.ctx = self.context()
         self.done: Counter[str] = Counter()
+
+    def context(self) -> plait.Context:
+        """A new one, on the next device."""
+        return plait.Context(
+            self.model, n_ctx=N_CTX, n_seq_max=N_SEQ, kv_cells=1500, n_ubatch=32, threads=2,
+            backend=next(self.devices),
+        )  # fmt: skip
 
     def tokens(self, most: int) -> list[int]:
         return [self.rng.randrange(3, self.model.n_vocab) for _ in range(self.rng.randint(1, most))]
@@ -90,6 +107,14 @@ class Worker:
         with self.ctx.capture("l_out.*"):
             self.decode()
 
+    def edit(self) -> None:
+        with self.ctx.edit("l_out.0", lambda rows: rows * 0.9):
+            self.decode()
+
+    def adapt(self) -> None:
+        self.scale = self.rng.choice([0.0, 0.5, 1.0])
+        self.ctx.set_lora({self.adapter: self.scale} if self.scale else None)
+
     def leave(self) -> None:
         free = [s for s in range(N_SEQ) if self.ctx.kv.seq_len(s) == 0]
         if len(free) < 2 or self.ctx.kv.n_free < 200:
@@ -107,9 +132,8 @@ class Worker:
             raise AssertionError("a token that does not exist was accepted")
 
     def anew(self) -> None:
-        other = plait.Context(
-            self.model, n_ctx=N_CTX, n_seq_max=N_SEQ, kv_cells=1500, n_ubatch=32, threads=2
-        )
+        other = self.context()
+        other.set_lora({self.adapter: self.scale} if self.scale else None)
         self.ctx.kv.copy_to(other)
         assert other.kv.to_bytes() == self.ctx.kv.to_bytes()
         old, self.ctx = self.ctx, other
@@ -117,7 +141,7 @@ class Worker:
 
     WORK = (
         ("decode", 40), ("fork", 10), ("back", 5), ("shift", 3), ("tidy", 2), ("save", 2), ("refused", 2),
-        ("capture", 2), ("leave", 2), ("nonsense", 2), ("anew", 1),
+        ("capture", 2), ("edit", 2), ("adapt", 2), ("leave", 2), ("nonsense", 2), ("anew", 1),
     )  # fmt: skip
 
     def step(self) -> None:
@@ -125,7 +149,7 @@ class Worker:
         name = self.rng.choices(names, weights)[0]
         try:
             # What Python itself opens and closes may be left open by an exception from nowhere.
-            alone = name not in ("capture", "leave")
+            alone = name not in ("capture", "edit", "leave")
             if self.interrupted and alone and self.rng.random() < 0.1:
                 signal.setitimer(signal.ITIMER_REAL, self.rng.uniform(1e-4, 5e-3))
             getattr(self, name)()
@@ -151,18 +175,22 @@ def says(model: plait.Model) -> bytes:
         return ctx.decode(batch).logits.tobytes()
 
 
-def main(path: str, seconds: str, seed: str) -> None:
+def main(path: str, adapter_path: str, seconds: str, seed: str, *device: str) -> None:
     def alarm(*_: object) -> None:
         raise AlarmError
 
     signal.signal(signal.SIGALRM, alarm)
     model = plait.Model(path)
+    adapter = model.load_lora(adapter_path)
     want = says(model)
     begin = time.monotonic()
     end = begin + float(seconds)
     errors: list[BaseException] = []
     with tempfile.TemporaryDirectory() as folder:
-        workers = [Worker(model, Path(folder), int(seed) + i, i == 0) for i in range(2)]
+        workers = [
+            Worker(model, adapter, Path(folder), int(seed) + i, i == 0, devices)
+            for i, devices in enumerate((["cpu", *device], [*device, "cpu"]))
+        ]
 
         def other() -> None:
             try:

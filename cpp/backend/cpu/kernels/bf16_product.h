@@ -52,8 +52,9 @@ PLAIT_INLINE void bf16_tile(const Job& job, const uint16_t* const* rows, int64_t
             for (int p = 0; p < P; ++p) y[p][r] = add_dot(y[p][r], pair[p], x[r] + k);
     };
     int64_t k = 0;
-    for (; k + 2 <= weight.columns; k += 2) add(k, ColumnPair::load);
-    if (k < weight.columns) add(k, ColumnPair::load_one);
+    for (; k + 2 <= weight.columns; k += 2)
+        add(k, [](const uint16_t* p) { return ColumnPair::load(p); });
+    if (k < weight.columns) add(k, [](const uint16_t* p) { return ColumnPair::load_one(p); });
     for (int p = 0; p < P; ++p)
         for (int r = 0; r < T; ++r)
             if (r < job.rows) store(job, r, panel + p, y[p][r]);
