@@ -65,8 +65,12 @@ def fetch(
         raise ConnectionError(_offline(where, file, cache_dir)) from error
     except errors.HFValidationError as error:
         raise ValueError(f"from_hub: expected owner/name, got {repo!r}") from error
-    except OSError as error:  # of sockets, whatever client is below
-        if isinstance(error, FileNotFoundError | PermissionError):
+    except (FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:
+        # Of sockets, or of whatever client of HTTP is below: not all of those are OSError.
+        client = type(error).__module__.partition(".")[0]
+        if not isinstance(error, OSError) and not client.startswith(("httpx", "requests")):
             raise
         raise ConnectionError(_offline(where, file, cache_dir)) from error
     return paths[0]

@@ -1,10 +1,15 @@
 """The command `plait`, as a shell sees it: what it writes, where, and its exit status."""
 
+import fcntl
 import json
 import os
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 
 import numpy as np
 import plait
@@ -41,17 +46,59 @@ def shell(*args, **options):
 
 def test_help_names_every_command(run):
     text = run("--help")
+    assert max(map(len, text.splitlines())) <= 80
     for command in COMMANDS:
         assert f"\n  {command} " in text
     assert plait.__version__ in run("--version")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_a_command(command, capsys):
+def test_help_of_a_command(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
     assert ended.value.code == 0
-    assert f"usage: plait {command}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"usage: plait {command}" in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def on_terminal(*args, columns=80):
+    """What a terminal of this width is sent, and the exit status."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "plait", *map(str, args)],
+        stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+        env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
+    )  # fmt: skip
+    os.close(theirs)
+    sent = b""
+    with suppress(OSError):  # EIO: nobody holds the other end any more
+        while part := os.read(ours, 1 << 16):
+            sent += part
+    os.close(ours)
+    return sent.decode(), running.wait(timeout=60)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--help",),
+        ("devices",),
+        ("inspect", "demo", "--metadata", "--tensors", "--plan"),
+        ("demo", "--seed", 7, "--more", 1, "--pace", 0),
+        ("bench", "demo", "-p", 8, "-n", 2, "-b", 2, "-r", 1),
+    ],
+    ids=lambda args: args[0],
+)
+def test_a_terminal_of_80_columns_is_wide_enough(args):
+    sent, status = on_terminal(*args)
+    assert status == 0, sent
+    shown = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", sent).replace("\r\n", "\n")
+    lines = [line.rpartition("\r")[2] for line in shown.splitlines()]
+    lines = [line for line in lines if not line.startswith("file ")]  # a path is as long as it is
+    assert [line for line in lines if len(line) > 80] == []
 
 
 def test_arguments_that_make_no_sense_exit_with_2(run, capsys):

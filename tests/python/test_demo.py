@@ -203,7 +203,7 @@ def test_show_tells_a_story_on_a_terminal_and_off_it(monkeypatch):
         line = next(line for line in text[False].splitlines() if question in line)
         assert answer in line
     assert "Who has the moon?" in text[False]
-    assert "2 more stories it has never seen" in text[False]
+    assert "2 more unseen stories" in text[False]
     assert "plans: " in text[False]
 
 

@@ -133,6 +133,13 @@ def test_downloaded_once_and_found_offline(hub, python):
     assert python(OPEN.format("tiny.gguf"), HF_HUB_OFFLINE="1") == "288"
 
 
+@pytest.mark.slow  # the client tries again
+def test_a_hub_that_does_not_answer_when_asked_for_names(python):
+    message = python("plait.Model.from_hub('me/models')", down=True)
+    assert message.startswith("ConnectionError from_hub: the hub cannot be reached")
+    assert "a file of me/models" in message
+
+
 @pytest.mark.parametrize(
     "options",
     [

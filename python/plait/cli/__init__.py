@@ -10,7 +10,9 @@ import argparse
 import difflib
 import importlib
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from plait.cli.terminal import flush, write
@@ -34,12 +36,19 @@ def parser(command: str) -> argparse.ArgumentParser:
     module = importlib.import_module(f"plait.cli.{command}")
     made = argparse.ArgumentParser(
         prog=f"plait {command}",
-        description=module.__doc__,
+        description=_paragraphs(module.__doc__ or ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(made)
     made.set_defaults(run=module.run)
     return made
+
+
+def _paragraphs(text: str) -> str:
+    """Filled to the terminal's width, which argparse would do to all of them as one."""
+    columns = shutil.get_terminal_size().columns
+    filled = (textwrap.fill(" ".join(part.split()), columns) for part in text.split("\n\n"))
+    return "\n\n".join(filled)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

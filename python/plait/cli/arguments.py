@@ -90,6 +90,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def read_text(path: str) -> str:
     """A file's text; - is standard input. ValueError for what is not UTF-8."""
+    if path == "-" and sys.stdin.isatty():
+        sys.stderr.write("reading standard input, which Ctrl-D ends\n")
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     try:
         return data.decode()

@@ -1,4 +1,4 @@
-"""Show the embedded model at work: a story is read once and forked into its questions."""
+"""Show the embedded model at work: one story, many questions."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """A line a device."""
+    """What each device is, then its features."""
     from plait import devices
 
     found = devices()
@@ -22,9 +22,9 @@ def run(args: argparse.Namespace) -> int:
         names = ("name", "description", "memory", "features")
         write_json([{name: getattr(device, name) for name in names} for device in found])
         return 0
-    rows = [
-        (d.name, d.description, " ".join(d.features), size(d.memory) if d.memory else "")
-        for d in found
-    ]
-    write(table(("device", "description", "features", "free memory"), rows, left=3))
+    rows = []
+    for device in found:
+        free = f", {size(device.memory)} free" if device.memory else ""
+        rows += [(device.name, device.description + free), ("", " ".join(device.features))]
+    write(table(("device", "what it is and has"), rows, left=2))
     return 0

@@ -1,4 +1,4 @@
-"""Turn texts into embeddings, and say how near they are to each other."""
+"""Turn texts into embeddings, and say how near they are."""
 
 from __future__ import annotations
 

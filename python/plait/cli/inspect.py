@@ -1,4 +1,4 @@
-"""Show what is in a model file, and what memory a context of it takes.
+"""Show what is in a model file, and what memory a context takes.
 
 With an option of the context, or --plan, a context is made and its memory told.
 """

@@ -1,4 +1,7 @@
-"""Measure how well a model predicts a text: exp of the mean negative log-probability of its tokens."""
+"""Measure how well a model predicts a text.
+
+Perplexity is exp of the mean negative log-probability of the tokens.
+"""
 
 from __future__ import annotations
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -35,9 +37,16 @@ def _plain(value: Any) -> Any:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """Rows in columns, the first `left` of them flush left, the others right."""
+    """Rows in columns, the first `left` of them flush left, the others right.
+
+    On a terminal that is too narrow a last column that is flush left goes on in more lines.
+    """
     lines = [tuple(head), *(tuple(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    room = _columns() - sum(widths[:-1]) - 2 * (len(head) - 1)
+    if left == len(head) and 20 <= room < widths[-1]:
+        lines = [part for line in lines for part in _folded(line, room)]
+        widths[-1] = room
     lines.insert(1, tuple("-" * width for width in widths))
     return "\n".join(
         "  ".join(
@@ -46,6 +55,18 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
         ).rstrip()
         for line in lines
     )
+
+
+def _columns() -> int:
+    """How wide the terminal is; files are as wide as it takes."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+
+
+def _folded(line: tuple[str, ...], room: int) -> Iterator[tuple[str, ...]]:
+    first, *others = textwrap.wrap(line[-1], room) or [""]
+    yield *line[:-1], first
+    for text in others:
+        yield *("" for _ in line[:-1]), text
 
 
 def size(n: float) -> str:

@@ -128,10 +128,8 @@ class Demo:
             screen.again(self._answers(asked, said, done=True), first=not screen.live)
             n_all = n_story + sum(len(fork) - n_story for fork in forks)
             screen.line()
-            screen.line(
-                f"{n_story} tokens of the story read in {reading * 1e3:.1f} ms; with {len(questions)} questions "
-                f"and their answers {n_all} tokens in {spent * 1e3:.1f} ms"
-            )
+            screen.line(f"{n_story} tokens of the story read in {reading * 1e3:.1f} ms,")
+            screen.line(f"{n_all} with all questions and answers in {spent * 1e3:.1f} ms")
             screen.line()
             screen.line(f"The cache ({ctx.kv.kind}):")
             for text in cache_map(ctx.kv.cells(), prefix.id, [f.id for f in forks], screen):
@@ -212,8 +210,9 @@ def show(args: argparse.Namespace) -> int:
     with ask.context(model, questions=8 + len(args.ask), **options) as ctx:
         screen.line(
             f"{model.arch}, {model.n_params / 1e6:.1f} million weights in {model.nbytes / 1e6:.1f} MB, "
-            f"trained from nothing for this. Story {seed} (--seed {seed}):"
+            "trained from nothing for this."
         )
+        screen.line(f"Story {seed} (--seed {seed}):")
         screen.line()
         demo = Demo(model, ctx, screen, args.pace)
         demo.tell(story, args.ask)
@@ -221,7 +220,7 @@ def show(args: argparse.Namespace) -> int:
         if more:
             right, total, tokens, seconds = demo.measure(more)
             screen.line(
-                f"{len(more)} more stories it has never seen: {right} of {total} answers right, "
+                f"{len(more)} more unseen stories: {right} of {total} answers right, "
                 f"{tokens / seconds:.0f} tokens a second"
             )
         stats = ctx.stats
