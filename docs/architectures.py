@@ -32,9 +32,54 @@ each played in one table of rows and in streams, in pieces of seven tokens, and 
 (`tests/python/test_oracle*.py`). Defragmentation, saved states, rewinding and calls that end in the middle are tested
 on every model of the reference data.
 
-| architecture | memory | stored logits | transformers |
-|---|---|---|---|
+| architecture | what is particular | memory | stored logits | transformers |
+|---|---|---|---|---|
 """
+
+
+PARTICULAR = {
+    "bert": "an encoder: both ways, no cache, pooling, heads that score",
+    "bloom": "slopes on distance (ALiBi) in place of positions",
+    "cohere2": "three layers with a window and rotation to one with neither, blocks side by side",
+    "command-r": "blocks side by side, normalised heads",
+    "deepseek2": "DeepSeek-V2, V3 and Lite: a latent cache, experts in groups and shared ones",
+    "exaone4": "norms after blocks, layers with a window rotate and the others do not",
+    "falcon-h1": "attention and `mamba2` side by side in every layer",
+    "gemma": "scaled embeddings, GeGLU",
+    "gemma2": "soft-capped scores and logits, every other layer with a window",
+    "gemma3": "five layers with a window to one without, a rotation each",
+    "glm4": "norms before and after blocks, half of a head rotated; with images, three positions a token",
+    "gpt-oss": "attention sinks, every other layer with a window, experts with biases, MXFP4",
+    "gpt2": "learned positions",
+    "gptneox": "a part of each head rotated, blocks side by side or in turn",
+    "granite": "multipliers of embeddings, scores, blocks and logits",
+    "granitehybrid": "Granite 4: `granite` with layers of `mamba2`, experts, with or without positions",
+    "jamba": "layers of `mamba` among layers of attention, experts in some",
+    "lfm2": "short gated convolutions, attention in some layers",
+    "llama": "grouped queries, tied embeddings, linear, YaRN and Llama 3 rope scaling, biases, mixtures of experts",
+    "mamba": "selective scans in place of attention, FalconMamba",
+    "mamba2": "one decay a head, heads in groups",
+    "modern-bert": "an encoder of windows to both sides",
+    "nemotron": "squared ReLU without a gate",
+    "nomic-bert": "an encoder that rotates, with gates",
+    "olmo2": "norms after blocks, OLMo 3 with its windows",
+    "olmoe": "queries and keys normalised over all heads, small experts",
+    "phi2": "blocks side by side, biases everywhere",
+    "phi3": "one matrix for q, k and v, LongRoPE",
+    "qwen2": "biases on q, k and v",
+    "qwen2moe": "`qwen2` with experts and a gated shared one",
+    "qwen2vl": "three positions a token, embeddings of images",
+    "qwen3": "normalised heads",
+    "qwen3moe": "`qwen3` with experts",
+    "qwen3next": "gated delta nets, gated attention in every fourth layer, experts",
+    "rwkv6": "a matrix of state for each head, decays that depend on the token",
+    "rwkv7": "states that replace as they learn, values mixed with the first layer's",
+    "smollm3": "every fourth layer without positions",
+    "stablelm": "a part of each head rotated, heads normalised each by its own weight",
+    "starcoder2": "biases everywhere",
+    "t5": "an encoder and a decoder, biases by distance",
+}
+"""What is particular about each."""
 
 
 def sources() -> dict[str, str]:
@@ -100,7 +145,8 @@ def table() -> str:
     for name in plait.build_info()["architectures"]:
         models = "; ".join(f"{model}: {', '.join(ids)}" for model, ids in cases[name].items())
         against = ", ".join(f"`{one}`" for one in sorted(classes[name]))
-        rows.append(f"| `{name}` | {memory(texts[name])} | {models or '-'} | {against or '-'} |\n")
+        said = f"`{name}` | {PARTICULAR[name]} | {memory(texts[name])}"
+        rows.append(f"| {said} | {models or '-'} | {against or '-'} |\n")
     return HEAD + "".join(rows)
 
 

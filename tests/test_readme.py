@@ -1,11 +1,15 @@
-"""The README's example is a program: it runs, and prints what the README says it prints."""
+"""The README's example runs and prints what stands there; its figures, lists and links are right."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+import plait
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 
 
 def block(language):
@@ -24,8 +28,34 @@ def test_example_prints_what_the_readme_says(tmp_path):
     assert done.stdout == block("text")
 
 
+def test_figures_are_those_that_were_measured():
+    rows = re.findall(
+        r"^\| `(\S+)` `(\S+)`.*? \| ([\d,]+) \| ([\d,]+) \| ([\d.]+) \|$", README, re.MULTILINE
+    )
+    (path,) = (ROOT / "bench" / "results").glob("zen5-*.json")
+    measured = {
+        (model, one["case"]): (
+            f"{one['medians']['plait']:,.0f}",
+            f"{one['medians']['llama.cpp']:,.0f}",
+            f"{one['ratio']:.2f}",
+        )
+        for model, cases in json.loads(path.read_text())["models"].items()
+        for one in cases
+    }
+    assert len(rows) >= 5
+    for model, case, *figures in rows:
+        assert tuple(figures) == measured[model, case]
+
+
+def test_every_architecture_is_listed():
+    table = README[README.index("## What is supported") :]
+    rows = [row for row in table.splitlines() if row.startswith("| ") and "`" in row]
+    listed = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+    assert listed == set(plait.build_info()["architectures"])
+    assert f"| architectures | {len(listed)} |" in README
+
+
 def test_relative_links_lead_somewhere():
-    root = Path(__file__).parents[1]
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
     assert targets
-    assert [t for t in targets if not (root / t).exists()] == []
+    assert [t for t in targets if not (ROOT / t).exists()] == []

@@ -2,8 +2,8 @@
 
     python -m plait.lm_eval --model plait --model_args model=model.gguf --tasks arc_easy
 
-is `lm_eval` with this model known to it, which has no other way to hear of a model outside it. From Python: import this
-module, then lm_eval.simple_evaluate(model="plait", model_args={"model": "model.gguf"}, tasks=[...]).
+is `lm_eval` with this model known to it; releases after 0.4.13 find it by themselves. From Python: import
+this module, then lm_eval.simple_evaluate(model="plait", model_args={"model": "model.gguf"}, tasks=[...]).
 """
 
 from __future__ import annotations
