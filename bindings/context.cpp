@@ -87,6 +87,16 @@ std::optional<int64_t> optional_size(const char* argument, py::handle value) {
     return to_int64(argument, value);
 }
 
+std::vector<double> shares(py::handle split) {
+    std::vector<double> result;
+    if (split.is_none()) return result;
+    if (!py::isinstance<py::iterable>(split) || PyUnicode_Check(split.ptr()))
+        wrong_type("split", "numbers, one for each device", split);
+    for (const py::handle share : split) result.push_back(to_double("split", share));
+    if (result.empty()) throw InvalidArgument("split: expected a share for each device, got none");
+    return result;
+}
+
 using NodeByField = py::typing::Dict<py::str, py::object>;
 using Traced = py::typing::Tuple<py::str, py::str, py::int_, py::int_, py::int_>;
 
@@ -119,6 +129,7 @@ py::typing::List<NodeByField> graph_nodes(const PyContext& self, const Integer& 
         one["fused"] = fused;
         one["writes_cache"] = node.writes_cache;
         one["output"] = node.output;
+        one["device"] = node.device;
         result.append(one);
     }
     return result;
@@ -161,9 +172,11 @@ py::typing::List<py::typing::List<FloatRows>> take_captured(const PyContext& sel
 PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
                        const Integer& n_seq_max, const Text& kv, const OptionalInteger& kv_cells,
                        const Text& type_k, const Text& type_v, const Integer& n_batch,
-                       const Integer& n_ubatch, const Text& backend, const OptionalInteger& threads,
-                       const OptionalText& isa, const FlagOrAuto& flash_attention,
-                       const Flag& embeddings, const Text& pooling_name, const OptionalFlag& causal,
+                       const Integer& n_ubatch, const Text& backend,
+                       const OptionalInteger& n_gpu_layers, const OptionalReals& split,
+                       const OptionalInteger& threads, const OptionalText& isa,
+                       const FlagOrAuto& flash_attention, const Flag& embeddings,
+                       const Text& pooling_name, const OptionalFlag& causal,
                        const Flag& graph_reuse, const Flag& fuse, const Flag& invariant,
                        const Flag& swa_full, const OptionalReal& defrag_threshold) {
     if (!py::isinstance<PyModel>(model)) wrong_type("model", "a Model", model);
@@ -177,6 +190,7 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
     options.n_batch = to_int32("n_batch", n_batch);
     options.n_ubatch = to_int32("n_ubatch", n_ubatch);
     options.backend = to_text("backend", backend);
+    options.layers = {optional_size("n_gpu_layers", n_gpu_layers), shares(split)};
     if (!threads.is_none())
         options.threads = static_cast<int>(to_int_between("threads", threads, 1, kMostThreads));
     options.isa = instruction_set(isa);
@@ -231,10 +245,12 @@ py::str repr(const PyContext& self) {
     const Context& context = made(self.shared)->fixed();
     const auto [kind, used, cells] = self.call(
         [](const Context& c) { return std::tuple(c.memory_kind(), c.n_used(), c.n_cells()); });
-    return text("<plait.Context of ", context.model()->info().arch, " on ",
-                made(self.shared)->device(), ": ", kind, ", n_ctx=", context.n_ctx(),
-                ", n_seq_max=", context.options().n_seq_max, ", ", used, " of ", cells,
-                " cells used>");
+    std::string devices;
+    for (const std::string& name : made(self.shared)->devices())
+        devices += text(devices.empty() ? "" : " + ", name);
+    return text("<plait.Context of ", context.model()->info().arch, " on ", devices, ": ", kind,
+                ", n_ctx=", context.n_ctx(), ", n_seq_max=", context.options().n_seq_max, ", ",
+                used, " of ", cells, " cells used>");
 }
 
 constexpr const char* kContextDoc =
@@ -264,7 +280,13 @@ n_batch : int
 n_ubatch : int
     Most tokens computed at once; longer batches are cut.
 backend : str
-    "cpu", "vulkan", "vulkan:1", or "auto".
+    "cpu", "vulkan", "vulkan:1", several as in "vulkan:0,vulkan:1", or "auto": the first GPU, if
+    there is one. What a device has no kernel for runs on the CPU.
+n_gpu_layers : int, optional
+    So many of the layers run on the devices, with their caches, and the others on the CPU: the last
+    ones, where the output counts as one more. -1: all. None: those that the devices have memory for.
+split : sequence of float, optional
+    How many of these layers each device has, in proportion. None: by the memory that is free.
 threads : int, optional
     None: the physical cores that this process may use.
 isa : str, optional
@@ -352,12 +374,22 @@ Stats SharedContext::stats() {
     return call([](const Context& context) { return context.stats(); });
 }
 
+std::vector<std::string> SharedContext::devices() {
+    const auto now = call([](const Context& context) -> std::optional<std::vector<std::string>> {
+        if (context.closed()) return std::nullopt;
+        return context.devices();
+    });
+    if (now) devices_ = *now;
+    return devices_;
+}
+
 void SharedContext::reset_stats() {
     if (last_stats_) last_stats_ = Stats{};
     call([](Context& context) { context.reset_stats(); });
 }
 
 void SharedContext::close() {
+    devices();
     const auto last = call([](Context& context) -> std::optional<Stats> {
         if (context.closed()) return std::nullopt;
         const Stats stats = context.stats();
@@ -382,12 +414,13 @@ void bind_context(py::module_& m) {
              py::arg("model"), py::kw_only(), py::arg("n_ctx") = py::none(),
              py::arg("n_seq_max") = 1, py::arg("kv") = "auto", py::arg("kv_cells") = py::none(),
              py::arg("type_k") = "f16", py::arg("type_v") = "f16", py::arg("n_batch") = 2048,
-             py::arg("n_ubatch") = 512, py::arg("backend") = "cpu", py::arg("threads") = py::none(),
-             py::arg("isa") = py::none(), py::arg("flash_attention") = "auto",
-             py::arg("embeddings") = false, py::arg("pooling") = "auto",
-             py::arg("causal") = py::none(), py::arg("graph_reuse") = true, py::arg("fuse") = true,
-             py::arg("invariant") = true, py::arg("swa_full") = false,
-             py::arg("defrag_threshold") = 0.5)
+             py::arg("n_ubatch") = 512, py::arg("backend") = "cpu",
+             py::arg("n_gpu_layers") = py::none(), py::arg("split") = py::none(),
+             py::arg("threads") = py::none(), py::arg("isa") = py::none(),
+             py::arg("flash_attention") = "auto", py::arg("embeddings") = false,
+             py::arg("pooling") = "auto", py::arg("causal") = py::none(),
+             py::arg("graph_reuse") = true, py::arg("fuse") = true, py::arg("invariant") = true,
+             py::arg("swa_full") = false, py::arg("defrag_threshold") = 0.5)
         .def(
             "decode",
             [](const PyContext& self, PyBatch& batch) {
@@ -446,10 +479,12 @@ position. Arguments, result and errors are those of decode().)")
             "devices",
             [](const PyContext& self) -> py::typing::List<py::str> {
                 py::list names;
-                names.append(py::str(made(self.shared)->device()));
+                for (const std::string& name : made(self.shared)->devices())
+                    names.append(py::str(name));
                 return names;
             },
-            "Names of the devices it runs on, as in `devices()`.")
+            "Names of the devices that compute something, as in `devices()`; the CPU comes last. "
+            "A device named twice is \"vulkan:0\" and \"vulkan:0/2\".")
         .def_property_readonly(
             "closed",
             [](const PyContext& self) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "made.h"
 #include "module.h"
@@ -31,7 +32,7 @@ private:
 class SharedContext {
 public:
     SharedContext(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
-        : context_(std::move(model), options), device_(context_.device()) {}
+        : context_(std::move(model), options), devices_(context_.devices()) {}
 
     // f(context) without the GIL: the context may be busy in another thread that waits for the GIL.
     template <typename F>
@@ -50,7 +51,8 @@ public:
 
     // What was fixed at creation; needs no lock.
     const Context& fixed() const { return context_; }
-    const std::string& device() const { return device_; }
+    // Those that compute something; once closed, those that did.
+    std::vector<std::string> devices();
 
     Stats stats();
     void reset_stats();
@@ -58,8 +60,8 @@ public:
 
 private:
     Context context_;
-    std::string device_;
-    std::optional<Stats> last_stats_;  // once closed; guarded by the GIL
+    std::vector<std::string> devices_;  // guarded by the GIL
+    std::optional<Stats> last_stats_;   // once closed; guarded by the GIL
 };
 
 struct PyContext : Zeroed {

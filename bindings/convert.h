@@ -22,8 +22,9 @@ inline bool any_object(PyObject*) { return true; }
     };
 PLAIT_OBJECT(Integer)  // an int, or what stands for one: a NumPy integer, a Sequence
 PLAIT_OBJECT(OptionalInteger)
-PLAIT_OBJECT(OptionalReal)  // a float, or what Python takes for one
-PLAIT_OBJECT(Flag)          // a bool, Python's or NumPy's
+PLAIT_OBJECT(OptionalReals)  // an iterable of floats, or None
+PLAIT_OBJECT(OptionalReal)   // a float, or what Python takes for one
+PLAIT_OBJECT(Flag)           // a bool, Python's or NumPy's
 PLAIT_OBJECT(OptionalFlag)
 PLAIT_OBJECT(FlagOrAuto)
 PLAIT_OBJECT(Text)
@@ -103,6 +104,7 @@ namespace pybind11::detail {
     };
 PLAIT_SHOWN_AS(Integer, "typing.SupportsIndex")
 PLAIT_SHOWN_AS(OptionalInteger, "typing.SupportsIndex | None")
+PLAIT_SHOWN_AS(OptionalReals, "collections.abc.Iterable[typing.SupportsFloat] | None")
 PLAIT_SHOWN_AS(OptionalReal, "typing.SupportsFloat | typing.SupportsIndex | None")
 PLAIT_SHOWN_AS(Flag, "bool")
 PLAIT_SHOWN_AS(OptionalFlag, "bool | None")

@@ -31,9 +31,11 @@ SecondsByName seconds(const PyStats& self) {
 }
 
 CountsByName nodes(const PyStats& self) {
-    const uint64_t n = made(self.shared)->stats().nodes;
+    const Stats stats = made(self.shared)->stats();
+    const std::vector<std::string>& devices = made(self.shared)->fixed().all_devices();
     py::dict result;
-    if (n > 0) result[py::str(made(self.shared)->device())] = n;
+    for (size_t i = 0; i < devices.size(); ++i)
+        if (stats.nodes[i] > 0) result[py::str(devices[i])] = stats.nodes[i];
     return result;
 }
 

@@ -60,7 +60,7 @@ There is one file a variant; `HybridMemory` makes a memory of any mix of them. [
 Devices that hold bytes and run graphs. The CPU's kernels are written once over `simd/` and compiled once an instruction
 set; which of them runs is chosen when a context is made. Each output is summed in one fixed order, so it does not depend
 on threads, on the batch or on how a prompt is cut. The Vulkan backend records a plan once and replays it. Backends never
-include each other.
+include each other; `joint/` makes one of several, whatever they are.
 """,
     "plan": """
 From a graph to something that can run: rows that nobody asks for are not computed, what nobody sees is dropped, what

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -76,6 +77,16 @@ struct CommandCounts {
     uint64_t submitted = 0;
 };
 
+// Of a backend that is several devices.
+inline constexpr size_t kMostDevices = 16;
+
+// What lower() needs besides the graph.
+struct Lowering {
+    std::span<Buffer* const> storage;  // by index of StorageOp
+    bool fuse = true;
+    uint8_t device = 0;  // nodes of other devices stay as they are
+};
+
 // What compile() needs besides the graph.
 struct Segment {
     const Graph& graph;
@@ -90,20 +101,35 @@ struct Segment {
 class Backend : public Allocator {
 public:
     virtual std::string_view name() const = 0;  // "cpu"
-    virtual std::string packing() const = 0;    // backends of equal packing share weight copies
-    virtual int n_threads() const = 0;          // that a trace may name
+    // By Node::device.
+    virtual std::vector<std::string> devices() const { return {std::string(name())}; }
+    // The backends that it is made of, by Node::device; none: it is one device.
+    virtual std::vector<Backend*> members() { return {}; }
+    virtual std::string packing() const = 0;  // backends of equal packing share weight copies
+    virtual int n_threads() const = 0;        // that a trace may name
     // Whether a row's results are the same bits whatever rows are computed with it.
     virtual bool invariant() const { return true; }
     virtual CommandCounts commands() const { return {}; }  // since it was made
-    // For what the host writes before each run: memory with a host address.
+    // Bytes of memory that it can still give; nothing where only the system knows.
+    virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
+    // For what the host writes before each run, and for what it reads after: memory with a host
+    // address.
     virtual std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) { return allocate(bytes); }
+    virtual std::unique_ptr<Buffer> allocate_results(uint64_t bytes) { return allocate(bytes); }
+    // For a cache of a layer: where the layer is computed.
+    virtual std::unique_ptr<Buffer> allocate_cache(uint64_t bytes, int layer) {
+        static_cast<void>(layer);
+        return allocate(bytes);
+    }
     virtual std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) = 0;
 
+    // Whether it has a kernel for a node of a model's graph, as it is before lowering.
+    virtual bool supports(const Graph& graph, NodeId node) const = 0;
     // Rewrites the graph into operations that this backend runs (quantised products get their
     // quantize_rows) and, where asked, fuses what costs less together. Called once, before values
     // are placed.
-    virtual void lower(Graph& graph, bool fuse) const = 0;
+    virtual void lower(Graph& graph, const Lowering& how) const = 0;
     // Packs the weights that the segment needs and that no plan needed before.
     virtual std::unique_ptr<Executable> compile(const Segment& segment) = 0;
 };

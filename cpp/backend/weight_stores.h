@@ -32,6 +32,13 @@ public:
     };
     Place find(WeightId id) const;
     const std::string& name(WeightId id) const;
+    // The same weights under the same numbers, of what part(store) gives for each store.
+    template <typename Part>
+    WeightStores parts(Part part) const {
+        WeightStores mine(part(*entries_.front().store));
+        for (size_t i = 1; i < entries_.size(); ++i) mine.add(part(*entries_[i].store));
+        return mine;
+    }
 
 private:
     struct Entry {

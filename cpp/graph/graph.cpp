@@ -129,6 +129,14 @@ bool writes_storage(const Op& op) {
         op);
 }
 
+bool is_alias(const Op& op) {
+    return std::visit(
+        []<typename T>(const T&) {
+            return is_any_of<T, ReshapeOp, WeightRowOp, StoreRowsOp, CopyRowsOp, RotateRowsOp>;
+        },
+        op);
+}
+
 const TensorType& Value::type() const { return graph->node(id).type; }
 Extent Value::extent() const { return graph->node(id).extent; }
 

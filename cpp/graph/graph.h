@@ -290,6 +290,8 @@ constexpr bool is_any_of = (std::is_same_v<T, Ops> || ...);
 const char* op_name(const Op& op);  // "rms_norm"
 // Whether running it changes a cache, and it is therefore needed whoever reads its result.
 bool writes_storage(const Op& op);
+// Whether the result is the bytes of the first input, or some of them.
+bool is_alias(const Op& op);
 
 using NodeId = uint32_t;
 
@@ -300,6 +302,7 @@ struct Node {
     std::vector<NodeId> inputs;
     Role role = Role::none;
     int16_t layer = -1;
+    uint8_t device = 0;  // of a backend with several: which of them computes it
 };
 
 class Graph;
@@ -336,6 +339,7 @@ public:
 
     // For rewrites: a new node list. Every node's inputs come before it.
     void replace(std::vector<Node> nodes, std::vector<std::pair<OutputId, NodeId>> outputs);
+    void set_device(NodeId id, uint8_t device) { nodes_[id].device = device; }
 
 private:
     std::vector<Node> nodes_;

@@ -16,9 +16,11 @@ Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, const Weigh
     : graph_(std::move(graph)) {
     prune(graph_);
     select_early(graph_);
-    backend.lower(graph_, fuse);
-    for (const Node& node : graph_.nodes())
+    backend.lower(graph_, {storage, fuse});
+    for (const Node& node : graph_.nodes()) {
+        ++n_nodes_[node.device];
         if (const auto* input = std::get_if<InputOp>(&node.op)) inputs_.push_back(input->id);
+    }
 
     stages_ = find_stages(graph_);
     const Buffers buffers = place_values(graph_, stages_, inputs);

@@ -2,6 +2,7 @@
 // Edits cut it into parts that run one after the other, with the caller's turn between.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -38,6 +39,7 @@ public:
     std::span<const uint32_t> stages() const { return stages_; }  // by node
     uint64_t arena_bytes() const { return arena_bytes_; }
     uint64_t bytes() const;  // of the plan itself, about
+    const std::array<uint64_t, kMostDevices>& nodes_by_device() const { return n_nodes_; }
     // Inputs that the graph reads; refreshed before a run.
     std::span<const InputId> inputs() const { return inputs_; }
     std::span<const CapturedPlace> captured() const { return captured_; }
@@ -54,6 +56,7 @@ private:
 
     Graph graph_;
     std::vector<uint32_t> stages_;
+    std::array<uint64_t, kMostDevices> n_nodes_{};
     std::vector<InputId> inputs_;
     std::vector<CapturedPlace> captured_;
     uint64_t arena_bytes_ = 0;

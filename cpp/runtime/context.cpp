@@ -1,6 +1,7 @@
 #include "runtime/context.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "base/error.h"
@@ -32,6 +33,30 @@ void check(const ContextOptions& o) {
     if (o.kv_cells) check_between<int64_t>("kv_cells", *o.kv_cells, 1, kMostCells);
 }
 
+// `n_devices`: beside the CPU, as named; where "auto" has found none it is as if there were one.
+void check_layers(const ContextOptions& o, size_t n_devices) {
+    const std::optional<int64_t> asked = o.layers.n_gpu_layers;
+    if (asked && *asked < -1)
+        throw InvalidArgument(
+            text("n_gpu_layers: expected 0 or more, or -1 for all, got ", *asked));
+    const bool other = o.backend != "cpu";
+    if (asked && *asked != 0 && !other)
+        throw InvalidArgument(text("n_gpu_layers: expected 0 with backend \"cpu\", got ", *asked));
+    const std::vector<double>& split = o.layers.split;
+    if (split.empty()) return;
+    const size_t expected = other ? std::max<size_t>(n_devices, 1) : 0;
+    if (split.size() != expected)
+        throw InvalidArgument(text("split: expected a share for each of the ", expected,
+                                   " devices of backend \"", o.backend, "\", got ", split.size()));
+    double sum = 0;
+    for (const double share : split) {
+        if (!std::isfinite(share) || share < 0)
+            throw InvalidArgument(text("split: expected finite numbers from 0 on, got ", share));
+        sum += share;
+    }
+    if (!(sum > 0)) throw InvalidArgument("split: expected a share above 0, got none");
+}
+
 }  // namespace
 
 Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
@@ -60,9 +85,9 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
         .reuse = options_.graph_reuse,
         .fuse = options_.fuse,
     };
-    engine_ = std::make_unique<Engine>(
-        model_, make_backend(options_.backend, {options_.threads, options_.isa}), memory->layout(),
-        limits);
+    engine_ = std::make_unique<Engine>(model_, choose_backend(memory->layout(), limits),
+                                       memory->layout(), limits);
+    devices_ = engine_->backend().devices();
     options_.invariant = options_.invariant && engine_->backend().invariant();
     decode_road_ =
         make_road(GraphKind::decode, std::make_shared<Past>(std::move(memory), engine_->backend()));
@@ -74,6 +99,29 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
 }
 
 Context::~Context() { close(); }
+
+std::unique_ptr<Backend> Context::choose_backend(const MemoryLayout& layout,
+                                                 const EngineLimits& limits) {
+    std::vector<std::unique_ptr<Backend>> devices =
+        make_devices(options_.backend, {options_.threads, options_.isa});
+    check_layers(options_, devices.size() - 1);
+    if (devices.size() == 1) return std::move(devices.front());
+    const ModelInfo& info = model_->info();
+    const PlanKey step{
+        .kind = info.has_decoder ? GraphKind::decode : GraphKind::encode,
+        .output = info.has_decoder ? OutputKind::both : OutputKind::embeddings,
+        .causal = *options_.causal,
+        .flash = *options_.flash_attention,
+        .n_tokens = limits.n_tokens,
+        .n_sequences = limits.n_sequences,
+        .n_outputs = limits.n_tokens,
+    };
+    const std::vector<Graph> graphs = graphs_of(model_->model(), step, layout, limits.build);
+    joint::LayerDevices placed =
+        place_layers(info, graphs, layout, devices, Engine::lay_out(layout, limits, info.width),
+                     options_.layers);
+    return join(std::move(devices), std::move(placed));
+}
 
 MemoryOptions Context::memory_options() const {
     MemoryOptions memory;
@@ -338,10 +386,10 @@ void Context::close_sequence(SequenceId sequence) {
     PLAIT_CHECK(decode_road_->memory().remove(sequence, {}));
 }
 
-std::string Context::device() const {
+std::vector<std::string> Context::devices() const {
     const std::lock_guard lock(mutex_);
     decode_road();
-    return std::string(engine_->backend().name());
+    return engine_->devices();
 }
 
 std::vector<NodeInfo> Context::graph(int64_t n_tokens, int64_t n_sequences, int64_t n_outputs,

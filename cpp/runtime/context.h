@@ -20,6 +20,7 @@
 #include "runtime/facts.h"
 #include "runtime/loaded_model.h"
 #include "runtime/outputs.h"
+#include "runtime/place_layers.h"
 #include "runtime/road.h"
 #include "runtime/state_transfer.h"
 #include "runtime/stats.h"
@@ -36,6 +37,7 @@ struct ContextOptions {
     int32_t n_batch = 2048;
     int32_t n_ubatch = 512;
     std::string backend = "cpu";
+    LayerOptions layers;  // that are not on the CPU
     std::optional<int> threads;
     std::optional<std::string> isa;
     std::optional<bool> flash_attention;
@@ -115,7 +117,10 @@ public:
     const std::shared_ptr<const LoadedModel>& model() const { return model_; }
     const ContextOptions& options() const { return options_; }  // as resolved: n_ctx is set
     int64_t n_ctx() const { return *options_.n_ctx; }
-    std::string device() const;
+    std::vector<std::string> devices() const;  // that compute something, in order
+    const std::vector<std::string>& all_devices() const {
+        return devices_;
+    }  // as stats number them
     Pooling pooling() const { return pooling_; }
     bool invariant() const { return options_.invariant; }
     // The plan of a step of `n_tokens` tokens of `n_sequences` sequences that wants `n_outputs`
@@ -164,10 +169,12 @@ private:
     Engine::Named named(std::string_view what, const std::string& name);
     void use_edits();
     MemoryOptions memory_options() const;
+    std::unique_ptr<Backend> choose_backend(const MemoryLayout& layout, const EngineLimits& limits);
 
     std::shared_ptr<const LoadedModel> model_;
     ContextOptions options_;
     Pooling pooling_;
+    std::vector<std::string> devices_;
     mutable std::mutex mutex_;
     std::unique_ptr<Engine> engine_;  // null once closed
     Recorder recorder_;

@@ -16,7 +16,9 @@ namespace {
 
 constexpr uint64_t kMostPlanBytes = uint64_t{64} << 20;
 
-InputLayout lay_out(const MemoryLayout& memory, const EngineLimits& limits, int64_t width) {
+}  // namespace
+
+InputLayout Engine::lay_out(const MemoryLayout& memory, const EngineLimits& limits, int64_t width) {
     using enum InputField;
     const uint64_t by_token = uint64_t{limits.n_tokens} * 4;
     const uint64_t by_sequence = (uint64_t{limits.n_sequences} + 1) * 4;
@@ -45,8 +47,6 @@ InputLayout lay_out(const MemoryLayout& memory, const EngineLimits& limits, int6
     return layout;
 }
 
-}  // namespace
-
 Engine::Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend> backend,
                const MemoryLayout& layout, const EngineLimits& limits)
     : model_(std::move(model)),
@@ -65,6 +65,8 @@ std::unique_ptr<Plan> Engine::build(const PlanKey& key, const MemoryLayout& layo
     if (key.captures != 0) capture(graph, captures(key.captures), key.n_outputs > 0);
     auto plan = std::make_unique<Plan>(std::move(graph), *backend_, input_layout_, weights_,
                                        storage, limits_.fuse);
+    for (size_t d = 0; d < kMostDevices; ++d)
+        if (plan->nodes_by_device()[d] > 0) devices_ |= 1u << d;
     if (plan->arena_bytes() > arena_->bytes()) arena_ = backend_->allocate(plan->arena_bytes());
     return plan;
 }
@@ -99,7 +101,16 @@ Plan& Engine::plan(const PlanKey& key, const MemoryLayout& layout,
 
 std::byte* Engine::input_bytes(InputId id, size_t bytes) {
     PLAIT_CHECK(bytes <= input_layout_.capacity(id));
+    note_written({input_layout_.offset(id), bytes});
     return inputs_->host() + input_layout_.offset(id);
+}
+
+void Engine::note_written(Written written) {
+    const auto known = std::ranges::find(written_, written.offset, &Written::offset);
+    if (known == written_.end())
+        written_.push_back(written);
+    else
+        known->bytes = std::max(known->bytes, written.bytes);
 }
 
 void Engine::write_bytes(InputId id, std::span<const std::byte> bytes) {
@@ -119,6 +130,8 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     arguments.stop = stop;
     arguments.trace = trace_.get();
     const CommandCounts before = backend_->commands();
+    for (const Written& written : written_) inputs_->flush(written.offset, written.bytes);
+    written_.clear();
     try {
         plan.run(arguments);
     } catch (...) {
@@ -126,7 +139,7 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
         throw;
     }
     if (trace_) note_trace(plan);
-    stats_.nodes += plan.graph().nodes().size();
+    for (size_t d = 0; d < kMostDevices; ++d) stats_.nodes[d] += plan.nodes_by_device()[d];
     stats_.commands_recorded += backend_->commands().recorded - before.recorded;
     stats_.commands_submitted += backend_->commands().submitted - before.submitted;
 }
@@ -153,6 +166,7 @@ void Engine::add_inputs(InputField field, size_t n, uint64_t bytes) {
     std::unique_ptr<Buffer> larger = backend_->allocate_inputs(layout.bytes());
     std::memcpy(larger->host(), inputs_->host(), input_layout_.bytes());
     inputs_ = std::move(larger);
+    note_written({0, input_layout_.bytes()});
     input_layout_ = std::move(layout);
 }
 
@@ -201,7 +215,15 @@ void Engine::note_trace(const Plan& plan) {
 }
 
 std::vector<NodeInfo> Engine::describe(const Plan& plan) const {
-    return plait::describe(plan, weights_);
+    return plait::describe(plan, weights_, backend_->devices());
+}
+
+std::vector<std::string> Engine::devices() const {
+    std::vector<std::string> used;
+    const std::vector<std::string> all = backend_->devices();
+    for (size_t d = 0; d < all.size(); ++d)
+        if ((devices_ >> d & 1) != 0) used.push_back(all[d]);
+    return used;
 }
 
 void Engine::start_trace() {

@@ -35,7 +35,13 @@ public:
     Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend> backend,
            const MemoryLayout& layout, const EngineLimits& limits);
 
+    // Where each input of a context's steps goes.
+    static InputLayout lay_out(const MemoryLayout& memory, const EngineLimits& limits,
+                               int64_t width);
+
     Backend& backend() { return *backend_; }
+    // Those that plans compute on.
+    std::vector<std::string> devices() const;
     OutputPool& outputs() { return outputs_; }
     Stats& stats() { return stats_; }
     const EngineLimits& limits() const { return limits_; }
@@ -94,7 +100,12 @@ public:
     std::vector<TracedNode> take_trace();
 
 private:
+    // A stretch of the inputs.
+    struct Written {
+        uint64_t offset, bytes;
+    };
     void note_trace(const Plan& plan);
+    void note_written(Written written);
     void write_bytes(InputId id, std::span<const std::byte> bytes);
     std::byte* input_bytes(InputId id, size_t bytes);
     // Makes room for `n` inputs, numbered as groups, where there is none.
@@ -107,6 +118,8 @@ private:
     Steering steering_;
     InputLayout input_layout_;
     std::unique_ptr<Buffer> inputs_;
+    std::vector<Written> written_;  // since the last run
+    uint32_t devices_ = 0;          // bit d: a plan computes on device d
     std::unique_ptr<Buffer> arena_;
     PlanCache plans_;
     std::unique_ptr<Plan> single_use_;  // the last plan built with reuse off

@@ -49,7 +49,8 @@ std::vector<std::string> parts_of(const Op& op) {
 
 }  // namespace
 
-std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights) {
+std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights,
+                               const std::vector<std::string>& devices) {
     const Graph& graph = plan.graph();
     std::vector<NodeInfo> nodes;
     for (NodeId i = 0; i < graph.nodes().size(); ++i) {
@@ -68,6 +69,7 @@ std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights) {
         info.bytes = node.type.bytes();
         info.stage = plan.stages()[i];
         info.inputs = node.inputs;
+        info.device = devices[node.device];
         info.fused = parts_of(node.op);
         info.writes_cache = writes_storage(node.op);
         info.output = std::ranges::any_of(graph.outputs(),

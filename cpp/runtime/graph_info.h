@@ -21,9 +21,11 @@ struct NodeInfo {
     std::vector<std::string> fused;  // operations that it is made of, where more than one
     bool writes_cache = false;
     bool output = false;
+    std::string device;  // that computes it, or reads it first
 };
 
-std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights);
+std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights,
+                               const std::vector<std::string>& devices);
 
 // What happened in traced runs.
 struct TracedNode {

@@ -1,5 +1,6 @@
 #include "runtime/make_backend.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -45,13 +46,31 @@ std::optional<size_t> first_gpu() { return std::nullopt; }
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(const std::string& name, const cpu::CpuOptions& options) {
-    const bool choose = name == "auto";
-    const std::optional<size_t> gpu = choose ? first_gpu() : vulkan_index(name);
-    if (gpu) return make_vulkan(*gpu);
-    if (name == "cpu" || choose) return std::make_unique<cpu::CpuBackend>(options);
-    throw InvalidArgument(text(
-        "backend: expected \"cpu\", \"vulkan\", \"vulkan:N\" or \"auto\", got \"", name, "\""));
+std::vector<std::unique_ptr<Backend>> make_devices(const std::string& names,
+                                                   const cpu::CpuOptions& options) {
+    std::vector<size_t> gpus;
+    if (names == "auto") {
+        if (const std::optional<size_t> gpu = first_gpu()) gpus.push_back(*gpu);
+    } else if (names != "cpu") {
+        for (size_t begin = 0; begin <= names.size();) {
+            const size_t end = std::min(names.find(',', begin), names.size());
+            const auto gpu = vulkan_index(std::string_view(names).substr(begin, end - begin));
+            if (!gpu)
+                throw InvalidArgument(
+                    text("backend: expected \"cpu\", \"vulkan\", \"vulkan:N\", several of these as "
+                         "in \"vulkan:0,vulkan:1\", or \"auto\", got \"",
+                         names, "\""));
+            gpus.push_back(*gpu);
+            begin = end + 1;
+        }
+    }
+    if (gpus.size() >= kMostDevices)
+        throw InvalidArgument(text("backend: expected at most ", kMostDevices - 1,
+                                   " devices beside the CPU, got ", gpus.size()));
+    std::vector<std::unique_ptr<Backend>> devices;
+    for (const size_t gpu : gpus) devices.push_back(make_vulkan(gpu));
+    devices.push_back(std::make_unique<cpu::CpuBackend>(options));
+    return devices;
 }
 
 }  // namespace plait

@@ -38,8 +38,8 @@ struct RoadOptions {
 struct Past {
     std::unique_ptr<Memory> memory;
     Storage storage;
-    Past(std::unique_ptr<Memory> kept, Allocator& allocator)
-        : memory(std::move(kept)), storage(memory->layout(), allocator) {}
+    Past(std::unique_ptr<Memory> kept, Backend& backend)
+        : memory(std::move(kept)), storage(memory->layout(), backend) {}
 };
 
 class Road {

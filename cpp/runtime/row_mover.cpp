@@ -22,10 +22,9 @@ bool rotates_keys(const MemoryLayout& layout, uint8_t group) {
 class MoveList {
 public:
     MoveList(Engine& engine, Plan& plan, InputId first, InputId second)
-        : engine_(engine),
-          plan_(plan),
-          first_(engine.in_place<int32_t>(first, Engine::kMaxMoves)),
-          second_(engine.in_place<int32_t>(second, Engine::kMaxMoves)) {}
+        : engine_(engine), plan_(plan), first_id_(first), second_id_(second) {
+        open();
+    }
 
     void add(int32_t first, int32_t second) {
         first_[n_] = first;
@@ -37,11 +36,18 @@ public:
         const Counts counts{.moves = static_cast<int32_t>(n_)};
         n_ = 0;
         engine_.run(plan_, counts, nullptr, nullptr, nullptr);
+        open();
     }
 
 private:
+    void open() {
+        first_ = engine_.in_place<int32_t>(first_id_, Engine::kMaxMoves);
+        second_ = engine_.in_place<int32_t>(second_id_, Engine::kMaxMoves);
+    }
+
     Engine& engine_;
     Plan& plan_;
+    InputId first_id_, second_id_;
     std::span<int32_t> first_;
     std::span<int32_t> second_;
     uint32_t n_ = 0;

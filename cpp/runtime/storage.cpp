@@ -6,9 +6,9 @@
 
 namespace plait {
 
-Storage::Storage(const MemoryLayout& layout, Allocator& allocator) {
+Storage::Storage(const MemoryLayout& layout, Backend& backend) {
     for (const StorageInfo& info : layout.storage) {
-        buffers_.push_back(allocator.allocate(info.bytes()));
+        buffers_.push_back(backend.allocate_cache(info.bytes(), info.id.layer));
         pointers_.push_back(buffers_.back().get());
         // Row 0 is the state of a fresh sequence.
         if (layout.groups[info.group].kind == GroupKind::recurrent)

@@ -5,14 +5,14 @@
 #include <span>
 #include <vector>
 
+#include "backend/backend.h"
 #include "memory/layout.h"
-#include "tensor/buffer.h"
 
 namespace plait {
 
 class Storage {
 public:
-    Storage(const MemoryLayout& layout, Allocator& allocator);
+    Storage(const MemoryLayout& layout, Backend& backend);
 
     std::span<Buffer* const> buffers() const { return pointers_; }  // by index in layout.storage
     // Rows [row, row + 1) of one part, dequantised, without padding: [n_heads, head_dim].

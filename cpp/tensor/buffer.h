@@ -18,6 +18,12 @@ public:
     virtual void read(uint64_t offset, std::span<std::byte> target) const = 0;
     // Host address of the first byte, or null where the device has none.
     virtual std::byte* host() = 0;
+    // What was written through host() reaches every device that reads it. Nothing to do where they
+    // read that very memory.
+    virtual void flush(uint64_t offset, uint64_t bytes) {
+        static_cast<void>(offset);
+        static_cast<void>(bytes);
+    }
 };
 
 class Allocator {

@@ -24,7 +24,7 @@ class Node:
     `name`: of a weight or an input, or what the value is in the model, as in "blk.3.attn_out". `shape`: axis 0 is the
     most that the plan has room for, where `counts` says what it counts ("tokens", "outputs", "moves"). `stage`:
     operations of one stage may run at the same time. `inputs`: indices of nodes. `fused`: the operations that it does
-    at once.
+    at once. `device`: that computes it, or for what is there without being computed, reads it first.
     """
 
     index: int
@@ -40,6 +40,7 @@ class Node:
     fused: tuple[str, ...]
     writes_cache: bool
     output: bool
+    device: str
 
     @property
     def is_source(self) -> bool:

@@ -37,10 +37,14 @@ std::shared_ptr<WeightStore> CpuBackend::make_weight_store(
     return std::make_shared<CpuWeights>(std::move(source), isa_);
 }
 
-void CpuBackend::lower(Graph& graph, bool fuse) const {
-    cpu::lower(graph, threads_.size());
-    if (!fuse) return;
-    for (const Rewrite& rewrite : kRewrites) rewrite.apply(graph);
+bool CpuBackend::supports(const Graph& graph, NodeId node) const {
+    return can_bind<Binder>(graph.node(node));
+}
+
+void CpuBackend::lower(Graph& graph, const Lowering& how) const {
+    cpu::lower(graph, threads_.size(), how.device);
+    if (!how.fuse) return;
+    for (const Rewrite& rewrite : kRewrites) rewrite.apply(graph, how.device);
 }
 
 std::unique_ptr<Executable> CpuBackend::compile(const Segment& segment) {

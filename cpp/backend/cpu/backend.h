@@ -25,7 +25,8 @@ public:
     std::unique_ptr<Buffer> allocate(uint64_t bytes) override;
     std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) override;
-    void lower(Graph& graph, bool fuse) const override;
+    bool supports(const Graph& graph, NodeId node) const override;
+    void lower(Graph& graph, const Lowering& how) const override;
     std::unique_ptr<Executable> compile(const Segment& segment) override;
 
     Isa isa() const { return isa_; }

@@ -17,7 +17,7 @@ bool multiplies_blocks(const Graph& graph, const Node& node) {
            graph.node(node.inputs[0]).type.dtype == DType::f32;
 }
 
-Node quantized(const Graph& graph, NodeId x, NodeId renamed) {
+Node quantized(const Graph& graph, NodeId x, NodeId renamed, uint8_t device) {
     const Node& source = graph.node(x);
     const int64_t columns = source.type.shape[-1];
     PLAIT_CHECK(columns % 32 == 0);
@@ -27,6 +27,7 @@ Node quantized(const Graph& graph, NodeId x, NodeId renamed) {
     node.type.shape.dims[static_cast<size_t>(source.type.shape.rank - 1)] = columns / 32 * 10;
     node.extent = source.extent;
     node.inputs = {renamed};
+    node.device = device;
     return node;
 }
 
@@ -43,25 +44,27 @@ Node splits_of(const Node& attend, int64_t rows) {
     node.op = AttendSplitsOp{op};
     node.type = {DType::f32, {2 * rows / kKeySplit * split_floats(op.n_heads, op.value_dim)}};
     node.inputs = attend.inputs;
+    node.device = attend.device;
     return node;
 }
 
 }  // namespace
 
-void lower(Graph& graph, int threads) {
+void lower(Graph& graph, int threads, uint8_t device) {
     std::vector<Node> nodes;
     std::vector<NodeId> renamed(graph.nodes().size());
     std::unordered_map<NodeId, NodeId> rounded;  // x -> its quantize_rows
     for (NodeId id = 0; id < graph.nodes().size(); ++id) {
         Node node = graph.node(id);
         for (NodeId& input : node.inputs) input = renamed[input];
-        if (multiplies_blocks(graph, graph.node(id))) {
+        const bool ours = node.device == device;
+        if (ours && multiplies_blocks(graph, graph.node(id))) {
             const NodeId x = graph.node(id).inputs[0];
             const auto [found, added] = rounded.try_emplace(x, static_cast<NodeId>(nodes.size()));
-            if (added) nodes.push_back(quantized(graph, x, renamed[x]));
+            if (added) nodes.push_back(quantized(graph, x, renamed[x], device));
             node.inputs[0] = found->second;
         }
-        if (std::holds_alternative<AttendOp>(node.op) && threads > 1) {
+        if (ours && std::holds_alternative<AttendOp>(node.op) && threads > 1) {
             const Node& keys = nodes[node.inputs[1]];
             if (may_split_keys(node, keys, nodes[node.inputs.back()])) {
                 nodes.push_back(splits_of(node, keys.type.shape[0]));

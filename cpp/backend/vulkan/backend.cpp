@@ -1,21 +1,31 @@
 #include "backend/vulkan/backend.h"
 
+#include <functional>
+#include <set>
+
 #include "backend/bind_computed.h"
 #include "backend/vulkan/buffer.h"
 #include "backend/vulkan/commands.h"
 #include "backend/vulkan/executable.h"
+#include "backend/vulkan/free_memory.h"
 #include "backend/vulkan/ops/bind.h"
 #include "backend/vulkan/weights.h"
+#include "backend/vulkan/withheld.h"
 #include "base/error.h"
 #include "base/text.h"
 
 namespace plait::vulkan {
 namespace {
 
+// Those that the segment computes.
 std::array<OutputRows, 2> outputs_of(const Segment& segment) {
+    std::array<bool, 2> made{};
+    for (const NodeId id : segment.nodes)
+        if (segment.places[id].space == Space::output && computes(segment.graph.node(id)))
+            made[segment.places[id].index] = true;
     std::array<OutputRows, 2> outputs;
     for (const auto& [id, node] : segment.graph.outputs()) {
-        if (id >= OutputId::first_captured) continue;
+        if (id >= OutputId::first_captured || !made[static_cast<size_t>(id)]) continue;
         const Node& result = segment.graph.node(node);
         const auto rows = static_cast<uint32_t>(result.type.shape[0]);
         outputs[static_cast<size_t>(id)] = {{static_cast<uint32_t>(result.extent), rows},
@@ -45,8 +55,8 @@ private:
 
 class VulkanBackend final : public Backend {
 public:
-    explicit VulkanBackend(std::shared_ptr<Device> device)
-        : device_(std::move(device)), commands_(device_) {}
+    VulkanBackend(std::shared_ptr<Device> device, size_t index)
+        : device_(std::move(device)), index_(index), commands_(device_) {}
 
     std::string_view name() const override { return device_->name(); }
     std::string packing() const override {
@@ -55,6 +65,7 @@ public:
     int n_threads() const override { return 1; }
     bool invariant() const override { return false; }  // few rows are summed otherwise than many
     CommandCounts commands() const override { return commands_.counts(); }
+    std::optional<uint64_t> free_bytes() const override { return free_memory(index_); }
 
     std::unique_ptr<Buffer> allocate(uint64_t bytes) override {
         return std::make_unique<ContextBuffer>(commands_, bytes);
@@ -62,11 +73,21 @@ public:
     std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) override {
         return std::make_unique<DeviceBuffer>(device_, bytes, Residence::upload);
     }
+    std::unique_ptr<Buffer> allocate_results(uint64_t bytes) override {
+        return std::make_unique<DeviceBuffer>(device_, bytes, Residence::download);
+    }
     std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) override {
         return std::make_shared<VulkanWeights>(std::move(source), device_);
     }
-    void lower(Graph&, bool) const override {}  // shaders run a model's operations as they are
+    bool supports(const Graph& graph, NodeId id) const override {
+        const Node& node = graph.node(id);
+        const auto* attend = std::get_if<AttendOp>(&node.op);
+        return can_bind<Binder>(node) && !withheld_.contains(op_name(node.op)) &&
+               (attend == nullptr || fits(*attend));
+    }
+    // Shaders run a model's operations as they are.
+    void lower(Graph&, const Lowering&) const override {}
     std::unique_ptr<Executable> compile(const Segment& segment) override {
         Binder binder(segment);
         for (const NodeId id : segment.nodes) bind_computed(segment.graph.node(id), binder);
@@ -77,13 +98,15 @@ public:
 
 private:
     std::shared_ptr<Device> device_;
+    size_t index_;
     Commands commands_;
+    std::set<std::string, std::less<>> withheld_ = withheld_operations();
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> make_backend(size_t index) {
-    return std::make_unique<VulkanBackend>(Device::open(index));
+    return std::make_unique<VulkanBackend>(Device::open(index), index);
 }
 
 }  // namespace plait::vulkan

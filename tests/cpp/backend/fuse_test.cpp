@@ -27,7 +27,7 @@ struct Example {
     Value vector() { return graph.weight({next++, {DType::f32, {kWidth}}}); }
     std::vector<std::string> fused() {
         lower(graph, 1);
-        for (const Rewrite& rewrite : kRewrites) rewrite.apply(graph);
+        for (const Rewrite& rewrite : kRewrites) rewrite.apply(graph, 0);
         std::vector<std::string> names;
         for (const Node& node : graph.nodes()) {
             const std::string name = op_name(node.op);

@@ -15,14 +15,16 @@ std::vector<int> count_uses(const Graph& graph) {
 
 }  // namespace
 
-void absorb(Graph& graph, const Match& match) {
+void absorb(Graph& graph, uint8_t device, const Match& match) {
     const std::vector<int> uses = count_uses(graph);
     std::vector<Node> changed(graph.nodes().begin(), graph.nodes().end());
     std::vector<bool> gone(changed.size());
     for (NodeId i = 0; i < changed.size(); ++i) {
+        if (graph.node(i).device != device) continue;
         std::optional<Absorbed> found = match(graph, graph.node(i), uses);
         if (!found) continue;
         const Node& absorbed = graph.node(found->absorbed);
+        if (absorbed.device != device) continue;
         PLAIT_CHECK(uses[found->absorbed] == 1 && !gone[found->absorbed]);
         gone[found->absorbed] = true;
         Node& node = changed[i];

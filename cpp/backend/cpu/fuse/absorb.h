@@ -20,6 +20,7 @@ struct Absorbed {
 using Match = std::function<std::optional<Absorbed>(const Graph& graph, const Node& node,
                                                     std::span<const int> uses)>;
 
-void absorb(Graph& graph, const Match& match);
+// Among nodes of that device.
+void absorb(Graph& graph, uint8_t device, const Match& match);
 
 }  // namespace plait::cpu

@@ -10,12 +10,12 @@ namespace plait::cpu {
 
 struct Rewrite {
     const char* name;
-    void (*apply)(Graph& graph);
+    void (*apply)(Graph& graph, uint8_t device);  // to nodes of that device
 };
 
-void fuse_norm_quantize(Graph& graph);  // quantize_rows(rms_norm(x))
-void fuse_gate_quantize(Graph& graph);  // quantize_rows(gate(g, up))
-void fuse_linear_add(Graph& graph);     // linear(x) + residual
+void fuse_norm_quantize(Graph& graph, uint8_t device);  // quantize_rows(rms_norm(x))
+void fuse_gate_quantize(Graph& graph, uint8_t device);  // quantize_rows(gate(g, up))
+void fuse_linear_add(Graph& graph, uint8_t device);     // linear(x) + residual
 
 // In the order in which they are applied, to a graph that was lowered.
 inline constexpr std::array kRewrites = {

@@ -3,8 +3,8 @@
 
 namespace plait::cpu {
 
-void fuse_linear_add(Graph& graph) {
-    absorb(graph, [](const Graph& g, const Node& node, std::span<const int> uses) {
+void fuse_linear_add(Graph& graph, uint8_t device) {
+    absorb(graph, device, [](const Graph& g, const Node& node, std::span<const int> uses) {
         std::optional<Absorbed> found;
         if (!std::holds_alternative<AddOp>(node.op)) return found;
         for (const size_t side : {size_t{1}, size_t{0}}) {  // the product is mostly on the right

@@ -3,8 +3,8 @@
 
 namespace plait::cpu {
 
-void fuse_norm_quantize(Graph& graph) {
-    absorb(graph, [](const Graph& g, const Node& node, std::span<const int> uses) {
+void fuse_norm_quantize(Graph& graph, uint8_t device) {
+    absorb(graph, device, [](const Graph& g, const Node& node, std::span<const int> uses) {
         std::optional<Absorbed> found;
         if (!std::holds_alternative<QuantizeRowsOp>(node.op)) return found;
         const Node& norm = g.node(node.inputs[0]);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/bind_computed.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/table.h"
 #include "backend/cpu/weights.h"
@@ -66,7 +67,7 @@ private:
 
 // Weights, storage, inputs and views of them need no step.
 template <typename Op>
-void bind(const Op& op, const Node&, Binder&) {
+NoKernel bind(const Op& op, const Node&, Binder&) {
     throw UnsupportedError(text("no CPU kernel for ", op_name(op)));
 }
 void bind(const AddOp&, const Node&, Binder&);

@@ -63,10 +63,10 @@ uint32_t splits_of(const Rows& rows, const Node& keys) {
 
 }  // namespace
 
+bool fits(const AttendOp& op) { return op.value_dim <= kMostValueDim; }
+
 void bind(const AttendOp& op, const Node& node, Binder& binder) {
-    if (op.value_dim > kMostValueDim)
-        throw UnsupportedError(text("vulkan: attend: values of ", op.value_dim,
-                                    " elements, expected at most ", kMostValueDim));
+    PLAIT_CHECK(fits(op));
     Args args{};
     auto input = node.inputs.begin();
     const auto next = [&] { return binder.ref(*input++); };

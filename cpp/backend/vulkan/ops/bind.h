@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/bind_computed.h"
 #include "backend/vulkan/frame.h"
 #include "backend/vulkan/weights.h"
 #include "base/error.h"
@@ -106,9 +107,12 @@ private:
 
 // Weights, storage, inputs and views of them need no step.
 template <typename Op>
-void bind(const Op& op, const Node&, Binder&) {
+NoKernel bind(const Op& op, const Node&, Binder&) {
     throw UnsupportedError(text("vulkan: no shader for ", op_name(op)));
 }
+// Whether the shader is made for heads of that size.
+bool fits(const AttendOp&);
+
 void bind(const ActivateOp&, const Node&, Binder&);
 void bind(const AddOp&, const Node&, Binder&);
 void bind(const AttendOp&, const Node&, Binder&);
