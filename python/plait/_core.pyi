@@ -491,7 +491,13 @@ class Context:
     n_ubatch : int
         Most tokens computed at once; longer batches are cut.
     backend : str
-        "cpu", "vulkan", "vulkan:1", or "auto".
+        "cpu", "vulkan", "vulkan:1", several as in "vulkan:0,vulkan:1", or "auto": the first GPU, if
+        there is one. What a device has no kernel for runs on the CPU.
+    n_gpu_layers : int, optional
+        So many of the layers run on the devices, with their caches, and the others on the CPU: the last
+        ones, where the output counts as one more. -1: all. None: those that the devices have memory for.
+    split : sequence of float, optional
+        How many of these layers each device has, in proportion. None: by the memory that is free.
     threads : int, optional
         None: the physical cores that this process may use.
     isa : str, optional
@@ -545,6 +551,8 @@ class Context:
         n_batch: typing.SupportsIndex = 2048,
         n_ubatch: typing.SupportsIndex = 512,
         backend: str = "cpu",
+        n_gpu_layers: typing.SupportsIndex | None = None,
+        split: collections.abc.Iterable[typing.SupportsFloat] | None = None,
         threads: typing.SupportsIndex | None = None,
         isa: str | None = None,
         flash_attention: bool | str = "auto",
@@ -733,7 +741,7 @@ class Context:
     @property
     def devices(self) -> list[str]:
         """
-        Names of the devices it runs on, as in `devices()`.
+        Names of the devices that compute something, as in `devices()`; the CPU comes last. A device named twice is "vulkan:0" and "vulkan:0/2".
         """
     @property
     def flash_attention(self) -> bool:

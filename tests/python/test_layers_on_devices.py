@@ -9,14 +9,11 @@ import numpy as np
 import plait
 import pytest
 from python.drive import batch, feed, same_bits, tokens
-from python.test_vulkan import near
+from python.vulkan_device import near, needs_vulkan
 
 from python import gguf_writer, lora_models
 
-pytestmark = pytest.mark.skipif(
-    not any(device.name.startswith("vulkan") for device in plait.devices()),
-    reason="no Vulkan device, or a build without Vulkan",
-)
+pytestmark = needs_vulkan
 
 TWICE = "vulkan:0,vulkan:0"  # two devices as far as anything here knows
 EXACT = {"type_k": "f32", "type_v": "f32"}
@@ -52,7 +49,7 @@ def story(ctx: plait.Context) -> list[np.ndarray]:
     if ctx.kv.kind != "cross":
         ctx.kv.seq_cp(0, 1)
         rows.append(ctx.decode(batch(([5], 1), ([6, 7, 8], 2), ([9], 0))).logits)
-    if ctx.kv.can_shift:
+    if ctx.kv.can_shift and ctx.kv.can_partial_remove:
         ctx.kv.seq_rm(2, 2, 4)
         ctx.kv.seq_add(2, 4, None, -2)
         ctx.kv.defrag()
@@ -65,7 +62,7 @@ def story(ctx: plait.Context) -> list[np.ndarray]:
     with ctx.capture(*last) as seen:
         again = feed(ctx, [12], 0)
     assert near(again, rows[-1])
-    return [*rows, *(seen[name] for name in last if seen[name] is not None)]
+    return [*rows, *(seen[name] for name in last if seen[name] is not None and seen[name].size)]
 
 
 MODELS = ["llama-gqa", "gemma3", "mamba", "jamba", "mixtral", "t5", "rwkv7", "phi3-longrope"]
@@ -118,8 +115,8 @@ def test_two_devices_share_the_layers(four: plait.Model) -> None:
         for ctx in (both, three):
             for got, want in zip(story(ctx), wanted, strict=True):
                 assert near(got, want)
-        assert both.devices == ["vulkan:0", "vulkan:0/2", "cpu"]  # where values were captured
-        assert three.devices == both.devices
+        assert both.devices == ["vulkan:0", "vulkan:0/2"]
+        assert three.devices == ["vulkan:0", "vulkan:0/2", "cpu"]
         where = {node.name: node.device for node in both.graph()}
         assert [where[f"blk.{i}.l_out"] for i in range(4)] == ["vulkan:0"] * 3 + ["vulkan:0/2"]
         where = {node.name: node.device for node in three.graph()}
@@ -142,13 +139,17 @@ def test_steps_record_nothing_again(four: plait.Model) -> None:
         assert ctx.stats.plans_built == 2
 
 
-# S0-21: what a device has no kernel for runs on the CPU, inside the same plan.
+# S0-21: what a device has no kernel for runs on the CPU, inside the same plan; a cache that it cannot work on is there.
 @pytest.mark.parametrize(
-    ("lacks", "most"),
-    [("rms_norm", 9), ("attend", 4), ("store_rows", 4), ("rope", 8), ("embed", 1), ("linear", 29), ("rotate_rows", 4)],
+    ("lacks", "there"),
+    [
+        ("rms_norm", {"rms_norm"}), ("rope,gate", {"rope", "gate"}), ("embed", {"embed"}), ("linear", {"linear"}),
+        ("attend", {"attend", "store_rows"}), ("store_rows", {"attend", "store_rows"}),
+        ("rotate_rows", {"attend", "store_rows"}), ("copy_rows", {"attend", "store_rows"}),
+    ],
 )  # fmt: skip
 def test_an_operation_without_a_kernel_runs_on_the_cpu(
-    four: plait.Model, lacks: str, most: int, monkeypatch: pytest.MonkeyPatch
+    four: plait.Model, lacks: str, there: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with context(four, None) as ctx:
         wanted = story(ctx)
@@ -156,12 +157,10 @@ def test_an_operation_without_a_kernel_runs_on_the_cpu(
     with context(four, -1) as ctx:
         for got, want in zip(story(ctx), wanted, strict=True):
             assert near(got, want)
-        there = {node.op for node in ctx.graph().operations if node.device == "vulkan:0"}
-        assert lacks not in there
-        here = [node for node in ctx.graph().operations if node.op == lacks]
-        assert all(node.device == "cpu" for node in here)
-        assert len(here) <= most
-        assert len(there) > 3
+    with context(four, -1, fuse=False) as ctx:
+        operations = ctx.graph().operations
+        assert {node.op for node in operations if node.device == "cpu"} == there
+        assert there.isdisjoint(node.op for node in operations if node.device != "cpu")
 
 
 def test_an_operation_that_does_not_exist_is_named(
@@ -178,7 +177,7 @@ def test_what_does_not_fit_is_on_the_cpu(
 ) -> None:
     metadata, weights = gguf_writer.llama_metadata(), gguf_writer.llama_weights()
     rng = np.random.default_rng(1)
-    for i in range(2):  # 2 MiB each
+    for i in range(2):  # 6 MiB each
         for part, shape in (("gate", (8192, 64)), ("up", (8192, 64)), ("down", (64, 8192))):
             noise = 0.05 * rng.standard_normal(shape)
             weights[f"blk.{i}.ffn_{part}.weight"] = noise.astype(np.float32)
@@ -187,7 +186,7 @@ def test_what_does_not_fit_is_on_the_cpu(
     wide = {"n_ubatch": 8}
     with context(model, None, **wide) as cpu:
         wanted = feed(cpu, tokens(20))
-    for mib, devices in ((1, ["cpu"]), (10, ["vulkan:0", "cpu"]), (64, ["vulkan:0"])):
+    for mib, devices in ((0, ["cpu"]), (10, ["vulkan:0", "cpu"]), (64, ["vulkan:0"])):
         monkeypatch.setenv("PLAIT_VULKAN_MEMORY", str(mib))
         with plait.Context(model, n_ctx=64, backend="vulkan", **EXACT, **wide) as ctx:
             assert ctx.devices == devices

@@ -110,7 +110,7 @@ def test_too_large_a_cache_is_refused_and_harms_nothing(
     ctx = pair[1]
     before = feed(ctx, tokens(9))
     with pytest.raises(plait.BackendError, match=r"vulkan:0: cannot allocate \d+ bytes"):
-        plait.Context(ctx.model, n_ctx=1 << 26, backend="vulkan")
+        plait.Context(ctx.model, n_ctx=1 << 26, backend="vulkan", n_gpu_layers=-1)
     ctx.kv.clear()
     np.testing.assert_array_equal(feed(ctx, tokens(9)), before)
 

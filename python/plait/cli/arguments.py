@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from plait import Context, Model, Sampler
 
-CONTEXT = ("n_ctx", "kv", "type_k", "type_v", "n_batch", "n_ubatch", "backend", "threads", "isa")
+CONTEXT = (
+    "n_ctx", "kv", "type_k", "type_v", "n_batch", "n_ubatch", "backend", "n_gpu_layers", "split", "threads", "isa",
+)  # fmt: skip
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +37,10 @@ def open_model(name: str) -> Model:
     return Model(name)
 
 
+def _shares(text: str) -> list[float]:
+    return [float(share) for share in text.split(",")]
+
+
 def add_context(parser: argparse.ArgumentParser) -> None:
     """Options of the context, named as those of plait.Context."""
     group = parser.add_argument_group("context", "as for plait.Context; left out: as there")
@@ -45,6 +51,8 @@ def add_context(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--n-batch", type=int, metavar="N", help="most tokens of one call")
     group.add_argument("--n-ubatch", type=int, metavar="N", help="most tokens computed at once")
     group.add_argument("--backend", metavar="NAME", help="cpu, vulkan, auto")
+    group.add_argument("--n-gpu-layers", type=int, metavar="N", help="layers on devices; -1: all")
+    group.add_argument("--split", type=_shares, metavar="X,Y", help="shares of several devices")
     group.add_argument("--threads", type=int, metavar="N", help="threads of the CPU")
     group.add_argument("--isa", metavar="NAME", help="scalar, avx2 or avx512: at most this")
 

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "backend/cpu/backend.h"
+#include "batch/batch.h"
+#include "memory/memory.h"
+#include "runtime/road.h"
 #include "support/tiny_model.h"
 
 namespace plait {
