@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "runtime/fit.h"
-#include "runtime/make_backend.h"
+#include "runtime/make_devices.h"
 
 namespace plait {
 namespace {

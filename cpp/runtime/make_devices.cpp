@@ -1,4 +1,4 @@
-#include "runtime/make_backend.h"
+#include "runtime/make_devices.h"
 
 #include <algorithm>
 #include <charconv>
