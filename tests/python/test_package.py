@@ -1,6 +1,7 @@
 """The package as others meet it: quick to import, quiet, typed, and named in one place."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -45,6 +46,34 @@ def test_commands_that_need_no_model_are_quick():
         assert "numpy" not in sys.modules or "tokenizers" not in sys.modules
         """
     assert python(program).startswith("plait ")
+
+
+@pytest.fixture(scope="module")
+def no_loader(tmp_path_factory):
+    """The environment of a program that finds no libvulkan."""
+    compiler = shutil.which("cc")
+    if compiler is None or "libasan" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("needs a C compiler, and to be the only one that is preloaded")
+    library = tmp_path_factory.mktemp("loader") / "no_vulkan.so"
+    source = Path(__file__).parent / "hostile" / "no_vulkan.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return {"LD_PRELOAD": str(library)}
+
+
+def test_a_machine_without_a_vulkan_loader(no_loader):
+    program = """
+        import plait
+        assert [device.name for device in plait.devices()] == ["cpu"]
+        model = plait.Model.demo()
+        with plait.Context(model, n_ctx=16, backend="auto") as ctx:
+            assert ctx.devices == ["cpu"]
+        try:
+            plait.Context(model, n_ctx=16, backend="vulkan")
+        except plait.BackendError as error:
+            print(error)
+        """
+    expected = "no Vulkan loader" if plait.build_info()["vulkan"] else "vulkan"
+    assert expected in python(program, **no_loader)
 
 
 THEIRS = """

@@ -17,16 +17,6 @@ int rank(const vk::PhysicalDevice& device) {
     }
 }
 
-// The loader's class throws where there is none; this one stays empty.
-vk::DynamicLoader find_loader(std::string& problem) {
-    try {
-        return vk::DynamicLoader();
-    } catch (const std::exception&) {
-        problem = "this machine has no Vulkan loader (libvulkan.so.1)";
-        return vk::DynamicLoader("");  // the process itself
-    }
-}
-
 }  // namespace
 
 const Instance& Instance::get() {
@@ -34,8 +24,13 @@ const Instance& Instance::get() {
     return *instance;
 }
 
-Instance::Instance() : loader_(find_loader(problem_)) {
-    if (!problem_.empty()) return;
+Instance::Instance() {
+    try {
+        loader_.emplace();
+    } catch (const std::exception&) {
+        problem_ = "this machine has no Vulkan loader (libvulkan.so.1)";
+        return;
+    }
     try {
         open();
         if (devices_.empty()) problem_ = "no driver offers a device of Vulkan 1.2";
@@ -46,7 +41,7 @@ Instance::Instance() : loader_(find_loader(problem_)) {
 
 void Instance::open() {
     VULKAN_HPP_DEFAULT_DISPATCHER.init(
-        loader_.getProcAddress<PFN_vkGetInstanceProcAddr>("vkGetInstanceProcAddr"));
+        loader_->getProcAddress<PFN_vkGetInstanceProcAddr>("vkGetInstanceProcAddr"));
     const vk::ApplicationInfo application{.pApplicationName = "plait",
                                           .apiVersion = VK_API_VERSION_1_2};
     const vk::Instance instance = vk::createInstance({.pApplicationInfo = &application});

@@ -2,6 +2,7 @@
 // without drivers simply has no devices.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,7 +25,7 @@ private:
     Instance();
     void open();
 
-    vk::DynamicLoader loader_;
+    std::optional<vk::DynamicLoader> loader_;
     std::vector<vk::PhysicalDevice> devices_;
     std::string problem_;
 };
