@@ -27,12 +27,16 @@ class Engine(Protocol):
     """What is measured: room for sequences, and tokens read by some of them."""
 
     name: str
+    n_vocab: int
 
-    def open(self, n_seqs: int, n_ctx: int) -> None:
-        """An empty cache for this many sequences of this length."""
+    def open(self, n_seqs: int, n_ctx: int, embed: bool = False) -> None:
+        """An empty cache for this many sequences of this length; or room for as many texts to embed."""
 
     def read(self, tokens: list[list[int]]) -> None:
         """Give each sequence its next tokens, at once, and compute the logits of the last."""
+
+    def embed(self, texts: list[list[int]]) -> None:
+        """Compute an embedding of each, in one call."""
 
     def close(self) -> None:
         """Free it."""
@@ -44,13 +48,16 @@ class Plait:
     name = "plait"
 
     def __init__(self, model: Model, options: dict[str, Any]) -> None:
-        self._model, self._options = model, options
+        self._model, self._options, self.n_vocab = model, options, model.n_vocab
 
-    def open(self, n_seqs: int, n_ctx: int) -> None:
+    def open(self, n_seqs: int, n_ctx: int, embed: bool = False) -> None:
         """See Engine."""
         from plait import Batch, Context
 
-        self._ctx = Context(self._model, **({"n_ctx": n_ctx, "n_seq_max": n_seqs} | self._options))
+        options = {"n_ctx": n_ctx, "n_seq_max": n_seqs} | self._options
+        if embed:
+            options["n_batch"] = max(options.get("n_batch", 0), n_ctx * n_seqs)
+        self._ctx = Context(self._model, **options)
         self._batch = Batch()
 
     def read(self, tokens: list[list[int]]) -> None:
@@ -61,6 +68,13 @@ class Plait:
             for seq, own in enumerate(tokens):
                 self._batch.add_sequence(own[begin : begin + step], seq=seq)
             self._ctx.decode(self._batch)
+
+    def embed(self, texts: list[list[int]]) -> None:
+        """See Engine."""
+        self._batch.clear()
+        for seq, tokens in enumerate(texts):
+            self._batch.add_sequence(tokens, seq=seq)
+        self._ctx.encode(self._batch)
 
     def close(self) -> None:
         """See Engine."""
@@ -102,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         from plait.cli.llama_cpp import LlamaCpp
 
         options.setdefault("threads", len(os.sched_getaffinity(0)))
-        engines.append(LlamaCpp(model, options))
+        engines.append(LlamaCpp(model.path, options))
     rows = []
     with Progress("bench") as progress:
         for i, test in enumerate(tests):

@@ -1,14 +1,12 @@
-"""llama.cpp as an engine of `plait bench`, through the low-level functions of llama-cpp-python."""
+"""llama.cpp as an engine of `plait bench` and bench/compare.py, through the low-level functions of llama-cpp-python.
+
+Nothing of plait is imported, so an interpreter that has llama-cpp-python alone can load this file.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
-
-from plait.errors import Error
-
-if TYPE_CHECKING:
-    from plait import Model
+from typing import Any
 
 _TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 
@@ -18,7 +16,7 @@ class LlamaCpp:
 
     name = "llama.cpp"
 
-    def __init__(self, model: Model, options: dict[str, Any]) -> None:
+    def __init__(self, path: str, options: dict[str, Any]) -> None:
         try:
             import llama_cpp
         except ModuleNotFoundError:
@@ -32,24 +30,32 @@ class LlamaCpp:
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
-        self._model = llama_cpp.llama_model_load_from_file(model.path.encode(), params)
+        self._model = llama_cpp.llama_model_load_from_file(path.encode(), params)
         if not self._model:
-            raise Error(f"llama.cpp cannot open {model.path}")
+            raise OSError(f"llama.cpp cannot open {path}")
+        self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(
+            llama_cpp.llama_model_get_vocab(self._model)
+        )
 
-    def open(self, n_seqs: int, n_ctx: int) -> None:
+    def open(self, n_seqs: int, n_ctx: int, embed: bool = False) -> None:
         """See Engine."""
         params = self._llama.llama_context_default_params()
         options = self._options
         params.n_ctx, params.n_seq_max = n_ctx * n_seqs, n_seqs
         params.n_batch = options.get("n_batch", 2048)
         params.n_ubatch = options.get("n_ubatch", 512)
+        if embed:  # it wants all texts in one piece
+            params.n_batch = params.n_ubatch = max(params.n_batch, n_ctx * n_seqs)
         params.n_threads = params.n_threads_batch = options["threads"]
         params.kv_unified = options.get("kv", "unified") == "unified"
+        params.embeddings = embed
         params.type_k = self._type(options.get("type_k", "f16"))
         params.type_v = self._type(options.get("type_v", "f16"))
+        if "q" in options.get("type_v", ""):
+            params.flash_attn_type = 1  # which it needs for this
         self._ctx = self._llama.llama_init_from_model(self._model, params)
         if not self._ctx:
-            raise Error("llama.cpp cannot make such a context")
+            raise ValueError("llama.cpp cannot make such a context")
         self._batch = self._llama.llama_batch_init(params.n_batch, 0, 1)
         self._n_batch = params.n_batch
         self._held = 0
@@ -62,21 +68,29 @@ class LlamaCpp:
 
     def read(self, tokens: list[list[int]]) -> None:
         """See Engine."""
-        batch, step = self._batch, max(1, self._n_batch // len(tokens))
+        step = max(1, self._n_batch // len(tokens))
         for begin in range(0, len(tokens[0]), step):
-            n = 0
-            for seq, own in enumerate(tokens):
-                part = own[begin : begin + step]
-                for i, token in enumerate(part):
-                    batch.token[n], batch.pos[n] = token, self._held + i
-                    batch.n_seq_id[n], batch.seq_id[n][0] = 1, seq
-                    batch.logits[n] = i + 1 == len(part)
-                    n += 1
-            batch.n_tokens = n
-            if self._llama.llama_decode(self._ctx, batch):
-                raise Error("llama.cpp cannot decode this batch")
+            parts = [own[begin : begin + step] for own in tokens]
+            self._decode(parts, all_wanted=False)
             self._llama.llama_get_logits_ith(self._ctx, -1)[0]
-            self._held += len(part)
+            self._held += len(parts[0])
+
+    def embed(self, texts: list[list[int]]) -> None:
+        """See Engine."""
+        self._decode(texts, all_wanted=True)
+        self._llama.llama_get_embeddings_seq(self._ctx, len(texts) - 1)[0]
+
+    def _decode(self, parts: list[list[int]], *, all_wanted: bool) -> None:
+        batch, n = self._batch, 0
+        for seq, part in enumerate(parts):
+            for i, token in enumerate(part):
+                batch.token[n], batch.pos[n] = token, self._held + i
+                batch.n_seq_id[n], batch.seq_id[n][0] = 1, seq
+                batch.logits[n] = all_wanted or i + 1 == len(part)
+                n += 1
+        batch.n_tokens = n
+        if self._llama.llama_decode(self._ctx, batch):
+            raise ValueError("llama.cpp cannot decode this batch")
 
     def close(self) -> None:
         """See Engine."""
