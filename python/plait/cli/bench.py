@@ -66,7 +66,11 @@ class Plait:
         for begin in range(0, len(tokens[0]), step):
             self._batch.clear()
             for seq, own in enumerate(tokens):
-                self._batch.add_sequence(own[begin : begin + step], seq=seq)
+                part = own[begin : begin + step]
+                if len(part) == 1:  # as whoever generates would
+                    self._batch.add(part[0], seq=seq, logits=True)
+                else:
+                    self._batch.add_sequence(part, seq=seq)
             self._ctx.decode(self._batch)
 
     def embed(self, texts: list[list[int]]) -> None:
