@@ -40,6 +40,7 @@ JointBackend::JointBackend(std::vector<std::unique_ptr<Backend>> members, LayerD
         name_ += text(name_.empty() ? "" : " + ", name);
         devices_.push_back(std::move(name));
     }
+    integrity_ = std::make_shared<Integrity>(name_);
 }
 
 std::vector<Backend*> JointBackend::members() {
@@ -87,7 +88,7 @@ std::unique_ptr<Buffer> JointBackend::allocate_inputs(uint64_t bytes) {
 
 std::unique_ptr<Buffer> JointBackend::allocate_cache(uint64_t bytes, int layer) {
     const uint8_t device = layers_.caches.at(static_cast<size_t>(layer));
-    return std::make_unique<Placed>(device, members_[device]->allocate(bytes));
+    return std::make_unique<Placed>(device, members_[device]->allocate(bytes), integrity_);
 }
 
 std::shared_ptr<WeightStore> JointBackend::make_weight_store(
@@ -166,11 +167,8 @@ std::unique_ptr<Executable> JointBackend::compile(const Segment& segment) {
                          storage_on(d, segment.storage, exchange_[d])});
         kept.insert(kept.end(), {exchange_[d].sent, exchange_[d].received});
     }
-    std::vector<Part> parts = cut(segment, crossings, views);
-    uint64_t scratch_bytes = 0;
-    for (const Part& part : parts)
-        scratch_bytes = std::max(scratch_bytes, part.executable->scratch_bytes());
-    return std::make_unique<JointExecutable>(std::move(parts), std::move(kept), scratch_bytes);
+    return std::make_unique<JointExecutable>(cut(segment, crossings, views), std::move(kept),
+                                             integrity_);
 }
 
 }  // namespace plait::joint

@@ -46,6 +46,7 @@ private:
     LayerDevices layers_;
     std::vector<std::string> devices_;
     std::string name_;
+    std::shared_ptr<Integrity> integrity_;
     std::vector<Exchange> exchange_;  // by device; of the host: none
 };
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/integrity.h"
 #include "tensor/buffer.h"
 
 namespace plait::joint {
@@ -35,19 +36,21 @@ private:
     std::vector<std::unique_ptr<Buffer>> parts_;  // by device
 };
 
-// A cache, on the device of its layer.
+// A cache, on the device of its layer. A change that fails on one device leaves what is on the
+// others of no use too.
 class Placed final : public Buffer {
 public:
-    Placed(uint8_t device, std::unique_ptr<Buffer> bytes)
-        : device_(device), bytes_(std::move(bytes)) {}
+    Placed(uint8_t device, std::unique_ptr<Buffer> bytes, std::shared_ptr<Integrity> integrity)
+        : device_(device), bytes_(std::move(bytes)), integrity_(std::move(integrity)) {}
 
     uint8_t device() const { return device_; }
     Buffer& there() { return *bytes_; }
     uint64_t bytes() const override { return bytes_->bytes(); }
     void write(uint64_t offset, std::span<const std::byte> source) override {
-        bytes_->write(offset, source);
+        integrity_->change([&] { bytes_->write(offset, source); });
     }
     void read(uint64_t offset, std::span<std::byte> target) const override {
+        integrity_->check();
         bytes_->read(offset, target);
     }
     std::byte* host() override { return bytes_->host(); }
@@ -55,6 +58,7 @@ public:
 private:
     uint8_t device_;
     std::unique_ptr<Buffer> bytes_;
+    std::shared_ptr<Integrity> integrity_;
 };
 
 }  // namespace plait::joint

@@ -1,5 +1,6 @@
 #include "backend/joint/executable.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/joint/buffers.h"
@@ -34,7 +35,23 @@ void carry(const std::vector<Copy>& copies, const RunArguments& run) {
 
 }  // namespace
 
+JointExecutable::JointExecutable(std::vector<Part> parts, std::vector<std::shared_ptr<Buffer>> kept,
+                                 std::shared_ptr<Integrity> integrity)
+    : parts_(std::move(parts)), kept_(std::move(kept)), integrity_(std::move(integrity)) {
+    for (const Part& part : parts_)
+        scratch_bytes_ = std::max(scratch_bytes_, part.executable->scratch_bytes());
+}
+
 void JointExecutable::run(const RunArguments& run) {
+    integrity_->check();
+    // The context's memory has noted moves before they are made.
+    if (run.counts.moves > 0)
+        integrity_->change([&] { run_parts(run); });
+    else
+        run_parts(run);
+}
+
+void JointExecutable::run_parts(const RunArguments& run) {
     const auto& arena = dynamic_cast<Mirrored&>(*run.arena);
     const auto& inputs = dynamic_cast<Mirrored&>(*run.inputs);
     RunArguments mine = run;

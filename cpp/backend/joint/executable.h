@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/integrity.h"
 
 namespace plait::joint {
 
@@ -31,16 +32,18 @@ class JointExecutable final : public Executable {
 public:
     // `kept`: host memory that the copies go through.
     JointExecutable(std::vector<Part> parts, std::vector<std::shared_ptr<Buffer>> kept,
-                    uint64_t scratch_bytes)
-        : parts_(std::move(parts)), kept_(std::move(kept)), scratch_bytes_(scratch_bytes) {}
+                    std::shared_ptr<Integrity> integrity);
 
     uint64_t scratch_bytes() const override { return scratch_bytes_; }
     void run(const RunArguments& run) override;
 
 private:
+    void run_parts(const RunArguments& run);
+
     std::vector<Part> parts_;
     std::vector<std::shared_ptr<Buffer>> kept_;
-    uint64_t scratch_bytes_;
+    std::shared_ptr<Integrity> integrity_;
+    uint64_t scratch_bytes_ = 0;
 };
 
 }  // namespace plait::joint

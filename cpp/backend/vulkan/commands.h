@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "backend/backend.h"
+#include "backend/integrity.h"
 #include "backend/vulkan/buffer.h"
-#include "backend/vulkan/integrity.h"
 
 namespace plait::vulkan {
 

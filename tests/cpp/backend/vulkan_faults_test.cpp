@@ -179,6 +179,18 @@ TEST_F(VulkanFaults, AChangeThatEndsHalfwayIsSaidAloud) {
     EXPECT_GE(copied.of_no_use, 2);
 }
 
+// A layer on the CPU: what fails on the device leaves that one's cache of no use too.
+TEST_F(VulkanFaults, ADeviceThatHasSomeOfTheLayers) {
+    options_.layers.n_gpu_layers = 2;
+    next_ = feed(*restored(), 1, 3, 7);
+    EXPECT_EQ(without_memory(nothing, decode).of_no_use, 0);
+    EXPECT_GE(without_memory(shift, rotate).of_no_use, 1);
+    EXPECT_GE(without_memory(fragment, defragment).of_no_use, 1);
+    EXPECT_GE(
+        without_memory(decode, [&](Context& context) { context.load_state(saved_, {}); }).of_no_use,
+        2);
+}
+
 TEST_F(VulkanFaults, ADeviceThatIsLostIsOpenedAnew) {  // S4-08
     struct Loss {
         Use arrange, use;

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/backend.h"
 #include "batch/batch.h"
+#include "memory/allocations.h"
 #include "memory/memory.h"
 #include "runtime/road.h"
 #include "support/tiny_model.h"
@@ -164,24 +165,38 @@ TEST(PlaceLayers, WhatNoDeviceComputesIsNamed) {
     }
 }
 
-std::vector<float> logits(const Example& e, std::unique_ptr<Backend> backend) {
-    MemoryOptions options;
-    options.n_ctx = 64;
-    auto memory = make_memory(e.model->model().memory_specs(), options);
-    Engine engine(e.model, std::move(backend), memory->layout(), e.limits);
+struct Driver {
+    Engine engine;
     Recorder recorder;
-    RoadOptions how;
-    how.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
-    how.split.max_tokens = 8;
-    how.embeddings = true;
-    Road road(e.model->info(), std::make_shared<Past>(std::move(memory), engine.backend()), engine,
-              recorder, how);
-    std::vector<float> all;
-    for (const int n : {11, 1, 1, 3}) {
+    std::unique_ptr<Road> road;
+
+    Driver(const Example& e, std::unique_ptr<Backend> backend)
+        : engine(e.model, std::move(backend), e.memory->layout(), e.limits) {
+        MemoryOptions options;
+        options.n_ctx = 64;
+        auto memory = make_memory(e.model->model().memory_specs(), options);
+        RoadOptions how;
+        how.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
+        how.split.max_tokens = 8;
+        how.embeddings = true;
+        road = std::make_unique<Road>(e.model->info(),
+                                      std::make_shared<Past>(std::move(memory), engine.backend()),
+                                      engine, recorder, how);
+    }
+    static Batch batch(int n) {
         Batch batch;
         const SequenceId sequence = 0;
         for (int i = 0; i < n; ++i) batch.add(3 + i, {}, std::span(&sequence, 1), true);
-        const Outputs outputs = road.run(batch.view(), nullptr);
+        return batch;
+    }
+};
+
+std::vector<float> logits(const Example& e, std::unique_ptr<Backend> backend) {
+    Driver driver(e, std::move(backend));
+    std::vector<float> all;
+    for (const int n : {11, 1, 1, 3}) {
+        const Batch batch = Driver::batch(n);
+        const Outputs outputs = driver.road->run(batch.view(), nullptr);
         std::ranges::copy(outputs.logits(), std::back_inserter(all));
         std::ranges::copy(outputs.embeddings(), std::back_inserter(all));
     }
@@ -204,6 +219,59 @@ TEST(PlaceLayers, SpreadLayersGiveTheSameBits) {
         const auto placed = e.place(devices, {4, {}});
         EXPECT_EQ(logits(e, join(std::move(devices), placed)), alone) << "without " << op;
     }
+}
+
+// G17: nor does what crosses allocate.
+TEST(PlaceLayers, AStepOnTwoDevicesAllocatesNothing) {
+    const Example e;
+    auto devices = Example::devices(kPlenty, {"gate"});
+    const auto placed = e.place(devices, {3, {}});
+    Driver driver(e, join(std::move(devices), placed));
+    for (const int n : {7, 1, 1}) driver.road->run(Driver::batch(n).view(), nullptr);
+    const Batch step = Driver::batch(1);
+    for (int i = 0; i < 20; ++i) {
+        const uint64_t before = n_allocations();
+        driver.road->run(step.view(), nullptr);
+        EXPECT_EQ(n_allocations() - before, 0u) << "step " << i;
+    }
+}
+
+class StopAfter final : public StopSignal {
+public:
+    explicit StopAfter(int questions) : left_(questions) {}
+    bool requested() override { return left_-- <= 0; }
+
+private:
+    int left_;
+};
+
+// Wherever a call is interrupted, the next one gives what it would have given without it.
+TEST(PlaceLayers, AnInterruptionOnEitherDeviceLeavesThePast) {
+    const Example e;
+    const std::vector<float> wanted = [&] {
+        Driver driver(e, std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{.threads = 2}));
+        driver.road->run(Driver::batch(5).view(), nullptr);
+        const Outputs outputs = driver.road->run(Driver::batch(3).view(), nullptr);
+        return std::vector<float>(outputs.logits().begin(), outputs.logits().end());
+    }();
+    auto devices = Example::devices(kPlenty, {"rms_norm"});
+    const auto placed = e.place(devices, {3, {}});
+    Driver driver(e, join(std::move(devices), placed));
+    driver.road->run(Driver::batch(5).view(), nullptr);
+    const Batch batch = Driver::batch(3);
+    int n_stopped = 0;
+    for (int questions = 0;; ++questions) {
+        StopAfter stop(questions);
+        try {
+            const Outputs outputs = driver.road->run(batch.view(), &stop);
+            EXPECT_EQ(std::vector<float>(outputs.logits().begin(), outputs.logits().end()), wanted);
+            break;
+        } catch (const Interrupted&) {
+            ++n_stopped;
+            EXPECT_EQ(driver.road->memory().n_used(), 5);
+        }
+    }
+    EXPECT_GT(n_stopped, 5);
 }
 
 }  // namespace

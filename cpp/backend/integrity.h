@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace plait::vulkan {
+namespace plait {
 
 class Integrity {
 public:
@@ -37,4 +37,4 @@ private:
     std::atomic<bool> failed_{false};
 };
 
-}  // namespace plait::vulkan
+}  // namespace plait
