@@ -72,8 +72,8 @@ const bool registered = [] {
         for (const DTypeInfo& type : all_dtypes()) {
             if (type.dtype == DType::i32) continue;
             for (const auto& [rows, columns] :
-                 {std::pair<int64_t, int64_t>{4864, 896}, {8192, 2048}}) {
-                for (const int64_t n : {1, 4, 8, 512}) {
+                 {std::pair<int64_t, int64_t>{4864, 896}, {8192, 2048}, {2048, 8192}}) {
+                for (const int64_t n : {1, 4, 8, 16, 512}) {
                     if (columns % type.block_elements != 0) continue;
                     const std::string name = "linear/" + std::string(to_string(isa)) + "/" +
                                              std::string(type.name) + "/" + std::to_string(rows) +

@@ -32,30 +32,29 @@ constexpr int groups_of(int most, int unit) {
     return 1;
 }
 
-// Memory to ask for while a tile is computed: `bytes` of each of P panels every 32 columns. It goes to
-// the second level cache; the first takes too few requests at once.
-struct Ahead {
-    const uint8_t* next;
-    int64_t panel_bytes;
-    int bytes;
+template <class Block>
+struct BlockTiles {
+    using D = Dot<Block>;
+    using Rows = Activations;
+    // Tiles are some panels wide, which share what is loaded of the rows, or many rows high, which
+    // share what is unpacked of the codes: two scales every 32 columns take too long.
+    static constexpr bool kWide = kRegisters == 32 && D::kUnit == 32;
+    static constexpr int kHigh = kRegisters == 32 && !kWide ? 8 : 4;
+    static constexpr int kCodes = 4 * kLanes * Parts<Block>::kBits;  // of 32 columns
+    static constexpr int kRecords = Parts<Block>::kRecord * kLanes;  // of a block
+    static constexpr int kAll = kCodes + kRecords * 32 / Block::kElements;
+    static constexpr int kUnits = 32 / D::kUnit;
+    static constexpr int kGroups = groups_of(D::kMost, D::kUnit);
 
-    template <int P>
-    PLAIT_INLINE_MEMBER void ask() {
-        for (int i = 0; i < bytes; i += 64)
-            for (int p = 0; p < P; ++p) __builtin_prefetch(next + p * panel_bytes + i, 0, 2);
-        next += bytes;
-    }
+    template <int P, int T>
+    PLAIT_INLINE_MEMBER static void tile(const Job& job, const Activations& activations, int row,
+                                         int64_t first, Ahead ahead);
 };
 
-// Rows [row, row + T) of the job times panels [first, first + P); `a` starts at the first row.
-template <class Block, int P, int T>
-PLAIT_INLINE void block_tile(const Job& job, const Activations& activations, int row, int64_t first,
-                             Ahead ahead) {
-    using D = Dot<Block>;
-    constexpr int kBytes = 4 * kLanes * Parts<Block>::kBits;  // of 32 columns
-    constexpr int kUnits = 32 / D::kUnit;
-    constexpr int kGroups = groups_of(D::kMost, D::kUnit);
-
+template <class Block>
+template <int P, int T>
+PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const Job& job, const Activations& activations,
+                                                 int row, int64_t first, Ahead ahead) {
     const PackedWeight& w = *job.product->weight;
     const uint8_t* codes = job.product->matrix + first * w.panel_bytes;
     const uint8_t* records = codes + w.records_offset;
@@ -70,7 +69,8 @@ PLAIT_INLINE void block_tile(const Job& job, const Activations& activations, int
     for (int64_t n = 0; n < w.columns; n += Block::kElements) {
         typename D::Scales s[P];
         for (int p = 0; p < P; ++p) s[p].open(records + p * w.panel_bytes);
-        records += Parts<Block>::kRecord * kLanes;
+        ahead.template ask_records<P>(records, kRecords);
+        records += kRecords;
         for (int b = 0; b < Block::kElements / 32; ++b) {
             ahead.template ask<P>();
             F32 t[P][T];
@@ -114,7 +114,7 @@ PLAIT_INLINE void block_tile(const Job& job, const Activations& activations, int
 #pragma GCC unroll 4
                 for (int p = 0; p < P; ++p) y[p][r] = fma(t[p][r], scale, y[p][r]);
             }
-            codes += kBytes;
+            codes += kCodes;
             a += 32 * rows;
             scales += rows;
             sums += kUnits * rows;
@@ -123,54 +123,6 @@ PLAIT_INLINE void block_tile(const Job& job, const Activations& activations, int
     for (int p = 0; p < P; ++p)
         for (int r = 0; r < T; ++r)
             if (row + r < job.rows) store(job, row + r, first + p, y[p][r]);
-}
-
-// Whether tiles are some panels wide, which share what is loaded of the rows, or many rows high,
-// which share what is unpacked of the codes: two scales every 32 columns take too long.
-template <class Block>
-constexpr bool kWide = kRegisters == 32 && Dot<Block>::kUnit == 32;
-
-// All rows of the job, tile after tile, while the panels are in the cache.
-template <class Block, int P>
-PLAIT_INLINE void panels_product(const Job& job, const Activations& a, int64_t first) {
-    constexpr int kHigh = kRegisters == 32 && !kWide<Block> ? 8 : 4;
-    constexpr int kAll =
-        4 * kLanes * Parts<Block>::kBits + Parts<Block>::kRecord * kLanes * 32 / Block::kElements;
-    const PackedWeight& w = *job.product->weight;
-    const uint8_t* panels = job.product->matrix + first * w.panel_bytes;
-    const int turns = (job.rows + kHigh - 1) / kHigh;
-    int row = 0;
-    for (int turn = 0; turn < turns; ++turn) {
-        // One panel and one tile: all panels are one long stream, asked for some way ahead, and
-        // nothing beats that (bench_linear: 35 GB/s a thread, 21 for eight streams at once). Else
-        // the next P panels, each tile its share of them.
-        Ahead ahead{panels + 4096, w.panel_bytes, 0};
-        if (P > 1 || turns > 1)
-            ahead.next = panels + P * w.panel_bytes + w.panel_bytes * turn / turns;
-        if (job.first) ahead.bytes = kAll / turns;
-        const int rows = (job.rows - row + turns - turn - 1) / (turns - turn);
-        switch (rows) {
-        case 1: block_tile<Block, P, 1>(job, a.from(row), row, first, ahead); break;
-        case 2: block_tile<Block, P, 2>(job, a.from(row), row, first, ahead); break;
-        case 3: block_tile<Block, P, 3>(job, a.from(row), row, first, ahead); break;
-        case 4: block_tile<Block, P, 4>(job, a.from(row), row, first, ahead); break;
-        case 5:
-        case 6:  // a tile may be higher than the job: it reads what stands behind, and drops it
-            if constexpr (kHigh == 8) block_tile<Block, P, 6>(job, a.from(row), row, first, ahead);
-            break;
-        default:
-            if constexpr (kHigh == 8) block_tile<Block, P, 8>(job, a.from(row), row, first, ahead);
-        }
-        row += rows;
-    }
-}
-
-template <class Block, int P>
-void block_rows(const Job& job, const Activations& a) {
-    int64_t p = job.begin;
-    for (; p + P <= job.end; p += P) panels_product<Block, P>(job, a, p);
-    if constexpr (P > 1)
-        for (; p < job.end; ++p) panels_product<Block, 1>(job, a, p);
 }
 
 // to[(b * units + u) * n + r] = what a tile takes of the sums of unit u; `from` is [blocks][n][2].
@@ -224,10 +176,11 @@ template <class Block>
 void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     each_tile_of_rows(product, begin, end, [&](const Job& job, int64_t i) {
         const Activations a = side_by_side<Block>(product, i, job.rows, scratch);
-        constexpr int kMost = kWide<Block> ? 3 : kLanes > 1 ? 2 : 1;
-        if (job.rows > 1 && (kWide<Block> || job.rows == 2))
-            return block_rows<Block, kMost>(job, a);
-        block_rows<Block, 1>(job, a);
+        using Tiles = BlockTiles<Block>;
+        constexpr int kMost = Tiles::kWide ? 3 : kLanes > 1 ? 2 : 1;
+        if (job.rows > 1 && (Tiles::kWide || job.rows == 2))
+            return walk_panels<Tiles, kMost>(job, a);
+        walk_panels<Tiles, 1>(job, a);
     });
 }
 

@@ -340,18 +340,31 @@ PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ3_K& b
     }
 }
 
-// Six bytes as the file has them: the nibbles of 4 bytes, then the 16 bits of high pairs.
+// The 6-bit scales of IQ4_XS in 6 bytes that a register takes apart at once: byte j < 4 has the low
+// nibbles of scale j and scale j + 4; byte 4 + j the high two bits of scale j, j + 2, j + 4 and j + 6,
+// from the lowest bits up.
 PLAIT_INLINE void split(const BlockIQ4_XS& block, uint8_t* codes, uint8_t* record) {
     put_half(record, 0, block.scale);
-    memcpy(record + 2, block.scales_low, 4);
-    memcpy(record + 6, &block.scales_high, 2);
-    for (int g = 0; g < 8; ++g) split_nibbles(block.nibbles + 16 * g, codes + 32 * g);
+    memset(record + 2, 0, 6);
+    for (int g = 0; g < 8; ++g) {
+        const int scale = scale6(block, g);
+        record[2 + g % 4] = static_cast<uint8_t>(record[2 + g % 4] | (scale & 15) << (g / 4 * 4));
+        record[6 + g % 2] = static_cast<uint8_t>(record[6 + g % 2] | scale >> 4 << (g / 2 * 2));
+        split_nibbles(block.nibbles + 16 * g, codes + 32 * g);
+    }
 }
 PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockIQ4_XS& block) {
     block.scale = get_half(record, 0);
-    memcpy(block.scales_low, record + 2, 4);
-    memcpy(&block.scales_high, record + 6, 2);
-    for (int g = 0; g < 8; ++g) join_nibbles(codes + 32 * g, block.nibbles + 16 * g);
+    block.scales_high = 0;
+    memset(block.scales_low, 0, 4);
+    for (int g = 0; g < 8; ++g) {
+        const int low = record[2 + g % 4] >> (g / 4 * 4) & 15;
+        const int high = record[6 + g % 2] >> (g / 2 * 2) & 3;
+        block.scales_low[g / 2] =
+            static_cast<uint8_t>(block.scales_low[g / 2] | low << (g % 2 * 4));
+        block.scales_high = static_cast<uint16_t>(block.scales_high | high << (2 * g));
+        join_nibbles(codes + 32 * g, block.nibbles + 16 * g);
+    }
 }
 
 // ---- 32 codes of one lane of a panel ----

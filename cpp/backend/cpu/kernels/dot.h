@@ -58,13 +58,10 @@ struct ScaleAndMinimum : OneScale {
 
 struct PowerOfTwo : OneScale {
     PLAIT_INLINE_MEMBER void open(const uint8_t* record) {
-        float scales[kLanes];
-        for (int i = 0; i < kLanes; ++i) {  // half_scale() of mxfp4.h
-            const uint32_t e = record[i];
-            const uint32_t b = e < 2 ? 0x00200000u << e : (e - 1) << 23;
-            memcpy(scales + i, &b, 4);
-        }
-        d = F32::load(scales);
+        // half_scale() of mxfp4.h: 2^(exponent - 128).
+        const F32 signed_exponent = byte_lanes(record, 0), zero = F32::zero();
+        d = power_of_two(signed_exponent +
+                         select_less(signed_exponent, zero, F32::set(128.0f), F32::set(-128.0f)));
     }
 };
 
@@ -120,18 +117,18 @@ struct SixBitScales : OneScale {
     PLAIT_INLINE_MEMBER F32 scale(int i) const { return d * byte_lanes(scales, i); }
 };
 
-// scale6() of iq4_xs.h, less 32.
+// The six bytes of split() for IQ4_XS, less 32.
 struct SixBitGroups : OneScale {
     alignas(64) uint8_t scales[8 * kLanes];
     PLAIT_INLINE_MEMBER void open(const uint8_t* record) {
         OneScale::open(record);
         const uint8_t* low = record + 2 * kLanes;
         const uint8_t* high = low + 4 * kLanes;
-        for (int g = 0; g < 8; ++g) {
-            for (int i = 0; i < kLanes; ++i) {
-                const int l = low[g / 2 * kLanes + i] >> (g % 2 * 4) & 15;
-                const int h = high[g / 4 * kLanes + i] >> (g % 4 * 2) & 3;
-                scales[g * kLanes + i] = static_cast<uint8_t>((l | h << 4) - 32);
+        for (int quarter = 0; quarter < 4; ++quarter) {
+            for (int i = 0; i < 2 * kLanes; ++i) {
+                const int l = low[quarter % 2 * 2 * kLanes + i] >> (quarter / 2 * 4) & 15;
+                const int h = high[i] >> (2 * quarter) & 3;
+                scales[quarter * 2 * kLanes + i] = static_cast<uint8_t>((l | h << 4) - 32);
             }
         }
     }

@@ -1,88 +1,138 @@
-// Products of f32 rows with float weights: y = fma(w, x, y), column after column. Register tiles: P
-// panels times T rows.
+// Products with float weights: y = fma(w, x, y), column after column; with BF16 weights, where the
+// machine has vdpbf16ps, two columns at a time of rows that are rounded to BF16 as well, sums in f32.
 #pragma once
 
 #include "backend/cpu/kernels/product_job.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
-struct WeightF32 {
+struct OneColumn {
+    using Input = float;
+    static constexpr int kColumns = 1;
+    PLAIT_INLINE_MEMBER static const float* row(const float* x, int64_t, unsigned char*) {
+        return x;
+    }
+    PLAIT_INLINE_MEMBER static F32 add(F32 y, F32 column, const float* x) {
+        return fma(column, F32::set(*x), y);
+    }
+};
+struct WeightF32 : OneColumn {
     using Element = float;
     PLAIT_INLINE_MEMBER static F32 load(const float* p) { return F32::load(p); }
 };
-struct WeightF16 {
+struct WeightF16 : OneColumn {
     using Element = uint16_t;
     PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_f16(p); }
 };
+
+#ifdef PLAIT_ISA_AVX512
 struct WeightBF16 {
+    using Element = uint16_t;
+    using Input = uint16_t;
+    static constexpr int kColumns = 2;
+    // In BF16, a zero behind.
+    PLAIT_INLINE_MEMBER static const uint16_t* row(const float* x, int64_t columns,
+                                                   unsigned char* scratch) {
+        auto* to = reinterpret_cast<uint16_t*>(scratch);
+        int64_t k = 0;
+        for (; k + F32::kLanes <= columns; k += F32::kLanes) F32::load(x + k).store_bf16(to + k);
+        if (k < columns) F32::load(x + k, columns - k).store_bf16(to + k, columns - k);
+        to[columns] = 0;
+        return to;
+    }
+    // Two columns of a panel, in pairs by lane: from [2][lanes], or one column and zeros.
+    PLAIT_INLINE_MEMBER static __m512i load(const uint16_t* p) {
+        // Word 2 i of the result is word i, word 2 i + 1 is word 16 + i.
+        const __m512i low = _mm512_cvtepu8_epi16(
+            _mm256_setr_epi8(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25,
+                             10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
+        return _mm512_permutexvar_epi16(low, _mm512_loadu_si512(p));
+    }
+    PLAIT_INLINE_MEMBER static __m512i load_one(const uint16_t* p) {
+        return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+    // y += pair . (x[0], x[1])
+    PLAIT_INLINE_MEMBER static F32 add(F32 y, __m512i pair, const uint16_t* x) {
+        int both;
+        memcpy(&both, x, 4);
+        return {_mm512_dpbf16_ps(y.v, (__m512bh)pair, (__m512bh)_mm512_set1_epi32(both))};
+    }
+};
+#else
+struct WeightBF16 : OneColumn {
     using Element = uint16_t;
     PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_bf16(p); }
 };
+#endif
 
-// Rows [row, row + T) of the job, x the first of them; those not in use repeat another.
-template <class W, int P, int T>
-PLAIT_INLINE void float_tile(const Job& job, const float* const* x, int row, int64_t panel) {
-    constexpr int kPanel = F32::kLanes;
-    const PackedWeight& weight = *job.product->weight;
+template <class W>
+struct FloatTiles {
     using Element = typename W::Element;
-    const Element* w[P];
-    F32 y[P][T];
-    for (int p = 0; p < P; ++p)
-        w[p] = reinterpret_cast<const Element*>(job.product->matrix +
-                                                (panel + p) * weight.panel_bytes);
-    for (int p = 0; p < P; ++p)
-        for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
-    for (int64_t k = 0; k < weight.columns; ++k) {
-        F32 column[P];
+    static constexpr int kAsk = 8;  // columns between two ask()
+    static constexpr int kHigh = kRegisters == 32 ? 8 : 4;
+    static constexpr int kCodes = kAsk * F32::kLanes * static_cast<int>(sizeof(Element));
+    static constexpr int kAll = kCodes;
+
+    // kTileRows of them: those not in use repeat another.
+    struct Rows {
+        const typename W::Input* const* x;
+        PLAIT_INLINE_MEMBER Rows from(int row) const { return {x + row}; }
+    };
+
+    template <int P, int T>
+    PLAIT_INLINE_MEMBER static void tile(const Job& job, const Rows& rows, int row, int64_t first,
+                                         Ahead ahead) {
+        constexpr int kPanel = F32::kLanes;
+        const PackedWeight& weight = *job.product->weight;
+        const Element* w =
+            reinterpret_cast<const Element*>(job.product->matrix + first * weight.panel_bytes);
+        const int64_t next = weight.panel_bytes / static_cast<int64_t>(sizeof(Element));
+        const typename W::Input* x[T];
+        for (int r = 0; r < T; ++r) x[r] = rows.x[r];
+        F32 y[P][T];
+        for (int p = 0; p < P; ++p)
+            for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
+        const auto load = [](const Element* p) { return W::load(p); };
+        const auto add = [&](int64_t k, auto load_column) {
+            decltype(load_column(w)) column[P];
 #pragma GCC unroll 8
-        for (int p = 0; p < P; ++p) column[p] = W::load(w[p] + k * kPanel);
+            for (int p = 0; p < P; ++p) column[p] = load_column(w + p * next + k * kPanel);
 #pragma GCC unroll 8
-        for (int r = 0; r < T; ++r) {
-            const F32 value = F32::set(x[r][k]);
+            for (int r = 0; r < T; ++r)
 #pragma GCC unroll 8
-            for (int p = 0; p < P; ++p) y[p][r] = fma(column[p], value, y[p][r]);
+                for (int p = 0; p < P; ++p) y[p][r] = W::add(y[p][r], column[p], x[r] + k);
+        };
+        int64_t k = 0;
+        for (; k + kAsk <= weight.columns; k += kAsk) {
+            if (T > 1) ahead.template ask<P>();  // what one row reads is fetched unasked
+#pragma GCC unroll 8
+            for (int i = 0; i < kAsk; i += W::kColumns) add(k + i, load);
         }
+        for (; k + W::kColumns <= weight.columns; k += W::kColumns) add(k, load);
+        if constexpr (W::kColumns == 2)
+            if (k < weight.columns) add(k, [](const Element* p) { return W::load_one(p); });
+        for (int p = 0; p < P; ++p)
+            for (int r = 0; r < T; ++r)
+                if (row + r < job.rows) store(job, row + r, first + p, y[p][r]);
     }
-    for (int p = 0; p < P; ++p)
-        for (int r = 0; r < T; ++r)
-            if (row + r < job.rows) store(job, row + r, panel + p, y[p][r]);
-}
+};
 
-template <class W, int T>
-int float_rows(const Job& job, const float* const* rows, int row) {
-    constexpr int P = T <= 3 ? 4 : 2;  // enough sums at once to hide the latency of one
-    const float* x[T];
-    for (int r = 0; r < T; ++r) x[r] = rows[row + r < job.rows ? row + r : row];
-    int64_t p = job.begin;
-    for (; p + P <= job.end; p += P) float_tile<W, P, T>(job, x, row, p);
-    if constexpr (P > 2)
-        for (; p + 2 <= job.end; p += 2) float_tile<W, 2, T>(job, x, row, p);
-    for (; p < job.end; ++p) float_tile<W, 1, T>(job, x, row, p);
-    return T;
-}
-
-// The next tile of `left` rows; the number of rows it took, or more.
+// Scratch: rows that are rounded.
 template <class W>
-PLAIT_INLINE int next_float_rows(const Job& job, const float* const* rows, int row, int left) {
-    switch (left) {
-    case 1: return float_rows<W, 1>(job, rows, row);
-    case 2: return float_rows<W, 2>(job, rows, row);
-    case 3: return float_rows<W, 3>(job, rows, row);
-    case 4: return float_rows<W, 4>(job, rows, row);
-    }
-    if constexpr (kRegisters < 32) return float_rows<W, 4>(job, rows, row);
-    return left <= 6 ? float_rows<W, 6>(job, rows, row) : float_rows<W, 8>(job, rows, row);
-}
-
-template <class W>
-void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigned char*) {
+void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    using Tiles = FloatTiles<W>;
+    const int64_t columns = product.weight->columns;
     each_tile_of_rows(product, begin, end, [&](const Job& job, int64_t i) {
-        const float* rows[kTileRows];
-        for (int r = 0; r < job.rows; ++r)
-            rows[r] = reinterpret_cast<const float*>(product.x) +
-                      product.row(i + r) / product.x_share * product.weight->columns;
-        for (int row = 0; row < job.rows;)
-            row += next_float_rows<W>(job, rows, row, job.rows - row);
+        const typename W::Input* rows[kTileRows];
+        for (int r = 0; r < job.rows; ++r) {
+            const float* x = reinterpret_cast<const float*>(product.x) +
+                             product.row(i + r) / product.x_share * columns;
+            rows[r] = W::row(x, columns, scratch + 2 * r * (columns + 1));
+        }
+        for (int r = job.rows; r < kTileRows; ++r) rows[r] = rows[0];
+        // Enough sums at once to hide the latency of one.
+        if (job.rows <= 3) return walk_panels<Tiles, 4>(job, {rows});
+        walk_panels<Tiles, 2>(job, {rows});
     });
 }
 

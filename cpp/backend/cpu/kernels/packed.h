@@ -86,8 +86,9 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64
     constexpr int64_t kKiB = 1024;
     const int64_t bytes = weight.matrix_bytes * matrices;
     ProductCut cut;
-    const int64_t target = n <= kTileRows ? clamp_to(bytes / 64, 32 * kKiB, 256 * kKiB)
-                                          : clamp_to(bytes / 16, 32 * kKiB, 256 * kKiB);
+    const int64_t target = n <= kTileRows       ? clamp_to(bytes / 64, 32 * kKiB, 256 * kKiB)
+                           : n <= 4 * kTileRows ? clamp_to(bytes / 64, 32 * kKiB, 64 * kKiB)
+                                                : clamp_to(bytes / 16, 32 * kKiB, 256 * kKiB);
     // Kernels take up to three panels at once, of floats up to four.
     const int64_t together = weight.panels() <= 64 ? 1 : is_float(weight.format) ? 4 : 3;
     cut.panels =

@@ -1,7 +1,6 @@
 // Products of activation rows with packed matrices, by the weight's format.
 #include "backend/cpu/kernels/product.h"
 
-#include "backend/cpu/kernels/bf16_product.h"
 #include "backend/cpu/kernels/block_product.h"
 #include "backend/cpu/kernels/float_product.h"
 
@@ -14,12 +13,7 @@ void multiply(const Product& product, int64_t begin, int64_t end, unsigned char*
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case Format::f16: return multiply_floats<WeightF16>(product, begin, end, scratch);
-    case Format::bf16:
-#ifdef PLAIT_ISA_AVX512
-        return multiply_bf16(product, begin, end, scratch);
-#else
-        return multiply_floats<WeightBF16>(product, begin, end, scratch);
-#endif
+    case Format::bf16: return multiply_floats<WeightBF16>(product, begin, end, scratch);
     case Format::f32:
     case Format::i32: return multiply_floats<WeightF32>(product, begin, end, scratch);
     }

@@ -77,6 +77,9 @@ PLAIT_INLINE F32 exp2(F32 x) {
     return times_power_of_two(p, n);
 }
 
+// 2^n for whole n in [-151, 129].
+PLAIT_INLINE F32 power_of_two(F32 n) { return times_power_of_two(F32::set(1.0f), n); }
+
 // Cephes tanhf below 0.625, 1 - 2 / (exp(2x) + 1) above.
 PLAIT_INLINE F32 tanh(F32 x) {
     const F32 a = abs(x);
@@ -123,6 +126,7 @@ PLAIT_INLINE F32 log1p_unit(F32 x) {
 
 PLAIT_INLINE F32 exp(F32 x) { return {__builtin_expf(x.v)}; }
 PLAIT_INLINE F32 exp2(F32 x) { return {__builtin_exp2f(x.v)}; }
+PLAIT_INLINE F32 power_of_two(F32 n) { return exp2(n); }
 PLAIT_INLINE F32 tanh(F32 x) { return {__builtin_tanhf(x.v)}; }
 PLAIT_INLINE F32 erfc_positive(F32 x) { return {__builtin_erfcf(x.v)}; }
 PLAIT_INLINE F32 log1p_unit(F32 x) { return {__builtin_log1pf(x.v)}; }
