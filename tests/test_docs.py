@@ -55,8 +55,36 @@ def test_code_runs_from_top_to_bottom(path, tmp_path, tiny_model_file):
     assert done.returncode == 0, done.stderr
 
 
+CLUSTER = """
+import ray
+import ray.data
+ray.init(num_cpus=10, include_dashboard=False, log_to_driver=False)
+ray.data.from_items([{"prompt": prompt} for prompt in prompts]).write_parquet("prompts")
+tasks = [(prompts[0], [" Tom", " Mia"])]
+"""
+
+
+@pytest.mark.slow
+def test_what_needs_a_cluster_runs_too(tmp_path, tiny_model_file):
+    """The blocks for Ray, on a cluster of this machine's."""
+    pytest.importorskip("ray.data", reason="ray[data] is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="ray[data] is not installed")
+    ours = blocks(DOCS / "how-to" / "many_machines.md", "python-ray")
+    assert len(ours) == 2
+    source = "\n".join([GIVEN, CLUSTER, *ours])
+    assert source.count("/models/model.gguf") == 2
+    (tmp_path / "page.py").write_text(source.replace("/models/model.gguf", str(tiny_model_file)))
+    done = subprocess.run(
+        [sys.executable, "page.py"],
+        capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answers = parquet.read_table(tmp_path / "answers").to_pydict()
+    assert len(answers["prompt"]) == len(answers["answer"]) == 2
+
+
 def test_no_block_evades_the_tests():
-    """Python is run, C++ is compared, commands and output are neither."""
+    """Python is run, also where it is for a cluster; C++ is compared; commands and output are neither."""
     known = {"python", "python-ray", "cpp", "sh", "text"}
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
