@@ -1,59 +1,53 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_EXT_control_flow_attributes : require
 // y = x W^T (+ bias + residual) for few rows of x, or for rows that meet different matrices of a stack:
 // linear, head_linear and expert_linear. A workgroup makes OUTPUTS elements of ROWS rows; its invocations
 // share out the columns, so that a weight is unpacked once for all the rows.
 // Twin: cpp/backend/cpu/kernels/product.cpp. Dispatch: outputs / OUTPUTS, rows / ROWS.
 
-const uint WORKGROUP = 64;
 const uint OUTPUTS = 4;
-layout(local_size_x = WORKGROUP) in;
 layout(constant_id = 0) const uint TYPE = 0;  // plait::DType
 layout(constant_id = 1) const uint ROWS = 1;  // of one matrix; 1 where there are several
+layout(constant_id = 2) const uint WORKGROUP = 64;
+layout(local_size_x_id = 2) in;
 #include "lib/frame.glsl"
 #include "lib/unpack.glsl"
 #include "lib/product.glsl"
 
-shared float partial[ROWS * OUTPUTS][WORKGROUP];
-
-// Sums over the workgroup, all at once and in the same order every time; they lie in column 0 then.
-void reduce_partial() {
-    const uint me = gl_LocalInvocationIndex;
-    barrier();
-    for (uint width = WORKGROUP / 2; width > 0; width /= 2) {
-        if (me < width)
-            for (uint i = 0; i < ROWS * OUTPUTS; ++i)
-                partial[i][me] += partial[i][me + width];
-        barrier();
-    }
-}
+shared float partial[ROWS * OUTPUTS][WORKGROUP];  // [., subgroup]
 
 void sum_columns(uint first_row, uint n, uint matrix, uint first_output) {
     const uint groups = (args.columns + GROUP - 1) / GROUP;
     float sums[ROWS * OUTPUTS];
-    for (uint i = 0; i < ROWS * OUTPUTS; ++i)
+    [[unroll]] for (uint i = 0; i < ROWS * OUTPUTS; ++i)
         sums[i] = 0.0;
     for (uint g = gl_LocalInvocationIndex; g < groups; g += WORKGROUP) {
         float x[ROWS * 16];
-        for (uint r = 0; r < ROWS; ++r) {
+        [[unroll]] for (uint r = 0; r < ROWS; ++r) {
             const uint row = min(first_row + r, n - 1);
             Floats from = Floats(address(args.x) + 4ul * uint64_t(row / args.x_share) * args.columns);
-            for (uint i = 0; i < GROUP; ++i) {
+            [[unroll]] for (uint i = 0; i < GROUP; ++i) {
                 const uint column = g * GROUP + i;
                 x[r * GROUP + i] = column < args.columns ? from.v[column] : 0.0;
             }
         }
-        for (uint j = 0; j < OUTPUTS; ++j) {
+        [[unroll]] for (uint j = 0; j < OUTPUTS; ++j) {
             const uint o = min(first_output + j, args.outputs - 1);
             float w[16];
             unpack(TYPE, args.weight + (uint64_t(matrix) * args.outputs + o) * args.row_bytes, g, w);
-            for (uint r = 0; r < ROWS; ++r)
-                for (uint i = 0; i < GROUP; ++i)
+            [[unroll]] for (uint r = 0; r < ROWS; ++r)
+                [[unroll]] for (uint i = 0; i < GROUP; ++i)
                     sums[r * OUTPUTS + j] = fma(x[r * GROUP + i], w[i], sums[r * OUTPUTS + j]);
         }
     }
-    for (uint i = 0; i < ROWS * OUTPUTS; ++i)
-        partial[i][gl_LocalInvocationIndex] = sums[i];
+    [[unroll]] for (uint i = 0; i < ROWS * OUTPUTS; ++i) {
+        const float sum = subgroupAdd(sums[i]);
+        if (subgroupElect())
+            partial[i][gl_SubgroupID] = sum;
+    }
 }
 
 void main() {
@@ -64,16 +58,20 @@ void main() {
              first += gl_NumWorkGroups.x * OUTPUTS) {
             const uint matrix = matrix_of(first_row);
             sum_columns(first_row, n, matrix, first);
-            reduce_partial();
-            const uint row = first_row + me / OUTPUTS, o = first + me % OUTPUTS;
-            if (me < ROWS * OUTPUTS && row < n && o < args.outputs) {
-                const uint at = row * args.outputs + o;
-                float sum = partial[me][0];
-                if (args.has_bias != 0)
-                    sum += floats(args.bias).v[matrix * args.bias_stride + o];
-                if (args.has_residual != 0)
-                    sum += floats(args.residual).v[at];
-                floats(args.y).v[at] = sum;
+            barrier();
+            for (uint i = me; i < ROWS * OUTPUTS; i += WORKGROUP) {
+                const uint row = first_row + i / OUTPUTS, o = first + i % OUTPUTS;
+                if (row < n && o < args.outputs) {
+                    const uint at = row * args.outputs + o;
+                    float sum = partial[i][0];
+                    for (uint j = 1; j < gl_NumSubgroups; ++j)
+                        sum += partial[i][j];
+                    if (args.has_bias != 0)
+                        sum += floats(args.bias).v[matrix * args.bias_stride + o];
+                    if (args.has_residual != 0)
+                        sum += floats(args.residual).v[at];
+                    floats(args.y).v[at] = sum;
+                }
             }
             barrier();
         }

@@ -1,32 +1,30 @@
-// Sums and maxima over a workgroup of WORKGROUP invocations (a power of two), in the same order every
-// time.
+// Sums and maxima over a workgroup of WORKGROUP invocations, in the same order every time on one device:
+// each subgroup by itself, then what they found, one after the other.
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
 
-shared float reduce_partial[WORKGROUP];
+shared float reduce_partial[WORKGROUP];  // by subgroup
 
 float workgroup_sum(float value) {
-    const uint i = gl_LocalInvocationIndex;
-    reduce_partial[i] = value;
+    const float mine = subgroupAdd(value);
+    if (subgroupElect())
+        reduce_partial[gl_SubgroupID] = mine;
     barrier();
-    for (uint width = WORKGROUP / 2; width > 0; width /= 2) {
-        if (i < width)
-            reduce_partial[i] += reduce_partial[i + width];
-        barrier();
-    }
-    const float sum = reduce_partial[0];
+    float sum = reduce_partial[0];
+    for (uint i = 1; i < gl_NumSubgroups; ++i)
+        sum += reduce_partial[i];
     barrier();  // before anyone writes reduce_partial again
     return sum;
 }
 
 float workgroup_max(float value) {
-    const uint i = gl_LocalInvocationIndex;
-    reduce_partial[i] = value;
+    const float mine = subgroupMax(value);
+    if (subgroupElect())
+        reduce_partial[gl_SubgroupID] = mine;
     barrier();
-    for (uint width = WORKGROUP / 2; width > 0; width /= 2) {
-        if (i < width)
-            reduce_partial[i] = max(reduce_partial[i], reduce_partial[i + width]);
-        barrier();
-    }
-    const float most = reduce_partial[0];
+    float most = reduce_partial[0];
+    for (uint i = 1; i < gl_NumSubgroups; ++i)
+        most = max(most, reduce_partial[i]);
     barrier();
     return most;
 }

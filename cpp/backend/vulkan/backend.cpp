@@ -89,7 +89,7 @@ public:
     // Shaders run a model's operations as they are.
     void lower(Graph&, const Lowering&) const override {}
     std::unique_ptr<Executable> compile(const Segment& segment) override {
-        Binder binder(segment);
+        Binder binder(segment, device_->limits());
         for (const NodeId id : segment.nodes) bind_computed(segment.graph.node(id), binder);
         Program program{binder.take(), binder.take_constants(), outputs_of(segment),
                         binder.scratch_bytes()};

@@ -20,6 +20,16 @@ uint32_t compute_family(const std::string& name, vk::PhysicalDevice device) {
     return static_cast<uint32_t>(found - families.begin());
 }
 
+Limits limits_of(vk::PhysicalDevice device) {
+    const auto all =
+        device
+            .getProperties2<vk::PhysicalDeviceProperties2, vk::PhysicalDeviceSubgroupProperties>();
+    const vk::PhysicalDeviceLimits& core =
+        all.get<vk::PhysicalDeviceProperties2>().properties.limits;
+    return {all.get<vk::PhysicalDeviceSubgroupProperties>().subgroupSize,
+            core.maxComputeWorkGroupInvocations, core.maxComputeSharedMemorySize};
+}
+
 void check_features(const std::string& name, vk::PhysicalDevice device) {
     const std::vector<std::string> missing = missing_features(device);
     if (missing.empty()) return;
@@ -52,7 +62,8 @@ std::shared_ptr<Device> Device::open(size_t index) {
 Device::Device(size_t index, int generation, vk::PhysicalDevice physical)
     : name_(text("vulkan:", index)),
       generation_(generation),
-      memory_(physical.getMemoryProperties()) {
+      memory_(physical.getMemoryProperties()),
+      limits_(limits_of(physical)) {
     check_features(name_, physical);
     queue_family_ = compute_family(name_, physical);
     attempt("cannot open the device", [&] { make(physical); });

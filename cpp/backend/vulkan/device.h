@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "backend/vulkan/allocation.h"
+#include "backend/vulkan/limits.h"
 #include "backend/vulkan/pipelines.h"
 #include "backend/vulkan/transfer.h"
 #include "backend/vulkan/vk.h"
@@ -28,6 +29,7 @@ public:
     int generation() const { return generation_; }
     vk::Device handle() const { return *device_; }
     uint32_t queue_family() const { return queue_family_; }
+    const Limits& limits() const { return limits_; }
     Pipelines& pipelines() { return *pipelines_; }
     Transfer& transfer() { return *transfer_; }
 
@@ -58,6 +60,7 @@ private:
     std::string name_;
     int generation_;
     vk::PhysicalDeviceMemoryProperties memory_;
+    Limits limits_;
     uint32_t queue_family_ = 0;
     vk::UniqueDevice device_;
     vk::Queue queue_;

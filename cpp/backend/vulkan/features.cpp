@@ -51,6 +51,17 @@ Features features_of(vk::PhysicalDevice device) {
                                vk::PhysicalDeviceVulkan12Features>();
 }
 
+// That sums and maxima over a subgroup are there, which is no feature but a property.
+bool sums_subgroups(vk::PhysicalDevice device) {
+    const auto all =
+        device
+            .getProperties2<vk::PhysicalDeviceProperties2, vk::PhysicalDeviceSubgroupProperties>();
+    const auto& subgroups = all.get<vk::PhysicalDeviceSubgroupProperties>();
+    return (subgroups.supportedOperations & vk::SubgroupFeatureFlagBits::eArithmetic) &&
+           (subgroups.supportedStages & vk::ShaderStageFlagBits::eCompute);
+}
+constexpr const char* kSubgroups = "subgroup arithmetic";
+
 }  // namespace
 
 Features needed_features() {
@@ -65,6 +76,7 @@ std::vector<std::string> missing_features(vk::PhysicalDevice device) {
     std::vector<std::string> missing;
     for (const Feature& feature : kFeatures)
         if (feature.needed && !feature.of(features)) missing.emplace_back(feature.name);
+    if (!sums_subgroups(device)) missing.emplace_back(kSubgroups);
     return missing;
 }
 
@@ -73,6 +85,7 @@ std::vector<std::string> known_features(vk::PhysicalDevice device) {
     std::vector<std::string> known;
     for (const Feature& feature : kFeatures)
         if (feature.of(features)) known.emplace_back(feature.name);
+    if (sums_subgroups(device)) known.emplace_back(kSubgroups);
     for (const vk::ExtensionProperties& extension : device.enumerateDeviceExtensionProperties())
         for (const std::string_view name : kExtensions)
             if (name == std::string_view(extension.extensionName)) known.emplace_back(name);

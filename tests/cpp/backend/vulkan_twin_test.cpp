@@ -36,12 +36,14 @@ std::vector<float> random_floats(size_t n, uint32_t seed) {
 // A graph with its inputs, weights and caches, and what a run makes of them.
 class Twin {
 public:
+    explicit Twin(int64_t capacity = kCapacity) : capacity_(capacity) {}
+
     Graph graph;
     Counts counts{.tokens = 13, .outputs = 13, .sequences = 1, .moves = 0};
 
     Value floats(int64_t width = kWidth) {
-        add({InputField::embeddings}, random_floats(static_cast<size_t>(kCapacity * width), 7));
-        return graph.input({InputField::embeddings}, {DType::f32, {kCapacity, width}},
+        add({InputField::embeddings}, random_floats(static_cast<size_t>(capacity_ * width), 7));
+        return graph.input({InputField::embeddings}, {DType::f32, {capacity_, width}},
                            Extent::tokens);
     }
     Value ints(InputField field, const std::vector<int32_t>& values, Extent extent) {
@@ -98,6 +100,7 @@ private:
         inputs_.emplace_back(id, std::vector<std::byte>(bytes.begin(), bytes.end()));
     }
 
+    int64_t capacity_;  // rows
     std::shared_ptr<test::RandomWeights> weights_ = std::make_shared<test::RandomWeights>();
     std::vector<TensorType> caches_;
     InputLayout layout_;
@@ -185,13 +188,15 @@ TEST_F(VulkanTwin, Norms) {
 TEST_F(VulkanTwin, ProductsOfFloats) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
         for (const int64_t columns : {20, 48, 129}) {
-            Twin twin;
-            const Value x = twin.floats(columns);
-            const Value y = linear(x, twin.weight({37, columns}, dtype), twin.weight({37}));
-            twin.graph.output(OutputId::logits, y);
-            for (const int32_t rows : {1, 3, 13}) {
+            for (const auto& [capacity, rows] :
+                 {std::pair{1, 1}, {2, 2}, {4, 3}, {8, 7}, {16, 13}, {64, 35}, {128, 127}}) {
+                Twin twin{capacity};
+                const Value x = twin.floats(columns);
+                const Value y = linear(x, twin.weight({137, columns}, dtype), twin.weight({137}));
+                twin.graph.output(OutputId::logits, y);
                 twin.counts.tokens = rows;
-                expect_near(twin, dtype == DType::bf16 ? 1e-2f : 1e-5f);
+                expect_near(twin, dtype == DType::bf16 ? 1e-2f : 1e-5f,
+                            std::to_string(rows) + " rows of " + std::to_string(columns));
             }
         }
 }

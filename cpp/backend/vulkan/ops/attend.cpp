@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "backend/vulkan/ops/operands.h"
@@ -51,6 +52,25 @@ struct MergeArgs {
     Rows rows;
     uint32_t heads, value_dim, has_sinks;
 };
+
+// A few subgroups, and an invocation for each 16 elements of a value.
+uint32_t invocations(uint32_t value_groups, const Limits& limits) {
+    constexpr uint32_t kMost = 128;  // which every device takes
+    return std::clamp(4 * limits.subgroup, std::bit_ceil(value_groups), kMost);
+}
+
+// Neighbouring tokens that a workgroup takes at once, where there are enough for many workgroups:
+// as many as have room for what is shared between its invocations.
+uint32_t queries_of(const Rows& rows, uint32_t key_groups, uint32_t n, const Limits& limits) {
+    constexpr uint32_t kManyRows = 32, kMost = 4;
+    if (rows.fixed < kManyRows) return 1;
+    const auto bytes = [&](uint32_t queries) {
+        return 4 * (queries * (16 * key_groups + 2 * n) + 17 * n);
+    };
+    uint32_t queries = kMost;
+    while (queries > 1 && bytes(queries) > limits.shared_bytes) queries /= 2;
+    return queries;
+}
 
 // Few rows leave most of a GPU idle, so workgroups share their keys out.
 uint32_t splits_of(const Rows& rows, const Node& keys) {
@@ -111,11 +131,13 @@ void bind(const AttendOp& op, const Node& node, Binder& binder) {
     if (splits > 1)
         args.parts = binder.scratch(node, uint64_t{args.rows.fixed} * args.heads * splits *
                                               (args.value_dim + 2) * sizeof(float));
+    const uint32_t key_groups = (args.key_dim + 15) / 16, value_groups = (args.value_dim + 15) / 16;
+    const uint32_t n = invocations(value_groups, binder.limits());
+    const uint32_t queries = splits > 1 ? 1 : queries_of(args.rows, key_groups, n, binder.limits());
     binder.step(node, "attend",
-                {static_cast<uint32_t>(keys.dtype), static_cast<uint32_t>(values.dtype),
-                 (args.key_dim + 15) / 16, (args.value_dim + 15) / 16,
-                 static_cast<uint32_t>(op.bias), splits},
-                {fixed_axis(op.n_heads), axis(args.rows), fixed_axis(splits)}, args);
+                {static_cast<uint32_t>(keys.dtype), static_cast<uint32_t>(values.dtype), key_groups,
+                 value_groups, static_cast<uint32_t>(op.bias), splits, n, queries},
+                {fixed_axis(op.n_heads), axis(args.rows, 1, queries), fixed_axis(splits)}, args);
     if (splits == 1) return;
     const MergeArgs merge{args.parts, args.y,         args.sinks,    args.rows,
                           args.heads, args.value_dim, args.has_sinks};

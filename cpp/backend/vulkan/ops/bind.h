@@ -16,6 +16,7 @@
 #include "backend/backend.h"
 #include "backend/bind_computed.h"
 #include "backend/vulkan/frame.h"
+#include "backend/vulkan/limits.h"
 #include "backend/vulkan/weights.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -46,8 +47,9 @@ struct Step {
 
 class Binder {
 public:
-    explicit Binder(const Segment& segment) : segment_(segment) {}
+    Binder(const Segment& segment, const Limits& limits) : segment_(segment), limits_(limits) {}
 
+    const Limits& limits() const { return limits_; }
     const Graph& graph() const { return segment_.graph; }
     const Node& node(NodeId id) const { return graph().node(id); }
     const TensorType& type(NodeId id) const { return node(id).type; }
@@ -98,6 +100,7 @@ private:
     std::pair<VulkanWeights&, WeightId> find(WeightId id) const;
 
     const Segment& segment_;
+    const Limits& limits_;
     std::vector<Step> steps_;
     std::vector<std::byte> constants_;
     uint32_t scratch_stage_ = 0;  // of the nodes that have asked for scratch last
