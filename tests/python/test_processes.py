@@ -15,17 +15,28 @@ FORKS = textwrap.dedent("""
     import os, signal, sys, plait
     model = plait.Model(sys.argv[1])
     ctx = plait.Context(model, n_ctx=64, n_seq_max=2, threads=2)
+    others = [plait.Context(model, n_ctx=64, threads=2) for _ in range(3)]
     def step(seq):
         ctx.kv.seq_rm(seq)
         batch = plait.Batch()
         batch.add_sequence([5, 6, 7, 8], seq=seq)
         return ctx.decode(batch).logits.tobytes()
     want = step(0)
+    def all_of_them():
+        batch = plait.Batch()
+        batch.add_sequence([5, 6, 7, 8], seq=0)
+        for other in others:
+            other.kv.clear()
+            if other.decode(batch).logits.tobytes() != want:
+                return False
+        return True
+    assert all_of_them()
     for i in range(int(sys.argv[2])):
         child = os.fork()
         if child == 0:
             signal.alarm(10)
-            good = step(1) == want
+            good = step(1) == want and all_of_them()
+            others.clear()
             if i % 3 == 0:  # a context of its own, and a child of the child
                 ctx = plait.Context(model, n_ctx=64, n_seq_max=2, threads=2)
                 grandchild = os.fork()

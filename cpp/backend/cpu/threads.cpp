@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <new>
 #include <set>
 #include <string>
 #include <system_error>
@@ -68,8 +69,11 @@ void Threads::start() {
 void Threads::stop_workers() noexcept {
     if (workers_.empty()) return;
     if (owner_ != getpid()) {
-        // A fork left the threads in the parent; there is nothing to join here.
-        for (std::thread& t : workers_) t.detach();
+        // A fork left the threads in the parent. Their handles may be those of threads that this
+        // process has started since, so not even detaching is safe: they are forgotten.
+        using Workers = std::vector<std::thread>;
+        alignas(Workers) std::byte forgotten[sizeof(Workers)];
+        new (forgotten) Workers(std::move(workers_));
         workers_.clear();
         return;
     }
