@@ -32,6 +32,9 @@ class Notebook:
     def cell(self, source, interrupt_after=None):
         """Run a cell; interrupted, `ended` is how many seconds later it has stopped."""
         told = Told()
+        begun = "begun\n"
+        if interrupt_after is not None:
+            source = f"print({begun!r}, end='', flush=True)\n{source}"
         asked = self.client.execute(source)
         sent = time.perf_counter()
         while True:
@@ -45,6 +48,11 @@ class Notebook:
             if message["msg_type"] == "stream":
                 name = "out" if content["name"] == "stdout" else "err"
                 setattr(told, name, getattr(told, name) + content["text"])
+                if interrupt_after is not None and told.out == begun:  # it runs
+                    told.out = ""
+                    time.sleep(interrupt_after)
+                    self.manager.interrupt_kernel()
+                    sent = time.perf_counter()
             elif message["msg_type"] in ("display_data", "execute_result"):
                 told.shown.append(content["data"])
             elif message["msg_type"] == "error":
@@ -52,10 +60,6 @@ class Notebook:
             elif message["msg_type"] == "status" and content["execution_state"] == "idle":
                 told.ended = time.perf_counter() - sent
                 return told
-            elif message["msg_type"] == "execute_input" and interrupt_after is not None:  # it runs
-                time.sleep(interrupt_after)
-                self.manager.interrupt_kernel()
-                sent = time.perf_counter()
 
     def close(self):
         self.client.stop_channels()
@@ -89,15 +93,17 @@ long.add_sequence([5 + i % 800 for i in range(16000)], seq=1, logits="none")
 
 def test_an_interrupted_cell_stops_at_once_and_leaves_all_as_it_was(notebook):
     silent(notebook.cell(LONG))
+    # What a kernel takes to show any error, on a machine that may be busy, is not ours.
+    usual = max(notebook.cell("1 / 0").ended for _ in range(3))
     told = notebook.cell("ctx.decode(long)", interrupt_after=0.5)
     assert (told.error, told.out, told.err) == ("KeyboardInterrupt", "", "")
-    assert told.ended < 1
+    assert told.ended < 1 + usual
     told = notebook.cell("assert ctx.kv.to_bytes() == state and ctx.stats.tokens == tokens")
     silent(told)
     generate = "for event in plait.generate(ctx, ['Mia'] * 200, 4000, plait.Sampler(1.5)): pass"
     told = notebook.cell(generate, interrupt_after=0.5)
     assert (told.error, told.out, told.err) == ("KeyboardInterrupt", "", "")
-    assert told.ended < 1
+    assert told.ended < 1 + usual
     silent(notebook.cell("assert ctx.kv.to_bytes() == state"))
     silent(
         notebook.cell(
