@@ -7,6 +7,7 @@
 #include "backend/bind_computed.h"
 #include "backend/joint/backend.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "plan/buffers.h"
 #include "plan/prune.h"
@@ -93,6 +94,20 @@ std::vector<uint64_t> room_for_layers(std::span<const std::unique_ptr<Backend>> 
         room.push_back(left - std::min(left, taken));
     }
     return room;
+}
+
+// "layers: 2 on cpu, 2 and the output on vulkan:0"
+void note(const joint::LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
+    if (!log_enabled(LogLevel::info)) return;
+    std::string all;
+    for (size_t d = devices.size(); d-- > 0;) {
+        const auto n = std::ranges::count(placed.layers, static_cast<uint8_t>(d));
+        const bool output = placed.output == d;
+        if (n == 0 && !output) continue;
+        all += text(all.empty() ? "layers: " : ", ", n, output ? " and the output on " : " on ",
+                    devices[d]->name());
+    }
+    log(LogLevel::info, all);
 }
 
 [[noreturn]] void no_kernel(const Node& node, const Backend& device) {
@@ -184,6 +199,7 @@ joint::LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> g
             }
         }
     }
+    note(placed, devices);
     return placed;
 }
 

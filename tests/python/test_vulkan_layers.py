@@ -197,6 +197,30 @@ def test_what_does_not_fit_is_on_the_cpu(
         plait.Context(four, backend="vulkan")
 
 
+def test_a_log_says_which_layers_are_where(
+    four: plait.Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="plait"):
+        for options in (
+            {"n_gpu_layers": 3},
+            {"n_gpu_layers": 0},
+            {"backend": TWICE, "n_gpu_layers": -1},
+        ):
+            context(four, **{"split": [1, 1] if "backend" in options else None, **options}).close()
+    assert caplog.messages == [
+        "layers: 2 on cpu, 2 and the output on vulkan:0",
+        "layers: 4 and the output on cpu",
+        "layers: 1 and the output on vulkan:0, 3 on vulkan:0",
+    ]
+
+
+# The software driver is no GPU, so there may be none; layers are where there is room then.
+def test_auto_takes_what_there_is(four: plait.Model) -> None:
+    with plait.Context(four, n_ctx=32, backend="auto", n_gpu_layers=3, split=[1]) as ctx:
+        assert ctx.devices[-1] == "cpu"
+        feed(ctx, tokens(5))
+
+
 def test_adapters_control_vectors_and_edits_reach_every_layer(
     four: plait.Model, tmp_path: Path
 ) -> None:
