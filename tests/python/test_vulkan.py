@@ -79,14 +79,30 @@ def test_shifts_and_copies_match_the_cpu(pair: tuple[plait.Context, plait.Contex
         assert near(got, wanted)
 
 
+# S1-06: several sequences a step, which are a plan for each number of them.
+def test_steps_of_many_sequences_submit_what_was_recorded_once(tiny: plait.Model) -> None:
+    with plait.Context(tiny, n_ctx=64, n_seq_max=32, backend="vulkan") as ctx:
+        for n in (1, 2, 4, 8, 16, 32):
+            ctx.kv.clear()
+            for i in range(3):
+                before = ctx.stats.commands_recorded
+                ctx.decode(batch(*(([5 + i], seq) for seq in range(n))))
+                assert ctx.stats.commands_recorded == before + (i == 0)
+
+
+# S2-46: a fork is a reference, and reading one needs no copy.
 def test_a_fork_copies_no_rows(pair: tuple[plait.Context, plait.Context]) -> None:
     ctx = pair[1]
     feed(ctx, tokens(20))
+    feed(ctx, [5])
+    submitted = ctx.stats.commands_submitted
     ctx.kv.seq_cp(0, 1)
+    assert ctx.stats.commands_submitted == submitted
     feed(ctx, [5], 1)
-    assert ctx.stats.rows_copied == 0
+    assert (ctx.stats.rows_copied, ctx.stats.commands_submitted) == (0, submitted + 1)
 
 
+# S4-10: what is saved on one device goes on on the other.
 def test_a_state_goes_from_one_backend_to_the_other(
     pair: tuple[plait.Context, plait.Context],
 ) -> None:
@@ -300,3 +316,36 @@ def test_contexts_run_at_the_same_time(tiny: plait.Model) -> None:
         together = list(pool.map(generate, range(4)))
     for got, wanted in zip(together, alone, strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+# Few rows, some and many, by each of the shaders of products.
+@pytest.mark.parametrize("n", [1, 3, 9, 70])
+def test_what_is_added_to_a_product_is_added_by_it(tiny: plait.Model, n: int) -> None:
+    logits, ops = [], []
+    for fuse in (False, True):
+        with plait.Context(tiny, n_ctx=128, backend="vulkan", fuse=fuse) as ctx:
+            with ctx.trace() as trace:
+                logits.append(feed(ctx, tokens(n)))
+            ops.append([event.op for event in trace.events])
+    np.testing.assert_array_equal(*logits)
+    assert ops[0].count("add") == ops[1].count("linear_add") == 2 * tiny.n_layer
+    assert "add" not in ops[1]
+
+
+# S3-32, S3-25: rows move on the device, and nothing of them passes the host.
+def test_after_a_defrag_rows_lie_together(tiny: plait.Model) -> None:
+    with plait.Context(tiny, n_ctx=128, n_seq_max=4, backend="vulkan") as ctx:
+        for seq in range(4):
+            feed(ctx, tokens(20, seed=seq), seq)
+        ctx.kv.seq_rm(1)
+        ctx.kv.seq_rm(2, 3, 9)
+        ctx.kv.seq_rm(2, 9)
+        held = [ctx.kv.keys(layer, seq) for layer in range(tiny.n_layer) for seq in (0, 2, 3)]
+        ctx.stats.reset()
+        ctx.kv.defrag()
+        assert ctx.stats.rows_copied > 0
+        assert ctx.stats.commands_submitted <= 2  # the moves, and no copy to the host or from it
+        assert sorted(ctx.kv.cells()["row"]) == list(range(ctx.kv.n_used))
+        now = [ctx.kv.keys(layer, seq) for layer in range(tiny.n_layer) for seq in (0, 2, 3)]
+        for before, after in zip(held, now, strict=True):
+            np.testing.assert_array_equal(before, after)

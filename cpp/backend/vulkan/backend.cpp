@@ -4,6 +4,7 @@
 #include <set>
 
 #include "backend/bind_computed.h"
+#include "backend/fuse/linear_add.h"
 #include "backend/vulkan/buffer.h"
 #include "backend/vulkan/commands.h"
 #include "backend/vulkan/executable.h"
@@ -86,8 +87,10 @@ public:
         return can_bind<Binder>(node) && !withheld_.contains(op_name(node.op)) &&
                (attend == nullptr || fits(*attend));
     }
-    // Shaders run a model's operations as they are.
-    void lower(Graph&, const Lowering&) const override {}
+    // Shaders run a model's operations as they are; products can add what is added to them.
+    void lower(Graph& graph, const Lowering& lowering) const override {
+        if (lowering.fuse) fuse_linear_add(graph, lowering.device);
+    }
     std::unique_ptr<Executable> compile(const Segment& segment) override {
         Binder binder(segment, device_->limits());
         for (const NodeId id : segment.nodes) bind_computed(segment.graph.node(id), binder);

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "backend/fuse/linear_add.h"
 #include "graph/graph.h"
 
 namespace plait::cpu {
@@ -15,7 +16,6 @@ struct Rewrite {
 
 void fuse_norm_quantize(Graph& graph, uint8_t device);  // quantize_rows(rms_norm(x))
 void fuse_gate_quantize(Graph& graph, uint8_t device);  // quantize_rows(gate(g, up))
-void fuse_linear_add(Graph& graph, uint8_t device);     // linear(x) + residual
 
 // In the order in which they are applied, to a graph that was lowered.
 inline constexpr std::array kRewrites = {

@@ -1,5 +1,5 @@
-#include "backend/cpu/fuse/absorb.h"
 #include "backend/cpu/fuse/fuse.h"
+#include "backend/fuse/absorb.h"
 
 namespace plait::cpu {
 

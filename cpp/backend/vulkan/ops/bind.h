@@ -130,6 +130,7 @@ void bind(const GateOp&, const Node&, Binder&);
 void bind(const HeadLinearOp&, const Node&, Binder&);
 void bind(const L2NormOp&, const Node&, Binder&);
 void bind(const LayerNormOp&, const Node&, Binder&);
+void bind(const LinearAddOp&, const Node&, Binder&);
 void bind(const LinearOp&, const Node&, Binder&);
 void bind(const MulOp&, const Node&, Binder&);
 void bind(const RmsNormOp&, const Node&, Binder&);

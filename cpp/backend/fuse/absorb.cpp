@@ -1,8 +1,8 @@
-#include "backend/cpu/fuse/absorb.h"
+#include "backend/fuse/absorb.h"
 
 #include "base/error.h"
 
-namespace plait::cpu {
+namespace plait {
 namespace {
 
 std::vector<int> count_uses(const Graph& graph) {
@@ -49,4 +49,4 @@ void absorb(Graph& graph, uint8_t device, const Match& match) {
     graph.replace(std::move(nodes), std::move(outputs));
 }
 
-}  // namespace plait::cpu
+}  // namespace plait

@@ -1,7 +1,7 @@
-#include "backend/cpu/fuse/absorb.h"
-#include "backend/cpu/fuse/fuse.h"
+#include "backend/fuse/linear_add.h"
+#include "backend/fuse/absorb.h"
 
-namespace plait::cpu {
+namespace plait {
 
 void fuse_linear_add(Graph& graph, uint8_t device) {
     absorb(graph, device, [](const Graph& g, const Node& node, std::span<const int> uses) {
@@ -24,4 +24,4 @@ void fuse_linear_add(Graph& graph, uint8_t device) {
     });
 }
 
-}  // namespace plait::cpu
+}  // namespace plait

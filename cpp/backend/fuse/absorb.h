@@ -8,7 +8,7 @@
 
 #include "graph/graph.h"
 
-namespace plait::cpu {
+namespace plait {
 
 // What a node becomes when it computes `absorbed`, one of its inputs, itself.
 struct Absorbed {
@@ -23,4 +23,4 @@ using Match = std::function<std::optional<Absorbed>(const Graph& graph, const No
 // Among nodes of that device.
 void absorb(Graph& graph, uint8_t device, const Match& match);
 
-}  // namespace plait::cpu
+}  // namespace plait
