@@ -3,7 +3,8 @@
 
     python docs/performance.py
 
-Each file of bench/results is one machine: `compare.py ... --json bench/results/NAME.json`.
+Each machine has two files in bench/results: NAME.json of `compare.py ... --json`, and NAME.kernels.json of
+`./dev bench --benchmark_format=json`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
+KERNELS = ".kernels.json"
 HEAD = """# Performance
 
 Plait beside llama.cpp (as llama-cpp-python builds it on the machine itself): the same GGUF files with random weights at
@@ -29,6 +31,14 @@ Everything is measured with `invariant=True`: a sequence's logits are the same b
   process's peak memory as a share of the file.
 """
 
+KERNEL_HEAD = """
+### Kernels beside the machine's limits
+
+One thread; of the time that a product takes, the share that it would take at the limit: of one row, reading the weights
+from memory; of more, the multiplications (f32 FMA, `vdpbf16ps`, `vpdpbusd`), whose limits `./dev bench` measures first.
+A block's scales are no multiplications, so block types stay below theirs.
+"""
+
 
 def figure(found: dict[str, Any], engine: str) -> str:
     """Of an engine in a row, as the table shows it."""
@@ -42,6 +52,8 @@ def page() -> str:
     """The whole file."""
     parts = [HEAD]
     for path in sorted(RESULTS.glob("*.json")):
+        if path.name.endswith(KERNELS):
+            continue
         result = json.loads(path.read_text())
         machine, build = result["machine"], result["machine"]["build"]
         parts.append(
@@ -60,7 +72,30 @@ def page() -> str:
         picture = path.with_suffix(".png")
         if picture.exists():
             parts.append(f"\n![ratios](../bench/results/{picture.name})\n")
+        measured = path.with_name(path.stem + KERNELS)
+        if measured.exists():
+            parts.append(kernels(json.loads(measured.read_text())["benchmarks"]))
     return "".join(parts)
+
+
+def kernels(found: list[dict[str, Any]]) -> str:
+    """One row a kernel and shape, one column a number of rows: the share of the limit that is reached."""
+    table: dict[str, dict[str, float]] = {}
+    for one in found:
+        name, _, last = one["name"].rpartition("/")
+        if name.startswith("linear/"):
+            table.setdefault(name.removeprefix("linear/"), {})[last] = one["limit"]
+    columns = sorted({n for row in table.values() for n in row}, key=int)
+    lines = [
+        f"| {name} | " + " | ".join(f"{100 * row[n]:.0f} %" if n in row else "" for n in columns)
+        for name, row in table.items()
+    ]
+    return KERNEL_HEAD + (
+        f"\n| product | {' | '.join(f'{n} rows' if n != '1' else '1 row' for n in columns)} |\n"
+        + "|---" * (len(columns) + 1)
+        + "|\n"
+        + "".join(f"{line} |\n" for line in lines)
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-// attend on one thread: one token over a long cache (bytes of keys and values a second), and a
-// prompt (multiplications a second).
+// attend on one thread: one token over a long cache and over a short one, and prompts.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/attend.h"
 #include "backend/cpu/memory.h"
+#include "roofline.h"
 #include "tensor/dtype.h"
 #include "tensor/run.h"
 
@@ -73,11 +73,9 @@ void attend(benchmark::State& state, Isa isa, DType dtype, bool flash) {
     for (auto _ : state)
         kernel.run(&args, frame, Worker{0, aligned}, 0, kernel.tasks(&args, frame));
 
-    const auto rounds = static_cast<double>(state.iterations());
-    state.counters["bytes/s"] = benchmark::Counter(
-        2.0 * static_cast<double>(storage_bytes) * rounds, benchmark::Counter::kIsRate);
-    state.counters["mul/s"] =
-        benchmark::Counter(2.0 * pairs * kHeads * kDim * rounds, benchmark::Counter::kIsRate);
+    beside_limit(state, isa, Unit::f32,
+                 n_tokens == 1 && n_keys > 4096 ? 2.0 * static_cast<double>(storage_bytes) : 0.0,
+                 4.0 * pairs * kHeads * kDim);
 }
 
 const bool kRegistered = [] {

@@ -12,6 +12,7 @@
 #include "backend/cpu/kernels/quantize_rows.h"
 #include "backend/cpu/weights.h"
 #include "bytes.h"
+#include "roofline.h"
 
 namespace plait::cpu {
 namespace {
@@ -61,12 +62,12 @@ void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t 
         run(kernels(isa).head_linear, &args, scratch.data());
         benchmark::ClobberMemory();
     }
-    const auto times = static_cast<double>(state.iterations());
-    state.counters["bytes"] =
-        benchmark::Counter(times * static_cast<double>(bytes), benchmark::Counter::kIsRate);
-    state.counters["ops"] =
-        benchmark::Counter(times * 2.0 * static_cast<double>(kHeads * rows * columns * n),
-                           benchmark::Counter::kIsRate);
+    const Unit unit = is_block_type(dtype)   ? Unit::int8
+                      : dtype == DType::bf16 ? Unit::bf16
+                                             : Unit::f32;
+    // Many rows find the weights in a cache.
+    beside_limit(state, isa, unit, n == 1 ? static_cast<double>(bytes) : 0.0,
+                 2.0 * static_cast<double>(kHeads * rows * columns * n));
 }
 
 const bool kRegistered = [] {

@@ -1,4 +1,4 @@
-// linear on one thread: bytes of weights a second for one row, operations a second for many.
+// linear on one thread, beside the limit: reading memory for one row, multiplying for many.
 // Matrices take turns, so that one row finds its weights in memory and not in a cache.
 #include <benchmark/benchmark.h>
 
@@ -12,6 +12,7 @@
 #include "backend/cpu/kernels/quantize_rows.h"
 #include "backend/cpu/weights.h"
 #include "bytes.h"
+#include "roofline.h"
 
 namespace plait::cpu {
 namespace {
@@ -59,11 +60,12 @@ void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_
         run(kernels(isa).linear, &args, scratch.data());
         benchmark::ClobberMemory();
     }
-    const auto times = static_cast<double>(state.iterations());
-    state.counters["bytes"] =
-        benchmark::Counter(times * static_cast<double>(bytes), benchmark::Counter::kIsRate);
-    state.counters["ops"] = benchmark::Counter(
-        times * 2.0 * static_cast<double>(rows * columns * n), benchmark::Counter::kIsRate);
+    const Unit unit = is_block_type(dtype)   ? Unit::int8
+                      : dtype == DType::bf16 ? Unit::bf16
+                                             : Unit::f32;
+    // Many rows find the weights in a cache.
+    beside_limit(state, isa, unit, n == 1 ? static_cast<double>(bytes) : 0.0,
+                 2.0 * static_cast<double>(rows * columns * n));
 }
 
 const bool registered = [] {
