@@ -49,7 +49,7 @@ void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t 
     round.columns = columns;
     args.x = round.x;
     args.y.offset = reinterpret_cast<uint64_t>(y.data());
-    std::vector<unsigned char> scratch(static_cast<size_t>(product_scratch_bytes(columns)));
+    std::vector<unsigned char> scratch(static_cast<size_t>(product_scratch_bytes(args.weight)));
 
     const unsigned char* first = args.weight.data;
     int64_t turn = 0;

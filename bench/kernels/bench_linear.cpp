@@ -47,7 +47,7 @@ void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_
     round.columns = columns;
     args.x = round.x;
     args.y.offset = reinterpret_cast<uint64_t>(y.data());
-    std::vector<unsigned char> scratch(static_cast<size_t>(product_scratch_bytes(columns)));
+    std::vector<unsigned char> scratch(static_cast<size_t>(product_scratch_bytes(args.weight)));
 
     const PackedWeight first = args.weight;
     int64_t turn = 0;

@@ -169,12 +169,8 @@ uint32_t alignment_of(const std::string& path, const Metadata& metadata) {
 // dtype.h was never given out, or was withdrawn.
 std::string_view unread_type_name(uint32_t id) {
     constexpr std::array kUnread = {
-        std::pair{9u, "Q8_1"},    std::pair{15u, "Q8_K"},    std::pair{16u, "IQ2_XXS"},
-        std::pair{17u, "IQ2_XS"}, std::pair{18u, "IQ3_XXS"}, std::pair{19u, "IQ1_S"},
-        std::pair{21u, "IQ3_S"},  std::pair{22u, "IQ2_S"},   std::pair{24u, "I8"},
-        std::pair{25u, "I16"},    std::pair{27u, "I64"},     std::pair{28u, "F64"},
-        std::pair{29u, "IQ1_M"},  std::pair{34u, "TQ1_0"},   std::pair{35u, "TQ2_0"},
-        std::pair{40u, "NVFP4"},  std::pair{41u, "Q1_0"},
+        std::pair{9u, "Q8_1"}, std::pair{15u, "Q8_K"}, std::pair{24u, "I8"},
+        std::pair{25u, "I16"}, std::pair{27u, "I64"},  std::pair{28u, "F64"},
     };
     const auto found = std::ranges::find(kUnread, id, [](const auto& pair) { return pair.first; });
     return found == kUnread.end() ? std::string_view{} : found->second;

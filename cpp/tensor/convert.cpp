@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tensor/blocks/expanded.h"
 #include "tensor/blocks/iq4_nl.h"
 #include "tensor/blocks/iq4_xs.h"
 #include "tensor/blocks/mxfp4.h"
@@ -38,6 +39,26 @@ void decode_all(const std::byte* source, float* target, uint64_t elements) {
         Block block;
         std::memcpy(&block, source, sizeof(block));
         decode(block, target + done);
+        source += sizeof(block);
+    }
+}
+
+template <typename Block>
+void decode_expanded_all(const std::byte* source, float* target, uint64_t elements) {
+    for (uint64_t done = 0; done < elements; done += Block::kElements) {
+        Block block;
+        std::memcpy(&block, source, sizeof(block));
+        decode_expanded(block, target + done);
+        source += sizeof(block);
+    }
+}
+
+template <typename Block>
+void expand_all(const std::byte* source, int8_t* codes, float* scales, uint64_t elements) {
+    for (uint64_t done = 0; done < elements; done += Block::kElements) {
+        Block block;
+        std::memcpy(&block, source, sizeof(block));
+        expand(block, codes + done, scales + done / 16);
         source += sizeof(block);
     }
 }
@@ -98,6 +119,10 @@ Decoder decoder_of(DType dtype) {
     case DType::iq4_nl: return decode_all<BlockIQ4_NL>;
     case DType::iq4_xs: return decode_all<BlockIQ4_XS>;
     case DType::mxfp4: return decode_all<BlockMXFP4>;
+#define PLAIT_CASE(name, Block) \
+    case DType::name: return decode_expanded_all<Block>;
+        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
     case DType::i32: break;
     }
     return nullptr;
@@ -129,6 +154,18 @@ void dequantize(DType dtype, const std::byte* source, float* target, uint64_t el
     }
     check_whole_blocks("dequantize", dtype, elements);
     decoder(source, target, elements);
+}
+
+void expand(DType dtype, const std::byte* source, int8_t* codes, float* scales, uint64_t elements) {
+    PLAIT_CHECK(is_expanded(dtype));
+    check_whole_blocks("expand", dtype, elements);
+    switch (dtype) {
+#define PLAIT_CASE(name, Block) \
+    case DType::name: return expand_all<Block>(source, codes, scales, elements);
+        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+    default: return;
+    }
 }
 
 void quantize(DType dtype, const float* source, std::byte* target, uint64_t elements) {

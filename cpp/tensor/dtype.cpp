@@ -29,13 +29,25 @@ constexpr std::array kTable = {
     DTypeInfo{DType::iq4_nl, "IQ4_NL", 20, 32, 18},
     DTypeInfo{DType::iq4_xs, "IQ4_XS", 23, 256, 136},
     DTypeInfo{DType::mxfp4, "MXFP4", 39, 32, 17},
+    DTypeInfo{DType::iq2_xxs, "IQ2_XXS", 16, 256, 66},
+    DTypeInfo{DType::iq2_xs, "IQ2_XS", 17, 256, 74},
+    DTypeInfo{DType::iq2_s, "IQ2_S", 22, 256, 82},
+    DTypeInfo{DType::iq3_xxs, "IQ3_XXS", 18, 256, 98},
+    DTypeInfo{DType::iq3_s, "IQ3_S", 21, 256, 110},
+    DTypeInfo{DType::iq1_s, "IQ1_S", 19, 256, 50},
+    DTypeInfo{DType::iq1_m, "IQ1_M", 29, 256, 56},
+    DTypeInfo{DType::tq1_0, "TQ1_0", 34, 256, 54},
+    DTypeInfo{DType::tq2_0, "TQ2_0", 35, 256, 66},
+    DTypeInfo{DType::nvfp4, "NVFP4", 40, 64, 36},
+    DTypeInfo{DType::q1_0, "Q1_0", 41, 128, 18},
+    DTypeInfo{DType::q2_0, "Q2_0", 42, 64, 18},
 };
 
 constexpr bool in_order() {
     for (size_t i = 0; i < kTable.size(); ++i) {
         if (kTable[i].dtype != static_cast<DType>(i)) return false;
     }
-    return kTable.back().dtype == DType::mxfp4;
+    return kTable.back().dtype == DType::q2_0;
 }
 static_assert(in_order(), "info() finds a type by its place in the table");
 

@@ -125,15 +125,24 @@ _LAZY = {
     "token_logprobs": "plait.scoring",
 }
 
+# Old name to new name, of names that one more minor release knows; CONTRIBUTING.md, Versions.
+_RENAMED: dict[str, str] = {}
+
 
 def __getattr__(name: str) -> object:
     import importlib
+    import warnings
 
-    if name not in _LAZY:
+    if name in _RENAMED:
+        now = f"plait.{_RENAMED[name]}"
+        warnings.warn(f"plait.{name} is called {now} now", DeprecationWarning, stacklevel=2)
+        found = getattr(importlib.import_module("plait"), _RENAMED[name])
+    elif name in _LAZY:
+        module = importlib.import_module(_LAZY[name])
+        found = module if name == "quant" else getattr(module, name)
+    else:
         raise AttributeError(f"module 'plait' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
-    found = module if name == "quant" else getattr(module, name)
-    globals()[name] = found
+    globals()[name] = found  # so that this is asked once
     return found
 
 

@@ -3,7 +3,8 @@
 
 const uint GROUP = 16;
 const uint F32 = 0, F16 = 1, BF16 = 2, Q8_0 = 4, Q4_0 = 5, Q4_1 = 6, Q5_0 = 7, Q5_1 = 8, Q2_K = 9,
-           Q3_K = 10, Q4_K = 11, Q5_K = 12, Q6_K = 13, IQ4_NL = 14, IQ4_XS = 15, MXFP4 = 16;
+           Q3_K = 10, Q4_K = 11, Q5_K = 12, Q6_K = 13, IQ4_NL = 14, IQ4_XS = 15, MXFP4 = 16,
+           EXPANDED = 17;  // the first of several that the host expands
 
 const float IQ4_LEVELS[16] = float[16](-127., -104., -83., -65., -49., -35., -22., -10., 1., 13.,
                                        25., 38., 53., 69., 89., 113.);
@@ -152,10 +153,24 @@ uint bytes_of_32(uint type) {
     }
 }
 
+// A scale and 16 signed bytes.
+void unpack_expanded(uint64_t at, out float v[16]) {
+    const float scale = Floats(at).v[0];
+    for (uint i = 0; i < 4; ++i) {
+        const int four = int(Words(at + 4).v[i]);
+        for (uint j = 0; j < 4; ++j)
+            v[4 * i + j] = scale * float(bitfieldExtract(four, int(8 * j), 8));
+    }
+}
+
 // Elements [16 group, 16 group + 16) of a row that begins at `row`.
 void unpack(uint type, uint64_t row, uint group, out float v[16]) {
     const uint64_t block = row + uint64_t(group / 2) * bytes_of_32(type);
     const uint shift = 4 * (group % 2);
+    if (type >= EXPANDED) {
+        unpack_expanded(row + uint64_t(group) * 20, v);
+        return;
+    }
     switch (type) {
     case F32:
         for (uint i = 0; i < 16; ++i) v[i] = Floats(row + uint64_t(group) * 64).v[i];

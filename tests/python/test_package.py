@@ -38,6 +38,23 @@ def test_importing_loads_nothing_that_is_not_needed():
         assert name not in loaded
 
 
+# S4-23
+def test_an_old_name_works_and_warns_once():
+    program = """
+        import warnings
+        import plait
+        plait._RENAMED["infer"] = "generate"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert plait.infer is plait.generate
+            assert plait.infer is plait.generate
+        print([(w.category.__name__, str(w.message)) for w in caught])
+        """
+    assert (
+        python(program) == "[('DeprecationWarning', 'plait.infer is called plait.generate now')]\n"
+    )
+
+
 def test_commands_that_need_no_model_are_quick():
     program = """
         import sys

@@ -13,6 +13,34 @@ namespace {
 
 constexpr uint64_t kGroup = 16;                      // elements that shaders unpack at once
 constexpr uint64_t kPieceBytes = uint64_t{8} << 20;  // of the file that is held at once
+constexpr uint64_t kExpandedGroupBytes = sizeof(float) + kGroup;
+
+uint64_t row_bytes_on_device(DType dtype, uint64_t columns) {
+    if (is_expanded(dtype)) return columns / kGroup * kExpandedGroupBytes;
+    return row_bytes(dtype, is_block_type(dtype) ? columns : align_up(columns, kGroup));
+}
+
+// Rows as the device wants them; see Matrix.
+std::vector<std::byte> rows_for_device(DType dtype, uint64_t columns,
+                                       std::span<const std::byte> rows) {
+    const uint64_t stored = row_bytes(dtype, columns), n = rows.size() / stored;
+    const uint64_t wanted = row_bytes_on_device(dtype, columns);
+    std::vector<std::byte> result(n * wanted);
+    if (!is_expanded(dtype)) {
+        for (uint64_t row = 0; row < n; ++row)
+            std::memcpy(&result[row * wanted], &rows[row * stored], stored);
+        return result;
+    }
+    std::vector<int8_t> codes(n * columns);
+    std::vector<float> scales(n * columns / kGroup);
+    expand(dtype, rows.data(), codes.data(), scales.data(), n * columns);
+    for (uint64_t i = 0; i < scales.size(); ++i) {
+        std::byte* group = &result[i * kExpandedGroupBytes];
+        std::memcpy(group, &scales[i], sizeof(float));
+        std::memcpy(group + sizeof(float), &codes[i * kGroup], kGroup);
+    }
+    return result;
+}
 
 }  // namespace
 
@@ -42,26 +70,23 @@ std::unique_ptr<VulkanWeights::Uploaded> VulkanWeights::upload_matrix(WeightId i
     const Shape& shape = type.shape;
     const auto columns = static_cast<uint64_t>(shape[-1]);
     const uint64_t stored = row_bytes(type.dtype, columns);
-    const uint64_t padded =
-        is_block_type(type.dtype) ? stored : row_bytes(type.dtype, align_up(columns, kGroup));
+    const uint64_t wanted = row_bytes_on_device(type.dtype, columns);
     const uint64_t rows = static_cast<uint64_t>(shape.elements()) / columns;
 
     auto uploaded = std::make_unique<Uploaded>();
-    auto buffer = std::make_unique<DeviceBuffer>(device_, rows * padded, Residence::device);
-    uploaded->matrix = {buffer->address(), padded,
+    auto buffer = std::make_unique<DeviceBuffer>(device_, rows * wanted, Residence::device);
+    uploaded->matrix = {buffer->address(), wanted,
                         static_cast<uint32_t>(shape.rank > 1 ? shape[-2] : 1),
                         static_cast<uint32_t>(columns), type.dtype};
-    const uint64_t step = std::clamp<uint64_t>(kPieceBytes / padded, 1, rows);
-    std::vector<std::byte> piece(step * padded);
+    const uint64_t step = std::clamp<uint64_t>(kPieceBytes / wanted, 1, rows);
+    std::vector<std::byte> piece(step * stored);
     for (uint64_t first = 0; first < rows; first += step) {
-        const uint64_t n = std::min(step, rows - first);
-        source_->read(id, first * stored, std::span(piece).first(n * stored));
-        if (padded != stored)
-            for (uint64_t row = n; row-- > 0;) {  // from the last on, as rows only move up
-                std::memmove(piece.data() + row * padded, piece.data() + row * stored, stored);
-                std::memset(piece.data() + row * padded + stored, 0, padded - stored);
-            }
-        buffer->write(first * padded, std::span(piece).first(n * padded));
+        const auto read = std::span(piece).first(std::min(step, rows - first) * stored);
+        source_->read(id, first * stored, read);
+        if (wanted == stored)
+            buffer->write(first * wanted, read);
+        else
+            buffer->write(first * wanted, rows_for_device(type.dtype, columns, read));
     }
     uploaded->buffer = std::move(buffer);
     return uploaded;

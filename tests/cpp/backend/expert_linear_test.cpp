@@ -51,7 +51,7 @@ TEST_P(ExpertLinear, IsTheLinearOfEachPairsExpert) {
             args.fixed_rows = r.rows;
             args.weight = one.packed();
             const auto scratch =
-                static_cast<uint64_t>(expert_linear_scratch_bytes(columns, r.rows * r.used));
+                static_cast<uint64_t>(expert_linear_scratch_bytes(args.weight, r.rows * r.used));
             for (const int64_t grain : {1000, 1, -2}) {
                 std::fill(y.begin(), y.end(), 12345.0f);
                 run(kernels(isa).expert_linear, &args, grain, scratch);

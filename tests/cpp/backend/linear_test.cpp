@@ -13,7 +13,7 @@ protected:
         const int64_t block = info(GetParam().dtype).block_elements;
         if (block == 1) return {1, 7, 33, 96, 1056};
         if (block == 32) return {32, 96, 1056};
-        return {256, 1280};
+        return {block, 5 * block};
     }
     One weight(int64_t rows, int64_t columns) const {
         return {GetParam().isa, TensorType{GetParam().dtype, {rows, columns}}};
@@ -76,7 +76,7 @@ TEST_P(Linear, ARowAloneHasTheBitsItHasInABatch) {
 
 // Nor on which thread runs which tasks, in what order.
 TEST_P(Linear, TasksMayBeSplitAnyWay) {
-    const int64_t columns = info(GetParam().dtype).block_elements == 256 ? 256 : 64;
+    const int64_t columns = std::max<int64_t>(64, info(GetParam().dtype).block_elements);
     One one = weight(3000, columns);
     const std::vector<float> first = linear(GetParam().isa, one.packed(), input(1, columns), 1);
     for (const int64_t n : {1, 2, 150}) {
@@ -135,9 +135,7 @@ TEST_P(Linear, ExtremeCodesDoNotOverflow) {
         const size_t block = info(dtype).block_bytes;
         for (size_t at = 0; at < bytes.size(); at += block) {
             std::fill_n(bytes.begin() + static_cast<int64_t>(at), block, std::byte(fill));
-            for (const size_t offset : test::half_offsets(dtype))
-                test::put_f16(&bytes[at + offset], 0.5f);
-            if (dtype == DType::mxfp4) bytes[at] = std::byte{127};
+            test::put_scales(dtype, &bytes[at], [] { return 0.5f; });
         }
         const std::vector<float> w = one.values();
         for (const float sign : {1.0f, -1.0f}) {

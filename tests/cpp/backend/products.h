@@ -130,8 +130,7 @@ inline std::vector<float> linear(Isa isa, const PackedWeight& weight, const Inpu
     if (bias) args.bias = fixed(bias->data());
     args.fixed_rows = n;
     args.weight = weight;
-    run(kernels(isa).linear, &args, grain,
-        static_cast<uint64_t>(product_scratch_bytes(weight.columns)));
+    run(kernels(isa).linear, &args, grain, static_cast<uint64_t>(product_scratch_bytes(weight)));
     for (size_t i = 0; i < kGuard; ++i) {
         EXPECT_EQ(y[i], 12345.0f);
         EXPECT_EQ(y[y.size() - 1 - i], 12345.0f);

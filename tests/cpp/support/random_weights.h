@@ -1,8 +1,10 @@
 // Weights in memory: random bytes of any type, with scales of ordinary size.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <initializer_list>
 #include <random>
 #include <string>
 #include <utility>
@@ -19,18 +21,34 @@ inline void put_f16(std::byte* at, float value) {
     std::memcpy(at, &half, sizeof half);
 }
 
-// Where the f16 values of a block stand.
-inline std::vector<size_t> half_offsets(DType dtype) {
+// Gives the scales of a block, and its minima, what next() returns; those that are no f16 are set to
+// ordinary sizes.
+template <typename Next>
+void put_scales(DType dtype, std::byte* block, Next next) {
+    const auto put = [&](std::initializer_list<size_t> offsets) {
+        for (const size_t offset : offsets) put_f16(block + offset, next());
+    };
     switch (dtype) {
     case DType::q4_1:
     case DType::q5_1:
     case DType::q4_k:
-    case DType::q5_k: return {0, 2};
-    case DType::q2_k: return {80, 82};
-    case DType::q3_k: return {108};
-    case DType::q6_k: return {208};
-    case DType::mxfp4: return {};
-    default: return {0};
+    case DType::q5_k: return put({0, 2});
+    case DType::q2_k: return put({80, 82});
+    case DType::q3_k: return put({108});
+    case DType::q6_k: return put({208});
+    case DType::tq1_0: return put({52});
+    case DType::tq2_0: return put({64});
+    case DType::iq1_m: {  // a nibble in the upper half of every second byte of the last eight
+        const uint16_t half = f32_to_f16(next());
+        for (int i = 0; i < 4; ++i) {
+            std::byte& at = block[49 + 2 * i];
+            at = (at & std::byte{15}) | static_cast<std::byte>((half >> (4 * i) & 15) << 4);
+        }
+        return;
+    }
+    case DType::mxfp4: block[0] = std::byte{124}; return;
+    case DType::nvfp4: std::fill_n(block, 4, std::byte{0x38}); return;
+    default: return put({0});
     }
 }
 
@@ -50,11 +68,8 @@ inline std::vector<std::byte> random_bytes(const TensorType& type, uint32_t seed
     }
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
     const size_t block = info(type.dtype).block_bytes;
-    for (size_t at = 0; at < bytes.size(); at += block) {
-        for (const size_t offset : half_offsets(type.dtype))
-            put_f16(&bytes[at + offset], 0.01f * normal(random));
-        if (type.dtype == DType::mxfp4) bytes[at] = static_cast<std::byte>(120 + random() % 8);
-    }
+    for (size_t at = 0; at < bytes.size(); at += block)
+        put_scales(type.dtype, &bytes[at], [&] { return 0.01f * normal(random); });
     return bytes;
 }
 

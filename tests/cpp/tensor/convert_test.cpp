@@ -80,7 +80,13 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{DType::q4_k, 0x7b1698df34d29bb9, 0}, Golden{DType::q5_k, 0xef926481a6efc3f1, 0},
         Golden{DType::q6_k, 0x60512d63fcc3ff6d, 0},
         Golden{DType::iq4_nl, 0x724130b9102f8be5, 0xc75c02931c972c5a},
-        Golden{DType::iq4_xs, 0x1974254425392125, 0}, Golden{DType::mxfp4, 0xdc573ed9912ec325, 0}),
+        Golden{DType::iq4_xs, 0x1974254425392125, 0}, Golden{DType::mxfp4, 0xdc573ed9912ec325, 0},
+        Golden{DType::iq2_xxs, 0xf2eaf82afadca6c1, 0}, Golden{DType::iq2_xs, 0x5b50dfcd1b154e31, 0},
+        Golden{DType::iq2_s, 0xeb5a0c7b2d4b6f59, 0}, Golden{DType::iq3_xxs, 0x354fa35ca148ae9d, 0},
+        Golden{DType::iq3_s, 0xaf1ec83ecab6f7e5, 0}, Golden{DType::iq1_s, 0xa079ca1b35e14345, 0},
+        Golden{DType::iq1_m, 0xaf8e475c9d4bc265, 0}, Golden{DType::tq1_0, 0xdd521c83fadb1b25, 0},
+        Golden{DType::tq2_0, 0x01bb70221e282725, 0}, Golden{DType::nvfp4, 0x62e9758b28fb6325, 0},
+        Golden{DType::q1_0, 0x800778f8afb0b125, 0}, Golden{DType::q2_0, 0x99dd5bdf502f6a25, 0}),
     name_of<Golden>);
 
 TEST_P(Blocks, DecodeToTheBitsOfGgml) {

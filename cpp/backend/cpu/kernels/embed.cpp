@@ -4,6 +4,7 @@
 
 #include "backend/cpu/kernels/codes.h"
 #include "backend/cpu/simd/simd.h"
+#include "tensor/blocks/expanded.h"
 
 namespace plait::cpu::PLAIT_ISA {
 namespace {
@@ -17,6 +18,15 @@ void read_blocks(const PackedWeight& table, const unsigned char* panel, int64_t 
     }
 }
 
+template <class Block>
+void read_expanded(const PackedWeight& table, const unsigned char* panel, int64_t lane, float* y) {
+    for (int64_t b = 0; b < table.columns / Block::kElements; ++b) {
+        Block block;
+        memcpy(&block, panel + (b * table.lanes + lane) * sizeof block, sizeof block);
+        decode_expanded(block, y + b * Block::kElements);
+    }
+}
+
 void read_row(const PackedWeight& table, int64_t row, float* y) {
     const unsigned char* panel = table.data + row / table.lanes * table.panel_bytes;
     const int64_t lane = row % table.lanes;
@@ -24,6 +34,10 @@ void read_row(const PackedWeight& table, int64_t row, float* y) {
 #define PLAIT_CASE(name, Block) \
     case Format::name: read_blocks<Block>(table, panel, lane, y); break;
         PLAIT_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+#define PLAIT_CASE(name, Block) \
+    case Format::name: read_expanded<Block>(table, panel, lane, y); break;
+        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case Format::f16:
     case Format::bf16: {

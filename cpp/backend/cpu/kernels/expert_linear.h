@@ -20,8 +20,8 @@ struct ExpertLinearArgs {
 };
 
 // Working memory of one thread for at most `pairs` pairs of row and rank.
-PLAIT_INLINE int64_t expert_linear_scratch_bytes(int64_t columns, int64_t pairs) {
-    return product_scratch_bytes(columns) + 4 * pairs;
+PLAIT_INLINE int64_t expert_linear_scratch_bytes(const PackedWeight& weight, int64_t pairs) {
+    return product_scratch_bytes(weight) + 4 * pairs;
 }
 
 }  // namespace plait::cpu

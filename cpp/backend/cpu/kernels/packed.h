@@ -8,6 +8,8 @@
 //   block types       codes: for every 32 columns `bits` registers of 4 * lanes bytes, see codes.h;
 //                     then at records_offset, for every file block, the scales: each f16 of the
 //                     block as [lanes], then each byte as [lanes]
+//   expanded types    [file blocks][lanes] blocks as they are; a product expands them to codes of 8
+//                     bits and two f32 scales for every 32 columns
 //
 // A panel is as large as its rows in the file, but for the last bytes to a multiple of 4 * lanes, a
 // register.
@@ -38,9 +40,22 @@ enum class Format : uint8_t {
     iq4_nl,
     iq4_xs,
     mxfp4,
+    iq2_xxs,
+    iq2_xs,
+    iq2_s,
+    iq3_xxs,
+    iq3_s,
+    iq1_s,
+    iq1_m,
+    tq1_0,
+    tq2_0,
+    nvfp4,
+    q1_0,
+    q2_0,
 };
 
 PLAIT_INLINE bool is_float(Format format) { return format <= Format::bf16; }
+PLAIT_INLINE bool is_expanded(Format format) { return format >= Format::iq2_xxs; }
 
 struct PackedWeight {
     const unsigned char* data;  // 64-byte aligned
@@ -55,6 +70,10 @@ struct PackedWeight {
     int64_t matrix_bytes;
 
     PLAIT_INLINE_MEMBER int64_t panels() const { return (rows + lanes - 1) / lanes; }
+    // Bytes of a panel as a product streams it.
+    PLAIT_INLINE_MEMBER int64_t product_panel_bytes() const {
+        return is_expanded(format) ? columns / 4 * 5 * lanes : panel_bytes;
+    }
     // Bytes of a row of activations: f32, or the words of quantize_rows.
     PLAIT_INLINE_MEMBER int64_t input_bytes() const {
         return is_float(format) ? columns * 4 : columns / 32 * 40;
@@ -64,11 +83,8 @@ struct PackedWeight {
 // Rows that a register tile takes at once, at most.
 constexpr int64_t kTileRows = 8;
 
-// Working memory of a product on one thread: a tile of quantised rows and up to two sums per 32
-// columns of each, or of rows in BF16.
-PLAIT_INLINE int64_t product_scratch_bytes(int64_t columns) {
-    return kTileRows * 2 * (columns + 1) + 256;
-}
+constexpr int64_t kKiB = 1024;
+constexpr int64_t kTaskBytes = 256 * kKiB;  // of panels, unless one is larger
 
 // A product of n rows with each of `matrices`, in tasks of some panels by some rows. A task's
 // weights stay in the second level cache while its rows pass by; few rows leave many small tasks, to
@@ -83,23 +99,35 @@ PLAIT_INLINE int64_t clamp_to(int64_t value, int64_t least, int64_t most) {
 }
 
 PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64_t matrices = 1) {
-    constexpr int64_t kKiB = 1024;
-    const int64_t bytes = weight.matrix_bytes * matrices;
+    const bool expanded = is_expanded(weight.format);
+    const int64_t panel_bytes = weight.product_panel_bytes();
+    const int64_t bytes = panel_bytes * weight.panels() * matrices;
     ProductCut cut;
-    const int64_t target = n <= kTileRows       ? clamp_to(bytes / 64, 32 * kKiB, 256 * kKiB)
+    const int64_t target = n <= kTileRows       ? clamp_to(bytes / 64, 32 * kKiB, kTaskBytes)
                            : n <= 4 * kTileRows ? clamp_to(bytes / 64, 32 * kKiB, 64 * kKiB)
-                                                : clamp_to(bytes / 16, 32 * kKiB, 256 * kKiB);
+                                                : clamp_to(bytes / 16, 32 * kKiB, kTaskBytes);
     // Kernels take up to three panels at once, of floats up to four.
-    const int64_t together = weight.panels() <= 64 ? 1 : is_float(weight.format) ? 4 : 3;
-    cut.panels =
-        clamp_to(target / weight.panel_bytes / together * together, together, weight.panels());
+    const int64_t together = weight.panels() <= 64 || expanded ? 1
+                             : is_float(weight.format)         ? 4
+                                                               : 3;
+    cut.panels = clamp_to(target / panel_bytes / together * together, together, weight.panels());
     cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;
-    cut.rows = n <= kTileRows ? kTileRows : 8 * kTileRows;
+    // What was expanded serves more rows.
+    cut.rows = n <= kTileRows ? kTileRows : (expanded ? 32 : 8) * kTileRows;
     const int64_t side_by_side = cut.panel_tasks * matrices;
     while (cut.rows > 2 * kTileRows && side_by_side * ((n + cut.rows - 1) / cut.rows) < 32)
         cut.rows /= 2;
     cut.row_tasks = (n + cut.rows - 1) / cut.rows;
     return cut;
+}
+
+// Working memory of a product on one thread: a tile of quantised rows and up to two sums per 32
+// columns of each, or of rows in BF16; and a task's panels, if they are expanded.
+PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
+    const int64_t panel = weight.product_panel_bytes();
+    const int64_t expanded =
+        is_expanded(weight.format) ? (panel > kTaskBytes ? panel : kTaskBytes) : 0;
+    return expanded + kTileRows * 2 * (weight.columns + 1) + 256;
 }
 
 }  // namespace plait::cpu

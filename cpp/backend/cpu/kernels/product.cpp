@@ -2,6 +2,7 @@
 #include "backend/cpu/kernels/product.h"
 
 #include "backend/cpu/kernels/block_product.h"
+#include "backend/cpu/kernels/expanded_product.h"
 #include "backend/cpu/kernels/float_product.h"
 
 namespace plait::cpu::PLAIT_ISA {
@@ -11,6 +12,10 @@ void multiply(const Product& product, int64_t begin, int64_t end, unsigned char*
 #define PLAIT_CASE(name, Block) \
     case Format::name: return multiply_blocks<Block>(product, begin, end, scratch);
         PLAIT_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+#define PLAIT_CASE(name, Block) \
+    case Format::name: return multiply_expanded<Block>(product, begin, end, scratch);
+        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case Format::f16: return multiply_floats<WeightF16>(product, begin, end, scratch);
     case Format::bf16: return multiply_floats<WeightBF16>(product, begin, end, scratch);

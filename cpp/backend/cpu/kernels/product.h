@@ -8,8 +8,9 @@ namespace plait::cpu {
 
 struct Product {
     const PackedWeight* weight;
-    const unsigned char* matrix;  // its first panel
-    const unsigned char* x;       // [x_rows, weight->columns] f32, or as quantize_rows writes it
+    const unsigned char* matrix;  // panel number first_panel
+    int64_t first_panel;
+    const unsigned char* x;  // [x_rows, weight->columns] f32, or as quantize_rows writes it
     int64_t x_rows;
     float* y;               // rows of weight->rows
     const float* bias;      // [weight->rows] or null

@@ -10,9 +10,9 @@ namespace plait::cpu::PLAIT_ISA {
 // Up to kTileRows rows against panels [begin, end).
 struct Job {
     const Product* product;
-    int64_t begin, end;
-    int rows;           // in use; a tile may compute more and drop them
-    int group, groups;  // which of the jobs with these panels it is, and of how many
+    int64_t begin, end;  // from product->first_panel on
+    int rows;            // in use; a tile may compute more and drop them
+    int group, groups;   // which of the jobs with these panels it is, and of how many
     float* y[kTileRows];
 };
 
@@ -46,7 +46,7 @@ struct Ahead {
 PLAIT_INLINE void store(const Job& job, int row, int64_t panel, F32 y) {
     const Product& p = *job.product;
     constexpr int kPanel = F32::kLanes;
-    const int64_t first = panel * kPanel;
+    const int64_t first = (p.first_panel + panel) * kPanel;
     const int64_t n = p.weight->rows - first;
     float* to = job.y[row] + first;
     const float* residual = p.residual ? p.residual + (to - p.y) : nullptr;

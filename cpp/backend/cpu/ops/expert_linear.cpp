@@ -17,9 +17,9 @@ void bind(const ExpertLinearOp&, const Node& node, Binder& binder) {
     args.used = static_cast<int32_t>(shape[1]);
     args.fixed_rows = shape[0];
     args.weight = binder.matrix(node.inputs[1]);
-    binder.step(node, binder.kernels().expert_linear, args,
-                static_cast<uint64_t>(
-                    expert_linear_scratch_bytes(args.weight.columns, shape[0] * shape[1])));
+    binder.step(
+        node, binder.kernels().expert_linear, args,
+        static_cast<uint64_t>(expert_linear_scratch_bytes(args.weight, shape[0] * shape[1])));
 }
 
 }  // namespace plait::cpu

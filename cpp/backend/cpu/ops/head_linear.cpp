@@ -12,7 +12,7 @@ void bind(const HeadLinearOp&, const Node& node, Binder& binder) {
     args.fixed_rows = node.type.shape[0];
     args.weight = binder.matrix(node.inputs[1]);
     binder.step(node, binder.kernels().head_linear, args,
-                static_cast<uint64_t>(product_scratch_bytes(args.weight.columns)));
+                static_cast<uint64_t>(product_scratch_bytes(args.weight)));
 }
 
 }  // namespace plait::cpu

@@ -13,7 +13,7 @@ void bind_product(const Node& node, Binder& binder, LinearArgs args) {
     args.fixed_rows = node.type.shape[0];
     args.weight = binder.matrix(node.inputs[1]);
     binder.step(node, binder.kernels().linear, args,
-                static_cast<uint64_t>(product_scratch_bytes(args.weight.columns)));
+                static_cast<uint64_t>(product_scratch_bytes(args.weight)));
 }
 
 void add_bias(const Node& node, size_t input, Binder& binder, LinearArgs& args) {

@@ -6,21 +6,17 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "tensor/blocks/expanded.h"
 
 namespace plait::cpu {
 namespace {
 
-#define PLAIT_SAME(name) \
-    static_assert(static_cast<int>(Format::name) == static_cast<int>(DType::name));
-PLAIT_SAME(f32)
-PLAIT_SAME(f16) PLAIT_SAME(bf16) PLAIT_SAME(i32) PLAIT_SAME(q8_0) PLAIT_SAME(q4_0) PLAIT_SAME(q4_1)
-    PLAIT_SAME(q5_0) PLAIT_SAME(q5_1) PLAIT_SAME(q2_k) PLAIT_SAME(q3_k) PLAIT_SAME(q4_k)
-        PLAIT_SAME(q5_k) PLAIT_SAME(q6_k) PLAIT_SAME(iq4_nl) PLAIT_SAME(iq4_xs) PLAIT_SAME(mxfp4)
+#define PLAIT_SAME(name, Block) &&static_cast<int>(Format::name) == static_cast<int>(DType::name)
+static_assert(static_cast<int>(Format::i32) == static_cast<int>(DType::i32) PLAIT_BLOCKS(PLAIT_SAME)
+                                                   PLAIT_EXPANDED_BLOCKS(PLAIT_SAME));
 #undef PLAIT_SAME
 
-            int lanes_of(Isa isa) {
-    return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 1;
-}
+int lanes_of(Isa isa) { return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 1; }
 
 uint64_t file_row_bytes(const PackedWeight& w) {
     return row_bytes(static_cast<DType>(w.format), static_cast<uint64_t>(w.columns));
@@ -38,6 +34,10 @@ RowParts row_parts(Format format, int64_t columns) {
         return {columns / 8 * Parts<Block>::kBits, \
                 columns / Block::kElements * Parts<Block>::kRecord};
         PLAIT_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+#define PLAIT_CASE(name, Block) \
+    case Format::name: return {columns / Block::kElements * int64_t{sizeof(Block)}, 0};
+        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case Format::f32: return {columns * 4, 0};
     case Format::f16:
@@ -118,6 +118,13 @@ void pack_panel(const PackedWeight& w, std::span<const std::byte> rows, std::byt
 #undef PLAIT_CASE
         case Format::f16:
         case Format::bf16: spread<2>(panel + 2 * lane, lanes, row, 1, columns); break;
+#define PLAIT_CASE(name, Block)                                                                 \
+    case Format::name:                                                                          \
+        spread<sizeof(Block)>(panel + static_cast<size_t>(lane) * sizeof(Block), lanes, row, 1, \
+                              columns / Block::kElements);                                      \
+        break;
+            PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
         default: spread<4>(panel + 4 * lane, lanes, row, 1, columns);
         }
     }
@@ -133,6 +140,13 @@ void unpack_row(const PackedWeight& w, int64_t matrix, int64_t row, std::span<st
 #define PLAIT_CASE(name, Block) \
     case Format::name: unpack_blocks<Block>(w, panel, lane, target.data()); break;
         PLAIT_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+#define PLAIT_CASE(name, Block)                                                                    \
+    case Format::name:                                                                             \
+        spread<sizeof(Block)>(target.data(), 1, bytes + static_cast<size_t>(lane) * sizeof(Block), \
+                              lanes, columns / Block::kElements);                                  \
+        break;
+        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case Format::f16:
     case Format::bf16: spread<2>(target.data(), 1, bytes + 2 * lane, lanes, columns); break;
