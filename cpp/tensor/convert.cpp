@@ -54,7 +54,7 @@ void decode_expanded_all(const std::byte* source, float* target, uint64_t elemen
 }
 
 template <typename Block>
-void expand_all(const std::byte* source, int8_t* codes, float* scales, uint64_t elements) {
+void expand_all(const std::byte* source, uint8_t* codes, float* scales, uint64_t elements) {
     for (uint64_t done = 0; done < elements; done += Block::kElements) {
         Block block;
         std::memcpy(&block, source, sizeof(block));
@@ -156,7 +156,8 @@ void dequantize(DType dtype, const std::byte* source, float* target, uint64_t el
     decoder(source, target, elements);
 }
 
-void expand(DType dtype, const std::byte* source, int8_t* codes, float* scales, uint64_t elements) {
+void expand(DType dtype, const std::byte* source, uint8_t* codes, float* scales,
+            uint64_t elements) {
     PLAIT_CHECK(is_expanded(dtype));
     check_whole_blocks("expand", dtype, elements);
     switch (dtype) {

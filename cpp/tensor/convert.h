@@ -14,8 +14,8 @@ namespace plait {
 // Any type but i32 (UnsupportedError). Bit for bit what ggml and gguf-py make of the same bytes.
 void dequantize(DType dtype, const std::byte* source, float* target, uint64_t elements);
 
-// Of the types of tensor/blocks/expanded.h: value i is scales[i / 16] * codes[i].
-void expand(DType dtype, const std::byte* source, int8_t* codes, float* scales, uint64_t elements);
+// Of the types of tensor/blocks/expanded.h: value i is scales[i / 16] * (codes[i] - 64).
+void expand(DType dtype, const std::byte* source, uint8_t* codes, float* scales, uint64_t elements);
 
 // f32, f16, bf16, the types a KV cache can have, q8_0 q5_1 q5_0 q4_1 q4_0 iq4_nl, bit for bit ggml's
 // reference quantiser on finite input; and q4_k and q6_k, by least squares (UnsupportedError

@@ -153,13 +153,13 @@ uint bytes_of_32(uint type) {
     }
 }
 
-// A scale and 16 signed bytes.
+// A scale and 16 bytes, 64 added.
 void unpack_expanded(uint64_t at, out float v[16]) {
     const float scale = Floats(at).v[0];
     for (uint i = 0; i < 4; ++i) {
-        const int four = int(Words(at + 4).v[i]);
+        const uint four = Words(at + 4).v[i];
         for (uint j = 0; j < 4; ++j)
-            v[4 * i + j] = scale * float(bitfieldExtract(four, int(8 * j), 8));
+            v[4 * i + j] = scale * (float(four >> (8 * j) & 255u) - 64.0);
     }
 }
 

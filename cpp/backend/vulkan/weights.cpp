@@ -31,7 +31,7 @@ std::vector<std::byte> rows_for_device(DType dtype, uint64_t columns,
             std::memcpy(&result[row * wanted], &rows[row * stored], stored);
         return result;
     }
-    std::vector<int8_t> codes(n * columns);
+    std::vector<uint8_t> codes(n * columns);
     std::vector<float> scales(n * columns / kGroup);
     expand(dtype, rows.data(), codes.data(), scales.data(), n * columns);
     for (uint64_t i = 0; i < scales.size(); ++i) {

@@ -18,7 +18,7 @@ uint64_t address_of(Buffer& buffer);
 
 // A matrix [rows, columns], or a stack of them, as the file stores it, except that shaders unpack
 // whole groups of 16 elements: rows of plain floats are padded with zeros to such groups, and the
-// types of tensor/blocks/expanded.h are stored as groups of an f32 scale and 16 signed bytes.
+// types of tensor/blocks/expanded.h are stored as groups of an f32 scale and 16 codes.
 struct Matrix {
     uint64_t address = 0;
     uint64_t row_bytes = 0;

@@ -1,6 +1,6 @@
 // Block types of few bits, most of them numbers of a lattice: nothing multiplies them as they are.
-// expand(block, codes, scales) gives signed bytes and a scale for every 16 of them,
-//   value[i] = scales[i / 16] * codes[i]
+// expand(block, codes, scales) gives bytes, and a scale for every 16 of them,
+//   value[i] = scales[i / 16] * (codes[i] - kExpandedOffset)
 #pragma once
 
 #include "tensor/blocks/iq1_m.h"
@@ -35,11 +35,11 @@ namespace plait {
 
 template <class Block>
 PLAIT_INLINE void decode_expanded(const Block& block, float* out) {
-    int8_t codes[Block::kElements];
+    uint8_t codes[Block::kElements];
     float scales[Block::kElements / 16];
     expand(block, codes, scales);
     for (int i = 0; i < Block::kElements; ++i)
-        out[i] = scales[i / 16] * static_cast<float>(codes[i]);
+        out[i] = scales[i / 16] * static_cast<float>(codes[i] - kExpandedOffset);
 }
 
 }  // namespace plait

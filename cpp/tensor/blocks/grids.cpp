@@ -429,6 +429,6 @@ constinit const Grid<uint32_t, 256> kGridIQ3_XXS =
 constinit const Grid<uint32_t, 512> kGridIQ3_S =
     grid_of<uint32_t>(kIndicesIQ3_S, std::to_array<uint8_t>({1, 3, 5, 7, 9, 11, 13, 15}));
 constinit const Grid<uint64_t, 2048> kGridIQ1_S =
-    grid_of<uint64_t>(kIndicesIQ1_S, std::to_array<uint8_t>({120, 128, 136}));
+    grid_of<uint64_t>(kIndicesIQ1_S, std::to_array<uint8_t>({56, 64, 72}));
 
 }  // namespace plait

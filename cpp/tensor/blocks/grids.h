@@ -6,6 +6,9 @@
 #include <cstdint>
 
 #include "base/inline.h"
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 namespace plait {
 
@@ -20,21 +23,49 @@ extern const Grid<uint64_t, 512> kGridIQ2_XS;
 extern const Grid<uint64_t, 1024> kGridIQ2_S;
 extern const Grid<uint32_t, 256> kGridIQ3_XXS;  // 4, 12, 20, 28, 36, 44, 52, 62
 extern const Grid<uint32_t, 512> kGridIQ3_S;    // 1, 3, ... 15
-extern const Grid<uint64_t, 2048> kGridIQ1_S;   // -8, 0, 8 with 128 added
+extern const Grid<uint64_t, 2048> kGridIQ1_S;   // -8, 0, 8 as codes
 
-constexpr uint64_t kEveryByte = 0x0101010101010101;
+constexpr int kExpandedOffset = 64;  // of the codes that expand() makes: none is larger than 62
 
-// The eighth of eight signs is stored nowhere: it makes their number even.
-PLAIT_INLINE uint8_t even_signs(uint32_t seven) {
-    return static_cast<uint8_t>(seven | (__builtin_popcount(seven) & 1u) << 7);
+// 32 signs of 4 times 7 bits: the eighth of eight is stored nowhere, it makes the number of those
+// that are set even.
+PLAIT_INLINE uint32_t even_signs(uint32_t bits) {
+    uint32_t signs = (bits & 0x7f) | (bits & 0x7f << 7) << 1 | (bits & 0x7f << 14) << 2 |
+                     (bits & 0x7f << 21) << 3;
+    uint32_t parity = signs ^ signs >> 4;  // of every byte, in its lowest bit
+    parity ^= parity >> 2;
+    parity ^= parity >> 1;
+    return signs | (parity & 0x01010101) << 7;
 }
 
-// Byte i of `values`, at least 1, negated where bit i of `signs` is set; to[i] gets it.
-PLAIT_INLINE void put_signed(uint64_t values, uint8_t signs, int8_t* to) {
-    const uint64_t bit = signs * kEveryByte & 0x8040201008040201;  // in byte i, bit i
-    const uint64_t one = (bit + 0x7f * kEveryByte) >> 7 & kEveryByte;
-    const uint64_t result = (values ^ one * 0xff) + one;  // a byte of at most 254, and 1: no carry
-    __builtin_memcpy(to, &result, 8);
+// 32 codes: the bytes of `values`, each negated where its bit of `signs` is set.
+PLAIT_INLINE void put_signed(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint32_t signs,
+                             uint8_t* to) {
+#if defined(__AVX512VL__) && defined(__AVX512BW__)
+    const __m256i values = _mm256_set_epi64x(static_cast<int64_t>(d), static_cast<int64_t>(c),
+                                             static_cast<int64_t>(b), static_cast<int64_t>(a));
+    const __m256i offset = _mm256_set1_epi8(kExpandedOffset);
+    _mm256_storeu_si256(
+        reinterpret_cast<__m256i*>(to),
+        _mm256_mask_sub_epi8(_mm256_add_epi8(offset, values), signs, offset, values));
+#elif defined(__AVX2__)
+    const __m256i values = _mm256_set_epi64x(static_cast<int64_t>(d), static_cast<int64_t>(c),
+                                             static_cast<int64_t>(b), static_cast<int64_t>(a));
+    const __m256i byte_of =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+    const __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(signs)), byte_of);
+    const __m256i negative = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
+    const __m256i result = _mm256_sub_epi8(_mm256_xor_si256(values, negative), negative);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                        _mm256_add_epi8(result, _mm256_set1_epi8(kExpandedOffset)));
+#else
+    const uint64_t values[4] = {a, b, c, d};
+    for (int i = 0; i < 32; ++i) {
+        const int value = static_cast<int>(values[i / 8] >> (8 * (i % 8)) & 255);
+        to[i] = static_cast<uint8_t>(kExpandedOffset + ((signs >> i & 1) != 0 ? -value : value));
+    }
+#endif
 }
 
 }  // namespace plait

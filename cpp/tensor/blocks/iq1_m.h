@@ -20,7 +20,7 @@ struct [[gnu::packed]] BlockIQ1_M {
 };
 static_assert(sizeof(BlockIQ1_M) == 56);
 
-PLAIT_INLINE void expand(const BlockIQ1_M& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockIQ1_M& block, uint8_t* codes, float* scales) {
     int half = 0;
     for (int i = 0; i < 4; ++i) half |= block.scales[i] >> 12 << (4 * i);
     const float scale = f16_to_f32(static_cast<uint16_t>(half));

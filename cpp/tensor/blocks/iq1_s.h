@@ -20,14 +20,14 @@ struct [[gnu::packed]] BlockIQ1_S {
 };
 static_assert(sizeof(BlockIQ1_S) == 50);
 
-// Eight values of the lattice in eighths, shifted by one of them.
-PLAIT_INLINE void put_shifted(int number, bool down, int8_t* to) {
-    const uint64_t biased = kGridIQ1_S[number];
-    const uint64_t result = (down ? biased - kEveryByte : biased + kEveryByte) ^ 0x80 * kEveryByte;
-    __builtin_memcpy(to, &result, 8);
+// Eight codes: values of the lattice in eighths, shifted by one of them.
+PLAIT_INLINE void put_shifted(int number, bool down, uint8_t* to) {
+    constexpr uint64_t kOnes = 0x0101010101010101;
+    const uint64_t codes = kGridIQ1_S[number] + (down ? -kOnes : kOnes);
+    __builtin_memcpy(to, &codes, 8);
 }
 
-PLAIT_INLINE void expand(const BlockIQ1_S& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockIQ1_S& block, uint8_t* codes, float* scales) {
     const float scale = f16_to_f32(block.scale);
     for (int g = 0; g < 8; ++g) {
         const int high = block.high[g];

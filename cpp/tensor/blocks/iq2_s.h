@@ -22,15 +22,20 @@ struct [[gnu::packed]] BlockIQ2_S {
 };
 static_assert(sizeof(BlockIQ2_S) == 82);
 
-PLAIT_INLINE void expand(const BlockIQ2_S& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockIQ2_S& block, uint8_t* codes, float* scales) {
     const float scale = f16_to_f32(block.scale);
     for (int g = 0; g < 16; ++g) {
         const int scale4 = block.scales[g / 2] >> (4 * (g % 2)) & 15;
         scales[g] = scale * (0.5f + static_cast<float>(scale4)) * 0.25f;
     }
-    for (int i = 0; i < 32; ++i) {
-        const int number = block.numbers[i] | (block.high[i / 4] >> (2 * (i % 4)) & 3) << 8;
-        put_signed(kGridIQ2_S[number], block.signs[i], codes + 8 * i);
+    for (int g = 0; g < 8; ++g) {
+        const auto number = [&](int i) {
+            return block.numbers[4 * g + i] | (block.high[g] >> (2 * i) & 3) << 8;
+        };
+        uint32_t signs;
+        __builtin_memcpy(&signs, block.signs + 4 * g, 4);
+        put_signed(kGridIQ2_S[number(0)], kGridIQ2_S[number(1)], kGridIQ2_S[number(2)],
+                   kGridIQ2_S[number(3)], signs, codes + 32 * g);
     }
 }
 

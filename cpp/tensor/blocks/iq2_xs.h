@@ -20,15 +20,21 @@ struct [[gnu::packed]] BlockIQ2_XS {
 };
 static_assert(sizeof(BlockIQ2_XS) == 74);
 
-PLAIT_INLINE void expand(const BlockIQ2_XS& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockIQ2_XS& block, uint8_t* codes, float* scales) {
     const float scale = f16_to_f32(block.scale);
     for (int g = 0; g < 16; ++g) {
         const int scale4 = block.scales[g / 2] >> (4 * (g % 2)) & 15;
         scales[g] = scale * (0.5f + static_cast<float>(scale4)) * 0.25f;
     }
-    for (int i = 0; i < 32; ++i) {
-        const uint32_t number = block.numbers[i];
-        put_signed(kGridIQ2_XS[number & 511], even_signs(number >> 9), codes + 8 * i);
+    for (int g = 0; g < 8; ++g) {
+        uint64_t four;
+        __builtin_memcpy(&four, block.numbers + 4 * g, 8);
+        const auto number = [&](int i) { return static_cast<int>(four >> (16 * i) & 511); };
+        uint32_t signs = 0;
+        for (int i = 0; i < 4; ++i)
+            signs |= static_cast<uint32_t>(four >> (16 * i + 9) & 127) << (7 * i);
+        put_signed(kGridIQ2_XS[number(0)], kGridIQ2_XS[number(1)], kGridIQ2_XS[number(2)],
+                   kGridIQ2_XS[number(3)], even_signs(signs), codes + 32 * g);
     }
 }
 

@@ -23,15 +23,15 @@ struct [[gnu::packed]] BlockIQ2_XXS {
 };
 static_assert(sizeof(BlockIQ2_XXS) == 66);
 
-PLAIT_INLINE void expand(const BlockIQ2_XXS& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockIQ2_XXS& block, uint8_t* codes, float* scales) {
     const float scale = f16_to_f32(block.scale);
     for (int g = 0; g < 8; ++g) {
         const uint32_t signs = block.groups[g].signs;
         scales[2 * g] = scales[2 * g + 1] =
             scale * (0.5f + static_cast<float>(signs >> 28)) * 0.25f;
-        for (int i = 0; i < 4; ++i)
-            put_signed(kGridIQ2_XXS[block.groups[g].numbers[i]], even_signs(signs >> (7 * i) & 127),
-                       codes + 32 * g + 8 * i);
+        const uint8_t* n = block.groups[g].numbers;
+        put_signed(kGridIQ2_XXS[n[0]], kGridIQ2_XXS[n[1]], kGridIQ2_XXS[n[2]], kGridIQ2_XXS[n[3]],
+                   even_signs(signs), codes + 32 * g);
     }
 }
 

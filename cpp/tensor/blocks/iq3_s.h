@@ -22,18 +22,20 @@ struct [[gnu::packed]] BlockIQ3_S {
 };
 static_assert(sizeof(BlockIQ3_S) == 110);
 
-PLAIT_INLINE void expand(const BlockIQ3_S& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockIQ3_S& block, uint8_t* codes, float* scales) {
     const float scale = f16_to_f32(block.scale);
     for (int g = 0; g < 8; ++g) {
         const int scale4 = block.scales[g / 2] >> (4 * (g % 2)) & 15;
         scales[2 * g] = scales[2 * g + 1] = scale * static_cast<float>(2 * scale4 + 1);
-        for (int i = 0; i < 8; i += 2) {
-            const uint8_t* two = block.numbers + 8 * g + i;
-            const int high = block.high[g] >> i;
-            put_signed(kGridIQ3_S[two[0] | (high & 1) << 8] |
-                           uint64_t{kGridIQ3_S[two[1] | (high & 2) << 7]} << 32,
-                       block.signs[4 * g + i / 2], codes + 32 * g + 4 * i);
-        }
+        const auto two = [&](int i) {
+            const uint8_t* n = block.numbers + 8 * g + 2 * i;
+            const int high = block.high[g] >> (2 * i);
+            return kGridIQ3_S[n[0] | (high & 1) << 8] | uint64_t{kGridIQ3_S[n[1] | (high & 2) << 7]}
+                                                            << 32;
+        };
+        uint32_t signs;
+        __builtin_memcpy(&signs, block.signs + 4 * g, 4);
+        put_signed(two(0), two(1), two(2), two(3), signs, codes + 32 * g);
     }
 }
 

@@ -20,16 +20,16 @@ struct [[gnu::packed]] BlockIQ3_XXS {
 };
 static_assert(sizeof(BlockIQ3_XXS) == 98);
 
-PLAIT_INLINE void expand(const BlockIQ3_XXS& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockIQ3_XXS& block, uint8_t* codes, float* scales) {
     const float scale = f16_to_f32(block.scale);
     for (int g = 0; g < 8; ++g) {
         const uint32_t signs = block.signs[g];
         scales[2 * g] = scales[2 * g + 1] = scale * (0.5f + static_cast<float>(signs >> 28)) * 0.5f;
-        for (int i = 0; i < 4; ++i) {
-            const uint8_t* two = block.numbers + 8 * g + 2 * i;
-            put_signed(kGridIQ3_XXS[two[0]] | uint64_t{kGridIQ3_XXS[two[1]]} << 32,
-                       even_signs(signs >> (7 * i) & 127), codes + 32 * g + 8 * i);
-        }
+        const auto two = [&](int i) {
+            const uint8_t* n = block.numbers + 8 * g + 2 * i;
+            return kGridIQ3_XXS[n[0]] | uint64_t{kGridIQ3_XXS[n[1]]} << 32;
+        };
+        put_signed(two(0), two(1), two(2), two(3), even_signs(signs), codes + 32 * g);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/inline.h"
+#include "tensor/blocks/grids.h"
 #include "tensor/blocks/mxfp4.h"
 
 namespace plait {
@@ -27,13 +28,13 @@ PLAIT_INLINE float half_e4m3(uint8_t bits) {
     return __builtin_bit_cast(float, (exponent + 119) << 23 | fraction << 20);
 }
 
-PLAIT_INLINE void expand(const BlockNVFP4& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockNVFP4& block, uint8_t* codes, float* scales) {
     for (int g = 0; g < 4; ++g) {
         scales[g] = half_e4m3(block.scales[g]);
         for (int j = 0; j < 8; ++j) {
             const uint8_t both = block.nibbles[8 * g + j];
-            codes[16 * g + j] = kE2m1Doubled[both & 15];
-            codes[16 * g + j + 8] = kE2m1Doubled[both >> 4];
+            codes[16 * g + j] = static_cast<uint8_t>(kExpandedOffset + kE2m1Doubled[both & 15]);
+            codes[16 * g + j + 8] = static_cast<uint8_t>(kExpandedOffset + kE2m1Doubled[both >> 4]);
         }
     }
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/inline.h"
+#include "tensor/blocks/grids.h"
 #include "tensor/half.h"
 
 namespace plait {
@@ -17,9 +18,11 @@ struct [[gnu::packed]] BlockQ1_0 {
 };
 static_assert(sizeof(BlockQ1_0) == 18);
 
-PLAIT_INLINE void expand(const BlockQ1_0& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockQ1_0& block, uint8_t* codes, float* scales) {
     for (int g = 0; g < 8; ++g) scales[g] = f16_to_f32(block.scale);
-    for (int i = 0; i < 128; ++i) codes[i] = (block.bits[i / 8] >> (i % 8) & 1) != 0 ? 1 : -1;
+    for (int i = 0; i < 128; ++i)
+        codes[i] =
+            (block.bits[i / 8] >> (i % 8) & 1) != 0 ? kExpandedOffset + 1 : kExpandedOffset - 1;
 }
 
 }  // namespace plait

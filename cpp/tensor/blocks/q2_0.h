@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/inline.h"
+#include "tensor/blocks/grids.h"
 #include "tensor/half.h"
 
 namespace plait {
@@ -17,10 +18,11 @@ struct [[gnu::packed]] BlockQ2_0 {
 };
 static_assert(sizeof(BlockQ2_0) == 18);
 
-PLAIT_INLINE void expand(const BlockQ2_0& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockQ2_0& block, uint8_t* codes, float* scales) {
     for (int g = 0; g < 4; ++g) scales[g] = f16_to_f32(block.scale);
     for (int i = 0; i < 64; ++i)
-        codes[i] = static_cast<int8_t>((block.quants[i / 4] >> (2 * (i % 4)) & 3) - 1);
+        codes[i] =
+            static_cast<uint8_t>((block.quants[i / 4] >> (2 * (i % 4)) & 3) + kExpandedOffset - 1);
 }
 
 }  // namespace plait

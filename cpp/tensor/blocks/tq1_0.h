@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/inline.h"
+#include "tensor/blocks/grids.h"
 #include "tensor/half.h"
 
 namespace plait {
@@ -20,17 +21,17 @@ struct [[gnu::packed]] BlockTQ1_0 {
 };
 static_assert(sizeof(BlockTQ1_0) == 54);
 
-PLAIT_INLINE void put_digits(const uint8_t* bytes, int n, int digits, int8_t* to) {
+PLAIT_INLINE void put_digits(const uint8_t* bytes, int n, int digits, uint8_t* to) {
     for (int i = 0; i < n; ++i) {
         uint8_t left = bytes[i];
         for (int d = 0; d < digits; ++d) {
-            to[n * d + i] = static_cast<int8_t>((left * 3 >> 8) - 1);
+            to[n * d + i] = static_cast<uint8_t>((left * 3 >> 8) + kExpandedOffset - 1);
             left = static_cast<uint8_t>(left * 3);
         }
     }
 }
 
-PLAIT_INLINE void expand(const BlockTQ1_0& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockTQ1_0& block, uint8_t* codes, float* scales) {
     for (int g = 0; g < 16; ++g) scales[g] = f16_to_f32(block.scale);
     put_digits(block.fives, 32, 5, codes);
     put_digits(block.fives + 32, 16, 5, codes + 160);

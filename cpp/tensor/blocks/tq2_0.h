@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/inline.h"
+#include "tensor/blocks/grids.h"
 #include "tensor/half.h"
 
 namespace plait {
@@ -17,12 +18,12 @@ struct [[gnu::packed]] BlockTQ2_0 {
 };
 static_assert(sizeof(BlockTQ2_0) == 66);
 
-PLAIT_INLINE void expand(const BlockTQ2_0& block, int8_t* codes, float* scales) {
+PLAIT_INLINE void expand(const BlockTQ2_0& block, uint8_t* codes, float* scales) {
     for (int g = 0; g < 16; ++g) scales[g] = f16_to_f32(block.scale);
     for (int part = 0; part < 8; ++part)
         for (int i = 0; i < 32; ++i)
-            codes[32 * part + i] = static_cast<int8_t>(
-                (block.quants[32 * (part / 4) + i] >> (2 * (part % 4)) & 3) - 1);
+            codes[32 * part + i] = static_cast<uint8_t>(
+                (block.quants[32 * (part / 4) + i] >> (2 * (part % 4)) & 3) + kExpandedOffset - 1);
 }
 
 }  // namespace plait

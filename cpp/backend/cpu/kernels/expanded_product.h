@@ -7,11 +7,10 @@
 
 namespace plait::cpu {
 
-// 32 columns of an expanded panel: 8-bit codes, kExpandedOffset added, and two f32 scales.
+// 32 columns of an expanded panel: 8-bit codes and two f32 scales.
 struct BlockExpanded {
     static constexpr int kElements = 32;
 };
-constexpr int kExpandedOffset = 64;  // no code is larger than 62
 
 template <>
 struct Parts<BlockExpanded> {
@@ -41,15 +40,13 @@ template <class Block>
 void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to) {
     constexpr int kWords = Block::kElements / 4, kScales = Block::kElements / 16;
     auto* scales_to = reinterpret_cast<float*>(to + columns * kLanes);
-    alignas(64) int8_t codes[kLanes][Block::kElements];
+    alignas(64) uint8_t codes[kLanes][Block::kElements];
     float scales[kLanes][kScales];
     for (int64_t k = 0; k < columns; k += Block::kElements) {
         for (int lane = 0; lane < kLanes; ++lane) {
-            Block block;
-            memcpy(&block, panel, sizeof block);
-            panel += sizeof block;
-            expand(block, codes[lane], scales[lane]);
-            for (int8_t& code : codes[lane]) code = static_cast<int8_t>(code + kExpandedOffset);
+            // In place: what a copy has just stored cannot be read again at once.
+            expand(*reinterpret_cast<const Block*>(panel), codes[lane], scales[lane]);
+            panel += sizeof(Block);
         }
         for (int word = 0; word < kWords; word += kLanes) {
             F32 square[kLanes];  // a word of codes in each of its floats
