@@ -351,3 +351,11 @@ def test_random_operations(model, variant, seed):  # S2-60, S4-08, S4-10, S4-14,
 @pytest.mark.goal("G9", "G10")
 def test_ten_thousand_random_operations(model, variant, seed):  # S4-14
     play(model, variant, seed, 10_000)
+
+
+@pytest.mark.slow
+@pytest.mark.goal("G9", "G10")
+def test_a_thousand_programs(model, variant, record_property):  # S4-08, of nine variants together
+    for seed in range(112):
+        play(model, variant, 1000 + seed, 100)
+    record_property("figure", "112 programs of 100 calls beside plain lists, 0 divergences")

@@ -34,7 +34,8 @@ def fuzz(record_property) -> Callable[[Callable[[random.Random], object], str], 
             except BaseException as error:
                 raise AssertionError(f"PLAIT_FUZZ_SEED={SEED + n}") from error
             n += 1
-        record_property("figure", f"{n} {what}")
+        under = " under ASan" if "libasan" in os.environ.get("LD_PRELOAD", "") else ""
+        record_property("figure", f"{n} {what}{under}")
 
     return fuzz
 

@@ -140,4 +140,5 @@ def test_mixed_work_for_hours(data_dir, tmp_path, kind, record_property):
     device = [d.name for d in plait.devices() if d.name.startswith("vulkan")][:1]
     done = mixed_work(path, tmp_path, seconds, 7, *device)
     where = " beside ".join(["the CPU", *(["Vulkan"] if device else [])])
-    record_property("figure", f"{seconds:.0f} s on {where}: {done}")
+    under = " under ASan" if "libasan" in os.environ.get("LD_PRELOAD", "") else ""
+    record_property("figure", f"{seconds:.0f} s on {where}{under}: {done}")

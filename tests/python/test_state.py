@@ -495,7 +495,9 @@ def test_a_kill_at_any_moment_leaves_a_file_that_loads(
         ctx.kv.save(path)
         rng = random.Random(3)
         seen = set()
-        for _ in range(n_kills):
+        n = 0
+        while n < n_kills or (len(seen) < 2 and n < 20 * n_kills):  # a busy machine saves rarely
+            n += 1
             saver = subprocess.Popen(
                 [sys.executable, "-c", SAVER, tiny_path, path, *names],
                 stdout=subprocess.PIPE, text=True,
@@ -512,7 +514,7 @@ def test_a_kill_at_any_moment_leaves_a_file_that_loads(
         ctx.kv.save(path)
         assert not (tmp_path / "a.state.plait-tmp").exists()
         assert seen == {0, 1}
-    record_property("figure", f"{n_kills} kills, 0 torn files")
+    record_property("figure", f"{n} kills, 0 torn files")
 
 
 # -- every architecture ------------------------------------------------------------------------------

@@ -19,6 +19,12 @@ extern "C" void __sanitizer_set_death_callback(void (*callback)());
 
 namespace plait::test {
 
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr const char* kDamages = " damages under ASan and UBSan";
+#else
+inline constexpr const char* kDamages = " damages";
+#endif
+
 class Damage {
 public:
     explicit Damage(uint64_t seed) : random_(seed) {}
@@ -86,7 +92,7 @@ inline uint64_t fuzz(const std::function<void(Damage&)>& round) {
         Damage damage(seed);
         round(damage);
     }
-    testing::Test::RecordProperty("figure", std::to_string(n) + " damages");
+    testing::Test::RecordProperty("figure", std::to_string(n) + kDamages);
     return n;
 }
 
