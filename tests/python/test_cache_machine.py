@@ -358,4 +358,4 @@ def test_ten_thousand_random_operations(model, variant, seed):  # S4-14
 def test_a_thousand_programs(model, variant, record_property):  # S4-08, of nine variants together
     for seed in range(112):
         play(model, variant, 1000 + seed, 100)
-    record_property("figure", "112 programs of 100 calls beside plain lists, 0 divergences")
+    record_property("figure", "112 programs of a hundred calls beside plain lists, 0 divergences")
