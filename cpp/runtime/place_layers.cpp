@@ -96,8 +96,10 @@ std::vector<uint64_t> room_for_layers(std::span<const std::unique_ptr<Backend>> 
     return room;
 }
 
-// "layers: 2 on cpu, 2 and the output on vulkan:0"
+// "layers: 2 on cpu, 2 and the output on vulkan:0", where they are not all on the first device.
 void note(const joint::LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
+    const auto first = [](uint8_t device) { return device == 0; };
+    if (first(placed.output) && std::ranges::all_of(placed.layers, first)) return;
     if (!log_enabled(LogLevel::info)) return;
     std::string all;
     for (size_t d = devices.size(); d-- > 0;) {
