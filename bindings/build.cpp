@@ -51,11 +51,6 @@ py::typing::Dict<py::str, py::object> build_info() {
     info["compiler"] = compiler();
     info["isas"] = names(cpu::available_isas());
     info["isas_built"] = names(built_isas());
-#ifdef PLAIT_HAS_OPENBLAS
-    info["openblas"] = true;
-#else
-    info["openblas"] = false;
-#endif
 #ifdef PLAIT_HAS_VULKAN
     info["vulkan"] = true;
 #else
@@ -145,8 +140,8 @@ Returns
 -------
 dict
     "version" (str), "compiler" (str), "isas" (list of str: instruction sets that this machine runs,
-    weakest first), "isas_built" (list of str: those compiled in), "openblas" (bool), "vulkan"
-    (bool), "architectures" (list of str: general.architecture of the files that Model opens),
+    weakest first), "isas_built" (list of str: those compiled in), "vulkan" (bool),
+    "architectures" (list of str: general.architecture of the files that Model opens),
     "commit" (str, or None where the build was not told).)");
 }
 

@@ -1289,8 +1289,8 @@ def build_info() -> dict[str, typing.Any]:
     -------
     dict
         "version" (str), "compiler" (str), "isas" (list of str: instruction sets that this machine runs,
-        weakest first), "isas_built" (list of str: those compiled in), "openblas" (bool), "vulkan"
-        (bool), "architectures" (list of str: general.architecture of the files that Model opens),
+        weakest first), "isas_built" (list of str: those compiled in), "vulkan" (bool),
+        "architectures" (list of str: general.architecture of the files that Model opens),
         "commit" (str, or None where the build was not told).
     """
 

@@ -98,6 +98,6 @@ def _version() -> None:
     from plait import build_info
 
     facts = build_info()
-    built = ", ".join(name for name in ("openblas", "vulkan") if facts[name]) or "no options"
+    built = "vulkan" if facts["vulkan"] else "no options"
     commit = f", commit {facts['commit']}" if facts["commit"] else ""
     write(f"plait {facts['version']} ({facts['compiler']}, {built}{commit})")
