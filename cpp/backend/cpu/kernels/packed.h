@@ -106,10 +106,9 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64
     const int64_t target = n <= kTileRows       ? clamp_to(bytes / 64, 32 * kKiB, kTaskBytes)
                            : n <= 4 * kTileRows ? clamp_to(bytes / 64, 32 * kKiB, 64 * kKiB)
                                                 : clamp_to(bytes / 16, 32 * kKiB, kTaskBytes);
-    // Kernels take up to three panels at once, of floats up to four.
-    const int64_t together = weight.panels() <= 64 || expanded ? 1
-                             : is_float(weight.format)         ? 4
-                                                               : 3;
+    // Kernels take up to three panels at once, of floats four where rows are few or high.
+    const bool four = is_float(weight.format) && (n <= 3 || weight.lanes == 16);
+    const int64_t together = weight.panels() <= 64 || expanded ? 1 : four ? 4 : 3;
     cut.panels = clamp_to(target / panel_bytes / together * together, together, weight.panels());
     cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;
     // What was expanded serves more rows.
