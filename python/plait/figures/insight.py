@@ -43,7 +43,7 @@ class Attention:
 
     @property
     def spans(self) -> Floats:
-        """(n_layer, n_head): how many tokens back a head looks, on average over its weights and the text."""
+        """float64 (n_layer, n_head): how many tokens back a head looks, on average over its weights and the text."""
         n = len(self.tokens)
         back = np.maximum(np.arange(n)[:, None] - np.arange(n)[None, :], 0)
         mean: Floats = (self.weights * back).sum(axis=(2, 3)) / n
