@@ -7,6 +7,13 @@ namespace {
 
 constexpr size_t kShownCharacters = 60;
 
+py::str decode(std::string_view bytes, const char* errors) {
+    PyObject* result =
+        PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), errors);
+    if (result == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::str>(result);
+}
+
 }  // namespace
 
 std::string shown(py::handle value) {
@@ -63,12 +70,8 @@ std::string to_path(const char* name, py::handle value) {
     return py::cast<std::string>(py::reinterpret_steal<py::bytes>(bytes));
 }
 
-py::str from_utf8(std::string_view bytes) {
-    PyObject* result = PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()),
-                                            "surrogateescape");
-    if (result == nullptr) throw py::error_already_set();
-    return py::reinterpret_steal<py::str>(result);
-}
+py::str from_utf8(std::string_view bytes) { return decode(bytes, "surrogateescape"); }
+py::str legible(std::string_view bytes) { return decode(bytes, "backslashreplace"); }
 
 template <typename Error>
 void to_int32s(const char* name, py::handle value, std::vector<int32_t>& out) {

@@ -1,6 +1,7 @@
 // C++ exceptions become Python's. The classes are written in Python (plait/errors.py).
 #include "base/error.h"
 
+#include "convert.h"
 #include "module.h"
 
 namespace plait::python {
@@ -17,8 +18,14 @@ struct Classes {
 };
 Classes g_classes;
 
+// A message may quote a file, whose bytes need not be text.
+void set_error(PyObject* kind, const std::exception& error) {
+    PyErr_SetObject(kind, legible(error.what()).ptr());
+}
+
 void raise_cache_full(const CacheFull& error) {
-    const auto made = py::handle(g_classes.cache_full)(error.what(), error.needed, error.free);
+    const auto made =
+        py::handle(g_classes.cache_full)(legible(error.what()), error.needed, error.free);
     PyErr_SetObject(g_classes.cache_full, made.ptr());
 }
 
@@ -27,23 +34,23 @@ void translate(std::exception_ptr pointer) {
     try {
         std::rethrow_exception(pointer);
     } catch (const BatchError& error) {
-        PyErr_SetString(g_classes.batch, error.what());
+        set_error(g_classes.batch, error);
     } catch (const ModelError& error) {
-        PyErr_SetString(g_classes.model, error.what());
+        set_error(g_classes.model, error);
     } catch (const CacheFull& error) {
         raise_cache_full(error);
     } catch (const StateError& error) {
-        PyErr_SetString(g_classes.state, error.what());
+        set_error(g_classes.state, error);
     } catch (const BackendError& error) {
-        PyErr_SetString(g_classes.backend, error.what());
+        set_error(g_classes.backend, error);
     } catch (const UnsupportedError& error) {
-        PyErr_SetString(g_classes.unsupported, error.what());
+        set_error(g_classes.unsupported, error);
     } catch (const InvalidArgument& error) {
-        PyErr_SetString(PyExc_ValueError, error.what());
+        set_error(PyExc_ValueError, error);
     } catch (const OutOfRange& error) {
-        PyErr_SetString(PyExc_IndexError, error.what());
+        set_error(PyExc_IndexError, error);
     } catch (const InternalError& error) {
-        PyErr_SetString(PyExc_SystemError, error.what());
+        set_error(PyExc_SystemError, error);
     }
 }
 

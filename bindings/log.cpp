@@ -32,7 +32,7 @@ int effective_level() {
 void emit(LogLevel level, const std::string& message) {
     const py::gil_scoped_acquire locked;
     try {
-        py::handle(g_logger).attr("log")(static_cast<int>(level), from_utf8(message));
+        py::handle(g_logger).attr("log")(static_cast<int>(level), legible(message));
     } catch (py::error_already_set& error) {
         error.discard_as_unraisable("plait: writing a log record");
     }

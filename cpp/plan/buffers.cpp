@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/first_fit.h"
+#include "graph/alias_roots.h"
 
 namespace plait {
 namespace {
@@ -23,9 +24,7 @@ std::vector<NodeId> last_uses(const Graph& graph, const std::vector<NodeId>& roo
 Buffers place_values(const Graph& graph, std::span<const uint32_t> stages,
                      const InputLayout& inputs) {
     const std::span<const Node> nodes = graph.nodes();
-    std::vector<NodeId> root(nodes.size());
-    for (NodeId i = 0; i < nodes.size(); ++i)
-        root[i] = is_alias(nodes[i].op) ? root[nodes[i].inputs[0]] : i;
+    const std::vector<NodeId> root = alias_roots(graph);
     std::vector<NodeId> last = last_uses(graph, root);
 
     Buffers buffers;

@@ -6,9 +6,11 @@
 
 #include "backend/bind_computed.h"
 #include "backend/joint/backend.h"
+#include "backend/no_kernel.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "graph/alias_roots.h"
 #include "plan/buffers.h"
 #include "plan/prune.h"
 #include "plan/select_early.h"
@@ -112,11 +114,6 @@ void note(const joint::LayerDevices& placed, std::span<const std::unique_ptr<Bac
     log(LogLevel::info, all);
 }
 
-[[noreturn]] void no_kernel(const Node& node, const Backend& device) {
-    throw UnsupportedError(
-        text(device.name(), ": no kernel for ", op_name(node.op), " of ", to_string(node.type)));
-}
-
 }  // namespace
 
 std::vector<Graph> graphs_of(const Model& model, const PlanKey& step, const MemoryLayout& layout,
@@ -185,14 +182,13 @@ joint::LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> g
     placed.output = by_depth.back();
     placed.caches = placed.layers;
     for (const Graph& graph : graphs) {
-        std::vector<NodeId> root;
+        const std::vector<NodeId> root = alias_roots(graph);
         for (NodeId id = 0; id < graph.nodes().size(); ++id) {
             const Node& node = graph.node(id);
-            root.push_back(is_alias(node.op) ? root[node.inputs[0]] : id);
             if (!computes(node)) continue;
             if (std::ranges::none_of(devices,
                                      [&](const auto& d) { return d->supports(graph, id); }))
-                no_kernel(node, *devices[host]);
+                no_kernel(devices[host]->name(), node);
             for (const NodeId input : node.inputs) {
                 const auto* storage = std::get_if<StorageOp>(&graph.node(root[input]).op);
                 if (storage == nullptr) continue;

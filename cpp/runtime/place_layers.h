@@ -35,8 +35,9 @@ struct LayerOptions {
 std::vector<uint8_t> place(std::span<const uint64_t> bytes, std::span<const uint64_t> room,
                            const LayerOptions& options);
 
-// The same for a model. `devices`: the CPU last. A layer whose cache its device lacks a kernel for has that on the CPU. UnsupportedError, naming
-// operation, type and device, for what no device computes.
+// The same for a model. `devices`: the CPU last. A layer whose cache its device lacks a kernel for
+// has that on the CPU. UnsupportedError, naming operation, type and device, for what no device
+// computes.
 joint::LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
                                  const MemoryLayout& layout,
                                  std::span<const std::unique_ptr<Backend>> devices,

@@ -33,34 +33,35 @@ void check_whole_blocks(const char* function, DType dtype, uint64_t elements) {
                                " values, got ", elements));
 }
 
-template <typename Block>
-void decode_all(const std::byte* source, float* target, uint64_t elements) {
-    for (uint64_t done = 0; done < elements; done += Block::kElements) {
+// Calls f(block, index of its first value) for every block of a file, which need not be aligned.
+template <typename Block, typename F>
+void each_block(const std::byte* source, uint64_t elements, F f) {
+    for (uint64_t first = 0; first < elements; first += Block::kElements) {
         Block block;
         std::memcpy(&block, source, sizeof(block));
-        decode(block, target + done);
+        f(block, first);
         source += sizeof(block);
     }
+}
+
+template <typename Block>
+void decode_all(const std::byte* source, float* target, uint64_t elements) {
+    each_block<Block>(source, elements,
+                      [&](const Block& block, uint64_t first) { decode(block, target + first); });
 }
 
 template <typename Block>
 void decode_expanded_all(const std::byte* source, float* target, uint64_t elements) {
-    for (uint64_t done = 0; done < elements; done += Block::kElements) {
-        Block block;
-        std::memcpy(&block, source, sizeof(block));
-        decode_expanded(block, target + done);
-        source += sizeof(block);
-    }
+    each_block<Block>(source, elements, [&](const Block& block, uint64_t first) {
+        decode_expanded(block, target + first);
+    });
 }
 
 template <typename Block>
 void expand_all(const std::byte* source, uint8_t* codes, float* scales, uint64_t elements) {
-    for (uint64_t done = 0; done < elements; done += Block::kElements) {
-        Block block;
-        std::memcpy(&block, source, sizeof(block));
-        expand(block, codes + done, scales + done / 16);
-        source += sizeof(block);
-    }
+    each_block<Block>(source, elements, [&](const Block& block, uint64_t first) {
+        expand(block, codes + first, scales + first / 16);
+    });
 }
 
 template <typename Block>

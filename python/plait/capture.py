@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,12 +60,7 @@ class Capture(Mapping[str, Rows]):
         self._open = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._take()
         self._open = False
         self._context._capture = None

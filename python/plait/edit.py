@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,12 +41,7 @@ class Edit:
         self._number = self._context.start_edit(self.name, self._what, self._adds)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         number, self._number = self._number, None
         if number is not None:
             self._context.stop_edit(number)

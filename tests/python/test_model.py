@@ -52,6 +52,15 @@ def test_strings_that_are_not_utf8_survive_as_surrogates(tmp_path):
     assert metadata["words"][0].encode("utf-8", "surrogateescape") == raw
 
 
+def test_errors_quote_what_is_not_utf8_so_that_it_can_be_printed(tmp_path):
+    values = {"llama.rope.scaling.type": b"li\x90ear"}
+    path = write(tmp_path / "m.gguf", gguf_writer.llama_metadata() | gguf_writer.vocabulary() | values,
+                 gguf_writer.llama_weights())  # fmt: skip
+    with pytest.raises(plait.UnsupportedError, match=r'unknown scaling "li\\x90ear"') as raised:
+        plait.Model(path)
+    str(raised.value).encode()
+
+
 def test_mappings_are_read_only_and_stay_the_same(tiny):
     assert tiny.metadata is tiny.metadata
     with pytest.raises(TypeError):

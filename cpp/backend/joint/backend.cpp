@@ -7,8 +7,10 @@
 #include "backend/joint/executable.h"
 #include "backend/joint/parts.h"
 #include "backend/joint/weights.h"
+#include "backend/no_kernel.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/alias_roots.h"
 
 namespace plait::joint {
 namespace {
@@ -106,10 +108,9 @@ bool JointBackend::supports(const Graph& graph, NodeId node) const {
 // A node runs where the cache is that it works on, otherwise where its layer is.
 void JointBackend::assign(Graph& graph, std::span<Buffer* const> storage) const {
     const std::vector<size_t> layers = layers_of(graph, layers_.layers.size());
-    std::vector<NodeId> root(layers.size());
+    const std::vector<NodeId> root = alias_roots(graph);
     for (NodeId i = 0; i < layers.size(); ++i) {
         const Node& node = graph.node(i);
-        root[i] = is_alias(node.op) ? root[node.inputs[0]] : i;
         if (!computes(node)) {
             graph.set_device(i, host());
             continue;
@@ -123,9 +124,7 @@ void JointBackend::assign(Graph& graph, std::span<Buffer* const> storage) const 
                 keeps = true;
             }
         if (!members_[device]->supports(graph, i)) {
-            if (keeps || !members_[host()]->supports(graph, i))
-                throw UnsupportedError(text(devices_[device], ": no kernel for ", op_name(node.op),
-                                            " of ", to_string(node.type)));
+            if (keeps || !members_[host()]->supports(graph, i)) no_kernel(devices_[device], node);
             device = host();
         }
         graph.set_device(i, device);

@@ -5,6 +5,7 @@
 #include "backend/bind_computed.h"
 #include "base/error.h"
 #include "base/first_fit.h"
+#include "graph/alias_roots.h"
 
 namespace plait::joint {
 namespace {
@@ -42,13 +43,6 @@ std::vector<uint32_t> find_runs(const Graph& graph) {
     return runs;
 }
 
-std::vector<NodeId> find_roots(const Graph& graph) {
-    std::vector<NodeId> root;
-    for (NodeId i = 0; i < graph.nodes().size(); ++i)
-        root.push_back(is_alias(graph.node(i).op) ? root[graph.node(i).inputs[0]] : i);
-    return root;
-}
-
 }  // namespace
 
 Crossings find_crossings(const Graph& graph, std::span<const Place> places, size_t n_storage,
@@ -58,7 +52,7 @@ Crossings find_crossings(const Graph& graph, std::span<const Place> places, size
     const uint32_t received_id = sent_id + 1;
     Crossings found;
     found.runs = find_runs(graph);
-    found.root = find_roots(graph);
+    found.root = alias_roots(graph);
     found.places.assign(n_devices, {places.begin(), places.end()});
 
     std::vector<Readers> readers(graph.nodes().size());

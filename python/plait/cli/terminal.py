@@ -8,7 +8,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -108,12 +107,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._shown and self._drawn:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()

@@ -13,24 +13,17 @@
 #include "backend/vulkan/devices.h"
 #include "base/error.h"
 #include "runtime/context.h"
+#include "support/bytes_of.h"
 #include "support/tiny_model.h"
 
 namespace plait {
 namespace {
 
+using test::Bytes;
+using test::bytes_of;
 using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-using Bytes = std::vector<std::byte>;
-
-Bytes bytes_of(Context& context) {
-    Bytes bytes;
-    context.save_state({}, [&](uint64_t n) {
-        bytes.resize(n);
-        return std::span(bytes);
-    });
-    return bytes;
-}
 
 std::vector<float> feed(Context& context, SequenceId sequence, size_t n, uint32_t seed) {
     std::mt19937 random(seed);

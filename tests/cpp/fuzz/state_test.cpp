@@ -5,22 +5,15 @@
 #include "fuzz/fuzz.h"
 #include "runtime/context.h"
 #include "runtime/state_bytes.h"
+#include "support/bytes_of.h"
 #include "support/tiny_model.h"
 
 namespace plait {
 namespace {
 
+using test::Bytes;
+using test::bytes_of;
 using test::Damage;
-using Bytes = std::vector<std::byte>;
-
-Bytes bytes_of(Context& context) {
-    Bytes bytes;
-    context.save_state({}, [&](uint64_t n) {
-        bytes.resize(n);
-        return std::span(bytes);
-    });
-    return bytes;
-}
 
 Bytes bytes_of(const std::string& text) {
     const auto bytes = std::as_bytes(std::span(text));

@@ -9,21 +9,14 @@
 #include "runtime/context.h"
 #include "runtime/state_transfer.h"
 #include "state_bytes.h"
+#include "support/bytes_of.h"
 #include "support/tiny_model.h"
 
 namespace plait {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-Bytes bytes_of(Context& context, std::optional<SequenceId> sequence = {}) {
-    Bytes bytes;
-    context.save_state(sequence, [&](uint64_t n) {
-        bytes.resize(n);
-        return std::span(bytes);
-    });
-    return bytes;
-}
+using test::Bytes;
+using test::bytes_of;
 
 ContextOptions small() {
     ContextOptions options;

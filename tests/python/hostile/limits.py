@@ -32,5 +32,6 @@ def peak_mib() -> float:
 
 
 def expect_words(error: BaseException) -> None:
+    assert not isinstance(error, UnicodeError), f"{error!r} stands for another error"
     # The interpreter's own lack of memory comes without words.
     assert str(error) or isinstance(error, MemoryError), f"{type(error).__name__} says nothing"
