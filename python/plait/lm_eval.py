@@ -1,9 +1,9 @@
 """plait as a model of lm-evaluation-harness (https://github.com/EleutherAI/lm-evaluation-harness). Needs plait[eval].
 
-    python -m plait.lm_eval --model plait --model_args model=model.gguf --tasks arc_easy
+    lm_eval --model plait --model_args model=model.gguf --tasks arc_easy
 
-is `lm_eval` with this model known to it; releases after 0.4.13 find it by themselves. From Python: import
-this module, then lm_eval.simple_evaluate(model="plait", model_args={"model": "model.gguf"}, tasks=[...]).
+From Python: import this module, then lm_eval.simple_evaluate(model="plait", model_args={"model": "model.gguf"},
+tasks=[...]). Where plait was put on the path instead of installed, `python -m plait.lm_eval` is `lm_eval`.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def test_generation_ends_where_the_task_says(lm):
 def test_the_shipped_tasks_run_offline(tmp_path):
     done = subprocess.run(
         [
-            sys.executable, "-m", "plait.lm_eval", "--model", "plait", "--model_args", "model=demo,kv=unified",
+            sys.executable, "-m", "lm_eval", "--model", "plait", "--model_args", "model=demo,kv=unified",
             "--include_path", EVALUATION, "--tasks", "plait_stories,plait_answers,plait_texts",
             "--output_path", tmp_path,
         ],

@@ -38,6 +38,33 @@ def test_importing_loads_nothing_that_is_not_needed():
         assert name not in loaded
 
 
+def test_lm_eval_finds_plait_where_it_is_asked_for_models(tmp_path):
+    files = {
+        "__init__.py": "",
+        "__main__.py": "import lm_eval.models, lm_eval.api.registry as r; print(r.model_registry.known)",
+        "models.py": "import lm_eval.api.registry as r; r.model_registry.register('hf', target='models:HF')",
+        "api/__init__.py": "",
+        "api/registry.py": """
+            class Registry:
+                known = {}
+                def __contains__(self, name):
+                    return name in self.known
+                def register(self, name, target):
+                    self.known[name] = target
+            model_registry = Registry()
+            """,
+    }
+    for name, text in files.items():
+        (tmp_path / "lm_eval" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "lm_eval" / name).write_text(textwrap.dedent(text))
+    done = subprocess.run(
+        [sys.executable, "-m", "lm_eval"],
+        capture_output=True, text=True, timeout=60, check=True, env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout == "{'hf': 'models:HF', 'plait': 'plait.lm_eval:PlaitLM'}\n"
+    assert "plait_lm_eval" not in python("import sys; print(*sys.modules)").split()
+
+
 # S4-23
 def test_an_old_name_works_and_warns_once():
     program = """
