@@ -75,36 +75,35 @@ class Graph(Sequence[Node]):
         """How often all threads wait for each other."""
         return len({node.stage for node in self.operations})
 
-    def _rows(self) -> Iterator[tuple[str, ...]]:
+    def _rows(self) -> Iterator[dict[str, str]]:
+        several = len({node.device for node in self.operations}) > 1
         for node in self._nodes:
             if node.is_source:
                 continue
-            inputs = " ".join(self._nodes[i].name or f"#{i}" for i in node.inputs)
-            shape = "x".join(map(str, node.shape))
-            fused = "+".join(node.fused)
-            yield (
-                str(node.index),
-                node.op,
-                node.name,
-                shape,
-                node.dtype,
-                str(node.nbytes),
-                str(node.stage),
-                fused,
-                inputs,
-            )
+            row = {
+                "#": str(node.index),
+                "op": node.op,
+                "name": node.name,
+                "shape": "x".join(map(str, node.shape)),
+                "dtype": node.dtype,
+                "bytes": str(node.nbytes),
+                "stage": str(node.stage),
+            }
+            if several:
+                row["device"] = node.device
+            row["fused from"] = "+".join(node.fused)
+            row["inputs"] = " ".join(self._nodes[i].name or f"#{i}" for i in node.inputs)
+            yield row
 
-    _HEAD = ("#", "op", "name", "shape", "dtype", "bytes", "stage", "fused from", "inputs")
+    def _table(self) -> list[tuple[str, ...]]:
+        """A head, then a row for each operation."""
+        rows = list(self._rows())
+        return [tuple(rows[0]), *(tuple(row.values()) for row in rows)] if rows else []
 
     def __str__(self) -> str:
-        rows = [self._HEAD, *self._rows()]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(self._HEAD) - 1)]
-        return "\n".join(
-            "  ".join(
-                [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]
-            )
-            for row in rows
-        )
+        rows = self._table()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, [*widths[:-1], 0])) for row in rows)
 
     def __repr__(self) -> str:
         most = ", ".join(
@@ -116,8 +115,11 @@ class Graph(Sequence[Node]):
         def line(tag: str, row: tuple[str, ...]) -> str:
             return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
 
-        body = "".join(line("td", row) for row in self._rows())
-        return f"<b>{html.escape(repr(self).strip('<>'))}</b><table>{line('th', self._HEAD)}{body}</table>"
+        head, *rows = self._table()
+        body = "".join(line("td", row) for row in rows)
+        return (
+            f"<b>{html.escape(repr(self).strip('<>'))}</b><table>{line('th', head)}{body}</table>"
+        )
 
     def dot(self) -> str:
         """The graph in Graphviz's language; weights are left out, caches and inputs are boxes."""

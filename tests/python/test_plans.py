@@ -51,6 +51,7 @@ def test_a_graph_is_a_table_a_drawing_and_a_list(tiny):  # S1-18, S1-30, S1-34
         assert {node.layer for node in graph if node.op == "attend"} == set(range(tiny.n_layer))
         assert all(i < node.index for node in graph for i in node.inputs)
         assert "blk.0.attn_out" in str(graph)
+        assert " device " not in str(graph)
         assert graph._repr_html_().count("<tr>") == sum(not n.is_source for n in graph) + 1
         assert graph.dot().count("->") > len(graph.operations)
         fused = {node.op: node.fused for node in graph if node.fused}

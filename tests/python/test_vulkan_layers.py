@@ -127,6 +127,9 @@ def test_two_devices_share_the_layers(four: plait.Model) -> None:
             "vulkan:0",
             "vulkan:0/2",
         ]
+        head, *rows = str(ctx.graph()).splitlines()
+        at = head.index("device")
+        assert {row[at:].split()[0] for row in rows} >= {"cpu", "vulkan:0", "vulkan:0/2"}
 
 
 # S0-19: each part of a plan is recorded once.
