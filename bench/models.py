@@ -36,6 +36,8 @@ class Shape:
     n_vocab: int
     rope_base: float
     qkv_bias: bool = False
+    n_expert: int = 0  # of n_ffn each
+    n_expert_used: int = 0
 
 
 SHAPES = {
@@ -46,20 +48,35 @@ SHAPES = {
     "llama-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128256, 5e5),
     "llama-8b": Shape("llama", 32, 4096, 14336, 32, 8, 128, 128256, 5e5),
     "qwen-3b": Shape("qwen2", 36, 2048, 11008, 16, 2, 128, 151936, 1e6, qkv_bias=True),
+    "danube-1.8b": Shape("llama", 24, 2560, 6912, 32, 8, 80, 32000, 1e4),
+    "granite-1b-a400m": Shape(
+        "llama", 24, 1024, 512, 16, 8, 64, 49152, 1e4, n_expert=32, n_expert_used=8
+    ),
     "minilm": Shape("bert", 6, 384, 1536, 12, 12, 32, 30522, 0.0),
 }
-# Block types: (elements, bytes, offsets of their float16 scales, largest code).
+# Block types: offsets of their float16 scales, and the largest value a code stands for at scale 1.
 BLOCKS = {
-    "Q4_0": (32, 18, (0,), 8),
-    "Q8_0": (32, 34, (0,), 127),
-    "Q4_K": (256, 144, (0, 2), 15 * 63),
-    "Q5_K": (256, 176, (0, 2), 31 * 63),
-    "Q6_K": (256, 210, (208,), 32 * 127),
-    "IQ4_XS": (256, 136, (0,), 127 * 32),
-    "IQ3_S": (256, 110, (0,), 15 * 31),
-    "IQ3_XXS": (256, 98, (0,), 62 * 8),
-    "IQ2_XXS": (256, 66, (0,), 43 * 4),
-    "TQ2_0": (256, 66, (64,), 2),
+    "Q4_0": ((0,), 8),
+    "Q4_1": ((0, 2), 15),
+    "Q5_0": ((0,), 16),
+    "Q5_1": ((0, 2), 31),
+    "Q8_0": ((0,), 127),
+    "Q2_K": ((80, 82), 3 * 15),
+    "Q3_K": ((108,), 4 * 32),
+    "Q4_K": ((0, 2), 15 * 63),
+    "Q5_K": ((0, 2), 31 * 63),
+    "Q6_K": ((208,), 32 * 127),
+    "IQ4_NL": ((0,), 127),
+    "IQ4_XS": ((0,), 127 * 32),
+    "IQ3_S": ((0,), 15 * 31),
+    "IQ3_XXS": ((0,), 62 * 8),
+    "IQ2_S": ((0,), 43 * 4),
+    "IQ2_XS": ((0,), 43 * 4),
+    "IQ2_XXS": ((0,), 43 * 4),
+    "IQ1_S": ((0,), 15),
+    "TQ2_0": ((64,), 2),
+    "TQ1_0": ((52,), 2),
+    "MXFP4": ((), 6),  # a byte at 0, the exponent of 2 plus 127
 }
 FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": np.float32}
 
@@ -75,14 +92,24 @@ def matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.
                 dtype, values.view(np.uint8).reshape(rows, columns, 4)[:, :, 2:].reshape(rows, -1)
             )
         return values.astype(FLOATS[dtype])
-    elements, size, scales, largest = BLOCKS[dtype]
+    _, elements, size = gguf_writer.BLOCK_TYPES[dtype]
+    offsets, largest = BLOCKS[dtype]
     if columns % elements:
         return matrix(rng, rows, columns, "Q8_0")
     blocks = rng.integers(0, 256, (rows * columns // elements, size), dtype=np.uint8)
-    scale = np.array([2 / (largest * np.sqrt(columns))], np.float16)
-    for offset in scales:
-        blocks[:, offset : offset + 2] = scale.view(np.uint8)
+    scale = 2 / (largest * np.sqrt(columns))
+    for offset in offsets:
+        blocks[:, offset : offset + 2] = np.array([scale], np.float16).view(np.uint8)
+    if not offsets:
+        blocks[:, 0] = 127 + round(np.log2(scale))
     return Raw(dtype, blocks.reshape(rows, -1))
+
+
+def stack(tensor: np.ndarray | Raw, n: int) -> np.ndarray | Raw:
+    """n matrices of what stands in one, below each other."""
+    if isinstance(tensor, Raw):
+        return Raw(tensor.type, tensor.data.reshape(n, -1, tensor.data.shape[1]))
+    return tensor.reshape(n, -1, tensor.shape[1])
 
 
 def write(name: str, path: Path, seed: int = 0, vocabulary: bool = False) -> Path:
@@ -136,6 +163,11 @@ def decoder(s: Shape, weight: Callable[[int, int], np.ndarray | Raw]) -> tuple[d
         f"{s.arch}.rope.freq_base": s.rope_base,
         f"{s.arch}.rope.dimension_count": s.head_dim,
     }
+    if s.n_expert:
+        keys |= {
+            f"{s.arch}.expert_count": s.n_expert,
+            f"{s.arch}.expert_used_count": s.n_expert_used,
+        }
     n_q, n_kv = s.n_head * s.head_dim, s.n_head_kv * s.head_dim
     one = np.ones(s.n_embd, np.float32)
     tensors = {"token_embd.weight": weight(s.n_vocab, s.n_embd), "output_norm.weight": one}
@@ -147,10 +179,25 @@ def decoder(s: Shape, weight: Callable[[int, int], np.ndarray | Raw]) -> tuple[d
             "attn_output.weight": weight(s.n_embd, n_q),
             "attn_norm.weight": one,
             "ffn_norm.weight": one,
-            "ffn_gate.weight": weight(s.n_ffn, s.n_embd),
-            "ffn_up.weight": weight(s.n_ffn, s.n_embd),
-            "ffn_down.weight": weight(s.n_embd, s.n_ffn),
         }
+        if s.n_expert:
+            layer["ffn_gate_inp.weight"] = matrix(
+                np.random.default_rng(i), s.n_expert, s.n_embd, "F32"
+            )
+            for part, rows, columns in (
+                ("gate", s.n_ffn, s.n_embd),
+                ("up", s.n_ffn, s.n_embd),
+                ("down", s.n_embd, s.n_ffn),
+            ):
+                layer[f"ffn_{part}_exps.weight"] = stack(
+                    weight(s.n_expert * rows, columns), s.n_expert
+                )
+        else:
+            layer |= {
+                "ffn_gate.weight": weight(s.n_ffn, s.n_embd),
+                "ffn_up.weight": weight(s.n_ffn, s.n_embd),
+                "ffn_down.weight": weight(s.n_embd, s.n_ffn),
+            }
         if s.qkv_bias:
             for part, n in (("q", n_q), ("k", n_kv), ("v", n_kv)):
                 layer[f"attn_{part}.bias"] = np.zeros(n, np.float32)

@@ -74,7 +74,7 @@ class Typed:
 
 @dataclass
 class Raw:
-    """A tensor of a block format: uint8 (rows, bytes)."""
+    """A tensor of a block format: uint8 (rows, bytes), or (matrices, rows, bytes)."""
 
     type: str
     data: np.ndarray
@@ -110,8 +110,8 @@ def describe(tensor: np.ndarray | Raw) -> tuple[int, tuple[int, ...], bytes]:
     """Type id, shape outermost first, bytes."""
     if isinstance(tensor, Raw):
         type_id, elements, size = BLOCK_TYPES[tensor.type]
-        rows, width = tensor.data.shape
-        return type_id, (rows, width // size * elements), tensor.data.tobytes()
+        *outer, width = tensor.data.shape
+        return type_id, (*outer, width // size * elements), tensor.data.tobytes()
     return TENSOR_TYPES[tensor.dtype.name], tensor.shape, np.ascontiguousarray(tensor).tobytes()
 
 
