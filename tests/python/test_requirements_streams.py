@@ -10,6 +10,8 @@ import plait
 import pytest
 from python.drive import batch, feed, same_bits, tokens
 
+from python import gguf_writer
+
 ROOT = Path(__file__).parents[2]
 KINDS = ["unified", "streams"]
 
@@ -238,6 +240,60 @@ def test_one_table_is_as_fast_as_streams(tiny, length):  # S2-03, S2-05
         assert unified < streams / 0.95
     for ctx in both:
         ctx.close()
+
+
+@pytest.fixture(scope="module")
+def two_layers_of_3b(tmp_path_factory):
+    """Two layers of Qwen 2.5 3B, the model of the measurement, and a part of its head in proportion."""
+    width, n_ffn, n_kv, n_vocab = 2048, 11008, 256, 8640
+
+    def matrix(n_out, n_in):
+        return np.full((n_out, n_in), 1 / n_in, np.float16)
+
+    metadata = gguf_writer.llama_metadata() | {
+        "tokenizer.ggml.model": "no_vocab",
+        "llama.vocab_size": n_vocab,
+        "llama.context_length": 4096,
+        "llama.embedding_length": width,
+        "llama.feed_forward_length": n_ffn,
+        "llama.attention.head_count": 16,
+        "llama.attention.head_count_kv": 2,
+        "llama.rope.dimension_count": 128,
+    }
+    norm = np.ones(width, np.float32)
+    weights = {"token_embd.weight": matrix(n_vocab, width), "output_norm.weight": norm}
+    for i in range(2):
+        weights |= {
+            f"blk.{i}.attn_norm.weight": norm,
+            f"blk.{i}.attn_q.weight": matrix(width, width),
+            f"blk.{i}.attn_k.weight": matrix(n_kv, width),
+            f"blk.{i}.attn_v.weight": matrix(n_kv, width),
+            f"blk.{i}.attn_output.weight": matrix(width, width),
+            f"blk.{i}.ffn_norm.weight": norm,
+            f"blk.{i}.ffn_gate.weight": matrix(n_ffn, width),
+            f"blk.{i}.ffn_up.weight": matrix(n_ffn, width),
+            f"blk.{i}.ffn_down.weight": matrix(width, n_ffn),
+        }
+    path = tmp_path_factory.mktemp("3b") / "model.gguf"
+    return plait.Model(gguf_writer.write(path, metadata, weights))
+
+
+@pytest.mark.slow
+def test_steps_after_long_prompts_keep_three_quarters_of_their_rate(two_layers_of_3b, kv):  # S2-04
+    """32 sequences, after nothing and after 2,048 tokens each. Weights are floats like the cache, so that attention
+    costs what it does beside the other work in the measurement: a tenth of its multiplications."""
+    n_seqs, length = 32, 2048
+    options = {"n_ctx": length + 64, "n_batch": length, "threads": 1}
+    with plait.Context(two_layers_of_3b, n_seq_max=n_seqs, kv=kv, **options) as ctx:
+        step_seconds(ctx, n_seqs, 1)
+        empty = min(step_seconds(ctx, n_seqs, 2) for _ in range(3))
+        ctx.kv.clear()
+        feed(ctx, tokens(length), logits="none")
+        state = ctx.kv.to_bytes(seq=0)
+        for seq in range(1, n_seqs):
+            ctx.kv.from_bytes(state, seq=seq)
+        full = min(step_seconds(ctx, n_seqs, 2) for _ in range(3))
+    assert empty / full > 0.75
 
 
 def test_steps_read_the_rows_of_their_own_sequence(tiny, kv):  # S2-01
