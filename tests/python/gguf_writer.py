@@ -120,16 +120,16 @@ def write(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, np.ndar
     for key, value in metadata.items():
         type_id, data = typed(value)
         head += string(key) + struct.pack("<I", type_id) + data
-    body = b""
+    body, end = [], 0
     for name, tensor in tensors.items():
         type_id, shape, data = describe(tensor)
-        body += bytes(-len(body) % ALIGNMENT)
+        body += [bytes(-end % ALIGNMENT), data]
+        begin = end + len(body[-2])
         head += string(name) + struct.pack("<I", len(shape))
-        head += struct.pack(f"<{len(shape)}Q", *reversed(shape)) + struct.pack(
-            "<IQ", type_id, len(body)
-        )
-        body += data
-    path.write_bytes(head + bytes(-len(head) % ALIGNMENT) + body)
+        head += struct.pack(f"<{len(shape)}Q", *reversed(shape))
+        head += struct.pack("<IQ", type_id, begin)
+        end = begin + len(data)
+    path.write_bytes(b"".join([head, bytes(-len(head) % ALIGNMENT), *body]))
     return path
 
 
