@@ -45,6 +45,14 @@ py::list known_architectures() {
     return result;
 }
 
+py::list cooperative_matrices() {
+    py::list result;
+#ifdef PLAIT_HAS_VULKAN
+    for (const std::string& name : vulkan::cooperative_matrices()) result.append(py::str(name));
+#endif
+    return result;
+}
+
 py::typing::Dict<py::str, py::object> build_info() {
     py::dict info;
     info["version"] = PLAIT_VERSION;
@@ -56,6 +64,7 @@ py::typing::Dict<py::str, py::object> build_info() {
 #else
     info["vulkan"] = false;
 #endif
+    info["cooperative_matrices"] = cooperative_matrices();
     info["architectures"] = known_architectures();
 #ifdef PLAIT_COMMIT
     info["commit"] = PLAIT_COMMIT;
@@ -141,6 +150,7 @@ Returns
 dict
     "version" (str), "compiler" (str), "isas" (list of str: instruction sets that this machine runs,
     weakest first), "isas_built" (list of str: those compiled in), "vulkan" (bool),
+    "cooperative_matrices" (list of str: "KHR", "NV", the extensions of Vulkan that products can use),
     "architectures" (list of str: general.architecture of the files that Model opens),
     "commit" (str, or None where the build was not told).)");
 }

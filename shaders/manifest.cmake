@@ -26,3 +26,5 @@ set(PLAIT_SHADERS
     wkv6
     wkv7
 )
+# Those that not every shader compiler takes: shaders/product_matrices_<dialect>.comp, with GL_<DIALECT>_cooperative_matrix.
+set(PLAIT_MATRIX_DIALECTS khr nv)

@@ -41,7 +41,7 @@ if log := os.environ.get("PLAIT_TEST_VALIDATION"):
         """The layers are there and write down what is wrong."""
         with messages() as said:
             validation.wrong_call()
-        assert "VUID-vkGetPhysicalDeviceFormatProperties-format-parameter" in said[0]
+        assert "VUID-vkGetPhysicalDeviceImageFormatProperties-usage-requiredbitmask" in said[0]
 
     @pytest.fixture(autouse=True)
     def nothing_is_wrong(watched: None) -> Iterator[None]:

@@ -88,6 +88,7 @@ def test_build_info_says_what_is_in():
     assert info["isas"][0] == "scalar"
     assert set(info["isas"]) <= set(info["isas_built"])
     assert isinstance(info["vulkan"], bool)
+    assert set(info["cooperative_matrices"]) <= ({"KHR", "NV"} if info["vulkan"] else set())
     assert "llama" in info["architectures"]
     assert info["compiler"].split()[0] in ("gcc", "clang")
     assert info["commit"] is None or re.fullmatch(r"[0-9a-f]{7,40}", info["commit"])

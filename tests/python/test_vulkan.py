@@ -202,7 +202,7 @@ def test_the_validation_layers_find_nothing(tiny_path: Path, tmp_path: Path) -> 
         )  # fmt: skip
         return ran.stdout
 
-    assert "format-parameter" in said("from python import validation; validation.wrong_call()")
+    assert "usage-requiredbitmask" in said("from python import validation; validation.wrong_call()")
     assert said(script) == ""
 
 

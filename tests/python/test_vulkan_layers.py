@@ -171,7 +171,7 @@ def test_an_operation_that_does_not_exist_is_named(
     tiny: plait.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLAIT_VULKAN_WITHOUT", "attend,norms")
-    with pytest.raises(plait.BackendError, match='expected names of operations, got "norms"'):
+    with pytest.raises(plait.BackendError, match=r'expected names of .*, got "norms"'):
         context(tiny, -1)
 
 

@@ -40,13 +40,16 @@ class _InstanceInfo(ctypes.Structure):
 
 
 def wrong_call() -> None:
-    """Asks for the properties of a format that does not exist: layers that watch say so."""
+    """Asks what images of no use may be: layers that watch say so."""
     vulkan = ctypes.CDLL("libvulkan.so.1")
     info, instance = _InstanceInfo(type=1), ctypes.c_void_p()
     assert vulkan.vkCreateInstance(ctypes.byref(info), None, ctypes.byref(instance)) == 0
     count, device = ctypes.c_uint32(1), ctypes.c_void_p()
     vulkan.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), ctypes.byref(device))
-    vulkan.vkGetPhysicalDeviceFormatProperties(device, 123456, (ctypes.c_char * 64)())
+    rgba, two_dimensions, optimal, no_use, no_flags = 37, 1, 0, 0, 0
+    vulkan.vkGetPhysicalDeviceImageFormatProperties(
+        device, rgba, two_dimensions, optimal, no_use, no_flags, (ctypes.c_char * 64)()
+    )
     vulkan.vkDestroyInstance(instance, None)
 
 

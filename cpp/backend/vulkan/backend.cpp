@@ -7,6 +7,7 @@
 #include "backend/fuse/linear_add.h"
 #include "backend/vulkan/buffer.h"
 #include "backend/vulkan/commands.h"
+#include "backend/vulkan/cooperative_matrix.h"
 #include "backend/vulkan/executable.h"
 #include "backend/vulkan/free_memory.h"
 #include "backend/vulkan/ops/bind.h"
@@ -57,7 +58,12 @@ private:
 class VulkanBackend final : public Backend {
 public:
     VulkanBackend(std::shared_ptr<Device> device, size_t index)
-        : device_(std::move(device)), index_(index), commands_(device_) {}
+        : device_(std::move(device)),
+          index_(index),
+          commands_(device_),
+          limits_(device_->limits()) {
+        if (withheld_.contains(kCooperativeMatrix)) limits_.matrix.reset();
+    }
 
     std::string_view name() const override { return device_->name(); }
     std::string packing() const override {
@@ -92,7 +98,7 @@ public:
         if (lowering.fuse) fuse_linear_add(graph, lowering.device);
     }
     std::unique_ptr<Executable> compile(const Segment& segment) override {
-        Binder binder(segment, device_->limits());
+        Binder binder(segment, limits_);
         for (const NodeId id : segment.nodes) bind_computed(segment.graph.node(id), binder);
         Program program{binder.take(), binder.take_constants(), outputs_of(segment),
                         binder.scratch_bytes()};
@@ -103,7 +109,8 @@ private:
     std::shared_ptr<Device> device_;
     size_t index_;
     Commands commands_;
-    std::set<std::string, std::less<>> withheld_ = withheld_operations();
+    Limits limits_;
+    std::set<std::string, std::less<>> withheld_ = withheld();
 };
 
 }  // namespace

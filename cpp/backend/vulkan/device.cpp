@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "backend/vulkan/cooperative_matrix.h"
 #include "backend/vulkan/features.h"
 #include "backend/vulkan/instance.h"
 #include "base/error.h"
@@ -27,7 +28,8 @@ Limits limits_of(vk::PhysicalDevice device) {
     const vk::PhysicalDeviceLimits& core =
         all.get<vk::PhysicalDeviceProperties2>().properties.limits;
     return {all.get<vk::PhysicalDeviceSubgroupProperties>().subgroupSize,
-            core.maxComputeWorkGroupInvocations, core.maxComputeSharedMemorySize};
+            core.maxComputeWorkGroupInvocations, core.maxComputeSharedMemorySize,
+            cooperative_matrix(device)};
 }
 
 void check_features(const std::string& name, vk::PhysicalDevice device) {
@@ -74,10 +76,16 @@ void Device::make(vk::PhysicalDevice physical) {
     const float priority = 1.0f;
     const vk::DeviceQueueCreateInfo queue{
         .queueFamilyIndex = queue_family_, .queueCount = 1, .pQueuePriorities = &priority};
-    const Features features = needed_features();
-    device_ = physical.createDeviceUnique({.pNext = &features.get<vk::PhysicalDeviceFeatures2>(),
-                                           .queueCreateInfoCount = 1,
-                                           .pQueueCreateInfos = &queue});
+    Features features = needed_features();
+    std::vector<const char*> extensions;
+    CooperativeMatrixRequest matrix;
+    if (limits_.matrix) matrix.add(limits_.matrix->dialect, features, extensions);
+    device_ = physical.createDeviceUnique(
+        {.pNext = &features.get<vk::PhysicalDeviceFeatures2>(),
+         .queueCreateInfoCount = 1,
+         .pQueueCreateInfos = &queue,
+         .enabledExtensionCount = static_cast<uint32_t>(extensions.size()),
+         .ppEnabledExtensionNames = extensions.data()});
     queue_ = device_->getQueue(queue_family_, 0);
     pipelines_.emplace(physical, *device_);
 }

@@ -54,4 +54,15 @@ std::vector<DeviceInfo> devices() {
     return all;
 }
 
+std::vector<std::string> cooperative_matrices() {
+    return {
+#ifdef PLAIT_VULKAN_KHR_MATRICES
+        "KHR",
+#endif
+#ifdef PLAIT_VULKAN_NV_MATRICES
+        "NV",
+#endif
+    };
+}
+
 }  // namespace plait::vulkan

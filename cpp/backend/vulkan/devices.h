@@ -20,5 +20,7 @@ struct DeviceInfo {
 
 // None where there is no loader or no driver.
 std::vector<DeviceInfo> devices();
+// The extensions for cooperative matrices that this build has shaders for: "KHR", "NV".
+std::vector<std::string> cooperative_matrices();
 
 }  // namespace plait::vulkan

@@ -2,6 +2,9 @@
 
 #include <string_view>
 
+#include "backend/vulkan/cooperative_matrix.h"
+#include "base/text.h"
+
 namespace plait::vulkan {
 namespace {
 
@@ -42,9 +45,10 @@ constexpr Feature kFeatures[] = {
      }},
 };
 
-// Extensions that faster kernels could use.
+// Extensions that make kernels faster, or could, and one that says how much memory is left.
 constexpr std::string_view kExtensions[] = {"VK_KHR_cooperative_matrix", "VK_NV_cooperative_matrix",
-                                            "VK_KHR_shader_integer_dot_product"};
+                                            "VK_KHR_shader_integer_dot_product",
+                                            "VK_EXT_memory_budget"};
 
 Features features_of(vk::PhysicalDevice device) {
     return device.getFeatures2<vk::PhysicalDeviceFeatures2, vk::PhysicalDeviceVulkan11Features,
@@ -89,6 +93,8 @@ std::vector<std::string> known_features(vk::PhysicalDevice device) {
     for (const vk::ExtensionProperties& extension : device.enumerateDeviceExtensionProperties())
         for (const std::string_view name : kExtensions)
             if (name == std::string_view(extension.extensionName)) known.emplace_back(name);
+    if (const auto matrix = cooperative_matrix(device))
+        known.push_back(text(kCooperativeMatrix, " ", matrix->m, "x", matrix->n, "x", matrix->k));
     return known;
 }
 

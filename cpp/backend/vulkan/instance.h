@@ -25,7 +25,7 @@ private:
     Instance();
     void open();
 
-    std::optional<vk::DynamicLoader> loader_;
+    std::optional<either::Loader> loader_;
     std::vector<vk::PhysicalDevice> devices_;
     std::string problem_;
 };

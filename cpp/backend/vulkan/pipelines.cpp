@@ -1,5 +1,6 @@
 #include "backend/vulkan/pipelines.h"
 
+#include "backend/vulkan/cooperative_matrix.h"
 #include "backend/vulkan/spirv.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -55,13 +56,17 @@ vk::UniquePipeline Pipelines::make(std::string_view shader,
     std::vector<vk::SpecializationMapEntry> entries;
     for (uint32_t i = 0; i < constants.size(); ++i)
         entries.push_back({.constantID = i, .offset = 4 * i, .size = 4});
+    vk::PipelineShaderStageCreateFlags flags;
+    if (needs_full_subgroups(shader))
+        flags = vk::PipelineShaderStageCreateFlagBits::eRequireFullSubgroupsEXT;
     const vk::SpecializationInfo specialization{
         .mapEntryCount = static_cast<uint32_t>(entries.size()),
         .pMapEntries = entries.data(),
         .dataSize = constants.size_bytes(),
         .pData = constants.data()};
     auto made = device_.createComputePipelineUnique(
-        *cache_, {.stage = {.stage = vk::ShaderStageFlagBits::eCompute,
+        *cache_, {.stage = {.flags = flags,
+                            .stage = vk::ShaderStageFlagBits::eCompute,
                             .module = *module,
                             .pName = "main",
                             .pSpecializationInfo = &specialization},

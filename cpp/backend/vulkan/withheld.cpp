@@ -5,6 +5,7 @@
 #include <string_view>
 #include <variant>
 
+#include "backend/vulkan/cooperative_matrix.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/graph.h"
@@ -19,20 +20,20 @@ bool names_one_of(std::string_view name, const std::variant<Ops...>*) {
 
 }  // namespace
 
-std::set<std::string, std::less<>> withheld_operations() {
-    std::set<std::string, std::less<>> operations;
+std::set<std::string, std::less<>> withheld() {
+    std::set<std::string, std::less<>> names;
     const char* value = std::getenv("PLAIT_VULKAN_WITHOUT");
     std::string_view rest = value == nullptr ? "" : value;
     while (!rest.empty()) {
         const size_t comma = std::min(rest.find(','), rest.size());
         const std::string_view name = rest.substr(0, comma);
         rest.remove_prefix(std::min(comma + 1, rest.size()));
-        if (!names_one_of(name, static_cast<const Op*>(nullptr)))
-            throw BackendError(
-                text("PLAIT_VULKAN_WITHOUT: expected names of operations, got \"", name, "\""));
-        operations.emplace(name);
+        if (name != kCooperativeMatrix && !names_one_of(name, static_cast<const Op*>(nullptr)))
+            throw BackendError(text("PLAIT_VULKAN_WITHOUT: expected names of operations, or ",
+                                    kCooperativeMatrix, ", got \"", name, "\""));
+        names.emplace(name);
     }
-    return operations;
+    return names;
 }
 
 }  // namespace plait::vulkan

@@ -1,5 +1,5 @@
-// Operations that the user takes away from Vulkan, to see whether a shader is what is wrong: they
-// run on the CPU instead.
+// What the user takes away from Vulkan, to see whether a shader is what is wrong: operations, which run on
+// the CPU instead, and cooperative matrices, without which products are made as on other devices.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace plait::vulkan {
 
-// Those of PLAIT_VULKAN_WITHOUT: "attend,rms_norm". BackendError for one that does not exist.
-std::set<std::string, std::less<>> withheld_operations();
+// The names in PLAIT_VULKAN_WITHOUT: "attend,cooperative_matrix". BackendError for one that does not exist.
+std::set<std::string, std::less<>> withheld();
 
 }  // namespace plait::vulkan

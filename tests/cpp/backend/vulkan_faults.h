@@ -9,7 +9,7 @@
 
 namespace plait::test {
 
-using Functions = vk::DispatchLoaderDynamic;
+using Functions = vulkan::either::DispatchLoaderDynamic;
 template <auto One, auto Other>
 constexpr bool is_same = false;
 template <auto One>

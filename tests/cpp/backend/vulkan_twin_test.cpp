@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -42,7 +44,10 @@ public:
     Counts counts{.tokens = 13, .outputs = 13, .sequences = 1, .moves = 0};
 
     Value floats(int64_t width = kWidth) {
-        add({InputField::embeddings}, random_floats(static_cast<size_t>(capacity_ * width), 7));
+        return floats(width, random_floats(static_cast<size_t>(capacity_ * width), 7));
+    }
+    Value floats(int64_t width, const std::vector<float>& values) {
+        add({InputField::embeddings}, values);
         return graph.input({InputField::embeddings}, {DType::f32, {capacity_, width}},
                            Extent::tokens);
     }
@@ -53,6 +58,13 @@ public:
     Value weight(const Shape& shape, DType dtype = DType::f32) {
         const TensorType type{dtype, shape};
         return graph.weight({weights_->add(type), type});
+    }
+    Value weight(const Shape& shape, const std::vector<uint16_t>& bf16) {
+        const Value value = weight(shape, DType::bf16);
+        const auto bytes = std::as_bytes(std::span(bf16));
+        weights_->bytes(static_cast<WeightId>(weights_->count() - 1))
+            .assign(bytes.begin(), bytes.end());
+        return value;
     }
     Value cache(DType dtype, int64_t rows, int64_t width) {
         caches_.push_back({dtype, {rows, width}});
@@ -117,6 +129,19 @@ protected:
         if (vulkan::devices().empty()) GTEST_SKIP() << "no Vulkan device";
         vulkan_ = vulkan::make_backend(0);
     }
+    static bool has(std::string_view feature) {
+        return std::ranges::any_of(vulkan::devices()[0].features, [&](const std::string& name) {
+            return name.starts_with(feature);
+        });
+    }
+    // A backend whose products are tiles of floats, whatever the device has.
+    static std::unique_ptr<Backend> make_without_matrices() {
+        setenv("PLAIT_VULKAN_WITHOUT", "cooperative_matrix", /*overwrite=*/1);
+        auto backend = vulkan::make_backend(0);
+        unsetenv("PLAIT_VULKAN_WITHOUT");
+        return backend;
+    }
+
     struct Results {
         Twin::Result cpu, vulkan;
     };
@@ -186,6 +211,7 @@ TEST_F(VulkanTwin, Norms) {
 
 // Rows one by one, a few at once, and tiles; widths that fill no group and no tile.
 TEST_F(VulkanTwin, ProductsOfFloats) {
+    vulkan_ = make_without_matrices();
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
         for (const int64_t columns : {20, 48, 129}) {
             for (const auto& [capacity, rows] :
@@ -199,6 +225,96 @@ TEST_F(VulkanTwin, ProductsOfFloats) {
                             std::to_string(rows) + " rows of " + std::to_string(columns));
             }
         }
+}
+
+// Products by cooperative matrices beside those by tiles of floats, on the same device. Factors are
+// rounded to halves, to within 2^-11 where the device rounds to nearest.
+class VulkanMatrices : public VulkanTwin {
+protected:
+    void SetUp() override {
+        VulkanTwin::SetUp();
+        if (IsSkipped()) return;
+        if (!has("cooperative_matrix "))
+            GTEST_SKIP() << "no cooperative matrices here that this build has shaders for";
+        tiles_ = make_without_matrices();
+    }
+    struct Pair {
+        std::vector<float> tiles, matrices;
+    };
+    Pair run(const Twin& twin) { return {twin.run(*tiles_).values, twin.run(*vulkan_).values}; }
+
+    static void expect_alike(const std::vector<float>& got, const std::vector<float>& wanted,
+                             const std::string& what) {
+        float most = 0;
+        for (const float value : wanted) most = std::max(most, std::abs(value));
+        for (size_t i = 0; i < wanted.size(); ++i)
+            ASSERT_NEAR(got[i], wanted[i], 1e-3f * most) << what << " element " << i;
+    }
+
+    std::unique_ptr<Backend> tiles_;
+};
+
+TEST_F(VulkanMatrices, ProductsOfEveryType) {
+    for (const DTypeInfo& type : all_dtypes()) {
+        if (type.dtype == DType::i32) continue;
+        Twin twin{128};
+        const Value x = twin.floats(768);
+        const Value y = linear(x, twin.weight({137, 768}, type.dtype), twin.weight({137}));
+        twin.graph.output(OutputId::logits, y);
+        twin.counts.tokens = 127;
+        const auto [tiles, matrices] = run(twin);
+        if (type.dtype == DType::f32) {
+            EXPECT_EQ(matrices, tiles);
+            continue;
+        }
+        expect_alike(matrices, tiles, std::string(type.name));
+        EXPECT_NE(matrices, tiles) << type.name << ": these are tiles";
+    }
+}
+
+// Rows and columns that fill tiles and matrices, and that do not.
+TEST_F(VulkanMatrices, TilesThatAreNotFull) {
+    for (const auto& [capacity, rows] : {std::pair{8, 7}, {16, 16}, {32, 20}, {64, 41}, {128, 65}})
+        for (const int64_t columns : {20, 48, 129, 512}) {
+            Twin twin{capacity};
+            const Value x = twin.floats(columns);
+            const Value y = linear(x, twin.weight({70, columns}, DType::f16));
+            twin.graph.output(OutputId::logits, y);
+            twin.counts.tokens = rows;
+            const auto [tiles, matrices] = run(twin);
+            expect_alike(matrices, tiles,
+                         std::to_string(rows) + " rows of " + std::to_string(columns));
+        }
+}
+
+// What no half can hold: each row keeps its precision, whatever its size and its neighbours', and what
+// is no number stays in its row.
+TEST_F(VulkanMatrices, ValuesBeyondHalves) {
+    constexpr int64_t kColumns = 64, kOutputs = 80;
+    const std::vector<float> of_x = {1, 1e20f, 1e-20f, 3e4f, 1e-5f, 0, 1e-25f, 7e4f};
+    const std::vector<float> of_w = {1, 1e10f, 1e-10f, 3e5f, 1e-4f};
+    Twin twin{32};
+    twin.counts.tokens = 24;
+    std::vector<float> x = random_floats(32 * kColumns, 5);
+    for (size_t i = 0; i < x.size(); ++i) x[i] *= of_x[i / kColumns % of_x.size()];
+    x[13 * kColumns + 5] = std::numeric_limits<float>::quiet_NaN();
+    x[14 * kColumns + 5] = std::numeric_limits<float>::infinity();
+    std::vector<uint16_t> w;
+    for (const float value : random_floats(kOutputs * kColumns, 6))
+        w.push_back(f32_to_bf16(value * of_w[w.size() / kColumns % of_w.size()]));
+    twin.graph.output(OutputId::logits,
+                      linear(twin.floats(kColumns, x), twin.weight({kOutputs, kColumns}, w)));
+    const auto [tiles, matrices] = run(twin);
+    for (size_t i = 0; i < tiles.size(); ++i) {
+        const size_t row = i / kOutputs, output = i % kOutputs;
+        if (row == 13 || row == 14) {
+            EXPECT_FALSE(std::isfinite(matrices[i])) << row;
+            continue;
+        }
+        const float size = 4 * std::sqrt(static_cast<float>(kColumns)) * of_x[row % of_x.size()] *
+                           of_w[output % of_w.size()];
+        ASSERT_NEAR(matrices[i], tiles[i], 2e-3f * size) << row << ", " << output;
+    }
 }
 
 TEST_F(VulkanTwin, RotaryEmbeddings) {
@@ -278,6 +394,18 @@ TEST_F(VulkanTwin, ExpertsAreChosenAlike) {
                 EXPECT_NEAR(results.vulkan.values[i + 1], results.cpu.values[i + 1], 1e-5f);
             }
         }
+}
+
+// What VK_EXT_memory_budget says is left, which is less when something was taken.
+TEST_F(VulkanTwin, FreeMemoryIsWhatIsLeft) {
+    if (!has("VK_EXT_memory_budget")) GTEST_SKIP() << "the driver does not say what is left";
+    constexpr uint64_t kBytes = uint64_t{1} << 30;
+    const uint64_t before = vulkan_->free_bytes().value();
+    EXPECT_LE(before, vulkan::devices()[0].memory);
+    if (before < 2 * kBytes) GTEST_SKIP() << "there is too little memory";
+    const auto buffer = vulkan_->allocate(kBytes);
+    EXPECT_LE(vulkan_->free_bytes().value(),
+              before - kBytes / 2);  // others give some back meanwhile
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend/vulkan/cooperative_matrix.h"
+
 namespace plait::vulkan {
 namespace {
 
@@ -24,6 +26,8 @@ struct Tile {
 
 // From so many rows on tiles are worth it, which unpack the matrix once for all of theirs.
 constexpr uint32_t kTileRows = 8;
+constexpr uint32_t kTileOutputs = 64;
+constexpr uint32_t kMostTileRows = 64;
 constexpr uint64_t kVectorOutputs = 4;
 constexpr uint32_t kMostVectorRows = 4;
 constexpr uint32_t kMostVectorInvocations = 64;
@@ -37,15 +41,47 @@ uint32_t vector_invocations(uint32_t columns, const Limits& limits) {
 // Sums in registers cost the least memory traffic, so an invocation has as many as leave a workgroup
 // two subgroups.
 Tile tile_for(uint32_t rows, const Limits& limits) {
-    constexpr uint32_t kOutputs = 64, kMostRows = 64;
-    Tile tile{.rows = std::clamp(std::bit_ceil(rows), kTileRows, kMostRows),
-              .outputs = kOutputs,
+    Tile tile{.rows = std::clamp(std::bit_ceil(rows), kTileRows, kMostTileRows),
+              .outputs = kTileOutputs,
               .my_rows = 8,
               .my_outputs = 8,
               .depth = 32};
     while (tile.invocations() < 2 * limits.subgroup && tile.my_rows > 1)
         (tile.my_outputs < tile.my_rows ? tile.my_rows : tile.my_outputs) /= 2;
     if (tile.shared_bytes() > limits.shared_bytes) tile.depth = 16;
+    return tile;
+}
+
+// The same for cooperative matrices, where `my_rows` and `my_outputs` are those of a subgroup.
+struct MatrixTile {
+    uint32_t rows, outputs, my_rows, my_outputs, depth;
+
+    uint32_t subgroups() const { return rows / my_rows * (outputs / my_outputs); }
+    // Halves with 16 bytes more in each row, sums of one matrix a subgroup, and what scales rows.
+    uint32_t shared_bytes(const CooperativeMatrix& shape) const {
+        return (rows + outputs) * (2 * depth + 16) + subgroups() * shape.m * shape.n * 4 +
+               (rows + outputs) * 8 + 4;
+    }
+};
+
+// A subgroup makes two matrices by two, where there are as many. None where the device lacks memory or
+// invocations. Weights of floats are not rounded to halves.
+std::optional<MatrixTile> matrix_tile_for(uint32_t rows, DType dtype, const Limits& limits) {
+    constexpr uint32_t kSubgroups = 4;  // at least
+    if (!limits.matrix || dtype == DType::f32) return std::nullopt;
+    const CooperativeMatrix& shape = *limits.matrix;
+    const uint32_t tile_rows =
+        std::clamp(std::bit_ceil(rows), std::max(kTileRows, shape.m), kMostTileRows);
+    MatrixTile tile{.rows = tile_rows,
+                    .outputs = kTileOutputs,
+                    .my_rows = std::min(tile_rows, 2 * shape.m),
+                    .my_outputs = std::min(kTileOutputs, 2 * shape.n),
+                    .depth = 32};
+    while (tile.subgroups() < kSubgroups && tile.my_outputs > shape.n) tile.my_outputs /= 2;
+    while (tile.subgroups() < kSubgroups && tile.my_rows > shape.m) tile.my_rows /= 2;
+    if (tile.shared_bytes(shape) > limits.shared_bytes ||
+        tile.subgroups() * limits.subgroup > limits.workgroup)
+        return std::nullopt;
     return tile;
 }
 
@@ -76,7 +112,19 @@ void bind_product(const Product& product, const Node& node, Binder& binder) {
     const bool one_matrix = product.matrices == 1 && !product.routes;
     const auto type = static_cast<uint32_t>(weight.dtype);
     if (one_matrix && args.rows.fixed >= kTileRows) {
-        const Tile tile = tile_for(args.rows.fixed, binder.limits());
+        const Limits& limits = binder.limits();
+        if (const auto tile = matrix_tile_for(args.rows.fixed, weight.dtype, limits)) {
+            const CooperativeMatrix& shape = *limits.matrix;
+            binder.step(
+                node, shader_of(shape.dialect),
+                {type, tile->rows, tile->outputs, tile->my_rows, tile->my_outputs, tile->depth,
+                 tile->subgroups() * limits.subgroup, shape.m, shape.n, shape.k},
+                {fixed_axis(args.outputs, tile->outputs),
+                 axis(args.rows, args.rows_each, tile->rows)},
+                args);
+            return;
+        }
+        const Tile tile = tile_for(args.rows.fixed, limits);
         binder.step(
             node, "product_tiles",
             {type, tile.rows, tile.outputs, tile.my_rows, tile.my_outputs, tile.depth,

@@ -1,4 +1,5 @@
-// Binds what shaders/product_vector.comp and product_tiles.comp do: y = x W^T (+ bias + residual).
+// Binds what shaders/product_vector.comp, product_tiles.comp and lib/product_matrices.glsl do:
+// y = x W^T (+ bias + residual).
 #pragma once
 
 #include <optional>
