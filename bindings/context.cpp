@@ -98,7 +98,6 @@ std::vector<double> shares(py::handle split) {
 }
 
 using NodeByField = py::typing::Dict<py::str, py::object>;
-using Traced = py::typing::Tuple<py::str, py::str, py::int_, py::int_, py::int_>;
 
 py::typing::List<NodeByField> graph_nodes(const PyContext& self, const Integer& n_tokens,
                                           const Integer& n_seqs, const Integer& n_outputs,
@@ -131,40 +130,6 @@ py::typing::List<NodeByField> graph_nodes(const PyContext& self, const Integer& 
         one["output"] = node.output;
         one["device"] = node.device;
         result.append(one);
-    }
-    return result;
-}
-
-py::typing::List<Traced> take_trace(const PyContext& self) {
-    py::list result;
-    for (const TracedNode& node : self.call([](Context& c) { return c.take_trace(); }))
-        result.append(py::make_tuple(node.op, node.name, node.thread, node.begin_ns, node.end_ns));
-    return result;
-}
-
-py::typing::List<py::str> start_capture(const PyContext& self,
-                                        const py::typing::List<Text>& names) {
-    std::vector<std::string> wanted;
-    for (const py::handle name : names) wanted.push_back(to_text("names", name));
-    py::list result;
-    for (const std::string& name : self.call([&](Context& c) { return c.start_capture(wanted); }))
-        result.append(py::str(name));
-    return result;
-}
-
-py::typing::List<py::typing::List<FloatRows>> take_captured(const PyContext& self) {
-    py::list result;
-    for (CapturedCall& call : self.call([](Context& c) { return c.take_captured(); })) {
-        py::list arrays;
-        for (Captured& value : call) {
-            std::vector<py::ssize_t> shape;
-            for (int axis = 0; axis < value.shape.rank; ++axis) shape.push_back(value.shape[axis]);
-            if (shape.empty())
-                arrays.append(py::none());
-            else
-                arrays.append(take_vector(std::move(value.values), std::move(shape)));
-        }
-        result.append(arrays);
     }
     return result;
 }
@@ -491,22 +456,6 @@ position. Arguments, result and errors are those of decode().)")
                 return self.call([](const Context& c) { return c.closed(); });
             },
             "Whether close() was called.")
-        .def(
-            "open_sequence",
-            [](const PyContext& self) {
-                return self.call([](Context& c) { return c.open_sequence(); });
-            },
-            R"(Reserve a sequence id that holds nothing; what `sequence()` stands on.
-
-Raises CacheFull when none is left.)")
-        .def(
-            "close_sequence",
-            [](const PyContext& self, const Integer& seq) {
-                const int32_t id = to_int32("seq", seq);
-                self.call([id](Context& c) { c.close_sequence(id); });
-            },
-            py::arg("seq"),
-            "Free the cells of a reserved sequence and give its id back; nothing after close().")
         .def("graph_nodes", &graph_nodes, py::arg("n_tokens"), py::arg("n_seqs"),
              py::arg("n_outputs"), py::arg("embeddings") = false, py::arg("encode") = false,
              R"(The nodes of the plan of such a step, each as a dict; see `graph`.
@@ -522,28 +471,13 @@ Raises ValueError for a step that this context cannot be asked for.)")
                 return names;
             },
             "Names of the values between input and output that `capture` can record.")
-        .def("start_capture", &start_capture, py::arg("names"),
-             R"(Record these values in every call from now on; an empty list ends it. See `capture`.
-
-Returns the names in the order in which take_captured() gives them. Raises ValueError for an unknown
-name.)")
-        .def(
-            "take_captured", &take_captured,
-            "For each call since it was last asked, a float32 array (n_rows, ...) or None for each "
-            "name; see `capture`.")
-        .def(
-            "start_trace",
-            [](const PyContext& self) { self.call([](Context& c) { c.start_trace(); }); },
-            "Note what runs when until `take_trace`; see `trace`.")
-        .def("take_trace", &take_trace,
-             "(operation, name, thread, begin, end) of what ran since `start_trace`, in "
-             "nanoseconds of one clock.")
         .def(
             "close", [](const PyContext& self) { made(self.shared)->close(); },
             "Free the cache and the plans. Outputs and statistics stay. Harmless when closed "
             "already.")
         .def("__repr__", &repr);
     bind_steering(context);
+    bind_scopes(m, context);
 }
 
 }  // namespace plait::python

@@ -76,5 +76,10 @@ struct PyContext : Zeroed {
 
 // What is added to the model, and what is made of its values.
 void bind_steering(py::class_<PyContext>& context);
+// `what`: a function of the value's rows, or one row for all.
+std::shared_ptr<ValueEdit> make_edit(py::handle what, bool adds);
+
+// What is open for a while: captures, edits, traces, sequences that are held.
+void bind_scopes(py::module_& m, py::class_<PyContext>& context);
 
 }  // namespace plait::python

@@ -41,13 +41,13 @@ PLAIT_OBJECT(ContextObject)
 PLAIT_OBJECT(StageList)
 PLAIT_OBJECT(AdapterScales)
 PLAIT_OBJECT(AdapterObject)
-PLAIT_OBJECT(FunctionOrArray)
 // Results whose type a signature cannot say by itself.
 PLAIT_OBJECT(Metadata)
 PLAIT_OBJECT(MetadataDict)
 PLAIT_OBJECT(Tensors)
 PLAIT_OBJECT(FloatRows)  // or None; a checker need not ask which at every use
 PLAIT_OBJECT(OutputObject)
+PLAIT_OBJECT(HeldSequence)
 #undef PLAIT_OBJECT
 
 // "an int, got 'x'": what was expected and the value, shortened.
@@ -127,10 +127,9 @@ PLAIT_SHOWN_AS(ContextObject, "Context")
 PLAIT_SHOWN_AS(StageList, "collections.abc.Iterable[tuple[typing.Any, ...]]")
 PLAIT_SHOWN_AS(AdapterScales, "collections.abc.Mapping[Adapter, float] | None")
 PLAIT_SHOWN_AS(AdapterObject, "Adapter")
-PLAIT_SHOWN_AS(FunctionOrArray,
-               "collections.abc.Callable[..., typing.Any] | numpy.typing.ArrayLike")
 PLAIT_SHOWN_AS(FloatRows, "numpy.typing.NDArray[numpy.float32] | typing.Any")
 PLAIT_SHOWN_AS(OutputObject, "Output")
+PLAIT_SHOWN_AS(HeldSequence, "HeldSequence")
 PLAIT_SHOWN_AS(Tensors, "types.MappingProxyType[str, TensorInfo]")
 #undef PLAIT_SHOWN_AS
 

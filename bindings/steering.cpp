@@ -97,19 +97,6 @@ private:
     py::object function_;
 };
 
-std::shared_ptr<ValueEdit> make_edit(const FunctionOrArray& what, bool adds) {
-    if (PyCallable_Check(what.ptr())) return std::make_shared<FunctionEdit>(what);
-    const Floats row = float_array("edit", what);
-    return std::make_shared<RowEdit>(std::vector(row.data(), row.data() + row.size()), adds);
-}
-
-uint64_t start_edit(const PyContext& self, const Text& name, const FunctionOrArray& what,
-                    const Flag& adds) {
-    const std::string value = to_text("name", name);
-    auto edit = make_edit(what, to_bool("adds", adds));
-    return self.call([&](Context& c) { return c.start_edit(value, edit); });
-}
-
 py::typing::Tuple<py::int_, py::ellipsis> value_shape(const PyContext& self, const Text& name) {
     const std::string value = to_text("name", name);
     const Shape shape = self.call([&](Context& c) { return c.value_shape(value); });
@@ -119,6 +106,13 @@ py::typing::Tuple<py::int_, py::ellipsis> value_shape(const PyContext& self, con
 }
 
 }  // namespace
+
+std::shared_ptr<ValueEdit> make_edit(py::handle what, bool adds) {
+    if (PyCallable_Check(what.ptr()))
+        return std::make_shared<FunctionEdit>(py::reinterpret_borrow<py::object>(what));
+    const Floats row = float_array("edit", what);
+    return std::make_shared<RowEdit>(std::vector(row.data(), row.data() + row.size()), adds);
+}
 
 void bind_steering(py::class_<PyContext>& context) {
     context
@@ -163,20 +157,6 @@ ValueError
     An array of another shape, or with numbers that are not finite; layers that the model lacks.
 
 Source: cpp/graph/steer.cpp)")
-        .def("start_edit", &start_edit, py::arg("name"), py::arg("what"), py::arg("adds") = true,
-             R"(Change the value of that name in every call from now on; see `edit`.
-
-`what`: a function of the value's rows, or one row (of `value_shape`) for all. Returns a number for
-stop_edit(). Raises ValueError for an unknown name.)")
-        .def(
-            "stop_edit",
-            [](const PyContext& self, const Integer& number) {
-                const int64_t n = to_int_between("number", number, 0, INT64_MAX);
-                // Its function may be the last of its kind, and dies with the GIL.
-                const auto edit =
-                    self.call([n](Context& c) { return c.stop_edit(static_cast<uint64_t>(n)); });
-            },
-            py::arg("number"), "End what start_edit() began. Harmless when it has ended.")
         .def("value_shape", &value_shape, py::arg("name"),
              "Shape of one token's row of a value: (n_embd,), or (n_head, head_dim).");
 }

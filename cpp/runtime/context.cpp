@@ -435,20 +435,28 @@ std::vector<std::string> Context::value_names() {
 std::vector<std::string> Context::start_capture(std::span<const std::string> wanted) {
     const std::lock_guard lock(mutex_);
     decode_road();
+    if (recorder_.active()) throw InvalidArgument("capture: another one of this context is open");
     std::vector<ValueName> set;
     for (const std::string& name : wanted) set.push_back(named("capture", name).name);
     std::ranges::sort(set);
     const auto repeated = std::ranges::unique(set);
     set.erase(repeated.begin(), repeated.end());
-    recorder_.start(engine_->capture_set(set), set.size());
     std::vector<std::string> result;
     for (const ValueName& name : set) result.push_back(full_name(name));
+    recorder_.start(engine_->capture_set(set), set.size());
     return result;
 }
 
 std::vector<CapturedCall> Context::take_captured() {
     const std::lock_guard lock(mutex_);
     return recorder_.take();
+}
+
+std::vector<CapturedCall> Context::stop_capture() {
+    const std::lock_guard lock(mutex_);
+    std::vector<CapturedCall> calls = recorder_.take();
+    recorder_.start(0, 0);
+    return calls;
 }
 
 void Context::start_trace() {

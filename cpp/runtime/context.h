@@ -129,11 +129,12 @@ public:
                                 bool embeddings, bool encode);
     // The names of the values that its steps compute, in their order: "blk.3.attn_out".
     std::vector<std::string> value_names();
-    // Records values of these names in every call from now on, in the order that it returns; none
-    // ends it. InvalidArgument for an unknown name.
+    // Records values of these names in every call until stop_capture(), in the order that it
+    // returns. InvalidArgument for an unknown name, and while another capture is open.
     std::vector<std::string> start_capture(std::span<const std::string> names);
-    // What calls recorded since it was last asked.
+    // What calls recorded since it was last asked; harmless after close(), as the next.
     std::vector<CapturedCall> take_captured();
+    std::vector<CapturedCall> stop_capture();
     // Adds these to the model in every later call, in place of those before; none removes them.
     // Changing scales alone builds no plan. InvalidArgument, and UnsupportedError for an adapter of
     // a weight that is no matrix of a product.

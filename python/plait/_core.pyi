@@ -27,10 +27,13 @@ __all__: list[str] = [
     "Batch",
     "BatchError",
     "CacheFull",
+    "Capture",
     "Context",
     "Defrag",
     "Device",
+    "Edit",
     "Error",
+    "HeldSequence",
     "KVCache",
     "Model",
     "ModelError",
@@ -39,6 +42,7 @@ __all__: list[str] = [
     "StateError",
     "Stats",
     "TensorInfo",
+    "Trace",
     "UnsupportedError",
     "build_info",
     "dequantize",
@@ -570,10 +574,6 @@ class Context:
         """
         Free the cache and the plans. Outputs and statistics stay. Harmless when closed already.
         """
-    def close_sequence(self, seq: typing.SupportsIndex) -> None:
-        """
-        Free the cells of a reserved sequence and give its id back; nothing after close().
-        """
     def decode(self, batch: Batch) -> Output:
         """
         Run a batch and remember its keys and values.
@@ -625,7 +625,7 @@ class Context:
 
         Raises ValueError for a step that this context cannot be asked for.
         """
-    def open_sequence(self) -> int:
+    def open_sequence(self) -> HeldSequence:
         """
         Reserve a sequence id that holds nothing; what `sequence()` stands on.
 
@@ -679,41 +679,6 @@ class Context:
             An adapter of a weight that this model does not multiply by.
 
         Source: cpp/graph/low_rank.cpp
-        """
-    def start_capture(self, names: list[str]) -> list[str]:
-        """
-        Record these values in every call from now on; an empty list ends it. See `capture`.
-
-        Returns the names in the order in which take_captured() gives them. Raises ValueError for an unknown
-        name.
-        """
-    def start_edit(
-        self,
-        name: str,
-        what: collections.abc.Callable[..., typing.Any] | numpy.typing.ArrayLike,
-        adds: bool = True,
-    ) -> int:
-        """
-        Change the value of that name in every call from now on; see `edit`.
-
-        `what`: a function of the value's rows, or one row (of `value_shape`) for all. Returns a number for
-        stop_edit(). Raises ValueError for an unknown name.
-        """
-    def start_trace(self) -> None:
-        """
-        Note what runs when until `take_trace`; see `trace`.
-        """
-    def stop_edit(self, number: typing.SupportsIndex) -> None:
-        """
-        End what start_edit() began. Harmless when it has ended.
-        """
-    def take_captured(self) -> list[list[numpy.typing.NDArray[numpy.float32] | typing.Any]]:
-        """
-        For each call since it was last asked, a float32 array (n_rows, ...) or None for each name; see `capture`.
-        """
-    def take_trace(self) -> list[tuple[str, str, int, int, int]]:
-        """
-        (operation, name, thread, begin, end) of what ran since `start_trace`, in nanoseconds of one clock.
         """
     def value_names(self) -> list[str]:
         """
@@ -802,6 +767,63 @@ class Context:
     def type_v(self) -> str:
         """
         Element type of cached values.
+        """
+
+class Capture:
+    """
+    What records values between input and output; see plait.capture.
+    """
+    def __enter__(self) -> Capture: ...
+    def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
+    def __init__(self, context: Context, names: list[str]) -> None: ...
+    @property
+    def calls(self) -> list[dict[str, numpy.typing.NDArray[numpy.float32] | typing.Any]]:
+        """
+        For each call, its values by name, float32 (n_rows, ...); those that it did not compute are left out.
+        """
+    @property
+    def names(self) -> list[str]:
+        """
+        Names of the values that it records, in the order in which they are computed.
+        """
+
+class Edit:
+    """
+    What changes a value to what its attribute _what says; see plait.edit.
+    """
+    def __enter__(self) -> Edit: ...
+    def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
+    def __init__(self, context: Context, name: str, adds: bool) -> None: ...
+    @property
+    def name(self) -> str:
+        """
+        The value's name.
+        """
+
+class Trace:
+    """
+    What notes which thread runs what when; see plait.graph.
+    """
+    def __enter__(self) -> Trace: ...
+    def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
+    def __init__(self, context: Context) -> None: ...
+    def taken(self) -> list[tuple[str, str, int, int, int]] | None:
+        """
+        (operation, name, thread, begin, end) of what ran in the `with` that ended last, in nanoseconds of one clock; None where it was asked before.
+        """
+
+class HeldSequence:
+    """
+    A sequence id that nobody else is given until it is closed, or gone.
+    """
+    def close(self) -> None:
+        """
+        Free its cells and give the id back. Harmless when closed already.
+        """
+    @property
+    def id(self) -> int:
+        """
+        The id, also when closed.
         """
 
 class KVCache:

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from plait import _core
+
 if TYPE_CHECKING:
     from plait.context import Context
 
 Rows = npt.NDArray[np.float32]
 
 
-class Capture(Mapping[str, Rows]):
+class _Type(type(_core.Capture), type(Mapping)):  # type: ignore[misc]
+    """Of a class of the core that is a Mapping too."""
+
+
+class Capture(_core.Capture, Mapping[str, Rows], metaclass=_Type):
     """What the calls inside a `with ctx.capture(...)` computed under the names that were asked for.
 
     A mapping of names, as in Context.value_names(), to the rows of all calls, one call after the other; "l_out.3" finds
@@ -24,63 +30,29 @@ class Capture(Mapping[str, Rows]):
     """
 
     def __init__(self, context: Context, patterns: tuple[str, ...]) -> None:
-        self._context = context
-        self._names = _matching(context.value_names(), patterns)
-        self._calls: list[dict[str, Rows]] = []
-        self._open = False
+        super().__init__(context, _matching(context.value_names(), patterns))
 
-    @property
-    def calls(self) -> list[dict[str, Rows]]:
-        """For each call, its values by name; those that it did not compute are left out."""
-        self._take()
-        return list(self._calls)
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Capture: ...
 
     def __getitem__(self, name: str) -> Rows:
-        found = next((known for known in self._names if name in spellings(known)), None)
+        found = next((known for known in self.names if name in spellings(known)), None)
         if found is None:
             raise KeyError(name)
-        self._take()
-        rows = [call[found] for call in self._calls if found in call]
+        rows = [call[found] for call in self.calls if found in call]
         if len(rows) == 1:
             return rows[0]
         return np.concatenate(rows) if rows else np.empty((0,), np.float32)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self._names)
-
-    def __enter__(self) -> Capture:
-        if getattr(self._context, "_capture", None) is not None:
-            raise ValueError("capture: another one of this context is open")
-        self._names = self._context.start_capture(self._names)
-        self._context._capture = self
-        self._calls = []
-        self._open = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._take()
-        self._open = False
-        self._context._capture = None
-        if not self._context.closed:
-            self._context.start_capture([])
+        return len(self.names)
 
     def __repr__(self) -> str:
         return f"<plait.Capture of {len(self)} values in {len(self.calls)} calls>"
-
-    def _take(self) -> None:
-        if not self._open:
-            return
-        for call in self._context.take_captured():
-            self._calls.append(
-                {
-                    name: rows
-                    for name, rows in zip(self._names, call, strict=True)
-                    if rows is not None
-                }
-            )
 
 
 def no_such_value(what: str, known: list[str], name: str) -> ValueError:

@@ -71,7 +71,6 @@ class Context(_core.Context, Closing):  # noqa: D101
     __doc__ = _core.Context.__doc__
 
     model: Model
-    _capture: Capture | None = None
 
     @functools.cached_property
     def kv(self) -> KVCache:

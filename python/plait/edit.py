@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from plait import _core
 from plait.capture import no_such_value, spellings
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ Rows = npt.NDArray[np.float32]
 Change = Callable[[Rows], npt.ArrayLike]
 
 
-class Edit:
+class Edit(_core.Edit):
     """What becomes of a value in the calls inside a `with ctx.edit(...)`."""
 
     def __init__(
@@ -29,22 +30,13 @@ class Edit:
         found = next((value for value in known if name in spellings(value)), None)
         if found is None:
             raise no_such_value("edit", known, name)
-        self.name = found
-        self._context = context
-        self._adds = mode == "add"
+        super().__init__(context, found, mode == "add")
+        # What __enter__ reads: the core would hide a function that leads back here from the collector.
         self._what = what if callable(what) else _row(what, context.value_shape(found))
-        self._number: int | None = None
 
-    def __enter__(self) -> Edit:
-        if self._number is not None:
-            raise ValueError(f"edit: {self.name} is being edited by this already")
-        self._number = self._context.start_edit(self.name, self._what, self._adds)
-        return self
+    if TYPE_CHECKING:
 
-    def __exit__(self, *_: object) -> None:
-        number, self._number = self._number, None
-        if number is not None:
-            self._context.stop_edit(number)
+        def __enter__(self) -> Edit: ...
 
     def __repr__(self) -> str:
         return f"<plait.Edit of {self.name}>"

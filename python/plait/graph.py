@@ -11,6 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plait import _core
+
 if TYPE_CHECKING:
     from plait.context import Context
 
@@ -147,24 +149,28 @@ class TraceEvent:
     end: float
 
 
-class Trace:
+class Trace(_core.Trace):
     """What ran when in the calls of a context inside a `with`."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self.events: list[TraceEvent] = []
+        super().__init__(context)
+        self._events: list[TraceEvent] = []
 
-    def __enter__(self) -> Trace:
-        self._context.start_trace()
-        return self
+    if TYPE_CHECKING:
 
-    def __exit__(self, *_: object) -> None:
-        taken = self._context.take_trace()
-        start = min((begin for *_, begin, _ in taken), default=0)
-        self.events = [
-            TraceEvent(op, name, thread, (begin - start) * 1e-9, (end - start) * 1e-9)
-            for op, name, thread, begin, end in taken
-        ]
+        def __enter__(self) -> Trace: ...
+
+    @property
+    def events(self) -> list[TraceEvent]:
+        """In no order that means anything; none before the `with` has ended."""
+        taken = self.taken()
+        if taken is not None:
+            start = min((begin for *_, begin, _ in taken), default=0)
+            self._events = [
+                TraceEvent(op, name, thread, (begin - start) * 1e-9, (end - start) * 1e-9)
+                for op, name, thread, begin, end in taken
+            ]
+        return self._events
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the events for chrome://tracing or https://ui.perfetto.dev (Trace Event Format, complete events)."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, NoReturn
 
 from plait.closing import Closing
 from plait.errors import CacheFull, UnsupportedError
 
 if TYPE_CHECKING:
+    from plait._core import HeldSequence
     from plait.context import Context
 
 
@@ -19,11 +19,12 @@ class Sequence(Closing):
     cells and gives the id back; a closed handle raises ValueError.
     """
 
-    __slots__ = ("__weakref__", "_ctx", "_id")
+    __slots__ = ("__weakref__", "_ctx", "_held", "_id")
 
-    def __init__(self, ctx: Context, id: int) -> None:  # noqa: A002
+    def __init__(self, ctx: Context, held: HeldSequence) -> None:
         self._ctx: Context | None = ctx
-        self._id = id
+        self._held = held  # gives the id back when this object dies
+        self._id = held.id
 
     @property
     def id(self) -> int:
@@ -136,14 +137,8 @@ class Sequence(Closing):
 
     def close(self) -> None:
         """Free its cells and give the id back. Harmless when closed already, or when the context is."""
-        ctx, self._ctx = self._ctx, None
-        if ctx is not None:
-            ctx.close_sequence(self._id)
-
-    def __del__(self) -> None:
-        # __init__ may have failed, and this may run in the middle of a call of the context.
-        with contextlib.suppress(Exception):
-            self.close()
+        self._ctx = None
+        self._held.close()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Sequence cannot be copied or pickled; fork() it")

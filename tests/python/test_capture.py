@@ -169,7 +169,7 @@ def test_mistakes_are_named(tiny):
         with pytest.raises(TypeError, match="int"):
             ctx.capture(3)
         with pytest.raises(ValueError, match="names no value"):
-            ctx.start_capture(["nothing"])
+            plait._core.Capture(ctx, ["nothing"]).__enter__()
         with ctx.capture("l_out.*"), pytest.raises(ValueError, match="open"), ctx.capture("q.*"):
             pass
         with ctx.capture("l_out.*") as seen:

@@ -9,6 +9,7 @@ import ctypes
 import gc
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import plait
@@ -21,6 +22,12 @@ def batch(tokens: list[int], seq: int = 0, logits: str = "last") -> plait.Batch:
     made = plait.Batch()
     made.add_sequence(tokens, seq=seq, logits=logits)
     return made
+
+
+def opened(scope: AbstractContextManager[object]) -> None:
+    """What stayed open would refuse to be opened again."""
+    with scope:
+        pass
 
 
 class Calls:
@@ -87,7 +94,10 @@ class Calls:
             "to bytes": ctx.kv.to_bytes,
             "from bytes": lambda: ctx.kv.from_bytes(self.good),
             "load state": lambda: ctx.kv.load(self.file),
-            "capture": lambda: ctx.value_names(),
+            "names": ctx.value_names,
+            "capture": lambda: opened(ctx.capture("l_out.*")),
+            "edit": lambda: opened(ctx.edit("l_out.0", lambda rows: rows)),
+            "sequence": lambda: ctx.sequence().close(),
         }.items():
             self.refuse_all(name, call, step)
         assert self.file.read_bytes() == self.good

@@ -1,0 +1,150 @@
+"""What a signal handler raises comes between any two instructions of Python: it leaves nothing of ours open."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import plait
+import pytest
+from python.drive import feed, same_bits, tokens
+
+# Python itself reports what was raised in the end of a generator, and goes on.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+PACKAGE = str(Path(plait.__file__).parent)
+IDS = tokens(4)
+
+
+class StrayError(Exception):
+    """From nowhere."""
+
+
+def interrupted(work: Callable[[], object], n: int) -> bool:
+    """Runs work with an exception at the n-th instruction of the package; False where it has fewer."""
+    left = n
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes = True
+        if event in ("call", "opcode"):
+            left -= 1
+            if left == 0:
+                raise StrayError
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    except StrayError:
+        pass
+    finally:
+        sys.settrace(None)
+    return left <= 0
+
+
+def at_every_instruction(work: Callable[[], object], least: int, stride: int = 1) -> Iterator[int]:
+    """Interrupts work at each instruction in turn, or at one of so many, and lets the caller look each time."""
+    n = 1
+    while interrupted(work, n):
+        yield n
+        n += stride
+    assert n > least
+
+
+@pytest.fixture
+def ctx(tiny):
+    with plait.Context(tiny, n_ctx=32, n_seq_max=3) as ctx:
+        yield ctx
+
+
+def fresh(ctx) -> bytes:
+    ctx.kv.clear()
+    return feed(ctx, IDS).tobytes()
+
+
+def test_no_capture_stays_open(ctx):  # G13
+    def work():
+        with ctx.capture("l_out.0"):
+            feed(ctx, IDS)
+
+    for _ in at_every_instruction(work, least=30):
+        ctx.kv.clear()
+        with ctx.capture("l_out.0") as seen:
+            feed(ctx, IDS)
+        assert seen["l_out.0"].shape[0] == len(IDS)
+
+
+def test_what_is_dropped_is_closed(ctx):  # G13 A2
+    want = fresh(ctx)
+    for _ in range(2):
+        seen, edit = ctx.capture("l_out.0"), ctx.edit("l_out.0", lambda rows: rows + 1)
+        seen.__enter__()
+        edit.__enter__()
+        assert fresh(ctx) != want
+        del seen, edit
+        gc.collect()
+        assert fresh(ctx) == want
+
+
+def test_no_edit_stays_open(ctx):  # G13
+    want = fresh(ctx)
+
+    def work():
+        with ctx.edit("l_out.0", lambda rows: rows + 1):
+            assert fresh(ctx) != want
+
+    for n in at_every_instruction(work, least=30):
+        assert fresh(ctx) == want, n
+
+
+def test_no_trace_goes_on(ctx):  # G13
+    def work():
+        with ctx.trace():
+            feed(ctx, IDS)
+
+    for n in at_every_instruction(work, least=5):
+        ctx.kv.clear()
+        feed(ctx, IDS)
+        traced = plait._core.Trace(ctx)
+        traced.__exit__(None, None, None)  # what was noted, had it begun
+        assert traced.taken() == [], n
+
+
+def all_are_free(ctx) -> bool:
+    """Whether every sequence can be had."""
+    gc.collect()
+    if ctx.kv.n_used != 0:
+        return False
+    for seq in [ctx.sequence() for _ in range(ctx.n_seq_max)]:
+        seq.close()
+    return True
+
+
+def test_no_sequence_is_lost(ctx):  # G13
+    def work():
+        with ctx.sequence() as seq:
+            feed(ctx, IDS, seq)
+            seq.fork().close()
+
+    for n in at_every_instruction(work, least=50):
+        assert all_are_free(ctx), n
+
+
+def test_no_generation_keeps_its_sequences(ctx):  # G13
+    want = feed(ctx, IDS)
+    ctx.kv.clear()
+
+    def work():
+        for _ in plait.generate(ctx, [[5, 6, 7], [5, 8]], 3):
+            pass
+
+    for n in at_every_instruction(work, least=1000, stride=61):
+        assert all_are_free(ctx), n
+        assert same_bits(feed(ctx, IDS), want), n
+        ctx.kv.clear()
