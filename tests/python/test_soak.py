@@ -115,7 +115,7 @@ def adapter_of(path: Path, folder: Path) -> Path:
 
 
 def mixed_work(path: Path, folder: Path, seconds: float, seed: int, *device: str) -> str:
-    """hostile/soak.py: two threads, interrupts, forks, states, captures, adapters, and generations that are left."""
+    """hostile/soak.py: two threads, interrupts, forks, states, captures, adapters, generations that are cancelled."""
     program = Path(__file__).parent / "hostile" / "soak.py"
     adapter = adapter_of(path, folder)
     done = subprocess.run(
@@ -123,7 +123,7 @@ def mixed_work(path: Path, folder: Path, seconds: float, seed: int, *device: str
         capture_output=True, text=True, timeout=seconds + 300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-2000:]
-    return done.stdout.strip()
+    return done.stdout.splitlines()[-1]
 
 
 def test_mixed_work_for_a_while(tiny_path, tmp_path):
