@@ -15,6 +15,9 @@ from python.drive import batch, contents, feed, same_bits, tokens
 
 from python import gguf_writer
 
+# How long after a signal a call may go on, in seconds. One operation takes longer under sanitizers.
+LATE = 1.0 if "libasan" in os.environ.get("LD_PRELOAD", "") else 0.25
+
 
 def conversation(ctx, seed, steps):
     """Bytes of every step of a fixed series of steps, of changing sequences."""
@@ -197,7 +200,7 @@ def test_ctrl_c_ends_a_decode_within_a_quarter_second_and_leaves_the_cache_as_it
         ctx.decode(long)
     late = time.perf_counter() - sent[0]
     timer.join()
-    assert late < 0.25
+    assert late < LATE
     assert contents(ctx) == before
     assert ctx.stats.tokens == stats
     with plait.Context(ctx.model, n_ctx=64, isa="scalar") as fresh:
@@ -224,7 +227,7 @@ def test_the_slowest_of_fifty_interrupts(slow, record_property):  # G13 A4
     record_property(
         "figure", f"at most {worst:.3f} s after the signal, of 50 in {len(long):,} tokens"
     )
-    assert worst < 0.25
+    assert worst < LATE
 
 
 def test_what_a_signal_handler_raises_comes_out_of_decode(slow):

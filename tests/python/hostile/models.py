@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import plait
-from limits import DOCUMENTED, expect_words, limit_memory, peak_mib, watch_peak
+from limits import DOCUMENTED, UNDER_ASAN, expect_words, limit_memory, peak_mib, watch_peak
 
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # of a value, by type
 INTEGERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 10: "Q", 11: "q"}
@@ -20,8 +20,9 @@ REALS = {6: "f", 12: "d"}
 HARD = [0, 1, 2, 3, 5, 16, 255, 4096, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1]
 HARD_REALS = [0.0, -0.0, -1.0, 0.5, 1e-40, 1e30, 3e38, float("nan"), float("inf"), float("-inf")]
 # What one file may cost, above what the process had before it.
-REFUSED = 1.0, 64  # seconds, MiB
-USED = 10.0, 200  # of a model that loads, and is run
+SLOWER, LARGER = (10, 8) if UNDER_ASAN else (1, 1)
+REFUSED = 1.0 * SLOWER, 64 * LARGER  # seconds, MiB
+USED = 10.0 * SLOWER, 200 * LARGER  # of a model that loads, and is run
 
 
 class Layout:

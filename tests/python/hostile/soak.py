@@ -28,12 +28,11 @@ from pathlib import Path
 
 import numpy as np
 import plait
-from limits import DOCUMENTED
+from limits import DOCUMENTED, UNDER_ASAN
 
 N_SEQ, N_CTX = 64, 96
 PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 ROUNDS = 6
-UNDER_ASAN = "libasan" in os.environ.get("LD_PRELOAD", "")
 MOST_A_ROUND = 64  # KiB more live after each round of the second half
 MOST_RESIDENT = 16 << 10  # KiB more in the second half
 
