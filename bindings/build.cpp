@@ -36,6 +36,9 @@ std::vector<cpu::Isa> built_isas() {
 #ifdef PLAIT_HAS_AVX512
     isas.push_back(cpu::Isa::avx512);
 #endif
+#ifdef PLAIT_HAS_AMX
+    isas.push_back(cpu::Isa::amx);
+#endif
     return isas;
 }
 

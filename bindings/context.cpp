@@ -71,7 +71,7 @@ std::optional<Pooling> pooling(py::handle value) {
 std::optional<std::string> instruction_set(py::handle value) {
     if (value.is_none()) return std::nullopt;
     std::string name = to_text("isa", value);
-    if (!cpu::isa_from_name(name)) no_choice("isa", "scalar, avx2, avx512", name);
+    if (!cpu::isa_from_name(name)) no_choice("isa", "scalar, avx2, avx512, amx", name);
     return name;
 }
 
@@ -255,8 +255,8 @@ split : sequence of float, optional
 threads : int, optional
     None: the physical cores that this process may use.
 isa : str, optional
-    "scalar", "avx2" or "avx512": at most this instruction set. The environment variable PLAIT_ISA
-    does the same for the whole process.
+    "scalar", "avx2", "avx512" or "amx": at most this instruction set. The environment variable
+    PLAIT_ISA does the same for the whole process.
 flash_attention : bool or "auto"
     Attention in one pass over the keys, or with all its scores written out.
 embeddings : bool

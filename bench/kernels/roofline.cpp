@@ -66,6 +66,22 @@ PLAIT_AVX512 double avx512_int8() {
     PLAIT_TURNS(__m512i, x, _mm512_dpbusd_epi32(sums[i], x, x))
     return 2.0 * 64 * kSums * kTurns;
 }
+#ifdef PLAIT_HAS_AMX
+double amx_int8() {
+    struct {
+        uint8_t palette = 1, start_row = 0, reserved[14] = {};
+        uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64};
+        uint8_t rows[16] = {16, 16, 16, 16, 16, 16};
+    } shapes;
+    asm volatile("ldtilecfg %0" ::"m"(shapes));
+    for (int turn = 0; turn < kTurns; ++turn)
+        asm volatile(
+            "tdpbssd %tmm5, %tmm4, %tmm0\n\ttdpbssd %tmm5, %tmm4, %tmm1\n\t"
+            "tdpbssd %tmm5, %tmm4, %tmm2\n\ttdpbssd %tmm5, %tmm4, %tmm3");
+    asm volatile("tilerelease");
+    return 2.0 * 16 * 16 * 64 * 4 * kTurns;
+}
+#endif
 PLAIT_AVX2 double read_avx2(const std::byte* from, size_t bytes) {
     __m256i sum = _mm256_setzero_si256();
     for (size_t i = 0; i < bytes; i += 64)
@@ -104,7 +120,11 @@ Limits measure(Isa isa) {
     if (isa != Isa::scalar) {
         const double read = rate([&] { return read_avx2(from, kBytes); });
         if (isa == Isa::avx2) return {read, {rate(avx2_f32), rate(avx2_f32), rate(avx2_int8)}};
-        return {read, {rate(avx512_f32), rate(avx512_bf16), rate(avx512_int8)}};
+        Limits most{read, {rate(avx512_f32), rate(avx512_bf16), rate(avx512_int8)}};
+#ifdef PLAIT_HAS_AMX
+        if (isa == Isa::amx) most.ops[static_cast<int>(Unit::int8)] = rate(amx_int8);
+#endif
+        return most;
     }
 #endif
     const double ops = rate(plain_f32);

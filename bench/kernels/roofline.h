@@ -12,7 +12,7 @@ namespace plait::cpu {
 enum class Unit {
     f32,   // fused multiply-adds
     bf16,  // vdpbf16ps on AVX-512, else as f32
-    int8,  // vpdpbusd on AVX-512; vpmaddubsw, vpmaddwd and an addition on AVX2
+    int8,  // tdpbssd on AMX; vpdpbusd on AVX-512; vpmaddubsw, vpmaddwd and an addition on AVX2
 };
 
 struct Limits {

@@ -505,8 +505,8 @@ class Context:
     threads : int, optional
         None: the physical cores that this process may use.
     isa : str, optional
-        "scalar", "avx2" or "avx512": at most this instruction set. The environment variable PLAIT_ISA
-        does the same for the whole process.
+        "scalar", "avx2", "avx512" or "amx": at most this instruction set. The environment variable
+        PLAIT_ISA does the same for the whole process.
     flash_attention : bool or "auto"
         Attention in one pass over the keys, or with all its scores written out.
     embeddings : bool

@@ -59,7 +59,7 @@ def data_dir() -> Path:
     return DATA.resolve()
 
 
-@pytest.fixture(params=["scalar", "avx2", "avx512"])
+@pytest.fixture(params=["scalar", "avx2", "avx512", "amx"])
 def isa(request: pytest.FixtureRequest) -> str:
     """Each instruction set this build has and this machine runs, for Context(isa=...)."""
     if request.param not in plait.build_info()["isas"]:

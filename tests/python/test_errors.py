@@ -160,7 +160,7 @@ def test_rows_that_nobody_asked_for_are_index_errors(ctx):
 
 
 def test_a_machine_that_lacks_an_instruction_set_says_so(tiny, monkeypatch):
-    missing = [isa for isa in ("avx2", "avx512") if isa not in plait.build_info()["isas"]]
+    missing = [isa for isa in ("avx2", "avx512", "amx") if isa not in plait.build_info()["isas"]]
     for isa in missing:
         with pytest.raises(plait.BackendError, match=isa):
             plait.Context(tiny, n_ctx=8, isa=isa)

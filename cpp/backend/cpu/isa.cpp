@@ -5,13 +5,19 @@
 #include <cstdlib>
 #include <string>
 
+#ifdef PLAIT_HAS_AMX
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "base/error.h"
 #include "base/text.h"
 
 namespace plait::cpu {
 namespace {
 
-constexpr std::array kIsas = {Isa::scalar, Isa::avx2, Isa::avx512};
+constexpr std::array kIsas = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx};
 
 bool built(Isa isa) {
     switch (isa) {
@@ -22,9 +28,29 @@ bool built(Isa isa) {
 #ifdef PLAIT_HAS_AVX512
     case Isa::avx512: return true;
 #endif
+#ifdef PLAIT_HAS_AMX
+    case Isa::amx: return true;
+#endif
     default: return false;
     }
 }
+
+#ifdef PLAIT_HAS_AMX
+// Whether the processor has tiles of integers and the kernel (Linux 5.16 or later) lets this process
+// use them, which it has to be asked for once. Threads started later inherit the permission.
+bool tiles_permitted() {
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
+    if ((d & kTile) == 0 || (d & kInt8) == 0) return false;
+    unsigned enabled, high;
+    asm("xgetbv" : "=a"(enabled), "=d"(high) : "c"(0));
+    constexpr unsigned kConfig = 1u << 17, kData = 1u << 18;
+    if ((enabled & kConfig) == 0 || (enabled & kData) == 0) return false;
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
 
 bool machine_runs(Isa isa) {
 #if defined(__x86_64__)
@@ -39,6 +65,14 @@ bool machine_runs(Isa isa) {
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
                __builtin_cpu_supports("avx512bf16");
+    case Isa::amx: {
+#ifdef PLAIT_HAS_AMX
+        static const bool permitted = machine_runs(Isa::avx512) && tiles_permitted();
+        return permitted;
+#else
+        return false;
+#endif
+    }
     }
 #endif
     return isa == Isa::scalar;
@@ -65,6 +99,7 @@ std::string_view to_string(Isa isa) {
     case Isa::scalar: return "scalar";
     case Isa::avx2: return "avx2";
     case Isa::avx512: return "avx512";
+    case Isa::amx: return "amx";
     }
     return "";
 }
@@ -97,6 +132,7 @@ const Kernels& kernels(Isa isa) {
 #endif
 #ifdef PLAIT_HAS_AVX512
     case Isa::avx512: return avx512::kernels();
+    case Isa::amx: return avx512::kernels();  // whose products look at what is packed for tiles
 #endif
     default: return scalar::kernels();
     }

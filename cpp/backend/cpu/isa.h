@@ -9,7 +9,9 @@
 
 namespace plait::cpu {
 
-enum class Isa { scalar, avx2, avx512 };  // avx512: F BW VL DQ VNNI BF16
+// avx512: F BW VL DQ VNNI BF16. amx: tiles of 8-bit integers beside it, for products of many rows
+// with block types; the bits are those of avx512.
+enum class Isa { scalar, avx2, avx512, amx };
 
 std::string_view to_string(Isa isa);
 std::optional<Isa> isa_from_name(std::string_view name);

@@ -54,7 +54,7 @@ def add_context(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--n-gpu-layers", type=int, metavar="N", help="layers on devices; -1: all")
     group.add_argument("--split", type=_shares, metavar="X,Y", help="shares of several devices")
     group.add_argument("--threads", type=int, metavar="N", help="threads of the CPU")
-    group.add_argument("--isa", metavar="NAME", help="scalar, avx2 or avx512: at most this")
+    group.add_argument("--isa", metavar="NAME", help="scalar, avx2, avx512 or amx: at most this")
 
 
 def context_options(args: argparse.Namespace) -> dict[str, Any]:

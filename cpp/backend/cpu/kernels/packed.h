@@ -17,6 +17,7 @@
 
 #include <stdint.h>
 
+#include "backend/cpu/kernels/tile_scratch.h"
 #include "base/inline.h"
 
 namespace plait::cpu {
@@ -61,6 +62,7 @@ struct PackedWeight {
     const unsigned char* data;  // 64-byte aligned
     Format format;
     uint8_t flip;            // 8-bit codes are stored xor this: 0x80 makes them unsigned
+    uint8_t tiles;           // products of many rows may use AMX, see tile_product.h
     int32_t lanes;           // rows of a panel
     int64_t rows;            // outputs of one matrix
     int64_t columns;         // inputs
@@ -98,7 +100,24 @@ PLAIT_INLINE int64_t clamp_to(int64_t value, int64_t least, int64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
+// What is unpacked of a panel serves every row of a task, and what is laid out of the rows every
+// panel: both as many as leave work for many threads.
+PLAIT_INLINE ProductCut cut_tiles(int64_t panels, int64_t n, int64_t matrices) {
+    ProductCut cut;
+    cut.panels = clamp_to(panels, 1, kPassPanels);
+    cut.rows = kPassRows;
+    const auto tasks = [&] {
+        cut.panel_tasks = (panels + cut.panels - 1) / cut.panels;
+        cut.row_tasks = (n + cut.rows - 1) / cut.rows;
+        return cut.panel_tasks * cut.row_tasks * matrices;
+    };
+    while (tasks() < 32 && cut.panels > 4) cut.panels /= 2;
+    while (tasks() < 32 && cut.rows > 4 * kTileHigh && n > cut.rows / 2) cut.rows /= 2;
+    return cut;
+}
+
 PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64_t matrices = 1) {
+    if (weight.tiles && n >= kTiledRows) return cut_tiles(weight.panels(), n, matrices);
     const bool expanded = is_expanded(weight.format);
     const int64_t panel_bytes = weight.product_panel_bytes();
     const int64_t bytes = panel_bytes * weight.panels() * matrices;
@@ -126,7 +145,9 @@ PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
     const int64_t panel = weight.product_panel_bytes();
     const int64_t expanded =
         is_expanded(weight.format) ? (panel > kTaskBytes ? panel : kTaskBytes) : 0;
-    return expanded + kTileRows * 2 * (weight.columns + 1) + 256;
+    const int64_t bytes = expanded + kTileRows * 2 * (weight.columns + 1) + 256;
+    const auto tiles = static_cast<int64_t>(sizeof(TileScratch));
+    return weight.tiles && tiles > bytes ? tiles : bytes;
 }
 
 }  // namespace plait::cpu

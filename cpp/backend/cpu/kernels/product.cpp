@@ -4,10 +4,15 @@
 #include "backend/cpu/kernels/block_product.h"
 #include "backend/cpu/kernels/expanded_product.h"
 #include "backend/cpu/kernels/float_product.h"
+#include "backend/cpu/kernels/tile_product.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
 void multiply(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+#if defined(PLAIT_ISA_AVX512) && defined(PLAIT_HAS_AMX)
+    if (product.weight->tiles && product.n >= kTiledRows)
+        return amx::multiply(product, begin, end, scratch);
+#endif
     switch (product.weight->format) {
 #define PLAIT_CASE(name, Block) \
     case Format::name: return multiply_blocks<Block>(product, begin, end, scratch);

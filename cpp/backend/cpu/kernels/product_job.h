@@ -43,12 +43,12 @@ struct Ahead {
     }
 };
 
-PLAIT_INLINE void store(const Job& job, int row, int64_t panel, F32 y) {
-    const Product& p = *job.product;
+// y of a panel into a row of product.y, with what is added to it.
+PLAIT_INLINE void store(const Product& p, float* row, int64_t panel, F32 y) {
     constexpr int kPanel = F32::kLanes;
     const int64_t first = (p.first_panel + panel) * kPanel;
     const int64_t n = p.weight->rows - first;
-    float* to = job.y[row] + first;
+    float* to = row + first;
     const float* residual = p.residual ? p.residual + (to - p.y) : nullptr;
     if (n >= kPanel) {
         if (p.bias) y = y + F32::load(p.bias + first);
@@ -59,6 +59,10 @@ PLAIT_INLINE void store(const Job& job, int row, int64_t panel, F32 y) {
         if (residual) y = y + F32::load(residual, n);
         y.store(to, n);
     }
+}
+
+PLAIT_INLINE void store(const Job& job, int row, int64_t panel, F32 y) {
+    store(*job.product, job.y[row], panel, y);
 }
 
 // Calls body(job, i) for every kTileRows of the product's rows, the first of which is row i.

@@ -13,6 +13,7 @@ struct Kernels {
 };
 
 // Defined where the instruction set was compiled in: always scalar; avx2 and avx512 on x86-64.
+// amx is avx512, but for what tile_product.h declares.
 namespace scalar {
 const Kernels& kernels();
 }

@@ -16,7 +16,7 @@ static_assert(static_cast<int>(Format::i32) == static_cast<int>(DType::i32) PLAI
                                                    PLAIT_EXPANDED_BLOCKS(PLAIT_SAME));
 #undef PLAIT_SAME
 
-int lanes_of(Isa isa) { return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 1; }
+int lanes_of(Isa isa) { return isa >= Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 1; }
 
 uint64_t file_row_bytes(const PackedWeight& w) {
     return row_bytes(static_cast<DType>(w.format), static_cast<uint64_t>(w.columns));
@@ -83,7 +83,8 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     PLAIT_CHECK(rank >= 1 && rank <= 3);
     PackedWeight w{};
     w.format = static_cast<Format>(type.dtype);
-    w.flip = isa == Isa::avx512 && w.format == Format::q8_0 ? 0x80 : 0;
+    w.flip = isa >= Isa::avx512 && w.format == Format::q8_0 ? 0x80 : 0;
+    w.tiles = isa == Isa::amx && !is_float(w.format);
     w.lanes = lanes_of(isa);
     w.rows = rank == 1 ? 1 : type.shape[-2];
     w.columns = type.shape[-1];

@@ -24,12 +24,14 @@ struct Bytes {
     PLAIT_INLINE_MEMBER static Bytes table(const uint8_t* p) {
         return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
     }
+    PLAIT_INLINE_MEMBER void store(int8_t* p) const { _mm512_storeu_si512(p, v); }
     PLAIT_INLINE_MEMBER Bytes left(int n) const { return {(__m512i)((Pairs)v << n)}; }
     PLAIT_INLINE_MEMBER Bytes right(int n) const { return {(__m512i)((Pairs)v >> n)}; }
 };
 
 PLAIT_INLINE Bytes operator&(Bytes a, Bytes b) { return {_mm512_and_si512(a.v, b.v)}; }
 PLAIT_INLINE Bytes operator|(Bytes a, Bytes b) { return {_mm512_or_si512(a.v, b.v)}; }
+PLAIT_INLINE Bytes operator-(Bytes a, Bytes b) { return {_mm512_sub_epi8(a.v, b.v)}; }
 PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
     return {_mm512_shuffle_epi8(table.v, index.v)};
 }
