@@ -63,22 +63,25 @@ void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to
     }
 }
 
-// Scratch: the expanded panels, then what block_product.h needs.
+// Scratch: up to kTaskBytes of expanded panels, or one, then what block_product.h needs.
 template <class Block>
 void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     const PackedWeight& packed = *product.weight;
     PackedWeight w = packed;
     w.records_offset = w.columns * kLanes;
     w.panel_bytes = packed.product_panel_bytes();
-    for (int64_t p = begin; p < end; ++p)
-        expand_panel<Block>(product.matrix + p * packed.panel_bytes, w.columns,
-                            scratch + (p - begin) * w.panel_bytes);
-    Product expanded = product;
-    expanded.weight = &w;
-    expanded.matrix = scratch;
-    expanded.first_panel = begin;
-    multiply_blocks<BlockExpanded>(expanded, 0, end - begin,
-                                   scratch + (end - begin) * w.panel_bytes);
+    const int64_t most = w.panel_bytes < kTaskBytes ? kTaskBytes / w.panel_bytes : 1;
+    for (; begin < end; begin += most) {
+        const int64_t n = end - begin < most ? end - begin : most;
+        for (int64_t p = 0; p < n; ++p)
+            expand_panel<Block>(product.matrix + (begin + p) * packed.panel_bytes, w.columns,
+                                scratch + p * w.panel_bytes);
+        Product expanded = product;
+        expanded.weight = &w;
+        expanded.matrix = scratch;
+        expanded.first_panel = begin;
+        multiply_blocks<BlockExpanded>(expanded, 0, n, scratch + n * w.panel_bytes);
+    }
 }
 
 }  // namespace plait::cpu::PLAIT_ISA
