@@ -400,12 +400,15 @@ TEST_F(VulkanTwin, ExpertsAreChosenAlike) {
 TEST_F(VulkanTwin, FreeMemoryIsWhatIsLeft) {
     if (!has("VK_EXT_memory_budget")) GTEST_SKIP() << "the driver does not say what is left";
     constexpr uint64_t kBytes = uint64_t{1} << 30;
-    const uint64_t before = vulkan_->free_bytes().value();
-    EXPECT_LE(before, vulkan::devices()[0].memory);
-    if (before < 2 * kBytes) GTEST_SKIP() << "there is too little memory";
-    const auto buffer = vulkan_->allocate(kBytes);
-    EXPECT_LE(vulkan_->free_bytes().value(),
-              before - kBytes / 2);  // others give some back meanwhile
+    bool fell = false;
+    for (int tries = 0; tries < 5 && !fell; ++tries) {  // others may give some back meanwhile
+        const uint64_t before = vulkan_->free_bytes().value();
+        EXPECT_LE(before, vulkan::devices()[0].memory);
+        if (before < 2 * kBytes) GTEST_SKIP() << "there is too little memory";
+        const auto buffer = vulkan_->allocate(kBytes);
+        fell = vulkan_->free_bytes().value() <= before - kBytes / 2;
+    }
+    EXPECT_TRUE(fell);
 }
 
 }  // namespace
