@@ -138,7 +138,7 @@ def test_no_graph_pointer_is_passed_around():
         assert not re.search(r"\bGraph\s*\*", code(path)), path
 
 
-KERNEL_FILES = files("backend/cpu/kernels") + files("backend/cpu/simd")
+KERNEL_FILES = files("backend/cpu/kernels") + files("backend/cpu/simd") + files("backend/cpu/tiles")
 
 
 @pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda p: p.relative_to(CPP).as_posix())

@@ -62,7 +62,7 @@ TEST_P(TileProduct, HasTheBitsOfVectors) {
         if (columns % block() != 0) continue;
         for (const int64_t rows : {5, 16, 81}) {
             Pair pair({GetParam(), {rows, columns}});
-            std::vector<int64_t> counts = {1, 15, 16, 17, 40, 64, 100, 260, 300};
+            std::vector<int64_t> counts = {1, 17, 31, 32, 33, 40, 64, 100, 260, 300};
             if (columns == 3 * block() && rows == 81)
                 for (int64_t n = 2; n < 40; ++n) counts.push_back(n);
             for (const int64_t n : counts) {

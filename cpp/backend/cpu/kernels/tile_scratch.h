@@ -5,7 +5,7 @@
 
 namespace plait::cpu {
 
-constexpr int64_t kTiledRows = 16;  // a product of fewer rows is faster without tiles
+constexpr int64_t kTiledRows = 32;  // a product of fewer rows is as fast without tiles
 constexpr int kTileHigh = 16;       // rows of a tile
 constexpr int kStripColumns = 512;  // multiplied before the next ones are unpacked
 constexpr int kPassRows = 256;      // for which a panel is unpacked once
