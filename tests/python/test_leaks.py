@@ -1,18 +1,18 @@
 """Memory is back where it was when what was opened is dropped."""
 
 import gc
-from pathlib import Path
 
 import numpy as np
 import plait
 import pytest
+from python.test_growth import resident_kib
 
 TEXT = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A:"
 
 
 def resident() -> int:
     """Bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    return resident_kib() * 1024
 
 
 def cycle(held):
