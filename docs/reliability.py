@@ -4,7 +4,8 @@
     ./dev reliability
 
 Reads build/reliability/*.xml, which pytest and GoogleTest write: a test names its goals (`goal`) and may say what it
-reached (`figure`); one that says nothing reached what its name says. A goal that no report names keeps its row.
+reached (`figure`); one that says nothing reached what its name says. What no report tells of stays as it stands: the
+row of a goal that none names, and what ran under sanitizers, which takes hours and is run for itself.
 """
 
 from __future__ import annotations
@@ -153,13 +154,29 @@ def reached(tests: list[Shown]) -> str:
     return "; ".join(figures) or "not measured"
 
 
-def kept(path: Path) -> dict[str, tuple[str, str]]:
-    """What each goal reached and where, as the file says now: for goals that no report names."""
+class Row(NamedTuple):
+    """What a goal reached, and the tests that showed it."""
+
+    figures: list[str]
+    places: set[str]
+
+
+def written(path: Path) -> dict[str, Row]:
+    """The rows of the file as it stands."""
     text = path.read_text() if path.exists() else ""
     lines = (line.removeprefix("| ").split(" | ") for line in text.splitlines())
-    rows = {cells[0]: cells[3] for cells in lines if len(cells) == 5}
+    figures = {cells[0]: cells[3].split("; ") for cells in lines if len(cells) == 5}
     places = dict(re.findall(r"^- (\w+): (.*)$", text, re.MULTILINE))
-    return {goal: (row, places.get(goal, "")) for goal, row in rows.items()}
+    return {
+        goal: Row(said, set(re.findall(r"`([^`]+)`", places.get(goal, ""))))
+        for goal, said in figures.items()
+    }
+
+
+def kept(old: Row, new: list[str]) -> list[str]:
+    """What was said of sanitizers in words that are not said now."""
+    words = {NUMBER.sub("#", figure) for figure in new}
+    return [said for said in old.figures if "San" in said and NUMBER.sub("#", said) not in words]
 
 
 def main() -> int:
@@ -169,14 +186,17 @@ def main() -> int:
         for goal, test in read(report):
             shown[goal].append(test)
     rows, places = [], []
-    before = kept(FILE)
+    before = written(FILE)
     for goal, (about, wanted, others) in GOALS.items():
-        names = ", ".join(f"`{place}`" for place in sorted({test.place for test in shown[goal]}))
-        figure, where = reached(shown[goal]), names or "no report of it"
-        if not shown[goal] and goal in before:
-            figure, where = before[goal]
-        rows.append(f"| {goal} | {about} | {wanted} | {figure} | {others} |\n")
-        places.append(f"- {goal}: {where}\n")
+        figures, names = reached(shown[goal]), {test.place for test in shown[goal]}
+        old = before.get(goal, Row([], set()))
+        stays = kept(old, figures.split("; ")) if shown[goal] else old.figures
+        if stays:
+            figures = "; ".join([figures, *stays] if shown[goal] else stays)
+            names |= old.places
+        rows.append(f"| {goal} | {about} | {wanted} | {figures} | {others} |\n")
+        where = ", ".join(f"`{place}`" for place in sorted(names))
+        places.append(f"- {goal}: {where or 'no report of it'}\n")
     text = HEAD + "".join(rows) + TAIL.format(places="".join(places))
     FILE.write_text(text)
     return any(not test.passed for tests in shown.values() for test in tests)
