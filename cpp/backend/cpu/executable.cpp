@@ -51,7 +51,7 @@ void CpuExecutable::run(const RunArguments& run) {
     frame_.n_moves = run.counts.moves;
     trace_ = run.trace;
 
-    for (size_t i = 0; i < slots().size(); ++i) {
+    for (size_t i = 0; i < steps(); ++i) {
         int64_t tasks = 0;
         for (size_t s = first_step_[i]; s < first_step_[i + 1]; ++s) {
             tasks += steps_[s].kernel.tasks(steps_[s].args, frame_);
@@ -59,8 +59,7 @@ void CpuExecutable::run(const RunArguments& run) {
         }
         PLAIT_CHECK(tasks >= 0 && tasks < UINT32_MAX);
         const int64_t grain = std::max<int64_t>(1, tasks / (kChunksPerThread * threads_.size()));
-        slots()[i].tasks.store(static_cast<uint32_t>(tasks), std::memory_order_relaxed);
-        slots()[i].grain.store(static_cast<uint32_t>(grain), std::memory_order_relaxed);
+        cut(i, {.tasks = static_cast<uint32_t>(tasks), .grain = static_cast<uint32_t>(grain)});
     }
     const bool finished =
         threads_.run(*this, [&] { return run.stop != nullptr && run.stop->requested(); });

@@ -91,7 +91,10 @@ void Threads::publish(Job& job) {
         start();
     }
     ++run_;
-    for (Job::Slot& slot : job.slots()) {
+    for (size_t i = 0; i < job.steps(); ++i) {
+        Job::Slot& slot = job.slots_[i];
+        slot.tasks.store(tagged(run_, job.cuts_[i].tasks), std::memory_order_relaxed);
+        slot.grain.store(job.cuts_[i].grain, std::memory_order_relaxed);
         slot.done.store(tagged(run_, 0), std::memory_order_relaxed);
         slot.taken.store(tagged(run_, 0), std::memory_order_release);
     }
@@ -101,11 +104,12 @@ void Threads::publish(Job& job) {
 }
 
 bool Threads::help(Job& job, size_t step, int thread, uint32_t run) {
-    Job::Slot& slot = job.slots()[step];
+    Job::Slot& slot = job.slots_[step];
     uint64_t taken = slot.taken.load(std::memory_order_acquire);
     for (;;) {
-        if (run_of(taken) != run) return false;
-        const uint32_t tasks = slot.tasks.load(std::memory_order_relaxed);
+        const uint64_t all = slot.tasks.load(std::memory_order_relaxed);
+        if (run_of(taken) != run || run_of(all) != run) return false;
+        const uint32_t tasks = count_of(all);
         const uint32_t begin = count_of(taken);
         if (begin >= tasks) return true;
         // Of few tasks several at once, since neighbours read on where one ended, then ever fewer, so
@@ -123,11 +127,13 @@ bool Threads::help(Job& job, size_t step, int thread, uint32_t run) {
 }
 
 void Threads::wait_done(Job& job, size_t step, uint32_t run) {
-    Job::Slot& slot = job.slots()[step];
-    const uint32_t tasks = slot.tasks.load(std::memory_order_relaxed);
+    Job::Slot& slot = job.slots_[step];
+    const uint64_t all = slot.tasks.load(std::memory_order_relaxed);
+    if (run_of(all) != run) return;
     Spin spin;
-    while (slot.done.load(std::memory_order_acquire) != tagged(run, tasks)) {
-        if (run_of(slot.done.load(std::memory_order_relaxed)) != run) return;
+    for (;;) {
+        const uint64_t done = slot.done.load(std::memory_order_acquire);
+        if (done == all || run_of(done) != run) return;
         spin.wait();
     }
 }
@@ -135,14 +141,13 @@ void Threads::wait_done(Job& job, size_t step, uint32_t run) {
 void Threads::abandon(Job& job, size_t step, uint32_t run) {
     // Others may be ahead of this thread. What is left of every step is taken at once, the last
     // step first, so that nobody finds new work; then whoever still works is waited for.
-    std::vector<Job::Slot>& slots = job.slots();
-    for (size_t i = slots.size(); i-- > step;) {
-        const uint32_t tasks = slots[i].tasks.load(std::memory_order_relaxed);
-        const uint64_t before =
-            slots[i].taken.exchange(tagged(run, tasks), std::memory_order_acq_rel);
-        slots[i].done.fetch_add(tasks - count_of(before), std::memory_order_release);
+    for (size_t i = job.steps(); i-- > step;) {
+        Job::Slot& slot = job.slots_[i];
+        const uint64_t all = slot.tasks.load(std::memory_order_relaxed);
+        const uint64_t before = slot.taken.exchange(all, std::memory_order_acq_rel);
+        slot.done.fetch_add(count_of(all) - count_of(before), std::memory_order_release);
     }
-    for (size_t i = step; i < slots.size(); ++i) wait_done(job, i, run);
+    for (size_t i = step; i < job.steps(); ++i) wait_done(job, i, run);
 }
 
 void Threads::worker(int index) noexcept {
@@ -169,7 +174,7 @@ void Threads::worker(int index) noexcept {
         if (quit_.load(std::memory_order_seq_cst)) return;
         inside.store(true, std::memory_order_seq_cst);
         if (Job* job = job_.load(std::memory_order_seq_cst)) {
-            const size_t n = job->slots().size();
+            const size_t n = job->steps();
             for (size_t step = 0; step < n; ++step) {
                 if (!help(*job, step, index, run)) break;
                 wait_done(*job, step, run);

@@ -19,20 +19,29 @@ public:
     // Runs tasks [begin, end) of a step. Must not throw.
     virtual void work(size_t step, int thread, int64_t begin, int64_t end) noexcept = 0;
 
-    struct alignas(64) Slot {
-        // Both hold the number of the run in the upper half, so that a thread left over from an
-        // earlier run can take and count nothing.
-        std::atomic<uint64_t> taken{0};  // next task to take
-        std::atomic<uint64_t> done{0};   // tasks finished
-        std::atomic<uint32_t> tasks{0};
-        std::atomic<uint32_t> grain{1};  // tasks taken at once
+    struct Cut {
+        uint32_t tasks = 0;
+        uint32_t grain = 1;  // tasks taken at once, at least
     };
-    std::vector<Slot>& slots() { return slots_; }
+    size_t steps() const { return cuts_.size(); }
 
 protected:
-    explicit Job(size_t n_steps) : slots_(n_steps) {}
+    explicit Job(size_t n_steps) : cuts_(n_steps), slots_(n_steps) {}
+    // Of the next run, which is prepared while threads may still be leaving the last one.
+    void cut(size_t step, Cut cut) { cuts_[step] = cut; }
 
 private:
+    friend class Threads;
+
+    struct alignas(64) Slot {
+        // These hold the number of the run in the upper half, so that a thread left over from an
+        // earlier run can take and count nothing.
+        std::atomic<uint64_t> tasks{0};
+        std::atomic<uint64_t> taken{0};  // next task to take
+        std::atomic<uint64_t> done{0};   // tasks finished
+        std::atomic<uint32_t> grain{1};
+    };
+    std::vector<Cut> cuts_;
     std::vector<Slot> slots_;
 };
 
@@ -45,7 +54,7 @@ public:
 
     int size() const { return size_; }
 
-    // Works through the job's steps; slots' tasks and grain are set by the caller before.
+    // Works through the job's steps, as they are cut.
     // `stop` is asked between steps on this thread; when it says true the run ends early, no task
     // is running any more, and run() returns false. Not reentrant.
     template <typename Stop>
@@ -81,7 +90,7 @@ private:
 template <typename Stop>
 bool Threads::run(Job& job, Stop&& stop) {
     publish(job);
-    for (size_t step = 0; step < job.slots().size(); ++step) {
+    for (size_t step = 0; step < job.steps(); ++step) {
         if (stop()) {
             abandon(job, step, run_);
             return false;

@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <random>
+#include <thread>
 
 namespace plait::cpu {
 namespace {
@@ -16,8 +18,7 @@ class CountingJob final : public Job {
 public:
     explicit CountingJob(const std::vector<uint32_t>& tasks) : Job(tasks.size()) {
         for (size_t i = 0; i < tasks.size(); ++i) {
-            slots()[i].tasks = tasks[i];
-            slots()[i].grain = 1 + static_cast<uint32_t>(i % 3);
+            cut(i, {.tasks = tasks[i], .grain = 1 + static_cast<uint32_t>(i % 3)});
             counts_.emplace_back(tasks[i]);
         }
         finished_ = std::vector<std::atomic<uint32_t>>(tasks.size());
@@ -79,6 +80,38 @@ TEST(Threads, OneJobRunsAgainAndAgain) {
     threads.forget(job);
 }
 
+// A thread that was set aside in one run comes back while the next one is prepared.
+TEST(Threads, ALateThreadTakesNothingOfTheNextRun) {
+    class Changing final : public Job {
+    public:
+        explicit Changing(size_t steps) : Job(steps), ran_(steps) {}
+        void prepare(uint32_t tasks) {
+            for (size_t i = 0; i < steps(); ++i) cut(i, {.tasks = tasks});
+            for (auto& ran : ran_) ran = 0;
+            tasks_ = tasks;
+        }
+        void work(size_t step, int, int64_t begin, int64_t end) noexcept override {
+            ran_[step] += static_cast<uint32_t>(end - begin);
+            std::this_thread::yield();
+        }
+        bool each_ran_once() const {
+            return std::ranges::all_of(ran_, [&](const auto& ran) { return ran == tasks_; });
+        }
+
+    private:
+        std::vector<std::atomic<uint32_t>> ran_;
+        uint32_t tasks_ = 0;
+    };
+    Threads threads(8);
+    Changing job(6);
+    for (uint32_t round = 0; round < 4000; ++round) {
+        job.prepare(1 + round % 5);
+        ASSERT_TRUE(threads.run(job, never));
+        ASSERT_TRUE(job.each_ran_once()) << round;
+    }
+    threads.forget(job);
+}
+
 TEST(Threads, StoppingLeavesNoTaskRunningAndTheNextRunIsWhole) {
     std::mt19937 random(2);
     Threads threads(4);
@@ -87,7 +120,7 @@ TEST(Threads, StoppingLeavesNoTaskRunningAndTheNextRunIsWhole) {
         const int after = static_cast<int>(random() % 20);
         int asked = 0;
         const bool finished = threads.run(job, [&] { return asked++ >= after; });
-        EXPECT_EQ(finished, static_cast<size_t>(after) >= job.slots().size());
+        EXPECT_EQ(finished, static_cast<size_t>(after) >= job.steps());
         job.reset();  // races with a leftover task would be seen here
         EXPECT_TRUE(threads.run(job, never));
         EXPECT_TRUE(job.each_ran_once());
