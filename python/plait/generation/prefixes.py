@@ -72,6 +72,10 @@ class PrefixTree(Generic[T]):
                 node.edge = node.edge + child.edge
                 node.ends, node.children = child.ends, child.children
 
+    def clear(self) -> None:
+        """Take out all items."""
+        self._root = _Node([], {}, {})
+
     def matches(self, tokens: list[int]) -> Iterator[tuple[int, dict[T, None]]]:
         """(n, the items that begin with the first n of these tokens), the largest n first; n above 0."""
         found = []

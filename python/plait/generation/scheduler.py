@@ -221,9 +221,15 @@ class Scheduler(Closing):
         """Cancel everything and free all cells. Harmless when closed."""
         with self._lock:
             self._closed = True
-            self._take_in()
-            self._cancelled.extend([*self._waiting, *self._active])
-            self._drop_cancelled()
+            # An interrupt may have left a request in one of the two that hold those that wait.
+            left = [*self._inbox, *self._waiting, *self._active]
+            self._inbox.clear()
+            self._waiting.clear()
+            self._waiting_tree.clear()
+            self._cancelled.clear()
+            for request in left:
+                if not request.done:
+                    self._end(request, "cancelled")
             self._shelf.clear()
 
     @property
