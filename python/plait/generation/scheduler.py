@@ -221,15 +221,20 @@ class Scheduler(Closing):
         """Cancel everything and free all cells. Harmless when closed."""
         with self._lock:
             self._closed = True
-            # An interrupt may have left a request in one of the two that hold those that wait.
+            # An interrupt may have left a request in some of what holds it, and not in the rest.
             left = [*self._inbox, *self._waiting, *self._active]
-            self._inbox.clear()
-            self._waiting.clear()
-            self._waiting_tree.clear()
-            self._cancelled.clear()
+            for held in (
+                self._inbox,
+                self._waiting,
+                self._active,
+                self._waiting_tree,
+                self._cancelled,
+            ):
+                held.clear()
             for request in left:
+                self._shelf.abandon(request)
                 if not request.done:
-                    self._end(request, "cancelled")
+                    self._finish(request, "cancelled")
             self._shelf.clear()
 
     @property
@@ -359,10 +364,13 @@ class Scheduler(Closing):
 
     def _end(self, request: Request, reason: str) -> None:
         """A request that no longer waits is done."""
-        request.finish_reason = reason
         if request.seq is not None:
             self._active.remove(request)
             self._shelf.close(request, useful=self._shares and reason in ("stop", "length"))
+        self._finish(request, reason)
+
+    def _finish(self, request: Request, reason: str) -> None:
+        request.finish_reason = reason
         if isinstance(request.sampler, Sampler):
             if request.own_key:
                 request.sampler.reset(request.key)

@@ -108,6 +108,12 @@ class Shelf:
         else:
             seq.close()
 
+    def abandon(self, request: Request) -> None:
+        """Take a request's sequence back before clear(), whatever it is filed under."""
+        seq, request.seq, request.n_held = request.seq, None, 0
+        if seq is not None:
+            seq.close()
+
     def until_branch(self, request: Request, n: int) -> int:
         """How many of the next n tokens a request reads before others want a fork."""
         if self._parts or not len(self._waiting):
@@ -141,9 +147,13 @@ class Shelf:
         return True
 
     def clear(self) -> None:
-        """Let go of all that nobody reads."""
-        while self.evict():
-            pass
+        """Let go of everything."""
+        idle = list(self._idle)
+        self._idle.clear()
+        self._held.clear()
+        for one in idle:
+            if one.seq is not None:
+                one.seq.close()
 
     def _sequence(self, holder: Request | Idle | None, n: int) -> Sequence | None:
         """A sequence that holds the first n tokens of the holder's."""
