@@ -58,7 +58,7 @@ def page() -> str:
         machine, build = result["machine"], result["machine"]["build"]
         parts.append(
             f"\n## {machine['cpu']}, {machine['cores']} cores, {build['isas'][-1]}\n\n"
-            f"{build['compiler']}, commit {build['commit']}, {result['date']}.{result.get('note', '')}\n\n"
+            f"{build['compiler']}, commit {build['commit']}, {result['date']}.\n\n"
             "| model | case | plait | llama.cpp | ratio |\n|---|---|---|---|---|\n"
         )
         for model, rows in result["models"].items():

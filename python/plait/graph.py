@@ -117,11 +117,8 @@ class Graph(Sequence[Node]):
         def line(tag: str, row: tuple[str, ...]) -> str:
             return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
 
-        head, *rows = self._table()
-        body = "".join(line("td", row) for row in rows)
-        return (
-            f"<b>{html.escape(repr(self).strip('<>'))}</b><table>{line('th', head)}{body}</table>"
-        )
+        lines = "".join(line("td" if i else "th", row) for i, row in enumerate(self._table()))
+        return f"<b>{html.escape(repr(self).strip('<>'))}</b><table>{lines}</table>"
 
     def dot(self) -> str:
         """The graph in Graphviz's language; weights are left out, caches and inputs are boxes."""

@@ -54,6 +54,8 @@ def test_a_graph_is_a_table_a_drawing_and_a_list(tiny):  # S1-18, S1-30, S1-34
         assert " device " not in str(graph)
         assert graph._repr_html_().count("<tr>") == sum(not n.is_source for n in graph) + 1
         assert graph.dot().count("->") > len(graph.operations)
+        none = type(graph)([])
+        assert (str(none), "<tr>" in none._repr_html_()) == ("", False)
         fused = {node.op: node.fused for node in graph if node.fused}
         assert fused["linear_add"] == ("linear", "add")
     with plait.Context(tiny, n_ctx=64, fuse=False) as ctx:
