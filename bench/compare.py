@@ -6,7 +6,8 @@
 A model is a GGUF file, or shape:type for one with random weights (models.py). Cases are those of engines.py. Each
 engine runs in a process of its own, first one and then the other, `rounds` times; a row shows both medians and the
 median of the paired ratios (above 1: plait is faster). Absolute figures drift with the machine's other work, ratios
-hardly do. Without llama-cpp-python only plait's column is measured; --python names an interpreter that has it.
+hardly do. Without llama-cpp-python only plait's column is measured; --python names an interpreter that has it. A JSON
+file that holds rows of the same machine and builds keeps them.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def row(path: str, case: str, engines: list[str], args: argparse.Namespace) -> d
         "case": case,
         "medians": {engine: statistics.median(of) for engine, of in figures.items()},
         "all": figures,
+        "busy": args.busy,
+        "options": args.options,
     }
     if peaks:
         result["peak_of_file"] = peaks
@@ -107,7 +110,8 @@ def machine() -> dict[str, Any]:
     )
     build = plait.build_info()
     build.pop("architectures")
-    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "build": build}
+    isa = os.environ.get("PLAIT_ISA") or build["isas"][-1]
+    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "isa": isa, "build": build}
 
 
 def show(model: str, found: dict[str, Any]) -> None:
@@ -142,10 +146,43 @@ def plot(tables: dict[str, list[dict[str, Any]]], path: str) -> None:
     figure.savefig(path, dpi=120)
 
 
-def has_llama_cpp(python: str) -> bool:
-    return not subprocess.run(
-        [python, "-c", "import llama_cpp"], capture_output=True, check=False
-    ).returncode
+def llama_cpp(python: str) -> str | None:
+    """Its version and the instruction sets of its build, where that interpreter has it."""
+    done = subprocess.run(
+        [
+            python,
+            "-c",
+            "import llama_cpp as l; print(l.__version__, l.llama_print_system_info().decode())",
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        return None
+    version, *features = done.stdout.split(" ", 1)
+    sets = [
+        name.split(":")[-1].strip()
+        for name, _, value in (part.partition("=") for part in " ".join(features).split("|"))
+        if value.strip() == "1"
+    ]
+    return f"{version} ({', '.join(name for name in sets if name.startswith(('AVX', 'AMX')))})"
+
+
+def written(path: str, result: dict[str, Any]) -> dict[str, Any]:
+    """What the file holds of the same machine and builds, with the rows of `result` beside or instead of its own."""
+    if not Path(path).exists():
+        return result
+    found = json.loads(Path(path).read_text())
+    if found["machine"] != result["machine"] or found["llama.cpp"] != result["llama.cpp"]:
+        return result
+    for model, rows in result["models"].items():
+        measured = {key(row) for row in rows}
+        kept = [row for row in found["models"].get(model, []) if key(row) not in measured]
+        found["models"][model] = kept + rows
+    return found | {"date": result["date"]}
+
+
+def key(row: dict[str, Any]) -> str:
+    return json.dumps([row["case"], row["busy"], row["options"]])
 
 
 def main() -> None:
@@ -168,7 +205,8 @@ def main() -> None:
             Case.parse(case)
         except ValueError as error:
             parser.error(str(error))
-    engines = list(ENGINES) if has_llama_cpp(args.python) else ["plait"]
+    peer = llama_cpp(args.python)
+    engines = list(ENGINES) if peer else ["plait"]
     print(f"{'model':>20} {'case':>14}" + "".join(f"{engine:>12}" for engine in ENGINES))
     tables: dict[str, list[dict[str, Any]]] = {}
     with files(args.models) as paths, busy(args.busy):
@@ -180,11 +218,10 @@ def main() -> None:
         result = {
             "date": date.today().isoformat(),
             "machine": machine(),
-            "busy": args.busy,
-            "options": args.options,
+            "llama.cpp": peer,
             "models": tables,
         }
-        Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
+        Path(args.json).write_text(json.dumps(written(args.json, result), indent=1) + "\n")
     if args.plot and len(engines) > 1:
         plot(tables, args.plot)
 

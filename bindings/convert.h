@@ -92,7 +92,7 @@ void to_int32s(const char* name, py::handle value, std::vector<int32_t>& out);
 
 // UTF-8 as GGUF files mean it; other bytes survive as surrogates (PEP 383).
 py::str from_utf8(std::string_view bytes);
-// For people to read: what is not UTF-8 as \\x90, so that it can be printed.
+// For people to read: what is not UTF-8 as \x90, so that it can be printed.
 py::str legible(std::string_view bytes);
 
 }  // namespace plait::python

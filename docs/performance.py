@@ -48,6 +48,14 @@ def figure(found: dict[str, Any], engine: str) -> str:
     return f"{value / 1e9:.1f}" if found["case"] == "load" else f"{value:,.0f}"
 
 
+def case_of(row: dict[str, Any]) -> str:
+    """With what was not as usual."""
+    options = [f"{name}={value}" for name, value in row["options"].items()]
+    others = ["one other busy process"] if row["busy"] == 1 else []
+    others = [f"{row['busy']} other busy processes"] if row["busy"] > 1 else others
+    return ", ".join([f"`{row['case']}`", *options, *others])
+
+
 def page() -> str:
     """The whole file."""
     parts = [HEAD]
@@ -55,10 +63,11 @@ def page() -> str:
         if path.name.endswith(KERNELS):
             continue
         result = json.loads(path.read_text())
+        peer = f"; llama-cpp-python {result['llama.cpp']}" if result["llama.cpp"] else ""
         machine, build = result["machine"], result["machine"]["build"]
         parts.append(
-            f"\n## {machine['cpu']}, {machine['cores']} cores, {build['isas'][-1]}\n\n"
-            f"{build['compiler']}, commit {build['commit']}, {result['date']}.\n\n"
+            f"\n## {machine['cpu']}, {machine['cores']} cores, {machine['isa']}\n\n"
+            f"{build['compiler']}, commit {build['commit']}, {result['date']}{peer}.\n\n"
             "| model | case | plait | llama.cpp | ratio |\n|---|---|---|---|---|\n"
         )
         for model, rows in result["models"].items():
@@ -66,7 +75,7 @@ def page() -> str:
                 peak = row.get("peak_of_file", {}).get("plait")
                 note = f" (peak {peak:.2f})" if peak else ""
                 parts.append(
-                    f"| {model} | `{row['case']}` | {figure(row, 'plait')}{note} | {figure(row, 'llama.cpp')} "
+                    f"| {model} | {case_of(row)} | {figure(row, 'plait')}{note} | {figure(row, 'llama.cpp')} "
                     f"| {row.get('ratio', float('nan')):.2f} |\n"
                 )
         picture = path.with_suffix(".png")

@@ -39,22 +39,10 @@ TEST_P(ExpertLinear, IsTheLinearOfEachPairsExpert) {
             const std::vector<float> values =
                 random_values(static_cast<size_t>(x_rows * columns), 2);
             const Input x(isa, dtype, values, columns);
-            std::vector<float> y(static_cast<size_t>(r.rows * r.used * out), 12345.0f);
-            ExpertLinearArgs args{};
-            args.x = x.ref();
-            args.routes = fixed(routes.data());
-            args.bias = fixed(bias.data());
-            args.y = fixed(y.data());
-            args.has_bias = 1;
-            args.x_by_rank = by_rank;
-            args.used = static_cast<int32_t>(r.used);
-            args.fixed_rows = r.rows;
-            args.weight = one.packed();
-            const auto scratch =
-                static_cast<uint64_t>(expert_linear_scratch_bytes(args.weight, r.rows * r.used));
+            const Routed routed{routes, r.rows, r.used, by_rank};
             for (const int64_t grain : {1000, 1, -2}) {
-                std::fill(y.begin(), y.end(), 12345.0f);
-                run(kernels(isa).expert_linear, &args, grain, scratch);
+                const std::vector<float> y =
+                    expert_linear(isa, one.packed(), x, routed, bias, grain);
                 for (int64_t pair = 0; pair < r.rows * r.used; ++pair) {
                     const int64_t row = by_rank ? pair : pair / r.used;
                     const int32_t expert = routes[static_cast<size_t>(2 * pair)];

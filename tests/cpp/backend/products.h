@@ -138,6 +138,33 @@ inline std::vector<float> linear(Isa isa, const PackedWeight& weight, const Inpu
     return {y.begin() + kGuard, y.end() - kGuard};
 }
 
+// Which expert computes which row: the routes of `rows` tokens, `used` experts each.
+struct Routed {
+    const std::vector<int32_t>& routes;
+    int64_t rows, used;
+    bool x_by_rank;  // a row of x for every pair, not for every token
+};
+
+inline std::vector<float> expert_linear(Isa isa, const PackedWeight& weight, const Input& x,
+                                        const Routed& routed, const std::vector<float>& bias,
+                                        int64_t grain = 1 << 20) {
+    const int64_t pairs = routed.rows * routed.used;
+    std::vector<float> y(static_cast<size_t>(pairs * weight.rows), 12345.0f);
+    ExpertLinearArgs args{};
+    args.x = x.ref();
+    args.routes = fixed(routed.routes.data());
+    args.bias = fixed(bias.data());
+    args.y = fixed(y.data());
+    args.has_bias = 1;
+    args.x_by_rank = routed.x_by_rank;
+    args.used = static_cast<int32_t>(routed.used);
+    args.fixed_rows = routed.rows;
+    args.weight = weight;
+    run(kernels(isa).expert_linear, &args, grain,
+        static_cast<uint64_t>(expert_linear_scratch_bytes(weight, pairs)));
+    return y;
+}
+
 struct One {
     std::shared_ptr<test::RandomWeights> source = std::make_shared<test::RandomWeights>();
     std::unique_ptr<CpuWeights> store;

@@ -121,23 +121,9 @@ TEST_P(TileProduct, HasTheBitsOfVectorsForGatheredRows) {
     const std::vector<float> bias = random_values(static_cast<size_t>(experts * out), 8);
     for (const bool by_rank : {false, true}) {
         const Input x = input(GetParam(), by_rank ? rows * used : rows, columns);
-        const auto y = [&](Isa isa, const PackedWeight& weight) {
-            std::vector<float> result(static_cast<size_t>(rows * used * out), 12345.0f);
-            ExpertLinearArgs args{};
-            args.x = x.ref();
-            args.routes = fixed(routes.data());
-            args.bias = fixed(bias.data());
-            args.y = fixed(result.data());
-            args.has_bias = 1;
-            args.x_by_rank = by_rank;
-            args.used = used;
-            args.fixed_rows = rows;
-            args.weight = weight;
-            run(kernels(isa).expert_linear, &args, 1,
-                static_cast<uint64_t>(expert_linear_scratch_bytes(weight, rows * used)));
-            return result;
-        };
-        EXPECT_TRUE(same(y(Isa::amx, pair.tiles.packed()), y(Isa::avx512, pair.vectors.packed())));
+        const Routed routed{routes, rows, used, by_rank};
+        EXPECT_TRUE(same(expert_linear(Isa::amx, pair.tiles.packed(), x, routed, bias, 1),
+                         expert_linear(Isa::avx512, pair.vectors.packed(), x, routed, bias, 1)));
     }
 }
 
