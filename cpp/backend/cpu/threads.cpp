@@ -151,6 +151,7 @@ void Threads::abandon(Job& job, size_t step, uint32_t run) {
 }
 
 void Threads::worker(int index) noexcept {
+    const NoDenormals no_denormals;
     uint32_t seen = 0;
     std::atomic<bool>& inside = inside_[static_cast<size_t>(index)].flag;
     for (;;) {

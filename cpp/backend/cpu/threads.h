@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "backend/cpu/denormals.h"
+
 namespace plait::cpu {
 
 // A run of steps, each cut into tasks; the steps of a run follow each other.
@@ -54,7 +56,7 @@ public:
 
     int size() const { return size_; }
 
-    // Works through the job's steps, as they are cut.
+    // Works through the job's steps, as they are cut, with NoDenormals on every thread.
     // `stop` is asked between steps on this thread; when it says true the run ends early, no task
     // is running any more, and run() returns false. Not reentrant.
     template <typename Stop>
@@ -89,6 +91,7 @@ private:
 
 template <typename Stop>
 bool Threads::run(Job& job, Stop&& stop) {
+    const NoDenormals no_denormals;
     publish(job);
     for (size_t step = 0; step < job.steps(); ++step) {
         if (stop()) {

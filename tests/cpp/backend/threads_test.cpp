@@ -55,6 +55,38 @@ std::vector<uint32_t> random_tasks(std::mt19937& random) {
 
 bool never() { return false; }
 
+// Which threads met a number that is not zero though it is below the smallest normal one.
+class DenormalJob final : public Job {
+public:
+    DenormalJob() : Job(1) { cut(0, {.tasks = 1000, .grain = 1}); }
+    static bool any() {
+        volatile float tiny = 1e-30f, denormal = 1e-40f;
+        return tiny * 1e-10f != 0.0f || denormal * 1e10f != 0.0f;
+    }
+    void work(size_t, int, int64_t, int64_t) noexcept override {
+        seen_ = seen_ || any();
+        std::this_thread::yield();
+    }
+    bool seen() const { return seen_; }
+
+private:
+    std::atomic<bool> seen_{false};
+};
+
+TEST(Threads, TakeDenormalsForZeroWhileTheyWorkAndNotAfterwards) {
+    for (const int n : {1, 3}) {
+        Threads threads(n);
+        DenormalJob job;
+        ASSERT_TRUE(DenormalJob::any());
+        for (int i = 0; i < 20; ++i) threads.run(job, [] { return false; });
+#if defined(__x86_64__)
+        EXPECT_FALSE(job.seen()) << n;
+#endif
+        EXPECT_TRUE(DenormalJob::any());
+        threads.forget(job);
+    }
+}
+
 TEST(Threads, EveryTaskRunsOnceAndStepsFollowEachOther) {
     std::mt19937 random(1);
     for (const int n : {1, 2, 3, 8}) {

@@ -37,9 +37,10 @@ struct BlockTiles {
     using D = Dot<Block>;
     using Rows = Activations;
     // Tiles are some panels wide, which share what is loaded of the rows, or many rows high, which
-    // share what is unpacked of the codes: two scales every 32 columns take too long.
+    // share what is unpacked of the codes: two scales every 32 columns take too long. Where registers
+    // are few, sums of high tiles wait in memory, which is worth it for codes that take time.
     static constexpr bool kWide = kRegisters == 32 && D::kUnit == 32;
-    static constexpr int kHigh = kRegisters == 32 && !kWide ? 8 : 4;
+    static constexpr int kHigh = (kRegisters == 32 ? kWide : D::kQuick) ? 4 : 8;
     static constexpr int kCodes = 4 * kLanes * Parts<Block>::kBits;  // of 32 columns
     static constexpr int kRecords = Parts<Block>::kRecord * kLanes;  // of a block
     static constexpr int kAll = kCodes + kRecords * 32 / Block::kElements;

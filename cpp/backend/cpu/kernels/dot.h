@@ -6,6 +6,7 @@
 //     kOffset       a value is scale * (code - kOffset)
 //     kMinimum      a value is scale * code + minimum; kOffset is 0
 //     kSigned       codes are signed bytes (then kOffset is 0)
+//     kQuick        a code takes a load, a shift and a mask at most
 //     code(p, g)    columns [4 g, 4 g + 4) of the 32 whose words start at p
 //     Scales        open(record), then scale(i) and minimum(i) of the block's i-th unit
 #pragma once
@@ -166,14 +167,17 @@ template <class Block>
 struct Dot;
 
 struct Dot4 {
+    static constexpr bool kQuick = true;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) { return nibbles(p, g); }
 };
 struct Dot5 {
+    static constexpr bool kQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return nibbles(p, g) | bits(p + 16 * kLanes, g, 4);
     }
 };
 struct Dot6 {
+    static constexpr bool kQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return nibbles(p, g) | pairs(p + 16 * kLanes, g, 4);
     }
@@ -196,10 +200,12 @@ struct Dot<BlockQ6_K> : Plain<16, 63, 32, EightBitScales>, Dot6 {};
 
 template <>
 struct Dot<BlockQ2_K> : Plain<16, 3, 0, FourBitPairs, true> {
+    static constexpr bool kQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) { return pairs(p, g, 0); }
 };
 template <>
 struct Dot<BlockQ3_K> : Plain<16, 7, 4, SixBitScales> {
+    static constexpr bool kQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return pairs(p, g, 0) | bits(p + 8 * kLanes, g, 2);
     }
@@ -214,6 +220,7 @@ struct EightBit {
 
 template <>
 struct Dot<BlockQ8_0> : EightBit<OneScale> {
+    static constexpr bool kQuick = true;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return Bytes::load(p + g * 4 * kLanes);
     }
@@ -221,6 +228,7 @@ struct Dot<BlockQ8_0> : EightBit<OneScale> {
 
 // kIq4Levels, with kOffset added.
 struct Iq4Levels {
+    static constexpr bool kQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         constexpr int o = kUnsignedDot ? 128 : 0;
         static constexpr uint8_t kTable[16] = {
@@ -238,6 +246,7 @@ struct Dot<BlockIQ4_XS> : EightBit<SixBitGroups>, Iq4Levels {};
 
 template <>
 struct Dot<BlockMXFP4> : Plain<32, 24, 12, PowerOfTwo> {
+    static constexpr bool kQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         // kE2m1Doubled, with 12 added.
         static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24,

@@ -31,6 +31,7 @@ struct TwoScales {
 
 template <>
 struct Dot<BlockExpanded> : Plain<16, 2 * kExpandedOffset - 2, kExpandedOffset, TwoScales> {
+    static constexpr bool kQuick = true;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return Bytes::load(p + g * 4 * kLanes);
     }

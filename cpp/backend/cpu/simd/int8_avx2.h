@@ -45,6 +45,8 @@ struct Sums {
             kSigned ? _mm256_maddubs_epi16(_mm256_abs_epi8(codes.v), _mm256_sign_epi8(a.v, codes.v))
                     : _mm256_maddubs_epi16(codes.v, a.v);
         pairs = g % kGroups == 0 ? product : _mm256_add_epi16(pairs, product);
+        // Added now: GCC would make a tree of the sums, which needs more registers than there are.
+        asm("" : "+x"(pairs));
         if (g % kGroups == kGroups - 1)
             total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     }

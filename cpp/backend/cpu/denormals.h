@@ -1,0 +1,26 @@
+// Numbers below 2^-126 count as zero on a thread while one of these lives there, wherever they come
+// from: docs/decisions/0019.
+#pragma once
+
+namespace plait::cpu {
+
+class NoDenormals {
+public:
+#if defined(__x86_64__)
+    NoDenormals() noexcept : before_(__builtin_ia32_stmxcsr()) {
+        constexpr unsigned kInputsAreZero = 1u << 6, kResultsAreZero = 1u << 15;
+        __builtin_ia32_ldmxcsr(before_ | kInputsAreZero | kResultsAreZero);
+    }
+    ~NoDenormals() { __builtin_ia32_ldmxcsr(before_); }
+#else
+    NoDenormals() noexcept {}
+    ~NoDenormals() {}
+#endif
+    NoDenormals(const NoDenormals&) = delete;
+    NoDenormals& operator=(const NoDenormals&) = delete;
+
+private:
+    [[maybe_unused]] unsigned before_ = 0;
+};
+
+}  // namespace plait::cpu
