@@ -120,11 +120,11 @@ Limits measure(Isa isa) {
     if (isa != Isa::scalar) {
         const double read = rate([&] { return read_avx2(from, kBytes); });
         if (isa == Isa::avx2) return {read, {rate(avx2_f32), rate(avx2_f32), rate(avx2_int8)}};
-        Limits most{read, {rate(avx512_f32), rate(avx512_bf16), rate(avx512_int8)}};
+        const double f32 = rate(avx512_f32);
 #ifdef PLAIT_HAS_AMX
-        if (isa == Isa::amx) most.ops[static_cast<int>(Unit::int8)] = rate(amx_int8);
+        if (isa == Isa::amx) return {read, {f32, f32, rate(amx_int8)}};
 #endif
-        return most;
+        return {read, {f32, rate(avx512_bf16), rate(avx512_int8)}};
     }
 #endif
     const double ops = rate(plain_f32);

@@ -1,5 +1,6 @@
-// Products with float weights: y = fma(w, x, y), column after column; with BF16 weights, where the
-// machine has vdpbf16ps, two columns at a time of rows that are rounded to BF16 as well, sums in f32.
+// Products with float weights: y = fma(w, x, y), column after column. BF16 weights may be multiplied
+// by vdpbf16ps instead, two columns at a time of rows that are rounded to BF16 as well, sums in f32.
+// It does twice the work of an fma, for which processors with AMX take four times as long.
 #pragma once
 
 #include "backend/cpu/kernels/product_job.h"
@@ -25,8 +26,13 @@ struct WeightF16 : OneColumn {
     PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_f16(p); }
 };
 
+struct WeightBF16 : OneColumn {
+    using Element = uint16_t;
+    PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_bf16(p); }
+};
+
 #ifdef PLAIT_ISA_AVX512
-struct WeightBF16 {
+struct PairsBF16 {
     using Element = uint16_t;
     using Input = uint16_t;
     static constexpr int kColumns = 2;
@@ -57,11 +63,6 @@ struct WeightBF16 {
         memcpy(&both, x, 4);
         return {_mm512_dpbf16_ps(y.v, (__m512bh)pair, (__m512bh)_mm512_set1_epi32(both))};
     }
-};
-#else
-struct WeightBF16 : OneColumn {
-    using Element = uint16_t;
-    PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_bf16(p); }
 };
 #endif
 

@@ -63,6 +63,7 @@ struct PackedWeight {
     Format format;
     uint8_t flip;            // 8-bit codes are stored xor this: 0x80 makes them unsigned
     uint8_t tiles;           // products of many rows may use AMX, see tile_product.h
+    uint8_t pairs;           // BF16 is multiplied two columns at a time, see float_product.h
     int32_t lanes;           // rows of a panel
     int64_t rows;            // outputs of one matrix
     int64_t columns;         // inputs

@@ -23,7 +23,11 @@ void multiply(const Product& product, int64_t begin, int64_t end, unsigned char*
         PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case Format::f16: return multiply_floats<WeightF16>(product, begin, end, scratch);
-    case Format::bf16: return multiply_floats<WeightBF16>(product, begin, end, scratch);
+    case Format::bf16:
+#ifdef PLAIT_ISA_AVX512
+        if (product.weight->pairs) return multiply_floats<PairsBF16>(product, begin, end, scratch);
+#endif
+        return multiply_floats<WeightBF16>(product, begin, end, scratch);
     case Format::f32:
     case Format::i32: return multiply_floats<WeightF32>(product, begin, end, scratch);
     }

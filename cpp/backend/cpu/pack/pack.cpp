@@ -85,6 +85,7 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     w.format = static_cast<Format>(type.dtype);
     w.flip = isa >= Isa::avx512 && w.format == Format::q8_0 ? 0x80 : 0;
     w.tiles = isa == Isa::amx && !is_float(w.format);
+    w.pairs = isa == Isa::avx512 && w.format == Format::bf16;
     w.lanes = lanes_of(isa);
     w.rows = rank == 1 ? 1 : type.shape[-2];
     w.columns = type.shape[-1];
