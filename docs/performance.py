@@ -18,10 +18,14 @@ RESULTS = ROOT / "bench" / "results"
 KERNELS = ".kernels.json"
 HEAD = """# Performance
 
-Plait beside llama.cpp (as llama-cpp-python builds it on the machine itself): the same GGUF files with random weights at
-the shapes of known models, the same threads and the same work, the two engines taking turns in one run. The ratio is
-the median of the paired ratios; absolute figures drift with whatever else a machine does. Written by
-[performance.py](performance.py) from [bench/results](../bench/results); `bench/compare.py` measures another machine.
+Plait beside llama.cpp (as llama-cpp-python builds it on the machine itself, or for the instruction sets that are
+named): the same GGUF files with random weights at the shapes of known models, the same threads and the same work, the two
+engines taking turns in one run. The ratio is the median of the paired ratios; absolute figures drift with whatever else
+a machine does. Written by [performance.py](performance.py) from [bench/results](../bench/results); `bench/compare.py`
+measures another machine.
+
+On processors with AMX llama.cpp was built without it: what GCC 12 makes of its code for AMX ends with an illegal
+instruction. A machine's tables for weaker instruction sets (`PLAIT_ISA`) stand for older processors.
 
 Everything is measured with `invariant=True`: a sequence's logits are the same bits alone and in company.
 

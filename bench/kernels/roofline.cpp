@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "backend/cpu/denormals.h"
 #include "backend/cpu/memory.h"
 
 #if defined(__x86_64__)
@@ -15,6 +16,9 @@
 
 namespace plait::cpu {
 namespace {
+
+// Of the thread that all benchmarks run on, as of those that work on a plan.
+const NoDenormals no_denormals;
 
 constexpr int kTurns = 1 << 16;
 constexpr int kSums = 12;  // more than any latency needs; no set of registers is too small for them
