@@ -25,7 +25,9 @@ a machine does. Written by [performance.py](performance.py) from [bench/results]
 measures another machine.
 
 On processors with AMX llama.cpp was built without it: what GCC 12 makes of its code for AMX ends with an illegal
-instruction. A machine's tables for weaker instruction sets (`PLAIT_ISA`) stand for older processors.
+instruction. A machine's tables for weaker instruction sets (`PLAIT_ISA`) stand for older processors. Scores of random
+weights may spread further than those of trained ones; weights of a softmax that fall below 2^-126 slow Intel's processors
+down, llama.cpp with them, and not plait ([why](decisions/0019-denormals-are-zero.md)), so part of a ratio may be that.
 
 Everything is measured with `invariant=True`: a sequence's logits are the same bits alone and in company.
 
@@ -67,11 +69,13 @@ def page() -> str:
         if path.name.endswith(KERNELS):
             continue
         result = json.loads(path.read_text())
+        rounds = [len(row["all"]["plait"]) for rows in result["models"].values() for row in rows]
         peer = f"; llama-cpp-python {result['llama.cpp']}" if result["llama.cpp"] else ""
         machine, build = result["machine"], result["machine"]["build"]
         parts.append(
             f"\n## {machine['cpu']}, {machine['cores']} cores, {machine['isa']}\n\n"
-            f"{build['compiler']}, commit {build['commit']}, {result['date']}{peer}.\n\n"
+            f"{build['compiler']}, commit {build['commit']}, {result['date']}, "
+            f"{min(rounds)} to {max(rounds)} rounds{peer}.\n\n"
             "| model | case | plait | llama.cpp | ratio |\n|---|---|---|---|---|\n"
         )
         for model, rows in result["models"].items():
