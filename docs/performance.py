@@ -41,8 +41,10 @@ KERNEL_HEAD = """
 ### Kernels beside the machine's limits
 
 One thread; of the time that a product takes, the share that it would take at the limit: of one row, reading the weights
-from memory; of more, the multiplications (f32 FMA, `vdpbf16ps`, `vpdpbusd`), whose limits `./dev bench` measures first.
-A block's scales are no multiplications, so block types stay below theirs.
+from memory; of more, the multiplications (f32 FMA, `vdpbf16ps`, `vpdpbusd`, AMX's `tdpbssd`; with AVX2 a product of bytes
+that is widened and added each time, which 4-bit codes can do without), whose limits `./dev bench` measures first. A block's
+scales are no multiplications, so block types stay below theirs, by far with [AMX](decisions/0016-tiles-give-the-same-bits.md),
+whose tiles are for 32 rows and more; codes of [8 bits with AVX2](decisions/0020-eight-bits-with-avx2.md) need a fourth instruction.
 """
 
 
