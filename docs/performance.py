@@ -19,15 +19,16 @@ KERNELS = ".kernels.json"
 HEAD = """# Performance
 
 Plait beside llama.cpp (as llama-cpp-python builds it on the machine itself, or for the instruction sets that are
-named): the same GGUF files with random weights at the shapes of known models, the same threads and the same work, the two
-engines taking turns in one run. The ratio is the median of the paired ratios; absolute figures drift with whatever else
-a machine does. Written by [performance.py](performance.py) from [bench/results](../bench/results); `bench/compare.py`
-measures another machine.
+named): the same GGUF files with random weights at the shapes of known models, the same threads and the same work, the
+two engines taking turns in one run. The ratio is the median of the paired ratios; absolute figures drift with whatever
+else a machine does. Written by [performance.py](performance.py) from [bench/results](../bench/results);
+`bench/compare.py` measures another machine.
 
 On processors with AMX llama.cpp was built without it: what GCC 12 makes of its code for AMX ends with an illegal
 instruction. A machine's tables for weaker instruction sets (`PLAIT_ISA`) stand for older processors. Scores of random
-weights may spread further than those of trained ones; weights of a softmax that fall below 2^-126 slow Intel's processors
-down, llama.cpp with them, and not plait ([why](decisions/0019-denormals-are-zero.md)), so part of a ratio may be that.
+weights may spread further than those of trained ones; weights of a softmax that fall below 2^-126 slow Intel's
+processors down, llama.cpp with them, and not plait ([why](decisions/0019-denormals-are-zero.md)), so part of a ratio
+may be that.
 
 Everything is measured with `invariant=True`: a sequence's logits are the same bits alone and in company.
 
@@ -40,11 +41,12 @@ Everything is measured with `invariant=True`: a sequence's logits are the same b
 KERNEL_HEAD = """
 ### Kernels beside the machine's limits
 
-One thread; of the time that a product takes, the share that it would take at the limit: of one row, reading the weights
-from memory; of more, the multiplications (f32 FMA, `vdpbf16ps`, `vpdpbusd`, AMX's `tdpbssd`; with AVX2 a product of bytes
-that is widened and added each time, which 4-bit codes can do without), whose limits `./dev bench` measures first. A block's
-scales are no multiplications, so block types stay below theirs, by far with [AMX](decisions/0016-tiles-give-the-same-bits.md),
-whose tiles are for 32 rows and more; codes of [8 bits with AVX2](decisions/0020-eight-bits-with-avx2.md) need a fourth instruction.
+One thread; of the time that a product takes, the share that it would take at the limit: of one row, reading the
+weights from memory; of more, the multiplications (f32 FMA, `vdpbf16ps`, `vpdpbusd`, AMX's `tdpbssd`; with AVX2 a
+product of bytes that is widened and added each time, which 4-bit codes can do without), whose limits `./dev bench`
+measures first. A block's scales are no multiplications, so block types stay below theirs, by far with
+[AMX](decisions/0016-tiles-give-the-same-bits.md), whose tiles are for 32 rows and more; codes of [8 bits with
+AVX2](decisions/0020-eight-bits-with-avx2.md) need a fourth instruction.
 """
 
 
