@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -158,13 +159,9 @@ def llama_cpp(python: str) -> str | None:
     )  # fmt: skip
     if done.returncode:
         return None
-    version, *features = done.stdout.split(" ", 1)
-    sets = [
-        name.split(":")[-1].strip()
-        for name, _, value in (part.partition("=") for part in " ".join(features).split("|"))
-        if value.strip() == "1"
-    ]
-    return f"{version} ({', '.join(name for name in sets if name.startswith(('AVX', 'AMX')))})"
+    version, _, features = done.stdout.partition(" ")
+    sets = re.findall(r"\b((?:AVX|AMX)\w*) = 1", features)
+    return f"{version} ({', '.join(sets)})"
 
 
 def written(path: str, result: dict[str, Any]) -> dict[str, Any]:

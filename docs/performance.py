@@ -61,8 +61,7 @@ def figure(found: dict[str, Any], engine: str) -> str:
 def case_of(row: dict[str, Any]) -> str:
     """With what was not as usual."""
     options = [f"{name}={value}" for name, value in row["options"].items()]
-    others = ["one other busy process"] if row["busy"] == 1 else []
-    others = [f"{row['busy']} other busy processes"] if row["busy"] > 1 else others
+    others = [f"beside busy processes: {row['busy']}"] if row["busy"] else []
     return ", ".join([f"`{row['case']}`", *options, *others])
 
 
@@ -79,7 +78,7 @@ def page() -> str:
         parts.append(
             f"\n## {machine['cpu']}, {machine['cores']} cores, {machine['isa']}\n\n"
             f"{build['compiler']}, commit {build['commit']}, {result['date']}, "
-            f"{min(rounds)} to {max(rounds)} rounds{peer}.\n\n"
+            f"rounds: {min(rounds)} to {max(rounds)}{peer}.\n\n"
             "| model | case | plait | llama.cpp | ratio |\n|---|---|---|---|---|\n"
         )
         for model, rows in result["models"].items():

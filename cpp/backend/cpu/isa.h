@@ -10,7 +10,7 @@
 namespace plait::cpu {
 
 // avx512: F BW VL DQ VNNI BF16. amx: tiles of 8-bit integers beside it, for products of many rows
-// with block types; the bits are those of avx512.
+// with block types; the bits are those of avx512, but for BF16 weights.
 enum class Isa { scalar, avx2, avx512, amx };
 
 std::string_view to_string(Isa isa);

@@ -55,7 +55,7 @@ std::vector<uint32_t> random_tasks(std::mt19937& random) {
 
 bool never() { return false; }
 
-// Which threads met a number that is not zero though it is below the smallest normal one.
+// Whether any thread met a number that is not zero though it is below the smallest normal one.
 class DenormalJob final : public Job {
 public:
     DenormalJob() : Job(1) { cut(0, {.tasks = 1000, .grain = 1}); }
@@ -78,7 +78,7 @@ TEST(Threads, TakeDenormalsForZeroWhileTheyWorkAndNotAfterwards) {
         Threads threads(n);
         DenormalJob job;
         ASSERT_TRUE(DenormalJob::any());
-        for (int i = 0; i < 20; ++i) threads.run(job, [] { return false; });
+        for (int i = 0; i < 20; ++i) threads.run(job, never);
 #if defined(__x86_64__)
         EXPECT_FALSE(job.seen()) << n;
 #endif
