@@ -139,15 +139,18 @@ TEST_P(Linear, ExtremeCodesDoNotOverflow) {
         }
         const std::vector<float> w = one.values();
         for (const float sign : {1.0f, -1.0f}) {
-            const Input x(GetParam().isa, dtype,
-                          std::vector<float>(static_cast<size_t>(columns), sign * 127.0f), columns);
-            const std::vector<float> y = linear(GetParam().isa, one.packed(), x, 1);
             double sum = 0, size = 0;
             for (int64_t k = 0; k < columns; ++k) {
                 sum += sign * 127.0 * w[static_cast<size_t>(k)];
                 size += std::abs(127.0 * w[static_cast<size_t>(k)]);
             }
-            for (const float value : y) EXPECT_NEAR(value, sum, 1e-6 * size) << fill;
+            for (const int64_t n : {1, 2, 8}) {
+                const Input x(GetParam().isa, dtype,
+                              std::vector<float>(static_cast<size_t>(n * columns), sign * 127.0f),
+                              columns);
+                for (const float value : linear(GetParam().isa, one.packed(), x, n))
+                    EXPECT_NEAR(value, sum, 1e-6 * size) << fill;
+            }
         }
     }
 }

@@ -63,6 +63,9 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const Job& job, const Activatio
     const float* scales = activations.scales;
     const float* sums = activations.sums;
     const int64_t rows = activations.n;
+    constexpr Signs kSigns = !D::kSigned       ? Signs::kNone
+                             : T >= kApartFrom ? Signs::kApart
+                                               : Signs::kMoved;
     F32 y[P][T];
     for (int p = 0; p < P; ++p)
         for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
@@ -77,19 +80,24 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const Job& job, const Activatio
             F32 t[P][T];
 #pragma GCC unroll 2
             for (int u = 0; u < kUnits; ++u) {
-                Sums sum[P][T];
+                Sums sum[P][T], of_zeros[P];
 #pragma GCC unroll 8
                 for (int g = 0; g < D::kUnit / 4; ++g) {
                     const int group = u * D::kUnit / 4 + g;
                     Bytes code[P];
 #pragma GCC unroll 4
-                    for (int p = 0; p < P; ++p) code[p] = D::code(codes + p * w.panel_bytes, group);
+                    for (int p = 0; p < P; ++p) {
+                        code[p] = D::code(codes + p * w.panel_bytes, group);
+                        if constexpr (kSigns == Signs::kApart)
+                            of_zeros[p].template add<kSigns, D::kUnit / 4>(code[p], Bytes::set(0),
+                                                                           g);
+                    }
 #pragma GCC unroll 8
                     for (int r = 0; r < T; ++r) {
                         const Bytes four = Bytes::four(a + 32 * r + 4 * group);
 #pragma GCC unroll 4
                         for (int p = 0; p < P; ++p)
-                            sum[p][r].template add<D::kSigned, kGroups>(code[p], four, g);
+                            sum[p][r].template add<kSigns, kGroups>(code[p], four, g);
                     }
                 }
 #pragma GCC unroll 4
@@ -98,7 +106,9 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const Job& job, const Activatio
 #pragma GCC unroll 8
                     for (int r = 0; r < T; ++r) {
                         F32 x = sum[p][r].value();
-                        if constexpr (D::kOffset != 0)
+                        if constexpr (kSigns == Signs::kApart)
+                            x = x - of_zeros[p].value();
+                        else if constexpr (D::kOffset != 0)
                             x = x - F32::set(sums[u * rows + r]);
                         else if constexpr (kSumsBase != 0)
                             x = x - F32::set(kSumsBase);

@@ -220,7 +220,7 @@ struct EightBit {
 
 template <>
 struct Dot<BlockQ8_0> : EightBit<OneScale> {
-    static constexpr bool kQuick = true;
+    static constexpr bool kQuick = !kSigned;  // its size and its sign
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return Bytes::load(p + g * 4 * kLanes);
     }

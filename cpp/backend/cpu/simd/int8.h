@@ -3,10 +3,10 @@
 //   Bytes     four bytes in every lane of an F32: load, set (all alike), four (the same four in
 //             every lane), & and |, left and right (by whole bits; what crosses from a neighbour is
 //             masked by the caller), lookup (a nibble in every byte picks from 16 bytes)
-//   Sums      a 32-bit sum in every lane. add<kSigned, kGroups>(codes, a, g) adds the products of
-//             the four bytes of a lane, codes unsigned (kSigned: signed) and at most 32767 / 254 /
-//             kGroups, a in [-127, 127]; g counts the calls, kGroups divides their number.
-//             value() is the sum plus kSumsBase, exactly.
+//   Sums      a 32-bit sum in every lane. add<kSigns, kGroups>(codes, a, g) adds the products of the
+//             four bytes of a lane, codes at most 32767 / 254 / kGroups, a in [-127, 127]; g counts
+//             the calls, kGroups divides their number. value() is the sum plus kSumsBase, exactly.
+//   kApartFrom                  rows from which Signs::kApart takes less time than kMoved
 //   kUnsignedDot                the instruction multiplies unsigned by signed bytes: 8-bit codes
 //                               have 128 added
 //   store_codes(x, to)          x rounded to nearest even, in [-127, 127], as signed bytes
@@ -14,6 +14,17 @@
 #pragma once
 
 #include "backend/cpu/simd/simd.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// How Sums take the signs of codes.
+enum class Signs {
+    kNone,   // the codes have none
+    kMoved,  // to the other factor
+    kApart,  // a sum is too high by the sum that the same codes have with zeros
+};
+
+}  // namespace plait::cpu::PLAIT_ISA
 
 #if defined(PLAIT_ISA_AVX512)
 #include "backend/cpu/simd/int8_avx512.h"

@@ -5,6 +5,7 @@ namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = false;
 constexpr float kSumsBase = 0.0f;
+constexpr int kApartFrom = 4;
 
 struct Bytes {
     typedef uint16_t Pairs __attribute__((vector_size(32)));
@@ -38,19 +39,31 @@ struct Sums {
     __m256i pairs = _mm256_setzero_si256();  // 16-bit, of up to kGroups calls
     __m256i total = _mm256_setzero_si256();
 
-    template <bool kSigned, int kGroups>
+    template <Signs kSigns, int kGroups>
     PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int g) {
-        // |c| * sign(a, c) = c * a, and 128 * 127 * 2 still fits 16 bits.
-        const __m256i product =
-            kSigned ? _mm256_maddubs_epi16(_mm256_abs_epi8(codes.v), _mm256_sign_epi8(a.v, codes.v))
-                    : _mm256_maddubs_epi16(codes.v, a.v);
+        const __m256i product = multiply<kSigns>(codes.v, a.v);
         pairs = g % kGroups == 0 ? product : _mm256_add_epi16(pairs, product);
-        // Added now: GCC would make a tree of the sums, which needs more registers than there are.
+        // Added now: GCC would make trees of the sums, which need more registers than there are.
         asm("" : "+x"(pairs));
-        if (g % kGroups == kGroups - 1)
+        if (g % kGroups == kGroups - 1) {
             total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+            asm("" : "+x"(total));
+        }
     }
     PLAIT_INLINE_MEMBER F32 value() const { return {_mm256_cvtepi32_ps(total)}; }
+
+    template <Signs kSigns>
+    PLAIT_INLINE_MEMBER static __m256i multiply(__m256i codes, __m256i a) {
+        if constexpr (kSigns == Signs::kNone) return _mm256_maddubs_epi16(codes, a);
+        // |c| * sign(a, c) = c * a, and -128 * 128 * 2 fits 16 bits.
+        const __m256i sizes = _mm256_abs_epi8(codes);
+        if constexpr (kSigns == Signs::kMoved)
+            return _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(a, codes));
+        // With s = -1 for negative c, else 0: |c| * (a ^ s) = c * a + |c| * s, since a ^ -1 = -a - 1.
+        // Its exclusive or can be had where products cannot; a sign takes a product's place.
+        const __m256i signs = _mm256_cmpgt_epi8(_mm256_setzero_si256(), codes);
+        return _mm256_maddubs_epi16(sizes, _mm256_xor_si256(a, signs));
+    }
 };
 
 PLAIT_INLINE void store_codes(F32 x, int8_t* to) {

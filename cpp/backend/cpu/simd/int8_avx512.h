@@ -7,6 +7,7 @@ constexpr bool kUnsignedDot = true;
 // 1.5 * 2^23: an integer added to its bits is the same integer added to the number, so a sum that
 // starts there needs no conversion.
 constexpr float kSumsBase = 12582912.0f;
+constexpr int kApartFrom = 64;
 
 struct Bytes {
     typedef uint16_t Pairs __attribute__((vector_size(64)));
@@ -39,9 +40,9 @@ PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
 struct Sums {
     __m512i v = _mm512_castps_si512(_mm512_set1_ps(kSumsBase));
 
-    template <bool kSigned, int kGroups>
+    template <Signs kSigns, int kGroups>
     PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int) {
-        static_assert(!kSigned);
+        static_assert(kSigns == Signs::kNone);
         v = _mm512_dpbusd_epi32(v, codes.v, a.v);
     }
     PLAIT_INLINE_MEMBER F32 value() const { return {_mm512_castsi512_ps(v)}; }

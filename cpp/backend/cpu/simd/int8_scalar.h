@@ -5,6 +5,7 @@ namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = false;
 constexpr float kSumsBase = 0.0f;
+constexpr int kApartFrom = 64;
 
 struct Bytes {
     uint32_t v;
@@ -36,11 +37,11 @@ PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
 struct Sums {
     int32_t v = 0;
 
-    template <bool kSigned, int kGroups>
+    template <Signs kSigns, int kGroups>
     PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int) {
         for (int i = 0; i < 32; i += 8) {
-            const int code =
-                kSigned ? static_cast<int8_t>(codes.v >> i) : static_cast<int>(codes.v >> i & 255);
+            const int code = kSigns != Signs::kNone ? static_cast<int8_t>(codes.v >> i)
+                                                    : static_cast<int>(codes.v >> i & 255);
             v += code * static_cast<int8_t>(a.v >> i);
         }
     }
