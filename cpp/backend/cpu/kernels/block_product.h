@@ -37,10 +37,11 @@ struct BlockTiles {
     using D = Dot<Block>;
     using Rows = Activations;
     // Tiles are some panels wide, which share what is loaded of the rows, or many rows high, which
-    // share what is unpacked of the codes: two scales every 32 columns take too long. Where registers
-    // are few, sums of high tiles wait in memory, which is worth it for codes that take time.
-    static constexpr bool kWide = kRegisters == 32 && D::kUnit == 32;
-    static constexpr int kHigh = (kRegisters == 32 ? kWide : D::kQuick) ? 4 : 8;
+    // share what is unpacked of the codes: two scales every 32 columns take too long, and where
+    // registers are few, so do codes that are not quick. Sums then wait in memory.
+    static constexpr bool kWide = D::kUnit == 32 && (kRegisters == 32 || D::kQuick);
+    static constexpr int kHigh = kWide ? 4 : 8;
+    static constexpr int kPanels = kWide && kRegisters == 32 ? 3 : kLanes > 1 ? 2 : 1;  // at most
     static constexpr int kCodes = 4 * kLanes * Parts<Block>::kBits;  // of 32 columns
     static constexpr int kRecords = Parts<Block>::kRecord * kLanes;  // of a block
     static constexpr int kAll = kCodes + kRecords * 32 / Block::kElements;
@@ -188,9 +189,8 @@ void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigne
     each_tile_of_rows(product, begin, end, [&](const Job& job, int64_t i) {
         const Activations a = side_by_side<Block>(product, i, job.rows, scratch);
         using Tiles = BlockTiles<Block>;
-        constexpr int kMost = Tiles::kWide ? 3 : kLanes > 1 ? 2 : 1;
         if (job.rows > 1 && (Tiles::kWide || job.rows == 2))
-            return walk_panels<Tiles, kMost>(job, a);
+            return walk_panels<Tiles, Tiles::kPanels>(job, a);
         walk_panels<Tiles, 1>(job, a);
     });
 }
