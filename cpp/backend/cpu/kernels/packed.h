@@ -89,6 +89,22 @@ constexpr int64_t kTileRows = 8;
 constexpr int64_t kKiB = 1024;
 constexpr int64_t kTaskBytes = 256 * kKiB;  // of panels, unless one is larger
 
+PLAIT_INLINE int64_t clamp_to(int64_t value, int64_t least, int64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
+// Whether a product of n rows widens F16 to f32 first, see widened_product.h; how many panels at a
+// time, and the bytes of each. Panels of 8 lanes gain nothing.
+PLAIT_INLINE bool widens(const PackedWeight& weight, int64_t n) {
+    return weight.format == Format::f16 && weight.lanes == 16 && n > 4 * kTileRows;
+}
+PLAIT_INLINE int64_t widened_panel_bytes(const PackedWeight& weight) {
+    return weight.columns * weight.lanes * 4;
+}
+PLAIT_INLINE int64_t widened_panels(const PackedWeight& weight) {
+    return clamp_to(kTaskBytes / widened_panel_bytes(weight), 2, 64);
+}
+
 // A product of n rows with each of `matrices`, in tasks of some panels by some rows. A task's
 // weights stay in the second level cache while its rows pass by; few rows leave many small tasks, to
 // share the streaming.
@@ -96,10 +112,6 @@ struct ProductCut {
     int64_t panels, rows;  // of a task
     int64_t panel_tasks, row_tasks;
 };
-
-PLAIT_INLINE int64_t clamp_to(int64_t value, int64_t least, int64_t most) {
-    return value < least ? least : value > most ? most : value;
-}
 
 // What is unpacked of a panel serves every row of a task, and what is laid out of the rows every
 // panel: both as many as leave work for many threads.
@@ -131,8 +143,12 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64
     const int64_t together = weight.panels() <= 64 || expanded ? 1 : four ? 4 : 3;
     cut.panels = clamp_to(target / panel_bytes / together * together, together, weight.panels());
     cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;
-    // What was expanded serves more rows.
-    cut.rows = n <= kTileRows ? kTileRows : (expanded ? 32 : 8) * kTileRows;
+    // What was expanded or widened serves more rows.
+    cut.rows = n <= kTileRows ? kTileRows
+                              : (expanded            ? 32
+                                 : widens(weight, n) ? 16
+                                                     : 8) *
+                                    kTileRows;
     const int64_t side_by_side = cut.panel_tasks * matrices;
     while (cut.rows > 2 * kTileRows && side_by_side * ((n + cut.rows - 1) / cut.rows) < 32)
         cut.rows /= 2;
@@ -141,11 +157,13 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64
 }
 
 // Working memory of a product on one thread: a tile of quantised rows and up to two sums per 32
-// columns of each, or of rows in BF16; and a task's panels, if they are expanded.
+// columns of each, or of rows in BF16; and a task's panels, if they are expanded or widened.
 PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
     const int64_t panel = weight.product_panel_bytes();
-    const int64_t expanded =
-        is_expanded(weight.format) ? (panel > kTaskBytes ? panel : kTaskBytes) : 0;
+    const int64_t expanded = is_expanded(weight.format) ? (panel > kTaskBytes ? panel : kTaskBytes)
+                             : widens(weight, INT64_MAX)
+                                 ? widened_panels(weight) * widened_panel_bytes(weight)
+                                 : 0;
     const int64_t bytes = expanded + kTileRows * 2 * (weight.columns + 1) + 256;
     const auto tiles = static_cast<int64_t>(sizeof(TileScratch));
     return weight.tiles && tiles > bytes ? tiles : bytes;

@@ -5,6 +5,7 @@
 #include "backend/cpu/kernels/expanded_product.h"
 #include "backend/cpu/kernels/float_product.h"
 #include "backend/cpu/kernels/tile_product.h"
+#include "backend/cpu/kernels/widened_product.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -22,7 +23,10 @@ void multiply(const Product& product, int64_t begin, int64_t end, unsigned char*
     case Format::name: return multiply_expanded<Block>(product, begin, end, scratch);
         PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-    case Format::f16: return multiply_floats<WeightF16>(product, begin, end, scratch);
+    case Format::f16:
+        if (widens(*product.weight, product.n))
+            return multiply_widened(product, begin, end, scratch);
+        return multiply_floats<WeightF16>(product, begin, end, scratch);
     case Format::bf16:
 #ifdef PLAIT_ISA_AVX512
         if (product.weight->pairs) return multiply_floats<PairsBF16>(product, begin, end, scratch);
