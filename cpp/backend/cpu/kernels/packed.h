@@ -142,6 +142,8 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64
     const bool four = is_float(weight.format) && (n <= 3 || weight.lanes == 16);
     const int64_t together = weight.panels() <= 64 || expanded ? 1 : four ? 4 : 3;
     cut.panels = clamp_to(target / panel_bytes / together * together, together, weight.panels());
+    // Rows are rounded to BF16 once for a task's panels.
+    if (weight.pairs && n > 4 * kTileRows) cut.panels = clamp_to(16, 1, weight.panels());
     cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;
     // What was expanded or widened serves more rows.
     cut.rows = n <= kTileRows ? kTileRows
