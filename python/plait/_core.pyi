@@ -1312,6 +1312,7 @@ def build_info() -> dict[str, typing.Any]:
     dict
         "version" (str), "compiler" (str), "isas" (list of str: instruction sets that this machine runs,
         weakest first), "isas_built" (list of str: those compiled in), "vulkan" (bool),
+        "cooperative_matrices" (list of str: "KHR", "NV", the extensions of Vulkan that products can use),
         "architectures" (list of str: general.architecture of the files that Model opens),
         "commit" (str, or None where the build was not told).
     """
