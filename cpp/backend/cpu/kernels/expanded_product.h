@@ -72,17 +72,13 @@ void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsig
     w.records_offset = w.columns * kLanes;
     w.panel_bytes = packed.product_panel_bytes();
     const int64_t most = w.panel_bytes < kTaskBytes ? kTaskBytes / w.panel_bytes : 1;
-    for (; begin < end; begin += most) {
-        const int64_t n = end - begin < most ? end - begin : most;
-        for (int64_t p = 0; p < n; ++p)
-            expand_panel<Block>(product.matrix + (begin + p) * packed.panel_bytes, w.columns,
-                                scratch + p * w.panel_bytes);
-        Product expanded = product;
-        expanded.weight = &w;
-        expanded.matrix = scratch;
-        expanded.first_panel = begin;
-        multiply_blocks<BlockExpanded>(expanded, 0, n, scratch + n * w.panel_bytes);
-    }
+    const auto expand = [&](const unsigned char* from, unsigned char* to) {
+        expand_panel<Block>(from, w.columns, to);
+    };
+    multiply_made(product, w, most, begin, end, scratch, expand,
+                  [](const Product& expanded, int64_t n, unsigned char* rest) {
+                      multiply_blocks<BlockExpanded>(expanded, 0, n, rest);
+                  });
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

@@ -83,6 +83,25 @@ PLAIT_INLINE void each_tile_of_rows(const Product& product, int64_t begin, int64
     }
 }
 
+// A product whose panels are made anew in scratch, `most` at a time: make(from, to) makes one of
+// w.panel_bytes, multiply(product, n, scratch) takes the n that stand there.
+template <class Make, class Multiply>
+PLAIT_INLINE void multiply_made(const Product& product, const PackedWeight& w, int64_t most,
+                                int64_t begin, int64_t end, unsigned char* scratch, Make make,
+                                Multiply multiply) {
+    const int64_t from_bytes = product.weight->panel_bytes;
+    for (; begin < end; begin += most) {
+        const int64_t n = end - begin < most ? end - begin : most;
+        for (int64_t p = 0; p < n; ++p)
+            make(product.matrix + (begin + p) * from_bytes, scratch + p * w.panel_bytes);
+        Product made = product;
+        made.weight = &w;
+        made.matrix = scratch;
+        made.first_panel = product.first_panel + begin;
+        multiply(made, n, scratch + n * w.panel_bytes);
+    }
+}
+
 // Tiles<...>::kHigh      rows of a tile, at most
 //           ::kCodes     bytes of a panel between two ask(), without records
 //           ::kAll       with them

@@ -13,22 +13,16 @@ PLAIT_INLINE void multiply_widened(const Product& product, int64_t begin, int64_
     const PackedWeight& packed = *product.weight;
     PackedWeight w = packed;
     w.panel_bytes = w.records_offset = widened_panel_bytes(packed);
-    const int64_t most = widened_panels(packed);
-    for (; begin < end; begin += most) {
-        const int64_t n = end - begin < most ? end - begin : most;
-        for (int64_t p = 0; p < n; ++p) {
-            const auto* from = reinterpret_cast<const uint16_t*>(product.matrix +
-                                                                 (begin + p) * packed.panel_bytes);
-            auto* to = reinterpret_cast<float*>(scratch + p * w.panel_bytes);
-            for (int64_t k = 0; k < w.columns * kPanel; k += kPanel)
-                F32::load_f16(from + k).store(to + k);
-        }
-        Product widened = product;
-        widened.weight = &w;
-        widened.matrix = scratch;
-        widened.first_panel = product.first_panel + begin;
-        multiply_floats<WeightF32>(widened, 0, n, scratch + n * w.panel_bytes);
-    }
+    const auto widen = [&](const unsigned char* from, unsigned char* to) {
+        const auto* half = reinterpret_cast<const uint16_t*>(from);
+        auto* whole = reinterpret_cast<float*>(to);
+        for (int64_t k = 0; k < w.columns * kPanel; k += kPanel)
+            F32::load_f16(half + k).store(whole + k);
+    };
+    multiply_made(product, w, widened_panels(packed), begin, end, scratch, widen,
+                  [](const Product& widened, int64_t n, unsigned char* rest) {
+                      multiply_floats<WeightF32>(widened, 0, n, rest);
+                  });
 }
 
 }  // namespace plait::cpu::PLAIT_ISA
