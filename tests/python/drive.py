@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import plait
+
+UNDER_ASAN = "libasan" in os.environ.get("LD_PRELOAD", "")  # ./dev asan
 
 
 def tokens(n: int, seed: int = 0, n_vocab: int = 288) -> list[int]:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from python.drive import UNDER_ASAN
 
 HOSTILE = Path(__file__).parent / "hostile"
 KINDS = ["llama-gqa", "gemma3", "jamba", "t5", "rwkv7", "deepseek2"]
@@ -18,7 +19,7 @@ KINDS = ["llama-gqa", "gemma3", "jamba", "t5", "rwkv7", "deepseek2"]
 def preloaded(tmp_path_factory) -> dict[str, str]:
     """The environment of a process whose allocations can be refused."""
     compiler = shutil.which("cc")
-    if compiler is None or "libasan" in os.environ.get("LD_PRELOAD", ""):
+    if compiler is None or UNDER_ASAN:
         pytest.skip("needs a C compiler and malloc for itself")
     library = tmp_path_factory.mktemp("malloc") / "failing_malloc.so"
     subprocess.run(

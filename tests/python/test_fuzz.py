@@ -14,6 +14,7 @@ from pathlib import Path
 
 import plait
 import pytest
+from python.drive import UNDER_ASAN
 from python.test_cache_machine import VARIANTS, Variant, play
 
 HOSTILE = Path(__file__).parent / "hostile"
@@ -34,7 +35,7 @@ def fuzz(record_property) -> Callable[[Callable[[random.Random], object], str], 
             except BaseException as error:
                 raise AssertionError(f"PLAIT_FUZZ_SEED={SEED + n}") from error
             n += 1
-        under = " under ASan" if "libasan" in os.environ.get("LD_PRELOAD", "") else ""
+        under = " under ASan" if UNDER_ASAN else ""
         record_property("figure", f"{n} {what}{under}")
 
     return fuzz

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import plait
 import pytest
-from python.drive import batch, tokens
+from python.drive import UNDER_ASAN, batch, tokens
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_kib() -> int:
-    if "libasan" in os.environ.get("LD_PRELOAD", ""):  # which keeps what was freed: what was not
+    if UNDER_ASAN:  # which keeps what was freed: what was not
         count = ctypes.CDLL(None).__sanitizer_get_current_allocated_bytes
         count.restype = ctypes.c_size_t
         return count() // 1024

@@ -1,12 +1,12 @@
 """A kernel of Jupyter's, driven as a notebook drives it: cells that are interrupted, run again, and shown."""
 
-import os
 import queue
 import subprocess
 import time
 from dataclasses import dataclass, field
 
 import pytest
+from python.drive import UNDER_ASAN
 
 pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 
@@ -80,7 +80,7 @@ def silent(told):
 
 
 # Seconds that a call may go on after an interrupt. One operation takes longer under sanitizers.
-LATE = 1.5 if "libasan" in os.environ.get("LD_PRELOAD", "") else 0.5
+LATE = 1.5 if UNDER_ASAN else 0.5
 
 LONG = """
 import plait

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import plait
 import pytest
+from python.drive import UNDER_ASAN
 
 SOURCE = Path(__file__).parents[2]
 
@@ -102,7 +103,7 @@ def test_commands_that_need_no_model_are_quick():
 def no_loader(tmp_path_factory):
     """The environment of a program that finds no libvulkan."""
     compiler = shutil.which("cc")
-    if compiler is None or "libasan" in os.environ.get("LD_PRELOAD", ""):
+    if compiler is None or UNDER_ASAN:
         pytest.skip("needs a C compiler, and to be the only one that is preloaded")
     library = tmp_path_factory.mktemp("loader") / "no_vulkan.so"
     source = Path(__file__).parent / "hostile" / "no_vulkan.c"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import plait
 import pytest
-from python.drive import feed, same_bits, tokens
+from python.drive import UNDER_ASAN, feed, same_bits, tokens
 
 from python import lora_models
 
@@ -140,5 +140,5 @@ def test_mixed_work_for_hours(data_dir, tmp_path, kind, record_property):
     device = [d.name for d in plait.devices() if d.name.startswith("vulkan")][:1]
     done = mixed_work(path, tmp_path, seconds, 7, *device)
     where = " beside ".join(["the CPU", *(["Vulkan"] if device else [])])
-    under = " under ASan" if "libasan" in os.environ.get("LD_PRELOAD", "") else ""
+    under = " under ASan" if UNDER_ASAN else ""
     record_property("figure", f"{seconds:.0f} s on {where}{under}: {done}")

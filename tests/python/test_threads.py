@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import plait
 import pytest
-from python.drive import batch, contents, feed, same_bits, tokens
+from python.drive import UNDER_ASAN, batch, contents, feed, same_bits, tokens
 
 from python import gguf_writer
 
 # How long after a signal a call may go on, in seconds. One operation takes longer under sanitizers.
-LATE = 1.0 if "libasan" in os.environ.get("LD_PRELOAD", "") else 0.25
+LATE = 1.0 if UNDER_ASAN else 0.25
 
 
 def conversation(ctx, seed, steps):
@@ -291,7 +291,7 @@ for _ in range(3):
 n = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("Threads:"))
 assert n < 32, n
 """
-    if "libasan" in os.environ.get("LD_PRELOAD", ""):
+    if UNDER_ASAN:
         pytest.skip("the sanitizer reserves more address space than there is")
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
     record_property("figure", "64 threads asked for, a few granted: same logits")
