@@ -5,7 +5,6 @@
 #include <new>
 #include <thread>
 
-#include "backend/cpu/memory.h"
 #include "backend/cpu/pack/pack.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -100,21 +99,19 @@ uint64_t CpuWeights::bytes() const { return bytes_; }
 const PackedWeight& CpuWeights::matrix(WeightId id, int threads) {
     PLAIT_CHECK(id < matrices_.size());
     const std::lock_guard lock(mutex_);
-    if (!matrices_[id]) {
-        auto matrix = std::make_unique<Matrix>();
-        pack(id, *matrix, threads);
-        bytes_ += matrix->bytes->bytes();
-        matrices_[id] = std::move(matrix);
-    }
-    return matrices_[id]->packed;
+    if (!matrices_[id]) matrices_[id] = std::make_unique<Matrix>();
+    Matrix& matrix = *matrices_[id];
+    if (!matrix.packed.data) pack(id, matrix, threads);
+    return matrix.packed;
 }
 
-void CpuWeights::pack(WeightId id, Matrix& matrix, int threads) const {
+// A weight that could not be packed keeps its place, for the next time it is asked for.
+void CpuWeights::pack(WeightId id, Matrix& matrix, int threads) {
     matrix.packed = packed_layout(source_->type(id), isa_);
     const uint64_t bytes = packed_bytes(matrix.packed);
     try {
-        matrix.bytes = allocate_host(bytes);
-        Slices slices(*source_, id, matrix.packed, matrix.bytes->host());
+        if (!matrix.place) matrix.place = pool_.allocate(bytes);
+        Slices slices(*source_, id, matrix.packed, matrix.place);
         std::vector<std::jthread> others;
         const int64_t wanted = std::min<int64_t>(threads, slices.count()) - 1;
         try {
@@ -129,7 +126,8 @@ void CpuWeights::pack(WeightId id, Matrix& matrix, int threads) const {
         throw BackendError(text("cpu: not enough memory to pack weight ", source_->name(id), ", ",
                                 bytes, " bytes"));
     }
-    matrix.packed.data = reinterpret_cast<const unsigned char*>(matrix.bytes->host());
+    matrix.packed.data = reinterpret_cast<const unsigned char*>(matrix.place);
+    bytes_ += bytes;
 }
 
 const float* CpuWeights::vector(WeightId id) {

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/packed.h"
+#include "backend/cpu/memory.h"
 
 namespace plait::cpu {
 
@@ -33,15 +34,16 @@ public:
 
 private:
     struct Matrix {
-        PackedWeight packed;
-        std::unique_ptr<Buffer> bytes;
+        std::byte* place = nullptr;
+        PackedWeight packed{};  // without data until it is
     };
-    void pack(WeightId id, Matrix& matrix, int threads) const;
+    void pack(WeightId id, Matrix& matrix, int threads);
 
     std::shared_ptr<const WeightSource> source_;
     Isa isa_;
     std::mutex mutex_;
     std::atomic<uint64_t> bytes_{0};
+    HostPool pool_;
     std::vector<std::unique_ptr<Matrix>> matrices_;  // by id; null until asked for
     std::vector<std::unique_ptr<std::vector<float>>> vectors_;
 };

@@ -132,6 +132,7 @@ void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigne
         }
         for (int r = job.rows; r < kTileRows; ++r) rows[r] = rows[0];
         // Enough sums at once to hide the latency of one.
+        if (job.rows == 1 && kRegisters == 16) return walk_panels<Tiles, 8>(job, {rows});
         if (job.rows <= 3) return walk_panels<Tiles, 4>(job, {rows});
         walk_panels<Tiles, kRegisters == 32 ? 2 : 3>(job, {rows});
     });

@@ -19,7 +19,8 @@ void linear(const void* raw, const Frame& frame, const Worker& worker, int64_t b
     const PackedWeight& w = args.weight;
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
     const ProductCut cut = cut_product(w, n);
-    for (int64_t task = begin; task < end; ++task) {
+    for (int64_t task = begin, last; task < end; task = last) {
+        last = cut.row_tasks == 1 ? end : task + 1;
         const int64_t panel = task / cut.row_tasks * cut.panels;
         const int64_t row = task % cut.row_tasks * cut.rows;
         Product product{};
@@ -34,7 +35,9 @@ void linear(const void* raw, const Frame& frame, const Worker& worker, int64_t b
         product.residual = args.has_residual ? frame.at<const float>(args.residual) : nullptr;
         product.x_share = 1;
         product.n = n - row < cut.rows ? n - row : cut.rows;
-        const int64_t stop = panel + cut.panels;
+        if (n == 1)  // written by other threads just now
+            for (int64_t i = 0; i < w.input_bytes(); i += 64) __builtin_prefetch(product.x + i);
+        const int64_t stop = panel + (last - task) * cut.panels;
         multiply(product, panel, stop < w.panels() ? stop : w.panels(), worker.scratch);
     }
 }
