@@ -392,3 +392,19 @@ def test_threads_that_share_a_long_context_give_what_one_gives(tiny, stored):
                     at += n
             said.add(b"".join(parts))
     assert len(said) == 1
+
+
+def test_no_bit_shows_whose_threads_were_set_aside(tiny):
+    """Other programs on every core, and more threads than cores: chunks change hands, plans come and go."""
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=1) as ctx:
+        want = conversation(ctx, 0, 60)
+    spin = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    others = [subprocess.Popen([sys.executable, "-c", spin]) for _ in os.sched_getaffinity(0)]
+    try:
+        for threads in (2, 3, 4) * 4:
+            with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=threads) as ctx:
+                assert conversation(ctx, 0, 60) == want
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()

@@ -48,6 +48,7 @@ void CpuBackend::lower(Graph& graph, const Lowering& how) const {
 }
 
 std::unique_ptr<Executable> CpuBackend::compile(const Segment& segment) {
+    threads_.settle();  // who asks for a plan may give it, and others, new memory
     Binder binder(segment, isa_, threads_.size());
     for (const NodeId id : segment.nodes) bind_computed(segment.graph.node(id), binder);
     return std::make_unique<CpuExecutable>(threads_, binder.take(), segment.scratch_offset);

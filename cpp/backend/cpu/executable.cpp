@@ -1,6 +1,7 @@
 #include "backend/cpu/executable.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -23,8 +24,8 @@ CpuExecutable::CpuExecutable(Threads& threads, std::vector<Step> steps, uint64_t
     : Job(count_stages(steps)),
       threads_(threads),
       steps_(std::move(steps)),
-      end_task_(steps_.size()),
-      scratch_offset_(scratch_offset) {
+      scratch_offset_(scratch_offset),
+      end_task_(steps_.size()) {
     for (size_t i = 0; i < steps_.size(); ++i)
         if (i == 0 || steps_[i].stage != steps_[i - 1].stage) first_step_.push_back(i);
     first_step_.push_back(steps_.size());
@@ -40,43 +41,61 @@ uint64_t CpuExecutable::scratch_bytes() const {
 
 void CpuExecutable::run(const RunArguments& run) {
     if (steps_.empty()) return;
-    frame_.base[kFixed] = nullptr;
-    frame_.base[kArena] = reinterpret_cast<unsigned char*>(run.arena->host());
-    frame_.base[kInputs] = reinterpret_cast<unsigned char*>(run.inputs->host());
-    frame_.base[kOutput0] = reinterpret_cast<unsigned char*>(run.outputs[0]);
-    frame_.base[kOutput1] = reinterpret_cast<unsigned char*>(run.outputs[1]);
-    frame_.n_tokens = run.counts.tokens;
-    frame_.n_outputs = run.counts.outputs;
-    frame_.n_sequences = run.counts.sequences;
-    frame_.n_moves = run.counts.moves;
-    trace_ = run.trace;
+    Frame frame{};
+    frame.base[kArena] = reinterpret_cast<unsigned char*>(run.arena->host());
+    frame.base[kInputs] = reinterpret_cast<unsigned char*>(run.inputs->host());
+    frame.base[kOutput0] = reinterpret_cast<unsigned char*>(run.outputs[0]);
+    frame.base[kOutput1] = reinterpret_cast<unsigned char*>(run.outputs[1]);
+    frame.n_tokens = run.counts.tokens;
+    frame.n_outputs = run.counts.outputs;
+    frame.n_sequences = run.counts.sequences;
+    frame.n_moves = run.counts.moves;
 
+    const auto words = std::bit_cast<std::array<uint64_t, sizeof frame / sizeof(uint64_t)>>(frame);
+    for (size_t i = 0; i < words.size(); ++i) frame_[i].store(words[i], std::memory_order_release);
+    trace_.store(run.trace, std::memory_order_release);
     for (size_t i = 0; i < steps(); ++i) {
         int64_t tasks = 0;
+        bool redo = true;
         for (size_t s = first_step_[i]; s < first_step_[i + 1]; ++s) {
-            tasks += steps_[s].kernel.tasks(steps_[s].args, frame_);
-            end_task_[s] = tasks;
+            tasks += steps_[s].kernel.tasks(steps_[s].args, frame);
+            end_task_[s].store(tasks, std::memory_order_release);
+            redo = redo && steps_[s].redo != nullptr && steps_[s].redo(steps_[s].args, frame);
         }
         PLAIT_CHECK(tasks >= 0 && tasks < UINT32_MAX);
         const int64_t grain = std::max<int64_t>(1, tasks / (kChunksPerThread * threads_.size()));
-        cut(i, {.tasks = static_cast<uint32_t>(tasks), .grain = static_cast<uint32_t>(grain)});
+        cut(i, {static_cast<uint32_t>(tasks), static_cast<uint32_t>(grain), redo});
     }
     const bool finished =
         threads_.run(*this, [&] { return run.stop != nullptr && run.stop->requested(); });
     if (!finished) throw Interrupted();
 }
 
-void CpuExecutable::work(size_t stage, int thread, int64_t begin, int64_t end) noexcept {
-    const Worker worker{thread, frame_.base[kArena] + scratch_offset_ +
-                                    scratch_stride_ * static_cast<uint64_t>(thread)};
+void CpuExecutable::work(size_t stage, int thread, int64_t begin, int64_t end,
+                         Claim* claim) noexcept {
+    std::array<uint64_t, sizeof(Frame) / sizeof(uint64_t)> words;
+    for (size_t i = 0; i < words.size(); ++i) words[i] = frame_[i].load(std::memory_order_acquire);
+    const auto frame = std::bit_cast<Frame>(words);
+    Trace* const trace = trace_.load(std::memory_order_acquire);
+    const Worker worker{
+        thread,
+        frame.base[kArena] + scratch_offset_ + scratch_stride_ * static_cast<uint64_t>(thread),
+        claim};
     int64_t first = 0;  // task of the stage that is the step's first
-    for (size_t s = first_step_[stage]; first < end; first = end_task_[s++]) {
-        const int64_t from = std::max(begin, first);
-        const int64_t to = std::min(end, end_task_[s]);
+    for (size_t s = first_step_[stage], next; first < end; s = next) {
+        next = s + 1;
+        const int64_t last = end_task_[s].load(std::memory_order_acquire);
+        if (claim != nullptr && !claim->holds()) return;
+        const int64_t from = std::max(begin, first) - first;
+        const int64_t to = std::min(end, last) - first;
+        first = last;
         if (from >= to) continue;
-        const int64_t begin_ns = trace_ != nullptr ? Trace::now() : 0;
-        steps_[s].kernel.run(steps_[s].args, frame_, worker, from - first, to - first);
-        if (trace_ != nullptr) trace_->add(steps_[s].node, thread, begin_ns);
+        const int64_t begin_ns = trace != nullptr ? Trace::now() : 0;
+        steps_[s].kernel.run(steps_[s].args, frame, worker, from, to);
+        if (trace == nullptr) continue;
+        if (claim != nullptr && !claim->begin_commit()) return;
+        trace->add(steps_[s].node, thread, begin_ns);
+        if (claim != nullptr) claim->end_commit();
     }
 }
 

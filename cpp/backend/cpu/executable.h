@@ -1,6 +1,8 @@
 // A graph as a flat list of bound kernel calls, walked by all threads together.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <vector>
 
 #include "backend/backend.h"
@@ -19,16 +21,18 @@ public:
     void run(const RunArguments& run) override;
 
 private:
-    void work(size_t stage, int thread, int64_t begin, int64_t end) noexcept override;
+    void work(size_t stage, int thread, int64_t begin, int64_t end, Claim* claim) noexcept override;
 
     Threads& threads_;
     std::vector<Step> steps_;
     std::vector<size_t> first_step_;  // [stages + 1]
-    std::vector<int64_t> end_task_;  // [steps] of the run: tasks of the stage up to this step's end
     uint64_t scratch_offset_;
     uint64_t scratch_stride_ = 0;
-    Frame frame_{};
-    Trace* trace_ = nullptr;  // of the run
+    // Of the run. A late thread may look while the next one is prepared.
+    std::vector<std::atomic<int64_t>>
+        end_task_;  // [steps]: tasks of the stage up to this one's end
+    std::array<std::atomic<uint64_t>, sizeof(Frame) / sizeof(uint64_t)> frame_{};
+    std::atomic<Trace*> trace_{nullptr};
 };
 
 }  // namespace plait::cpu

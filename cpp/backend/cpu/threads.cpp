@@ -27,6 +27,15 @@ void pause() noexcept {
 #endif
 }
 
+// Time in units of its own.
+uint64_t ticks() noexcept {
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+#endif
+}
+
 // Spins, and lets others run once the wait is long: with more threads than cores the one that is
 // waited for may need this core.
 class Spin {
@@ -37,12 +46,25 @@ public:
         else
             sched_yield();
     }
+    // Every so often, once the wait is longer than most.
+    bool is_long() const noexcept { return turns_ >= 500 && turns_ % 64 == 0; }
 
 private:
     int turns_ = 0;
 };
 
+#if defined(__SANITIZE_THREAD__)
+// A late thread may read what others write by then; what it makes of that is thrown away. The
+// sanitizer knows no such reader.
+constexpr bool kTakeOver = false;
+#else
+constexpr bool kTakeOver = true;
+#endif
+
 constexpr uint32_t kFewTasks = 8;
+
+// A chunk is taken over that was waited for so many times as long as this thread would take for it.
+constexpr uint64_t kPatience = 2;
 
 // A worker looks out for the next run this long before it sleeps: longer than a caller takes to
 // sample a token, too short to matter as load.
@@ -50,7 +72,7 @@ constexpr std::chrono::microseconds kLookOut{150};
 
 }  // namespace
 
-Threads::Threads(int n) : size_(std::max(n, 1)), inside_(new Inside[static_cast<size_t>(size_)]) {}
+Threads::Threads(int n) : size_(std::max(n, 1)), threads_(new Thread[static_cast<size_t>(size_)]) {}
 
 Threads::~Threads() { stop_workers(); }
 
@@ -87,14 +109,18 @@ void Threads::stop_workers() noexcept {
 void Threads::publish(Job& job) {
     if (size_ > 1 && (workers_.empty() || owner_ != getpid())) {
         stop_workers();
-        for (int i = 0; i < size_; ++i) inside_[static_cast<size_t>(i)].flag.store(false);
+        for (int i = 0; i < size_; ++i) threads_[static_cast<size_t>(i)].inside.store(false);
         start();
     }
+    // Working memory of this job may be the last one's, which a late thread still writes to.
+    if (last_ != &job) settle();
+    last_ = &job;
     ++run_;
     for (size_t i = 0; i < job.steps(); ++i) {
         Job::Slot& slot = job.slots_[i];
         slot.tasks.store(tagged(run_, job.cuts_[i].tasks), std::memory_order_relaxed);
         slot.grain.store(job.cuts_[i].grain, std::memory_order_relaxed);
+        slot.redo.store(job.cuts_[i].redo && kTakeOver && size_ > 1, std::memory_order_relaxed);
         slot.done.store(tagged(run_, 0), std::memory_order_relaxed);
         slot.taken.store(tagged(run_, 0), std::memory_order_release);
     }
@@ -120,20 +146,61 @@ bool Threads::help(Job& job, size_t step, int thread, uint32_t run) {
         if (!slot.taken.compare_exchange_weak(taken, tagged(run, end), std::memory_order_acq_rel,
                                               std::memory_order_acquire))
             continue;
-        job.work(step, thread, begin, end);
-        slot.done.fetch_add(end - begin, std::memory_order_release);
+        work(job, step, thread, run, begin, end);
         taken = slot.taken.load(std::memory_order_acquire);
     }
 }
 
-void Threads::wait_done(Job& job, size_t step, uint32_t run) {
+void Threads::work(Job& job, size_t step, int thread, uint32_t run, uint32_t begin, uint32_t end) {
+    Job::Slot& slot = job.slots_[step];
+    if (!slot.redo.load(std::memory_order_relaxed)) {
+        job.work(step, thread, begin, end, nullptr);
+        slot.done.fetch_add(end - begin, std::memory_order_release);
+        return;
+    }
+    Thread& self = threads_[static_cast<size_t>(thread)];
+    self.run.store(run, std::memory_order_relaxed);
+    self.step.store(step, std::memory_order_relaxed);
+    self.begin.store(begin, std::memory_order_relaxed);
+    self.end.store(end, std::memory_order_relaxed);
+    self.claim.open();
+    const uint64_t start = ticks();
+    job.work(step, thread, begin, end, &self.claim);
+    const uint64_t took = ticks() - start;
+    if (!self.claim.close()) return;
+    self.ticks = took / (end - begin);
+    slot.done.fetch_add(end - begin, std::memory_order_release);
+}
+
+bool Threads::take_over(Job& job, size_t step, int thread, uint32_t run, uint64_t waited) {
+    const uint64_t a_task = threads_[static_cast<size_t>(thread)].ticks;
+    for (int i = 0; i < size(); ++i) {
+        Thread& other = threads_[static_cast<size_t>(i)];
+        uint64_t seen = 0;
+        if (i == thread || !other.claim.look(&seen)) continue;
+        const uint32_t begin = other.begin.load(std::memory_order_relaxed);
+        const uint32_t end = other.end.load(std::memory_order_relaxed);
+        if (other.run.load(std::memory_order_relaxed) != run ||
+            other.step.load(std::memory_order_relaxed) != step ||
+            waited < kPatience * a_task * (end - begin) || !other.claim.take_over(seen))
+            continue;
+        taken_over_.fetch_add(1, std::memory_order_relaxed);
+        work(job, step, thread, run, begin, end);
+        return true;
+    }
+    return false;
+}
+
+void Threads::wait_done(Job& job, size_t step, int thread, uint32_t run) {
     Job::Slot& slot = job.slots_[step];
     const uint64_t all = slot.tasks.load(std::memory_order_relaxed);
     if (run_of(all) != run) return;
+    const uint64_t start = ticks();
     Spin spin;
     for (;;) {
         const uint64_t done = slot.done.load(std::memory_order_acquire);
         if (done == all || run_of(done) != run) return;
+        if (spin.is_long() && take_over(job, step, thread, run, ticks() - start)) continue;
         spin.wait();
     }
 }
@@ -147,13 +214,13 @@ void Threads::abandon(Job& job, size_t step, uint32_t run) {
         const uint64_t before = slot.taken.exchange(all, std::memory_order_acq_rel);
         slot.done.fetch_add(count_of(all) - count_of(before), std::memory_order_release);
     }
-    for (size_t i = step; i < job.steps(); ++i) wait_done(job, i, run);
+    for (size_t i = step; i < job.steps(); ++i) wait_done(job, i, 0, run);
 }
 
 void Threads::worker(int index) noexcept {
     const NoDenormals no_denormals;
     uint32_t seen = 0;
-    std::atomic<bool>& inside = inside_[static_cast<size_t>(index)].flag;
+    std::atomic<bool>& inside = threads_[static_cast<size_t>(index)].inside;
     for (;;) {
         uint32_t run = published_.load(std::memory_order_acquire);
         if (run == seen) {
@@ -178,7 +245,7 @@ void Threads::worker(int index) noexcept {
             const size_t n = job->steps();
             for (size_t step = 0; step < n; ++step) {
                 if (!help(*job, step, index, run)) break;
-                wait_done(*job, step, run);
+                wait_done(*job, step, index, run);
             }
         }
         inside.store(false, std::memory_order_seq_cst);
@@ -188,10 +255,15 @@ void Threads::worker(int index) noexcept {
 void Threads::forget(Job& job) noexcept {
     Job* expected = &job;
     job_.compare_exchange_strong(expected, nullptr, std::memory_order_seq_cst);
-    if (owner_ != getpid()) return;
+    if (last_ == &job) last_ = nullptr;
+    settle();
+}
+
+void Threads::settle() noexcept {
+    if (owner_ != getpid()) return;  // or their threads are in the parent, if there are any
     Spin spin;
     for (int i = 1; i < size_; ++i)
-        while (inside_[static_cast<size_t>(i)].flag.load(std::memory_order_seq_cst)) spin.wait();
+        while (threads_[static_cast<size_t>(i)].inside.load(std::memory_order_seq_cst)) spin.wait();
 }
 
 namespace {

@@ -1,5 +1,6 @@
 // Threads that work through a list of steps together. Work is taken, not assigned: a thread that
-// the system has set aside holds up at most the one chunk it had taken.
+// the system has set aside holds up at most the one chunk it had taken, and where that may be done
+// over again another thread does it.
 #pragma once
 
 #include <sys/types.h>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "backend/cpu/denormals.h"
+#include "backend/cpu/kernels/claim.h"
 
 namespace plait::cpu {
 
@@ -18,12 +20,16 @@ namespace plait::cpu {
 class Job {
 public:
     virtual ~Job() = default;
-    // Runs tasks [begin, end) of a step. Must not throw.
-    virtual void work(size_t step, int thread, int64_t begin, int64_t end) noexcept = 0;
+    // Runs tasks [begin, end) of a step. Must not throw. With a claim, another thread may run them
+    // as well, from then on that this one lost it; and this one may only come to see that when the
+    // job's next runs are under way. It then changes nothing that others see.
+    virtual void work(size_t step, int thread, int64_t begin, int64_t end,
+                      Claim* claim) noexcept = 0;
 
     struct Cut {
         uint32_t tasks = 0;
         uint32_t grain = 1;  // tasks taken at once, at least
+        bool redo = false;   // whether work() is to have a claim
     };
     size_t steps() const { return cuts_.size(); }
 
@@ -42,6 +48,7 @@ private:
         std::atomic<uint64_t> taken{0};  // next task to take
         std::atomic<uint64_t> done{0};   // tasks finished
         std::atomic<uint32_t> grain{1};
+        std::atomic<bool> redo{false};
     };
     std::vector<Cut> cuts_;
     std::vector<Slot> slots_;
@@ -64,6 +71,10 @@ public:
 
     // Waits until no thread can still look at `job`. Call before it dies.
     void forget(Job& job) noexcept;
+    // Waits until no thread is left in a run that is over. Call before memory of any run goes.
+    void settle() noexcept;
+    // How many chunks were taken over so far.
+    uint64_t taken_over() const { return taken_over_.load(std::memory_order_relaxed); }
 
 private:
     void start();
@@ -72,8 +83,11 @@ private:
     void publish(Job& job);
     // Works on one step until all its tasks are taken; false when the run is over for this thread.
     bool help(Job& job, size_t step, int thread, uint32_t run);
-    static void wait_done(Job& job, size_t step, uint32_t run);
-    static void abandon(Job& job, size_t step, uint32_t run);
+    // A chunk that is taken.
+    void work(Job& job, size_t step, int thread, uint32_t run, uint32_t begin, uint32_t end);
+    bool take_over(Job& job, size_t step, int thread, uint32_t run, uint64_t waited);
+    void wait_done(Job& job, size_t step, int thread, uint32_t run);
+    void abandon(Job& job, size_t step, uint32_t run);
 
     int size_;
     pid_t owner_ = 0;
@@ -82,10 +96,17 @@ private:
     std::atomic<Job*> job_{nullptr};
     std::atomic<int> sleepers_{0};
     std::atomic<bool> quit_{false};
-    struct alignas(64) Inside {
-        std::atomic<bool> flag{false};
+    struct alignas(64) Thread {
+        std::atomic<bool> inside{false};  // a run
+        // The tasks that the claim is for.
+        Claim claim;
+        std::atomic<size_t> step{0};
+        std::atomic<uint32_t> run{0}, begin{0}, end{0};
+        uint64_t ticks = 0;  // that each of the last took; the thread's own
     };
-    std::unique_ptr<Inside[]> inside_;
+    std::unique_ptr<Thread[]> threads_;
+    const Job* last_ = nullptr;
+    std::atomic<uint64_t> taken_over_{0};
     std::vector<std::thread> workers_;
 };
 
@@ -99,7 +120,7 @@ bool Threads::run(Job& job, Stop&& stop) {
             return false;
         }
         help(job, step, 0, run_);
-        wait_done(job, step, run_);
+        wait_done(job, step, 0, run_);
     }
     return true;
 }

@@ -88,6 +88,36 @@ TEST_P(Linear, TasksMayBeSplitAnyWay) {
     }
 }
 
+// Nor on whether they are committed piece by piece; and who lost them writes nothing.
+TEST_P(Linear, ClaimedTasksGiveTheSameBitsAndLostOnesNone) {
+    const int64_t columns = std::max<int64_t>(64, info(GetParam().dtype).block_elements);
+    const int64_t rows = 2051;
+    One one = weight(rows, columns);
+    const std::vector<float> bias = random_values(static_cast<size_t>(rows), 3);
+    for (const int64_t n : {int64_t{1}, int64_t{2}, int64_t{8}, int64_t{9}, kRedoRows}) {
+        const std::vector<float> residual = random_values(static_cast<size_t>(n * rows), 4);
+        for (const auto* added : {static_cast<const std::vector<float>*>(nullptr), &residual}) {
+            const Input x = input(n, columns);
+            const auto made = [&](int64_t grain, Claim* claim) {
+                return linear(GetParam().isa, one.packed(), x, n, &bias, grain, claim, added);
+            };
+            const std::vector<float> plain = made(1 << 20, nullptr);
+            for (const int64_t grain : {1 << 20, 1, 3}) {
+                Claim claim;
+                claim.open();
+                EXPECT_EQ(made(grain, &claim), plain) << n << " rows, " << grain << " at once";
+                EXPECT_TRUE(claim.close());
+            }
+            Claim lost;
+            lost.open();
+            uint64_t seen = 0;
+            ASSERT_TRUE(lost.look(&seen) && lost.take_over(seen));
+            EXPECT_EQ(made(1 << 20, &lost), std::vector<float>(plain.size(), 12345.0f));
+            EXPECT_FALSE(lost.close());
+        }
+    }
+}
+
 TEST_P(Linear, ManyTasksForManyThreads) {
     One one = weight(3000, 512);
     LinearArgs args{};

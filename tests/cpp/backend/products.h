@@ -55,10 +55,10 @@ private:
 
 // `grain` tasks at a time; backwards where it is negative.
 inline void run(const Kernel& kernel, const void* args, int64_t grain = 1 << 20,
-                uint64_t scratch_bytes = 0) {
+                uint64_t scratch_bytes = 0, Claim* claim = nullptr) {
     const Frame frame{};
     Scratch scratch(scratch_bytes);
-    const Worker worker{0, scratch.data()};
+    const Worker worker{0, scratch.data(), claim};
     const int64_t tasks = kernel.tasks(args, frame);
     const int64_t step = std::abs(grain);
     for (int64_t i = 0; i < (tasks + step - 1) / step; ++i) {
@@ -118,8 +118,9 @@ struct Input {
 };
 
 inline std::vector<float> linear(Isa isa, const PackedWeight& weight, const Input& x, int64_t n,
-                                 const std::vector<float>* bias = nullptr,
-                                 int64_t grain = 1 << 20) {
+                                 const std::vector<float>* bias = nullptr, int64_t grain = 1 << 20,
+                                 Claim* claim = nullptr,
+                                 const std::vector<float>* residual = nullptr) {
     // A guard on either side shows what is written past the result.
     constexpr size_t kGuard = 16;
     std::vector<float> y(static_cast<size_t>(n * weight.rows) + 2 * kGuard, 12345.0f);
@@ -128,9 +129,13 @@ inline std::vector<float> linear(Isa isa, const PackedWeight& weight, const Inpu
     args.y = fixed(y.data() + kGuard);
     args.has_bias = bias != nullptr;
     if (bias) args.bias = fixed(bias->data());
+    args.has_residual = residual != nullptr;
+    if (residual) args.residual = fixed(residual->data());
     args.fixed_rows = n;
     args.weight = weight;
-    run(kernels(isa).linear, &args, grain, static_cast<uint64_t>(product_scratch_bytes(weight)));
+    run(kernels(isa).linear, &args, grain,
+        static_cast<uint64_t>(product_scratch_bytes(weight) + (claim ? kRedoFloats * 4 : 0)),
+        claim);
     for (size_t i = 0; i < kGuard; ++i) {
         EXPECT_EQ(y[i], 12345.0f);
         EXPECT_EQ(y[y.size() - 1 - i], 12345.0f);

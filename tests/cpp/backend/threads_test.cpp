@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -23,7 +26,7 @@ public:
         }
         finished_ = std::vector<std::atomic<uint32_t>>(tasks.size());
     }
-    void work(size_t step, int, int64_t begin, int64_t end) noexcept override {
+    void work(size_t step, int, int64_t begin, int64_t end, Claim*) noexcept override {
         if (step > 0 && finished_[step - 1] != counts_[step - 1].size()) out_of_order_ = true;
         for (int64_t t = begin; t < end; ++t) ++counts_[step][static_cast<size_t>(t)];
         finished_[step] += static_cast<uint32_t>(end - begin);
@@ -63,7 +66,7 @@ public:
         volatile float tiny = 1e-30f, denormal = 1e-40f;
         return tiny * 1e-10f != 0.0f || denormal * 1e10f != 0.0f;
     }
-    void work(size_t, int, int64_t, int64_t) noexcept override {
+    void work(size_t, int, int64_t, int64_t, Claim*) noexcept override {
         seen_ = seen_ || any();
         std::this_thread::yield();
     }
@@ -122,7 +125,7 @@ TEST(Threads, ALateThreadTakesNothingOfTheNextRun) {
             for (auto& ran : ran_) ran = 0;
             tasks_ = tasks;
         }
-        void work(size_t step, int, int64_t begin, int64_t end) noexcept override {
+        void work(size_t step, int, int64_t begin, int64_t end, Claim*) noexcept override {
             ran_[step] += static_cast<uint32_t>(end - begin);
             std::this_thread::yield();
         }
@@ -140,6 +143,144 @@ TEST(Threads, ALateThreadTakesNothingOfTheNextRun) {
         job.prepare(1 + round % 5);
         ASSERT_TRUE(threads.run(job, never));
         ASSERT_TRUE(job.each_ran_once()) << round;
+    }
+    threads.forget(job);
+}
+
+// A job on one thread of which the system turns its back, once.
+class StallingJob final : public Job {
+public:
+    explicit StallingJob(bool redo) : Job(3) {
+        for (size_t i = 0; i < steps(); ++i) cut(i, {.tasks = 40, .redo = redo});
+    }
+    void work(size_t step, int thread, int64_t begin, int64_t end, Claim* claim) noexcept override {
+        if (thread == 0)
+            while (!stalled_) std::this_thread::yield();
+        if (thread == 1 && !stalled_.exchange(true)) {
+            while (!released_) std::this_thread::yield();
+            late_commit_ = claim != nullptr && claim->begin_commit();
+            if (claim != nullptr) return;
+        }
+        if (claim != nullptr && !claim->begin_commit()) return;
+        ran_[step] += end - begin;
+        if (claim != nullptr) claim->end_commit();
+    }
+    void release() { released_ = true; }
+    bool released() const { return released_; }
+    bool late_commit() const { return late_commit_; }
+    bool each_ran_once() const {
+        return std::ranges::all_of(ran_, [](const auto& ran) { return ran == 40; });
+    }
+    void reset() {
+        for (auto& ran : ran_) ran = 0;
+    }
+
+private:
+    std::atomic<bool> stalled_{false}, released_{false}, late_commit_{false};
+    std::array<std::atomic<int64_t>, 3> ran_{};
+};
+
+#if defined(__SANITIZE_THREAD__)
+#define PLAIT_NEEDS_TAKE_OVER GTEST_SKIP() << "chunks are not taken over under this sanitizer"
+#else
+#define PLAIT_NEEDS_TAKE_OVER
+#endif
+
+TEST(Threads, AChunkOfAThreadThatIsSetAsideIsDoneByAnother) {
+    PLAIT_NEEDS_TAKE_OVER;
+    for (int round = 0; round < 20; ++round) {
+        Threads threads(2);
+        StallingJob job(true);
+        ASSERT_TRUE(threads.run(job, never));
+        EXPECT_TRUE(job.each_ran_once());
+        EXPECT_EQ(threads.taken_over(), 1u);
+        for (int i = 0; i < 50; ++i) {  // the late thread is late for these as well
+            job.reset();
+            ASSERT_TRUE(threads.run(job, never));
+            EXPECT_TRUE(job.each_ran_once());
+        }
+        job.release();
+        threads.settle();
+        EXPECT_FALSE(job.late_commit());
+        EXPECT_TRUE(job.each_ran_once());
+        job.reset();
+        ASSERT_TRUE(threads.run(job, never));
+        EXPECT_TRUE(job.each_ran_once());
+        threads.forget(job);
+    }
+}
+
+// Its working memory may be another job's next.
+TEST(Threads, AnotherJobWaitsForAThreadThatIsSetAside) {
+    PLAIT_NEEDS_TAKE_OVER;
+    Threads threads(2);
+    StallingJob job(true);
+    ASSERT_TRUE(threads.run(job, never));
+    std::jthread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        job.release();
+    });
+    CountingJob other({3, 100});
+    ASSERT_TRUE(threads.run(other, never));
+    EXPECT_TRUE(job.released());
+    EXPECT_TRUE(other.each_ran_once());
+    threads.forget(other);
+    threads.forget(job);
+}
+
+TEST(Threads, AChunkThatMayNotBeDoneOverAgainIsWaitedFor) {
+    Threads threads(2);
+    StallingJob job(false);
+    std::jthread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        job.release();
+    });
+    ASSERT_TRUE(threads.run(job, never));
+    EXPECT_TRUE(job.released());
+    EXPECT_TRUE(job.each_ran_once());
+    EXPECT_EQ(threads.taken_over(), 0u);
+    threads.forget(job);
+}
+
+// Many more threads than cores: some are always set aside. Each commit is one task's.
+TEST(Threads, WhoeverDoesATaskItIsDone) {
+    class Squares final : public Job {
+    public:
+        Squares() : Job(30) {
+            for (size_t i = 0; i < steps(); ++i) cut(i, {.tasks = 50, .redo = true});
+        }
+        void work(size_t step, int, int64_t begin, int64_t end, Claim* claim) noexcept override {
+            for (int64_t t = begin; t < end; ++t) {
+                double x = 2 + static_cast<double>(base_ + t);
+                const double square = x * x;
+                for (int i = 0; i < 300; ++i) x = (x + square / x) / 2;
+                if (claim != nullptr && !claim->begin_commit()) return;
+                roots_[step * 50 + static_cast<size_t>(t)].store(x, std::memory_order_relaxed);
+                if (claim != nullptr) claim->end_commit();
+            }
+        }
+        void prepare(int64_t base) {
+            base_ = base;
+            for (auto& root : roots_) root = 0;
+        }
+        bool right() const {
+            for (size_t i = 0; i < roots_.size(); ++i)
+                if (std::abs(roots_[i] -
+                             static_cast<double>(2 + base_ + static_cast<int64_t>(i % 50))) > 1e-9)
+                    return false;
+            return true;
+        }
+
+    private:
+        std::atomic<int64_t> base_{0};
+        std::array<std::atomic<double>, 1500> roots_{};
+    };
+    Threads threads(12);
+    Squares job;
+    for (int round = 0; round < 200; ++round) {
+        job.prepare(round);
+        ASSERT_TRUE(threads.run(job, never));
+        ASSERT_TRUE(job.right()) << round;
     }
     threads.forget(job);
 }
@@ -183,7 +324,7 @@ TEST(Threads, AForkedChildGetsThreadsOfItsOwn) {
 TEST(Threads, WorkCannotThrow) {  // G25
     RecordProperty("goal", "G25");
     RecordProperty("figure", "work() is noexcept");
-    static_assert(noexcept(std::declval<Job&>().work(0, 0, 0, 0)));
+    static_assert(noexcept(std::declval<Job&>().work(0, 0, 0, 0, nullptr)));
 }
 
 TEST(Threads, TheDefaultIsWithinTheMachine) {

@@ -66,6 +66,7 @@ void expert_linear(const void* raw, const Frame& frame, const Worker& worker, in
         product.matrix = w.data + expert * w.matrix_bytes;
         product.x = frame.at<const unsigned char>(args.x);
         product.y = frame.at<float>(args.y);
+        product.y_columns = w.rows;
         product.bias = args.has_bias ? frame.at<const float>(args.bias) + expert * w.rows : nullptr;
         product.rows = rows;
         product.x_share = args.x_by_rank ? 1 : args.used;

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "backend/cpu/kernels/claim.h"
 #include "base/inline.h"
 
 namespace plait::cpu {
@@ -38,6 +39,7 @@ struct Frame {
 struct Worker {
     int32_t index;           // 0 .. n_threads - 1
     unsigned char* scratch;  // 64-byte aligned; what the step's scratch_bytes asked for
+    Claim* claim = nullptr;  // of the tasks, where another thread may take them over
 };
 
 // Runs tasks begin <= t < end of a step. `args` is the op's own plain struct.

@@ -31,6 +31,7 @@ void head_linear(const void* raw, const Frame& frame, const Worker& worker, int6
         product.x = frame.at<const unsigned char>(args.x);
         product.x_rows = n * w.matrices;
         product.y = frame.at<float>(args.y);
+        product.y_columns = w.rows;
         product.first = row * w.matrices + head;
         product.row_step = w.matrices;
         product.x_share = 1;

@@ -16,4 +16,14 @@ struct LinearArgs {
     PackedWeight weight;
 };
 
+// With so few rows another thread may do tasks over again. Outputs wait in so many floats of the
+// scratch, behind what the product itself needs, until they are known to be wanted.
+constexpr int64_t kRedoRows = 2 * kTileRows;
+constexpr int64_t kRedoFloats = 16 * kKiB;
+
+PLAIT_INLINE bool linear_redo(const void* args, const Frame& frame) {
+    const auto& linear = *static_cast<const LinearArgs*>(args);
+    return frame.rows(linear.extent, linear.fixed_rows) <= kRedoRows;
+}
+
 }  // namespace plait::cpu

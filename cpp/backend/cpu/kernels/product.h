@@ -12,9 +12,11 @@ struct Product {
     int64_t first_panel;
     const unsigned char* x;  // [x_rows, weight->columns] f32, or as quantize_rows writes it
     int64_t x_rows;
-    float* y;               // rows of weight->rows
+    float* y;  // rows of y_columns
+    int64_t y_columns;
+    int64_t y_begin;        // the output that is y's first column
     const float* bias;      // [weight->rows] or null
-    const float* residual;  // rows of weight->rows that are added, as those of y; or null
+    const float* residual;  // as y, and added to it; or null
     // Row i of the n is row rows[i] of y, or first + i * row_step where rows is null; it comes of
     // x's row of that number / x_share. Where rows follow each other `first` starts a row group.
     const int32_t* rows;

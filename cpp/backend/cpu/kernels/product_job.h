@@ -48,7 +48,7 @@ PLAIT_INLINE void store(const Product& p, float* row, int64_t panel, F32 y) {
     constexpr int kPanel = F32::kLanes;
     const int64_t first = (p.first_panel + panel) * kPanel;
     const int64_t n = p.weight->rows - first;
-    float* to = row + first;
+    float* to = row + first - p.y_begin;
     const float* residual = p.residual ? p.residual + (to - p.y) : nullptr;
     if (n >= kPanel) {
         if (p.bias) y = y + F32::load(p.bias + first);
@@ -78,7 +78,7 @@ PLAIT_INLINE void each_tile_of_rows(const Product& product, int64_t begin, int64
         job.group = static_cast<int>(i / kTileRows);
         job.rows = left < kTileRows ? static_cast<int>(left) : static_cast<int>(kTileRows);
         for (int r = 0; r < job.rows; ++r)
-            job.y[r] = product.y + product.row(i + r) * product.weight->rows;
+            job.y[r] = product.y + product.row(i + r) * product.y_columns;
         body(job, i);
     }
 }

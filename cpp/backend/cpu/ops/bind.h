@@ -26,6 +26,8 @@ struct Step {
     NodeId node = 0;
     uint32_t stage = 0;          // steps of one stage may run at the same time
     uint64_t scratch_bytes = 0;  // per thread
+    // Whether, in a run, another thread may do tasks over again; or null: never.
+    bool (*redo)(const void* args, const Frame& frame) = nullptr;
     alignas(64) std::byte args[kArgsBytes];
 };
 
@@ -46,7 +48,7 @@ public:
     Ref vector(NodeId id);                  // f32 values: norms, biases, factors
 
     template <typename Args>
-    void step(const Node& node, Kernel kernel, const Args& args, uint64_t scratch_bytes = 0) {
+    Step& step(const Node& node, Kernel kernel, const Args& args, uint64_t scratch_bytes = 0) {
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= Step::kArgsBytes);
         Step& step = steps_.emplace_back();
         step.kernel = kernel;
@@ -54,6 +56,7 @@ public:
         step.stage = segment_.stages[step.node];
         step.scratch_bytes = scratch_bytes;
         std::memcpy(step.args, &args, sizeof args);
+        return step;
     }
     std::vector<Step> take() { return std::move(steps_); }
 

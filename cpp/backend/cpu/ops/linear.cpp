@@ -12,8 +12,9 @@ void bind_product(const Node& node, Binder& binder, LinearArgs args) {
     args.extent = static_cast<uint8_t>(node.extent);
     args.fixed_rows = node.type.shape[0];
     args.weight = binder.matrix(node.inputs[1]);
-    binder.step(node, binder.kernels().linear, args,
-                static_cast<uint64_t>(product_scratch_bytes(args.weight)));
+    const auto scratch =
+        static_cast<uint64_t>(product_scratch_bytes(args.weight) + kRedoFloats * 4);
+    binder.step(node, binder.kernels().linear, args, scratch).redo = linear_redo;
 }
 
 void add_bias(const Node& node, size_t input, Binder& binder, LinearArgs& args) {

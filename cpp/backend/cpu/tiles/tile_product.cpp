@@ -342,7 +342,7 @@ void multiply_pass(const Product& product, int64_t row, int64_t rows, int64_t be
         }
     }
     for (int64_t r = 0; r < rows; ++r) {
-        float* y = product.y + product.row(row + r) * w.rows;
+        float* y = product.y + product.row(row + r) * product.y_columns;
         for (int64_t p = begin; p < end; ++p)
             store(product, y, p, F32::load(scratch.y + ((p - begin) * kPassRows + r) * kLanes));
     }
