@@ -6,8 +6,9 @@
 A model is a GGUF file, or shape:type for one with random weights (models.py). Cases are those of engines.py. Each
 engine runs in a process of its own, first one and then the other, `rounds` times; a row shows both medians and the
 median of the paired ratios (above 1: plait is faster). Absolute figures drift with the machine's other work, ratios
-hardly do. Without llama-cpp-python only plait's column is measured; --python names an interpreter that has it. A JSON
-file that holds rows of the same machine and builds keeps them.
+hardly do. Single tokens are shown beside what the same threads read from memory meanwhile. Without llama-cpp-python
+only plait's column is measured; --python names an interpreter that has it. A JSON file that holds rows of the same
+machine and builds keeps them.
 """
 
 from __future__ import annotations
@@ -76,15 +77,32 @@ def measure(engine: str, path: str, case: str, args: argparse.Namespace) -> dict
     return json.loads(done.stdout)
 
 
+def bytes_of_a_token(path: str) -> float:
+    """Of the weights that a step of one token reads."""
+    model = plait.Model(path)
+    experts = model.metadata.get(f"{model.arch}.expert_count", 0)
+    used = model.metadata.get(f"{model.arch}.expert_used_count", 0)
+    tied = "output.weight" not in model.tensors
+    return sum(
+        info.nbytes * (used / experts if "_exps" in name else 1)
+        for name, info in model.tensors.items()
+        if tied or name != "token_embd.weight"
+    )
+
+
 def row(path: str, case: str, engines: list[str], args: argparse.Namespace) -> dict[str, Any]:
     figures: dict[str, list[float]] = {engine: [] for engine in engines}
     peaks: dict[str, float] = {}
+    reads = Case.parse(case).is_reading and not args.busy
+    speeds: list[float] = []
     for turn in range(args.rounds):
         for engine in engines if turn % 2 == 0 else engines[::-1]:
             found = measure(engine, path, case, args)
             figures[engine].append(found["figure"])
             if "peak" in found:
                 peaks[engine] = found["peak"]
+        if reads:
+            speeds.append(measure("memory", path, case, args)["figure"])
     result: dict[str, Any] = {
         "case": case,
         "medians": {engine: statistics.median(of) for engine, of in figures.items()},
@@ -94,6 +112,11 @@ def row(path: str, case: str, engines: list[str], args: argparse.Namespace) -> d
     }
     if peaks:
         result["peak_of_file"] = peaks
+    if reads:
+        size = bytes_of_a_token(path)
+        shares = (rate * size / read for rate, read in zip(figures["plait"], speeds, strict=True))
+        result["memory_bytes_per_second"] = statistics.median(speeds)
+        result["share_of_memory"] = statistics.median(shares)
     if len(engines) > 1:
         mine, theirs = (figures[engine] for engine in engines)
         result["ratio"] = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
@@ -123,7 +146,10 @@ def show(model: str, found: dict[str, Any]) -> None:
     peak = "  peak memory {plait:.2f} of the file".format_map(
         found.get("peak_of_file") or {"plait": 0}
     )
-    tail = peak if "peak_of_file" in found else ""
+    share = "  {share_of_memory:.0%} of what memory gives".format_map(
+        {"share_of_memory": 0} | found
+    )
+    tail = peak if "peak_of_file" in found else share if "share_of_memory" in found else ""
     print(f"{model:>20} {found['case']:>14}{columns} {unit:<6}{ratio}{tail}", flush=True)
 
 

@@ -2,7 +2,8 @@
 
     engines.py ENGINE MODEL CASE [--threads N] [--options '{"type_k": "q8_0"}']
 
-prints the figure of the case as JSON, measured after one warm-up.
+prints the figure of the case as JSON, measured after one warm-up. With ENGINE `memory`: the bytes that the threads read
+from memory in a second.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import resource
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,11 @@ class Case:
     n_seqs: int = 1
     n_steps: int = 0
     depth: int = 0
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a step is little more than reading the weights."""
+        return self.kind == "tg" and self.n_seqs == 1 and self.depth == 0
 
     @classmethod
     def parse(cls, text: str) -> Case:
@@ -107,18 +114,32 @@ def loading(engine: str, path: str, threads: int, options: dict[str, Any]) -> di
     return {"figure": size / seconds, "peak": peak / size}
 
 
+def reading(threads: int) -> dict[str, float]:
+    """Of half a gigabyte, which no cache holds: the median of some passes."""
+    parts = np.array_split(np.ones(1 << 27, np.float32), threads)
+    seconds = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(8):
+            start = time.perf_counter()
+            list(pool.map(np.max, parts))
+            seconds.append(time.perf_counter() - start)
+    return {"figure": 4 * (1 << 27) / float(np.median(seconds[1:]))}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("engine", choices=(*ENGINES, "memory"))
     parser.add_argument("model")
     parser.add_argument("case")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--options", type=json.loads, default={})
     args = parser.parse_args()
     case = Case.parse(args.case)
-    if case.kind == "load":
+    if args.engine == "memory":
+        found = reading(args.threads)
+    elif case.kind == "load":
         found = loading(args.engine, args.model, args.threads, args.options)
     else:
         found = {"figure": figure(args.engine, args.model, case, args.threads, args.options)}

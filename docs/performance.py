@@ -33,7 +33,9 @@ may be that.
 Everything is measured with `invariant=True`: a sequence's logits are the same bits alone and in company.
 
 - `pp:N`: a prompt of N tokens; `tg:N@D`: N tokens one by one after D; `btg:BxN@D`: N steps of B sequences, each after
-  its own D tokens; `encode:BxN`: B texts of N tokens, one pooled embedding each (all in tokens per second).
+  its own D tokens; `encode:BxN`: B texts of N tokens, one pooled embedding each (all in tokens per second). Of memory:
+  the bytes of the weights that were read, as a share of what the same threads read in the same minute when they do
+  nothing else (NumPy's maximum of half a gigabyte). Models that stay in a cache exceed it.
 - `load`: opening a file that the system has cached, a context and the first token (GB of the file per second), and the
   process's peak memory as a share of the file.
 """
@@ -84,7 +86,10 @@ def page() -> str:
         for model, rows in result["models"].items():
             for row in rows:
                 peak = row.get("peak_of_file", {}).get("plait")
-                note = f" (peak {peak:.2f})" if peak else ""
+                share = row.get("share_of_memory")
+                note = (
+                    f" (peak {peak:.2f})" if peak else f" ({share:.0%} of memory)" if share else ""
+                )
                 parts.append(
                     f"| {model} | {case_of(row)} | {figure(row, 'plait')}{note} | {figure(row, 'llama.cpp')} "
                     f"| {row.get('ratio', float('nan')):.2f} |\n"

@@ -94,13 +94,15 @@ def test_generate(tiny_path: Path) -> None:
 
 def test_compare(tiny_path: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
-    cases = "pp:5,tg:2@3,btg:2x2@3,load"
+    cases = "pp:5,tg:2@0,tg:2@3,btg:2x2@3,load"
     shown = run("compare.py", tiny_path, "--cases", cases, "--rounds", 1, "--json", result)
     found = json.loads(result.read_text())
     (rows,) = found["models"].values()
     assert [row["case"] for row in rows] == cases.split(",")
     assert all(row["medians"]["plait"] > 0 for row in rows)
+    assert [row["case"] for row in rows if row.get("share_of_memory", 0) > 0] == ["tg:2@0"]
     assert found["machine"]["build"]["isas"]
+    assert "of what memory gives" in shown
     assert "tok/s" in shown
     assert "GB/s" in shown
 

@@ -28,13 +28,19 @@ void gate_quantize(const void* raw, const Frame& frame, const Worker&, int64_t b
     const int64_t all = blocks(args, frame), rows = all / (n / 32);
     const int64_t stop = end * kBlocksPerTask < all ? end * kBlocksPerTask : all;
     with_activation(args.how, [&](auto f) {
-        for (int64_t i = begin * kBlocksPerTask; i < stop; ++i) {
-            float values[32];
-            for (int j = 0; j < 32; j += F32::kLanes)
-                (f(F32::load(g + 32 * i + j)) * F32::load(up + 32 * i + j)).store(values + j);
-            const int64_t row = i / (n / 32), b = i % (n / 32);
+        for (int64_t i = begin * kBlocksPerTask; i < stop;) {
+            const int64_t row = i / (n / 32), first = row * (n / 32);
+            const int64_t last = stop < first + n / 32 ? stop : first + n / 32;
             const QuantizedRow y = quantized_row(frame.at<unsigned char>(args.y), rows, n, row);
-            quantize_block(values, y.block_codes(b), y.block_scale(b), y.block_sums(b));
+            for (; i < last; ++i) {
+                F32 v[kRegistersOf32];
+                for (int j = 0; j < kRegistersOf32; ++j) {
+                    const int64_t at = 32 * i + j * F32::kLanes;
+                    v[j] = f(F32::load(g + at)) * F32::load(up + at);
+                }
+                const int64_t b = i - first;
+                quantize_block(v, y.block_codes(b), y.block_scale(b), y.block_sums(b));
+            }
         }
     });
 }

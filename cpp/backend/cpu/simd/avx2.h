@@ -140,6 +140,18 @@ PLAIT_INLINE float sum(F32 a) {
     s = _mm_add_ss(s, _mm_movehdup_ps(s));
     return _mm_cvtss_f32(s);
 }
+PLAIT_INLINE F32 larger_bits(F32 a, F32 b) {
+    return {
+        _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a.v), _mm256_castps_si256(b.v)))};
+}
+PLAIT_INLINE uint32_t reduce_larger_bits(F32 a) {
+    const __m256i v = _mm256_castps_si256(a.v);
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    m = _mm_max_epi32(m, _mm_unpackhi_epi64(m, m));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 1));
+    return static_cast<uint32_t>(_mm_cvtsi128_si32(m));
+}
+
 PLAIT_INLINE float reduce_max(F32 a) {
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));

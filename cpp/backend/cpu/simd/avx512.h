@@ -125,6 +125,14 @@ PLAIT_INLINE float sum(F32 a) {
     s = _mm_add_ss(s, _mm_movehdup_ps(s));
     return _mm_cvtss_f32(s);
 }
+PLAIT_INLINE F32 larger_bits(F32 a, F32 b) {
+    return {
+        _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(b.v)))};
+}
+PLAIT_INLINE uint32_t reduce_larger_bits(F32 a) {
+    return static_cast<uint32_t>(_mm512_reduce_max_epi32(_mm512_castps_si512(a.v)));
+}
+
 PLAIT_INLINE float reduce_max(F32 a) {
     const __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));

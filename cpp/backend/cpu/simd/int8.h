@@ -9,8 +9,8 @@
 //   kApartFrom                  rows from which Signs::kApart takes less time than kMoved
 //   kUnsignedDot                the instruction multiplies unsigned by signed bytes: 8-bit codes
 //                               have 128 added
-//   store_codes(x, to)          x rounded to nearest even, in [-127, 127], as signed bytes
-//   sum_codes(codes, sums)      of 32 signed bytes the sum of either half
+//   store_codes(x, to, sums)    32 values, rounded to nearest even, in [-127, 127], as signed bytes;
+//                               the sum of either half
 #pragma once
 
 #include "backend/cpu/simd/simd.h"

@@ -66,15 +66,13 @@ struct Sums {
     }
 };
 
-PLAIT_INLINE void store_codes(F32 x, int8_t* to) {
-    const __m256i words = _mm256_cvtps_epi32(x.v);
-    const __m128i halves =
-        _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi16(halves, halves));
-}
-
-PLAIT_INLINE void sum_codes(const int8_t* codes, int16_t* sums) {
-    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+PLAIT_INLINE void store_codes(const F32 (&x)[4], int8_t* to, int16_t* sums) {
+    const auto words = [&](int i) { return _mm256_cvtps_epi32(x[i].v); };
+    // Packing goes by halves of a register: four bytes of each x, then the other four of each.
+    const __m256i fours = _mm256_packs_epi16(_mm256_packs_epi32(words(0), words(1)),
+                                             _mm256_packs_epi32(words(2), words(3)));
+    const __m256i c = _mm256_permutevar8x32_epi32(fours, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), c);
     const __m256i s =
         _mm256_sad_epu8(_mm256_xor_si256(c, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
     const __m256i pair = _mm256_add_epi64(s, _mm256_unpackhi_epi64(s, s));

@@ -48,12 +48,10 @@ struct Sums {
     PLAIT_INLINE_MEMBER F32 value() const { return {_mm512_castsi512_ps(v)}; }
 };
 
-PLAIT_INLINE void store_codes(F32 x, int8_t* to) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x.v)));
-}
-
-PLAIT_INLINE void sum_codes(const int8_t* codes, int16_t* sums) {
-    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+PLAIT_INLINE void store_codes(const F32 (&x)[2], int8_t* to, int16_t* sums) {
+    const auto bytes = [&](int i) { return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[i].v)); };
+    const __m256i c = _mm256_set_m128i(bytes(1), bytes(0));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), c);
     const __m256i s =
         _mm256_sad_epu8(_mm256_xor_si256(c, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
     const __m256i pair = _mm256_add_epi64(s, _mm256_unpackhi_epi64(s, s));

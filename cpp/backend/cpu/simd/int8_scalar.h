@@ -48,16 +48,13 @@ struct Sums {
     PLAIT_INLINE_MEMBER F32 value() const { return {static_cast<float>(v)}; }
 };
 
-PLAIT_INLINE void store_codes(F32 x, int8_t* to) {
-    *to = static_cast<int8_t>(__builtin_nearbyintf(x.v));
-}
-
-PLAIT_INLINE void sum_codes(const int8_t* codes, int16_t* sums) {
-    for (int half = 0; half < 2; ++half) {
-        int s = 0;
-        for (int i = 0; i < 16; ++i) s += codes[16 * half + i];
-        sums[half] = static_cast<int16_t>(s);
+PLAIT_INLINE void store_codes(const F32 (&x)[32], int8_t* to, int16_t* sums) {
+    int sum[2] = {0, 0};
+    for (int i = 0; i < 32; ++i) {
+        to[i] = static_cast<int8_t>(__builtin_nearbyintf(x[i].v));
+        sum[i / 16] += to[i];
     }
+    for (int half = 0; half < 2; ++half) sums[half] = static_cast<int16_t>(sum[half]);
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

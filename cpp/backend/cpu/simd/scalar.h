@@ -77,6 +77,14 @@ PLAIT_INLINE F32 round(F32 a) { return {__builtin_nearbyintf(a.v)}; }
 PLAIT_INLINE F32 select_less(F32 a, F32 b, F32 yes, F32 no) { return a.v < b.v ? yes : no; }
 PLAIT_INLINE F32 select_bits(uint32_t bits, F32 yes, F32 no) { return (bits & 1) != 0 ? yes : no; }
 PLAIT_INLINE float sum(F32 a) { return a.v; }
+PLAIT_INLINE uint32_t reduce_larger_bits(F32 a) {
+    uint32_t bits;
+    memcpy(&bits, &a.v, sizeof bits);
+    return bits;
+}
+PLAIT_INLINE F32 larger_bits(F32 a, F32 b) {
+    return reduce_larger_bits(a) < reduce_larger_bits(b) ? b : a;
+}
 PLAIT_INLINE float reduce_max(F32 a) { return a.v; }
 PLAIT_INLINE bool any_less(F32 a, F32 b) { return a.v < b.v; }
 PLAIT_INLINE F32 sums_of_four(const F32 (&r)[1]) { return r[0]; }

@@ -16,6 +16,8 @@
 //   select_less(a, b, yes, no)              yes where a < b
 //   select_bits(bits, yes, no)              yes where bit `lane` is set
 //   sum, reduce_max                         of all lanes, in a fixed tree
+//   larger_bits(a, b), reduce_larger_bits   of what has no sign, NaN above infinity above numbers;
+//                                           the latter gives the bits
 //   any_less(a, b)                          whether a < b in any lane
 //   sums_of_four(r), join(r)                sums of registers, several at a time: the first of
 //                                           kLanes / 4 registers, four lanes for each; the second
