@@ -30,7 +30,11 @@ CpuBackend::CpuBackend(const CpuOptions& options)
 
 std::string CpuBackend::packing() const { return text("cpu:", to_string(isa_)); }
 
-std::unique_ptr<Buffer> CpuBackend::allocate(uint64_t bytes) { return allocate_host(bytes); }
+// What it takes the place of may go next, and a late thread may still be looking at that.
+std::unique_ptr<Buffer> CpuBackend::allocate(uint64_t bytes) {
+    threads_.settle();
+    return allocate_host(bytes);
+}
 
 std::shared_ptr<WeightStore> CpuBackend::make_weight_store(
     std::shared_ptr<const WeightSource> source) {
@@ -48,7 +52,6 @@ void CpuBackend::lower(Graph& graph, const Lowering& how) const {
 }
 
 std::unique_ptr<Executable> CpuBackend::compile(const Segment& segment) {
-    threads_.settle();  // who asks for a plan may give it, and others, new memory
     Binder binder(segment, isa_, threads_.size());
     for (const NodeId id : segment.nodes) bind_computed(segment.graph.node(id), binder);
     return std::make_unique<CpuExecutable>(threads_, binder.take(), segment.scratch_offset);
