@@ -143,13 +143,11 @@ def show(model: str, found: dict[str, Any]) -> None:
     scale, unit = (1e9, "GB/s") if found["case"] == "load" else (1, "tok/s")
     columns = "".join(f"{medians[e] / scale:12.1f}" if e in medians else " " * 12 for e in ENGINES)
     ratio = f"{found['ratio']:8.2f}" if "ratio" in found else ""
-    peak = "  peak memory {plait:.2f} of the file".format_map(
-        found.get("peak_of_file") or {"plait": 0}
-    )
-    share = "  {share_of_memory:.0%} of what memory gives".format_map(
-        {"share_of_memory": 0} | found
-    )
-    tail = peak if "peak_of_file" in found else share if "share_of_memory" in found else ""
+    tail = ""
+    if "peak_of_file" in found:
+        tail = f"  peak memory {found['peak_of_file']['plait']:.2f} of the file"
+    if "share_of_memory" in found:
+        tail = f"  {found['share_of_memory']:.0%} of what memory gives"
     print(f"{model:>20} {found['case']:>14}{columns} {unit:<6}{ratio}{tail}", flush=True)
 
 

@@ -87,9 +87,8 @@ def page() -> str:
             for row in rows:
                 peak = row.get("peak_of_file", {}).get("plait")
                 share = row.get("share_of_memory")
-                note = (
-                    f" (peak {peak:.2f})" if peak else f" ({share:.0%} of memory)" if share else ""
-                )
+                note = f" (peak {peak:.2f})" if peak else ""
+                note += f" ({share:.0%} of memory)" if share else ""
                 parts.append(
                     f"| {model} | {case_of(row)} | {figure(row, 'plait')}{note} | {figure(row, 'llama.cpp')} "
                     f"| {row.get('ratio', float('nan')):.2f} |\n"

@@ -51,7 +51,7 @@ void CpuExecutable::run(const RunArguments& run) {
     frame.n_sequences = run.counts.sequences;
     frame.n_moves = run.counts.moves;
 
-    const auto words = std::bit_cast<std::array<uint64_t, sizeof frame / sizeof(uint64_t)>>(frame);
+    const auto words = std::bit_cast<std::array<uint64_t, kFrameWords>>(frame);
     for (size_t i = 0; i < words.size(); ++i) frame_[i].store(words[i], std::memory_order_release);
     trace_.store(run.trace, std::memory_order_release);
     for (size_t i = 0; i < steps(); ++i) {
@@ -73,7 +73,7 @@ void CpuExecutable::run(const RunArguments& run) {
 
 void CpuExecutable::work(size_t stage, int thread, int64_t begin, int64_t end,
                          Claim* claim) noexcept {
-    std::array<uint64_t, sizeof(Frame) / sizeof(uint64_t)> words;
+    std::array<uint64_t, kFrameWords> words;
     for (size_t i = 0; i < words.size(); ++i) words[i] = frame_[i].load(std::memory_order_acquire);
     const auto frame = std::bit_cast<Frame>(words);
     Trace* const trace = trace_.load(std::memory_order_acquire);

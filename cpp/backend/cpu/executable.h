@@ -31,7 +31,8 @@ private:
     // Of the run. A late thread may look while the next one is prepared.
     std::vector<std::atomic<int64_t>>
         end_task_;  // [steps]: tasks of the stage up to this one's end
-    std::array<std::atomic<uint64_t>, sizeof(Frame) / sizeof(uint64_t)> frame_{};
+    static constexpr size_t kFrameWords = sizeof(Frame) / sizeof(uint64_t);
+    std::array<std::atomic<uint64_t>, kFrameWords> frame_{};
     std::atomic<Trace*> trace_{nullptr};
 };
 

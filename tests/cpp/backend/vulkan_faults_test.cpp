@@ -128,6 +128,18 @@ protected:
         return count;
     }
 
+    // The device is lost at the n-th submission or wait of `use`: the context is of no use, a new one
+    // is as ever.
+    void lose(int64_t n, const Use& arrange, const Use& use) {
+        const auto context = restored();
+        context->graph(8, 1, 1, /*embeddings=*/false, /*encode=*/false);
+        arrange(*context);
+        fail<test::CallThatLosesTheDevice>(n, VK_ERROR_DEVICE_LOST, *context, use);
+        EXPECT_TRUE(test::Fault::came);
+        EXPECT_FALSE(is_intact(*context, {}));
+        EXPECT_EQ(feed(*restored(), 1, 3, 7), next_);
+    }
+
     std::shared_ptr<const LoadedModel> model_ = test::TinyModel{}.open();
     PositionRange shared_{.end = 12};  // of sequences 0 and 2
     bool has_keys_ = true;             // the first layer
@@ -196,13 +208,7 @@ TEST_F(VulkanFaults, ADeviceThatIsLostIsOpenedAnew) {  // S4-08
     };
     for (const auto& [arrange, use, n] :
          {Loss{nothing, decode, 4}, Loss{nothing, decode, 5}, Loss{shift, rotate, 1}}) {
-        const auto context = restored();
-        context->graph(8, 1, 1, /*embeddings=*/false, /*encode=*/false);
-        arrange(*context);
-        fail<test::CallThatLosesTheDevice>(n, VK_ERROR_DEVICE_LOST, *context, use);
-        EXPECT_TRUE(test::Fault::came);
-        EXPECT_FALSE(is_intact(*context, {}));
-        EXPECT_EQ(feed(*restored(), 1, 3, 7), next_);
+        lose(n, arrange, use);
     }
 }
 
@@ -242,14 +248,7 @@ TEST_P(VulkanFaultsOf, ACallThatFailsLeavesTheBytes) {  // S4-08
 }
 
 TEST_P(VulkanFaultsOf, ADeviceThatIsLostIsOpenedAnew) {  // S4-08
-    for (const int64_t n : {4, 5}) {
-        const auto context = restored();
-        context->graph(8, 1, 1, /*embeddings=*/false, /*encode=*/false);
-        fail<test::CallThatLosesTheDevice>(n, VK_ERROR_DEVICE_LOST, *context, decode);
-        EXPECT_TRUE(test::Fault::came);
-        EXPECT_FALSE(is_intact(*context, {}));
-        EXPECT_EQ(feed(*restored(), 1, 3, 7), next_);
-    }
+    for (const int64_t n : {4, 5}) lose(n, nothing, decode);
 }
 
 INSTANTIATE_TEST_SUITE_P(Memories, VulkanFaultsOf,

@@ -95,8 +95,11 @@ PLAIT_INLINE int64_t clamp_to(int64_t value, int64_t least, int64_t most) {
 
 // Whether a product of n rows widens F16 to f32 first, see widened_product.h; how many panels at a
 // time, and the bytes of each. Panels of 8 lanes gain nothing.
+PLAIT_INLINE bool may_widen(const PackedWeight& weight) {
+    return weight.format == Format::f16 && weight.lanes == 16;
+}
 PLAIT_INLINE bool widens(const PackedWeight& weight, int64_t n) {
-    return weight.format == Format::f16 && weight.lanes == 16 && n > 4 * kTileRows;
+    return may_widen(weight) && n > 4 * kTileRows;
 }
 PLAIT_INLINE int64_t widened_panel_bytes(const PackedWeight& weight) {
     return weight.columns * weight.lanes * 4;
@@ -163,7 +166,7 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t n, int64
 PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
     const int64_t panel = weight.product_panel_bytes();
     const int64_t expanded = is_expanded(weight.format) ? (panel > kTaskBytes ? panel : kTaskBytes)
-                             : widens(weight, INT64_MAX)
+                             : may_widen(weight)
                                  ? widened_panels(weight) * widened_panel_bytes(weight)
                                  : 0;
     const int64_t bytes = expanded + kTileRows * 2 * (weight.columns + 1) + 256;
