@@ -394,17 +394,33 @@ def test_threads_that_share_a_long_context_give_what_one_gives(tiny, stored):
     assert len(said) == 1
 
 
-def test_no_bit_shows_whose_threads_were_set_aside(tiny):
-    """Other programs on every core, and more threads than cores: chunks change hands, plans come and go."""
-    with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=1) as ctx:
-        want = conversation(ctx, 0, 60)
+@pytest.fixture
+def busy_cores():
+    """Other programs on every core."""
     spin = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     others = [subprocess.Popen([sys.executable, "-c", spin]) for _ in os.sched_getaffinity(0)]
-    try:
-        for threads in (2, 3, 4) * 4:
-            with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=threads) as ctx:
-                assert conversation(ctx, 0, 60) == want
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.usefixtures("busy_cores")
+def test_no_bit_shows_whose_threads_were_set_aside(tiny):
+    """More threads than cores beside them: chunks change hands, plans come and go."""
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=1) as ctx:
+        want = conversation(ctx, 0, 60)
+    for threads in (2, 3, 4) * 4:
+        with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=threads) as ctx:
+            assert conversation(ctx, 0, 60) == want
+
+
+@pytest.mark.usefixtures("busy_cores")
+def test_outputs_may_go_while_threads_are_late(tiny):
+    """Logits beside embeddings are computed from an output: nobody reads it when its owner has freed it."""
+    for threads in (2, 3, 4) * 100:
+        ctx = plait.Context(tiny, n_ctx=64, threads=threads, embeddings=True)
+        want = feed(ctx, tokens(4, 1), logits="all").copy()
+        ctx.kv.clear()
+        assert (feed(ctx, tokens(4, 1), logits="all") == want).all()
+        ctx.close()

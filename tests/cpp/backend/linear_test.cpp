@@ -118,6 +118,21 @@ TEST_P(Linear, ClaimedTasksGiveTheSameBitsAndLostOnesNone) {
     }
 }
 
+// Who lost them may read on after the run: what they read stays then, which outputs may not.
+TEST(LinearRedo, IsForFewRowsOfWhatStays) {
+    LinearArgs args{};
+    const auto may = [&](uint8_t base, int64_t rows) {
+        args.x = {64, base};
+        args.fixed_rows = rows;
+        return linear_redo(&args, Frame{});
+    };
+    for (const uint8_t base : {kArena, kInputs}) {
+        EXPECT_TRUE(may(base, 1) && may(base, kRedoRows));
+        EXPECT_FALSE(may(base, kRedoRows + 1));
+    }
+    for (const uint8_t base : {kFixed, kOutput0, kOutput1}) EXPECT_FALSE(may(base, 1));
+}
+
 TEST_P(Linear, ManyTasksForManyThreads) {
     One one = weight(3000, 512);
     LinearArgs args{};
