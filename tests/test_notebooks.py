@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from python.drive import UNDER_ASAN
 
 RUNNER = Path(__file__).with_name("run_notebook.py")
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
@@ -23,7 +24,7 @@ def test_notebook_runs_from_top_to_bottom(path, tmp_path):
     page = tmp_path / "page.html"
     done = subprocess.run(
         [sys.executable, "-W", "error", RUNNER, path, page],
-        capture_output=True, text=True, timeout=600, cwd=tmp_path, check=False,
+        capture_output=True, text=True, timeout=600 if UNDER_ASAN else 120, cwd=tmp_path, check=False,
         env=os.environ | {"MPLBACKEND": "agg"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

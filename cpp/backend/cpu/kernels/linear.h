@@ -23,7 +23,6 @@ constexpr int64_t kRedoFloats = 16 * kKiB;
 
 // Who did them first may still read x when the run is over. The arena and the inputs stay until
 // nobody does (Threads::settle); outputs are the caller's, who may free them at once.
-
 PLAIT_INLINE bool linear_redo(const void* args, const Frame& frame) {
     const auto& linear = *static_cast<const LinearArgs*>(args);
     const bool stays = linear.x.base == kArena || linear.x.base == kInputs;
