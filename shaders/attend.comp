@@ -6,7 +6,7 @@
 // tokens, or of as many of them as are of one sequence; it takes keys in blocks: an invocation a key for the
 // scores, then an invocation 16 elements of some of the values, each unpacked once for all queries.
 // Where rows are few, workgroups share a token's keys out and attend_merge.comp adds up.
-// Twin: cpp/backend/cpu/kernels/attend.cpp. Dispatch: heads, rows / QUERIES, splits.
+// Twin: cpp/backend/cpu/kernels/attention/attend.cpp. Dispatch: heads, rows / QUERIES, splits.
 
 layout(constant_id = 0) const uint KEY_TYPE = 0;  // plait::DType
 layout(constant_id = 1) const uint VALUE_TYPE = 0;

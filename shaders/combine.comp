@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y = sum over ranks, in order, of weight * x. Twin: cpp/backend/cpu/kernels/combine.cpp.
+// y = sum over ranks, in order, of weight * x. Twin: cpp/backend/cpu/kernels/products/experts.cpp.
 // Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Each vector of y = one of a, then one of b. Twin: cpp/backend/cpu/kernels/concat.cpp.
+// Each vector of y = one of a, then one of b. Twin: cpp/backend/cpu/kernels/rows/rows.cpp.
 // Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;

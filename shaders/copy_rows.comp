@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // Row to[i] = row from[i], one after the other: an invocation has the same bytes of every row, so a row
-// that is both source and target keeps its turn. Twin: cpp/backend/cpu/kernels/copy_rows.cpp.
+// that is both source and target keeps its turn. Twin: cpp/backend/cpu/kernels/rows/rows.cpp.
 // Dispatch: halves of a row / 64.
 
 layout(local_size_x = 64) in;

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 // The gated delta rule, arXiv:2412.06464, with S [key_dim, value_dim] for each head:
 //   S = exp(g) S;  S += k^T beta (v - k S);  y = q S
-// Twin: cpp/backend/cpu/kernels/delta_rule.cpp.
+// Twin: cpp/backend/cpu/kernels/recurrence/delta_rule.cpp.
 
 layout(local_size_x = 32) in;
 layout(constant_id = 0) const uint ROWS = 16;  // of the state: key_dim

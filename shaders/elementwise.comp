@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // Everything that makes an element of an element, or of one element each of two values; the formulas
-// are those of cpp/graph/ops.h. Twin: cpp/backend/cpu/kernels/elementwise_loops.h.
+// are those of cpp/graph/ops.h. Twin: cpp/backend/cpu/kernels/elementwise/elementwise_loops.h.
 // Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;

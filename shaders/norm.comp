@@ -5,7 +5,7 @@
 //   layer_norm  (x - mean(x)) / sqrt(variance(x) + epsilon) * w + b      arXiv:1607.06450
 //   l2_norm     x / max(sqrt(sum(x^2)), epsilon)
 //   row_sum     sum(x), one element a vector
-// Twin: cpp/backend/cpu/kernels/norm_loops.h. Dispatch: vectors.
+// Twin: cpp/backend/cpu/kernels/norms/norm_loops.h. Dispatch: vectors.
 
 const uint WORKGROUP = 128;
 layout(local_size_x = WORKGROUP) in;

@@ -4,7 +4,7 @@
 // y = x W^T (+ bias + residual) for many rows of x and one matrix. A workgroup makes a tile of ROWS rows by
 // OUTPUTS outputs, from tiles of x and of W that it holds in shared memory, DEPTH columns at a time; an
 // invocation keeps MY_ROWS by MY_OUTPUTS sums in registers. Whatever the tiles, each element is summed
-// column by column. Twin: cpp/backend/cpu/kernels/product.cpp. Dispatch: outputs / OUTPUTS, rows / ROWS.
+// column by column. Twin: cpp/backend/cpu/kernels/products/product.cpp. Dispatch: outputs / OUTPUTS, rows / ROWS.
 
 layout(constant_id = 0) const uint TYPE = 0;  // plait::DType
 layout(constant_id = 1) const uint ROWS = 32;

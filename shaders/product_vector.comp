@@ -6,7 +6,7 @@
 // y = x W^T (+ bias + residual) for few rows of x, or for rows that meet different matrices of a stack:
 // linear, head_linear and expert_linear. A workgroup makes OUTPUTS elements of ROWS rows; its invocations
 // share out the columns, so that a weight is unpacked once for all the rows.
-// Twin: cpp/backend/cpu/kernels/product.cpp. Dispatch: outputs / OUTPUTS, rows / ROWS.
+// Twin: cpp/backend/cpu/kernels/products/product.cpp. Dispatch: outputs / OUTPUTS, rows / ROWS.
 
 const uint OUTPUTS = 4;
 layout(constant_id = 0) const uint TYPE = 0;  // plait::DType

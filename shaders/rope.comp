@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // Rotary position embedding, arXiv:2104.09864: (a, b) -> (a cos - b sin, a sin + b cos) for each pair of
-// a head; elements from n_rot on pass through. Twin: cpp/backend/cpu/kernels/rope.cpp.
+// a head; elements from n_rot on pass through. Twin: cpp/backend/cpu/kernels/rows/rope.cpp.
 // Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Cosine and sine of every position and pair. Twin: cpp/backend/cpu/kernels/rope_table.cpp.
+// Cosine and sine of every position and pair. Twin: cpp/backend/cpu/kernels/rows/rope.cpp.
 // Dispatch: rows * pairs / 64.
 
 layout(local_size_x = 64) in;

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 // A head of every row rows[i] turned by deltas[i] positions, in place, one row after the other: a row
 // listed twice keeps its turn. Blocks that hold nothing of the n_rot elements from `begin` on stay as
-// they are. Twin: cpp/backend/cpu/kernels/rotate_rows.cpp. Dispatch: heads.
+// they are. Twin: cpp/backend/cpu/kernels/rows/cache_rows.cpp. Dispatch: heads.
 
 const uint WORKGROUP = 64;
 layout(local_size_x = WORKGROUP) in;

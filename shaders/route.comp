@@ -3,7 +3,7 @@
 // The `used` experts of largest score, ties to the lower number, in descending order, each with its
 // weight. Where there are groups, only the experts of the groups whose two best scores have the largest
 // sums are candidates: DeepSeek-V3, arXiv:2412.19437. A workgroup has a row.
-// Twin: cpp/backend/cpu/kernels/route.cpp. Dispatch: rows.
+// Twin: cpp/backend/cpu/kernels/products/route.cpp. Dispatch: rows.
 
 const uint WORKGROUP = 64;
 layout(local_size_x = WORKGROUP) in;

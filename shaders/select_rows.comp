@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Row i of y = row rows[i] of x. Twin: cpp/backend/cpu/kernels/select_rows.cpp.
+// Row i of y = row rows[i] of x. Twin: cpp/backend/cpu/kernels/rows/rows.cpp.
 // Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;

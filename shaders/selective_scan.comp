@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 // The selective scan of Mamba, arXiv:2312.00752, algorithm 2, with h [k] for each channel:
 //   h = exp(dt a) h + (dt x) b,  y = c h + d x
-// Twin: cpp/backend/cpu/kernels/selective_scan.cpp.
+// Twin: cpp/backend/cpu/kernels/recurrence/scans.cpp.
 
 layout(local_size_x = 32) in;
 layout(constant_id = 0) const uint ROWS = 16;  // of the state: k

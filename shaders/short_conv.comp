@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 // y_t = sum_j weight[:, j] x_(t-TAPS+1+j) + bias, channel by channel; what came before the piece is in the
 // state, [TAPS - 1, channels], the oldest first. Mamba, arXiv:2312.00752, section 3.4. An invocation takes a
-// channel through a sequence's tokens. Twin: cpp/backend/cpu/kernels/short_conv.cpp.
+// channel through a sequence's tokens. Twin: cpp/backend/cpu/kernels/recurrence/short_conv.cpp.
 // Dispatch: channels / 64, sequences.
 
 layout(local_size_x = 64) in;

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 // The scan of Mamba-2, arXiv:2405.21060, with one decay a head and h [k, p] for each:
 //   h = exp(dt a) h + (dt x) b^T,  y = h c + d x
-// Twin: cpp/backend/cpu/kernels/ssd_scan.cpp.
+// Twin: cpp/backend/cpu/kernels/recurrence/scans.cpp.
 
 layout(local_size_x = 32) in;
 layout(constant_id = 0) const uint ROWS = 16;  // of the state: k

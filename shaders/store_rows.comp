@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // Row rows[i] of a cache = row i of x, in the cache's type, each head padded with zeros to whole blocks.
-// An invocation packs 32 elements. Twin: cpp/backend/cpu/kernels/store_rows.cpp.
+// An invocation packs 32 elements. Twin: cpp/backend/cpu/kernels/rows/cache_rows.cpp.
 // Dispatch: rows * heads * blocks / 64.
 
 layout(local_size_x = 64) in;

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // y_t = x_(t-1); the state is the last x. RWKV, arXiv:2305.13048. An invocation takes a channel through a
-// sequence's tokens. Twin: cpp/backend/cpu/kernels/token_shift.cpp. Dispatch: channels / 64, sequences.
+// sequence's tokens. Twin: cpp/backend/cpu/kernels/recurrence/short_conv.cpp. Dispatch: channels / 64, sequences.
 
 layout(local_size_x = 64) in;
 #include "lib/frame.glsl"

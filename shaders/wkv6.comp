@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 // RWKV-6, arXiv:2404.05892, with S [keys, values] for each head:
 //   y = r (S + diag(u) k^T v),  S = diag(w) S + k^T v
-// Twin: cpp/backend/cpu/kernels/wkv6.cpp.
+// Twin: cpp/backend/cpu/kernels/recurrence/wkv.cpp.
 
 layout(local_size_x = 32) in;
 layout(constant_id = 0) const uint ROWS = 16;  // of the state: keys

@@ -32,7 +32,7 @@ MAY_INCLUDE = {
 # A template or inline function of the standard library that is instantiated in a kernel could be
 # the copy that the linker keeps for everyone, with instructions this machine lacks.
 KERNELS_MAY_INCLUDE = re.compile(
-    r"backend/cpu/(kernels|simd)/\w+\.h|tensor/half\.h|tensor/blocks/\w+\.h|base/inline\.h"
+    r"backend/cpu/(kernels|simd)/(\w+/)?\w+\.h|tensor/half\.h|tensor/blocks/\w+\.h|base/inline\.h"
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {
     "cstdint", "cstddef", "cstring", "cfloat", "climits", "math.h",
@@ -330,7 +330,7 @@ def test_every_operation_of_a_model_has_a_description_and_a_twin():
     assert "store_rows" in kernels
     assert kernels - fused - twins == set()
     contracts = (CPP / "graph" / "ops.h").read_text()
-    tested = "".join(p.read_text() for p in (ROOT / "tests" / "cpp" / "backend").glob("*.cpp"))
+    tested = "".join(p.read_text() for p in (ROOT / "tests" / "cpp" / "backend").rglob("*.cpp"))
     for op in sorted(kernels - fused):
         assert re.search(rf"kernels\(\)\.{op}\b|\b{op}\(", tested), op
     assert "cpy" not in contracts

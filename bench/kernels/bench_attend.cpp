@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/attend.h"
+#include "backend/cpu/kernels/attention/attend.h"
 #include "backend/cpu/memory.h"
 #include "roofline.h"
 #include "tensor/dtype.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/head_linear.h"
-#include "backend/cpu/kernels/quantize_rows.h"
+#include "backend/cpu/kernels/products/linear.h"
+#include "backend/cpu/kernels/products/quantize.h"
 #include "backend/cpu/weights.h"
 #include "bytes.h"
 #include "roofline.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/norm.h"
+#include "backend/cpu/kernels/norms/norms.h"
 
 namespace plait::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // The scan of a layer of mamba2-780m: three multiplications for each state element.
-#include "backend/cpu/kernels/ssd_scan.h"
+#include "backend/cpu/kernels/recurrence/recurrence.h"
 
 #include "recurrence.h"
 

@@ -1,5 +1,5 @@
 // The recurrence of a layer of rwkv7-1.5b: five multiplications for each state element.
-#include "backend/cpu/kernels/wkv7.h"
+#include "backend/cpu/kernels/recurrence/recurrence.h"
 
 #include "recurrence.h"
 

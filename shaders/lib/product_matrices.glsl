@@ -2,7 +2,7 @@
 // products of whole matrices: a subgroup multiplies M by K elements of x with K by N of W at once. Both
 // are rounded to halves, sums are floats. The file that includes this has defined the matrices in its
 // dialect. A workgroup makes a tile of ROWS rows by OUTPUTS outputs, DEPTH columns at a time; a subgroup
-// keeps MY_ROWS by MY_OUTPUTS sums. Twin: cpp/backend/cpu/kernels/product.cpp. Dispatch: outputs /
+// keeps MY_ROWS by MY_OUTPUTS sums. Twin: cpp/backend/cpu/kernels/products/product.cpp. Dispatch: outputs /
 // OUTPUTS, rows / ROWS.
 //
 // Halves reach from 2^-14 to 65504. A row of x or of W whose largest magnitude is not well within that

@@ -2,7 +2,7 @@
 
 #include <unordered_map>
 
-#include "backend/cpu/kernels/attend.h"
+#include "backend/cpu/kernels/attention/attend.h"
 #include "base/error.h"
 
 namespace plait::cpu {

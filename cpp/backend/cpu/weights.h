@@ -9,7 +9,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/packed.h"
+#include "backend/cpu/kernels/products/packed.h"
 #include "backend/cpu/memory.h"
 
 namespace plait::cpu {

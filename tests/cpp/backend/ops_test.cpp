@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "backend/cpu/backend.h"
-#include "backend/kernel_harness.h"
+#include "backend/cpu/kernel_harness.h"
 #include "graph/ops.h"
 #include "tensor/run.h"
 

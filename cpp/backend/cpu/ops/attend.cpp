@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/attend.h"
+#include "backend/cpu/kernels/attention/attend.h"
 
 #include "backend/cpu/ops/operands.h"
 #include "tensor/run.h"

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/combine.h"
+#include "backend/cpu/kernels/products/experts.h"
 
 #include "backend/cpu/ops/operands.h"
 

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/copy_rows.h"
+#include "backend/cpu/kernels/rows/rows.h"
 
 #include "backend/cpu/ops/operands.h"
 

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/delta_rule.h"
+#include "backend/cpu/kernels/recurrence/recurrence.h"
 
 #include "backend/cpu/ops/operands.h"
 

@@ -1,7 +1,7 @@
 // Arguments of elementwise kernels from nodes.
 #pragma once
 
-#include "backend/cpu/kernels/elementwise.h"
+#include "backend/cpu/kernels/elementwise/elementwise.h"
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {

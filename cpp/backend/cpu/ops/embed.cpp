@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/embed.h"
+#include "backend/cpu/kernels/products/embed.h"
 
 #include "backend/cpu/ops/bind.h"
 

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/expert_linear.h"
+#include "backend/cpu/kernels/products/experts.h"
 
 #include "backend/cpu/ops/bind.h"
 

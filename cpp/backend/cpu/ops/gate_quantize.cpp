@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/gate_quantize.h"
+#include "backend/cpu/kernels/products/quantize.h"
 
 #include "backend/cpu/ops/operands.h"
 

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/head_linear.h"
+#include "backend/cpu/kernels/products/linear.h"
 
 #include "backend/cpu/ops/operands.h"
 

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/linear.h"
+#include "backend/cpu/kernels/products/linear.h"
 
 #include "backend/cpu/ops/bind.h"
 

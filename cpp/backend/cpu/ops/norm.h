@@ -1,7 +1,7 @@
 // Arguments of the norms from nodes.
 #pragma once
 
-#include "backend/cpu/kernels/norm.h"
+#include "backend/cpu/kernels/norms/norms.h"
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {

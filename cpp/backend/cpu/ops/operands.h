@@ -1,9 +1,9 @@
 // What most bind() functions ask about a node.
 #pragma once
 
-#include "backend/cpu/kernels/cache_layout.h"
-#include "backend/cpu/kernels/frequency.h"
-#include "backend/cpu/kernels/states.h"
+#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/rows/cache_layout.h"
+#include "backend/cpu/kernels/rows/rope.h"
 #include "backend/cpu/kernels/vectors.h"
 #include "backend/cpu/ops/bind.h"
 

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/quantize_rows.h"
+#include "backend/cpu/kernels/products/quantize.h"
 
 #include "backend/cpu/ops/bind.h"
 

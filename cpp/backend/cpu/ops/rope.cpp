@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/rope.h"
+#include "backend/cpu/kernels/rows/rope.h"
 
 #include "backend/cpu/ops/operands.h"
 

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/rope_table.h"
+#include "backend/cpu/kernels/rows/rope.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/rotate_rows.h"
+#include "backend/cpu/kernels/rows/cache_rows.h"
 
 #include "backend/cpu/ops/operands.h"
 

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/route.h"
+#include "backend/cpu/kernels/products/route.h"
 
 #include "backend/cpu/ops/operands.h"
 

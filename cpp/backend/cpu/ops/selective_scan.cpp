@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/selective_scan.h"
+#include "backend/cpu/kernels/recurrence/recurrence.h"
 
 #include "backend/cpu/ops/operands.h"
 

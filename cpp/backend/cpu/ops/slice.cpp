@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/slice.h"
+#include "backend/cpu/kernels/rows/rows.h"
 
 #include "backend/cpu/ops/operands.h"
 

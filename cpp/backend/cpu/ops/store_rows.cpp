@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/store_rows.h"
+#include "backend/cpu/kernels/rows/cache_rows.h"
 
 #include "backend/cpu/ops/operands.h"
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "backend/cpu/kernels/codes.h"
+#include "backend/cpu/kernels/products/codes.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/text.h"

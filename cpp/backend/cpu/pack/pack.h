@@ -6,7 +6,7 @@
 #include <span>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/packed.h"
+#include "backend/cpu/kernels/products/packed.h"
 #include "tensor/tensor.h"
 
 namespace plait::cpu {

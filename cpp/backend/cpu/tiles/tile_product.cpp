@@ -2,9 +2,9 @@
 // out as tiles, then every panel's part of it is unpacked to signed bytes and multiplied.
 //
 // A register of codes, four columns of each lane, is a row of the right-hand tile as it is.
-#include "backend/cpu/kernels/tile_product.h"
+#include "backend/cpu/kernels/products/tile_product.h"
 
-#include "backend/cpu/kernels/expanded_product.h"
+#include "backend/cpu/kernels/products/expanded_product.h"
 #include "backend/cpu/simd/tiles.h"
 
 namespace plait::cpu::amx {

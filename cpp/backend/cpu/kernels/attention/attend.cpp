@@ -1,0 +1,60 @@
+// Attention in one pass, with a running softmax. A task is a tile, heads first. Where attend_splits
+// has summed the splits of the tiles' keys, they are only merged here, in order.
+// Reference: tests/reference/attend.py.
+#include "backend/cpu/kernels/attention/attend_walk.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+static inline void sum_tile(const AttendArgs& args, const Frame& frame, const Worker& worker,
+                            const TokenTile& tokens, const HeadTile& heads) {
+    const Tile tile = make_tile(args, frame, worker, tokens, heads);
+    const int64_t n = tile.queries() * heads.kv_heads;
+    for (int64_t i = 0; i < n; ++i) start_partial(tile, i, kMinusInfinity);
+    sum_keys(tile, heads.kv_heads, tokens.walk, [&] { close_partials(tile, n, false); });
+    for (int64_t i = 0; i < n; ++i)
+        write_result(args, frame, row_of(args, tokens, heads, i), tile.query[i].total,
+                     tile.total + i * tile.width);
+}
+
+// task: of the tile's first split; the others' follow, head_tiles apart.
+static inline void merge_tile(const AttendArgs& args, const Frame& frame, const Worker& worker,
+                              const AttendCut& cut, const TokenTile& tokens, const HeadTile& heads,
+                              int64_t task) {
+    const int64_t width = whole_registers(args.value_dim);
+    const int64_t splits = count_splits(tokens.walk);
+    float* values = reinterpret_cast<float*>(worker.scratch);
+    for (int64_t i = 0; i < tokens.count * heads.count * heads.kv_heads; ++i) {
+        SoftmaxSum total{kMinusInfinity, 0.0f, 0};
+        for (int64_t k = 0; k < splits; ++k) {
+            const SplitSums sums = split_sums(args, frame, cut, task + k * cut.head_tiles);
+            merge(total, values, sums.softmax[i], sums.values + i * width, width);
+        }
+        write_result(args, frame, row_of(args, tokens, heads, i), total, values);
+    }
+}
+
+int64_t attend_tasks(const void* raw, const Frame& frame) {
+    const AttendCut cut = cut_attention(*static_cast<const AttendArgs*>(raw), frame);
+    return cut.token_tiles * cut.head_tiles;
+}
+
+void attend(const void* raw, const Frame& frame, const Worker& worker, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const AttendArgs*>(raw);
+    const AttendCut cut = cut_attention(args, frame);
+    for (int64_t task = begin; task < end; ++task) {
+        const int64_t index = task / cut.head_tiles;
+        const TokenTile tokens = token_tile(args, frame, cut.tokens, index);
+        const HeadTile heads = head_tile(args, cut, task % cut.head_tiles);
+        if (cut.splits == 0) {
+            sum_tile(args, frame, worker, tokens, heads);
+            continue;
+        }
+        int64_t before = 0;  // splits of the tiles before
+        for (int64_t i = 0; i < index; ++i)
+            before += count_splits(token_tile(args, frame, cut.tokens, i).walk);
+        merge_tile(args, frame, worker, cut, tokens, heads,
+                   before * cut.head_tiles + task % cut.head_tiles);
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

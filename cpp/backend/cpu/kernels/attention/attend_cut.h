@@ -1,0 +1,159 @@
+// How a step's attention is cut into tasks: tiles of queries, and the splits of their keys where
+// tiles alone would leave threads without work. No cut changes a bit of any result.
+#pragma once
+
+#include "backend/cpu/kernels/attention/key_blocks.h"
+
+namespace plait::cpu {
+
+// Enough for a thread that falls behind to leave some to the others.
+constexpr int64_t kTasksPerThread = 4;
+// With more runs it would take too long to find a split in each task.
+constexpr int64_t kManyRuns = 1024;
+
+struct AttendCut {
+    int64_t tokens, kv_heads, heads;  // of a tile, at most; several kv heads if all their heads
+    int64_t token_tiles, head_tiles;
+    int64_t splits;  // of all token tiles; 0: tiles are not split
+    int64_t tasks;
+};
+
+// Tokens [begin, begin + count) of a sequence, and all keys that any of them sees.
+struct TokenTile {
+    int32_t sequence;
+    int64_t begin, count;
+    KeyWalk walk;
+};
+
+PLAIT_INLINE int64_t pieces(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+static inline TokenTile token_tile(const AttendArgs& args, const Frame& frame, int64_t tokens,
+                                   int64_t index) {
+    const int32_t* token_begin = frame.at<const int32_t>(args.token_begin);
+    const int32_t* run_begin = frame.at<const int32_t>(args.run_begin);
+    const int32_t* first = frame.at<const int32_t>(args.first);
+    const int32_t* last = frame.at<const int32_t>(args.last);
+    int32_t s = 0;
+    for (;; ++s) {
+        const int64_t tiles = pieces(token_begin[s + 1] - token_begin[s], tokens);
+        if (index < tiles) break;
+        index -= tiles;
+    }
+    const int64_t begin = token_begin[s] + index * tokens;
+    const int64_t left = token_begin[s + 1] - begin;
+    const KeyRun* runs = frame.at<const KeyRun>(args.runs);
+    TokenTile tile{s,
+                   begin,
+                   left < tokens ? left : tokens,
+                   {runs + run_begin[s], runs + run_begin[s + 1], INT32_MAX, INT32_MIN}};
+    for (int64_t t = begin; t < begin + tile.count; ++t) {
+        if (first[t] >= last[t]) continue;
+        if (tile.walk.first > first[t]) tile.walk.first = first[t];
+        if (tile.walk.last < last[t]) tile.walk.last = last[t];
+    }
+    if (tile.walk.first >= tile.walk.last) tile.walk.run = tile.walk.end;
+    return tile;
+}
+
+PLAIT_INLINE int64_t count_splits(KeyWalk walk) {
+    int64_t n = 0;
+    for (KeyWalk split = walk; next_split(walk, split);) ++n;
+    return n;
+}
+
+PLAIT_INLINE int64_t tile_queries(const AttendCut& cut) {
+    return cut.tokens * cut.kv_heads * cut.heads;
+}
+
+// Counts what a cut of these tiles makes.
+static inline void count_tasks(const AttendArgs& args, const Frame& frame, AttendCut& cut) {
+    const int32_t* begin = frame.at<const int32_t>(args.token_begin);
+    cut.token_tiles = 0;
+    for (int32_t s = 0; s < frame.n_sequences; ++s)
+        cut.token_tiles += pieces(begin[s + 1] - begin[s], cut.tokens);
+    cut.head_tiles =
+        pieces(args.kv_heads, cut.kv_heads) * pieces(args.heads / args.kv_heads, cut.heads);
+    cut.tasks = (cut.splits > 0 ? cut.splits : cut.token_tiles) * cut.head_tiles;
+}
+
+PLAIT_INLINE bool sums_fit(const AttendArgs& args, const AttendCut& cut) {
+    return cut.tasks * split_floats(tile_queries(cut), args.value_dim) <= args.splits_floats;
+}
+
+static inline void cut_by_split(const AttendArgs& args, const Frame& frame, AttendCut& cut) {
+    if (frame.at<const int32_t>(args.run_begin)[frame.n_sequences] > kManyRuns) return;
+    AttendCut by_split = cut;
+    for (int64_t i = 0; i < cut.token_tiles; ++i)
+        by_split.splits += count_splits(token_tile(args, frame, cut.tokens, i).walk);
+    by_split.tasks = by_split.splits * cut.head_tiles;
+    if (by_split.splits > cut.token_tiles && sums_fit(args, by_split)) cut = by_split;
+}
+
+// Tiles of half the size; false where that no longer pays.
+static inline bool halve(AttendCut& cut) {
+    constexpr int64_t kFewQueries = 8;
+    int64_t& size = cut.kv_heads > 1         ? cut.kv_heads
+                    : cut.heads > cut.tokens ? cut.heads
+                                             : cut.tokens;
+    if (cut.kv_heads == 1 && cut.heads * cut.tokens <= kFewQueries) return false;
+    size = pieces(size, 2);
+    return true;
+}
+
+static inline AttendCut cut_attention(const AttendArgs& args, const Frame& frame) {
+    const int32_t* begin = frame.at<const int32_t>(args.token_begin);
+    int64_t most = 1;  // tokens of a sequence
+    for (int32_t s = 0; s < frame.n_sequences; ++s)
+        if (begin[s + 1] - begin[s] > most) most = begin[s + 1] - begin[s];
+    const int64_t group = args.heads / args.kv_heads;
+    AttendCut cut{};
+    cut.heads = group < args.tile_queries ? group : args.tile_queries;
+    cut.tokens = args.tile_queries / cut.heads;
+    if (cut.tokens > most) cut.tokens = most;
+    cut.kv_heads = cut.heads < group ? 1 : args.tile_queries / (cut.heads * cut.tokens);
+    if (cut.kv_heads > args.kv_heads) cut.kv_heads = args.kv_heads;
+    count_tasks(args, frame, cut);
+
+    const int64_t wanted = args.threads == 1 ? 1 : args.threads * kTasksPerThread;
+    if (cut.tasks < wanted && args.splits_floats > 0) cut_by_split(args, frame, cut);
+    while (cut.tasks < wanted) {
+        AttendCut smaller = cut;
+        if (!halve(smaller)) break;
+        count_tasks(args, frame, smaller);
+        if (cut.splits > 0 && (smaller.tokens != cut.tokens || !sums_fit(args, smaller))) break;
+        cut = smaller;
+    }
+    return cut;
+}
+
+// The index-th split of all token tiles'.
+struct SplitPlace {
+    TokenTile tokens;
+    KeyWalk keys;
+};
+
+static inline SplitPlace find_split(const AttendArgs& args, const Frame& frame,
+                                    const AttendCut& cut, int64_t index) {
+    for (int64_t i = 0;; ++i) {
+        const TokenTile tokens = token_tile(args, frame, cut.tokens, i);
+        KeyWalk rest = tokens.walk;
+        for (KeyWalk split = rest; next_split(rest, split); --index)
+            if (index == 0) return {tokens, split};
+    }
+}
+
+// What is kept of a split's task until the merge.
+struct SplitSums {
+    float* values;        // [queries, width]
+    SoftmaxSum* softmax;  // [queries]
+};
+
+PLAIT_INLINE SplitSums split_sums(const AttendArgs& args, const Frame& frame, const AttendCut& cut,
+                                  int64_t task) {
+    const int64_t queries = tile_queries(cut);
+    float* values = frame.at<float>(args.splits) + task * split_floats(queries, args.value_dim);
+    const int64_t width = whole_registers(args.value_dim);
+    return {values, reinterpret_cast<SoftmaxSum*>(values + queries * width)};
+}
+
+}  // namespace plait::cpu

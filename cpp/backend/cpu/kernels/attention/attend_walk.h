@@ -1,0 +1,165 @@
+// What both attention kernels do: set up a task's tile, and walk its keys.
+#pragma once
+
+#include "backend/cpu/kernels/attention/attend_cut.h"
+#include "backend/cpu/kernels/attention/attend_softmax.h"
+#include "backend/cpu/kernels/attention/attend_values.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// Heads [first, first + count), of each of the kv heads from kv_head on.
+struct HeadTile {
+    int64_t kv_head, kv_heads;
+    int64_t first, count;
+};
+
+PLAIT_INLINE HeadTile head_tile(const AttendArgs& args, const AttendCut& cut, int64_t index) {
+    const int64_t group = args.heads / args.kv_heads;
+    const int64_t parts = pieces(group, cut.heads);
+    HeadTile t;
+    t.kv_head = index / parts * cut.kv_heads;
+    const int64_t kv_left = args.kv_heads - t.kv_head;
+    t.kv_heads = kv_left < cut.kv_heads ? kv_left : cut.kv_heads;
+    const int64_t begin = index % parts * cut.heads;
+    t.first = t.kv_head * group + begin;
+    t.count = group - begin < cut.heads ? group - begin : cut.heads;
+    return t;
+}
+
+// The place of a query's result, among all heads of all tokens.
+PLAIT_INLINE int64_t row_of(const AttendArgs& args, const TokenTile& tokens, const HeadTile& heads,
+                            int64_t query) {
+    const int64_t kv = query / (tokens.count * heads.count);
+    const int64_t token = tokens.begin + query / heads.count % tokens.count;
+    const int64_t head = heads.first + kv * (args.heads / args.kv_heads) + query % heads.count;
+    return token * args.heads + head;
+}
+
+// A task's working memory, its queries and what they know.
+static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const Worker& worker,
+                             const TokenTile& tokens, const HeadTile& heads) {
+    const AttendScratch at = attend_scratch(args);
+    float* scratch = reinterpret_cast<float*>(worker.scratch);
+    const Tile tile{
+        args,
+        frame.at<const unsigned char>(args.keys) + heads.kv_head * args.key_cache.head_bytes,
+        frame.at<const unsigned char>(args.values) + heads.kv_head * args.value_cache.head_bytes,
+        tokens.count,
+        heads.count,
+        whole_registers(args.value_dim),
+        args.bias_kind == kNoBias ? nullptr
+                                  : frame.at<const int32_t>(args.key_positions) +
+                                        frame.at<const int32_t>(args.key_begin)[tokens.sequence],
+        scratch + at.rows,
+        scratch + at.positions,
+        scratch + at.scores,
+        scratch + at.partial,
+        scratch + at.lanes,
+        scratch + at.total,
+        reinterpret_cast<Query*>(scratch + at.queries),
+        nullptr,
+        nullptr,
+    };
+    float* lists = scratch + at.biases;
+    const int64_t n = tile.queries() * heads.kv_heads;
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t row = row_of(args, tokens, heads, i);
+        const int64_t token = row / args.heads;
+        const int64_t head = row % args.heads;
+        Query& query = tile.query[i];
+        query = {};
+        query.q = frame.at<const float>(args.q) + row * args.key_dim;
+        query.first = frame.at<const int32_t>(args.first)[token];
+        query.last = frame.at<const int32_t>(args.last)[token];
+        query.total.most = kMinusInfinity;
+        if (args.bias_kind == kNoBias) continue;
+        query.position = frame.at<const int32_t>(args.positions)[token * args.position_stride];
+        const int64_t kv = i / tile.queries();
+        if (args.bias_kind == kAlibi) {
+            query.slope = alibi_slope(args.max_bias, head, args.heads);
+        } else {
+            float* biases = lists + (kv * heads.count + i % heads.count) * bias_row(args);
+            if (i % tile.queries() < heads.count)
+                list_biases(args, frame.at<const float>(args.bias) + head, biases);
+            query.biases = biases + args.max_distance;
+        }
+    }
+    return tile;
+}
+
+// Calls step(tile, block, begin, end) for every kv head and block that holds keys for its queries
+// begin to end, `visible` set, and split() where sums are closed.
+template <typename Step, typename Split>
+PLAIT_INLINE void for_each_block(const Tile& tile, int64_t kv_heads, KeyWalk walk, Step step,
+                                 Split split) {
+    KeyBlock blocks[3];  // the one before, this one, the one that is fetched meanwhile
+    BlockRows rows[3];
+    Tile head = tile;
+    int now = 0;
+    bool more = walk.next(blocks[0]);
+    if (more) locate(tile.args, blocks[0], rows[0]);
+    for (bool first = true; more; first = false) {
+        const KeyBlock& block = blocks[now];
+        const BlockRows& block_rows = rows[now];
+        if (!first && block.starts_split(blocks[(now + 2) % 3])) split();
+        now = (now + 1) % 3;
+        more = walk.next(blocks[now]);
+        if (more) locate(tile.args, blocks[now], rows[now]);
+        list_positions(tile, block);
+        const int64_t n = tile.queries();
+        int64_t begin = n, end = n;  // queries that see some of it
+        for (int64_t i = 0; i < n; ++i) {
+            Query& query = tile.query[i];
+            query.visible = block.visible(query.first, query.last);
+            for (int64_t kv = 1; kv < kv_heads; ++kv)
+                tile.query[kv * n + i].visible = query.visible;
+            if (query.visible == 0) continue;
+            if (begin == n) begin = i;
+            end = i + 1;
+        }
+        if (begin == end) continue;
+        head.now = &block_rows;
+        head.next = more ? &rows[now] : nullptr;
+        for (int64_t kv = 0; kv < kv_heads; ++kv) {
+            step(head, block, begin, end);
+            head.move(1);
+        }
+        head.move(-kv_heads);
+    }
+}
+
+// Sums over all keys of the walk; close() at the end of every split. Where the maxima are known,
+// every factor is one.
+template <typename Close>
+PLAIT_INLINE void sum_keys(const Tile& tile, int64_t kv_heads, const KeyWalk& walk, Close close) {
+    for_each_block(
+        tile, kv_heads, walk,
+        [&](const Tile& head, const KeyBlock& block, int64_t begin, int64_t end) {
+            score(head, block, begin, end);
+            for (int64_t i = begin; i < end; ++i)
+                if (head.query[i].visible != 0) softmax_step(head, block, i);
+            add_values(head, block, begin, end);
+        },
+        close);
+    close();
+}
+
+// Merges the partial sums of `n` queries into their totals and starts new ones.
+PLAIT_INLINE void close_partials(const Tile& tile, int64_t n, bool maxima_known) {
+    for (int64_t i = 0; i < n; ++i) {
+        Query& query = tile.query[i];
+        if (!query.partial.any) continue;
+        merge(query.total, tile.total + i * tile.width, finished_partial(tile, i),
+              tile.partial + i * tile.width, tile.width);
+        start_partial(tile, i, maxima_known ? query.total.most : kMinusInfinity);
+    }
+}
+
+PLAIT_INLINE void write_result(const AttendArgs& args, const Frame& frame, int64_t row,
+                               const SoftmaxSum& total, const float* values) {
+    const float* sink =
+        args.has_sinks ? frame.at<const float>(args.sinks) + row % args.heads : nullptr;
+    write_mean(args, total, values, sink, frame.at<float>(args.y) + row * args.value_dim);
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

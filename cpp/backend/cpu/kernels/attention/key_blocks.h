@@ -1,0 +1,115 @@
+// The walk over a sequence's keys in blocks whose borders depend on the keys' ordinals alone: not
+// on the rows that hold them, nor on how runs divide them.
+#pragma once
+
+#include "backend/cpu/kernels/attention/attend.h"
+
+namespace plait::cpu {
+
+// plait::Run, as the sixteen bytes that they are.
+struct KeyRun {
+    int32_t row, count, first_key, ordinal;
+};
+
+// Up to kKeyBlock keys. A key's lane is ordinal % kKeyBlock; lanes and keys go up together.
+struct KeyBlock {
+    int32_t count = 0;
+    int32_t first_ordinal = 0, last_ordinal = 0;
+    uint32_t lanes = 0;      // bit of each lane that has a key
+    int32_t row[kKeyBlock];  // by entry
+    int32_t key[kKeyBlock];
+    uint8_t lane[kKeyBlock];
+
+    // The lanes of keys first <= key < last.
+    PLAIT_INLINE_MEMBER uint32_t visible(int32_t first, int32_t last) const {
+        if (first <= key[0] && key[count - 1] < last) return lanes;
+        uint32_t bits = 0;
+        for (int32_t e = 0; e < count; ++e)
+            if (first <= key[e] && key[e] < last) bits |= 1u << lane[e];
+        return bits;
+    }
+    // Whether sums that ended with `before` are closed here.
+    PLAIT_INLINE_MEMBER bool starts_split(const KeyBlock& before) const {
+        return first_ordinal / kKeySplit != before.first_ordinal / kKeySplit ||
+               first_ordinal <= before.last_ordinal;
+    }
+};
+
+struct KeyWalk {
+    const KeyRun* run;
+    const KeyRun* end;
+    int32_t first, last;  // keys of interest
+    int32_t offset = 0;   // into *run
+
+    // What of *run is still to come: [from, stop).
+    PLAIT_INLINE_MEMBER int32_t from() const {
+        return offset > first - run->first_key ? offset : first - run->first_key;
+    }
+    PLAIT_INLINE_MEMBER int32_t stop() const {
+        return run->count < last - run->first_key ? run->count : last - run->first_key;
+    }
+    PLAIT_INLINE_MEMBER void next_run() {
+        ++run;
+        offset = 0;
+    }
+
+    // The next block, of the keys of interest alone. False at the end.
+    PLAIT_INLINE_MEMBER bool next(KeyBlock& block) {
+        block.count = 0;
+        block.lanes = 0;
+        while (run != end) {
+            const int32_t begin = from();
+            const int32_t end_of_run = stop();
+            if (begin >= end_of_run) {
+                next_run();
+                continue;
+            }
+            const int32_t ordinal = run->ordinal + begin;
+            if (block.count == 0)
+                block.first_ordinal = ordinal;
+            else if (ordinal / kKeyBlock != block.first_ordinal / kKeyBlock ||
+                     ordinal <= block.last_ordinal)
+                return true;
+            const int32_t lane = static_cast<int32_t>(ordinal % kKeyBlock);
+            const int32_t room = static_cast<int32_t>(kKeyBlock) - lane;
+            const int32_t n = end_of_run - begin < room ? end_of_run - begin : room;
+            for (int32_t i = 0; i < n; ++i) {
+                block.row[block.count] = run->row + begin + i;
+                block.key[block.count] = run->first_key + begin + i;
+                block.lane[block.count++] = static_cast<uint8_t>(lane + i);
+                block.lanes |= 1u << (lane + i);
+            }
+            block.last_ordinal = ordinal + n - 1;
+            offset = begin + n;
+        }
+        return block.count > 0;
+    }
+};
+
+// Takes the keys of the next split off `rest`. False at the end.
+PLAIT_INLINE bool next_split(KeyWalk& rest, KeyWalk& split) {
+    split = rest;
+    int64_t number = -1;  // of the split
+    int32_t before = -1;  // ordinal of the last key so far
+    while (rest.run != rest.end) {
+        const int32_t begin = rest.from();
+        const int32_t stop = rest.stop();
+        if (begin >= stop) {
+            rest.next_run();
+            continue;
+        }
+        const int32_t ordinal = rest.run->ordinal + begin;
+        if (number < 0)
+            number = ordinal / kKeySplit;
+        else if (ordinal / kKeySplit != number || ordinal <= before)
+            return true;
+        const int64_t room = (number + 1) * kKeySplit - ordinal;
+        const int32_t n = stop - begin < room ? stop - begin : static_cast<int32_t>(room);
+        before = ordinal + n - 1;
+        split.last = rest.run->first_key + begin + n;
+        rest.offset = begin + n;
+    }
+    return number >= 0;
+}
+
+}  // namespace plait::cpu

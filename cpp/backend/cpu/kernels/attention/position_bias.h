@@ -1,0 +1,47 @@
+// What attention adds to a score for where query and key are.
+#pragma once
+
+#include "backend/cpu/kernels/attention/attend.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// ALiBi, arXiv:2108.12409: a head's price of a position between query and key. Where heads are no
+// power of two, those past it take every second slope of the next one.
+PLAIT_INLINE float alibi_slope(double max_bias, int64_t head, int64_t heads) {
+    int64_t whole = 1;
+    while (whole <= heads / 2) whole *= 2;
+    const double turns =
+        head < whole ? static_cast<double>(head) + 1.0 : static_cast<double>(head - whole) + 0.5;
+    return static_cast<float>(__builtin_exp2(-max_bias * turns / static_cast<double>(whole)));
+}
+
+// T5, arXiv:1910.10683: half of the buckets of a direction hold a distance each, the others grow by
+// a constant ratio up to max_distance; the last has all that is farther. The first distance of a
+// bucket; just under it, as thresholds that are whole numbers must not be missed by a rounding.
+PLAIT_INLINE double bucket_begin(int32_t bucket, int32_t buckets, int32_t max_distance) {
+    const int32_t exact = buckets / 2;
+    if (bucket <= exact) return bucket;
+    const double turns = static_cast<double>(bucket - exact) / (buckets - exact);
+    const double ratio = static_cast<double>(max_distance) / exact;
+    return exact * __builtin_pow(ratio, turns) * (1.0 - 1e-6);
+}
+
+// A head's biases by key position - position, from -max_distance to max_distance.
+// weights: [buckets, heads], from the head's column on.
+static inline void list_biases(const AttendArgs& args, const float* weights, float* biases) {
+    const int32_t buckets = args.both_directions ? args.buckets / 2 : args.buckets;
+    const auto bias = [&](int32_t bucket) {
+        return weights[static_cast<int64_t>(bucket) * args.heads];
+    };
+    int32_t bucket = 0;
+    double next = bucket_begin(1, buckets, args.max_distance);
+    for (int32_t distance = 0; distance <= args.max_distance; ++distance) {
+        while (bucket + 1 < buckets && distance >= next)
+            next = bucket_begin(++bucket + 1, buckets, args.max_distance);
+        biases[args.max_distance - distance] = bias(bucket);
+        if (distance == 0) continue;
+        biases[args.max_distance + distance] = bias(args.both_directions ? buckets + bucket : 0);
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

@@ -1,0 +1,106 @@
+// The elementwise kernels.
+#include "backend/cpu/kernels/elementwise/activation.h"
+#include "backend/cpu/kernels/elementwise/elementwise_loops.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// y = a + b.  Reference: tests/reference/add.py.
+
+int64_t add_tasks(const void* args, const Frame& frame) {
+    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
+}
+
+void add(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+    zip(args, frame, begin, end, [](F32 a, F32 b) { return a + b; });
+}
+
+// y = a - b.  Reference: tests/reference/sub.py.
+
+int64_t sub_tasks(const void* args, const Frame& frame) {
+    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
+}
+
+void sub(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+    zip(args, frame, begin, end, [](F32 a, F32 b) { return a - b; });
+}
+
+// y = a * b.  Reference: tests/reference/mul.py.
+
+int64_t mul_tasks(const void* args, const Frame& frame) {
+    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
+}
+
+void mul(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+    zip(args, frame, begin, end, [](F32 a, F32 b) { return a * b; });
+}
+
+// y = factor * x + offset.  Reference: tests/reference/scale.py.
+
+int64_t scale_tasks(const void* args, const Frame& frame) {
+    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
+}
+
+void scale(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+    const F32 factor = F32::set(args.number), offset = F32::set(args.second);
+    map(args, frame, begin, end, [factor, offset](F32 x) { return fma(factor, x, offset); });
+}
+
+// y = cap * tanh(x / cap).  Reference: tests/reference/softcap.py.
+
+int64_t softcap_tasks(const void* args, const Frame& frame) {
+    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
+}
+
+void softcap(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+    const F32 cap = F32::set(args.number);
+    map(args, frame, begin, end, [cap](F32 x) { return cap * tanh(x / cap); });
+}
+
+// y = f(x), f one of eight.  Reference: tests/reference/activate.py.
+
+int64_t activate_tasks(const void* args, const Frame& frame) {
+    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
+}
+
+void activate(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+    with_activation(args.how, [&](auto f) { map(args, frame, begin, end, f); });
+}
+
+// y = f(g) * up.  SwiGLU, arXiv:2002.05202.  Reference: tests/reference/gate.py.
+
+int64_t gate_tasks(const void* args, const Frame& frame) {
+    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
+}
+
+void gate(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+    with_activation(args.how, [&](auto f) {
+        zip(args, frame, begin, end, [f](F32 g, F32 up) { return f(g) * up; });
+    });
+}
+
+// y = g' sigmoid(alpha g') (up' + 1), g' = min(g, limit), up' = clamp(up, -limit, limit): gpt-oss,
+// arXiv:2508.10925.  Reference: tests/reference/clamped_swiglu.py.
+
+int64_t clamped_swiglu_tasks(const void* args, const Frame& frame) {
+    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
+}
+
+void clamped_swiglu(const void* raw, const Frame& frame, const Worker&, int64_t begin,
+                    int64_t end) {
+    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+    const F32 alpha = F32::set(args.number), limit = F32::set(args.second);
+    zip(args, frame, begin, end, [alpha, limit](F32 g, F32 up) {
+        const F32 low = min(limit, g);  // the second operand where either is NaN
+        const F32 clamped = min(limit, max(negate(limit), up));
+        return low * sigmoid(alpha * low) * (clamped + F32::set(1.0f));
+    });
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

@@ -1,0 +1,70 @@
+// The norms, and row_sum.
+#include "backend/cpu/kernels/norms/norm_loops.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// RMSNorm. Zhang & Sennrich 2019, arXiv:1910.07467:  y = x / sqrt(mean(x^2) + epsilon) * w
+// Reference: tests/reference/rms_norm.py.
+
+int64_t rms_norm_tasks(const void* raw, const Frame& frame) {
+    return vector_tasks(static_cast<const NormArgs*>(raw)->vectors, frame);
+}
+
+void rms_norm(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const NormArgs*>(raw);
+    const int64_t n = args.vectors.width;
+    each_vector(args, frame, begin, end, [&](int64_t v, const float* x, float* y) {
+        const float mean = sum_of_squares(x, n) / static_cast<float>(n);
+        write_scaled(args, frame, v, x, y, 1.0f / __builtin_sqrtf(mean + args.epsilon));
+    });
+}
+
+// Layer normalisation. Ba, Kiros & Hinton 2016, arXiv:1607.06450:
+//   y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * w + b
+// In two passes: mean(x^2) - mean(x)^2 would cancel where the mean is large.
+// Reference: tests/reference/layer_norm.py.
+
+int64_t layer_norm_tasks(const void* raw, const Frame& frame) {
+    return vector_tasks(static_cast<const NormArgs*>(raw)->vectors, frame);
+}
+
+void layer_norm(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const NormArgs*>(raw);
+    const int64_t n = args.vectors.width;
+    each_vector(args, frame, begin, end, [&](int64_t v, const float* x, float* y) {
+        const F32 mean = F32::set(sum_of(x, n) / static_cast<float>(n));
+        each_register(x, y, n, [mean](F32 a, auto) { return a - mean; });
+        const float variance = sum_of_squares(y, n) / static_cast<float>(n);
+        write_scaled(args, frame, v, y, y, 1.0f / __builtin_sqrtf(variance + args.epsilon));
+    });
+}
+
+// y = x / max(sqrt(sum(x^2)), epsilon).  Reference: tests/reference/l2_norm.py.
+
+int64_t l2_norm_tasks(const void* raw, const Frame& frame) {
+    return vector_tasks(static_cast<const NormArgs*>(raw)->vectors, frame);
+}
+
+void l2_norm(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const NormArgs*>(raw);
+    each_vector(args, frame, begin, end, [&](int64_t v, const float* x, float* y) {
+        const float length = __builtin_sqrtf(sum_of_squares(x, args.vectors.width));
+        write_scaled(args, frame, v, x, y, 1.0f / (length < args.epsilon ? args.epsilon : length));
+    });
+}
+
+// The sum of each vector of the last axis.  Reference: tests/reference/row_sum.py.
+
+int64_t row_sum_tasks(const void* raw, const Frame& frame) {
+    return vector_tasks(static_cast<const NormArgs*>(raw)->vectors, frame);
+}
+
+void row_sum(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const NormArgs*>(raw);
+    const int64_t n = args.vectors.width;
+    const VectorRange range = vectors_in(args.vectors, frame, begin, end);
+    for (int64_t v = range.begin; v < range.end; ++v)
+        frame.at<float>(args.y)[v] = sum_of(frame.at<const float>(args.x) + v * n, n);
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

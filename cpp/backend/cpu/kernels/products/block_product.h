@@ -1,0 +1,198 @@
+// Products of quantised rows with block types. Register tiles: P panels times T rows.
+//
+// a = row of quantize_rows, D and M the scale and minimum of a block's lane, o the offset of its
+// codes c:
+//   y += scale(a) * (D * sum((c - o) * a) + M * sum(a))         every 32 columns, in order
+// with the inner sums in integers, exactly.
+#pragma once
+
+#include "backend/cpu/kernels/products/dot.h"
+#include "backend/cpu/kernels/products/product_job.h"
+#include "backend/cpu/kernels/products/quantize.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// n rows side by side: the b-th block of row r has its codes at 32 * (b * n + r), its scale at
+// b * n + r and, where the format needs one, the sum of its u-th unit at (b * units + u) * n + r.
+struct Activations {
+    const int8_t* codes;
+    const float* scales;
+    const float* sums;
+    int64_t n;
+
+    PLAIT_INLINE_MEMBER Activations from(int row) const {
+        return {codes + 32 * row, scales + row, sums + row, n};
+    }
+};
+
+// What AVX2 can add up in 16 bits.
+constexpr int groups_of(int most, int unit) {
+    for (int groups = unit / 4; groups > 1; groups /= 2)
+        if (groups * most * 2 * 127 <= 32767) return groups;
+    return 1;
+}
+
+template <class Block>
+struct BlockTiles {
+    using D = Dot<Block>;
+    using Rows = Activations;
+    // Tiles are some panels wide, which share what is loaded of the rows, or many rows high, which
+    // share what is unpacked of the codes: two scales every 32 columns take too long, and where
+    // registers are few, so do codes that are not quick. Sums then wait in memory.
+    static constexpr bool kWide = D::kUnit == 32 && (kRegisters == 32 || D::kQuick);
+    static constexpr int kHigh = kWide ? 4 : 8;
+    static constexpr int kPanels = kWide && kRegisters == 32 ? 3 : kLanes > 1 ? 2 : 1;  // at most
+    static constexpr int kCodes = 4 * kLanes * Parts<Block>::kBits;  // of 32 columns
+    static constexpr int kRecords = Parts<Block>::kRecord * kLanes;  // of a block
+    static constexpr int kAll = kCodes + kRecords * 32 / Block::kElements;
+    static constexpr int kUnits = 32 / D::kUnit;
+    static constexpr int kGroups = groups_of(D::kMost, D::kUnit);
+
+    template <int P, int T>
+    PLAIT_INLINE_MEMBER static void tile(const Job& job, const Activations& activations, int row,
+                                         int64_t first, Ahead ahead);
+};
+
+template <class Block>
+template <int P, int T>
+PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const Job& job, const Activations& activations,
+                                                 int row, int64_t first, Ahead ahead) {
+    const PackedWeight& w = *job.product->weight;
+    const uint8_t* codes = job.product->matrix + first * w.panel_bytes;
+    const uint8_t* records = codes + w.records_offset;
+    const int8_t* a = activations.codes;
+    const float* scales = activations.scales;
+    const float* sums = activations.sums;
+    const int64_t rows = activations.n;
+    constexpr Signs kSigns = !D::kSigned       ? Signs::kNone
+                             : T >= kApartFrom ? Signs::kApart
+                                               : Signs::kMoved;
+    F32 y[P][T];
+    for (int p = 0; p < P; ++p)
+        for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
+
+    for (int64_t n = 0; n < w.columns; n += Block::kElements) {
+        typename D::Scales s[P];
+        for (int p = 0; p < P; ++p) s[p].open(records + p * w.panel_bytes);
+        ahead.template ask_records<P>(records, kRecords);
+        records += kRecords;
+        for (int b = 0; b < Block::kElements / 32; ++b) {
+            ahead.template ask<P>();
+            F32 t[P][T];
+#pragma GCC unroll 2
+            for (int u = 0; u < kUnits; ++u) {
+                Sums sum[P][T], of_zeros[P];
+#pragma GCC unroll 8
+                for (int g = 0; g < D::kUnit / 4; ++g) {
+                    const int group = u * D::kUnit / 4 + g;
+                    Bytes code[P];
+#pragma GCC unroll 4
+                    for (int p = 0; p < P; ++p) {
+                        code[p] = D::code(codes + p * w.panel_bytes, group);
+                        if constexpr (kSigns == Signs::kApart)
+                            of_zeros[p].template add<kSigns, D::kUnit / 4>(code[p], Bytes::set(0),
+                                                                           g);
+                    }
+#pragma GCC unroll 8
+                    for (int r = 0; r < T; ++r) {
+                        const Bytes four = Bytes::four(a + 32 * r + 4 * group);
+#pragma GCC unroll 4
+                        for (int p = 0; p < P; ++p)
+                            sum[p][r].template add<kSigns, kGroups>(code[p], four, g);
+                    }
+                }
+#pragma GCC unroll 4
+                for (int p = 0; p < P; ++p) {
+                    const F32 scale = s[p].scale(b * kUnits + u);
+#pragma GCC unroll 8
+                    for (int r = 0; r < T; ++r) {
+                        F32 x = sum[p][r].value();
+                        if constexpr (kSigns == Signs::kApart)
+                            x = x - of_zeros[p].value();
+                        else if constexpr (D::kOffset != 0)
+                            x = x - F32::set(sums[u * rows + r]);
+                        else if constexpr (kSumsBase != 0)
+                            x = x - F32::set(kSumsBase);
+                        t[p][r] = u == 0 ? scale * x : fma(scale, x, t[p][r]);
+                        if constexpr (D::kMinimum)
+                            t[p][r] = fma(s[p].minimum(b * kUnits + u),
+                                          F32::set(sums[u * rows + r]), t[p][r]);
+                    }
+                }
+            }
+#pragma GCC unroll 8
+            for (int r = 0; r < T; ++r) {
+                const F32 scale = F32::set(scales[r]);
+#pragma GCC unroll 4
+                for (int p = 0; p < P; ++p) y[p][r] = fma(t[p][r], scale, y[p][r]);
+            }
+            codes += kCodes;
+            a += 32 * rows;
+            scales += rows;
+            sums += kUnits * rows;
+        }
+    }
+    for (int p = 0; p < P; ++p)
+        for (int r = 0; r < T; ++r)
+            if (row + r < job.rows) store(job, row + r, first + p, y[p][r]);
+}
+
+// to[(b * units + u) * n + r] = what a tile takes of the sums of unit u; `from` is [blocks][n][2].
+template <class Block>
+PLAIT_INLINE void convert_sums(const int16_t* from, int64_t blocks, int n, float* to) {
+    using D = Dot<Block>;
+    const auto converted = [](int sum) {
+        return D::kMinimum ? static_cast<float>(sum)
+                           : kSumsBase + static_cast<float>(D::kOffset * sum);
+    };
+    if constexpr (D::kUnit == 32) {
+        for (int64_t i = 0; i < blocks * n; ++i) to[i] = converted(from[2 * i] + from[2 * i + 1]);
+    } else {
+        for (int64_t b = 0; b < blocks; ++b)
+            for (int u = 0; u < 2; ++u)
+                for (int r = 0; r < n; ++r)
+                    to[(2 * b + u) * n + r] = converted(from[2 * (b * n + r) + u]);
+    }
+}
+
+// Scratch: floats of the sums, then copies of rows that do not stand side by side.
+template <class Block>
+PLAIT_INLINE Activations side_by_side(const Product& product, int64_t i, int n,
+                                      unsigned char* scratch) {
+    using D = Dot<Block>;
+    const int64_t columns = product.weight->columns, blocks = columns / 32;
+    // Rows of quantize_rows are only read.
+    auto* x = const_cast<unsigned char*>(product.x);
+    const auto row = [&](int r) {
+        return quantized_row(x, product.x_rows, columns, product.row(i + r) / product.x_share);
+    };
+    auto* sums = reinterpret_cast<float*>(scratch);
+    QuantizedRow all = row(0);
+    if (!product.in_place()) {
+        unsigned char* copies = scratch + 4 * blocks * (32 / D::kUnit) * n;
+        all = quantized_row(copies, n, columns, 0);
+        for (int r = 0; r < n; ++r) {
+            const QuantizedRow from = row(r), to = quantized_row(copies, n, columns, r);
+            for (int64_t b = 0; b < blocks; ++b) {
+                memcpy(to.block_codes(b), from.block_codes(b), 32);
+                *to.block_scale(b) = *from.block_scale(b);
+                memcpy(to.block_sums(b), from.block_sums(b), 4);
+            }
+        }
+    }
+    if constexpr (D::kOffset != 0 || D::kMinimum) convert_sums<Block>(all.sums, blocks, n, sums);
+    return {all.codes, all.scales, sums, n};
+}
+
+template <class Block>
+void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    each_tile_of_rows(product, begin, end, [&](const Job& job, int64_t i) {
+        const Activations a = side_by_side<Block>(product, i, job.rows, scratch);
+        using Tiles = BlockTiles<Block>;
+        if (job.rows > 1 && (Tiles::kWide || job.rows == 2))
+            return walk_panels<Tiles, Tiles::kPanels>(job, a);
+        walk_panels<Tiles, 1>(job, a);
+    });
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

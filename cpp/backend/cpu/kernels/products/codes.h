@@ -1,0 +1,475 @@
+// Blocks of a file taken apart into codes and scales, laid into a panel, and put together again.
+// Every bit of the file is kept, so nothing but an order is chosen here.
+//
+// A block of 32 columns holds, per lane, one 32-bit word for each bit of its codes. Word by word:
+//   4 low bits    words 0-3: byte i of word 2 h + j has code 16 h + 4 j + i (low nibble) and code
+//                 16 h + 8 + 4 j + i (high nibble)
+//   2 bits        words 0, 1: bits [2 g, 2 g + 2) of byte i of word h belong to code 16 h + 4 g + i
+//   1 bit         one word: bit g of byte i belongs to code 4 g + i
+//   8 bits        words 0-7: byte i of word g is code 4 g + i
+// 6-bit codes are 4 low bits and 2 more, 5-bit codes 4 and 1, 3-bit codes 2 and 1. In a panel word w
+// of lane l stands at 4 * (w * lanes + l): a register is four columns of every lane.
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/cpu/kernels/products/packed.h"
+#include "base/inline.h"
+#include "tensor/blocks/iq4_nl.h"
+#include "tensor/blocks/iq4_xs.h"
+#include "tensor/blocks/mxfp4.h"
+#include "tensor/blocks/q2_k.h"
+#include "tensor/blocks/q3_k.h"
+#include "tensor/blocks/q4_0.h"
+#include "tensor/blocks/q4_1.h"
+#include "tensor/blocks/q4_k.h"
+#include "tensor/blocks/q5_0.h"
+#include "tensor/blocks/q5_1.h"
+#include "tensor/blocks/q5_k.h"
+#include "tensor/blocks/q6_k.h"
+#include "tensor/blocks/q8_0.h"
+
+// Every block type: X(Format, Block).
+#define PLAIT_BLOCKS(X)    \
+    X(q8_0, BlockQ8_0)     \
+    X(q4_0, BlockQ4_0)     \
+    X(q4_1, BlockQ4_1)     \
+    X(q5_0, BlockQ5_0)     \
+    X(q5_1, BlockQ5_1)     \
+    X(q2_k, BlockQ2_K)     \
+    X(q3_k, BlockQ3_K)     \
+    X(q4_k, BlockQ4_K)     \
+    X(q5_k, BlockQ5_K)     \
+    X(q6_k, BlockQ6_K)     \
+    X(iq4_nl, BlockIQ4_NL) \
+    X(iq4_xs, BlockIQ4_XS) \
+    X(mxfp4, BlockMXFP4)
+
+namespace plait::cpu {
+
+// Bits of a code; and of a block's record of scales: f16 values, then bytes.
+template <class Block>
+struct Parts;
+#define PLAIT_PARTS(Block, bits, halves, bytes)                                \
+    template <>                                                                \
+    struct Parts<Block> {                                                      \
+        static constexpr int kBits = bits, kHalves = halves, kBytes = bytes;   \
+        static constexpr int kRecord = 2 * kHalves + kBytes;                   \
+        static_assert(kRecord + Block::kElements * bits / 8 == sizeof(Block)); \
+    };
+PLAIT_PARTS(BlockQ8_0, 8, 1, 0)
+PLAIT_PARTS(BlockQ4_0, 4, 1, 0)
+PLAIT_PARTS(BlockQ4_1, 4, 2, 0)
+PLAIT_PARTS(BlockQ5_0, 5, 1, 0)
+PLAIT_PARTS(BlockQ5_1, 5, 2, 0)
+PLAIT_PARTS(BlockQ2_K, 2, 2, 16)
+PLAIT_PARTS(BlockQ3_K, 3, 1, 12)
+PLAIT_PARTS(BlockQ4_K, 4, 2, 12)
+PLAIT_PARTS(BlockQ5_K, 5, 2, 12)
+PLAIT_PARTS(BlockQ6_K, 6, 1, 16)
+PLAIT_PARTS(BlockIQ4_NL, 4, 1, 0)
+PLAIT_PARTS(BlockIQ4_XS, 4, 1, 6)
+PLAIT_PARTS(BlockMXFP4, 4, 0, 1)
+#undef PLAIT_PARTS
+
+// ---- A block as codes, in the order of its values, and a record of scales; and back ----
+
+PLAIT_INLINE void put_half(uint8_t* record, int index, uint16_t half) {
+    memcpy(record + 2 * index, &half, sizeof half);
+}
+PLAIT_INLINE uint16_t get_half(const uint8_t* record, int index) {
+    uint16_t half;
+    memcpy(&half, record + 2 * index, sizeof half);
+    return half;
+}
+
+// Byte j holds values j and j + 16.
+PLAIT_INLINE void split_nibbles(const uint8_t* nibbles, uint8_t* codes) {
+    for (int j = 0; j < 16; ++j) {
+        codes[j] = nibbles[j] & 15;
+        codes[j + 16] = static_cast<uint8_t>(nibbles[j] >> 4);
+    }
+}
+PLAIT_INLINE void join_nibbles(const uint8_t* codes, uint8_t* nibbles) {
+    for (int j = 0; j < 16; ++j)
+        nibbles[j] = static_cast<uint8_t>((codes[j] & 15) | codes[j + 16] << 4);
+}
+
+PLAIT_INLINE void split(const BlockQ8_0& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    memcpy(codes, block.quants, 32);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ8_0& block) {
+    block.scale = get_half(record, 0);
+    memcpy(block.quants, codes, 32);
+}
+
+PLAIT_INLINE void split(const BlockQ4_0& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    split_nibbles(block.nibbles, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ4_0& block) {
+    block.scale = get_half(record, 0);
+    join_nibbles(codes, block.nibbles);
+}
+
+PLAIT_INLINE void split(const BlockIQ4_NL& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    split_nibbles(block.nibbles, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockIQ4_NL& block) {
+    block.scale = get_half(record, 0);
+    join_nibbles(codes, block.nibbles);
+}
+
+PLAIT_INLINE void split(const BlockQ4_1& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    put_half(record, 1, block.minimum);
+    split_nibbles(block.nibbles, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ4_1& block) {
+    block.scale = get_half(record, 0);
+    block.minimum = get_half(record, 1);
+    join_nibbles(codes, block.nibbles);
+}
+
+PLAIT_INLINE void split(const BlockMXFP4& block, uint8_t* codes, uint8_t* record) {
+    record[0] = block.exponent;
+    split_nibbles(block.nibbles, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockMXFP4& block) {
+    block.exponent = record[0];
+    join_nibbles(codes, block.nibbles);
+}
+
+PLAIT_INLINE void split_fifth(uint32_t fifth, uint8_t* codes) {
+    for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(codes[i] | (fifth >> i & 1) << 4);
+}
+PLAIT_INLINE uint32_t join_fifth(const uint8_t* codes) {
+    uint32_t fifth = 0;
+    for (int i = 0; i < 32; ++i) fifth |= static_cast<uint32_t>(codes[i] >> 4 & 1) << i;
+    return fifth;
+}
+
+PLAIT_INLINE void split(const BlockQ5_0& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    split_nibbles(block.nibbles, codes);
+    split_fifth(block.fifth, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ5_0& block) {
+    block.scale = get_half(record, 0);
+    join_nibbles(codes, block.nibbles);
+    block.fifth = join_fifth(codes);
+}
+
+PLAIT_INLINE void split(const BlockQ5_1& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    put_half(record, 1, block.minimum);
+    split_nibbles(block.nibbles, codes);
+    split_fifth(block.fifth, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ5_1& block) {
+    block.scale = get_half(record, 0);
+    block.minimum = get_half(record, 1);
+    join_nibbles(codes, block.nibbles);
+    block.fifth = join_fifth(codes);
+}
+
+// The 6-bit scales and minima of Q4_K and Q5_K in 12 bytes that a register takes apart at once:
+// byte j < 8 has the low nibbles of scale j and minimum j; byte 8 + j the high two bits of scale j,
+// scale j + 4, minimum j and minimum j + 4, from the lowest bits up.
+PLAIT_INLINE void split_scale_min(const uint8_t* packed, uint8_t* bytes) {
+    uint8_t scales[8], minima[8];
+    for (int j = 0; j < 8; ++j) {
+        const ScaleMin both = scale_min(packed, j);
+        scales[j] = static_cast<uint8_t>(both.scale);
+        minima[j] = static_cast<uint8_t>(both.minimum);
+        bytes[j] = static_cast<uint8_t>((scales[j] & 15) | minima[j] << 4);
+    }
+    for (int j = 0; j < 4; ++j)
+        bytes[8 + j] = static_cast<uint8_t>(scales[j] >> 4 | scales[j + 4] >> 4 << 2 |
+                                            minima[j] >> 4 << 4 | minima[j + 4] >> 4 << 6);
+}
+PLAIT_INLINE void join_scale_min(const uint8_t* bytes, uint8_t* packed) {
+    uint8_t scales[8], minima[8];
+    for (int j = 0; j < 8; ++j) {
+        const int high = bytes[8 + j % 4] >> (2 * (j / 4));
+        scales[j] = static_cast<uint8_t>((bytes[j] & 15) | (high & 3) << 4);
+        minima[j] = static_cast<uint8_t>((bytes[j] >> 4) | (high >> 4 & 3) << 4);
+    }
+    for (int j = 0; j < 4; ++j) {
+        packed[j] = static_cast<uint8_t>(scales[j] | scales[j + 4] >> 4 << 6);
+        packed[j + 4] = static_cast<uint8_t>(minima[j] | minima[j + 4] >> 4 << 6);
+        packed[j + 8] = static_cast<uint8_t>((scales[j + 4] & 15) | minima[j + 4] << 4);
+    }
+}
+
+// Bytes [32 p, 32 p + 32) hold groups 2 p and 2 p + 1 of 32.
+PLAIT_INLINE void split_group_nibbles(const uint8_t* nibbles, uint8_t* codes) {
+    for (int p = 0; p < 4; ++p) {
+        for (int i = 0; i < 32; ++i) {
+            codes[64 * p + i] = nibbles[32 * p + i] & 15;
+            codes[64 * p + 32 + i] = static_cast<uint8_t>(nibbles[32 * p + i] >> 4);
+        }
+    }
+}
+PLAIT_INLINE void join_group_nibbles(const uint8_t* codes, uint8_t* nibbles) {
+    for (int p = 0; p < 4; ++p) {
+        for (int i = 0; i < 32; ++i) {
+            nibbles[32 * p + i] =
+                static_cast<uint8_t>((codes[64 * p + i] & 15) | codes[64 * p + 32 + i] << 4);
+        }
+    }
+}
+
+PLAIT_INLINE void split(const BlockQ4_K& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    put_half(record, 1, block.minimum);
+    split_scale_min(block.scales, record + 4);
+    split_group_nibbles(block.nibbles, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ4_K& block) {
+    block.scale = get_half(record, 0);
+    block.minimum = get_half(record, 1);
+    join_scale_min(record + 4, block.scales);
+    join_group_nibbles(codes, block.nibbles);
+}
+
+PLAIT_INLINE void split(const BlockQ5_K& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    put_half(record, 1, block.minimum);
+    split_scale_min(block.scales, record + 4);
+    split_group_nibbles(block.nibbles, codes);
+    for (int g = 0; g < 8; ++g) {
+        for (int i = 0; i < 32; ++i) {
+            codes[32 * g + i] =
+                static_cast<uint8_t>(codes[32 * g + i] | (block.fifth[i] >> g & 1) << 4);
+        }
+    }
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ5_K& block) {
+    block.scale = get_half(record, 0);
+    block.minimum = get_half(record, 1);
+    join_scale_min(record + 4, block.scales);
+    join_group_nibbles(codes, block.nibbles);
+    for (int i = 0; i < 32; ++i) {
+        int bits = 0;
+        for (int g = 0; g < 8; ++g) bits |= (codes[32 * g + i] >> 4 & 1) << g;
+        block.fifth[i] = static_cast<uint8_t>(bits);
+    }
+}
+
+PLAIT_INLINE void split(const BlockQ6_K& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    memcpy(record + 2, block.scales, 16);
+    for (int part = 0; part < 8; ++part) {
+        const int half = part / 4, quarter = part % 4;
+        const uint8_t* low = block.low + 64 * half + 32 * (quarter % 2);
+        const uint8_t* high = block.high + 32 * half;
+        for (int i = 0; i < 32; ++i) {
+            codes[32 * part + i] = static_cast<uint8_t>((low[i] >> (4 * (quarter / 2)) & 15) |
+                                                        (high[i] >> (2 * quarter) & 3) << 4);
+        }
+    }
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ6_K& block) {
+    block.scale = get_half(record, 0);
+    memcpy(block.scales, record + 2, 16);
+    for (int half = 0; half < 2; ++half) {
+        const uint8_t* c = codes + 128 * half;
+        for (int i = 0; i < 64; ++i)
+            block.low[64 * half + i] = static_cast<uint8_t>((c[i] & 15) | c[i + 64] << 4);
+        for (int i = 0; i < 32; ++i) {
+            block.high[32 * half + i] = static_cast<uint8_t>(
+                c[i] >> 4 | c[i + 32] >> 4 << 2 | c[i + 64] >> 4 << 4 | c[i + 96] >> 4 << 6);
+        }
+    }
+}
+
+// Value 32 k + i of each half of 128 is bits [2 k, 2 k + 2) of the half's byte i.
+PLAIT_INLINE void split_pairs(const uint8_t* quants, uint8_t* codes) {
+    for (int part = 0; part < 8; ++part) {
+        for (int i = 0; i < 32; ++i)
+            codes[32 * part + i] = quants[32 * (part / 4) + i] >> (2 * (part % 4)) & 3;
+    }
+}
+PLAIT_INLINE void join_pairs(const uint8_t* codes, uint8_t* quants) {
+    for (int half = 0; half < 2; ++half) {
+        const uint8_t* c = codes + 128 * half;
+        for (int i = 0; i < 32; ++i) {
+            quants[32 * half + i] = static_cast<uint8_t>(
+                (c[i] & 3) | (c[i + 32] & 3) << 2 | (c[i + 64] & 3) << 4 | (c[i + 96] & 3) << 6);
+        }
+    }
+}
+
+PLAIT_INLINE void split(const BlockQ2_K& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    put_half(record, 1, block.minimum);
+    memcpy(record + 4, block.scales, 16);
+    split_pairs(block.quants, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ2_K& block) {
+    block.scale = get_half(record, 0);
+    block.minimum = get_half(record, 1);
+    memcpy(block.scales, record + 4, 16);
+    join_pairs(codes, block.quants);
+}
+
+// The 12 bytes of 6-bit scales stay as the file has them: see scale6 in q3_k.h.
+PLAIT_INLINE void split(const BlockQ3_K& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    memcpy(record + 2, block.scales, 12);
+    split_pairs(block.quants, codes);
+    for (int part = 0; part < 8; ++part) {
+        for (int i = 0; i < 32; ++i) {
+            codes[32 * part + i] =
+                static_cast<uint8_t>(codes[32 * part + i] | (block.high[i] >> part & 1) << 2);
+        }
+    }
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ3_K& block) {
+    block.scale = get_half(record, 0);
+    memcpy(block.scales, record + 2, 12);
+    join_pairs(codes, block.quants);
+    for (int i = 0; i < 32; ++i) {
+        int bits = 0;
+        for (int part = 0; part < 8; ++part) bits |= (codes[32 * part + i] >> 2 & 1) << part;
+        block.high[i] = static_cast<uint8_t>(bits);
+    }
+}
+
+// The 6-bit scales of IQ4_XS in 6 bytes that a register takes apart at once: byte j < 4 has the low
+// nibbles of scale j and scale j + 4; byte 4 + j the high two bits of scale j, j + 2, j + 4 and j + 6,
+// from the lowest bits up.
+PLAIT_INLINE void split(const BlockIQ4_XS& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    memset(record + 2, 0, 6);
+    for (int g = 0; g < 8; ++g) {
+        const int scale = scale6(block, g);
+        record[2 + g % 4] = static_cast<uint8_t>(record[2 + g % 4] | (scale & 15) << (g / 4 * 4));
+        record[6 + g % 2] = static_cast<uint8_t>(record[6 + g % 2] | scale >> 4 << (g / 2 * 2));
+        split_nibbles(block.nibbles + 16 * g, codes + 32 * g);
+    }
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockIQ4_XS& block) {
+    block.scale = get_half(record, 0);
+    block.scales_high = 0;
+    memset(block.scales_low, 0, 4);
+    for (int g = 0; g < 8; ++g) {
+        const int low = record[2 + g % 4] >> (g / 4 * 4) & 15;
+        const int high = record[6 + g % 2] >> (g / 2 * 2) & 3;
+        block.scales_low[g / 2] =
+            static_cast<uint8_t>(block.scales_low[g / 2] | low << (g % 2 * 4));
+        block.scales_high = static_cast<uint16_t>(block.scales_high | high << (2 * g));
+        join_nibbles(codes + 32 * g, block.nibbles + 16 * g);
+    }
+}
+
+// ---- 32 codes of one lane of a panel ----
+
+PLAIT_INLINE uint32_t word_of(const uint8_t* codes) {
+    uint32_t word;
+    memcpy(&word, codes, 4);
+    return word;
+}
+
+template <int kBits>
+PLAIT_INLINE void lay_codes(const uint8_t* codes, uint8_t* block, int64_t lanes, int64_t lane) {
+    const auto put = [&](int word, uint32_t value) {
+        memcpy(block + 4 * (word * lanes + lane), &value, 4);
+    };
+    int word = 0;
+    if constexpr (kBits == 8) {
+        for (int g = 0; g < 8; ++g) put(g, word_of(codes + 4 * g));
+        return;
+    }
+    constexpr int kLow = kBits >= 4 ? 4 : 2;
+    if constexpr (kLow == 4) {
+        for (int h = 0; h < 2; ++h) {
+            for (int j = 0; j < 2; ++j) {
+                const uint8_t* c = codes + 16 * h + 4 * j;
+                put(word++, (word_of(c) & 0x0f0f0f0f) | (word_of(c + 8) & 0x0f0f0f0f) << 4);
+            }
+        }
+    }
+    if constexpr (kBits == 6 || kBits <= 3) {
+        constexpr int kShift = kBits == 6 ? 4 : 0;
+        for (int h = 0; h < 2; ++h) {
+            uint32_t value = 0;
+            for (int g = 0; g < 4; ++g)
+                value |= (word_of(codes + 16 * h + 4 * g) >> kShift & 0x03030303) << (2 * g);
+            put(word++, value);
+        }
+    }
+    if constexpr (kBits == 5 || kBits == 3) {
+        uint32_t value = 0;
+        for (int g = 0; g < 8; ++g) value |= (word_of(codes + 4 * g) >> kLow & 0x01010101) << g;
+        put(word++, value);
+    }
+}
+
+template <int kBits>
+PLAIT_INLINE void pick_codes(const uint8_t* block, int64_t lanes, int64_t lane, uint8_t* codes) {
+    const auto get = [&](int word) { return word_of(block + 4 * (word * lanes + lane)); };
+    for (int g = 0; g < 8; ++g) {
+        uint32_t value = 0;
+        if constexpr (kBits == 8) {
+            value = get(g);
+        } else {
+            constexpr int kLow = kBits >= 4 ? 4 : 2;
+            if constexpr (kLow == 4)
+                value = get(g / 4 * 2 + g % 2) >> (4 * (g / 2 % 2)) & 0x0f0f0f0f;
+            if constexpr (kBits == 6) value |= (get(4 + g / 4) >> (2 * (g % 4)) & 0x03030303) << 4;
+            if constexpr (kLow == 2) value = get(g / 4) >> (2 * (g % 4)) & 0x03030303;
+            if constexpr (kBits == 5 || kBits == 3) value |= (get(kLow) >> g & 0x01010101) << kLow;
+        }
+        memcpy(codes + 4 * g, &value, 4);
+    }
+}
+
+// ---- A whole file block in a panel ----
+
+template <class Block>
+PLAIT_INLINE void lay_block(const Block& source, const PackedWeight& to, unsigned char* panel,
+                            int64_t lane, int64_t index) {
+    using P = Parts<Block>;
+    uint8_t codes[Block::kElements];
+    uint8_t record[P::kRecord];
+    split(source, codes, record);
+    if constexpr (P::kBits == 8) {
+        for (uint8_t& code : codes) code ^= to.flip;
+    }
+    constexpr int kInner = Block::kElements / 32;
+    for (int b = 0; b < kInner; ++b) {
+        lay_codes<P::kBits>(codes + 32 * b, panel + (index * kInner + b) * 4 * P::kBits * to.lanes,
+                            to.lanes, lane);
+    }
+    unsigned char* out = panel + to.records_offset + index * P::kRecord * to.lanes;
+    for (int i = 0; i < P::kHalves; ++i) memcpy(out + 2 * (i * to.lanes + lane), record + 2 * i, 2);
+    for (int i = 2 * P::kHalves; i < P::kRecord; ++i) out[i * to.lanes + lane] = record[i];
+}
+
+template <class Block>
+PLAIT_INLINE void pick_block(const PackedWeight& from, const unsigned char* panel, int64_t lane,
+                             int64_t index, Block& target) {
+    using P = Parts<Block>;
+    uint8_t codes[Block::kElements];
+    uint8_t record[P::kRecord];
+    constexpr int kInner = Block::kElements / 32;
+    for (int b = 0; b < kInner; ++b) {
+        pick_codes<P::kBits>(panel + (index * kInner + b) * 4 * P::kBits * from.lanes, from.lanes,
+                             lane, codes + 32 * b);
+    }
+    if constexpr (P::kBits == 8) {
+        for (uint8_t& code : codes) code ^= from.flip;
+    }
+    const unsigned char* in = panel + from.records_offset + index * P::kRecord * from.lanes;
+    for (int i = 0; i < P::kHalves; ++i)
+        memcpy(record + 2 * i, in + 2 * (i * from.lanes + lane), 2);
+    for (int i = 2 * P::kHalves; i < P::kRecord; ++i) record[i] = in[i * from.lanes + lane];
+    join(codes, record, target);
+}
+
+}  // namespace plait::cpu

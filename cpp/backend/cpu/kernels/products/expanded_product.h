@@ -1,0 +1,84 @@
+// Products with block types of few bits (tensor/blocks/expanded.h): a task's panels are expanded to
+// bytes with a scale for every 16 columns, then multiplied as blocks of those.
+#pragma once
+
+#include "backend/cpu/kernels/products/block_product.h"
+#include "tensor/blocks/expanded.h"
+
+namespace plait::cpu {
+
+// 32 columns of an expanded panel: 8-bit codes and two f32 scales.
+struct BlockExpanded {
+    static constexpr int kElements = 32;
+};
+
+template <>
+struct Parts<BlockExpanded> {
+    static constexpr int kBits = 8, kRecord = 8;
+};
+
+}  // namespace plait::cpu
+
+namespace plait::cpu::PLAIT_ISA {
+
+struct TwoScales {
+    const float* scales;
+    PLAIT_INLINE_MEMBER void open(const uint8_t* record) {
+        scales = reinterpret_cast<const float*>(record);
+    }
+    PLAIT_INLINE_MEMBER F32 scale(int i) const { return F32::load(scales + i * kLanes); }
+};
+
+template <>
+struct Dot<BlockExpanded> : Plain<16, 2 * kExpandedOffset - 2, kExpandedOffset, TwoScales> {
+    static constexpr bool kQuick = true;
+    PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
+        return Bytes::load(p + g * 4 * kLanes);
+    }
+};
+
+template <class Block>
+void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to) {
+    constexpr int kWords = Block::kElements / 4, kScales = Block::kElements / 16;
+    auto* scales_to = reinterpret_cast<float*>(to + columns * kLanes);
+    alignas(64) uint8_t codes[kLanes][Block::kElements];
+    float scales[kLanes][kScales];
+    for (int64_t k = 0; k < columns; k += Block::kElements) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+            // In place: what a copy has just stored cannot be read again at once.
+            expand(*reinterpret_cast<const Block*>(panel), codes[lane], scales[lane]);
+            panel += sizeof(Block);
+        }
+        for (int word = 0; word < kWords; word += kLanes) {
+            F32 square[kLanes];  // a word of codes in each of its floats
+            for (int lane = 0; lane < kLanes; ++lane)
+                square[lane] = F32::load(reinterpret_cast<const float*>(codes[lane]) + word);
+            transpose(square);
+            for (int i = 0; i < kLanes; ++i) {
+                square[i].store(reinterpret_cast<float*>(to));
+                to += 4 * kLanes;
+            }
+        }
+        for (int i = 0; i < kScales; ++i)
+            for (int lane = 0; lane < kLanes; ++lane) *scales_to++ = scales[lane][i];
+    }
+}
+
+// Scratch: up to kTaskBytes of expanded panels, or one, then what block_product.h needs.
+template <class Block>
+void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    const PackedWeight& packed = *product.weight;
+    PackedWeight w = packed;
+    w.records_offset = w.columns * kLanes;
+    w.panel_bytes = packed.product_panel_bytes();
+    const int64_t most = w.panel_bytes < kTaskBytes ? kTaskBytes / w.panel_bytes : 1;
+    const auto expand = [&](const unsigned char* from, unsigned char* to) {
+        expand_panel<Block>(from, w.columns, to);
+    };
+    multiply_made(product, w, most, begin, end, scratch, expand,
+                  [](const Product& expanded, int64_t n, unsigned char* rest) {
+                      multiply_blocks<BlockExpanded>(expanded, 0, n, rest);
+                  });
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

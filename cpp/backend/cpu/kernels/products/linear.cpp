@@ -1,0 +1,129 @@
+// Products with one matrix for all rows, and with one for each head.
+#include "backend/cpu/kernels/products/linear.h"
+#include "backend/cpu/kernels/products/product.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// y = x W^T (+ bias) (+ residual).  Reference: tests/reference/linear.py.
+
+int64_t linear_tasks(const void* raw, const Frame& frame) {
+    const auto& args = *static_cast<const LinearArgs*>(raw);
+    const int64_t n = frame.rows(args.extent, args.fixed_rows);
+    if (n == 0) return 0;
+    const ProductCut cut = cut_product(args.weight, n);
+    return cut.panel_tasks * cut.row_tasks;
+}
+
+namespace {
+
+Product product_of(const LinearArgs& args, const Frame& frame, int64_t n) {
+    Product product{};
+    product.weight = &args.weight;
+    product.matrix = args.weight.data;
+    product.x = frame.at<const unsigned char>(args.x);
+    product.x_rows = n;
+    product.y = frame.at<float>(args.y);
+    product.y_columns = args.weight.rows;
+    product.bias = args.has_bias ? frame.at<const float>(args.bias) : nullptr;
+    product.residual = args.has_residual ? frame.at<const float>(args.residual) : nullptr;
+    product.row_step = 1;
+    product.x_share = 1;
+    product.n = n;
+    if (n == 1)  // written by other threads just now
+        for (int64_t i = 0; i < args.weight.input_bytes(); i += 64)
+            __builtin_prefetch(product.x + i);
+    return product;
+}
+
+// All rows by panels [begin, end), some at a time: computed in scratch, then committed.
+void commit_panels(const Product& product, int64_t begin, int64_t end, int64_t together,
+                   const Worker& worker) {
+    const PackedWeight& w = *product.weight;
+    auto* const made = reinterpret_cast<float*>(worker.scratch);
+    unsigned char* const scratch = worker.scratch + kRedoFloats * 4;
+    for (; begin < end; begin += together) {
+        const int64_t last = begin + together < end ? begin + together : end;
+        const int64_t first = begin * w.lanes;
+        const int64_t columns = (last * w.lanes < w.rows ? last * w.lanes : w.rows) - first;
+        Product part = product;
+        part.y = made;
+        part.y_columns = together * w.lanes;
+        part.y_begin = first;
+        part.residual = nullptr;
+        multiply(part, begin, last, scratch);
+        if (!worker.claim->begin_commit()) return;
+        for (int64_t r = 0; r < product.n; ++r) {
+            const int64_t at = r * product.y_columns + first;
+            const float* from = made + r * part.y_columns;
+            for (int64_t i = 0; i < columns; ++i)
+                product.y[at + i] = product.residual ? from[i] + product.residual[at + i] : from[i];
+        }
+        worker.claim->end_commit();
+    }
+}
+
+}  // namespace
+
+// Tasks of the same panels follow each other.
+void linear(const void* raw, const Frame& frame, const Worker& worker, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const LinearArgs*>(raw);
+    const PackedWeight& w = args.weight;
+    const int64_t n = frame.rows(args.extent, args.fixed_rows);
+    const ProductCut cut = cut_product(w, n);
+    Product product = product_of(args, frame, n);
+    const auto stop = [&](int64_t panel) { return panel < w.panels() ? panel : w.panels(); };
+    // Where a row group is all there is, weights pass once, and one call takes all of them.
+    const bool once = n <= kTileRows;
+    if (worker.claim) {
+        const int64_t fits = kRedoFloats / (n * w.lanes);
+        const int64_t together = once || fits < cut.panels ? fits : cut.panels;
+        return commit_panels(product, begin * cut.panels, stop(end * cut.panels), together, worker);
+    }
+    for (int64_t task = begin, last; task < end; task = last) {
+        last = once ? end : task + 1;
+        const int64_t panel = task / cut.row_tasks * cut.panels;
+        product.first = task % cut.row_tasks * cut.rows;
+        product.n = n - product.first < cut.rows ? n - product.first : cut.rows;
+        multiply(product, panel, stop(panel + (last - task) * cut.panels), worker.scratch);
+    }
+}
+
+// Each head of y = the same head of x times a matrix of its own.
+// Reference: tests/reference/head_linear.py.
+
+int64_t head_linear_tasks(const void* raw, const Frame& frame) {
+    const auto& args = *static_cast<const HeadLinearArgs*>(raw);
+    const int64_t n = frame.rows(args.extent, args.fixed_rows);
+    if (n == 0) return 0;
+    const ProductCut cut = cut_product(args.weight, n, args.weight.matrices);
+    return args.weight.matrices * cut.panel_tasks * cut.row_tasks;
+}
+
+// Tasks of the same panels follow each other, then those of the same head.
+void head_linear(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
+                 int64_t end) {
+    const auto& args = *static_cast<const HeadLinearArgs*>(raw);
+    const PackedWeight& w = args.weight;
+    const int64_t n = frame.rows(args.extent, args.fixed_rows);
+    const ProductCut cut = cut_product(w, n, w.matrices);
+    for (int64_t task = begin; task < end; ++task) {
+        const int64_t head = task / (cut.panel_tasks * cut.row_tasks);
+        const int64_t panel = task / cut.row_tasks % cut.panel_tasks * cut.panels;
+        const int64_t row = task % cut.row_tasks * cut.rows;
+        Product product{};
+        product.weight = &w;
+        product.matrix = w.data + head * w.matrix_bytes;
+        product.x = frame.at<const unsigned char>(args.x);
+        product.x_rows = n * w.matrices;
+        product.y = frame.at<float>(args.y);
+        product.y_columns = w.rows;
+        product.first = row * w.matrices + head;
+        product.row_step = w.matrices;
+        product.x_share = 1;
+        product.n = n - row < cut.rows ? n - row : cut.rows;
+        const int64_t stop = panel + cut.panels;
+        multiply(product, panel, stop < w.panels() ? stop : w.panels(), worker.scratch);
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

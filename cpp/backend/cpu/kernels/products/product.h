@@ -1,0 +1,44 @@
+// Rows of activations times the panels of a packed matrix: what linear, head_linear and expert_linear
+// share.
+#pragma once
+
+#include "backend/cpu/kernels/products/packed.h"
+
+namespace plait::cpu {
+
+struct Product {
+    const PackedWeight* weight;
+    const unsigned char* matrix;  // panel number first_panel
+    int64_t first_panel;
+    const unsigned char* x;  // [x_rows, weight->columns] f32, or as quantize_rows writes it
+    int64_t x_rows;
+    float* y;  // rows of y_columns
+    int64_t y_columns;
+    int64_t y_begin;        // the output that is y's first column
+    const float* bias;      // [weight->rows] or null
+    const float* residual;  // as y, and added to it; or null
+    // Row i of the n is row rows[i] of y, or first + i * row_step where rows is null; it comes of
+    // x's row of that number / x_share. Where rows follow each other `first` starts a row group.
+    const int32_t* rows;
+    int64_t first;
+    int64_t row_step;
+    int64_t x_share;
+    int64_t n;
+
+    PLAIT_INLINE_MEMBER int64_t row(int64_t i) const {
+        return rows ? rows[i] : first + i * row_step;
+    }
+    PLAIT_INLINE_MEMBER bool in_place() const { return !rows && row_step == 1 && x_share == 1; }
+};
+
+}  // namespace plait::cpu
+
+#ifdef PLAIT_ISA
+namespace plait::cpu::PLAIT_ISA {
+
+// Columns of y that belong to panels begin <= p < end. Each output is summed over the columns in
+// one order that depends on nothing else, so it has the same bits in whatever company it is made.
+void multiply(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
+
+}  // namespace plait::cpu::PLAIT_ISA
+#endif

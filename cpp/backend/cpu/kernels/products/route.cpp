@@ -1,0 +1,124 @@
+// The `used` experts of largest score, ties to the lower number, in descending order, each with its
+// weight.  Scores are weights with a bias; where there are groups, only the experts of the groups
+// whose two best scores have the largest sums are candidates: DeepSeek-V3, arXiv:2412.19437.
+// Reference: tests/reference/route.py.
+#include "backend/cpu/kernels/products/route.h"
+
+#include "backend/cpu/simd/simd.h"
+
+namespace plait::cpu::PLAIT_ISA {
+namespace {
+
+// Chosen weights that sum up to less are divided by this: the least normal half, as in llama.cpp.
+constexpr float kLeastSum = 6.103515625e-5f;
+
+struct Scratch {
+    float *weights, *scores, *chosen, *groups;
+    uint8_t *gone, *groups_gone;
+};
+
+Scratch scratch_of(const RouteArgs& args, unsigned char* memory) {
+    Scratch s;
+    s.weights = reinterpret_cast<float*>(memory);
+    s.scores = s.weights + args.experts;
+    s.chosen = s.scores + args.experts;
+    s.groups = s.chosen + args.used;
+    s.gone = reinterpret_cast<uint8_t*>(s.groups + args.groups);
+    s.groups_gone = s.gone + args.experts;
+    return s;
+}
+
+void softmax(const float* x, float* y, int32_t n) {
+    float most = x[0];
+    for (int32_t i = 1; i < n; ++i) most = x[i] > most ? x[i] : most;
+    F32 sums = F32::zero();
+    for (int32_t i = 0; i < n; i += F32::kLanes) {
+        const int32_t lanes = n - i < F32::kLanes ? n - i : F32::kLanes;
+        exp(F32::load(x + i, lanes) - F32::set(most)).store(y + i, lanes);
+        sums = sums + F32::load(y + i, lanes);
+    }
+    const float all = sum(sums);
+    for (int32_t i = 0; i < n; ++i) y[i] /= all;
+}
+
+void weigh(uint8_t gating, const float* logits, float* weights, int32_t n) {
+    if (gating == kGateSoftmax) return softmax(logits, weights, n);
+    for (int32_t i = 0; i < n; i += F32::kLanes) {
+        const int32_t lanes = n - i < F32::kLanes ? n - i : F32::kLanes;
+        const F32 x = F32::load(logits + i, lanes);
+        (gating == kGateSigmoid ? sigmoid(x) : x).store(weights + i, lanes);
+    }
+}
+
+// Takes the first of the largest that are left. NaN is no reason to take none, or one twice.
+int32_t take(const float* scores, uint8_t* gone, int32_t n) {
+    int32_t best = -1;
+    for (int32_t i = 0; i < n; ++i)
+        if (!gone[i] && (best < 0 || scores[i] > scores[best])) best = i;
+    gone[best] = 1;
+    return best;
+}
+
+float sum_of_two_largest(const float* scores, int32_t n) {
+    if (n == 1) return scores[0];
+    float first = -INFINITY, second = -INFINITY;
+    for (int32_t i = 0; i < n; ++i) {
+        if (scores[i] > first) {
+            second = first;
+            first = scores[i];
+        } else if (scores[i] > second) {
+            second = scores[i];
+        }
+    }
+    return first + second;
+}
+
+// Leaves the experts of the best groups.
+void choose_groups(const RouteArgs& args, const Scratch& s) {
+    const int32_t size = args.experts / args.groups;
+    for (int32_t g = 0; g < args.groups; ++g)
+        s.groups[g] = sum_of_two_largest(s.scores + g * size, size);
+    memset(s.gone, 1, static_cast<size_t>(args.experts));
+    memset(s.groups_gone, 0, static_cast<size_t>(args.groups));
+    for (int32_t i = 0; i < args.groups_used; ++i)
+        memset(s.gone + take(s.groups, s.groups_gone, args.groups) * size, 0,
+               static_cast<size_t>(size));
+}
+
+}  // namespace
+
+// A task is a token.
+int64_t route_tasks(const void* raw, const Frame& frame) {
+    const auto& args = *static_cast<const RouteArgs*>(raw);
+    return frame.rows(args.extent, args.fixed_rows);
+}
+
+void route(const void* raw, const Frame& frame, const Worker& worker, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const RouteArgs*>(raw);
+    const Scratch s = scratch_of(args, worker.scratch);
+    const float* bias = args.has_bias ? frame.at<const float>(args.bias) : nullptr;
+    for (int64_t t = begin; t < end; ++t) {
+        weigh(args.gating, frame.at<const float>(args.logits) + t * args.experts, s.weights,
+              args.experts);
+        for (int32_t e = 0; e < args.experts; ++e)
+            s.scores[e] = bias ? s.weights[e] + bias[e] : s.weights[e];
+        memset(s.gone, 0, static_cast<size_t>(args.experts));
+        if (args.groups_used < args.groups) choose_groups(args, s);
+
+        int32_t* y = frame.at<int32_t>(args.y) + t * args.used * 2;
+        for (int32_t u = 0; u < args.used; ++u) {
+            y[2 * u] = take(s.scores, s.gone, args.experts);
+            s.chosen[u] = s.weights[y[2 * u]];
+        }
+        if (args.gating == kGateChosen) softmax(s.chosen, s.chosen, args.used);
+        float all = 0.0f;
+        for (int32_t u = 0; u < args.used; ++u) all += s.chosen[u];
+        const float divisor = args.renormalize ? (all < kLeastSum ? kLeastSum : all) : 1.0f;
+        for (int32_t u = 0; u < args.used; ++u) {
+            const float weight = s.chosen[u] / divisor * args.scale;
+            memcpy(&y[2 * u + 1], &weight, sizeof weight);
+        }
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

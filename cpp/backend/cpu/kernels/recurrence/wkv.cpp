@@ -1,0 +1,102 @@
+// The recurrences of RWKV-6 and RWKV-7.
+#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/state_rows.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// RWKV-6, arXiv:2404.05892:
+//   y = r (S + diag(u) k^T v),  S = diag(w) S + k^T v
+// with S [keys, values] for each head.  The second term of y is v times a number, r . (u k).
+// Reference: tests/reference/wkv6.py.
+
+namespace {
+
+float sum_of_products(const float* a, const float* b, const float* c, int64_t n) {
+    F32 s = F32::zero();
+    int64_t i = 0;
+    for (; i + F32::kLanes <= n; i += F32::kLanes)
+        s = fma(F32::load(a + i) * F32::load(b + i), F32::load(c + i), s);
+    if (i < n)
+        s = fma(F32::load(a + i, n - i) * F32::load(b + i, n - i), F32::load(c + i, n - i), s);
+    return sum(s);
+}
+
+}  // namespace
+
+int64_t wkv6_tasks(const void* raw, const Frame& frame) {
+    return tile_tasks(static_cast<const Wkv6Args*>(raw)->states, frame);
+}
+
+void wkv6(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const Wkv6Args*>(raw);
+    const int64_t dim = args.states.rows;
+    const int64_t token = args.states.heads * dim;  // from one to the next
+    for (int64_t task = begin; task < end; ++task) {
+        const TileTask tile = tile_task(args.states, frame, task);
+        const float* u = frame.at<const float>(args.u) + tile.head * dim;
+        walk(tile, [&](auto columns, int64_t t, const float* from, float* to) {
+            const int64_t head = t * token + tile.head * dim;
+            const float* r = frame.at<const float>(args.r) + head;
+            const float* k = frame.at<const float>(args.k) + head;
+            const float* w = frame.at<const float>(args.w) + head;
+            const Row v = columns.load(frame.at<const float>(args.v) + head + tile.first);
+            if (t + 1 < tile.tokens.end) {
+                prefetch(r + token, dim);
+                prefetch(k + token, dim);
+                prefetch(w + token, dim);
+            }
+            const Row past = step_rows(dim, [&](int64_t i, const Row& sum) {
+                const Row s = columns.load(from + i * columns.n);
+                columns.store(fma(F32::set(w[i]), s, F32::set(k[i]) * v), to + i * columns.n);
+                return fma(F32::set(r[i]), s, sum);
+            });
+            const F32 own = F32::set(sum_of_products(r, u, k, dim));
+            columns.store(fma(own, v, past), frame.at<float>(args.y) + head + tile.first);
+        });
+    }
+}
+
+// RWKV-7, arXiv:2503.14456:
+//   S = S diag(w) + (S a^T) b + v^T k,  y = S r^T
+// with S [values, keys] for each head.  Reference: tests/reference/wkv7.py.
+
+int64_t wkv7_tasks(const void* raw, const Frame& frame) {
+    return tile_tasks(static_cast<const Wkv7Args*>(raw)->states, frame);
+}
+
+void wkv7(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const Wkv7Args*>(raw);
+    const int64_t dim = args.states.rows;
+    const int64_t token = args.states.heads * dim;  // from one to the next
+    for (int64_t task = begin; task < end; ++task) {
+        const TileTask tile = tile_task(args.states, frame, task);
+        walk(tile, [&](auto columns, int64_t t, const float* from, float* to) {
+            const int64_t head = t * token + tile.head * dim;
+            const float* r = frame.at<const float>(args.r) + head;
+            const float* w = frame.at<const float>(args.w) + head;
+            const float* k = frame.at<const float>(args.k) + head;
+            const float* a = frame.at<const float>(args.a) + head;
+            const float* b = frame.at<const float>(args.b) + head;
+            const Row v = columns.load(frame.at<const float>(args.v) + head + tile.first);
+            if (t + 1 < tile.tokens.end) {
+                prefetch(r + token, dim);
+                prefetch(w + token, dim);
+                prefetch(k + token, dim);
+                prefetch(a + token, dim);
+                prefetch(b + token, dim);
+            }
+            const Row s_a = sum_rows(dim, [&](int64_t i, const Row& sum) {
+                return fma(F32::set(a[i]), columns.load(from + i * columns.n), sum);
+            });
+            const Row y = step_rows(dim, [&](int64_t i, const Row& sum) {
+                const Row added = fma(F32::set(b[i]), s_a, F32::set(k[i]) * v);
+                const Row s = fma(F32::set(w[i]), columns.load(from + i * columns.n), added);
+                columns.store(s, to + i * columns.n);
+                return fma(F32::set(r[i]), s, sum);
+            });
+            columns.store(y, frame.at<float>(args.y) + head + tile.first);
+        });
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

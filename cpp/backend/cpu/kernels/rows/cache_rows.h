@@ -1,0 +1,43 @@
+// Arguments of the kernels that write and rotate rows of a cache.
+#pragma once
+
+#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/rows/rope.h"
+
+namespace plait::cpu {
+
+// Arguments of the kernel that rotates stored keys.
+struct RotateRowsArgs {
+    Ref storage, rows, deltas, factors;  // [., row_bytes], [moves] i32, [moves] i32, [n_rot / 2]
+    uint8_t dtype;                       // plait::DType of the storage
+    uint8_t has_factors;
+    uint8_t interleaved;
+    uint8_t extent;  // of the lists
+    int64_t fixed_rows;
+    int64_t heads;
+    int64_t begin;  // elements of a head before those that are turned
+    int64_t head_bytes;
+    int64_t row_bytes;
+    RopeFrequencies frequencies;
+    double magnitude = 1.0;  // multiplies what is turned, also by no position at all
+};
+
+// n_rot / 2 frequencies, their cosines and sines, and the blocks of a head that are rotated.
+PLAIT_INLINE uint64_t rotate_rows_scratch(const RotateRowsArgs& args) {
+    const uint64_t n_rot = static_cast<uint64_t>(args.frequencies.n_rot);
+    return n_rot / 2 * sizeof(double) + (2 * n_rot + 2 * 32) * sizeof(float);
+}
+
+// Arguments of the kernel that writes rows of a cache.
+struct StoreRowsArgs {
+    Ref storage, x, rows;  // [., row_bytes], [n, heads, width], [n] i32
+    uint8_t dtype;         // plait::DType of the storage
+    uint8_t extent;
+    int64_t fixed_rows;
+    int64_t heads;
+    int64_t width;
+    int64_t head_elements;  // width padded to whole blocks
+    int64_t row_bytes;
+};
+
+}  // namespace plait::cpu

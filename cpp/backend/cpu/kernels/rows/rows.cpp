@@ -1,0 +1,88 @@
+// The kernels that copy rows, or parts of them.
+#include <string.h>
+
+#include "backend/cpu/kernels/rows/rows.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+// Row to[i] = row from[i], one after the other.  Reference: tests/reference/copy_rows.py.
+
+constexpr int64_t kSliceBytes = 1024;
+
+// A task is a slice of every row, so that a row that is both source and target keeps its turn.
+int64_t copy_rows_tasks(const void* raw, const Frame& frame) {
+    const auto& args = *static_cast<const CopyRowsArgs*>(raw);
+    if (frame.rows(args.extent, args.fixed_rows) == 0) return 0;
+    return (args.row_bytes + kSliceBytes - 1) / kSliceBytes;
+}
+
+void copy_rows(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const CopyRowsArgs*>(raw);
+    const int64_t moves = frame.rows(args.extent, args.fixed_rows);
+    const int32_t* from = frame.at<const int32_t>(args.from);
+    const int32_t* to = frame.at<const int32_t>(args.to);
+    const int64_t first = begin * kSliceBytes;
+    const int64_t last = end * kSliceBytes < args.row_bytes ? end * kSliceBytes : args.row_bytes;
+    unsigned char* storage = frame.at<unsigned char>(args.storage) + first;
+    for (int64_t i = 0; i < moves; ++i) {
+        if (from[i] == to[i]) continue;
+        memcpy(storage + to[i] * args.row_bytes, storage + from[i] * args.row_bytes,
+               static_cast<size_t>(last - first));
+    }
+}
+
+// Row i of y = row rows[i] of x.  Reference: tests/reference/select_rows.py.
+
+// A task is a row.
+int64_t select_rows_tasks(const void* raw, const Frame& frame) {
+    const auto& args = *static_cast<const SelectRowsArgs*>(raw);
+    return frame.rows(args.extent, args.fixed_rows);
+}
+
+void select_rows(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const SelectRowsArgs*>(raw);
+    const int32_t* rows = frame.at<const int32_t>(args.rows);
+    for (int64_t i = begin; i < end; ++i)
+        memcpy(frame.at<unsigned char>(args.y) + i * args.row_bytes,
+               frame.at<const unsigned char>(args.x) + rows[i] * args.row_bytes,
+               static_cast<size_t>(args.row_bytes));
+}
+
+// y = elements begin to begin + width of each vector of x.  Reference: tests/reference/slice_.py.
+
+int64_t slice_tasks(const void* raw, const Frame& frame) {
+    return vector_tasks(static_cast<const SliceArgs*>(raw)->vectors, frame);
+}
+
+void slice(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const SliceArgs*>(raw);
+    const int64_t n = args.vectors.width;
+    const VectorRange range = vectors_in(args.vectors, frame, begin, end);
+    for (int64_t v = range.begin; v < range.end; ++v)
+        memcpy(frame.at<float>(args.y) + v * n,
+               frame.at<const float>(args.x) + v * args.x_width + args.begin,
+               static_cast<size_t>(n) * sizeof(float));
+}
+
+// Each vector of y = one of a, then one of b.  Reference: tests/reference/concat.py.
+
+int64_t concat_tasks(const void* raw, const Frame& frame) {
+    return vector_tasks(static_cast<const ConcatArgs*>(raw)->vectors, frame);
+}
+
+void concat(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
+    const auto& args = *static_cast<const ConcatArgs*>(raw);
+    const int64_t a_width = args.a_width;
+    const int64_t b_width = args.vectors.width - a_width;
+    const VectorRange range = vectors_in(args.vectors, frame, begin, end);
+    for (int64_t v = range.begin; v < range.end; ++v) {
+        float* y = frame.at<float>(args.y) + v * args.vectors.width;
+        const int64_t of_b = args.b_is_shared ? v / args.vectors.per_row : v;
+        memcpy(y, frame.at<const float>(args.a) + v * a_width,
+               static_cast<size_t>(a_width) * sizeof(float));
+        memcpy(y + a_width, frame.at<const float>(args.b) + of_b * b_width,
+               static_cast<size_t>(b_width) * sizeof(float));
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA
