@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 ENGINES = ("plait", "llama.cpp")
-LLAMA_CPP = Path(__file__).parents[1] / "python" / "plait" / "cli" / "llama_cpp.py"
+LLAMA_CPP = Path(__file__).with_name("llama_cpp_engine.py")
 N_BATCH, N_UBATCH = 2048, 512
 
 

@@ -4,7 +4,7 @@
     PLAIT_TEST_DATA=... python docs/architectures.py
 
 The names are those of the build's registry, the memory is what the file of the architecture asks for, the stored cases
-are those of the reference data's index, and the classes of transformers those of tests/python/test_oracle*.py.
+are those of the reference data's index, and the classes of transformers those of tests/python/oracle/test_oracle*.py.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ HEAD = """# Architectures
 Written by [architectures.py](architectures.py) from the registry and the lists of the tests; a test compares the two.
 
 **Memory** is `ctx.kv.kind`: "unified" stands for either of "unified" and "streams", as `kv=` chooses, and "or" leaves
-it to the file's hyperparameters. **Stored logits** are cases of the reference data (`tests/python/test_reference.py`),
-each played in one table of rows and in streams, in pieces of seven tokens, and with attention in one pass.
-**transformers** are the classes that random models of this architecture are compared with
-(`tests/python/test_oracle*.py`). Defragmentation, saved states, rewinding and calls that end in the middle are tested
-on every model of the reference data.
+it to the file's hyperparameters. **Stored logits** are cases of the reference data
+(`tests/python/model/test_reference.py`), each played in one table of rows and in streams, in pieces of seven tokens,
+and with attention in one pass. **transformers** are the classes that random models of an architecture are compared with
+(`tests/python/oracle/test_oracle*.py`). Defragmentation, saved states, rewinding and calls that end in the middle are
+tested on every model of the reference data.
 
 | architecture | what is particular | memory | stored logits | transformers |
 |---|---|---|---|---|
@@ -128,12 +128,12 @@ def stored() -> dict[str, dict[str, list[str]]]:
 def compared() -> dict[str, set[str]]:
     """Classes of transformers, by architecture."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from python import test_oracle, test_oracle_encoders
+    from python.oracle import test_oracle, test_oracle_encoders
 
     found: dict[str, set[str]] = defaultdict(set)
     for one in (*test_oracle.ARCHITECTURES, *test_oracle_encoders.ARCHITECTURES):
         found[one.name].add(one.model)
-    t5 = (ROOT / "tests" / "python" / "test_oracle_t5.py").read_text()
+    t5 = (ROOT / "tests" / "python" / "oracle" / "test_oracle_t5.py").read_text()
     found["t5"] = set(re.findall(r"transformers\.(\w+Generation)\b", t5))
     return found
 

@@ -3,6 +3,7 @@
 The rooms of cpp/ form a ladder: a file may include its own room and the rooms listed for it.
 """
 
+import ast
 import os
 import re
 import subprocess
@@ -358,3 +359,89 @@ def test_recipes_are_short_and_right(what):
     assert named
     for name in named:
         assert list(CPP.rglob(name)) or (ROOT / name).is_file(), name
+
+
+# -- the Python package ------------------------------------------------------------------------------------
+
+PACKAGE = ROOT / "python" / "plait"
+
+
+def python_modules():
+    """Module name to file, of every module of the package."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def python_imports():
+    """Module to the modules of the package that it imports: at the top, in functions and for type checkers.
+
+    The import of a parent package that Python does by itself is not counted.
+    """
+    modules = python_modules()
+    found = {}
+    for name, path in modules.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        targets = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                if node.level:
+                    root = package.split(".")
+                    root = root[: len(root) - node.level + 1]
+                    base = ".".join([*root, base] if base else root)
+                for alias in node.names:
+                    inner = f"{base}.{alias.name}"
+                    targets.add(inner if inner in modules or inner == "plait._core" else base)
+        found[name] = (targets & modules.keys()) - {name}
+    return found
+
+
+def circle(graph):
+    """The nodes of one circle of the graph in order, or nothing."""
+    done, path = set(), []
+
+    def visit(node):
+        if node in path:
+            return path[path.index(node) :]
+        if node in done:
+            return []
+        path.append(node)
+        for target in sorted(graph.get(node, ())):
+            if found := visit(target):
+                return found
+        path.pop()
+        done.add(node)
+        return []
+
+    return next((found for node in sorted(graph) if (found := visit(node))), [])
+
+
+def test_python_modules_import_each_other_in_no_circle():
+    graph = python_imports()
+    assert "plait.numerics" in graph["plait.evaluation.scoring"]
+    assert "plait.generation.sampler" in graph["plait"]  # for type checkers only
+    assert circle(graph) == []
+
+
+def test_python_packages_import_each_other_in_no_circle():
+    """Neither do the folders of the package, each taken as a whole."""
+
+    def folder(name):
+        parts = name.split(".")
+        return ".".join(parts[:2])
+
+    graph = {}
+    for name, targets in python_imports().items():
+        graph.setdefault(folder(name), set()).update({folder(t) for t in targets} - {folder(name)})
+    assert "plait.generation" in graph["plait.testing"]
+    assert circle(graph) == []
+
+
+def test_the_check_for_circles_can_fail():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []

@@ -24,7 +24,9 @@ from plait._core import (
     devices,
     load_control_vector,
 )
-from plait.context import Context, KVCache, Stats
+from plait.cache.kv_cache import KVCache
+from plait.cache.sequence import Sequence
+from plait.context import Context, Stats
 from plait.errors import (
     BackendError,
     BatchError,
@@ -34,22 +36,24 @@ from plait.errors import (
     StateError,
     UnsupportedError,
 )
-from plait.generate import agenerate, complete, generate
 from plait.generation.events import Completion, Event
+from plait.generation.generate import agenerate, complete, generate
 from plait.model import Model
-from plait.sequence import Sequence
 
 if TYPE_CHECKING:
-    from plait import quant
-    from plait.chat import Chat
-    from plait.extension import SelfExtend, attention_sinks
+    from plait import figures, quant, testing
+    from plait import lm_eval as lm_eval
+    from plait import ray as ray
+    from plait.evaluation.embedding import embed
+    from plait.evaluation.scoring import Score, perplexity, score, token_logprobs
+    from plait.generation.chat import Chat
     from plait.generation.drafts import Acceptance, DraftModel, PromptLookup
+    from plait.generation.grammar import Grammar
+    from plait.generation.long_context import SelfExtend, attention_sinks
     from plait.generation.request import Request
+    from plait.generation.sampler import Sampler
     from plait.generation.scheduler import Scheduler
     from plait.generation.search import beam_search, best_of
-    from plait.grammar import Grammar
-    from plait.sampling import Sampler
-    from plait.scoring import Score, embed, perplexity, score, token_logprobs
     from plait.tokenizer import Tokenizer
 
 __all__ = [
@@ -93,39 +97,42 @@ __all__ = [
     "complete",
     "devices",
     "embed",
+    "figures",
     "generate",
     "load_control_vector",
     "perplexity",
     "quant",
     "score",
+    "testing",
     "token_logprobs",
 ]
 
 __version__: str = build_info()["version"]
 
-_LAZY = {
-    "Acceptance": "plait.generation.drafts",
-    "Chat": "plait.chat",
-    "DraftModel": "plait.generation.drafts",
-    "Grammar": "plait.grammar",
-    "PromptLookup": "plait.generation.drafts",
-    "Request": "plait.generation.request",
-    "Sampler": "plait.sampling",
-    "Scheduler": "plait.generation.scheduler",
-    "Score": "plait.scoring",
-    "SelfExtend": "plait.extension",
-    "Tokenizer": "plait.tokenizer",
-    "attention_sinks": "plait.extension",
-    "beam_search": "plait.generation.search",
-    "best_of": "plait.generation.search",
-    "embed": "plait.scoring",
-    "perplexity": "plait.scoring",
-    "quant": "plait.quant",
-    "score": "plait.scoring",
-    "token_logprobs": "plait.scoring",
+# Where to find the names that are imported on first use.
+_MODULES = {
+    "Acceptance": "generation.drafts",
+    "Chat": "generation.chat",
+    "DraftModel": "generation.drafts",
+    "Grammar": "generation.grammar",
+    "PromptLookup": "generation.drafts",
+    "Request": "generation.request",
+    "Sampler": "generation.sampler",
+    "Scheduler": "generation.scheduler",
+    "Score": "evaluation.scoring",
+    "SelfExtend": "generation.long_context",
+    "Tokenizer": "tokenizer",
+    "attention_sinks": "generation.long_context",
+    "beam_search": "generation.search",
+    "best_of": "generation.search",
+    "embed": "evaluation.embedding",
+    "perplexity": "evaluation.scoring",
+    "score": "evaluation.scoring",
+    "token_logprobs": "evaluation.scoring",
 }
-
-# Old name to new name, of names that one more minor release knows; CONTRIBUTING.md, Versions.
+# Public submodules that are imported on first use. `lm_eval` and `ray` need an extra, so they are not in __all__.
+_SUBMODULES = {"figures", "lm_eval", "quant", "ray", "testing"}
+# Deprecated names and their replacements; see "Versions" in CONTRIBUTING.md.
 _RENAMED: dict[str, str] = {}
 
 
@@ -133,18 +140,21 @@ def __getattr__(name: str) -> object:
     import importlib
     import warnings
 
+    if name in _SUBMODULES:
+        return importlib.import_module(f"plait.{name}")  # which also sets the attribute
     if name in _RENAMED:
-        now = f"plait.{_RENAMED[name]}"
-        warnings.warn(f"plait.{name} is called {now} now", DeprecationWarning, stacklevel=2)
-        found = getattr(importlib.import_module("plait"), _RENAMED[name])
-    elif name in _LAZY:
-        module = importlib.import_module(_LAZY[name])
-        found = module if name == "quant" else getattr(module, name)
+        new = _RENAMED[name]
+        warnings.warn(
+            f"plait.{name} is deprecated; use plait.{new}", DeprecationWarning, stacklevel=2
+        )
+        found = getattr(importlib.import_module("plait"), new)
+    elif name in _MODULES:
+        found = getattr(importlib.import_module(f"plait.{_MODULES[name]}"), name)
     else:
         raise AttributeError(f"module 'plait' has no attribute {name!r}")
-    globals()[name] = found  # so that this is asked once
+    globals()[name] = found  # later accesses do not come here
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

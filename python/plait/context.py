@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING
 
 from plait import _core
-from plait.closing import Closing
-from plait.sequence import Sequence
+from plait.arguments import expect_model
+from plait.cache.kv_cache import KVCache
+from plait.cache.sequence import Sequence
+from plait.closeable import Closeable
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    from plait.capture import Capture
-    from plait.edit import Change, Edit
-    from plait.graph import Graph, Trace
+    from plait.inspect.capture import Capture
+    from plait.inspect.edit import Change, Edit
+    from plait.inspect.graph import Graph, Trace
     from plait.model import Model
-
-
-class KVCache(_core.KVCache):  # noqa: D101
-    __doc__ = _core.KVCache.__doc__
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self._n_layer = context.model.n_layer
-
-    def export(self, path: str | PathLike[str], seq: SupportsIndex = 0) -> None:
-        """Write a sequence's keys and values for other programs: .npz, or .safetensors where that is installed.
-
-        "blk.3.keys" and "blk.3.values": float32 (n_pos, n_head_kv, head_dim), those of keys() and values(). Layers
-        without rows are left out. save() is what load() takes up again.
-
-        Raises ValueError for another kind of file, UnsupportedError for a memory without keys and values.
-        """
-        from plait.export import export
-
-        export(self, path, seq, self._n_layer)
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw which sequence holds which row, one line a sequence. Needs matplotlib (plait[viz])."""
-        from plait import figures
-
-        return figures.plot_cells(self, ax)
-
-    def _repr_html_(self) -> str:
-        from plait import figures
-
-        return figures.cache_html(self)
 
 
 class Stats(_core.Stats):  # noqa: D101
@@ -57,17 +26,17 @@ class Stats(_core.Stats):  # noqa: D101
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw where the time of the steps went, phase by phase. Needs matplotlib (plait[viz])."""
-        from plait import figures
+        from plait.display.plots import plot_stats
 
-        return figures.plot_stats(self, ax)
+        return plot_stats(self, ax)
 
     def _repr_html_(self) -> str:
-        from plait import figures
+        from plait.display.tables import stats_html
 
-        return figures.stats_html(self)
+        return stats_html(self)
 
 
-class Context(_core.Context, Closing):  # noqa: D101
+class Context(_core.Context, Closeable):  # noqa: D101
     __doc__ = _core.Context.__doc__
 
     model: Model
@@ -87,7 +56,7 @@ class Context(_core.Context, Closing):  # noqa: D101
 
         Raises CacheFull when none of the n_seq_max is left.
         """
-        return Sequence(self, self.open_sequence())
+        return Sequence(self, self.kv, self.open_sequence())
 
     def graph(
         self,
@@ -104,7 +73,7 @@ class Context(_core.Context, Closing):  # noqa: D101
         of that shape ran before, and counted in `stats` like a step's. Raises ValueError for a step that this context
         cannot be asked for.
         """
-        from plait.graph import Graph
+        from plait.inspect.graph import Graph
 
         nodes = self.graph_nodes(n_tokens, n_seqs, n_outputs, embeddings=embeddings, encode=encode)
         return Graph(nodes)
@@ -121,7 +90,7 @@ class Context(_core.Context, Closing):  # noqa: D101
 
         Raises ValueError for a pattern that matches nothing, and inside another capture of this context.
         """
-        from plait.capture import Capture
+        from plait.inspect.capture import Capture
 
         return Capture(self, patterns)
 
@@ -142,7 +111,7 @@ class Context(_core.Context, Closing):  # noqa: D101
 
         Raises ValueError for an unknown name or an array of another shape.
         """
-        from plait.edit import Edit
+        from plait.inspect.edit import Edit
 
         return Edit(self, name, what, mode)
 
@@ -151,14 +120,14 @@ class Context(_core.Context, Closing):  # noqa: D101
 
         `with ctx.trace() as trace: ctx.decode(batch)`, then `trace.events` or `trace.save("trace.json")`.
         """
-        from plait.graph import Trace
+        from plait.inspect.graph import Trace
 
         return Trace(self)
 
     def _repr_html_(self) -> str:
-        from plait import figures
+        from plait.display.tables import context_html
 
-        return figures.context_html(self)
+        return context_html(self)
 
 
 def model_of(model: Model | Context, what: str) -> Model:
@@ -166,15 +135,3 @@ def model_of(model: Model | Context, what: str) -> Model:
     source = model.model if isinstance(model, Context) else model
     expect_model(source, what)
     return source
-
-
-def expect_model(model: object, what: str) -> None:
-    """Raise TypeError, which names `what`, for what is no model."""
-    if not isinstance(model, _core.Model):
-        raise TypeError(f"{what}: expected a model, got {type(model).__name__}")
-
-
-def expect_context(ctx: object, what: str) -> None:
-    """Raise TypeError, which names `what`, for what is no context."""
-    if not isinstance(ctx, Context):
-        raise TypeError(f"{what}: expected a context, got {type(ctx).__name__}")

@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import plait
-from plait.scoring import score_pairs
+from plait.context import Context
+from plait.errors import UnsupportedError
+from plait.evaluation.scoring import score_pairs
+from plait.generation.generate import complete
+from plait.generation.sampler import Sampler
+from plait.model import Model
 
 try:
     from lm_eval import utils
@@ -39,7 +43,7 @@ class PlaitLM(LM):  # type: ignore[misc]
 
     `model` (or `pretrained`): a path, or demo, the embedded model. `n_ctx`: longest text, by default what the model was
     trained on; longer ones lose their beginning. `n_seq_max`: generations side by side. `max_gen_toks`: where a task
-    does not say. The others are options of plait.Context: kv, type_k, type_v, backend, threads, isa.
+    does not say. The others are options of Context: kv, type_k, type_v, backend, threads, isa.
     """
 
     def __init__(
@@ -58,10 +62,10 @@ class PlaitLM(LM):  # type: ignore[misc]
         path = model or pretrained
         if path is None:
             raise ValueError("plait: expected model=PATH among the model's arguments")
-        self.model = plait.Model.demo() if path == "demo" else plait.Model(path)
+        self.model = Model.demo() if path == "demo" else Model(path)
         self.n_ctx = int(n_ctx or self.model.n_ctx_train or _DEFAULT_N_CTX)
         self.max_gen_toks = int(max_gen_toks)
-        self.ctx = plait.Context(
+        self.ctx = Context(
             self.model, n_ctx=self.n_ctx, n_seq_max=int(n_seq_max),
             kv_cells=None if options.get("kv") == "streams" else 2 * self.n_ctx, **options,
         )  # fmt: skip
@@ -73,9 +77,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         tokenizer = self.model.tokenizer
         found = tokenizer.bos if tokenizer.bos is not None else tokenizer.eos
         if found is None:
-            raise plait.UnsupportedError(
-                "plait: this vocabulary has neither a bos nor an eos token"
-            )
+            raise UnsupportedError("plait: this vocabulary has neither a bos nor an eos token")
         return int(found)
 
     @property
@@ -144,11 +146,11 @@ class PlaitLM(LM):  # type: ignore[misc]
         room = self.n_ctx - most
         prompts = [self._beginning(context)[-room:] for context in contexts]
         greedy = not options.get("do_sample", False) or not options.get("temperature", 0)
-        sampler = None if greedy else plait.Sampler(
+        sampler = None if greedy else Sampler(
             temperature=float(options["temperature"]), top_p=float(options.get("top_p", 1)),
             top_k=int(options.get("top_k", 0)), min_p=float(options.get("min_p", 0)), seed=1234,
         )  # fmt: skip
-        done = plait.complete(
+        done = complete(
             self.ctx, prompts, most, sampler, stop=[stop for stop in stops if stop], progress=False
         )
         return [one.text for one in done]

@@ -10,8 +10,8 @@ from plait import _core
 if TYPE_CHECKING:
     from os import PathLike
 
-    from plait.chat_template import ChatTemplate
     from plait.tokenizer import Tokenizer
+    from plait.tokenizer.chat_template import ChatTemplate
 
 
 class Model(_core.Model):  # noqa: D101
@@ -20,9 +20,9 @@ class Model(_core.Model):  # noqa: D101
     @classmethod
     def demo(cls) -> Model:
         """The small trained model inside the package: it reads short stories and answers questions about them."""
-        from plait.demo import MODEL
+        from pathlib import Path
 
-        return cls(MODEL)
+        return cls(Path(__file__).parent / "demo" / "model.gguf")
 
     @classmethod
     def from_hub(
@@ -46,9 +46,9 @@ class Model(_core.Model):  # noqa: D101
         repository that asks for a token, ConnectionError where the hub cannot be reached and the cache does not have
         the file, and what Model raises.
         """
-        from plait import hub
+        from plait.files.hub import fetch
 
-        path = hub.fetch(
+        path = fetch(
             repo, file,
             revision=revision, token=token, cache_dir=cache_dir, local_files_only=local_files_only,
         )  # fmt: skip
@@ -70,11 +70,11 @@ class Model(_core.Model):  # noqa: D101
 
         Raises UnsupportedError for a file without a template, ModelError for one whose template is wrong.
         """
-        from plait.chat_template import ChatTemplate
+        from plait.tokenizer.chat_template import ChatTemplate
 
         return ChatTemplate(self.metadata, self.tokenizer)
 
     def _repr_html_(self) -> str:
-        from plait import figures
+        from plait.display.tables import model_html
 
-        return figures.model_html(self)
+        return model_html(self)

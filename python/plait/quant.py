@@ -2,6 +2,6 @@
 
 from plait._core import dequantize, quantize
 from plait._core import quant_types as types
-from plait.quantize_file import Quantized, quantize_file
+from plait.files.quantize import Quantized, quantize_file
 
 __all__ = ["Quantized", "dequantize", "quantize", "quantize_file", "types"]

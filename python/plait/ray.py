@@ -17,8 +17,13 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from typing import TYPE_CHECKING, Any
 
-import plait
-from plait.closing import Closing
+from plait.closeable import Closeable
+from plait.context import Context
+from plait.evaluation.embedding import embed
+from plait.evaluation.scoring import Score, score
+from plait.generation.events import Completion
+from plait.generation.generate import complete
+from plait.model import Model
 
 try:
     import ray
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], object]
 
 
-class Pool(Closing):
+class Pool(Closeable):
     """Actors that share work. Leaving its `with` block, or close(), ends them.
 
     `model`: a path that every node can open, or "demo", the embedded model. `actors`: how many; None: one a node.
@@ -82,7 +87,7 @@ class Pool(Closing):
         *,
         progress: Progress | None = None,
         **options: Any,
-    ) -> list[plait.Completion]:
+    ) -> list[Completion]:
         """A generation of each prompt, in their order. `options` are those of plait.complete()."""
         texts = list(prompts)
         options = {"max_tokens": max_tokens, "progress": False} | options
@@ -94,7 +99,7 @@ class Pool(Closing):
         *,
         progress: Progress | None = None,
         **options: Any,
-    ) -> list[list[plait.Score]]:
+    ) -> list[list[Score]]:
         """For each (context, continuations) what plait.score() gives."""
         asked = [(context, list(continuations)) for context, continuations in pairs]
         lengths = [len(context) + sum(map(len, rest)) for context, rest in asked]
@@ -185,13 +190,13 @@ class _Worker:
         self._options = {"n_seq_max": 32} | options
 
     @functools.cached_property
-    def _model(self) -> plait.Model:
+    def _model(self) -> Model:
         # Not in __init__: an error of a call comes to the caller as itself, one of an actor's making does not.
-        return plait.Model.demo() if self._path == "demo" else plait.Model(self._path)
+        return Model.demo() if self._path == "demo" else Model(self._path)
 
     @functools.cached_property
-    def _context(self) -> plait.Context:
-        return plait.Context(self._model, **self._options)
+    def _context(self) -> Context:
+        return Context(self._model, **self._options)
 
     def open(self) -> None:
         self._model  # noqa: B018
@@ -199,13 +204,13 @@ class _Worker:
     def pid(self) -> int:
         return os.getpid()
 
-    def generate(self, prompts: list[str], options: dict[str, Any]) -> list[plait.Completion]:
-        return plait.complete(self._context, prompts, **options)
+    def generate(self, prompts: list[str], options: dict[str, Any]) -> list[Completion]:
+        return complete(self._context, prompts, **options)
 
     def score(
         self, pairs: list[tuple[str, list[str]]], options: dict[str, Any]
-    ) -> list[list[plait.Score]]:
-        return [plait.score(self._context, context, rest, **options) for context, rest in pairs]
+    ) -> list[list[Score]]:
+        return [score(self._context, context, rest, **options) for context, rest in pairs]
 
     def embed(self, texts: list[str], options: dict[str, Any]) -> list[npt.NDArray[np.float32]]:
-        return list(plait.embed(self._model, texts, **options))
+        return list(embed(self._model, texts, **options))

@@ -1,16 +1,15 @@
-"""Measure how many tokens a second a model reads and writes.
+"""Measure the throughput of a model in tokens per second.
 
-pp N: a prompt of N tokens into an empty cache. tg N: N steps of one token. btg B x N: N steps of B sequences at once.
-With --compare llama.cpp does the same work in turn, where llama-cpp-python is installed.
+pp N: process a prompt of N tokens, starting from an empty cache. tg N: generate N tokens, one per step. btg B x N:
+generate N tokens for each of B sequences, B tokens per step.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,30 +19,16 @@ from plait.cli.terminal import Progress, table, write, write_json
 if TYPE_CHECKING:
     from plait import Model
 
-_DEPTH = 16  # tokens that a sequence of a batched test holds before
-
-
-class Engine(Protocol):
-    """What is measured: room for sequences, and tokens read by some of them."""
-
-    name: str
-    n_vocab: int
-
-    def open(self, n_seqs: int, n_ctx: int, embed: bool = False) -> None:
-        """An empty cache for this many sequences of this length; or room for as many texts to embed."""
-
-    def read(self, tokens: list[list[int]]) -> None:
-        """Give each sequence its next tokens, at once, and compute the logits of the last."""
-
-    def embed(self, texts: list[list[int]]) -> None:
-        """Compute an embedding of each, in one call."""
-
-    def close(self) -> None:
-        """Free it."""
+_BATCHED_DEPTH = 16  # tokens in each sequence's cache before a btg test starts
 
 
 class Plait:
-    """plait.Context with the options of the command line."""
+    """The engine under test: a Context with the options of the command line. bench/engines.py uses it too.
+
+    Args:
+        model: The model to measure.
+        options: Keyword arguments of Context.
+    """
 
     name = "plait"
 
@@ -51,7 +36,7 @@ class Plait:
         self._model, self._options, self.n_vocab = model, options, model.n_vocab
 
     def open(self, n_seqs: int, n_ctx: int, embed: bool = False) -> None:
-        """See Engine."""
+        """Create an empty cache for `n_seqs` sequences of `n_ctx` tokens, or room to embed as many texts."""
         from plait import Batch, Context
 
         options = {"n_ctx": n_ctx, "n_seq_max": n_seqs} | self._options
@@ -61,75 +46,81 @@ class Plait:
         self._batch = Batch()
 
     def read(self, tokens: list[list[int]]) -> None:
-        """See Engine."""
+        """Decode the next tokens of each sequence together and compute the logits of the last ones."""
         step = max(1, self._ctx.n_batch // len(tokens))
         for begin in range(0, len(tokens[0]), step):
             self._batch.clear()
             for seq, own in enumerate(tokens):
                 part = own[begin : begin + step]
-                if len(part) == 1:  # as whoever generates would
+                if len(part) == 1:  # the call that a generation loop makes
                     self._batch.add(part[0], seq=seq, logits=True)
                 else:
                     self._batch.add_sequence(part, seq=seq)
             self._ctx.decode(self._batch)
 
     def embed(self, texts: list[list[int]]) -> None:
-        """See Engine."""
+        """Compute an embedding of each text in one call."""
         self._batch.clear()
         for seq, tokens in enumerate(texts):
             self._batch.add_sequence(tokens, seq=seq)
         self._ctx.encode(self._batch)
 
     def close(self) -> None:
-        """See Engine."""
+        """Free the cache."""
         self._ctx.close()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to measure."""
+    """Add the arguments of `plait bench`."""
     add_model(parser)
     parser.add_argument(
-        "-p", "--prompt", default="512", metavar="N,...", help="pp tests (default 512)"
+        "-p",
+        "--prompt",
+        default="512",
+        metavar="N,...",
+        help="prompt lengths of the pp tests (default 512)",
     )
     parser.add_argument(
-        "-n", "--steps", default="64", metavar="N,...", help="tg tests (default 64)"
+        "-n",
+        "--steps",
+        default="64",
+        metavar="N,...",
+        help="numbers of steps of the tg tests (default 64)",
     )
     parser.add_argument(
-        "-b", "--batch", default="2,4,8", metavar="B,...", help="btg tests (default 2,4,8)"
+        "-b",
+        "--batch",
+        default="2,4,8",
+        metavar="B,...",
+        help="numbers of sequences of the btg tests (default 2,4,8)",
     )
     parser.add_argument(
-        "-r", "--rounds", type=int, default=3, metavar="N", help="of each (default 3)"
+        "-r", "--rounds", type=int, default=3, metavar="N", help="runs of each test (default 3)"
     )
-    parser.add_argument("--compare", action="store_true", help="with llama.cpp")
     add_json(parser)
     add_context(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """A row a test: medians, and the median of the rounds' ratios."""
+    """Run the tests and print the median throughput and its spread, one line per test."""
     tests = [("pp", 1, n) for n in _numbers("--prompt", args.prompt)]
     steps = _numbers("--steps", args.steps)
     tests += [("tg", 1, n) for n in steps]
     tests += [("btg", b, n) for b in _numbers("--batch", args.batch) for n in steps[:1]]
     if args.rounds < 1:
-        raise ValueError(f"--rounds: expected at least 1, got {args.rounds}")
+        raise ValueError(f"--rounds is {args.rounds}; it must be at least 1")
     options = context_options(args)
     model = open_model(args.model)
-    engines: list[Engine] = [Plait(model, options)]
-    if args.compare:
-        from plait.cli.llama_cpp import LlamaCpp
-
-        options.setdefault("threads", len(os.sched_getaffinity(0)))
-        engines.append(LlamaCpp(model.path, options))
+    engine = Plait(model, options)
     rows = []
     with Progress("bench") as progress:
         for i, test in enumerate(tests):
-            rows.append(_measure(engines, model.n_vocab, test, args.rounds))
+            rows.append(_measure(engine, test, args.rounds))
             progress(i + 1, len(tests))
     if args.json:
         write_json({"model": model.path, "options": options, "tests": rows})
     else:
-        write(_table(rows, [engine.name for engine in engines]))
+        write(_table(rows))
     return 0
 
 
@@ -137,61 +128,46 @@ def _numbers(option: str, text: str) -> list[int]:
     try:
         found = [int(part) for part in text.split(",") if part]
     except ValueError:
-        raise ValueError(f"{option}: expected numbers with commas between, got {text!r}") from None
+        raise ValueError(f"{option} is {text!r}; expected numbers separated by commas") from None
     if any(n < 1 for n in found):
-        raise ValueError(f"{option}: expected numbers of at least 1, got {text!r}")
+        raise ValueError(f"{option} is {text!r}; each number must be at least 1")
     return found
 
 
-def _measure(
-    engines: list[Engine], n_vocab: int, test: tuple[str, int, int], rounds: int
-) -> dict[str, Any]:
-    """Rates of a test, engines in turn; a first round that is not counted warms up."""
+def _measure(engine: Plait, test: tuple[str, int, int], rounds: int) -> dict[str, Any]:
+    """Measure the throughput of `rounds` runs of a test, after one run to warm up."""
     kind, n_seqs, n = test
-    rates: dict[str, list[float]] = {engine.name: [] for engine in engines}
-    for turn in range(rounds + 1):
-        for engine in engines if turn % 2 == 0 else engines[::-1]:
-            rate = _rate(engine, n_vocab, test)
-            if turn:
-                rates[engine.name].append(rate)
+    rates = [_rate(engine, test) for _ in range(rounds + 1)][1:]
     label = f"btg {n_seqs} x {n}" if kind == "btg" else f"{kind} {n}"
-    return {"test": label, "tokens": n_seqs * n, "rates": rates}
+    return {"test": label, "tokens": n_seqs * n, "rates": {engine.name: rates}}
 
 
-def _rate(engine: Engine, n_vocab: int, test: tuple[str, int, int]) -> float:
+def _rate(engine: Plait, test: tuple[str, int, int]) -> float:
     kind, n_seqs, n = test
     random = np.random.default_rng(0)
 
-    def tokens(each: int) -> list[list[int]]:
-        drawn: list[list[int]] = random.integers(0, n_vocab, (n_seqs, each)).tolist()
+    def tokens(per_sequence: int) -> list[list[int]]:
+        drawn: list[list[int]] = random.integers(0, engine.n_vocab, (n_seqs, per_sequence)).tolist()
         return drawn
 
-    depth = _DEPTH if kind == "btg" else 0
+    depth = _BATCHED_DEPTH if kind == "btg" else 0
     engine.open(n_seqs, depth + n)
     try:
         if depth:
             engine.read(tokens(depth))
-        pieces = [tokens(n)] if kind == "pp" else [tokens(1) for _ in range(n)]
+        steps = [tokens(n)] if kind == "pp" else [tokens(1) for _ in range(n)]
         began = time.perf_counter()
-        for piece in pieces:
-            engine.read(piece)
+        for step in steps:
+            engine.read(step)
         return n_seqs * n / (time.perf_counter() - began)
     finally:
         engine.close()
 
 
-def _table(rows: list[dict[str, Any]], names: list[str]) -> str:
-    head, lines = ["test", *(f"{name} t/s" for name in names)], []
-    if len(names) > 1:
-        head.append("ratio")
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = []
     for row in rows:
-        line = [row["test"]]
-        for name in names:
-            rates = row["rates"][name]
-            spread = (max(rates) - min(rates)) / 2
-            line.append(f"{statistics.median(rates):,.1f} +/- {spread:,.1f}")
-        if len(names) > 1:
-            pairs = zip(*(row["rates"][name] for name in names), strict=True)
-            line.append(f"{statistics.median(ours / theirs for ours, theirs in pairs):.2f}")
-        lines.append(line)
-    return table(head, lines)
+        rates = row["rates"][Plait.name]
+        spread = (max(rates) - min(rates)) / 2
+        lines.append([row["test"], f"{statistics.median(rates):,.1f} +/- {spread:,.1f}"])
+    return table(["test", f"{Plait.name} t/s"], lines)

@@ -1,7 +1,7 @@
 """The model that ships with plait: it reads a short story once and answers many questions about it in one batch.
 
-`corpus` makes the stories, `train` trained the model on them (and needs torch; nothing else here does), `ask` puts
-questions to it through plait, and `show` does that on a terminal: `python -m plait.demo`.
+`corpus` makes the stories, `ask` puts questions to the model through plait, and `show` does that on a terminal:
+`python -m plait.demo`. The program that trained the model is bench/demo_training/train.py in the repository.
 """
 
 from pathlib import Path

@@ -1,9 +1,10 @@
 """How models, caches, outputs and statistics look in a notebook. Drawings need matplotlib (plait[viz])."""
 
-from plait.figures.cache_map import cache_html
-from plait.figures.insight import Attention, LogitLens, attention, logit_lens
-from plait.figures.plots import plot_cells, plot_stats
-from plait.figures.tables import context_html, model_html, output_html, stats_html
+from plait.display.cache_map import cache_html
+from plait.display.plots import plot_cells, plot_stats
+from plait.display.tables import context_html, model_html, output_html, stats_html
+from plait.figures.attention import Attention, attention
+from plait.figures.logit_lens import LogitLens, logit_lens
 
 __all__ = [
     "Attention",

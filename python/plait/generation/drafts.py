@@ -17,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import Batch
-from plait.context import Context, expect_model
+from plait.arguments import expect_model
+from plait.context import Context
 from plait.errors import CacheFull
-from plait.sampling import log_softmax
+from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
+    from plait.cache.sequence import Sequence
     from plait.model import Model
-    from plait.sequence import Sequence
 
 
 Row = npt.NDArray[np.float32]

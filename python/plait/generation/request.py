@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from plait.generation.events import Completion
 from plait.generation.stops import StopStrings
 
 if TYPE_CHECKING:
+    from plait.cache.sequence import Sequence
     from plait.generation.drafts import Drafter
-    from plait.generation.scheduler import Scheduler
-    from plait.sequence import Sequence
     from plait.tokenizer import TokenStream
+
+
+class Canceller(Protocol):
+    """Ends requests: the part of a Scheduler that a Request uses."""
+
+    def cancel(self, request: Request) -> None:
+        """End a request that has not finished."""
 
 
 class Request:
@@ -26,7 +32,7 @@ class Request:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: Canceller,
         number: int,
         prompt: list[int],
         limit: int,

@@ -17,20 +17,21 @@ import numpy.typing as npt
 
 from plait import _core
 from plait._core import Batch
-from plait.closing import Closing
-from plait.context import expect_context
+from plait.arguments import expect_context
+from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
 from plait.generation.drafts import Ask, Drafter
 from plait.generation.events import Event
-from plait.generation.prefixes import PrefixTree
+from plait.generation.prefix_cache import PrefixCache
+from plait.generation.prefix_tree import PrefixTree
 from plait.generation.request import Request
-from plait.generation.shelf import Shelf
+from plait.generation.sampler import Sampler
 from plait.generation.stops import StopStrings
-from plait.sampling import Sampler, log_softmax
+from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
+    from plait.cache.sequence import Sequence
     from plait.context import Context
-    from plait.sequence import Sequence
     from plait.tokenizer import Tokenizer
 
     Prompt = str | Items[int] | npt.NDArray[np.integer]
@@ -59,7 +60,7 @@ class _Part:
             self.checkpoint = None
 
 
-class Scheduler(Closing):
+class Scheduler(Closeable):
     """Continues any number of prompts in one context: continuous batching.
 
     submit() takes prompts at any time, step() makes one call of the model for all of them, and gives the tokens that
@@ -112,7 +113,9 @@ class Scheduler(Closing):
         self._waiting: list[Request] = []  # by rank
         self._waiting_tree: PrefixTree[Request] = PrefixTree()
         self._active: list[Request] = []
-        self._shelf = Shelf(ctx, self._waiting_tree, share=self._shares, keep=bool(keep_prefixes))
+        self._prefixes = PrefixCache(
+            ctx, self._waiting_tree, share=self._shares, keep=bool(keep_prefixes)
+        )
         self._drafters: list[Drafter] = []
         self._numbers = itertools.count()
         self._steps = 0
@@ -232,10 +235,10 @@ class Scheduler(Closing):
             ):
                 held.clear()
             for request in left:
-                self._shelf.abandon(request)
+                self._prefixes.abandon(request)
                 if not request.done:
                     self._finish(request, "cancelled")
-            self._shelf.clear()
+            self._prefixes.clear()
 
     @property
     def busy(self) -> bool:
@@ -255,12 +258,12 @@ class Scheduler(Closing):
     @property
     def n_kept(self) -> int:
         """Sequences that are kept for their tokens alone."""
-        return len(self._shelf)
+        return len(self._prefixes)
 
     @property
     def n_shared(self) -> int:
         """Tokens that were not computed because another sequence held them."""
-        return self._shelf.n_shared
+        return self._prefixes.n_shared
 
     def __repr__(self) -> str:
         return f"<plait.Scheduler: {self.n_active} active, {self.n_waiting} waiting, {self.n_kept} kept>"
@@ -310,8 +313,8 @@ class Scheduler(Closing):
         looked = 0
         while looked < len(self._waiting) and looked < _LOOK_AHEAD:
             request = self._waiting[looked]
-            shared = self._shelf.best(request.all)[1]
-            if self._shares and self._shelf.coming(request.all) > shared:
+            shared = self._prefixes.best(request.all)[1]
+            if self._shares and self._prefixes.coming(request.all) > shared:
                 looked += 1  # sooner ready if it waits
                 continue
             if not self._has_room(request):
@@ -329,7 +332,7 @@ class Scheduler(Closing):
                 continue
             self._no_longer_waits(request)
             try:
-                opened = self._shelf.open(request)
+                opened = self._prefixes.open(request)
             except BaseException:
                 self._wait(request)
                 raise
@@ -341,7 +344,7 @@ class Scheduler(Closing):
                 continue
             self._wait(request)
             break
-        self._shelf.sweep()
+        self._prefixes.sweep()
 
     def _has_room(self, request: Request) -> bool:
         """Whether the cells are free that its prompt and the next tokens of the others need."""
@@ -349,15 +352,17 @@ class Scheduler(Closing):
             return True
         others = sum(max(r.n_pending, 1) for r in self._active)
         while True:
-            holder, n = self._shelf.best(request.all)
+            holder, n = self._prefixes.best(request.all)
             if len(request.all) - n <= self._ctx.kv.n_free - others:
                 return True
-            if not self._shelf.evict(but=holder) and (self._active or not self._shelf.evict()):
+            if not self._prefixes.evict(but=holder) and (
+                self._active or not self._prefixes.evict()
+            ):
                 return False
 
     def _set_aside(self, request: Request) -> None:
         self._active.remove(request)
-        self._shelf.close(request, useful=False)
+        self._prefixes.close(request, useful=False)
         request.set_aside += 1
         self.set_aside += 1
         self._wait(request)
@@ -366,7 +371,7 @@ class Scheduler(Closing):
         """A request that no longer waits is done."""
         if request.seq is not None:
             self._active.remove(request)
-            self._shelf.close(request, useful=self._shares and reason in ("stop", "length"))
+            self._prefixes.close(request, useful=self._shares and reason in ("stop", "length"))
         self._finish(request, reason)
 
     def _finish(self, request: Request, reason: str) -> None:
@@ -397,7 +402,7 @@ class Scheduler(Closing):
         room = self._ctx.n_batch - len(parts)
         for_prompts = min(room, self.chunk) if parts else room
         for request in reading:
-            take = self._shelf.until_branch(request, min(request.n_pending, for_prompts))
+            take = self._prefixes.until_branch(request, min(request.n_pending, for_prompts))
             if take < 1:
                 break
             parts.append(_Part(request, take, take == request.n_pending))
@@ -454,7 +459,7 @@ class Scheduler(Closing):
             for part in parts:
                 part.request.n_held += part.n_read + len(part.guess)
                 if not part.answered:
-                    self._shelf.branch(part.request)
+                    self._prefixes.branch(part.request)
             if out.logits is None and any(part.answered for part in parts):
                 raise UnsupportedError("generate: the context gives no logits")
             logits: Row | None = out.logits
@@ -469,7 +474,7 @@ class Scheduler(Closing):
                 part.guess = []
                 part.free()
             return
-        if self._shelf.evict():
+        if self._prefixes.evict():
             return
         last = max(self._active, key=lambda r: r.rank)
         if len(self._active) > 1:
@@ -537,7 +542,7 @@ class Scheduler(Closing):
             self._ctx.kv.kind == "unified"
             and self._ctx.kv.n_free == 0
             and self._active == [request]
-            and not len(self._shelf)
+            and not len(self._prefixes)
         )
 
     def _take_back(self, part: _Part) -> None:

@@ -13,15 +13,16 @@ import numpy as np
 
 from plait._core import Batch
 from plait.context import Context, model_of
-from plait.generate import complete
 from plait.generation.events import Completion
+from plait.generation.generate import complete
+from plait.generation.sampler import Sampler
 from plait.generation.scheduler import encode
-from plait.sampling import Sampler, log_softmax
+from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
+    from plait.cache.sequence import Sequence
     from plait.generation.scheduler import Prompt
     from plait.model import Model
-    from plait.sequence import Sequence
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import plait
 from plait.context import Context, model_of
-from plait.scoring import score
+from plait.evaluation.scoring import score
+from plait.generation.generate import generate
 
 if TYPE_CHECKING:
     from plait.model import Model
@@ -21,7 +21,7 @@ def continuations(
     """The tokens of each prompt's greedy continuation; one that ends it is left out."""
     asked = list(prompts)
     said: list[list[int]] = [[] for _ in asked]
-    for event in plait.generate(model, asked, max_tokens, add_special=add_special):
+    for event in generate(model, asked, max_tokens, add_special=add_special):
         if event.finish_reason != "stop":
             said[event.index].append(event.token)
     return said

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import Output
-from plait.sampling import log_softmax
+from plait.numerics import log_softmax
 from plait.testing.greedy import spelt
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 // Which nodes the rewrites change. That results keep their bits is shown for whole models, in
-// tests/python/test_plans.py.
+// tests/python/context/test_plans.py.
 #include "backend/cpu/fuse/fuse.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Operations on the Vulkan backend against the same on the CPU: whole graphs of one operation, run by
-// both from the same bytes. Whole models are compared in tests/python/test_vulkan.py.
+// both from the same bytes. Whole models are compared in tests/python/vulkan/test_vulkan.py.
 #ifdef PLAIT_HAS_VULKAN
 
 #include <gtest/gtest.h>

@@ -1,0 +1,1 @@
+"""The KV cache of a context and handles of its sequences."""

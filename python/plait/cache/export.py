@@ -1,0 +1,42 @@
+"""What a sequence remembers, as files that other programs read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from plait.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from plait._core import KVCache
+
+
+def export(kv: KVCache, path: str | os.PathLike[str], seq: SupportsIndex, n_layer: int) -> None:
+    """Write keys and values of each layer that has them; see KVCache.export()."""
+    target = Path(path)
+    arrays: dict[str, npt.NDArray[np.float32]] = {}
+    for layer in range(n_layer):
+        try:
+            arrays[f"blk.{layer}.keys"] = kv.keys(layer, seq)
+            arrays[f"blk.{layer}.values"] = kv.values(layer, seq)
+        except UnsupportedError:
+            continue  # a layer without rows
+    if not arrays:
+        raise UnsupportedError(f"export: no layer of this {kv.kind} memory keeps keys and values")
+    if target.suffix == ".npz":
+        np.savez(target, **arrays)  # type: ignore[arg-type]
+    elif target.suffix == ".safetensors":
+        try:
+            from safetensors.numpy import save_file
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError(
+                "export to .safetensors needs safetensors: pip install safetensors",
+                name="safetensors",
+            ) from None
+        save_file({name: np.ascontiguousarray(rows) for name, rows in arrays.items()}, target)
+    else:
+        raise ValueError(f"export: expected a path that ends in .npz or .safetensors, got {path}")

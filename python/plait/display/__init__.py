@@ -1,0 +1,1 @@
+"""HTML and matplotlib pictures of models, contexts, caches, outputs and statistics."""

@@ -1,0 +1,122 @@
+"""Models, contexts, outputs and statistics as HTML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plait import _core
+from plait.display.cache_map import cache_html
+from plait.display.page import details, escaped, table, title
+from plait.numerics import log_softmax
+
+if TYPE_CHECKING:
+    from plait._core import Model, Output, Stats
+
+_MOST_ROWS = 8
+_TOP = 5
+_LONGEST = 80  # characters of a value
+
+
+def model_html(model: Model) -> str:
+    """Its shape and its types; metadata and tensors behind a click."""
+    types = Counter[str]()
+    for tensor in model.tensors.values():
+        types[tensor.dtype] += tensor.nbytes
+    facts = [
+        ("file", model.path),
+        ("layers", f"{model.n_layer}"),
+        ("width", f"{model.n_embd}"),
+        ("vocabulary", f"{model.n_vocab:,}"),
+        ("trained on", f"{model.n_ctx_train:,} tokens" if model.n_ctx_train else "unknown"),
+        *((f"in {dtype}", f"{n / 1e6:,.2f} MB") for dtype, n in types.most_common()),
+    ]
+    metadata = [(key, _short(value)) for key, value in model.metadata.items()]
+    tensors = [
+        (t.name, " x ".join(map(str, t.shape)), t.dtype, f"{t.nbytes:,}")
+        for t in model.tensors.values()
+    ]
+    return (
+        title(repr(model))
+        + table(("", ""), facts)
+        + details(f"{len(metadata)} keys of metadata", table(("key", "value"), metadata))
+        + details(f"{len(tensors)} tensors", table(("tensor", "shape", "type", "bytes"), tensors))
+    )
+
+
+def context_html(ctx: _core.Context) -> str:
+    """What was fixed at its creation, and its cache."""
+    if ctx.closed:
+        return title(repr(ctx))
+    kv = _core.KVCache(ctx)
+    facts = [
+        ("n_ctx, n_seq_max", f"{ctx.n_ctx:,}, {ctx.n_seq_max}"),
+        ("n_batch, n_ubatch", f"{ctx.n_batch:,}, {ctx.n_ubatch:,}"),
+        ("keys, values", f"{ctx.type_k}, {ctx.type_v}"),
+        ("cache", f"{kv.nbytes / 1e6:,.2f} MB"),
+        ("computing", f"{ctx.compute_bytes / 1e6:,.2f} MB"),
+    ]
+    return title(repr(ctx)) + table(("", ""), facts) + cache_html(kv)
+
+
+def output_html(output: Output) -> str:
+    """The likeliest tokens of each row, with bars as long as they are likely."""
+    text = title(repr(output))
+    logits = output.logits
+    if logits is None:
+        return text
+    for entry, row in zip(output.indices[:_MOST_ROWS].tolist(), logits, strict=False):
+        text += f"<div>after entry {entry}</div>{_likeliest(output, row)}"
+    if len(logits) > _MOST_ROWS:
+        text += f"<div>and {len(logits) - _MOST_ROWS} more rows</div>"
+    return text
+
+
+def _likeliest(output: Output, row: np.ndarray) -> str:
+    if not np.isfinite(row.max()):
+        return "<div>no probabilities: NaN, +inf, or nothing but -inf</div>"
+    logprobs = log_softmax(row)
+    lines = ""
+    for token in np.argsort(-row, kind="stable")[:_TOP].tolist():
+        p = float(np.exp(logprobs[token]))
+        bar = f'<div style="background:#0072b2;height:0.8em;width:{max(100 * p, 0.5):.1f}%"></div>'
+        lines += (
+            f'<tr><td style="text-align:left">{escaped(_spelt(output, token))}</td><td>{token}</td>'
+            f'<td>{p:.4f}</td><td style="width:12em">{bar}</td></tr>'
+        )
+    return f"<table>{lines}</table>"
+
+
+def _spelt(output: Output, token: int) -> str:
+    from plait.errors import Error
+
+    try:
+        data: bytes = output.model.tokenizer.token_bytes(token)
+    except (AttributeError, Error):  # the model is gone, or has no vocabulary
+        return ""
+    return repr(data.decode(errors="backslashreplace"))
+
+
+def stats_html(stats: Stats) -> str:
+    """Counters, times by phase, and why plans were built."""
+    counters = [
+        ("tokens", f"{stats.tokens:,}"),
+        ("microbatches", f"{stats.microbatches:,}"),
+        ("plans built", f"{stats.plans_built:,}"),
+        *((f"because: {reason}", f"{count:,}") for reason, count in stats.plan_misses.items()),
+        ("plans reused", f"{stats.plans_reused:,}"),
+        *((f"nodes on {device}", f"{count:,}") for device, count in stats.nodes.items()),
+    ]
+    times = [(phase, f"{seconds * 1e3:.2f}") for phase, seconds in stats.seconds.items()]
+    return table(("", "count"), counters) + table(("phase", "ms"), times)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list | np.ndarray):
+        start = ", ".join(str(item) for item in value[:4])
+        text = f"{len(value):,} of [{start}{', ...' if len(value) > 4 else ''}]"
+    else:
+        text = str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

@@ -1,0 +1,1 @@
+"""Log-likelihoods, perplexity and embeddings of texts."""

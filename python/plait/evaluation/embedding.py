@@ -1,0 +1,98 @@
+"""Embeddings of many texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from plait._core import Batch
+from plait.arguments import expect_model
+from plait.context import Context
+from plait.errors import UnsupportedError
+from plait.evaluation.texts import Text, token_ids
+
+if TYPE_CHECKING:
+    from plait.model import Model
+
+_MOST_AT_ONCE = 16  # sequences of a context that is made here
+
+
+def embed(
+    model: Model,
+    texts: str | Iterable[Text],
+    *,
+    pooling: str = "auto",
+    normalize: bool = True,
+    add_special: bool = True,
+    parse_special: bool = True,
+) -> npt.NDArray[np.float32]:
+    """One embedding for each text, float32 (n, n_embd) in the order given; computed in batches of like length.
+
+    `pooling`: "mean", "cls", "last" or "rank" (scores of the model's head); "auto" is what the file says, the mean
+    where it says nothing. `normalize` divides each by its Euclidean length; scores are left alone. The other arguments
+    are those of Tokenizer.encode().
+
+    Raises ValueError for a text without tokens, UnsupportedError for an encoder with a decoder.
+    """
+    expect_model(model, "embed")
+    items = [texts] if isinstance(texts, str) else list(texts)
+    ids = [
+        token_ids(model, text, f"text {i}", add_special, parse_special)
+        for i, text in enumerate(items)
+    ]
+    for i, text in enumerate(ids):
+        if not text:
+            raise ValueError(f"embed: text {i} has no tokens")
+    if not ids:
+        return np.empty((0, model.n_embd), np.float32)
+    longest = max(len(text) for text in ids)
+    with _embedding_context(model, longest, pooling) as ctx:
+        if ctx.kv.kind == "cross":
+            raise UnsupportedError(f"embed: a {model.arch} encoder's output is not pooled")
+        rows: dict[int, npt.NDArray[np.float32]] = {}
+        for group in _alike(ids, ctx.n_seq_max, ctx.n_batch):
+            batch = Batch()
+            for seq, i in enumerate(group):
+                batch.add_sequence(ids[i], seq=seq, logits="last")
+            out = ctx.encode(batch).embeddings
+            assert out is not None
+            rows.update(zip(group, out, strict=True))
+        kind = ctx.pooling
+    made = np.stack([rows[i] for i in range(len(ids))])
+    if normalize and kind != "rank":
+        length = np.linalg.norm(made.astype(np.float64), axis=1, keepdims=True)
+        made = (made / np.where(length > 0, length, 1)).astype(np.float32)
+    return made
+
+
+def _embedding_context(model: Model, longest: int, pooling: str) -> Context:
+    def make(how: str) -> Context:
+        return Context(
+            model, n_ctx=longest, n_seq_max=_MOST_AT_ONCE, kv_cells=longest,
+            n_batch=max(longest, 512), embeddings=True, pooling=how,
+        )  # fmt: skip
+
+    ctx = make(pooling)
+    if ctx.pooling != "none" or ctx.kv.kind == "cross":
+        return ctx
+    ctx.close()
+    if pooling == "none":
+        raise ValueError('embed: pooling is "none", expected one embedding for each text')
+    return make("mean")
+
+
+def _alike(ids: list[list[int]], n_seqs: int, n_tokens: int) -> Iterator[list[int]]:
+    """Numbers of texts to compute together, the longest first."""
+    group: list[int] = []
+    held = 0
+    for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])):
+        if group and (len(group) == n_seqs or held + len(ids[i]) > n_tokens):
+            yield group
+            group, held = [], 0
+        group.append(i)
+        held += len(ids[i])
+    if group:
+        yield group

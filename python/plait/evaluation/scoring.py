@@ -1,0 +1,402 @@
+"""How likely a model finds a text: log-likelihoods of continuations, perplexity."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Items
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from plait._core import Batch
+from plait.context import Context, model_of
+from plait.errors import CacheFull, UnsupportedError
+from plait.evaluation.texts import Text, token_ids
+from plait.numerics import log_softmax
+
+if TYPE_CHECKING:
+    from plait.cache.sequence import Sequence
+    from plait.model import Model
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int32]
+Row = npt.NDArray[np.float32]
+
+_MOST_AT_ONCE = 16  # sequences of a context that is made here
+_MOST_LOGITS = 1 << 25  # numbers that one call of decode() may give back
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Score:
+    """What a model makes of a text, token by token. Logarithms are natural, in float64.
+
+    `tokens` int32 (n,): the ids. `logprobs` (n,): log p(token | all before it). `greedy` bool (n,): whether no token
+    was likelier (the lowest id of equals). `top_tokens` int32 (n, top) and `top_logprobs` (n, top): the likeliest in
+    each place, the highest first, as many as were asked for. float() is the log-likelihood of the whole.
+    """
+
+    tokens: Ids
+    logprobs: Floats
+    greedy: npt.NDArray[np.bool_]
+    top_tokens: Ids
+    top_logprobs: Floats
+
+    @property
+    def logprob(self) -> float:
+        """The log-likelihood of all tokens together."""
+        return math.fsum(self.logprobs)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether greedy decoding would have said exactly this."""
+        return bool(self.greedy.all())
+
+    def __float__(self) -> float:
+        return self.logprob
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        greedy = ", greedy" if self.is_greedy else ""
+        return f"<plait.Score of {len(self)} tokens: {self.logprob:.4f}{greedy}>"
+
+
+def score(
+    model: Model | Context,
+    context: Text,
+    continuations: Iterable[Text],
+    *,
+    top: SupportsIndex = 0,
+    add_special: bool = True,
+    parse_special: bool = True,
+) -> list[Score]:
+    """The log-likelihood of each continuation after a context, which is computed once and forked.
+
+    Texts are tokenised together with the context, as they would be read: a continuation is scored from the first token
+    that the context alone does not have, so a token that spans the border counts as a whole. Token ids are taken as
+    they are. Log-likelihoods are those of the full text decoded in one piece; on an invariant context the same bits.
+
+    `model` is a Model, for which a context is made, or a Context, whose other sequences are left alone. `top`: how many
+    of the likeliest tokens to report in each place. `add_special` (of the context; what the tokenizer puts at the end
+    is left out) and `parse_special` are those of Tokenizer.encode().
+
+    Raises ValueError for a context of no tokens and for a continuation that adds none or does not fit into n_ctx,
+    CacheFull when the context has no room for one of them.
+    """
+    source = model_of(model, "score")
+    n_top = _checked_top(top, source.n_vocab)
+    texts = _pairs(source, context, list(continuations), add_special, parse_special)
+    if not texts:
+        return []
+    shared = min(text.n_context for text in texts)
+    tails = [len(text.tokens) - 1 - shared for text in texts]
+    with ExitStack() as closes:
+        if isinstance(model, Context):
+            ctx = model
+        else:
+            n_ctx = shared + max(max(tails), 1)
+            at_once = min(len(texts), _MOST_AT_ONCE)
+            cells = shared + sum(sorted(tails)[-at_once:]) + 1
+            ctx = Context(source, n_ctx=n_ctx, n_seq_max=at_once + 1, kv_cells=max(cells, n_ctx))
+            closes.enter_context(closing(ctx))
+        for i, text in enumerate(texts):
+            if len(text.tokens) - 1 > ctx.n_ctx:
+                raise ValueError(
+                    f"score: continuation {i} ends {len(text.tokens)} tokens after the start, the context holds "
+                    f"n_ctx = {ctx.n_ctx}"
+                )
+        root = closes.enter_context(ctx.sequence())
+        ((_, start),) = _rows(ctx, [(root, texts[0].tokens[:shared].tolist(), shared - 1)])
+        return _score_group(ctx, root, shared, start, texts, n_top)
+
+
+def score_pairs(
+    ctx: Context,
+    pairs: Iterable[tuple[Items[int], Items[int]]],
+    *,
+    top: SupportsIndex = 0,
+    progress: Callable[[int, int], object] | None = None,
+) -> list[Score]:
+    """The log-likelihood of each continuation after its context, both as token ids; for many of both.
+
+    Contexts are read in an order in which each keeps what it has in common with the one before, and what several
+    continuations follow is read once and forked. `progress` is told how many of how many pairs are scored. Results are
+    in the order given, and each is what score() would say.
+
+    Raises ValueError for a pair without a token on either side and for one that does not fit into n_ctx, CacheFull when
+    the context has no room for one of them.
+    """
+    n_top = _checked_top(top, ctx.model.n_vocab)
+    texts = [_Pair(np.array([*a, *b], np.int32), len(a)) for a, b in pairs]
+    for i, text in enumerate(texts):
+        if not 0 < text.n_context < len(text.tokens) <= ctx.n_ctx + 1:
+            raise ValueError(
+                f"score_pairs: pair {i} has {text.n_context} and {len(text.tokens) - text.n_context} tokens, expected "
+                f"at least one each and at most n_ctx + 1 = {ctx.n_ctx + 1} together"
+            )
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for i, text in enumerate(texts):
+        groups.setdefault(tuple(text.tokens[: text.n_context].tolist()), []).append(i)
+    scores: dict[int, Score] = {}
+    held: tuple[int, ...] = ()
+    with ctx.sequence() as root:
+        for context in sorted(groups):
+            same = 0
+            while same < min(len(held), len(context) - 1) and held[same] == context[same]:
+                same += 1
+            if same < len(held):
+                same -= root.rewind(same)
+            rest = list(context[same:])
+            ((_, start),) = _rows(ctx, [(root, rest, len(rest) - 1)])
+            held = context
+            members = groups[context]
+            found = _score_group(ctx, root, len(context), start, [texts[i] for i in members], n_top)
+            scores.update(zip(members, found, strict=True))
+            if progress is not None:
+                progress(len(scores), len(texts))
+    return [scores[i] for i in range(len(texts))]
+
+
+def token_logprobs(
+    model: Model | Context,
+    text: Text,
+    *,
+    window: SupportsIndex | None = None,
+    stride: SupportsIndex | None = None,
+    top: SupportsIndex = 0,
+    add_special: bool = True,
+    parse_special: bool = True,
+    progress: Callable[[int, int], object] | None = None,
+) -> Score:
+    """The log-probability of every token of a text after the first, which nothing predicts.
+
+    A text longer than `window` tokens is read in windows, `stride` tokens apart: each computed from its own start, and
+    each token scored in the first window that has it, so past the first window it sees at least window - stride tokens
+    before it. `window` None: the training length (of a Context its n_ctx). `stride` None: half the window.
+
+    `progress` is told after each window how many of how many tokens are scored. `model` and the other arguments are
+    those of score(). Raises ValueError for a text of fewer than two tokens, a
+    window below 2 or longer than n_ctx, and a stride that is not in 1 to window - 1.
+    """
+    source = model_of(model, "token_logprobs")
+    n_top = _checked_top(top, source.n_vocab)
+    ids = token_ids(source, text, "text", add_special, parse_special)
+    if len(ids) < 2:
+        raise ValueError(f"token_logprobs: expected a text of at least 2 tokens, got {len(ids)}")
+    longest = model.n_ctx if isinstance(model, Context) else source.n_ctx_train or len(ids)
+    size = longest if window is None else operator.index(window)
+    if size < 2 or (isinstance(model, Context) and size > longest):
+        raise ValueError(f"token_logprobs: window is {size}, expected at least 2 and at most n_ctx")
+    step = size // 2 if stride is None else operator.index(stride)
+    if not 1 <= step < size:
+        raise ValueError(f"token_logprobs: stride is {step}, expected 1 to {size - 1}")
+    table = _Table(_Pair(np.array(ids, np.int32), 1), 0, None, n_top)
+    with ExitStack() as closes:
+        ctx = model if isinstance(model, Context) else Context(source, n_ctx=min(size, len(ids)))
+        if ctx is not model:
+            closes.enter_context(closing(ctx))
+        scored, begin = 1, 0
+        while scored < len(ids):
+            end = min(begin + size, len(ids))
+            with ctx.sequence() as seq:
+                for _, row in _rows(ctx, [(seq, ids[begin : end - 1], scored - 1 - begin)]):
+                    table.add(row)
+            scored, begin = end, begin + step
+            if progress is not None:
+                progress(scored - 1, len(ids) - 1)
+    return table.score()
+
+
+def perplexity(
+    model: Model | Context,
+    text: Text,
+    *,
+    window: SupportsIndex | None = None,
+    stride: SupportsIndex | None = None,
+    add_special: bool = True,
+    parse_special: bool = True,
+) -> float:
+    """exp(-mean log-probability) of the tokens of a text: token_logprobs() in one number.
+
+    Arguments and errors are those of token_logprobs().
+    """
+    scores = token_logprobs(
+        model, text, window=window, stride=stride, add_special=add_special, parse_special=parse_special
+    )  # fmt: skip
+    return math.exp(-scores.logprob / len(scores))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A context and a continuation: `n_context` of the tokens are the context's."""
+
+    tokens: Ids
+    n_context: int
+
+
+class _Table:
+    """What is to become the Score of a pair, filled in row by row.
+
+    The sequence holds the first `held` tokens, after which the logits are `start`. `tail`: what it has to read still,
+    the last token never; rows are wanted from `first_wanted` of these on.
+    """
+
+    def __init__(self, pair: _Pair, held: int, start: Row | None, n_top: int) -> None:
+        self.tail: list[int] = pair.tokens[held:-1].tolist()
+        self.first_wanted = max(pair.n_context - 1 - held, 0)
+        self._tokens = pair.tokens[pair.n_context :]
+        n = len(self._tokens)
+        self._logprobs = np.empty(n)
+        self._greedy = np.empty(n, np.bool_)
+        self._top_tokens = np.empty((n, n_top), np.int32)
+        self._top_logprobs = np.empty((n, n_top))
+        self._n = 0
+        if start is not None and pair.n_context == held:
+            self.add(start)
+
+    def add(self, row: Row) -> None:
+        """The logits that predict the next token."""
+        at, self._n = self._n, self._n + 1
+        logprobs = log_softmax(row)
+        token = self._tokens[at]
+        self._logprobs[at] = logprobs[token]
+        self._greedy[at] = row.argmax() == token
+        n_top = self._top_tokens.shape[1]
+        if n_top:
+            least = np.partition(row, -n_top)[-n_top]
+            best = np.flatnonzero(row >= least)
+            best = best[np.argsort(-row[best], kind="stable")][:n_top]
+            self._top_tokens[at], self._top_logprobs[at] = best, logprobs[best]
+
+    def score(self) -> Score:
+        assert self._n == len(self._tokens)
+        return Score(
+            self._tokens, self._logprobs, self._greedy, self._top_tokens, self._top_logprobs
+        )
+
+
+def _checked_top(top: SupportsIndex, n_vocab: int) -> int:
+    n = operator.index(top)
+    if not 0 <= n <= n_vocab:
+        raise ValueError(f"top is {n}, expected 0 to {n_vocab}, the size of the vocabulary")
+    return n
+
+
+def _pairs(
+    model: Model, context: Text, continuations: list[Text], add_special: bool, parse_special: bool
+) -> list[_Pair]:
+    alone = _without_end(
+        model, token_ids(model, context, "context", add_special, parse_special), context
+    )
+    if not alone:
+        raise ValueError("score: the context has no tokens, so nothing predicts the first one")
+    pairs = []
+    for i, text in enumerate(continuations):
+        if isinstance(text, str) and isinstance(context, str):
+            whole = token_ids(model, context + text, "context", add_special, parse_special)
+            tokens = _without_end(model, whole, context)
+        else:
+            tokens = alone + token_ids(model, text, f"continuation {i}", False, parse_special)
+        n_context = next(
+            (n for n, (a, b) in enumerate(zip(alone, tokens, strict=False)) if a != b),
+            min(len(alone), len(tokens)),
+        )
+        if n_context == len(tokens):
+            raise ValueError(f"score: continuation {i} adds no token to the context")
+        if n_context == 0:
+            raise ValueError(
+                f"score: continuation {i} changes the first token of the context, which nothing predicts"
+            )
+        pairs.append(_Pair(np.array(tokens, np.int32), n_context))
+    return pairs
+
+
+def _without_end(model: Model, ids: list[int], text: Text) -> list[int]:
+    """Without the token that the tokenizer puts after every text."""
+    ends = isinstance(text, str) and model.tokenizer.add_eos
+    return ids[:-1] if ends and ids and ids[-1] == model.tokenizer.eos else ids
+
+
+def _score_group(
+    ctx: Context, root: Sequence, shared: int, start: Row, texts: list[_Pair], n_top: int
+) -> list[Score]:
+    """Scores of pairs whose first `shared` tokens `root` holds, as many side by side as there is room for."""
+    scores: list[Score] = []
+    at_once = max(1, min(len(texts), ctx.n_seq_max - 1))
+    while len(scores) < len(texts):
+        wave = texts[len(scores) : len(scores) + at_once]
+        try:
+            scores += _score_wave(ctx, root, shared, start, wave, n_top)
+        except CacheFull:
+            if len(wave) == 1:
+                scores.append(_score_alone(ctx, root, shared, start, wave[0], n_top))
+            at_once = max(1, len(wave) // 2)
+    return scores
+
+
+def _score_wave(
+    ctx: Context, root: Sequence, shared: int, start: Row, wave: list[_Pair], n_top: int
+) -> list[Score]:
+    """Scores of pairs whose first `shared` tokens `root` holds; `start`: the logits after these."""
+    with ExitStack() as forks:
+        tables = [_Table(pair, shared, start, n_top) for pair in wave]
+        reading = [table for table in tables if table.tail]
+        reads = [
+            (forks.enter_context(root.fork()), table.tail, table.first_wanted) for table in reading
+        ]
+        for which, row in _rows(ctx, reads):
+            reading[which].add(row)
+    return [table.score() for table in tables]
+
+
+def _score_alone(
+    ctx: Context, root: Sequence, shared: int, start: Row, pair: _Pair, n_top: int
+) -> Score:
+    """The same of one pair where there is no room for a fork: `root` reads it, and goes back."""
+    table = _Table(pair, shared, start, n_top)
+    for _, row in _rows(ctx, [(root, table.tail, table.first_wanted)]):
+        table.add(row)
+    lost = root.rewind(shared)
+    for _ in _rows(ctx, [(root, pair.tokens[shared - lost : shared].tolist(), lost)]):
+        pass
+    return table.score()
+
+
+def _rows(ctx: Context, reads: list[tuple[Sequence, list[int], int]]) -> Iterator[tuple[int, Row]]:
+    """Decode (sequence, tokens, first) in as few calls as fit.
+
+    Gives (which of these, logits) for its tokens from `first` on, in order.
+    """
+    rows = max(1, min(ctx.n_batch, _MOST_LOGITS // ctx.model.n_vocab))
+    batch, asked, n_rows = Batch(), list[int](), 0
+    for which, (seq, tokens, first) in enumerate(reads):
+        done = 0
+        while done < len(tokens):
+            room = ctx.n_batch - len(batch)
+            unasked = max(first - done, 0)
+            take = min(len(tokens) - done, room, unasked + rows - n_rows)
+            if take <= 0:
+                yield from _decoded(ctx, batch, asked)
+                batch, asked, n_rows = Batch(), [], 0
+                continue
+            wants = np.arange(done, done + take) >= first
+            batch.add_sequence(tokens[done : done + take], seq=seq, logits=wants)
+            asked += [which] * int(wants.sum())
+            n_rows += int(wants.sum())
+            done += take
+    if len(batch):
+        yield from _decoded(ctx, batch, asked)
+
+
+def _decoded(ctx: Context, batch: Batch, asked: list[int]) -> Iterator[tuple[int, Row]]:
+    logits = ctx.decode(batch).logits
+    if asked and logits is None:
+        raise UnsupportedError(f"a {ctx.model.arch} model gives no logits")
+    if logits is not None:
+        yield from zip(asked, logits, strict=True)

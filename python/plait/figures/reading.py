@@ -1,0 +1,68 @@
+"""A text read once with captured values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plait._core import Batch
+from plait.context import Context, model_of
+from plait.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from plait.inspect.capture import Capture
+    from plait.model import Model
+
+
+class TextReading:
+    """A text read once in an empty sequence, with captured values."""
+
+    def __init__(self, model: Model | Context, text: str, roles: tuple[str, ...]) -> None:
+        self.model = model_of(model, "text")
+        self._ids = self.model.tokenizer.encode(text)
+        if len(self._ids) == 0:
+            raise ValueError("expected a text with at least one token")
+        self._own = not isinstance(model, Context)
+        self._ctx = (
+            model if isinstance(model, Context) else Context(self.model, n_ctx=len(self._ids))
+        )
+        spell = self.model.tokenizer.token_bytes
+        self.tokens = [spell(int(token)).decode(errors="replace") for token in self._ids]
+        self._roles = roles
+        self._seen: Capture | None = None
+        self.logits: Any = None
+
+    def __enter__(self) -> TextReading:
+        ctx = self._ctx
+        names = [
+            name for name in ctx.value_names() if name.startswith("blk.") and name.split(".")[2] in self._roles
+        ]  # fmt: skip
+        if not names or ctx.kv.kind == "cross":
+            raise UnsupportedError(f"a {self.model.arch} model has no {' or '.join(self._roles)}")
+        self._names = set(names)
+        with ctx.sequence() as seq, ctx.capture(*names) as seen:
+            batch = Batch()
+            batch.add_sequence(self._ids, seq=seq, logits="all")
+            self.logits = ctx.decode(batch).logits
+        self._seen = seen
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._own:
+            self._ctx.close()
+
+    def value(self, role: str, layer: int) -> npt.NDArray[np.float32]:
+        """A captured value, float32 (n_tokens, ...). UnsupportedError where the layer has none."""
+        name = f"blk.{layer}.{role}"
+        if name not in self._names or self._seen is None:
+            raise UnsupportedError(f"layer {layer} of this {self.model.arch} model has no {role}")
+        return self._seen[name]
+
+    def first(self, layer: int, *roles: str) -> npt.NDArray[np.float32]:
+        """The first of these that the layer has."""
+        for role in roles:
+            if f"blk.{layer}.{role}" in self._names:
+                return self.value(role, layer)
+        return self.value(roles[-1], layer)

@@ -1,0 +1,1 @@
+"""Model files: reading and writing GGUF, quantising, downloading from the Hugging Face hub."""

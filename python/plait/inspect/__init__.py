@@ -1,0 +1,1 @@
+"""Looking into a running model: captured values, edits, plans and traces."""

@@ -1,0 +1,81 @@
+"""Values between a model's input and its output, as arrays."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from plait import _core
+
+Rows = npt.NDArray[np.float32]
+
+
+class _Type(type(_core.Capture), type(Mapping)):  # type: ignore[misc]
+    """Of a class of the core that is a Mapping too."""
+
+
+class Capture(_core.Capture, Mapping[str, Rows], metaclass=_Type):
+    """What the calls inside a `with ctx.capture(...)` computed under the names that were asked for.
+
+    A mapping of names, as in Context.value_names(), to the rows of all calls, one call after the other; "l_out.3" finds
+    "blk.3.l_out". `calls` has the same for each call by itself.
+    """
+
+    def __init__(self, context: _core.Context, patterns: tuple[str, ...]) -> None:
+        super().__init__(context, _matching(context.value_names(), patterns))
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Capture: ...
+
+    def __getitem__(self, name: str) -> Rows:
+        found = next((known for known in self.names if name in spellings(known)), None)
+        if found is None:
+            raise KeyError(name)
+        rows = [call[found] for call in self.calls if found in call]
+        if len(rows) == 1:
+            return rows[0]
+        return np.concatenate(rows) if rows else np.empty((0,), np.float32)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"<plait.Capture of {len(self)} values in {len(self.calls)} calls>"
+
+
+def no_such_value(what: str, known: list[str], name: str) -> ValueError:
+    """The error that says which names are near."""
+    spelt = [spelling for value in known for spelling in spellings(value)]
+    near = difflib.get_close_matches(name, spelt, n=3, cutoff=0.5) or known[-3:]
+    return ValueError(f'{what}: "{name}" names no value of this model; near are {", ".join(near)}')
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """Both names of a value: "blk.3.l_out", "l_out.3"."""
+    parts = name.split(".")
+    if parts[0] != "blk":
+        return (name,)
+    return name, ".".join([parts[2], parts[1], *parts[3:]])
+
+
+def _matching(known: list[str], patterns: tuple[str, ...]) -> list[str]:
+    if not patterns:
+        raise ValueError("capture: expected the name of at least one value")
+    names = list[str]()
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise TypeError(f"capture: expected a name, got {type(pattern).__name__}")
+        found = [name for name in known if any(fnmatchcase(n, pattern) for n in spellings(name))]
+        if not found:
+            raise no_such_value("capture", known, pattern)
+        names += found
+    return sorted(set(names), key=known.index)

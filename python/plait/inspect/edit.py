@@ -1,0 +1,52 @@
+"""Values between a model's input and its output, made something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from plait import _core
+from plait.inspect.capture import no_such_value, spellings
+
+Rows = npt.NDArray[np.float32]
+Change = Callable[[Rows], npt.ArrayLike]
+
+
+class Edit(_core.Edit):
+    """What becomes of a value in the calls inside a `with ctx.edit(...)`."""
+
+    def __init__(
+        self, context: _core.Context, name: str, what: Change | npt.ArrayLike, mode: str
+    ) -> None:
+        if mode not in ("add", "replace"):
+            raise ValueError(f'edit: mode: expected "add" or "replace", got {mode!r}')
+        known = context.value_names()
+        found = next((value for value in known if name in spellings(value)), None)
+        if found is None:
+            raise no_such_value("edit", known, name)
+        super().__init__(context, found, mode == "add")
+        # What __enter__ reads: the core would hide a function that leads back here from the collector.
+        self._what = what if callable(what) else _row(what, context.value_shape(found))
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Edit: ...
+
+    def __repr__(self) -> str:
+        return f"<plait.Edit of {self.name}>"
+
+
+def _row(array: npt.ArrayLike, shape: tuple[int, ...]) -> Rows:
+    """One token's row of the array, which may leave out leading axes."""
+    values = np.asarray(array)
+    if values.dtype.kind not in "fiu":
+        raise TypeError(f"edit: expected a function or an array of real numbers, got {array!r:.80}")
+    try:
+        return np.ascontiguousarray(np.broadcast_to(values, shape), np.float32)
+    except ValueError:
+        raise ValueError(
+            f"edit: expected an array for a row of {shape}, got one of {values.shape}"
+        ) from None

@@ -1,0 +1,118 @@
+"""The benchmarks run, on a model too small to say anything about speed."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).parents[3] / "bench"
+
+
+def run(script: str, *args: object) -> str:
+    done = subprocess.run(
+        [sys.executable, BENCH / script, *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_cache_variants(tiny_path: Path, tmp_path: Path) -> None:  # S2-06
+    result = tmp_path / "result.json"
+    run(
+        "cache_variants.py",
+        tiny_path,
+        "-B",
+        3,
+        "--prompts",
+        "0,5",
+        "--steps",
+        2,
+        "--rounds",
+        1,
+        "--json",
+        result,
+    )
+    rows = json.loads(result.read_text())
+    assert [row["prompt"] for row in rows["rows"]] == [0, 5]
+    assert [row["cells"] for row in rows["rows"]] == [3 * (0 + 2), 3 * (5 + 2)]
+    assert rows["prefix"] == 1.0  # sequences that share a prefix keep it once
+    assert (
+        rows["scattered"] > 0
+    )  # of either way to take rows; docs/decisions/0007 says which and why: S1-50
+    note = (BENCH.parent / "docs" / "decisions" / "0007-one-table-unless-asked.md").read_text()
+    assert all(
+        text in note for text in ("Against streams", "defrag_threshold", "| 2048 |")
+    )  # S2-59
+
+
+def test_graph_reuse(tiny_path: Path) -> None:  # S0-14, S1-06, S0-10
+    table = run("graph_reuse.py", tiny_path, "--steps", 3, "--rounds", 1)
+    assert [line.split()[0] for line in table.splitlines()[2:6]] == ["1", "2", "4", "8"]
+    assert "anew" in table.splitlines()[1]  # the same steps without
+    assert "microseconds a step" in table
+
+
+def test_keeping_plans_saves_time(tiny_path: Path) -> None:  # S1-04
+    """Host time that a token is spared; docs/profile.md has what large models gain by it."""
+    table = run("graph_reuse.py", tiny_path, "--steps", 50, "--rounds", 1, "-B", 1)
+    (saved,) = re.findall(r"([-\d.]+) saved by keeping plans", table)
+    assert float(saved) > 0
+    assert "llama-8b" in (BENCH.parent / "docs" / "profile.md").read_text()
+
+
+def test_step_profile(tiny_path: Path) -> None:  # S1-15
+    """The table of docs/profile.md has what the command prints: the ten operations that take longest."""
+    lines = run("step_profile.py", tiny_path, "--cells", 20, "--steps", 2).splitlines()[1:]
+    shares = [float(line.split()[1]) for line in lines]
+    assert shares == sorted(shares, reverse=True)
+    assert 99 < sum(shares) < 101
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([\d.]+) % \| [^|]+ \|$",
+        (BENCH.parent / "docs" / "profile.md").read_text(),
+        re.M,
+    )
+    assert len(rows) == 10
+    backend = BENCH.parent / "cpp" / "backend"
+    files = [*backend.glob("cpu/ops/*.cpp"), *backend.glob("**/fuse/*.cpp")]
+    assert {name for name, _ in rows} <= {path.stem for path in files}
+
+
+def test_generate(tiny_path: Path) -> None:
+    output = run(
+        "generate.py", "--model", tiny_path, "--prompts", 6, "--prefix", 40, "--tail", 3,
+        "--max-tokens", 4, "--at-once", 3, "--engine", "plait",
+    )  # fmt: skip
+    figures = json.loads(output)
+    assert figures["said"] <= 24
+    assert figures["computed"] <= 40 + 6 * 3 + figures["said"] - 6
+    assert figures["seconds"] > 0
+
+
+def test_compare(tiny_path: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    cases = "pp:5,tg:2@0,tg:2@3,btg:2x2@3,load"
+    shown = run("compare.py", tiny_path, "--cases", cases, "--rounds", 1, "--json", result)
+    found = json.loads(result.read_text())
+    (rows,) = found["models"].values()
+    assert [row["case"] for row in rows] == cases.split(",")
+    assert all(row["medians"]["plait"] > 0 for row in rows)
+    assert [row["case"] for row in rows if row.get("share_of_memory", 0) > 0] == ["tg:2@0"]
+    assert found["machine"]["build"]["isas"]
+    assert "of what memory gives" in shown
+    assert "tok/s" in shown
+    assert "GB/s" in shown
+
+
+def test_python_overhead(tiny_path: Path, tmp_path: Path) -> None:
+    """The least of several rounds: what other processes take is no part of the claim of 8 microseconds a decode."""
+    result = tmp_path / "result.json"
+    table = run("python_overhead.py", tiny_path, "--steps", 400, "--rounds", 5, "--json", result)
+    assert table.splitlines()[0].split()[:4] == ["model", "batch", "call", "row"]
+    (parts,) = json.loads(result.read_text()).values()
+    assert parts.keys() == {"batch", "call", "row", "runtime"}
+    assert all(us > 0 for us in parts.values())
+    assert parts["call"] + parts["row"] < 80  # of a machine that may be busy and slow

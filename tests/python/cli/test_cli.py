@@ -1,0 +1,303 @@
+"""The command `plait`, as a shell sees it: what it writes, where, and its exit status."""
+
+import fcntl
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import suppress
+
+import numpy as np
+import plait
+import pytest
+from plait.cli import COMMANDS, main
+
+QUESTION = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A:"
+OTHER = "Mia has a dog. Mia lives in Rome. Q: Where does Mia live? A:"
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*args, status=0):
+        assert main([str(arg) for arg in args]) == status
+        out, err = capsys.readouterr()
+        if status == 0:
+            assert err == ""
+        return out if status == 0 else err
+
+    return run
+
+
+@pytest.fixture
+def run_json(run):
+    return lambda *args: json.loads(run(*args, "--json"))
+
+
+def shell(*args, **options):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "plait", *map(str, args)],
+        capture_output=True, text=True, timeout=60, check=False, **options,
+    )  # fmt: skip
+
+
+def test_help_names_every_command(run):
+    text = run("--help")
+    assert max(map(len, text.splitlines())) <= 80
+    for command in COMMANDS:
+        assert f"\n  {command} " in text
+    assert plait.__version__ in run("--version")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    told = capsys.readouterr().out
+    assert f"usage: plait {command}" in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def on_terminal(*args, columns=80):
+    """What a terminal of this width is sent, and the exit status."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "plait", *map(str, args)],
+        stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+        env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
+    )  # fmt: skip
+    os.close(theirs)
+    sent = b""
+    with suppress(OSError):  # EIO: nobody holds the other end any more
+        while part := os.read(ours, 1 << 16):
+            sent += part
+    os.close(ours)
+    return sent.decode(), running.wait(timeout=60)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--help",),
+        ("devices",),
+        ("inspect", "demo", "--metadata", "--tensors", "--plan"),
+        ("demo", "--seed", 7, "--more", 1, "--pace", 0),
+        ("bench", "demo", "-p", 8, "-n", 2, "-b", 2, "-r", 1),
+    ],
+    ids=lambda args: args[0],
+)
+def test_a_terminal_of_80_columns_is_wide_enough(args):
+    sent, status = on_terminal(*args)
+    assert status == 0, sent
+    shown = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", sent).replace("\r\n", "\n")
+    lines = [line.rpartition("\r")[2] for line in shown.splitlines()]
+    lines = [line for line in lines if not line.startswith("file ")]  # a path is as long as it is
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def test_arguments_that_make_no_sense_exit_with_2(run, capsys):
+    assert "generate?" in run("generat", status=2)
+    assert main([]) == 2
+    for args in (["generate"], ["generate", "demo", "-n", "many"], ["devices", "--no-such"]):
+        with pytest.raises(SystemExit) as ended:
+            main(args)
+        assert ended.value.code == 2
+    capsys.readouterr()
+
+
+def test_mistakes_are_one_line_and_exit_with_1(run, tmp_path, tiny_path):
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(tiny_path.read_bytes()[:100] + b"\xff")
+    for args, words in (
+        (("inspect", tmp_path / "none.gguf"), "No such file"),
+        (("inspect", broken), "broken.gguf"),
+        (("generate", "demo", "-n", "0", "x"), "max_tokens"),
+        (("generate", "demo", "--type-k", "q9", "x"), "q9"),
+        (("generate", "demo", "--backend", "abacus", "x"), "abacus"),
+        (("generate", "demo", "-t", "-1", "x"), "temperature"),
+        (("generate", "demo", "-f", tmp_path / "none.txt"), "none.txt"),
+        (("perplexity", "demo", broken), "UTF-8"),
+        (("chat", "demo"), "chat template"),
+        (("quantize", "demo", tmp_path / "x.gguf", "Q4_K"), "Q8_0 already"),
+        (("quantize", "demo", broken, "Q4_K"), "--overwrite"),
+        (("quantize", "demo", tmp_path / "x.gguf", "Q7"), '"Q7"'),
+        (("bench", "demo", "-p", "0"), "--prompt"),
+        (("bench", "demo", "-p", "a"), "--prompt"),
+        (("bench", "demo", "-r", "0"), "--rounds"),
+    ):
+        message = run(*args, status=1)
+        assert message.startswith(f"plait {args[0]}: ")
+        assert words in message
+        assert message.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.gguf"]
+
+
+def test_a_traceback_is_there_for_who_asks(monkeypatch):
+    monkeypatch.setenv("PLAIT_TRACEBACK", "1")
+    with pytest.raises(plait.ModelError):
+        main(["inspect", "none.gguf"])
+
+
+def test_devices(run, run_json):
+    assert "cpu" in run("devices")
+    first, *_ = run_json("devices")
+    assert first["name"] == "cpu"
+    assert "scalar" in first["features"]
+
+
+def test_inspect(run, run_json):
+    text = run("inspect", "demo", "--metadata", "--tensors", "--kv", "streams", "--n-ctx", 100)
+    model = plait.Model.demo()
+    for name in (*model.metadata, *model.tensors):
+        assert name in text
+    assert "\x1b" not in text
+    told = run_json("inspect", "demo", "--kv", "streams", "--n-ctx", 100, "--n-seq-max", 3)
+    with plait.Context(model, kv="streams", n_ctx=100, n_seq_max=3) as ctx:
+        assert told["memory"]["cache"] == ctx.kv.nbytes
+        assert told["memory"]["compute"] == ctx.compute_bytes
+        assert told["memory"]["n_cells"] == 300
+    assert told["n_params"] == model.n_params
+    assert len(told["tensors"]) == len(model.tensors)
+    assert "memory" not in run_json("inspect", "demo")
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(run, tmp_path):
+    from python import gguf_writer
+
+    name = "evil \x1b[31m\nname"
+    metadata = gguf_writer.llama_metadata() | {"general.name": name} | gguf_writer.vocabulary()
+    path = gguf_writer.write(tmp_path / "evil.gguf", metadata, gguf_writer.llama_weights())
+    text = run("inspect", path, "--metadata")
+    assert "\x1b" not in text
+    assert r"evil \x1b[31m\nname" in text
+
+
+def test_generate(run, run_json, tmp_path):
+    greedy = ("-t", "0", "-n", "20")
+    assert run("generate", "demo", *greedy, QUESTION) == QUESTION + " Tom lives in Oslo.\n"
+    file = tmp_path / "prompt.txt"
+    file.write_text(OTHER)
+    text = run("generate", "demo", QUESTION, *greedy, "-f", file, "--kv", "streams")
+    assert text == f"{QUESTION} Tom lives in Oslo.\n\n{OTHER} Mia lives in Rome.\n"
+    one, two = run_json("generate", "demo", *greedy, QUESTION, OTHER)["generations"]
+    assert one["finish_reason"] == two["finish_reason"] == "stop"
+    assert one["text"] == " Tom lives in Oslo."
+    assert one["logprob"] < 0
+    assert plait.Model.demo().tokenizer.decode(one["tokens"]).strip() == one["text"].strip()
+    seeded = ("generate", "demo", "-t", "2", "--seed", "7", "Tom")
+    assert run(*seeded) == run(*seeded)
+
+
+def test_generate_reads_standard_input():
+    done = shell("generate", "demo", "-t", "0", "-n", "20", input=QUESTION)
+    assert done.stdout == QUESTION + " Tom lives in Oslo.\n", done.stderr
+
+
+def test_chat_keeps_the_conversation_in_the_cache(tmp_path, monkeypatch, capsys):
+    from io import StringIO
+
+    from python import gguf_writer
+
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    metadata |= {"tokenizer.chat_template": template}
+    path = gguf_writer.write(tmp_path / "chat.gguf", metadata, gguf_writer.llama_weights())
+    lines = "the hat\nthe\n/undo\nthe\n/new\nthe hat\n\n"
+
+    def talk(text):
+        monkeypatch.setattr("sys.stdin", StringIO(text))
+        assert main(["chat", str(path), "-s", "in", "-t", "0", "-n", "6"]) == 0
+        return capsys.readouterr().out
+
+    said = talk(lines).splitlines()
+    assert len(said) == 4
+    assert said[1] == said[2]  # after /undo the same question has the same answer
+    assert said[3] == said[0]
+    model = plait.Model(path)
+    prompt = model.chat_template.render(
+        [{"role": "system", "content": "in"}, {"role": "user", "content": "the hat"}]
+    )
+    events = plait.generate(model, prompt, 6, add_special=False)
+    assert said[0].strip() == "".join(event.text for event in events).strip()
+
+
+def test_chat_with_a_template_of_ones_own(tmp_path, monkeypatch, capsys):
+    from io import StringIO
+
+    template = tmp_path / "story.jinja"
+    template.write_text(
+        "{% for m in messages %}{% if m.role == 'user' %} Q: {{ m.content }} A:{% else %}{{ m.content }}{% endif %}"
+        "{% endfor %}"
+    )
+    monkeypatch.setattr("sys.stdin", StringIO("Where does Tom live?\nWhat colour is the kite?\n"))
+    story = "Tom lives in Oslo. The kite is red."
+    assert main(["chat", "demo", "--template", str(template), "-s", story, "-t", "0"]) == 0
+    assert capsys.readouterr().out == " Tom lives in Oslo.\n The kite is red.\n"
+
+
+def test_embed(run, run_json, tmp_path):
+    texts = ("a red kite", "a blue kite")
+    (one, _) = run_json("embed", "demo", *texts)
+    expected = plait.embed(plait.Model.demo(), texts)
+    np.testing.assert_allclose(one["embedding"], expected[0], rtol=1e-6)
+    text = run("embed", "demo", *texts)
+    assert f"{expected[0] @ expected[1]:.3f}" in text
+    run("embed", "demo", *texts, "-o", tmp_path / "rows")
+    np.testing.assert_array_equal(np.load(tmp_path / "rows"), expected)
+
+
+def test_perplexity(run, run_json, tmp_path):
+    text = "Tom lives in Oslo. The kite is red. " * 20
+    file = tmp_path / "text.txt"
+    file.write_text(text)
+    told = run_json("perplexity", "demo", file, "--window", 32, "--stride", 16)
+    assert told["perplexity"] == plait.perplexity(plait.Model.demo(), text, window=32, stride=16)
+    assert f"{told['perplexity']:.4f}" in run("perplexity", "demo", file, "--window", 32)
+
+
+def test_bench(run, run_json):
+    told = run_json("bench", "demo", "-p", 8, "-n", "2,3", "-b", 2, "-r", 2, "--threads", 1)
+    names = [row["test"] for row in told["tests"]]
+    assert names == ["pp 8", "tg 2", "tg 3", "btg 2 x 2"]
+    assert all(len(row["rates"]["plait"]) == 2 for row in told["tests"])
+    assert all(rate > 0 for row in told["tests"] for rate in row["rates"]["plait"])
+    assert "plait t/s" in run("bench", "demo", "-p", 8, "-n", "", "-b", "", "-r", 1)
+
+
+def test_demo(run):
+    text = run("demo", "--seed", 7, "--more", 0, "--threads", 1)
+    assert "The cache (unified)" in text
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "plait", "inspect", "demo", "--tensors"],
+        stdout=write, stderr=subprocess.PIPE, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_interrupted_it_exits_with_130():
+    running = subprocess.Popen(
+        [sys.executable, "-m", "plait", "perplexity", "demo", "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # Whoever runs the tests in the background may have it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert running.stdin is not None
+    running.stdin.write(
+        b"The kite is red. " * 50_000
+    )  # more than a pipe holds, so it is being read
+    running.stdin.flush()
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert (running.returncode, err) == (130, b"")

@@ -1,0 +1,116 @@
+"""lm-evaluation-harness with plait as its model, on the tasks of docs/evaluation/."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import plait
+import pytest
+
+pytest.importorskip("lm_eval", reason="plait[eval] is not installed")
+
+EVALUATION = Path(__file__).parents[3] / "docs" / "evaluation"
+STORY = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A:"
+
+
+@pytest.fixture(scope="module")
+def lm():
+    from plait.lm_eval import PlaitLM
+
+    return PlaitLM(model="demo", n_seq_max=4)
+
+
+def ask(*args):
+    return SimpleNamespace(args=args)
+
+
+def test_loglikelihoods_are_those_of_score(lm):
+    contexts = [STORY, STORY, "The kite", STORY + " Tom lives in", ""]
+    continuations = [
+        " Tom lives in Oslo.",
+        " Tom lives in Rome.",
+        " is red.",
+        " Oslo",
+        "The kite is red.",
+    ]
+    found = lm.loglikelihood(list(map(ask, contexts, continuations)), disable_tqdm=True)
+    for context, continuation, (logprob, greedy) in zip(
+        contexts, continuations, found, strict=True
+    ):
+        if context:
+            (expected,) = plait.score(lm.model, context, [continuation])
+            assert (logprob, greedy) == (expected.logprob, expected.is_greedy)
+    assert [greedy for _, greedy in found[:2]] == [True, False]
+    whole = plait.token_logprobs(lm.model, continuations[-1])
+    assert found[-1][0] == pytest.approx(whole.logprob, abs=1e-4)
+    assert lm.ctx.kv.n_used == 0
+
+
+def test_contexts_that_begin_alike_are_read_once(lm):
+    requests = [ask(STORY * 3, f" {word}") for word in ("Tom", "Oslo", "The", "red")]
+    lm.ctx.stats.reset()
+    lm.loglikelihood(requests, disable_tqdm=True)
+    n_context = len(lm.model.tokenizer.encode(STORY * 3))
+    assert lm.ctx.stats.tokens < n_context + 20
+
+
+def test_texts_longer_than_the_context_lose_their_beginning(lm):
+    from plait.lm_eval import PlaitLM
+
+    short = PlaitLM(model="demo", n_ctx=24)
+    ((logprob, _),) = short.loglikelihood([ask(STORY * 4, " Tom")], disable_tqdm=True)
+    assert math.isfinite(logprob)
+    (text,) = short.generate_until([ask(STORY * 4, {"max_gen_toks": 5})], disable_tqdm=True)
+    assert isinstance(text, str)
+
+
+def test_rolling(lm):
+    from plait.lm_eval import PlaitLM
+
+    text = "Tom lives in Oslo. The kite is red."
+    (whole,) = lm.loglikelihood_rolling([ask(text)], disable_tqdm=True)
+    assert whole == pytest.approx(plait.token_logprobs(lm.model, text).logprob, abs=1e-4)
+    ids = lm.model.tokenizer.encode(text, add_special=False).tolist()
+    assert 6 < len(ids) <= 12
+    (cut,) = PlaitLM(model="demo", n_ctx=6).loglikelihood_rolling([ask(text)], disable_tqdm=True)
+    windows = [
+        ([lm.prefix_token_id], ids[:6]),
+        (ids[len(ids) - 7 : 6], ids[6:]),
+    ]  # the last one is full
+    parts = [float(plait.score(lm.model, context, [rest])[0]) for context, rest in windows]
+    assert cut == pytest.approx(sum(parts), abs=1e-6)
+
+
+def test_generation_ends_where_the_task_says(lm):
+    requests = [
+        ask(STORY, {"until": [" in"], "max_gen_toks": 10}),
+        ask(STORY, {"until": ["."], "max_gen_toks": 10}),
+        ask(STORY, {"until": [], "max_gen_toks": 2}),
+        ask("The", {"until": ["."], "max_gen_toks": 8, "do_sample": True, "temperature": 1.0}),
+    ]
+    texts = lm.generate_until(requests, disable_tqdm=True)
+    assert texts[:3] == [" Tom lives", " Tom lives in Oslo", " Tom lives"]
+    assert lm.generate_until(requests, disable_tqdm=True) == texts
+
+
+@pytest.mark.slow
+def test_the_shipped_tasks_run_offline(tmp_path):
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "lm_eval", "--model", "plait", "--model_args", "model=demo,kv=unified",
+            "--include_path", EVALUATION, "--tasks", "plait_stories,plait_answers,plait_texts",
+            "--output_path", tmp_path,
+        ],
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    (file,) = tmp_path.rglob("results*.json")
+    results = json.loads(file.read_text())["results"]
+    assert results["plait_stories"]["acc,none"] >= 0.95
+    assert results["plait_answers"]["exact_match,strip"] >= 0.95
+    assert 1 < results["plait_texts"]["word_perplexity,none"] < 20

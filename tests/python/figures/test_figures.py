@@ -1,0 +1,178 @@
+"""What notebooks show of models, caches and outputs, and what is computed for the drawings."""
+
+import contextlib
+import re
+
+import numpy as np
+import plait
+import pytest
+from plait.display.cache_map import Runs, runs_of
+from plait.figures import attention, logit_lens
+
+TEXT = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A: Tom lives in"
+
+
+@pytest.fixture
+def plt():
+    module = pytest.importorskip("matplotlib.pyplot", reason="plait[viz] is not installed")
+    module.switch_backend("agg")
+    yield module
+    module.close("all")
+
+
+def fill(ctx, lengths, start=5):
+    batch = plait.Batch()
+    for seq, n in enumerate(lengths):
+        batch.add_sequence(range(start, start + n), seq=seq, logits="last")
+    return ctx.decode(batch)
+
+
+def test_runs():
+    taken = np.array([1, 1, 0, 1, 0, 0, 0, 1], bool)
+    assert runs_of(taken) == Runs(used=4, used_runs=3, free=4, free_runs=2, longest_free=3)
+    assert runs_of(np.zeros(5, bool)) == Runs(0, 0, 5, 1, 5)
+    assert runs_of(np.ones(5, bool)) == Runs(5, 1, 0, 0, 0)
+
+
+def squares(html):
+    """For each square of the map the colours in it."""
+    found = re.findall(r"<g>.*?</g>|<rect [^>]*/>", html)
+    return [re.findall(r'fill="([^"]+)"', square) for square in found]
+
+
+def test_the_map_has_a_square_for_each_row(tiny):
+    with plait.Context(tiny, n_ctx=8, n_seq_max=3, kv_cells=20) as ctx:
+        fill(ctx, [4])
+        ctx.kv.seq_cp(0, 1, 0, 2)
+        ctx.kv.seq_rm(0, 3)
+        html = ctx.kv._repr_html_()
+        drawn = squares(html)
+        assert [len(colours) for colours in drawn] == [2, 2, *[1] * 18]
+        assert drawn[0] == drawn[1]
+        assert drawn[2][0] in drawn[0]
+        assert len(set(drawn[3])) == 1
+        assert drawn[3] == drawn[19] != drawn[2]
+        assert "3 rows in 1 run, 17 free in 1 run" in html
+        assert "<title>row 0: sequence 0, 1</title>" in html
+        assert html in ctx._repr_html_()
+
+
+def test_each_stream_has_a_map(tiny):
+    with plait.Context(tiny, n_ctx=6, n_seq_max=3, kv="streams") as ctx:
+        fill(ctx, [2, 4])
+        html = ctx.kv._repr_html_()
+        assert "stream 0: 2 rows in 1 run, 4 free in 1 run" in html
+        assert "stream 1: 4 rows in 1 run, 2 free in 1 run" in html
+        assert "stream 2: 0 rows in 0 runs, 6 free in 1 run" in html
+
+
+def test_large_caches_have_small_pages(tiny):
+    with plait.Context(tiny, n_ctx=100_000, n_seq_max=40) as ctx:
+        fill(ctx, [3] * 40)
+        html = ctx.kv._repr_html_()
+        assert len(html) < 300_000
+        assert "rows a square" in html
+        assert "and 24 more" in html
+
+
+def test_every_kind_of_memory_has_a_map(any_model):
+    with plait.Context(any_model, n_ctx=32, n_seq_max=2) as ctx:
+        assert ctx.kv.kind in ctx.kv._repr_html_()
+        assert any_model.arch in ctx._repr_html_()
+    assert any_model.arch in any_model._repr_html_()
+
+
+def test_model_html_escapes_what_the_file_says(tmp_path):
+    from python import gguf_writer
+
+    metadata = gguf_writer.llama_metadata() | {"general.name": "<script>alert(1)</script>"}
+    metadata |= gguf_writer.vocabulary() | {"odd": b"\xff\xfe"}
+    path = gguf_writer.write(tmp_path / "evil.gguf", metadata, gguf_writer.llama_weights())
+    html = plait.Model(path)._repr_html_()
+    assert "<script>" not in html
+    html.encode()
+
+
+def test_output_shows_the_likeliest_tokens(demo_model):
+    with plait.Context(demo_model, n_ctx=64) as ctx:
+        batch = plait.Batch()
+        batch.add_sequence(demo_model.tokenizer.encode(TEXT), logits="last")
+        out = ctx.decode(batch)
+        html = out._repr_html_()
+        assert "Oslo" in html
+        p = np.exp(out.logits[0].astype(float))
+        assert f"<td>{p.max() / p.sum():.4f}</td>" in html
+        assert out.model is demo_model
+
+
+def test_output_without_logits_or_model(tiny_path):
+    model = plait.Model(tiny_path)
+    with plait.Context(model, n_ctx=16, embeddings=True, pooling="mean") as ctx:
+        out = fill(ctx, [3])
+    assert "<table>" not in out._repr_html_()
+    with plait.Context(model, n_ctx=64, n_seq_max=10) as ctx:
+        out = fill(ctx, [2] * 10)
+    assert "and 2 more rows" in out._repr_html_()
+    del model, ctx
+    assert out.model is None  # an output keeps no weights alive
+    assert "<table>" in out._repr_html_()
+
+
+def test_outputs_that_are_no_distributions(tiny):
+    with plait.Context(tiny, n_ctx=16) as ctx:
+        out = fill(ctx, [3])
+        out.logits[:] = np.nan
+        assert "no probabilities" in out._repr_html_()
+
+
+def test_attention_is_the_models_own(demo_model):
+    found = attention(demo_model, TEXT)
+    n = len(found.tokens)
+    assert found.weights.shape == (demo_model.n_layer, 8, n, n)
+    np.testing.assert_allclose(found.weights.sum(axis=3), 1)
+    assert (np.triu(found.weights, 1) == 0).all()
+    oslo = next(i for i, token in enumerate(found.tokens) if "Oslo" in token)
+    assert found.weights[:, :, -1, oslo].max() > 0.5  # some head looks at the answer
+    assert (found.spans >= 0).all()
+    assert found.spans.max() < n
+
+
+def test_attention_in_a_context_leaves_nothing(demo_model):
+    with plait.Context(demo_model, n_ctx=64, n_seq_max=2) as ctx:
+        alone = attention(demo_model, TEXT)
+        np.testing.assert_array_equal(attention(ctx, TEXT).weights, alone.weights)
+        assert ctx.kv.n_used == 0
+
+
+def test_the_last_layer_of_the_lens_is_the_model(demo_model):
+    found = logit_lens(demo_model, TEXT)
+    assert found.logprobs.shape == (demo_model.n_layer, len(found.tokens), demo_model.n_vocab)
+    np.testing.assert_allclose(np.exp(found.logprobs).sum(axis=2), 1, rtol=1e-4)
+    assert "Oslo" in found.best[-1][-1]
+    assert found.best[0][-1] != found.best[-1][-1]
+
+
+def test_models_that_work_in_another_way_are_refused_or_right(any_model):
+    """Whatever is drawn passed the comparison with the model's own values; the rest has a reason."""
+    if any_model.metadata.get("tokenizer.ggml.model", "no_vocab") == "no_vocab":
+        pytest.skip("has no vocabulary")
+    usual = any_model.arch in {"llama", "qwen2", "qwen3"}
+    refused = contextlib.nullcontext() if usual else contextlib.suppress(plait.UnsupportedError)
+    for function in (attention, logit_lens):
+        with refused:
+            function(any_model, "the hat")
+
+
+def test_drawings(demo_model, plt):
+    found = attention(demo_model, TEXT)
+    assert len(found.plot(0, 1).images) == 1
+    assert len(found.plot_spans().texts) == found.spans.size
+    lens = logit_lens(demo_model, TEXT)
+    ax = lens.plot(last=5)
+    assert len(ax.texts) == 5 * demo_model.n_layer
+    with plait.Context(demo_model, n_ctx=8, n_seq_max=2, kv="streams") as ctx:
+        fill(ctx, [2, 3])
+        starts = [
+            path.get_extents().x0 for c in ctx.kv.plot().collections for path in c.get_paths()
+        ]
+        assert starts == [0, 8]

@@ -1,0 +1,198 @@
+"""Files whose matrices are written anew in fewer bits, and the errors of that."""
+
+import ctypes
+import math
+
+import numpy as np
+import plait
+import pytest
+from plait import quant
+from plait.demo import ask, corpus
+from plait.files import gguf
+
+from python import gguf_writer
+
+# Squared error over squared weights that llama.cpp's quantisers (ggml 0.20.0, no importance matrix)
+# leave on the matrices of the embedded model.
+OF_LLAMA_CPP = {"Q8_0": 0.0, "Q4_0": 0.0087174796, "Q4_K": 0.0053641848, "Q6_K": 0.00037991243}
+
+
+def as_floats(model: plait.Model, path, dtype="F32"):
+    """The model's file with its matrices in a float type."""
+    head = gguf.read_head(model.path)
+    names = [t.name for t in head.tensors]
+    data = [quant.quantize(model.tensor(name), dtype).tobytes() for name in names]
+    listed = [
+        (t.name, t.shape, gguf.TENSOR_TYPES[dtype], len(bytes_))
+        for t, bytes_ in zip(head.tensors, data, strict=True)
+    ]
+    gguf.write_file(path, head.metadata, listed, iter(data))
+    return path
+
+
+@pytest.fixture(scope="module")
+def floats(demo_model, tmp_path_factory):
+    return plait.Model(as_floats(demo_model, tmp_path_factory.mktemp("floats") / "demo.gguf"))
+
+
+def relative_error(model, other):
+    lost = whole = 0.0
+    for name, tensor in model.tensors.items():
+        if len(tensor.shape) == 2:
+            values = model.tensor(name).astype(np.float64)
+            lost += ((other.tensor(name) - values) ** 2).sum()
+            whole += (values**2).sum()
+    return lost / whole
+
+
+def right_answers(model):
+    stories = list(corpus.stories(11, 6, "unseen"))
+    right = total = 0
+    with ask.context(model, questions=16) as ctx:
+        for story in stories:
+            with ask.read(ctx, model.tokenizer, story.text) as prefix:
+                given = ask.answer(ctx, model.tokenizer, prefix, [q for q, _ in story.questions])
+            right += sum(a == b for a, (_, b) in zip(given, story.questions, strict=True))
+            total += len(story.questions)
+    return right / total
+
+
+@pytest.mark.parametrize("dtype", OF_LLAMA_CPP)
+def test_little_is_lost(floats, tmp_path, dtype):
+    path = tmp_path / "out.gguf"
+    done = quant.quantize_file(floats, path, dtype.lower(), output_type=dtype)
+    made = plait.Model(path)
+    assert {t.dtype for t in made.tensors.values() if len(t.shape) == 2} == {dtype}
+    assert relative_error(floats, made) <= 1.02 * OF_LLAMA_CPP[dtype]
+    assert done.bytes_before == floats.nbytes
+    assert done.bytes_after == made.nbytes
+    assert sum(done.types.values()) == made.nbytes
+    assert right_answers(made) >= (0.85 if dtype.startswith("Q4") else 0.95)
+    assert (
+        made.metadata["general.file_type"] == {"Q8_0": 7, "Q4_0": 2, "Q4_K": 14, "Q6_K": 18}[dtype]
+    )
+    for key, value in floats.metadata.items():
+        if key not in ("general.file_type", "general.quantization_version"):
+            np.testing.assert_array_equal(made.metadata[key], value)
+    for name, tensor in floats.tensors.items():
+        if len(tensor.shape) == 1:
+            np.testing.assert_array_equal(made.tensor(name), floats.tensor(name))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["Q4_K", "Q6_K"])
+def test_at_most_two_percent_more_error_than_llama_cpp(floats, dtype):
+    pytest.importorskip("llama_cpp")
+    from llama_cpp import llama_cpp as lib
+
+    encode = ctypes.CDLL(lib._lib._name).ggml_quantize_chunk
+    long, pointer = ctypes.c_int64, ctypes.c_void_p
+    encode.argtypes = [ctypes.c_int, pointer, pointer, long, long, long, pointer]
+    encode.restype = ctypes.c_size_t
+    ours = theirs = 0.0
+    for name, tensor in floats.tensors.items():
+        if len(tensor.shape) != 2:
+            continue
+        values = floats.tensor(name)
+        mine = quant.quantize(values, dtype)
+        other = np.zeros_like(mine)
+        type_id = gguf.TENSOR_TYPES[dtype]
+        encode(type_id, values.ctypes.data, other.ctypes.data, 0, *values.shape, None)
+        ours += ((quant.dequantize(mine, dtype) - values.astype(np.float64)) ** 2).sum()
+        theirs += ((quant.dequantize(other, dtype) - values.astype(np.float64)) ** 2).sum()
+    assert ours <= 1.02 * theirs
+    assert theirs / ours == pytest.approx(OF_LLAMA_CPP[dtype] / relative(floats, dtype), rel=1e-3)
+
+
+def relative(model, dtype):
+    lost = whole = 0.0
+    for name, tensor in model.tensors.items():
+        if len(tensor.shape) == 2:
+            values = model.tensor(name)
+            back = quant.dequantize(quant.quantize(values, dtype), dtype).astype(np.float64)
+            lost += ((back - values) ** 2).sum()
+            whole += (values.astype(np.float64) ** 2).sum()
+    return lost / whole
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_half_floats_can_be_quantised(floats, tmp_path, dtype):
+    halves = plait.Model(as_floats(floats, tmp_path / "halves.gguf", dtype))
+    quant.quantize_file(halves, tmp_path / "out.gguf", "Q4_K")
+    made = plait.Model(tmp_path / "out.gguf")
+    types = {name: t.dtype for name, t in made.tensors.items()}
+    assert types["token_embd.weight"] == "Q6_K"  # it is the output too
+    assert types["blk.0.ffn_up.weight"] == "Q4_K"
+    assert types["blk.0.attn_norm.weight"] == dtype
+    assert relative_error(floats, made) < 0.006
+
+
+def test_rows_that_are_no_whole_blocks(tiny, tmp_path):
+    quant.quantize_file(tiny, tmp_path / "out.gguf", "Q6_K")
+    made = plait.Model(tmp_path / "out.gguf")
+    types = {name: t.dtype for name, t in made.tensors.items()}
+    assert types["blk.0.ffn_up.weight"] == "Q8_0"  # rows of 64
+    with plait.Context(made, n_ctx=8) as ctx:
+        batch = plait.Batch()
+        batch.add_sequence([1, 5, 9])
+        assert np.isfinite(ctx.decode(batch).logits).all()
+
+
+def test_routers_and_positions_stay_as_they_are(tmp_path):
+    from plait.files.quantize import _KEPT, fnmatchcase
+
+    for name in ("blk.1.ffn_gate_inp.weight", "position_embd.weight", "blk.0.attn_norm.weight"):
+        assert any(fnmatchcase(name, pattern) for pattern in _KEPT)
+    for name in ("blk.1.ffn_gate_exps.weight", "output.weight", "token_embd.weight"):
+        assert not any(fnmatchcase(name, pattern) for pattern in _KEPT)
+
+
+def test_what_is_quantised_already(demo_model, tmp_path):
+    path = tmp_path / "out.gguf"
+    with pytest.raises(plait.UnsupportedError, match="Q8_0 already"):
+        quant.quantize_file(demo_model, path, "Q4_K")
+    assert not path.exists()
+    seen = []
+    quant.quantize_file(
+        demo_model, path, "Q4_K", requantize=True, threads=1,
+        progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    assert plait.Model(path).tensors["blk.0.attn_q.weight"].dtype == "Q4_K"
+    assert seen[-1] == (demo_model.nbytes, demo_model.nbytes)
+    assert seen == sorted(seen)
+
+
+def test_mistakes_change_nothing(floats, tmp_path):
+    with pytest.raises(ValueError, match='"Q5_K"'):
+        quant.quantize_file(floats, tmp_path / "out.gguf", "Q5_K")
+    with pytest.raises(ValueError, match="own file"):
+        quant.quantize_file(floats, floats.path, "Q4_K")
+    with pytest.raises(OSError, match="nowhere"):
+        quant.quantize_file(floats, tmp_path / "nowhere" / "out.gguf", "Q4_K")
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quant.quantize_file(floats, tmp_path / "out.gguf", "Q4_K", progress=stop)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_head_is_read_as_it_is_written(tmp_path):
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    metadata |= {
+        "general.alignment": 64,
+        "odd.strings": ["", "a\nb", b"\xff\xfe"],
+        "odd.flag": True,
+    }
+    metadata |= {"odd.long": gguf_writer.Typed(gguf_writer.U64, 1 << 40)}
+    first = tmp_path / "first.gguf"
+    gguf_writer.write(first, metadata | {"general.alignment": 32}, gguf_writer.llama_weights())
+    head = gguf.read_head(first)
+    chunks = []
+    for tensor in head.tensors:
+        n_bytes = 4 * math.prod(tensor.shape)
+        chunks.append(first.read_bytes()[tensor.offset : tensor.offset + n_bytes])
+    listed = [(t.name, t.shape, t.type, len(c)) for t, c in zip(head.tensors, chunks, strict=True)]
+    gguf.write_file(tmp_path / "second.gguf", head.metadata, listed, iter(chunks))
+    assert (tmp_path / "second.gguf").read_bytes() == first.read_bytes()

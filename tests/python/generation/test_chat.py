@@ -1,0 +1,240 @@
+"""plait.Chat: what is computed again, and what happens when a conversation is too long."""
+
+import plait
+import pytest
+from plait.tokenizer.chat_template import ChatTemplate
+
+from python import gguf_writer
+
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+    "{% if tools %}<tools>{{ tools | tojson }}\n{% endif %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+NO_SYSTEM = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TEMPLATE
+)
+
+
+def model_with(path, template):
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    metadata["tokenizer.chat_template"] = template
+    return plait.Model(gguf_writer.write(path, metadata, gguf_writer.llama_weights()))
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory):
+    return model_with(tmp_path_factory.mktemp("chat") / "m.gguf", TEMPLATE)
+
+
+def words(row, seq):
+    """Greedy among letters that no piece joins, so that what was said is read back as the same tokens."""
+    return 260 + int(row[260:265].argmax())
+
+
+def alone(model, messages, n, n_ctx=400, **options):
+    """The answer without any cache."""
+    ids = model.tokenizer.encode(model.chat_template.render(messages, **options), add_special=False)
+    with plait.Context(model, n_ctx=n_ctx) as ctx:
+        (one,) = plait.complete(ctx, [ids.tolist()], n, words)
+    return one.text
+
+
+def test_turns_compute_what_is_new(talker):
+    with plait.Context(talker, n_ctx=400) as ctx:
+        chat = plait.Chat(ctx, "be kind", sampler=words, max_tokens=8)
+        for turn, text in enumerate(["the hat", "in the end", "so"]):
+            before = ctx.stats.tokens
+            history = [dict(message) for message in chat.messages]
+            answer = chat.say(text)
+            asked = [*history, {"role": "user", "content": text}]
+            assert answer == alone(talker, asked, 8)
+            assert chat.messages == [*asked, {"role": "assistant", "content": answer}]
+            assert chat.finish_reason == "length"
+            n_prompt = len(
+                talker.tokenizer.encode(talker.chat_template.render(asked), add_special=False)
+            )
+            assert ctx.stats.tokens - before == n_prompt - chat.n_reused + 7
+            assert turn == 0 or chat.n_reused > 0.5 * n_prompt
+        assert len(chat) == 7
+        chat.close()
+        assert ctx.kv.n_used == 0
+
+
+def test_an_edited_history_is_read_from_the_edit_on(talker):
+    with plait.Chat(talker, sampler=words, max_tokens=6) as chat:
+        for text in ["the hat", "in the end", "so"]:
+            chat.say(text)
+        chat.messages[2]["content"] = "in the other end"
+        del chat.messages[4:]
+        chat.messages.append({"role": "user", "content": "then"})
+        history = [dict(message) for message in chat.messages]
+        assert chat.say() == alone(talker, history, 6)
+        assert chat.n_reused > 10
+        chat.messages[:] = [{"role": "user", "content": "new"}]
+        assert chat.say() == alone(talker, [{"role": "user", "content": "new"}], 6)
+
+
+def test_a_conversation_that_does_not_fit_is_an_error(talker):
+    with (
+        plait.Context(talker, n_ctx=90) as ctx,
+        plait.Chat(ctx, sampler=words, max_tokens=20) as chat,
+    ):
+        chat.say("the hat")
+        held, messages = ctx.kv.n_used, [dict(message) for message in chat.messages]
+        with pytest.raises(plait.CacheFull, match="the conversation has"):
+            chat.say("in the end " * 10)
+        assert chat.messages == messages
+        assert ctx.kv.n_used == held
+        assert chat.say("so") != ""
+
+
+def test_an_answer_that_reaches_the_end_is_cut(talker):
+    with plait.Context(talker, n_ctx=60) as ctx, plait.Chat(ctx, sampler=words) as chat:
+        chat.say("the hat")
+        assert chat.finish_reason == "length"
+        assert ctx.kv.n_used == 60
+
+
+def test_the_oldest_turns_are_left_out(talker, caplog):
+    with (
+        plait.Context(talker, n_ctx=150) as ctx,
+        plait.Chat(ctx, "kind", full="truncate", sampler=words, max_tokens=10) as chat,
+    ):
+        left_out = []
+        for i in range(8):
+            before = [dict(message) for message in chat.messages]
+            answer = chat.say(f"the hat {i}")
+            seen = [
+                *before[:1],
+                *before[1 + chat.n_left_out :],
+                {"role": "user", "content": f"the hat {i}"},
+            ]
+            assert seen[1]["role"] == "user"
+            assert answer == alone(talker, seen, 10)
+            left_out.append(chat.n_left_out)
+        assert left_out[0] == 0
+        assert sorted(left_out) == left_out
+        assert 1 < len(set(left_out)) < 7  # not anew at every turn
+        assert len(chat.messages) == 17
+        assert "left out" in caplog.text
+        with pytest.raises(plait.CacheFull, match="alone does not fit"):
+            chat.say("x" * 200)
+        assert len(chat.messages) == 17
+
+
+def test_old_tokens_are_forgotten(talker, caplog):
+    with (
+        plait.Context(talker, n_ctx=100) as ctx,
+        plait.Chat(ctx, "kind", full="shift", sampler=words, max_tokens=30) as chat,
+    ):
+        computed = []
+        for i in range(6):
+            before = ctx.stats.tokens
+            assert chat.say(f"the hat {i}")
+            assert chat.finish_reason == "length"  # of max_tokens: there is always room
+            computed.append(ctx.stats.tokens - before)
+            assert ctx.kv.n_used <= 100
+            assert ctx.kv.seq_pos_max(0) + 1 == ctx.kv.n_used
+        assert chat.n_forgotten > 0
+        assert max(computed[1:]) < 70  # never the whole conversation again
+        assert "forgotten" in caplog.text
+        chat.messages[1]["content"] = (
+            "in the end"  # behind the gap: all is read again, with a gap of its own
+        )
+        assert chat.say("so")
+        assert chat.say("x" * 300)
+        assert ctx.kv.n_used <= 100
+
+
+def test_a_memory_that_cannot_shift_says_so(data_dir, talker):
+    with pytest.raises(ValueError, match="full is 'drop'"):
+        plait.Chat(talker, full="drop")
+
+
+def test_a_template_without_a_system_role(tmp_path):
+    model = model_with(tmp_path / "m.gguf", NO_SYSTEM)
+    with plait.Chat(model, "be kind", sampler=words, max_tokens=5) as chat:
+        answer = chat.say("the hat")
+        assert answer == alone(model, [{"role": "user", "content": "be kind\n\nthe hat"}], 5)
+        assert chat.messages[0] == {"role": "system", "content": "be kind"}
+        chat.messages[:] = [{"role": "system", "content": "alone"}]
+        with pytest.raises(ValueError, match="no system"):
+            chat.say()
+
+
+def test_tools_and_variables_reach_the_template(talker):
+    tools = [{"name": "look", "parameters": {}}]
+    with plait.Chat(talker, tools=tools, sampler=words, max_tokens=4) as chat:
+        answer = chat.say("the hat")
+        chat.messages.append({"role": "tool", "content": "a hat"})
+        history = [dict(message) for message in chat.messages]
+        assert answer == alone(talker, history[:1], 4, tools=tools)
+        assert chat.say() == alone(talker, history, 4, tools=tools)
+
+
+def test_an_answer_that_is_broken_off_is_kept(talker):
+    with plait.Chat(talker, sampler=words, max_tokens=30) as chat:
+        events = chat.stream("the hat")
+        told = "".join(next(events).text for _ in range(5))
+        events.close()
+        assert chat.messages[-1] == {"role": "assistant", "content": told}
+        assert chat.finish_reason is None
+        assert chat.say("so")
+
+
+def test_stop_strings_and_samplers(talker):
+    sampler = plait.Sampler(temperature=1.5, seed=3, allowed=range(260, 272))
+    with plait.Chat(talker, sampler=sampler, max_tokens=30) as chat:
+        full = chat.say("the hat")
+    sampler.reset()
+    with plait.Chat(talker, sampler=sampler, max_tokens=30, stop=full[6:9]) as chat:
+        assert chat.say("the hat") == full[: full.index(full[6:9])]
+        assert chat.finish_reason == "stop"
+
+
+def test_a_file_without_a_template(tiny):
+    with pytest.raises(plait.UnsupportedError, match="template"):
+        plait.Chat(tiny)
+
+
+def test_a_template_of_ones_own(talker):
+    own = "{% for m in messages %}{{ m.content }}\n{% endfor %}{{ mood }}"
+    with plait.Chat(talker, template=own, mood="kind:", sampler=words, max_tokens=5) as chat:
+        answer = chat.say("the hat")
+    ids = talker.tokenizer.encode("the hat\nkind:", add_special=False)
+    (one,) = plait.complete(talker, [ids.tolist()], 5, words)
+    assert answer == one.text
+    with pytest.raises(plait.ModelError, match="line 1"):
+        plait.Chat(talker, template="{% for %}")
+
+
+@pytest.mark.parametrize("name", ["mamba", "gemma3", "falcon-h1"])
+@pytest.mark.parametrize("full", ["error", "truncate"])
+def test_memories_that_cannot_forget_a_part(data_dir, name, full):
+    """A turn that only adds costs what it adds; an edit is read from the beginning, with the same answer."""
+    path = data_dir / "conformance" / name / "model.gguf"
+    if not path.exists():
+        pytest.skip(f"no {name} among the reference data")
+    model = plait.Model(path)
+    template = ChatTemplate({"tokenizer.chat_template": TEMPLATE}, model.tokenizer)
+    vars(model)["chat_template"] = template  # where the property keeps it
+    with plait.Context(model, n_ctx=200) as ctx, plait.Chat(ctx, full=full, max_tokens=5) as chat:
+        for text in ["one", "two", "three"]:
+            history = [*chat.messages, {"role": "user", "content": text}]
+            answer = chat.say(text)
+            assert answer == plain(model, history, 5)
+        chat.messages[0]["content"] = "four"
+        history = [
+            dict(message) for message in [*chat.messages, {"role": "user", "content": "five"}]
+        ]
+        assert chat.say("five") == plain(model, history, 5)
+        if not ctx.kv.can_shift:
+            with pytest.raises(plait.UnsupportedError, match="cannot shift"):
+                plait.Chat(model, full="shift")
+
+
+def plain(model, messages, n):
+    ids = model.tokenizer.encode(model.chat_template.render(messages), add_special=False)
+    (one,) = plait.complete(model, [ids.tolist()], n)
+    return one.text

@@ -1,0 +1,177 @@
+"""ctx.capture(): values between input and output are those that the logits come from."""
+
+import numpy as np
+import plait
+import pytest
+from python.drive import batch, feed, same_bits, tokens
+from python.model.test_encoders import SENTENCES, tiny_bert
+
+
+def rms_norm(x, weight, epsilon):
+    x = x.astype(np.float64)
+    return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + epsilon) * weight
+
+
+def test_the_last_layer_gives_the_logits(tiny):
+    ids = tokens(20)
+    with plait.Context(tiny, n_ctx=64) as ctx:
+        with ctx.capture("l_out.*", "result_*") as seen:
+            logits = feed(ctx, ids)
+        last = seen[f"blk.{tiny.n_layer - 1}.l_out"]
+        assert last.shape == (20, tiny.n_embd)
+        assert last.dtype == np.float32
+        norm = rms_norm(
+            last,
+            tiny.tensor("output_norm.weight"),
+            tiny.metadata["llama.attention.layer_norm_rms_epsilon"],
+        )
+        np.testing.assert_allclose(seen["result_norm"], norm, rtol=1e-4, atol=1e-5)
+        names = tiny.tensors
+        output = tiny.tensor("output.weight" if "output.weight" in names else "token_embd.weight")
+        np.testing.assert_allclose(logits, norm @ output.T, rtol=1e-3, atol=1e-4)
+        assert same_bits(seen["result_output"], logits)
+
+
+def test_keys_and_values_are_those_in_the_cache(tiny):
+    with plait.Context(tiny, n_ctx=64, type_k="f32", type_v="f32") as ctx:
+        with ctx.capture("blk.*.k_rope", "v.*", "k.1") as seen:
+            feed(ctx, tokens(9), logits="last")
+            feed(ctx, tokens(4), logits="none")
+        assert sorted(seen) == sorted(
+            ["blk.0.k_rope", "blk.1.k_rope", "blk.0.v", "blk.1.v", "blk.1.k"]
+        )
+        for layer in range(2):
+            assert same_bits(seen[f"k_rope.{layer}"], ctx.kv.keys(layer, 0))
+            assert same_bits(seen[f"v.{layer}"], ctx.kv.values(layer, 0))
+        assert not same_bits(seen["k.1"], seen["k_rope.1"])
+
+
+def all_values(model, ids, **options):
+    with plait.Context(model, **{"n_ctx": 64, "n_seq_max": 2, **options}) as ctx:
+        if model.arch == "t5":
+            ctx.encode(batch((ids, 0)))
+        plain = ctx.encode if ctx.kv.kind == "none" else ctx.decode
+        given = batch((ids, 0))
+        with ctx.capture("*") as seen:
+            out = plain(given)
+        return seen.calls[0], out.logits if out.logits is not None else out.embeddings
+
+
+def test_every_named_value_of_every_architecture(any_model):
+    ids = tokens(11, 1, min(any_model.n_vocab, 288))
+    seen, out = all_values(any_model, ids)
+    assert all(len(rows) == len(ids) for rows in seen.values())
+    assert all(np.isfinite(rows).all() for rows in seen.values())
+    roles = {name.split(".")[2] for name in seen if name.startswith("blk.")}
+    assert "l_out" in roles
+    assert {"attn", "q", "k", "v"} & roles or {"scan", "mixer_out", "token_shift"} & roles
+    kept = "result_output" if "result_output" in seen else "result_norm"
+    if any_model.arch not in ("bert", "nomic-bert", "modern-bert"):
+        assert same_bits(seen[kept], out)
+
+    # The same bits in pieces, and where nothing is fused; and capturing changes nothing.
+    for options in ({"n_ubatch": 4}, {"fuse": False}):
+        again, _ = all_values(any_model, ids, **options)
+        assert again.keys() == seen.keys()
+        assert [n for n in seen if not same_bits(seen[n], again[n])] == []
+    with plait.Context(any_model, n_ctx=64, n_seq_max=2) as ctx:
+        if any_model.arch == "t5":
+            ctx.encode(batch((ids, 0)))
+        plain = ctx.encode if ctx.kv.kind == "none" else ctx.decode
+        got = plain(batch((ids, 0)))
+        assert same_bits(got.logits if got.logits is not None else got.embeddings, out)
+
+
+@pytest.mark.parametrize("n_ubatch", [3, 5, 512])
+def test_rows_come_in_the_order_of_the_batch(tiny, n_ubatch):
+    parts = [tokens(9, 1), tokens(6, 2)]
+    alone = []
+    for ids in parts:
+        with plait.Context(tiny, n_ctx=64) as ctx, ctx.capture("l_out.1", "result_norm") as seen:
+            feed(ctx, ids)
+        alone.append(seen)
+    mixed = plait.Batch()
+    order = [(0, i) for i in range(9)] + [(1, i) for i in range(6)]
+    np.random.default_rng(3).shuffle(order)
+    order.sort(key=lambda item: item[1])
+    for seq, i in order:
+        mixed.add(parts[seq][i], seq=seq, logits=i % 2 == 0)
+    with (
+        plait.Context(tiny, n_ctx=64, n_seq_max=2, n_ubatch=n_ubatch) as ctx,
+        ctx.capture("l_out.1", "result_norm") as seen,
+    ):
+        ctx.decode(mixed)
+    assert same_bits(seen["l_out.1"], np.stack([alone[s]["l_out.1"][i] for s, i in order]))
+    asked = [(s, i) for s, i in order if i % 2 == 0]
+    assert same_bits(seen["result_norm"], np.stack([alone[s]["result_norm"][i] for s, i in asked]))
+
+
+def test_encoders_that_run_whole_sequences(tmp_path):
+    bert = plait.Model(tiny_bert(tmp_path / "bert.gguf"))
+
+    def run(sentences, **options):
+        made = plait.Batch()
+        for at in range(max(map(len, sentences))):  # entries of all sequences between each other
+            for seq, ids in enumerate(sentences):
+                if at < len(ids):
+                    made.add(ids[at], pos=at, seq=seq, logits=True)
+        with (
+            plait.Context(bert, n_ctx=256, n_seq_max=8, **options) as ctx,
+            ctx.capture("l_out.1") as seen,
+        ):
+            out = ctx.encode(made)
+        return seen["l_out.1"], out.embeddings
+
+    whole, hidden = run(SENTENCES)
+    pieces, same = run(SENTENCES, n_ubatch=4)
+    assert same_bits(hidden, same)
+    assert same_bits(whole, pieces)
+
+
+def test_a_new_set_builds_plans_once(tiny):
+    with plait.Context(tiny, n_ctx=64) as ctx:
+        feed(ctx, [5])
+        ctx.stats.reset()
+        for names in (["l_out.0"], ["l_out.0", "l_out.1"], ["l_out.1", "l_out.0"], ["l_out.0"]):
+            with ctx.capture(*names):
+                feed(ctx, [5])
+            feed(ctx, [5])
+        assert ctx.stats.plans_built == 2
+        assert ctx.stats.plan_misses == {"new capture set": 2}
+
+
+def test_calls_by_themselves(tiny):
+    with plait.Context(tiny, n_ctx=16) as ctx:
+        with ctx.capture("l_out.0", "result_norm") as seen:
+            feed(ctx, tokens(3))
+            assert len(seen.calls) == 1
+            with pytest.raises(plait.CacheFull):
+                feed(ctx, tokens(14))
+            ctx.decode(batch((tokens(2), 0), logits="none"))
+        feed(ctx, [7])
+        assert [sorted(call) for call in seen.calls] == [
+            ["blk.0.l_out", "result_norm"],
+            ["blk.0.l_out"],
+        ]
+        assert len(seen["blk.0.l_out"]) == 5
+        assert len(seen["result_norm"]) == 3
+        first = seen["blk.0.l_out"].copy()
+        feed(ctx, tokens(5))
+        assert same_bits(first, seen["blk.0.l_out"])
+
+
+def test_mistakes_are_named(tiny):
+    with plait.Context(tiny, n_ctx=16) as ctx:
+        with pytest.raises(ValueError, match=r'"blk.1.l_oot".*blk.1.l_out'):
+            ctx.capture("blk.1.l_oot")
+        with pytest.raises(ValueError, match="at least one"):
+            ctx.capture()
+        with pytest.raises(TypeError, match="int"):
+            ctx.capture(3)
+        with pytest.raises(ValueError, match="names no value"):
+            plait._core.Capture(ctx, ["nothing"]).__enter__()
+        with ctx.capture("l_out.*"), pytest.raises(ValueError, match="open"), ctx.capture("q.*"):
+            pass
+        with ctx.capture("l_out.*") as seen:
+            ctx.close()
+        assert seen.calls == []

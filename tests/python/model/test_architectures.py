@@ -1,0 +1,33 @@
+"""docs/architectures.md says what the registry and the tests say."""
+
+import importlib.util
+from pathlib import Path
+
+import plait
+import pytest
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.fixture(scope="module")
+def script(data_dir):
+    spec = importlib.util.spec_from_file_location("architectures", DOCS / "architectures.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.DATA = data_dir
+    return module
+
+
+def test_the_table_is_up_to_date(script):
+    assert (DOCS / "architectures.md").read_text() == script.table(), (
+        "to be written anew: python docs/architectures.py"
+    )
+
+
+def test_every_architecture_has_a_line(script):
+    assert sorted(script.sources()) == sorted(plait.build_info()["architectures"])
+
+
+def test_the_memory_is_the_one_that_contexts_have(script, any_model):
+    with plait.Context(any_model, n_ctx=32) as ctx:
+        assert ctx.kv.kind in script.memory(script.sources()[any_model.arch]).split(" or ")
