@@ -20,9 +20,10 @@ namespace {
 constexpr uint64_t kWeightBytes = uint64_t{256} << 20;  // several last-level caches
 constexpr int64_t kHeads = 16;
 
-void run(const Kernel& kernel, const void* args, unsigned char* scratch) {
+template <class Args>
+void run(const KernelOf<Args>& kernel, const Args& args, unsigned char* scratch) {
     const Frame frame{};
-    kernel.run(args, frame, Worker{0, scratch}, 0, kernel.tasks(args, frame));
+    kernel.run(&args, frame, Worker{0, scratch}, 0, kernel.tasks(&args, frame));
 }
 
 void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t columns,
@@ -55,11 +56,11 @@ void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t 
     int64_t turn = 0;
     for (auto _ : state) {
         if (is_block_type(dtype)) {  // as part of the work: a model rounds its rows too
-            run(kernels(isa).quantize_rows, &round, scratch.data());
+            run(kernels(isa).quantize_rows, round, scratch.data());
             args.x = round.y;
         }
         args.weight.data = first + turn++ % layers * kHeads * args.weight.matrix_bytes;
-        run(kernels(isa).head_linear, &args, scratch.data());
+        run(kernels(isa).head_linear, args, scratch.data());
         benchmark::ClobberMemory();
     }
     const Unit unit = is_block_type(dtype)   ? Unit::int8

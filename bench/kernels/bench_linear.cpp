@@ -19,9 +19,10 @@ namespace {
 
 constexpr uint64_t kWeightBytes = uint64_t{256} << 20;  // several last-level caches
 
-void run(const Kernel& kernel, const void* args, unsigned char* scratch) {
+template <class Args>
+void run(const KernelOf<Args>& kernel, const Args& args, unsigned char* scratch) {
     const Frame frame{};
-    kernel.run(args, frame, Worker{0, scratch}, 0, kernel.tasks(args, frame));
+    kernel.run(&args, frame, Worker{0, scratch}, 0, kernel.tasks(&args, frame));
 }
 
 void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t columns,
@@ -53,11 +54,11 @@ void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_
     int64_t turn = 0;
     for (auto _ : state) {
         if (is_block_type(dtype)) {  // as part of the work: a model rounds its rows too
-            run(kernels(isa).quantize_rows, &round, scratch.data());
+            run(kernels(isa).quantize_rows, round, scratch.data());
             args.x = round.y;
         }
         args.weight.data = first.data + turn++ % matrices * first.matrix_bytes;
-        run(kernels(isa).linear, &args, scratch.data());
+        run(kernels(isa).linear, args, scratch.data());
         benchmark::ClobberMemory();
     }
     const Unit unit = is_block_type(dtype)   ? Unit::int8

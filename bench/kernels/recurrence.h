@@ -42,7 +42,7 @@ public:
     }
 
     template <typename Args>
-    void run(benchmark::State& state, const Kernel& kernel, const Args& args,
+    void run(benchmark::State& state, const KernelOf<Args>& kernel, const Args& args,
              size_t scratch_floats = 0) {
         Frame frame{};
         frame.n_tokens = static_cast<int32_t>(n_tokens());

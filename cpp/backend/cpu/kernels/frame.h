@@ -42,17 +42,31 @@ struct Worker {
     Claim* claim = nullptr;  // of the tasks, where another thread may take them over
 };
 
-// Runs tasks begin <= t < end of a step. `args` is the op's own plain struct.
-using KernelFn = void (*)(const void* args, const Frame& frame, const Worker& worker, int64_t begin,
-                          int64_t end);
-// How many tasks the step has in this run.
-using TasksFn = int64_t (*)(const void* args, const Frame& frame);
-
-// A kernel and the rule that cuts its work into tasks. Which thread runs which tasks never changes
-// a bit of the result.
+// A kernel and the function that counts its tasks, with the type of their arguments erased: a plan
+// holds kernels of every type in one list. Which thread runs which tasks never changes a bit of the
+// result.
 struct Kernel {
-    KernelFn run;
-    TasksFn tasks;
+    // Runs tasks begin <= task < end.
+    void (*run)(const void* args, const Frame& frame, const Worker& worker, int64_t begin,
+                int64_t end);
+    int64_t (*tasks)(const void* args, const Frame& frame);
 };
+
+// A kernel that takes Args: the compiler checks what is passed to it.
+template <class Args>
+struct KernelOf : Kernel {};
+
+// kErased<f> calls f(const Args&, rest...) with the arguments behind a `const void*`. This is the
+// only place that casts them.
+template <auto f>
+struct Erase;
+template <class Result, class Args, class... Rest, Result (*f)(const Args&, Rest...)>
+struct Erase<f> {
+    static Result call(const void* args, Rest... rest) {
+        return f(*static_cast<const Args*>(args), rest...);
+    }
+};
+template <auto f>
+constexpr auto kErased = &Erase<f>::call;
 
 }  // namespace plait::cpu

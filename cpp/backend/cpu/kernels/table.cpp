@@ -2,15 +2,15 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-#define PLAIT_DECLARE(name)                                                              \
-    void name(const void* args, const Frame& frame, const Worker& worker, int64_t begin, \
+#define PLAIT_DECLARE(name, Args, tasks)                                                 \
+    void name(const Args& args, const Frame& frame, const Worker& worker, int64_t begin, \
               int64_t end);                                                              \
-    int64_t name##_tasks(const void* args, const Frame& frame);
+    int64_t tasks(const Args& args, const Frame& frame);
 PLAIT_KERNELS(PLAIT_DECLARE)
 #undef PLAIT_DECLARE
 
 const Kernels& kernels() {
-#define PLAIT_ENTRY(name) .name = {name, name##_tasks},
+#define PLAIT_ENTRY(name, Args, tasks) .name = {{kErased<name>, kErased<tasks>}},
     static const Kernels table{PLAIT_KERNELS(PLAIT_ENTRY)};
 #undef PLAIT_ENTRY
     return table;

@@ -48,7 +48,8 @@ public:
     Ref vector(NodeId id);                  // f32 values: norms, biases, factors
 
     template <typename Args>
-    Step& step(const Node& node, Kernel kernel, const Args& args, uint64_t scratch_bytes = 0) {
+    Step& step(const Node& node, KernelOf<Args> kernel, const Args& args,
+               uint64_t scratch_bytes = 0) {
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= Step::kArgsBytes);
         Step& step = steps_.emplace_back();
         step.kernel = kernel;

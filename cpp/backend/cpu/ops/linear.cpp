@@ -14,7 +14,7 @@ void bind_product(const Node& node, Binder& binder, LinearArgs args) {
     args.weight = binder.matrix(node.inputs[1]);
     const auto scratch =
         static_cast<uint64_t>(product_scratch_bytes(args.weight) + kRedoFloats * 4);
-    binder.step(node, binder.kernels().linear, args, scratch).redo = linear_redo;
+    binder.step(node, binder.kernels().linear, args, scratch).redo = kErased<linear_redo>;
 }
 
 void add_bias(const Node& node, size_t input, Binder& binder, LinearArgs& args) {

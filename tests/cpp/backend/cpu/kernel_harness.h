@@ -53,7 +53,7 @@ inline Ref ref_to(const Floats& values) { return ref_to(values.data()); }
 enum class Cut { whole, single, random };
 
 template <typename Args>
-void run_kernel(const Kernel& kernel, const Args& args, const Frame& counts,
+void run_kernel(const KernelOf<Args>& kernel, const Args& args, const Frame& counts,
                 size_t scratch_bytes = 0, Cut cut = Cut::whole) {
     Frame frame = counts;
     for (unsigned char*& base : frame.base) base = nullptr;

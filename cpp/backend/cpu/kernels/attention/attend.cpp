@@ -33,13 +33,13 @@ static inline void merge_tile(const AttendArgs& args, const Frame& frame, const 
     }
 }
 
-int64_t attend_tasks(const void* raw, const Frame& frame) {
-    const AttendCut cut = cut_attention(*static_cast<const AttendArgs*>(raw), frame);
+int64_t attend_tasks(const AttendArgs& args, const Frame& frame) {
+    const AttendCut cut = cut_attention(args, frame);
     return cut.token_tiles * cut.head_tiles;
 }
 
-void attend(const void* raw, const Frame& frame, const Worker& worker, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const AttendArgs*>(raw);
+void attend(const AttendArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
+            int64_t end) {
     const AttendCut cut = cut_attention(args, frame);
     for (int64_t task = begin; task < end; ++task) {
         const int64_t index = task / cut.head_tiles;

@@ -6,14 +6,8 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-int64_t attend_scores_tasks(const void* raw, const Frame& frame) {
-    const AttendCut cut = cut_attention(*static_cast<const AttendArgs*>(raw), frame);
-    return cut.token_tiles * cut.head_tiles;
-}
-
-void attend_scores(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
+void attend_scores(const AttendArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
                    int64_t end) {
-    const auto& args = *static_cast<const AttendArgs*>(raw);
     const AttendCut cut = cut_attention(args, frame);
     for (int64_t task = begin; task < end; ++task) {
         const TokenTile tokens = token_tile(args, frame, cut.tokens, task / cut.head_tiles);

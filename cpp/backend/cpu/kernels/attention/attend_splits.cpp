@@ -4,14 +4,13 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-int64_t attend_splits_tasks(const void* raw, const Frame& frame) {
-    const AttendCut cut = cut_attention(*static_cast<const AttendArgs*>(raw), frame);
+int64_t attend_splits_tasks(const AttendArgs& args, const Frame& frame) {
+    const AttendCut cut = cut_attention(args, frame);
     return cut.splits * cut.head_tiles;
 }
 
-void attend_splits(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
+void attend_splits(const AttendArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
                    int64_t end) {
-    const auto& args = *static_cast<const AttendArgs*>(raw);
     const AttendCut cut = cut_attention(args, frame);
     for (int64_t task = begin; task < end; ++task) {
         const SplitPlace place = find_split(args, frame, cut, task / cut.head_tiles);

@@ -4,82 +4,58 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// y = a + b.  Reference: tests/reference/add.py.
-
-int64_t add_tasks(const void* args, const Frame& frame) {
-    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
+int64_t elementwise_tasks(const ElementwiseArgs& args, const Frame& frame) {
+    return (elements(args, frame) + kElementsPerTask - 1) / kElementsPerTask;
 }
 
-void add(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+// y = a + b.  Reference: tests/reference/add.py.
+
+void add(const ElementwiseArgs& args, const Frame& frame, const Worker&, int64_t begin,
+         int64_t end) {
     zip(args, frame, begin, end, [](F32 a, F32 b) { return a + b; });
 }
 
 // y = a - b.  Reference: tests/reference/sub.py.
 
-int64_t sub_tasks(const void* args, const Frame& frame) {
-    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
-}
-
-void sub(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+void sub(const ElementwiseArgs& args, const Frame& frame, const Worker&, int64_t begin,
+         int64_t end) {
     zip(args, frame, begin, end, [](F32 a, F32 b) { return a - b; });
 }
 
 // y = a * b.  Reference: tests/reference/mul.py.
 
-int64_t mul_tasks(const void* args, const Frame& frame) {
-    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
-}
-
-void mul(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+void mul(const ElementwiseArgs& args, const Frame& frame, const Worker&, int64_t begin,
+         int64_t end) {
     zip(args, frame, begin, end, [](F32 a, F32 b) { return a * b; });
 }
 
 // y = factor * x + offset.  Reference: tests/reference/scale.py.
 
-int64_t scale_tasks(const void* args, const Frame& frame) {
-    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
-}
-
-void scale(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+void scale(const ElementwiseArgs& args, const Frame& frame, const Worker&, int64_t begin,
+           int64_t end) {
     const F32 factor = F32::set(args.number), offset = F32::set(args.second);
     map(args, frame, begin, end, [factor, offset](F32 x) { return fma(factor, x, offset); });
 }
 
 // y = cap * tanh(x / cap).  Reference: tests/reference/softcap.py.
 
-int64_t softcap_tasks(const void* args, const Frame& frame) {
-    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
-}
-
-void softcap(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+void softcap(const ElementwiseArgs& args, const Frame& frame, const Worker&, int64_t begin,
+             int64_t end) {
     const F32 cap = F32::set(args.number);
     map(args, frame, begin, end, [cap](F32 x) { return cap * tanh(x / cap); });
 }
 
 // y = f(x), f one of eight.  Reference: tests/reference/activate.py.
 
-int64_t activate_tasks(const void* args, const Frame& frame) {
-    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
-}
-
-void activate(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+void activate(const ElementwiseArgs& args, const Frame& frame, const Worker&, int64_t begin,
+              int64_t end) {
     with_activation(args.how, [&](auto f) { map(args, frame, begin, end, f); });
 }
 
 // y = f(g) * up.  SwiGLU, arXiv:2002.05202.  Reference: tests/reference/gate.py.
 
-int64_t gate_tasks(const void* args, const Frame& frame) {
-    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
-}
-
-void gate(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
+void gate(const ElementwiseArgs& args, const Frame& frame, const Worker&, int64_t begin,
+          int64_t end) {
     with_activation(args.how, [&](auto f) {
         zip(args, frame, begin, end, [f](F32 g, F32 up) { return f(g) * up; });
     });
@@ -88,13 +64,8 @@ void gate(const void* raw, const Frame& frame, const Worker&, int64_t begin, int
 // y = g' sigmoid(alpha g') (up' + 1), g' = min(g, limit), up' = clamp(up, -limit, limit): gpt-oss,
 // arXiv:2508.10925.  Reference: tests/reference/clamped_swiglu.py.
 
-int64_t clamped_swiglu_tasks(const void* args, const Frame& frame) {
-    return elementwise_tasks(*static_cast<const ElementwiseArgs*>(args), frame);
-}
-
-void clamped_swiglu(const void* raw, const Frame& frame, const Worker&, int64_t begin,
+void clamped_swiglu(const ElementwiseArgs& args, const Frame& frame, const Worker&, int64_t begin,
                     int64_t end) {
-    const auto& args = *static_cast<const ElementwiseArgs*>(raw);
     const F32 alpha = F32::set(args.number), limit = F32::set(args.second);
     zip(args, frame, begin, end, [alpha, limit](F32 g, F32 up) {
         const F32 low = min(limit, g);  // the second operand where either is NaN

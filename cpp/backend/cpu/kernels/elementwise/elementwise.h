@@ -22,8 +22,5 @@ constexpr int64_t kElementsPerTask = 4096;
 PLAIT_INLINE int64_t elements(const ElementwiseArgs& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows) * args.row_elements;
 }
-PLAIT_INLINE int64_t elementwise_tasks(const ElementwiseArgs& args, const Frame& frame) {
-    return (elements(args, frame) + kElementsPerTask - 1) / kElementsPerTask;
-}
 
 }  // namespace plait::cpu

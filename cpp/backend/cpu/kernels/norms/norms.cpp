@@ -3,15 +3,14 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
+int64_t norm_tasks(const NormArgs& args, const Frame& frame) {
+    return vector_tasks(args.vectors, frame);
+}
+
 // RMSNorm. Zhang & Sennrich 2019, arXiv:1910.07467:  y = x / sqrt(mean(x^2) + epsilon) * w
 // Reference: tests/reference/rms_norm.py.
 
-int64_t rms_norm_tasks(const void* raw, const Frame& frame) {
-    return vector_tasks(static_cast<const NormArgs*>(raw)->vectors, frame);
-}
-
-void rms_norm(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const NormArgs*>(raw);
+void rms_norm(const NormArgs& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     const int64_t n = args.vectors.width;
     each_vector(args, frame, begin, end, [&](int64_t v, const float* x, float* y) {
         const float mean = sum_of_squares(x, n) / static_cast<float>(n);
@@ -24,12 +23,8 @@ void rms_norm(const void* raw, const Frame& frame, const Worker&, int64_t begin,
 // In two passes: mean(x^2) - mean(x)^2 would cancel where the mean is large.
 // Reference: tests/reference/layer_norm.py.
 
-int64_t layer_norm_tasks(const void* raw, const Frame& frame) {
-    return vector_tasks(static_cast<const NormArgs*>(raw)->vectors, frame);
-}
-
-void layer_norm(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const NormArgs*>(raw);
+void layer_norm(const NormArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                int64_t end) {
     const int64_t n = args.vectors.width;
     each_vector(args, frame, begin, end, [&](int64_t v, const float* x, float* y) {
         const F32 mean = F32::set(sum_of(x, n) / static_cast<float>(n));
@@ -41,12 +36,7 @@ void layer_norm(const void* raw, const Frame& frame, const Worker&, int64_t begi
 
 // y = x / max(sqrt(sum(x^2)), epsilon).  Reference: tests/reference/l2_norm.py.
 
-int64_t l2_norm_tasks(const void* raw, const Frame& frame) {
-    return vector_tasks(static_cast<const NormArgs*>(raw)->vectors, frame);
-}
-
-void l2_norm(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const NormArgs*>(raw);
+void l2_norm(const NormArgs& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     each_vector(args, frame, begin, end, [&](int64_t v, const float* x, float* y) {
         const float length = __builtin_sqrtf(sum_of_squares(x, args.vectors.width));
         write_scaled(args, frame, v, x, y, 1.0f / (length < args.epsilon ? args.epsilon : length));
@@ -55,12 +45,7 @@ void l2_norm(const void* raw, const Frame& frame, const Worker&, int64_t begin, 
 
 // The sum of each vector of the last axis.  Reference: tests/reference/row_sum.py.
 
-int64_t row_sum_tasks(const void* raw, const Frame& frame) {
-    return vector_tasks(static_cast<const NormArgs*>(raw)->vectors, frame);
-}
-
-void row_sum(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const NormArgs*>(raw);
+void row_sum(const NormArgs& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     const int64_t n = args.vectors.width;
     const VectorRange range = vectors_in(args.vectors, frame, begin, end);
     for (int64_t v = range.begin; v < range.end; ++v)

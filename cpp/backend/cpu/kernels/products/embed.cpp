@@ -58,13 +58,11 @@ void read_row(const PackedWeight& table, int64_t row, float* y) {
 
 }  // namespace
 
-int64_t embed_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const EmbedArgs*>(raw);
+int64_t embed_tasks(const EmbedArgs& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows);
 }
 
-void embed(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const EmbedArgs*>(raw);
+void embed(const EmbedArgs& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     const auto* tokens = frame.at<const int32_t>(args.tokens);
     float* y = frame.at<float>(args.y);
     for (int64_t i = begin; i < end; ++i)

@@ -43,14 +43,13 @@ int64_t gather(const Groups& g, const int32_t* routes, int64_t group, int32_t* r
 
 }  // namespace
 
-int64_t expert_linear_tasks(const void* raw, const Frame& frame) {
-    const Groups g = groups_of(*static_cast<const ExpertLinearArgs*>(raw), frame);
+int64_t expert_linear_tasks(const ExpertLinearArgs& args, const Frame& frame) {
+    const Groups g = groups_of(args, frame);
     return g.groups * g.panel_tasks;
 }
 
-void expert_linear(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
-                   int64_t end) {
-    const auto& args = *static_cast<const ExpertLinearArgs*>(raw);
+void expert_linear(const ExpertLinearArgs& args, const Frame& frame, const Worker& worker,
+                   int64_t begin, int64_t end) {
     const PackedWeight& w = args.weight;
     const Groups g = groups_of(args, frame);
     const auto* routes = frame.at<const int32_t>(args.routes);
@@ -84,13 +83,12 @@ void expert_linear(const void* raw, const Frame& frame, const Worker& worker, in
 // y = sum over ranks, in order, of weight * x.  Reference: tests/reference/combine.py.
 
 // A task is a token.
-int64_t combine_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const CombineArgs*>(raw);
+int64_t combine_tasks(const CombineArgs& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows);
 }
 
-void combine(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const CombineArgs*>(raw);
+void combine(const CombineArgs& args, const Frame& frame, const Worker&, int64_t begin,
+             int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
         const float* x = frame.at<const float>(args.x) + t * args.used * args.width;
         const int32_t* routes = frame.at<const int32_t>(args.routes) + t * args.used * 2;

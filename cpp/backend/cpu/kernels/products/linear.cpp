@@ -6,8 +6,7 @@ namespace plait::cpu::PLAIT_ISA {
 
 // y = x W^T (+ bias) (+ residual).  Reference: tests/reference/linear.py.
 
-int64_t linear_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const LinearArgs*>(raw);
+int64_t linear_tasks(const LinearArgs& args, const Frame& frame) {
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
     if (n == 0) return 0;
     const ProductCut cut = cut_product(args.weight, n);
@@ -65,8 +64,8 @@ void commit_panels(const Product& product, int64_t begin, int64_t end, int64_t t
 }  // namespace
 
 // Tasks of the same panels follow each other.
-void linear(const void* raw, const Frame& frame, const Worker& worker, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const LinearArgs*>(raw);
+void linear(const LinearArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
+            int64_t end) {
     const PackedWeight& w = args.weight;
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
     const ProductCut cut = cut_product(w, n);
@@ -91,8 +90,7 @@ void linear(const void* raw, const Frame& frame, const Worker& worker, int64_t b
 // Each head of y = the same head of x times a matrix of its own.
 // Reference: tests/reference/head_linear.py.
 
-int64_t head_linear_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const HeadLinearArgs*>(raw);
+int64_t head_linear_tasks(const HeadLinearArgs& args, const Frame& frame) {
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
     if (n == 0) return 0;
     const ProductCut cut = cut_product(args.weight, n, args.weight.matrices);
@@ -100,9 +98,8 @@ int64_t head_linear_tasks(const void* raw, const Frame& frame) {
 }
 
 // Tasks of the same panels follow each other, then those of the same head.
-void head_linear(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
-                 int64_t end) {
-    const auto& args = *static_cast<const HeadLinearArgs*>(raw);
+void head_linear(const HeadLinearArgs& args, const Frame& frame, const Worker& worker,
+                 int64_t begin, int64_t end) {
     const PackedWeight& w = args.weight;
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
     const ProductCut cut = cut_product(w, n, w.matrices);

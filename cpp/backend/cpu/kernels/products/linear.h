@@ -24,10 +24,9 @@ constexpr int64_t kRedoFloats = 16 * kKiB;
 
 // Who did them first may still read x when the run is over. The arena and the inputs stay until
 // nobody does (Threads::settle); outputs are the caller's, who may free them at once.
-PLAIT_INLINE bool linear_redo(const void* args, const Frame& frame) {
-    const auto& linear = *static_cast<const LinearArgs*>(args);
-    const bool stays = linear.x.base == kArena || linear.x.base == kInputs;
-    return stays && frame.rows(linear.extent, linear.fixed_rows) <= kRedoRows;
+PLAIT_INLINE bool linear_redo(const LinearArgs& args, const Frame& frame) {
+    const bool stays = args.x.base == kArena || args.x.base == kInputs;
+    return stays && frame.rows(args.extent, args.fixed_rows) <= kRedoRows;
 }
 
 // Arguments of the head_linear kernel.

@@ -21,14 +21,13 @@ int64_t rows(const QuantizeRowsArgs& args, const Frame& frame) {
 
 }  // namespace
 
-int64_t quantize_rows_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const QuantizeRowsArgs*>(raw);
+int64_t quantize_rows_tasks(const QuantizeRowsArgs& args, const Frame& frame) {
     const int64_t per_task = rows_per_task(args);
     return (rows(args, frame) + per_task - 1) / per_task;
 }
 
-void quantize_rows(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const QuantizeRowsArgs*>(raw);
+void quantize_rows(const QuantizeRowsArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                   int64_t end) {
     const int64_t n = args.columns;
     const int64_t all = rows(args, frame);
     const int64_t stop = end * rows_per_task(args) < all ? end * rows_per_task(args) : all;
@@ -40,14 +39,9 @@ void quantize_rows(const void* raw, const Frame& frame, const Worker&, int64_t b
 
 // quantize_rows(rms_norm(x)), a row at a time.  References: theirs.
 
-int64_t norm_quantize_tasks(const void* raw, const Frame& frame) {
-    return vector_tasks(static_cast<const NormArgs*>(raw)->vectors, frame);
-}
-
 // Scratch: a row of floats.
-void norm_quantize(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
+void norm_quantize(const NormArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
                    int64_t end) {
-    const auto& args = *static_cast<const NormArgs*>(raw);
     const int64_t n = args.vectors.width;
     float* row = reinterpret_cast<float*>(worker.scratch);
     const int64_t all =
@@ -73,13 +67,12 @@ int64_t blocks(const GateQuantizeArgs& args, const Frame& frame) {
 
 }  // namespace
 
-int64_t gate_quantize_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const GateQuantizeArgs*>(raw);
+int64_t gate_quantize_tasks(const GateQuantizeArgs& args, const Frame& frame) {
     return (blocks(args, frame) + kBlocksPerTask - 1) / kBlocksPerTask;
 }
 
-void gate_quantize(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const GateQuantizeArgs*>(raw);
+void gate_quantize(const GateQuantizeArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                   int64_t end) {
     const float* g = frame.at<const float>(args.g);
     const float* up = frame.at<const float>(args.up);
     const int64_t n = args.columns;

@@ -88,13 +88,12 @@ void choose_groups(const RouteArgs& args, const Scratch& s) {
 }  // namespace
 
 // A task is a token.
-int64_t route_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const RouteArgs*>(raw);
+int64_t route_tasks(const RouteArgs& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows);
 }
 
-void route(const void* raw, const Frame& frame, const Worker& worker, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const RouteArgs*>(raw);
+void route(const RouteArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
+           int64_t end) {
     const Scratch s = scratch_of(args, worker.scratch);
     const float* bias = args.has_bias ? frame.at<const float>(args.bias) : nullptr;
     for (int64_t t = begin; t < end; ++t) {

@@ -7,12 +7,12 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-int64_t delta_rule_tasks(const void* raw, const Frame& frame) {
-    return tile_tasks(static_cast<const DeltaRuleArgs*>(raw)->states, frame);
+int64_t delta_rule_tasks(const DeltaRuleArgs& args, const Frame& frame) {
+    return tile_tasks(args.states, frame);
 }
 
-void delta_rule(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const DeltaRuleArgs*>(raw);
+void delta_rule(const DeltaRuleArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                int64_t end) {
     const int64_t heads = args.states.heads;
     const int64_t key_dim = args.states.rows;
     for (int64_t task = begin; task < end; ++task) {

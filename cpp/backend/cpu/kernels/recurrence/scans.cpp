@@ -9,14 +9,13 @@ namespace plait::cpu::PLAIT_ISA {
 //   h = exp(dt a) h + (dt x) b,  y = c h + d x
 // with h [k] for each channel.  Reference: tests/reference/selective_scan.py.
 
-int64_t selective_scan_tasks(const void* raw, const Frame& frame) {
-    return tile_tasks(static_cast<const SelectiveScanArgs*>(raw)->states, frame);
+int64_t selective_scan_tasks(const SelectiveScanArgs& args, const Frame& frame) {
+    return tile_tasks(args.states, frame);
 }
 
 // Scratch: k * 32 floats.
-void selective_scan(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
-                    int64_t end) {
-    const auto& args = *static_cast<const SelectiveScanArgs*>(raw);
+void selective_scan(const SelectiveScanArgs& args, const Frame& frame, const Worker& worker,
+                    int64_t begin, int64_t end) {
     const int64_t k = args.states.rows;
     const int64_t channels = args.states.columns;
     // a / ln 2 of a tile's channels, [k, 32]: exp(dt a) is 2^(dt a / ln 2).
@@ -53,12 +52,12 @@ void selective_scan(const void* raw, const Frame& frame, const Worker& worker, i
 //   h = exp(dt a) h + (dt x) b^T,  y = h c + d x
 // with h [p, k] for each head.  Reference: tests/reference/ssd_scan.py.
 
-int64_t ssd_scan_tasks(const void* raw, const Frame& frame) {
-    return tile_tasks(static_cast<const SsdScanArgs*>(raw)->states, frame);
+int64_t ssd_scan_tasks(const SsdScanArgs& args, const Frame& frame) {
+    return tile_tasks(args.states, frame);
 }
 
-void ssd_scan(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const SsdScanArgs*>(raw);
+void ssd_scan(const SsdScanArgs& args, const Frame& frame, const Worker&, int64_t begin,
+              int64_t end) {
     const int64_t heads = args.states.heads;
     const int64_t k = args.states.rows;
     for (int64_t task = begin; task < end; ++task) {

@@ -56,15 +56,13 @@ void keep(const Convolution& conv, int64_t n) {
 
 }  // namespace
 
-int64_t short_conv_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const ShortConvArgs*>(raw);
+int64_t short_conv_tasks(const ShortConvArgs& args, const Frame& frame) {
     return chunk_tasks(args.channels, kConvChunk, frame);
 }
 
 // Scratch: taps * kConvChunk floats.
-void short_conv(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
+void short_conv(const ShortConvArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
                 int64_t end) {
-    const auto& args = *static_cast<const ShortConvArgs*>(raw);
     float* weight = reinterpret_cast<float*>(worker.scratch);
     int64_t prepared = -1;
     for (int64_t task = begin; task < end; ++task) {
@@ -94,12 +92,12 @@ void short_conv(const void* raw, const Frame& frame, const Worker& worker, int64
 
 // y_t = x_(t-1).  RWKV, arXiv:2305.13048.  Reference: tests/reference/token_shift.py.
 
-int64_t token_shift_tasks(const void* raw, const Frame& frame) {
-    return chunk_tasks(static_cast<const TokenShiftArgs*>(raw)->width, kShiftChunk, frame);
+int64_t token_shift_tasks(const TokenShiftArgs& args, const Frame& frame) {
+    return chunk_tasks(args.width, kShiftChunk, frame);
 }
 
-void token_shift(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const TokenShiftArgs*>(raw);
+void token_shift(const TokenShiftArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                 int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
         const ChunkTask chunk = chunk_task(args.width, kShiftChunk, frame, task);
         const Passage tokens = passage(args.states, frame, chunk.sequence);

@@ -23,12 +23,11 @@ float sum_of_products(const float* a, const float* b, const float* c, int64_t n)
 
 }  // namespace
 
-int64_t wkv6_tasks(const void* raw, const Frame& frame) {
-    return tile_tasks(static_cast<const Wkv6Args*>(raw)->states, frame);
+int64_t wkv6_tasks(const Wkv6Args& args, const Frame& frame) {
+    return tile_tasks(args.states, frame);
 }
 
-void wkv6(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const Wkv6Args*>(raw);
+void wkv6(const Wkv6Args& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     const int64_t dim = args.states.rows;
     const int64_t token = args.states.heads * dim;  // from one to the next
     for (int64_t task = begin; task < end; ++task) {
@@ -60,12 +59,11 @@ void wkv6(const void* raw, const Frame& frame, const Worker&, int64_t begin, int
 //   S = S diag(w) + (S a^T) b + v^T k,  y = S r^T
 // with S [values, keys] for each head.  Reference: tests/reference/wkv7.py.
 
-int64_t wkv7_tasks(const void* raw, const Frame& frame) {
-    return tile_tasks(static_cast<const Wkv7Args*>(raw)->states, frame);
+int64_t wkv7_tasks(const Wkv7Args& args, const Frame& frame) {
+    return tile_tasks(args.states, frame);
 }
 
-void wkv7(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const Wkv7Args*>(raw);
+void wkv7(const Wkv7Args& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     const int64_t dim = args.states.rows;
     const int64_t token = args.states.heads * dim;  // from one to the next
     for (int64_t task = begin; task < end; ++task) {

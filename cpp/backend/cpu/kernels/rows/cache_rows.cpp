@@ -9,14 +9,12 @@ namespace plait::cpu::PLAIT_ISA {
 // the n_rot elements from `begin` on stay as they are. Reference: tests/reference/rotate_rows.py.
 
 // A task is a head of every row, so that the work on a row listed twice keeps its turn.
-int64_t rotate_rows_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const RotateRowsArgs*>(raw);
+int64_t rotate_rows_tasks(const RotateRowsArgs& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows) == 0 ? 0 : args.heads;
 }
 
-void rotate_rows(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
-                 int64_t end) {
-    const auto& args = *static_cast<const RotateRowsArgs*>(raw);
+void rotate_rows(const RotateRowsArgs& args, const Frame& frame, const Worker& worker,
+                 int64_t begin, int64_t end) {
     const int64_t moves = frame.rows(args.extent, args.fixed_rows);
     const int32_t* rows = frame.at<const int32_t>(args.rows);
     const int32_t* deltas = frame.at<const int32_t>(args.deltas);
@@ -62,15 +60,13 @@ void rotate_rows(const void* raw, const Frame& frame, const Worker& worker, int6
 // blocks. Reference: tests/reference/store_rows.py.
 
 // A task is a token.
-int64_t store_rows_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const StoreRowsArgs*>(raw);
+int64_t store_rows_tasks(const StoreRowsArgs& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows);
 }
 
 // Scratch: head_elements floats.
-void store_rows(const void* raw, const Frame& frame, const Worker& worker, int64_t begin,
+void store_rows(const StoreRowsArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
                 int64_t end) {
-    const auto& args = *static_cast<const StoreRowsArgs*>(raw);
     const int32_t* rows = frame.at<const int32_t>(args.rows);
     const int64_t head_bytes =
         args.head_elements / block_elements(args.dtype) * block_bytes(args.dtype);

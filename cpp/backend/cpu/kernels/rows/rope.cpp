@@ -10,14 +10,13 @@ namespace plait::cpu::PLAIT_ISA {
 // Elements from n_rot on pass through. Reference: tests/reference/rope.py.
 
 // A task is a token.
-int64_t rope_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const RopeArgs*>(raw);
+int64_t rope_tasks(const RopeArgs& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows);
 }
 
 // Scratch: n_rot floats.
-void rope(const void* raw, const Frame& frame, const Worker& worker, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const RopeArgs*>(raw);
+void rope(const RopeArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
+          int64_t end) {
     const int64_t half = args.n_rot / 2;
     float* cosines = reinterpret_cast<float*>(worker.scratch);
     float* sines = cosines + half;
@@ -63,13 +62,12 @@ int64_t axis_of(const RopeTableArgs& args, int64_t pair) {
 
 }  // namespace
 
-int64_t rope_table_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const RopeTableArgs*>(raw);
+int64_t rope_table_tasks(const RopeTableArgs& args, const Frame& frame) {
     return (frame.rows(args.extent, args.fixed_rows) + kTokensPerTask - 1) / kTokensPerTask;
 }
 
-void rope_table(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const RopeTableArgs*>(raw);
+void rope_table(const RopeTableArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                int64_t end) {
     const int32_t* positions = frame.at<const int32_t>(args.positions);
     const float* factors = args.has_factors ? frame.at<const float>(args.factors) : nullptr;
     float* y = frame.at<float>(args.y);

@@ -10,14 +10,13 @@ namespace plait::cpu::PLAIT_ISA {
 constexpr int64_t kSliceBytes = 1024;
 
 // A task is a slice of every row, so that a row that is both source and target keeps its turn.
-int64_t copy_rows_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const CopyRowsArgs*>(raw);
+int64_t copy_rows_tasks(const CopyRowsArgs& args, const Frame& frame) {
     if (frame.rows(args.extent, args.fixed_rows) == 0) return 0;
     return (args.row_bytes + kSliceBytes - 1) / kSliceBytes;
 }
 
-void copy_rows(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const CopyRowsArgs*>(raw);
+void copy_rows(const CopyRowsArgs& args, const Frame& frame, const Worker&, int64_t begin,
+               int64_t end) {
     const int64_t moves = frame.rows(args.extent, args.fixed_rows);
     const int32_t* from = frame.at<const int32_t>(args.from);
     const int32_t* to = frame.at<const int32_t>(args.to);
@@ -34,13 +33,12 @@ void copy_rows(const void* raw, const Frame& frame, const Worker&, int64_t begin
 // Row i of y = row rows[i] of x.  Reference: tests/reference/select_rows.py.
 
 // A task is a row.
-int64_t select_rows_tasks(const void* raw, const Frame& frame) {
-    const auto& args = *static_cast<const SelectRowsArgs*>(raw);
+int64_t select_rows_tasks(const SelectRowsArgs& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows);
 }
 
-void select_rows(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const SelectRowsArgs*>(raw);
+void select_rows(const SelectRowsArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                 int64_t end) {
     const int32_t* rows = frame.at<const int32_t>(args.rows);
     for (int64_t i = begin; i < end; ++i)
         memcpy(frame.at<unsigned char>(args.y) + i * args.row_bytes,
@@ -50,12 +48,11 @@ void select_rows(const void* raw, const Frame& frame, const Worker&, int64_t beg
 
 // y = elements begin to begin + width of each vector of x.  Reference: tests/reference/slice_.py.
 
-int64_t slice_tasks(const void* raw, const Frame& frame) {
-    return vector_tasks(static_cast<const SliceArgs*>(raw)->vectors, frame);
+int64_t slice_tasks(const SliceArgs& args, const Frame& frame) {
+    return vector_tasks(args.vectors, frame);
 }
 
-void slice(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const SliceArgs*>(raw);
+void slice(const SliceArgs& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     const int64_t n = args.vectors.width;
     const VectorRange range = vectors_in(args.vectors, frame, begin, end);
     for (int64_t v = range.begin; v < range.end; ++v)
@@ -66,12 +63,11 @@ void slice(const void* raw, const Frame& frame, const Worker&, int64_t begin, in
 
 // Each vector of y = one of a, then one of b.  Reference: tests/reference/concat.py.
 
-int64_t concat_tasks(const void* raw, const Frame& frame) {
-    return vector_tasks(static_cast<const ConcatArgs*>(raw)->vectors, frame);
+int64_t concat_tasks(const ConcatArgs& args, const Frame& frame) {
+    return vector_tasks(args.vectors, frame);
 }
 
-void concat(const void* raw, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
-    const auto& args = *static_cast<const ConcatArgs*>(raw);
+void concat(const ConcatArgs& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     const int64_t a_width = args.a_width;
     const int64_t b_width = args.vectors.width - a_width;
     const VectorRange range = vectors_in(args.vectors, frame, begin, end);

@@ -46,7 +46,7 @@ constexpr Activation kActivations[] = {
     Activation::tanh, Activation::softplus,     Activation::exp};
 
 TEST_P(ElementwiseTest, SumsDifferencesAndProductsOfAnyLength) {
-    const Kernel operations[] = {kernels().add, kernels().sub, kernels().mul};
+    const KernelOf<ElementwiseArgs> operations[] = {kernels().add, kernels().sub, kernels().mul};
     for (int64_t n = 0; n <= 35; ++n) {
         const Floats a = random_floats(n, random), b = random_floats(n, random);
         for (int which = 0; which < 3; ++which) {

@@ -29,8 +29,8 @@ protected:
         return args;
     }
 
-    Floats apply(const Kernel& kernel, const Floats& x, const Floats& weight, const Floats& bias,
-                 int64_t rows, Form form, Cut cut = Cut::whole) {
+    Floats apply(const KernelOf<NormArgs>& kernel, const Floats& x, const Floats& weight,
+                 const Floats& bias, int64_t rows, Form form, Cut cut = Cut::whole) {
         Floats y(x.size());
         NormArgs args = args_of(x, y, rows, form);
         args.weight = ref_to(weight);
@@ -39,7 +39,7 @@ protected:
         return y;
     }
 
-    std::vector<Kernel> norms() const {
+    std::vector<KernelOf<NormArgs>> norms() const {
         return {kernels().rms_norm, kernels().layer_norm, kernels().l2_norm};
     }
 };
@@ -69,7 +69,7 @@ Formula l2_norm(const float* x, int64_t n) {
 // A weight for all vectors, one for each vector of a row, or none.
 TEST_P(NormsTest, MatchTheirFormulas) {
     const int64_t rows = 3, per_row = 4;
-    const std::pair<Kernel, Formula (*)(const float*, int64_t)> norms[] = {
+    const std::pair<KernelOf<NormArgs>, Formula (*)(const float*, int64_t)> norms[] = {
         {kernels().rms_norm, rms_norm}, {kernels().layer_norm, layer_norm}};
     for (int64_t width = 1; width <= 67; ++width) {
         const Floats x = random_floats(rows * per_row * width, random);
@@ -138,7 +138,7 @@ TEST_P(NormsTest, LayerNormOfVectorsFarFromZero) {
 }
 
 TEST_P(NormsTest, AVectorHasTheSameBitsInAnyCompany) {
-    for (const Kernel& kernel : norms()) {
+    for (const KernelOf<NormArgs>& kernel : norms()) {
         for (const int64_t width : {64, 576, 5000}) {
             const Floats x = random_floats(130 * width, random), w = random_floats(width, random),
                          b = random_floats(width, random);
@@ -162,7 +162,7 @@ TEST_P(NormsTest, AVectorHasTheSameBitsInAnyCompany) {
 TEST_P(NormsTest, NanStaysInItsVector) {
     Floats x = random_floats(3 * 40, random);
     x[45] = kNan;
-    for (const Kernel& kernel : norms()) {
+    for (const KernelOf<NormArgs>& kernel : norms()) {
         const Floats y = apply(kernel, x, x, x, 3, {});
         for (int64_t i = 0; i < 120; ++i) EXPECT_EQ(std::isnan(y[i]), i / 40 == 1);
     }

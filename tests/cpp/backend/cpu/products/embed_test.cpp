@@ -20,7 +20,7 @@ TEST_P(Embed, GivesTheRowsOfTheTable) {
         args.y = fixed(y.data());
         args.fixed_rows = static_cast<int64_t>(tokens.size());
         args.table = one.packed();
-        run(kernels(isa).embed, &args, 2);
+        run(kernels(isa).embed, args, 2);
         for (size_t i = 0; i < y.size(); ++i)
             EXPECT_EQ(y[i], table[static_cast<size_t>(tokens[i / n]) * n + i % n]) << i;
     }

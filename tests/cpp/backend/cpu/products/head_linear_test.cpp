@@ -26,7 +26,7 @@ TEST_P(HeadLinear, IsTheLinearOfEachHead) {
             args.weight = one.packed();
             for (const int64_t grain : {1000, 1, -2}) {
                 std::fill(y.begin(), y.end(), 12345.0f);
-                run(kernels(isa).head_linear, &args, grain,
+                run(kernels(isa).head_linear, args, grain,
                     static_cast<uint64_t>(product_scratch_bytes(args.weight)));
                 for (int64_t i = 0; i < n * heads; ++i) {
                     PackedWeight alone = one.packed();

@@ -54,16 +54,17 @@ private:
 };
 
 // `grain` tasks at a time; backwards where it is negative.
-inline void run(const Kernel& kernel, const void* args, int64_t grain = 1 << 20,
-                uint64_t scratch_bytes = 0, Claim* claim = nullptr) {
+template <class Args>
+void run(const KernelOf<Args>& kernel, const Args& args, int64_t grain = 1 << 20,
+         uint64_t scratch_bytes = 0, Claim* claim = nullptr) {
     const Frame frame{};
     Scratch scratch(scratch_bytes);
     const Worker worker{0, scratch.data(), claim};
-    const int64_t tasks = kernel.tasks(args, frame);
+    const int64_t tasks = kernel.tasks(&args, frame);
     const int64_t step = std::abs(grain);
     for (int64_t i = 0; i < (tasks + step - 1) / step; ++i) {
         const int64_t chunk = grain > 0 ? i : (tasks + step - 1) / step - 1 - i;
-        kernel.run(args, frame, worker, chunk * step, std::min(tasks, (chunk + 1) * step));
+        kernel.run(&args, frame, worker, chunk * step, std::min(tasks, (chunk + 1) * step));
     }
 }
 
@@ -75,7 +76,7 @@ inline std::vector<int32_t> quantized(Isa isa, const std::vector<float>& x, int6
     args.fixed_rows = static_cast<int64_t>(x.size()) / columns;
     args.rows_per_item = 1;
     args.columns = columns;
-    run(kernels(isa).quantize_rows, &args);
+    run(kernels(isa).quantize_rows, args);
     return words;
 }
 
@@ -133,7 +134,7 @@ inline std::vector<float> linear(Isa isa, const PackedWeight& weight, const Inpu
     if (residual) args.residual = fixed(residual->data());
     args.fixed_rows = n;
     args.weight = weight;
-    run(kernels(isa).linear, &args, grain,
+    run(kernels(isa).linear, args, grain,
         static_cast<uint64_t>(product_scratch_bytes(weight) + (claim ? kRedoFloats * 4 : 0)),
         claim);
     for (size_t i = 0; i < kGuard; ++i) {
@@ -165,7 +166,7 @@ inline std::vector<float> expert_linear(Isa isa, const PackedWeight& weight, con
     args.used = static_cast<int32_t>(routed.used);
     args.fixed_rows = routed.rows;
     args.weight = weight;
-    run(kernels(isa).expert_linear, &args, grain,
+    run(kernels(isa).expert_linear, args, grain,
         static_cast<uint64_t>(expert_linear_scratch_bytes(weight, pairs)));
     return y;
 }

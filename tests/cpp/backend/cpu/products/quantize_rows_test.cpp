@@ -88,7 +88,7 @@ TEST(QuantizeRows, HeadsOfAnItemAreRows) {
         args.fixed_rows = 3;
         args.rows_per_item = 4;
         args.columns = 64;
-        run(kernels(isa).quantize_rows, &args, 1);
+        run(kernels(isa).quantize_rows, args, 1);
         EXPECT_EQ(words, quantized(isa, x, 64));
     }
 }

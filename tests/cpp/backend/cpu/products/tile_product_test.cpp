@@ -48,7 +48,7 @@ std::vector<float> product(Isa isa, const PackedWeight& weight, const Input& x, 
     args.has_bias = args.has_residual = 1;
     args.fixed_rows = n;
     args.weight = weight;
-    run(kernels(isa).linear, &args, grain, static_cast<uint64_t>(product_scratch_bytes(weight)));
+    run(kernels(isa).linear, args, grain, static_cast<uint64_t>(product_scratch_bytes(weight)));
     return y;
 }
 
