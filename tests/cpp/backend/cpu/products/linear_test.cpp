@@ -124,7 +124,7 @@ TEST(LinearRedo, IsForFewRowsOfWhatStays) {
     const auto may = [&](uint8_t base, int64_t rows) {
         args.x = {64, base};
         args.fixed_rows = rows;
-        return linear_redo(&args, Frame{});
+        return linear_redo(args, Frame{});
     };
     for (const uint8_t base : {kArena, kInputs}) {
         EXPECT_TRUE(may(base, 1) && may(base, kRedoRows));
