@@ -46,7 +46,7 @@ public:
 class Editor {
 public:
     virtual ~Editor() = default;
-    // `rows`: those of the step, [n, ...] of the shape, to be overwritten. `index` is EditOp's.
+    // `rows`: those of the step, [n, ...] of the shape, to be overwritten. `index` is that of ops::Edit.
     virtual void edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) = 0;
 };
 
@@ -82,7 +82,7 @@ inline constexpr size_t kMostDevices = 16;
 
 // What lower() needs besides the graph.
 struct Lowering {
-    std::span<Buffer* const> storage;  // by index of StorageOp
+    std::span<Buffer* const> storage;  // by index of ops::Storage
     bool fuse = true;
     uint8_t device = 0;  // nodes of other devices stay as they are
 };
@@ -94,7 +94,7 @@ struct Segment {
     std::span<const uint32_t> stages;  // by node of the graph, never falling; see plan/stages.h
     std::span<const Place> places;     // by node of the graph
     const WeightStores& weights;
-    std::span<Buffer* const> storage;  // by index of StorageOp
+    std::span<Buffer* const> storage;  // by index of ops::Storage
     uint64_t scratch_offset = 0;  // into the arena: bytes that Executable::scratch_bytes() asks for
 };
 

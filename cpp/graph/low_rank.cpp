@@ -9,41 +9,63 @@
 namespace plait {
 namespace {
 
-// Which input of such a node the weight is.
-std::optional<size_t> weight_input(const Op& op) {
-    if (std::holds_alternative<EmbedOp>(op)) return 0;
-    if (std::holds_alternative<LinearOp>(op) || std::holds_alternative<HeadLinearOp>(op) ||
-        std::holds_alternative<ExpertLinearOp>(op))
-        return 1;
-    return std::nullopt;
+template <typename T>
+concept Adaptable = OpType<T> && requires {
+    T::kAdaptable;
+};
+
+// The operand that an adapter can change, if the op has one.
+std::optional<NodeId> adaptable_operand(const Op& op) {
+    return std::visit(
+        []<typename T>(const T& each) -> std::optional<NodeId> {
+            if constexpr (Adaptable<T>) return each.*T::kAdaptable;
+            return std::nullopt;
+        },
+        op);
 }
 
-std::optional<WeightId> weight_of(const Graph& graph, const Node& node) {
-    const auto input = weight_input(node.op);
-    if (!input) return std::nullopt;
-    const auto* weight = std::get_if<WeightOp>(&graph.node(node.inputs[*input]).op);
+std::optional<WeightId> adaptable_weight(const Graph& graph, const Op& op) {
+    const auto operand = adaptable_operand(op);
+    if (!operand) return std::nullopt;
+    const auto* weight = std::get_if<ops::Weight>(&graph.node(*operand).op);
     return weight ? std::optional(weight->id) : std::nullopt;
 }
 
-// A tied table is looked up and multiplied by; A [vocab, r] fits the first use alone.
-bool fits(const Op& op, const Value& x, const LowRank& delta) {
-    if (std::holds_alternative<EmbedOp>(op)) return true;
-    return delta.a.type.shape[-1] == x.shape()[-1] &&
-           delta.a.type.shape[-2] == delta.b.type.shape[-1];
+// The matrices of an adapter in the graph that it is added to.
+struct Factors {
+    Graph& graph;
+    Value a, b, scale;
+
+    Factors(Graph& to, const LowRank& delta)
+        : graph(to),
+          a(to.weight(delta.a)),
+          b(to.weight(delta.b)),
+          scale(to.input({InputField::adapter_scale, delta.scale}, {DType::f32, {1}},
+                         Extent::fixed)) {}
+    Value at(NodeId id) const { return {&graph, id}; }
+};
+
+// B (scale * A x), by the kind of product that the op is.
+Value product(const ops::Embed& op, const Factors& f) {
+    return linear(embed(f.a, f.at(op.tokens)) * f.scale, f.b);
+}
+Value product(const ops::Linear& op, const Factors& f) {
+    return linear(linear(f.at(op.x), f.a) * f.scale, f.b);
+}
+Value product(const ops::HeadLinear& op, const Factors& f) {
+    return head_linear(head_linear(f.at(op.x), f.a) * f.scale, f.b);
+}
+Value product(const ops::ExpertLinear& op, const Factors& f) {
+    const Value routes = f.at(op.routes);
+    return expert_linear(expert_linear(f.at(op.x), f.a, routes) * f.scale, f.b, routes);
 }
 
-// B (scale * A x) as the node multiplies: `inputs` are its own, with x first.
-Value product(Graph& graph, const Op& op, std::span<const Value> inputs, const LowRank& delta) {
-    const Value a = graph.weight(delta.a);
-    const Value b = graph.weight(delta.b);
-    const Value scale =
-        graph.input({InputField::adapter_scale, delta.scale}, {DType::f32, {1}}, Extent::fixed);
-    if (std::holds_alternative<EmbedOp>(op)) return linear(embed(a, inputs[1]) * scale, b);
-    if (std::holds_alternative<HeadLinearOp>(op))
-        return head_linear(head_linear(inputs[0], a) * scale, b);
-    if (std::holds_alternative<ExpertLinearOp>(op))
-        return expert_linear(expert_linear(inputs[0], a, inputs[2]) * scale, b, inputs[2]);
-    return linear(linear(inputs[0], a) * scale, b);
+// A tied table is looked up and multiplied by; A [vocab, r] fits the first use only.
+bool fits(const Graph&, const ops::Embed&, const LowRank&) { return true; }
+template <Adaptable T>
+bool fits(const Graph& graph, const T& op, const LowRank& delta) {
+    return delta.a.type.shape[-1] == graph.node(op.x).type.shape[-1] &&
+           delta.a.type.shape[-2] == delta.b.type.shape[-1];
 }
 
 }  // namespace
@@ -51,16 +73,19 @@ Value product(Graph& graph, const Op& op, std::span<const Value> inputs, const L
 void add_low_rank(Graph& graph, std::span<const LowRank> deltas) {
     const Graph& before = graph;
     rewrite(graph, [&](NodeId old, Value y) {
-        const std::optional<WeightId> weight = weight_of(before, before.node(old));
+        const std::optional<WeightId> weight = adaptable_weight(before, before.node(old).op);
         if (!weight) return y;
         Graph& after = *y.graph;
-        // Copies: what is added moves the nodes.
-        const Op op = after.node(y.id).op;
-        std::vector<Value> inputs;
-        for (const NodeId input : after.node(y.id).inputs) inputs.push_back({&after, input});
-        for (const LowRank& delta : deltas)
-            if (delta.base == *weight && fits(op, inputs[0], delta))
-                y = y + product(after, op, inputs, delta);
+        const Op op = after.node(y.id).op;  // a copy: adding nodes moves it
+        std::visit(
+            [&]<typename T>(const T& each) {
+                if constexpr (Adaptable<T>) {
+                    for (const LowRank& delta : deltas)
+                        if (delta.base == *weight && fits(after, each, delta))
+                            y = y + product(each, Factors(after, delta));
+                }
+            },
+            op);
         return y;
     });
 }
@@ -68,10 +93,11 @@ void add_low_rank(Graph& graph, std::span<const LowRank> deltas) {
 std::vector<WeightId> adaptable_weights(const Graph& graph) {
     std::vector<WeightId> adaptable, others;
     for (const Node& node : graph.nodes()) {
-        const auto input = weight_input(node.op);
-        for (size_t i = 0; i < node.inputs.size(); ++i)
-            if (const auto* weight = std::get_if<WeightOp>(&graph.node(node.inputs[i]).op))
-                (input == i ? adaptable : others).push_back(weight->id);
+        const auto operand = adaptable_operand(node.op);
+        for_each_operand(node.op, [&](NodeId id) {
+            if (const auto* weight = std::get_if<ops::Weight>(&graph.node(id).op))
+                (operand == id ? adaptable : others).push_back(weight->id);
+        });
     }
     std::erase_if(adaptable,
                   [&](WeightId id) { return std::ranges::find(others, id) != others.end(); });

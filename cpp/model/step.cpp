@@ -58,7 +58,7 @@ Value Step::storage(const StorageInfo& info) {
 }
 
 // Fills in what every kind of attention has: the intervals and the runs of its group.
-Value Step::attend_over(int layer, const AttendInputs& given, AttendOp op, uint8_t group,
+Value Step::attend_over(int layer, const AttendInputs& given, AttendParams op, uint8_t group,
                         const Attention& how) {
     const GroupInfo& info = layout_.groups[group];
     AttendInputs in = given;

@@ -76,7 +76,7 @@ private:
     Value token_input(InputField field, uint8_t group = 0);
     Value by_sequence(InputField field, uint8_t group = 0, int more = 1);
     Value storage(const StorageInfo& info);
-    Value attend_over(int layer, const AttendInputs& in, AttendOp op, uint8_t group,
+    Value attend_over(int layer, const AttendInputs& in, AttendParams op, uint8_t group,
                       const Attention& how);
 
     Graph& graph_;

@@ -14,7 +14,7 @@ std::vector<NodeId> last_uses(const Graph& graph, const std::vector<NodeId>& roo
     std::vector<NodeId> last(graph.nodes().size());
     for (NodeId i = 0; i < last.size(); ++i) {
         last[i] = i;
-        for (const NodeId input : graph.node(i).inputs) last[root[input]] = i;
+        for_each_operand(graph.node(i).op, [&](NodeId id) { last[root[id]] = i; });
     }
     return last;
 }
@@ -42,11 +42,11 @@ Buffers place_values(const Graph& graph, std::span<const uint32_t> stages,
         Place& place = buffers.places[i];
         if (root[i] != i) {
             place = buffers.places[root[i]];
-        } else if (const auto* weight = std::get_if<WeightOp>(&nodes[i].op)) {
+        } else if (const auto* weight = std::get_if<ops::Weight>(&nodes[i].op)) {
             place = {.space = Space::weight, .id = weight->id};
-        } else if (const auto* storage = std::get_if<StorageOp>(&nodes[i].op)) {
+        } else if (const auto* storage = std::get_if<ops::Storage>(&nodes[i].op)) {
             place = {.space = Space::storage, .id = storage->index};
-        } else if (const auto* input = std::get_if<InputOp>(&nodes[i].op)) {
+        } else if (const auto* input = std::get_if<ops::Input>(&nodes[i].op)) {
             place = {.space = Space::input, .offset = inputs.offset(input->id)};
         } else if (place.space != Space::output) {
             place = {.space = Space::arena,

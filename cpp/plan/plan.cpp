@@ -19,7 +19,7 @@ Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, const Weigh
     backend.lower(graph_, {storage, fuse});
     for (const Node& node : graph_.nodes()) {
         ++n_nodes_[node.device];
-        if (const auto* input = std::get_if<InputOp>(&node.op)) inputs_.push_back(input->id);
+        if (const auto* input = std::get_if<ops::Input>(&node.op)) inputs_.push_back(input->id);
     }
 
     stages_ = find_stages(graph_);
@@ -44,11 +44,11 @@ void Plan::compile(Backend& backend, const Segment& whole) {
     size_t begin = 0;
     for (size_t i = 0; i < whole.nodes.size(); ++i) {
         const Node& node = graph_.node(whole.nodes[i]);
-        const auto* edit = std::get_if<EditOp>(&node.op);
+        const auto* edit = std::get_if<ops::Edit>(&node.op);
         if (edit == nullptr) continue;
         part.nodes = whole.nodes.subspan(begin, i - begin);
         parts_.push_back(backend.compile(part));
-        edits_.push_back({edit->index, whole.places[node.inputs[0]], whole.places[whole.nodes[i]],
+        edits_.push_back({edit->index, whole.places[edit->x], whole.places[whole.nodes[i]],
                           node.extent, node.type});
         begin = i + 1;
     }

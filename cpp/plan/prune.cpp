@@ -11,7 +11,7 @@ void prune(Graph& graph) {
     for (size_t i = nodes.size(); i-- > 0;) {
         if (!used[i] && !writes_storage(nodes[i].op)) continue;
         used[i] = true;
-        for (const NodeId input : nodes[i].inputs) used[input] = true;
+        for_each_operand(nodes[i].op, [&](NodeId id) { used[id] = true; });
     }
     std::vector<NodeId> renumbered(nodes.size());
     std::vector<Node> kept;
@@ -19,7 +19,7 @@ void prune(Graph& graph) {
         if (!used[i]) continue;
         renumbered[i] = static_cast<NodeId>(kept.size());
         kept.push_back(nodes[i]);
-        for (NodeId& input : kept.back().inputs) input = renumbered[input];
+        map_operands(kept.back().op, [&](NodeId id) { return renumbered[id]; });
     }
     std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(),
                                                      graph.outputs().end());

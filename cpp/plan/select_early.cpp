@@ -8,25 +8,14 @@
 namespace plait {
 namespace {
 
-// Whether row i of the result is made of row i of what it counts by tokens, and nothing else.
-bool is_row_by_row(const Op& op) {
-    return std::visit(
-        []<typename T>(const T&) {
-            return is_any_of<T, ReshapeOp, RmsNormOp, LayerNormOp, L2NormOp, LinearOp, HeadLinearOp,
-                             RopeOp, AddOp, SubOp, MulOp, RowSumOp, SliceOp, ConcatOp, ScaleOp,
-                             SoftcapOp, ActivateOp, GateOp, ClampedSwigluOp, RouteOp,
-                             ExpertLinearOp, CombineOp>;
-        },
-        op);
-}
-
 // The rows that a graph selects; all its selections are of the same rows.
 std::optional<NodeId> selected_rows(const Graph& graph) {
     std::optional<NodeId> rows;
     for (const Node& node : graph.nodes()) {
-        if (!std::holds_alternative<SelectRowsOp>(node.op)) continue;
-        if (rows && *rows != node.inputs[1]) return std::nullopt;
-        rows = node.inputs[1];
+        const auto* select = std::get_if<ops::SelectRows>(&node.op);
+        if (select == nullptr) continue;
+        if (rows && *rows != select->rows) return std::nullopt;
+        rows = select->rows;
     }
     return rows;
 }
@@ -39,11 +28,11 @@ std::vector<bool> find_movable(const Graph& graph) {
     for (const auto& [id, node] : graph.outputs()) wanted_whole[node] = true;
     for (NodeId i = static_cast<NodeId>(nodes.size()); i-- > 0;) {
         const Node& node = nodes[i];
-        const bool selects = std::holds_alternative<SelectRowsOp>(node.op);
-        movable[i] =
-            !selects && node.extent == Extent::tokens && is_row_by_row(node.op) && !wanted_whole[i];
+        const bool selects = std::holds_alternative<ops::SelectRows>(node.op);
+        movable[i] = !selects && node.extent == Extent::tokens && info_of(node.op).row_wise &&
+                     !wanted_whole[i];
         if (!movable[i] && !selects)
-            for (const NodeId input : node.inputs) wanted_whole[input] = true;
+            for_each_operand(node.op, [&](NodeId id) { wanted_whole[id] = true; });
     }
     return movable;
 }
@@ -67,9 +56,10 @@ void select_early(Graph& graph) {
         if (movable[x]) return renamed[x];
         const auto [known, added] = selected.try_emplace(x);
         if (added) {
-            Node node{.op = SelectRowsOp{}, .type = graph.node(x).type, .extent = Extent::outputs};
+            Node node{.op = ops::SelectRows{Operand(renamed[x]), Operand(renamed[*rows])},
+                      .type = graph.node(x).type,
+                      .extent = Extent::outputs};
             node.type.shape.dims[0] = n_selected;
-            node.inputs = {renamed[x], renamed[*rows]};
             known->second = append(std::move(node));
         }
         return known->second;
@@ -79,8 +69,8 @@ void select_early(Graph& graph) {
     for (NodeId i = 0; i < graph.nodes().size(); ++i) {
         if (i == *rows) continue;
         Node node = graph.node(i);
-        if (std::holds_alternative<SelectRowsOp>(node.op)) {
-            renamed[i] = select(node.inputs[0]);
+        if (const auto* selection = std::get_if<ops::SelectRows>(&node.op)) {
+            renamed[i] = select(selection->x);
             if (node.role != Role::none) {
                 nodes[renamed[i]].role = node.role;
                 nodes[renamed[i]].layer = node.layer;
@@ -88,12 +78,13 @@ void select_early(Graph& graph) {
             continue;
         }
         if (movable[i]) {
-            for (NodeId& input : node.inputs)
-                input = graph.node(input).extent == Extent::tokens ? select(input) : renamed[input];
+            map_operands(node.op, [&](NodeId id) {
+                return graph.node(id).extent == Extent::tokens ? select(id) : renamed[id];
+            });
             node.extent = Extent::outputs;
             node.type.shape.dims[0] = n_selected;
         } else {
-            for (NodeId& input : node.inputs) input = renamed[input];
+            map_operands(node.op, [&](NodeId id) { return renamed[id]; });
         }
         renamed[i] = append(std::move(node));
     }

@@ -3,18 +3,6 @@
 #include <algorithm>
 
 namespace plait {
-namespace {
-
-bool is_view(const Op& op) {
-    return std::holds_alternative<ReshapeOp>(op) || std::holds_alternative<WeightRowOp>(op);
-}
-bool is_source(const Op& op) {
-    return std::holds_alternative<WeightOp>(op) || std::holds_alternative<InputOp>(op) ||
-           std::holds_alternative<StorageOp>(op);
-}
-
-}  // namespace
-
 std::vector<uint32_t> find_stages(const Graph& graph) {
     const std::span<const Node> nodes = graph.nodes();
     std::vector<uint32_t> stages(nodes.size());
@@ -23,28 +11,28 @@ std::vector<uint32_t> find_stages(const Graph& graph) {
     uint32_t stage = 0;
     for (NodeId i = 0; i < nodes.size(); ++i) {
         const Node& node = nodes[i];
-        maker[i] = is_view(node.op) ? maker[node.inputs[0]] : i;
+        const OpInfo& info = info_of(node.op);
+        maker[i] = info.kind == OpKind::view ? maker[aliased_operand(node.op)] : i;
         stages[i] = stage;
-        if (is_view(node.op) || is_source(node.op)) continue;
+        if (info.kind == OpKind::view || info.kind == OpKind::source) continue;
         bool waits = false;
-        for (const NodeId input : node.inputs) {
-            const NodeId made_by = maker[input];
+        for_each_operand(node.op, [&](NodeId id) {
+            const NodeId made_by = maker[id];
             const Op& op = nodes[made_by].op;
-            if (std::holds_alternative<StorageOp>(op)) {
-                waits |=
-                    writes_storage(node.op) && std::ranges::find(caches, made_by) != caches.end();
-            } else if (!is_source(op)) {
+            if (std::holds_alternative<ops::Storage>(op))
+                waits |= info.writes_storage && std::ranges::find(caches, made_by) != caches.end();
+            else if (info_of(op).kind != OpKind::source)
                 waits |= stages[made_by] == stage;
-            }
-        }
+        });
         if (waits) {
             ++stage;
             caches.clear();
         }
         stages[i] = stage;
-        for (const NodeId input : node.inputs)
-            if (std::holds_alternative<StorageOp>(nodes[maker[input]].op))
-                caches.push_back(maker[input]);
+        for_each_operand(node.op, [&](NodeId id) {
+            if (std::holds_alternative<ops::Storage>(nodes[maker[id]].op))
+                caches.push_back(maker[id]);
+        });
     }
     return stages;
 }

@@ -40,13 +40,6 @@ const char* field_name(InputField field) {
     return "";
 }
 
-std::vector<std::string> parts_of(const Op& op) {
-    if (std::holds_alternative<NormQuantizeOp>(op)) return {"rms_norm", "quantize_rows"};
-    if (std::holds_alternative<GateQuantizeOp>(op)) return {"gate", "quantize_rows"};
-    if (std::holds_alternative<LinearAddOp>(op)) return {"linear", "add"};
-    return {};
-}
-
 }  // namespace
 
 std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights,
@@ -56,10 +49,11 @@ std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights,
     for (NodeId i = 0; i < graph.nodes().size(); ++i) {
         const Node& node = graph.node(i);
         NodeInfo& info = nodes.emplace_back();
-        info.op = op_name(node.op);
-        if (const auto* weight = std::get_if<WeightOp>(&node.op))
+        const OpInfo& op = info_of(node.op);
+        info.op = op.name;
+        if (const auto* weight = std::get_if<ops::Weight>(&node.op))
             info.name = weights.name(weight->id);
-        else if (const auto* input = std::get_if<InputOp>(&node.op))
+        else if (const auto* input = std::get_if<ops::Input>(&node.op))
             info.name = field_name(input->id.field);
         else if (node.role != Role::none)
             info.name = full_name(node.role, node.layer);
@@ -68,10 +62,11 @@ std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights,
         info.counts = counts_of(node.extent);
         info.bytes = node.type.bytes();
         info.stage = plan.stages()[i];
-        info.inputs = node.inputs;
+        for_each_operand(node.op, [&](NodeId id) { info.inputs.push_back(id); });
         info.device = devices[node.device];
-        info.fused = parts_of(node.op);
-        info.writes_cache = writes_storage(node.op);
+        for (const char* part : op.fused)
+            if (part != nullptr) info.fused.emplace_back(part);
+        info.writes_cache = op.writes_storage;
         info.output = std::ranges::any_of(graph.outputs(),
                                           [i](const auto& output) { return output.second == i; });
     }

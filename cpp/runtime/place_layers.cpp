@@ -42,10 +42,11 @@ std::vector<uint64_t> bytes_by_depth(const ModelInfo& info, std::span<const Grap
     for (const Graph& graph : graphs) {
         const std::vector<size_t> layers = joint::layers_of(graph, n_layers);
         for (NodeId i = 0; i < layers.size(); ++i)
-            for (const NodeId input : graph.node(i).inputs)
-                if (const auto* weight = std::get_if<WeightOp>(&graph.node(input).op))
+            for_each_operand(graph.node(i).op, [&](NodeId id) {
+                if (const auto* weight = std::get_if<ops::Weight>(&graph.node(id).op))
                     if (counted.emplace(depth(layers[i]), weight->id).second)
-                        bytes[depth(layers[i])] += graph.node(input).type.bytes();
+                        bytes[depth(layers[i])] += graph.node(id).type.bytes();
+            });
     }
     return bytes;
 }
@@ -189,12 +190,12 @@ joint::LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> g
             if (std::ranges::none_of(devices,
                                      [&](const auto& d) { return d->supports(graph, id); }))
                 no_kernel(devices[host]->name(), node);
-            for (const NodeId input : node.inputs) {
-                const auto* storage = std::get_if<StorageOp>(&graph.node(root[input]).op);
-                if (storage == nullptr) continue;
+            for_each_operand(node.op, [&](NodeId operand) {
+                const auto* storage = std::get_if<ops::Storage>(&graph.node(root[operand]).op);
+                if (storage == nullptr) return;
                 uint8_t& cache = placed.caches[layout.storage[storage->index].id.layer];
                 if (!devices[cache]->supports(graph, id)) cache = host;
-            }
+            });
         }
     }
     note(placed, devices);

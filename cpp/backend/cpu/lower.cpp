@@ -8,13 +8,19 @@
 namespace plait::cpu {
 namespace {
 
-bool multiplies_blocks(const Graph& graph, const Node& node) {
-    if (!std::holds_alternative<LinearOp>(node.op) &&
-        !std::holds_alternative<HeadLinearOp>(node.op) &&
-        !std::holds_alternative<ExpertLinearOp>(node.op))
-        return false;
-    return is_block_type(graph.node(node.inputs[1]).type.dtype) &&
-           graph.node(node.inputs[0]).type.dtype == DType::f32;
+// The product's rows if they are to be rounded to int8; null if the op is no such product.
+Operand* rounded_rows(const Graph& graph, Op& op) {
+    return std::visit(
+        [&]<typename T>(T& product) -> Operand* {
+            if constexpr (std::is_same_v<T, ops::Linear> || std::is_same_v<T, ops::HeadLinear> ||
+                          std::is_same_v<T, ops::ExpertLinear>) {
+                if (is_block_type(graph.node(product.weight).type.dtype) &&
+                    graph.node(product.x).type.dtype == DType::f32)
+                    return &product.x;
+            }
+            return nullptr;
+        },
+        op);
 }
 
 Node quantized(const Graph& graph, NodeId x, NodeId renamed, uint8_t device) {
@@ -22,29 +28,25 @@ Node quantized(const Graph& graph, NodeId x, NodeId renamed, uint8_t device) {
     const int64_t columns = source.type.shape[-1];
     PLAIT_CHECK(columns % 32 == 0);
     Node node;
-    node.op = QuantizeRowsOp{};
+    node.op = ops::QuantizeRows{Operand(renamed)};
     node.type = {DType::i32, source.type.shape};
     node.type.shape.dims[static_cast<size_t>(source.type.shape.rank - 1)] = columns / 32 * 10;
     node.extent = source.extent;
-    node.inputs = {renamed};
     node.device = device;
     return node;
 }
 
-bool may_split_keys(const Node& node, const Node& keys, const Node& last_input) {
-    const auto* op = std::get_if<AttendOp>(&node.op);
-    return op && op->flash && keys.extent == Extent::fixed && keys.type.shape[0] > kKeySplit &&
-           !std::holds_alternative<AttendSplitsOp>(last_input.op);
+bool may_split_keys(const ops::Attend& op, const Node& keys) {
+    return op.params.flash && keys.extent == Extent::fixed && keys.type.shape[0] > kKeySplit;
 }
 
-// Room for the splits of two tokens that see all rows: more tokens are tiles enough.
-Node splits_of(const Node& attend, int64_t rows) {
-    const auto& op = std::get<AttendOp>(attend.op);
+// Room for the splits of two tokens that attend to all rows: more tokens give enough tiles.
+Node splits_of(const ops::Attend& op, int64_t rows, uint8_t device) {
     Node node;
-    node.op = AttendSplitsOp{op};
-    node.type = {DType::f32, {2 * rows / kKeySplit * split_floats(op.n_heads, op.value_dim)}};
-    node.inputs = attend.inputs;
-    node.device = attend.device;
+    node.op = ops::AttendSplits{op};
+    node.type = {DType::f32,
+                 {2 * rows / kKeySplit * split_floats(op.params.n_heads, op.params.value_dim)}};
+    node.device = device;
     return node;
 }
 
@@ -56,19 +58,22 @@ void lower(Graph& graph, int threads, uint8_t device) {
     std::unordered_map<NodeId, NodeId> rounded;  // x -> its quantize_rows
     for (NodeId id = 0; id < graph.nodes().size(); ++id) {
         Node node = graph.node(id);
-        for (NodeId& input : node.inputs) input = renamed[input];
         const bool ours = node.device == device;
-        if (ours && multiplies_blocks(graph, graph.node(id))) {
-            const NodeId x = graph.node(id).inputs[0];
+        if (Operand* rows = ours ? rounded_rows(graph, node.op) : nullptr) {
+            const NodeId x = *rows;
             const auto [found, added] = rounded.try_emplace(x, static_cast<NodeId>(nodes.size()));
             if (added) nodes.push_back(quantized(graph, x, renamed[x], device));
-            node.inputs[0] = found->second;
+            map_operands(node.op, [&](NodeId i) { return i == x ? found->second : renamed[i]; });
+        } else {
+            map_operands(node.op, [&](NodeId i) { return renamed[i]; });
         }
-        if (ours && std::holds_alternative<AttendOp>(node.op) && threads > 1) {
-            const Node& keys = nodes[node.inputs[1]];
-            if (may_split_keys(node, keys, nodes[node.inputs.back()])) {
-                nodes.push_back(splits_of(node, keys.type.shape[0]));
-                node.inputs.push_back(static_cast<NodeId>(nodes.size() - 1));
+        const auto* attend = std::get_if<ops::Attend>(&node.op);
+        if (ours && attend != nullptr && threads > 1) {
+            const Node& keys = nodes[attend->keys];
+            if (may_split_keys(*attend, keys)) {
+                const ops::Attend op = *attend;
+                nodes.push_back(splits_of(op, keys.type.shape[0], device));
+                node.op = ops::AttendMerge{op, Operand(static_cast<NodeId>(nodes.size() - 1))};
             }
         }
         renamed[id] = static_cast<NodeId>(nodes.size());

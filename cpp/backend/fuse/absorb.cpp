@@ -8,7 +8,7 @@ namespace {
 std::vector<int> count_uses(const Graph& graph) {
     std::vector<int> uses(graph.nodes().size());
     for (const Node& node : graph.nodes())
-        for (const NodeId input : node.inputs) ++uses[input];
+        for_each_operand(node.op, [&](NodeId id) { ++uses[id]; });
     for (const auto& [id, node] : graph.outputs()) ++uses[node];
     return uses;
 }
@@ -28,8 +28,7 @@ void absorb(Graph& graph, uint8_t device, const Match& match) {
         PLAIT_CHECK(uses[found->absorbed] == 1 && !gone[found->absorbed]);
         gone[found->absorbed] = true;
         Node& node = changed[i];
-        node.op = std::move(found->op);
-        node.inputs = std::move(found->inputs);
+        node.op = found->op;
         if (node.role == Role::none) {
             node.role = absorbed.role;
             node.layer = absorbed.layer;
@@ -39,7 +38,7 @@ void absorb(Graph& graph, uint8_t device, const Match& match) {
     std::vector<NodeId> renamed(changed.size());
     for (NodeId i = 0; i < changed.size(); ++i) {
         if (gone[i]) continue;
-        for (NodeId& input : changed[i].inputs) input = renamed[input];
+        map_operands(changed[i].op, [&](NodeId id) { return renamed[id]; });
         renamed[i] = static_cast<NodeId>(nodes.size());
         nodes.push_back(std::move(changed[i]));
     }

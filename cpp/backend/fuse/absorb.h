@@ -14,7 +14,6 @@ namespace plait {
 struct Absorbed {
     NodeId absorbed = 0;
     Op op;
-    std::vector<NodeId> inputs;
 };
 // What `node` becomes, or nothing. `uses`: by node, how many read its result.
 using Match = std::function<std::optional<Absorbed>(const Graph& graph, const Node& node,

@@ -118,11 +118,12 @@ void JointBackend::assign(Graph& graph, std::span<Buffer* const> storage) const 
         uint8_t device =
             layers[i] < layers_.layers.size() ? layers_.layers[layers[i]] : layers_.output;
         bool keeps = false;
-        for (const NodeId input : node.inputs)
-            if (const auto* cache = std::get_if<StorageOp>(&graph.node(root[input]).op)) {
+        for_each_operand(node.op, [&](NodeId id) {
+            if (const auto* cache = std::get_if<ops::Storage>(&graph.node(root[id]).op)) {
                 device = dynamic_cast<const Placed&>(*storage[cache->index]).device();
                 keeps = true;
             }
+        });
         if (!members_[device]->supports(graph, i)) {
             if (keeps || !members_[host()]->supports(graph, i)) no_kernel(devices_[device], node);
             device = host();
@@ -131,10 +132,11 @@ void JointBackend::assign(Graph& graph, std::span<Buffer* const> storage) const 
     }
     // What is there without being computed counts as its first reader's.
     for (NodeId i = static_cast<NodeId>(layers.size()); i-- > 0;)
-        for (const NodeId input : graph.node(i).inputs)
-            if (!computes(graph.node(input)) &&
-                !std::holds_alternative<EditOp>(graph.node(input).op))
-                graph.set_device(input, graph.node(i).device);
+        for_each_operand(graph.node(i).op, [&](NodeId id) {
+            const OpKind kind = info_of(graph.node(id).op).kind;
+            if (kind == OpKind::source || kind == OpKind::view)
+                graph.set_device(id, graph.node(i).device);
+        });
 }
 
 void JointBackend::lower(Graph& graph, const Lowering& how) const {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kAlignment = 128;
 
-bool is_edit(const Node& node) { return std::holds_alternative<EditOp>(node.op); }
+bool is_edit(const Node& node) { return std::holds_alternative<ops::Edit>(node.op); }
 bool is_made(const Node& node) { return computes(node) || is_edit(node); }
 
 // Who reads a value, by device: the last run that does.
@@ -59,8 +59,8 @@ Crossings find_crossings(const Graph& graph, std::span<const Place> places, size
     for (NodeId i = 0; i < readers.size(); ++i) {
         const Node& node = graph.node(i);
         if (!is_made(node)) continue;
-        for (const NodeId input : node.inputs)
-            readers[found.root[input]].add(node.device, found.runs[i]);
+        for_each_operand(
+            node.op, [&](NodeId id) { readers[found.root[id]].add(node.device, found.runs[i]); });
     }
     for (const auto& [id, node] : graph.outputs())
         if (id >= OutputId::first_captured) readers[found.root[node]].add(host, found.runs.back());

@@ -4,7 +4,7 @@
 // On the host a value is at its place in the arena. Another device computes what others read into
 // host memory that it can write ("sent"), and reads what others compute from host memory that it
 // can read ("received"), so a copy is a memcpy and no command of its own. A device finds both behind
-// the caches: StorageOps n_storage and n_storage + 1.
+// the caches: ops::Storage n_storage and n_storage + 1.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace plait::joint {
 struct Crossing {
     NodeId value = 0;
     uint8_t to = 0;
-    bool edited = false;  // made between two executables; see EditOp
+    bool edited = false;  // made between two executables; see ops::Edit
     Place from_place;     // on its own device; an output is with the caller when its run has ended
     Place to_place;
 };

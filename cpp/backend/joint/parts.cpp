@@ -53,10 +53,11 @@ private:
     }
 
     bool reads(std::span<const NodeId> nodes, NodeId value) const {
-        return std::ranges::any_of(nodes, [&](NodeId id) {
-            return std::ranges::any_of(
-                node(id).inputs, [&](NodeId input) { return crossings_.root[input] == value; });
-        });
+        bool any = false;
+        for (const NodeId id : nodes)
+            for_each_operand(node(id).op,
+                             [&](NodeId operand) { any |= crossings_.root[operand] == value; });
+        return any;
     }
 
     Copy copy(const Crossing& crossing) const {

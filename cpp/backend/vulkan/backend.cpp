@@ -89,9 +89,8 @@ public:
     }
     bool supports(const Graph& graph, NodeId id) const override {
         const Node& node = graph.node(id);
-        const auto* attend = std::get_if<AttendOp>(&node.op);
-        return can_bind<Binder>(node) && !withheld_.contains(op_name(node.op)) &&
-               (attend == nullptr || fits(*attend));
+        const auto* attend = std::get_if<ops::Attend>(&node.op);
+        return !withheld_.contains(op_name(node.op)) && (attend == nullptr || fits(*attend));
     }
     // Shaders run a model's operations as they are; products can add what is added to them.
     void lower(Graph& graph, const Lowering& lowering) const override {

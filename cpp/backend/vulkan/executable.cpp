@@ -134,7 +134,7 @@ vk::UniqueCommandBuffer VulkanExecutable::record() const {
         wait(*commands, Stage::eAllCommands, Stage::eComputeShader, kShader);  // for earlier runs
         for (size_t i = 0; i < program_.steps.size(); ++i) {
             const Step& step = program_.steps[i];
-            if (i > 0 && (step.goes_on || step.stage != program_.steps[i - 1].stage))
+            if (i > 0 && (step.continues || step.stage != program_.steps[i - 1].stage))
                 wait(*commands, Stage::eComputeShader, Stage::eComputeShader, kShader);
             dispatch(*commands, i);
         }

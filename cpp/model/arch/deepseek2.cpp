@@ -69,7 +69,7 @@ protected:
 
 private:
     LatentAttention attention_;
-    RouteOp routing_{};
+    RouteParams routing_{};
     std::vector<Layer> layers_;
 };
 

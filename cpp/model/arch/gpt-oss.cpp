@@ -63,10 +63,10 @@ protected:
         const Value y = rotary_attention(step, i, qkv, rope_, {}, how);
         x = step.name(x + project_out(step, i, y, w.attn), Role::ffn_inp, i);
         const Value n = step.name(normalize(step, x, w.ffn_norm), Role::ffn_norm, i);
-        const RouteOp routing{.n_used = counts_.n_used,
-                              .renormalize = false,
-                              .scale = 1.0f,
-                              .gating = Gating::softmax_chosen};
+        const RouteParams routing{.n_used = counts_.n_used,
+                                  .renormalize = false,
+                                  .scale = 1.0f,
+                                  .gating = Gating::softmax_chosen};
         return x + clamped_experts(step, i, n, w.experts, routing, kAlpha, kLimit);
     }
 

@@ -100,7 +100,7 @@ private:
 
     Value blocks(Step& step, int i, Value n, const Layer& w) const {
         if (counts_.n_experts == 0) return feed_forward(step, i, n, w.ffn, Activation::silu);
-        const RouteOp routing{counts_.n_used, /*renormalize=*/true, 1.0f};
+        const RouteParams routing{counts_.n_used, /*renormalize=*/true, 1.0f};
         const Value chosen = experts(step, i, n, w.experts, routing, Activation::silu);
         if (!w.shared.ffn.up) return chosen;
         return chosen + shared_expert(step, i, n, w.shared, Activation::silu);

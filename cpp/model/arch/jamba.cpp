@@ -65,7 +65,7 @@ protected:
         x = step.name(x + mix(step, i, h, w), Role::ffn_inp, i);
         const Value n = step.name(normalize(step, x, w.ffn_norm), Role::ffn_norm, i);
         if (!w.experts.router) return x + feed_forward(step, i, n, w.ffn, Activation::silu);
-        const RouteOp routing{counts_.n_used, /*renormalize=*/false, 1.0f};
+        const RouteParams routing{counts_.n_used, /*renormalize=*/false, 1.0f};
         return x + experts(step, i, n, w.experts, routing, Activation::silu);
     }
 

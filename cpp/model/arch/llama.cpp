@@ -37,7 +37,7 @@ protected:
     Value block(Step& step, int i, Value x) const override {
         const Layer& w = layers_[static_cast<size_t>(i)];
         if (counts_.n_experts == 0) return feed_forward(step, i, x, w.ffn, Activation::silu);
-        const RouteOp routing{counts_.n_used, /*renormalize=*/true, 1.0f};
+        const RouteParams routing{counts_.n_used, /*renormalize=*/true, 1.0f};
         return experts(step, i, x, w.experts, routing, Activation::silu);
     }
 

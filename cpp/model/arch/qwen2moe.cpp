@@ -36,7 +36,7 @@ public:
 protected:
     Value block(Step& step, int i, Value x) const override {
         const Layer& w = layers_[static_cast<size_t>(i)];
-        const RouteOp routing{counts_.n_used, /*renormalize=*/false, 1.0f};
+        const RouteParams routing{counts_.n_used, /*renormalize=*/false, 1.0f};
         const Value chosen = experts(step, i, x, w.experts, routing, Activation::silu);
         return chosen + shared_expert(step, i, x, w.shared, Activation::silu);
     }

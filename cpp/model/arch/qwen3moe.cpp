@@ -22,7 +22,7 @@ public:
 
 protected:
     Value block(Step& step, int i, Value x) const override {
-        const RouteOp routing{counts_.n_used, /*renormalize=*/true, 1.0f};
+        const RouteParams routing{counts_.n_used, /*renormalize=*/true, 1.0f};
         return experts(step, i, x, layers_[static_cast<size_t>(i)], routing, Activation::silu);
     }
 

@@ -86,7 +86,7 @@ protected:
                                       : delta_net(step, i, 0, h, w.delta, sizes_, norm_);
         x = step.name(x + mixed, Role::ffn_inp, i);
         const Value n = step.name(normalize(step, x, w.ffn_norm), Role::ffn_norm, i);
-        const RouteOp routing{counts_.n_used, /*renormalize=*/true, 1.0f};
+        const RouteParams routing{counts_.n_used, /*renormalize=*/true, 1.0f};
         const Value chosen = experts(step, i, n, w.experts, routing, Activation::silu);
         return x + (chosen + shared_expert(step, i, n, w.shared, Activation::silu));
     }

@@ -11,7 +11,7 @@ namespace {
 // The block around a gate: h = combine_gate(Wgate x, Wup x).
 template <typename Gate>
 Value route_and_combine(Step& step, int layer, Value x, const ExpertWeights& w,
-                        const RouteOp& routing, Gate combine_gate) {
+                        const RouteParams& routing, Gate combine_gate) {
     const Value logits = linear(x, step.weight(w.router), step.weight(w.router_bias));
     step.name(logits, Role::router, layer);
     const Value routes = route(logits, routing, step.weight(w.selection_bias));
@@ -62,15 +62,15 @@ int read_expert_length(const Hparams& hp, const ExpertCounts& counts) {
     return all / counts.n_used;
 }
 
-RouteOp read_routing(const Hparams& hp, const ExpertCounts& counts) {
+RouteParams read_routing(const Hparams& hp, const ExpertCounts& counts) {
     constexpr std::array kGatings = {Gating::softmax, Gating::softmax, Gating::sigmoid,
                                      Gating::softmax_chosen};
     const int gating = hp.index("expert_gating_func", INT32_MAX, 0);
     if (gating >= std::ssize(kGatings))
         throw UnsupportedError(text(hp.key("expert_gating_func"), ": expected 0 to ",
                                     kGatings.size() - 1, ", got ", gating));
-    RouteOp how{counts.n_used, hp.flag("expert_weights_norm", false),
-                hp.number("expert_weights_scale", 0.0f), kGatings[static_cast<size_t>(gating)]};
+    RouteParams how{counts.n_used, hp.flag("expert_weights_norm", false),
+                    hp.number("expert_weights_scale", 0.0f), kGatings[static_cast<size_t>(gating)]};
     if (how.scale == 0.0f) how.scale = 1.0f;  // as files say that there is none
     const int groups = hp.index("expert_group_count", counts.n_experts, 0);
     if (groups <= 1) return how;
@@ -120,14 +120,14 @@ Value shared_expert(Step& step, int layer, Value x, const SharedExpertWeights& w
     return y * activate(linear(x, step.weight(w.gate)), Activation::sigmoid);
 }
 
-Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const RouteOp& routing,
+Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const RouteParams& routing,
               Activation how) {
     return route_and_combine(step, layer, x, w, routing,
                              [how](Value g, Value up) { return gate(g, up, how); });
 }
 
 Value clamped_experts(Step& step, int layer, Value x, const ExpertWeights& w,
-                      const RouteOp& routing, float alpha, float limit) {
+                      const RouteParams& routing, float alpha, float limit) {
     return route_and_combine(step, layer, x, w, routing, [=](Value g, Value up) {
         return clamped_swiglu(g, up, alpha, limit);
     });

@@ -29,16 +29,16 @@ ExpertCounts read_expert_counts(const Hparams& hparams, int least = 0);
 int read_expert_length(const Hparams& hparams, const ExpertCounts& counts);
 // How experts are chosen, by the keys of models that state it: expert_gating_func (none: softmax),
 // expert_weights_norm and _scale, expert_group_count and _used_count.
-RouteOp read_routing(const Hparams& hparams, const ExpertCounts& counts);
+RouteParams read_routing(const Hparams& hparams, const ExpertCounts& counts);
 // Biases are taken where the file has them.
 ExpertWeights read_experts(const LayerWeights& w, int width, int n_ffn, const ExpertCounts& counts);
 
 // sum over the chosen experts of weight * Wdown (how(Wgate x) * Wup x).
-Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const RouteOp& routing,
+Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const RouteParams& routing,
               Activation how);
 // The same with gpt-oss's gate; see clamped_swiglu.
 Value clamped_experts(Step& step, int layer, Value x, const ExpertWeights& w,
-                      const RouteOp& routing, float alpha, float limit);
+                      const RouteParams& routing, float alpha, float limit);
 
 // What every token visits besides: "ffn_*_shexp", with a gate of its own in some models.
 struct SharedExpertWeights {

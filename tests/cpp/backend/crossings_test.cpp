@@ -86,7 +86,7 @@ TEST(Crossings, WhatIsCapturedOrEditedIsOnTheHost) {
     Graph graph;
     const Value x = embed(table(graph), tokens(graph));
     const Value y = scale(x, 2.0f);
-    const Value edited = graph.add(EditOp{0}, y.type(), y.extent(), std::array{y});
+    const Value edited = edit(y, 0);
     const Value z = scale(edited, 2.0f);
     for (const Value value : {x, y, z}) put(value, 0);
     put(edited, kHost);
@@ -140,14 +140,14 @@ TEST(Crossings, ValuesThatAreStillReadNeverOverlap) {
         for (NodeId i = 0; i < graph.nodes().size(); ++i) {
             const Node& node = plan.graph.node(i);
             if (!computes(node)) continue;
-            for (const NodeId input : node.inputs) {
-                const Place& place = plan.on(node.device, input);
-                if (place.space != Space::storage) continue;
-                const NodeId root = c.root[input];
+            for_each_operand(node.op, [&](NodeId operand) {
+                const Place& place = plan.on(node.device, operand);
+                if (place.space != Space::storage) return;
+                const NodeId root = c.root[operand];
                 const uint64_t bytes = graph.node(root).type.bytes();
                 for (uint64_t at = place.offset; at < place.offset + bytes; at += 128)
                     ASSERT_EQ((holder[{node.device, place.id, at}]), root);
-            }
+            });
             if (const Place& place = plan.on(node.device, i); place.space == Space::storage)
                 hold(node.device, place, i);
             for (const Crossing& copy : c.copies)

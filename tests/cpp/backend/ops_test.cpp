@@ -82,16 +82,12 @@ protected:
         for (NodeId id = 0; id < places_.size(); ++id) {
             const Node& node = graph_.node(id);
             Place& place = places_[id];
-            if (std::holds_alternative<WeightOp>(node.op)) {
+            if (std::holds_alternative<ops::Weight>(node.op)) {
                 place.space = Space::weight;
-            } else if (const auto* stored = std::get_if<StorageOp>(&node.op)) {
+            } else if (const auto* stored = std::get_if<ops::Storage>(&node.op)) {
                 place = {Space::storage, 0, stored->index, 0};
-            } else if (std::holds_alternative<StoreRowsOp>(node.op) ||
-                       std::holds_alternative<CopyRowsOp>(node.op) ||
-                       std::holds_alternative<RotateRowsOp>(node.op) ||
-                       std::holds_alternative<WeightRowOp>(node.op) ||
-                       std::holds_alternative<ReshapeOp>(node.op)) {
-                place = places_[node.inputs[0]];
+            } else if (is_alias(info_of(node.op))) {
+                place = places_[aliased_operand(node.op)];
             } else if (place.space == Space::nowhere) {
                 place = {Space::arena, 0, 0, arena_bytes};
                 arena_bytes += (node.type.bytes() + 63) / 64 * 64;
@@ -140,7 +136,7 @@ protected:
         in.first = input(InputField::first, {kRoom}, Extent::tokens, std::vector<int32_t>{0, 0});
         in.last = input(InputField::last, {kRoom}, Extent::tokens, std::vector<int32_t>{1, 2});
         in.sinks = weight({2}, {0.5f, -0.5f});
-        const Value y = attend(in, AttendOp{2, 1, 4, 4, 0.5f, 0.0f, flash});
+        const Value y = attend(in, AttendParams{2, 1, 4, 4, 0.5f, 0.0f, flash});
         run({.tokens = 2, .sequences = 1});
         EXPECT_EQ(0, std::memcmp(rows_of(keys) + 6 * 4, k.data(), 16));
         EXPECT_EQ(0, std::memcmp(rows_of(values) + 1 * 4, v.data() + 4, 16));
@@ -348,7 +344,7 @@ TEST_P(OpsTest, RopeTablesOfYarnAndFactors) {
 
 TEST_P(OpsTest, RoutesAndTheirSum) {
     const std::vector<float> logits = {1, 3, 2, 9, 0, 0}, outputs = some(2 * 2 * 5);
-    const Value routes = route(tokens_of({kRoom, 3}, logits), RouteOp{2, true, 2.0f});
+    const Value routes = route(tokens_of({kRoom, 3}, logits), RouteParams{2, true, 2.0f});
     const Value y = combine(tokens_of({kRoom, 2, 5}, outputs), routes);
     run({.tokens = 2});
     for (int t = 0; t < 2; ++t) {
@@ -365,9 +361,9 @@ TEST_P(OpsTest, RoutesAndTheirSum) {
 TEST_P(OpsTest, RoutesByBiasedScoresOfGroups) {
     const std::vector<float> logits = {2, 1, 0, -1, 3, 3, -1, 0};
     const Value x = tokens_of({kRoom, 4}, logits);
-    const RouteOp how{2, false, 1.0f, Gating::sigmoid, 2, 1};
+    const RouteParams how{2, false, 1.0f, Gating::sigmoid, 2, 1};
     const Value routes = route(x, how, weight({4}, {0, 0, 4, 4}));
-    const Value chosen = route(x, RouteOp{2, false, 1.0f, Gating::softmax_chosen});
+    const Value chosen = route(x, RouteParams{2, false, 1.0f, Gating::softmax_chosen});
     const Value ones = tokens_of({kRoom, 2, 1}, {1, 1, 1, 1});
     const Value sigmoids = combine(ones, routes), softmaxes = combine(ones, chosen);
     run({.tokens = 2});
@@ -441,13 +437,13 @@ TEST_P(OpsTest, AttentionWithinAPiece) {
     in.positions = by_token(InputField::positions, at);
     in.key_positions = fixed(InputField::key_positions, {kRoom}, at);
     in.key_begin = fixed(InputField::key_begin, {3}, {0, 3, 5});
-    AttendOp how{.n_heads = 2,
-                 .n_kv_heads = 1,
-                 .key_dim = 4,
-                 .value_dim = 6,
-                 .scale = 0.5f,
-                 .softcap = 0.0f,
-                 .flash = true};
+    AttendParams how{.n_heads = 2,
+                     .n_kv_heads = 1,
+                     .key_dim = 4,
+                     .value_dim = 6,
+                     .scale = 0.5f,
+                     .softcap = 0.0f,
+                     .flash = true};
     how.bias = PositionBias::alibi;
     how.max_bias = 2.0f;
     const Value alibi = attend(in, how);

@@ -1,7 +1,9 @@
 #include "graph/graph.h"
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <set>
 
 #include "graph/ops.h"
@@ -23,18 +25,78 @@ Graph small_graph(int64_t n, float epsilon = 1e-5f, int64_t width = 8) {
     return graph;
 }
 
-TEST(Graph, EqualRecipesHaveEqualFingerprints) {
-    EXPECT_EQ(small_graph(4).fingerprint(), small_graph(4).fingerprint());
+TEST(Graph, EqualRecipesAreEqual) { EXPECT_EQ(small_graph(4), small_graph(4)); }
+
+TEST(Graph, AShapeOrAParameterMakesGraphsDiffer) {
+    const std::vector<Graph> graphs{small_graph(4), small_graph(8), small_graph(4, 1e-6f),
+                                    small_graph(4, 1e-5f, 16)};
+    for (size_t i = 0; i < graphs.size(); ++i)
+        for (size_t j = 0; j < graphs.size(); ++j) EXPECT_EQ(graphs[i] == graphs[j], i == j);
 }
 
-TEST(Graph, AShapeOrAParameterChangesTheFingerprint) {
-    std::set<uint64_t> seen;
-    seen.insert(small_graph(4).fingerprint());
-    seen.insert(small_graph(8).fingerprint());
-    seen.insert(small_graph(4, 1e-6f).fingerprint());
-    seen.insert(small_graph(4, 1e-5f, 16).fingerprint());
-    EXPECT_EQ(seen.size(), 4u);
+// Sets every operand that kOperands lists; no other operand may be left over.
+template <typename T>
+void expect_all_operands_listed() {
+    alignas(T) std::array<std::byte, sizeof(T)> bytes{};
+    T& op = *new (bytes.data()) T{};
+    visit_operands(op, [](NodeId& id) { id = 0; });  // absent ones are not visited
+    const auto set = [](auto& self, auto& holder) -> void {
+        using Holder = std::remove_reference_t<decltype(holder)>;
+        if constexpr (HasOperands<Holder>)
+            std::apply([&](auto... members) { (self(self, holder.*members), ...); },
+                       Holder::kOperands);
+        else
+            holder.id = 0;
+    };
+    set(set, op);
+    for (size_t at = 0; at + sizeof(NodeId) <= sizeof(T); at += alignof(NodeId)) {
+        NodeId word = 0;
+        std::memcpy(&word, &bytes[at], sizeof word);
+        EXPECT_NE(word, kNoNode) << T::kInfo.name << " does not list the operand at byte " << at;
+    }
 }
+template <typename... Ops>
+void expect_all_operands_listed(const std::variant<Ops...>*) {
+    (expect_all_operands_listed<Ops>(), ...);
+}
+
+TEST(Op, EveryOpListsAllOfItsOperands) {
+    expect_all_operands_listed(static_cast<const Op*>(nullptr));
+}
+
+struct OpWithForgottenOperand {
+    Operand x, y;
+    static constexpr OpInfo kInfo{.name = "forgetful"};
+    static constexpr auto kOperands = operands(&OpWithForgottenOperand::x);
+    bool operator==(const OpWithForgottenOperand&) const = default;
+};
+
+TEST(Op, TheCheckForOperandsCanFail) {
+    EXPECT_NONFATAL_FAILURE(expect_all_operands_listed<OpWithForgottenOperand>(),
+                            "forgetful does not list the operand at byte 4");
+}
+
+template <typename... Ops>
+std::vector<std::string> names_of(const std::variant<Ops...>*) {
+    return {Ops::kInfo.name...};
+}
+
+TEST(Op, NamesAreUnique) {
+    const auto names = names_of(static_cast<const Op*>(nullptr));
+    EXPECT_EQ(std::set(names.begin(), names.end()).size(), names.size());
+}
+
+struct NoOperands {
+    Operand x;
+    static constexpr OpInfo kInfo{.name = "incomplete"};
+    bool operator==(const NoOperands&) const = default;
+};
+struct NoInfo {
+    Operand x;
+    static constexpr auto kOperands = operands(&NoInfo::x);
+    bool operator==(const NoInfo&) const = default;
+};
+static_assert(OpType<OpWithForgottenOperand> && !OpType<NoOperands> && !OpType<NoInfo>);
 
 TEST(Graph, AWeightIsOneNodeHoweverOftenItIsAskedFor) {
     Graph graph;

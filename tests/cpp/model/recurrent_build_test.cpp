@@ -115,11 +115,12 @@ TEST_P(RecurrentBuild, EachStateIsWrittenOnceAndNamed) {  // S4-42, S1-30
             if (!writes_storage(node.op)) continue;
             EXPECT_NE(node.role, Role::none) << op_name(node.op);
             EXPECT_GE(node.layer, 0) << op_name(node.op);
-            for (const NodeId input : node.inputs)
-                if (const auto* storage = std::get_if<StorageOp>(&graph.node(input).op)) {
+            for_each_operand(node.op, [&](NodeId operand) {
+                if (const auto* storage = std::get_if<ops::Storage>(&graph.node(operand).op)) {
                     ++written[storage->index];
                     EXPECT_EQ(layout.storage[storage->index].id.layer, node.layer);
                 }
+            });
         }
         EXPECT_EQ(written.size(), layout.storage.size());
         for (const auto& [index, times] : written) EXPECT_EQ(times, 1) << index;
@@ -129,7 +130,7 @@ TEST_P(RecurrentBuild, EachStateIsWrittenOnceAndNamed) {  // S4-42, S1-30
 TEST_P(RecurrentBuild, PositionsAreNoInput) {  // S1-36
     const Graph graph = build(4);
     for (const Node& node : graph.nodes()) {
-        const auto* input = std::get_if<InputOp>(&node.op);
+        const auto* input = std::get_if<ops::Input>(&node.op);
         EXPECT_FALSE(input != nullptr && input->id.field == InputField::positions);
     }
 }

@@ -57,7 +57,7 @@ TEST(Buffers, CapturedValuesLiveUntilTheRunEnds) {
                 if (other.space != Space::arena) continue;
                 const bool apart = place.offset + nodes[kept].type.bytes() <= other.offset ||
                                    other.offset + nodes[later].type.bytes() <= place.offset;
-                EXPECT_TRUE(apart || std::holds_alternative<ReshapeOp>(nodes[later].op));
+                EXPECT_TRUE(apart || std::holds_alternative<ops::Reshape>(nodes[later].op));
             }
         }
     }
@@ -74,10 +74,10 @@ TEST(Buffers, ValuesAliveTogetherNeverOverlap) {
         std::vector<NodeId> owner(nodes.size());
         std::vector<NodeId> last(nodes.size());
         for (NodeId i = 0; i < nodes.size(); ++i) {
-            owner[i] =
-                std::holds_alternative<ReshapeOp>(nodes[i].op) ? owner[nodes[i].inputs[0]] : i;
+            const auto* view = std::get_if<ops::Reshape>(&nodes[i].op);
+            owner[i] = view != nullptr ? owner[view->x] : i;
             last[i] = i;
-            for (const NodeId input : nodes[i].inputs) last[owner[input]] = i;
+            for_each_operand(nodes[i].op, [&](NodeId operand) { last[owner[operand]] = i; });
         }
         for (NodeId a = 0; a < nodes.size(); ++a) {
             for (NodeId b = a + 1; b < nodes.size(); ++b) {

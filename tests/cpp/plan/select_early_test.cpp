@@ -23,7 +23,7 @@ struct Example {
 
 int count_selections(const Graph& graph) {
     int n = 0;
-    for (const Node& node : graph.nodes()) n += std::holds_alternative<SelectRowsOp>(node.op);
+    for (const Node& node : graph.nodes()) n += std::holds_alternative<ops::SelectRows>(node.op);
     return n;
 }
 
@@ -33,10 +33,10 @@ TEST(SelectEarly, WhatIsComputedRowByRowIsComputedForTheseRowsAlone) {  // S4-34
     select_early(e.graph);
     EXPECT_EQ(count_selections(e.graph), 1);
     for (const Node& node : e.graph.nodes()) {
-        if (std::holds_alternative<SelectRowsOp>(node.op)) {
-            EXPECT_TRUE(std::holds_alternative<InputOp>(e.graph.node(node.inputs[0]).op));
+        if (const auto* select = std::get_if<ops::SelectRows>(&node.op)) {
+            EXPECT_TRUE(std::holds_alternative<ops::Input>(e.graph.node(select->x).op));
         }
-        if (!std::holds_alternative<LinearOp>(node.op)) continue;
+        if (!std::holds_alternative<ops::Linear>(node.op)) continue;
         EXPECT_EQ(node.extent, Extent::outputs);
         EXPECT_EQ(node.type.shape[0], kOutputs);
     }
@@ -53,7 +53,7 @@ TEST(SelectEarly, WhatOtherRowsNeedStaysWhole) {
     select_early(e.graph);
     int whole = 0, selected = 0;
     for (const Node& node : e.graph.nodes()) {
-        if (!std::holds_alternative<LinearOp>(node.op)) continue;
+        if (!std::holds_alternative<ops::Linear>(node.op)) continue;
         ++(node.extent == Extent::tokens ? whole : selected);
     }
     EXPECT_EQ(whole, 1);
@@ -68,7 +68,7 @@ TEST(SelectEarly, HeadsAreRowsToo) {
     select_early(e.graph);
     EXPECT_EQ(count_selections(e.graph), 1);
     for (const Node& node : e.graph.nodes())
-        if (std::holds_alternative<ScaleOp>(node.op)) {
+        if (std::holds_alternative<ops::Scale>(node.op)) {
             EXPECT_EQ(node.type.shape, Shape({kOutputs, 4, kWidth / 4}));
         }
 }

@@ -6,11 +6,11 @@ namespace plait::cpu {
 void fuse_gate_quantize(Graph& graph, uint8_t device) {
     absorb(graph, device, [](const Graph& g, const Node& node, std::span<const int> uses) {
         std::optional<Absorbed> found;
-        if (!std::holds_alternative<QuantizeRowsOp>(node.op)) return found;
-        const Node& gate = g.node(node.inputs[0]);
-        const auto* op = std::get_if<GateOp>(&gate.op);
-        if (op != nullptr && uses[node.inputs[0]] == 1)
-            found = {node.inputs[0], GateQuantizeOp{op->how}, gate.inputs};
+        const auto* quantize = std::get_if<ops::QuantizeRows>(&node.op);
+        if (quantize == nullptr) return found;
+        const auto* gate = std::get_if<ops::Gate>(&g.node(quantize->x).op);
+        if (gate != nullptr && uses[quantize->x] == 1)
+            found = {quantize->x, ops::GateQuantize{gate->g, gate->up, gate->activation}};
         return found;
     });
 }

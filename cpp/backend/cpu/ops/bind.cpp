@@ -1,15 +1,14 @@
 #include "backend/cpu/ops/bind.h"
 
+#include "backend/weight_view.h"
 #include "base/error.h"
 
 namespace plait::cpu {
-
 namespace {
 
-// A store that this backend made, and the weight's number there.
-std::pair<CpuWeights&, WeightId> find_weight(const Segment& segment, NodeId node) {
-    const auto [store, id] =
-        segment.weights.find(std::get<WeightOp>(segment.graph.node(node).op).id);
+// The store that holds a weight, and the weight's index in it.
+std::pair<CpuWeights&, WeightId> find_weight(const Segment& segment, const ops::Weight& weight) {
+    const auto [store, id] = segment.weights.find(weight.id);
     return {dynamic_cast<CpuWeights&>(store), id};
 }
 
@@ -31,17 +30,19 @@ Ref Binder::ref(NodeId id) const {
     case Space::weight:
     case Space::nowhere: break;
     }
-    throw InternalError("a value without a place was bound");
+    throw InternalError("a node was bound whose result has no place in memory");
 }
 
 const PackedWeight& Binder::matrix(NodeId id) {
-    const auto [store, weight] = find_weight(segment_, id);
+    const auto [store, weight] = find_weight(segment_, std::get<ops::Weight>(node(id).op));
     return store.matrix(weight, threads_);
 }
 
-Ref Binder::vector(NodeId id) {
-    const auto [store, weight] = find_weight(segment_, id);
-    return {reinterpret_cast<uint64_t>(store.vector(weight)), kFixed};
+Ref Binder::operand(NodeId id) {
+    const WeightView view = weight_view(graph(), id);
+    if (view.weight == nullptr) return ref(id);
+    const auto [store, weight] = find_weight(segment_, *view.weight);
+    return {reinterpret_cast<uint64_t>(store.vector(weight)) + view.offset, kFixed};
 }
 
 }  // namespace plait::cpu

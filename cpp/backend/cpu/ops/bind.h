@@ -1,5 +1,5 @@
-// From a node to a kernel call: every op has a bind() in ops/<op>.cpp that fills one Step. All that
-// can be known before a run is settled here; a run only adds base addresses and counts.
+// From a node to a kernel call. Everything known before a run is computed here; a run only adds base
+// addresses and row counts.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Step {
     NodeId node = 0;
     uint32_t stage = 0;          // steps of one stage may run at the same time
     uint64_t scratch_bytes = 0;  // per thread
-    // Whether, in a run, another thread may do tasks over again; or null: never.
+    // Returns whether another thread may repeat tasks of this step in a run; null means never.
     bool (*redo)(const void* args, const Frame& frame) = nullptr;
     alignas(64) std::byte args[kArgsBytes];
 };
@@ -36,16 +36,19 @@ public:
     Binder(const Segment& segment, Isa isa, int threads);
 
     const Graph& graph() const { return segment_.graph; }
-    const TensorType& type(NodeId id) const { return graph().node(id).type; }
+    const Node& node(NodeId id) const { return graph().node(id); }
+    const TensorType& type(NodeId id) const { return node(id).type; }
     Isa isa() const { return isa_; }
     const Kernels& kernels() const { return kernels_; }
     int n_threads() const { return threads_; }
 
-    // First byte of a value (activations, inputs, outputs, caches).
+    // The first byte of a value that is no weight.
     Ref ref(NodeId id) const;
-    // A weight in the form the kernels of this instruction set read.
-    const PackedWeight& matrix(NodeId id);  // for products and embed
-    Ref vector(NodeId id);                  // f32 values: norms, biases, factors
+    Ref result(const Node& node) const { return ref(id_of(node)); }
+    // The first float of an operand: a weight, one row of it or a reshaped one, or another value.
+    Ref operand(NodeId id);
+    // A matrix of weights in the layout that the kernels of this instruction set read.
+    const PackedWeight& matrix(NodeId id);
 
     template <typename Args>
     Step& step(const Node& node, KernelOf<Args> kernel, const Args& args,
@@ -53,7 +56,7 @@ public:
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= Step::kArgsBytes);
         Step& step = steps_.emplace_back();
         step.kernel = kernel;
-        step.node = static_cast<NodeId>(&node - graph().nodes().data());
+        step.node = id_of(node);
         step.stage = segment_.stages[step.node];
         step.scratch_bytes = scratch_bytes;
         std::memcpy(step.args, &args, sizeof args);
@@ -62,6 +65,10 @@ public:
     std::vector<Step> take() { return std::move(steps_); }
 
 private:
+    NodeId id_of(const Node& node) const {
+        return static_cast<NodeId>(&node - graph().nodes().data());
+    }
+
     const Segment& segment_;
     Isa isa_;
     const Kernels& kernels_;
@@ -69,49 +76,9 @@ private:
     std::vector<Step> steps_;
 };
 
-// Weights, storage, inputs and views of them need no step.
-template <typename Op>
-NoKernel bind(const Op& op, const Node&, Binder&) {
-    throw UnsupportedError(text("no CPU kernel for ", op_name(op)));
-}
-void bind(const AddOp&, const Node&, Binder&);
-void bind(const ActivateOp&, const Node&, Binder&);
-void bind(const AttendOp&, const Node&, Binder&);
-void bind(const AttendSplitsOp&, const Node&, Binder&);
-void bind(const ClampedSwigluOp&, const Node&, Binder&);
-void bind(const CombineOp&, const Node&, Binder&);
-void bind(const ConcatOp&, const Node&, Binder&);
-void bind(const CopyRowsOp&, const Node&, Binder&);
-void bind(const DeltaRuleOp&, const Node&, Binder&);
-void bind(const EmbedOp&, const Node&, Binder&);
-void bind(const ExpertLinearOp&, const Node&, Binder&);
-void bind(const GateOp&, const Node&, Binder&);
-void bind(const GateQuantizeOp&, const Node&, Binder&);
-void bind(const HeadLinearOp&, const Node&, Binder&);
-void bind(const L2NormOp&, const Node&, Binder&);
-void bind(const LayerNormOp&, const Node&, Binder&);
-void bind(const LinearOp&, const Node&, Binder&);
-void bind(const LinearAddOp&, const Node&, Binder&);
-void bind(const NormQuantizeOp&, const Node&, Binder&);
-void bind(const MulOp&, const Node&, Binder&);
-void bind(const QuantizeRowsOp&, const Node&, Binder&);
-void bind(const RmsNormOp&, const Node&, Binder&);
-void bind(const RopeOp&, const Node&, Binder&);
-void bind(const RopeTableOp&, const Node&, Binder&);
-void bind(const RotateRowsOp&, const Node&, Binder&);
-void bind(const RouteOp&, const Node&, Binder&);
-void bind(const RowSumOp&, const Node&, Binder&);
-void bind(const ScaleOp&, const Node&, Binder&);
-void bind(const SelectRowsOp&, const Node&, Binder&);
-void bind(const SelectiveScanOp&, const Node&, Binder&);
-void bind(const ShortConvOp&, const Node&, Binder&);
-void bind(const SliceOp&, const Node&, Binder&);
-void bind(const SoftcapOp&, const Node&, Binder&);
-void bind(const SsdScanOp&, const Node&, Binder&);
-void bind(const StoreRowsOp&, const Node&, Binder&);
-void bind(const SubOp&, const Node&, Binder&);
-void bind(const TokenShiftOp&, const Node&, Binder&);
-void bind(const Wkv6Op&, const Node&, Binder&);
-void bind(const Wkv7Op&, const Node&, Binder&);
+// Appends the kernel calls of one node. ops/<family>.cpp specialises it for each op that the CPU
+// computes, so an op without a kernel does not link.
+template <typename T>
+void bind(const T& op, const Node& node, Binder& binder);
 
 }  // namespace plait::cpu

@@ -1,41 +1,78 @@
 #include "backend/cpu/kernels/products/linear.h"
+#include "backend/cpu/kernels/products/quantize.h"
 
-#include "backend/cpu/ops/bind.h"
+#include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {
-
 namespace {
 
-void bind_product(const Node& node, Binder& binder, LinearArgs args) {
-    args.x = binder.ref(node.inputs[0]);
-    args.y = binder.ref(static_cast<NodeId>(&node - binder.graph().nodes().data()));
-    args.extent = static_cast<uint8_t>(node.extent);
+void bind_linear(const ops::Linear& op, OptionalOperand residual, const Node& node,
+                 Binder& binder) {
+    LinearArgs args{};
+    args.x = binder.ref(op.x);
+    args.y = binder.result(node);
+    args.has_residual = static_cast<bool>(residual);
+    if (residual) args.residual = binder.ref(*residual);
+    args.has_bias = static_cast<bool>(op.bias);
+    if (op.bias) args.bias = binder.operand(*op.bias);
+    args.extent = extent_of(node);
     args.fixed_rows = node.type.shape[0];
-    args.weight = binder.matrix(node.inputs[1]);
+    args.weight = binder.matrix(op.weight);
     const auto scratch =
         static_cast<uint64_t>(product_scratch_bytes(args.weight) + kRedoFloats * 4);
     binder.step(node, binder.kernels().linear, args, scratch).redo = kErased<linear_redo>;
 }
 
-void add_bias(const Node& node, size_t input, Binder& binder, LinearArgs& args) {
-    args.has_bias = node.inputs.size() > input;
-    if (args.has_bias) args.bias = binder.vector(node.inputs[input]);
-}
-
 }  // namespace
 
-void bind(const LinearOp&, const Node& node, Binder& binder) {
-    LinearArgs args{};
-    add_bias(node, 2, binder, args);
-    bind_product(node, binder, args);
+template <>
+void bind(const ops::Linear& op, const Node& node, Binder& binder) {
+    bind_linear(op, {}, node, binder);
 }
 
-void bind(const LinearAddOp&, const Node& node, Binder& binder) {
-    LinearArgs args{};
-    args.residual = binder.ref(node.inputs[2]);
-    args.has_residual = true;
-    add_bias(node, 3, binder, args);
-    bind_product(node, binder, args);
+template <>
+void bind(const ops::LinearAdd& op, const Node& node, Binder& binder) {
+    bind_linear({op.x, op.weight, op.bias}, OptionalOperand(op.residual.id), node, binder);
+}
+
+template <>
+void bind(const ops::HeadLinear& op, const Node& node, Binder& binder) {
+    HeadLinearArgs args{};
+    args.x = binder.ref(op.x);
+    args.y = binder.result(node);
+    args.extent = extent_of(node);
+    args.fixed_rows = node.type.shape[0];
+    args.weight = binder.matrix(op.weight);
+    binder.step(node, binder.kernels().head_linear, args,
+                static_cast<uint64_t>(product_scratch_bytes(args.weight)));
+}
+
+template <>
+void bind(const ops::QuantizeRows& op, const Node& node, Binder& binder) {
+    const Shape& x = binder.type(op.x).shape;
+    QuantizeRowsArgs args{};
+    args.x = binder.ref(op.x);
+    args.y = binder.result(node);
+    args.extent = extent_of(node);
+    args.fixed_rows = x[0];
+    args.rows_per_item = x.rank == 3 ? x[1] : 1;
+    args.columns = x[-1];
+    binder.step(node, binder.kernels().quantize_rows, args);
+}
+
+template <>
+void bind(const ops::GateQuantize& op, const Node& node, Binder& binder) {
+    const TensorType& type = binder.type(op.g);
+    GateQuantizeArgs args{};
+    args.g = binder.ref(op.g);
+    args.up = binder.ref(op.up);
+    args.y = binder.result(node);
+    args.how = static_cast<uint8_t>(op.activation);
+    args.extent = extent_of(node);
+    args.fixed_rows = type.shape[0];
+    args.columns = type.shape[-1];
+    args.rows_per_item = row_elements(type) / args.columns;
+    binder.step(node, binder.kernels().gate_quantize, args);
 }
 
 }  // namespace plait::cpu

@@ -8,7 +8,7 @@
 
 namespace plait::cpu {
 
-// The kernels know these types by number.
+// The kernels have their own enums with the same values.
 static_assert(static_cast<int>(DType::f32) == kCacheF32);
 static_assert(static_cast<int>(DType::f16) == kCacheF16);
 static_assert(static_cast<int>(DType::bf16) == kCacheBF16);
@@ -20,22 +20,6 @@ static_assert(static_cast<int>(DType::q5_1) == kCacheQ5_1);
 static_assert(static_cast<int>(DType::iq4_nl) == kCacheIQ4_NL);
 static_assert(static_cast<int>(Extent::fixed) == 0 && static_cast<int>(Extent::tokens) == 1);
 static_assert(static_cast<int>(Extent::outputs) == 2 && static_cast<int>(Extent::moves) == 3);
-
-Ref operand(NodeId id, Binder& binder) {
-    NodeId source = id;
-    uint64_t offset = 0;
-    for (;; source = binder.graph().node(source).inputs[0]) {
-        const Node& node = binder.graph().node(source);
-        if (const auto* row = std::get_if<WeightRowOp>(&node.op))
-            offset = static_cast<uint64_t>(row->row * node.type.shape[0]) * sizeof(float);
-        else if (!std::holds_alternative<ReshapeOp>(node.op))
-            break;
-    }
-    if (!std::holds_alternative<WeightOp>(binder.graph().node(source).op)) return binder.ref(id);
-    Ref ref = binder.vector(source);
-    ref.offset += offset;
-    return ref;
-}
 
 CacheLayout cache_layout(const TensorType& storage, int64_t heads) {
     PLAIT_CHECK(storage.shape.rank == 2 && heads > 0 && storage.shape[1] % heads == 0);
@@ -51,8 +35,8 @@ CacheLayout cache_layout(const TensorType& storage, int64_t heads) {
     return layout;
 }
 
-// The pairs between which YaRN interpolates more and more: those that turn beta_fast and beta_slow
-// times over the original context.
+// YaRN's ramp runs between the pairs that turn beta_fast and beta_slow times over the original
+// context.
 RopeFrequencies frequencies(const Rope& rope) {
     RopeFrequencies result{rope.base, rope.scale, rope.extrapolation, 0.0, 0.0, rope.n_rot};
     if (rope.extrapolation == 0.0) return result;
@@ -66,12 +50,11 @@ RopeFrequencies frequencies(const Rope& rope) {
     return result;
 }
 
-StateArgs state_args(const Node& node, Binder& binder) {
-    const auto from_last = [&](size_t i) { return node.inputs[node.inputs.size() - i]; };
-    const TensorType& storage = binder.type(from_last(4));
+StateArgs state_args(const ops::States& states, const Binder& binder) {
+    const TensorType& storage = binder.type(states.storage);
     PLAIT_CHECK(storage.dtype == DType::f32 && storage.shape.rank == 2);
-    return {binder.ref(from_last(4)), binder.ref(from_last(3)), binder.ref(from_last(2)),
-            binder.ref(from_last(1)), storage.shape[1]};
+    return {binder.ref(states.storage), binder.ref(states.read_rows), binder.ref(states.write_rows),
+            binder.ref(states.token_begin), storage.shape[1]};
 }
 
 }  // namespace plait::cpu

@@ -2,18 +2,19 @@
 
 #include <algorithm>
 
+#include "backend/weight_view.h"
 #include "base/checked.h"
 
 namespace plait::vulkan {
 namespace {
 
-constexpr uint64_t kMostGroups = 65535;  // of an axis, that every device takes
+constexpr uint64_t kMaxGroups = 65535;  // per axis, on every device
 
 }  // namespace
 
 uint32_t Axis::groups(const Frame& frame) const {
     const uint64_t all = rows.in(frame)*items;
-    return static_cast<uint32_t>(std::min(kMostGroups, (all + per_group - 1) / per_group));
+    return static_cast<uint32_t>(std::min(kMaxGroups, (all + per_group - 1) / per_group));
 }
 
 Ref Binder::ref(NodeId id) const {
@@ -26,38 +27,55 @@ Ref Binder::ref(NodeId id) const {
     case Space::weight:
     case Space::nowhere: break;
     }
-    throw InternalError("a value without a place was bound");
+    throw InternalError("a node was bound whose result has no place in memory");
 }
 
 Ref Binder::operand(NodeId id) {
-    NodeId source = id;
-    uint64_t offset = 0;
-    for (;; source = node(source).inputs[0]) {
-        const Node& view = node(source);
-        if (const auto* row = std::get_if<WeightRowOp>(&view.op))
-            offset = static_cast<uint64_t>(row->row * view.type.shape[0]) * sizeof(float);
-        else if (!std::holds_alternative<ReshapeOp>(view.op))
-            break;
-    }
-    const auto* weight = std::get_if<WeightOp>(&node(source).op);
-    if (weight == nullptr) return ref(id);
-    const auto [store, number] = find(weight->id);
-    return {store.vector(number) + offset, kFixed};
+    const WeightView view = weight_view(graph(), id);
+    if (view.weight == nullptr) return ref(id);
+    const auto [store, number] = find(view.weight->id);
+    return {store.vector(number) + view.offset, kFixed};
 }
 
 const Matrix& Binder::matrix(NodeId id) {
-    const auto [store, number] = find(std::get<WeightOp>(node(id).op).id);
+    const auto [store, number] = find(std::get<ops::Weight>(node(id).op).id);
     return store.matrix(number);
 }
 
 std::vector<float> Binder::values(NodeId id) const {
-    const auto [store, number] = find(std::get<WeightOp>(node(id).op).id);
+    const auto [store, number] = find(std::get<ops::Weight>(node(id).op).id);
     return store.values(number);
 }
 
 std::pair<VulkanWeights&, WeightId> Binder::find(WeightId id) const {
     const auto [store, number] = segment_.weights.find(id);
     return {dynamic_cast<VulkanWeights&>(store), number};
+}
+
+// What only other backends' lowering makes.
+template <typename T>
+[[noreturn]] void no_shader() {
+    throw InternalError(text("vulkan: no shader for ", T::kInfo.name));
+}
+template <>
+void bind(const ops::QuantizeRows&, const Node&, Binder&) {
+    no_shader<ops::QuantizeRows>();
+}
+template <>
+void bind(const ops::NormQuantize&, const Node&, Binder&) {
+    no_shader<ops::NormQuantize>();
+}
+template <>
+void bind(const ops::GateQuantize&, const Node&, Binder&) {
+    no_shader<ops::GateQuantize>();
+}
+template <>
+void bind(const ops::AttendSplits&, const Node&, Binder&) {
+    no_shader<ops::AttendSplits>();
+}
+template <>
+void bind(const ops::AttendMerge&, const Node&, Binder&) {
+    no_shader<ops::AttendMerge>();
 }
 
 Ref Binder::scratch(const Node& node, uint64_t bytes) {

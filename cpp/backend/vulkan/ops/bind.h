@@ -1,5 +1,5 @@
-// From a node to a dispatch: every op has a bind() in ops/<op>.cpp that says which shader runs, over
-// how many workgroups, with which arguments. All that can be known before a run is settled here.
+// From a node to a dispatch: which shader runs, over how many workgroups, with which arguments.
+// Everything known before a run is computed here.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@
 
 namespace plait::vulkan {
 
-// Workgroups along one axis: `rows` times `items`, `per_group` of them a workgroup. Shaders step on
-// by the number of workgroups, so more than a device takes are merely done in turns.
+// Workgroups along one axis: `rows` times `items`, `per_group` of them per workgroup. Shaders loop
+// with a stride of the number of workgroups, so a device's limit only makes each loop longer.
 struct Axis {
     Rows rows;
     uint64_t items = 1;
@@ -34,14 +34,14 @@ struct Axis {
     uint32_t groups(const Frame& frame) const;
 };
 
-// One dispatch to be recorded.
+// One dispatch to record.
 struct Step {
     std::string_view shader;
-    std::vector<uint32_t> constants;  // of specialization, from 0 on
+    std::vector<uint32_t> constants;  // specialization constants, by index
     std::array<Axis, 3> grid;
     NodeId node = 0;
-    uint32_t stage = 0;    // dispatches of one stage may run at the same time
-    bool goes_on = false;  // with what the step before it, of the same node, has written
+    uint32_t stage = 0;      // dispatches of one stage may run at the same time
+    bool continues = false;  // reads what the previous step, of the same node, wrote
     std::vector<std::byte> args;
 };
 
@@ -57,18 +57,19 @@ public:
         return static_cast<NodeId>(&node - graph().nodes().data());
     }
 
-    // First byte of a value (activations, inputs, outputs, caches).
+    // The first byte of a value that is no weight.
     Ref ref(NodeId id) const;
-    // A float operand: a weight, perhaps reshaped or one row of it, or a value.
+    Ref result(const Node& node) const { return ref(id_of(node)); }
+    // The first float of an operand: a weight, one row of it or a reshaped one, or another value.
     Ref operand(NodeId id);
     // A weight as the file stores it, for products and embed.
     const Matrix& matrix(NodeId id);
-    // The values of a vector, on the host.
+    // The values of a vector of weights, on the host.
     std::vector<float> values(NodeId id) const;
-    // Working memory of a node, in the arena; nodes of one stage have it side by side.
+    // Scratch memory of a node, in the arena. Nodes of one stage have disjoint scratch memory.
     Ref scratch(const Node& node, uint64_t bytes);
     uint64_t scratch_bytes() const { return scratch_bytes_; }
-    // A table that the executable keeps beside the arguments.
+    // A table that the executable keeps with the arguments.
     template <typename T>
     Ref constant(const std::vector<T>& values) {
         return constant_bytes(std::as_bytes(std::span(values)));
@@ -79,10 +80,10 @@ public:
               std::initializer_list<Axis> grid, const Args& args) {
         static_assert(std::is_trivially_copyable_v<Args>);
         const NodeId id = id_of(node);
-        const bool goes_on = !steps_.empty() && steps_.back().node == id;
+        const bool continues = !steps_.empty() && steps_.back().node == id;
         Step& step = steps_.emplace_back();
         step.shader = shader;
-        step.goes_on = goes_on;
+        step.continues = continues;
         step.constants = constants;
         PLAIT_CHECK(grid.size() <= step.grid.size());
         std::copy(grid.begin(), grid.end(), step.grid.begin());
@@ -96,60 +97,24 @@ public:
 
 private:
     Ref constant_bytes(std::span<const std::byte> bytes);
-    // The store that has a weight, and the weight's number there.
+    // The store that holds a weight, and the weight's index in it.
     std::pair<VulkanWeights&, WeightId> find(WeightId id) const;
 
     const Segment& segment_;
     const Limits& limits_;
     std::vector<Step> steps_;
     std::vector<std::byte> constants_;
-    uint32_t scratch_stage_ = 0;  // of the nodes that have asked for scratch last
-    uint64_t scratch_used_ = 0;   // by them
-    uint64_t scratch_bytes_ = 0;  // by any stage
+    uint32_t scratch_stage_ = 0;  // the last stage that took scratch memory
+    uint64_t scratch_used_ = 0;   // by that stage
+    uint64_t scratch_bytes_ = 0;  // the most that any stage took
 };
 
-// Weights, storage, inputs and views of them need no step.
-template <typename Op>
-NoKernel bind(const Op& op, const Node&, Binder&) {
-    throw UnsupportedError(text("vulkan: no shader for ", op_name(op)));
-}
-// Whether the shader is made for heads of that size.
-bool fits(const AttendOp&);
+// Whether the shader has room for heads of this size.
+bool fits(const ops::Attend& op);
 
-void bind(const ActivateOp&, const Node&, Binder&);
-void bind(const AddOp&, const Node&, Binder&);
-void bind(const AttendOp&, const Node&, Binder&);
-void bind(const ClampedSwigluOp&, const Node&, Binder&);
-void bind(const CombineOp&, const Node&, Binder&);
-void bind(const ConcatOp&, const Node&, Binder&);
-void bind(const CopyRowsOp&, const Node&, Binder&);
-void bind(const DeltaRuleOp&, const Node&, Binder&);
-void bind(const EmbedOp&, const Node&, Binder&);
-void bind(const ExpertLinearOp&, const Node&, Binder&);
-void bind(const GateOp&, const Node&, Binder&);
-void bind(const HeadLinearOp&, const Node&, Binder&);
-void bind(const L2NormOp&, const Node&, Binder&);
-void bind(const LayerNormOp&, const Node&, Binder&);
-void bind(const LinearAddOp&, const Node&, Binder&);
-void bind(const LinearOp&, const Node&, Binder&);
-void bind(const MulOp&, const Node&, Binder&);
-void bind(const RmsNormOp&, const Node&, Binder&);
-void bind(const RopeOp&, const Node&, Binder&);
-void bind(const RopeTableOp&, const Node&, Binder&);
-void bind(const RotateRowsOp&, const Node&, Binder&);
-void bind(const RouteOp&, const Node&, Binder&);
-void bind(const RowSumOp&, const Node&, Binder&);
-void bind(const ScaleOp&, const Node&, Binder&);
-void bind(const SelectRowsOp&, const Node&, Binder&);
-void bind(const SelectiveScanOp&, const Node&, Binder&);
-void bind(const ShortConvOp&, const Node&, Binder&);
-void bind(const SliceOp&, const Node&, Binder&);
-void bind(const SoftcapOp&, const Node&, Binder&);
-void bind(const SsdScanOp&, const Node&, Binder&);
-void bind(const StoreRowsOp&, const Node&, Binder&);
-void bind(const SubOp&, const Node&, Binder&);
-void bind(const TokenShiftOp&, const Node&, Binder&);
-void bind(const Wkv6Op&, const Node&, Binder&);
-void bind(const Wkv7Op&, const Node&, Binder&);
+// Appends the dispatches of one node. ops/<family>.cpp specialises it for each op that the device
+// computes, so an op without a shader does not link.
+template <typename T>
+void bind(const T& op, const Node& node, Binder& binder);
 
 }  // namespace plait::vulkan

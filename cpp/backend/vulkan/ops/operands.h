@@ -1,4 +1,4 @@
-// What most bind() functions ask about a node.
+// Shader arguments that many ops share.
 #pragma once
 
 #include "backend/vulkan/ops/bind.h"
@@ -17,20 +17,19 @@ inline int64_t row_elements(const TensorType& type) {
     return type.shape[0] == 0 ? 0 : type.shape.elements() / type.shape[0];
 }
 
-// A workgroup for every `per_group` of the items that each row has.
+// One workgroup per `per_group` items of the rows, which have `items` each.
 inline Axis axis(Rows rows, int64_t items = 1, uint64_t per_group = 1) {
     return {rows, to_u32(items), per_group};
 }
 inline Axis fixed_axis(int64_t items, uint64_t per_group = 1) {
     return {Rows{}, to_u32(items), per_group};
 }
-// One for every 256 elements of the node: the shaders that treat each alone.
+// One workgroup per 256 elements of the node, for shaders that compute each element on its own.
 inline Axis elements_axis(const Node& node) {
     return axis(rows_of(node), row_elements(node.type), 256);
 }
 
-// Where the heads of a cache's rows are when a row holds `heads` of them, each padded to whole
-// blocks.
+// The layout of a cache's rows if each holds `heads` heads, padded to whole blocks.
 struct CacheLayout {
     DType dtype;
     uint32_t head_elements, head_bytes, row_bytes;

@@ -15,7 +15,7 @@ Value values(Graph& graph, Shape shape) {
 }
 int count_rounded(const Graph& graph) {
     int n = 0;
-    for (const Node& node : graph.nodes()) n += std::holds_alternative<QuantizeRowsOp>(node.op);
+    for (const Node& node : graph.nodes()) n += std::holds_alternative<ops::QuantizeRows>(node.op);
     return n;
 }
 
@@ -32,12 +32,12 @@ TEST(Lower, ProductsOfOneInputShareItsRounding) {
     EXPECT_EQ(count_rounded(graph), 2);
     for (NodeId id = 0; id < graph.nodes().size(); ++id) {
         const Node& node = graph.node(id);
-        for (const NodeId input : node.inputs) EXPECT_LT(input, id);
-        if (std::holds_alternative<LinearOp>(node.op)) {
-            const Node& rounded = graph.node(node.inputs[0]);
-            EXPECT_TRUE(std::holds_alternative<QuantizeRowsOp>(rounded.op));
-            EXPECT_EQ(rounded.type.shape[-1],
-                      graph.node(rounded.inputs[0]).type.shape[-1] / 32 * 10);
+        for_each_operand(node.op, [id](NodeId operand) { EXPECT_LT(operand, id); });
+        if (const auto* linear = std::get_if<ops::Linear>(&node.op)) {
+            const Node& rounded = graph.node(linear->x);
+            const auto* quantize = std::get_if<ops::QuantizeRows>(&rounded.op);
+            ASSERT_NE(quantize, nullptr);
+            EXPECT_EQ(rounded.type.shape[-1], graph.node(quantize->x).type.shape[-1] / 32 * 10);
             EXPECT_EQ(rounded.extent, Extent::tokens);
         }
     }
@@ -52,9 +52,9 @@ TEST(Lower, FloatProductsStayAsTheyAre) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
         graph.output(OutputId::logits,
                      linear(x, weight(graph, static_cast<WeightId>(dtype), dtype, {3, 7})));
-    const uint64_t before = graph.fingerprint();
+    const Graph before = graph;
     lower(graph, 2);
-    EXPECT_EQ(graph.fingerprint(), before);
+    EXPECT_EQ(graph, before);
 }
 
 TEST(Lower, TwiceIsOnce) {
@@ -62,9 +62,9 @@ TEST(Lower, TwiceIsOnce) {
     graph.output(OutputId::logits,
                  linear(values(graph, {4, 64}), weight(graph, 0, DType::q8_0, {32, 64})));
     lower(graph, 2);
-    const uint64_t once = graph.fingerprint();
+    const Graph once = graph;
     lower(graph, 2);
-    EXPECT_EQ(graph.fingerprint(), once);
+    EXPECT_EQ(graph, once);
 }
 
 TEST(Lower, HeadsTakeRoundedRows) {
@@ -75,7 +75,7 @@ TEST(Lower, HeadsTakeRoundedRows) {
     lower(graph, 2);
     EXPECT_EQ(count_rounded(graph), 1);
     for (const Node& node : graph.nodes()) {
-        if (!std::holds_alternative<QuantizeRowsOp>(node.op)) continue;
+        if (!std::holds_alternative<ops::QuantizeRows>(node.op)) continue;
         EXPECT_EQ(node.type.dtype, DType::i32);
         EXPECT_EQ(node.type.shape, (Shape{4, 3, 20}));
     }
@@ -85,15 +85,16 @@ TEST(Lower, ExpertsTakeRoundedRows) {
     Graph graph;
     const Value x = values(graph, {4, 64});
     const Value routes =
-        route(linear(x, weight(graph, 0, DType::f32, {8, 64})), RouteOp{2, true, 1.0f});
+        route(linear(x, weight(graph, 0, DType::f32, {8, 64})), RouteParams{2, true, 1.0f});
     const Value up = expert_linear(x, weight(graph, 1, DType::mxfp4, {8, 96, 64}), routes);
     const Value down = expert_linear(up, weight(graph, 2, DType::mxfp4, {8, 64, 96}), routes);
     graph.output(OutputId::logits, combine(down, routes));
     lower(graph, 2);
     EXPECT_EQ(count_rounded(graph), 2);
     for (const Node& node : graph.nodes()) {
-        if (!std::holds_alternative<ExpertLinearOp>(node.op)) continue;
-        EXPECT_EQ(graph.node(node.inputs[0]).type.dtype, DType::i32);
+        const auto* product = std::get_if<ops::ExpertLinear>(&node.op);
+        if (product == nullptr) continue;
+        EXPECT_EQ(graph.node(product->x).type.dtype, DType::i32);
     }
 }
 
@@ -116,21 +117,24 @@ TEST(Lower, AttentionOverManyRowsTakesSumsOfSplits) {
         in.run_begin = list(InputField::run_begin, {2}, Extent::fixed);
         in.first = list(InputField::first, {4}, Extent::tokens);
         in.last = list(InputField::last, {4}, Extent::tokens);
-        graph.output(OutputId::logits, attend(in, AttendOp{.n_heads = 2,
-                                                           .n_kv_heads = 1,
-                                                           .key_dim = 8,
-                                                           .value_dim = 8,
-                                                           .scale = 1.0f,
-                                                           .softcap = 0.0f,
-                                                           .flash = flash}));
+        graph.output(OutputId::logits, attend(in, AttendParams{.n_heads = 2,
+                                                               .n_kv_heads = 1,
+                                                               .key_dim = 8,
+                                                               .value_dim = 8,
+                                                               .scale = 1.0f,
+                                                               .softcap = 0.0f,
+                                                               .flash = flash}));
         lower(graph, threads);
         lower(graph, threads);
         int n = 0;
         for (const Node& node : graph.nodes()) {
-            if (!std::holds_alternative<AttendSplitsOp>(node.op)) continue;
+            if (!std::holds_alternative<ops::AttendSplits>(node.op)) continue;
             ++n;
             EXPECT_EQ(node.extent, Extent::fixed);
-            EXPECT_EQ(graph.node(graph.outputs()[0].second).inputs.size(), node.inputs.size() + 1);
+            const Node& output = graph.node(graph.outputs()[0].second);
+            const auto* merge = std::get_if<ops::AttendMerge>(&output.op);
+            EXPECT_NE(merge, nullptr);
+            EXPECT_TRUE(merge != nullptr && &graph.node(merge->splits) == &node);
         }
         return n;
     };

@@ -377,12 +377,12 @@ TEST_F(VulkanTwin, ExpertsAreChosenAlike) {
     for (const Gating gating : {Gating::softmax, Gating::sigmoid, Gating::softmax_chosen})
         for (const int groups : {1, 4}) {
             Twin twin;
-            const RouteOp how{.n_used = 5,
-                              .renormalize = gating == Gating::sigmoid,
-                              .scale = 1.5f,
-                              .gating = gating,
-                              .n_groups = groups,
-                              .n_groups_used = groups == 1 ? 1 : 2};
+            const RouteParams how{.n_used = 5,
+                                  .renormalize = gating == Gating::sigmoid,
+                                  .scale = 1.5f,
+                                  .gating = gating,
+                                  .n_groups = groups,
+                                  .n_groups_used = groups == 1 ? 1 : 2};
             const Value routes = route(twin.floats(), how, twin.weight({kWidth}));
             twin.graph.output(OutputId::logits, routes);
             const Results results = run(twin);

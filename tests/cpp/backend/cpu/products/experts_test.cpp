@@ -17,7 +17,7 @@ struct Route {
 
 class ExpertsTest : public KernelTest {
 protected:
-    std::vector<Route> route(const Floats& logits, int32_t n, const RouteOp& how,
+    std::vector<Route> route(const Floats& logits, int32_t n, const RouteParams& how,
                              const Floats* bias = nullptr) {
         std::vector<Route> y(n * how.n_used);
         RouteArgs args{};
@@ -55,7 +55,7 @@ std::vector<int32_t> largest(const std::vector<double>& scores, int32_t n) {
     return order;
 }
 
-std::vector<Route> expected_routes(std::vector<double> logits, const RouteOp& how,
+std::vector<Route> expected_routes(std::vector<double> logits, const RouteParams& how,
                                    const Floats* bias) {
     std::vector<double> weights = logits;
     if (how.gating == Gating::softmax) weights = softmax(logits);
@@ -108,7 +108,8 @@ TEST_P(ExpertsTest, ChoosesTheLargestScoresOfTheBestGroups) {
         for (const Gating gating : {Gating::softmax, Gating::sigmoid, Gating::softmax_chosen}) {
             for (const bool renormalize : {false, true}) {
                 for (const Floats* with : {static_cast<const Floats*>(nullptr), &bias}) {
-                    const RouteOp how{c.used, renormalize, 2.5f, gating, c.groups, c.groups_used};
+                    const RouteParams how{c.used, renormalize, 2.5f,
+                                          gating, c.groups,    c.groups_used};
                     const std::vector<Route> routes = route(logits, n, how, with);
                     for (int32_t t = 0; t < n; ++t) {
                         const float* first = logits.data() + t * c.experts;
@@ -128,7 +129,7 @@ TEST_P(ExpertsTest, ChoosesTheLargestScoresOfTheBestGroups) {
 
 // Expert 2 is the best of all, but alone in its group.
 TEST_P(ExpertsTest, AGroupCountsByItsTwoBest) {
-    const RouteOp how{1, false, 1.0f, Gating::sigmoid, 2, 1};
+    const RouteParams how{1, false, 1.0f, Gating::sigmoid, 2, 1};
     EXPECT_EQ(route(Floats({1, 1, 2, -9}), 1, how)[0].expert, 0);
     EXPECT_EQ(route(Floats({1, 1, 2, 1}), 1, how)[0].expert, 2);
 }

@@ -1,0 +1,95 @@
+#include "backend/cpu/kernels/attention/attend.h"
+#include "backend/cpu/ops/operands.h"
+#include "tensor/run.h"
+
+namespace plait::cpu {
+
+static_assert(sizeof(Run) == 16);  // key_blocks.h reads these bytes
+static_assert(static_cast<int>(PositionBias::none) == kNoBias);
+static_assert(static_cast<int>(PositionBias::alibi) == kAlibi);
+static_assert(static_cast<int>(PositionBias::buckets) == kBuckets);
+
+namespace {
+
+void set_bias(AttendArgs& args, const ops::Attend& op, Binder& binder) {
+    args.bias_kind = static_cast<uint8_t>(op.params.bias);
+    if (op.params.bias == PositionBias::none) return;
+    args.position_stride = static_cast<int32_t>(row_elements(binder.type(*op.positions)));
+    args.positions = binder.ref(*op.positions);
+    args.key_positions = binder.ref(*op.key_positions);
+    args.key_begin = binder.ref(*op.key_begin);
+    args.max_bias = op.params.max_bias;
+    if (op.params.bias != PositionBias::buckets) return;
+    args.buckets = static_cast<int32_t>(binder.type(*op.bias).shape[0]);
+    args.max_distance = op.params.max_distance;
+    args.both_directions = op.params.both_directions;
+    args.bias = binder.operand(*op.bias);
+}
+
+AttendArgs arguments(const ops::Attend& op, Binder& binder) {
+    const AttendParams& params = op.params;
+    const NodeId values = op.values ? *op.values : op.keys.id;
+    AttendArgs args{};
+    args.q = binder.ref(op.q);
+    args.keys = binder.ref(op.keys);
+    args.key_cache = cache_layout(binder.type(op.keys), params.n_kv_heads);
+    args.values = binder.ref(values);
+    args.value_cache = cache_layout(binder.type(values), params.n_kv_heads);
+    args.values_in_keys = !op.values;
+    args.token_begin = binder.ref(op.token_begin);
+    args.runs = binder.ref(op.runs);
+    args.run_begin = binder.ref(op.run_begin);
+    args.first = binder.ref(op.first);
+    args.last = binder.ref(op.last);
+    args.has_sinks = static_cast<bool>(op.sinks);
+    if (op.sinks) args.sinks = binder.operand(*op.sinks);
+    set_bias(args, op, binder);
+    args.heads = params.n_heads;
+    args.kv_heads = params.n_kv_heads;
+    args.key_dim = params.key_dim;
+    args.value_dim = params.value_dim;
+    args.tile_queries = kTileQueries;
+    args.threads = binder.n_threads();
+    args.scale = params.scale;
+    args.softcap = params.softcap;
+    PLAIT_CHECK(params.key_dim <= args.key_cache.head_elements);
+    PLAIT_CHECK(params.value_dim <= args.value_cache.head_elements);
+    return args;
+}
+
+void set_splits(AttendArgs& args, Ref splits, const TensorType& type) {
+    args.splits = splits;
+    args.splits_floats = type.shape.elements();
+}
+
+uint64_t scratch_bytes(const AttendArgs& args) {
+    return static_cast<uint64_t>(attend_scratch(args).end) * sizeof(float);
+}
+
+}  // namespace
+
+template <>
+void bind(const ops::Attend& op, const Node& node, Binder& binder) {
+    AttendArgs args = arguments(op, binder);
+    args.y = binder.result(node);
+    const Kernels& kernels = binder.kernels();
+    binder.step(node, op.params.flash ? kernels.attend : kernels.attend_scores, args,
+                scratch_bytes(args));
+}
+
+template <>
+void bind(const ops::AttendMerge& op, const Node& node, Binder& binder) {
+    AttendArgs args = arguments(op.attend, binder);
+    args.y = binder.result(node);
+    set_splits(args, binder.ref(op.splits), binder.type(op.splits));
+    binder.step(node, binder.kernels().attend, args, scratch_bytes(args));
+}
+
+template <>
+void bind(const ops::AttendSplits& op, const Node& node, Binder& binder) {
+    AttendArgs args = arguments(op.attend, binder);
+    set_splits(args, binder.result(node), node.type);
+    binder.step(node, binder.kernels().attend_splits, args, scratch_bytes(args));
+}
+
+}  // namespace plait::cpu

@@ -1,0 +1,113 @@
+#include "backend/cpu/kernels/elementwise/elementwise.h"
+#include "backend/cpu/kernels/rows/rows.h"
+
+#include "backend/cpu/ops/operands.h"
+
+namespace plait::cpu {
+namespace {
+
+ElementwiseArgs unary(NodeId x, const Node& node, Binder& binder) {
+    ElementwiseArgs args{};
+    args.a = binder.operand(x);
+    args.y = binder.result(node);
+    args.extent = extent_of(node);
+    args.fixed_rows = node.type.shape[0];
+    args.row_elements = row_elements(node.type);
+    return args;
+}
+
+ElementwiseArgs binary(NodeId a, NodeId b, const Node& node, Binder& binder) {
+    ElementwiseArgs args = unary(a, node, binder);
+    args.b = binder.operand(b);
+    const Shape& shape = node.type.shape;
+    const Shape& b_shape = binder.type(b).shape;
+    if (b_shape == shape) return args;
+    if (b_shape.elements() == 1)
+        args.share = INT64_MAX;
+    else if (b_shape[-1] == 1 && b_shape.elements() * shape[-1] == shape.elements())
+        args.share = shape[-1];
+    else
+        args.width = b_shape.elements();
+    return args;
+}
+
+}  // namespace
+
+template <>
+void bind(const ops::Add& op, const Node& node, Binder& binder) {
+    binder.step(node, binder.kernels().add, binary(op.a, op.b, node, binder));
+}
+
+template <>
+void bind(const ops::Sub& op, const Node& node, Binder& binder) {
+    binder.step(node, binder.kernels().sub, binary(op.a, op.b, node, binder));
+}
+
+template <>
+void bind(const ops::Mul& op, const Node& node, Binder& binder) {
+    binder.step(node, binder.kernels().mul, binary(op.a, op.b, node, binder));
+}
+
+template <>
+void bind(const ops::Scale& op, const Node& node, Binder& binder) {
+    ElementwiseArgs args = unary(op.x, node, binder);
+    args.number = op.factor;
+    args.second = op.offset;
+    binder.step(node, binder.kernels().scale, args);
+}
+
+template <>
+void bind(const ops::Softcap& op, const Node& node, Binder& binder) {
+    ElementwiseArgs args = unary(op.x, node, binder);
+    args.number = op.cap;
+    binder.step(node, binder.kernels().softcap, args);
+}
+
+template <>
+void bind(const ops::Activate& op, const Node& node, Binder& binder) {
+    ElementwiseArgs args = unary(op.x, node, binder);
+    args.how = static_cast<uint8_t>(op.activation);
+    binder.step(node, binder.kernels().activate, args);
+}
+
+template <>
+void bind(const ops::Gate& op, const Node& node, Binder& binder) {
+    ElementwiseArgs args = binary(op.g, op.up, node, binder);
+    args.how = static_cast<uint8_t>(op.activation);
+    binder.step(node, binder.kernels().gate, args);
+}
+
+template <>
+void bind(const ops::ClampedSwiglu& op, const Node& node, Binder& binder) {
+    ElementwiseArgs args = binary(op.g, op.up, node, binder);
+    args.number = op.alpha;
+    args.second = op.limit;
+    binder.step(node, binder.kernels().clamped_swiglu, args);
+}
+
+template <>
+void bind(const ops::Slice& op, const Node& node, Binder& binder) {
+    SliceArgs args{};
+    args.x = binder.operand(op.x);
+    args.y = binder.result(node);
+    args.x_width = binder.type(op.x).shape[-1];
+    args.begin = op.begin;
+    args.vectors = vectors_of(node, node.type.shape);
+    binder.step(node, binder.kernels().slice, args);
+}
+
+template <>
+void bind(const ops::Concat& op, const Node& node, Binder& binder) {
+    const Shape& a = binder.type(op.a).shape;
+    const Shape& b = binder.type(op.b).shape;
+    ConcatArgs args{};
+    args.a = binder.operand(op.a);
+    args.b = binder.operand(op.b);
+    args.y = binder.result(node);
+    args.a_width = a[-1];
+    args.vectors = vectors_of(node, node.type.shape);
+    args.b_is_shared = b.elements() / b[-1] != a.elements() / a[-1];
+    binder.step(node, binder.kernels().concat, args);
+}
+
+}  // namespace plait::cpu

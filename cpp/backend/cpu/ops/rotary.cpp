@@ -1,0 +1,65 @@
+#include <algorithm>
+
+#include "backend/cpu/kernels/rows/cache_rows.h"
+#include "backend/cpu/kernels/rows/rope.h"
+#include "backend/cpu/ops/operands.h"
+
+namespace plait::cpu {
+
+template <>
+void bind(const ops::RopeTable& op, const Node& node, Binder& binder) {
+    RopeTableArgs args{};
+    args.positions = binder.ref(op.positions);
+    args.y = binder.result(node);
+    args.has_factors = static_cast<bool>(op.factors);
+    if (op.factors) args.factors = binder.operand(*op.factors);
+    args.extent = extent_of(node);
+    args.fixed_rows = node.type.shape[0];
+    args.axes = row_elements(binder.type(op.positions));
+    std::copy(std::begin(op.rope.sections), std::end(op.rope.sections), args.sections);
+    args.magnitude = op.rope.magnitude;
+    args.frequencies = frequencies(op.rope);
+    binder.step(node, binder.kernels().rope_table, args);
+}
+
+template <>
+void bind(const ops::Rope& op, const Node& node, Binder& binder) {
+    RopeArgs args{};
+    args.x = binder.ref(op.x);
+    args.table = binder.ref(op.table);
+    args.y = binder.result(node);
+    args.extent = extent_of(node);
+    args.interleaved = op.interleaved;
+    args.fixed_rows = node.type.shape[0];
+    args.heads = node.type.shape[1];
+    args.width = node.type.shape[2];
+    args.n_rot = op.n_rot;
+    binder.step(node, binder.kernels().rope, args, static_cast<uint64_t>(op.n_rot) * sizeof(float));
+}
+
+template <>
+void bind(const ops::RotateRows& op, const Node& node, Binder& binder) {
+    const Node& rows = binder.node(op.rows);
+    const auto& [rope, n_heads, head_dim, begin] = op.heads;
+    const CacheLayout layout = cache_layout(node.type, n_heads);
+    PLAIT_CHECK(begin + rope.n_rot <= head_dim && head_dim <= layout.head_elements);
+    RotateRowsArgs args{};
+    args.storage = binder.ref(op.storage);
+    args.rows = binder.ref(op.rows);
+    args.deltas = binder.ref(op.deltas);
+    args.has_factors = static_cast<bool>(op.factors);
+    if (op.factors) args.factors = binder.operand(*op.factors);
+    args.dtype = layout.dtype;
+    args.interleaved = rope.interleaved;
+    args.extent = extent_of(rows);
+    args.fixed_rows = rows.type.shape[0];
+    args.heads = n_heads;
+    args.begin = begin;
+    args.head_bytes = layout.head_bytes;
+    args.row_bytes = layout.row_bytes;
+    args.frequencies = frequencies(rope);
+    args.magnitude = rope.magnitude;
+    binder.step(node, binder.kernels().rotate_rows, args, rotate_rows_scratch(args));
+}
+
+}  // namespace plait::cpu

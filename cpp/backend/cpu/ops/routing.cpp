@@ -1,0 +1,65 @@
+#include "backend/cpu/kernels/products/experts.h"
+#include "backend/cpu/kernels/products/route.h"
+#include "backend/cpu/ops/operands.h"
+
+namespace plait::cpu {
+
+static_assert(static_cast<int>(Gating::softmax) == kGateSoftmax);
+static_assert(static_cast<int>(Gating::sigmoid) == kGateSigmoid);
+static_assert(static_cast<int>(Gating::softmax_chosen) == kGateChosen);
+
+template <>
+void bind(const ops::Route& op, const Node& node, Binder& binder) {
+    const RouteParams& params = op.params;
+    RouteArgs args{};
+    args.logits = binder.ref(op.logits);
+    args.y = binder.result(node);
+    args.extent = extent_of(node);
+    args.gating = static_cast<uint8_t>(params.gating);
+    args.renormalize = params.renormalize;
+    args.has_bias = static_cast<bool>(op.bias);
+    if (op.bias) args.bias = binder.operand(*op.bias);
+    args.experts = static_cast<int32_t>(binder.type(op.logits).shape[1]);
+    args.used = params.n_used;
+    args.groups = params.n_groups;
+    args.groups_used = params.n_groups_used;
+    args.scale = params.scale;
+    args.fixed_rows = node.type.shape[0];
+    binder.step(node, binder.kernels().route, args,
+                static_cast<uint64_t>(route_scratch_bytes(args)));
+}
+
+template <>
+void bind(const ops::ExpertLinear& op, const Node& node, Binder& binder) {
+    const Shape& shape = node.type.shape;  // [rows, used, out]
+    ExpertLinearArgs args{};
+    args.x = binder.ref(op.x);
+    args.routes = binder.ref(op.routes);
+    args.y = binder.result(node);
+    args.has_bias = static_cast<bool>(op.bias);
+    if (op.bias) args.bias = binder.operand(*op.bias);
+    args.x_by_rank = binder.type(op.x).shape.rank == 3;
+    args.extent = extent_of(node);
+    args.used = static_cast<int32_t>(shape[1]);
+    args.fixed_rows = shape[0];
+    args.weight = binder.matrix(op.weight);
+    binder.step(
+        node, binder.kernels().expert_linear, args,
+        static_cast<uint64_t>(expert_linear_scratch_bytes(args.weight, shape[0] * shape[1])));
+}
+
+template <>
+void bind(const ops::Combine& op, const Node& node, Binder& binder) {
+    const Shape& y = binder.type(op.y).shape;
+    CombineArgs args{};
+    args.x = binder.ref(op.y);
+    args.routes = binder.ref(op.routes);
+    args.y = binder.result(node);
+    args.extent = extent_of(node);
+    args.fixed_rows = node.type.shape[0];
+    args.used = y[1];
+    args.width = y[2];
+    binder.step(node, binder.kernels().combine, args);
+}
+
+}  // namespace plait::cpu

@@ -1,0 +1,65 @@
+#include "backend/cpu/kernels/rows/rows.h"
+#include "backend/cpu/kernels/products/embed.h"
+#include "backend/cpu/kernels/rows/cache_rows.h"
+#include "backend/cpu/ops/operands.h"
+
+namespace plait::cpu {
+
+template <>
+void bind(const ops::Embed& op, const Node& node, Binder& binder) {
+    EmbedArgs args{};
+    args.table = binder.matrix(op.table);
+    args.tokens = binder.ref(op.tokens);
+    args.y = binder.result(node);
+    args.extent = extent_of(node);
+    args.fixed_rows = node.type.shape[0];
+    binder.step(node, binder.kernels().embed, args);
+}
+
+template <>
+void bind(const ops::SelectRows& op, const Node& node, Binder& binder) {
+    SelectRowsArgs args{};
+    args.x = binder.ref(op.x);
+    args.rows = binder.ref(op.rows);
+    args.y = binder.result(node);
+    args.extent = extent_of(node);
+    args.fixed_rows = node.type.shape[0];
+    args.row_bytes = row_elements(node.type) * static_cast<int64_t>(sizeof(float));
+    binder.step(node, binder.kernels().select_rows, args);
+}
+
+// The heads are those of x [n, heads, width]; x [n, width] is one head.
+template <>
+void bind(const ops::StoreRows& op, const Node& node, Binder& binder) {
+    const Node& x = binder.node(op.x);
+    StoreRowsArgs args{};
+    args.storage = binder.ref(op.storage);
+    args.x = binder.ref(op.x);
+    args.rows = binder.ref(op.rows);
+    args.extent = extent_of(x);
+    args.fixed_rows = x.type.shape[0];
+    args.heads = x.type.shape.rank == 3 ? x.type.shape[1] : 1;
+    args.width = x.type.shape[-1];
+    const CacheLayout layout = cache_layout(node.type, args.heads);
+    PLAIT_CHECK(args.width <= layout.head_elements);
+    args.dtype = layout.dtype;
+    args.head_elements = layout.head_elements;
+    args.row_bytes = layout.row_bytes;
+    binder.step(node, binder.kernels().store_rows, args,
+                static_cast<uint64_t>(args.head_elements) * sizeof(float));
+}
+
+template <>
+void bind(const ops::CopyRows& op, const Node& node, Binder& binder) {
+    const Node& from = binder.node(op.from);
+    CopyRowsArgs args{};
+    args.storage = binder.ref(op.storage);
+    args.from = binder.ref(op.from);
+    args.to = binder.ref(op.to);
+    args.extent = extent_of(from);
+    args.fixed_rows = from.type.shape[0];
+    args.row_bytes = cache_layout(node.type, 1).row_bytes;
+    binder.step(node, binder.kernels().copy_rows, args);
+}
+
+}  // namespace plait::cpu

@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "backend/vulkan/ops/operands.h"
+
+namespace plait::vulkan {
+namespace {
+
+constexpr int kMaxValueDim = 2048;  // 16 elements for each invocation of the shader
+
+struct Args {
+    Ref q, y, parts, keys, values, token_begin, runs, run_begin, first, last, sinks, positions;
+    Ref key_positions, key_begin, bias, bucket_of;
+    Rows rows;
+    uint32_t heads, kv_heads, key_dim, value_dim;
+    uint32_t key_head_bytes, key_row_bytes, value_head_bytes, value_row_bytes;
+    uint32_t has_sinks, position_stride, max_distance, later_buckets;
+    float max_bias, scale, softcap;
+};
+
+// T5, arXiv:1910.10683: half of the buckets of a direction hold a distance each, the others grow by
+// a constant ratio up to max_distance; the last has all that is farther. The first distance of a
+// bucket; just under it, as thresholds that are whole numbers must not be missed by a rounding.
+double bucket_begin(int bucket, int buckets, int max_distance) {
+    const int exact = buckets / 2;
+    if (bucket <= exact) return bucket;
+    const double turns = static_cast<double>(bucket - exact) / (buckets - exact);
+    return exact * std::pow(static_cast<double>(max_distance) / exact, turns) * (1.0 - 1e-6);
+}
+
+std::vector<int32_t> bucket_of_distances(int buckets, int max_distance) {
+    std::vector<int32_t> result;
+    int bucket = 0;
+    for (int distance = 0; distance <= max_distance; ++distance) {
+        while (bucket + 1 < buckets && distance >= bucket_begin(bucket + 1, buckets, max_distance))
+            ++bucket;
+        result.push_back(bucket);
+    }
+    return result;
+}
+
+void set_cache(Args& args, const CacheLayout& keys, const CacheLayout& values) {
+    args.key_head_bytes = keys.head_bytes;
+    args.key_row_bytes = keys.row_bytes;
+    args.value_head_bytes = values.head_bytes;
+    args.value_row_bytes = values.row_bytes;
+}
+
+struct MergeArgs {
+    Ref parts, y, sinks;
+    Rows rows;
+    uint32_t heads, value_dim, has_sinks;
+};
+
+// A few subgroups, and an invocation for each 16 elements of a value.
+uint32_t invocations(uint32_t value_groups, const Limits& limits) {
+    constexpr uint32_t kMax = 128;  // supported by every device
+    return std::clamp(4 * limits.subgroup, std::bit_ceil(value_groups), kMax);
+}
+
+// Neighbouring tokens that a workgroup takes at once, where there are enough for many workgroups:
+// as many as have room for what is shared between its invocations.
+uint32_t queries_of(const Rows& rows, uint32_t key_groups, uint32_t n, const Limits& limits) {
+    constexpr uint32_t kManyRows = 32, kMax = 4;
+    if (rows.fixed < kManyRows) return 1;
+    const auto bytes = [&](uint32_t queries) {
+        return 4 * (queries * (16 * key_groups + 2 * n) + 17 * n);
+    };
+    uint32_t queries = kMax;
+    while (queries > 1 && bytes(queries) > limits.shared_bytes) queries /= 2;
+    return queries;
+}
+
+// Few rows leave most of a GPU idle, so workgroups share their keys out.
+uint32_t splits_of(const Rows& rows, const Node& keys) {
+    constexpr uint32_t kFewRows = 4;
+    constexpr int64_t kMaxSplits = 16, kMinKeys = 256;
+    if (rows.fixed > kFewRows || keys.extent != Extent::fixed) return 1;
+    return static_cast<uint32_t>(std::clamp<int64_t>(keys.type.shape[0] / kMinKeys, 1, kMaxSplits));
+}
+
+void set_bias(Args& args, const ops::Attend& op, Binder& binder) {
+    const AttendParams& params = op.params;
+    if (params.bias == PositionBias::none) return;
+    args.position_stride = to_u32(row_elements(binder.type(*op.positions)));
+    args.positions = binder.ref(*op.positions);
+    args.key_positions = binder.ref(*op.key_positions);
+    args.key_begin = binder.ref(*op.key_begin);
+    args.max_bias = params.max_bias;
+    if (params.bias != PositionBias::buckets) return;
+    const auto buckets = static_cast<int>(binder.type(*op.bias).shape[0]);
+    const int one_way = params.both_directions ? buckets / 2 : buckets;
+    args.bias = binder.operand(*op.bias);
+    args.max_distance = to_u32(params.max_distance);
+    args.later_buckets = params.both_directions ? to_u32(one_way) : 0;
+    args.bucket_of = binder.constant(bucket_of_distances(one_way, params.max_distance));
+}
+
+}  // namespace
+
+bool fits(const ops::Attend& op) { return op.params.value_dim <= kMaxValueDim; }
+
+template <>
+void bind(const ops::Attend& op, const Node& node, Binder& binder) {
+    PLAIT_CHECK(fits(op));
+    const AttendParams& params = op.params;
+    const NodeId values_id = op.values ? *op.values : op.keys.id;
+    const CacheLayout keys = cache_layout(binder.type(op.keys), params.n_kv_heads);
+    const CacheLayout values = cache_layout(binder.type(values_id), params.n_kv_heads);
+    Args args{};
+    args.q = binder.ref(op.q);
+    args.y = binder.result(node);
+    args.keys = binder.ref(op.keys);
+    args.values = binder.ref(values_id);
+    set_cache(args, keys, values);
+    args.token_begin = binder.ref(op.token_begin);
+    args.runs = binder.ref(op.runs);
+    args.run_begin = binder.ref(op.run_begin);
+    args.first = binder.ref(op.first);
+    args.last = binder.ref(op.last);
+    args.has_sinks = static_cast<bool>(op.sinks);
+    if (op.sinks) args.sinks = binder.operand(*op.sinks);
+    set_bias(args, op, binder);
+    args.rows = rows_of(node);
+    args.heads = to_u32(params.n_heads);
+    args.kv_heads = to_u32(params.n_kv_heads);
+    args.key_dim = to_u32(params.key_dim);
+    args.value_dim = to_u32(params.value_dim);
+    args.scale = params.scale;
+    args.softcap = params.softcap;
+    const uint32_t splits = splits_of(args.rows, binder.node(op.keys));
+    if (splits > 1)
+        args.parts = binder.scratch(node, uint64_t{args.rows.fixed} * args.heads * splits *
+                                              (args.value_dim + 2) * sizeof(float));
+    const uint32_t key_groups = (args.key_dim + 15) / 16, value_groups = (args.value_dim + 15) / 16;
+    const uint32_t n = invocations(value_groups, binder.limits());
+    const uint32_t queries = splits > 1 ? 1 : queries_of(args.rows, key_groups, n, binder.limits());
+    binder.step(node, "attend",
+                {static_cast<uint32_t>(keys.dtype), static_cast<uint32_t>(values.dtype), key_groups,
+                 value_groups, static_cast<uint32_t>(params.bias), splits, n, queries},
+                {fixed_axis(params.n_heads), axis(args.rows, 1, queries), fixed_axis(splits)},
+                args);
+    if (splits == 1) return;
+    const MergeArgs merge{args.parts, args.y,         args.sinks,    args.rows,
+                          args.heads, args.value_dim, args.has_sinks};
+    binder.step(node, "attend_merge", {splits}, {fixed_axis(params.n_heads), axis(args.rows)},
+                merge);
+}
+
+}  // namespace plait::vulkan

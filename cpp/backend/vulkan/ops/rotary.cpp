@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "backend/vulkan/ops/operands.h"
+
+namespace plait::vulkan {
+namespace {
+
+struct RopeTableArgs {
+    Ref positions, y, turns, axis;
+    Rows rows;
+    uint32_t pairs, axes;
+    float magnitude;
+};
+
+struct RopeArgs {
+    Ref x, table, y;
+    Rows rows;
+    uint32_t heads, width, n_rot;
+};
+
+struct RotateRowsArgs {
+    Ref storage, indices, deltas, turns;
+    Rows moves;
+    uint32_t heads, head_bytes, row_bytes, offset, before, n_rot, touched;
+    float magnitude;
+};
+
+// The pairs between which YaRN interpolates more and more: those that turn beta_fast and beta_slow
+// times over the original context.
+struct Ramp {
+    double low = 0.0, high = 0.0;
+};
+
+Ramp ramp_of(const Rope& rope) {
+    const auto pair_of = [&](double turns) {
+        return rope.n_rot *
+               std::log(static_cast<double>(rope.n_ctx_original) / (turns * 2 * std::numbers::pi)) /
+               (2 * std::log(rope.base));
+    };
+    return {std::max(0.0, std::floor(pair_of(rope.beta_fast))),
+            std::min(rope.n_rot - 1.0, std::ceil(pair_of(rope.beta_slow)))};
+}
+
+double frequency(const Rope& rope, const Ramp& ramp, int pair, double factor) {
+    const double whole = std::pow(rope.base, -2.0 * pair / rope.n_rot) / factor;
+    if (rope.extrapolation == 0.0) return whole * rope.scale;
+    const double along = (pair - ramp.low) / std::max(0.001, ramp.high - ramp.low);
+    const double mix = (1.0 - std::clamp(along, 0.0, 1.0)) * rope.extrapolation;
+    return whole * (rope.scale * (1.0 - mix) + mix);
+}
+
+uint64_t fraction_of_turn(double radians) {
+    const double turns = radians / (2 * std::numbers::pi);
+    return static_cast<uint64_t>(std::ldexp(turns - std::floor(turns), 63)) << 1;
+}
+
+// How far one position turns each pair of a head, for shaders/lib/turns.glsl: [n_rot / 2] u64, in
+// units of 2^-64 turns.
+Ref turns(const Rope& rope, OptionalOperand factors, Binder& binder) {
+    const std::vector<float> by = factors ? binder.values(*factors) : std::vector<float>{};
+    const Ramp ramp = rope.extrapolation == 0.0 ? Ramp{} : ramp_of(rope);
+    std::vector<uint64_t> result;
+    for (int pair = 0; pair < rope.n_rot / 2; ++pair) {
+        const double factor = factors ? by[static_cast<size_t>(pair)] : 1.0;
+        result.push_back(fraction_of_turn(frequency(rope, ramp, pair, factor)));
+    }
+    return binder.constant(result);
+}
+
+// M-RoPE (Qwen2-VL, arXiv:2409.12191): the sections share the pairs out among the axes, over and
+// over where they do not cover all pairs.
+std::vector<int32_t> axis_of_pairs(const Rope& rope, int32_t axes) {
+    std::vector<int32_t> axis_of(static_cast<size_t>(rope.n_rot / 2));
+    int32_t axis = 0, left = rope.sections[0];
+    if (rope.sections[0] + rope.sections[1] + rope.sections[2] + rope.sections[3] == 0)
+        return axis_of;
+    for (int32_t& pair : axis_of) {
+        while (left == 0) left = rope.sections[axis = (axis + 1) % 4];
+        pair = std::min(axis, axes - 1);
+        --left;
+    }
+    return axis_of;
+}
+
+}  // namespace
+
+template <>
+void bind(const ops::RopeTable& op, const Node& node, Binder& binder) {
+    RopeTableArgs args{};
+    args.positions = binder.ref(op.positions);
+    args.y = binder.result(node);
+    args.turns = turns(op.rope, op.factors, binder);
+    args.rows = rows_of(node);
+    args.pairs = to_u32(op.rope.n_rot / 2);
+    args.axes = to_u32(row_elements(binder.type(op.positions)));
+    args.axis = binder.constant(axis_of_pairs(op.rope, static_cast<int32_t>(args.axes)));
+    args.magnitude = static_cast<float>(op.rope.magnitude);
+    binder.step(node, "rope_table", {}, {axis(args.rows, args.pairs, 64)}, args);
+}
+
+template <>
+void bind(const ops::Rope& op, const Node& node, Binder& binder) {
+    const RopeArgs args{binder.ref(op.x), binder.ref(op.table),       binder.result(node),
+                        rows_of(node),    to_u32(node.type.shape[1]), to_u32(node.type.shape[2]),
+                        to_u32(op.n_rot)};
+    binder.step(node, "rope", {op.interleaved}, {elements_axis(node)}, args);
+}
+
+template <>
+void bind(const ops::RotateRows& op, const Node& node, Binder& binder) {
+    const auto& [rope, n_heads, head_dim, begin] = op.heads;
+    const CacheLayout layout = cache_layout(node.type, n_heads);
+    PLAIT_CHECK(begin + rope.n_rot <= head_dim);
+    const uint32_t block = info(layout.dtype).block_elements;
+    RotateRowsArgs args{};
+    args.storage = binder.ref(op.storage);
+    args.indices = binder.ref(op.rows);
+    args.deltas = binder.ref(op.deltas);
+    args.turns = turns(rope, op.factors, binder);
+    args.moves = rows_of(binder.node(op.rows));
+    args.heads = to_u32(n_heads);
+    args.head_bytes = layout.head_bytes;
+    args.row_bytes = layout.row_bytes;
+    args.n_rot = to_u32(rope.n_rot);
+    args.before = to_u32(begin) % block;
+    args.offset = to_u32(begin) / block * info(layout.dtype).block_bytes;
+    args.touched = (args.before + args.n_rot + block - 1) / block * block;
+    args.magnitude = static_cast<float>(rope.magnitude);
+    binder.step(node, "rotate_rows",
+                {static_cast<uint32_t>(layout.dtype), rope.interleaved, (args.touched + 31) / 32},
+                {fixed_axis(n_heads)}, args);
+}
+
+}  // namespace plait::vulkan

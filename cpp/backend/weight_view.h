@@ -1,0 +1,28 @@
+// Float operands that are weights, or views of weights.
+#pragma once
+
+#include "graph/graph.h"
+
+namespace plait {
+
+struct WeightView {
+    const ops::Weight* weight = nullptr;  // null if the value is no weight
+    uint64_t offset = 0;                  // of its first float, in bytes
+};
+
+// Follows reshapes and rows of weights.
+inline WeightView weight_view(const Graph& graph, NodeId id) {
+    WeightView view;
+    for (;;) {
+        const Node& node = graph.node(id);
+        if (const auto* row = std::get_if<ops::WeightRow>(&node.op))
+            view.offset = static_cast<uint64_t>(row->row * node.type.shape[0]) * sizeof(float);
+        else if (!std::holds_alternative<ops::Reshape>(node.op))
+            break;
+        id = aliased_operand(node.op);
+    }
+    view.weight = std::get_if<ops::Weight>(&graph.node(id).op);
+    return view;
+}
+
+}  // namespace plait

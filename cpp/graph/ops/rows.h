@@ -1,0 +1,56 @@
+// Ops that look up, select, store or copy whole rows.
+#pragma once
+
+#include "graph/op_info.h"
+
+namespace plait {
+namespace ops {
+
+struct Embed {
+    Operand table;   // [vocab, m]
+    Operand tokens;  // [n] i32
+    static constexpr OpInfo kInfo{.name = "embed"};
+    static constexpr auto kOperands = operands(&Embed::table, &Embed::tokens);
+    static constexpr auto kAdaptable = &Embed::table;
+    bool operator==(const Embed&) const = default;
+};
+
+struct SelectRows {
+    Operand x;     // [n, ...]
+    Operand rows;  // [k] i32
+    static constexpr OpInfo kInfo{.name = "select_rows"};
+    static constexpr auto kOperands = operands(&SelectRows::x, &SelectRows::rows);
+    bool operator==(const SelectRows&) const = default;
+};
+
+struct StoreRows {
+    Operand storage;  // [rows, h*d']
+    Operand x;        // [n, h*d] or [n, h, d]
+    Operand rows;     // [n] i32
+    static constexpr OpInfo kInfo{.name = "store_rows", .writes_storage = true, .in_place = true};
+    static constexpr auto kOperands =
+        operands(&StoreRows::storage, &StoreRows::x, &StoreRows::rows);
+    bool operator==(const StoreRows&) const = default;
+};
+
+struct CopyRows {
+    Operand storage;   // [rows, width]
+    Operand from, to;  // [moves] i32
+    static constexpr OpInfo kInfo{.name = "copy_rows", .writes_storage = true, .in_place = true};
+    static constexpr auto kOperands = operands(&CopyRows::storage, &CopyRows::from, &CopyRows::to);
+    bool operator==(const CopyRows&) const = default;
+};
+
+}  // namespace ops
+
+Value embed(Value table, Value tokens);  // [vocab, m], [n] i32 -> [n, m]
+Value select_rows(Value x, Value rows);  // [n, ...], [k] i32 -> [k, ...]
+
+// Writes row i of x to row rows[i] of a cache, in the cache's type. The result is the cache after
+// the write; a node that must see the write takes it as operand.
+Value store_rows(Value storage, Value x, Value rows);  // [rows, h*d'], [n, h*d], [n] i32
+
+// Copies row from[i] to row to[i], in order.
+Value copy_rows(Value storage, Value from, Value to);  // [rows, width], [moves] i32, [moves] i32
+
+}  // namespace plait

@@ -1,0 +1,104 @@
+// Values that no kernel computes: weights, caches and inputs, views of other values, and edits.
+#pragma once
+
+#include <cstdint>
+
+#include "graph/op_info.h"
+#include "tensor/weight_source.h"
+
+namespace plait {
+
+// The data that changes with every step, and how many elements it has.
+enum class InputField : uint8_t {
+    tokens,         // per token
+    embeddings,     // per token, [n, width]
+    positions,      // per token
+    token_begin,    // per sequence of the microbatch, + 1
+    output_tokens,  // per output
+    write_rows,     // per token, in an attention group
+    first,          // the same
+    last,           // the same
+    runs,           // per run, in an attention group
+    run_begin,      // per sequence, + 1, in an attention group
+    key_positions,  // per key, in an attention group
+    key_begin,      // per sequence, + 1, in an attention group
+    read_states,    // per sequence, in a recurrent group
+    write_states,   // the same
+    from_rows,      // per move
+    to_rows,        // per move
+    deltas,         // per move
+    adapter_scale,  // one number; `group` is its index in the adapter set
+    control,        // one per element of the residual stream; `group` is the layer
+};
+struct InputId {
+    InputField field;
+    uint16_t group = 0;  // the memory group that the rows belong to
+    bool operator==(const InputId&) const = default;
+};
+
+// A weight as an architecture refers to it. An optional weight that is absent has no id.
+struct Weight {
+    static constexpr WeightId kNone = UINT32_MAX;
+    WeightId id = kNone;
+    TensorType type;
+    explicit operator bool() const { return id != kNone; }
+};
+
+namespace ops {
+
+struct Weight {
+    WeightId id;
+    static constexpr OpInfo kInfo{.name = "weight", .kind = OpKind::source};
+    static constexpr auto kOperands = operands();
+    bool operator==(const Weight&) const = default;
+};
+
+struct Storage {
+    uint32_t index;  // into MemoryLayout::storage
+    static constexpr OpInfo kInfo{.name = "storage", .kind = OpKind::source};
+    static constexpr auto kOperands = operands();
+    bool operator==(const Storage&) const = default;
+};
+
+struct Input {
+    InputId id;
+    static constexpr OpInfo kInfo{.name = "input", .kind = OpKind::source};
+    static constexpr auto kOperands = operands();
+    bool operator==(const Input&) const = default;
+};
+
+struct Reshape {
+    Operand x;
+    static constexpr OpInfo kInfo{.name = "reshape", .kind = OpKind::view, .row_wise = true};
+    static constexpr auto kOperands = operands(&Reshape::x);
+    bool operator==(const Reshape&) const = default;
+};
+
+struct WeightRow {
+    Operand weight;  // [k, m]
+    int64_t row;
+    static constexpr OpInfo kInfo{.name = "weight_row", .kind = OpKind::view};
+    static constexpr auto kOperands = operands(&WeightRow::weight);
+    bool operator==(const WeightRow&) const = default;
+};
+
+// A value that the caller replaces on the host; see Editor in backend/backend.h.
+struct Edit {
+    Operand x;
+    uint16_t index;  // into the edits of the call
+    static constexpr OpInfo kInfo{.name = "edit", .kind = OpKind::host};
+    static constexpr auto kOperands = operands(&Edit::x);
+    bool operator==(const Edit&) const = default;
+};
+
+}  // namespace ops
+
+Value reshape(Value x, Shape shape);      // same elements in the same order
+Value split_heads(Value x, int n_heads);  // [n, h*d] -> [n, h, d]
+Value merge_heads(Value x);               // [n, h, d] -> [n, h*d]
+
+Value weight_row(Value weight, int64_t row);  // [k, m] -> [m], one row of a float weight
+
+Value edit(Value x, uint16_t index);  // [n, ...] -> [n, ...]
+
+}  // namespace plait
