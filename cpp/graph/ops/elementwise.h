@@ -108,7 +108,7 @@ struct Concat {
 
 }  // namespace ops
 
-// The shape of the result is that of a, or of x.
+// Each result has the same shape as a or x, slices and joins apart.
 Value operator+(Value a, Value b);
 Value operator-(Value a, Value b);
 Value operator*(Value a, Value b);
