@@ -1,4 +1,4 @@
-"""What is closed at the end of a `with`."""
+"""Closeable: base class of objects with close()."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ T = TypeVar("T", bound="Closeable")
 
 
 class Closeable:
-    """Has close(), and `with` calls it."""
+    """An object with close(), which the end of a `with` block calls."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Give back what is held. Harmless when closed already."""
+        """Release the resources of this object. Does nothing if it is already closed."""
         raise NotImplementedError
 
     def __enter__(self: T) -> T:

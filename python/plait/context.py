@@ -1,4 +1,4 @@
-"""Context, with what it shows of itself: its cache and its statistics."""
+"""Context and its statistics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,14 @@ class Stats(_core.Stats):  # noqa: D101
     __doc__ = _core.Stats.__doc__
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw where the time of the steps went, phase by phase. Needs matplotlib (plait[viz])."""
+        """Plot the time of each phase of a step. Needs matplotlib (plait[viz]).
+
+        Args:
+            ax: Axes to draw on. None creates a new figure.
+
+        Returns:
+            The axes.
+        """
         from plait.display.plots import plot_stats
 
         return plot_stats(self, ax)
@@ -43,18 +50,19 @@ class Context(_core.Context, Closeable):  # noqa: D101
 
     @functools.cached_property
     def kv(self) -> KVCache:
-        """What the context remembers, and the operations on it."""
+        """The KV cache: what the context has stored, and the operations on it."""
         return KVCache(self)
 
     @functools.cached_property
     def stats(self) -> Stats:
-        """Counters and times since the context was made or `stats.reset()`."""
+        """Counters and times since the context was created or since `stats.reset()`."""
         return Stats(self)
 
     def sequence(self) -> Sequence:
-        """A handle of a sequence that holds nothing and that nobody else was given.
+        """Return a handle of a sequence that is empty and has no other open handle.
 
-        Raises CacheFull when none of the n_seq_max is left.
+        Raises:
+            CacheFull: All n_seq_max sequences are in use.
         """
         return Sequence(self, self.kv, self.open_sequence())
 
@@ -67,11 +75,20 @@ class Context(_core.Context, Closeable):  # noqa: D101
         embeddings: bool = False,
         encode: bool = False,
     ) -> Graph:
-        """The plan of a step of `n_tokens` tokens of `n_seqs` sequences that wants `n_outputs` rows.
+        """Return the execution plan of a step of the given shape.
 
-        `embeddings`: the tokens are given as embeddings. `encode`: the graph of encode(). The plan is built if no step
-        of that shape ran before, and counted in `stats` like a step's. Raises ValueError for a step that this context
-        cannot be asked for.
+        If no step of that shape has run before, the plan is built and counted in `stats` like that
+        of a step.
+
+        Args:
+            n_tokens: Number of tokens in the step.
+            n_seqs: Number of sequences that the tokens belong to.
+            n_outputs: Number of tokens that request output.
+            embeddings: True if the input consists of embeddings instead of token ids.
+            encode: True for the plan of encode() instead of decode().
+
+        Raises:
+            ValueError: This context cannot run such a step.
         """
         from plait.inspect.graph import Graph
 
@@ -79,46 +96,73 @@ class Context(_core.Context, Closeable):  # noqa: D101
         return Graph(nodes)
 
     def capture(self, *patterns: str) -> Capture:
-        """A context manager that records values between input and output, in the calls inside it.
+        """Record intermediate values of the calls inside a `with` block.
 
-        `with ctx.capture("blk.3.attn_out", "l_out.*") as seen: ctx.decode(batch)`, then `seen["blk.3.attn_out"]`:
-        float32 (n_tokens, ...), the rows of all calls in the order of their batches. Values after the last layer
-        (result_norm, result_output) have a row for each entry that asked for one. `patterns` are names or globs of
-        value_names(); "l_out.3" is the same as "blk.3.l_out".
+        Calls outside of a capture are not slowed down. The first call with a new set of names
+        builds a new plan.
 
-        Calls without a capture cost nothing for it; the first with a new set of names builds plans of its own.
+        Args:
+            patterns: Names or glob patterns from value_names(). "l_out.3" is the same as
+                "blk.3.l_out".
 
-        Raises ValueError for a pattern that matches nothing, and inside another capture of this context.
+        Returns:
+            A context manager and mapping from names to float32 arrays (n_tokens, ...): the rows of
+            all calls in batch order. Values after the last layer (result_norm, result_output) have
+            one row per token that requested output.
+
+        Raises:
+            ValueError: A pattern matches nothing, or another capture of this context is open.
+
+        Example:
+            with ctx.capture("blk.3.attn_out", "l_out.*") as seen:
+                ctx.decode(batch)
+            seen["blk.3.attn_out"]
         """
         from plait.inspect.capture import Capture
 
         return Capture(self, patterns)
 
     def edit(self, name: str, what: Change | npt.ArrayLike, mode: str = "add") -> Edit:
-        """A context manager that changes a value between input and output, in the calls inside it.
+        """Change an intermediate value of the calls inside a `with` block.
 
-        `with ctx.edit("l_out.3", direction): ctx.decode(batch)`. `name` is one of value_names(); "l_out.3" is the same
-        as "blk.3.l_out". `what` is an array for one token's row, the same for all: added with mode "add", in the
-        value's place with mode "replace". Or it is a function, which gets the rows as float32 (n_tokens, ...) and
-        returns as many: those of a microbatch, in the order of the batch. Values after the last layer have a row for
-        each entry that asked for output. What a call does not need is not computed, and its function not called: a
-        call without outputs leaves out the end of the last layer.
+        Several edits can be open at once. Edits of the same value apply in the order in which they
+        were opened. Cached rows keep the values they were computed with, and saved states do not
+        record edits. An exception raised by a function ends the call and leaves the cache
+        unchanged. The function must not call this context. Calls outside of an edit are not slowed
+        down; the first call with a new set of names builds a new plan. Values that a call does not
+        need are not computed, and their functions are not called: for example, a call without
+        outputs omits the end of the last layer.
 
-        What the function raises ends the call, and the cache is as it was before. It may not call this context.
-        Edits may be open at the same time, also several of one value, which follow each other in the order in which
-        they were opened. What is cached stays as it was computed, and a saved state says nothing of edits. Calls
-        without an edit cost nothing for it; the first with a new set of names builds plans of its own.
+        Args:
+            name: A name from value_names(). "l_out.3" is the same as "blk.3.l_out".
+            what: An array, shape of one token's row, which applies to every row; or a function that
+                receives the rows of a microbatch in batch order, float32 (n_tokens, ...), and
+                returns as many rows. Values after the last layer have one row per token that
+                requested output.
+            mode: "add" to add the array to the value, "replace" to replace the value. Ignored for
+                functions.
 
-        Raises ValueError for an unknown name or an array of another shape.
+        Returns:
+            A context manager.
+
+        Raises:
+            ValueError: The name is unknown, or the array has the wrong shape.
+
+        Example:
+            with ctx.edit("l_out.3", direction):
+                ctx.decode(batch)
         """
         from plait.inspect.edit import Edit
 
         return Edit(self, name, what, mode)
 
     def trace(self) -> Trace:
-        """A context manager that notes which thread ran which operation when, in the calls inside it.
+        """Record which thread runs which operation at what time, for the calls inside a `with` block.
 
-        `with ctx.trace() as trace: ctx.decode(batch)`, then `trace.events` or `trace.save("trace.json")`.
+        Example:
+            with ctx.trace() as trace:
+                ctx.decode(batch)
+            trace.save("trace.json")
         """
         from plait.inspect.graph import Trace
 
@@ -131,7 +175,15 @@ class Context(_core.Context, Closeable):  # noqa: D101
 
 
 def model_of(model: Model | Context, what: str) -> Model:
-    """The model of a function's argument that may be a context; TypeError, which names `what`, for anything else."""
+    """Return the model of an argument that is a model or a context.
+
+    Args:
+        model: A Model, or a Context, whose model is returned.
+        what: Name of the calling function, for the message.
+
+    Raises:
+        TypeError: `model` is neither.
+    """
     source = model.model if isinstance(model, Context) else model
     expect_model(source, what)
     return source

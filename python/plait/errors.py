@@ -1,24 +1,27 @@
-"""The exceptions of plait. Every one is an `Error` and one of Python's own kinds."""
+"""The exceptions of plait. Each derives from Error and from a built-in exception."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """Base of all errors that are plait's own."""
+    """Base class of all exceptions that plait defines."""
 
 
 class ModelError(Error, ValueError):
-    """A file is not what it claims to be; the message names the file, the field and the defect."""
+    """A file is damaged or inconsistent. The message names the file, the field and the defect."""
 
 
 class BatchError(Error, ValueError):
-    """A batch that cannot be decoded as it is. Nothing has run."""
+    """A batch is invalid. Nothing was computed, and the cache is unchanged."""
 
 
 class CacheFull(Error, RuntimeError):
-    """There is no room in the KV cache. Nothing has changed; free a sequence and try again.
+    """The KV cache has too little free room for the call. The cache is unchanged; free a sequence and
+    try again.
 
-    `needed` is the number of cells asked for, `free` the number there was.
+    Attributes:
+        needed: Number of cells that the call needs.
+        free: Number of free cells.
     """
 
     def __init__(self, message: str, needed: int = 0, free: int = 0) -> None:
@@ -31,12 +34,12 @@ class CacheFull(Error, RuntimeError):
 
 
 class StateError(Error, ValueError):
-    """A saved state that does not fit this context, or is damaged. Nothing has changed."""
+    """A saved state is damaged or does not fit the context. The cache is unchanged."""
 
 
 class BackendError(Error, RuntimeError):
-    """A device refused work or memory. The cache is as it was before the call."""
+    """A device failed or ran out of memory. The cache is as it was before the call."""
 
 
 class UnsupportedError(Error, NotImplementedError):
-    """Something that this model, this kind of cache or this build cannot do."""
+    """The model, the kind of cache or the build does not support the operation."""

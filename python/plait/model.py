@@ -1,4 +1,4 @@
-"""Model: what `plait._core.Model` opens, with its tokenizer."""
+"""Model: a GGUF file with its tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ class Model(_core.Model):  # noqa: D101
 
     @classmethod
     def demo(cls) -> Model:
-        """The small trained model inside the package: it reads short stories and answers questions about them."""
+        """Open the small model inside the package, which reads short stories and answers questions
+        about them.
+        """
         from pathlib import Path
 
         return cls(Path(__file__).parent / "demo" / "model.gguf")
@@ -36,15 +38,28 @@ class Model(_core.Model):  # noqa: D101
         local_files_only: bool = False,
         mmap: bool = False,
     ) -> Model:
-        """A model of the Hugging Face hub, "owner/name"; downloaded once. Needs huggingface_hub (plait[hub]).
+        """Open a model of the Hugging Face hub, downloading it once. Needs huggingface_hub
+        (plait[hub]).
 
-        `file`: its name in the repository, or a pattern that one model fits, "*Q4_K_M*"; None: the only one there is.
-        Of a split model all files come. A download that broke off goes on where it stopped; what is in the cache is
-        found without a network. `mmap` as for Model, the others as for huggingface_hub.hf_hub_download().
+        All parts of a split model are downloaded. An interrupted download resumes, and cached files
+        need no network.
 
-        Raises FileNotFoundError for what is not there, ValueError where several models fit, PermissionError for a
-        repository that asks for a token, ConnectionError where the hub cannot be reached and the cache does not have
-        the file, and what Model raises.
+        Args:
+            repo: Repository, "owner/name".
+            file: File name in the repository, or a glob pattern that matches one model, such as
+                "*Q4_K_M*". None if the repository has only one model.
+            revision: Branch, tag or commit, as in huggingface_hub.hf_hub_download().
+            token: Access token, as in huggingface_hub.hf_hub_download().
+            cache_dir: Directory of the cache, as in huggingface_hub.hf_hub_download().
+            local_files_only: True to use only the cache, never the network.
+            mmap: Map the file into memory, as for Model.
+
+        Raises:
+            FileNotFoundError: The repository, revision or file does not exist.
+            ValueError: Several models match.
+            PermissionError: The repository requires a token.
+            ConnectionError: The hub cannot be reached, and the file is not in the cache.
+            ModelError: The file is not a valid model; other errors are those of Model.
         """
         from plait.files.hub import fetch
 
@@ -56,9 +71,11 @@ class Model(_core.Model):  # noqa: D101
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """Text to token ids and back, from the file's own vocabulary; made when first asked for.
+        """The tokenizer of the file's vocabulary, created on first use.
 
-        Raises UnsupportedError for a file without a vocabulary, ModelError for one whose vocabulary is wrong.
+        Raises:
+            UnsupportedError: The file has no vocabulary.
+            ModelError: The vocabulary is invalid.
         """
         from plait.tokenizer import Tokenizer
 
@@ -66,9 +83,11 @@ class Model(_core.Model):  # noqa: D101
 
     @functools.cached_property
     def chat_template(self) -> ChatTemplate:
-        """Messages to a prompt, by the file's own template; made when first asked for. Needs jinja2 (plait[chat]).
+        """The chat template of the file, created on first use. Needs jinja2 (plait[chat]).
 
-        Raises UnsupportedError for a file without a template, ModelError for one whose template is wrong.
+        Raises:
+            UnsupportedError: The file has no chat template.
+            ModelError: The template is invalid.
         """
         from plait.tokenizer.chat_template import ChatTemplate
 

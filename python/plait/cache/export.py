@@ -1,4 +1,4 @@
-"""What a sequence remembers, as files that other programs read."""
+"""Export of keys and values to .npz and .safetensors files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def export(kv: KVCache, path: str | os.PathLike[str], seq: SupportsIndex, n_layer: int) -> None:
-    """Write keys and values of each layer that has them; see KVCache.export()."""
+    """Write the keys and values of every layer that has them; see KVCache.export()."""
     target = Path(path)
     arrays: dict[str, npt.NDArray[np.float32]] = {}
     for layer in range(n_layer):
@@ -34,7 +34,7 @@ def export(kv: KVCache, path: str | os.PathLike[str], seq: SupportsIndex, n_laye
             from safetensors.numpy import save_file
         except ModuleNotFoundError:
             raise ModuleNotFoundError(
-                "export to .safetensors needs safetensors: pip install safetensors",
+                "exporting to .safetensors needs safetensors: pip install safetensors",
                 name="safetensors",
             ) from None
         save_file({name: np.ascontiguousarray(rows) for name, rows in arrays.items()}, target)

@@ -20,19 +20,33 @@ class KVCache(_core.KVCache):  # noqa: D101
         self._n_layer = context.model.n_layer
 
     def export(self, path: str | PathLike[str], seq: SupportsIndex = 0) -> None:
-        """Write a sequence's keys and values for other programs: .npz, or .safetensors where that is installed.
+        """Write the keys and values of a sequence to a file that other programs can read.
 
-        "blk.3.keys" and "blk.3.values": float32 (n_pos, n_head_kv, head_dim), those of keys() and values(). Layers
-        without rows are left out. save() is what load() takes up again.
+        The arrays are named "blk.<layer>.keys" and "blk.<layer>.values": float32 (n_pos, n_head_kv,
+        head_dim), as keys() and values() return them. Layers without such rows are omitted. To read
+        a sequence back into a context, use save() and load().
 
-        Raises ValueError for another kind of file, UnsupportedError for a memory without keys and values.
+        Args:
+            path: A path that ends in .npz, or in .safetensors if safetensors is installed.
+            seq: The sequence, an id or a handle.
+
+        Raises:
+            ValueError: The path has another suffix.
+            UnsupportedError: The memory stores no keys and values.
         """
         from plait.cache.export import export
 
         export(self, path, seq, self._n_layer)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw which sequence holds which row, one line a sequence. Needs matplotlib (plait[viz])."""
+        """Plot which sequence holds which rows, one line per sequence. Needs matplotlib (plait[viz]).
+
+        Args:
+            ax: Axes to draw on. None creates a new figure.
+
+        Returns:
+            The axes.
+        """
         from plait.display.plots import plot_cells
 
         return plot_cells(self, ax)

@@ -1,4 +1,4 @@
-"""A handle of one sequence in a context."""
+"""Handle of one sequence of a context."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 class Sequence(Closeable):
-    """One sequence of a context, from `Context.sequence()` or `fork()`.
+    """Handle of one sequence of a context, returned by `Context.sequence()` and `fork()`.
 
-    It goes wherever a sequence id goes. close(), leaving its `with` block, or dropping the last reference frees its
-    cells and gives the id back; a closed handle raises ValueError.
+    A handle is accepted wherever a sequence id is. close(), leaving its `with` block, or deleting
+    the last reference frees the cells of the sequence and releases its id. Methods of a closed
+    handle raise ValueError.
     """
 
     __slots__ = ("__weakref__", "_ctx", "_held", "_id", "_kv")
@@ -23,7 +24,7 @@ class Sequence(Closeable):
     def __init__(self, ctx: _core.Context, kv: _core.KVCache, held: _core.HeldSequence) -> None:
         self._ctx: _core.Context | None = ctx
         self._kv = kv
-        self._held = held  # gives the id back when this object dies
+        self._held = held  # releases the id when this object is deleted
         self._id = held.id
 
     @property
@@ -36,28 +37,35 @@ class Sequence(Closeable):
         return self.id
 
     def __len__(self) -> int:
-        """Number of cells it holds, shared ones included."""
+        """Number of cells that the sequence holds, including cells shared with other sequences."""
         return self._open().seq_len(self._id)
 
     def __bool__(self) -> bool:
-        """True, also when empty: a handle is not a container of tokens."""
+        """True, even if the sequence is empty: a handle is not a container of tokens."""
         return True
 
     @property
     def pos(self) -> int:
-        """The position where it goes on: 1 + the largest it holds, 0 when empty."""
+        """Position of the next token: 1 + the largest stored position, or 0 if the sequence is empty."""
         return self._open().seq_pos_max(self._id) + 1
 
     @property
     def closed(self) -> bool:
-        """Whether close() was called."""
+        """True once close() was called."""
         return self._ctx is None
 
     def fork(self, upto: int | None = None) -> Sequence:
-        """A new sequence that holds what this one holds at positions below `upto`; None: all of it.
+        """Return a new sequence with the same content.
 
-        Cells are shared where the memory can: nothing is copied until one of the two changes. Raises CacheFull when
-        there is no free sequence (or no room for a copy), UnsupportedError when this memory cannot copy that part.
+        Where the memory supports it, the two sequences share cells, which are copied only when one
+        of them changes.
+
+        Args:
+            upto: Copy only positions below this one. None copies all.
+
+        Raises:
+            CacheFull: No sequence id is free, or there is no room for a copy.
+            UnsupportedError: The memory cannot copy that range.
         """
         kv = self._open()
         assert self._ctx is not None
@@ -70,45 +78,66 @@ class Sequence(Closeable):
         return fork
 
     def truncate(self, n: int) -> None:
-        """Forget position `n` and all after it; `n` at or beyond the end changes nothing.
+        """Remove position `n` and all later positions.
 
-        Raises ValueError for a negative `n`, UnsupportedError when this memory cannot remove that part.
+        Args:
+            n: First position to remove. Nothing changes if it is at or after the end.
+
+        Raises:
+            ValueError: `n` is negative.
+            UnsupportedError: The memory cannot remove that range.
         """
         kv = self._open()
         if not kv.seq_rm(self._id, n):
             raise UnsupportedError(
-                f"truncate: a {kv.kind} memory cannot remove the positions from {n} on"
+                f"truncate: a {kv.kind} memory cannot remove positions from {n} on; use rewind()"
             )
 
     def rewind(self, n: int) -> int:
-        """Go back to before position `n`, or as far before it as this memory can.
+        """Remove position `n` and all later positions, and further ones where the memory requires it.
 
-        Windows and recurrent states forget what a sequence no longer needs: it may go back only to what a fork of it
-        still has, or to its beginning. A fork is a checkpoint. Any other memory goes back to `n` itself.
+        Sliding-window and recurrent memories discard data that the sequence no longer needs. They
+        can return only to a position that a fork of the sequence still holds, or to the beginning;
+        a fork therefore acts as a checkpoint. Other memories return exactly to `n`.
 
-        Returns how many positions before `n` have to be fed again, from `pos` on; 0 also where `n` is at or beyond
-        the end, which changes nothing. Raises ValueError for a negative `n`.
+        Args:
+            n: First position to remove. Nothing changes if it is at or after the end.
+
+        Returns:
+            Number of positions before `n` that were removed as well and must be decoded again,
+            starting at `pos`.
+
+        Raises:
+            ValueError: `n` is negative.
         """
         kv = self._open()
         wanted = min(n, self.pos)
         return wanted - kv.seq_rewind(self._id, n)
 
     def shift(self, keep: int, discard: int) -> None:
-        """Forget positions [keep, keep + discard) and move what follows back by `discard`.
+        """Remove positions [keep, keep + discard) and move later positions back by `discard`.
 
-        Nothing is computed anew: cached keys are rotated, cached values stay. All or nothing. Raises ValueError for
-        negative arguments, UnsupportedError where positions cannot change or that part cannot be removed, CacheFull
-        when cells shared with other sequences would have to be copied and there is no room.
+        Nothing is recomputed: cached keys are rotated, cached values stay. On any error nothing has
+        changed.
+
+        Args:
+            keep: Number of leading positions to keep.
+            discard: Number of positions to remove after them.
+
+        Raises:
+            ValueError: An argument is negative.
+            UnsupportedError: The memory cannot change positions, or cannot remove that range.
+            CacheFull: Cells shared with other sequences must be copied, and there is no room.
         """
         kv = self._open()
         if discard == 0:
             return
         if keep < 0 or discard < 0:
             raise ValueError(
-                f"shift: expected keep and discard of at least 0, got {keep} and {discard}"
+                f"shift: keep is {keep} and discard is {discard}; both must be at least 0"
             )
         if not kv.can_shift:
-            raise UnsupportedError(f"shift: this {kv.kind} memory cannot change positions")
+            raise UnsupportedError(f"shift: a {kv.kind} memory cannot change positions")
         self._check_room(keep, keep + discard)
         if not kv.seq_rm(self._id, keep, keep + discard):
             raise UnsupportedError(
@@ -117,9 +146,9 @@ class Sequence(Closeable):
         kv.seq_add(self._id, keep + discard, None, -discard)
 
     def _check_room(self, begin: int, end: int) -> None:
-        """CacheFull unless the cells from position `end` on that others hold too could be copied.
+        """Raise CacheFull if there is no room to copy the shared cells from position `end` on.
 
-        Cells of [begin, end) that nobody else holds will be free by then.
+        Unshared cells in [begin, end) count as free, since they are removed first.
         """
         kv = self._open()
         cells = kv.cells()
@@ -132,23 +161,27 @@ class Sequence(Closeable):
         free = kv.n_free + int((~shared & (pos >= begin) & (pos < end)).sum())
         if needed > free:
             raise CacheFull(
-                f"shift: {needed} shared cells would be copied, {free} are free", needed, free
+                f"shift: {needed} shared cells must be copied, but only {free} are free",
+                needed,
+                free,
             )
 
     def close(self) -> None:
-        """Free its cells and give the id back. Harmless when closed already, or when the context is."""
+        """Free the cells and release the id. Does nothing if the handle or the context is already
+        closed.
+        """
         self._ctx = None
         self._held.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Sequence cannot be copied or pickled; fork() it")
+        raise TypeError("a Sequence cannot be copied or pickled; use fork()")
 
     def __repr__(self) -> str:
         if self._ctx is None:
             return f"<plait.Sequence {self._id}, closed>"
         if self._ctx.closed:
             return f"<plait.Sequence {self._id} of a closed context>"
-        return f"<plait.Sequence {self._id}: {len(self)} cells, goes on at position {self.pos}>"
+        return f"<plait.Sequence {self._id}: {len(self)} cells, next position {self.pos}>"
 
     def _open(self) -> _core.KVCache:
         if self._ctx is None:

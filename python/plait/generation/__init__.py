@@ -1,1 +1,3 @@
-"""Text from prompts: requests, the scheduler that runs them side by side, and what it makes of them."""
+"""Generation of text: requests and their scheduler, samplers, grammars, drafts, search and
+conversations.
+"""

@@ -1,10 +1,12 @@
-"""A conversation that keeps what it has computed."""
+"""Chat: a conversation whose cached tokens are reused from turn to turn."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 import numpy as np
@@ -16,8 +18,7 @@ from plait.context import Context, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.generation.events import Event
 from plait.generation.sampler import Sampler
-from plait.generation.scheduler import Stop, stops_of
-from plait.generation.stops import StopStrings
+from plait.generation.stops import Stop, StopConditions, StopStrings
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,37 +31,57 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 _POLICIES: Final = ("error", "truncate", "shift")
-_SINKS: Final = 4  # tokens at the start that attention leans on: Xiao et al. 2023, arXiv:2309.17453
+_SINKS: Final = 4  # leading tokens to keep, as attention sinks: Xiao et al. 2023, arXiv:2309.17453
 _log = logging.getLogger("plait")
 
 
 class Chat(Closeable):
-    """One conversation on a sequence of its own.
+    """A conversation in a sequence of its own.
 
-    `messages` is the conversation, a list of {"role": ..., "content": ...}; edit it as you like. Each turn writes it
-    out with the model's chat template and computes only what comes after the beginning that the cache still has, so a
-    turn costs its own tokens, and an edit what follows it.
+    Each turn renders `messages` with the model's chat template and computes only the tokens after
+    the longest prefix that is still cached. A turn therefore costs its own tokens, and an edit of
+    `messages` costs the tokens after the edit.
 
-    `model` is a Model, for which a context is made, or a Context with a sequence left. `system`: the first message.
-    Where the template refuses that role, its text is put before the first user's, with an empty line between. `tools`:
-    JSON schemas of functions, for the template; an answer of one is a message of role "tool". `template`: the text of
-    a template (Jinja) in place of the file's, or for a file that has none. More arguments are variables of the
-    template. `sampler`, `stop`: as in generate().
+    If a conversation has more than n_ctx tokens, `full` decides what happens. Omitted messages and
+    removed tokens are also logged (logger "plait", level WARNING).
 
-    `full` says what happens when a conversation has more than n_ctx tokens:
+    - "error": a turn that does not fit raises CacheFull, and nothing changes.
+    - "truncate": if there is no room for an answer of max_tokens, or of a quarter of n_ctx, the
+      model no longer sees the oldest messages after the system message. So many are omitted that
+      the next one is a user message and a quarter of n_ctx is free. `n_left_out` counts them; they
+      stay in `messages`.
+    - "shift": half of the cached tokens after the system message are removed and later ones move
+      up, also in the middle of an answer (see Sequence.shift()). `n_forgotten` counts the removed
+      tokens. Requires a memory that can shift.
 
-    - "error": a turn that does not fit raises CacheFull, and nothing has changed.
-    - "truncate": where an answer of max_tokens, or of a quarter of n_ctx, has no room, the model no longer sees the
-      oldest messages after the system's: so many that the next is a user's and a quarter of n_ctx is left.
-      `n_left_out` counts them; they stay in `messages`.
-    - "shift": half of the cached tokens after the system message are forgotten and those behind move up, also in the
-      middle of an answer (Sequence.shift()); `n_forgotten` counts the tokens. For caches that can shift.
+    With "error" and "truncate", an answer that reaches n_ctx ends with the finish reason "length".
 
-    With "error" and "truncate" an answer that reaches n_ctx ends ("length"). What is left out or forgotten is logged
-    ("plait", WARNING) too.
+    Args:
+        model: A Model, for which a context is created, or a Context with a free sequence.
+        system: Text of the system message. If the template rejects that role, the text is placed
+            before the first user message, separated by an empty line.
+        tools: JSON schemas of functions, passed to the template. The result of a call is a message
+            with the role "tool".
+        full: "error", "truncate" or "shift".
+        max_tokens: Max tokens per answer.
+        sampler: Chooses tokens, as in generate(). None is greedy.
+        stop: Strings and token ids that end an answer, as in generate().
+        template: Text of a Jinja template to use instead of that of the file.
+        variables: More variables of the template.
 
-    Raises ValueError for another policy, UnsupportedError for "shift" where positions cannot change and where there is
-    no template, ModelError for one that is wrong.
+    Attributes:
+        messages: The conversation, a list of dicts with "role" and "content", which may be edited.
+        finish_reason: Why the last answer ended: "stop" or "length"; None if it was interrupted.
+        n_reused: Number of tokens of the last prompt that were already cached.
+        n_left_out: Number of messages that the model no longer sees.
+        n_forgotten: Number of tokens removed so far.
+
+    Raises:
+        ValueError: `full` is unknown.
+        IndexError: A token id in `stop` is outside the vocabulary.
+        UnsupportedError: The file has no template, or `full` is "shift" and the memory cannot
+            shift.
+        ModelError: The template is invalid.
     """
 
     def __init__(
@@ -78,7 +99,7 @@ class Chat(Closeable):
     ) -> None:
         source = model_of(model, "Chat")
         if full not in _POLICIES:
-            raise ValueError(f"Chat: full is {full!r}, expected one of {', '.join(_POLICIES)}")
+            raise ValueError(f"Chat: full is {full!r}; it must be one of {', '.join(_POLICIES)}")
         self.messages: list[Message] = []
         if system is not None:
             self.messages.append({"role": "system", "content": system})
@@ -91,53 +112,83 @@ class Chat(Closeable):
         self.n_reused = 0
         self.finish_reason: str | None = None
         self._variables = variables
-        self._strings, self._stop_ids = stops_of(stop)
+        self._stop = StopConditions.of(stop)
+        self._stop.check_ids(source.n_vocab)
+        self._streaming: weakref.ref[Generator[Event, None, None]] | None = None
         self._template = source.chat_template if template is None else _template(source, template)
         self._tokenizer = source.tokenizer
-        self._own = not isinstance(model, Context)
+        self._owns_context = not isinstance(model, Context)
         self._ctx = model if isinstance(model, Context) else Context(source)
         if full == "shift" and not self._ctx.kv.can_shift:
             raise UnsupportedError(
-                f"Chat: a {self._ctx.kv.kind} memory cannot change positions, so it cannot shift"
+                f"Chat: full is 'shift', but a {self._ctx.kv.kind} memory cannot change positions"
             )
         self._seq = self._ctx.sequence()
-        # What was read, of which the tokens [gap[0], gap[1]) have been forgotten.
-        self._read: list[int] = []
+        # The tokens that were decoded, of which [gap[0], gap[1]) were removed from the cache.
+        self._decoded: list[int] = []
         self._gap = (0, 0)
         self._turn = 0
         if isinstance(sampler, Sampler):
             sampler.bind(self._tokenizer)
 
     def say(self, text: str | None = None, *, max_tokens: SupportsIndex | None = None) -> str:
-        """The answer to a user's message; None: to `messages` as they are. See stream()."""
+        """Send a user message and return the answer; see stream().
+
+        Args:
+            text: The user message. None answers `messages` as they are.
+            max_tokens: Max tokens of the answer. None: as given to Chat.
+
+        Raises:
+            ValueError: As in stream().
+            CacheFull: As in stream().
+        """
         return "".join(event.text for event in self.stream(text, max_tokens=max_tokens))
 
     def stream(
         self, text: str | None = None, *, max_tokens: SupportsIndex | None = None
     ) -> Iterator[Event]:
-        """The same, token by token. The answer becomes a message when it ends, also when it is broken off.
+        """Send a user message and stream the answer token by token.
 
-        `finish_reason` tells why it ended, `n_reused` how many tokens the cache had already. Raises CacheFull as the
-        policy says, ValueError for messages that the template refuses; then `messages` are as before.
+        The answer is appended to `messages` when it ends, even if it is interrupted. If the call
+        raises, `messages` are as before.
+
+        Args:
+            text: The user message. None answers `messages` as they are.
+            max_tokens: Max tokens of the answer. None: as given to Chat.
+
+        Returns:
+            An iterator of events.
+
+        Raises:
+            ValueError: The template rejects the messages, a number is out of range, or another
+                answer is being streamed.
+            CacheFull: The conversation does not fit; see `full`.
         """
         limit = self.max_tokens if max_tokens is None else operator.index(max_tokens)
         if limit < 1:
-            raise ValueError(f"Chat: max_tokens is {limit}, expected at least 1")
+            raise ValueError(f"Chat: max_tokens is {limit}; it must be at least 1")
+        running = None if self._streaming is None else self._streaming()
+        if running is not None and inspect.getgeneratorstate(running) != inspect.GEN_CLOSED:
+            raise ValueError(
+                "Chat: another answer is being streamed; read it to its end or close() its iterator first"
+            )
         if text is not None:
             self.messages.append({"role": "user", "content": text})
         try:
             prompt = self._prompt(limit)
-            row = self._take(prompt)
+            row = self._prefill(prompt)
         except BaseException:
             if text is not None:
                 self.messages.pop()
             raise
-        return self._answer(prompt, row, limit)
+        answer = self._answer(prompt, row, limit)
+        self._streaming = weakref.ref(answer)
+        return answer
 
     def close(self) -> None:
-        """Free the cells. Harmless when closed."""
+        """Free the cells, and the context if Chat created it. Does nothing if already closed."""
         self._seq.close()
-        if self._own:
+        if self._owns_context:
             self._ctx.close()
 
     def __len__(self) -> int:
@@ -150,20 +201,22 @@ class Chat(Closeable):
     # -- from messages to tokens -----------------------------------------------------------------------
 
     def _prompt(self, limit: int) -> list[int]:
-        """The conversation as the policy lets the model see it, before an answer of at most `limit` tokens."""
+        """Return the tokens that the model sees, with room for an answer of at most `limit` tokens."""
         ids = self._rendered(self.messages)
         room = self._ctx.n_ctx
         if self.full == "truncate":
             return self._truncated(ids, min(limit, room // 4))
         if self.full == "error" and len(ids) >= room:
             raise CacheFull(
-                f"Chat: the conversation has {len(ids)} tokens, the context holds n_ctx = {room}",
+                f"Chat: the conversation has {len(ids)} tokens, but n_ctx is {room}",
                 len(ids), room,
             )  # fmt: skip
         return ids
 
     def _truncated(self, ids: list[int], n_answer: int) -> list[int]:
-        """Without the oldest turns; what is left out stays so while it can, for the cache begins with the rest."""
+        """Return the tokens without the oldest turns. Turns that were omitted stay omitted, so the
+        cached prefix stays valid.
+        """
         room = self._ctx.n_ctx
         if len(ids) + n_answer <= room:
             self.n_left_out = 0
@@ -172,17 +225,19 @@ class Chat(Closeable):
         turns = [
             i for i, message in enumerate(self.messages) if i > first and message["role"] == "user"
         ]
-        now = first + self.n_left_out
-        for start in turns[turns.index(now) :] if now in turns else turns:
+        current = first + self.n_left_out
+        for start in turns[turns.index(current) :] if current in turns else turns:
             ids = self._rendered([*self.messages[:first], *self.messages[start:]])
-            most = room - n_answer if start == now else room - room // 4
-            if len(ids) <= most or (start == turns[-1] and len(ids) < room):
-                if start != now:
+            limit = room - n_answer if start == current else room - room // 4
+            if len(ids) <= limit or (start == turns[-1] and len(ids) < room):
+                if start != current:
                     self.n_left_out = start - first
-                    _log.warning("chat: the oldest %d messages are left out", self.n_left_out)
+                    _log.warning("chat: the %d oldest messages are left out", self.n_left_out)
                 return ids
         raise CacheFull(
-            f"Chat: the last message alone does not fit into n_ctx = {room}", len(ids), room
+            f"Chat: the last message has {len(ids)} tokens with the system message, but n_ctx is {room}",
+            len(ids),
+            room,
         )
 
     def _rendered(self, messages: list[Message], **more: Any) -> list[int]:
@@ -196,32 +251,32 @@ class Chat(Closeable):
             text = self._template.render(merged, self.tools, **variables)
         ids: list[int] = self._tokenizer.encode(text, add_special=False).tolist()
         if not ids:
-            raise ValueError("Chat: the template makes nothing of these messages")
+            raise ValueError("Chat: the template renders these messages to an empty text")
         return ids
 
     def _n_system(self, prompt: list[int]) -> int:
-        """Tokens at the start that are never forgotten: the system message, and what attention leans on."""
+        """Return how many leading tokens are never removed: the system message and attention sinks."""
         n = 0
         if self.messages and self.messages[0]["role"] == "system":
             try:
                 alone = self._rendered(self.messages[:1], add_generation_prompt=False)
-                n = _agree(alone, prompt)
+                n = _common_length(alone, prompt)
             except ValueError:
-                n = 0  # the template knows no conversation of a system message alone
+                n = 0  # the template requires a user message
         return min(max(n, _SINKS), self._ctx.n_ctx // 2)
 
     # -- from tokens to the cache ----------------------------------------------------------------------
 
-    def _take(self, prompt: list[int]) -> Row:
-        """Read what the cache does not have of a prompt; the logits after it."""
-        n = min(_agree(self._read, prompt), len(prompt) - 1)
+    def _prefill(self, prompt: list[int]) -> Row:
+        """Decode the tokens of the prompt that are not cached and return the logits after the last one."""
+        n = min(_common_length(self._decoded, prompt), len(prompt) - 1)
         begin, end = self._gap
         if begin < n < end or (n <= begin < end):
             n, self._gap = min(n, begin), (0, 0)
         gone = self._gap[1] - self._gap[0]
         lost = self._seq.rewind(n - gone) if n - gone < self._seq.pos else 0
         n -= lost
-        self._read = prompt[:n]
+        self._decoded = prompt[:n]
         self.n_reused = n - gone
         self._keep = self._n_system(prompt)
         row: Row | None = None
@@ -237,11 +292,11 @@ class Chat(Closeable):
         batch = Batch()
         batch.add_sequence(tokens, seq=self._seq, logits="last")
         row: Row = self._ctx.decode(batch).logits[0]
-        self._read += tokens
+        self._decoded += tokens
         return row
 
     def _make_room(self) -> None:
-        """Forget some tokens where none fits any more and the policy is to shift."""
+        """Remove tokens from the cache if it is full and the policy is to shift."""
         if self._seq.pos < self._ctx.n_ctx or self.full != "shift":
             return
         discard = max(1, (self._seq.pos - self._keep) // 2)
@@ -249,17 +304,19 @@ class Chat(Closeable):
         begin, end = self._gap if self._gap[1] else (self._keep, self._keep)
         self._gap = (begin, end + discard)
         self.n_forgotten += discard
-        _log.warning("chat: %d tokens after the first %d are forgotten", discard, self._keep)
+        _log.warning(
+            "chat: %d tokens after the first %d were removed from the cache", discard, self._keep
+        )
 
     # -- the answer ------------------------------------------------------------------------------------
 
-    def _answer(self, prompt: list[int], row: Row, limit: int) -> Iterator[Event]:
+    def _answer(self, prompt: list[int], row: Row, limit: int) -> Generator[Event, None, None]:
         turn, self._turn = self._turn, self._turn + 1
         if isinstance(self.sampler, Sampler):
             self.sampler.start(turn, prompt)
-        stream, stops = self._tokenizer.stream(continuing=True), StopStrings(self._strings)
-        ends = self._tokenizer.eog | self._stop_ids
-        told: list[str] = []
+        stream, stops = self._tokenizer.stream(continuing=True), StopStrings(self._stop.strings)
+        ends = self._tokenizer.eog | self._stop.ids
+        texts: list[str] = []
         self.finish_reason = None
         try:
             for n in range(1, limit + 1):
@@ -276,33 +333,33 @@ class Chat(Closeable):
                     self.finish_reason = "stop" if stopped else "length"
                 if self.finish_reason is not None and not stopped:
                     text += stops.flush()
-                told.append(text)
+                texts.append(text)
                 yield Event(turn, token, text, logprob, self.finish_reason)
                 if self.finish_reason is not None:
                     return
                 self._make_room()
                 row = self._feed([token])
         finally:
-            self.messages.append({"role": "assistant", "content": "".join(told)})
+            self.messages.append({"role": "assistant", "content": "".join(texts)})
 
     def _draw(self, row: Row, turn: int) -> int:
         return int(row.argmax()) if self.sampler is None else int(self.sampler(row, seq=turn))
 
 
 def _template(model: Model, text: str) -> ChatTemplate:
-    from plait.tokenizer.chat_template import KEY, ChatTemplate  # and with it Jinja
+    from plait.tokenizer.chat_template import KEY, ChatTemplate  # imports Jinja
 
     return ChatTemplate({KEY: text}, model.tokenizer)
 
 
 def _system_in_user(messages: list[Message]) -> list[Message] | None:
-    """The conversation with the system's text before the first user's; None where there is no such pair."""
+    """Move the system text into the first user message. Returns None if the messages do not start with these two."""
     if len(messages) < 2 or messages[0]["role"] != "system" or messages[1]["role"] != "user":
         return None
     said = f"{messages[0]['content']}\n\n{messages[1]['content']}"
     return [{**messages[1], "content": said}, *messages[2:]]
 
 
-def _agree(a: list[int], b: list[int]) -> int:
-    most = min(len(a), len(b))
-    return most if a[:most] == b[:most] else next(i for i in range(most) if a[i] != b[i])
+def _common_length(a: list[int], b: list[int]) -> int:
+    n = min(len(a), len(b))
+    return n if a[:n] == b[:n] else next(i for i in range(n) if a[i] != b[i])

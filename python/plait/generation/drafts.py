@@ -1,8 +1,9 @@
-"""Guesses of what comes next, which the model then checks in one call (speculative decoding).
+"""Speculative decoding: draft tokens that the model verifies in one call.
 
-Leviathan et al. 2022, arXiv:2211.17192; Chen et al. 2023, arXiv:2302.01318. A guess is accepted where the sampler
-draws that very token: what is said is the same, token by token, as without guesses. Where a guess is not itself drawn
-at random, as here, no other rule accepts more often.
+Leviathan et al. 2022, arXiv:2211.17192; Chen et al. 2023, arXiv:2302.01318. A draft token is
+accepted if the sampler draws the same token, so the generated text is identical to decoding without
+drafts. The drafters here propose tokens deterministically; for such proposals no other rule accepts
+more often.
 """
 
 from __future__ import annotations
@@ -31,17 +32,29 @@ Row = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Whose next tokens to guess: `key` names a generation, `tokens` is all of it, `most` how many to guess."""
+class DraftRequest:
+    """A generation to draft for.
+
+    Attributes:
+        key: Identifies the generation.
+        tokens: All of its tokens, including the prompt.
+        max_tokens: Max draft tokens.
+    """
 
     key: Hashable
     tokens: list[int]
-    most: int
+    max_tokens: int
 
 
 @dataclass(slots=True)
 class Acceptance:
-    """How well guesses did: `drafted` tokens were guessed, `accepted` of them said, in `rounds` calls of the model."""
+    """Acceptance statistics of a drafter.
+
+    Attributes:
+        drafted: Number of draft tokens proposed.
+        accepted: Number of draft tokens accepted.
+        rounds: Number of model calls that verified a draft.
+    """
 
     drafted: int = 0
     accepted: int = 0
@@ -49,38 +62,54 @@ class Acceptance:
 
     @property
     def rate(self) -> float:
-        """Accepted tokens of those drafted; 0 where none was."""
+        """Accepted tokens divided by drafted tokens; 0 if none was drafted."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
     @property
     def tokens_per_round(self) -> float:
-        """Tokens said in a call of the model that had a guess to check."""
+        """Mean number of tokens generated per model call that verified a draft."""
         return (self.accepted + self.rounds) / self.rounds if self.rounds else 0.0
 
 
 class Drafter(Protocol):
-    """What Scheduler.submit(draft=...) takes. One object may serve any number of generations."""
+    """Protocol of the argument `draft` of Scheduler.submit(). One object can serve any number of
+    generations.
+
+    Attributes:
+        acceptance: Statistics, which the scheduler updates.
+    """
 
     acceptance: Acceptance
 
     def attach(self, ctx: Context) -> None:
-        """Called once for each scheduler, with the context that checks the guesses."""
+        """Prepare for a scheduler. Called once per scheduler.
 
-    def propose(self, asks: list[Ask]) -> list[list[int]]:
-        """For each the tokens that may follow, at most `most`, or none."""
+        Args:
+            ctx: The context that verifies the drafts.
+        """
+
+    def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
+        """Return for each generation at max_tokens `max_tokens` draft tokens, possibly none."""
 
     def release(self, key: Hashable) -> None:
-        """This generation has ended."""
+        """Free what is stored for a generation that has ended."""
 
 
 class PromptLookup:
-    """Guesses that a text goes on as it did where its last tokens stood before: no second model is needed.
+    """Drafts the tokens that followed the latest earlier occurrence of the last tokens. Needs no
+    second model.
 
-    Of the last `max_ngram` tokens down to `min_ngram`, the longest end that was there earlier decides, and of several
-    places the latest. Good where answers repeat what they were asked about. Saxena 2023,
+    Uses the longest n-gram at the end of the text, of `max_ngram` down to `min_ngram` tokens, that
+    occurred earlier. Works well where answers repeat parts of the prompt. Saxena 2023,
     https://github.com/apoorvumang/prompt-lookup-decoding
 
-    Raises ValueError for numbers below 1 and a `min_ngram` above `max_ngram`.
+    Args:
+        n: Max draft tokens per step.
+        max_ngram: Longest n-gram to look up, in tokens.
+        min_ngram: Shortest n-gram to look up, in tokens.
+
+    Raises:
+        ValueError: A number is below 1, or `min_ngram` exceeds `max_ngram`.
     """
 
     def __init__(
@@ -93,24 +122,33 @@ class PromptLookup:
         self._lengths = range(operator.index(max_ngram), operator.index(min_ngram) - 1, -1)
         if self.n < 1 or not self._lengths or self._lengths[-1] < 1:
             raise ValueError(
-                f"PromptLookup: n is {n}, n-grams {min_ngram} to {max_ngram}; expected at least 1"
+                f"PromptLookup: n is {n}, max_ngram {max_ngram}, min_ngram {min_ngram}; expected numbers of at least 1 "
+                f"and min_ngram <= max_ngram"
             )
         self.acceptance = Acceptance()
         self._places: dict[Hashable, tuple[dict[tuple[int, ...], int], int]] = {}
 
     def attach(self, ctx: Context) -> None:
-        """Nothing: any model's tokens will do."""
+        """Do nothing: any model's tokens work."""
 
-    def propose(self, asks: list[Ask]) -> list[list[int]]:
-        """For each the tokens that followed its last ones earlier."""
+    def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
+        """Return for each generation the tokens that followed the same n-gram earlier.
+
+        Args:
+            asks: The generations.
+        """
         return [self._propose(ask) for ask in asks]
 
     def release(self, key: Hashable) -> None:
-        """Forget where this generation's n-grams stand."""
+        """Forget the n-grams of a generation.
+
+        Args:
+            key: Identifies the generation.
+        """
         self._places.pop(key, None)
 
-    def _propose(self, ask: Ask) -> list[int]:
-        # Where each n-gram last ended, for all that have a token after them.
+    def _propose(self, ask: DraftRequest) -> list[int]:
+        # Maps each n-gram that is followed by a token to the index after its latest occurrence.
         places, done = self._places.get(ask.key, ({}, 0))
         tokens = ask.tokens
         for end in range(done + 1, len(tokens)):
@@ -121,17 +159,25 @@ class PromptLookup:
         for n in self._lengths:
             at = places.get(tuple(tokens[-n:])) if n < len(tokens) else None
             if at is not None:
-                return tokens[at : at + min(self.n, ask.most)]
+                return tokens[at : at + min(self.n, ask.max_tokens)]
         return []
 
 
 class DraftModel:
-    """Guesses of a smaller model with the same vocabulary: its likeliest token, up to `n` times.
+    """Drafts the max_tokens likely tokens of a smaller model with the same vocabulary.
 
-    It stops early where the likeliest token is less likely than `p_min`. The context is made when a scheduler comes,
-    as long as the one it serves; `options` are more arguments of it. close() frees it.
+    Its context is created when a scheduler first uses it, with the length and the number of
+    sequences of the scheduler's context. close() frees it.
 
-    Raises ValueError for numbers out of range, and when it is used, for another vocabulary.
+    Args:
+        model: The draft model.
+        n: Max draft tokens per step.
+        p_min: Drafting stops at a token with a lower probability than this.
+        options: More arguments of the draft model's Context.
+
+    Raises:
+        ValueError: A number is out of range. On use: the vocabulary differs from that of the
+            verifying model.
     """
 
     def __init__(
@@ -142,7 +188,7 @@ class DraftModel:
         self.p_min = float(p_min)
         if self.n < 1 or not 0 <= self.p_min <= 1:
             raise ValueError(
-                f"DraftModel: n is {n} and p_min {p_min}, expected at least 1 and 0 to 1"
+                f"DraftModel: n is {n} and p_min is {p_min}; n must be at least 1 and p_min between 0 and 1"
             )
         self.acceptance = Acceptance()
         self._model = model
@@ -151,10 +197,19 @@ class DraftModel:
         self._held: dict[Hashable, tuple[Sequence, list[int]]] = {}
 
     def attach(self, ctx: Context) -> None:
-        """Make its context, as long as `ctx` and for as many sequences."""
+        """Create the draft context.
+
+        Args:
+            ctx: The context that verifies the drafts.
+
+        Raises:
+            ValueError: The vocabularies differ.
+        """
         names = ("tokenizer.ggml.tokens", "tokenizer.ggml.model")
         if any(self._model.metadata.get(name) != ctx.model.metadata.get(name) for name in names):
-            raise ValueError("DraftModel: its vocabulary is not that of the model it guesses for")
+            raise ValueError(
+                "DraftModel: the draft model and the verifying model have different vocabularies"
+            )
         if self._ctx is None or self._ctx.closed:
             self._held.clear()
             options: dict[str, object] = {
@@ -164,8 +219,12 @@ class DraftModel:
             }
             self._ctx = Context(self._model, **options)  # type: ignore[arg-type]
 
-    def propose(self, asks: list[Ask]) -> list[list[int]]:
-        """For each the model's likeliest continuation; none where its cache has no room."""
+    def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
+        """Return for each generation the max_tokens likely continuation; nothing if the draft cache is full.
+
+        Args:
+            asks: The generations.
+        """
         drafts: list[list[int]] = [[] for _ in asks]
         try:
             self._draft(asks, drafts)
@@ -174,12 +233,16 @@ class DraftModel:
         return drafts
 
     def release(self, key: Hashable) -> None:
-        """Free the cells of this generation."""
+        """Free the cells of a generation.
+
+        Args:
+            key: Identifies the generation.
+        """
         if key in self._held:
             self._held.pop(key)[0].close()
 
     def close(self) -> None:
-        """Free the context. It is made again when it is needed."""
+        """Free the draft context. It is created again when it is needed."""
         self._free()
         if self._ctx is not None:
             self._ctx.close()
@@ -188,10 +251,10 @@ class DraftModel:
         while self._held:
             self._held.popitem()[1][0].close()
 
-    def _draft(self, asks: list[Ask], drafts: list[list[int]]) -> None:
+    def _draft(self, asks: list[DraftRequest], drafts: list[list[int]]) -> None:
         ctx = self._ctx
         assert ctx is not None
-        live = [i for i, ask in enumerate(asks) if ask.most > 0]
+        live = [i for i, ask in enumerate(asks) if ask.max_tokens > 0]
         news = {i: self._unread(asks[i]) for i in live}
         while live:
             rows = self._read(ctx, [(asks[i].key, news[i]) for i in live])
@@ -202,12 +265,14 @@ class DraftModel:
                     continue
                 drafts[i].append(token)
                 news[i] = [token]
-                if len(drafts[i]) < min(self.n, asks[i].most):
+                if len(drafts[i]) < min(self.n, asks[i].max_tokens):
                     going.append(i)
             live = going
 
-    def _unread(self, ask: Ask) -> list[int]:
-        """The tokens that its sequence has to read, at least one; what was guessed in vain is taken back."""
+    def _unread(self, ask: DraftRequest) -> list[int]:
+        """Return the tokens that the draft sequence must process, at least one, after removing
+        rejected ones.
+        """
         assert self._ctx is not None
         if ask.key not in self._held:
             self._held[ask.key] = (self._ctx.sequence(), [])
@@ -220,7 +285,7 @@ class DraftModel:
         return ask.tokens[same:]
 
     def _read(self, ctx: Context, reads: list[tuple[Hashable, list[int]]]) -> list[Row]:
-        """The logits after the last token of each."""
+        """Return the logits after the last token of each generation."""
         rows: dict[Hashable, Row] = {}
         left = [(key, list(tokens)) for key, tokens in reads]
         while left:

@@ -1,4 +1,4 @@
-"""What a generation tells."""
+"""Results of generation: events and completions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One token of a generation.
+    """One generated token.
 
-    `index`: which prompt. `token`: its id. `text`: what it completes, often nothing inside a character of several
-    tokens or inside what may become a stop string; of a token that ends the generation only what was left. `logprob`:
-    natural logarithm of the probability that the model gave it, before the sampler changed anything. `finish_reason`:
-    None until the last token of a prompt, then "stop" (a token that ends a generation, or a stop string) or "length".
-    `sample`: which of the n generations of the prompt. `top`: the likeliest tokens there and their log-probabilities,
-    the highest first, as many as were asked for.
+    Attributes:
+        index: Index of the prompt.
+        token: The token id.
+        text: Text that the token completes. Often empty in the middle of a character of several tokens, or of a
+            possible stop string. For a token that ends the generation, only the text withheld until then.
+        logprob: Natural logarithm of the token's probability according to the model, before the sampler.
+        finish_reason: None except for the last token of a generation: then "stop" (a token or a string that ends a
+            generation) or "length".
+        sample: Index among the generations of the same prompt.
+        top: The most likely tokens at this place with their log-probabilities, highest first, as many as requested.
     """
 
     index: int
@@ -30,7 +34,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole generation: the events of one prompt and sample together."""
+    """A whole generation: the events of one prompt and sample, joined.
+
+    Attributes:
+        index: Index of the prompt.
+        sample: Index among the generations of the same prompt.
+        tokens: The generated token ids.
+        text: The generated text.
+        logprobs: Log-probability of each token.
+        finish_reason: "stop" or "length"; None if the generation has not finished.
+    """
 
     index: int
     sample: int
@@ -41,17 +54,17 @@ class Completion:
 
     @property
     def logprob(self) -> float:
-        """The log-probability of all tokens together."""
+        """Log-probability of the whole generation."""
         return math.fsum(self.logprobs)
 
     @property
     def mean_logprob(self) -> float:
-        """The same for a token; of longer and shorter generations the better is the likelier by this."""
+        """Mean log-probability per token, which compares generations of different lengths."""
         return self.logprob / len(self.logprobs)
 
 
 def completions(events: Iterable[Event]) -> list[Completion]:
-    """Events gathered by prompt and sample, in this order."""
+    """Join events into completions, ordered by prompt and then by sample."""
     gathered: dict[tuple[int, int], list[Event]] = {}
     for event in events:
         gathered.setdefault((event.index, event.sample), []).append(event)

@@ -1,4 +1,4 @@
-"""Text from prompts, any number of them side by side: what most people call."""
+"""generate(), complete() and agenerate(): generation from any number of prompts."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ import sys
 import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from plait.context import Context, model_of
 from plait.generation.events import Completion, Event, completions
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence as Items
-
-    import numpy as np
-    import numpy.typing as npt
 
     from plait.generation.drafts import Drafter
+    from plait.generation.prompts import Prompt
     from plait.generation.request import Request
-    from plait.generation.scheduler import Scheduler, Stop
+    from plait.generation.scheduler import Scheduler
+    from plait.generation.stops import Stop
     from plait.model import Model
-
-    Prompt = str | Items[int] | npt.NDArray[np.integer]
 
 __all__ = ["Completion", "Event", "agenerate", "complete", "generate"]
 
-_MOST_AT_ONCE = 32  # sequences of a context that generate() makes itself
-_MOST_WHOLE = 8  # of which so many may grow as long as the longest
-_FEW_CELLS = 8192  # which are there for all in any case
-_LONG = 16  # generations that are worth a progress bar
+# Limits of the context that generate() creates for a model.
+_MAX_SEQUENCES = 32
+_MAX_FULL_LENGTH = 8  # sequences that can grow to the full length at the same time
+_MIN_CELLS = (
+    8192  # cells that are allocated regardless of _MAX_FULL_LENGTH, if the prompts can use them
+)
+_MIN_FOR_PROGRESS = 16  # generations from which on a progress bar is shown by default
 
 
 def generate(
@@ -48,38 +47,55 @@ def generate(
     parse_special: bool = True,
     progress: bool | None = None,
 ) -> Generator[Event, None, None]:
-    """Continue prompts, all of them in one context, and yield every token as it comes.
+    """Generate from prompts in one context, and yield every token as it is generated.
 
-    Prompts are admitted while there are sequences and cells; as one ends the next takes its place. What prompts have in
-    common at their beginning is computed once. plait.Scheduler says more, and takes prompts at any time.
+    Prompts start while sequences and cells are free; when one ends, the next takes its place. Common prefixes are
+    computed once. For prompts that arrive over time, use plait.Scheduler.
 
-    A prompt is a str or token ids. `model` is a Model, for which a context is made, or a Context, whose other sequences
-    are left alone. `sampler(logits_row, seq=...)` chooses a token, `seq` naming the generation: the index of its prompt
-    plus 2**32 times its sample; a plait.Sampler is told the prompt too. None is greedy. `n` generations of each prompt.
+    The sequences are freed when their generations end; all of them are freed if the generator is closed or raises.
 
-    A generation ends ("stop") with a token of `tokenizer.eog`, or with what `stop` names, token ids and strings, which
-    no event's text contains; or ("length") after `max_tokens` tokens or when its sequence is n_ctx long. `top`: how
-    many of the likeliest tokens events tell. `draft`: who guesses ahead, a PromptLookup or DraftModel; the text is the
-    same, and comes sooner where the guesses are good. `progress`: a bar of tqdm's, if that is installed; None: for many
-    prompts, where people look on.
+    Args:
+        model: A Model, for which a context is created, or a Context, whose other sequences are not touched.
+        prompts: A prompt or an iterable of prompts. A prompt is a str or token ids.
+        max_tokens: Max tokens to generate per prompt.
+        sampler: Chooses each token. Called as sampler(logits_row, seq=key), where the key is the index of the prompt
+            plus 2**32 times the sample. None is greedy.
+        n: Number of generations per prompt.
+        stop: Strings and token ids that end a generation, in addition to `tokenizer.eog`. Text of events never contains
+            a stop string.
+        top: Number of top log-probabilities reported per token.
+        draft: Proposes draft tokens: a PromptLookup or DraftModel. The generated text is the same, and generation is
+            faster if many drafts are accepted.
+        add_special: As in Tokenizer.encode().
+        parse_special: As in Tokenizer.encode().
+        progress: Show a tqdm progress bar, if tqdm is installed. None shows it for 16 or more generations when stderr
+            is a terminal or a notebook.
 
-    The sequences are freed when a prompt ends, and all of them when the generator is closed or fails.
+    Yields:
+        An Event per token. The finish reason of the last one is "stop", or "length" after `max_tokens` tokens or at
+        n_ctx.
 
-    Raises, at the call: TypeError and ValueError for prompts that are empty or longer than n_ctx and for numbers below
-    1. Raises, while running: CacheFull when a prompt does not fit into what the context has left.
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: A prompt is empty or longer than n_ctx, or a number is out of range.
+        IndexError: A token id is outside the vocabulary.
+        CacheFull: While running: a prompt does not fit into the free room of the context.
     """
-    from plait.generation.scheduler import Scheduler, encode, stops_of  # and with them NumPy
+    # Imported here because these modules import NumPy.
+    from plait.generation.prompts import encode, prompt_list
+    from plait.generation.scheduler import Scheduler
+    from plait.generation.stops import StopConditions
 
     source = model_of(model, "generate")
     samples = operator.index(n)
     if samples < 1:
-        raise ValueError(f"generate: expected n of at least 1, got {samples}")
+        raise ValueError(f"generate: n is {samples}; it must be at least 1")
     if (limit := operator.index(max_tokens)) < 1:
-        raise ValueError(f"generate: expected max_tokens of at least 1, got {limit}")
-    stops_of(stop)
+        raise ValueError(f"generate: max_tokens is {limit}; it must be at least 1")
+    conditions = StopConditions.of(stop)
     ids = [
-        encode(source.tokenizer, prompt, f"prompt {i}", add_special, parse_special)
-        for i, prompt in enumerate(_as_list(prompts))
+        encode(source, prompt, f"prompt {i}", add_special, parse_special)
+        for i, prompt in enumerate(prompt_list(prompts, "generate"))
     ]
     with ExitStack() as undo:
         if isinstance(model, Context):
@@ -90,13 +106,13 @@ def generate(
         scheduler = undo.enter_context(Scheduler(ctx))
         requests = [
             scheduler.submit(
-                prompt, limit, sampler=sampler, stop=stop, top=top, draft=draft,
+                prompt, limit, sampler=sampler, stop=conditions, top=top, draft=draft,
                 index=i, sample=sample, key=i + (sample << 32),
             )
             for sample in range(samples)
             for i, prompt in enumerate(ids)
         ]  # fmt: skip
-        bar = _bar(progress, requests)
+        bar = _progress_bar(progress, requests)
         if bar is not None:
             undo.enter_context(closing(bar))
         return _events(scheduler, bar, undo.pop_all())
@@ -109,10 +125,22 @@ async def agenerate(
     sampler: Callable[..., int] | None = None,
     **options: Any,
 ) -> AsyncGenerator[Event, None]:
-    """The same for asyncio: the model runs in another thread, the event loop goes on.
+    """Generate like generate(), for asyncio: the model runs in another thread.
 
-    Arguments, events and errors are those of generate(). A task that is cancelled ends the generation when the step
-    that is running has ended.
+    If the task is cancelled, the generation ends after the current step.
+
+    Args:
+        model: As in generate().
+        prompts: As in generate().
+        max_tokens: As in generate().
+        sampler: As in generate().
+        options: More arguments of generate().
+
+    Yields:
+        An Event per token.
+
+    Raises:
+        ValueError: As in generate(), like its other exceptions.
     """
     import asyncio
 
@@ -138,47 +166,52 @@ def complete(
     sampler: Callable[..., int] | None = None,
     **options: Any,
 ) -> list[Completion]:
-    """Whole generations instead of events, by prompt and then sample. Arguments and errors are those of generate()."""
+    """Generate from prompts and return whole generations, ordered by prompt and then by sample.
+
+    Args:
+        model: As in generate().
+        prompts: As in generate().
+        max_tokens: As in generate().
+        sampler: As in generate().
+        options: More arguments of generate().
+
+    Raises:
+        ValueError: As in generate(), like its other exceptions.
+    """
     return completions(generate(model, prompts, max_tokens, sampler, **options))
 
 
-def _events(scheduler: Scheduler, bar: Any, ends: ExitStack) -> Generator[Event, None, None]:
-    with ends:
+def _events(scheduler: Scheduler, bar: Any, resources: ExitStack) -> Generator[Event, None, None]:
+    with resources:
         for event in scheduler.run():
             if bar is not None and event.finish_reason is not None:
                 bar.update()
             yield event
 
 
-def _as_list(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str):
-        return [prompts]
-    items = list(prompts)
-    if items and all(hasattr(item, "__index__") and not hasattr(item, "__len__") for item in items):
-        return [cast("list[int]", items)]  # the ids of one prompt
-    return cast("list[Prompt]", items)
-
-
 def _context_for(model: Model, prompts: list[list[int]], limit: int, samples: int) -> Context:
-    """As long as the longest may become; where all of many grow that long, some wait."""
+    """Create a context for these prompts. If all of many prompts grow to the full length, some must wait."""
     longest = max((len(prompt) for prompt in prompts), default=1)
     n_ctx = longest + limit
     if model.n_ctx_train:
         n_ctx = max(longest, min(n_ctx, model.n_ctx_train))
-    n_seqs = max(1, min(len(prompts) * samples, _MOST_AT_ONCE))
-    cells = min(n_ctx * n_seqs, max(n_ctx * _MOST_WHOLE, _FEW_CELLS))
-    # One more for what the others begin with.
+    n_seqs = max(1, min(len(prompts) * samples, _MAX_SEQUENCES))
+    cells = min(n_ctx * n_seqs, max(n_ctx * _MAX_FULL_LENGTH, _MIN_CELLS))
+    # One more sequence holds a common prefix.
     return Context(model, n_ctx=n_ctx, n_seq_max=n_seqs + (n_seqs > 1), kv_cells=cells)
 
 
-def _bar(progress: bool | None, requests: list[Request]) -> Any:
+def _progress_bar(progress: bool | None, requests: list[Request]) -> Any:
     if progress is None:
-        progress = len(requests) >= _LONG and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+        shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+        progress = len(requests) >= _MIN_FOR_PROGRESS and shown
     if not progress:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its wish for ipywidgets: a line of text will do
+            warnings.simplefilter(
+                "ignore"
+            )  # tqdm recommends ipywidgets; its text bar is sufficient
             from tqdm.auto import tqdm
     except ImportError:
         return None

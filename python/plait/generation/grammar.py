@@ -1,6 +1,7 @@
-"""Grammars: which texts a generation may become, as a mask over tokens at every step. Needs llguidance.
+"""Grammars: constraints on generated text, applied as a mask over tokens at every step. Needs
+llguidance.
 
-Source: https://github.com/guidance-ai/llguidance; the dialect of Lark is described in its docs/syntax.md.
+Source: https://github.com/guidance-ai/llguidance; its docs/syntax.md describes its dialect of Lark.
 """
 
 from __future__ import annotations
@@ -34,14 +35,19 @@ _tokenizers: weakref.WeakKeyDictionary[Tokenizer, Any] = weakref.WeakKeyDictiona
 
 
 class Grammar:
-    """A set of texts. Made by json(), regex(), lark() or gbnf(); checked when it is made.
+    """A set of texts, created by json(), regex(), lark() or gbnf(), and validated on creation.
 
-    A generation under a grammar is one of its texts when it ends by itself; one that `max_tokens` ends is the
-    beginning of one. Raises ValueError, with llguidance's message, for what it cannot read.
+    A generation under a grammar that ends by itself is one of these texts; output cut off by
+    `max_tokens` is still a valid prefix of one.
+
+    Args:
+        source: The grammar in llguidance's internal format.
+
+    Raises:
+        ValueError: llguidance cannot parse the grammar; the message is its own.
     """
 
     def __init__(self, source: str) -> None:
-        """`source`: llguidance's own form."""
         self.source = source
         problem = llguidance.LLMatcher.validate_grammar(source)
         if problem and not problem.startswith("WARNING"):
@@ -49,9 +55,17 @@ class Grammar:
 
     @classmethod
     def json(cls, schema: Mapping[str, Any] | str | bool) -> Grammar:
-        """JSON documents of a schema (json-schema.org, draft 2020-12), as a dict or as JSON text.
+        """Create a grammar of the JSON documents that satisfy a schema (json-schema.org, draft
+        2020-12).
 
-        White space is free where JSON lets it be, but no more than a space or a line break with its indent.
+        White space is allowed where JSON allows it, limited to one space, or one line break with
+        indentation.
+
+        Args:
+            schema: The schema, as a dict or as JSON text.
+
+        Raises:
+            ValueError: The schema is invalid.
         """
         text = schema if isinstance(schema, str) else json.dumps(schema)
         try:
@@ -64,29 +78,55 @@ class Grammar:
 
     @classmethod
     def regex(cls, pattern: str) -> Grammar:
-        """Texts that a regular expression matches from beginning to end. No back references, no looking around."""
+        """Create a grammar of the texts that a regular expression matches as a whole.
+
+        Args:
+            pattern: The expression. Back references and look-around are not supported.
+
+        Raises:
+            ValueError: The expression is invalid.
+        """
         return cls(llguidance.LLMatcher.grammar_from_regex(pattern))
 
     @classmethod
     def lark(cls, rules: str) -> Grammar:
-        """Texts of a context-free grammar in Lark's notation; its rule `start` is where they begin."""
+        """Create a grammar from context-free rules in Lark's notation.
+
+        Args:
+            rules: The rules. The start symbol is `start`.
+
+        Raises:
+            ValueError: The rules are invalid.
+        """
         return cls(llguidance.LLMatcher.grammar_from_lark(rules))
 
     @classmethod
     def gbnf(cls, rules: str) -> Grammar:
-        """Texts of a grammar in llama.cpp's notation (GBNF), by way of Lark's; `root` is where they begin."""
+        """Create a grammar from rules in llama.cpp's notation (GBNF), which are converted to Lark.
+
+        Args:
+            rules: The rules. The start symbol is `root`.
+
+        Raises:
+            ValueError: The rules are invalid.
+        """
         try:
             translated = llguidance.gbnf_to_lark.gbnf_to_lark(rules)
-        except Exception as error:  # its parser raises the plain class
+        except Exception as error:  # the parser of llguidance raises Exception itself
             raise ValueError(f"grammar: {error}") from error
         return cls.lark(translated)
 
     @classmethod
     def of(cls, grammar: Grammar | Mapping[str, Any] | str) -> Grammar:
-        """The grammar that this seems to be.
+        """Create a grammar, detecting its notation.
 
-        A dict, and text that begins with "{", is a JSON schema; text with a rule `start:` is Lark, with a rule
-        `root ::=` GBNF; other text is a regular expression.
+        Args:
+            grammar: A Grammar, which is returned as it is. A dict, or text that starts with "{", is
+                a JSON schema. Text with a rule `start:` is Lark, and with a rule `root ::=` GBNF.
+                Other text is a regular expression.
+
+        Raises:
+            ValueError: The grammar is invalid.
         """
         if isinstance(grammar, Grammar):
             return grammar
@@ -107,7 +147,12 @@ class Grammar:
 
 
 class Matchers:
-    """Where each of any number of sequences stands in a grammar. Sequences are named by any number."""
+    """States of any number of sequences in a grammar. Sequences are identified by integers.
+
+    Args:
+        grammar: The grammar.
+        tokenizer: The model's tokenizer.
+    """
 
     def __init__(self, grammar: Grammar, tokenizer: Tokenizer) -> None:
         self._ends = sorted(tokenizer.eog)
@@ -118,12 +163,15 @@ class Matchers:
         self._matchers: dict[int, Any] = {}
 
     def masks(self, keys: Sequence[int]) -> Masks:
-        """The tokens that each sequence may go on with: uint32 (n, (n_vocab + 31) // 32), a bit for each.
+        """Return the tokens that may come next, one row per sequence.
 
-        A sequence that has come to the end of its text may only end.
+        A sequence whose text is complete may only end.
+
+        Returns:
+            uint32 (n, (n_vocab + 31) // 32), one bit per token.
         """
         masks: Masks = np.zeros((len(keys), self._n_words), np.uint32)
-        open_ones = []
+        unfinished = []
         for row, key in enumerate(keys):
             matcher = self._matchers.get(key)
             if matcher is None:
@@ -132,20 +180,24 @@ class Matchers:
                 for token in self._ends:
                     masks[row, token // 32] |= np.uint32(1 << token % 32)
             else:
-                open_ones.append((matcher, row))
-        if open_ones:
+                unfinished.append((matcher, row))
+        if unfinished:
             signed = masks.view(np.int32)
-            if len(open_ones) == 1:
-                matcher, row = open_ones[0]
+            if len(unfinished) == 1:
+                matcher, row = unfinished[0]
                 llguidance.numpy.fill_next_token_bitmask(matcher, signed, row)
             else:
-                llguidance.numpy.fill_next_token_bitmask_par(self._executor, open_ones, signed)
-            for matcher, _ in open_ones:
+                llguidance.numpy.fill_next_token_bitmask_par(self._executor, unfinished, signed)
+            for matcher, _ in unfinished:
                 self._check(matcher)
         return masks
 
     def accept(self, key: int, token: int) -> None:
-        """The sequence goes on with this token."""
+        """Advance a sequence by a token.
+
+        Raises:
+            ValueError: The grammar does not allow the token here.
+        """
         matcher = self._matchers.get(key)
         if matcher is None:
             matcher = self._matchers[key] = self._first.deep_copy()
@@ -153,7 +205,7 @@ class Matchers:
             raise ValueError(f"grammar: token {token} is not allowed here")
 
     def reset(self, key: int | None = None) -> None:
-        """Back to the beginning; None: every sequence."""
+        """Return a sequence to the start of the grammar; None resets all sequences."""
         if key is None:
             self._matchers.clear()
         else:
@@ -165,7 +217,7 @@ class Matchers:
 
 
 class _Wrapped:
-    """A tokenizer as llguidance wants to see it."""
+    """Adapter from Tokenizer to the interface that llguidance requires."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -176,7 +228,9 @@ class _Wrapped:
         self._ids: dict[bytes, int] | None = None
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """How the model would write a text in the middle of another: without the space that some put in front."""
+        """Encode a text as in the middle of a longer one: without the space that some tokenizers put
+        first.
+        """
         data = text.encode() if isinstance(text, str) else text
         written = "\n" + data.decode("utf-8", "replace")
         ids: list[int] = self._tokenizer.encode(
@@ -187,13 +241,15 @@ class _Wrapped:
         return ids if b"".join(self.tokens[token] for token in ids) == data else self._longest(data)
 
     def _longest(self, data: bytes) -> list[int]:
-        """The longest token at each place; bytes that no token covers are left out."""
+        """Encode greedily with the longest token at each position; bytes that no token covers are
+        skipped.
+        """
         if self._ids is None:
             self._ids = {token: i for i, token in enumerate(self.tokens) if token}
-        most = max(map(len, self._ids))
+        longest = max(map(len, self._ids))
         ids, at = [], 0
         while at < len(data):
-            ends = range(min(at + most, len(data)), at, -1)
+            ends = range(min(at + longest, len(data)), at, -1)
             end = next((end for end in ends if data[at:end] in self._ids), None)
             if end is not None:
                 ids.append(self._ids[data[at:end]])
@@ -205,7 +261,7 @@ def _tokens_of(tokenizer: Tokenizer) -> Any:
     found = _tokenizers.get(tokenizer)
     if found is None:
         if not tokenizer.eog:
-            raise UnsupportedError("grammar: the vocabulary has no token that ends a text")
+            raise UnsupportedError("grammar: the vocabulary has no end-of-generation token")
         found = llguidance.LLTokenizer(
             llguidance.TokenizerWrapper(_Wrapped(tokenizer)),
             n_vocab=tokenizer.n_vocab,

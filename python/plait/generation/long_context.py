@@ -1,6 +1,6 @@
-"""Texts longer than a model or a context was made for, by moving positions: what the sequence operations allow.
+"""Texts longer than the training length or the context, by changing positions in the cache.
 
-None of it changes a model; whether it understands what it then sees is for each to try.
+These methods do not change the model. How well a model handles them must be tested.
 """
 
 from __future__ import annotations
@@ -15,42 +15,68 @@ from plait.context import Context
 
 def attention_sinks(
     seq: Sequence,
-    most: SupportsIndex,
+    max_length: SupportsIndex,
     sinks: SupportsIndex = 4,
     discard: SupportsIndex | None = None,
 ) -> int:
-    """Make room in a sequence of `most` cells or more, keeping its first `sinks` tokens and the latest.
+    """Make room in a long sequence by removing tokens after the first `sinks`.
 
-    `discard` tokens after the sinks are forgotten (None: half of those that are no sinks) and what follows moves back
-    to close the gap, so positions stay below `most` for ever: call it before each decode(). Models attend to their
-    first tokens whatever these are, and lose their way without them (StreamingLLM: Xiao et al. 2023, arXiv:2309.17453).
+    Call it before each decode(). If the sequence has at least `max_length` tokens, the `discard`
+    tokens after the sinks are removed and later ones move back to close the gap, so that positions
+    stay below `max_length`. Models attend strongly to their first tokens, whatever these are, and
+    fail without them (StreamingLLM: Xiao et al. 2023, arXiv:2309.17453).
 
-    Returns how many tokens were forgotten, 0 for a shorter sequence. Raises ValueError where sinks and discard are
-    negative or more than there is, and what Sequence.shift() does.
+    Args:
+        seq: The sequence.
+        max_length: Length in tokens from which on tokens are removed.
+        sinks: Number of leading tokens to keep.
+        discard: Number of tokens to remove. None: half of those after the sinks.
+
+    Returns:
+        Number of tokens removed; 0 if the sequence is shorter than `max_length`.
+
+    Raises:
+        ValueError: `sinks` or `discard` is out of range.
+        UnsupportedError: As in Sequence.shift().
+        CacheFull: As in Sequence.shift().
     """
     _expect_sequence(seq, "attention_sinks")
-    limit, first = operator.index(most), operator.index(sinks)
+    limit, first = operator.index(max_length), operator.index(sinks)
     if seq.pos < limit:
         return 0
     n = (seq.pos - first) // 2 if discard is None else operator.index(discard)
     if first < 0 or n < 1 or first + n > seq.pos:
         raise ValueError(
-            f"attention_sinks: {first} sinks and {n} to discard, of a sequence of {seq.pos} tokens"
+            f"attention_sinks: sinks is {first} and discard is {n}, but the sequence has {seq.pos} tokens; expected "
+            f"sinks >= 0, discard >= 1 and sinks + discard at most the length of the sequence"
         )
     seq.shift(first, n)
     return n
 
 
 class SelfExtend:
-    """Lets a sequence have more tokens than the model has positions, by sharing positions among old ones.
+    """Extends a sequence beyond the model's training length by letting old tokens share positions.
 
-    Whenever `width` tokens have come, the oldest `width` that have a position each get one for every `group` of them,
-    and what follows moves down: the latest stay at their distances, old ones are told apart in groups alone. N tokens
-    then take about N / group positions. Call update() after each decode(). Grouped attention of Self-Extend (Jin et al.
-    2024, arXiv:2401.01325), on the cache: keys are rotated, nothing is computed again.
+    Whenever `width` more tokens are in the cache, the oldest `width` tokens with individual
+    positions are grouped: each `group` of them shares one position, and later positions move down.
+    Recent tokens keep their exact distances; old ones are distinguished only by group. N tokens
+    thus use about N / group positions. Grouped attention of Self-Extend (Jin et al. 2024,
+    arXiv:2401.01325), applied to the cache: keys are rotated, and nothing is recomputed.
 
-    `seq` is a sequence of `ctx` that begins at position 0 and that nobody else changes. The context needs a cell for
-    every token: choose its n_ctx so. Raises ValueError for a group below 2, and a width that is no multiple of it.
+    Call update() after each decode(). The context needs one cell per token; choose its n_ctx
+    accordingly.
+
+    Args:
+        ctx: The context.
+        seq: A sequence of `ctx` that begins at position 0 and that no other code changes.
+        group: Number of tokens per shared position.
+        width: Number of tokens to group at a time, a multiple of `group`.
+
+    Attributes:
+        n_grouped: Number of leading positions that stand for `group` tokens each.
+
+    Raises:
+        ValueError: `group` is below 2, or `width` is not a multiple of it.
     """
 
     def __init__(
@@ -64,12 +90,21 @@ class SelfExtend:
         self.width = operator.index(width)
         if self.group < 2 or self.width < self.group or self.width % self.group:
             raise ValueError(
-                f"SelfExtend: group is {self.group} and width {self.width}, expected at least 2 and a multiple of it"
+                f"SelfExtend: group is {self.group} and width is {self.width}; group must be at least 2, "
+                f"and width a multiple of group"
             )
-        self.n_grouped = 0  # positions, from 0, that stand for `group` tokens each
+        self.n_grouped = 0
 
     def update(self) -> int:
-        """Group what is old enough; how many positions that saved. Raises what KVCache.seq_div() does."""
+        """Group the tokens that are old enough.
+
+        Returns:
+            Number of positions saved.
+
+        Raises:
+            UnsupportedError: As in KVCache.seq_div().
+            CacheFull: As in KVCache.seq_div().
+        """
         before = self.seq.pos
         while self.seq.pos >= self.n_grouped + self.width:
             self._group_oldest()
@@ -78,7 +113,7 @@ class SelfExtend:
     def _group_oldest(self) -> None:
         kv, begin = self._kv, self.n_grouped
         n_new = self.width // self.group
-        # Dividing rounds towards 0, so the block is first moved to where its quotients are begin, begin + 1, ...
+        # Division rounds towards 0, so the block is first moved to where its quotients are begin, begin + 1, ...
         apart = begin * (self.group - 1)
         kv.seq_add(self.seq, begin, None, apart)
         kv.seq_div(self.seq, begin + apart, begin + apart + self.width, self.group)

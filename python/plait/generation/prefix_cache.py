@@ -1,4 +1,6 @@
-"""Who holds which tokens: sequences that requests read, and those kept because others begin alike."""
+"""PrefixCache: sequences of running requests, and kept sequences whose prefixes other requests can
+use.
+"""
 
 from __future__ import annotations
 
@@ -13,94 +15,109 @@ if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
     from plait.context import Context
 
-_LEAST: Final = 8  # tokens that are worth a fork, or a wait for it
+_MIN_PREFIX: Final = 8  # min tokens for which forking, or waiting for a fork, pays off
 
 
 class Idle:
-    """A sequence that nobody reads, kept for the tokens that it holds."""
+    """A sequence that no request uses, kept because its tokens may be the prefix of another request."""
 
     def __init__(self, tokens: list[int], seq: Sequence, used: int) -> None:
         self.filed = tokens
         self.seq: Sequence | None = seq
-        self.used = used  # when it was last of use
+        self.used = used  # time of last use
 
     @property
-    def n_held(self) -> int:
-        """Number of its tokens."""
+    def n_cached(self) -> int:
+        """Number of tokens that the sequence holds."""
         return len(self.filed)
 
 
 class PrefixCache:
-    """Gives requests sequences, forks of others where their tokens begin alike, and takes them back.
+    """Opens sequences for requests, as forks of sequences with a common prefix where possible.
 
-    Caches with a row for each token (unified, streams) fork at any token. Windows and recurrent states fork as a
-    whole: where waiting requests leave the tokens that another reads, that one stops for a moment and a fork is put
-    aside, from which they start.
+    Memories with one row per token (unified, streams) can fork a sequence at any token. Windows and
+    recurrent states can only be forked as a whole. For those, a running request pauses where the
+    tokens of a waiting request diverge, and a fork taken there serves the waiting request later.
+
+    Args:
+        ctx: The context.
+        waiting: The waiting requests, filed under their tokens.
+        share: Whether requests share prefixes.
+        keep: Whether sequences of finished requests are kept even if no waiting request uses them.
     """
 
     def __init__(
         self, ctx: Context, waiting: PrefixTree[Request], *, share: bool, keep: bool
     ) -> None:
-        self.n_shared = 0  # tokens that were not computed again
+        self.n_shared = 0  # tokens that were not recomputed
         self._ctx = ctx
         self._waiting = waiting
         self._share = share
         self._keep = keep
         self._held: PrefixTree[Request | Idle] = PrefixTree()
         self._idle: dict[Idle, None] = {}
-        self._parts = ctx.kv.kind in ("unified", "streams")
-        self._clock = 0
+        self._forks_anywhere = ctx.kv.kind in ("unified", "streams")
+        self._time = 0
 
     def __len__(self) -> int:
         return len(self._idle)
 
     def best(self, tokens: list[int]) -> tuple[Request | Idle | None, int]:
-        """Who holds the longest beginning of these tokens that a fork can have, and its length. One token is left."""
-        most, best, best_n = len(tokens) - 1, None, _LEAST - 1
+        """Return the holder of the longest forkable common prefix and the length of that prefix. At
+        least one token is left to compute.
+        """
+        limit, best, best_n = len(tokens) - 1, None, _MIN_PREFIX - 1
         if not self._share:
             return None, 0
         for n, holders in self._held.matches(tokens):
             if n <= best_n:
                 break
             for holder in holders:
-                usable = min(n, holder.n_held, most)
-                if not self._parts and usable < holder.n_held:
+                usable = min(n, holder.n_cached, limit)
+                if not self._forks_anywhere and usable < holder.n_cached:
                     continue
                 if usable > best_n:
                     best, best_n = holder, usable
         return best, best_n if best is not None else 0
 
     def coming(self, tokens: list[int]) -> int:
-        """The length of the longest beginning that a request holds as soon as it has read so far."""
-        most = len(tokens) - 1
+        """Return the length of the longest prefix that a running request will hold once it has
+        processed more of its tokens.
+        """
+        limit = len(tokens) - 1
         for n, holders in self._held.matches(tokens):
-            wanted = min(n, most)
-            if wanted < _LEAST:
+            wanted = min(n, limit)
+            if wanted < _MIN_PREFIX:
                 break
-            if any(isinstance(h, Request) and h.n_held < wanted for h in holders):
+            if any(isinstance(h, Request) and h.n_cached < wanted for h in holders):
                 return wanted
         return 0
 
     def open(self, request: Request) -> bool:
-        """Give a request a sequence. False where there is none for it now."""
+        """Open a sequence for a request. Returns False if none is available now."""
         holder, n = self.best(request.all)
         seq = self._sequence(holder, n)
-        while seq is None and self.evict(but=holder):
+        while seq is None and self.evict(keep=holder):
             seq = self._sequence(holder, n)
         if seq is None:
             return False
-        request.seq, request.n_held = seq, seq.pos if holder is not None else 0
+        request.seq, request.n_cached = seq, seq.pos if holder is not None else 0
         request.filed = list(request.all)
         self._held.add(request.filed, request)
-        self.n_shared += request.n_held
+        self.n_shared += request.n_cached
         return True
 
     def close(self, request: Request, useful: bool) -> None:
-        """Take a request's sequence back. `useful`: others may want what it holds."""
-        seq, held = request.seq, request.all[: request.n_held]
+        """Close the sequence of a request.
+
+        Args:
+            request: The request.
+            useful: Whether other requests may use the tokens that the sequence holds.
+        """
+        seq, held = request.seq, request.all[: request.n_cached]
         assert seq is not None
         self._held.remove(request.filed, request)
-        request.seq, request.n_held = None, 0
+        request.seq, request.n_cached = None, 0
         wanted = self._wanted(held) if useful and seq.pos == len(held) else 0
         if wanted and self.best([*held[:wanted], -1])[1] < wanted:
             seq.truncate(wanted)
@@ -109,45 +126,51 @@ class PrefixCache:
             seq.close()
 
     def abandon(self, request: Request) -> None:
-        """Take a request's sequence back before clear(), whatever it is filed under."""
-        seq, request.seq, request.n_held = request.seq, None, 0
+        """Close the sequence of a request without updating the tree; clear() must follow."""
+        seq, request.seq, request.n_cached = request.seq, None, 0
         if seq is not None:
             seq.close()
 
     def until_branch(self, request: Request, n: int) -> int:
-        """How many of the next n tokens a request reads before others want a fork."""
-        if self._parts or not len(self._waiting):
+        """Return how many of the next `n` tokens the request can process before another request
+        requires a fork.
+        """
+        if self._forks_anywhere or not len(self._waiting):
             return n
         points = self._waiting.branches(request.all)
-        ahead = [p for p in points if p >= _LEAST and p > request.n_held]
-        return min([n, *(p - request.n_held for p in ahead)])
+        ahead = [p for p in points if p >= _MIN_PREFIX and p > request.n_cached]
+        return min([n, *(p - request.n_cached for p in ahead)])
 
     def branch(self, request: Request) -> None:
-        """Put a fork aside where others leave what this request reads."""
-        n = request.n_held
-        if self._parts or n < _LEAST or not len(self._waiting) or request.seq is None:
+        """Keep a fork if waiting requests diverge at the request's current length."""
+        n = request.n_cached
+        if self._forks_anywhere or n < _MIN_PREFIX or not len(self._waiting) or request.seq is None:
             return
         if n in self._waiting.branches(request.all) and all(
-            idle.filed != request.all[:n] for idle in self._idle if idle.n_held == n
+            idle.filed != request.all[:n] for idle in self._idle if idle.n_cached == n
         ):
-            with contextlib.suppress(CacheFull):  # without one they read it themselves
+            with contextlib.suppress(
+                CacheFull
+            ):  # without a fork, they compute the prefix themselves
                 self._put(request.all[:n], request.seq.fork())
 
     def sweep(self) -> None:
-        """Let go of what no waiting request begins with."""
+        """Close the kept sequences that no waiting request can use."""
         for idle in [idle for idle in self._idle if not self._wanted(idle.filed)]:
             self._drop(idle)
 
-    def evict(self, but: Request | Idle | None = None) -> bool:
-        """Let go of the sequence that was of use the longest time ago; False where there is none but `but`."""
-        others = [idle for idle in self._idle if idle is not but]
+    def evict(self, keep: Request | Idle | None = None) -> bool:
+        """Close the least recently used kept sequence other than `keep`. Returns False if there is
+        none.
+        """
+        others = [idle for idle in self._idle if idle is not keep]
         if not others:
             return False
         self._drop(min(others, key=lambda idle: idle.used))
         return True
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Close all kept sequences and forget all requests."""
         idle = list(self._idle)
         self._idle.clear()
         self._held.clear()
@@ -156,12 +179,12 @@ class PrefixCache:
                 one.seq.close()
 
     def _sequence(self, holder: Request | Idle | None, n: int) -> Sequence | None:
-        """A sequence that holds the first n tokens of the holder's."""
+        """Return a sequence that holds the first `n` tokens of the holder, or None."""
         try:
             if holder is None:
                 return self._ctx.sequence()
             assert holder.seq is not None
-            seq = holder.seq.fork(None if n == holder.n_held else n)
+            seq = holder.seq.fork(None if n == holder.n_cached else n)
             if isinstance(holder, Idle):
                 holder.used = self._tick()
             return seq
@@ -169,11 +192,11 @@ class PrefixCache:
             return self._adopted(holder, n) if isinstance(holder, Idle) else None
 
     def _adopted(self, idle: Idle, n: int) -> Sequence | None:
-        """The idle sequence itself, where those who wait for it find as much with its new owner."""
+        """Return the idle sequence itself if the requests that wait for it lose nothing, else None."""
         others = 0
         for length, requests in self._waiting.matches(idle.filed):
-            others = max(others, len(requests) if length >= idle.n_held else 0)
-        if not self._parts and others > 1:
+            others = max(others, len(requests) if length >= idle.n_cached else 0)
+        if not self._forks_anywhere and others > 1:
             return None
         seq = idle.seq
         assert seq is not None
@@ -182,15 +205,15 @@ class PrefixCache:
         return seq
 
     def _wanted(self, held: list[int]) -> int:
-        """How many of these tokens it pays to keep."""
+        """Return how many of these tokens are worth keeping."""
         if self._keep:
             return len(held)
         for n, requests in self._waiting.matches(held):
             longest = max(len(request.all) for request in requests) - 1
             usable = min(n, longest)
-            if usable < _LEAST:
+            if usable < _MIN_PREFIX:
                 break
-            if self._parts or usable == len(held):
+            if self._forks_anywhere or usable == len(held):
                 return usable
         return 0
 
@@ -211,5 +234,5 @@ class PrefixCache:
         idle.seq = None
 
     def _tick(self) -> int:
-        self._clock += 1
-        return self._clock
+        self._time += 1
+        return self._time

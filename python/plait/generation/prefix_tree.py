@@ -1,4 +1,4 @@
-"""Which of many token sequences begin alike: a radix tree."""
+"""Radix tree over token sequences, which finds common prefixes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class _Node(Generic[T]):
-    """Tokens that follow the parent's, and the items whose tokens lead here or through here."""
+    """The tokens of one edge, and the items whose token sequences pass through or end here."""
 
     __slots__ = ("children", "edge", "ends", "items")
 
@@ -20,7 +20,7 @@ class _Node(Generic[T]):
         self.children: dict[int, _Node[T]] = {}
 
     def split(self, n: int) -> None:
-        """The edge ends after n tokens; what follows becomes a child."""
+        """Split the edge after `n` tokens; the rest becomes a child."""
         lower: _Node[T] = _Node(self.edge[n:], dict(self.items), self.ends)
         lower.children = self.children
         self.edge, self.ends = self.edge[:n], {}
@@ -28,9 +28,10 @@ class _Node(Generic[T]):
 
 
 class PrefixTree(Generic[T]):
-    """Items filed under token sequences, which several may share.
+    """Items filed under token sequences. Several items can share a sequence.
 
-    Looking up takes time in proportion to the tokens that agree, not to the number of items.
+    The time of a lookup is proportional to the length of the match and does not depend on the
+    number of items.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class PrefixTree(Generic[T]):
         return len(self._root.items)
 
     def add(self, tokens: list[int], item: T) -> None:
-        """File an item that is not there yet."""
+        """File an item, which must not be in the tree yet, under a token sequence."""
         node, done = self._root, 0
         node.items[item] = None
         while done < len(tokens):
@@ -48,7 +49,7 @@ class PrefixTree(Generic[T]):
             if child is None:
                 node.children[tokens[done]] = _Node(tokens[done:], {item: None}, {item: None})
                 return
-            n = _agree(child.edge, tokens, done)
+            n = _common_length(child.edge, tokens, done)
             if n < len(child.edge):
                 child.split(n)
             child.items[item] = None
@@ -56,7 +57,7 @@ class PrefixTree(Generic[T]):
         node.ends[item] = None
 
     def remove(self, tokens: list[int], item: T) -> None:
-        """Take out an item that was filed under these tokens."""
+        """Remove an item that is filed under the given token sequence."""
         path, done = [self._root], 0
         while done < len(tokens):
             path.append(path[-1].children[tokens[done]])
@@ -73,18 +74,18 @@ class PrefixTree(Generic[T]):
                 node.ends, node.children = child.ends, child.children
 
     def clear(self) -> None:
-        """Take out all items."""
+        """Remove all items."""
         self._root = _Node([], {}, {})
 
     def matches(self, tokens: list[int]) -> Iterator[tuple[int, dict[T, None]]]:
-        """(n, the items that begin with the first n of these tokens), the largest n first; n above 0."""
+        """Yield (n, items that share the first n > 0 of these tokens), largest n first."""
         found = []
         node, done = self._root, 0
         while done < len(tokens):
             child = node.children.get(tokens[done])
             if child is None:
                 break
-            n = _agree(child.edge, tokens, done)
+            n = _common_length(child.edge, tokens, done)
             found.append((done + n, child.items))
             if n < len(child.edge):
                 break
@@ -92,7 +93,11 @@ class PrefixTree(Generic[T]):
         return reversed(found)
 
     def branches(self, tokens: list[int]) -> set[int]:
-        """The numbers of tokens after which items leave these, or end. Items that end there count one token less."""
+        """Return the numbers of tokens after which items diverge from these tokens, or end.
+
+        For an item that ends, the number is one less than its length, because its last token must
+        be computed again for its logits.
+        """
         points = set()
         node, done = self._root, 0
         while done < len(tokens):
@@ -101,7 +106,7 @@ class PrefixTree(Generic[T]):
                 points.add(done)
             if child is None:
                 return points
-            n = _agree(child.edge, tokens, done)
+            n = _common_length(child.edge, tokens, done)
             done += n
             if n < len(child.edge):
                 points.add(done)
@@ -114,9 +119,9 @@ class PrefixTree(Generic[T]):
         return points
 
 
-def _agree(edge: list[int], tokens: list[int], start: int) -> int:
-    """How many of the edge's tokens stand in `tokens` from `start` on."""
-    most = min(len(edge), len(tokens) - start)
-    if tokens[start : start + most] == edge[:most]:
-        return most
-    return next(i for i in range(most) if edge[i] != tokens[start + i])
+def _common_length(edge: list[int], tokens: list[int], start: int) -> int:
+    """Return how many tokens of the edge equal `tokens` from index `start` on."""
+    limit = min(len(edge), len(tokens) - start)
+    if tokens[start : start + limit] == edge[:limit]:
+        return limit
+    return next(i for i in range(limit) if edge[i] != tokens[start + i])

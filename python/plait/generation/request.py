@@ -1,4 +1,4 @@
-"""A prompt that is being continued."""
+"""A submitted prompt and its generation."""
 
 from __future__ import annotations
 
@@ -12,22 +12,35 @@ from plait.generation.stops import StopStrings
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
     from plait.generation.drafts import Drafter
-    from plait.tokenizer import TokenStream
 
 
 class Canceller(Protocol):
-    """Ends requests: the part of a Scheduler that a Request uses."""
+    """The part of Scheduler that Request uses."""
 
     def cancel(self, request: Request) -> None:
-        """End a request that has not finished."""
+        """End a request."""
+
+
+class TextStream(Protocol):
+    """Converts token ids to text one at a time; see TokenStream."""
+
+    def push(self, token: int) -> str:
+        """Return the text that a token completes."""
+
+    def flush(self) -> str:
+        """Return the text of an unfinished character."""
 
 
 class Request:
-    """A handle of what Scheduler.submit() was given. Its attributes are for reading.
+    """A submitted prompt, returned by Scheduler.submit(). All attributes are read-only.
 
-    `index`, `sample`: what its events are called. `tokens`: ids of the prompt, `said`: those that came of it, with
-    `logprobs`. `text`: what was told of them. `finish_reason`: None while it is under way, then "stop", "length",
-    "cancelled" or "error", of which `error` says more.
+    Attributes:
+        index: Index in the events.
+        sample: Sample in the events.
+        logprobs: Log-probabilities of the generated tokens.
+        finish_reason: None until the request has finished; then "stop", "length", "cancelled" or "error".
+        error: The exception that ended the request, if `finish_reason` is "error".
+        n_preempted: Number of times that the request gave up its cells to others.
     """
 
     def __init__(
@@ -42,9 +55,9 @@ class Request:
         key: int,
         own_key: bool,
         priority: float,
-        ends: frozenset[int],
+        end_ids: frozenset[int],
         stops: StopStrings,
-        stream: TokenStream,
+        stream: TextStream,
         sampler: Callable[..., int] | None,
         draft: Drafter | None,
         n_top: int,
@@ -54,82 +67,98 @@ class Request:
         self.error: BaseException | None = None
         self.finish_reason: str | None = None
         self.logprobs: list[float] = []
-        self.set_aside = 0  # how often it gave its cells to others
+        self.n_preempted = 0
         self._scheduler = scheduler
         self._text: list[str] = []
         self._n_prompt = len(prompt)
-        # What follows is the scheduler's.
-        self.all = prompt  # the prompt and what was said
-        self.limit = limit  # most new tokens
-        self.key = key  # the sampler's name for it
-        self.own_key = own_key
-        self.rank = (priority, number)  # the smaller goes first
-        self.ends = ends
+        # The attributes below belong to the scheduler and the prefix cache.
+        self.all = prompt  # the prompt and the generated tokens
+        self.limit = limit  # max generated tokens
+        self.key = key  # identifies the sequence to the sampler
+        self.own_key = own_key  # whether the scheduler chose the key
+        self.rank = (priority, number)  # lower ranks go first
+        self.end_ids = end_ids
         self.stops = stops
         self.stream = stream
         self.sampler = sampler
         self.draft = draft
         self.n_top = n_top
         self.seq: Sequence | None = None
-        self.n_held = 0  # how many of all tokens are in the cache
-        self.filed: list[int] = []  # the tokens that it stands under in the tree of held ones
-        self.served = -1  # the step in which it last had a part
+        self.n_cached = 0  # leading tokens of `all` that are in the cache
+        self.filed: list[int] = []  # the tokens under which the prefix cache lists the request
+        self.last_step = -1  # the last step that included the request
 
     @property
-    def tokens(self) -> tuple[int, ...]:
-        """The prompt's ids."""
+    def prompt_tokens(self) -> tuple[int, ...]:
+        """Token ids of the prompt."""
         return tuple(self.all[: self._n_prompt])
 
     @property
-    def said(self) -> tuple[int, ...]:
-        """The new ids."""
+    def tokens(self) -> tuple[int, ...]:
+        """Token ids generated so far."""
         return tuple(self.all[self._n_prompt :])
 
     @property
     def text(self) -> str:
-        """What its events told so far."""
+        """Text generated so far: the joined text of its events."""
         return "".join(self._text)
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will come."""
+        """True once the request has finished."""
         return self.finish_reason is not None
 
     @property
     def logprob(self) -> float:
-        """The log-probability of the new tokens together."""
+        """Log-probability of all generated tokens."""
         return math.fsum(self.logprobs)
 
     def cancel(self) -> None:
-        """End it; its cells are free at once, or when the step ends that another thread is in. Harmless when done."""
+        """End the request. Does nothing if it has finished.
+
+        Its cells are freed at once, or after the current step if another thread is running one.
+        """
         self._scheduler.cancel(self)
 
     def completion(self) -> Completion:
-        """All of it so far."""
+        """Return the generation so far."""
         return Completion(
-            self.index, self.sample, self.said, self.text, tuple(self.logprobs), self.finish_reason
+            self.index,
+            self.sample,
+            self.tokens,
+            self.text,
+            tuple(self.logprobs),
+            self.finish_reason,
         )
 
     @property
-    def n_said(self) -> int:
-        """Number of new tokens."""
+    def n_generated(self) -> int:
+        """Number of generated tokens."""
         return len(self.all) - self._n_prompt
 
     @property
     def n_pending(self) -> int:
         """Number of tokens that are not in the cache."""
-        return len(self.all) - self.n_held
+        return len(self.all) - self.n_cached
 
     def advance(self, token: int, logprob: float) -> tuple[str, str | None]:
-        """Take a token; the text that it completes, and why it was the last one, if it was."""
+        """Append a generated token.
+
+        Args:
+            token: The token id.
+            logprob: Its log-probability.
+
+        Returns:
+            The text that the token completes, and the finish reason if it is the last token.
+        """
         self.all.append(token)
         self.logprobs.append(logprob)
-        if token in self.ends:
+        if token in self.end_ids:
             text, stopped = self.stops.push(self.stream.flush())
             reason: str | None = "stop"
         else:
             text, stopped = self.stops.push(self.stream.push(token))
-            reason = "stop" if stopped else "length" if self.n_said >= self.limit else None
+            reason = "stop" if stopped else "length" if self.n_generated >= self.limit else None
             if reason == "length":
                 rest, stopped = self.stops.push(self.stream.flush())
                 text += rest
@@ -139,8 +168,8 @@ class Request:
         self._text.append(text)
         return text, reason
 
-    def run_out(self) -> str:
-        """What was held back, as there is no room to go on."""
+    def flush(self) -> str:
+        """Return the withheld text of a request that ends because the cache is full."""
         rest, stopped = self.stops.push(self.stream.flush())
         text = rest if stopped else rest + self.stops.flush()
         self._text.append(text)
@@ -148,4 +177,7 @@ class Request:
 
     def __repr__(self) -> str:
         state = self.finish_reason or ("active" if self.seq is not None else "waiting")
-        return f"<plait.Request {self.index}.{self.sample}: {self._n_prompt} + {self.n_said} tokens, {state}>"
+        return (
+            f"<plait.Request {self.index}.{self.sample}: {self._n_prompt} prompt tokens, "
+            f"{self.n_generated} generated, {state}>"
+        )

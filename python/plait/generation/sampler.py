@@ -1,4 +1,4 @@
-"""Drawing the next token from logits."""
+"""Sampler: chooses the next token from logits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import operator
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, SupportsFloat, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, SupportsFloat, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -24,53 +24,88 @@ RowFunction = Callable[[Rows, npt.NDArray[np.int32]], "Rows | None"]
 
 
 class Sampler:
-    """Chooses tokens from rows of logits: methods that narrow or change them, in order, then a draw.
+    """Chooses tokens from rows of logits: a chain of methods that filter or change the logits, then a
+    draw.
 
-    Each method works on what the one before left over, on the probabilities softmax(logits) of the tokens that are
-    still there; the token is drawn from those that are left at the end. The methods, in the order that they have unless
-    `order` says otherwise, with the values that switch them off in brackets:
+    Each method works on the probabilities softmax(logits) of the tokens that the previous methods
+    kept. The methods in their default order, each with the values that disable it:
 
-    - "bias": `logit_bias` (token id to a number that is added; -inf forbids), `banned` ids, and `allowed` ids, beside
-      which every other is forbidden [none].
-    - "penalties": for tokens among the last `penalty_last_n` (None: all). `repetition_penalty` divides a positive
-      logit and multiplies another [1] (Keskar et al. 2019, arXiv:1909.05858); `frequency_penalty` is subtracted for
-      each time [0], `presence_penalty` once [0] (OpenAI's API reference).
-    - "dry": a token that would continue a repetition of n tokens, n at least `dry_allowed_length`, loses
-      dry_multiplier * dry_base ** (n - dry_allowed_length) [dry_multiplier 0]. It looks `dry_last_n` tokens back (None:
-      all) and not across `dry_breakers`, ids or texts that a token contains (p-e-w 2024,
-      github.com/oobabooga/text-generation-webui/pull/5677).
-    - "top_n_sigma": logits at most `top_n_sigma` standard deviations below the highest [0] (Tang et al. 2024,
-      arXiv:2411.07641).
-    - "top_k": the k highest, lower ids first among equals [0] (Fan et al. 2018, arXiv:1805.04833).
-    - "typical": the fewest tokens with at least `typical_p` together whose surprise is nearest to the entropy [1]
-      (Meister et al. 2022, arXiv:2202.00666).
-    - "top_p": the fewest most likely tokens with at least p together [1] (Holtzman et al. 2020, arXiv:1904.09751).
-    - "min_p": tokens at least p times as likely as the likeliest [0] (Nguyen et al. 2024, arXiv:2407.01082).
-    - "xtc": with `xtc_probability` [0], of the tokens at least `xtc_threshold` likely all go but the least likely one
-      (p-e-w 2024, github.com/oobabooga/text-generation-webui/pull/6335).
-    - "temperature": logits / temperature; 0 is greedy, the highest logit, the lowest id of equals. With
-      `dynamic_range` r [0] the temperature is between t - r and t + r, as (entropy / log n) ** `dynamic_exponent` is
-      between 0 and 1 (kalomaze 2023, github.com/ggml-org/llama.cpp/pull/4972).
-    - "mirostat": version 2, which keeps the surprise of tokens near `mirostat_tau` bits [0], learning at the rate
-      `mirostat_eta` (Basu et al. 2021, arXiv:2007.14966). Where it is on, the order is bias, penalties, dry,
-      temperature, mirostat.
+    - "bias": adds `logit_bias`, forbids `banned`, and forbids all but `allowed`. Disabled if none
+      is given.
+    - "penalties": penalises the last `penalty_last_n` tokens of the sequence. Disabled if
+      `repetition_penalty` is 1 and the others are 0.
+    - "dry": a token that would continue a repetition of n >= dry_allowed_length tokens loses
+      dry_multiplier * dry_base ** (n - dry_allowed_length). Disabled if `dry_multiplier` is 0.
+      (p-e-w 2024, github.com/oobabooga/text-generation-webui/pull/5677)
+    - "top_n_sigma": keeps logits at most `top_n_sigma` standard deviations below the highest.
+      Disabled by 0. (Tang et al. 2024, arXiv:2411.07641)
+    - "top_k": keeps the k highest logits; of equal ones the lower ids. Disabled by 0. (Fan et al.
+      2018, arXiv:1805.04833)
+    - "typical": keeps the fewest tokens with a total probability of at least `typical_p` whose
+      surprise is closest to the entropy. Disabled by 1. (Meister et al. 2022, arXiv:2202.00666)
+    - "top_p": keeps the fewest most likely tokens with a total probability of at least `top_p`.
+      Disabled by 1. (Holtzman et al. 2020, arXiv:1904.09751)
+    - "min_p": keeps tokens at least `min_p` times as likely as the most likely one. Disabled by 0.
+      (Nguyen et al. 2024, arXiv:2407.01082)
+    - "xtc": with probability `xtc_probability`, removes all tokens with a probability of at least
+      `xtc_threshold` except the least likely of them. Disabled by 0. (p-e-w 2024,
+      github.com/oobabooga/text-generation-webui/pull/6335)
+    - "temperature": divides logits by `temperature`; 0 is greedy (the highest logit, of equal ones
+      the lowest id). If `dynamic_range` r is not 0, the temperature lies between t - r and t + r,
+      in proportion to (entropy / log n) ** dynamic_exponent. Disabled if `temperature` is 1 and
+      `dynamic_range` is 0. (kalomaze 2023, github.com/ggml-org/llama.cpp/pull/4972)
+    - "mirostat": version 2, keeps the surprise of tokens near `mirostat_tau` bits. Disabled by 0.
+      When enabled, the default order is bias, penalties, dry, temperature, mirostat. (Basu et al.
+      2021, arXiv:2007.14966)
 
-    `order`: names of methods and functions, each at most once; what it leaves out does not apply. A function is called
-    as f(row, tokens) with a float32 row (n_vocab,) of its own, -inf where a token has gone, and the int32 ids (n,) that
-    the sequence holds as far as the sampler knows; it changes the row or returns another. `Sampler.ORDER` is the usual
-    order: order=(f, *Sampler.ORDER).
+    The sampler stores a state per sequence: its tokens, and the states of mirostat and the grammar.
+    Random numbers are a function of `seed`, the sequence and the number of draws for that sequence,
+    so the tokens of a sequence do not depend on what else is sampled. A copy has the same
+    parameters and seed, and no sequences.
 
-    `forced`: the first tokens of every sequence. `grammar`: a plait.Grammar, or what Grammar.of() makes one of: a JSON
-    schema, a regular expression, or rules in Lark's or GBNF's notation; needs llguidance (plait[grammar]). `tokenizer`:
-    the model's, which a grammar and texts among `dry_breakers` need; generate() gives it by itself.
+    Parameters are available as attributes and cannot be changed. Calls from several threads are
+    serialised.
 
-    Every sequence has a state of its own, named by any number: the tokens that it knows (start(), accept() and what was
-    drawn), mirostat's and the grammar's. Random numbers are a function of (seed, sequence, how many were drawn of it),
-    so the tokens of a sequence depend on `seed` and its own logits, not on what else is sampled in between. `seed` None
-    draws one; the attribute tells it.
+    Args:
+        temperature: Temperature, at least 0.
+        top_k: Number of tokens that "top_k" keeps.
+        top_p: Probability mass that "top_p" keeps.
+        min_p: Threshold of "min_p" relative to the most likely token.
+        typical_p: Probability mass that "typical" keeps.
+        top_n_sigma: Threshold of "top_n_sigma" in standard deviations.
+        dynamic_range: Half the width of the range of dynamic temperatures.
+        dynamic_exponent: Exponent of dynamic temperatures.
+        xtc_probability: Probability of applying "xtc" to a token.
+        xtc_threshold: Min probability of the tokens that "xtc" removes.
+        mirostat_tau: Target surprise in bits.
+        mirostat_eta: Learning rate of mirostat.
+        repetition_penalty: Divides positive logits of repeated tokens and multiplies negative ones
+            (Keskar et al. 2019, arXiv:1909.05858).
+        presence_penalty: Subtracted from the logits of repeated tokens (OpenAI's API reference).
+        frequency_penalty: Subtracted from the logits once per repetition (OpenAI's API reference).
+        penalty_last_n: Number of tokens that penalties consider. None: all.
+        dry_multiplier: Strength of "dry".
+        dry_base: Growth of the "dry" penalty per repeated token.
+        dry_allowed_length: Length of repetitions that "dry" allows, in tokens.
+        dry_last_n: Number of tokens that "dry" considers. None: all.
+        dry_breakers: Token ids, and texts within tokens, across which "dry" finds no repetition.
+        logit_bias: Maps token ids to numbers that are added to their logits; -inf forbids a token.
+        banned: Ids of forbidden tokens.
+        allowed: Ids of the only tokens that are allowed. None: all.
+        forced: The first tokens of every sequence.
+        order: Names of methods and functions in the order of their application, each at most once;
+            a method that is not listed does not apply. None: the order above, which is
+            Sampler.ORDER. A function is called as f(row, tokens), with a float32 row (n_vocab,) in
+            which removed tokens are -inf, and the int32 ids (n,) of the sequence. It changes the
+            row, or returns another.
+        grammar: A plait.Grammar, or a schema or text as in Grammar.of(). Needs llguidance
+            (plait[grammar]).
+        tokenizer: The model's tokenizer, which a grammar and texts in `dry_breakers` require.
+            generate() passes it itself.
+        seed: Seed of the random numbers. None: a random seed, available as the attribute `seed`.
 
-    All is fixed when it is made; attributes tell what was given. Raises ValueError for parameters out of range. Calls
-    from several threads take turns.
+    Raises:
+        ValueError: A parameter is out of range.
     """
 
     ORDER: ClassVar[tuple[str, ...]] = (
@@ -115,14 +150,14 @@ class Sampler:
     ) -> None:
         self.temperature = _number("temperature", temperature, _at_least(0))
         self.top_k = _integer("top_k", top_k, 0)
-        self.top_p = _number("top_p", top_p, _SHARE)
+        self.top_p = _number("top_p", top_p, _FRACTION)
         self.min_p = _number("min_p", min_p, _PROBABILITY)
-        self.typical_p = _number("typical_p", typical_p, _SHARE)
+        self.typical_p = _number("typical_p", typical_p, _FRACTION)
         self.top_n_sigma = _number("top_n_sigma", top_n_sigma, _at_least(0))
         self.dynamic_range = _number("dynamic_range", dynamic_range, _at_least(0))
         self.dynamic_exponent = _number("dynamic_exponent", dynamic_exponent, _at_least(0))
         self.xtc_probability = _number("xtc_probability", xtc_probability, _PROBABILITY)
-        self.xtc_threshold = _number("xtc_threshold", xtc_threshold, _SHARE)
+        self.xtc_threshold = _number("xtc_threshold", xtc_threshold, _FRACTION)
         self.mirostat_tau = _number("mirostat_tau", mirostat_tau, _at_least(0))
         self.mirostat_eta = _number("mirostat_eta", mirostat_eta, _at_least(0))
         self.repetition_penalty = _number("repetition_penalty", repetition_penalty, _POSITIVE)
@@ -153,7 +188,7 @@ class Sampler:
             secrets.randbits(64) if seed is None else _integer("seed", seed, 0, (1 << 64) - 1)
         )
         if self.allowed is not None and not self.allowed - self.banned:
-            raise ValueError("Sampler: allowed is without a token that is not banned")
+            raise ValueError("Sampler: every allowed token is banned")
         self.grammar: Grammar | None = None
         if grammar is not None:
             from plait.generation.grammar import Grammar
@@ -161,24 +196,43 @@ class Sampler:
             self.grammar = Grammar.of(grammar)
         self._tokenizer: Tokenizer | None = None
         self._matchers: Matchers | None = None
+        ids = {*self.logit_bias, *self.banned, *(self.allowed or ()), *self.forced}
+        self._max_id = max(ids, default=-1)
         self._made = None if self._needs_text() else self._make()
         if tokenizer is not None:
             self.bind(tokenizer)
 
     def __call__(self, logits_row: npt.ArrayLike, seq: SupportsIndex = 0) -> int:
-        """The next token of sequence `seq`.
+        """Choose the next token of a sequence.
 
-        `logits_row`: float32 of shape (n_vocab,), of which -inf forbids a token. Raises TypeError for another dtype,
-        ValueError for another shape, NaN, +inf, and where no token is left.
+        Args:
+            logits_row: float32 (n_vocab,); -inf forbids a token.
+            seq: The sequence.
+
+        Raises:
+            TypeError: The dtype is not float32.
+            ValueError: The shape is wrong, the row holds NaN or +inf, or no token is left.
+            IndexError: A parameter holds a token id that is not below n_vocab.
         """
         row = _checked(logits_row, 1)
         return int(self.sample(row[np.newaxis], [_sequence(seq)])[0])
 
     def sample(self, logits: npt.ArrayLike, seqs: Iterable[SupportsIndex]) -> npt.NDArray[np.int32]:
-        """The next tokens of several sequences, int32 (n,), without the GIL where no function is in the order.
+        """Choose the next tokens of several sequences.
 
-        `logits`: float32 of shape (n, n_vocab). Raises as the call for one does, and ValueError for a sequence that is
-        there twice; then no sequence has changed.
+        Releases the GIL unless the order contains functions.
+
+        Args:
+            logits: float32 (n, n_vocab); -inf forbids a token.
+            seqs: The n sequences, all different.
+
+        Returns:
+            int32 (n,), the token ids.
+
+        Raises:
+            TypeError: The dtype is not float32.
+            ValueError: As for a call, or a sequence occurs twice. No sequence has changed.
+            IndexError: A parameter holds a token id that is not below n_vocab.
         """
         keys = [_sequence(seq) for seq in seqs]
         chain, _ = self._chain()
@@ -190,9 +244,18 @@ class Sampler:
         return tokens
 
     def probabilities(self, logits_row: npt.ArrayLike, seq: SupportsIndex = 0) -> Floats:
-        """What the next token of `seq` would be drawn from: float64 (n_vocab,). Nothing is drawn.
+        """Return the distribution from which the next token of a sequence would be drawn. Nothing is
+        drawn.
 
-        Raises what the call for a draw does.
+        Args:
+            logits_row: float32 (n_vocab,).
+            seq: The sequence.
+
+        Returns:
+            float64 (n_vocab,).
+
+        Raises:
+            ValueError: As for a call, like its other exceptions.
         """
         keys = [_sequence(seq)]
         chain, _ = self._chain()
@@ -201,14 +264,27 @@ class Sampler:
         return probabilities
 
     def start(self, seq: SupportsIndex, tokens: Iterable[SupportsIndex] = ()) -> None:
-        """Sequence `seq` begins anew, with these tokens (a prompt) for penalties to see; its random numbers go on."""
+        """Restart a sequence with a prompt, which penalties consider. Its random numbers continue.
+
+        Args:
+            seq: The sequence.
+            tokens: Token ids of the prompt.
+        """
         key = _sequence(seq)
         self._chain()[0].start(key, [_integer("a token", token, 0) for token in tokens])
         if self._matchers is not None:
             self._matchers.reset(key)
 
     def accept(self, seq: SupportsIndex, tokens: Iterable[SupportsIndex]) -> None:
-        """Sequence `seq` goes on with tokens that somebody else chose. ValueError where the grammar forbids them."""
+        """Append tokens that were not drawn by this sampler.
+
+        Args:
+            seq: The sequence.
+            tokens: The token ids.
+
+        Raises:
+            ValueError: The grammar does not allow a token.
+        """
         key = _sequence(seq)
         chosen = [_integer("a token", token, 0) for token in tokens]
         if self._matchers is not None:
@@ -217,11 +293,19 @@ class Sampler:
         self._chain()[0].accept(key, chosen)
 
     def tokens(self, seq: SupportsIndex = 0) -> npt.NDArray[np.int32]:
-        """What the sampler knows sequence `seq` to hold, int32 (n,)."""
+        """Return the tokens of a sequence, int32 (n,).
+
+        Args:
+            seq: The sequence.
+        """
         return self._chain()[0].tokens(_sequence(seq))
 
     def reset(self, seq: SupportsIndex | None = None) -> None:
-        """Forget all about `seq`, about all sequences for None: random numbers start again."""
+        """Forget a sequence, so that its random numbers start over.
+
+        Args:
+            seq: The sequence. None: all sequences.
+        """
         key = None if seq is None else _sequence(seq)
         if self._made is not None:
             self._made[0].reset(key)
@@ -229,20 +313,40 @@ class Sampler:
             self._matchers.reset(key)
 
     def bind(self, tokenizer: Tokenizer) -> None:
-        """Say whose ids it draws, which a grammar and texts among `dry_breakers` need to know.
+        """Set the tokenizer, which a grammar and texts in `dry_breakers` require.
 
-        Raises ValueError where it is another vocabulary than before.
+        Args:
+            tokenizer: The model's tokenizer.
+
+        Raises:
+            ValueError: The sampler is bound to another tokenizer.
         """
         if tokenizer is self._tokenizer or not self._needs_text():
             return
         if self._tokenizer is not None:
-            raise ValueError("Sampler: it is bound to another model's tokenizer; make one for each")
+            raise ValueError(
+                "Sampler: it is bound to the tokenizer of another model; create one sampler per model"
+            )
         if self.grammar is not None:
             from plait.generation.grammar import Matchers
 
             self._matchers = Matchers(self.grammar, tokenizer)
         self._tokenizer = tokenizer
         self._made = self._make()
+
+    def __copy__(self) -> Sampler:
+        copied = type(self)(**self._arguments())
+        if self._tokenizer is not None:
+            copied.bind(self._tokenizer)
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Sampler:
+        return self.__copy__()
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments that create an equal sampler."""
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names if name != "tokenizer"}
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
@@ -257,6 +361,15 @@ class Sampler:
         if self.grammar is not None:
             values.append(f"grammar={self.grammar}")
         return f"Sampler({', '.join(values)})"
+
+    def _refuse_ids(self, n_vocab: int) -> NoReturn:
+        for name in ("logit_bias", "banned", "allowed", "forced"):
+            for token in sorted(getattr(self, name) or ()):
+                if token >= n_vocab:
+                    raise IndexError(
+                        f"Sampler: {name} has the token id {token}, which is outside the vocabulary of {n_vocab} tokens"
+                    )
+        raise AssertionError
 
     def _needs_text(self) -> bool:
         return self.grammar is not None or (
@@ -275,14 +388,14 @@ class Sampler:
         for i, stage in enumerate(given):
             if not callable(stage) and stage not in known:
                 raise ValueError(
-                    f"Sampler: order has {stage!r}, expected functions and {', '.join(sorted(known))}"
+                    f"Sampler: order has {stage!r}; expected functions and {', '.join(sorted(known))}"
                 )
             if stage in given[:i]:
                 raise ValueError(f"Sampler: order has {stage!r} twice")
         return given
 
     def _stage(self, name: str) -> tuple[Any, ...] | None:
-        """What SamplerChain calls a method; None where it changes nothing."""
+        """Return the arguments of SamplerChain for a method, or None if the method is disabled."""
         if name == "bias":
             added = {**self.logit_bias, **dict.fromkeys(self.banned, -math.inf)}
             on = bool(added) or self.allowed is not None
@@ -325,12 +438,14 @@ class Sampler:
 
     def _chain(self) -> tuple[_core.SamplerChain, list[RowFunction | int]]:
         if self._made is None:
-            what = "a grammar needs" if self.grammar is not None else "texts of dry_breakers need"
-            raise ValueError(f"Sampler: {what} tokenizer=, or bind()")
+            what = "a grammar needs" if self.grammar is not None else "texts in dry_breakers need"
+            raise ValueError(f"Sampler: {what} a tokenizer; pass tokenizer= or call bind()")
         return self._made
 
     def _make(self) -> tuple[_core.SamplerChain, list[RowFunction | int]]:
-        """The methods, and functions with how many of the methods come before each of them."""
+        """Create the chain. Returns it with each function, preceded by the number of chain stages
+        before the function.
+        """
         stages: list[tuple[Any, ...]] = []
         plan: list[RowFunction | int] = []
         greedy = self.temperature == 0 and self.dynamic_range == 0 and "temperature" in self.order
@@ -338,8 +453,8 @@ class Sampler:
         for name in self.order:
             if callable(name):
                 plan += [len(stages), name]
-            elif greedy and simple and name in _KEEP_THE_BEST:
-                continue  # the best token is left whatever they do
+            elif greedy and simple and name in _KEEP_BEST:
+                continue  # these always keep the most likely token
             else:
                 stage = self._stage(name)
                 stages += [stage] if stage is not None else []
@@ -348,8 +463,12 @@ class Sampler:
     def _prepared(
         self, rows: Rows, keys: list[int]
     ) -> tuple[Rows, npt.NDArray[np.uint32] | None, int]:
-        """The rows after the last function of the order, the mask that is still to be applied, and the stage then."""
+        """Apply all functions. Returns the rows, the masks that are still to be applied, and the next
+        stage of the chain.
+        """
         chain, plan = self._chain()
+        if self._max_id >= rows.shape[1]:
+            self._refuse_ids(rows.shape[1])
         masks = None if self._matchers is None else self._matchers.masks(keys)
         done = 0
         for before, function in zip(plan[::2], plan[1::2], strict=True):
@@ -364,15 +483,15 @@ class Sampler:
         return rows, masks, done
 
 
-_MOST: Final = (1 << 31) - 1
+_MAX_INT32: Final = (1 << 31) - 1
 _Check = tuple[str, Callable[[float], bool]]
 _FINITE: Final[_Check] = ("finite", math.isfinite)
 _POSITIVE: Final[_Check] = ("finite and above 0", lambda x: 0 < x < math.inf)
-_SHARE: Final[_Check] = ("in (0, 1]", lambda x: 0 < x <= 1)
+_FRACTION: Final[_Check] = ("in (0, 1]", lambda x: 0 < x <= 1)
 _PROBABILITY: Final[_Check] = ("in [0, 1]", lambda x: 0 <= x <= 1)
 _BIAS: Final[_Check] = ("finite or -inf", lambda x: x < math.inf)
 
-# Stage to parameter, and the value that switches it off.
+# Maps a method to its parameter and the value that disables it.
 _FILTERS: Final = {
     "top_n_sigma": ("top_n_sigma", 0),
     "top_k": ("top_k", 0),
@@ -380,25 +499,25 @@ _FILTERS: Final = {
     "top_p": ("top_p", 1),
     "min_p": ("min_p", 0),
 }
-_KEEP_THE_BEST: Final = {"top_n_sigma", "top_k", "top_p", "min_p"}
+_KEEP_BEST: Final = {"top_n_sigma", "top_k", "top_p", "min_p"}
 
 
-def _at_least(least: float) -> _Check:
-    return f"finite and at least {least}", lambda x: least <= x < math.inf
+def _at_least(low: float) -> _Check:
+    return f"finite and at least {low}", lambda x: low <= x < math.inf
 
 
 def _number(name: str, value: SupportsFloat, check: _Check) -> float:
     expected, valid = check
     number = float(value)
     if not valid(number):
-        raise ValueError(f"Sampler: {name} is {value}, expected {expected}")
+        raise ValueError(f"Sampler: {name} is {value}; it must be {expected}")
     return number
 
 
-def _integer(name: str, value: SupportsIndex, least: int, most: int = _MOST) -> int:
+def _integer(name: str, value: SupportsIndex, low: int, high: int = _MAX_INT32) -> int:
     number = operator.index(value)
-    if not least <= number <= most:
-        raise ValueError(f"Sampler: {name} is {number}, expected {least} to {most}")
+    if not low <= number <= high:
+        raise ValueError(f"Sampler: {name} is {number}; it must be between {low} and {high}")
     return number
 
 
@@ -413,7 +532,7 @@ def _backwards(last_n: int | None) -> int:
 def _sequence(seq: SupportsIndex) -> int:
     key = operator.index(seq)
     if not 0 <= key < 1 << 64:
-        raise ValueError(f"Sampler: seq is {key}, expected 0 to 2**64 - 1")
+        raise ValueError(f"Sampler: seq is {key}; it must be between 0 and 2**64 - 1")
     return key
 
 

@@ -1,4 +1,4 @@
-"""Any number of generations side by side in one context."""
+"""Continuous batching: any number of generations in one context."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import itertools
 import operator
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from collections.abc import Sequence as Items
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, SupportsIndex
 
@@ -20,39 +19,36 @@ from plait._core import Batch
 from plait.arguments import expect_context
 from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
-from plait.generation.drafts import Ask, Drafter
+from plait.generation.drafts import Drafter, DraftRequest
 from plait.generation.events import Event
 from plait.generation.prefix_cache import PrefixCache
 from plait.generation.prefix_tree import PrefixTree
+from plait.generation.prompts import NoText, Prompt, encode, tokenizer_of
 from plait.generation.request import Request
 from plait.generation.sampler import Sampler
-from plait.generation.stops import StopStrings
+from plait.generation.stops import Stop, StopConditions, StopStrings
 from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
     from plait.context import Context
-    from plait.tokenizer import Tokenizer
-
-    Prompt = str | Items[int] | npt.NDArray[np.integer]
 
 Row = npt.NDArray[np.float32]
-Stop = str | SupportsIndex | Iterable[str | SupportsIndex]
 
-_LOOK_AHEAD: Final = 64  # requests that are looked at while those before them wait for a prefix
-_POOLED: Final = ("unified", "sliding", "hybrid", "cross")  # kinds where sequences share free cells
+_LOOK_AHEAD: Final = 64  # max waiting requests examined while earlier ones wait for a prefix
+_POOLED: Final = ("unified", "sliding", "hybrid", "cross")  # kinds whose sequences share free cells
 
 
 @dataclass(slots=True)
-class _Part:
-    """What a request has of a batch: tokens that it reads, then a guess of what follows."""
+class _Slice:
+    """The tokens of one request in a batch: pending tokens, then draft tokens."""
 
     request: Request
-    n_read: int
-    answered: bool  # whether its last token is among them
-    guess: list[int] = field(default_factory=list)
-    checkpoint: Sequence | None = None  # where memories go back to that cannot forget a part
-    row: int = 0  # of its first logits
+    n_pending: int
+    has_output: bool  # whether the last pending token of the request is among them
+    draft: list[int] = field(default_factory=list)
+    checkpoint: Sequence | None = None  # a fork, for memories that cannot remove single tokens
+    row: int = 0  # index of its first row of logits
 
     def free(self) -> None:
         if self.checkpoint is not None:
@@ -61,27 +57,36 @@ class _Part:
 
 
 class Scheduler(Closeable):
-    """Continues any number of prompts in one context: continuous batching.
+    """Generates from any number of prompts in one context, with continuous batching.
 
-    submit() takes prompts at any time, step() makes one call of the model for all of them, and gives the tokens that
-    came of it. A step has a token of every generation under way, and pieces of prompts that are still being read, up to
-    n_batch tokens; at most `chunk` of prompts where generations are under way, so that these need not wait long.
+    submit() accepts prompts at any time. step() calls the model once for all requests and returns the new tokens. A
+    step includes one token of every running generation, and parts of prompts that are still being processed, up to
+    n_batch tokens in total.
 
-    Requests begin by priority, then in the order that they came; each unit of priority is worth `patience` other
-    requests, so none waits for ever. One begins as soon as there is a sequence and room for its prompt. Where cells run
-    out, the last by that order is set aside: its cells are freed, and later its tokens are computed again, with the
-    same results.
+    Requests start in order of priority, then of submission, as soon as a sequence and room for the prompt are free. If
+    the cache runs out of cells, the last request in that order is preempted: its cells are freed, and its tokens are
+    recomputed later with the same results.
 
-    Prompts that begin alike compute the beginning once: a request starts as a fork of one that has read so far, and
-    waits for one that is about to. What a generation held is kept while a waiting prompt begins with it; always with
-    `keep_prefixes`, until cells or sequences are needed. `share_prefixes` False switches all of it off.
+    Common prefixes are computed once: a request starts as a fork of another one that has processed the prefix, and
+    waits for one that is about to. The cells of a finished generation are kept while a waiting prompt starts with the
+    same tokens.
 
-    Other sequences of the context are left alone. close(), or leaving a `with` block, ends everything. Calls from
-    several threads take turns.
+    Other sequences of the context are not touched. close(), or leaving a `with` block, ends all requests. Calls from
+    several threads are serialised.
 
-    `set_aside`: how often a request gave its cells to others. `failed`: the requests that failed in the last step.
+    Args:
+        ctx: The context.
+        chunk: Max prompt tokens per step while generations are running, which limits their latency. None: n_ubatch.
+        patience: Number of later requests that one unit of priority is worth; no request waits forever.
+        share_prefixes: False to compute every prompt on its own.
+        keep_prefixes: True to keep the cells of finished generations until their cells or sequences are needed.
 
-    Raises ValueError for `chunk` and `patience` below 1.
+    Attributes:
+        n_preempted: Number of preemptions so far.
+        failed: The requests that failed in the last step.
+
+    Raises:
+        ValueError: `chunk` or `patience` is below 1.
     """
 
     def __init__(
@@ -98,14 +103,14 @@ class Scheduler(Closeable):
         self.patience = operator.index(patience)
         if self.chunk < 1 or self.patience < 1:
             raise ValueError(
-                f"Scheduler: chunk is {self.chunk} and patience {self.patience}, expected at least 1"
+                f"Scheduler: chunk is {self.chunk} and patience is {self.patience}; both must be at least 1"
             )
-        self.set_aside = 0
+        self.n_preempted = 0
         self.failed: list[Request] = []
         self._ctx = ctx
-        self._tokenizer: Tokenizer = ctx.model.tokenizer
+        self._tokenizer = tokenizer_of(ctx.model)
         self._pooled = ctx.kv.kind in _POOLED
-        self._forgets_parts = ctx.kv.kind in ("unified", "streams")
+        self._removes_tokens = ctx.kv.kind in ("unified", "streams")
         self._shares = bool(share_prefixes) or bool(keep_prefixes)
         self._lock = threading.RLock()
         self._inbox: deque[Request] = deque()
@@ -118,10 +123,10 @@ class Scheduler(Closeable):
         )
         self._drafters: list[Drafter] = []
         self._numbers = itertools.count()
-        self._steps = 0
+        self._n_steps = 0
         self._closed = False
 
-    # -- what users ask for ----------------------------------------------------------------------------
+    # -- public methods --------------------------------------------------------------------------------
 
     def submit(
         self,
@@ -129,7 +134,7 @@ class Scheduler(Closeable):
         max_tokens: SupportsIndex = 128,
         *,
         sampler: Callable[..., int] | None = None,
-        stop: Stop = (),
+        stop: Stop | StopConditions = (),
         priority: SupportsIndex = 0,
         top: SupportsIndex = 0,
         draft: Drafter | None = None,
@@ -139,29 +144,47 @@ class Scheduler(Closeable):
         add_special: bool = True,
         parse_special: bool = True,
     ) -> Request:
-        """Ask for a continuation; it begins in one of the next steps.
+        """Submit a prompt; its generation starts in one of the next steps.
 
-        Arguments are those of generate(). `priority`: the higher goes first. `index` and `sample` come back in the
-        events; None: how many were submitted before. `key`: the sampler's name for the sequence; None: a number of its
-        own, which the sampler forgets at the end.
+        Args:
+            prompt: Text or token ids.
+            max_tokens: Max tokens to generate.
+            sampler: Chooses tokens, as in generate(). None is greedy.
+            stop: Strings and token ids that end the generation, as in generate().
+            priority: Requests with a higher priority start first.
+            top: Number of top log-probabilities to report per token.
+            draft: Proposes draft tokens, as in generate().
+            index: The index reported in events. None: the number of requests submitted before.
+            sample: The sample reported in events.
+            key: Identifies the sequence to the sampler. None: a unique number, which the sampler forgets at the end.
+            add_special: As in Tokenizer.encode().
+            parse_special: As in Tokenizer.encode().
 
-        Raises ValueError for a prompt that is empty or longer than n_ctx, IndexError for ids outside the vocabulary.
+        Returns:
+            A handle of the request.
+
+        Raises:
+            ValueError: The prompt is empty or longer than n_ctx, a number is out of range, or the scheduler is closed.
+            IndexError: A token id of the prompt or of `stop` is outside the vocabulary.
+            TypeError: An argument has the wrong type.
         """
         number = next(self._numbers)
-        ids = self._ids(
-            prompt, f"prompt {number if index is None else index}", add_special, parse_special
-        )
+        name = f"prompt {number if index is None else index}"
+        ids = encode(self._ctx.model, prompt, name, add_special, parse_special)
+        if len(ids) > self._ctx.n_ctx:
+            raise ValueError(
+                f"generate: {name} has {len(ids)} tokens, but n_ctx is {self._ctx.n_ctx}; shorten the prompt or "
+                f"create the context with a larger n_ctx"
+            )
         limit = operator.index(max_tokens)
         if limit < 1:
-            raise ValueError(f"generate: expected max_tokens of at least 1, got {limit}")
-        strings, ends = stops_of(stop)
-        if sampler is not None and not callable(sampler):
-            raise TypeError(f"generate: expected a sampler to call, got {type(sampler).__name__}")
-        if draft is not None and not hasattr(draft, "propose"):
-            raise TypeError(f"generate: expected a draft that proposes, got {type(draft).__name__}")
+            raise ValueError(f"generate: max_tokens is {limit}; it must be at least 1")
+        conditions = StopConditions.of(stop)
+        self._check(conditions, operator.index(top), sampler, draft)
         own = number if key is None else operator.index(key)
         if isinstance(sampler, Sampler):
-            sampler.bind(self._tokenizer)
+            if self._tokenizer is not None:
+                sampler.bind(self._tokenizer)
             sampler.start(own, ids)
         with self._lock:
             if self._closed:
@@ -169,51 +192,67 @@ class Scheduler(Closeable):
             if draft is not None and all(draft is not known for known in self._drafters):
                 draft.attach(self._ctx)
                 self._drafters.append(draft)
+        tokenizer = self._tokenizer
         request = Request(
             self, number, ids, min(limit, self._ctx.n_ctx - len(ids) + 1),
             index=number if index is None else index, sample=sample, key=own, own_key=key is None,
             priority=number / self.patience - operator.index(priority),
-            ends=self._tokenizer.eog | ends, stops=StopStrings(strings),
-            stream=self._tokenizer.stream(continuing=True), sampler=sampler, draft=draft,
-            n_top=operator.index(top),
+            end_ids=(frozenset() if tokenizer is None else tokenizer.eog) | conditions.ids,
+            stops=StopStrings(conditions.strings),
+            stream=NoText() if tokenizer is None else tokenizer.stream(continuing=True),
+            sampler=sampler, draft=draft, n_top=operator.index(top),
         )  # fmt: skip
         self._inbox.append(request)
         return request
 
     def cancel(self, request: Request) -> None:
-        """End a request; see Request.cancel()."""
+        """End a request; see Request.cancel().
+
+        Args:
+            request: A request of this scheduler.
+        """
         if not isinstance(request, Request):
             raise TypeError(f"cancel: expected a Request, got {type(request).__name__}")
         self._cancelled.append(request)
         if self._lock.acquire(blocking=False):
             try:
-                self._take_in()
+                self._read_inbox()
                 self._drop_cancelled()
             finally:
                 self._lock.release()
 
     def step(self) -> list[Event]:
-        """Call the model once; the tokens that came of it. None where nothing is left to do.
+        """Call the model once for all requests.
 
-        A request that fails, in its sampler for one, ends alone: `failed` lists it and `error` tells why. What concerns
-        all, as KeyboardInterrupt does, is raised and changes nothing.
+        A request whose sampler raises, for example, ends alone: `failed` lists it, and its `error` holds the exception.
+        An exception that concerns all requests, such as KeyboardInterrupt, is raised and changes nothing.
+
+        Returns:
+            The new tokens. Empty if nothing is left to do.
+
+        Raises:
+            ValueError: Another caller changed the sequence of a running request, for example with `ctx.kv.clear()`.
         """
         with self._lock:
             self.failed = []
-            self._steps += 1
-            self._take_in()
+            self._n_steps += 1
+            self._read_inbox()
             self._drop_cancelled()
+            self._check_sequences()
             self._admit()
-            parts = self._plan()
+            slices = self._plan_step()
             try:
-                logits = self._decode(parts)
-                return [] if logits is None else self._interpret(parts, logits)
+                logits = self._decode(slices)
+                return [] if logits is None else self._sample(slices, logits)
             finally:
-                for part in parts:
+                for part in slices:
                     part.free()
 
     def run(self) -> Iterator[Event]:
-        """Steps until all is done. A request that fails raises its error."""
+        """Yield the events of all steps until every request has finished.
+
+        If a request fails, its exception is raised.
+        """
         while self.busy:
             yield from self.step()
             for request in self.failed:
@@ -221,19 +260,19 @@ class Scheduler(Closeable):
                     raise request.error
 
     def close(self) -> None:
-        """Cancel everything and free all cells. Harmless when closed."""
+        """Cancel all requests and free their cells. Does nothing if already closed."""
         with self._lock:
             self._closed = True
-            # An interrupt may have left a request in some of what holds it, and not in the rest.
+            # After an interrupt, a request may be in some of these collections and missing in others.
             left = [*self._inbox, *self._waiting, *self._active]
-            for held in (
+            for collection in (
                 self._inbox,
                 self._waiting,
                 self._active,
                 self._waiting_tree,
                 self._cancelled,
             ):
-                held.clear()
+                collection.clear()
             for request in left:
                 self._prefixes.abandon(request)
                 if not request.done:
@@ -242,49 +281,59 @@ class Scheduler(Closeable):
 
     @property
     def busy(self) -> bool:
-        """Whether there is something left to do."""
+        """True while a request has not finished."""
         return bool(self._inbox or self._waiting or self._active)
 
     @property
     def n_waiting(self) -> int:
-        """Requests that have not begun or were set aside."""
+        """Number of requests that have not started or were preempted."""
         return len(self._waiting) + len(self._inbox)
 
     @property
     def n_active(self) -> int:
-        """Requests that hold a sequence."""
+        """Number of requests that hold a sequence."""
         return len(self._active)
 
     @property
     def n_kept(self) -> int:
-        """Sequences that are kept for their tokens alone."""
+        """Number of sequences that are kept only for their prefixes."""
         return len(self._prefixes)
 
     @property
     def n_shared(self) -> int:
-        """Tokens that were not computed because another sequence held them."""
+        """Number of tokens that were not computed because another sequence held them."""
         return self._prefixes.n_shared
 
     def __repr__(self) -> str:
         return f"<plait.Scheduler: {self.n_active} active, {self.n_waiting} waiting, {self.n_kept} kept>"
 
-    # -- who takes part --------------------------------------------------------------------------------
+    # -- admission -------------------------------------------------------------------------------------
 
-    def _ids(self, prompt: Prompt, what: str, add_special: bool, parse_special: bool) -> list[int]:
-        ids = encode(self._tokenizer, prompt, what, add_special, parse_special)
-        if len(ids) > self._ctx.n_ctx:
-            raise ValueError(
-                f"generate: {what} has {len(ids)} tokens, the context holds n_ctx = {self._ctx.n_ctx}"
-            )
+    def _check(
+        self,
+        stop: StopConditions,
+        n_top: int,
+        sampler: Callable[..., int] | None,
+        draft: Drafter | None,
+    ) -> None:
         n_vocab = self._ctx.model.n_vocab
-        for token in ids:
-            if not 0 <= token < n_vocab:
-                raise IndexError(
-                    f"generate: {what}: id {token} is outside the vocabulary of {n_vocab} tokens"
-                )
-        return ids
+        stop.check_ids(n_vocab)
+        if stop.strings and self._tokenizer is None:
+            raise UnsupportedError(
+                "generate: stop has strings, but the model file has no vocabulary; pass token ids"
+            )
+        if not 0 <= n_top <= n_vocab:
+            raise ValueError(
+                f"generate: top is {n_top}; it must be between 0 and {n_vocab}, the size of the vocabulary"
+            )
+        if sampler is not None and not callable(sampler):
+            raise TypeError(f"generate: expected a callable sampler, got {type(sampler).__name__}")
+        if draft is not None and not hasattr(draft, "propose"):
+            raise TypeError(
+                f"generate: expected a draft with a method propose(), got {type(draft).__name__}"
+            )
 
-    def _take_in(self) -> None:
+    def _read_inbox(self) -> None:
         while self._inbox:
             self._wait(self._inbox.popleft())
 
@@ -293,7 +342,7 @@ class Scheduler(Closeable):
         if self._shares:
             self._waiting_tree.add(list(request.all), request)
 
-    def _no_longer_waits(self, request: Request) -> None:
+    def _remove_waiting(self, request: Request) -> None:
         at = bisect.bisect_left(self._waiting, request.rank, key=lambda r: r.rank)
         del self._waiting[at]
         if self._shares:
@@ -305,32 +354,43 @@ class Scheduler(Closeable):
             if request.done:
                 continue
             if request.seq is None:
-                self._no_longer_waits(request)
+                self._remove_waiting(request)
             self._end(request, "cancelled")
 
+    def _check_sequences(self) -> None:
+        """Raise ValueError if the cache no longer holds the tokens of a running request."""
+        for request in self._active:
+            assert request.seq is not None
+            if request.seq.pos != request.n_cached:
+                raise ValueError(
+                    f"step: sequence {request.seq.id} ends at position {request.seq.pos}, but prompt {request.index} "
+                    f"has {request.n_cached} cached tokens; do not change sequences that a scheduler uses, or close "
+                    f"the scheduler first"
+                )
+
     def _admit(self) -> None:
-        """Begin requests in order while there are sequences and cells for their prompts."""
-        looked = 0
-        while looked < len(self._waiting) and looked < _LOOK_AHEAD:
-            request = self._waiting[looked]
+        """Start waiting requests in order while sequences and cells for their prompts are free."""
+        at = 0
+        while at < len(self._waiting) and at < _LOOK_AHEAD:
+            request = self._waiting[at]
             shared = self._prefixes.best(request.all)[1]
             if self._shares and self._prefixes.coming(request.all) > shared:
-                looked += 1  # sooner ready if it waits
+                at += 1  # waiting for the prefix is faster than computing it
                 continue
             if not self._has_room(request):
                 if self._active:
                     break
-                self._no_longer_waits(request)
+                self._remove_waiting(request)
                 free, needed = self._ctx.kv.n_free, request.n_pending
                 self._fail(
                     request,
                     CacheFull(
-                        f"generate: prompt {request.index} has {needed} tokens, {free} cells are free",
+                        f"generate: prompt {request.index} has {needed} tokens, but only {free} cells are free",
                         needed, free,
                     ),
                 )  # fmt: skip
                 continue
-            self._no_longer_waits(request)
+            self._remove_waiting(request)
             try:
                 opened = self._prefixes.open(request)
             except BaseException:
@@ -340,14 +400,22 @@ class Scheduler(Closeable):
                 self._active.append(request)
                 continue
             if not self._active:
-                self._fail(request, CacheFull("generate: no sequence of the context is free", 1, 0))
+                self._fail(request, self._no_sequence())
                 continue
             self._wait(request)
             break
         self._prefixes.sweep()
 
+    def _no_sequence(self) -> CacheFull:
+        n = self._ctx.n_seq_max
+        return CacheFull(
+            f"generate: all {n} sequences of the context are in use (n_seq_max is {n}); close one or create the "
+            f"context with a larger n_seq_max",
+            1, 0,
+        )  # fmt: skip
+
     def _has_room(self, request: Request) -> bool:
-        """Whether the cells are free that its prompt and the next tokens of the others need."""
+        """Return whether there are cells for the prompt and for the next tokens of the active requests."""
         if not self._pooled:
             return True
         others = sum(max(r.n_pending, 1) for r in self._active)
@@ -355,20 +423,20 @@ class Scheduler(Closeable):
             holder, n = self._prefixes.best(request.all)
             if len(request.all) - n <= self._ctx.kv.n_free - others:
                 return True
-            if not self._prefixes.evict(but=holder) and (
+            if not self._prefixes.evict(keep=holder) and (
                 self._active or not self._prefixes.evict()
             ):
                 return False
 
-    def _set_aside(self, request: Request) -> None:
+    def _preempt(self, request: Request) -> None:
         self._active.remove(request)
         self._prefixes.close(request, useful=False)
-        request.set_aside += 1
-        self.set_aside += 1
+        request.n_preempted += 1
+        self.n_preempted += 1
         self._wait(request)
 
     def _end(self, request: Request, reason: str) -> None:
-        """A request that no longer waits is done."""
+        """Finish a request that is not waiting."""
         if request.seq is not None:
             self._active.remove(request)
             self._prefixes.close(request, useful=self._shares and reason in ("stop", "length"))
@@ -389,133 +457,139 @@ class Scheduler(Closeable):
         self.failed.append(request)
         self._end(request, "error")
 
-    # -- one call of the model -------------------------------------------------------------------------
+    # -- one step --------------------------------------------------------------------------------------
 
-    def _plan(self) -> list[_Part]:
-        """Who reads what: the next token of those that speak first, then prompts in order."""
+    def _plan_step(self) -> list[_Slice]:
+        """Choose the tokens of a step: one of each generating request, then prompt tokens in order of rank."""
         for request in [r for r in self._active if r.n_pending < 1]:
-            self._set_aside(request)  # a step was interrupted before its token was drawn
-        in_turn = sorted(self._active, key=lambda r: (r.served, r.rank))
-        speaking = [r for r in in_turn if r.n_pending == 1]
-        reading = sorted((r for r in self._active if r.n_pending > 1), key=lambda r: r.rank)
-        parts = [_Part(request, 1, True) for request in speaking[: self._ctx.n_batch]]
-        room = self._ctx.n_batch - len(parts)
-        for_prompts = min(room, self.chunk) if parts else room
-        for request in reading:
-            take = self._prefixes.until_branch(request, min(request.n_pending, for_prompts))
-            if take < 1:
+            self._preempt(request)  # a step was interrupted before the next token was sampled
+        by_turn = sorted(self._active, key=lambda r: (r.last_step, r.rank))
+        generating = [r for r in by_turn if r.n_pending == 1]
+        prefilling = sorted((r for r in self._active if r.n_pending > 1), key=lambda r: r.rank)
+        slices = [_Slice(request, 1, True) for request in generating[: self._ctx.n_batch]]
+        room = self._ctx.n_batch - len(slices)
+        prompt_room = min(room, self.chunk) if slices else room
+        for request in prefilling:
+            n = self._prefixes.until_branch(request, min(request.n_pending, prompt_room))
+            if n < 1:
                 break
-            parts.append(_Part(request, take, take == request.n_pending))
-            for_prompts -= take
-            room -= take
-        self._guess(parts, room)
-        for part in parts:
-            part.request.served = self._steps
-        return parts
+            slices.append(_Slice(request, n, n == request.n_pending))
+            prompt_room -= n
+            room -= n
+        self._add_drafts(slices, room)
+        for part in slices:
+            part.request.last_step = self._n_steps
+        return slices
 
-    def _guess(self, parts: list[_Part], room: int) -> None:
-        """Guesses for those that ask for them, while the batch has room."""
+    def _add_drafts(self, slices: list[_Slice], room: int) -> None:
+        """Add draft tokens to the slices whose requests have a drafter, while the batch has room."""
         for drafter in self._drafters:
-            asking = [
-                p for p in parts if p.answered and p.request.draft is drafter and p.request.n_said
+            drafting = [
+                part
+                for part in slices
+                if part.has_output and part.request.draft is drafter and part.request.n_generated
             ]
-            if not asking:
+            if not drafting:
                 continue
             asks = []
-            for part in asking:
+            for part in drafting:
                 request = part.request
-                left = min(request.limit - request.n_said - 1, self._ctx.n_ctx - len(request.all))
-                share = room // len(asking)
-                asks.append(Ask(request, request.all, max(0, min(left, share))))
-            for part, ask, guess in zip(asking, asks, drafter.propose(asks), strict=True):
-                part.guess = [operator.index(token) for token in guess[: ask.most]]
-                room -= len(part.guess)
-                if part.guess and not self._forgets_parts:
+                left = min(
+                    request.limit - request.n_generated - 1, self._ctx.n_ctx - len(request.all)
+                )
+                share = room // len(drafting)
+                asks.append(DraftRequest(request, request.all, max(0, min(left, share))))
+            for part, ask, draft in zip(drafting, asks, drafter.propose(asks), strict=True):
+                part.draft = [operator.index(token) for token in draft[: ask.max_tokens]]
+                room -= len(part.draft)
+                if part.draft and not self._removes_tokens:
                     assert part.request.seq is not None
                     try:
                         part.checkpoint = part.request.seq.fork()
                     except CacheFull:
-                        part.guess = []
+                        part.draft = []
 
-    def _decode(self, parts: list[_Part]) -> Row | None:
-        """The logits of all that are answered; whoever finds no room is set aside and no longer a part."""
-        while parts:
+    def _decode(self, slices: list[_Slice]) -> Row | None:
+        """Decode the slices and return the logits. If the cache is full, preempts requests and removes
+        their slices.
+        """
+        while slices:
             batch = Batch()
             row = 0
-            for part in parts:
+            for part in slices:
                 request = part.request
                 assert request.seq is not None
-                tokens = request.all[request.n_held : request.n_held + part.n_read]
-                wants = np.zeros(part.n_read + len(part.guess), np.bool_)
-                wants[part.n_read - 1 :] = part.answered
-                batch.add_sequence(tokens + part.guess, seq=request.seq, logits=wants)
+                tokens = request.all[request.n_cached : request.n_cached + part.n_pending]
+                output = np.zeros(part.n_pending + len(part.draft), np.bool_)
+                output[part.n_pending - 1 :] = part.has_output
+                batch.add_sequence(tokens + part.draft, seq=request.seq, logits=output)
                 part.row = row
-                row += int(wants.sum())
+                row += int(output.sum())
             try:
                 out = self._ctx.decode(batch)
             except CacheFull as error:
-                self._make_room(parts, error)
+                self._make_room(slices, error)
                 continue
-            for part in parts:
-                part.request.n_held += part.n_read + len(part.guess)
-                if not part.answered:
+            for part in slices:
+                part.request.n_cached += part.n_pending + len(part.draft)
+                if not part.has_output:
                     self._prefixes.branch(part.request)
-            if out.logits is None and any(part.answered for part in parts):
+            if out.logits is None and any(part.has_output for part in slices):
                 raise UnsupportedError("generate: the context gives no logits")
             logits: Row | None = out.logits
             return logits
         return None
 
-    def _make_room(self, parts: list[_Part], error: CacheFull) -> None:
-        """Give up what is needed least."""
-        guessing = [part for part in parts if part.guess]
-        if guessing:
-            for part in guessing:
-                part.guess = []
+    def _make_room(self, slices: list[_Slice], error: CacheFull) -> None:
+        """Give up drafts, then a kept prefix, then the last active request."""
+        with_draft = [part for part in slices if part.draft]
+        if with_draft:
+            for part in with_draft:
+                part.draft = []
                 part.free()
             return
         if self._prefixes.evict():
             return
         last = max(self._active, key=lambda r: r.rank)
         if len(self._active) > 1:
-            self._set_aside(last)
+            self._preempt(last)
         else:
             self._fail(last, error)
-        parts[:] = [part for part in parts if part.request.seq is not None]
+        slices[:] = [part for part in slices if part.request.seq is not None]
 
-    def _interpret(self, parts: list[_Part], logits: Row) -> list[Event]:
-        """Draw tokens; where a guess has the same, the next one too."""
+    def _sample(self, slices: list[_Slice], logits: Row) -> list[Event]:
+        """Sample the next token of each request, and further ones while they equal the draft."""
         events = []
-        live = [part for part in parts if part.answered]
+        live = [part for part in slices if part.has_output]
         for part in live:
-            if part.guess and part.request.draft is not None:
-                part.request.draft.acceptance.drafted += len(part.guess)
+            if part.draft and part.request.draft is not None:
+                part.request.draft.acceptance.drafted += len(part.draft)
                 part.request.draft.acceptance.rounds += 1
         depth = 0
         while live:
             rows = [part.row + depth for part in live]
-            picked = logits if len(rows) == len(logits) else logits[rows]
-            going = []
-            for part, row, drawn in zip(live, picked, self._draw(live, picked), strict=True):
+            selected = logits if len(rows) == len(logits) else logits[rows]
+            accepted = []
+            for part, row, drawn in zip(live, selected, self._draw(live, selected), strict=True):
                 if isinstance(drawn, BaseException):
                     self._fail(part.request, drawn)
                     continue
                 token, logprob = drawn
-                agrees = depth < len(part.guess) and part.guess[depth] == token
+                agrees = depth < len(part.draft) and part.draft[depth] == token
                 event = self._advance(part.request, token, logprob, row, more=agrees)
                 events.append(event)
                 if agrees and part.request.draft is not None:
                     part.request.draft.acceptance.accepted += 1
                 if event.finish_reason is None and agrees:
-                    going.append(part)
-                elif part.guess and part.request.seq is not None:
-                    self._take_back(part)
-            live = going
+                    accepted.append(part)
+                elif part.draft and part.request.seq is not None:
+                    self._roll_back(part)
+            live = accepted
             depth += 1
         return events
 
-    def _draw(self, live: list[_Part], rows: Row) -> list[tuple[int, float] | BaseException]:
-        """A token and its log-probability for each row, or why there is none."""
+    def _draw(self, live: list[_Slice], rows: Row) -> list[tuple[int, float] | BaseException]:
+        """Return for each row the sampled token and its log-probability, or the exception of the sampler."""
         drawn: list[tuple[int, float] | BaseException] = [RuntimeError()] * len(live)
         groups: dict[int, list[int]] = {}
         for i, part in enumerate(live):
@@ -523,21 +597,21 @@ class Scheduler(Closeable):
         for members in groups.values():
             requests = [live[i].request for i in members]
             own = rows if len(members) == len(live) else rows[members]
-            for i, result in zip(members, _draw_or_fail(requests, own), strict=True):
+            for i, result in zip(members, _draw_group(requests, own), strict=True):
                 drawn[i] = result
         return drawn
 
     def _advance(self, request: Request, token: int, logprob: float, row: Row, more: bool) -> Event:
         text, reason = request.advance(token, logprob)
         if reason is None and not more and self._is_full(request):
-            text, reason = text + request.run_out(), "length"
+            text, reason = text + request.flush(), "length"
         if reason is not None:
             self._end(request, reason)
         top = _top(row, request.n_top) if request.n_top else ()
         return Event(request.index, token, text, logprob, reason, request.sample, top)
 
     def _is_full(self, request: Request) -> bool:
-        """Whether no cell is left for its next token, nor anybody who could give one."""
+        """Return whether no cell is left for the next token and no other request or prefix could free one."""
         return (
             self._ctx.kv.kind == "unified"
             and self._ctx.kv.n_free == 0
@@ -545,45 +619,19 @@ class Scheduler(Closeable):
             and not len(self._prefixes)
         )
 
-    def _take_back(self, part: _Part) -> None:
-        """The sequence goes back to before the guess that was wrong."""
+    def _roll_back(self, part: _Slice) -> None:
+        """Remove the rejected draft tokens from the sequence."""
         request = part.request
         wanted = len(request.all) - 1
-        if wanted >= request.n_held:
+        if wanted >= request.n_cached:
             return
         assert request.seq is not None
-        part_lost = request.seq.rewind(wanted)
-        request.n_held = wanted - part_lost
+        n_lost = request.seq.rewind(wanted)
+        request.n_cached = wanted - n_lost
 
 
-def stops_of(stop: Stop) -> tuple[list[str], frozenset[int]]:
-    """Stop strings and stop tokens of one argument."""
-    if isinstance(stop, str) or not isinstance(stop, Iterable):
-        stop = (stop,)
-    items = list(stop)
-    strings = [item for item in items if isinstance(item, str)]
-    return strings, frozenset(operator.index(i) for i in items if not isinstance(i, str))
-
-
-def encode(
-    tokenizer: Tokenizer, prompt: Prompt, what: str, add_special: bool, parse_special: bool
-) -> list[int]:
-    """The ids of a prompt, at least one."""
-    if isinstance(prompt, str):
-        ids: list[int] = tokenizer.encode(
-            prompt, add_special=add_special, parse_special=parse_special
-        ).tolist()
-    elif hasattr(prompt, "__iter__"):
-        ids = [operator.index(token) for token in prompt]
-    else:
-        raise TypeError(f"generate: {what}: expected str or token ids, got {type(prompt).__name__}")
-    if not ids:
-        raise ValueError(f"generate: {what} has no tokens")
-    return ids
-
-
-def _draw_or_fail(requests: list[Request], rows: Row) -> list[tuple[int, float] | BaseException]:
-    """Draws for requests of one sampler. Where that fails, one by one: only those fail that have to."""
+def _draw_group(requests: list[Request], rows: Row) -> list[tuple[int, float] | BaseException]:
+    """Sample for requests that share a sampler. After an exception, retry one by one to find the requests at fault."""
     try:
         tokens = _tokens(requests, rows)
         logprobs = _core.token_logprobs(rows, tokens)
@@ -593,7 +641,7 @@ def _draw_or_fail(requests: list[Request], rows: Row) -> list[tuple[int, float] 
             return [error]
     results: list[tuple[int, float] | BaseException] = []
     for i, request in enumerate(requests):
-        results += _draw_or_fail([request], rows[i : i + 1])
+        results += _draw_group([request], rows[i : i + 1])
     return results
 
 
@@ -605,7 +653,17 @@ def _tokens(requests: list[Request], rows: Row) -> list[int]:
     if isinstance(sampler, Sampler):
         drawn: list[int] = sampler.sample(rows, [request.key for request in requests]).tolist()
         return drawn
-    return [int(sampler(row, seq=request.key)) for request, row in zip(requests, rows, strict=True)]
+    return [
+        _token_id(sampler(row, seq=request.key))
+        for request, row in zip(requests, rows, strict=True)
+    ]
+
+
+def _token_id(token: object) -> int:
+    try:
+        return operator.index(token)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"generate: the sampler returned {token!r:.80}; expected an int") from None
 
 
 def _top(row: Row, n: int) -> tuple[tuple[int, float], ...]:

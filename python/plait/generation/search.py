@@ -1,4 +1,4 @@
-"""Generations looked for rather than drawn: beam search, and the best of several."""
+"""Search instead of sampling: beam search, and the best of several generations."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from plait._core import Batch
 from plait.context import Context, model_of
 from plait.generation.events import Completion
 from plait.generation.generate import complete
+from plait.generation.prompts import NoText, encode, tokenizer_of
 from plait.generation.sampler import Sampler
-from plait.generation.scheduler import encode
+from plait.generation.stops import StopConditions
 from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
-    from plait.generation.scheduler import Prompt
+    from plait.generation.prompts import Prompt
     from plait.model import Model
+    from plait.tokenizer import Tokenizer
 
 
 @dataclass(slots=True)
@@ -44,9 +46,19 @@ def best_of(
     sampler: Callable[..., int] | None = None,
     **options: Any,
 ) -> list[Completion]:
-    """For each prompt the likeliest of n generations: that with the highest mean log-probability of a token.
+    """Return for each prompt the generation with the highest mean log-probability per token, of `n`
+    generations.
 
-    `sampler`: None is Sampler(). Arguments and errors are those of generate().
+    Args:
+        model: As in generate().
+        prompts: As in generate().
+        n: Number of generations per prompt.
+        max_tokens: As in generate().
+        sampler: As in generate(), but None is Sampler().
+        options: More arguments of generate().
+
+    Raises:
+        ValueError: As in generate(), like its other exceptions.
     """
     found = complete(
         model, prompts, max_tokens, Sampler() if sampler is None else sampler, n=n, **options
@@ -69,52 +81,71 @@ def beam_search(
     add_special: bool = True,
     parse_special: bool = True,
 ) -> list[Completion]:
-    """The likeliest continuations that keeping the best `width` beginnings at every step finds, the best first.
+    """Find likely continuations with beam search.
 
-    A beginning goes on as a fork of the one that it came from; those that are given up are freed. A continuation is
-    done with a token of `tokenizer.eog` or `stop` ("stop"), or at max_tokens or n_ctx ("length"). They are ranked by
-    log-probability / length ** length_penalty (Wu et al. 2016, arXiv:1609.08144, without its constant): 0 prefers
-    short ones. The search ends when no beginning can come before the worst of `width` finished ones.
+    Each step keeps the `width` best beams; a beam that continues another is a fork of its sequence.
+    The search end_ids when no unfinished beam can score higher than the worst of `width` finished
+    ones. The score is log-probability / length ** length_penalty (Wu et al. 2016, arXiv:1609.08144,
+    without its constant).
 
-    `model` is a Model, for which a context is made, or a Context with `width` sequences left. Raises ValueError for a
-    width or max_tokens below 1 and a prompt that is empty or does not fit, CacheFull where there is no room.
+    Args:
+        model: A Model, for which a context is created, or a Context with `width` free sequences.
+        prompt: Text or token ids.
+        width: Number of beams, and max number of results.
+        max_tokens: Max tokens to generate.
+        length_penalty: Exponent of the length in the score; 0 prefers short continuations.
+        stop: Token ids that end a continuation, in addition to `tokenizer.eog`.
+        add_special: As in Tokenizer.encode().
+        parse_special: As in Tokenizer.encode().
+
+    Returns:
+        Completions, best first. The finish reason is "stop", or "length" at max_tokens or n_ctx.
+
+    Raises:
+        ValueError: `width` or `max_tokens` is below 1, or the prompt is empty or longer than n_ctx.
+        IndexError: A token id is outside the vocabulary.
+        CacheFull: The context has too little free room.
     """
     source = model_of(model, "beam_search")
     size, limit = operator.index(width), operator.index(max_tokens)
     penalty = float(length_penalty)
     if size < 1 or limit < 1:
         raise ValueError(
-            f"beam_search: width is {size} and max_tokens {limit}, expected at least 1"
+            f"beam_search: width is {size} and max_tokens is {limit}; both must be at least 1"
         )
-    ids = encode(source.tokenizer, prompt, "the prompt", add_special, parse_special)
-    ends = source.tokenizer.eog | {operator.index(token) for token in stop}
-    with ExitStack() as closes:
+    conditions = StopConditions.of(stop)
+    if conditions.strings:
+        raise TypeError("beam_search: stop has strings; only token ids are supported")
+    conditions.check_ids(source.n_vocab)
+    ids = encode(source, prompt, "the prompt", add_special, parse_special)
+    tokenizer = tokenizer_of(source)
+    end_ids = (frozenset() if tokenizer is None else tokenizer.eog) | conditions.ids
+    with ExitStack() as resources:
         if isinstance(model, Context):
             ctx = model
         else:
             ctx = Context(source, n_ctx=len(ids) + limit, n_seq_max=size)
-            closes.enter_context(closing(ctx))
+            resources.enter_context(closing(ctx))
         if len(ids) > ctx.n_ctx:
             raise ValueError(
-                f"beam_search: the prompt has {len(ids)} tokens, the context holds n_ctx = {ctx.n_ctx}"
+                f"beam_search: the prompt has {len(ids)} tokens, but n_ctx is {ctx.n_ctx}"
             )
         limit = min(limit, ctx.n_ctx - len(ids) + 1)
-        search = _Search(ctx, size, limit, penalty, ends)
-        closes.callback(search.close)
+        search = _Search(ctx, size, limit, penalty, end_ids)
+        resources.callback(search.close)
         found = search.run(ids)
-    text = source.tokenizer
-    return [_completion(text, beam, reason, ends) for beam, reason in found]
+    return [_completion(tokenizer, beam, reason, end_ids) for beam, reason in found]
 
 
 class _Search:
     def __init__(
-        self, ctx: Context, width: int, limit: int, penalty: float, ends: frozenset[int]
+        self, ctx: Context, width: int, limit: int, penalty: float, end_ids: frozenset[int]
     ) -> None:
         self._ctx = ctx
         self._width = width
         self._limit = limit
         self._penalty = penalty
-        self._ends = ends
+        self._end_ids = end_ids
         self._live: list[_Beam] = []
         self._done: list[tuple[float, _Beam, str]] = []
 
@@ -124,9 +155,9 @@ class _Search:
         *whole, rest = [
             prompt[i : i + self._ctx.n_batch] for i in range(0, len(prompt), self._ctx.n_batch)
         ]
-        for piece in whole:
+        for chunk in whole:
             batch = Batch()
-            batch.add_sequence(piece, seq=first.seq, logits="none")
+            batch.add_sequence(chunk, seq=first.seq, logits="none")
             self._ctx.decode(batch)
         news = [rest]
         while self._live:
@@ -143,20 +174,20 @@ class _Search:
             beam.seq.close()
 
     def _expand(self, logprobs: Any) -> None:
-        """One token more: of all continuations the best, those that end put aside."""
+        """Extend the live beams by one token: keep the best candidates and put aside those that end."""
         n_vocab = logprobs.shape[1]
         totals = logprobs + np.array([[beam.logprob] for beam in self._live])
-        # Each of the best may end, so twice as many are looked at.
-        most = min(2 * self._width, int((totals > -np.inf).sum()))
+        # Each of the best may end a generation, so twice as many candidates are examined.
+        n_candidates = min(2 * self._width, int((totals > -np.inf).sum()))
         flat = -totals.ravel()
-        best = np.argpartition(flat, most - 1)[:most]
+        best = np.argpartition(flat, n_candidates - 1)[:n_candidates]
         best = best[np.lexsort((best, flat[best]))]
         chosen: list[tuple[int, int]] = []
         for place in best.tolist():
             parent, token = divmod(place, n_vocab)
             if len(chosen) == self._width:
                 break
-            if token in self._ends:
+            if token in self._end_ids:
                 self._finish(parent, token, float(logprobs[parent, token]), "stop")
             else:
                 chosen.append((parent, token))
@@ -177,22 +208,24 @@ class _Search:
         return logprob / math.pow(length, self._penalty)
 
     def _decided(self, totals: Any, chosen: list[tuple[int, int]]) -> bool:
-        """Whether what is going on can no longer come before the worst of the finished ones that count."""
+        """Return whether no candidate can score higher than the worst of the `width` best finished
+        beams.
+        """
         if len(self._done) < self._width or not chosen:
             return False
         worst = sorted((score for score, _, _ in self._done), reverse=True)[self._width - 1]
         highest = max(float(totals[parent, token]) for parent, token in chosen)
-        # A log-probability only falls; dividing by the longest length makes the most of it.
+        # Log-probabilities only decrease, so the score at the greatest possible length is an upper bound.
         length = self._limit if self._penalty > 0 else len(self._live[0].tokens) + 1
         return self._score(highest, length) <= worst
 
     def _become(self, chosen: list[tuple[int, int]], logprobs: Any) -> None:
         parents = self._live
-        heirs = {parent for parent, _ in chosen}
+        kept = {parent for parent, _ in chosen}
         for i, beam in enumerate(parents):
-            if i not in heirs:
+            if i not in kept:
                 beam.seq.close()
-        self._live = [beam for i, beam in enumerate(parents) if i in heirs]
+        self._live = [beam for i, beam in enumerate(parents) if i in kept]
         children = []
         taken: set[int] = set()
         for parent, token in chosen:
@@ -204,12 +237,14 @@ class _Search:
             )
             children.append(child)
             if seq is not beam.seq:
-                self._live.append(child)  # for close(), should the next fork fail
+                self._live.append(child)  # close() frees it if the next fork fails
         self._live = children
 
 
-def _completion(tokenizer: Any, beam: _Beam, reason: str, ends: frozenset[int]) -> Completion:
-    stream = tokenizer.stream(continuing=True)
-    said = beam.tokens[:-1] if beam.tokens[-1] in ends else beam.tokens
-    text = "".join(stream.push(token) for token in said) + stream.flush()
+def _completion(
+    tokenizer: Tokenizer | None, beam: _Beam, reason: str, end_ids: frozenset[int]
+) -> Completion:
+    stream = NoText() if tokenizer is None else tokenizer.stream(continuing=True)
+    shown = beam.tokens[:-1] if beam.tokens[-1] in end_ids else beam.tokens
+    text = "".join(stream.push(token) for token in shown) + stream.flush()
     return Completion(0, 0, tuple(beam.tokens), text, tuple(beam.logprobs), reason)

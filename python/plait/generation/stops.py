@@ -1,41 +1,155 @@
-"""Strings that end a generation, wherever the borders of tokens fall."""
+"""Stop strings, found wherever they fall relative to token boundaries."""
 
 from __future__ import annotations
 
+import operator
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from typing import SupportsIndex
+
+Stop = str | SupportsIndex | Iterable[str | SupportsIndex]
+
+
+class _Node:
+    """A prefix of one or more strings: those in [first, end) of the sorted list, up to `depth` characters."""
+
+    __slots__ = ("depth", "end", "fail", "first", "match", "next")
+
+    def __init__(self, first: int, end: int, depth: int) -> None:
+        self.first = first
+        self.end = end
+        self.depth = depth
+        self.fail: _Node = self  # the longest proper suffix that is also a prefix of a string
+        self.match = 0  # length of the longest string that is a suffix of this prefix
+        self.next: dict[str, _Node | None] = {}
+
+
+class StopAutomaton:
+    """Aho-Corasick automaton over a set of strings. Nodes are created when a text first reaches them.
+
+    Aho & Corasick 1975, "Efficient string matching". Thus the time to scan a text does not depend on the number of
+    strings, apart from a binary search per node.
+
+    Args:
+        strings: The strings to find.
+
+    Raises:
+        ValueError: A string is empty.
+    """
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        self._strings = sorted(set(strings))
+        if self._strings and not self._strings[0]:
+            raise ValueError("stop: the empty string would end every generation")
+        self.root = _Node(0, len(self._strings), 0)
+
+    def __bool__(self) -> bool:
+        return bool(self._strings)
+
+    def step(self, node: _Node, character: str) -> _Node:
+        """Return the node of the longest suffix of `node` + `character` that is a prefix of a string."""
+        while True:
+            child = self._child(node, character)
+            if child is not None:
+                return child
+            if node is self.root:
+                return node
+            node = node.fail
+
+    def _child(self, node: _Node, character: str) -> _Node | None:
+        if character in node.next:
+            return node.next[character]
+        depth = node.depth
+        # The string that ends here, if there is one, comes first and has no character at this depth.
+        first = node.first + (node.first < node.end and len(self._strings[node.first]) == depth)
+        first = bisect_left(self._strings, character, first, node.end, key=lambda s: s[depth])
+        end = bisect_right(self._strings, character, first, node.end, key=lambda s: s[depth])
+        child = None
+        if first < end:
+            child = _Node(first, end, depth + 1)
+            child.fail = self.root if node is self.root else self.step(node.fail, character)
+            ends = len(self._strings[first]) == child.depth
+            child.match = child.depth if ends else child.fail.match
+        node.next[character] = child
+        return child
 
 
 class StopStrings:
-    """Holds text back while it may become a stop string."""
+    """Scans the text of one generation and withholds text that could still become a stop string.
 
-    def __init__(self, strings: Iterable[str]) -> None:
-        self._strings = tuple(dict.fromkeys(strings))
-        if "" in self._strings:
-            raise ValueError("stop: the empty string would end every generation")
+    Args:
+        strings: The stop strings, or an automaton that several generations share.
+
+    Raises:
+        ValueError: A string is empty.
+    """
+
+    def __init__(self, strings: Iterable[str] | StopAutomaton) -> None:
+        self._automaton = strings if isinstance(strings, StopAutomaton) else StopAutomaton(strings)
+        self._node = self._automaton.root
         self._held = ""
 
     def push(self, text: str) -> tuple[str, bool]:
-        """The text that is settled now, and whether a stop string has come: then all of it before the string."""
-        if not self._strings:
+        """Add text.
+
+        Args:
+            text: The next part of the generated text.
+
+        Returns:
+            The text that can be released, and whether a stop string was completed. If so, the text ends where the stop
+            string begins.
+        """
+        if not self._automaton:
             return text, False
-        text = self._held + text
-        found = [at for at in (text.find(string) for string in self._strings) if at >= 0]
-        if found:
-            self._held = ""
-            return text[: min(found)], True
-        settled = len(text) - self._unsettled(text)
-        self._held = text[settled:]
-        return text[:settled], False
+        joined, node = self._held + text, self._node
+        for end, character in enumerate(text, len(self._held) + 1):
+            node = self._automaton.step(node, character)
+            if node.match:
+                self._node, self._held = self._automaton.root, ""
+                return joined[: end - node.match], True
+        settled = len(joined) - node.depth
+        self._node, self._held = node, joined[settled:]
+        return joined[:settled], False
 
     def flush(self) -> str:
-        """What was held back, as nothing follows."""
+        """Return the withheld text, since no more text follows."""
         text, self._held = self._held, ""
+        self._node = self._automaton.root
         return text
 
-    def _unsettled(self, text: str) -> int:
-        """Length of the longest end of the text that a stop string begins with."""
-        longest = min(len(text), max(map(len, self._strings)) - 1)
-        for n in range(longest, 0, -1):
-            if any(string.startswith(text[-n:]) for string in self._strings):
-                return n
-        return 0
+
+class StopConditions:
+    """The parsed argument `stop`: an automaton of its strings, and its token ids.
+
+    Args:
+        stop: A string, a token id, or an iterable of both.
+
+    Raises:
+        ValueError: A string is empty.
+        TypeError: An element is neither a string nor an integer.
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        if isinstance(stop, bytes | bytearray):
+            raise TypeError("stop is bytes; expected a str, a token id or a list of those")
+        if isinstance(stop, str) or not isinstance(stop, Iterable):
+            stop = (stop,)
+        items = list(stop)
+        for item in items:
+            if not isinstance(item, str) and not hasattr(item, "__index__"):
+                raise TypeError(f"stop has {item!r:.80}; expected strings and token ids")
+        self.strings = StopAutomaton(item for item in items if isinstance(item, str))
+        self.ids = frozenset(operator.index(item) for item in items if not isinstance(item, str))
+
+    @classmethod
+    def of(cls, stop: Stop | StopConditions) -> StopConditions:
+        """Return `stop` if it is already parsed, else parse it."""
+        return stop if isinstance(stop, StopConditions) else cls(stop)
+
+    def check_ids(self, n_vocab: int) -> None:
+        """Raise IndexError if a token id is outside of the vocabulary of `n_vocab` tokens."""
+        for token in sorted(self.ids):
+            if not 0 <= token < n_vocab:
+                raise IndexError(
+                    f"stop: token id {token} is outside the vocabulary of {n_vocab} tokens"
+                )

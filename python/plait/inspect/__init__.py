@@ -1,1 +1,1 @@
-"""Looking into a running model: captured values, edits, plans and traces."""
+"""Inspection of a running model: captured values, edits, execution plans and traces."""

@@ -1,4 +1,4 @@
-"""Values between a model's input and its output, as arrays."""
+"""Capture of intermediate values as arrays."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ Rows = npt.NDArray[np.float32]
 
 
 class _Type(type(_core.Capture), type(Mapping)):  # type: ignore[misc]
-    """Of a class of the core that is a Mapping too."""
+    """Metaclass of a class that derives from both a core class and Mapping."""
 
 
 class Capture(_core.Capture, Mapping[str, Rows], metaclass=_Type):
-    """What the calls inside a `with ctx.capture(...)` computed under the names that were asked for.
+    """Intermediate values of the calls inside a `with ctx.capture(...)` block.
 
-    A mapping of names, as in Context.value_names(), to the rows of all calls, one call after the other; "l_out.3" finds
-    "blk.3.l_out". `calls` has the same for each call by itself.
+    A mapping from names, as in Context.value_names(), to the rows of all calls, concatenated in
+    call order. Both spellings of a name work: "l_out.3" and "blk.3.l_out".
+
+    Attributes:
+        names: Names of the captured values.
+        calls: One mapping from names to rows per call.
     """
 
     def __init__(self, context: _core.Context, patterns: tuple[str, ...]) -> None:
@@ -53,14 +57,16 @@ class Capture(_core.Capture, Mapping[str, Rows], metaclass=_Type):
 
 
 def no_such_value(what: str, known: list[str], name: str) -> ValueError:
-    """The error that says which names are near."""
-    spelt = [spelling for value in known for spelling in spellings(value)]
-    near = difflib.get_close_matches(name, spelt, n=3, cutoff=0.5) or known[-3:]
-    return ValueError(f'{what}: "{name}" names no value of this model; near are {", ".join(near)}')
+    """Return the error for an unknown value name, with the most similar names."""
+    known_spellings = [spelling for value in known for spelling in spellings(value)]
+    similar = difflib.get_close_matches(name, known_spellings, n=3, cutoff=0.5) or known[-3:]
+    return ValueError(
+        f'{what}: this model has no value named "{name}"; similar names: {", ".join(similar)}'
+    )
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """Both names of a value: "blk.3.l_out", "l_out.3"."""
+    """Return the accepted spellings of a value name: "blk.3.l_out" and "l_out.3"."""
     parts = name.split(".")
     if parts[0] != "blk":
         return (name,)
@@ -69,7 +75,7 @@ def spellings(name: str) -> tuple[str, ...]:
 
 def _matching(known: list[str], patterns: tuple[str, ...]) -> list[str]:
     if not patterns:
-        raise ValueError("capture: expected the name of at least one value")
+        raise ValueError("capture: no name given; expected at least one name or pattern")
     names = list[str]()
     for pattern in patterns:
         if not isinstance(pattern, str):

@@ -1,4 +1,4 @@
-"""Values between a model's input and its output, made something else."""
+"""Edits of intermediate values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Change = Callable[[Rows], npt.ArrayLike]
 
 
 class Edit(_core.Edit):
-    """What becomes of a value in the calls inside a `with ctx.edit(...)`."""
+    """A change of an intermediate value that applies inside a `with ctx.edit(...)` block."""
 
     def __init__(
         self, context: _core.Context, name: str, what: Change | npt.ArrayLike, mode: str
@@ -28,7 +28,8 @@ class Edit(_core.Edit):
         if found is None:
             raise no_such_value("edit", known, name)
         super().__init__(context, found, mode == "add")
-        # What __enter__ reads: the core would hide a function that leads back here from the collector.
+        # __enter__ reads this attribute. Stored in the core, a function that refers to this object would be invisible
+        # to the garbage collector.
         self._what = what if callable(what) else _row(what, context.value_shape(found))
 
     if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Edit(_core.Edit):
 
 
 def _row(array: npt.ArrayLike, shape: tuple[int, ...]) -> Rows:
-    """One token's row of the array, which may leave out leading axes."""
+    """Broadcast the array to the shape of one token's row."""
     values = np.asarray(array)
     if values.dtype.kind not in "fiu":
         raise TypeError(f"edit: expected a function or an array of real numbers, got {array!r:.80}")
@@ -48,5 +49,5 @@ def _row(array: npt.ArrayLike, shape: tuple[int, ...]) -> Rows:
         return np.ascontiguousarray(np.broadcast_to(values, shape), np.float32)
     except ValueError:
         raise ValueError(
-            f"edit: expected an array for a row of {shape}, got one of {values.shape}"
+            f"edit: the array has shape {values.shape}; it must broadcast to one row of shape {shape}"
         ) from None

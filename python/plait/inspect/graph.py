@@ -1,4 +1,4 @@
-"""Plans for people: what a step computes, as a table, a drawing and a timeline."""
+"""Execution plans as tables and drawings, and traces of their execution."""
 
 from __future__ import annotations
 
@@ -18,12 +18,23 @@ _SOURCES = ("weight", "input", "storage")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation of a plan, or something that it reads.
+    """One operation of a plan, or one of its sources: a weight, an input or a cache.
 
-    `name`: of a weight or an input, or what the value is in the model, as in "blk.3.attn_out". `shape`: axis 0 is the
-    most that the plan has room for, where `counts` says what it counts ("tokens", "outputs", "moves"). `stage`:
-    operations of one stage may run at the same time. `inputs`: indices of nodes. `fused`: the operations that it does
-    at once. `device`: that computes it, or for what is there without being computed, reads it first.
+    Attributes:
+        index: Index in the plan.
+        op: Name of the operation.
+        name: Name of a weight or an input, or of the value in the model, such as "blk.3.attn_out".
+        layer: Layer, -1 if the node belongs to none.
+        dtype: Element type.
+        shape: Shape. Axis 0 is the capacity of the plan if `counts` is not empty.
+        counts: Quantity that axis 0 counts: "tokens", "outputs" or "moves".
+        nbytes: Size in bytes.
+        stage: Stage. Operations of one stage can run concurrently.
+        inputs: Indices of the input nodes.
+        fused: Names of the operations that this one combines.
+        writes_cache: True if the operation writes to the cache.
+        output: True if the result is an output of the plan.
+        device: Device that computes the node; for sources, the first device that reads it.
     """
 
     index: int
@@ -43,12 +54,12 @@ class Node:
 
     @property
     def is_source(self) -> bool:
-        """Whether it is there without being computed: a weight, an input, a cache."""
+        """True for nodes that are not computed: weights, inputs and caches."""
         return self.op in _SOURCES
 
 
 class Graph(Sequence[Node]):
-    """The nodes of a plan in the order in which they run."""
+    """The nodes of a plan in execution order."""
 
     def __init__(self, nodes: Sequence[dict[str, Any]]) -> None:
         self._nodes = [
@@ -71,7 +82,7 @@ class Graph(Sequence[Node]):
 
     @property
     def n_stages(self) -> int:
-        """How often all threads wait for each other."""
+        """Number of stages, which equals the number of times that all threads synchronise."""
         return len({node.stage for node in self.operations})
 
     def _rows(self) -> Iterator[dict[str, str]]:
@@ -95,7 +106,7 @@ class Graph(Sequence[Node]):
             yield row
 
     def _table(self) -> list[tuple[str, ...]]:
-        """A head, then a row for each operation."""
+        """Return a header and one row per operation."""
         rows = list(self._rows())
         return [tuple(rows[0]), *(tuple(row.values()) for row in rows)] if rows else []
 
@@ -105,10 +116,12 @@ class Graph(Sequence[Node]):
         return "\n".join("  ".join(map(str.ljust, row, [*widths[:-1], 0])) for row in rows)
 
     def __repr__(self) -> str:
-        most = ", ".join(
+        common = ", ".join(
             f"{n} {op}" for op, n in Counter(n.op for n in self.operations).most_common(4)
         )
-        return f"<plait.Graph: {len(self.operations)} operations in {self.n_stages} stages: {most}>"
+        return (
+            f"<plait.Graph: {len(self.operations)} operations in {self.n_stages} stages: {common}>"
+        )
 
     def _repr_html_(self) -> str:
         def line(tag: str, row: tuple[str, ...]) -> str:
@@ -118,7 +131,7 @@ class Graph(Sequence[Node]):
         return f"<b>{html.escape(repr(self).strip('<>'))}</b><table>{lines}</table>"
 
     def dot(self) -> str:
-        """The graph in Graphviz's language; weights are left out, caches and inputs are boxes."""
+        """Return the graph in Graphviz's language. Weights are omitted; caches and inputs are boxes."""
         lines = ["digraph plan {", '  node [shape=ellipse, fontname="sans-serif", fontsize=10];']
         for node in self._nodes:
             if node.op == "weight":
@@ -134,7 +147,15 @@ class Graph(Sequence[Node]):
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """A thread's work on one operation. Times are seconds since the trace began."""
+    """Work of one thread on one operation.
+
+    Attributes:
+        op: Name of the operation.
+        name: Name of the value that it computes.
+        thread: Index of the thread.
+        begin: Start in seconds since the trace began.
+        end: End in seconds since the trace began.
+    """
 
     op: str
     name: str
@@ -144,7 +165,7 @@ class TraceEvent:
 
 
 class Trace(_core.Trace):
-    """What ran when in the calls of a context inside a `with`."""
+    """Timings of the operations that run inside a `with ctx.trace()` block."""
 
     def __init__(self, context: _core.Context) -> None:
         super().__init__(context)
@@ -156,7 +177,7 @@ class Trace(_core.Trace):
 
     @property
     def events(self) -> list[TraceEvent]:
-        """In no order that means anything; none before the `with` has ended."""
+        """The recorded events in unspecified order. Empty until the `with` block has ended."""
         taken = self.taken()
         if taken is not None:
             start = min((begin for *_, begin, _ in taken), default=0)
@@ -167,7 +188,12 @@ class Trace(_core.Trace):
         return self._events
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the events for chrome://tracing or https://ui.perfetto.dev (Trace Event Format, complete events)."""
+        """Write the events for chrome://tracing or https://ui.perfetto.dev (Trace Event Format,
+        complete events).
+
+        Args:
+            path: The JSON file to write.
+        """
         events = [
             {
                 "name": event.name or event.op, "cat": event.op, "ph": "X", "pid": 0, "tid": event.thread,
@@ -178,7 +204,7 @@ class Trace(_core.Trace):
         Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
 
     def seconds_by_op(self) -> dict[str, float]:
-        """Thread time of each operation, longest first."""
+        """Return the thread time of each operation in seconds, longest first."""
         total: defaultdict[str, float] = defaultdict(float)
         for event in self.events:
             total[event.op] += event.end - event.begin

@@ -1,9 +1,9 @@
-"""The chat template of a GGUF file: messages to a prompt, as its makers wrote it down.
+"""ChatTemplate: renders messages to a prompt with the Jinja template of a GGUF file.
 
-Templates are Jinja, in the dialect of Hugging Face's apply_chat_template: raise_exception(), strftime_now(), tojson
-without HTML escapes, loop controls, {% generation %}. They come with files from strangers, so they run in Jinja's
-sandbox, and every loop, call, filter and operator is charged for the text it may make: what would take too long or too
-much room ends with ModelError.
+Supports the extensions of Hugging Face's apply_chat_template: raise_exception(), strftime_now(),
+tojson without HTML escapes, loop controls, {% generation %}. Templates come from untrusted files.
+They run in Jinja's sandbox, and every loop, call, filter and operator is charged for the text that
+it may produce; a template that exceeds the limits of text or time raises ModelError.
 """
 
 from __future__ import annotations
@@ -32,25 +32,34 @@ if TYPE_CHECKING:
     from plait.tokenizer import Tokenizer
 
 KEY: Final = "tokenizer.chat_template"
-_MOST_SOURCE: Final = 1 << 18  # characters of a template
-_MOST_TEXT: Final = 1 << 26  # characters that all steps of one rendering may make together
-_MOST_SECONDS: Final = 5.0
-_WIDE: Final = re.compile(r"\d{5}")  # a field width that no template needs
+_MAX_SOURCE: Final = 1 << 18  # characters of a template
+_MAX_TEXT: Final = (
+    1 << 26
+)  # characters that one rendering may produce, intermediate results included
+_MAX_SECONDS: Final = 5.0
+_WIDE: Final = re.compile(r"\d{5}")  # field widths of five digits or more are refused
 _MULTIPLYING: Final = {"replace", "join", "indent", "format", "%", "translate", "expandtabs"}
 _ROLES: Final = ("bos", "eos", "eot", "unk", "sep", "pad", "mask")
 
 
 class ChatTemplate:
-    """A chat template, as `Model.chat_template` has the file's. Safe for use by several threads.
+    """A chat template, such as `Model.chat_template`. Safe to use from several threads.
 
-    `metadata` maps GGUF keys to values. Raises UnsupportedError for a file that has no template, ModelError for one
-    that is longer than 262144 characters or is not Jinja.
+    Args:
+        metadata: Maps GGUF keys to values.
+        tokenizer: The model's tokenizer.
+
+    Raises:
+        UnsupportedError: There is no template.
+        ModelError: The template has more than 262144 characters or is not valid Jinja.
     """
 
     def __init__(self, metadata: Mapping[str, object], tokenizer: Tokenizer) -> None:
         sources = {"default": metadata.get(KEY), "tool_use": metadata.get(f"{KEY}.tool_use")}
         if sources["default"] is None:
-            raise UnsupportedError(f"the file has no chat template ({KEY}), give one: template=")
+            raise UnsupportedError(
+                f"the file has no chat template ({KEY}); pass one with template="
+            )
         self._environment = _Environment()
         self._templates = {
             name: self._compile(name, source)
@@ -66,7 +75,7 @@ class ChatTemplate:
 
     @property
     def source(self) -> str:
-        """The template as the file has it."""
+        """The text of the template."""
         return self._source
 
     def render(
@@ -76,34 +85,40 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> str:
-        """The prompt of a conversation.
+        """Render a conversation to a prompt.
 
-        `messages`: mappings with a "role" and mostly a "content", the oldest first. `tools`: JSON schemas of functions
-        that the model may call; a file's template for tools is taken where it has one. `add_generation_prompt`: end
-        where the assistant's answer begins. `variables` are the template's own, such as enable_thinking=False.
+        The result contains special tokens as text, including BOS; encode it with add_special=False.
 
-        Special tokens, BOS included, are written out: encode with add_special=False. Raises ValueError for messages
-        that the template refuses, TypeError for what are no messages, and ModelError for a template that does what it
-        must not or takes more than 5 seconds.
+        Args:
+            messages: Mappings with a "role" and usually a "content", oldest first.
+            tools: JSON schemas of the functions that the model may call. If the file has a template
+                for tools, that one is used.
+            add_generation_prompt: End with the start of the assistant's answer.
+            variables: More variables of the template, such as enable_thinking=False.
+
+        Raises:
+            ValueError: The template rejects the messages, or a message has no role.
+            TypeError: A message or tool is not a mapping.
+            ModelError: The template does something forbidden or takes more than 5 seconds.
         """
-        said = [_checked(message, f"message {i}") for i, message in enumerate(messages)]
+        checked = [_checked(message, f"message {i}") for i, message in enumerate(messages)]
         functions = tools if tools is None else [_checked(tool, "a tool") for tool in tools]
         name = "tool_use" if functions and "tool_use" in self._templates else "default"
         values = {
             **self._variables,
-            "messages": said,
+            "messages": checked,
             "tools": functions,
             "documents": None,
             "add_generation_prompt": bool(add_generation_prompt),
             **variables,
         }
-        with self._environment.purse:
+        with self._environment.budget:
             try:
                 return str(self._templates[name].render(values))
-            except (_Refused, TypeError, ValueError, ArithmeticError, LookupError) as error:
+            except (_Rejected, TypeError, ValueError, ArithmeticError, LookupError) as error:
                 raise ValueError(f"chat template: {error}") from error
             except RecursionError:
-                raise ModelError(f"{KEY}: the template calls itself without end") from None
+                raise ModelError(f"{KEY}: the template recurses too deeply") from None
             except TemplateError as error:
                 if type(error).__name__ == "UndefinedError":
                     raise ValueError(f"chat template: {error}") from error
@@ -116,29 +131,33 @@ class ChatTemplate:
         key = KEY if name == "default" else f"{KEY}.{name}"
         if not isinstance(source, str):
             raise ModelError(f"{key}: expected a string, got {type(source).__name__}")
-        if len(source) > _MOST_SOURCE:
-            raise ModelError(f"{key}: {len(source)} characters, expected at most {_MOST_SOURCE}")
+        if len(source) > _MAX_SOURCE:
+            raise ModelError(
+                f"{key}: the template has {len(source)} characters; the limit is {_MAX_SOURCE}"
+            )
         try:
             return self._environment.from_string(source)
         except TemplateSyntaxError as error:
             raise ModelError(f"{key}: line {error.lineno}: {error.message}") from error
         except (RecursionError, TemplateError, SyntaxError, MemoryError) as error:
-            raise ModelError(f"{key}: cannot be compiled: {error or 'nested too deep'}") from error
+            raise ModelError(
+                f"{key}: cannot be compiled: {error or 'it is nested too deeply'}"
+            ) from error
 
 
-class _Refused(Exception):
-    """What a template says with raise_exception()."""
+class _Rejected(Exception):
+    """Raised when a template calls raise_exception()."""
 
 
-class _Purse(threading.local):
-    """What a rendering, one in each thread, has left of text and time."""
+class _Budget(threading.local):
+    """Remaining budget of text and time of a rendering, one per thread."""
 
-    left = _MOST_TEXT
+    left = _MAX_TEXT
     end = float("inf")
 
     def __enter__(self) -> None:
-        self.left = _MOST_TEXT
-        self.end = time.monotonic() + _MOST_SECONDS
+        self.left = _MAX_TEXT
+        self.end = time.monotonic() + _MAX_SECONDS
 
     def __exit__(self, *error: object) -> None:
         self.end = float("inf")
@@ -146,37 +165,39 @@ class _Purse(threading.local):
     def charge(self, amount: int) -> None:
         self.left -= amount
         if self.left < 0:
-            raise ModelError(f"{KEY}: the template makes more than {_MOST_TEXT} characters")
+            raise ModelError(f"{KEY}: the template produces more than {_MAX_TEXT} characters")
         if time.monotonic() > self.end:
-            raise ModelError(f"{KEY}: the template takes more than {_MOST_SECONDS:g} seconds")
+            raise ModelError(f"{KEY}: the template takes more than {_MAX_SECONDS:g} seconds")
 
     def charge_call(self, name: str, operands: Iterable[Any]) -> None:
-        """The most that something of this name can make of its operands."""
+        """Charge the max number of characters that a function of this name can make of its operands."""
         texts, longest_two, largest = 1, [1, 1], 1
-        waiting = list(operands)
-        while waiting:
-            operand = waiting.pop()
+        pending = list(operands)
+        while pending:
+            operand = pending.pop()
             if isinstance(operand, str):
                 texts += len(operand)
                 longest_two = sorted([*longest_two, len(operand)])[1:]
             elif isinstance(operand, int):
-                largest = max(largest, min(abs(operand), _MOST_TEXT + 1))
+                largest = max(largest, min(abs(operand), _MAX_TEXT + 1))
             elif isinstance(operand, (list, tuple, set, dict)):
-                self.charge(len(operand))  # now: things may hold each other many times
-                waiting += operand
+                self.charge(
+                    len(operand)
+                )  # before descending: containers can contain each other many times
+                pending += operand
                 if isinstance(operand, dict):
-                    waiting += operand.values()
+                    pending += operand.values()
         if name in _MULTIPLYING:
             texts += longest_two[0] * longest_two[1]
         self.charge(texts * largest)
 
 
 class _Limited:
-    """An iterable that charges for each round of the loop over it."""
+    """An iterable that charges for each iteration."""
 
-    def __init__(self, items: Iterable[Any], purse: _Purse) -> None:
+    def __init__(self, items: Iterable[Any], budget: _Budget) -> None:
         self._items = items
-        self._purse = purse
+        self._purse = budget
 
     def __len__(self) -> int:
         return len(self._items)  # type: ignore[arg-type]
@@ -188,7 +209,7 @@ class _Limited:
 
 
 class _LimitLoops(NodeTransformer):
-    """Sends what loops go over, and what `~` joins, through filters that charge."""
+    """Passes the iterables of loops and the operands of `~` through filters that charge."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -202,7 +223,7 @@ class _LimitLoops(NodeTransformer):
 
 
 class _Generation(Extension):
-    """{% generation %}: what the assistant said, marked for training. Here it is its body."""
+    """{% generation %}, which marks the assistant's text for training. Renders its body."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -215,13 +236,13 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(["+", "*", "**", "%", "//", "/", "-"])
 
     def __init__(self) -> None:
-        self.purse = _Purse()
+        self.budget = _Budget()
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=[loopcontrols, _Generation],
             finalize=self._written,
-            optimized=False,  # nothing is computed where nobody watches
+            optimized=False,  # the optimizer would evaluate constants without charging for them
             cache_size=0,
         )
         self.globals = {
@@ -231,7 +252,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = _strftime_now
         self.filters = {name: self._charged(name, f) for name, f in self.filters.items()}
         self.filters["tojson"] = self._charged("tojson", _tojson)
-        self.filters["_limited"] = lambda items: _Limited(items, self.purse)
+        self.filters["_limited"] = lambda items: _Limited(items, self.budget)
         self.filters["_concat"] = self._charged("_concat", _concat)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -243,13 +264,13 @@ class _Environment(ImmutableSandboxedEnvironment):
         def charged(*args: Any, **kwargs: Any) -> Any:
             if name == "format":
                 _check_widths(args[0])
-            self.purse.charge_call(name, (*args, *kwargs.values()))
+            self.budget.charge_call(name, (*args, *kwargs.values()))
             return function(*args, **kwargs)
 
         return charged
 
     def _written(self, value: Any) -> Any:
-        self.purse.charge_call("", [value])
+        self.budget.charge_call("", [value])
         return value
 
     def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:
@@ -258,21 +279,21 @@ class _Environment(ImmutableSandboxedEnvironment):
         held = getattr(getattr(callee, "__wrapped__", callee), "__self__", None)
         if name in ("format", "format_map"):
             _check_widths(held)
-        self.purse.charge_call(name, (held, *args, *kwargs.values()))
+        self.budget.charge_call(name, (held, *args, *kwargs.values()))
         return super().call(context, callee, *args, **kwargs)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "%":
             _check_widths(left)
         if operator == "**":
-            raise ModelError(f"{KEY}: the template uses **")
-        self.purse.charge_call(operator, (left, right))
+            raise ModelError(f"{KEY}: the template uses the operator **, which is not allowed")
+        self.budget.charge_call(operator, (left, right))
         return super().call_binop(context, operator, left, right)
 
 
 def _check_widths(text: object) -> None:
     if isinstance(text, str) and _WIDE.search(text):
-        raise ModelError(f"{KEY}: the template formats to an absurd width")
+        raise ModelError(f"{KEY}: the template uses a field width of five or more digits")
 
 
 def _concat(parts: list[Any]) -> str:
@@ -280,7 +301,7 @@ def _concat(parts: list[Any]) -> str:
 
 
 def _raise_exception(message: object) -> None:
-    raise _Refused(str(message))
+    raise _Rejected(str(message))
 
 
 def _strftime_now(form: str) -> str:

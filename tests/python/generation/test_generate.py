@@ -183,7 +183,7 @@ def test_without_room_it_waits_or_says_so(tiny):
     [
         (["a", []], {}, ValueError, "prompt 1 has no tokens"),
         ([tokens(300)], {}, None, ""),
-        ("a", {"max_tokens": 0}, ValueError, "got 0"),
+        ("a", {"max_tokens": 0}, ValueError, "max_tokens is 0"),
         ([5.5], {}, TypeError, "prompt 0"),
         ([None], {}, TypeError, "prompt 0"),
     ],

@@ -220,7 +220,7 @@ def test_what_is_no_grammar_is_refused(grammar):
 
 
 def test_a_grammar_needs_a_tokenizer():
-    with pytest.raises(ValueError, match="a grammar needs tokenizer="):
+    with pytest.raises(ValueError, match="a grammar needs a tokenizer"):
         Sampler(grammar="a")(np.zeros(5, np.float32))
     with pytest.raises(TypeError, match="grammar"):
         Sampler(grammar=5)

@@ -112,17 +112,17 @@ def test_prefixes_can_be_kept_between_requests(tiny):
             first = scheduler.submit(tokens(60, 1), 4)
             list(scheduler.run())
             assert scheduler.n_kept == 1
-            turn = [*first.tokens, *first.said, *tokens(5, 2)]
+            turn = [*first.prompt_tokens, *first.tokens, *tokens(5, 2)]
             before = ctx.stats.tokens
             second = scheduler.submit(turn, 4)
             list(scheduler.run())
-            assert ctx.stats.tokens - before == 5 + 1 + len(second.said) - 1
+            assert ctx.stats.tokens - before == 5 + 1 + len(second.tokens) - 1
             for seed in range(9):  # more than there are sequences
                 scheduler.submit(tokens(20, 50 + seed), 2)
             list(scheduler.run())
             assert 0 < scheduler.n_kept <= 3
         assert ctx.kv.n_used == 0
-    assert list(second.said) == greedy(tiny, turn, 4)
+    assert list(second.tokens) == greedy(tiny, turn, 4)
 
 
 def test_kept_prefixes_give_way_to_prompts(tiny):
@@ -135,7 +135,7 @@ def test_kept_prefixes_give_way_to_prompts(tiny):
         assert ctx.kv.n_used > 40
         request = scheduler.submit(tokens(50, 2), 2)
         list(scheduler.run())
-        assert len(request.said) == 2
+        assert len(request.tokens) == 2
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_the_youngest_is_set_aside_and_comes_back(tiny):
         with plait.Scheduler(ctx) as scheduler:
             requests = [scheduler.submit(prompt, 30) for prompt in prompts]
             events = list(scheduler.run())
-        assert scheduler.set_aside > 0
-        assert requests[0].set_aside == 0
+        assert scheduler.n_preempted > 0
+        assert requests[0].n_preempted == 0
         assert ctx.kv.n_used == 0
-    assert [list(request.said) for request in requests] == want
+    assert [list(request.tokens) for request in requests] == want
     assert [said(events)[i, 0] for i in range(4)] == want  # nothing is told twice
     assert {request.finish_reason for request in requests} <= {"stop", "length"}
 
@@ -243,7 +243,7 @@ def test_cancelled_requests_free_their_cells_at_once(tiny):
         assert {event.index for event in events} == {1}
         assert other.done
         assert not scheduler.busy
-        assert list(other.said) == greedy(tiny, list(other.tokens), 20)
+        assert list(other.tokens) == greedy(tiny, list(other.prompt_tokens), 20)
 
 
 def test_a_context_without_logits_is_refused(tiny):
@@ -286,7 +286,7 @@ def test_a_request_that_fails_ends_alone(tiny):
         assert scheduler.failed == bad
         while scheduler.busy:
             scheduler.step()
-        assert list(good.said) == greedy(tiny, tokens(5, 1), 5)
+        assert list(good.tokens) == greedy(tiny, tokens(5, 1), 5)
         assert [type(request.error) for request in bad] == [RuntimeError, IndexError, ValueError]
         assert {request.finish_reason for request in bad} == {"error"}
         assert ctx.kv.n_used == 0
@@ -308,7 +308,7 @@ def test_an_interrupted_step_loses_nothing(tiny):
             list(scheduler.run())
         list(scheduler.run())
         for i, request in enumerate(requests):
-            assert list(request.said) == greedy(tiny, tokens(5, i), 8)
+            assert list(request.tokens) == greedy(tiny, tokens(5, i), 8)
 
 
 def storm(model, kv, steps, seed):
@@ -350,7 +350,7 @@ def storm(model, kv, steps, seed):
             assert scheduler.n_kept == 0
             assert ctx.kv.n_used == 0
             reached = {
-                scheduler.set_aside > 0,
+                scheduler.n_preempted > 0,
                 scheduler.n_shared > 0,
                 lookup.acceptance.drafted > 0,
             }

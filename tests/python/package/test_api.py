@@ -116,7 +116,7 @@ def test_everything_shows_what_it_is(tiny):
         assert repr(ctx.kv).startswith("<plait.KVCache unified: 1 of 64 cells used, 2 sequences")
         assert repr(ctx.stats).startswith("<plait.Stats: 1 tokens in 1 microbatches")
         seq = ctx.sequence()
-        assert repr(seq) == "<plait.Sequence 1: 0 cells, goes on at position 0>"
+        assert repr(seq) == "<plait.Sequence 1: 0 cells, next position 0>"
         assert repr(tiny.tensors["output.weight"]) == (
             "TensorInfo(name='output.weight', shape=(288, 64), dtype='F32', nbytes=73728)"
         )

@@ -114,7 +114,7 @@ def test_the_dialect(render):
     ],
 )
 def test_a_hostile_template_ends_soon(render, template, monkeypatch):
-    monkeypatch.setattr("plait.tokenizer.chat_template._MOST_SECONDS", 0.5)
+    monkeypatch.setattr("plait.tokenizer.chat_template._MAX_SECONDS", 0.5)
     start = time.monotonic()
     with pytest.raises((plait.ModelError, ValueError)):
         render(template)

@@ -1,0 +1,101 @@
+"""Prompts as token ids, also for models without a vocabulary."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from collections.abc import Sequence as Items
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from plait.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from plait.model import Model
+    from plait.tokenizer import Tokenizer
+
+Prompt = str | Items[int] | npt.NDArray[np.integer]
+
+
+class NoText:
+    """The text stream of a model without a vocabulary: every token has empty text."""
+
+    def push(self, token: int) -> str:
+        """Return the empty text."""
+        return ""
+
+    def flush(self) -> str:
+        """Return the empty text."""
+        return ""
+
+
+def tokenizer_of(model: Model) -> Tokenizer | None:
+    """Return the tokenizer of a model, or None if its file has no vocabulary."""
+    try:
+        return model.tokenizer
+    except UnsupportedError:
+        if model.metadata.get("tokenizer.ggml.model") == "no_vocab":
+            return None
+        raise
+
+
+def prompt_list(prompts: Prompt | Iterable[Prompt], function: str) -> list[Prompt]:
+    """Return one or more prompts as a list. An iterable of integers is one prompt.
+
+    Raises:
+        TypeError: `prompts` is bytes or not iterable.
+    """
+    if isinstance(prompts, str):
+        return [prompts]
+    _refuse_bytes(prompts, f"{function}: prompts")
+    items = list(prompts)
+    if items and all(hasattr(item, "__index__") and not hasattr(item, "__len__") for item in items):
+        return [cast("list[int]", items)]
+    return cast("list[Prompt]", items)
+
+
+def encode(
+    model: Model, prompt: Prompt, name: str, add_special: bool, parse_special: bool
+) -> list[int]:
+    """Return the token ids of a prompt.
+
+    Args:
+        model: The model whose vocabulary applies.
+        prompt: Text or token ids.
+        name: The prompt's name in messages.
+        add_special: As in Tokenizer.encode().
+        parse_special: As in Tokenizer.encode().
+
+    Raises:
+        TypeError: The prompt is neither text nor token ids.
+        ValueError: The prompt has no tokens.
+        IndexError: A token id is outside the vocabulary.
+        UnsupportedError: The prompt is text and the model has no vocabulary.
+    """
+    _refuse_bytes(prompt, f"generate: {name}")
+    if isinstance(prompt, str):
+        ids: list[int] = model.tokenizer.encode(
+            prompt, add_special=add_special, parse_special=parse_special
+        ).tolist()
+    elif hasattr(prompt, "__iter__"):
+        ids = [operator.index(token) for token in prompt]
+    else:
+        raise TypeError(f"generate: {name}: expected str or token ids, got {type(prompt).__name__}")
+    if not ids:
+        raise ValueError(f"generate: {name} has no tokens")
+    for token in ids:
+        if not 0 <= token < model.n_vocab:
+            raise IndexError(
+                f"generate: {name}: token id {token} is outside the vocabulary of "
+                f"{model.n_vocab} tokens"
+            )
+    return ids
+
+
+def _refuse_bytes(value: object, name: str) -> None:
+    if isinstance(value, bytes | bytearray):
+        raise TypeError(
+            f"{name} is {type(value).__name__}; pass a str (for example data.decode()) or a list of token ids"
+        )

@@ -1,0 +1,177 @@
+"""Misuse of generation raises errors that name the argument; nothing is silently ignored."""
+
+from __future__ import annotations
+
+import copy
+import time
+
+import numpy as np
+import plait
+import pytest
+from plait.generation.stops import StopStrings
+
+from python import gguf_writer
+
+
+@pytest.fixture
+def ctx(tiny):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=4) as ctx:
+        yield ctx
+
+
+@pytest.fixture(scope="module")
+def no_vocabulary(tmp_path_factory):
+    metadata = gguf_writer.llama_metadata()
+    metadata = {k: v for k, v in metadata.items() if not k.startswith("tokenizer.")}
+    metadata["tokenizer.ggml.model"] = "no_vocab"
+    metadata["llama.vocab_size"] = len(gguf_writer.vocabulary()["tokenizer.ggml.tokens"])
+    path = tmp_path_factory.mktemp("models") / "no_vocab.gguf"
+    return plait.Model(gguf_writer.write(path, metadata, gguf_writer.llama_weights()))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: plait.complete(m, b"abc"), "prompts is bytes; pass a str"),
+        (lambda m: plait.complete(m, [b"abc"]), "prompt 0 is bytes; pass a str"),
+        (lambda m: plait.complete(m, bytearray(b"abc")), "prompts is bytearray; pass a str"),
+        (lambda m: plait.complete(m, "a", stop=b"abc"), "stop is bytes"),
+        (lambda m: plait.complete(m, "a", stop=["a", b"b"]), "stop has b'b'"),
+        (lambda m: plait.beam_search(m, b"abc"), "is bytes; pass a str"),
+        (lambda m: plait.beam_search(m, "a", stop="end"), "stop has strings"),
+        (lambda m: plait.best_of(m, b"abc", 2), "is bytes; pass a str"),
+    ],
+)
+def test_bytes_and_strings_in_place_of_lists_are_type_errors(tiny, call, message):
+    with pytest.raises(TypeError, match=message):
+        call(tiny)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, token: plait.complete(m, "a", 2, stop=[token]),
+        lambda m, token: plait.beam_search(m, "a", 2, 2, stop=[token]),
+        lambda m, token: plait.complete(m, "a", 2, plait.Sampler(logit_bias={token: 1.0})),
+        lambda m, token: plait.complete(m, "a", 2, plait.Sampler(banned=[token])),
+        lambda m, token: plait.complete(m, "a", 2, plait.Sampler(allowed=[1, token])),
+        lambda m, token: plait.complete(m, "a", 2, plait.Sampler(forced=[token])),
+    ],
+)
+def test_token_ids_outside_the_vocabulary_are_index_errors(tiny, call):
+    with pytest.raises(IndexError, match=rf"token id {tiny.n_vocab}.*outside the vocabulary of"):
+        call(tiny, tiny.n_vocab)
+
+
+@pytest.mark.parametrize("top", [-1, 10**6])
+def test_top_outside_the_vocabulary_is_a_value_error(tiny, top):
+    with pytest.raises(ValueError, match=f"top is {top}; it must be between 0 and"):
+        plait.complete(tiny, "a", 2, top=top)
+
+
+@pytest.mark.parametrize("token", [3.7, "a", None])
+def test_a_sampler_must_return_an_int(tiny, token):
+    with pytest.raises(TypeError, match=r"the sampler returned .*; expected an int"):
+        plait.complete(tiny, "a", 2, lambda row, seq: token)
+
+
+def test_a_sampler_may_return_a_numpy_integer(tiny):
+    (one,) = plait.complete(tiny, "a", 2, lambda row, seq: np.int64(5))
+    assert one.tokens == (5, 5)
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy])
+def test_a_copied_sampler_shares_no_state(make):
+    row = np.linspace(0, 1, 50, dtype=np.float32)
+    first = plait.Sampler(5.0, top_k=0, top_p=1, min_p=0, repetition_penalty=1.5, seed=3)
+    before = [first(row) for _ in range(5)]
+    second = make(first)
+    assert second.seed == first.seed
+    assert second.repetition_penalty == 1.5
+    assert second.tokens(0).tolist() == []
+    assert [second(row) for _ in range(5)] == before
+    assert first.tokens(0).tolist() == before
+
+
+def test_ids_generate_on_a_file_without_a_vocabulary(no_vocabulary, tiny):
+    ids = [5, 6, 7]
+    (want,) = plait.complete(tiny, [ids], 4)
+    (got,) = plait.complete(no_vocabulary, [ids], len(want.tokens))
+    assert got.tokens == want.tokens
+    assert got.text == ""
+    assert len(plait.best_of(no_vocabulary, [ids], 2, 3)) == 1
+    assert plait.beam_search(no_vocabulary, ids, 2, 3)[0].tokens
+    with pytest.raises(plait.UnsupportedError, match="holds no tokenizer"):
+        plait.complete(no_vocabulary, "text", 3)
+    with pytest.raises(plait.UnsupportedError, match="pass token ids"):
+        plait.complete(no_vocabulary, [ids], 3, stop="text")
+
+
+def test_a_cache_that_others_clear_is_noticed(ctx):
+    with plait.Scheduler(ctx) as scheduler:
+        scheduler.submit([5, 6, 7], 20)
+        scheduler.step()
+        ctx.kv.clear()
+        with pytest.raises(ValueError, match="do not change sequences that a scheduler uses"):
+            scheduler.step()
+
+
+def test_a_context_without_a_free_sequence_names_n_seq_max(tiny):
+    with (
+        plait.Context(tiny, n_ctx=64) as ctx,
+        ctx.sequence(),
+        pytest.raises(plait.CacheFull, match="n_seq_max is 1"),
+    ):
+        plait.complete(ctx, "a", 2)
+
+
+def test_a_second_stream_of_a_chat_raises(demo_model):
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    with plait.Chat(demo_model, template=template, max_tokens=5) as chat:
+        first = chat.stream("Tom lives in Oslo.")
+        next(first)
+        with pytest.raises(ValueError, match="another answer is being streamed"):
+            chat.stream("Q: Where does Tom live? A:")
+        assert [m["role"] for m in chat.messages] == ["user"]
+        first.close()
+        assert [m["role"] for m in chat.messages] == ["user", "assistant"]
+        abandoned = chat.stream("Tom lives in Oslo.")
+        del abandoned
+        assert chat.say("Q: Where does Tom live? A:")
+
+
+def test_many_stop_strings_cost_little(tiny):
+    def seconds(n):
+        began = time.perf_counter()
+        plait.complete(tiny, [[5, 6, 7]] * 4, 20, stop=[f"{i * 7919:09}" for i in range(n)])
+        return time.perf_counter() - began
+
+    seconds(1)
+    assert min(seconds(100_000) for _ in range(3)) < min(seconds(1) for _ in range(3)) + 0.6
+
+
+def test_stop_strings_are_found_in_time_linear_in_the_text():
+    def seconds(n):
+        watch = StopStrings(["a" * 2000 + "b", "ab" * 1000 + "c"])
+        began = time.perf_counter()
+        for _ in range(n):
+            watch.push("a" * 100)
+        return time.perf_counter() - began
+
+    seconds(50)
+    assert min(seconds(800) for _ in range(3)) < 40 * min(seconds(100) for _ in range(3))
+
+
+def test_stop_strings_do_not_depend_on_how_the_text_is_cut():
+    text = "xabcabcabd"
+    strings = ["abcabd", "bcb", "cabcabd", "zz"]
+    results = set()
+    for size in range(1, len(text) + 1):
+        watch, out, hit = StopStrings(strings), "", False
+        for at in range(0, len(text), size):
+            part, hit = watch.push(text[at : at + size])
+            out += part
+            if hit:
+                break
+        results.add((out, hit))
+    assert results == {("xab", True)}
