@@ -75,7 +75,9 @@ function(plait_room name)
         add_library(${target} STATIC ${sources})
         target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/cpp)
         target_link_libraries(${target} PUBLIC ${ROOM_LINK} PRIVATE plait_strict_warnings)
-        set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION ${PLAIT_IPO})
+        set_target_properties(${target} PROPERTIES
+            INTERPROCEDURAL_OPTIMIZATION ${PLAIT_IPO}
+            UNITY_BUILD ${PLAIT_UNITY} UNITY_BUILD_BATCH_SIZE 8)
         if(PLAIT_COVERAGE AND name IN_LIST coverage_rooms)
             target_compile_options(${target} PRIVATE --coverage -O0)
         endif()
