@@ -84,8 +84,8 @@ def test_what_needs_a_cluster_runs_too(tmp_path, tiny_model_file):
 
 
 def test_no_block_evades_the_tests():
-    """Python is run, also where it is for a cluster; C++ is compared; commands and output are neither."""
-    known = {"python", "python-ray", "cpp", "sh", "text"}
+    """Python is run, also where it is for a cluster; C++ is compared; commands, output and diagrams are neither."""
+    known = {"python", "python-ray", "cpp", "sh", "text", "mermaid"}
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
         assert {kind for kind in re.findall(r"^```(\S*)\n", text, re.MULTILINE) if kind} <= known, (
