@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Attention of the parts that attend.comp made of splits of the keys, in order. A workgroup has one head of
-// one token. Dispatch: heads, rows.
+// Combines the partial results of attend.comp for the splits of the keys, in order. A workgroup computes one
+// head of one token. Dispatch: heads, rows.
 
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint SPLITS = 1;
@@ -25,13 +25,13 @@ void main() {
     for (uint token = gl_WorkGroupID.y; token < n; token += gl_NumWorkGroups.y) {
         const uint row = token * args.heads + head;
         Floats parts = Floats(address(args.parts) + 4ul * row * SPLITS * stride);
-        float most = MINUS_INFINITY, sum = 0.0;
+        float max_score = MINUS_INFINITY, sum = 0.0;
         for (uint i = 0; i < SPLITS; ++i)
-            most = max(most, parts.v[i * stride]);
-        const float shift = finite_or_zero(most);
+            max_score = max(max_score, parts.v[i * stride]);
+        const float shift = finite_or_zero(max_score);
         for (uint i = 0; i < SPLITS; ++i)
             sum += parts.v[i * stride + 1] * exp(parts.v[i * stride] - shift);
-        const float share = share_of(most, sum, has_sink, sink);
+        const float share = share_of(max_score, sum, has_sink, sink);
         for (uint c = gl_LocalInvocationIndex; c < args.value_dim; c += gl_WorkGroupSize.x) {
             float value = 0.0;
             for (uint i = 0; i < SPLITS; ++i)

@@ -1,13 +1,13 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y = sum over ranks, in order, of weight * x. Twin: cpp/backend/cpu/kernels/products/experts.cpp.
+// Weighted sum of the outputs of a row's experts, in the order of the routes: y = sum of weight * x.
 // Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
 #include "lib/frame.glsl"
 
 layout(buffer_reference, scalar) readonly buffer Args {
-    Ref x, routes, y;  // [rows, used, width], [rows, used, 2]: expert, bits of its weight; [rows, width]
+    Ref x, routes, y;  // [rows, used, width], [rows, used, 2]: expert, weight as float bits; [rows, width]
     Rows rows;
     uint used, width;
 };

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Each vector of y = one of a, then one of b. Twin: cpp/backend/cpu/kernels/rows/rows.cpp.
+// Concatenates vectors: each vector of y is a vector of a followed by a vector of b.
 // Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
@@ -11,7 +11,7 @@ layout(buffer_reference, scalar) readonly buffer Args {
     Rows rows;
     uint row_elements;  // of y
     uint a_width, width;
-    uint b_share;  // so many neighbouring vectors have one of b
+    uint b_share;  // consecutive vectors that use the same vector of b
 };
 #include "lib/push.glsl"
 

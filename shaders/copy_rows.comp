@@ -1,17 +1,16 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Row to[i] = row from[i], one after the other: an invocation has the same bytes of every row, so a row
-// that is both source and target keeps its turn. Twin: cpp/backend/cpu/kernels/rows/rows.cpp.
-// Dispatch: halves of a row / 64.
+// Copies row from[i] to row to[i], for i in order. An invocation copies the same two bytes of every row, so the
+// order holds for rows that are both source and target. Dispatch: row_bytes / 2 / 64.
 
 layout(local_size_x = 64) in;
 #include "lib/frame.glsl"
 
 layout(buffer_reference, scalar) readonly buffer Args {
-    Ref storage;   // [., row_bytes]
+    Ref storage;   // [storage rows, row_bytes]
     Ref from, to;  // [moves] i32
     Rows moves;
-    uint row_bytes;  // even: no type of a cache has odd blocks
+    uint row_bytes;  // even, since no cache type has blocks of odd size
 };
 #include "lib/push.glsl"
 

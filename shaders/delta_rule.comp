@@ -2,10 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 // The gated delta rule, arXiv:2412.06464, with S [key_dim, value_dim] for each head:
 //   S = exp(g) S;  S += k^T beta (v - k S);  y = q S
-// Twin: cpp/backend/cpu/kernels/recurrence/delta_rule.cpp.
 
 layout(local_size_x = 32) in;
-layout(constant_id = 0) const uint ROWS = 16;  // of the state: key_dim
+layout(constant_id = 0) const uint ROWS = 16;  // rows of a head's state: key_dim
 #include "lib/frame.glsl"
 #include "lib/states.glsl"
 
@@ -16,7 +15,7 @@ layout(buffer_reference, scalar) readonly buffer Args {
     Ref g, beta;     // [n, heads]
     uint heads;
     uint columns;    // value_dim
-    uint key_heads;  // each for heads / key_heads heads
+    uint key_heads;  // each is shared by heads / key_heads heads
 };
 #include "lib/push.glsl"
 #include "lib/scan.glsl"

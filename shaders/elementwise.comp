@@ -1,22 +1,21 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Everything that makes an element of an element, or of one element each of two values; the formulas
-// are those of cpp/graph/ops.h. Twin: cpp/backend/cpu/kernels/elementwise/elementwise_loops.h.
-// Dispatch: elements / 256.
+// All elementwise operations with one or two operands. The formulas are documented with the operations in
+// cpp/graph. Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
-layout(constant_id = 0) const uint OP = 0;          // as in cpp/backend/vulkan/ops/elementwise.h
+layout(constant_id = 0) const uint OP = 0;          // as numbered in cpp/backend/vulkan/ops/elementwise.h
 layout(constant_id = 1) const uint ACTIVATION = 0;  // plait::Activation
 #include "lib/frame.glsl"
 #include "lib/activation.glsl"
 
 layout(buffer_reference, scalar) readonly buffer Args {
-    Ref a, b, y;        // [rows, row_elements]; b as `width` and `share` say
+    Ref a, b, y;        // [rows, row_elements]; the shape of b depends on `width` and `share`
     Rows rows;
     uint row_elements;
-    uint width;         // b is a vector of so many for every row; 0: as long as a
-    uint share;         // so many neighbours of a share an element of b; 0: none
-    float number, second;
+    uint width;         // if not 0, b is one vector of this width, used for every row
+    uint share;         // if not 0, consecutive elements of a that use the same element of b
+    float number, second;  // parameters of the operation, see result()
 };
 #include "lib/push.glsl"
 

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Row tokens[i] of a table of any weight type, as floats. Twin: cpp/backend/cpu/kernels/products/embed.cpp.
+// Reads row tokens[i] of a table of any weight type, as floats.
 // Dispatch: groups of 16 elements / 64, rows.
 
 layout(local_size_x = 64) in;

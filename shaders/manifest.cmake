@@ -1,5 +1,5 @@
-# The shaders that the Vulkan backend is built of, each shaders/<name>.comp. Variants (types, dimensions)
-# are specialization constants, chosen when a pipeline is made.
+# The shaders of the Vulkan backend: shaders/<name>.comp. Types and dimensions are specialization constants,
+# which are set when a pipeline is created.
 set(PLAIT_SHADERS
     attend
     attend_merge
@@ -26,5 +26,5 @@ set(PLAIT_SHADERS
     wkv6
     wkv7
 )
-# Those that not every shader compiler takes: shaders/product_matrices_<dialect>.comp, with GL_<DIALECT>_cooperative_matrix.
+# Compiled if the shader compiler supports GL_<DIALECT>_cooperative_matrix: shaders/product_matrices_<dialect>.comp.
 set(PLAIT_MATRIX_DIALECTS khr nv)

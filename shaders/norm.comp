@@ -1,21 +1,21 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// What makes a vector of itself and a sum over it, a workgroup a vector:
+// Norms and sums of vectors. A workgroup computes one vector.
 //   rms_norm    x / sqrt(mean(x^2) + epsilon) * w + b                    arXiv:1910.07467
 //   layer_norm  (x - mean(x)) / sqrt(variance(x) + epsilon) * w + b      arXiv:1607.06450
 //   l2_norm     x / max(sqrt(sum(x^2)), epsilon)
-//   row_sum     sum(x), one element a vector
-// Twin: cpp/backend/cpu/kernels/norms/norm_loops.h. Dispatch: vectors.
+//   row_sum     sum(x), one element per vector
+// Dispatch: vectors.
 
 const uint WORKGROUP = 128;
 layout(local_size_x = WORKGROUP) in;
-layout(constant_id = 0) const uint KIND = 0;  // rms_norm, layer_norm, l2_norm, row_sum
+layout(constant_id = 0) const uint KIND = 0;  // 0 rms_norm, 1 layer_norm, 2 l2_norm, 3 row_sum
 #include "lib/frame.glsl"
 #include "lib/reduce.glsl"
 
 layout(buffer_reference, scalar) readonly buffer Args {
     Ref x, y;          // [vectors, width]
-    Ref weight, bias;  // [weights, width], taken in turn
+    Ref weight, bias;  // [weights, width]; vector i uses row i % weights
     Rows rows;
     uint vectors_per_row;
     uint width;
@@ -53,13 +53,13 @@ void main() {
         squares = workgroup_sum(squares);
         const float scale = KIND == 2 ? 1.0 / max(sqrt(squares), args.epsilon)
                                       : 1.0 / sqrt(squares / float(width) + args.epsilon);
-        const uint own = args.has_weight != 0 ? vector % args.weights * width : 0;
+        const uint weight_row = args.has_weight != 0 ? vector % args.weights * width : 0;
         for (uint i = gl_LocalInvocationIndex; i < width; i += WORKGROUP) {
             float value = (x.v[first + i] - mean) * scale;
             if (args.has_weight != 0)
-                value *= weight.v[own + i];
+                value *= weight.v[weight_row + i];
             if (args.has_bias != 0)
-                value += bias.v[own + i];
+                value += bias.v[weight_row + i];
             y.v[first + i] = value;
         }
     }

@@ -1,26 +1,26 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// y = x W^T (+ bias + residual) for many rows of x and one matrix. A workgroup makes a tile of ROWS rows by
-// OUTPUTS outputs, from tiles of x and of W that it holds in shared memory, DEPTH columns at a time; an
-// invocation keeps MY_ROWS by MY_OUTPUTS sums in registers. Whatever the tiles, each element is summed
-// column by column. Twin: cpp/backend/cpu/kernels/products/product.cpp. Dispatch: outputs / OUTPUTS, rows / ROWS.
+// Matrix product y = x W^T (+ bias + residual) for many rows of x and one matrix W. A workgroup computes a tile
+// of ROWS rows by OUTPUTS outputs. It loads tiles of x and W with DEPTH columns into shared memory, and each
+// invocation keeps MY_ROWS by MY_OUTPUTS sums in registers. Every element is summed column by column, whatever
+// the tile sizes. Dispatch: outputs / OUTPUTS, rows / ROWS.
 
 layout(constant_id = 0) const uint TYPE = 0;  // plait::DType
 layout(constant_id = 1) const uint ROWS = 32;
 layout(constant_id = 2) const uint OUTPUTS = 32;
 layout(constant_id = 3) const uint MY_ROWS = 4;
 layout(constant_id = 4) const uint MY_OUTPUTS = 4;
-layout(constant_id = 5) const uint DEPTH = 32;      // whole groups
+layout(constant_id = 5) const uint DEPTH = 32;      // a multiple of GROUP
 layout(constant_id = 6) const uint WORKGROUP = 64;  // ROWS / MY_ROWS * OUTPUTS / MY_OUTPUTS
 layout(local_size_x_id = 6) in;
 #include "lib/frame.glsl"
 #include "lib/unpack.glsl"
 #include "lib/product.glsl"
 
-const uint ACROSS = OUTPUTS / MY_OUTPUTS;  // invocations beside each other
+const uint ACROSS = OUTPUTS / MY_OUTPUTS;  // invocations along the outputs of a tile
 
-// One more than is used, so that neighbouring columns lie in different banks.
+// Padded by one element, so that consecutive columns are in different banks.
 shared float x_tile[DEPTH][ROWS + 1];     // [column, row]
 shared float w_tile[DEPTH][OUTPUTS + 1];  // [column, output]
 
@@ -54,7 +54,8 @@ void main() {
     const uint n = rows_of(args.rows) * args.rows_each;
     const uint first_output = gl_WorkGroupID.x * OUTPUTS;
     Floats y = floats(args.y), residual = floats(args.residual);
-    const uint my_row = gl_LocalInvocationIndex / ACROSS * MY_ROWS, my_output = gl_LocalInvocationIndex % ACROSS;
+    const uint my_row = gl_LocalInvocationIndex / ACROSS * MY_ROWS;
+    const uint my_output = gl_LocalInvocationIndex % ACROSS;
     for (uint first_row = gl_WorkGroupID.y * ROWS; first_row < n; first_row += gl_NumWorkGroups.y * ROWS) {
         float sums[MY_ROWS * MY_OUTPUTS];
         [[unroll]] for (uint i = 0; i < MY_ROWS * MY_OUTPUTS; ++i)

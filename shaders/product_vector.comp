@@ -3,21 +3,21 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// y = x W^T (+ bias + residual) for few rows of x, or for rows that meet different matrices of a stack:
-// linear, head_linear and expert_linear. A workgroup makes OUTPUTS elements of ROWS rows; its invocations
-// share out the columns, so that a weight is unpacked once for all the rows.
-// Twin: cpp/backend/cpu/kernels/products/product.cpp. Dispatch: outputs / OUTPUTS, rows / ROWS.
+// Matrix product y = x W^T (+ bias + residual) for few rows of x, or for rows that use different matrices of a
+// stack. Shared by linear, head_linear and expert_linear. A workgroup computes OUTPUTS elements of ROWS rows.
+// Its invocations divide the columns among them, so that each weight is unpacked once for all rows.
+// Dispatch: outputs / OUTPUTS, rows / ROWS.
 
 const uint OUTPUTS = 4;
 layout(constant_id = 0) const uint TYPE = 0;  // plait::DType
-layout(constant_id = 1) const uint ROWS = 1;  // of one matrix; 1 where there are several
+layout(constant_id = 1) const uint ROWS = 1;  // must be 1 if there are several matrices
 layout(constant_id = 2) const uint WORKGROUP = 64;
 layout(local_size_x_id = 2) in;
 #include "lib/frame.glsl"
 #include "lib/unpack.glsl"
 #include "lib/product.glsl"
 
-shared float partial[ROWS * OUTPUTS][WORKGROUP];  // [., subgroup]
+shared float partial[ROWS * OUTPUTS][WORKGROUP];  // [row * OUTPUTS + output, subgroup]
 
 void sum_columns(uint first_row, uint n, uint matrix, uint first_output) {
     const uint groups = (args.columns + GROUP - 1) / GROUP;

@@ -1,15 +1,14 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // Rotary position embedding, arXiv:2104.09864: (a, b) -> (a cos - b sin, a sin + b cos) for each pair of
-// a head; elements from n_rot on pass through. Twin: cpp/backend/cpu/kernels/rows/rope.cpp.
-// Dispatch: elements / 256.
+// a head. Elements from n_rot on are copied. Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint INTERLEAVED = 0;  // pairs (2i, 2i + 1); otherwise (i, i + n_rot / 2)
 #include "lib/frame.glsl"
 
 layout(buffer_reference, scalar) readonly buffer Args {
-    Ref x, table, y;  // [rows, heads, width], [rows, n_rot / 2, 2], as x
+    Ref x, table, y;  // [rows, heads, width], [rows, n_rot / 2, 2]: cos, sin; y like x
     Rows rows;
     uint heads, width, n_rot;
 };

@@ -1,7 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Cosine and sine of every position and pair. Twin: cpp/backend/cpu/kernels/rows/rope.cpp.
-// Dispatch: rows * pairs / 64.
+// Cosine and sine of the rotation angle of every position and pair. Dispatch: rows * pairs / 64.
 
 layout(local_size_x = 64) in;
 #include "lib/frame.glsl"
@@ -9,7 +8,7 @@ layout(local_size_x = 64) in;
 
 layout(buffer_reference, scalar) readonly buffer Args {
     Ref positions, y;  // [rows, axes] i32, [rows, pairs, 2]
-    Ref turns, axis;   // [pairs]: by one position, and the axis that counts
+    Ref turns, axis;   // [pairs]: turns per position; which axis of the position to use
     Rows rows;
     uint pairs;
     uint axes;

@@ -1,29 +1,29 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// A head of every row rows[i] turned by deltas[i] positions, in place, one row after the other: a row
-// listed twice keeps its turn. Blocks that hold nothing of the n_rot elements from `begin` on stay as
-// they are. Twin: cpp/backend/cpu/kernels/rows/cache_rows.cpp. Dispatch: heads.
+// Rotates the keys in row indices[i] of a cache by deltas[i] positions, in place and for i in order, so a row
+// may be listed twice. A workgroup rotates one head of every row. Only blocks that hold some of the n_rot
+// rotated elements are unpacked and written. Dispatch: heads.
 
 const uint WORKGROUP = 64;
 layout(local_size_x = WORKGROUP) in;
 layout(constant_id = 0) const uint TYPE = 0;        // plait::DType
 layout(constant_id = 1) const uint INTERLEAVED = 0;
-layout(constant_id = 2) const uint BLOCKS = 1;      // of 32 elements, that are touched
+layout(constant_id = 2) const uint BLOCKS = 1;      // blocks of 32 elements to rewrite
 #include "lib/frame.glsl"
 #include "lib/turns.glsl"
 #include "lib/unpack.glsl"
 #include "lib/pack.glsl"
 
 layout(buffer_reference, scalar) readonly buffer Args {
-    Ref storage, indices, deltas;  // [., row_bytes], [moves] i32, [moves] i32
-    Ref turns;                     // [n_rot / 2], by one position
+    Ref storage, indices, deltas;  // [storage rows, row_bytes], [moves] i32, [moves] i32
+    Ref turns;                     // [n_rot / 2]: turns per position
     Rows moves;
     uint heads;
     uint head_bytes, row_bytes;
-    uint offset;    // bytes of a head before the first block
-    uint before;    // elements of that block that stay
+    uint offset;    // in bytes, from a head to its first block to rewrite
+    uint before;    // elements of that block before the rotated ones
     uint n_rot;
-    uint touched;   // elements that the blocks hold; what is beyond is not written
+    uint touched;   // elements in the blocks to rewrite, at most 32 * BLOCKS
     float magnitude;
 };
 #include "lib/push.glsl"

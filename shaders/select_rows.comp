@@ -1,13 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Row i of y = row rows[i] of x. Twin: cpp/backend/cpu/kernels/rows/rows.cpp.
-// Dispatch: elements / 256.
+// Copies row indices[i] of x to row i of y. Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
 #include "lib/frame.glsl"
 
 layout(buffer_reference, scalar) readonly buffer Args {
-    Ref x, indices, y;  // [., width], [rows] i32, [rows, width], of 4-byte elements
+    Ref x, indices, y;  // [x rows, width], [rows] i32, [rows, width]; 4-byte elements
     Rows rows;
     uint width;
 };

@@ -1,11 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// The selective scan of Mamba, arXiv:2312.00752, algorithm 2, with h [k] for each channel:
+// The selective scan of Mamba, arXiv:2312.00752, algorithm 2. Each channel has a state h [k]:
 //   h = exp(dt a) h + (dt x) b,  y = c h + d x
-// Twin: cpp/backend/cpu/kernels/recurrence/scans.cpp.
 
 layout(local_size_x = 32) in;
-layout(constant_id = 0) const uint ROWS = 16;  // of the state: k
+layout(constant_id = 0) const uint ROWS = 16;  // size of a channel's state: k
 #include "lib/frame.glsl"
 #include "lib/states.glsl"
 
@@ -14,7 +13,7 @@ layout(buffer_reference, scalar) readonly buffer Args {
     Ref x, dt, y;  // [n, channels]
     Ref a, d;      // [channels, k], [channels]
     Ref b, c;      // [n, k]
-    uint heads;    // 1
+    uint heads;    // always 1
     uint columns;  // channels
 };
 #include "lib/push.glsl"

@@ -1,9 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y_t = sum_j weight[:, j] x_(t-TAPS+1+j) + bias, channel by channel; what came before the piece is in the
-// state, [TAPS - 1, channels], the oldest first. Mamba, arXiv:2312.00752, section 3.4. An invocation takes a
-// channel through a sequence's tokens. Twin: cpp/backend/cpu/kernels/recurrence/short_conv.cpp.
-// Dispatch: channels / 64, sequences.
+// Causal convolution, channel by channel: y_t = sum_j weight[:, j] x_(t-TAPS+1+j) + bias. Mamba,
+// arXiv:2312.00752, section 3.4. The state [TAPS - 1, channels] holds the inputs before the microbatch, oldest
+// first. An invocation computes one channel for all tokens of a sequence. Dispatch: channels / 64, sequences.
 
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint TAPS = 4;
@@ -31,7 +30,7 @@ void main() {
     const float bias = args.has_bias != 0 ? floats(args.bias).v[channel] : 0.0;
     for (uint sequence = gl_WorkGroupID.y; sequence < n; sequence += gl_NumWorkGroups.y) {
         Passage tokens = passage(args.states, sequence);
-        float recent[TAPS];  // the last inputs, this token's last
+        float recent[TAPS];  // the inputs that the kernel covers, oldest first
         for (uint j = 1; j < TAPS; ++j)
             recent[j] = tokens.from.v[(j - 1) * channels + channel];
         for (uint t = tokens.begin; t < tokens.end; ++t) {

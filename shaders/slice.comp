@@ -1,7 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y = elements begin to begin + width of each vector of x. Twin: cpp/backend/cpu/kernels/rows/rows.cpp.
-// Dispatch: elements / 256.
+// Copies elements [begin, begin + width) of each vector of x. Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
 #include "lib/frame.glsl"

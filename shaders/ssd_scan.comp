@@ -1,11 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// The scan of Mamba-2, arXiv:2405.21060, with one decay a head and h [k, p] for each:
+// The scan of Mamba-2, arXiv:2405.21060. Each head has one decay and a state h [k, p]:
 //   h = exp(dt a) h + (dt x) b^T,  y = h c + d x
-// Twin: cpp/backend/cpu/kernels/recurrence/scans.cpp.
 
 layout(local_size_x = 32) in;
-layout(constant_id = 0) const uint ROWS = 16;  // of the state: k
+layout(constant_id = 0) const uint ROWS = 16;  // rows of a head's state: k
 #include "lib/frame.glsl"
 #include "lib/states.glsl"
 
@@ -17,7 +16,7 @@ layout(buffer_reference, scalar) readonly buffer Args {
     Ref b, c;      // [n, groups, k]
     uint heads;
     uint columns;  // p
-    uint groups;   // of heads that share b and c
+    uint groups;   // heads of a group share b and c
 };
 #include "lib/push.glsl"
 #include "lib/scan.glsl"

@@ -1,8 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Row rows[i] of a cache = row i of x, in the cache's type, each head padded with zeros to whole blocks.
-// An invocation packs 32 elements. Twin: cpp/backend/cpu/kernels/rows/cache_rows.cpp.
-// Dispatch: rows * heads * blocks / 64.
+// Writes row i of x to row indices[i] of a cache, in the type of the cache. Each head is padded with zeros to
+// whole blocks. An invocation packs 32 elements. Dispatch: rows * heads * blocks / 64.
 
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint TYPE = 0;  // plait::DType
@@ -11,16 +10,16 @@ layout(constant_id = 0) const uint TYPE = 0;  // plait::DType
 #include "lib/pack.glsl"
 
 layout(buffer_reference, scalar) readonly buffer Args {
-    Ref storage, x, indices;  // [., row_bytes], [rows, heads, width], [rows] i32
+    Ref storage, x, indices;  // [storage rows, row_bytes], [rows, heads, width], [rows] i32
     Rows rows;
     uint heads, width;
-    uint head_elements;  // stored: width, padded to a block
+    uint head_elements;  // stored elements of a head: width, padded to whole blocks
     uint head_bytes, row_bytes;
 };
 #include "lib/push.glsl"
 
 void main() {
-    const uint blocks = (args.head_elements + 31) / 32;  // of a head
+    const uint blocks = (args.head_elements + 31) / 32;  // per head
     const uint n = rows_of(args.rows) * args.heads * blocks;
     for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
         const uint row = i / (args.heads * blocks), head = i / blocks % args.heads;

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y_t = x_(t-1); the state is the last x. RWKV, arXiv:2305.13048. An invocation takes a channel through a
-// sequence's tokens. Twin: cpp/backend/cpu/kernels/recurrence/short_conv.cpp. Dispatch: channels / 64, sequences.
+// Token shift of RWKV, arXiv:2305.13048: y_t = x_(t-1). The state is the last x. An invocation computes one
+// channel for all tokens of a sequence. Dispatch: width / 64, sequences.
 
 layout(local_size_x = 64) in;
 #include "lib/frame.glsl"
@@ -22,12 +22,12 @@ void main() {
         return;
     for (uint sequence = gl_WorkGroupID.y; sequence < n; sequence += gl_NumWorkGroups.y) {
         Passage tokens = passage(args.states, sequence);
-        float before = tokens.from.v[channel];
+        float previous = tokens.from.v[channel];
         for (uint t = tokens.begin; t < tokens.end; ++t) {
             const float x = floats(args.x).v[t * args.width + channel];
-            floats(args.y).v[t * args.width + channel] = before;
-            before = x;
+            floats(args.y).v[t * args.width + channel] = previous;
+            previous = x;
         }
-        tokens.to.v[channel] = before;
+        tokens.to.v[channel] = previous;
     }
 }

@@ -1,11 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// RWKV-6, arXiv:2404.05892, with S [keys, values] for each head:
+// RWKV-6, arXiv:2404.05892. Each head has a state S [keys, values]:
 //   y = r (S + diag(u) k^T v),  S = diag(w) S + k^T v
-// Twin: cpp/backend/cpu/kernels/recurrence/wkv.cpp.
 
 layout(local_size_x = 32) in;
-layout(constant_id = 0) const uint ROWS = 16;  // of the state: keys
+layout(constant_id = 0) const uint ROWS = 16;  // rows of a head's state: keys
 #include "lib/frame.glsl"
 #include "lib/states.glsl"
 

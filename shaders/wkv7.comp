@@ -1,11 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// RWKV-7, arXiv:2503.14456, with S [values, keys] for each head:
+// RWKV-7, arXiv:2503.14456. Each head has a state S [values, keys]:
 //   S = S diag(w) + (S a^T) b + v^T k,  y = S r^T
-// Twin: cpp/backend/cpu/kernels/recurrence/wkv.cpp.
 
 layout(local_size_x = 32) in;
-layout(constant_id = 0) const uint ROWS = 16;  // of the state: keys
+layout(constant_id = 0) const uint ROWS = 16;  // keys of a head's state
 #include "lib/frame.glsl"
 #include "lib/states.glsl"
 

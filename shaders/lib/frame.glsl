@@ -1,5 +1,5 @@
-// How a shader finds what it works on; twin of cpp/backend/vulkan/frame.h. A shader includes this,
-// declares its arguments as a buffer reference `Args`, and includes push.glsl.
+// How a shader finds its arguments and values; must match cpp/backend/vulkan/frame.h. A shader includes this
+// file, declares its arguments as a buffer reference named Args, and then includes push.glsl.
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_scalar_block_layout : require
@@ -13,13 +13,14 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Words { uint
 layout(buffer_reference, scalar, buffer_reference_align = 2) buffer Halves { uint16_t v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 1) buffer Bytes { uint8_t v[]; };
 
+// Address of a value: frame.base[base] + offset.
 struct Ref {
     uint64_t offset;
     uint base;
     uint padding;
 };
 
-// Rows of a value: `fixed_rows`, or as many as the run has of what `count` says.
+// Number of rows of a value: fixed_rows if `count` is 0, otherwise frame.rows[count].
 struct Rows {
     uint count;
     uint fixed_rows;
@@ -27,5 +28,5 @@ struct Rows {
 
 layout(buffer_reference, scalar) readonly buffer Frame {
     uint64_t base[6];
-    uint rows[5];  // tokens 1, outputs 2, moves 3, sequences 4
+    uint rows[5];  // 1 tokens, 2 outputs, 3 moves, 4 sequences
 };

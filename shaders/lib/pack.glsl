@@ -1,7 +1,7 @@
-// Floats to stored elements, 32 at a time: what a cache can hold. Bit for bit what the encoders of
-// cpp/tensor/blocks make. Includes lib/unpack.glsl first.
+// Encodes floats in the types of a cache, 32 elements at a time. The results are bit-identical to those of the
+// encoders in cpp/tensor/blocks. Requires lib/unpack.glsl.
 
-// Round to nearest, ties to even; packHalf2x16 may round otherwise. As tensor/half.h.
+// Rounds to nearest, ties to even, as cpp/tensor/half.h. The rounding of packHalf2x16 is not specified.
 uint f16_bits(float value) {
     const uint bits = floatBitsToUint(value);
     const uint sign = (bits >> 16) & 0x8000u;
@@ -27,9 +27,9 @@ uint bf16_bits(float value) {
 }
 
 float reciprocal(float scale) { return scale != 0.0 ? 1.0 / scale : 0.0; }
-uint truncated(float value, int most) { return value > 0.0 ? uint(min(value, float(most))) : 0u; }
+uint truncated(float value, int max_code) { return value > 0.0 ? uint(min(value, float(max_code))) : 0u; }
 
-// The value of largest magnitude, with its sign: the first of equals.
+// Returns the value of largest magnitude, with its sign; the first one if there are several.
 float extreme(float v[32]) {
     float largest = 0.0;
     for (uint i = 0; i < 32; ++i)
@@ -45,12 +45,12 @@ void pack_q8_0(uint64_t at, float v[32]) {
     const float inverse = reciprocal(scale);
     write_half(at, f16_bits(scale));
     for (uint i = 0; i < 32; ++i) {
-        const float x = v[i] * inverse;  // ties away from zero
+        const float x = v[i] * inverse;  // rounded to nearest, ties away from zero
         write_byte(at + 2 + i, uint(int(sign(x) * floor(min(abs(x), 127.0) + 0.5))) & 255u);
     }
 }
 
-// Signed codes around `middle`: the value of largest magnitude becomes exactly -middle steps.
+// Q4_0 and Q5_0: codes are centred on `middle`, and the value of largest magnitude is encoded as -middle.
 void pack_signed(uint type, uint64_t at, float v[32]) {
     const float middle = type == Q4_0 ? 8.0 : 16.0;
     const float scale = extreme(v) / -middle;
@@ -70,23 +70,23 @@ void pack_signed(uint type, uint64_t at, float v[32]) {
     }
 }
 
-// Codes from the smallest value up.
+// Q4_1 and Q5_1: code 0 is the smallest value.
 void pack_ranged(uint type, uint64_t at, float v[32]) {
-    const int most_code = type == Q4_1 ? 15 : 31;
-    float least = 3.402823466e+38, most = -3.402823466e+38;
+    const int max_code = type == Q4_1 ? 15 : 31;
+    float min_value = 3.402823466e+38, max_value = -3.402823466e+38;
     for (uint i = 0; i < 32; ++i) {
-        least = v[i] < least ? v[i] : least;
-        most = v[i] > most ? v[i] : most;
+        min_value = v[i] < min_value ? v[i] : min_value;
+        max_value = v[i] > max_value ? v[i] : max_value;
     }
-    const float scale = (most - least) / float(most_code);
+    const float scale = (max_value - min_value) / float(max_code);
     const float inverse = reciprocal(scale);
     write_half(at, f16_bits(scale));
-    write_half(at + 2, f16_bits(least));
+    write_half(at + 2, f16_bits(min_value));
     const uint64_t nibbles = at + (type == Q4_1 ? 4 : 8);
     uint fifth = 0;
     for (uint j = 0; j < 16; ++j) {
-        const uint low = truncated((v[j] - least) * inverse + 0.5, most_code);
-        const uint high = truncated((v[j + 16] - least) * inverse + 0.5, most_code);
+        const uint low = truncated((v[j] - min_value) * inverse + 0.5, max_code);
+        const uint high = truncated((v[j + 16] - min_value) * inverse + 0.5, max_code);
         write_byte(nibbles + j, (low & 15u) | (high & 15u) << 4);
         fifth |= (low >> 4) << j | (high >> 4) << (j + 16);
     }
@@ -103,8 +103,8 @@ uint nearest_level(float value) {
     return index;
 }
 
-// The value of largest magnitude picks the indices by standing at the first level; the scale is then
-// the one that minimises the weighted squared error.
+// Codes are chosen with the scale that maps the value of largest magnitude to the first level. The stored scale
+// then minimises the weighted squared error for these codes.
 void pack_iq4_nl(uint64_t at, float v[32]) {
     const float largest = extreme(v);
     const bool zero = abs(largest) < 1e-15;
@@ -124,10 +124,10 @@ void pack_iq4_nl(uint64_t at, float v[32]) {
 
 uint element_bytes(uint type) { return type == F32 ? 4 : 2; }
 bool is_plain(uint type) { return type <= BF16; }
-// Bytes that 32 elements take.
+// Returns the size of 32 stored elements in bytes.
 uint stride_of_32(uint type) { return is_plain(type) ? 32 * element_bytes(type) : bytes_of_32(type); }
 
-// `count` elements, 32 of block types, to where they begin.
+// Writes `count` elements at address `at`. Block types are always written as 32 elements.
 void pack(uint type, uint64_t at, float v[32], uint count) {
     switch (type) {
     case F32:

@@ -1,22 +1,23 @@
-// Arguments of the products y = x W^T (+ bias), and which matrix of a stack a row of x meets.
+// Arguments of the matrix products y = x W^T (+ bias + residual).
 
 layout(buffer_reference, scalar) readonly buffer Args {
     Ref x, y;              // [rows, columns], [rows, outputs]
-    Ref bias;              // [outputs], or so many for each matrix
-    Ref residual;          // as y, added
-    Ref routes;            // [rows, 2] i32: the matrix of each row, and a weight
+    Ref bias;              // [outputs], or [matrices, bias_stride]
+    Ref residual;          // [rows, outputs], added to the product
+    Ref routes;            // [rows, 2] i32: the matrix of each row, and a weight that is not used here
     uint64_t weight;
     uint64_t row_bytes;
-    Rows rows;             // each of `rows_each` rows
+    Rows rows;             // there are rows * rows_each rows of y
     uint rows_each;
     uint columns, outputs;
-    uint x_share;          // so many neighbouring rows are of one row of x
-    uint matrices;         // taken in turn by the rows, where there are no routes
-    uint bias_stride;      // from one matrix's bias to the next
+    uint x_share;          // consecutive rows of y that use the same row of x
+    uint matrices;         // without routes, row i uses matrix i % matrices
+    uint bias_stride;      // in elements, between the biases of consecutive matrices
     uint has_bias, has_residual, has_routes;
 };
 #include "lib/push.glsl"
 
+// Returns the number of the matrix in the stack that a row is multiplied by.
 uint matrix_of(uint row) {
     return args.has_routes != 0 ? uint(ints(args.routes).v[2 * row]) : row % args.matrices;
 }

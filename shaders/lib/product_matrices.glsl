@@ -1,14 +1,13 @@
-// y = x W^T (+ bias + residual) for many rows of x and one matrix, as product_tiles.comp makes it, by
-// products of whole matrices: a subgroup multiplies M by K elements of x with K by N of W at once. Both
-// are rounded to halves, sums are floats. The file that includes this has defined the matrices in its
-// dialect. A workgroup makes a tile of ROWS rows by OUTPUTS outputs, DEPTH columns at a time; a subgroup
-// keeps MY_ROWS by MY_OUTPUTS sums. Twin: cpp/backend/cpu/kernels/products/product.cpp. Dispatch: outputs /
-// OUTPUTS, rows / ROWS.
+// Matrix product y = x W^T (+ bias + residual) for many rows of x and one matrix W, with cooperative matrices:
+// a subgroup multiplies M by K elements of x with K by N elements of W in one operation. Factors are rounded to
+// f16, and sums are f32. The including file defines the matrix types and operations of its extension.
+// A workgroup computes a tile of ROWS rows by OUTPUTS outputs, DEPTH columns at a time, and a subgroup keeps
+// MY_ROWS by MY_OUTPUTS sums. Dispatch: outputs / OUTPUTS, rows / ROWS.
 //
-// Halves reach from 2^-14 to 65504. A row of x or of W whose largest magnitude is not well within that
-// is multiplied by a power of two, and its sums are divided by it again, both of which are exact. So that
-// nobody has to look for them first, a tile is made of the values as they are while the largest of each
-// row are noted, and made once more where one of them asks for it.
+// Normal f16 values range from 2^-14 to 65504. If the largest magnitude in a row of x or W is not well within
+// this range, the row is multiplied by a power of two and its sums are divided by it; both are exact. To avoid
+// a separate pass that finds the largest magnitudes, a tile is first computed without scales while the largest
+// magnitude of each row is recorded. It is computed a second time only if a row needs a scale.
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_EXT_control_flow_attributes : require
@@ -18,7 +17,7 @@ layout(constant_id = 1) const uint ROWS = 64;
 layout(constant_id = 2) const uint OUTPUTS = 64;
 layout(constant_id = 3) const uint MY_ROWS = 32;
 layout(constant_id = 4) const uint MY_OUTPUTS = 32;
-layout(constant_id = 5) const uint DEPTH = 32;       // whole groups
+layout(constant_id = 5) const uint DEPTH = 32;       // a multiple of GROUP
 layout(constant_id = 6) const uint WORKGROUP = 128;  // ROWS / MY_ROWS * OUTPUTS / MY_OUTPUTS subgroups
 layout(constant_id = 7) const uint M = 16;
 layout(constant_id = 8) const uint N = 16;
@@ -28,23 +27,23 @@ layout(local_size_x_id = 6) in;
 #include "lib/unpack.glsl"
 #include "lib/product.glsl"
 
-const uint EIGHTS = DEPTH / 8;   // of a row of a tile, 8 halves each
-const uint STRIDE = EIGHTS + 1;  // one more, so that neighbouring rows lie in different banks
+const uint EIGHTS = DEPTH / 8;   // vectors of 8 halves in a row of a tile
+const uint STRIDE = EIGHTS + 1;  // padded by one, so that consecutive rows are in different banks
 const uint GROUPS = DEPTH / GROUP;
-const uint ACROSS = OUTPUTS / MY_OUTPUTS;  // subgroups beside each other
+const uint ACROSS = OUTPUTS / MY_OUTPUTS;  // subgroups along the outputs of a tile
 const uint SUBGROUPS = ROWS / MY_ROWS * ACROSS;
 const uint MATRICES_DOWN = MY_ROWS / M, MATRICES_ACROSS = MY_OUTPUTS / N;
-// Of a tile, so many for each invocation.
+// How many vectors of x and groups of W an invocation loads per tile.
 const uint MY_EIGHTS = (ROWS * EIGHTS + WORKGROUP - 1) / WORKGROUP;
 const uint MY_GROUPS = (OUTPUTS * GROUPS + WORKGROUP - 1) / WORKGROUP;
 
 shared uvec4 x_tile[ROWS * STRIDE];     // [row, column], halves
 shared uvec4 w_tile[OUTPUTS * STRIDE];  // [output, column], halves
 shared float sum_tile[SUBGROUPS * M * N];
-// Of the rows of x, then of those of W: the bits of the largest magnitude, and what they are multiplied by.
+// For the rows of x, followed by the rows of W: the largest magnitude as float bits, and the scale.
 shared uint largest[ROWS + OUTPUTS];
 shared float scales[ROWS + OUTPUTS];
-shared uint again;
+shared uint needs_rescale;
 
 uvec4 halves(float v[16], uint first, float scale) {
     uvec4 eight;
@@ -53,7 +52,7 @@ uvec4 halves(float v[16], uint first, float scale) {
     return eight;
 }
 
-void load_x(uint first_row, uint n, uint first_column, inout float most[MY_EIGHTS]) {
+void load_x(uint first_row, uint n, uint first_column, inout float magnitude[MY_EIGHTS]) {
     Floats x = floats(args.x);
     [[unroll]] for (uint mine = 0; mine < MY_EIGHTS; ++mine) {
         const uint i = gl_LocalInvocationIndex + mine * WORKGROUP;
@@ -62,13 +61,13 @@ void load_x(uint first_row, uint n, uint first_column, inout float most[MY_EIGHT
         float v[16];
         [[unroll]] for (uint j = 0; j < 8; ++j) {
             v[j] = row < n && first + j < args.columns ? x.v[row * args.columns + first + j] : 0.0;
-            most[mine] = max(most[mine], abs(v[j]));
+            magnitude[mine] = max(magnitude[mine], abs(v[j]));
         }
         x_tile[i / EIGHTS * STRIDE + i % EIGHTS] = halves(v, 0, scales[i / EIGHTS]);
     }
 }
 
-void load_w(uint first_output, uint first_column, inout float most[MY_GROUPS]) {
+void load_w(uint first_output, uint first_column, inout float magnitude[MY_GROUPS]) {
     [[unroll]] for (uint mine = 0; mine < MY_GROUPS; ++mine) {
         const uint i = gl_LocalInvocationIndex + mine * WORKGROUP;
         if (i >= OUTPUTS * GROUPS) break;
@@ -82,39 +81,40 @@ void load_w(uint first_output, uint first_column, inout float most[MY_GROUPS]) {
             [[unroll]] for (uint j = 0; j < GROUP; ++j)
                 v[j] = 0.0;
         [[unroll]] for (uint j = 0; j < GROUP; ++j)
-            most[mine] = max(most[mine], abs(v[j]));
+            magnitude[mine] = max(magnitude[mine], abs(v[j]));
         [[unroll]] for (uint j = 0; j < 2; ++j)
             w_tile[index * STRIDE + 2 * part + j] = halves(v, 8 * j, scales[ROWS + index]);
     }
 }
 
-void note(uint row, float magnitude) {
+// Records the largest magnitude of a row.
+void record_magnitude(uint row, float magnitude) {
     atomicMax(largest[row], floatBitsToUint(magnitude), gl_ScopeWorkgroup, gl_StorageSemanticsNone,
               gl_SemanticsRelaxed);
 }
 
-// 1 where the largest magnitude leaves nothing to be wished, and where it is none; otherwise what takes
-// it to between 2^14 and 2^15.
-float scale_for(uint most) {
-    const int exponent = int(most >> 23) - 127;
-    if (most == 0 || exponent == 128 || (exponent >= -10 && exponent < 15)) return 1.0;
+// Returns the scale for a row from its largest magnitude as float bits: 1 if the magnitude is zero, not finite or
+// in [2^-10, 2^15); otherwise the power of two that scales it to [2^14, 2^15).
+float scale_for(uint largest_bits) {
+    const int exponent = int(largest_bits >> 23) - 127;
+    if (largest_bits == 0 || exponent == 128 || (exponent >= -10 && exponent < 15)) return 1.0;
     return uintBitsToFloat(uint(clamp(14 - exponent, -126, 126) + 127) << 23);
 }
 float inverse(float power_of_two) { return uintBitsToFloat((254u << 23) - floatBitsToUint(power_of_two)); }
 
-// Of what was noted. Sets `again` where the sums were made with others.
+// Sets the scales from the recorded magnitudes, and `needs_rescale` if the sums used other scales.
 void fit_scales() {
     for (uint row = gl_LocalInvocationIndex; row < ROWS + OUTPUTS; row += WORKGROUP) {
         const float scale = scale_for(largest[row]);
         if (scale == scales[row]) continue;
         scales[row] = scale;
-        atomicMax(again, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
+        atomicMax(needs_rescale, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
     }
 }
 
 void store(uint row, uint n, uint o, float sum, float x_inverse, float w_inverse) {
     if (row >= n || o >= args.outputs) return;
-    // The smaller factor first, so that nothing overflows on the way.
+    // The smaller factor first, so that the intermediate result does not overflow.
     sum *= min(x_inverse, w_inverse);
     sum *= max(x_inverse, w_inverse);
     if (args.has_bias != 0) sum += floats(args.bias).v[o];
@@ -135,19 +135,19 @@ void main() {
             scales[i] = 1.0;
         }
         SUM_MATRIX sums[MATRICES_DOWN * MATRICES_ACROSS];
-        for (uint turn = 0; turn < 2; ++turn) {
-            if (me == 0) again = 0;
-            float my_x_most[MY_EIGHTS], my_w_most[MY_GROUPS];
+        for (uint attempt = 0; attempt < 2; ++attempt) {
+            if (me == 0) needs_rescale = 0;
+            float my_x_max[MY_EIGHTS], my_w_max[MY_GROUPS];
             [[unroll]] for (uint i = 0; i < MY_EIGHTS; ++i)
-                my_x_most[i] = 0.0;
+                my_x_max[i] = 0.0;
             [[unroll]] for (uint i = 0; i < MY_GROUPS; ++i)
-                my_w_most[i] = 0.0;
+                my_w_max[i] = 0.0;
             [[unroll]] for (uint i = 0; i < MATRICES_DOWN * MATRICES_ACROSS; ++i)
                 sums[i] = SUM_MATRIX(0.0);
             barrier();
             for (uint column = 0; column < args.columns; column += DEPTH) {
-                load_x(first_row, n, column, my_x_most);
-                load_w(first_output, column, my_w_most);
+                load_x(first_row, n, column, my_x_max);
+                load_w(first_output, column, my_w_max);
                 barrier();
                 for (uint k = 0; k < DEPTH; k += K) {
                     X_MATRIX a[MATRICES_DOWN];
@@ -165,15 +165,15 @@ void main() {
             }
             [[unroll]] for (uint i = 0; i < MY_EIGHTS; ++i)
                 if (me + i * WORKGROUP < ROWS * EIGHTS)
-                    note((me + i * WORKGROUP) / EIGHTS, my_x_most[i]);
+                    record_magnitude((me + i * WORKGROUP) / EIGHTS, my_x_max[i]);
             [[unroll]] for (uint i = 0; i < MY_GROUPS; ++i)
                 if (me + i * WORKGROUP < OUTPUTS * GROUPS)
-                    note(ROWS + (me + i * WORKGROUP) / GROUPS, my_w_most[i]);
+                    record_magnitude(ROWS + (me + i * WORKGROUP) / GROUPS, my_w_max[i]);
             barrier();
             fit_scales();
             barrier();
-            if (again == 0) break;
-            barrier();  // before it is set to 0
+            if (needs_rescale == 0) break;
+            barrier();  // needs_rescale is reset after this
         }
         [[unroll]] for (uint i = 0; i < MATRICES_DOWN; ++i)
             [[unroll]] for (uint j = 0; j < MATRICES_ACROSS; ++j) {
@@ -186,6 +186,6 @@ void main() {
                 }
                 subgroupBarrier();
             }
-        barrier();  // before the scales are those of other rows
+        barrier();  // the scales are reset after this
     }
 }

@@ -1,4 +1,4 @@
-// What a dispatch is pushed, recorded once: where its arguments are, and the frame of the run.
+// Push constants of every dispatch, recorded once: the addresses of its arguments and of the frame.
 
 layout(push_constant, scalar) uniform Push {
     Args args;

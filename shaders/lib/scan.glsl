@@ -1,13 +1,13 @@
-// What the scans share. Their states are a matrix [ROWS, columns] for each head; columns never meet, so an
-// invocation takes one through its sequence's tokens. In storage a head's columns lie in tiles, one after
-// the other, each [ROWS, 32] (the last as wide as what is left); a workgroup has a tile.
+// Main function of the recurrent scans. The state of a head is a matrix [ROWS, columns] whose columns are
+// independent, so an invocation computes one column for all tokens of a sequence. The columns of a head are
+// stored in tiles of [ROWS, 32], the last of which may be narrower. A workgroup computes one tile.
 // Dispatch: tiles, sequences.
 
 #include "lib/passage.glsl"
 
-float s[ROWS];  // the column
+float s[ROWS];  // the column of this invocation
 
-// One token's step of it; what the token gets.
+// Updates `s` with one token and returns the token's output. Defined by the including shader.
 float step_column(uint token, uint head, uint column);
 
 void main() {

@@ -1,13 +1,13 @@
-// Cosine and sine of an angle given in turns, as a 64-bit fraction: position * frequency wraps round
-// by itself, and no digit is lost however long the context.
+// Cosine and sine of an angle given as a 64-bit fraction of a full turn. The integer product
+// position * frequency wraps around by itself, so precision does not depend on the length of the context.
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Turns { uint64_t v[]; };
 
-// Minimax polynomials over an eighth of a turn either way; Moshier, Cephes: sinf.c.
+// Minimax polynomials on [-1/8, 1/8] of a turn, from sinf.c of the Cephes library (Moshier).
 vec2 cos_sin(uint64_t turns) {
     const uint top = uint(turns >> 32);
-    const uint quarter = (top + 0x20000000u) >> 30;               // the nearest
-    const int rest = int(top - (quarter << 30));                  // within an eighth of it
+    const uint quarter = (top + 0x20000000u) >> 30;               // the nearest multiple of a quarter turn
+    const int rest = int(top - (quarter << 30));                  // the difference, at most an eighth of a turn
     const float x = float(rest) * (6.283185307179586 / 4294967296.0);
     const float z = x * x;
     const float s = x + x * z * (-1.6666654611e-1 + z * (8.3321608736e-3 - z * 1.9515295891e-4));

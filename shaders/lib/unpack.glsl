@@ -1,10 +1,10 @@
-// Stored elements to floats, a group of 16 at a time: every block type holds whole groups. Layouts are
-// those of cpp/tensor/blocks; types are numbered as plait::DType.
+// Decodes stored elements to floats, in groups of 16 elements. The block layouts are documented in
+// cpp/tensor/blocks. Types are numbered as plait::DType.
 
 const uint GROUP = 16;
 const uint F32 = 0, F16 = 1, BF16 = 2, Q8_0 = 4, Q4_0 = 5, Q4_1 = 6, Q5_0 = 7, Q5_1 = 8, Q2_K = 9,
            Q3_K = 10, Q4_K = 11, Q5_K = 12, Q6_K = 13, IQ4_NL = 14, IQ4_XS = 15, MXFP4 = 16,
-           EXPANDED = 17;  // the first of several that the host expands
+           EXPANDED = 17;  // this and all higher numbers: expanded by the host on upload
 
 const float IQ4_LEVELS[16] = float[16](-127., -104., -83., -65., -49., -35., -22., -10., 1., 13.,
                                        25., 38., 53., 69., 89., 113.);
@@ -17,7 +17,7 @@ float half_at(uint64_t at) { return unpackHalf2x16(half_bits_at(at)).x; }
 int signed_byte_at(uint64_t at) { return bitfieldExtract(int(byte_at(at)), 0, 8); }
 uint word_at(uint64_t at) { return half_bits_at(at) | half_bits_at(at + 2) << 16; }
 
-// Sixteen bytes, two at a time: all blocks but those of MXFP4 lie at even addresses.
+// Reads 16 bytes, two at a time. The address must be even, which excludes blocks of MXFP4.
 void bytes_at(uint64_t at, out uint b[16]) {
     for (uint i = 0; i < 8; ++i) {
         const uint two = uint(Halves(at).v[i]);
@@ -26,14 +26,14 @@ void bytes_at(uint64_t at, out uint b[16]) {
     }
 }
 
-// Their nibbles: `shift` 0 for the low ones, 4 for the high ones.
+// Reads one nibble of each of 16 bytes. `shift` is 0 for low nibbles and 4 for high ones.
 void nibbles_at(uint64_t at, uint shift, out uint q[16]) {
     bytes_at(at, q);
     for (uint i = 0; i < 16; ++i)
         q[i] = q[i] >> shift & 15u;
 }
 
-// 6-bit scale and minimum of one of eight groups of 32.
+// Returns the 6-bit scale and minimum of one of the eight sub-blocks of 32 elements of Q4_K and Q5_K.
 uvec2 scale_min(uint64_t packed, uint group) {
     if (group < 4)
         return uvec2(byte_at(packed + group) & 63u, byte_at(packed + group + 4) & 63u);
@@ -117,13 +117,13 @@ void unpack_iq4_xs(uint64_t block, uint g, out float v[16]) {
 }
 
 void unpack_mxfp4(uint64_t block, uint shift, out float v[16]) {
-    const uint exponent = byte_at(block);  // half the scale is 2^(exponent - 128)
+    const uint exponent = byte_at(block);  // the levels are doubled, so the scale is halved: 2^(exponent - 128)
     const float scale = uintBitsToFloat(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
     for (uint i = 0; i < 16; ++i)
         v[i] = scale * E2M1_DOUBLED[byte_at(block + 1 + i) >> shift & 15u];
 }
 
-// Types of four or five bits with a scale, and perhaps a minimum, for 32 values.
+// Q4_0, Q4_1, Q5_0, Q5_1 and IQ4_NL: 4 or 5 bits, with a scale and possibly a minimum per 32 elements.
 void unpack_nibbles(uint type, uint64_t block, uint shift, out float v[16]) {
     const bool has_minimum = type == Q4_1 || type == Q5_1;
     const bool has_fifth = type == Q5_0 || type == Q5_1;
@@ -153,7 +153,7 @@ uint bytes_of_32(uint type) {
     }
 }
 
-// A scale and 16 bytes, 64 added.
+// Types expanded by the host: an f32 scale and 16 codes, each stored as a byte with an offset of 64.
 void unpack_expanded(uint64_t at, out float v[16]) {
     const float scale = Floats(at).v[0];
     for (uint i = 0; i < 4; ++i) {
@@ -163,7 +163,7 @@ void unpack_expanded(uint64_t at, out float v[16]) {
     }
 }
 
-// Elements [16 group, 16 group + 16) of a row that begins at `row`.
+// Decodes elements [16 * group, 16 * group + 16) of the row at address `row`.
 void unpack(uint type, uint64_t row, uint group, out float v[16]) {
     const uint64_t block = row + uint64_t(group / 2) * bytes_of_32(type);
     const uint shift = 4 * (group % 2);
