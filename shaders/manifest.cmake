@@ -26,5 +26,5 @@ set(PLAIT_SHADERS
     wkv6
     wkv7
 )
-# Compiled if the shader compiler supports GL_<DIALECT>_cooperative_matrix: shaders/product_matrices_<dialect>.comp.
-set(PLAIT_MATRIX_DIALECTS khr nv)
+# Compiled if the shader compiler supports GL_<EXTENSION>_cooperative_matrix: shaders/product_matrices_<extension>.comp.
+set(PLAIT_MATRIX_EXTENSIONS khr nv)

@@ -93,8 +93,8 @@ void record_magnitude(uint row, float magnitude) {
               gl_SemanticsRelaxed);
 }
 
-// Returns the scale for a row from its largest magnitude as float bits: 1 if the magnitude is zero, not finite or
-// in [2^-10, 2^15); otherwise the power of two that scales it to [2^14, 2^15).
+// Returns the scale for a row from its largest magnitude as float bits: 1 if the magnitude is zero, not finite
+// or in [2^-10, 2^15); otherwise the power of two that scales it to [2^14, 2^15).
 float scale_for(uint largest_bits) {
     const int exponent = int(largest_bits >> 23) - 127;
     if (largest_bits == 0 || exponent == 128 || (exponent >= -10 && exponent < 15)) return 1.0;

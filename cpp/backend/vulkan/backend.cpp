@@ -6,20 +6,19 @@
 #include "backend/bind_computed.h"
 #include "backend/fuse/linear_add.h"
 #include "backend/vulkan/buffer.h"
-#include "backend/vulkan/commands.h"
 #include "backend/vulkan/cooperative_matrix.h"
+#include "backend/vulkan/devices.h"
 #include "backend/vulkan/executable.h"
-#include "backend/vulkan/free_memory.h"
 #include "backend/vulkan/ops/bind.h"
+#include "backend/vulkan/settings.h"
 #include "backend/vulkan/weights.h"
-#include "backend/vulkan/withheld.h"
 #include "base/error.h"
 #include "base/text.h"
 
 namespace plait::vulkan {
 namespace {
 
-// Those that the segment computes.
+// Returns the outputs that the segment computes.
 std::array<OutputRows, 2> outputs_of(const Segment& segment) {
     std::array<bool, 2> made{};
     for (const NodeId id : segment.nodes)
@@ -36,11 +35,12 @@ std::array<OutputRows, 2> outputs_of(const Segment& segment) {
     return outputs;
 }
 
-// Memory of one context, which it writes where a state is loaded.
+// Cache memory of one context. A failed write, for example while a state is loaded, makes the
+// context unusable.
 class ContextBuffer final : public DeviceBuffer {
 public:
     ContextBuffer(const Commands& commands, uint64_t bytes)
-        : DeviceBuffer(commands.device(), bytes, Residence::device),
+        : DeviceBuffer(commands.device(), bytes, MemoryKind::device),
           integrity_(commands.integrity()) {}
 
     void write(uint64_t offset, std::span<const std::byte> source) override {
@@ -62,7 +62,7 @@ public:
           index_(index),
           commands_(device_),
           limits_(device_->limits()) {
-        if (withheld_.contains(kCooperativeMatrix)) limits_.matrix.reset();
+        if (disabled_.contains(kCooperativeMatrix)) limits_.matrix.reset();
     }
 
     std::string_view name() const override { return device_->name(); }
@@ -70,7 +70,9 @@ public:
         return text(device_->name(), " opened ", device_->generation());
     }
     int n_threads() const override { return 1; }
-    bool invariant() const override { return false; }  // few rows are summed otherwise than many
+    bool invariant() const override {
+        return false;
+    }  // few rows use another order of sums than many rows
     CommandCounts commands() const override { return commands_.counts(); }
     std::optional<uint64_t> free_bytes() const override { return free_memory(index_); }
 
@@ -78,10 +80,10 @@ public:
         return std::make_unique<ContextBuffer>(commands_, bytes);
     }
     std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) override {
-        return std::make_unique<DeviceBuffer>(device_, bytes, Residence::upload);
+        return std::make_unique<DeviceBuffer>(device_, bytes, MemoryKind::upload);
     }
     std::unique_ptr<Buffer> allocate_results(uint64_t bytes) override {
-        return std::make_unique<DeviceBuffer>(device_, bytes, Residence::download);
+        return std::make_unique<DeviceBuffer>(device_, bytes, MemoryKind::download);
     }
     std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) override {
@@ -90,9 +92,9 @@ public:
     bool supports(const Graph& graph, NodeId id) const override {
         const Node& node = graph.node(id);
         const auto* attend = std::get_if<ops::Attend>(&node.op);
-        return !withheld_.contains(op_name(node.op)) && (attend == nullptr || fits(*attend));
+        return !disabled_.contains(op_name(node.op)) && (attend == nullptr || fits(*attend));
     }
-    // Shaders run a model's operations as they are; products can add what is added to them.
+    // The only fusion: a matrix product can add a residual.
     void lower(Graph& graph, const Lowering& lowering) const override {
         if (lowering.fuse) fuse_linear_add(graph, lowering.device);
     }
@@ -109,7 +111,7 @@ private:
     size_t index_;
     Commands commands_;
     Limits limits_;
-    std::set<std::string, std::less<>> withheld_ = withheld();
+    std::set<std::string, std::less<>> disabled_ = disabled_features();
 };
 
 }  // namespace

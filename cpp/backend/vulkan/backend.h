@@ -1,4 +1,4 @@
-// The Vulkan backend: one per context, on a device that contexts share.
+// The Vulkan backend: one per context, on a device shared by all contexts of the process.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace plait::vulkan {
 
-// The backend of the n-th device. BackendError where there is no such device, or where it lacks a
-// feature that the shaders need.
+// Returns a backend for the n-th device. Throws BackendError if there is no such device or if it
+// lacks a feature that the shaders need.
 std::unique_ptr<Backend> make_backend(size_t index);
 
 }  // namespace plait::vulkan

@@ -24,9 +24,9 @@ Struct feature_of(vk::PhysicalDevice device) {
     return device.getFeatures2<vk::PhysicalDeviceFeatures2, Struct>().template get<Struct>();
 }
 
-// What the shader needs in either dialect. Where a device is asked for its memory model, barriers of
-// other shaders have to ask for the scope of the device.
-bool has_the_rest(vk::PhysicalDevice device, const Extensions& extensions) {
+// Whether a device has what the shaders need besides one of the extensions. If a device is created
+// with the Vulkan memory model, barriers in other shaders require its device scope as well.
+bool has_common_features(vk::PhysicalDevice device, const Extensions& extensions) {
     if (!extensions.contains(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)) return false;
     const auto v12 = feature_of<vk::PhysicalDeviceVulkan12Features>(device);
     return v12.shaderFloat16 && v12.vulkanMemoryModel && v12.vulkanMemoryModelDeviceScope &&
@@ -34,25 +34,26 @@ bool has_the_rest(vk::PhysicalDevice device, const Extensions& extensions) {
                .computeFullSubgroups;
 }
 
-// Tiles are 64 outputs by m rows or more and 32 columns deep, and halves are read 8 at a time.
-bool fits(uint32_t m, uint32_t n, uint32_t k) {
-    const auto part = [](uint32_t size, uint32_t most) {
-        return size >= 8 && size <= most && std::has_single_bit(size);
+// Tiles have 64 outputs, at least m rows and a depth of 32 columns, and halves are read 8 at a
+// time.
+bool divides_tiles(uint32_t m, uint32_t n, uint32_t k) {
+    const auto divides = [](uint32_t size, uint32_t tile) {
+        return size >= 8 && size <= tile && std::has_single_bit(size);
     };
-    return part(m, 32) && part(n, 32) && part(k, 32);
+    return divides(m, 32) && divides(n, 32) && divides(k, 32);
 }
 
 #if defined(PLAIT_VULKAN_KHR_MATRICES) || defined(PLAIT_VULKAN_NV_MATRICES)
-// Of the shapes that a device lists, in either's words.
+// Returns the largest usable shape that a device lists. Works for the structs of both extensions.
 template <typename Type, typename Scope, typename Shapes>
-std::optional<CooperativeMatrix> largest(Dialect dialect, const Shapes& shapes) {
+std::optional<CooperativeMatrix> largest_shape(MatrixExtension extension, const Shapes& shapes) {
     std::optional<CooperativeMatrix> best;
     const auto rank = [](const CooperativeMatrix& s) { return std::tuple(s.m * s.n * s.k, s.m); };
     for (const auto& shape : shapes) {
-        const CooperativeMatrix found{dialect, shape.MSize, shape.NSize, shape.KSize};
+        const CooperativeMatrix found{extension, shape.MSize, shape.NSize, shape.KSize};
         if (shape.AType == Type::eFloat16 && shape.BType == Type::eFloat16 &&
             shape.CType == Type::eFloat32 && shape.scope == Scope::eSubgroup &&
-            fits(found.m, found.n, found.k) && (!best || rank(found) > rank(*best)))
+            divides_tiles(found.m, found.n, found.k) && (!best || rank(found) > rank(*best)))
             best = found;
     }
     return best;
@@ -69,7 +70,7 @@ std::optional<CooperativeMatrix> khr_shape(vk::PhysicalDevice device,
         std::erase_if(shapes, [](const vk::CooperativeMatrixPropertiesKHR& shape) {
             return shape.ResultType != shape.CType || shape.saturatingAccumulation;
         });
-        return largest<vk::ComponentTypeKHR, vk::ScopeKHR>(Dialect::khr, shapes);
+        return largest_shape<vk::ComponentTypeKHR, vk::ScopeKHR>(MatrixExtension::khr, shapes);
     }
 #endif
     (void)device, (void)extensions;
@@ -85,7 +86,7 @@ std::optional<CooperativeMatrix> nv_shape(vk::PhysicalDevice device, const Exten
         std::erase_if(shapes, [](const vk::CooperativeMatrixPropertiesNV& shape) {
             return shape.DType != shape.CType;
         });
-        return largest<vk::ComponentTypeNV, vk::ScopeNV>(Dialect::nv, shapes);
+        return largest_shape<vk::ComponentTypeNV, vk::ScopeNV>(MatrixExtension::nv, shapes);
     }
 #endif
     (void)device, (void)extensions;
@@ -96,20 +97,20 @@ std::optional<CooperativeMatrix> nv_shape(vk::PhysicalDevice device, const Exten
 
 std::optional<CooperativeMatrix> cooperative_matrix(vk::PhysicalDevice device) {
     const Extensions extensions = extensions_of(device);
-    if (!has_the_rest(device, extensions)) return std::nullopt;
+    if (!has_common_features(device, extensions)) return std::nullopt;
     const auto khr = khr_shape(device, extensions);
     return khr ? khr : nv_shape(device, extensions);
 }
 
-std::string_view shader_of(Dialect dialect) {
-    return dialect == Dialect::khr ? "product_matrices_khr" : "product_matrices_nv";
+std::string_view shader_of(MatrixExtension extension) {
+    return extension == MatrixExtension::khr ? "product_matrices_khr" : "product_matrices_nv";
 }
 
 bool needs_full_subgroups(std::string_view shader) {
     return shader.starts_with("product_matrices");
 }
 
-void CooperativeMatrixRequest::add(Dialect dialect, Features& features,
+void CooperativeMatrixRequest::add(MatrixExtension extension, Features& features,
                                    std::vector<const char*>& extensions) {
     auto& v12 = features.get<vk::PhysicalDeviceVulkan12Features>();
     v12.shaderFloat16 = VK_TRUE;
@@ -118,13 +119,13 @@ void CooperativeMatrixRequest::add(Dialect dialect, Features& features,
     subgroups_.computeFullSubgroups = VK_TRUE;
     subgroups_.pNext = std::exchange(v12.pNext, &subgroups_);
     extensions.push_back(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
-    if (dialect == Dialect::nv) {
+    if (extension == MatrixExtension::nv) {
         nv_.cooperativeMatrix = VK_TRUE;
         nv_.pNext = std::exchange(v12.pNext, &nv_);
         extensions.push_back(VK_NV_COOPERATIVE_MATRIX_EXTENSION_NAME);
     }
 #ifdef PLAIT_VULKAN_KHR_MATRICES
-    if (dialect == Dialect::khr) {
+    if (extension == MatrixExtension::khr) {
         khr_.cooperativeMatrix = VK_TRUE;
         khr_.pNext = std::exchange(v12.pNext, &khr_);
         extensions.push_back(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);

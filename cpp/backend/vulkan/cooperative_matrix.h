@@ -1,7 +1,7 @@
-// Products of small matrices that a subgroup does as one operation: which of them a device and this
-// build have in common, and what it takes to use them. Two extensions offer the same in other words:
-// VK_KHR_cooperative_matrix, for which the build needs a younger shader compiler and younger headers than
-// for VK_NV_cooperative_matrix.
+// Cooperative matrices: a subgroup multiplies small matrices in one operation. Selects a shape that
+// both the device and this build support, and requests the features that it needs. Two extensions
+// offer the same operations: VK_KHR_cooperative_matrix needs a newer shader compiler and newer
+// headers at build time than VK_NV_cooperative_matrix.
 #pragma once
 
 #include <optional>
@@ -14,23 +14,23 @@
 
 namespace plait::vulkan {
 
-// What users call them in PLAIT_VULKAN_WITHOUT.
+// Their name in PLAIT_VULKAN_WITHOUT.
 inline constexpr std::string_view kCooperativeMatrix = "cooperative_matrix";
 
-// The largest shape of f16 factors and f32 sums that the device offers and our tiles are made of; none
-// where the device or the build lacks anything that the shaders need. KHR comes first.
+// Returns the largest shape with f16 factors and f32 sums that the device offers and the tiles of
+// our shaders can be divided into. Empty if the device or the build lacks something that the
+// shaders need. The KHR extension is preferred.
 std::optional<CooperativeMatrix> cooperative_matrix(vk::PhysicalDevice device);
 
-// The shader of products in that dialect's words.
-std::string_view shader_of(Dialect dialect);
-// Whether a shader is one of those: matrices are a subgroup's as a whole.
+// Returns the name of the product shader for an extension.
+std::string_view shader_of(MatrixExtension extension);
+// Whether a shader uses cooperative matrices, which require all invocations of a subgroup.
 bool needs_full_subgroups(std::string_view shader);
 
-// What a device is asked for to have them. Outlives the call that makes the device.
+// The features and extensions to request when a device is created. Must outlive that call.
 class CooperativeMatrixRequest {
 public:
-    // Adds to features that the device is made with, and to its extensions.
-    void add(Dialect dialect, Features& features, std::vector<const char*>& extensions);
+    void add(MatrixExtension extension, Features& features, std::vector<const char*>& extensions);
 
 private:
     vk::PhysicalDeviceSubgroupSizeControlFeaturesEXT subgroups_;

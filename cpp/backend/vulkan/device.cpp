@@ -17,7 +17,8 @@ uint32_t compute_family(const std::string& name, vk::PhysicalDevice device) {
     const auto found = std::ranges::find_if(families, [](const vk::QueueFamilyProperties& family) {
         return bool(family.queueFlags & vk::QueueFlagBits::eCompute);
     });
-    if (found == families.end()) throw BackendError(text(name, ": the device does not compute"));
+    if (found == families.end())
+        throw BackendError(text(name, ": the device has no compute queue"));
     return static_cast<uint32_t>(found - families.begin());
 }
 
@@ -44,7 +45,7 @@ void check_features(const std::string& name, vk::PhysicalDevice device) {
 
 std::shared_ptr<Device> Device::open(size_t index) {
     static std::mutex mutex;
-    static auto* opened = new std::vector<std::shared_ptr<Device>>;  // open as long as the process
+    static auto* opened = new std::vector<std::shared_ptr<Device>>;  // never closed
     const std::lock_guard lock(mutex);
     const Instance& instance = Instance::get();
     const size_t n = instance.devices().size();
@@ -68,18 +69,18 @@ Device::Device(size_t index, int generation, vk::PhysicalDevice physical)
       limits_(limits_of(physical)) {
     check_features(name_, physical);
     queue_family_ = compute_family(name_, physical);
-    attempt("cannot open the device", [&] { make(physical); });
+    attempt("cannot open the device", [&] { create(physical); });
     transfer_.emplace(*this);
 }
 
-void Device::make(vk::PhysicalDevice physical) {
+void Device::create(vk::PhysicalDevice physical) {
     const float priority = 1.0f;
     const vk::DeviceQueueCreateInfo queue{
         .queueFamilyIndex = queue_family_, .queueCount = 1, .pQueuePriorities = &priority};
-    Features features = needed_features();
+    Features features = required_features();
     std::vector<const char*> extensions;
     CooperativeMatrixRequest matrix;
-    if (limits_.matrix) matrix.add(limits_.matrix->dialect, features, extensions);
+    if (limits_.matrix) matrix.add(limits_.matrix->extension, features, extensions);
     device_ = physical.createDeviceUnique(
         {.pNext = &features.get<vk::PhysicalDeviceFeatures2>(),
          .queueCreateInfoCount = 1,
@@ -90,26 +91,26 @@ void Device::make(vk::PhysicalDevice physical) {
     pipelines_.emplace(physical, *device_);
 }
 
-Allocation Device::allocate(uint64_t bytes, Residence residence) {
-    const std::string doing = text("cannot allocate ", bytes, " bytes");
-    if (bytes > UINT64_MAX / 2) throw BackendError(text(name_, ": ", doing));
-    return attempt(doing, [&] { return Allocation(*device_, memory_, bytes, residence); });
+Allocation Device::allocate(uint64_t bytes, MemoryKind kind) {
+    const std::string action = text("cannot allocate ", bytes, " bytes");
+    if (bytes > UINT64_MAX / 2) throw BackendError(text(name_, ": ", action));
+    return attempt(action, [&] { return Allocation(*device_, memory_, bytes, kind); });
 }
 
 void Device::run(vk::CommandBuffer commands, vk::Fence fence) {
     check();
-    attempt("cannot run", [&] {
+    attempt("cannot submit commands", [&] {
         device_->resetFences(fence);
         const std::lock_guard lock(queue_mutex_);
         queue_.submit(vk::SubmitInfo{.commandBufferCount = 1, .pCommandBuffers = &commands}, fence);
     });
-    attempt("cannot wait", [&] {
+    attempt("cannot wait for commands", [&] {
         try {
             const vk::Result result =
                 device_->waitForFences(fence, VK_TRUE, std::numeric_limits<uint64_t>::max());
             PLAIT_CHECK(result == vk::Result::eSuccess);
         } catch (const vk::SystemError&) {
-            lost_ = true;  // whatever the reason: what still runs may write at any time
+            lost_ = true;  // for any error: commands that are still running may write at any time
             throw;
         }
     });
@@ -119,12 +120,12 @@ void Device::check() const {
     if (lost_)
         throw BackendError(text(name_,
                                 ": the device was lost, and this context's memory with it; "
-                                "a new context opens the device anew"));
+                                "create a new context to reopen the device"));
 }
 
-void Device::fail(std::string_view doing, const vk::SystemError& error) {
+void Device::fail(std::string_view action, const vk::SystemError& error) {
     if (error.code() == vk::make_error_code(vk::Result::eErrorDeviceLost)) lost_ = true;
-    throw BackendError(text(name_, ": ", doing, ": ", error.what()));
+    throw BackendError(text(name_, ": ", action, ": ", error.what()));
 }
 
 }  // namespace plait::vulkan

@@ -1,5 +1,5 @@
-// One opened device: its queue, its pipelines, and the way to its memory. Shared by every context of
-// the process that runs on it; safe to use from several threads.
+// An open device: its queue, its pipelines, and access to its memory. Shared by all contexts of the
+// process that use the device. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "backend/vulkan/allocation.h"
+#include "backend/vulkan/buffer.h"
 #include "backend/vulkan/limits.h"
 #include "backend/vulkan/pipelines.h"
 #include "backend/vulkan/transfer.h"
@@ -20,12 +20,14 @@ namespace plait::vulkan {
 
 class Device {
 public:
-    // The n-th device, opened by the first who asks and kept open, as pipelines take long to make;
-    // a lost one is replaced. BackendError where there is none or it lacks a feature.
+    // Returns the n-th device. It is opened on first use and stays open, because creating pipelines
+    // is slow. A lost device is replaced by a new one. Throws BackendError if there is no such
+    // device or if it lacks a required feature.
     static std::shared_ptr<Device> open(size_t index);
 
     const std::string& name() const { return name_; }  // "vulkan:0"
-    // Differs from that of the device which it replaces, whose memory is gone.
+    // How often a lost device was replaced before this one was opened. Memory of one generation
+    // does not exist in the next.
     int generation() const { return generation_; }
     vk::Device handle() const { return *device_; }
     uint32_t queue_family() const { return queue_family_; }
@@ -33,29 +35,30 @@ public:
     Pipelines& pipelines() { return *pipelines_; }
     Transfer& transfer() { return *transfer_; }
 
-    // BackendError naming the bytes.
-    Allocation allocate(uint64_t bytes, Residence residence);
+    // Throws BackendError with the size if the allocation fails.
+    Allocation allocate(uint64_t bytes, MemoryKind kind);
 
-    // Runs a recorded command buffer to its end. Where the device does not take it nothing has
-    // happened; where it does not end the device is lost.
+    // Submits a recorded command buffer and waits until it has completed. If the submission fails,
+    // nothing has run. If the wait fails, the device is lost.
     void run(vk::CommandBuffer commands, vk::Fence fence);
-    // BackendError once the device is lost, which is the end of every context on it.
+    // Throws BackendError if the device is lost. No context on a lost device can be used again.
     void check() const;
 
-    // What Vulkan refuses while `body` runs becomes a BackendError that begins with `doing`.
+    // Runs `body` and converts a Vulkan error to a BackendError that starts with `action`, for
+    // example "cannot allocate 4096 bytes".
     template <typename Body>
-    decltype(auto) attempt(std::string_view doing, Body&& body) {
+    decltype(auto) attempt(std::string_view action, Body&& body) {
         try {
             return body();
         } catch (const vk::SystemError& error) {
-            fail(doing, error);
+            fail(action, error);
         }
     }
 
 private:
     Device(size_t index, int generation, vk::PhysicalDevice physical);
-    void make(vk::PhysicalDevice physical);
-    [[noreturn]] void fail(std::string_view doing, const vk::SystemError& error);
+    void create(vk::PhysicalDevice physical);
+    [[noreturn]] void fail(std::string_view action, const vk::SystemError& error);
 
     std::string name_;
     int generation_;

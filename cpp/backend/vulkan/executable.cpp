@@ -16,19 +16,19 @@ using Grid = vk::DispatchIndirectCommand;
 using Stage = vk::PipelineStageFlagBits;
 
 constexpr vk::AccessFlags kShader = Access::eShaderRead | Access::eShaderWrite;
-constexpr uint64_t kArgsAlignment = 16;  // that buffer_reference assumes
+constexpr uint64_t kArgsAlignment = 16;  // assumed by buffer_reference
 
-// What comes later waits for what came before and sees what it wrote.
-void wait(vk::CommandBuffer commands, vk::PipelineStageFlags from, vk::PipelineStageFlags to,
-          vk::AccessFlags reads) {
-    const vk::MemoryBarrier barrier{.srcAccessMask = Access::eMemoryWrite, .dstAccessMask = reads};
-    commands.pipelineBarrier(from, to, {}, barrier, {}, {});
+// Records a barrier: later stages wait for earlier ones and see their writes.
+void barrier(vk::CommandBuffer commands, vk::PipelineStageFlags from, vk::PipelineStageFlags to,
+             vk::AccessFlags reads) {
+    const vk::MemoryBarrier memory{.srcAccessMask = Access::eMemoryWrite, .dstAccessMask = reads};
+    commands.pipelineBarrier(from, to, {}, memory, {}, {});
 }
 
 uint64_t grid_offset(size_t step) { return sizeof(Frame) + step * sizeof(Grid); }
 
-// Offsets of the steps' arguments, and of what is behind the last.
-std::vector<uint64_t> lay_out(const std::vector<Step>& steps) {
+// Returns the offset of the arguments of each step, followed by the offset of the constants.
+std::vector<uint64_t> arg_offsets(const std::vector<Step>& steps) {
     std::vector<uint64_t> offsets;
     uint64_t at = grid_offset(steps.size());
     for (const Step& step : steps) {
@@ -41,12 +41,39 @@ std::vector<uint64_t> lay_out(const std::vector<Step>& steps) {
 
 }  // namespace
 
+Commands::Commands(std::shared_ptr<Device> device)
+    : device_(std::move(device)), integrity_(std::make_shared<Integrity>(device_->name())) {
+    device_->attempt("cannot create a command pool", [&] {
+        pool_ = device_->handle().createCommandPoolUnique(
+            {.queueFamilyIndex = device_->queue_family()});
+        fence_ = device_->handle().createFenceUnique({});
+    });
+}
+
+vk::UniqueCommandBuffer Commands::allocate() {
+    return device_->attempt("cannot allocate a command buffer", [&] {
+        return std::move(device_->handle().allocateCommandBuffersUnique(
+            {.commandPool = *pool_, .commandBufferCount = 1})[0]);
+    });
+}
+
+void Commands::run(vk::CommandBuffer commands, bool first_time) {
+    counts_.recorded += first_time;
+    ++counts_.submitted;
+    device_->run(commands, *fence_);
+}
+
+void Commands::reserve_output(size_t index, uint64_t bytes) {
+    if (outputs_[index] && outputs_[index]->bytes() >= bytes) return;
+    outputs_[index] = std::make_unique<DeviceBuffer>(device_, bytes, MemoryKind::download);
+}
+
 VulkanExecutable::VulkanExecutable(Commands& commands, Program program)
     : commands_(commands),
       program_(std::move(program)),
-      memory_(commands.device(), lay_out(program_.steps).back() + program_.constants.size(),
-              Residence::upload),
-      args_(lay_out(program_.steps)) {
+      memory_(commands.device(), arg_offsets(program_.steps).back() + program_.constants.size(),
+              MemoryKind::upload),
+      args_(arg_offsets(program_.steps)) {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
         const Step& step = program_.steps[i];
         pipelines_.push_back(commands.device()->attempt(
@@ -57,7 +84,7 @@ VulkanExecutable::VulkanExecutable(Commands& commands, Program program)
     memory_.write(args_.back(), program_.constants);
     for (size_t i = 0; i < program_.outputs.size(); ++i)
         commands.reserve_output(i, program_.outputs[i].bytes());
-    commands.device()->pipelines().keep();
+    commands.device()->pipelines().save();
     recorded_ = record();
 }
 
@@ -65,18 +92,18 @@ void VulkanExecutable::run(const RunArguments& run) {
     const auto stopped = [&] { return run.stop != nullptr && run.stop->requested(); };
     if (stopped()) throw Interrupted();
     commands_.integrity()->check();
-    const Frame frame = refresh(run);
-    const auto go = [&] {
+    const Frame frame = write_frame(run);
+    const auto submit = [&] {
         if (run.trace != nullptr)
             run_traced(*run.trace);
         else
             commands_.run(*recorded_, !std::exchange(has_run_, true));
     };
-    // The context's memory has noted moves before they are made.
+    // The bookkeeping already reflects the moves, so memory is inconsistent if they fail.
     if (run.counts.moves > 0)
-        commands_.integrity()->change(go);
+        commands_.integrity()->change(submit);
     else
-        go();
+        submit();
     if (stopped()) throw Interrupted();
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
         const OutputRows& output = program_.outputs[i];
@@ -85,7 +112,7 @@ void VulkanExecutable::run(const RunArguments& run) {
     }
 }
 
-Frame VulkanExecutable::refresh(const RunArguments& run) {
+Frame VulkanExecutable::write_frame(const RunArguments& run) {
     Frame frame;
     frame.base[kArena] = address_of(*run.arena);
     frame.base[kInputs] = address_of(*run.inputs);
@@ -113,32 +140,32 @@ void VulkanExecutable::dispatch(vk::CommandBuffer commands, size_t step) const {
     commands.dispatchIndirect(memory_.handle(), grid_offset(step));
 }
 
-// One step after the other, each with a submission of its own, so that the host sees how long it
-// takes.
+// Runs the steps one by one, each in its own submission, so that the host can measure their times.
 void VulkanExecutable::run_traced(Trace& trace) {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
         const int64_t begin_ns = Trace::now();
         commands_.device()->transfer().run_once([&](vk::CommandBuffer commands) {
-            wait(commands, Stage::eAllCommands, Stage::eComputeShader, kShader);
+            barrier(commands, Stage::eAllCommands, Stage::eComputeShader, kShader);
             dispatch(commands, i);
-            wait(commands, Stage::eComputeShader, Stage::eHost, Access::eHostRead);
+            barrier(commands, Stage::eComputeShader, Stage::eHost, Access::eHostRead);
         });
         trace.add(program_.steps[i].node, 0, begin_ns);
     }
 }
 
 vk::UniqueCommandBuffer VulkanExecutable::record() const {
-    vk::UniqueCommandBuffer commands = commands_.make();
+    vk::UniqueCommandBuffer commands = commands_.allocate();
     commands_.device()->attempt("cannot record a plan", [&] {
         commands->begin(vk::CommandBufferBeginInfo{});
-        wait(*commands, Stage::eAllCommands, Stage::eComputeShader, kShader);  // for earlier runs
+        barrier(*commands, Stage::eAllCommands, Stage::eComputeShader,
+                kShader);  // wait for earlier runs
         for (size_t i = 0; i < program_.steps.size(); ++i) {
             const Step& step = program_.steps[i];
             if (i > 0 && (step.continues || step.stage != program_.steps[i - 1].stage))
-                wait(*commands, Stage::eComputeShader, Stage::eComputeShader, kShader);
+                barrier(*commands, Stage::eComputeShader, Stage::eComputeShader, kShader);
             dispatch(*commands, i);
         }
-        wait(*commands, Stage::eComputeShader, Stage::eHost, Access::eHostRead);
+        barrier(*commands, Stage::eComputeShader, Stage::eHost, Access::eHostRead);
         commands->end();
     });
     return commands;

@@ -10,7 +10,7 @@ namespace {
 
 struct Feature {
     const char* name;
-    bool needed;
+    bool required;
     vk::Bool32& (*of)(Features& features);
 };
 
@@ -45,7 +45,7 @@ constexpr Feature kFeatures[] = {
      }},
 };
 
-// Extensions that make kernels faster, or could, and one that says how much memory is left.
+// Extensions to list: some make kernels faster, one reports free memory.
 constexpr std::string_view kExtensions[] = {"VK_KHR_cooperative_matrix", "VK_NV_cooperative_matrix",
                                             "VK_KHR_shader_integer_dot_product",
                                             "VK_EXT_memory_budget"};
@@ -55,8 +55,8 @@ Features features_of(vk::PhysicalDevice device) {
                                vk::PhysicalDeviceVulkan12Features>();
 }
 
-// That sums and maxima over a subgroup are there, which is no feature but a property.
-bool sums_subgroups(vk::PhysicalDevice device) {
+// Subgroup arithmetic is reported as a property of the device, not as a feature.
+bool has_subgroup_arithmetic(vk::PhysicalDevice device) {
     const auto all =
         device
             .getProperties2<vk::PhysicalDeviceProperties2, vk::PhysicalDeviceSubgroupProperties>();
@@ -64,14 +64,14 @@ bool sums_subgroups(vk::PhysicalDevice device) {
     return (subgroups.supportedOperations & vk::SubgroupFeatureFlagBits::eArithmetic) &&
            (subgroups.supportedStages & vk::ShaderStageFlagBits::eCompute);
 }
-constexpr const char* kSubgroups = "subgroup arithmetic";
+constexpr const char* kSubgroupArithmetic = "subgroup arithmetic";
 
 }  // namespace
 
-Features needed_features() {
+Features required_features() {
     Features features;
     for (const Feature& feature : kFeatures)
-        if (feature.needed) feature.of(features) = VK_TRUE;
+        if (feature.required) feature.of(features) = VK_TRUE;
     return features;
 }
 
@@ -79,8 +79,8 @@ std::vector<std::string> missing_features(vk::PhysicalDevice device) {
     Features features = features_of(device);
     std::vector<std::string> missing;
     for (const Feature& feature : kFeatures)
-        if (feature.needed && !feature.of(features)) missing.emplace_back(feature.name);
-    if (!sums_subgroups(device)) missing.emplace_back(kSubgroups);
+        if (feature.required && !feature.of(features)) missing.emplace_back(feature.name);
+    if (!has_subgroup_arithmetic(device)) missing.emplace_back(kSubgroupArithmetic);
     return missing;
 }
 
@@ -89,7 +89,7 @@ std::vector<std::string> known_features(vk::PhysicalDevice device) {
     std::vector<std::string> known;
     for (const Feature& feature : kFeatures)
         if (feature.of(features)) known.emplace_back(feature.name);
-    if (sums_subgroups(device)) known.emplace_back(kSubgroups);
+    if (has_subgroup_arithmetic(device)) known.emplace_back(kSubgroupArithmetic);
     for (const vk::ExtensionProperties& extension : device.enumerateDeviceExtensionProperties())
         for (const std::string_view name : kExtensions)
             if (name == std::string_view(extension.extensionName)) known.emplace_back(name);

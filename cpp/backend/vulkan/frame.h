@@ -1,8 +1,8 @@
-// How shaders find what they work on; shaders/lib/frame.glsl reads the same bytes.
+// How a shader finds its arguments and values. The structs must match shaders/lib/frame.glsl.
 //
-// A dispatch is pushed two addresses, recorded once: of its arguments, which never change, and of
-// the frame, which every run fills anew. A value's address is an offset from one of the frame's
-// bases, so a plan outlives any particular arena.
+// The push constants of a dispatch are two addresses: that of its arguments, which never change,
+// and that of the frame, which is written before every run. A value is addressed by an offset from
+// one of the bases in the frame. Therefore a plan stays valid when the arena is reallocated.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,25 @@ namespace plait::vulkan {
 
 enum Base : uint32_t { kFixed, kArena, kInputs, kOutput0, kOutput1, kConstants, kBases };
 
-// The first byte of a value. Weights and caches never move: their base is address 0.
+// Address of a value: an offset from a base. Weights and caches never move; their base is address
+// 0.
 struct Ref {
     uint64_t offset = 0;
     uint32_t base = kFixed;
     uint32_t padding = 0;
 };
 
-// What the rows of a dispatch count; the first four are plait::Extent.
+// Counts that the number of rows of a dispatch can depend on. The first four match plait::Extent.
 enum Count : uint32_t { kFixedRows, kTokens, kOutputs, kMoves, kSequences, kCounts };
 
 struct Frame {
     uint64_t base[kBases] = {};
-    uint32_t rows[kCounts] = {};  // by Count; of kFixedRows: unused
+    uint32_t rows[kCounts] = {};  // [Count]; entry kFixedRows is unused
     uint32_t padding = 0;
 };
 static_assert(sizeof(Ref) == 16 && sizeof(Frame) == 72 && std::is_trivially_copyable_v<Frame>);
 
-// Rows of a value: so many where they are fixed, otherwise as many as the run has of `count`.
+// Number of rows of a value: `fixed` if `count` is kFixedRows, otherwise the frame's count.
 struct Rows {
     uint32_t count = kFixedRows;
     uint32_t fixed = 1;

@@ -20,7 +20,8 @@ int rank(const vk::PhysicalDevice& device) {
 }  // namespace
 
 const Instance& Instance::get() {
-    static const Instance* instance = new Instance;  // outlives whatever the process destroys last
+    static const Instance* instance =
+        new Instance;  // never destroyed: buffers may outlive static objects
     return *instance;
 }
 
@@ -33,9 +34,9 @@ Instance::Instance() {
     }
     try {
         open();
-        if (devices_.empty()) problem_ = "no driver offers a device of Vulkan 1.2";
+        if (devices_.empty()) problem_ = "no driver offers a device with Vulkan 1.2";
     } catch (const vk::SystemError& error) {
-        problem_ = std::string("the Vulkan loader refuses: ") + error.what();
+        problem_ = std::string("the Vulkan loader reported an error: ") + error.what();
     }
 }
 

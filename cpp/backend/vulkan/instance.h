@@ -1,5 +1,5 @@
-// The Vulkan loader and its devices, found when someone first asks. A machine without a loader or
-// without drivers simply has no devices.
+// The Vulkan loader and its devices, found on first use. A machine without a loader or without
+// drivers has no devices, which is not an error.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,12 @@ namespace plait::vulkan {
 
 class Instance {
 public:
-    // The one of this process, which lives as long.
+    // Returns the instance of this process, which is never destroyed.
     static const Instance& get();
 
-    // Those that run compute shaders of Vulkan 1.2: discrete GPUs, then integrated, then others.
+    // Devices that support Vulkan 1.2: discrete GPUs first, then integrated ones, then others.
     std::span<const vk::PhysicalDevice> devices() const { return devices_; }
-    // Why there are none.
+    // The reason if there are no devices.
     const std::string& problem() const { return problem_; }
 
 private:

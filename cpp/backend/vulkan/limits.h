@@ -1,4 +1,4 @@
-// What of a device the shaders are fitted to.
+// Device limits that kernels are fitted to. Does not include the Vulkan headers.
 #pragma once
 
 #include <cstdint>
@@ -6,19 +6,19 @@
 
 namespace plait::vulkan {
 
-// The extension whose words the shader of cooperative matrices uses.
-enum class Dialect : uint8_t { khr, nv };
+// The Vulkan extension through which a device offers cooperative matrices.
+enum class MatrixExtension : uint8_t { khr, nv };
 
-// A subgroup multiplies m by k elements with k by n at once.
+// A subgroup multiplies an m by k matrix with a k by n matrix in one operation.
 struct CooperativeMatrix {
-    Dialect dialect = Dialect::khr;
+    MatrixExtension extension = MatrixExtension::khr;
     uint32_t m = 0, n = 0, k = 0;
 };
 
 struct Limits {
-    uint32_t subgroup = 32;         // invocations that run together
-    uint32_t workgroup = 128;       // invocations of a workgroup, at most
-    uint32_t shared_bytes = 16384;  // that they share, at most
+    uint32_t subgroup = 32;         // invocations per subgroup
+    uint32_t workgroup = 128;       // max invocations per workgroup
+    uint32_t shared_bytes = 16384;  // max shared memory per workgroup
     std::optional<CooperativeMatrix> matrix = std::nullopt;
 };
 

@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
 
+#include "backend/vulkan/settings.h"
 #include "base/checksum.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -23,13 +23,13 @@ struct Header {
     std::array<char, 8> magic{'p', 'l', 'a', 'i', 't', 'v', 'k', 'p'};
     uint32_t version = 1;
     Driver driver;
-    uint64_t bytes = 0;
-    uint64_t checksum = 0;  // of what follows
+    uint64_t bytes = 0;     // of the data, which follows the header
+    uint64_t checksum = 0;  // of the data
 };
-// No padding, so that headers can be compared as bytes.
+// Without padding, so that headers can be compared as bytes.
 static_assert(sizeof(Driver) == 44 && sizeof(Header) == 72);
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 
 Header header_of(const Driver& driver, std::span<const std::byte> data) {
     Header header;
@@ -39,37 +39,24 @@ Header header_of(const Driver& driver, std::span<const std::byte> data) {
     return header;
 }
 
-// Of an environment variable; empty counts as not set.
-std::string_view value(const char* text) { return text == nullptr ? "" : text; }
-
-// Empty where nothing is to be kept, or no folder is known.
-fs::path folder() {
-    if (const std::string_view own = value(std::getenv("PLAIT_VULKAN_CACHE")); !own.empty())
-        return own == "off" ? fs::path() : fs::path(own);
-    if (const std::string_view cache = value(std::getenv("XDG_CACHE_HOME")); cache.starts_with('/'))
-        return fs::path(cache) / "plait";
-    if (const std::string_view home = value(std::getenv("HOME")); !home.empty())
-        return fs::path(home) / ".cache" / "plait";
-    return {};
-}
-
-// One file a driver, so that two GPUs do not take each other's place.
+// Returns the path for a driver, empty if the cache is off. Each driver and device has its own
+// file.
 std::string path_for(const Driver& driver) {
-    const fs::path where = folder();
-    if (where.empty()) return {};
+    const fs::path folder = pipeline_cache_folder();
+    if (folder.empty()) return {};
     std::array<char, 17> digest{};
     std::to_chars(digest.data(), digest.data() + 16, checksum(std::as_bytes(std::span(&driver, 1))),
                   16);
-    return where / text("vulkan-", digest.data(), ".pipelines");
+    return folder / text("vulkan-", digest.data(), ".pipelines");
 }
 
-void note(const std::string& path, std::string_view what) {
-    log(LogLevel::debug, text("vulkan: ", path, ": ", what));
+void log_debug(const std::string& path, std::string_view message) {
+    log(LogLevel::debug, text("vulkan: ", path, ": ", message));
 }
 
 }  // namespace
 
-std::vector<std::byte> seal(const Driver& driver, std::span<const std::byte> data) {
+std::vector<std::byte> encode_pipeline_file(const Driver& driver, std::span<const std::byte> data) {
     const Header header = header_of(driver, data);
     std::vector<std::byte> file(sizeof header + data.size());
     std::memcpy(file.data(), &header, sizeof header);
@@ -77,7 +64,8 @@ std::vector<std::byte> seal(const Driver& driver, std::span<const std::byte> dat
     return file;
 }
 
-std::span<const std::byte> unseal(const Driver& driver, std::span<const std::byte> file) {
+std::span<const std::byte> decode_pipeline_file(const Driver& driver,
+                                                std::span<const std::byte> file) {
     if (file.size() < sizeof(Header)) return {};
     const std::span<const std::byte> data = file.subspan(sizeof(Header));
     const Header expected = header_of(driver, data);
@@ -89,34 +77,34 @@ PipelineFile::PipelineFile(const Driver& driver) : driver_(driver), path_(path_f
 
 std::vector<std::byte> PipelineFile::read() const {
     std::error_code error;
-    const uint64_t size = wanted() ? fs::file_size(path_, error) : 0;
-    if (error || size == 0 || size > kMostBytes) return {};
+    const uint64_t size = enabled() ? fs::file_size(path_, error) : 0;
+    if (error || size == 0 || size > kMaxFileBytes) return {};
     std::vector<std::byte> file(size);
     std::ifstream stream(path_, std::ios::binary);
     stream.read(reinterpret_cast<char*>(file.data()), static_cast<std::streamsize>(size));
     const std::span<const std::byte> data =
-        stream ? unseal(driver_, file) : std::span<const std::byte>();
-    if (data.empty()) note(path_, "is damaged or another driver's, and is not used");
+        stream ? decode_pipeline_file(driver_, file) : std::span<const std::byte>();
+    if (data.empty()) log_debug(path_, "not used: damaged or from another driver");
     return {data.begin(), data.end()};
 }
 
 void PipelineFile::write(std::span<const std::byte> data) const {
-    static std::atomic<int> drafts{0};
-    const std::vector<std::byte> file = seal(driver_, data);
-    const std::string draft = text(path_, ".", ::getpid(), "-", drafts++);
+    static std::atomic<int> counter{0};
+    const std::vector<std::byte> file = encode_pipeline_file(driver_, data);
+    const std::string temporary = text(path_, ".", ::getpid(), "-", counter++);
     std::error_code error;
     fs::create_directories(fs::path(path_).parent_path(), error);
-    std::ofstream stream(draft, std::ios::binary | std::ios::trunc);
+    std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
     stream.write(reinterpret_cast<const char*>(file.data()),
                  static_cast<std::streamsize>(file.size()));
     stream.close();
     if (stream) {
-        fs::rename(draft, path_, error);
+        fs::rename(temporary, path_, error);
         if (!error) return;
     }
     std::error_code ignored;
-    fs::remove(draft, ignored);
-    note(path_, "cannot be written; pipelines are made again by the next process");
+    fs::remove(temporary, ignored);
+    log_debug(path_, "cannot be written; the next process creates all pipelines again");
 }
 
 }  // namespace plait::vulkan

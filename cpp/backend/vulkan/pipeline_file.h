@@ -1,6 +1,6 @@
-// Pipelines of earlier processes, on disk: what a driver made of our shaders, given to the same
-// driver and to no other. Drivers trust what they are given, so nothing reaches them that is not byte
-// for byte what they gave us: a file that is damaged, cut off or another driver's counts as none.
+// The pipeline cache of a driver on disk. Drivers trust the contents of a pipeline cache, so it is
+// only given to the driver that produced it, and only if its checksum matches. A file that is
+// damaged, truncated or from another driver is treated as missing.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace plait::vulkan {
 
-// Who can read such a file.
+// Identifies a driver and a device.
 struct Driver {
     uint32_t vendor = 0;
     uint32_t device = 0;
@@ -21,20 +21,22 @@ struct Driver {
     std::array<uint8_t, 16> driver_uuid{};
 };
 
-// A file's bytes: a header that names the driver, with the length and the checksum of what follows.
-std::vector<std::byte> seal(const Driver& driver, std::span<const std::byte> data);
-// What was sealed for that driver; nothing where the bytes are not exactly that.
-std::span<const std::byte> unseal(const Driver& driver, std::span<const std::byte> file);
+// Returns the contents of a file: a header with the driver, the length and checksum of the data,
+// then the data.
+std::vector<std::byte> encode_pipeline_file(const Driver& driver, std::span<const std::byte> data);
+// Returns the data in a file; empty unless the header matches the driver and the data exactly.
+std::span<const std::byte> decode_pipeline_file(const Driver& driver,
+                                                std::span<const std::byte> file);
 
-// Failures are noted in the log and are no failures of whoever asks.
+// Failures to read or write are logged and not reported to the caller.
 class PipelineFile {
 public:
-    // In the folder PLAIT_VULKAN_CACHE, or plait in XDG_CACHE_HOME or ~/.cache; "off": nowhere.
+    // The file is in pipeline_cache_folder().
     explicit PipelineFile(const Driver& driver);
 
-    bool wanted() const { return !path_.empty(); }
+    bool enabled() const { return !path_.empty(); }
     std::vector<std::byte> read() const;
-    // In one piece: who reads at the same time sees the old file or the new one.
+    // Replaces the file atomically: a concurrent reader sees either the old file or the new one.
     void write(std::span<const std::byte> data) const;
 
 private:

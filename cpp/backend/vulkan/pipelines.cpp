@@ -17,9 +17,9 @@ Driver driver_of(vk::PhysicalDevice device) {
             ids.driverUUID};
 }
 
-vk::UniquePipelineCache make_cache(vk::Device device, std::span<const std::byte> kept) {
+vk::UniquePipelineCache create_cache(vk::Device device, std::span<const std::byte> saved) {
     return device.createPipelineCacheUnique(
-        {.initialDataSize = kept.size(), .pInitialData = kept.data()});
+        {.initialDataSize = saved.size(), .pInitialData = saved.data()});
 }
 
 }  // namespace
@@ -31,25 +31,26 @@ Pipelines::Pipelines(vk::PhysicalDevice physical, vk::Device device)
     layout_ = device.createPipelineLayoutUnique(
         {.pushConstantRangeCount = 1, .pPushConstantRanges = &range});
     try {
-        cache_ = make_cache(device, file_.read());
+        cache_ = create_cache(device, file_.read());
     } catch (const vk::SystemError& error) {
-        log(LogLevel::debug, text("vulkan: kept pipelines are not used: ", error.what()));
-        cache_ = make_cache(device, {});
+        log(LogLevel::debug, text("vulkan: the saved pipeline cache is not used: ", error.what()));
+        cache_ = create_cache(device, {});
     }
 }
 
 vk::Pipeline Pipelines::get(std::string_view shader, std::span<const uint32_t> constants) {
     const std::lock_guard lock(mutex_);
-    vk::UniquePipeline& known = known_[{std::string(shader), {constants.begin(), constants.end()}}];
-    if (!known) {
-        known = make(shader, constants);
-        is_kept_ = false;
+    vk::UniquePipeline& pipeline =
+        pipelines_[{std::string(shader), {constants.begin(), constants.end()}}];
+    if (!pipeline) {
+        pipeline = create(shader, constants);
+        is_saved_ = false;
     }
-    return *known;
+    return *pipeline;
 }
 
-vk::UniquePipeline Pipelines::make(std::string_view shader,
-                                   std::span<const uint32_t> constants) const {
+vk::UniquePipeline Pipelines::create(std::string_view shader,
+                                     std::span<const uint32_t> constants) const {
     const std::span<const uint32_t> code = spirv(shader);
     const vk::UniqueShaderModule module =
         device_.createShaderModuleUnique({.codeSize = code.size_bytes(), .pCode = code.data()});
@@ -64,24 +65,24 @@ vk::UniquePipeline Pipelines::make(std::string_view shader,
         .pMapEntries = entries.data(),
         .dataSize = constants.size_bytes(),
         .pData = constants.data()};
-    auto made = device_.createComputePipelineUnique(
+    auto created = device_.createComputePipelineUnique(
         *cache_, {.stage = {.flags = flags,
                             .stage = vk::ShaderStageFlagBits::eCompute,
                             .module = *module,
                             .pName = "main",
                             .pSpecializationInfo = &specialization},
                   .layout = *layout_});
-    return std::move(made.value);
+    return std::move(created.value);
 }
 
-void Pipelines::keep() {
+void Pipelines::save() {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(is_kept_, true) || !file_.wanted()) return;
+    if (std::exchange(is_saved_, true) || !file_.enabled()) return;
     try {
         const std::vector<uint8_t> data = device_.getPipelineCacheData(*cache_);
         file_.write(std::as_bytes(std::span(data)));
     } catch (const vk::SystemError& error) {
-        log(LogLevel::debug, text("vulkan: pipelines are not kept: ", error.what()));
+        log(LogLevel::debug, text("vulkan: the pipeline cache is not saved: ", error.what()));
     }
 }
 

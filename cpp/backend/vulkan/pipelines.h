@@ -1,5 +1,5 @@
-// The compute pipelines of a device, made when first asked for. Drivers take long to make them, so
-// what comes of it is kept on disk for the next process; see pipeline_file.h.
+// The compute pipelines of a device, created on first use. Creating them is slow, so the pipeline
+// cache of the driver is saved to disk for the next process; see pipeline_file.h.
 #pragma once
 
 #include <cstdint>
@@ -16,34 +16,35 @@
 
 namespace plait::vulkan {
 
-// What every pipeline is pushed: where its arguments and its run's frame are. See frame.h.
+// Push constants of every pipeline: the device addresses of its arguments and of the frame. See
+// frame.h.
 struct Push {
     uint64_t args = 0;
     uint64_t frame = 0;
 };
 
-// Safe to use from several threads.
+// Thread-safe.
 class Pipelines {
 public:
     Pipelines(vk::PhysicalDevice physical, vk::Device device);
 
     vk::PipelineLayout layout() const { return *layout_; }
-    // That of shaders/<shader>.comp with these specialization constants, from 0 on. vk::SystemError
-    // where the driver cannot make it.
+    // Returns the pipeline of shaders/<shader>.comp with these values of specialization constants
+    // 0, 1, ... Throws vk::SystemError if the driver cannot create it.
     vk::Pipeline get(std::string_view shader, std::span<const uint32_t> constants);
-    // Writes the file if pipelines were made since it was written.
-    void keep();
+    // Writes the pipeline cache to disk if pipelines were created since it was last written.
+    void save();
 
 private:
-    vk::UniquePipeline make(std::string_view shader, std::span<const uint32_t> constants) const;
+    vk::UniquePipeline create(std::string_view shader, std::span<const uint32_t> constants) const;
 
     vk::Device device_;
     PipelineFile file_;
     vk::UniquePipelineLayout layout_;
     vk::UniquePipelineCache cache_;
     std::mutex mutex_;
-    std::map<std::pair<std::string, std::vector<uint32_t>>, vk::UniquePipeline> known_;
-    bool is_kept_ = true;
+    std::map<std::pair<std::string, std::vector<uint32_t>>, vk::UniquePipeline> pipelines_;
+    bool is_saved_ = true;
 };
 
 }  // namespace plait::vulkan

@@ -1,4 +1,4 @@
-// The compiled shaders that this build carries; see shaders/manifest.cmake.
+// The compiled shaders, embedded in the library; listed in shaders/manifest.cmake.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace plait::vulkan {
 
-// Of shaders/<name>.comp. InternalError where there is none.
+// Returns the SPIR-V of shaders/<name>.comp. Throws InternalError if there is no such shader.
 std::span<const uint32_t> spirv(std::string_view name);
 
 }  // namespace plait::vulkan

@@ -14,9 +14,9 @@ constexpr uint64_t kStagingBytes = uint64_t{4} << 20;
 
 Transfer::Transfer(Device& device)
     : device_(device),
-      up_(device.allocate(kStagingBytes, Residence::upload)),
-      down_(device.allocate(kStagingBytes, Residence::download)) {
-    device_.attempt("cannot make a command buffer", [&] {
+      upload_(device.allocate(kStagingBytes, MemoryKind::upload)),
+      download_(device.allocate(kStagingBytes, MemoryKind::download)) {
+    device_.attempt("cannot allocate a command buffer", [&] {
         const vk::Device handle = device_.handle();
         pool_ = handle.createCommandPoolUnique(
             {.flags = vk::CommandPoolCreateFlagBits::eResetCommandBuffer,
@@ -29,13 +29,13 @@ Transfer::Transfer(Device& device)
 
 void Transfer::begin() {
     device_.check();
-    device_.attempt("cannot record", [&] {
+    device_.attempt("cannot record commands", [&] {
         commands_->begin({.flags = vk::CommandBufferUsageFlagBits::eOneTimeSubmit});
     });
 }
 
 void Transfer::end() {
-    device_.attempt("cannot record", [&] { commands_->end(); });
+    device_.attempt("cannot record commands", [&] { commands_->end(); });
     device_.run(*commands_, *fence_);
 }
 
@@ -43,9 +43,9 @@ void Transfer::write(vk::Buffer target, uint64_t offset, std::span<const std::by
     const std::lock_guard lock(mutex_);
     for (uint64_t done = 0; done < source.size(); done += kStagingBytes) {
         const uint64_t n = std::min<uint64_t>(kStagingBytes, source.size() - done);
-        std::memcpy(up_.mapped(), source.data() + done, n);
+        std::memcpy(upload_.mapped(), source.data() + done, n);
         run_locked([&](vk::CommandBuffer commands) {
-            commands.copyBuffer(up_.handle(), target,
+            commands.copyBuffer(upload_.handle(), target,
                                 vk::BufferCopy{.dstOffset = offset + done, .size = n});
         });
     }
@@ -56,14 +56,14 @@ void Transfer::read(vk::Buffer source, uint64_t offset, std::span<std::byte> tar
     for (uint64_t done = 0; done < target.size(); done += kStagingBytes) {
         const uint64_t n = std::min<uint64_t>(kStagingBytes, target.size() - done);
         run_locked([&](vk::CommandBuffer commands) {
-            commands.copyBuffer(source, down_.handle(),
+            commands.copyBuffer(source, download_.handle(),
                                 vk::BufferCopy{.srcOffset = offset + done, .size = n});
             const vk::MemoryBarrier to_host{.srcAccessMask = vk::AccessFlagBits::eTransferWrite,
                                             .dstAccessMask = vk::AccessFlagBits::eHostRead};
             commands.pipelineBarrier(vk::PipelineStageFlagBits::eTransfer,
                                      vk::PipelineStageFlagBits::eHost, {}, to_host, {}, {});
         });
-        std::memcpy(target.data() + done, down_.mapped(), n);
+        std::memcpy(target.data() + done, download_.mapped(), n);
     }
 }
 

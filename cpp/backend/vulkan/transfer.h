@@ -1,5 +1,5 @@
-// What the host does with a device's own memory: commands that run once, and copies through memory
-// that both see. All that it needs is there from the start, so that only the device can fail it.
+// One-time commands, and copies between the host and device memory through staging buffers.
+// Everything is allocated in advance, so a transfer can only fail if the device does.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,18 @@
 #include <mutex>
 #include <span>
 
-#include "backend/vulkan/allocation.h"
+#include "backend/vulkan/buffer.h"
 
 namespace plait::vulkan {
 
 class Device;
 
-// Safe to use from several threads; belongs to its device.
+// Thread-safe. Owned by its device.
 class Transfer {
 public:
     explicit Transfer(Device& device);
 
-    // Records with `record` and runs that to its end.
+    // Records commands with `record`, submits them and waits until they have completed.
     template <typename Record>
     void run_once(Record record) {
         const std::lock_guard lock(mutex_);
@@ -42,7 +42,7 @@ private:
     vk::UniqueCommandPool pool_;
     vk::UniqueCommandBuffer commands_;
     vk::UniqueFence fence_;
-    Allocation up_, down_;
+    Allocation upload_, download_;  // staging buffers
 };
 
 }  // namespace plait::vulkan

@@ -1,12 +1,12 @@
-// vulkan.hpp as this folder uses it: every function is looked up at run time, nothing is linked.
-// Heavy, so only the files that call Vulkan include it.
+// vulkan.hpp, configured to look up every function at run time, so that nothing is linked.
+// It compiles slowly; include it only in files that call Vulkan.
 #pragma once
 
 #define VULKAN_HPP_DISPATCH_LOADER_DYNAMIC 1
 #define VULKAN_HPP_NO_STRUCT_CONSTRUCTORS
 #include <vulkan/vulkan.hpp>
 
-// Headers from 1.3.301 on have the loader in `detail`.
+// The loader moved to namespace `detail` in version 1.3.301 of the headers.
 namespace vk::detail {}
 namespace plait::vulkan::either {
 using namespace ::vk;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/vulkan/buffer.h"
+#include "backend/vulkan/device.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "tensor/convert.h"
@@ -12,7 +12,7 @@ namespace plait::vulkan {
 namespace {
 
 constexpr uint64_t kGroup = 16;                      // elements that shaders unpack at once
-constexpr uint64_t kPieceBytes = uint64_t{8} << 20;  // of the file that is held at once
+constexpr uint64_t kChunkBytes = uint64_t{8} << 20;  // read from the file at once
 constexpr uint64_t kExpandedGroupBytes = sizeof(float) + kGroup;
 
 uint64_t row_bytes_on_device(DType dtype, uint64_t columns) {
@@ -20,15 +20,15 @@ uint64_t row_bytes_on_device(DType dtype, uint64_t columns) {
     return row_bytes(dtype, is_block_type(dtype) ? columns : align_up(columns, kGroup));
 }
 
-// Rows as the device wants them; see Matrix.
+// Converts rows from the layout of the file to the layout on the device; see Matrix.
 std::vector<std::byte> rows_for_device(DType dtype, uint64_t columns,
                                        std::span<const std::byte> rows) {
     const uint64_t stored = row_bytes(dtype, columns), n = rows.size() / stored;
-    const uint64_t wanted = row_bytes_on_device(dtype, columns);
-    std::vector<std::byte> result(n * wanted);
+    const uint64_t on_device = row_bytes_on_device(dtype, columns);
+    std::vector<std::byte> result(n * on_device);
     if (!is_expanded(dtype)) {
         for (uint64_t row = 0; row < n; ++row)
-            std::memcpy(&result[row * wanted], &rows[row * stored], stored);
+            std::memcpy(&result[row * on_device], &rows[row * stored], stored);
         return result;
     }
     std::vector<uint8_t> codes(n * columns);
@@ -70,23 +70,23 @@ std::unique_ptr<VulkanWeights::Uploaded> VulkanWeights::upload_matrix(WeightId i
     const Shape& shape = type.shape;
     const auto columns = static_cast<uint64_t>(shape[-1]);
     const uint64_t stored = row_bytes(type.dtype, columns);
-    const uint64_t wanted = row_bytes_on_device(type.dtype, columns);
+    const uint64_t on_device = row_bytes_on_device(type.dtype, columns);
     const uint64_t rows = static_cast<uint64_t>(shape.elements()) / columns;
 
     auto uploaded = std::make_unique<Uploaded>();
-    auto buffer = std::make_unique<DeviceBuffer>(device_, rows * wanted, Residence::device);
-    uploaded->matrix = {buffer->address(), wanted,
+    auto buffer = std::make_unique<DeviceBuffer>(device_, rows * on_device, MemoryKind::device);
+    uploaded->matrix = {buffer->address(), on_device,
                         static_cast<uint32_t>(shape.rank > 1 ? shape[-2] : 1),
                         static_cast<uint32_t>(columns), type.dtype};
-    const uint64_t step = std::clamp<uint64_t>(kPieceBytes / wanted, 1, rows);
-    std::vector<std::byte> piece(step * stored);
+    const uint64_t step = std::clamp<uint64_t>(kChunkBytes / on_device, 1, rows);
+    std::vector<std::byte> chunk(step * stored);
     for (uint64_t first = 0; first < rows; first += step) {
-        const auto read = std::span(piece).first(std::min(step, rows - first) * stored);
+        const auto read = std::span(chunk).first(std::min(step, rows - first) * stored);
         source_->read(id, first * stored, read);
-        if (wanted == stored)
-            buffer->write(first * wanted, read);
+        if (on_device == stored)
+            buffer->write(first * on_device, read);
         else
-            buffer->write(first * wanted, rows_for_device(type.dtype, columns, read));
+            buffer->write(first * on_device, rows_for_device(type.dtype, columns, read));
     }
     uploaded->buffer = std::move(buffer);
     return uploaded;
@@ -107,7 +107,7 @@ uint64_t VulkanWeights::vector(WeightId id) {
     if (!vectors_[id]) {
         const std::vector<float> floats = values(id);
         const std::span bytes = std::as_bytes(std::span(floats));
-        auto buffer = std::make_unique<DeviceBuffer>(device_, bytes.size(), Residence::device);
+        auto buffer = std::make_unique<DeviceBuffer>(device_, bytes.size(), MemoryKind::device);
         buffer->write(0, bytes);
         vectors_[id] = std::move(buffer);
         bytes_ += bytes.size();

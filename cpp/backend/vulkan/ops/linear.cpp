@@ -125,7 +125,7 @@ void bind_product(const Product& product, const Node& node, Binder& binder) {
         if (const auto tile = matrix_tile_for(args.rows.fixed, weight.dtype, limits)) {
             const CooperativeMatrix& shape = *limits.matrix;
             binder.step(
-                node, shader_of(shape.dialect),
+                node, shader_of(shape.extension),
                 {type, tile->rows, tile->outputs, tile->my_rows, tile->my_outputs, tile->depth,
                  tile->subgroups() * limits.subgroup, shape.m, shape.n, shape.k},
                 {fixed_axis(args.outputs, tile->outputs),

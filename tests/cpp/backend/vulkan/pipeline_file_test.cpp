@@ -29,29 +29,29 @@ const Driver kDriver{.vendor = 1, .device = 2, .version = 3};
 
 TEST(PipelineFile, IsReadByTheDriverThatItNamesAlone) {
     const Bytes data = some_bytes(100);
-    const Bytes file = seal(kDriver, data);
-    EXPECT_EQ(copy(unseal(kDriver, file)), data);
+    const Bytes file = encode_pipeline_file(kDriver, data);
+    EXPECT_EQ(copy(decode_pipeline_file(kDriver, file)), data);
     for (const auto change :
          {+[](Driver& d) { ++d.vendor; }, +[](Driver& d) { ++d.device; },
           +[](Driver& d) { ++d.version; }, +[](Driver& d) { ++d.cache_uuid[7]; },
           +[](Driver& d) { ++d.driver_uuid[15]; }}) {
         Driver other = kDriver;
         change(other);
-        EXPECT_TRUE(unseal(other, file).empty());
+        EXPECT_TRUE(decode_pipeline_file(other, file).empty());
     }
 }
 
 TEST(PipelineFile, AnyDamageMakesItNothing) {
-    const Bytes file = seal(kDriver, some_bytes(100));
+    const Bytes file = encode_pipeline_file(kDriver, some_bytes(100));
     for (size_t i = 0; i < file.size(); ++i) {
         Bytes damaged = file;
         damaged[i] ^= std::byte{4};
-        EXPECT_TRUE(unseal(kDriver, damaged).empty()) << i;
-        EXPECT_TRUE(unseal(kDriver, std::span(file).first(i)).empty()) << i;
+        EXPECT_TRUE(decode_pipeline_file(kDriver, damaged).empty()) << i;
+        EXPECT_TRUE(decode_pipeline_file(kDriver, std::span(file).first(i)).empty()) << i;
     }
     Bytes longer = file;
     longer.push_back({});
-    EXPECT_TRUE(unseal(kDriver, longer).empty());
+    EXPECT_TRUE(decode_pipeline_file(kDriver, longer).empty());
 }
 
 // The environment as it was.
@@ -91,17 +91,17 @@ TEST_F(PipelineFileIn, TheFolderThatTheEnvironmentNames) {
           Case{"", "no/absolute/path", root_ / "home", root_ / "home/.cache/plait"}}) {
         set(own, cache, home);
         const PipelineFile file(kDriver);
-        EXPECT_TRUE(file.wanted());
+        EXPECT_TRUE(file.enabled());
         EXPECT_TRUE(file.read().empty());
         file.write(some_bytes(50));
         EXPECT_EQ(file.read(), some_bytes(50));
         EXPECT_EQ(files_in(expected).size(), 1u) << expected;
     }
     set("off", root_ / "xdg2", root_ / "home");
-    EXPECT_FALSE(PipelineFile(kDriver).wanted());
+    EXPECT_FALSE(PipelineFile(kDriver).enabled());
     EXPECT_TRUE(PipelineFile(kDriver).read().empty());
     set("", "", "");
-    EXPECT_FALSE(PipelineFile(kDriver).wanted());
+    EXPECT_FALSE(PipelineFile(kDriver).enabled());
 }
 
 TEST_F(PipelineFileIn, WhatIsNoneIsIgnoredAndReplaced) {
