@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes reliability.md: what each goal reached, from the reports of the tests that show it.
+"""Write reliability.md from the reports of the tests that demonstrate each goal.
 
     ./dev reliability
 
-Reads build/reliability/*.xml, which pytest and GoogleTest write: a test names its goals (`goal`) and may say what it
-reached (`figure`); one that says nothing reached what its name says. What no report tells of stays as it stands: the
-row of a goal that none names, and what ran under sanitizers, which takes hours and is run for itself.
+Reads build/reliability/*.xml, written by pytest and GoogleTest. A test names its goals in the property `goal` and may
+report a result in the property `figure`. Rows without a new report keep their text, and so do results from sanitizers,
+which take hours and run separately.
 """
 
 from __future__ import annotations
@@ -21,64 +21,67 @@ ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "build" / "reliability"
 FILE = ROOT / "docs" / "reliability.md"
 
-# Goal: what it is about, the figure to reach, and what llama.cpp 4df29be4f did in the same trial.
+# Goal: topic, target, and the result of llama.cpp 4df29be4f in the same trial.
 GOALS = {
-    "G1": ("damaged models", "0 crashes, 0 hangs; a good context bit-equal after each", "28 crashes, 2 hangs of 792"),
-    "G2": ("what a refusal costs", "1 s and 64 MiB at most, of each refused file", "over 20 s"),
-    "G3": ("every kind of memory", "G1 on a model of each", "not measured"),
-    "G4": ("random bytes in process", "100,000 damages under ASan and UBSan: 0 reports", "not measured"),
-    "G5": ("paths that are no files", "refused within a second", "5 of 6"),
-    "G6": ("damaged states", "all refused, context byte-equal", "87 of 373 refused cleanly, 69 destroyed, 19 aborts"),
-    "G7": ("states of other models", "refused, the field named", "not measured"),
-    "G8": ("saving is atomic", "200 kills and a full disk: the old file or the new one", "old file destroyed"),
-    "G9": ("what a cache holds", "1,000 programs of 100 calls: 0 divergences from plain lists", "not measured"),
-    "G10": ("what keys and values are", "logits of a fresh context, bit for bit", "not measured"),
-    "G11": ("no free cells", "200 of 200 byte-equal after the refusal", "2 of 2"),
-    "G12": ("calls that make no sense", "300 and more: 0 crashes, documented errors", "29 of 83 died, 3 harmed"),
-    "G13": ("Ctrl-C", "raised within 0.25 s, worst of 50, cache as before", "17.8 s"),
-    "G14": ("fork and multiprocessing", "50 forks and three kinds of Pool: 0 hangs", "hangs for ever"),
-    "G15": ("two contexts, two threads", "1,000 results bit-equal to serial ones", "100 of 100"),
-    "G16": ("one context, two threads", "every call completes, results of a serial order", "SIGABRT at once"),
-    "G17": ("memory over time", "64 KiB at most in 90,000 steps; 0 allocations each", "8 KiB; 216 allocations a step"),
-    "G18": ("memory over failures", "64 KiB at most over 1,000 refusals", "0 over 200"),
-    "G19": ("failed allocations", "MemoryError or success, 0 deaths, byte-equal", "100 of 424 died, 74 destroyed"),
+    "G1": ("damaged models", "0 crashes, 0 hangs; other contexts stay bit-equal", "28 crashes, 2 hangs of 792"),
+    "G2": ("cost of rejecting a file", "at most 1 s and 64 MiB per rejected file", "over 20 s"),
+    "G3": ("every kind of memory", "G1 for a model with each kind", "not measured"),
+    "G4": ("random damage in process", "100,000 damaged files under ASan and UBSan: 0 reports", "not measured"),
+    "G5": ("paths that are not files", "rejected within a second", "5 of 6"),
+    "G6": ("damaged states", "all rejected, context byte-equal", "87 of 373 rejected cleanly, 69 destroyed, 19 aborts"),
+    "G7": ("states of other models", "rejected, the message names the field", "not measured"),
+    "G8": ("atomic saving", "200 kills and a full disk: either the old file or the new one", "old file destroyed"),
+    "G9": ("cache bookkeeping", "1,000 programs of 100 calls: 0 differences from plain lists", "not measured"),
+    "G10": ("cache contents", "bit-equal to the logits of a fresh context", "not measured"),
+    "G11": ("no free cells", "200 of 200 byte-equal after CacheFull", "2 of 2"),
+    "G12": ("invalid calls", "at least 300: 0 crashes, documented errors", "29 of 83 crashed, 3 damaged the context"),
+    "G13": ("Ctrl-C", "raised within 0.25 s, worst of 50, cache unchanged", "17.8 s"),
+    "G14": ("fork and multiprocessing", "50 forks and three kinds of Pool: 0 hangs", "hangs"),
+    "G15": ("two contexts, two threads", "1,000 results bit-equal to serial runs", "100 of 100"),
+    "G16": ("one context, two threads", "every call completes, results as in some serial order", "SIGABRT"),
+    "G17": ("memory over time", "at most 64 KiB in 90,000 steps; 0 allocations per step", "8 KiB; 216 per step"),
+    "G18": ("memory over failures", "at most 64 KiB over 1,000 errors", "0 over 200"),
+    "G19": ("failed allocations", "MemoryError or success, 0 crashes, byte-equal", "100 of 424 crashed, 74 destroyed"),
     "G20": ("sanitizers", "0 reports: the whole suite under ASan, UBSan and LSan, threads under TSan", "not measured"),
-    "G21": ("ways to end the process", "no abort, exit or assert is imported", "2,738 asserts"),
-    "G22": ("a model's file changes", "logits unchanged", "SIGBUS"),
+    "G21": ("ways to end the process", "no import of abort, exit or assert", "2,738 asserts"),
+    "G22": ("the model file changes", "logits unchanged", "SIGBUS"),
     "G23": ("NaN and infinity", "a documented error or a valid token", "not measured"),
-    "G24": ("lifetimes", "1,000 orders of dying: 0 crashes", "not measured"),
-    "G25": ("errors in workers", "no worker can throw; too few threads are enough", "not measured"),
-    "soak": ("mixed work of two threads", "20 min under ASan: no report, no growth", "not measured"),
-    "G26": ("coverage of reader and state code", "100 % of lines, 95 % of branches", "not measured"),
+    "G24": ("lifetimes", "1,000 orders of destruction: 0 crashes", "not measured"),
+    "G25": ("errors in worker threads", "no worker can throw; fewer threads than requested suffice", "not measured"),
+    "soak": ("mixed work in two threads", "20 min under ASan: no report, no growth", "not measured"),
+    "G26": ("coverage of the file reader and state code", "100 % of lines, 95 % of branches", "not measured"),
 }  # fmt: skip
 
 HEAD = """# Reliability
 
-Written by [reliability.py](reliability.py): `./dev reliability` runs every test that shows a goal, the long forms, the
-sanitizers and the count of covered lines too (hours), and writes what they reached; `./dev reliability -m "goal and not
-slow"` runs the short forms alone and takes minutes. What stands here was reached by the last runs, so figures say how
-much was tried. llama.cpp's figures are of its commit 4df29be4f in the same trials. What is promised, and for which
-input, stands in [SECURITY.md](../SECURITY.md).
+The promises of plait for each kind of input are in [SECURITY.md](../SECURITY.md). This page lists the goals behind them
+and the results of the tests that demonstrate them. The column "llama.cpp" has the results of its commit 4df29be4f in
+the same trials.
 
-| goal | about | to reach | reached | llama.cpp |
+The page is generated by [reliability.py](reliability.py). `./dev reliability` runs all tests with a goal, including the
+long ones, the sanitizers and the measurement of coverage; this takes hours. `./dev reliability -m "goal and not slow"`
+runs only the short tests, in minutes. Results are those of the latest run; the numbers show how much was tried.
+
+| goal | topic | target | result | llama.cpp |
 |---|---|---|---|---|
 """
 
 TAIL = """
-## Where it is shown
+## Tests
 
 {places}
 ## Sanitizers
 
-`./dev asan` runs the C++ tests and pytest under AddressSanitizer and UndefinedBehaviorSanitizer, `./dev tsan` the C++
-tests under ThreadSanitizer, and `./dev fuzz [seconds]` the fuzzers and random programs under the former. Each compiles
-the whole tree anew, which takes longer than the tests. So `./dev test`, and with it every run of CI, compiles the rooms
-that read files and states and keep caches (base, tensor, gguf, batch, memory, runtime) and their tests a second time
-under AddressSanitizer, UndefinedBehaviorSanitizer and LeakSanitizer, with the fuzzers: `plait_guarded_tests`.
+`./dev asan` runs the C++ tests and pytest under AddressSanitizer and UndefinedBehaviorSanitizer. `./dev tsan` runs the
+C++ tests under ThreadSanitizer. `./dev fuzz [seconds]` runs the fuzzers and random programs under AddressSanitizer and
+UndefinedBehaviorSanitizer. Each of them compiles the whole tree, which takes longer than the tests. Therefore `./dev
+test`, and with it every CI run, compiles only the rooms that read files and states and manage caches (base, tensor,
+gguf, batch, memory, runtime) and their tests a second time, under AddressSanitizer, UndefinedBehaviorSanitizer and
+LeakSanitizer, with the fuzzers: `plait_guarded_tests`.
 """
 
 
-# What ran under a sanitizer, by the name of its report.
+# Report name to the tests that ran under a sanitizer.
 SANITIZED = {
     "asan-cpp": "C++ tests under ASan, UBSan and LSan",
     "asan-python": "Python tests under ASan and UBSan",
@@ -87,8 +90,8 @@ SANITIZED = {
 }
 
 
-class Shown(NamedTuple):
-    """A test that showed a goal."""
+class GoalTest(NamedTuple):
+    """A test that demonstrates a goal."""
 
     place: str
     figure: str
@@ -96,18 +99,18 @@ class Shown(NamedTuple):
 
 
 def skipped(case: ET.Element) -> bool:
-    """By pytest, or by GoogleTest, which says so in words or in an attribute."""
+    """Return whether pytest or GoogleTest skipped a test."""
     return case.find("skipped") is not None or case.get("result") == "skipped"
 
 
-def read(report: Path) -> list[tuple[str, Shown]]:
-    """(goal, test) for each test of a report that names goals."""
+def read(report: Path) -> list[tuple[str, GoalTest]]:
+    """Return (goal, test) for each test of a report that names goals."""
     found = []
     ran = [c for c in ET.parse(report).getroot().iter("testcase") if not skipped(c)]
     sanitized = SANITIZED.get(report.stem)
     if sanitized:
         good = all(case.find(kind) is None for case in ran for kind in ("failure", "error"))
-        found.append(("G20", Shown(report.stem, f"{len(ran):,} {sanitized}", good)))
+        found.append(("G20", GoalTest(report.stem, f"{len(ran):,} {sanitized}", good)))
     for case in ran:
         said = [(p.get("name"), p.get("value")) for p in case.iter("property")]
         bad = any(case.find(kind) is not None for kind in ("failure", "error"))
@@ -115,18 +118,18 @@ def read(report: Path) -> list[tuple[str, Shown]]:
         place = f"{case.get('classname', '').replace('tests.', '')}.{name}"
         figure = next((value for key, value in said if key == "figure"), "")
         if sanitized and "under ASan" not in (figure or ""):
-            continue  # shown by the ordinary build
+            continue  # counted for the ordinary build
         for key, value in said:
             if key == "goal":
-                found.append((value or "", Shown(place, figure or "", not bad)))
+                found.append((value or "", GoalTest(place, figure or "", not bad)))
     return found
 
 
 NUMBER = re.compile(r"(at most )?([0-9][0-9,]*(?:\.[0-9]+)?)")
 
 
-def added_up(figures: list[str]) -> list[str]:
-    """Figures in the same words as one: numbers are added up, and of those "at most" the largest is taken."""
+def merged(figures: list[str]) -> list[str]:
+    """Merge figures with the same wording: add up their numbers, and take the max of those after "at most"."""
     alike = defaultdict(list)
     for figure in figures:
         alike[NUMBER.sub(r"\1#", figure)].append(NUMBER.findall(figure))
@@ -142,12 +145,12 @@ def added_up(figures: list[str]) -> list[str]:
     return made
 
 
-def reached(tests: list[Shown]) -> str:
-    """What the tests of a goal say, each sentence once."""
+def reached(tests: list[GoalTest]) -> str:
+    """Return the results of the tests of a goal, without duplicates."""
     failed = sorted({test.place for test in tests if not test.passed})
     if failed:
         return "**not reached**: " + ", ".join(failed)
-    figures = added_up([test.figure for test in tests if test.figure])
+    figures = merged([test.figure for test in tests if test.figure])
     silent = sum(not test.figure for test in tests)
     if silent:
         figures.append(f"{silent} {'test passes' if silent == 1 else 'tests pass'}")
@@ -155,14 +158,14 @@ def reached(tests: list[Shown]) -> str:
 
 
 class Row(NamedTuple):
-    """What a goal reached, and the tests that showed it."""
+    """The results of a goal, and the tests that demonstrate it."""
 
     figures: list[str]
     places: set[str]
 
 
-def written(path: Path) -> dict[str, Row]:
-    """The rows of the file as it stands."""
+def read_rows(path: Path) -> dict[str, Row]:
+    """Read the rows of the existing file."""
     text = path.read_text() if path.exists() else ""
     lines = (line.removeprefix("| ").split(" | ") for line in text.splitlines())
     figures = {cells[0]: cells[3].split("; ") for cells in lines if len(cells) == 5}
@@ -174,19 +177,19 @@ def written(path: Path) -> dict[str, Row]:
 
 
 def kept(old: Row, new: list[str]) -> list[str]:
-    """What was said of sanitizers in words that are not said now."""
+    """Return old results from sanitizers that have no counterpart among the new ones."""
     words = {NUMBER.sub("#", figure) for figure in new}
     return [said for said in old.figures if "San" in said and NUMBER.sub("#", said) not in words]
 
 
 def main() -> int:
-    """Write reliability.md; 1 where a goal is not reached."""
+    """Write reliability.md. Return 1 if a goal is not reached."""
     shown = defaultdict(list)
     for report in sorted(REPORTS.glob("*.xml")):
         for goal, test in read(report):
             shown[goal].append(test)
     rows, places = [], []
-    before = written(FILE)
+    before = read_rows(FILE)
     for goal, (about, wanted, others) in GOALS.items():
         figures, names = reached(shown[goal]), {test.place for test in shown[goal]}
         old = before.get(goal, Row([], set()))
@@ -196,7 +199,7 @@ def main() -> int:
             names |= old.places
         rows.append(f"| {goal} | {about} | {wanted} | {figures} | {others} |\n")
         where = ", ".join(f"`{place}`" for place in sorted(names))
-        places.append(f"- {goal}: {where or 'no report of it'}\n")
+        places.append(f"- {goal}: {where or 'no report'}\n")
     text = HEAD + "".join(rows) + TAIL.format(places="".join(places))
     FILE.write_text(text)
     return any(not test.passed for tests in shown.values() for test in tests)
