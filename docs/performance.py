@@ -31,7 +31,7 @@ Notes on fairness:
   illegal instruction.
 - Tables for weaker instruction sets, selected with `PLAIT_ISA`, stand for older processors.
 - Random weights may produce attention scores with a larger spread than trained weights. Softmax weights below 2^-126
-  then slow down llama.cpp on Intel processors, but not plait ([the reason](decisions/0019-denormals-are-zero.md)). Part
+  then slow down llama.cpp on Intel processors, but not plait ([the reason](decisions/0019-denormals.md)). Part
   of a ratio may be due to this.
 - Everything is measured with `invariant=True`: the logits of a sequence have the same bits whatever else is in the
   batch.
@@ -53,8 +53,8 @@ Share of the theoretical limit that a matrix product reaches on one thread. For 
 the weights from memory. For more rows, it is the time for the multiplications alone: f32 FMA, `vdpbf16ps`, `vpdpbusd`,
 AMX's `tdpbssd`, or with AVX2 a byte product that is widened and added each time, which 4-bit codes can avoid.
 `./dev bench` measures these limits first. Block types also have to apply scales, so they stay below the limit, and far
-below it with [AMX](decisions/0016-tiles-give-the-same-bits.md), whose tiles are used for 32 or more rows. Codes of
-[8 bits with AVX2](decisions/0020-eight-bits-with-avx2.md) need a fourth instruction.
+below it with [AMX](decisions/0016-amx-tiles.md), whose tiles are used for 32 or more rows. Codes of
+[8 bits with AVX2](decisions/0020-avx2-eight-bit-products.md) need a fourth instruction.
 """
 
 
