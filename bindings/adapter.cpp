@@ -59,7 +59,7 @@ void bind_adapter(py::module_& m) {
 
 It never changes and may be active in any number of contexts of its model.
 
-Source: cpp/runtime/adapter.cpp)")
+Source: cpp/runtime/steering/adapter.cpp)")
         .def_property_readonly(
             "path", [](const PyAdapter& self) { return from_utf8(self.adapter->path()); },
             "The file it was opened from.")

@@ -9,7 +9,7 @@
 #include "made.h"
 #include "model/model.h"
 #include "module.h"
-#include "runtime/fit.h"
+#include "runtime/devices/fit.h"
 
 namespace plait::python {
 namespace {

@@ -98,7 +98,7 @@ Parameters
 seq : int, optional
     One sequence; None: all.
 
-Source: cpp/runtime/state_format.h)")
+Source: cpp/runtime/state/state_format.h)")
         .def("from_bytes", &from_bytes, py::arg("data"), py::arg("seq") = py::none(),
              R"(Take up what to_bytes() gave, of this context or another one of the same model.
 

@@ -228,7 +228,7 @@ ModelError
 UnsupportedError
     It changes what is no matrix.
 
-Source: cpp/runtime/adapter.cpp)")
+Source: cpp/runtime/steering/adapter.cpp)")
         .def("__repr__", &model_repr);
 
     m.def("read_metadata", &read_metadata, py::arg("path"),

@@ -6,8 +6,8 @@
 #include "convert.h"
 #include "made.h"
 #include "module.h"
-#include "runtime/adapter.h"
 #include "runtime/loaded_model.h"
+#include "runtime/steering/adapter.h"
 
 namespace plait::python {
 

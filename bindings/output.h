@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "module.h"
-#include "runtime/outputs.h"
+#include "runtime/step/outputs.h"
 
 namespace plait::python {
 

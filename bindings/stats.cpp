@@ -1,4 +1,4 @@
-#include "runtime/stats.h"
+#include "runtime/step/stats.h"
 
 #include "base/text.h"
 #include "context.h"

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [
     "cpp/gguf/*",
-    "cpp/runtime/state_*",
+    "cpp/runtime/state/*",
     "cpp/runtime/context_state.cpp",
     "cpp/memory/attention_state.cpp",
 ]

@@ -257,7 +257,7 @@ def test_models_and_memories_do_not_mention_reuse(path):
 
 
 def test_the_check_for_reuse_can_fail():
-    assert REUSE.search(code(CPP / "runtime" / "engine.h"))
+    assert REUSE.search(code(CPP / "runtime" / "step" / "engine.h"))
 
 
 # S1-20: what runs for every step knows nodes, weights and caches by number. Names are made for people,
@@ -265,7 +265,7 @@ def test_the_check_for_reuse_can_fail():
 @pytest.mark.parametrize(
     "name",
     [
-        "runtime/road.cpp", "plan/plan.cpp", "plan/plan_cache.cpp", "graph/plan_key.cpp",
+        "runtime/step/road.cpp", "plan/plan.cpp", "plan/plan_cache.cpp", "graph/plan_key.cpp",
         "backend/cpu/executable.cpp", "batch/prepare.cpp", "batch/split.cpp", "memory/row_table.cpp",
         "memory/attention.cpp", "memory/recurrent.cpp", "memory/hybrid.cpp", "memory/sliding.cpp",
     ],
@@ -291,11 +291,11 @@ def test_nodes_carry_no_text():
     assert users <= {
         "graph/role.cpp",
         "graph/capture.cpp",
-        "runtime/graph_info.cpp",
-        "runtime/engine.cpp",
+        "runtime/step/graph_info.cpp",
+        "runtime/step/engine.cpp",
         "runtime/context.cpp",
     }
-    engine = code(CPP / "runtime" / "engine.cpp")
+    engine = code(CPP / "runtime" / "step" / "engine.cpp")
     assert engine.count("full_name(") == body_of(engine, "void Engine::note_trace").count(
         "full_name("
     )

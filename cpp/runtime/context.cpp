@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "runtime/fit.h"
-#include "runtime/make_devices.h"
+#include "runtime/devices/fit.h"
+#include "runtime/devices/make_devices.h"
 
 namespace plait {
 namespace {

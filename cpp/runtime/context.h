@@ -16,14 +16,14 @@
 #include "batch/split.h"
 #include "memory/memory.h"
 #include "plan/plan_cache.h"
-#include "runtime/engine.h"
-#include "runtime/facts.h"
+#include "runtime/devices/place_layers.h"
 #include "runtime/loaded_model.h"
-#include "runtime/outputs.h"
-#include "runtime/place_layers.h"
-#include "runtime/road.h"
-#include "runtime/state_transfer.h"
-#include "runtime/stats.h"
+#include "runtime/state/facts.h"
+#include "runtime/state/state_transfer.h"
+#include "runtime/step/engine.h"
+#include "runtime/step/outputs.h"
+#include "runtime/step/road.h"
+#include "runtime/step/stats.h"
 
 namespace plait {
 

@@ -2,8 +2,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "runtime/context.h"
-#include "runtime/state_file.h"
-#include "runtime/state_format.h"
+#include "runtime/state/state_file.h"
+#include "runtime/state/state_format.h"
 
 namespace plait {
 namespace {

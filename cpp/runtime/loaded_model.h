@@ -10,8 +10,8 @@
 #include "gguf/reader.h"
 #include "model/model.h"
 #include "model/weights.h"
-#include "runtime/facts.h"
-#include "runtime/weight_copies.h"
+#include "runtime/devices/weight_copies.h"
+#include "runtime/state/facts.h"
 
 namespace plait {
 

@@ -91,7 +91,7 @@ class Adapter:
 
     It never changes and may be active in any number of contexts of its model.
 
-    Source: cpp/runtime/adapter.cpp
+    Source: cpp/runtime/steering/adapter.cpp
     """
     def __repr__(self) -> str: ...
     @property
@@ -199,7 +199,7 @@ class Model:
         UnsupportedError
             It changes what is no matrix.
 
-        Source: cpp/runtime/adapter.cpp
+        Source: cpp/runtime/steering/adapter.cpp
         """
     def tensor(self, name: str) -> numpy.ndarray:
         """
@@ -603,7 +603,7 @@ class Context:
         BackendError
             A device failed.
 
-        Source: cpp/runtime/road.cpp
+        Source: cpp/runtime/step/road.cpp
         """
     def encode(self, batch: Batch) -> Output:
         """
@@ -1046,7 +1046,7 @@ class KVCache:
         seq : int, optional
             One sequence; None: all.
 
-        Source: cpp/runtime/state_format.h
+        Source: cpp/runtime/state/state_format.h
         """
     def values(
         self, layer: typing.SupportsIndex, seq: typing.SupportsIndex

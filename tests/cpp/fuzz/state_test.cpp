@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "fuzz/fuzz.h"
 #include "runtime/context.h"
-#include "runtime/state_bytes.h"
+#include "runtime/state/state_bytes.h"
 #include "support/bytes_of.h"
 #include "support/tiny_model.h"
 

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "memory/allocations.h"
 #include "runtime/context.h"
-#include "runtime/state_transfer.h"
-#include "state_bytes.h"
+#include "runtime/state/state_bytes.h"
+#include "runtime/state/state_transfer.h"
 #include "support/bytes_of.h"
 #include "support/tiny_model.h"
 

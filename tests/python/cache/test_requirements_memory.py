@@ -112,7 +112,7 @@ def test_decode_and_encode_are_one_road():  # S4-36
         (body,) = re.findall(rf"^Outputs Context::{call}\(.*?^}}", source, re.DOTALL | re.MULTILINE)
         assert len(body.splitlines()) <= 12
         assert re.search(r"road(\(\))?\.run\(", body)
-    road = (CPP / "runtime" / "road.cpp").read_text()
+    road = (CPP / "runtime" / "step" / "road.cpp").read_text()
     (run,) = re.findall(r"^Outputs Road::run\(.*?^}", road, re.DOTALL | re.MULTILINE)
     assert len(run.splitlines()) <= 60
     assert "dynamic_cast" not in road

@@ -70,7 +70,7 @@ def test_one_function_plans_the_worst_case():  # S4-32
         for path in CPP.rglob("*.cpp")
         if re.search(r"^\w[\w:<> ]*::reserve\w*\(const PlanKey", path.read_text(), re.MULTILINE)
     ]
-    assert definitions == ["runtime/engine.cpp"]
+    assert definitions == ["runtime/step/engine.cpp"]
 
 
 def test_every_input_of_a_graph_has_a_type_and_is_set_in_one_place():  # S4-38
@@ -78,7 +78,7 @@ def test_every_input_of_a_graph_has_a_type_and_is_set_in_one_place():  # S4-38
     (body,) = re.findall(r"enum class InputField : \w+ \{(.*?)\};", header, re.DOTALL)
     fields = re.findall(r"\w+", re.sub(r"//[^\n]*", "", body))
     assert len(fields) > 10
-    road = (CPP / "runtime" / "road.cpp").read_text()
+    road = (CPP / "runtime" / "step" / "road.cpp").read_text()
     (refresh,) = re.findall(r"void Road::refresh\(.*?^}", road, re.DOTALL | re.MULTILINE)
     assert [field for field in fields if f"case InputField::{field}:" not in refresh] == []
     assert "default:" not in refresh

@@ -1,0 +1,224 @@
+#include "runtime/devices/place_layers.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "backend/bind_computed.h"
+#include "backend/joint/backend.h"
+#include "backend/no_kernel.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "graph/alias_roots.h"
+#include "plan/buffers.h"
+#include "plan/prune.h"
+#include "plan/select_early.h"
+#include "plan/stages.h"
+#include "runtime/step/engine.h"
+
+namespace plait {
+namespace {
+
+// An encoder's layers come after the decoder's in the memory; in depth they begin anew.
+size_t depth_of(const ModelInfo& info, size_t layer) {
+    const auto n_decoder = static_cast<size_t>(info.n_layers);
+    return info.has_encoder && layer >= n_decoder ? layer - n_decoder : layer;
+}
+
+// By depth, the output last: weights and caches.
+std::vector<uint64_t> bytes_by_depth(const ModelInfo& info, std::span<const Graph> graphs,
+                                     const MemoryLayout& layout) {
+    const size_t n_layers = layout.specs.size();
+    size_t n_depths = 0;
+    for (size_t i = 0; i < n_layers; ++i) n_depths = std::max(n_depths, depth_of(info, i) + 1);
+    const auto depth = [&](size_t layer) {
+        return layer == n_layers ? n_depths : depth_of(info, layer);
+    };
+    std::vector<uint64_t> bytes(n_depths + 1);
+    for (const StorageInfo& storage : layout.storage)
+        bytes[depth(storage.id.layer)] += storage.bytes();
+    std::set<std::pair<size_t, WeightId>> counted;
+    for (const Graph& graph : graphs) {
+        const std::vector<size_t> layers = joint::layers_of(graph, n_layers);
+        for (NodeId i = 0; i < layers.size(); ++i)
+            for_each_operand(graph.node(i).op, [&](NodeId id) {
+                if (const auto* weight = std::get_if<ops::Weight>(&graph.node(id).op))
+                    if (counted.emplace(depth(layers[i]), weight->id).second)
+                        bytes[depth(layers[i])] += graph.node(id).type.bytes();
+            });
+    }
+    return bytes;
+}
+
+// With `n` of them not on the CPU.
+std::vector<uint8_t> place(size_t n, size_t n_layers, std::span<const double> split) {
+    std::vector<uint8_t> devices(n_layers, static_cast<uint8_t>(split.size()));
+    const double all = std::accumulate(split.begin(), split.end(), 0.0);
+    for (size_t i = 0; i < n; ++i) {
+        const double passed = static_cast<double>(i) / static_cast<double>(n) * all;
+        double end = 0.0;
+        uint8_t device = 0;
+        for (size_t d = 0; d < split.size(); ++d) {
+            if (split[d] <= 0.0) continue;
+            device = static_cast<uint8_t>(d);
+            end += split[d];
+            if (passed < end) break;
+        }
+        devices[n_layers - n + i] = device;
+    }
+    return devices;
+}
+
+bool fits(std::span<const uint8_t> devices, std::span<const uint64_t> bytes,
+          std::span<const uint64_t> room) {
+    std::vector<uint64_t> taken(room.size() + 1);
+    for (size_t i = 0; i < devices.size(); ++i) taken[devices[i]] += bytes[i];
+    return std::equal(room.begin(), room.end(), taken.begin(), std::greater_equal<>());
+}
+
+// That a step takes of each device, beside what layers take.
+uint64_t step_bytes(std::span<const Graph> graphs, const InputLayout& inputs) {
+    uint64_t most = 0;
+    for (Graph graph : graphs) {
+        select_early(graph);
+        most = std::max(most, place_values(graph, find_stages(graph), inputs).arena_bytes);
+    }
+    return most + inputs.bytes();
+}
+
+std::vector<uint64_t> room_for_layers(std::span<const std::unique_ptr<Backend>> devices,
+                                      uint64_t taken) {
+    std::vector<uint64_t> room;
+    for (const auto& device : devices) {
+        const uint64_t free = device->free_bytes().value_or(UINT64_MAX);
+        // What pipelines, commands and other programs take is not known: a sixteenth.
+        const uint64_t left = free - free / 16;
+        room.push_back(left - std::min(left, taken));
+    }
+    return room;
+}
+
+// "layers: 2 on cpu, 2 and the output on vulkan:0", where they are not all on the first device.
+void note(const joint::LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
+    const auto first = [](uint8_t device) { return device == 0; };
+    if (first(placed.output) && std::ranges::all_of(placed.layers, first)) return;
+    if (!log_enabled(LogLevel::info)) return;
+    std::string all;
+    for (size_t d = devices.size(); d-- > 0;) {
+        const auto n = std::ranges::count(placed.layers, static_cast<uint8_t>(d));
+        const bool output = placed.output == d;
+        if (n == 0 && !output) continue;
+        all += text(all.empty() ? "layers: " : ", ", n, output ? " and the output on " : " on ",
+                    devices[d]->name());
+    }
+    log(LogLevel::info, all);
+}
+
+}  // namespace
+
+std::vector<Graph> graphs_of(const Model& model, const PlanKey& step, const MemoryLayout& layout,
+                             const BuildOptions& options) {
+    std::vector<PlanKey> keys{step};
+    if (model.info().has_encoder) {
+        keys.push_back(step);
+        keys.back().kind = GraphKind::encode;
+        keys.back().output = OutputKind::none;
+    }
+    if (model.info().n_scores > 0) {
+        PlanKey& scores = keys.emplace_back();
+        scores.kind = GraphKind::score;
+        scores.input = InputKind::embeddings;
+        scores.output = OutputKind::embeddings;
+        scores.n_tokens = scores.n_outputs = step.n_tokens;
+    }
+    for (uint8_t group = 0; group < layout.groups.size(); ++group) {
+        if (layout.groups[group].kind != GroupKind::attention) continue;
+        for (const GraphKind kind : {GraphKind::copy_rows, GraphKind::shift_keys}) {
+            PlanKey& moves = keys.emplace_back();
+            moves.kind = kind;
+            moves.group = group;
+            moves.output = OutputKind::none;
+            moves.n_moves = Engine::kMaxMoves;
+        }
+    }
+    std::vector<Graph> graphs;
+    for (const PlanKey& key : keys) {
+        graphs.push_back(model.build(key, layout, options));
+        prune(graphs.back());
+    }
+    return graphs;
+}
+
+std::vector<uint8_t> place(std::span<const uint64_t> bytes, std::span<const uint64_t> room,
+                           const LayerOptions& options) {
+    std::vector<double> split = options.split;
+    if (split.empty())
+        for (const uint64_t free : room) split.push_back(static_cast<double>(free));
+    if (std::ranges::all_of(split, [](double share) { return share <= 0.0; }))
+        split.assign(room.size(), 1.0);
+    const size_t most = bytes.size();
+    if (options.n_gpu_layers) {
+        const int64_t asked = *options.n_gpu_layers;
+        const bool all = asked < 0 || static_cast<uint64_t>(asked) > most;
+        return place(all ? most : static_cast<size_t>(asked), most, split);
+    }
+    for (size_t n = most; n > 0; --n)
+        if (std::vector<uint8_t> devices = place(n, most, split); fits(devices, bytes, room))
+            return devices;
+    return place(0, most, split);
+}
+
+joint::LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
+                                 const MemoryLayout& layout,
+                                 std::span<const std::unique_ptr<Backend>> devices,
+                                 const InputLayout& inputs, const LayerOptions& options) {
+    const size_t n_layers = layout.specs.size();
+    const auto host = static_cast<uint8_t>(devices.size() - 1);
+    const std::vector<uint8_t> by_depth =
+        place(bytes_by_depth(info, graphs, layout),
+              room_for_layers(devices.first(host), step_bytes(graphs, inputs)), options);
+    joint::LayerDevices placed;
+    for (size_t i = 0; i < n_layers; ++i) placed.layers.push_back(by_depth[depth_of(info, i)]);
+    placed.output = by_depth.back();
+    placed.caches = placed.layers;
+    for (const Graph& graph : graphs) {
+        const std::vector<NodeId> root = alias_roots(graph);
+        for (NodeId id = 0; id < graph.nodes().size(); ++id) {
+            const Node& node = graph.node(id);
+            if (!computes(node)) continue;
+            if (std::ranges::none_of(devices,
+                                     [&](const auto& d) { return d->supports(graph, id); }))
+                no_kernel(devices[host]->name(), node);
+            for_each_operand(node.op, [&](NodeId operand) {
+                const auto* storage = std::get_if<ops::Storage>(&graph.node(root[operand]).op);
+                if (storage == nullptr) return;
+                uint8_t& cache = placed.caches[layout.storage[storage->index].id.layer];
+                if (!devices[cache]->supports(graph, id)) cache = host;
+            });
+        }
+    }
+    note(placed, devices);
+    return placed;
+}
+
+std::unique_ptr<Backend> join(std::vector<std::unique_ptr<Backend>> devices,
+                              joint::LayerDevices placed) {
+    const auto host = static_cast<uint8_t>(devices.size() - 1);
+    std::vector<bool> used(devices.size());
+    for (const uint8_t device : placed.layers) used[device] = true;
+    used[placed.output] = used[host] = true;
+    std::vector<uint8_t> number(devices.size());
+    std::vector<std::unique_ptr<Backend>> kept;
+    for (size_t d = 0; d < devices.size(); ++d) {
+        number[d] = static_cast<uint8_t>(kept.size());
+        if (used[d]) kept.push_back(std::move(devices[d]));
+    }
+    if (kept.size() == 1) return std::move(kept.front());
+    for (uint8_t& device : placed.layers) device = number[device];
+    for (uint8_t& device : placed.caches) device = number[device];
+    placed.output = number[placed.output];
+    return std::make_unique<joint::JointBackend>(std::move(kept), std::move(placed));
+}
+
+}  // namespace plait

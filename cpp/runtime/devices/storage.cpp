@@ -1,0 +1,30 @@
+#include "runtime/devices/storage.h"
+
+#include <algorithm>
+
+#include "tensor/convert.h"
+
+namespace plait {
+
+Storage::Storage(const MemoryLayout& layout, Backend& backend) {
+    for (const StorageInfo& info : layout.storage) {
+        buffers_.push_back(backend.allocate_cache(info.bytes(), info.id.layer));
+        pointers_.push_back(buffers_.back().get());
+        // Row 0 is the state of a fresh sequence.
+        if (layout.groups[info.group].kind == GroupKind::recurrent)
+            buffers_.back()->write(0, std::vector<std::byte>(info.row_bytes));
+    }
+}
+
+void Storage::read_row(const StorageInfo& info, size_t index, int32_t row, float* target) const {
+    const auto stored = static_cast<size_t>(info.head_elements);
+    std::vector<std::byte> raw(info.row_bytes);
+    pointers_[index]->read(static_cast<uint64_t>(row) * info.row_bytes, raw);
+    std::vector<float> values(stored * static_cast<size_t>(info.n_heads));
+    dequantize(info.dtype, raw.data(), values.data(), values.size());
+    for (size_t h = 0; h < static_cast<size_t>(info.n_heads); ++h)
+        std::copy_n(values.data() + h * stored, info.head_dim,
+                    target + h * static_cast<size_t>(info.head_dim));
+}
+
+}  // namespace plait

@@ -1,0 +1,178 @@
+#include "runtime/state/state_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace plait {
+namespace {
+
+constexpr size_t kMostPerCall = size_t{1} << 30;  // Linux moves less than 2^31 bytes in one call
+
+[[noreturn]] void fail(const char* what, int error = errno) {
+    throw StateError(text(what, ": ", std::generic_category().message(error)));
+}
+
+template <typename Call>
+auto retry(Call call) {
+    for (;;) {
+        const auto result = call();
+        if (result >= 0 || errno != EINTR) return result;
+    }
+}
+
+class File {
+public:
+    File(const std::string& path, int flags, const char* what) {
+        fd_ = retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, 0666); });
+        if (fd_ < 0) fail(what);
+    }
+    ~File() { ::close(fd_); }
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+
+    int fd() const { return fd_; }
+    struct stat status() const {
+        struct stat status {};
+        if (::fstat(fd_, &status) != 0) fail("cannot be inspected");
+        return status;
+    }
+    void write(std::span<const std::byte> bytes) {
+        while (!bytes.empty()) {
+            const ssize_t n = retry(
+                [&] { return ::write(fd_, bytes.data(), std::min(bytes.size(), kMostPerCall)); });
+            if (n < 0) fail("cannot be written");
+            bytes = bytes.subspan(static_cast<size_t>(n));
+        }
+    }
+    void read(uint64_t offset, std::span<std::byte> target) const {
+        while (!target.empty()) {
+            const ssize_t n = retry([&] {
+                return ::pread(fd_, target.data(), std::min(target.size(), kMostPerCall),
+                               static_cast<off_t>(offset));
+            });
+            if (n < 0) fail("cannot be read");
+            if (n == 0) throw StateError(text("ends at byte ", offset, " while it is read"));
+            offset += static_cast<uint64_t>(n);
+            target = target.subspan(static_cast<size_t>(n));
+        }
+    }
+    void sync() {
+        if (retry([&] { return ::fsync(fd_); }) != 0) fail("cannot be written");
+    }
+
+private:
+    int fd_ = -1;
+};
+
+// A file beside the one to be written, this writer's alone for as long as it lives.
+class Draft {
+public:
+    explicit Draft(const std::string& path) : path_(path + ".plait-tmp") {
+        do {
+            file_.emplace(path_, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, "cannot be written");
+            if (!S_ISREG(file_->status().st_mode))
+                throw StateError(text("cannot be written: ", path_, " is no regular file"));
+            // Where files cannot be locked writers must not meet.
+            retry([&] { return ::flock(file_->fd(), LOCK_EX); });
+        } while (!is_in_place());  // the writer before renamed it meanwhile
+    }
+    ~Draft() {
+        if (!renamed_) ::unlink(path_.c_str());
+    }
+    Draft(const Draft&) = delete;
+    Draft& operator=(const Draft&) = delete;
+
+    void write(std::span<const std::byte> bytes) {
+        if (::ftruncate(file_->fd(), 0) != 0) fail("cannot be written");
+        file_->write(bytes);
+    }
+    void take_mode_of(const std::string& path) {
+        struct stat old {};
+        if (::stat(path.c_str(), &old) == 0) ::fchmod(file_->fd(), old.st_mode & 0777);
+    }
+    void replace(const std::string& path) {
+        file_->sync();
+        if (::rename(path_.c_str(), path.c_str()) != 0) fail("cannot be replaced");
+        renamed_ = true;
+    }
+
+private:
+    bool is_in_place() const {
+        struct stat there {};
+        const struct stat mine = file_->status();
+        return ::stat(path_.c_str(), &there) == 0 && there.st_ino == mine.st_ino &&
+               there.st_dev == mine.st_dev;
+    }
+
+    std::string path_;
+    std::optional<File> file_;
+    bool renamed_ = false;
+};
+
+void check_path(const std::string& path) {
+    if (path.find('\0') != std::string::npos) throw StateError("has a NUL byte in its name");
+}
+
+// Where a link leads to, so that the link stays one.
+std::string target_of(const std::string& path) {
+    std::error_code error;
+    const auto target = std::filesystem::canonical(path, error);
+    return error ? path : target.string();
+}
+
+// So that the new name outlives a loss of power. The file is in its place by now, so that a system
+// which cannot do this is no reason to fail.
+void sync_folder(const std::string& folder) {
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    ::fsync(fd);
+    ::close(fd);
+}
+
+}  // namespace
+
+void write_file(const std::string& path, std::span<const std::byte> bytes) {
+    check_path(path);
+    const std::string target = target_of(path);
+    struct stat old {};
+    if (::stat(target.c_str(), &old) == 0 && !S_ISREG(old.st_mode))
+        throw StateError("is no regular file");
+    std::string folder = std::filesystem::path(target).parent_path().string();
+    if (folder.empty()) folder = ".";
+    Draft draft(target);
+    draft.take_mode_of(target);
+    draft.write(bytes);
+    draft.replace(target);
+    sync_folder(folder);
+}
+
+FileBytes read_file(const std::string& path, size_t n_first,
+                    const std::function<uint64_t(std::span<const std::byte>)>& expected_bytes) {
+    check_path(path);
+    // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
+    const File file(path, O_RDONLY | O_NONBLOCK, "cannot be opened");
+    const struct stat status = file.status();
+    if (!S_ISREG(status.st_mode)) throw StateError("is no regular file");
+    const auto size = static_cast<uint64_t>(status.st_size);
+    std::vector<std::byte> first(std::min<uint64_t>(size, n_first));
+    file.read(0, first);
+    if (const uint64_t expected = expected_bytes(first); expected != size)
+        throw StateError(text("has ", size, " bytes, expected ", expected));
+    FileBytes bytes{std::make_unique_for_overwrite<std::byte[]>(size), size};
+    file.read(0, {bytes.data.get(), size});
+    return bytes;
+}
+
+}  // namespace plait

@@ -1,0 +1,147 @@
+#include "runtime/state/state_transfer.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "gguf/text.h"
+#include "runtime/state/state_format.h"
+
+namespace plait {
+namespace {
+
+// Stretches of items whose rows follow each other: visit(first item, first row, count).
+template <typename Visit>
+void for_each_stretch(const StateRows& rows, Visit visit) {
+    for (size_t i = 0; i < rows.items.size();) {
+        size_t n = 1;
+        while (i + n < rows.items.size() &&
+               rows.items[i + n] == rows.items[i] + static_cast<int32_t>(n) &&
+               rows.rows[i + n] == rows.rows[i] + static_cast<int32_t>(n))
+            ++n;
+        visit(static_cast<uint64_t>(rows.items[i]), static_cast<uint64_t>(rows.rows[i]),
+              uint64_t{n});
+        i += n;
+    }
+}
+
+// Each storage of a group that has rows: visit(its index, its description, the group's rows).
+template <typename Visit>
+void for_each_storage(const MemoryLayout& layout, const std::vector<StateRows>& rows, Visit visit) {
+    for (size_t i = 0; i < layout.storage.size(); ++i) {
+        const auto group = std::ranges::find(rows, layout.storage[i].group, &StateRows::group);
+        if (group != rows.end()) visit(i, layout.storage[i], *group);
+    }
+}
+
+uint64_t n_items(const MemoryState& state, const Memory& memory, const StorageInfo& storage) {
+    const uint32_t part = memory.state_part(storage.group);
+    if (part >= state.parts.size())
+        throw StateError(text("the state has ", state.parts.size(), " parts, expected ", part + 1,
+                              " or more: this memory is made of other ones"));
+    return static_cast<uint64_t>(std::max(state.parts[part].n_items, 0));
+}
+
+void check_rows(const StateReading& state, const Memory& memory) {
+    const auto& storage = memory.layout().storage;
+    if (state.rows.size() != storage.size())
+        throw StateError(text("the state has rows of ", state.rows.size(), " storages, expected ",
+                              storage.size()));
+    for (size_t i = 0; i < storage.size(); ++i) {
+        const auto expected =
+            checked_mul(n_items(state.memory, memory, storage[i]), storage[i].row_bytes);
+        if (state.rows[i].size() != expected)
+            throw StateError(text("the state has ", state.rows[i].size(),
+                                  " bytes of rows of storage ", i,
+                                  ", which its tokens do not take"));
+    }
+}
+
+std::string listed(const std::vector<ActivePart>& active) {
+    if (active.empty()) return "neither an adapter nor a control vector";
+    std::string all;
+    for (const ActivePart& part : active)
+        all += text(all.empty() ? "" : ", ", gguf::quoted(part.what), " scaled by ", part.scale);
+    return all;
+}
+
+}  // namespace
+
+void check_active(const std::vector<ActivePart>& state, const std::vector<ActivePart>& here) {
+    if (state == here) return;
+    throw StateError(text("the state was made with ", listed(state), ", expected ", listed(here),
+                          ", which this context has"));
+}
+
+void save_state(Road& road, const Facts& facts, const std::vector<ActivePart>& active,
+                std::optional<SequenceId> sequence, const MakeRoom& make_room) {
+    road.apply_shifts();
+    const Memory& memory = road.memory();
+    std::vector<StateRows> rows;
+    const MemoryState state = memory.describe(sequence, rows);
+    std::vector<uint64_t> row_bytes;
+    for (const StorageInfo& storage : memory.layout().storage)
+        row_bytes.push_back(n_items(state, memory, storage) * storage.row_bytes);
+    const StateImage image(facts, active, state, std::move(row_bytes));
+    const std::span<std::byte> target = make_room(image.bytes());
+    for_each_storage(memory.layout(), rows,
+                     [&](size_t i, const StorageInfo& storage, const StateRows& group) {
+                         const std::span<std::byte> to = image.rows(target, i);
+                         const Buffer& from = *road.storage().buffers()[i];
+                         const uint64_t bytes = storage.row_bytes;
+                         for_each_stretch(group, [&](uint64_t item, uint64_t row, uint64_t n) {
+                             from.read(row * bytes, to.subspan(item * bytes, n * bytes));
+                         });
+                     });
+    image.seal(target);
+}
+
+void load_state(Road& road, const Facts& facts, const std::vector<ActivePart>& active,
+                std::span<const std::byte> bytes, std::optional<SequenceId> to) {
+    const StateReading state = read_state(bytes);
+    check_facts(state.facts, facts);
+    check_active(state.active, active);
+    check_rows(state, road.memory());
+    std::vector<StateRows> rows;
+    road.memory().adopt(state.memory, to, rows);
+    for_each_storage(road.memory().layout(), rows,
+                     [&](size_t i, const StorageInfo& storage, const StateRows& group) {
+                         Buffer& target = *road.storage().buffers()[i];
+                         const uint64_t each = storage.row_bytes;
+                         for_each_stretch(group, [&](uint64_t item, uint64_t row, uint64_t n) {
+                             target.write(row * each, state.rows[i].subspan(item * each, n * each));
+                         });
+                     });
+}
+
+void copy_state(Road& from, Road& to) {
+    from.apply_shifts();
+    std::vector<StateRows> sources;
+    const MemoryState state = from.memory().describe(std::nullopt, sources);
+    // All is read before anything changes, as a device may fail in between.
+    std::vector<std::vector<std::byte>> rows(from.memory().layout().storage.size());
+    for_each_storage(from.memory().layout(), sources,
+                     [&](size_t i, const StorageInfo& storage, const StateRows& group) {
+                         const Buffer& source = *from.storage().buffers()[i];
+                         const uint64_t each = storage.row_bytes;
+                         rows[i].resize(group.items.size() * each);
+                         for_each_stretch(group, [&](uint64_t item, uint64_t row, uint64_t n) {
+                             source.read(row * each,
+                                         std::span(rows[i]).subspan(item * each, n * each));
+                         });
+                     });
+    std::vector<StateRows> targets;
+    to.memory().adopt(state, std::nullopt, targets);
+    for_each_storage(to.memory().layout(), targets,
+                     [&](size_t i, const StorageInfo& storage, const StateRows& group) {
+                         Buffer& target = *to.storage().buffers()[i];
+                         const uint64_t each = storage.row_bytes;
+                         for_each_stretch(group, [&](uint64_t item, uint64_t row, uint64_t n) {
+                             target.write(row * each,
+                                          std::span(rows[i]).subspan(item * each, n * each));
+                         });
+                     });
+}
+
+}  // namespace plait

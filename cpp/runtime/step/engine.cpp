@@ -1,0 +1,239 @@
+#include "runtime/step/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <sstream>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "memory/view.h"
+
+namespace plait {
+namespace {
+
+constexpr uint64_t kMostPlanBytes = uint64_t{64} << 20;
+
+}  // namespace
+
+InputLayout Engine::lay_out(const MemoryLayout& memory, const EngineLimits& limits, int64_t width) {
+    using enum InputField;
+    const uint64_t by_token = uint64_t{limits.n_tokens} * 4;
+    const uint64_t by_sequence = (uint64_t{limits.n_sequences} + 1) * 4;
+    InputLayout layout;
+    layout.add({tokens}, by_token);
+    layout.add({positions}, by_token * static_cast<uint64_t>(limits.build.n_pos_per_token));
+    layout.add({token_begin}, by_sequence);
+    layout.add({output_tokens}, by_token);
+    layout.add({embeddings}, by_token * static_cast<uint64_t>(width));
+    for (uint8_t g = 0; g < memory.groups.size(); ++g) {
+        const GroupInfo& group = memory.groups[g];
+        for (const InputField field : {from_rows, to_rows, deltas})
+            layout.add({field, g}, Engine::kMaxMoves * 4);
+        if (group.kind == GroupKind::recurrent) {
+            layout.add({read_states, g}, by_sequence);
+            layout.add({write_states, g}, by_sequence);
+            continue;
+        }
+        for (const InputField field : {write_rows, first, last}) layout.add({field, g}, by_token);
+        layout.add({run_begin, g}, by_sequence);
+        layout.add({runs, g}, uint64_t{std::max(group.max_runs, limits.n_rows)} * sizeof(Run));
+        if (!group.needs_key_positions) continue;
+        layout.add({key_positions, g}, uint64_t{std::max(group.max_runs, limits.n_rows)} * 4);
+        layout.add({key_begin, g}, by_sequence);
+    }
+    return layout;
+}
+
+Engine::Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend> backend,
+               const MemoryLayout& layout, const EngineLimits& limits)
+    : model_(std::move(model)),
+      backend_(std::move(backend)),
+      limits_(limits),
+      weights_(model_->weights_on(*backend_)),
+      input_layout_(lay_out(layout, limits, model_->info().width)),
+      inputs_(backend_->allocate_inputs(input_layout_.bytes())),
+      arena_(backend_->allocate(0)),
+      plans_(kMostPlanBytes) {}
+
+std::unique_ptr<Plan> Engine::build(const PlanKey& key, const MemoryLayout& layout,
+                                    std::span<Buffer* const> storage) {
+    Graph graph = model_->model().build(key, layout, limits_.build);
+    steering_.rewrite(graph, key);
+    if (key.captures != 0) capture(graph, captures(key.captures), key.n_outputs > 0);
+    auto plan = std::make_unique<Plan>(std::move(graph), *backend_, input_layout_, weights_,
+                                       storage, limits_.fuse);
+    for (size_t d = 0; d < kMostDevices; ++d)
+        if (plan->nodes_by_device()[d] > 0) devices_ |= 1u << d;
+    if (plan->arena_bytes() > arena_->bytes()) arena_ = backend_->allocate(plan->arena_bytes());
+    return plan;
+}
+
+void Engine::reserve(const PlanKey& key, const MemoryLayout& layout,
+                     std::span<Buffer* const> storage) {
+    plans_.insert(key, build(key, layout, storage));
+}
+
+Plan& Engine::plan(const PlanKey& key, const MemoryLayout& layout,
+                   std::span<Buffer* const> storage) {
+    Plan* known = limits_.reuse ? plans_.find(key) : nullptr;
+    if (known != nullptr) {
+        ++stats_.plans_reused;
+        return *known;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const MissReason reason = limits_.reuse ? plans_.reason(key) : MissReason::reuse_off;
+    std::unique_ptr<Plan> built = build(key, layout, storage);
+    ++stats_.plans_built;
+    ++stats_.misses[static_cast<size_t>(reason)];
+    stats_.seconds[static_cast<size_t>(Phase::build)] +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (log_enabled(LogLevel::trace))
+        log(LogLevel::trace,
+            text("plan: built ", built->graph().nodes().size(), " nodes for ", key.n_tokens,
+                 " tokens, ", key.n_outputs, " outputs (", to_string(reason), ")"));
+    if (limits_.reuse) return plans_.insert(key, std::move(built));
+    single_use_ = std::move(built);
+    return *single_use_;
+}
+
+std::byte* Engine::input_bytes(InputId id, size_t bytes) {
+    PLAIT_CHECK(bytes <= input_layout_.capacity(id));
+    note_written({input_layout_.offset(id), bytes});
+    return inputs_->host() + input_layout_.offset(id);
+}
+
+void Engine::note_written(Written written) {
+    const auto known = std::ranges::find(written_, written.offset, &Written::offset);
+    if (known == written_.end())
+        written_.push_back(written);
+    else
+        known->bytes = std::max(known->bytes, written.bytes);
+}
+
+void Engine::write_bytes(InputId id, std::span<const std::byte> bytes) {
+    if (!bytes.empty()) std::memcpy(input_bytes(id, bytes.size()), bytes.data(), bytes.size());
+}
+
+void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddings,
+                 StopSignal* stop, Editor* editor) {
+    RunArguments arguments;
+    arguments.editor = editor;
+    arguments.arena = arena_.get();
+    arguments.inputs = inputs_.get();
+    arguments.outputs[static_cast<size_t>(OutputId::logits)] = reinterpret_cast<std::byte*>(logits);
+    arguments.outputs[static_cast<size_t>(OutputId::embeddings)] =
+        reinterpret_cast<std::byte*>(embeddings);
+    arguments.counts = counts;
+    arguments.stop = stop;
+    arguments.trace = trace_.get();
+    const CommandCounts before = backend_->commands();
+    for (const Written& written : written_) inputs_->flush(written.offset, written.bytes);
+    written_.clear();
+    try {
+        plan.run(arguments);
+    } catch (...) {
+        if (trace_) trace_->take([](const TraceEvent&) {});
+        throw;
+    }
+    if (trace_) note_trace(plan);
+    for (size_t d = 0; d < kMostDevices; ++d) stats_.nodes[d] += plan.nodes_by_device()[d];
+    stats_.commands_recorded += backend_->commands().recorded - before.recorded;
+    stats_.commands_submitted += backend_->commands().submitted - before.submitted;
+}
+
+std::vector<Engine::Named> Engine::names(const PlanKey& key, const MemoryLayout& layout) const {
+    const Graph graph = model_->model().build(key, layout, limits_.build);
+    std::vector<Named> names;
+    for (const NamedValue& value : named_values(graph))
+        names.push_back({value.name, graph.node(value.node).type});
+    return names;
+}
+
+std::vector<WeightId> Engine::adaptable(const PlanKey& key, const MemoryLayout& layout) const {
+    return adaptable_weights(model_->model().build(key, layout, limits_.build));
+}
+
+void Engine::add_inputs(InputField field, size_t n, uint64_t bytes) {
+    InputLayout layout = input_layout_;
+    for (size_t i = 0; i < n; ++i) {
+        const InputId id{field, static_cast<uint16_t>(i)};
+        if (!layout.has(id)) layout.add(id, bytes);
+    }
+    if (layout.bytes() == input_layout_.bytes()) return;
+    std::unique_ptr<Buffer> larger = backend_->allocate_inputs(layout.bytes());
+    std::memcpy(larger->host(), inputs_->host(), input_layout_.bytes());
+    inputs_ = std::move(larger);
+    note_written({0, input_layout_.bytes()});
+    input_layout_ = std::move(layout);
+}
+
+void Engine::use_adapters(std::vector<ScaledAdapter> adapters) {
+    Steering next = steering_;
+    next.use_adapters(std::move(adapters), [&](const Adapter& adapter) {
+        return weights_.add(adapter.weights_on(*backend_));
+    });
+    const std::vector<float> scales = next.scales();
+    add_inputs(InputField::adapter_scale, scales.size(), sizeof(float));
+    for (size_t i = 0; i < scales.size(); ++i)
+        write(InputId{InputField::adapter_scale, static_cast<uint16_t>(i)},
+              std::span(&scales[i], 1));
+    steering_ = std::move(next);
+}
+
+void Engine::use_control(std::span<const float> vectors) {
+    if (vectors.empty()) return steering_.use_control("", 0);
+    const auto width = static_cast<size_t>(model_->info().width);
+    const size_t n_layers = vectors.size() / width;
+    add_inputs(InputField::control, n_layers, width * sizeof(float));
+    for (size_t i = 0; i < n_layers; ++i)
+        write(InputId{InputField::control, static_cast<uint16_t>(i)},
+              vectors.subspan(i * width, width));
+    std::ostringstream digest;
+    digest << "control vector of digest " << std::hex << checksum(std::as_bytes(vectors));
+    steering_.use_control(std::move(digest).str(), static_cast<int>(n_layers));
+}
+
+uint16_t Engine::capture_set(const std::vector<ValueName>& names) {
+    const auto known = std::ranges::find(capture_sets_, names);
+    const auto number = static_cast<size_t>(known - capture_sets_.begin());
+    if (number > UINT16_MAX)
+        throw UnsupportedError(text("a context captures at most ", UINT16_MAX, " different sets"));
+    if (known == capture_sets_.end()) capture_sets_.push_back(names);
+    return static_cast<uint16_t>(number);
+}
+
+void Engine::note_trace(const Plan& plan) {
+    trace_->take([&](const TraceEvent& event) {
+        const Node& node = plan.graph().node(event.node);
+        traced_.push_back({op_name(node.op),
+                           node.role == Role::none ? "" : full_name(node.role, node.layer),
+                           event.thread, event.begin_ns, event.end_ns});
+    });
+}
+
+std::vector<NodeInfo> Engine::describe(const Plan& plan) const {
+    return plait::describe(plan, weights_, backend_->devices());
+}
+
+std::vector<std::string> Engine::devices() const {
+    std::vector<std::string> used;
+    const std::vector<std::string> all = backend_->devices();
+    for (size_t d = 0; d < all.size(); ++d)
+        if ((devices_ >> d & 1) != 0) used.push_back(all[d]);
+    return used;
+}
+
+void Engine::start_trace() {
+    traced_.clear();
+    trace_ = std::make_unique<Trace>(backend_->n_threads());
+}
+
+std::vector<TracedNode> Engine::take_trace() {
+    trace_.reset();
+    return std::exchange(traced_, {});
+}
+
+}  // namespace plait

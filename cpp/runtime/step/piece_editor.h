@@ -1,0 +1,24 @@
+// Hands rows of a piece to whoever edits them.
+#pragma once
+
+#include <vector>
+
+#include "backend/backend.h"
+#include "batch/split.h"
+#include "runtime/steering/steering.h"
+
+namespace plait {
+
+// Rows come in the order of the batch, which a piece of whole sequences does not keep.
+class PieceEditor final : public Editor {
+public:
+    PieceEditor(const Steering& steering, const Piece& piece)
+        : steering_(steering), piece_(piece) {}
+    void edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) override;
+
+private:
+    const Steering& steering_;
+    const Piece& piece_;
+};
+
+}  // namespace plait

@@ -1,0 +1,343 @@
+#include "runtime/step/road.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <numeric>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "runtime/step/piece_editor.h"
+
+namespace plait {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Adds the time it lives to a phase.
+class Timed {
+public:
+    Timed(Stats& stats, Phase phase) : seconds_(stats.seconds[static_cast<size_t>(phase)]) {}
+    ~Timed() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+    Timed(const Timed&) = delete;
+    Timed& operator=(const Timed&) = delete;
+
+private:
+    double& seconds_;
+    Clock::time_point start_ = Clock::now();
+};
+
+// Gives placed rows back unless they were committed.
+class Placement {
+public:
+    Placement(Memory& memory, StepKind kind, const PreparedBatch& batch,
+              std::span<const Piece> pieces)
+        : memory_(memory) {
+        memory_.place(kind, batch, pieces);
+    }
+    ~Placement() {
+        if (!committed_) memory_.rollback();
+    }
+    Placement(const Placement&) = delete;
+    Placement& operator=(const Placement&) = delete;
+    void commit() noexcept {
+        memory_.commit();
+        committed_ = true;
+    }
+
+private:
+    Memory& memory_;
+    bool committed_ = false;
+};
+
+}  // namespace
+
+Road::Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine, Recorder& recorder,
+           const RoadOptions& options)
+    : info_(info),
+      past_(std::move(past)),
+      engine_(engine),
+      recorder_(recorder),
+      options_(options),
+      mover_(engine, memory().layout(), storage().buffers()),
+      defragmenter_(options.defrag_threshold) {
+    if (pooled())
+        hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
+    engine_.reserve(largest_key(), memory().layout(), storage().buffers());
+    PlanKey given_embeddings = largest_key();
+    given_embeddings.input = InputKind::embeddings;
+    engine_.build(given_embeddings, memory().layout(), storage().buffers());  // for its arena alone
+    if (scored())
+        engine_.reserve(score_key(engine_.limits().n_tokens), memory().layout(),
+                        storage().buffers());
+}
+
+OutputKind Road::output_kind() const {
+    if (pooled() || !options_.logits)
+        return options_.embeddings ? OutputKind::embeddings : OutputKind::none;
+    return options_.embeddings ? OutputKind::both : OutputKind::logits;
+}
+
+PlanKey Road::largest_key() const {
+    PlanKey key;
+    key.kind = options_.kind;
+    key.output = output_kind();
+    key.causal = options_.causal;
+    key.flash = options_.flash;
+    key.n_tokens = key.n_outputs = engine_.limits().n_tokens;
+    key.n_sequences = engine_.limits().n_sequences;
+    return key;
+}
+
+PlanKey Road::score_key(uint32_t n) const {
+    PlanKey key;
+    key.kind = GraphKind::score;
+    key.input = InputKind::embeddings;
+    key.output = OutputKind::embeddings;
+    key.adapters = engine_.steering().adapter_set();
+    key.n_tokens = key.n_outputs = bucket(n, engine_.limits().n_tokens);
+    return key;
+}
+
+PlanKey Road::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
+                      InputKind input) const {
+    PlanKey key = largest_key();
+    const uint32_t most = engine_.limits().n_tokens;
+    key.input = input;
+    key.captures = recorder_.set();
+    engine_.steering().mark(key);
+    key.single = n_tokens == n_sequences;
+    key.n_tokens = bucket(n_tokens, most);
+    // One token a sequence: as many sequences as tokens. Otherwise any number, in one plan.
+    if (key.single) key.n_sequences = std::min(key.n_tokens, key.n_sequences);
+    key.n_outputs = bucket(n_outputs, most);
+    if (key.n_outputs == 0) key.output = OutputKind::none;
+    return key;
+}
+
+const Plan& Road::plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
+                          InputKind input) {
+    return plan_of(key_for(n_tokens, n_sequences, n_outputs, input));
+}
+
+std::vector<Engine::Named> Road::names() const {
+    return engine_.names(largest_key(), memory().layout());
+}
+
+std::vector<WeightId> Road::adaptable() const {
+    std::vector<WeightId> weights = engine_.adaptable(largest_key(), memory().layout());
+    if (scored())
+        std::ranges::copy(engine_.adaptable(score_key(1), memory().layout()),
+                          std::back_inserter(weights));
+    return weights;
+}
+
+Outputs Road::run(const BatchView& batch, StopSignal* stop) {
+    Stats& stats = engine_.stats();
+    std::span<const Piece> pieces;
+    std::optional<Placement> placement;
+    BatchView asked = batch;
+    if (pooled()) {  // every token counts, whatever was asked for
+        all_.assign(batch.size, 1);
+        asked.wants = all_;
+    }
+    {
+        prepare(asked, options_.limits, memory().past(options_.step), prepared_);
+        apply_shifts();
+        const Timed timed(stats, Phase::place);
+        defragmenter_.before_step(memory(), mover_, batch.size);
+        pieces = split_.cut(prepared_, options_.split);
+        placement.emplace(memory(), options_.step, prepared_, pieces);
+    }
+    if (log_enabled(LogLevel::trace))
+        log(LogLevel::trace, text("decode: ", batch.size, " tokens in ", pieces.size(),
+                                  " microbatches, ", prepared_.n_outputs, " outputs"));
+    if (recorder_.active()) recorder_.begin(prepared_);
+    Outputs outputs;
+    if (pooled())
+        embedding_pool_.start(scored() ? info_.scored : options_.pooling, prepared_, info_.width);
+    else
+        outputs =
+            Outputs(engine_.outputs(), prepared_.n_outputs, options_.logits ? info_.n_vocab : 0,
+                    options_.embeddings ? info_.width : 0);
+    for (size_t i = 0; i < pieces.size(); ++i) run_piece(pieces[i], i, outputs, stop);
+    {
+        const Timed timed(stats, Phase::output);
+        if (pooled()) {
+            outputs = pooled_outputs(stop);
+        } else if (options_.split.whole_sequences) {
+            restore_batch_order(outputs);
+        }
+    }
+    if (recorder_.active()) recorder_.commit();
+    placement->commit();
+    stats.tokens += batch.size;
+    stats.microbatches += pieces.size();
+    return outputs;
+}
+
+Outputs Road::pooled_outputs(StopSignal* stop) {
+    const size_t n = embedding_pool_.n_sequences();
+    const auto width = static_cast<size_t>(info_.width);
+    const auto n_scores = static_cast<size_t>(info_.n_scores);
+    Outputs outputs(engine_.outputs(), static_cast<int64_t>(n), 0,
+                    scored() ? info_.n_scores : info_.width);
+    if (!scored()) {
+        embedding_pool_.finish(outputs.embeddings(), outputs.indices());
+        return outputs;
+    }
+    unscored_.resize(n * width);
+    embedding_pool_.finish(unscored_, outputs.indices());
+    const size_t most = engine_.limits().n_tokens;
+    for (size_t first = 0; first < n; first += most) {
+        const size_t count = std::min(most, n - first);
+        engine_.write(InputId{InputField::embeddings},
+                      std::span<const float>(unscored_).subspan(first * width, count * width));
+        const auto rows = static_cast<int32_t>(count);
+        engine_.run(plan_of(score_key(static_cast<uint32_t>(count))),
+                    {.tokens = rows, .outputs = rows}, nullptr,
+                    outputs.embeddings().data() + first * n_scores, stop);
+    }
+    return outputs;
+}
+
+void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSignal* stop) {
+    Stats& stats = engine_.stats();
+    const InputKind input =
+        prepared_.source.tokens.empty() ? InputKind::embeddings : InputKind::tokens;
+    Plan& plan = plan_of(key_for(piece.n_tokens(), piece.n_sequences(), piece.n_outputs(), input));
+    {
+        const Timed timed(stats, Phase::input);
+        refresh(plan, piece, index);
+    }
+    const Counts counts{.tokens = static_cast<int32_t>(piece.n_tokens()),
+                        .outputs = static_cast<int32_t>(piece.n_outputs()),
+                        .sequences = static_cast<int32_t>(piece.n_sequences())};
+    const size_t first = piece.first_output;
+    float* logits = !outputs.has_logits()
+                        ? nullptr
+                        : outputs.logits().data() + first * static_cast<size_t>(info_.n_vocab);
+    float* hidden = pooled() ? hidden_.data()
+                    : options_.embeddings
+                        ? outputs.embeddings().data() + first * static_cast<size_t>(info_.width)
+                        : nullptr;
+    {
+        const Timed timed(stats, Phase::compute);
+        PieceEditor editor(engine_.steering(), piece);
+        engine_.run(plan, counts, logits, hidden, stop, &editor);
+    }
+    const Timed timed(stats, Phase::output);
+    if (recorder_.active())
+        recorder_.add(plan, piece, engine_.arena(), std::array<const float*, 2>{logits, hidden});
+    if (pooled()) {
+        embedding_pool_.add(
+            prepared_, piece,
+            std::span(hidden_).first(piece.n_outputs() * static_cast<size_t>(info_.width)));
+        return;
+    }
+    const std::span<int32_t> indices = outputs.indices();
+    for (size_t i = 0; i < piece.output_tokens.size(); ++i)
+        indices[first + i] =
+            static_cast<int32_t>(piece.entries[static_cast<size_t>(piece.output_tokens[i])]);
+}
+
+void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
+    const auto axes = static_cast<size_t>(prepared_.axes);
+    const size_t n = piece.entries.size();
+    uint32_t groups = 0;  // bit g: attention inputs of group g are done
+    for (const InputId id : plan.inputs()) {
+        const auto group = static_cast<uint8_t>(id.group);  // of the memory's, where it has one
+        switch (id.field) {
+        case InputField::tokens: {
+            const std::span<int32_t> to = engine_.in_place<int32_t>(id, n);
+            for (size_t i = 0; i < n; ++i) to[i] = prepared_.source.tokens[piece.entries[i]];
+            break;
+        }
+        case InputField::embeddings: {
+            const auto width = static_cast<size_t>(prepared_.source.width);
+            const std::span<float> to = engine_.in_place<float>(id, n * width);
+            for (size_t i = 0; i < n; ++i)
+                std::copy_n(prepared_.source.embeddings.data() + piece.entries[i] * width, width,
+                            to.data() + i * width);
+            break;
+        }
+        case InputField::positions: {
+            const std::span<int32_t> to = engine_.in_place<int32_t>(id, n * axes);
+            for (size_t i = 0; i < n; ++i)
+                std::copy_n(prepared_.positions.data() + piece.entries[i] * axes, axes,
+                            to.data() + i * axes);
+            break;
+        }
+        case InputField::token_begin: engine_.write(id, std::span(piece.begin)); break;
+        case InputField::output_tokens: engine_.write(id, std::span(piece.output_tokens)); break;
+        case InputField::write_rows:
+        case InputField::first:
+        case InputField::last:
+        case InputField::runs:
+        case InputField::run_begin:
+        case InputField::key_positions:
+        case InputField::key_begin:
+            if ((groups >> group & 1) == 0) refresh_attention(group, index);
+            groups |= 1u << group;
+            break;
+        case InputField::read_states:
+            engine_.write(id, memory().recurrent(group, index).read_rows);
+            break;
+        case InputField::write_states:
+            engine_.write(id, memory().recurrent(group, index).write_rows);
+            break;
+        case InputField::adapter_scale:
+        case InputField::control: break;  // written when they were set
+        case InputField::from_rows:
+        case InputField::to_rows:
+        case InputField::deltas: throw InternalError("a decode plan asks for row moves");
+        }
+    }
+}
+
+void Road::refresh_attention(uint8_t group, size_t index) {
+    const AttentionView view = memory().attention(group, index);
+    engine_.write(InputId{InputField::write_rows, group}, view.write_rows);
+    engine_.write(InputId{InputField::runs, group}, view.runs);
+    engine_.write(InputId{InputField::run_begin, group}, view.run_begin);
+    engine_.write(InputId{InputField::first, group}, view.first);
+    engine_.write(InputId{InputField::last, group}, view.last);
+    if (!memory().layout().groups[group].needs_key_positions) return;
+    engine_.write(InputId{InputField::key_positions, group}, view.key_positions);
+    engine_.write(InputId{InputField::key_begin, group}, view.key_begin);
+}
+
+void Road::restore_batch_order(Outputs& outputs) {
+    const std::span<const int32_t> indices = outputs.indices();
+    if (std::ranges::is_sorted(indices)) return;
+    std::vector<size_t> order(indices.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::sort(order, {}, [&](size_t row) { return indices[row]; });
+    Outputs sorted(engine_.outputs(), outputs.rows(), outputs.n_vocab(), outputs.width());
+    const auto copy_row = [](std::span<const float> from, std::span<float> to, size_t a, size_t b,
+                             size_t width) {
+        std::copy_n(from.data() + a * width, width, to.data() + b * width);
+    };
+    for (size_t row = 0; row < order.size(); ++row) {
+        sorted.indices()[row] = indices[order[row]];
+        copy_row(outputs.logits(), sorted.logits(), order[row], row,
+                 static_cast<size_t>(outputs.n_vocab()));
+        copy_row(outputs.embeddings(), sorted.embeddings(), order[row], row,
+                 static_cast<size_t>(outputs.width()));
+    }
+    outputs = std::move(sorted);
+}
+
+void Road::apply_shifts() {
+    if (!memory().has_shifts()) return;
+    mover_.prepare();
+    shifts_.clear();
+    memory().take_shifts(shifts_);
+    mover_.rotate(shifts_);
+}
+
+}  // namespace plait

@@ -1,0 +1,116 @@
+// The one way from a batch to its outputs, over one memory: prepare, split, place, then for each
+// piece its plan, its inputs and a run, and at last commit. Knows every memory kind by its
+// interface alone.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "batch/prepare.h"
+#include "batch/split.h"
+#include "memory/memory.h"
+#include "runtime/devices/storage.h"
+#include "runtime/step/defragmenter.h"
+#include "runtime/step/engine.h"
+#include "runtime/step/outputs.h"
+#include "runtime/step/pool_embeddings.h"
+#include "runtime/step/recorder.h"
+#include "runtime/step/row_mover.h"
+
+namespace plait {
+
+struct RoadOptions {
+    GraphKind kind = GraphKind::decode;
+    StepKind step = StepKind::decode;  // encode: of an encoder-decoder
+    BatchLimits limits;
+    SplitPolicy split;
+    bool causal = true;
+    bool flash = true;
+    bool logits = true;                      // of a model that has any
+    bool embeddings = false;                 // hand out hidden states too
+    Pooling pooling = Pooling::none;         // other than none: one embedding a sequence, no logits
+    std::optional<double> defrag_threshold;  // see Defragmenter
+};
+
+// What sequences left behind, and the bytes of it. An encoder and its decoder share one.
+struct Past {
+    std::unique_ptr<Memory> memory;
+    Storage storage;
+    Past(std::unique_ptr<Memory> kept, Backend& backend)
+        : memory(std::move(kept)), storage(memory->layout(), backend) {}
+};
+
+class Road {
+public:
+    Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine, Recorder& recorder,
+         const RoadOptions& options);
+
+    // All or nothing: on any exception the memory is as before the call.
+    Outputs run(const BatchView& batch, StopSignal* stop);
+
+    const std::shared_ptr<Past>& past() const { return past_; }
+    Memory& memory() { return *past_->memory; }
+    const Memory& memory() const { return *past_->memory; }
+    const Storage& storage() const { return past_->storage; }
+
+    // change(memory, moves), and the moves that it asks for. All or nothing, as `change` is.
+    template <typename Change>
+    void edit(Change&& change) {
+        mover_.prepare();
+        std::vector<RowMove> moves;
+        change(memory(), moves);
+        mover_.copy(moves);
+    }
+    // Moves rows together, in rounds of at most `max_moves`.
+    const DefragReport& defragment(int64_t max_moves) {
+        return defragmenter_.run(memory(), mover_, max_moves);
+    }
+    const std::optional<DefragReport>& last_defrag() const { return defragmenter_.last(); }
+    // Carries out rotations that are still pending.
+    void apply_shifts();
+    // The values that its steps compute and name.
+    std::vector<Engine::Named> names() const;
+    // The weights that adapters can change.
+    std::vector<WeightId> adaptable() const;
+    // The key of the largest step.
+    PlanKey largest_key() const;
+    // The plan of a step of that shape, built if it is not known.
+    const Plan& plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
+                        InputKind input);
+
+private:
+    PlanKey key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
+                    InputKind input) const;
+    void refresh(const Plan& plan, const Piece& piece, size_t index);
+    void refresh_attention(uint8_t group, size_t index);
+    // What pooling made of the call's sequences; scored where that is what was asked for.
+    Outputs pooled_outputs(StopSignal* stop);
+    PlanKey score_key(uint32_t n) const;
+    void run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSignal* stop);
+    void restore_batch_order(Outputs& outputs);
+    OutputKind output_kind() const;
+    bool pooled() const { return options_.pooling != Pooling::none; }
+    bool scored() const { return options_.pooling == Pooling::rank; }
+    Plan& plan_of(const PlanKey& key) {
+        return engine_.plan(key, memory().layout(), storage().buffers());
+    }
+
+    const ModelInfo& info_;
+    std::shared_ptr<Past> past_;
+    Engine& engine_;
+    Recorder& recorder_;
+    RoadOptions options_;
+    RowMover mover_;
+    Defragmenter defragmenter_;
+    PreparedBatch prepared_;
+    Split split_;
+    EmbeddingPool embedding_pool_;
+    std::vector<float> hidden_;    // of one piece, when pooling
+    std::vector<float> unscored_;  // of a call's sequences, when scoring
+    std::vector<uint8_t> all_;     // wants of a call, when pooling
+    std::vector<KeyShift> shifts_;
+};
+
+}  // namespace plait

@@ -1,0 +1,186 @@
+// States in files: written whole or not at all, and refused by name.
+#include "runtime/state/state_file.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "gguf/writer.h"
+#include "runtime/context.h"
+#include "runtime/state/state_format.h"
+#include "support/failing_calls.h"
+#include "support/tiny_model.h"
+
+namespace plait {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+struct StateFiles : testing::Test {
+    static ContextOptions small() {
+        ContextOptions options;
+        options.n_ctx = 64;
+        options.n_seq_max = 3;
+        options.threads = 1;
+        return options;
+    }
+    static void say(Context& to, SequenceId s, int n) {
+        Batch batch;
+        for (int i = 0; i < n; ++i) batch.add(3 + i, {}, std::span(&s, 1), i + 1 == n);
+        to.decode(batch.view());
+    }
+    void expect_refused(auto call, const std::string& why) {
+        EXPECT_THAT(call, ThrowsMessage<StateError>(HasSubstr(why)));
+    }
+
+    test::TempFolder folder;
+    std::string path = folder.file("a.state");
+    std::shared_ptr<const LoadedModel> model = test::TinyModel{}.open();
+    Context context{model, small()};
+    Context other{model, small()};
+    StateFiles() {
+        say(context, 0, 20);
+        say(context, 1, 7);
+    }
+};
+
+TEST_F(StateFiles, WhatIsSavedIsLoaded) {  // S3
+    context.save_file(path, {});
+    context.save_file(path, {});  // in place of an old one
+    other.load_file(path, {});
+    EXPECT_EQ(other.n_used(), 27);
+    context.save_file(path, 1);
+    other.load_file(path, 2);
+    EXPECT_EQ(other.seq_positions(2)->max, 6);
+    std::filesystem::create_symlink(path, folder.file("link"));
+    context.save_file(folder.file("link"), 0);
+    EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+    other.clear();
+    other.load_file(path, {});
+    EXPECT_EQ(other.n_used(), 20);
+}
+
+TEST_F(StateFiles, WhatCannotBeSavedOrLoadedIsNamed) {  // R10 S2
+    const std::string pipe = folder.file("pipe");
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    expect_refused([&] { context.save_file(pipe, {}); }, "pipe: is no regular file");
+    expect_refused([&] { context.load_file(pipe, {}); }, "pipe: is no regular file");
+    expect_refused([&] { context.save_file(path + '\0', {}); }, "NUL byte");
+    expect_refused([&] { context.save_file(folder.file("none/a"), {}); }, "cannot be written");
+    expect_refused([&] { context.load_file(folder.file("none"), {}); }, "cannot be opened");
+    ASSERT_EQ(::mkfifo((path + ".plait-tmp").c_str(), 0600), 0);
+    expect_refused([&] { context.save_file(path, {}); }, "no regular file");
+    std::filesystem::remove(path + ".plait-tmp");
+    context.save_file(path, {});
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+    expect_refused([&] { context.load_file(path, {}); }, "bytes, expected");
+    EXPECT_EQ(context.n_used(), 27);
+    EXPECT_THROW(context.save_file(path, 3), InvalidArgument);
+    EXPECT_THROW(context.load_file(path, -1), StateError);
+}
+
+// The old file stays.
+TEST_F(StateFiles, CallsThatTheSystemRefusesLeaveTheOldFile) {  // G8 S3
+    using test::Call;
+    context.save_file(path, {});
+    const auto contents = [&] {
+        return read_file(path, kStateHeaderBytes,
+                         [&](auto) { return std::filesystem::file_size(path); });
+    };
+    const FileBytes old = contents();
+    for (const Call call :
+         {Call::open, Call::fstat, Call::write, Call::fsync, Call::ftruncate, Call::rename}) {
+        {
+            const test::FailingCall refused(call, EIO);
+            expect_refused([&] { context.save_file(path, 0); }, "a.state: cannot be");
+        }
+        EXPECT_TRUE(std::ranges::equal(contents().view(), old.view()));
+        // A draft that cannot be inspected may be somebody else's.
+        EXPECT_EQ(std::filesystem::exists(path + ".plait-tmp"), call == Call::fstat);
+        std::filesystem::remove(path + ".plait-tmp");
+    }
+    for (const Call call : {Call::open, Call::fstat, Call::pread}) {
+        const test::FailingCall refused(call, EIO);
+        expect_refused([&] { other.load_file(path, {}); }, "a.state: cannot be");
+    }
+    {
+        const test::FailingCall ended(Call::pread, 0, 1);
+        expect_refused([&] { other.load_file(path, {}); }, "ends at byte 0");
+    }
+    EXPECT_EQ(other.n_used(), 0);
+}
+
+TEST_F(StateFiles, CallsThatAreInterruptedAreMadeAgain) {  // S3
+    using test::Call;
+    for (const Call call : {Call::open, Call::write, Call::fsync}) {
+        const test::FailingCall interrupted(call, EINTR, 0, 2);
+        context.save_file(path, {});
+    }
+    {
+        const test::FailingCall interrupted(Call::pread, EINTR, 0, 2);
+        other.load_file(path, {});
+    }
+    {
+        // Somebody else's draft was renamed: the first look finds no file of this name.
+        const test::FailingCall absent(Call::stat, ENOENT, 1, 1);
+        context.save_file(path, {});
+    }
+    {
+        // A folder that cannot be synced is no reason to fail: the file is in its place.
+        const test::FailingCall refused(Call::open, EACCES, 1);
+        context.save_file(path, 0);
+    }
+    other.load_file(path, {});
+    EXPECT_EQ(other.seq_positions(0)->max, 19);
+    const auto here = std::filesystem::current_path();
+    std::filesystem::current_path(std::filesystem::path(path).parent_path());
+    context.save_file("bare.state", {});
+    std::filesystem::current_path(here);
+    EXPECT_TRUE(std::filesystem::exists(folder.file("bare.state")));
+}
+
+TEST_F(StateFiles, StatesThatAreTooLargeAreNamedAsThat) {
+    context.save_file(path, {});
+    ContextOptions options = small();
+    options.kv_cells = 12;
+    Context few(model, options);
+    EXPECT_THAT([&] { few.load_file(path, {}); },
+                ThrowsMessage<CacheFull>(HasSubstr("there are 12")));
+    EXPECT_EQ(few.n_used(), 0);
+}
+
+TEST_F(StateFiles, CopiesGoBackAndMoveTogether) {
+    context.copy_state_to(other);
+    context.copy_state_to(context);
+    EXPECT_EQ(other.n_used(), 27);
+    EXPECT_EQ(other.rewind(0, 12), 12);
+    EXPECT_EQ(other.n_used(), 19);
+    EXPECT_THROW(other.defrag(0), InvalidArgument);
+    EXPECT_FALSE(other.last_defrag());
+    other.defrag({});
+    other.defrag(5);
+    EXPECT_TRUE(other.last_defrag());
+    EXPECT_LE(other.fragmentation(), 1.0);
+}
+
+// A recurrent state has no parts: it goes back to what a fork still has.
+TEST(Rewind, FindsTheForkThatHasIt) {
+    const char* data = std::getenv("PLAIT_TEST_DATA");
+    const auto file =
+        std::filesystem::path(data ? data : "") / "conformance" / "jamba" / "model.gguf";
+    if (!std::filesystem::exists(file)) GTEST_SKIP() << "no reference data";
+    Context context(LoadedModel::open(file.string(), false), StateFiles::small());
+    StateFiles::say(context, 0, 9);
+    context.seq_cp(0, 1, {});
+    StateFiles::say(context, 0, 5);
+    EXPECT_EQ(context.rewind(0, 12), 9);
+    EXPECT_EQ(context.seq_positions(0)->max, 8);
+    EXPECT_EQ(context.rewind(0, 4), 0);
+}
+
+}  // namespace
+}  // namespace plait

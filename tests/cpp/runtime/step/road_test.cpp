@@ -1,0 +1,289 @@
+// The road from a batch to outputs, seen from outside and with a memory that only pretends.
+#include "runtime/step/road.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "backend/cpu/backend.h"
+#include "runtime/context.h"
+#include "support/tiny_model.h"
+
+namespace plait {
+namespace {
+
+Batch batch_of(const std::vector<TokenId>& tokens, SequenceId sequence, Position first, bool all) {
+    Batch batch;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        const Position position = first + static_cast<Position>(i);
+        batch.add(tokens[i], std::span(&position, 1), std::span(&sequence, 1),
+                  all || i + 1 == tokens.size());
+    }
+    return batch;
+}
+
+std::vector<TokenId> some_tokens(size_t n, uint32_t seed) {
+    std::mt19937 random(seed);
+    std::vector<TokenId> tokens(n);
+    for (TokenId& t : tokens) t = static_cast<TokenId>(random() % 80);
+    return tokens;
+}
+
+ContextOptions small() {
+    ContextOptions options;
+    options.n_ctx = 64;
+    options.n_seq_max = 4;
+    options.threads = 2;
+    return options;
+}
+
+std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+// Keeps one contiguous row a token, sequence 0 only, and counts what it is asked.
+class PretendMemory final : public Memory {
+public:
+    explicit PretendMemory(MemoryLayout layout) : layout_(std::move(layout)) {}
+
+    std::string_view kind() const override { return "pretend"; }
+    const MemoryLayout& layout() const override { return layout_; }
+    int32_t n_streams() const override { return 1; }
+    int32_t n_sequences() const override { return 1; }
+    int64_t n_cells() const override { return layout_.groups[0].n_rows; }
+    int64_t n_used() const override { return committed_; }
+    const SequenceIndex& past(StepKind) const override { return *this; }
+    bool steady_company() const override { return false; }
+    void place(StepKind, const PreparedBatch& batch, std::span<const Piece> pieces) override {
+        ++n_placed;
+        placed_ = committed_;
+        starts_.clear();
+        for (const Piece& piece : pieces) {
+            starts_.push_back(placed_);
+            sizes_ = piece.n_tokens();
+            placed_ += static_cast<int32_t>(piece.n_tokens());
+        }
+        EXPECT_EQ(static_cast<size_t>(placed_ - committed_), batch.size());
+    }
+    AttentionView attention(uint8_t, size_t piece) override {
+        const int32_t begin = starts_[piece];
+        const int32_t end = piece + 1 < starts_.size() ? starts_[piece + 1] : placed_;
+        rows_.clear(), first_.clear(), last_.clear();
+        for (int32_t i = begin; i < end; ++i) {
+            rows_.push_back(i + 3);  // a row is not a position
+            first_.push_back(0);
+            last_.push_back(i + 1);
+        }
+        runs_ = {{.row = 3, .count = placed_, .first_key = 0, .ordinal = 0}};
+        run_begin_ = {0, 1};
+        return {rows_, runs_, run_begin_, first_, last_, {}, {}};
+    }
+    RecurrentView recurrent(uint8_t, size_t) override { return {}; }
+    void commit() noexcept override { ++n_committed, committed_ = placed_; }
+    void rollback() noexcept override { ++n_rolled_back; }
+    std::optional<PositionBounds> positions(SequenceId) const override {
+        if (committed_ == 0) return std::nullopt;
+        return PositionBounds{0, committed_ - 1};
+    }
+    bool same_content(std::span<const SequenceId>) const override { return false; }
+    bool remove(SequenceId, PositionRange) override { return false; }
+    void copy(SequenceId, SequenceId, PositionRange, std::vector<RowMove>&) override {}
+    void keep(SequenceId) override {}
+    void add(SequenceId, PositionRange, int32_t, std::vector<RowMove>&) override {}
+    void divide(SequenceId, PositionRange, int32_t, std::vector<RowMove>&) override {}
+    void clear() override { committed_ = 0; }
+    bool can_shift() const override { return false; }
+    bool can_partial_remove() const override { return false; }
+    bool has_shifts() const override { return false; }
+    void take_shifts(std::vector<KeyShift>&) override {}
+    RewindPoint rewind_point(SequenceId, Position) const override { return {}; }
+    void refork(const RewindPoint&, SequenceId, std::vector<RowMove>&) override {}
+    int64_t defragment(int64_t, std::vector<RowMove>&) override { return 0; }
+    RunCount count_runs() const override { return {}; }
+    MemoryState describe(std::optional<SequenceId>, std::vector<StateRows>&) const override {
+        return {};
+    }
+    void adopt(const MemoryState&, std::optional<SequenceId>, std::vector<StateRows>&) override {}
+    uint32_t state_part(uint8_t) const override { return 0; }
+    std::vector<Cell> cells() const override { return {}; }
+    std::vector<int32_t> rows_of(uint8_t, SequenceId) const override { return {}; }
+
+    int n_placed = 0, n_committed = 0, n_rolled_back = 0;
+
+private:
+    MemoryLayout layout_;
+    int32_t committed_ = 0, placed_ = 0;
+    uint32_t sizes_ = 0;
+    std::vector<int32_t> starts_, rows_, first_, last_, run_begin_;
+    std::vector<Run> runs_;
+};
+
+struct PretendRoad {
+    std::shared_ptr<const LoadedModel> model = test::TinyModel{}.open();
+    MemoryLayout layout = [&] {
+        MemoryOptions options;
+        options.n_ctx = 64;
+        return make_memory(model->model().memory_specs(), options)->layout();
+    }();
+    Engine engine{
+        model, std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{2, std::nullopt}), layout,
+        EngineLimits{.n_tokens = 8, .n_sequences = 1, .n_rows = 64, .build = {.n_ctx = 64}}};
+    Recorder recorder;
+    PretendMemory* memory = nullptr;
+    std::unique_ptr<Road> road = [&] {
+        auto pretend = std::make_unique<PretendMemory>(layout);
+        memory = pretend.get();
+        RoadOptions options;
+        options.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
+        options.split.max_tokens = 8;
+        return std::make_unique<Road>(model->info(),
+                                      std::make_shared<Past>(std::move(pretend), engine.backend()),
+                                      engine, recorder, options);
+    }();
+};
+
+class StopAfter final : public StopSignal {
+public:
+    explicit StopAfter(int questions) : left_(questions) {}
+    bool requested() override { return left_-- <= 0; }
+
+private:
+    int left_;
+};
+
+TEST(Road, KnowsTheMemoryByItsInterfaceAlone) {  // S4-06, S4-07, S2-38
+    PretendRoad pretend;
+    const std::vector<TokenId> tokens = some_tokens(20, 3);
+    const Outputs got = pretend.road->run(batch_of(tokens, 0, 0, true).view(), nullptr);
+
+    Context context(pretend.model, small());
+    const Outputs expected = context.decode(batch_of(tokens, 0, 0, true).view());
+    EXPECT_EQ(copy(got.logits()), copy(expected.logits()));
+    EXPECT_EQ(pretend.memory->n_placed, 1);
+    EXPECT_EQ(pretend.memory->n_committed, 1);
+    EXPECT_EQ(pretend.memory->n_rolled_back, 0);
+    // Pieces of 8, 8 and 4: plans are kept for a memory that nobody has heard of.  S1-11
+    pretend.road->run(batch_of(tokens, 0, 20, true).view(), nullptr);
+    EXPECT_EQ(pretend.engine.stats().plans_built, 1u);
+    EXPECT_EQ(pretend.engine.stats().plans_reused, 5u);
+}
+
+TEST(Road, WhateverStopsItTheMemoryIsRolledBackAndNotCommitted) {  // S4-08
+    PretendRoad pretend;
+    const Batch batch = batch_of(some_tokens(20, 3), 0, 0, true);
+    int stopped = 0;
+    for (int after = 0; after < 400; after += 7) {
+        StopAfter stop(after);
+        try {
+            pretend.road->run(batch.view(), &stop);
+            break;
+        } catch (const Interrupted&) {
+            ++stopped;
+        }
+        EXPECT_EQ(pretend.memory->n_rolled_back, stopped);
+        EXPECT_EQ(pretend.memory->n_committed, 0);
+    }
+    EXPECT_GT(stopped, 3);
+    EXPECT_EQ(pretend.memory->n_committed, 1);
+}
+
+TEST(Road, ARefusedBatchPlacesNothing) {
+    PretendRoad pretend;
+    EXPECT_THROW(pretend.road->run(batch_of({200}, 0, 0, true).view(), nullptr), BatchError);
+    EXPECT_THROW(pretend.road->run(batch_of({1}, 3, 0, true).view(), nullptr), BatchError);
+    EXPECT_EQ(pretend.memory->n_placed, 0);
+}
+
+TEST(Context, AStepOfAKnownShapeBuildsNoPlan) {  // S0-01, S0-02, S1-07
+    Context context(test::TinyModel{}.open(), small());
+    for (const size_t n : {1u, 2u, 3u, 7u, 8u, 20u}) {
+        context.clear();
+        context.decode(batch_of(some_tokens(n, 1), 0, 0, false).view());
+        const uint64_t built = context.stats().plans_built;
+        context.clear();
+        context.decode(batch_of(some_tokens(n, 2), 0, 0, false).view());
+        EXPECT_EQ(context.stats().plans_built, built) << n;
+    }
+}
+
+TEST(Context, AWholePromptEqualsItsPiecesBitForBit) {
+    const auto model = test::TinyModel{}.open();
+    const std::vector<TokenId> tokens = some_tokens(40, 5);
+    Context whole(model, small());
+    const Outputs expected = whole.decode(batch_of(tokens, 0, 0, true).view());
+    for (const size_t step : {1u, 3u, 7u, 16u}) {
+        Context pieces(model, small());
+        std::vector<float> got;
+        for (size_t at = 0; at < tokens.size(); at += step) {
+            const size_t n = std::min(step, tokens.size() - at);
+            const std::vector<TokenId> part(tokens.begin() + static_cast<long>(at),
+                                            tokens.begin() + static_cast<long>(at + n));
+            const Outputs out =
+                pieces.decode(batch_of(part, 0, static_cast<Position>(at), true).view());
+            got.insert(got.end(), out.logits().begin(), out.logits().end());
+        }
+        EXPECT_EQ(got, copy(expected.logits())) << step;
+    }
+}
+
+TEST(Context, EncodeComputesWhatDecodeDoesAndKeepsNothing) {
+    Context context(test::TinyModel{}.open(), small());
+    const Batch batch = batch_of(some_tokens(12, 5), 0, 0, true);
+    const Outputs encoded = context.encode(batch.view());
+    EXPECT_EQ(context.n_used(), 0);
+    const Outputs decoded = context.decode(batch.view());
+    EXPECT_EQ(copy(encoded.logits()), copy(decoded.logits()));
+    EXPECT_EQ(context.n_used(), 12);
+    EXPECT_EQ(copy(context.encode(batch.view()).logits()), copy(encoded.logits()));
+    EXPECT_EQ(context.n_used(), 12);
+}
+
+TEST(Context, AFullCacheSaysHowManyCellsWereNeededAndChangesNothing) {
+    ContextOptions options = small();
+    options.n_ctx = 16;
+    options.n_seq_max = 1;
+    Context context(test::TinyModel{}.open(), options);
+    context.decode(batch_of(some_tokens(10, 1), 0, 0, false).view());
+    try {
+        context.decode(batch_of(some_tokens(7, 1), 0, 10, false).view());
+        FAIL() << "17 tokens fitted into 16 cells";
+    } catch (const CacheFull& full) {
+        EXPECT_EQ(full.needed, 7);
+        EXPECT_EQ(full.free, 6);
+    }
+    EXPECT_EQ(context.n_used(), 10);
+    context.decode(batch_of(some_tokens(6, 1), 0, 10, false).view());
+    EXPECT_EQ(context.n_used(), 16);
+}
+
+TEST(Context, OutputsStayAsTheyAreWhateverTheContextDoesNext) {
+    auto context = std::make_unique<Context>(test::TinyModel{}.open(), small());
+    const Outputs kept = context->decode(batch_of(some_tokens(5, 1), 0, 0, true).view());
+    const std::vector<float> before = copy(kept.logits());
+    for (Position p = 5; p < 60; ++p) context->decode(batch_of({1}, 0, p, true).view());
+    EXPECT_EQ(copy(kept.logits()), before);
+    context.reset();
+    EXPECT_EQ(copy(kept.logits()), before);
+}
+
+TEST(OutputPool, EachOfTheBuffersACallerKeepsIsAllocatedOnce) {
+    OutputPool pool;
+    std::vector<OutputHandle> kept;
+    for (int i = 0; i < 3; ++i) kept.push_back(pool.take(1000));
+    for (int i = 0; i < 100; ++i) {
+        kept[static_cast<size_t>(i % 3)] = OutputHandle();
+        kept[static_cast<size_t>(i % 3)] = pool.take(1000 + static_cast<uint64_t>(i));
+    }
+    EXPECT_EQ(pool.n_allocated(), 3u);
+}
+
+TEST(OutputPool, HandlesOutliveThePool) {
+    OutputHandle handle;
+    {
+        OutputPool pool;
+        handle = pool.take(64);
+    }
+    handle.data()[63] = std::byte{7};
+    EXPECT_EQ(handle.data()[63], std::byte{7});
+}
+
+}  // namespace
+}  // namespace plait
