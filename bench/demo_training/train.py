@@ -274,7 +274,7 @@ class Course:
 
         most_kinds = round(1 + grown * (corpus.N_KINDS - 1))
         kinds = most_kinds - int(self.rng.random() * most_kinds * (1 - grown))
-        facts, people = between((3, 5), corpus.FACTS), between((4, 6), corpus.PEOPLE_TOLD_OF)
+        facts, people = between((3, 5), corpus.FACTS), between((4, 6), corpus.N_PEOPLE)
         return corpus.story(self.rng, "train", facts, people, kinds)
 
     def next(self, grown: float, budget: int) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""`python -m plait` is the command `plait`."""
+"""`python -m plait` runs the command `plait`."""
 
 from plait.cli import main
 

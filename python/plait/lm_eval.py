@@ -1,9 +1,11 @@
-"""plait as a model of lm-evaluation-harness (https://github.com/EleutherAI/lm-evaluation-harness). Needs plait[eval].
+"""A model of lm-evaluation-harness (https://github.com/EleutherAI/lm-evaluation-harness). Needs
+plait[eval].
 
     lm_eval --model plait --model_args model=model.gguf --tasks arc_easy
 
-From Python: import this module, then lm_eval.simple_evaluate(model="plait", model_args={"model": "model.gguf"},
-tasks=[...]). Where plait was put on the path instead of installed, `python -m plait.lm_eval` is `lm_eval`.
+In Python, import this module, then call lm_eval.simple_evaluate(model="plait", model_args={"model":
+"model.gguf"}, tasks=[...]). If plait is on the path but not installed, use `python -m
+plait.lm_eval` instead of `lm_eval`.
 """
 
 from __future__ import annotations
@@ -39,11 +41,22 @@ _DEFAULT_N_CTX = 2048
 
 @register_model("plait")
 class PlaitLM(LM):  # type: ignore[misc]
-    """A GGUF file in one context. Prompts share what they have in common at their beginning.
+    """A GGUF model in one context. Common prefixes of prompts are computed once.
 
-    `model` (or `pretrained`): a path, or demo, the embedded model. `n_ctx`: longest text, by default what the model was
-    trained on; longer ones lose their beginning. `n_seq_max`: generations side by side. `max_gen_toks`: where a task
-    does not say. The others are options of Context: kv, type_k, type_v, backend, threads, isa.
+    Args:
+        model: Path of the file, or "demo" for the model inside the package.
+        pretrained: Another name for `model`.
+        n_ctx: Max length of a text in tokens; the start of longer ones is cut off. None: the
+            training length.
+        n_seq_max: Number of generations at a time.
+        max_gen_toks: Max tokens per generation, unless the task specifies it.
+        batch_size: Ignored; accepted for the harness.
+        max_batch_size: Ignored; accepted for the harness.
+        device: Ignored; accepted for the harness.
+        options: Options of plait.Context: kv, type_k, type_v, backend, threads, isa.
+
+    Raises:
+        ValueError: No model is given.
     """
 
     def __init__(
@@ -61,7 +74,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         super().__init__()
         path = model or pretrained
         if path is None:
-            raise ValueError("plait: expected model=PATH among the model's arguments")
+            raise ValueError("plait: no model given; pass model=PATH in --model_args")
         self.model = Model.demo() if path == "demo" else Model(path)
         self.n_ctx = int(n_ctx or self.model.n_ctx_train or _DEFAULT_N_CTX)
         self.max_gen_toks = int(max_gen_toks)
@@ -73,26 +86,35 @@ class PlaitLM(LM):  # type: ignore[misc]
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands before a text that nothing stands before: the beginning of texts, or their end."""
+        """Token placed before a text without context: BOS, or EOS if the vocabulary has no BOS."""
         tokenizer = self.model.tokenizer
         found = tokenizer.bos if tokenizer.bos is not None else tokenizer.eos
         if found is None:
-            raise UnsupportedError("plait: this vocabulary has neither a bos nor an eos token")
+            raise UnsupportedError("plait: the vocabulary has neither a BOS nor an EOS token")
         return int(found)
 
     @property
     def tokenizer_name(self) -> str:
-        """The file, for the harness's cache of requests."""
+        """Identifies the tokenizer in the harness's cache of requests: the file."""
         return self.model.path
 
     def chat_template(self, chat_template: bool | str = False) -> str:
-        """The file's own template, for the harness's records."""
+        """Return the chat template of the file, for the harness's records.
+
+        Args:
+            chat_template: Ignored.
+        """
         return str(self.model.metadata.get("tokenizer.chat_template", ""))
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """The prompt of a conversation, as the file's own template writes it."""
+        """Render a conversation with the chat template of the file.
+
+        Args:
+            chat_history: The messages.
+            add_generation_prompt: End with the start of the assistant's answer.
+        """
         return self.model.chat_template.render(
             chat_history, add_generation_prompt=add_generation_prompt
         )
@@ -100,7 +122,12 @@ class PlaitLM(LM):  # type: ignore[misc]
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        """(log-likelihood, whether greedy decoding would say it) of each (context, continuation)."""
+        """Return (log-likelihood, whether it is the greedy continuation) of each request.
+
+        Args:
+            requests: Pairs (context, continuation).
+            disable_tqdm: Show no progress bar.
+        """
         pairs = [self._pair(*request.args) for request in requests]
         results = self._scored(pairs, disable_tqdm)
         for request, result in zip(requests, results, strict=True):
@@ -110,7 +137,12 @@ class PlaitLM(LM):  # type: ignore[misc]
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[float]:
-        """The log-likelihood of each whole text, cut into windows as the harness says."""
+        """Return the log-likelihood of each text, in windows as the harness defines them.
+
+        Args:
+            requests: The texts.
+            disable_tqdm: Show no progress bar.
+        """
         results = []
         for request in tqdm(requests, disable=disable_tqdm, desc="rolling"):
             windows = utils.get_rolling_token_windows(
@@ -124,7 +156,12 @@ class PlaitLM(LM):  # type: ignore[misc]
         return results
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """A continuation of each (context, options), up to one of the texts in `until`."""
+        """Return a continuation of each request, up to one of the texts in its option `until`.
+
+        Args:
+            requests: Pairs (context, options).
+            disable_tqdm: Show no progress bar.
+        """
         groups: dict[str, list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             groups[repr(sorted(request.args[1].items()))].append(i)
@@ -132,8 +169,8 @@ class PlaitLM(LM):  # type: ignore[misc]
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate") as bar:
             for members in groups.values():
                 options = dict(requests[members[0]].args[1])
-                said = self._generated([requests[i].args[0] for i in members], options)
-                for i, text in zip(members, said, strict=True):
+                generated = self._generated([requests[i].args[0] for i in members], options)
+                for i, text in zip(members, generated, strict=True):
                     texts[i] = text
                     self.cache_hook.add_partial("generate_until", requests[i].args, text)
                 bar.update(len(members))
@@ -142,8 +179,8 @@ class PlaitLM(LM):  # type: ignore[misc]
     def _generated(self, contexts: list[str], options: dict[str, Any]) -> list[str]:
         until = options.get("until") or []
         stops = [until] if isinstance(until, str) else list(until)
-        most = min(int(options.get("max_gen_toks", self.max_gen_toks)), self.n_ctx - 1)
-        room = self.n_ctx - most
+        max_tokens = min(int(options.get("max_gen_toks", self.max_gen_toks)), self.n_ctx - 1)
+        room = self.n_ctx - max_tokens
         prompts = [self._beginning(context)[-room:] for context in contexts]
         greedy = not options.get("do_sample", False) or not options.get("temperature", 0)
         sampler = None if greedy else Sampler(
@@ -151,7 +188,12 @@ class PlaitLM(LM):  # type: ignore[misc]
             top_k=int(options.get("top_k", 0)), min_p=float(options.get("min_p", 0)), seed=1234,
         )  # fmt: skip
         done = complete(
-            self.ctx, prompts, most, sampler, stop=[stop for stop in stops if stop], progress=False
+            self.ctx,
+            prompts,
+            max_tokens,
+            sampler,
+            stop=[stop for stop in stops if stop],
+            progress=False,
         )
         return [one.text for one in done]
 
@@ -160,7 +202,7 @@ class PlaitLM(LM):  # type: ignore[misc]
     ) -> list[tuple[float, bool]]:
         fitting = []
         for context, continuation in pairs:
-            text = [*context, *continuation][-(self.n_ctx + 1) :]  # the last token is never read
+            text = [*context, *continuation][-(self.n_ctx + 1) :]  # the last token is never decoded
             n = min(len(continuation), len(text) - 1)
             fitting.append((text[:-n], text[-n:]) if n else (text, []))
         results: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
@@ -176,7 +218,9 @@ class PlaitLM(LM):  # type: ignore[misc]
         return results
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Tokens of both, tokenised together; blanks at the end of a context belong to what follows."""
+        """Tokenise a context and its continuation together. Trailing spaces of the context belong to
+        the continuation.
+        """
         if not context:
             return [self.prefix_token_id], self._tokens(continuation)
         bare = context.rstrip()
@@ -187,12 +231,12 @@ class PlaitLM(LM):  # type: ignore[misc]
             (i for i, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b),
             min(len(before), len(whole)),
         )
-        if same == 0:  # no token that all texts begin with, and the first one changed
+        if same == 0:  # the vocabulary has no BOS, and the first token differs
             return [self.prefix_token_id], whole
         return whole[:same], whole[same:]
 
     def _beginning(self, text: str) -> list[int]:
-        """With what the vocabulary puts before a text, and not with what it puts behind."""
+        """Encode a text with the token that the vocabulary adds before it, but without the one it adds after it."""
         tokenizer = self.model.tokenizer
         ids = [int(token) for token in self._encode(text)]
         if tokenizer.add_eos and ids and ids[-1] == tokenizer.eos:
@@ -204,7 +248,7 @@ class PlaitLM(LM):  # type: ignore[misc]
 
 
 def main() -> None:
-    """`lm_eval`, which knows --model plait."""
+    """Run the command lm_eval with `--model plait` registered."""
     from lm_eval.__main__ import cli_evaluate
 
     cli_evaluate()

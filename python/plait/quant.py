@@ -1,4 +1,4 @@
-"""The block formats in which GGUF files store weights, to and from float32, and files written anew in one of them."""
+"""Block formats of GGUF weights: conversion from and to float32, and quantisation of files."""
 
 from plait._core import dequantize, quantize
 from plait._core import quant_types as types

@@ -1,11 +1,11 @@
-"""Prompts, scores and embeddings of many texts over the machines of a Ray cluster. Needs plait[ray].
+"""Generation, scoring and embedding of many texts on a Ray cluster. Needs plait[ray].
 
     with plait.ray.Pool("model.gguf") as pool:
         texts = [one.text for one in pool.generate(prompts, max_tokens=64)]
 
-Every node has an actor with a model and a context, so a model is in a node's memory once. Work goes out in batches of
-texts of like length to whoever is idle; results come back in the order of the texts; an actor that dies is replaced,
-and what it was at is done again.
+Each node has an actor with a model and a context, so the model is in the memory of a node once.
+Idle actors receive batches of texts of similar length; results are returned in the order of the
+texts. If an actor dies, it is replaced and its batch is repeated.
 """
 
 from __future__ import annotations
@@ -39,14 +39,20 @@ Progress = Callable[[int, int], object]
 
 
 class Pool(Closeable):
-    """Actors that share work. Leaving its `with` block, or close(), ends them.
+    """Actors that process texts. close(), or leaving a `with` block, ends them.
 
-    `model`: a path that every node can open, or "demo", the embedded model. `actors`: how many; None: one a node.
-    `cpus`: of each, None: those of its node (of the smallest one) divided among them. `batch`: texts that an actor is
-    given at once. `retries`: how often a batch is begun again because its actor died. The other options are those of
-    plait.Context, for generate() and score(): n_ctx, n_seq_max, kv, type_k, threads (None: `cpus`).
+    Args:
+        model: A path that every node can open, or "demo" for the model inside the package.
+        actors: Number of actors. None: one per node.
+        cpus: CPUs per actor. None: those of the smallest node, divided among its actors.
+        batch: Number of texts per call of an actor.
+        retries: Number of times that a batch is repeated if its actor dies.
+        context: Options of plait.Context for generate() and score(): n_ctx, n_seq_max, kv, type_k,
+            threads (default `cpus`).
 
-    Raises ValueError for numbers below 1, and for a model that the actors cannot open what plait.Model raises.
+    Raises:
+        ValueError: A number is below 1. Exceptions of plait.Model are raised if an actor cannot
+            open the model.
     """
 
     def __init__(
@@ -61,15 +67,15 @@ class Pool(Closeable):
     ) -> None:
         for name, number in (("actors", actors), ("cpus", cpus), ("batch", batch)):
             if number is not None and number < 1:
-                raise ValueError(f"Pool: expected {name} of at least 1, got {number}")
+                raise ValueError(f"Pool: {name} is {number}; it must be at least 1")
         if not ray.is_initialized():
             ray.init(log_to_driver=False, include_dashboard=False)
         nodes = [node for node in ray.nodes() if node["Alive"]]
         n_actors = actors or len(nodes)
         if cpus is None:
-            a_node = -(-n_actors // len(nodes))
-            least = min(int(node["Resources"].get("CPU", 1)) for node in nodes)
-            cpus = max(1, least // a_node)
+            per_node = -(-n_actors // len(nodes))
+            smallest = min(int(node["Resources"].get("CPU", 1)) for node in nodes)
+            cpus = max(1, smallest // per_node)
         self._make = ray.remote(num_cpus=cpus, scheduling_strategy="SPREAD")(_Worker).remote
         self._arguments = (os.fspath(model), {"threads": cpus} | context)
         self._batch, self._retries = batch, retries
@@ -88,7 +94,14 @@ class Pool(Closeable):
         progress: Progress | None = None,
         **options: Any,
     ) -> list[Completion]:
-        """A generation of each prompt, in their order. `options` are those of plait.complete()."""
+        """Generate from each prompt; the results are in the order of the prompts.
+
+        Args:
+            prompts: The prompts.
+            max_tokens: Max tokens per generation.
+            progress: Called with (done, total), in prompts.
+            options: More arguments of plait.complete().
+        """
         texts = list(prompts)
         options = {"max_tokens": max_tokens, "progress": False} | options
         return self._map("generate", texts, [len(t) for t in texts], progress, options)
@@ -100,7 +113,16 @@ class Pool(Closeable):
         progress: Progress | None = None,
         **options: Any,
     ) -> list[list[Score]]:
-        """For each (context, continuations) what plait.score() gives."""
+        """Score continuations; see plait.score().
+
+        Args:
+            pairs: Pairs (context, continuations).
+            progress: Called with (done, total), in pairs.
+            options: More arguments of plait.score().
+
+        Returns:
+            For each pair the scores of its continuations.
+        """
         asked = [(context, list(continuations)) for context, continuations in pairs]
         lengths = [len(context) + sum(map(len, rest)) for context, rest in asked]
         return self._map("score", asked, lengths, progress, options)
@@ -108,21 +130,33 @@ class Pool(Closeable):
     def embed(
         self, texts: Iterable[str], *, progress: Progress | None = None, **options: Any
     ) -> npt.NDArray[np.float32]:
-        """An embedding of each text, float32 (n, n_embd), as of plait.embed(). Raises ValueError for no texts."""
+        """Embed texts; see plait.embed().
+
+        Args:
+            texts: The texts.
+            progress: Called with (done, total), in texts.
+            options: More arguments of plait.embed().
+
+        Returns:
+            float32 (n, n_embd).
+
+        Raises:
+            ValueError: There are no texts.
+        """
         import numpy as np
 
         asked = list(texts)
         if not asked:
-            raise ValueError("embed: expected at least one text")
+            raise ValueError("embed: texts is empty; expected at least one text")
         return np.stack(self._map("embed", asked, [len(t) for t in asked], progress, options))
 
     def pids(self) -> list[int]:
-        """The processes of the actors."""
+        """Return the process ids of the actors."""
         found: list[int] = ray.get([worker.pid.remote() for worker in self._idle])
         return found
 
     def close(self) -> None:
-        """End the actors. Harmless when closed already."""
+        """End the actors. Does nothing if already closed."""
         while self._idle:
             ray.kill(self._idle.pop())
 
@@ -135,16 +169,16 @@ class Pool(Closeable):
         options: dict[str, Any],
     ) -> list[Any]:
         if not self._idle:
-            raise ValueError("this pool is closed")
+            raise ValueError("Pool: the pool is closed")
         order = sorted(range(len(items)), key=lambda i: -lengths[i])
-        waiting = deque((order[i : i + self._batch], 0) for i in range(0, len(order), self._batch))
+        pending = deque((order[i : i + self._batch], 0) for i in range(0, len(order), self._batch))
         running: dict[Any, tuple[Any, list[int], int]] = {}
         results: list[Any] = [None] * len(items)
         n_done = 0
         try:
-            while waiting or running:
-                while waiting and self._idle:
-                    members, tries = waiting.popleft()
+            while pending or running:
+                while pending and self._idle:
+                    members, tries = pending.popleft()
                     worker = self._idle.popleft()
                     call = getattr(worker, method).remote([items[i] for i in members], options)
                     running[call] = (worker, members, tries)
@@ -156,7 +190,7 @@ class Pool(Closeable):
                     self._idle.append(self._make(*self._arguments))
                     if tries >= self._retries:
                         raise
-                    waiting.appendleft((members, tries + 1))
+                    pending.appendleft((members, tries + 1))
                     continue
                 except BaseException:
                     self._idle.append(worker)
@@ -168,14 +202,14 @@ class Pool(Closeable):
                 if progress is not None:
                     progress(n_done, len(items))
         finally:
-            for worker, *_ in running.values():  # after an error: what they are at is not wanted
+            for worker, *_ in running.values():  # after an error, running calls are abandoned
                 ray.kill(worker)
                 self._idle.append(self._make(*self._arguments))
         return results
 
 
 def _results(get: Callable[[Any], Any], calls: Any) -> Any:
-    """What calls gave; an exception that they raised is raised as itself."""
+    """Return the results of calls. If a call raised, raises the original exception."""
     try:
         return get(calls)
     except RayTaskError as error:
@@ -183,7 +217,7 @@ def _results(get: Callable[[Any], Any], calls: Any) -> Any:
 
 
 class _Worker:
-    """The actor: a model, and a context that is made when it is first needed."""
+    """The actor: a model, and a context that is created on first use."""
 
     def __init__(self, path: str, options: dict[str, Any]) -> None:
         self._path = path
@@ -191,7 +225,7 @@ class _Worker:
 
     @functools.cached_property
     def _model(self) -> Model:
-        # Not in __init__: an error of a call comes to the caller as itself, one of an actor's making does not.
+        # Not in __init__, because Ray does not pass on exceptions raised while an actor is created.
         return Model.demo() if self._path == "demo" else Model(self._path)
 
     @functools.cached_property

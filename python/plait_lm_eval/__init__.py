@@ -1,6 +1,6 @@
-"""What makes `lm_eval --model plait` work: docs/decisions/0018.
+"""Registers plait as a model of lm_eval, so that `lm_eval --model plait` works: see docs/decisions/0018.
 
-plait-lm-eval.pth imports this at the start of a process whose command line names lm_eval, and of no other.
+plait-lm-eval.pth imports this module at the start of a process, if its command line names lm_eval.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from types import ModuleType
 from typing import Any
 
 
-def _introduce() -> None:
+def _register() -> None:
     from lm_eval.api import registry
 
     known: Any = getattr(registry, "model_registry", None)
-    if hasattr(known, "register"):  # by name; plait is imported when somebody asks for it
+    if hasattr(known, "register"):  # registered by name; plait is imported on first use
         if "plait" not in known:
             known.register("plait", target="plait.lm_eval:PlaitLM")
-    else:  # before 0.4.10
+    else:  # releases before 0.4.10
         import plait.lm_eval  # noqa: F401
 
 
-class _Models(MetaPathFinder):
-    """Waits for the import of lm_eval.models, which makes the harness's own models known."""
+class _ImportHook(MetaPathFinder):
+    """Registers plait after the import of lm_eval.models, which registers the harness's own models."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -37,12 +37,12 @@ class _Models(MetaPathFinder):
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
-            def run_and_introduce(module: ModuleType) -> None:
+            def run_and_register(module: ModuleType) -> None:
                 run(module)
-                _introduce()
+                _register()
 
-            spec.loader.exec_module = run_and_introduce  # type: ignore[method-assign]
+            spec.loader.exec_module = run_and_register  # type: ignore[method-assign]
         return spec
 
 
-sys.meta_path.insert(0, _Models())
+sys.meta_path.insert(0, _ImportHook())

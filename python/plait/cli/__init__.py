@@ -1,7 +1,8 @@
-"""The command `plait`: one module a subcommand, which says what it takes and runs it.
+"""The command `plait`. Each subcommand is a module with its arguments and a function run().
 
-Exit status: 0, done; 1, it could not be done, and the reason is on standard error; 2, arguments that make no sense;
-130, interrupted; 141, whoever read the output went away. PLAIT_TRACEBACK=1 shows where an error comes from.
+Exit status: 0 for success; 1 for a failure, with the reason on standard error; 2 for invalid
+arguments; 130 if interrupted; 141 if the reader of the output closed it. PLAIT_TRACEBACK=1 shows
+tracebacks.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ COMMANDS = (
 
 
 def parser(command: str) -> argparse.ArgumentParser:
-    """The parser of a subcommand; its namespace has `run`, which does it."""
+    """Return the parser of a subcommand; its namespace has the function `run`.
+
+    Args:
+        command: Name of the subcommand.
+    """
     module = importlib.import_module(f"plait.cli.{command}")
     made = argparse.ArgumentParser(
         prog=f"plait {command}",
@@ -45,14 +50,18 @@ def parser(command: str) -> argparse.ArgumentParser:
 
 
 def _paragraphs(text: str) -> str:
-    """Filled to the terminal's width, which argparse would do to all of them as one."""
+    """Fill each paragraph to the width of the terminal; argparse would join them into one."""
     columns = shutil.get_terminal_size().columns
     filled = (textwrap.fill(" ".join(part.split()), columns) for part in text.split("\n\n"))
     return "\n\n".join(filled)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line, sys.argv's by default; returns the exit status."""
+    """Run a command line and return the exit status.
+
+    Args:
+        argv: The arguments. None: those of the process.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else "--help"
     if command in ("-h", "--help"):
@@ -63,10 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, n=1)
-        hint = f"; {near[0]}?" if near else ""
-        sys.stderr.write(f"plait: no command {command!r}{hint} `plait --help` lists them\n")
+        hint = f"; did you mean {near[0]}?" if near else ";"
+        sys.stderr.write(f"plait: unknown command {command!r}{hint} see plait --help\n")
         return 2
-    # Intermixed: options may stand before, between and after a list of prompts.
+    # Intermixed, so that options can come before, between and after prompts.
     args = parser(command).parse_intermixed_args(arguments[1:])
     try:
         status: int = args.run(args)
@@ -74,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # What is left in the buffer has no reader; without this Python would complain at exit.
+        # The rest of the buffer has no reader. Without this, Python would report an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (Error, OSError, ValueError, MemoryError, ModuleNotFoundError) as error:
@@ -91,7 +100,7 @@ def _help() -> None:
     for name in COMMANDS:
         module = importlib.import_module(f"plait.cli.{name}")
         write(f"  {name:12}{(module.__doc__ or '').splitlines()[0].rstrip('.')}")
-    write("\n`plait COMMAND --help` says more; `plait --version` what is built in.")
+    write("\n`plait COMMAND --help` shows its arguments; `plait --version` the build.")
 
 
 def _version() -> None:

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and what becomes of them."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ CONTEXT = (
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """The model, the first argument of most commands."""
+    """Add the argument MODEL."""
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a GGUF file, demo: the embedded model, or hf:owner/name[/file]",
+        help="a GGUF file, hf:owner/name[/file], or demo for the model inside the package",
     )
 
 
 def open_model(name: str) -> Model:
-    """The model of that argument. A file of the name `demo` comes first; hf:owner/name/file is one of the hub."""
+    """Open the model of the argument MODEL: a file, demo, or hf:owner/name[/file]."""
     from plait import Model
 
     if name.startswith("hf:"):
-        owner, repo, *file = name[3:].split("/", 2)
-        return Model.from_hub(f"{owner}/{repo}", *file)
-
+        owner, repo, *file = [*name[3:].split("/", 2), "", ""][:3]
+        if not owner or not repo:
+            raise ValueError(f"MODEL is {name!r}; expected hf:owner/name or hf:owner/name/file")
+        return Model.from_hub(f"{owner}/{repo}", file[0] or None)
     if name == "demo" and not Path(name).is_file():
         return Model.demo()
     return Model(name)
@@ -42,48 +43,60 @@ def _shares(text: str) -> list[float]:
 
 
 def add_context(parser: argparse.ArgumentParser) -> None:
-    """Options of the context, named as those of plait.Context."""
-    group = parser.add_argument_group("context", "as for plait.Context; left out: as there")
-    group.add_argument("--n-ctx", type=int, metavar="N", help="cells of one sequence")
-    group.add_argument("--kv", choices=("unified", "streams"), help="how sequences share rows")
-    group.add_argument("--type-k", metavar="TYPE", help="element type of cached keys: f16, q8_0")
+    """Add the options of the context, named as in plait.Context."""
+    group = parser.add_argument_group("context", "options of plait.Context, with the same defaults")
+    group.add_argument("--n-ctx", type=int, metavar="N", help="max tokens per sequence")
+    group.add_argument(
+        "--kv", choices=("unified", "streams"), help="how sequences share cache rows"
+    )
+    group.add_argument(
+        "--type-k", metavar="TYPE", help="element type of cached keys, such as f16 or q8_0"
+    )
     group.add_argument("--type-v", metavar="TYPE", help="element type of cached values")
-    group.add_argument("--n-batch", type=int, metavar="N", help="most tokens of one call")
-    group.add_argument("--n-ubatch", type=int, metavar="N", help="most tokens computed at once")
-    group.add_argument("--backend", metavar="NAME", help="cpu, vulkan, auto")
-    group.add_argument("--n-gpu-layers", type=int, metavar="N", help="layers on devices; -1: all")
-    group.add_argument("--split", type=_shares, metavar="X,Y", help="shares of several devices")
-    group.add_argument("--threads", type=int, metavar="N", help="threads of the CPU")
-    group.add_argument("--isa", metavar="NAME", help="scalar, avx2, avx512 or amx: at most this")
+    group.add_argument("--n-batch", type=int, metavar="N", help="max tokens per call")
+    group.add_argument("--n-ubatch", type=int, metavar="N", help="max tokens per microbatch")
+    group.add_argument("--backend", metavar="NAME", help="cpu, vulkan or auto")
+    group.add_argument(
+        "--n-gpu-layers", type=int, metavar="N", help="number of layers on devices; -1 for all"
+    )
+    group.add_argument(
+        "--split", type=_shares, metavar="X,Y", help="proportions of the layers per device"
+    )
+    group.add_argument("--threads", type=int, metavar="N", help="number of CPU threads")
+    group.add_argument(
+        "--isa", metavar="NAME", help="best instruction set to use: scalar, avx2, avx512 or amx"
+    )
 
 
 def context_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given."""
+    """Return the context options that were given."""
     given = {name: getattr(args, name) for name in CONTEXT}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def make_context(model: Model, args: argparse.Namespace, **defaults: Any) -> Context:
-    """A context with the options that were given, and `defaults` for those that were not."""
+    """Create a context from the given options, and `defaults` for the others."""
     from plait import Context
 
     return Context(model, **(defaults | context_options(args)))
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """How tokens are chosen."""
+    """Add the options of sampling."""
     group = parser.add_argument_group("sampling")
     group.add_argument(
-        "-t", "--temperature", type=float, default=0.8, metavar="X", help="0: the likeliest (default 0.8)"
+        "-t", "--temperature", type=float, default=0.8, metavar="X", help="0 is greedy (default 0.8)"
     )  # fmt: skip
-    group.add_argument("--top-k", type=int, default=40, metavar="N", help="0: all (default 40)")
+    group.add_argument(
+        "--top-k", type=int, default=40, metavar="N", help="0 disables it (default 40)"
+    )
     group.add_argument("--top-p", type=float, default=0.95, metavar="X", help="default 0.95")
     group.add_argument("--min-p", type=float, default=0.05, metavar="X", help="default 0.05")
-    group.add_argument("--seed", type=int, metavar="N", help="same seed, same text")
+    group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text")
 
 
 def make_sampler(args: argparse.Namespace) -> Sampler:
-    """The sampler of these options."""
+    """Create a sampler from the options."""
     from plait import Sampler
 
     return Sampler(
@@ -92,16 +105,16 @@ def make_sampler(args: argparse.Namespace) -> Sampler:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """--json, for programs."""
-    parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+    """Add the option --json."""
+    parser.add_argument("--json", action="store_true", help="write JSON")
 
 
 def read_text(path: str) -> str:
-    """A file's text; - is standard input. ValueError for what is not UTF-8."""
+    """Return the text of a file; - is standard input. Raises ValueError if it is not UTF-8."""
     if path == "-" and sys.stdin.isatty():
-        sys.stderr.write("reading standard input, which Ctrl-D ends\n")
+        sys.stderr.write("reading from standard input; press Ctrl-D to end\n")
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from None
+        raise ValueError(f"{path} is not UTF-8 at byte {error.start}") from None

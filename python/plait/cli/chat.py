@@ -1,7 +1,7 @@
-"""Talk with a model through the file's own chat template, or another.
+"""Chat with a model, using its chat template or another one.
 
-A line is a message, an empty one ends the conversation; /new begins another, /undo takes the last exchange back.
-What the cache holds of the conversation is kept between turns.
+Each line is a message; an empty line ends the conversation. /new starts a new conversation, /undo
+removes the last message and its answer. Cached tokens are reused between turns.
 """
 
 from __future__ import annotations
@@ -22,27 +22,32 @@ from plait.cli.terminal import flush, write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Who the model is to be."""
+    """Add the arguments of `plait chat`."""
     add_model(parser)
-    parser.add_argument("-s", "--system", metavar="TEXT", help="what the model is told first")
+    parser.add_argument("-s", "--system", metavar="TEXT", help="system message")
     parser.add_argument(
-        "--template", metavar="FILE", help="a template (Jinja) in place of the file's"
+        "--template", metavar="FILE", help="Jinja template to use instead of that of the model"
     )
     parser.add_argument(
-        "-n", "--max-tokens", type=int, default=512, metavar="N", help="of an answer (default 512)"
+        "-n",
+        "--max-tokens",
+        type=int,
+        default=512,
+        metavar="N",
+        help="max tokens per answer (default 512)",
     )
     parser.add_argument(
         "--full",
         choices=("error", "truncate", "shift"),
         default="truncate",
-        help="what happens when the conversation is longer than n_ctx (default truncate: the oldest messages go)",
+        help="what to do if the conversation exceeds n_ctx (default truncate: omit the oldest messages)",
     )
     add_sampling(parser)
     add_context(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Messages from standard input, answers to standard output."""
+    """Read messages from standard input and write the answers to standard output."""
     from plait import Chat
 
     template = read_text(args.template) if args.template else None

@@ -1,4 +1,4 @@
-"""Show the embedded model at work: one story, many questions."""
+"""Run the demo model: one story, many questions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The demonstration's own."""
+    """Add the arguments of `plait demo`."""
     from plait.demo import show
 
     show.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """The demonstration."""
+    """Run the demo."""
     from plait.demo import show
 
     return show.show(args)

@@ -9,12 +9,12 @@ from plait.cli.terminal import size, table, write, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No arguments but --json."""
+    """Add the arguments of `plait devices`."""
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """What each device is, then its features."""
+    """Write a description of each device and its features."""
     from plait import devices
 
     found = devices()
@@ -26,5 +26,5 @@ def run(args: argparse.Namespace) -> int:
     for device in found:
         free = f", {size(device.memory)} free" if device.memory else ""
         rows += [(device.name, device.description + free), ("", " ".join(device.features))]
-    write(table(("device", "what it is and has"), rows, left=2))
+    write(table(("device", "description and features"), rows, left=2))
     return 0

@@ -1,4 +1,4 @@
-"""Turn texts into embeddings, and say how near they are."""
+"""Compute embeddings of texts and their cosine similarities."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from plait.cli.terminal import table, write, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Texts, and what is to become of them."""
+    """Add the arguments of `plait embed`."""
     add_model(parser)
-    parser.add_argument("text", nargs="*", metavar="TEXT", help="none: the lines of standard input")
-    parser.add_argument("--pooling", default="auto", help="auto, mean, cls, last or rank")
+    parser.add_argument(
+        "text", nargs="*", metavar="TEXT", help="texts; without any, the lines of standard input"
+    )
+    parser.add_argument(
+        "--pooling", default="auto", help="auto, mean, cls, last or rank (default auto)"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write float32 (n, n_embd) as .npy")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """A file, JSON, or a table of cosines."""
+    """Write the embeddings to a file or as JSON, or write a table of cosine similarities."""
     from plait import embed
 
     model = open_model(args.model)
     texts = args.text or [line for line in read_text("-").splitlines() if line.strip()]
     if not texts:
-        raise ValueError("expected at least one text, on the command line or on standard input")
+        raise ValueError("no text given; pass TEXT arguments, or lines on standard input")
     rows = embed(model, texts, pooling=args.pooling)
     if args.output:
         with open(args.output, "wb") as file:
@@ -36,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
             [{"text": text, "embedding": row} for text, row in zip(texts, rows, strict=True)]
         )
         return 0
-    write(f"{len(texts)} texts, {rows.shape[1]} numbers each")
+    write(f"{len(texts)} texts, {rows.shape[1]} numbers per text")
     if not args.output:
         cosines = rows @ rows.T
         lines = [

@@ -1,6 +1,7 @@
-"""Continue prompts, all of them side by side.
+"""Generate from one or more prompts.
 
-One prompt is written as it comes, several when all are done.
+The output of a single prompt is written as it is generated; that of several prompts is written at
+the end.
 """
 
 from __future__ import annotations
@@ -23,14 +24,26 @@ from plait.cli.terminal import Progress, flush, write, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Prompts, and when to stop."""
+    """Add the arguments of `plait generate`."""
     add_model(parser)
-    parser.add_argument("prompt", nargs="*", metavar="PROMPT", help="none: standard input")
     parser.add_argument(
-        "-f", "--file", action="append", default=[], metavar="FILE", help="a prompt from a file"
+        "prompt", nargs="*", metavar="PROMPT", help="prompts; without any, standard input"
     )
     parser.add_argument(
-        "-n", "--max-tokens", type=int, default=128, metavar="N", help="default 128"
+        "-f",
+        "--file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="file with a prompt; may be repeated",
+    )
+    parser.add_argument(
+        "-n",
+        "--max-tokens",
+        type=int,
+        default=128,
+        metavar="N",
+        help="max tokens per prompt (default 128)",
     )
     add_json(parser)
     add_sampling(parser)
@@ -38,14 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The prompt and its continuation, or all of them."""
+    """Write the prompts with their continuations."""
     from plait import generate
 
     model = open_model(args.model)
     prompts = [*args.prompt, *map(read_text, args.file)] or [read_text("-")]
     sampler = make_sampler(args)
     live = len(prompts) == 1 and not args.json
-    made: list[dict[str, Any]] = [
+    results: list[dict[str, Any]] = [
         {"prompt": prompt, "text": "", "tokens": [], "logprob": 0.0, "finish_reason": None} for prompt in prompts
     ]  # fmt: skip
     lengths = [len(model.tokenizer.encode(prompt)) + args.max_tokens for prompt in prompts]
@@ -55,12 +68,10 @@ def run(args: argparse.Namespace) -> int:
     if args.kv != "streams" and args.n_ctx is None:
         room["kv_cells"] = cells
     with make_context(model, args, **room) as ctx, Progress("generate") as progress:
-        events = generate(ctx, prompts, args.max_tokens, sampler)
-        if live:
-            sys.stdout.write(prompts[0])
-            flush()
-        for n_new, event in enumerate(events, 1):
-            one = made[event.index]
+        for n_new, event in enumerate(generate(ctx, prompts, args.max_tokens, sampler), 1):
+            if live and n_new == 1:  # not before: the model may be unable to generate
+                sys.stdout.write(prompts[0])
+            one = results[event.index]
             one["text"] += event.text
             one["tokens"].append(event.token)
             one["logprob"] += event.logprob
@@ -71,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
             else:
                 progress(n_new, args.max_tokens * len(prompts))
     if args.json:
-        write_json({"seed": sampler.seed, "generations": made})
+        write_json({"seed": sampler.seed, "generations": results})
     elif live:
         write()
     else:
-        write("\n\n".join(one["prompt"] + one["text"] for one in made))
+        write("\n\n".join(one["prompt"] + one["text"] for one in results))
     return 0

@@ -1,6 +1,6 @@
-"""Show what is in a model file, and what memory a context takes.
+"""Show the contents of a model file, and the memory of a context.
 
-With an option of the context, or --plan, a context is made and its memory told.
+With an option of the context, or --plan, a context is created and its memory is shown.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from plait.cli.terminal import size, table, write, write_json
 if TYPE_CHECKING:
     from plait import Model
 
-_LONGEST = 70  # characters of a value
+_MAX_LENGTH = 70  # characters of a value
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to show."""
+    """Add the arguments of `plait inspect`."""
     add_model(parser)
-    parser.add_argument("--metadata", action="store_true", help="every key of the file")
-    parser.add_argument("--tensors", action="store_true", help="every tensor of the file")
-    parser.add_argument("--plan", action="store_true", help="the memory of a context")
+    parser.add_argument("--metadata", action="store_true", help="show all metadata")
+    parser.add_argument("--tensors", action="store_true", help="show all tensors")
+    parser.add_argument("--plan", action="store_true", help="show the memory of a context")
     parser.add_argument(
-        "--n-seq-max", type=int, default=1, metavar="N", help="its sequences (default 1)"
+        "--n-seq-max", type=int, default=1, metavar="N", help="sequences of the context (default 1)"
     )
     add_json(parser)
     add_context(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Facts, then what was asked for."""
+    """Write facts about the model, then the requested details."""
     model = open_model(args.model)
     plan = args.plan or args.n_seq_max != 1 or bool(context_options(args))
     memory = _memory(model, args) if plan else None
@@ -74,7 +74,7 @@ def _facts(model: Model) -> str:
         ("weights", f"{model.n_params / 1e6:,.1f} million in {len(model.tensors)} tensors, {size(model.nbytes)}"),
         ("types", ", ".join(f"{dtype} {size(n)}" for dtype, n in types.most_common())),
         ("shape", f"{model.n_layer} layers, n_embd {model.n_embd}, n_vocab {model.n_vocab}"),
-        ("trained on", f"{model.n_ctx_train} tokens" if model.n_ctx_train else "texts of unknown length"),
+        ("training length", f"{model.n_ctx_train} tokens" if model.n_ctx_train else "unknown"),
         ("tokenizer", _line(str(model.metadata.get("tokenizer.ggml.model", "none")))),
         ("chat template", "yes" if "tokenizer.chat_template" in model.metadata else "no"),
     ]  # fmt: skip
@@ -106,7 +106,7 @@ def _plan(memory: dict[str, Any]) -> str:
         ("weights", size(memory["weights"]), "as in the file"),
         ("cache", size(memory["cache"]), f"{memory['kv']}, {cells}, {memory['type_k']} and {memory['type_v']}"),
         ("compute", size(memory["compute"]), "inputs and intermediate values of the largest step"),
-        ("together", size(memory["weights"] + memory["cache"] + memory["compute"]), ""),
+        ("total", size(memory["weights"] + memory["cache"] + memory["compute"]), ""),
     ]  # fmt: skip
     where = ", ".join(memory["devices"])
     head = f"memory on {where}: n_ctx {memory['n_ctx']}, n_seq_max {memory['n_seq_max']}"
@@ -131,12 +131,12 @@ def _shape(shape: tuple[int, ...]) -> str:
 def _short(value: object) -> str:
     if isinstance(value, list | np.ndarray):
         start = ", ".join(_line(str(item)) for item in value[:4])
-        return f"{len(value):,} of [{start}{', ...' if len(value) > 4 else ''}]"[:_LONGEST]
+        return f"{len(value):,} of [{start}{', ...' if len(value) > 4 else ''}]"[:_MAX_LENGTH]
     text = _line(str(value))
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 3] + "..."
 
 
 def _line(text: str) -> str:
-    """On one line, with what a terminal would take for a command spelt out."""
+    """Return the text on one line, with control characters escaped."""
     shown = text.encode(errors="replace").decode()
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)

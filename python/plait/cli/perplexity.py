@@ -1,6 +1,6 @@
-"""Measure how well a model predicts a text.
+"""Compute the perplexity of a text.
 
-Perplexity is exp of the mean negative log-probability of the tokens.
+Perplexity is exp of the mean negative log-probability per token.
 """
 
 from __future__ import annotations
@@ -22,27 +22,25 @@ from plait.cli.terminal import Progress, write, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The text, and how it is cut."""
+    """Add the arguments of `plait perplexity`."""
     add_model(parser)
-    parser.add_argument("file", metavar="FILE", help="a text; - is standard input")
+    parser.add_argument("file", metavar="FILE", help="text file; - is standard input")
+    parser.add_argument("--window", type=int, metavar="N", help="tokens per window (default n_ctx)")
     parser.add_argument(
-        "--window", type=int, metavar="N", help="tokens read at once (default n_ctx)"
-    )
-    parser.add_argument(
-        "--stride", type=int, metavar="N", help="from window to window (default half of one)"
+        "--stride", type=int, metavar="N", help="tokens between windows (default half of --window)"
     )
     add_json(parser)
     add_context(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """The perplexity with the standard error of its logarithm carried over."""
+    """Write the perplexity with its standard error, derived from that of the mean log-probability."""
     from plait import token_logprobs
 
     model = open_model(args.model)
     ids = model.tokenizer.encode(read_text(args.file))
     if len(ids) < 2:
-        raise ValueError(f"{args.file}: expected a text of at least 2 tokens, got {len(ids)}")
+        raise ValueError(f"{args.file} has {len(ids)} tokens; it must have at least 2")
     longest = args.window or min(len(ids), model.n_ctx_train or len(ids))
     with make_context(model, args, n_ctx=longest) as ctx, Progress("perplexity") as progress:
         scores = token_logprobs(ctx, ids, window=args.window, stride=args.stride, progress=progress)

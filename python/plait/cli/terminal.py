@@ -1,4 +1,4 @@
-"""What commands write: tables, JSON and progress."""
+"""Output of commands: tables, JSON and progress."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import numpy as np
 
 
 def write(text: str = "") -> None:
-    """A line on standard output."""
+    """Write a line to standard output."""
     sys.stdout.write(text + "\n")
 
 
 def flush() -> None:
-    """Everything written so far goes out, or BrokenPipeError says that nobody reads it."""
+    """Flush standard output. Raises BrokenPipeError if its reader has closed it."""
     sys.stdout.flush()
 
 
 def write_json(value: Any) -> None:
-    """A value as indented JSON; arrays of NumPy are lists, bytes that were no UTF-8 are replaced."""
+    """Write a value as indented JSON. NumPy arrays become lists; invalid Unicode is replaced."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
     write(text.encode(errors="replace").decode())
 
@@ -32,13 +32,13 @@ def write_json(value: Any) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    raise TypeError(f"no JSON for {type(value).__name__}")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """Rows in columns, the first `left` of them flush left, the others right.
+    """Format rows in columns: the first `left` columns are aligned left, the others right.
 
-    On a terminal that is too narrow a last column that is flush left goes on in more lines.
+    On a narrow terminal, a last column that is aligned left wraps to more lines.
     """
     lines = [tuple(head), *(tuple(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
@@ -57,7 +57,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
 
 
 def _columns() -> int:
-    """How wide the terminal is; files are as wide as it takes."""
+    """Return the width of the terminal; the width of files is unlimited."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 
@@ -69,7 +69,7 @@ def _folded(line: tuple[str, ...], room: int) -> Iterator[tuple[str, ...]]:
 
 
 def size(n: float) -> str:
-    """Bytes for people: 2.75 MB."""
+    """Format a number of bytes: 2.75 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if n < 1000 or unit == "GB":
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.2f} {unit}"
@@ -78,9 +78,9 @@ def size(n: float) -> str:
 
 
 class Progress:
-    """A bar on standard error while something long runs; nothing where that is no terminal.
+    """A progress bar on standard error, shown only if that is a terminal.
 
-    Call it with how much is done of how much.
+    Call it with (done, total).
     """
 
     WIDTH = 30
@@ -92,7 +92,7 @@ class Progress:
         self._began = time.perf_counter()
 
     def __call__(self, done: float, total: float) -> None:
-        """Draw the bar again, at most ten times a second."""
+        """Redraw the bar, at most ten times per second."""
         now = time.perf_counter()
         if not self._shown or (now - self._drawn < 0.1 and done < total):
             return

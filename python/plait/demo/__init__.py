@@ -1,7 +1,9 @@
-"""The model that ships with plait: it reads a short story once and answers many questions about it in one batch.
+"""The model inside the package, which reads a short story once and answers many questions about it in
+one batch.
 
-`corpus` makes the stories, `ask` puts questions to the model through plait, and `show` does that on a terminal:
-`python -m plait.demo`. The program that trained the model is bench/demo_training/train.py in the repository.
+`corpus` generates the stories, `ask` asks the model questions through plait, and `show` does so on
+a terminal: `python -m plait.demo`. The program that trained the model is
+bench/demo_training/train.py in the repository.
 """
 
 from pathlib import Path

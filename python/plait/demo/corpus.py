@@ -1,16 +1,18 @@
-"""Short stories with facts in them, and questions about the facts.
+"""Short stories that contain facts, and questions about the facts.
 
-They are what the demo model is trained and measured on. A story is a handful of threads (a home, a pet, a thing
-that changes hands, a thing that is moved, a walk, a find) whose sentences are interleaved in order of time. Every
-question has exactly one right answer, taken from the state of the world at the end of the story (or at its
-beginning, or from the event itself, as the question says).
+The demo model is trained and evaluated on them. A story consists of a few threads (a home, a pet, a
+thing that changes hands, a thing that is moved, a walk, a find) whose sentences are interleaved in
+chronological order. Every question has exactly one right answer, given by the state at the end of
+the story, at its beginning, or by the event itself.
 
-The two splits share words and sentences, never facts. A fact is a pair: who lives where, which thing has which
-colour, who held what, what lay where, on which day a thing was given, and so on. One pair in five, chosen by its
-CRC-32, is held out: a `train` story contains no such pair and an `unseen` story no other, so nothing that is asked
-about in an unseen story was ever told in training, and its answers can only be read from the story.
+The two splits share words and sentences, but no facts. A fact is a pair of words: who lives where,
+which thing has which colour, who held what, what was where, on which day a thing was given, and so
+on. One pair in five, selected by its CRC-32, is held out: a `train` story contains no such pair and
+an `unseen` story no other. The answers about an unseen story therefore cannot be remembered from
+training; they have to be read from the story.
 
-Everything follows from the seed: only `Random.random()` is drawn from, whose sequence Python guarantees for a seed.
+Stories depend only on the seed: they use only `Random.random()`, whose sequence Python guarantees
+for a seed.
 """
 
 from __future__ import annotations
@@ -49,24 +51,24 @@ GOODS = _words("apples plums pears eggs shells nuts roses stones cards stamps")
 NUMBERS = _words("two three four five six seven eight nine")
 
 HELD_OUT = 5
-"""One pair of words in this many is kept for the unseen split."""
+"""One in so many pairs of words belongs to the unseen split."""
 FACTS = (8, 14)
-"""The least and the most sentences of a story; with them come 45 to 115 tokens."""
-PEOPLE_TOLD_OF = (2, 4)
+"""Min and max number of sentences of a story, which then has 45 to 115 tokens."""
+N_PEOPLE = (2, 4)
 
 
 @dataclass(frozen=True)
 class Story:
-    """What is told and what can be asked about it."""
+    """A story and the questions about it."""
 
     text: str
     questions: list[tuple[str, str]]
-    """(question, answer), in no particular order; at most one about each fact."""
+    """Pairs (question, answer) in unspecified order, at most one per fact."""
 
 
 @dataclass
 class _Sentence:
-    """A sentence whose `{who}` and `{it}` become pronouns where what stands in front makes that clear."""
+    """A sentence whose `{who}` and `{it}` become pronouns where the previous sentence makes them unambiguous."""
 
     pattern: str
     who: str
@@ -81,11 +83,11 @@ class _Thread:
 
 
 class _NoPairError(Exception):
-    """The split holds no pair for the words drawn so far; the story is drawn again."""
+    """The split has no pair for the words drawn so far; the story is drawn again."""
 
 
 class _Draw:
-    """Random choices that keep to one split, and never the same word twice in a story."""
+    """Random choices within one split that use each word at most once per story."""
 
     def __init__(self, rng: random.Random, split: Split) -> None:
         self.rng = rng
@@ -102,7 +104,7 @@ class _Draw:
         return options[int(self.rng.random() * len(options))]
 
     def word(self, options: Sequence[str], *partners: str) -> str:
-        """A word not used in this story yet, of which every pair with the partners belongs to the split."""
+        """Draw a word that the story has not used and whose pairs with all partners belong to the split."""
         free = [
             w
             for w in options
@@ -113,7 +115,7 @@ class _Draw:
         return chosen
 
     def person(self, *partners: str, but: tuple[str, ...] = ()) -> str:
-        """One of the people of this story; the same one may turn up in many threads."""
+        """Draw one of the people of this story; a person can occur in several threads."""
         fits = [
             w
             for w in self.people
@@ -121,8 +123,8 @@ class _Draw:
         ]
         return self.one(fits)
 
-    def between(self, least: int, most: int) -> int:
-        return least + int(self.rng.random() * (most - least + 1))
+    def between(self, low: int, high: int) -> int:
+        return low + int(self.rng.random() * (high - low + 1))
 
     def shuffle(self, items: list[T]) -> list[T]:
         items = list(items)
@@ -133,7 +135,7 @@ class _Draw:
 
 
 def held_out(a: str, b: str) -> bool:
-    """Whether the fact that joins these two words is kept for the unseen split."""
+    """Return whether the fact of these two words belongs to the unseen split."""
     return zlib.crc32(f"{a}|{b}".encode()) % HELD_OUT == 0
 
 
@@ -171,7 +173,7 @@ def _pet(d: _Draw) -> _Thread:
 
 
 def _colour(d: _Draw, thing: str, thread: _Thread) -> None:
-    """Perhaps also tells which colour the thing has."""
+    """Add a sentence about the colour of the thing, at random."""
     if d.chance(0.7):
         colour = d.word(COLOURS, thing)
         thread.sentences.append(_Sentence(f"The {thing} is {colour}", "", thing))
@@ -189,7 +191,7 @@ def _give(d: _Draw, thing: str, what: str, giver: str, taker: str, thread: _Thre
 
 
 def _possession(d: _Draw) -> _Thread:
-    """A thing that somebody has, and perhaps gives away, and perhaps that one again."""
+    """A thing that a person has and may give away, possibly twice."""
     thing = d.word(THINGS)
     holder = d.person(thing)
     thread = _Thread([_Sentence(f"The {thing} belongs to {holder}", "", thing, (holder,))])
@@ -216,7 +218,7 @@ def _gift(d: _Draw) -> _Thread:
 
 
 def _moved(d: _Draw) -> _Thread:
-    """A thing that lies somewhere, and perhaps somewhere else later."""
+    """A thing that is at a place and may be moved to another."""
     thing = d.word(THINGS)
     first = place = d.word(CONTAINERS, thing)
     who = d.person(thing)
@@ -271,31 +273,36 @@ def story(
     rng: random.Random,
     split: Split = "train",
     facts: tuple[int, int] = FACTS,
-    people: tuple[int, int] = PEOPLE_TOLD_OF,
+    people: tuple[int, int] = N_PEOPLE,
     kinds: int = N_KINDS,
-    most: int = 8,
+    max_questions: int = 8,
 ) -> Story:
-    """Draws one story.
+    """Draw one story.
 
-    `facts` and `people` are the least and most sentences it has and people it tells of; its threads are of at most
-    so many `kinds`; at most `most` questions come with it.
+    Args:
+        rng: The source of randomness.
+        split: The split that the facts belong to.
+        facts: Min and max number of sentences.
+        people: Min and max number of people.
+        kinds: Max number of kinds of threads.
+        max_questions: Max number of questions.
     """
     while True:
         try:
-            return _draw(_Draw(rng, split), facts, people, kinds, most)
+            return _draw(_Draw(rng, split), facts, people, kinds, max_questions)
         except _NoPairError:
             continue
 
 
 def stories(seed: int, count: int, split: Split = "train") -> Iterator[Story]:
-    """The first `count` stories of a seed."""
+    """Generate the first `count` stories of a seed."""
     rng = random.Random(seed)
     for _ in range(count):
         yield story(rng, split)
 
 
 def _draw(
-    d: _Draw, facts: tuple[int, int], people: tuple[int, int], kinds: int, most: int
+    d: _Draw, facts: tuple[int, int], people: tuple[int, int], kinds: int, max_questions: int
 ) -> Story:
     room = d.between(*facts)
     d.people = [d.word(PEOPLE) for _ in range(d.between(*people))]
@@ -306,11 +313,11 @@ def _draw(
         if len(thread.sentences) <= room:
             threads.append(thread)
             room -= len(thread.sentences)
-    # Interleaving: each place in the story is dealt to a thread, which then tells its next sentence.
+    # Interleaving: each position of the story is assigned to a thread, which supplies its next sentence.
     turns = d.shuffle([i for i, t in enumerate(threads) for _ in t.sentences])
     told = [iter(t.sentences) for t in threads]
     text = " ".join(_tell(d, [next(told[i]) for i in turns]))
-    questions = d.shuffle([q for t in threads for q in t.questions])[:most]
+    questions = d.shuffle([q for t in threads for q in t.questions])[:max_questions]
     return Story(text, questions)
 
 
@@ -326,7 +333,7 @@ def _thread(d: _Draw, told_of: Sequence[Callable[[_Draw], _Thread]]) -> _Thread:
 def _tell(d: _Draw, sentences: list[_Sentence]) -> Iterator[str]:
     before = _Sentence("", "")
     for s in sentences:
-        # A pronoun only where the sentence in front leaves no doubt: it names one person, or this very thing.
+        # Use a pronoun only if it is unambiguous: the previous sentence names one person, or the same thing.
         who = s.who
         if s.who == before.who and not before.others and d.chance(0.5):
             who = "she" if s.who in WOMEN else "he"
@@ -337,5 +344,5 @@ def _tell(d: _Draw, sentences: list[_Sentence]) -> Iterator[str]:
 
 
 def prompt(question: str) -> str:
-    """What follows the story, up to where the answer begins."""
+    """Return the text between the story and the answer."""
     return f"Q: {question} A:"

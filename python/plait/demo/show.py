@@ -1,8 +1,8 @@
 """The demo on a terminal: `python -m plait.demo`.
 
-A story of the unseen split is read once and forked for each question; all answers decode side by side. Then the
-cache is drawn, one character a row, and a few more stories give the rates. Colours and the moving picture need a
-terminal; the same text without them goes anywhere else.
+A story of the unseen split is decoded once and forked for each question; all answers are decoded in
+one batch. Then the demo draws the cache, one character per row, and measures throughput and
+accuracy on more stories. Colours and animation require a terminal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLOURS = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96]  # ANSI foregrounds
 
 
 class Screen:
-    """Lines of text; on a terminal in colour, and with a block of lines that can be drawn again in place."""
+    """Text output; on a terminal with colours, and with a block of lines that can be redrawn."""
 
     def __init__(self, out: TextIO) -> None:
         self.out = out
@@ -37,15 +37,15 @@ class Screen:
         self.colour = self.live and "NO_COLOR" not in os.environ
 
     def paint(self, text: str, code: int) -> str:
-        """The text in a colour or in bold, by its ANSI code."""
+        """Return the text in a colour or in bold, given by its ANSI code."""
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text else text
 
     def line(self, text: str = "") -> None:
-        """Writes one line."""
+        """Write one line."""
         self.out.write(text + "\n")
 
     def again(self, lines: Sequence[str], first: bool) -> None:
-        """Writes the block of lines, over the one before unless it is the first."""
+        """Write a block of lines; unless it is the first, over the previous one."""
         if not first:
             self.out.write(f"\x1b[{len(lines)}A")
         for text in lines:
@@ -54,13 +54,13 @@ class Screen:
 
 
 def rows_of(cells: np.ndarray) -> list[tuple[int, tuple[int, ...]]]:
-    """(row, the sequences that hold it) of every row in use, in order of stream and row."""
+    """Return (row, sequences that hold it) of every used row, ordered by stream and row."""
     held = np.sort(cells[cells["seqs"].any(axis=1)], order=["stream", "row"])
     return [(int(c["row"]), tuple(np.flatnonzero(c["seqs"]).tolist())) for c in held]
 
 
 def cache_map(cells: np.ndarray, story: int, forks: Sequence[int], screen: Screen) -> list[str]:
-    """One character a row in use: `#` where the story's sequence is among the holders, else the question's letter."""
+    """Draw one character per used row: `#` if the story's sequence holds it, else the letter of the question."""
     letter = {fork: i for i, fork in enumerate(forks)}
     marks, mine = [], [0] * len(forks)
     shared = holding = stored = without = 0
@@ -85,19 +85,19 @@ def cache_map(cells: np.ndarray, story: int, forks: Sequence[int], screen: Scree
         for i, n in enumerate(mine)
     )
     lines.append(f"{spans}  rows of the questions")
-    lines.append(f"{stored} rows in use; every sequence on its own would take {without}")
+    lines.append(f"{stored} rows in use; without sharing it would be {without}")
     return lines
 
 
 class Demo:
-    """Tells stories on a screen and asks the model about them."""
+    """Shows stories on a screen and asks the model questions about them."""
 
     def __init__(self, model: plait.Model, ctx: plait.Context, screen: Screen, pace: float) -> None:
         self.tokenizer = model.tokenizer
         self.ctx, self.screen, self.pace = ctx, screen, pace
 
     def tell(self, story: corpus.Story, own: Sequence[str]) -> None:
-        """One story with everything visible; `own` are questions without a known answer."""
+        """Show one story and its answers; `own` are questions without a known answer."""
         screen, ctx = self.screen, self.ctx
         asked: list[tuple[str, str | None]] = [*story.questions, *((q, None) for q in own)]
         for text in textwrap.wrap(story.text, WIDTH):
@@ -128,7 +128,7 @@ class Demo:
             screen.again(self._answers(asked, said, done=True), first=not screen.live)
             n_all = n_story + sum(len(fork) - n_story for fork in forks)
             screen.line()
-            screen.line(f"{n_story} tokens of the story read in {reading * 1e3:.1f} ms,")
+            screen.line(f"{n_story} tokens of the story decoded in {reading * 1e3:.1f} ms,")
             screen.line(f"{n_all} with all questions and answers in {spent * 1e3:.1f} ms")
             screen.line()
             screen.line(f"The cache ({ctx.kv.kind}):")
@@ -150,7 +150,7 @@ class Demo:
         return lines
 
     def measure(self, stories: Sequence[corpus.Story]) -> tuple[int, int, int, float]:
-        """Right answers, questions, tokens and seconds of many stories."""
+        """Return the numbers of right answers, questions and tokens, and the seconds, of many stories."""
         right = total = 0
         tokens, began = self.ctx.stats.tokens, time.perf_counter()
         for story in stories:
@@ -164,7 +164,7 @@ class Demo:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the demo with the arguments of a command line; returns the exit status."""
+    """Run the demo with the arguments of a command line and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="plait.demo",
         description="A small model reads a story once and answers questions about it in one batch.",
@@ -174,34 +174,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What can be asked of the demo."""
-    parser.add_argument("--seed", type=int, help="which story; by default another one each time")
+    """Add the arguments of the demo."""
+    parser.add_argument("--seed", type=int, help="number of the story (default: random)")
     parser.add_argument(
         "--ask",
         action="append",
         default=[],
         metavar="QUESTION",
-        help="a question of your own; may be given often",
+        help="another question; may be repeated",
     )
     parser.add_argument(
         "--more",
         type=int,
         default=20,
         metavar="N",
-        help="stories for the rates at the end (default 20)",
+        help="stories for the measurement at the end (default 20)",
     )
     parser.add_argument(
-        "--kv", choices=["unified", "streams"], default="unified", help="the kind of cache"
+        "--kv",
+        choices=["unified", "streams"],
+        default="unified",
+        help="kind of cache (default unified)",
     )
-    parser.add_argument("--backend", default="cpu", help="as for plait.Context")
-    parser.add_argument("--threads", type=int, help="as for plait.Context")
+    parser.add_argument("--backend", default="cpu", help="cpu, vulkan or auto (default cpu)")
+    parser.add_argument("--threads", type=int, help="number of CPU threads")
     parser.add_argument(
-        "--pace", type=float, default=0.12, metavar="S", help="seconds between steps on a terminal"
+        "--pace",
+        type=float,
+        default=0.12,
+        metavar="S",
+        help="seconds between steps on a terminal (default 0.12)",
     )
 
 
 def show(args: argparse.Namespace) -> int:
-    """Runs the demo; returns the exit status."""
+    """Run the demo and return the exit status."""
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(100_000)
     story, *more = corpus.stories(seed, 1 + max(0, args.more), "unseen")
     screen = Screen(sys.stdout)
@@ -221,11 +228,9 @@ def show(args: argparse.Namespace) -> int:
             right, total, tokens, seconds = demo.measure(more)
             screen.line(
                 f"{len(more)} more unseen stories: {right} of {total} answers right, "
-                f"{tokens / seconds:.0f} tokens a second"
+                f"{tokens / seconds:.0f} tokens/s"
             )
         stats = ctx.stats
         why = ", ".join(f"{reason} {n}" for reason, n in stats.plan_misses.items())
-        screen.line(
-            f"plans: {stats.plans_built} built ({why}), {stats.plans_reused} times one was used again"
-        )
+        screen.line(f"plans: {stats.plans_built} built ({why}), reused {stats.plans_reused} times")
     return 0

@@ -1,4 +1,4 @@
-"""A cache as a map: a square for each row, in the colours of the sequences that hold it."""
+"""A map of a cache in HTML: one square per row, in the colours of the sequences that hold it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from plait.display.page import escaped, table, title
 if TYPE_CHECKING:
     from plait._core import KVCache
 
-_ACROSS = 64  # squares in a line
-_MOST_SQUARES = 2048  # of a stream; of more rows, several are a square
-_MOST_STREAMS = 8
-_MOST_SEQUENCES = 16  # in the table
-_MOST_STRIPES = 4
+_SQUARES_PER_LINE = 64
+_MAX_SQUARES = 2048  # per stream; in larger streams a square stands for several rows
+_MAX_STREAMS = 8
+_MAX_SEQUENCES = 16  # listed in the table
+_MAX_STRIPES = 4
 _SIDE = 10  # pixels
 
 Held = npt.NDArray[np.bool_]
@@ -27,7 +27,15 @@ Held = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Runs:
-    """How the rows of one stream lie: `used` and `free` rows, in so many unbroken runs each."""
+    """Counts of contiguous runs of rows in one stream.
+
+    Attributes:
+        used: Number of used rows.
+        used_runs: Number of runs of used rows.
+        free: Number of free rows.
+        free_runs: Number of runs of free rows.
+        longest_free: Length of the longest run of free rows.
+    """
 
     used: int
     used_runs: int
@@ -37,7 +45,7 @@ class Runs:
 
 
 def runs_of(taken: npt.NDArray[np.bool_]) -> Runs:
-    """The runs of rows that are taken and of those that are not, bool (rows,)."""
+    """Count the runs of used and free rows; `taken` is bool (rows,)."""
     edges = np.flatnonzero(np.diff(taken.astype(np.int8), prepend=-1, append=-1))
     lengths, kinds = np.diff(edges), taken[edges[:-1]]
     free = lengths[~kinds]
@@ -47,7 +55,11 @@ def runs_of(taken: npt.NDArray[np.bool_]) -> Runs:
 
 
 def cache_html(kv: KVCache) -> str:
-    """The map, its runs, and which sequence holds what."""
+    """Return HTML with a map of the cache, its runs, and a table of its sequences.
+
+    Args:
+        kv: The cache.
+    """
     text = title(repr(kv))
     if repr(kv).endswith("closed>"):
         return text
@@ -55,39 +67,45 @@ def cache_html(kv: KVCache) -> str:
     per_stream = kv.n_cells // kv.n_streams if kv.n_streams else 0
     if per_stream:
         parts = []
-        for stream in range(min(kv.n_streams, _MOST_STREAMS)):
+        for stream in range(min(kv.n_streams, _MAX_STREAMS)):
             own = cells[cells["stream"] == stream]
             held = np.zeros((per_stream, kv.n_seq_max), np.bool_)
             row = own["row"] - stream * per_stream
-            inside = (row >= 0) & (row < per_stream)  # memories of several windows have rows beyond
+            inside = (row >= 0) & (
+                row < per_stream
+            )  # memories with several windows have further rows
             held[row[inside]] = own["seqs"][inside]
             parts.append(_stream_html(held, stream if kv.n_streams > 1 else None))
         text += "".join(parts)
-        if kv.n_streams > _MOST_STREAMS:
-            text += f"<div>and {kv.n_streams - _MOST_STREAMS} more streams</div>"
+        if kv.n_streams > _MAX_STREAMS:
+            text += f"<div>and {kv.n_streams - _MAX_STREAMS} more streams</div>"
     return text + _sequences(kv, cells["seqs"])
 
 
 def _stream_html(held: Held, stream: int | None) -> str:
     runs = runs_of(np.asarray(held.any(axis=1)))
     name = "" if stream is None else f"stream {stream}: "
-    each = -(-len(held) // _MOST_SQUARES)
-    scale = f", {each} rows a square" if each > 1 else ""
-    longest = f", the longest {runs.longest_free}" if runs.free_runs > 1 else ""
+    rows_per_square = -(-len(held) // _MAX_SQUARES)
+    scale = f", {rows_per_square} rows per square" if rows_per_square > 1 else ""
+    longest = f", longest {runs.longest_free}" if runs.free_runs > 1 else ""
     used, free = _count(runs.used_runs, "run"), _count(runs.free_runs, "run")
     figures = f"{name}{runs.used} rows in {used}, {runs.free} free in {free}{longest}{scale}"
-    return f"<div>{escaped(figures)}</div>{_svg(held, each)}"
+    return f"<div>{escaped(figures)}</div>{_svg(held, rows_per_square)}"
 
 
 def _count(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def _svg(held: Held, each: int) -> str:
-    """Squares in lines; of several sequences striped, of several rows as full as these are."""
-    n = -(-len(held) // each)
-    width, height = min(n, _ACROSS) * _SIDE, -(-n // _ACROSS) * _SIDE
-    squares = "".join(_square(i, held[i * each : (i + 1) * each]) for i in range(n))
+def _svg(held: Held, rows_per_square: int) -> str:
+    """Draw squares in lines. Rows of several sequences are striped; squares of several rows are shaded
+    by their use.
+    """
+    n = -(-len(held) // rows_per_square)
+    width, height = min(n, _SQUARES_PER_LINE) * _SIDE, -(-n // _SQUARES_PER_LINE) * _SIDE
+    squares = "".join(
+        _square(i, held[i * rows_per_square : (i + 1) * rows_per_square]) for i in range(n)
+    )
     return (
         f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'style="max-width:100%;height:auto" role="img">{squares}</svg>'
@@ -95,7 +113,7 @@ def _svg(held: Held, each: int) -> str:
 
 
 def _square(index: int, rows: Held) -> str:
-    x, y = index % _ACROSS * _SIDE, index // _ACROSS * _SIDE
+    x, y = index % _SQUARES_PER_LINE * _SIDE, index // _SQUARES_PER_LINE * _SIDE
     full = rows.any(axis=1).mean()
     side = _SIDE - 1
     if not full:
@@ -104,7 +122,7 @@ def _square(index: int, rows: Held) -> str:
     names = ", ".join(map(str, holders))
     tip = f"<title>row {index * len(rows)}: sequence {names}</title>"
     shade = f' opacity="{0.4 + 0.6 * full:.2f}"' if full < 1 else ""
-    shown = holders[:_MOST_STRIPES]
+    shown = holders[:_MAX_STRIPES]
     stripe = side / len(shown)
     bars = "".join(
         f'<rect x="{x}" y="{y + i * stripe:.3g}" width="{side}" height="{stripe:.3g}" '
@@ -120,18 +138,18 @@ def _sequences(kv: KVCache, held: Held) -> str:
         return ""
     key = "".join(
         f'<span style="margin-right:1em"><span style="color:{colours.of_sequence(seq)}">&#9632;</span> {seq}</span>'
-        for seq in live[:_MOST_SEQUENCES]
+        for seq in live[:_MAX_SEQUENCES]
     )
     return f"<div>sequences {key}</div>" + table(
-        ("sequence", "cells", "of them shared", "positions"), _rows(kv, held, live)
+        ("sequence", "cells", "shared cells", "positions"), _rows(kv, held, live)
     )
 
 
 def _rows(kv: KVCache, held: Held, live: list[int]) -> Iterator[tuple[str, ...]]:
-    for seq in live[:_MOST_SEQUENCES]:
+    for seq in live[:_MAX_SEQUENCES]:
         own = held[:, seq]
         shared = int((held[own].sum(axis=1) > 1).sum())
         span = f"{kv.seq_pos_min(seq)} to {kv.seq_pos_max(seq)}"
         yield str(seq), str(int(own.sum())), str(shared), span
-    if len(live) > _MOST_SEQUENCES:
-        yield f"and {len(live) - _MOST_SEQUENCES} more", "", "", ""
+    if len(live) > _MAX_SEQUENCES:
+        yield f"and {len(live) - _MAX_SEQUENCES} more", "", "", ""

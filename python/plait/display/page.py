@@ -1,4 +1,4 @@
-"""Pieces of HTML."""
+"""Building blocks of HTML."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable
 
 
 def escaped(text: str) -> str:
-    """Text that means itself in HTML; what is not Unicode is replaced."""
+    """Escape text for HTML; invalid Unicode is replaced."""
     return html.escape(text.encode(errors="replace").decode())
 
 
 def title(text: str) -> str:
-    """A heading of one line; the brackets of a repr() are dropped."""
+    """Return a heading of one line, without the brackets of a repr()."""
     return f"<b>{escaped(text.strip('<>'))}</b>"
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of texts."""
+    """Return a table of texts."""
 
     def line(tag: str, items: Iterable[str]) -> str:
         return "<tr>" + "".join(f"<{tag}>{escaped(item)}</{tag}>" for item in items) + "</tr>"
@@ -26,5 +26,5 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def details(summary: str, body: str) -> str:
-    """Something that opens when it is clicked on."""
+    """Return a section that a click expands."""
     return f"<details><summary>{escaped(summary)}</summary>{body}</details>"

@@ -1,4 +1,4 @@
-"""Caches and statistics, drawn by matplotlib."""
+"""Plots of caches and statistics with matplotlib."""
 
 from __future__ import annotations
 
@@ -19,18 +19,27 @@ _SHARED: dict[str, Any] = {"alpha": 0.5, "hatch": "////", "edgecolor": "white", 
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """Axes of a figure of its own. ModuleNotFoundError says what to install."""
+    """Create a figure and return its axes. Raises ModuleNotFoundError without matplotlib."""
     try:
         import matplotlib.pyplot as plt
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            "drawings need matplotlib: pip install plait[viz]", name="matplotlib"
+            "plots need matplotlib: pip install plait[viz]", name="matplotlib"
         ) from None
     return plt.figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
 def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
-    """A line for each sequence, with a bar for each run of rows it holds; those that others hold too are hatched."""
+    """Plot a line per sequence with a bar per run of rows it holds; rows shared with other sequences
+    are hatched.
+
+    Args:
+        kv: The cache.
+        ax: Axes to draw on. None creates a new figure.
+
+    Returns:
+        The axes.
+    """
     if ax is None:
         ax = new_axes(9, 1.2 + 0.25 * min(kv.n_seq_max, 32))
     cells = kv.cells()
@@ -53,7 +62,7 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
         from matplotlib.patches import Patch
 
         patches = [
-            Patch(facecolor="#888", label="alone"),
+            Patch(facecolor="#888", label="not shared"),
             Patch(facecolor="#888", label="shared", **_SHARED),
         ]
         ax.legend(handles=patches, loc="upper right", fontsize="small")
@@ -61,23 +70,31 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
 
 
 def _runs(rows: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
-    """(first, length) of unbroken runs of rows."""
+    """Return (first, length) of each contiguous run of rows."""
     ordered = np.sort(rows)
     parts = np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1) if len(ordered) else []
     return [(int(part[0]), len(part)) for part in parts]
 
 
 def plot_stats(stats: Stats, ax: Axes | None = None) -> Axes:
-    """A bar for each phase of a step, in microseconds per microbatch; time is on a logarithmic scale."""
+    """Plot a bar per phase of a step, in microseconds per microbatch, on a logarithmic scale.
+
+    Args:
+        stats: The statistics.
+        ax: Axes to draw on. None creates a new figure.
+
+    Returns:
+        The axes.
+    """
     if ax is None:
         ax = new_axes(7, 2.6)
     phases = list(stats.seconds)
-    each = [1e6 * stats.seconds[phase] / max(stats.microbatches, 1) for phase in phases]
-    bars = ax.barh(phases, each)
-    ax.bar_label(bars, [f"{value:,.1f}" for value in each], padding=3)
+    microseconds = [1e6 * stats.seconds[phase] / max(stats.microbatches, 1) for phase in phases]
+    bars = ax.barh(phases, microseconds)
+    ax.bar_label(bars, [f"{value:,.1f}" for value in microseconds], padding=3)
     ax.set_xscale("symlog", linthresh=0.1)
-    ax.set(xlabel="microseconds a microbatch")
+    ax.set(xlabel="microseconds per microbatch")
     ax.set_title(repr(stats).strip("<>"), fontsize="small")
-    ax.set_xlim(0, 10 * max([1.0, *each]))
+    ax.set_xlim(0, 10 * max([1.0, *microseconds]))
     ax.invert_yaxis()
     return ax

@@ -1,4 +1,4 @@
-"""Models, contexts, outputs and statistics as HTML."""
+"""HTML of models, contexts, outputs and statistics."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from plait.numerics import log_softmax
 if TYPE_CHECKING:
     from plait._core import Model, Output, Stats
 
-_MOST_ROWS = 8
+_MAX_ROWS = 8
 _TOP = 5
-_LONGEST = 80  # characters of a value
+_MAX_LENGTH = 80  # characters of a value
 
 
 def model_html(model: Model) -> str:
-    """Its shape and its types; metadata and tensors behind a click."""
+    """Return HTML with the shape and the types of a model; metadata and tensors are collapsed.
+
+    Args:
+        model: The model.
+    """
     types = Counter[str]()
     for tensor in model.tensors.values():
         types[tensor.dtype] += tensor.nbytes
@@ -30,7 +34,7 @@ def model_html(model: Model) -> str:
         ("layers", f"{model.n_layer}"),
         ("width", f"{model.n_embd}"),
         ("vocabulary", f"{model.n_vocab:,}"),
-        ("trained on", f"{model.n_ctx_train:,} tokens" if model.n_ctx_train else "unknown"),
+        ("training length", f"{model.n_ctx_train:,} tokens" if model.n_ctx_train else "unknown"),
         *((f"in {dtype}", f"{n / 1e6:,.2f} MB") for dtype, n in types.most_common()),
     ]
     metadata = [(key, _short(value)) for key, value in model.metadata.items()]
@@ -47,7 +51,11 @@ def model_html(model: Model) -> str:
 
 
 def context_html(ctx: _core.Context) -> str:
-    """What was fixed at its creation, and its cache."""
+    """Return HTML with the parameters and the cache of a context.
+
+    Args:
+        ctx: The context.
+    """
     if ctx.closed:
         return title(repr(ctx))
     kv = _core.KVCache(ctx)
@@ -56,56 +64,64 @@ def context_html(ctx: _core.Context) -> str:
         ("n_batch, n_ubatch", f"{ctx.n_batch:,}, {ctx.n_ubatch:,}"),
         ("keys, values", f"{ctx.type_k}, {ctx.type_v}"),
         ("cache", f"{kv.nbytes / 1e6:,.2f} MB"),
-        ("computing", f"{ctx.compute_bytes / 1e6:,.2f} MB"),
+        ("compute buffers", f"{ctx.compute_bytes / 1e6:,.2f} MB"),
     ]
     return title(repr(ctx)) + table(("", ""), facts) + cache_html(kv)
 
 
 def output_html(output: Output) -> str:
-    """The likeliest tokens of each row, with bars as long as they are likely."""
+    """Return HTML with the most likely tokens of each row and bars of their probabilities.
+
+    Args:
+        output: The output of decode() or encode().
+    """
     text = title(repr(output))
     logits = output.logits
     if logits is None:
         return text
-    for entry, row in zip(output.indices[:_MOST_ROWS].tolist(), logits, strict=False):
-        text += f"<div>after entry {entry}</div>{_likeliest(output, row)}"
-    if len(logits) > _MOST_ROWS:
-        text += f"<div>and {len(logits) - _MOST_ROWS} more rows</div>"
+    for entry, row in zip(output.indices[:_MAX_ROWS].tolist(), logits, strict=False):
+        text += f"<div>after entry {entry}</div>{_most_likely(output, row)}"
+    if len(logits) > _MAX_ROWS:
+        text += f"<div>and {len(logits) - _MAX_ROWS} more rows</div>"
     return text
 
 
-def _likeliest(output: Output, row: np.ndarray) -> str:
+def _most_likely(output: Output, row: np.ndarray) -> str:
     if not np.isfinite(row.max()):
-        return "<div>no probabilities: NaN, +inf, or nothing but -inf</div>"
+        return "<div>no probabilities: the row holds NaN or +inf, or only -inf</div>"
     logprobs = log_softmax(row)
     lines = ""
     for token in np.argsort(-row, kind="stable")[:_TOP].tolist():
         p = float(np.exp(logprobs[token]))
         bar = f'<div style="background:#0072b2;height:0.8em;width:{max(100 * p, 0.5):.1f}%"></div>'
         lines += (
-            f'<tr><td style="text-align:left">{escaped(_spelt(output, token))}</td><td>{token}</td>'
+            f'<tr><td style="text-align:left">{escaped(_token_text(output, token))}</td><td>{token}</td>'
             f'<td>{p:.4f}</td><td style="width:12em">{bar}</td></tr>'
         )
     return f"<table>{lines}</table>"
 
 
-def _spelt(output: Output, token: int) -> str:
+def _token_text(output: Output, token: int) -> str:
     from plait.errors import Error
 
     try:
         data: bytes = output.model.tokenizer.token_bytes(token)
-    except (AttributeError, Error):  # the model is gone, or has no vocabulary
+    except (AttributeError, Error):  # the model was deleted, or has no vocabulary
         return ""
     return repr(data.decode(errors="backslashreplace"))
 
 
 def stats_html(stats: Stats) -> str:
-    """Counters, times by phase, and why plans were built."""
+    """Return HTML with counters, times by phase, and the reasons for building plans.
+
+    Args:
+        stats: The statistics.
+    """
     counters = [
         ("tokens", f"{stats.tokens:,}"),
         ("microbatches", f"{stats.microbatches:,}"),
         ("plans built", f"{stats.plans_built:,}"),
-        *((f"because: {reason}", f"{count:,}") for reason, count in stats.plan_misses.items()),
+        *((f"reason: {reason}", f"{count:,}") for reason, count in stats.plan_misses.items()),
         ("plans reused", f"{stats.plans_reused:,}"),
         *((f"nodes on {device}", f"{count:,}") for device, count in stats.nodes.items()),
     ]
@@ -119,4 +135,4 @@ def _short(value: object) -> str:
         text = f"{len(value):,} of [{start}{', ...' if len(value) > 4 else ''}]"
     else:
         text = str(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 3] + "..."

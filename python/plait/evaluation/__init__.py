@@ -1,1 +1,1 @@
-"""Log-likelihoods, perplexity and embeddings of texts."""
+"""Evaluation of texts: log-likelihoods, perplexity and embeddings."""

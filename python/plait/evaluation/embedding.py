@@ -1,4 +1,4 @@
-"""Embeddings of many texts."""
+"""embed(): embeddings of many texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plait.evaluation.texts import Text, token_ids
 if TYPE_CHECKING:
     from plait.model import Model
 
-_MOST_AT_ONCE = 16  # sequences of a context that is made here
+_MAX_SEQUENCES = 16  # of the context that embed() creates
 
 
 def embed(
@@ -29,13 +29,24 @@ def embed(
     add_special: bool = True,
     parse_special: bool = True,
 ) -> npt.NDArray[np.float32]:
-    """One embedding for each text, float32 (n, n_embd) in the order given; computed in batches of like length.
+    """Compute one embedding per text, in batches of similar length.
 
-    `pooling`: "mean", "cls", "last" or "rank" (scores of the model's head); "auto" is what the file says, the mean
-    where it says nothing. `normalize` divides each by its Euclidean length; scores are left alone. The other arguments
-    are those of Tokenizer.encode().
+    Args:
+        model: The model.
+        texts: A text or several; each is a str or token ids.
+        pooling: "mean", "cls", "last" or "rank" (scores of the model's head). "auto": the type in
+            the file, or the mean if the file has none.
+        normalize: Divide each embedding by its Euclidean length. Scores are never divided.
+        add_special: As in Tokenizer.encode().
+        parse_special: As in Tokenizer.encode().
 
-    Raises ValueError for a text without tokens, UnsupportedError for an encoder with a decoder.
+    Returns:
+        float32 (n, n_embd), in the order of the texts.
+
+    Raises:
+        TypeError: A text is neither str nor token ids.
+        ValueError: A text has no tokens, or `pooling` is "none".
+        UnsupportedError: The model is an encoder-decoder.
     """
     expect_model(model, "embed")
     items = [texts] if isinstance(texts, str) else list(texts)
@@ -51,9 +62,11 @@ def embed(
     longest = max(len(text) for text in ids)
     with _embedding_context(model, longest, pooling) as ctx:
         if ctx.kv.kind == "cross":
-            raise UnsupportedError(f"embed: a {model.arch} encoder's output is not pooled")
+            raise UnsupportedError(
+                f"embed: a {model.arch} model is an encoder-decoder, whose output is not pooled"
+            )
         rows: dict[int, npt.NDArray[np.float32]] = {}
-        for group in _alike(ids, ctx.n_seq_max, ctx.n_batch):
+        for group in _groups(ids, ctx.n_seq_max, ctx.n_batch):
             batch = Batch()
             for seq, i in enumerate(group):
                 batch.add_sequence(ids[i], seq=seq, logits="last")
@@ -71,7 +84,7 @@ def embed(
 def _embedding_context(model: Model, longest: int, pooling: str) -> Context:
     def make(how: str) -> Context:
         return Context(
-            model, n_ctx=longest, n_seq_max=_MOST_AT_ONCE, kv_cells=longest,
+            model, n_ctx=longest, n_seq_max=_MAX_SEQUENCES, kv_cells=longest,
             n_batch=max(longest, 512), embeddings=True, pooling=how,
         )  # fmt: skip
 
@@ -80,12 +93,12 @@ def _embedding_context(model: Model, longest: int, pooling: str) -> Context:
         return ctx
     ctx.close()
     if pooling == "none":
-        raise ValueError('embed: pooling is "none", expected one embedding for each text')
+        raise ValueError('embed: pooling is "none"; it must give one embedding per text')
     return make("mean")
 
 
-def _alike(ids: list[list[int]], n_seqs: int, n_tokens: int) -> Iterator[list[int]]:
-    """Numbers of texts to compute together, the longest first."""
+def _groups(ids: list[list[int]], n_seqs: int, n_tokens: int) -> Iterator[list[int]]:
+    """Yield groups of indices of texts to compute in one call, longest texts first."""
     group: list[int] = []
     held = 0
     for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])):

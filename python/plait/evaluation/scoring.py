@@ -1,4 +1,4 @@
-"""How likely a model finds a text: log-likelihoods of continuations, perplexity."""
+"""Log-likelihoods of continuations and texts, and perplexity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from plait._core import Batch
 from plait.context import Context, model_of
 from plait.errors import CacheFull, UnsupportedError
-from plait.evaluation.texts import Text, token_ids
+from plait.evaluation.texts import Text, text_list, token_ids
 from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
@@ -27,17 +27,21 @@ Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int32]
 Row = npt.NDArray[np.float32]
 
-_MOST_AT_ONCE = 16  # sequences of a context that is made here
-_MOST_LOGITS = 1 << 25  # numbers that one call of decode() may give back
+_MAX_SEQUENCES = 16  # of the context that score() creates
+_MAX_LOGITS = 1 << 25  # numbers that one call of decode() returns at most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Score:
-    """What a model makes of a text, token by token. Logarithms are natural, in float64.
+    """Log-probabilities of the tokens of a text. Logarithms are natural. float(score) is the
+    log-likelihood of the whole.
 
-    `tokens` int32 (n,): the ids. `logprobs` (n,): log p(token | all before it). `greedy` bool (n,): whether no token
-    was likelier (the lowest id of equals). `top_tokens` int32 (n, top) and `top_logprobs` (n, top): the likeliest in
-    each place, the highest first, as many as were asked for. float() is the log-likelihood of the whole.
+    Attributes:
+        tokens: int32 (n,), the token ids.
+        logprobs: float64 (n,), log p(token | all tokens before it).
+        greedy: bool (n,), True where no token is more likely (of equal ones, the lowest id counts).
+        top_tokens: int32 (n, top), the most likely tokens at each place, highest first.
+        top_logprobs: float64 (n, top), their log-probabilities.
     """
 
     tokens: Ids
@@ -48,12 +52,12 @@ class Score:
 
     @property
     def logprob(self) -> float:
-        """The log-likelihood of all tokens together."""
+        """Log-likelihood of all tokens."""
         return math.fsum(self.logprobs)
 
     @property
     def is_greedy(self) -> bool:
-        """Whether greedy decoding would have said exactly this."""
+        """True if greedy decoding generates exactly these tokens."""
         return bool(self.greedy.all())
 
     def __float__(self) -> float:
@@ -76,42 +80,53 @@ def score(
     add_special: bool = True,
     parse_special: bool = True,
 ) -> list[Score]:
-    """The log-likelihood of each continuation after a context, which is computed once and forked.
+    """Compute the log-likelihood of each continuation of a context. The context is computed once and
+    forked.
 
-    Texts are tokenised together with the context, as they would be read: a continuation is scored from the first token
-    that the context alone does not have, so a token that spans the border counts as a whole. Token ids are taken as
-    they are. Log-likelihoods are those of the full text decoded in one piece; on an invariant context the same bits.
+    Context and continuation are tokenised together. A continuation is scored from the first token
+    that differs from the tokens of the context alone, so a token that spans the boundary counts as
+    a whole. The log-likelihoods are those of decoding the full text in one call; in an invariant
+    context, they have the same bits.
 
-    `model` is a Model, for which a context is made, or a Context, whose other sequences are left alone. `top`: how many
-    of the likeliest tokens to report in each place. `add_special` (of the context; what the tokenizer puts at the end
-    is left out) and `parse_special` are those of Tokenizer.encode().
+    Args:
+        model: A Model, for which a context is created, or a Context, whose other sequences are not
+            touched.
+        context: Text or token ids before each continuation.
+        continuations: Texts or token ids.
+        top: Number of most likely tokens to report at each place.
+        add_special: As in Tokenizer.encode(), for the context. A token that the tokenizer appends
+            is omitted.
+        parse_special: As in Tokenizer.encode().
 
-    Raises ValueError for a context of no tokens and for a continuation that adds none or does not fit into n_ctx,
-    CacheFull when the context has no room for one of them.
+    Raises:
+        TypeError: `continuations` is a single text, or a text is neither str nor token ids.
+        ValueError: The context has no tokens, or a continuation adds none or does not fit into
+            n_ctx.
+        CacheFull: The context has no room for a continuation.
     """
     source = model_of(model, "score")
     n_top = _checked_top(top, source.n_vocab)
-    texts = _pairs(source, context, list(continuations), add_special, parse_special)
+    items = text_list(continuations, "score: continuations")
+    texts = _pairs(source, context, items, add_special, parse_special)
     if not texts:
         return []
     shared = min(text.n_context for text in texts)
     tails = [len(text.tokens) - 1 - shared for text in texts]
-    with ExitStack() as closes:
+    with ExitStack() as resources:
         if isinstance(model, Context):
             ctx = model
         else:
             n_ctx = shared + max(max(tails), 1)
-            at_once = min(len(texts), _MOST_AT_ONCE)
+            at_once = min(len(texts), _MAX_SEQUENCES)
             cells = shared + sum(sorted(tails)[-at_once:]) + 1
             ctx = Context(source, n_ctx=n_ctx, n_seq_max=at_once + 1, kv_cells=max(cells, n_ctx))
-            closes.enter_context(closing(ctx))
+            resources.enter_context(closing(ctx))
         for i, text in enumerate(texts):
             if len(text.tokens) - 1 > ctx.n_ctx:
                 raise ValueError(
-                    f"score: continuation {i} ends {len(text.tokens)} tokens after the start, the context holds "
-                    f"n_ctx = {ctx.n_ctx}"
+                    f"score: the context with continuation {i} has {len(text.tokens)} tokens, but n_ctx is {ctx.n_ctx}"
                 )
-        root = closes.enter_context(ctx.sequence())
+        root = resources.enter_context(ctx.sequence())
         ((_, start),) = _rows(ctx, [(root, texts[0].tokens[:shared].tolist(), shared - 1)])
         return _score_group(ctx, root, shared, start, texts, n_top)
 
@@ -123,22 +138,31 @@ def score_pairs(
     top: SupportsIndex = 0,
     progress: Callable[[int, int], object] | None = None,
 ) -> list[Score]:
-    """The log-likelihood of each continuation after its context, both as token ids; for many of both.
+    """Compute the log-likelihood of each continuation of its context, for many pairs of token ids.
 
-    Contexts are read in an order in which each keeps what it has in common with the one before, and what several
-    continuations follow is read once and forked. `progress` is told how many of how many pairs are scored. Results are
-    in the order given, and each is what score() would say.
+    The contexts are processed in an order in which each reuses the prefix it shares with the
+    previous one. A context with several continuations is computed once and forked.
 
-    Raises ValueError for a pair without a token on either side and for one that does not fit into n_ctx, CacheFull when
-    the context has no room for one of them.
+    Args:
+        ctx: The context to compute in.
+        pairs: Pairs (context, continuation) of token ids.
+        top: Number of most likely tokens to report at each place.
+        progress: Called with (done, total), in pairs.
+
+    Returns:
+        One Score per pair, in the given order, equal to that of score().
+
+    Raises:
+        ValueError: A side of a pair has no tokens, or a pair does not fit into n_ctx.
+        CacheFull: The context has no room for a pair.
     """
     n_top = _checked_top(top, ctx.model.n_vocab)
     texts = [_Pair(np.array([*a, *b], np.int32), len(a)) for a, b in pairs]
     for i, text in enumerate(texts):
         if not 0 < text.n_context < len(text.tokens) <= ctx.n_ctx + 1:
             raise ValueError(
-                f"score_pairs: pair {i} has {text.n_context} and {len(text.tokens) - text.n_context} tokens, expected "
-                f"at least one each and at most n_ctx + 1 = {ctx.n_ctx + 1} together"
+                f"score_pairs: pair {i} has {text.n_context} and {len(text.tokens) - text.n_context} tokens; each side "
+                f"must have at least 1, and both together at most n_ctx + 1 = {ctx.n_ctx + 1}"
             )
     groups: dict[tuple[int, ...], list[int]] = {}
     for i, text in enumerate(texts):
@@ -174,33 +198,49 @@ def token_logprobs(
     parse_special: bool = True,
     progress: Callable[[int, int], object] | None = None,
 ) -> Score:
-    """The log-probability of every token of a text after the first, which nothing predicts.
+    """Compute the log-probability of every token of a text after the first.
 
-    A text longer than `window` tokens is read in windows, `stride` tokens apart: each computed from its own start, and
-    each token scored in the first window that has it, so past the first window it sees at least window - stride tokens
-    before it. `window` None: the training length (of a Context its n_ctx). `stride` None: half the window.
+    A text longer than `window` is computed in windows of that length, `stride` tokens apart. Each
+    window starts from an empty cache, and each token is scored in the first window that contains
+    it. After the first window, every token thus has at least window - stride tokens of context.
 
-    `progress` is told after each window how many of how many tokens are scored. `model` and the other arguments are
-    those of score(). Raises ValueError for a text of fewer than two tokens, a
-    window below 2 or longer than n_ctx, and a stride that is not in 1 to window - 1.
+    Args:
+        model: A Model, for which a context is created, or a Context, whose other sequences are not
+            touched.
+        text: Text or token ids.
+        window: Length of a window in tokens. None: the training length of a Model, n_ctx of a
+            Context.
+        stride: Distance between windows in tokens. None: half of the window.
+        top: Number of most likely tokens to report at each place.
+        add_special: As in Tokenizer.encode().
+        parse_special: As in Tokenizer.encode().
+        progress: Called after each window with (done, total), in tokens.
+
+    Raises:
+        TypeError: The text is neither str nor token ids.
+        ValueError: The text has fewer than two tokens, the window is below 2 or exceeds n_ctx, or
+            the stride is not between 1 and window - 1.
     """
     source = model_of(model, "token_logprobs")
     n_top = _checked_top(top, source.n_vocab)
     ids = token_ids(source, text, "text", add_special, parse_special)
     if len(ids) < 2:
-        raise ValueError(f"token_logprobs: expected a text of at least 2 tokens, got {len(ids)}")
+        raise ValueError(f"token_logprobs: the text has {len(ids)} tokens; it must have at least 2")
     longest = model.n_ctx if isinstance(model, Context) else source.n_ctx_train or len(ids)
     size = longest if window is None else operator.index(window)
     if size < 2 or (isinstance(model, Context) and size > longest):
-        raise ValueError(f"token_logprobs: window is {size}, expected at least 2 and at most n_ctx")
+        limit = f" and at most n_ctx = {longest}" if isinstance(model, Context) else ""
+        raise ValueError(f"token_logprobs: window is {size}; it must be at least 2{limit}")
     step = size // 2 if stride is None else operator.index(stride)
     if not 1 <= step < size:
-        raise ValueError(f"token_logprobs: stride is {step}, expected 1 to {size - 1}")
+        raise ValueError(
+            f"token_logprobs: stride is {step}; it must be between 1 and window - 1 = {size - 1}"
+        )
     table = _Table(_Pair(np.array(ids, np.int32), 1), 0, None, n_top)
-    with ExitStack() as closes:
+    with ExitStack() as resources:
         ctx = model if isinstance(model, Context) else Context(source, n_ctx=min(size, len(ids)))
         if ctx is not model:
-            closes.enter_context(closing(ctx))
+            resources.enter_context(closing(ctx))
         scored, begin = 1, 0
         while scored < len(ids):
             end = min(begin + size, len(ids))
@@ -222,9 +262,18 @@ def perplexity(
     add_special: bool = True,
     parse_special: bool = True,
 ) -> float:
-    """exp(-mean log-probability) of the tokens of a text: token_logprobs() in one number.
+    """Compute the perplexity of a text: exp(-mean log-probability) of the tokens after the first.
 
-    Arguments and errors are those of token_logprobs().
+    Args:
+        model: As in token_logprobs().
+        text: As in token_logprobs().
+        window: As in token_logprobs().
+        stride: As in token_logprobs().
+        add_special: As in token_logprobs().
+        parse_special: As in token_logprobs().
+
+    Raises:
+        ValueError: As in token_logprobs(), like its other exceptions.
     """
     scores = token_logprobs(
         model, text, window=window, stride=stride, add_special=add_special, parse_special=parse_special
@@ -234,17 +283,19 @@ def perplexity(
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A context and a continuation: `n_context` of the tokens are the context's."""
+    """The tokens of a context and a continuation; the first `n_context` are those of the context."""
 
     tokens: Ids
     n_context: int
 
 
 class _Table:
-    """What is to become the Score of a pair, filled in row by row.
+    """Collects the Score of a pair row by row.
 
-    The sequence holds the first `held` tokens, after which the logits are `start`. `tail`: what it has to read still,
-    the last token never; rows are wanted from `first_wanted` of these on.
+    Attributes:
+        tail: The tokens to decode after the first `held`. The last token of the pair is never
+            decoded.
+        first_wanted: Index in `tail` of the first token whose logits are required.
     """
 
     def __init__(self, pair: _Pair, held: int, start: Row | None, n_top: int) -> None:
@@ -261,7 +312,7 @@ class _Table:
             self.add(start)
 
     def add(self, row: Row) -> None:
-        """The logits that predict the next token."""
+        """Add the logits that predict the next token."""
         at, self._n = self._n, self._n + 1
         logprobs = log_softmax(row)
         token = self._tokens[at]
@@ -284,7 +335,9 @@ class _Table:
 def _checked_top(top: SupportsIndex, n_vocab: int) -> int:
     n = operator.index(top)
     if not 0 <= n <= n_vocab:
-        raise ValueError(f"top is {n}, expected 0 to {n_vocab}, the size of the vocabulary")
+        raise ValueError(
+            f"top is {n}; it must be between 0 and {n_vocab}, the size of the vocabulary"
+        )
     return n
 
 
@@ -295,7 +348,9 @@ def _pairs(
         model, token_ids(model, context, "context", add_special, parse_special), context
     )
     if not alone:
-        raise ValueError("score: the context has no tokens, so nothing predicts the first one")
+        raise ValueError(
+            "score: the context has no tokens; it must have at least one, which predicts the continuation"
+        )
     pairs = []
     for i, text in enumerate(continuations):
         if isinstance(text, str) and isinstance(context, str):
@@ -311,14 +366,14 @@ def _pairs(
             raise ValueError(f"score: continuation {i} adds no token to the context")
         if n_context == 0:
             raise ValueError(
-                f"score: continuation {i} changes the first token of the context, which nothing predicts"
+                f"score: continuation {i} changes the first token of the context, which has no log-probability"
             )
         pairs.append(_Pair(np.array(tokens, np.int32), n_context))
     return pairs
 
 
 def _without_end(model: Model, ids: list[int], text: Text) -> list[int]:
-    """Without the token that the tokenizer puts after every text."""
+    """Remove the token that the tokenizer appends to every text."""
     ends = isinstance(text, str) and model.tokenizer.add_eos
     return ids[:-1] if ends and ids and ids[-1] == model.tokenizer.eos else ids
 
@@ -326,7 +381,7 @@ def _without_end(model: Model, ids: list[int], text: Text) -> list[int]:
 def _score_group(
     ctx: Context, root: Sequence, shared: int, start: Row, texts: list[_Pair], n_top: int
 ) -> list[Score]:
-    """Scores of pairs whose first `shared` tokens `root` holds, as many side by side as there is room for."""
+    """Score pairs whose first `shared` tokens are in `root`, as many at a time as there is room for."""
     scores: list[Score] = []
     at_once = max(1, min(len(texts), ctx.n_seq_max - 1))
     while len(scores) < len(texts):
@@ -343,7 +398,7 @@ def _score_group(
 def _score_wave(
     ctx: Context, root: Sequence, shared: int, start: Row, wave: list[_Pair], n_top: int
 ) -> list[Score]:
-    """Scores of pairs whose first `shared` tokens `root` holds; `start`: the logits after these."""
+    """Score pairs in one wave; `start` holds the logits after the shared tokens."""
     with ExitStack() as forks:
         tables = [_Table(pair, shared, start, n_top) for pair in wave]
         reading = [table for table in tables if table.tail]
@@ -358,7 +413,7 @@ def _score_wave(
 def _score_alone(
     ctx: Context, root: Sequence, shared: int, start: Row, pair: _Pair, n_top: int
 ) -> Score:
-    """The same of one pair where there is no room for a fork: `root` reads it, and goes back."""
+    """Score one pair without a fork: decode it in `root`, then rewind."""
     table = _Table(pair, shared, start, n_top)
     for _, row in _rows(ctx, [(root, table.tail, table.first_wanted)]):
         table.add(row)
@@ -369,11 +424,12 @@ def _score_alone(
 
 
 def _rows(ctx: Context, reads: list[tuple[Sequence, list[int], int]]) -> Iterator[tuple[int, Row]]:
-    """Decode (sequence, tokens, first) in as few calls as fit.
+    """Decode (sequence, tokens, first) in as few calls as possible.
 
-    Gives (which of these, logits) for its tokens from `first` on, in order.
+    Yields:
+        (index into `reads`, logits) for the tokens from `first` on, in order.
     """
-    rows = max(1, min(ctx.n_batch, _MOST_LOGITS // ctx.model.n_vocab))
+    rows = max(1, min(ctx.n_batch, _MAX_LOGITS // ctx.model.n_vocab))
     batch, asked, n_rows = Batch(), list[int](), 0
     for which, (seq, tokens, first) in enumerate(reads):
         done = 0

@@ -1,8 +1,9 @@
-"""Texts as token ids."""
+"""Conversion of texts to token ids."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from collections.abc import Sequence as Items
 
 import numpy as np
@@ -13,10 +14,38 @@ from plait.model import Model
 Text = str | Items[int] | npt.NDArray[np.integer]
 
 
+def text_list(texts: str | Iterable[Text], name: str) -> list[Text]:
+    """Return an argument that takes several texts as a list.
+
+    Raises:
+        TypeError: `texts` is a single str or bytes, or not iterable.
+    """
+    if isinstance(texts, str | bytes | bytearray):
+        raise TypeError(f"{name} is {type(texts).__name__}; pass a list of texts: [{texts!r:.40}]")
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"{name}: expected a list of texts, got {type(texts).__name__}")
+    return list(texts)
+
+
 def token_ids(
     model: Model, text: Text, what: str, add_special: bool, parse_special: bool
 ) -> list[int]:
-    """The token ids of a text; token ids are returned as they are. `what` names the text in messages."""
+    """Return the token ids of a text. Token ids are returned as they are.
+
+    Args:
+        model: The model whose vocabulary applies.
+        text: Text or token ids.
+        what: The name of the text in messages.
+        add_special: As in Tokenizer.encode().
+        parse_special: As in Tokenizer.encode().
+
+    Raises:
+        TypeError: `text` is neither.
+    """
+    if isinstance(text, bytes | bytearray):
+        raise TypeError(
+            f"{what} is {type(text).__name__}; pass a str (for example data.decode()) or a list of token ids"
+        )
     if isinstance(text, str):
         ids = model.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
         return [int(token) for token in ids]

@@ -1,4 +1,4 @@
-"""How models, caches, outputs and statistics look in a notebook. Drawings need matplotlib (plait[viz])."""
+"""Pictures of models, caches, outputs and statistics. Plots need matplotlib (plait[viz])."""
 
 from plait.display.cache_map import cache_html
 from plait.display.plots import plot_cells, plot_stats

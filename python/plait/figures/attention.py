@@ -1,7 +1,7 @@
-"""Where heads look and what layers would say: attention and the logit lens, from captured values.
+"""Attention weights of a text, computed from captured queries and keys.
 
-Both are computed in NumPy from what one call captured, and compared with what the model itself computed: a model whose
-formula is another one is refused, not drawn wrongly.
+The weights are computed in NumPy and checked against the model's own attention output. A model that
+computes attention differently raises UnsupportedError.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-_NEAR = 0.02  # of the largest value: what products with quantised activations may differ by
+_TOLERANCE = 0.02  # relative to the largest value; quantised activations cause such differences
 
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """How much each token of a text looks at each before it.
+    """Attention weights between the tokens of a text.
 
-    `weights` float64 (n_layer, n_head, n, n): [layer, head, i, j] is what token i gives to token j, 0 for j > i; a row
-    adds up to 1. `tokens`: their texts.
+    Attributes:
+        weights: float64 (n_layer, n_head, n, n). [layer, head, i, j] is the weight of token j for
+            token i; 0 for j > i. Rows sum to 1.
+        tokens: The text of each token.
     """
 
     weights: Floats
@@ -42,25 +44,43 @@ class Attention:
 
     @property
     def spans(self) -> Floats:
-        """float64 (n_layer, n_head): how many tokens back a head looks, on average over its weights and the text."""
+        """float64 (n_layer, n_head): mean distance in tokens to the attended tokens, weighted by attention."""
         n = len(self.tokens)
         back = np.maximum(np.arange(n)[:, None] - np.arange(n)[None, :], 0)
         mean: Floats = (self.weights * back).sum(axis=(2, 3)) / n
         return mean
 
     def plot(self, layer: int, head: int, ax: Axes | None = None) -> Axes:
-        """Draw one head: a line for each token that looks, a column for each that is looked at."""
+        """Plot the weights of one head: a row per attending token, a column per attended token.
+
+        Args:
+            layer: The layer.
+            head: The head.
+            ax: Axes to draw on. None creates a new figure.
+
+        Returns:
+            The axes.
+        """
         n = len(self.tokens)
         if ax is None:
             ax = new_axes(2 + 0.22 * n, 1.6 + 0.2 * n)
         ax.imshow(self.weights[layer, head], cmap="Blues", vmin=0, aspect="auto")
         ax.set_xticks(range(n), self.tokens, rotation=90, fontsize="small")
         ax.set_yticks(range(n), self.tokens, fontsize="small")
-        ax.set(xlabel="is looked at", ylabel="looks", title=f"layer {layer}, head {head}")
+        ax.set(
+            xlabel="attended token", ylabel="attending token", title=f"layer {layer}, head {head}"
+        )
         return ax
 
     def plot_spans(self, ax: Axes | None = None) -> Axes:
-        """Draw how far back each head of each layer looks, in tokens."""
+        """Plot the mean attention distance of each head.
+
+        Args:
+            ax: Axes to draw on. None creates a new figure.
+
+        Returns:
+            The axes.
+        """
         spans = self.spans
         if ax is None:
             ax = new_axes(2 + 0.6 * spans.shape[1], 1.2 + 0.45 * spans.shape[0])
@@ -70,7 +90,7 @@ class Attention:
             ax.text(
                 head, layer, f"{span:.0f}", ha="center", va="center", color=colour, fontsize="small"
             )
-        ax.set(xlabel="head", ylabel="layer", title="tokens that a head looks back, on average")
+        ax.set(xlabel="head", ylabel="layer", title="mean attention distance in tokens")
         ax.set_xticks(range(spans.shape[1]))
         ax.set_yticks(range(spans.shape[0]))
         ax.figure.colorbar(image, ax=ax)
@@ -78,10 +98,19 @@ class Attention:
 
 
 def attention(model: Model | Context, text: str) -> Attention:
-    """Where every head of every layer looks while the model reads a text.
+    """Compute the attention weights of every head and layer for a text.
 
-    weights = softmax(q k^T / sqrt(head_dim)) over the tokens before, from captured q and k. Raises UnsupportedError for
-    a model that attends in another way (windows that the text is longer than, caps, slopes, latent caches, no cache).
+    weights = softmax(q k^T / sqrt(head_dim)) over the token itself and those before it, from
+    captured q and k.
+
+    Args:
+        model: A Model, for which a context is created, or a Context with a free sequence.
+        text: The text.
+
+    Raises:
+        ValueError: The text has no tokens.
+        UnsupportedError: The model computes attention differently: windows shorter than the text,
+            soft caps, ALiBi slopes, latent caches, or no cache.
     """
     with TextReading(model, text, ("q_rope", "q", "k_rope", "k", "v", "attn")) as read:
         layers = [_weights(read, layer) for layer in range(read.model.n_layer)]
@@ -89,24 +118,26 @@ def attention(model: Model | Context, text: str) -> Attention:
 
 
 def _weights(read: TextReading, layer: int) -> Floats:
-    """softmax(q k^T / sqrt(d)) of a layer, (n_head, n, n); it must give what the model's own attention gave."""
+    """Compute softmax(q k^T / sqrt(d)) of a layer, (n_head, n, n), and check it against the model's
+    attention output.
+    """
     q = read.first(layer, "q_rope", "q").astype(np.float64)  # [n, n_head, d]
     k = read.first(layer, "k_rope", "k").astype(np.float64)  # [n, n_head_kv, d]
     v = read.value("v", layer).astype(np.float64)
-    told = read.value("attn", layer)
-    unlike = UnsupportedError(
-        f"attention: layer {layer} of this {read.model.arch} model attends in another way"
+    attended = read.value("attn", layer)
+    unsupported = UnsupportedError(
+        f"attention: layer {layer} of this {read.model.arch} model does not compute softmax(q k^T / sqrt(head_dim)) v"
     )
     if q.ndim != 3 or k.ndim != 3 or v.ndim != 3 or k.shape[1] == 0 or q.shape[1] % k.shape[1]:
-        raise unlike
+        raise unsupported
     group = q.shape[1] // k.shape[1]
     k, v = (np.repeat(part, group, axis=1) for part in (k, v))
     scores = np.einsum("ihd,jhd->hij", q, k) / math.sqrt(q.shape[2])
     scores = np.where(np.tri(len(q), dtype=np.bool_), scores, -np.inf)
     weights: Floats = np.exp(log_softmax(scores))
     mixed = np.einsum("hij,jhd->ihd", weights, v)
-    if mixed.size != told.size or np.abs(mixed.reshape(told.shape) - told).max() > _NEAR * max(
-        float(np.abs(told).max()), 1e-6
-    ):
-        raise unlike
+    if mixed.size != attended.size or np.abs(
+        mixed.reshape(attended.shape) - attended
+    ).max() > _TOLERANCE * max(float(np.abs(attended).max()), 1e-6):
+        raise unsupported
     return weights

@@ -1,4 +1,4 @@
-"""The logit lens."""
+"""The logit lens: next-token probabilities computed from the output of each layer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LogitLens:
-    """What the model would say after each layer, if it were the last.
+    """Next-token probabilities after each layer, as if it were the last.
 
-    `logprobs` float32 (n_layer, n, n_vocab). `tokens`: the text's. `best`: for each layer and place the likeliest
-    token's text.
+    Attributes:
+        logprobs: float32 (n_layer, n, n_vocab), log-probabilities.
+        tokens: The text of each token.
+        best: Text of the most likely next token, by layer and token.
     """
 
     logprobs: npt.NDArray[np.float32]
@@ -33,39 +35,56 @@ class LogitLens:
     best: list[list[str]]
 
     def plot(self, last: int = 12, ax: Axes | None = None) -> Axes:
-        """Draw the likeliest token after each layer, for the `last` places, darker where it is surer."""
+        """Plot the most likely next token after each layer; darker cells have a higher probability.
+
+        Args:
+            last: Number of tokens to show, from the end of the text.
+            ax: Axes to draw on. None creates a new figure.
+
+        Returns:
+            The axes.
+        """
         shown = min(last, len(self.tokens))
-        sure = np.exp(self.logprobs.max(axis=2))[:, -shown:]
+        probability = np.exp(self.logprobs.max(axis=2))[:, -shown:]
         if ax is None:
-            ax = new_axes(1.5 + 0.85 * shown, 1.4 + 0.4 * len(sure))
-        ax.imshow(sure, cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower")
-        for (layer, place), p in np.ndenumerate(sure):
+            ax = new_axes(1.5 + 0.85 * shown, 1.4 + 0.4 * len(probability))
+        ax.imshow(probability, cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower")
+        for (layer, place), p in np.ndenumerate(probability):
             text = self.best[layer][len(self.tokens) - shown + place]
             colour = "white" if p > 0.6 else "black"
             ax.text(place, layer, text, ha="center", va="center", color=colour, fontsize="small")
         ax.set_xticks(range(shown), self.tokens[-shown:], rotation=45, ha="right", fontsize="small")
-        ax.set_yticks(range(len(sure)))
+        ax.set_yticks(range(len(probability)))
         ax.set(
             xlabel="after the token",
             ylabel="layer",
-            title="the likeliest next token, layer by layer",
+            title="most likely next token after each layer",
         )
         return ax
 
 
 def logit_lens(model: Model | Context, text: str) -> LogitLens:
-    """What each layer's output would become, were it the last's: its norm, then the output matrix.
+    """Apply the output norm and the output matrix to the output of each layer.
 
-    Source: nostalgebraist 2020, "interpreting GPT: the logit lens". Raises UnsupportedError for a model whose last
-    layer's logits do not come out that way.
+    Source: nostalgebraist 2020, "interpreting GPT: the logit lens".
+
+    Args:
+        model: A Model, for which a context is created, or a Context with a free sequence.
+        text: The text.
+
+    Raises:
+        ValueError: The text has no tokens.
+        UnsupportedError: Applied to the last layer, this does not give the model's logits.
     """
     with TextReading(model, text, ("l_out",)) as read:
         hidden = [read.value("l_out", layer) for layer in range(read.model.n_layer)]
         final = read.logits
     source = read.model
-    unlike = UnsupportedError(f"logit_lens: a {source.arch} model makes its logits in another way")
+    unsupported = UnsupportedError(
+        f"logit_lens: a {source.arch} model computes its logits differently"
+    )
     if final is None or "output_norm.weight" not in source.tensors:
-        raise unlike
+        raise unsupported
     output = "output.weight" if "output.weight" in source.tensors else "token_embd.weight"
     matrix = source.tensor(output)
     logprobs = []
@@ -75,17 +94,17 @@ def logit_lens(model: Model | Context, text: str) -> LogitLens:
     expected = log_softmax(final)
     likely = expected > expected.max(axis=1, keepdims=True) - 5
     if np.abs(logprobs[-1] - expected)[likely].max() > 0.5:
-        raise unlike
-    spell = source.tokenizer.token_bytes
+        raise unsupported
+    token_bytes = source.tokenizer.token_bytes
     best = [
-        [spell(int(token)).decode(errors="replace") for token in rows.argmax(axis=1)]
+        [token_bytes(int(token)).decode(errors="replace") for token in rows.argmax(axis=1)]
         for rows in logprobs
     ]
     return LogitLens(np.stack(logprobs), read.tokens, best)
 
 
 def _normalised(model: Model, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The output norm: of roots of mean squares, or of layers where there is a bias."""
+    """Apply the output norm: LayerNorm if it has a bias, else RMSNorm."""
     weight = model.tensor("output_norm.weight")
     if "output_norm.bias" in model.tensors:
         centred = rows - rows.mean(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""A text read once with captured values."""
+"""Decoding of a text with captured values."""
 
 from __future__ import annotations
 
@@ -17,19 +17,28 @@ if TYPE_CHECKING:
 
 
 class TextReading:
-    """A text read once in an empty sequence, with captured values."""
+    """Decodes a text once in an empty sequence and captures values of the given roles.
+
+    Args:
+        model: A Model, for which a context is created, or a Context.
+        text: The text.
+        roles: Names of values within a layer, such as "attn".
+
+    Raises:
+        ValueError: The text has no tokens.
+    """
 
     def __init__(self, model: Model | Context, text: str, roles: tuple[str, ...]) -> None:
         self.model = model_of(model, "text")
         self._ids = self.model.tokenizer.encode(text)
         if len(self._ids) == 0:
-            raise ValueError("expected a text with at least one token")
-        self._own = not isinstance(model, Context)
+            raise ValueError("the text has no tokens; expected at least one")
+        self._owns_context = not isinstance(model, Context)
         self._ctx = (
             model if isinstance(model, Context) else Context(self.model, n_ctx=len(self._ids))
         )
-        spell = self.model.tokenizer.token_bytes
-        self.tokens = [spell(int(token)).decode(errors="replace") for token in self._ids]
+        token_bytes = self.model.tokenizer.token_bytes
+        self.tokens = [token_bytes(int(token)).decode(errors="replace") for token in self._ids]
         self._roles = roles
         self._seen: Capture | None = None
         self.logits: Any = None
@@ -50,18 +59,22 @@ class TextReading:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._own:
+        if self._owns_context:
             self._ctx.close()
 
     def value(self, role: str, layer: int) -> npt.NDArray[np.float32]:
-        """A captured value, float32 (n_tokens, ...). UnsupportedError where the layer has none."""
+        """Return a captured value, float32 (n_tokens, ...).
+
+        Raises:
+            UnsupportedError: The layer has no such value.
+        """
         name = f"blk.{layer}.{role}"
         if name not in self._names or self._seen is None:
             raise UnsupportedError(f"layer {layer} of this {self.model.arch} model has no {role}")
         return self._seen[name]
 
     def first(self, layer: int, *roles: str) -> npt.NDArray[np.float32]:
-        """The first of these that the layer has."""
+        """Return the value of the first of these roles that the layer has."""
         for role in roles:
             if f"blk.{layer}.{role}" in self._names:
                 return self.value(role, layer)

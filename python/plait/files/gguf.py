@@ -1,7 +1,7 @@
-"""GGUF files as bytes: their heads, read and written without a change to what is not meant to change.
+"""Headers of GGUF files, read and written without changing values that are not meant to change.
 
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little endian. plait.Model checks
-files; what is here expects one that it has opened.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little endian.
+plait.Model validates files; these functions expect a file that it has opened.
 """
 
 from __future__ import annotations
@@ -28,25 +28,42 @@ TENSOR_TYPES = {
     "IQ2_XXS": 16, "IQ2_XS": 17, "IQ3_XXS": 18, "IQ1_S": 19, "IQ3_S": 21, "IQ2_S": 22, "IQ1_M": 29,
     "TQ1_0": 34, "TQ2_0": 35, "NVFP4": 40, "Q1_0": 41, "Q2_0": 42,
 }  # fmt: skip
-"""The numbers of element types in files."""
+"""Maps element types to their numbers in files."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value of the metadata as it stands in the file: its type and its bytes."""
+    """A metadata value as stored in the file.
+
+    Attributes:
+        type: The type's number.
+        data: The bytes of the value.
+    """
 
     type: int
     data: bytes
 
     @classmethod
     def uint32(cls, number: int) -> Value:
-        """A number."""
+        """Create an unsigned 32-bit integer.
+
+        Args:
+            number: The integer.
+        """
         return cls(UINT32, struct.pack("<I", number))
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor's place: `shape` is outermost first, `offset` counts from the file's beginning."""
+    """The description of a tensor.
+
+    Attributes:
+        name: The name.
+        shape: The shape, outermost axis first.
+        type: Number of the element type.
+        path: The file.
+        offset: Offset of the contents from the start of the file, in bytes.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -57,14 +74,26 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Head:
-    """What stands before the tensors' bytes."""
+    """The header of a file.
+
+    Attributes:
+        metadata: Keys and values.
+        tensors: The descriptions of the tensors.
+    """
 
     metadata: dict[str, Value]
     tensors: list[Tensor]
 
 
 def read_head(path: str | os.PathLike[str]) -> Head:
-    """The head of a file; of a split model's first file, with the tensors of all its files."""
+    """Read the header of a file; for the first file of a split model, with the tensors of all parts.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: The file is not GGUF version 2 or 3.
+    """
     first, *others = _parts(Path(path))
     head = _read_one(first)
     for other in others:
@@ -73,7 +102,7 @@ def read_head(path: str | os.PathLike[str]) -> Head:
 
 
 def _parts(path: Path) -> list[Path]:
-    """name-00001-of-00003.gguf stands for three files."""
+    """Return the paths of all parts: name-00001-of-00003.gguf has three."""
     found = re.fullmatch(r"(.*-)00001(-of-(\d{5})\.gguf)", path.name)
     if not found:
         return [path]
@@ -84,7 +113,7 @@ def _read_one(path: Path) -> Head:
     with path.open("rb") as file:
         magic, version, n_tensors, n_values = struct.unpack("<4sIQQ", file.read(24))
         if magic != MAGIC or version not in (2, 3):
-            raise ValueError(f"{path}: not a GGUF file of version 2 or 3")
+            raise ValueError(f"{path} is not a GGUF file of version 2 or 3")
         metadata = dict(_read_value(file) for _ in range(n_values))
         infos = [_read_tensor(file) for _ in range(n_tensors)]
         alignment = alignment_of(metadata)
@@ -96,7 +125,11 @@ def _read_one(path: Path) -> Head:
 
 
 def alignment_of(metadata: dict[str, Value]) -> int:
-    """The multiple of which the tensors' offsets are."""
+    """Return the alignment of tensor offsets in bytes.
+
+    Args:
+        metadata: The metadata of the file.
+    """
     value = metadata.get(ALIGNMENT_KEY)
     return struct.unpack("<I", value.data)[0] if value else DEFAULT_ALIGNMENT
 
@@ -147,9 +180,13 @@ def write_file(
     tensors: Iterable[tuple[str, tuple[int, ...], int, int]],
     chunks: Iterator[bytes],
 ) -> None:
-    """Write a file: `tensors` are (name, shape, type, bytes), `chunks` their contents in the same order.
+    """Write a GGUF file. It is complete at the end of the call, or not created.
 
-    Chunks may be cut anywhere inside a tensor, not across two. The file is there as a whole at the end or not at all.
+    Args:
+        path: The file.
+        metadata: Keys and values.
+        tensors: Tuples (name, shape, type, size in bytes).
+        chunks: The contents of the tensors in the same order. A chunk must not span two tensors.
     """
     listed, alignment = list(tensors), alignment_of(metadata)
     head = MAGIC + struct.pack("<IQQ", VERSION, len(listed), len(metadata))

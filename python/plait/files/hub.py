@@ -1,4 +1,4 @@
-"""Model files from the Hugging Face hub: downloaded once, resumed where a download broke off, found again offline."""
+"""Model files from the Hugging Face hub, with its download cache."""
 
 from __future__ import annotations
 
@@ -20,14 +20,25 @@ def fetch(
     cache_dir: str | os.PathLike[str] | None = None,
     local_files_only: bool = False,
 ) -> Path:
-    """The path of a repository's GGUF file in the local cache; of a split model the first, with all others beside it.
+    """Download a GGUF file of a repository, unless it is cached, and return its path.
 
-    `file`: its name in the repository, or a pattern with * or ? that only one model fits; None: the only one there is.
-    The other arguments are those of huggingface_hub.hf_hub_download().
+    Of a split model, all parts are downloaded and the path is that of the first.
 
-    Raises FileNotFoundError for a repository, revision or file that is not there, ValueError where several fit,
-    PermissionError for a repository that asks for a token, ConnectionError where the hub cannot be reached and the
-    cache does not have the file; ModuleNotFoundError without huggingface_hub (plait[hub]).
+    Args:
+        repo: Repository, "owner/name".
+        file: File name in the repository, or a pattern with * or ? that matches one model. None if
+            the repository has only one model.
+        revision: Branch, tag or commit.
+        token: Access token, as in huggingface_hub.hf_hub_download().
+        cache_dir: Directory of the cache.
+        local_files_only: True to use only the cache, never the network.
+
+    Raises:
+        FileNotFoundError: The repository, revision or file does not exist.
+        ValueError: Several models match, or the repository name is invalid.
+        PermissionError: The repository requires a token.
+        ConnectionError: The hub cannot be reached, and the file is not in the cache.
+        ModuleNotFoundError: huggingface_hub (plait[hub]) is not installed.
     """
     try:
         import huggingface_hub as hub
@@ -36,6 +47,8 @@ def fetch(
         raise ModuleNotFoundError(
             "from_hub needs huggingface_hub: pip install plait[hub]", name="huggingface_hub"
         ) from None
+    if not isinstance(repo, str) or not re.fullmatch(r"[^/\s]+/[^/\s]+", repo):
+        raise ValueError(f'from_hub: repo is {repo!r}; expected "owner/name"')
     where = f"{repo}{f' at {revision}' if revision else ''}"
     options: dict[str, Any] = {
         "revision": revision, "token": token, "cache_dir": cache_dir, "local_files_only": local_files_only
@@ -44,18 +57,19 @@ def fetch(
         if file is None or any(sign in file for sign in "*?["):
             if local_files_only:
                 raise ValueError(
-                    f"from_hub: without the hub the exact name of a file is needed, got {file!r}"
+                    f"from_hub: file is {file!r}; with local_files_only it must be an exact file name"
                 )
             names = hub.HfApi(token=token).list_repo_files(repo, revision=revision)
             file = _only(where, file, names)
         paths = [Path(hub.hf_hub_download(repo, name, **options)) for name in parts(file)]
     except errors.GatedRepoError as error:
         raise PermissionError(
-            f"from_hub: {where} wants its conditions accepted on its page, and a token: `hf auth login`, or token="
+            f"from_hub: {where} requires a token and the acceptance of its conditions on its page; "
+            "run `hf auth login` or pass token="
         ) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise FileNotFoundError(
-            f"from_hub: the hub has no {where}, or it is private and wants a token: `hf auth login`, or token="
+            f"from_hub: {where} does not exist, or is private; for private ones run `hf auth login` or pass token="
         ) from error
     except errors.LocalEntryNotFoundError as error:
         raise ConnectionError(_offline(where, file, cache_dir)) from error
@@ -64,11 +78,11 @@ def fetch(
     except errors.OfflineModeIsEnabled as error:
         raise ConnectionError(_offline(where, file, cache_dir)) from error
     except errors.HFValidationError as error:
-        raise ValueError(f"from_hub: expected owner/name, got {repo!r}") from error
+        raise ValueError(f'from_hub: repo is {repo!r}; expected "owner/name"') from error
     except (FileNotFoundError, PermissionError):
         raise
     except Exception as error:
-        # Of sockets, or of whatever client of HTTP is below: not all of those are OSError.
+        # Errors of sockets or of the HTTP client; not all of them derive from OSError.
         client = type(error).__module__.partition(".")[0]
         if not isinstance(error, OSError) and not client.startswith(("httpx", "requests")):
             raise
@@ -77,7 +91,11 @@ def fetch(
 
 
 def parts(file: str) -> list[str]:
-    """The files of a split model by the name of one of them, else that name alone."""
+    """Return the file names of all parts of a split model, or only the given name.
+
+    Args:
+        file: Name of any part.
+    """
     found = _PART.fullmatch(file)
     if not found:
         return [file]
@@ -85,17 +103,17 @@ def parts(file: str) -> list[str]:
 
 
 def _only(where: str, pattern: str | None, names: list[str]) -> str:
-    """The one model that fits, by its first file."""
+    """Return the first file of the only model that matches."""
     models = {parts(name)[0] for name in names if name.endswith(".gguf")}
     fit = sorted(name for name in models if pattern is None or fnmatchcase(name, pattern))
     if len(fit) == 1:
         return fit[0]
-    listed = ", ".join(fit or sorted(models)) or "no GGUF file at all"
+    listed = ", ".join(fit or sorted(models)) or "no GGUF file"
     if not fit:
         raise FileNotFoundError(
-            f"from_hub: {where} has nothing that fits {pattern!r}, but {listed}"
+            f"from_hub: no model of {where} matches {pattern!r}; it has: {listed}"
         )
-    raise ValueError(f"from_hub: {where} has several models, say which: {listed}")
+    raise ValueError(f"from_hub: several models of {where} match; choose one with file=: {listed}")
 
 
 def _offline(where: str, file: str | None, cache_dir: str | os.PathLike[str] | None) -> str:
@@ -103,7 +121,7 @@ def _offline(where: str, file: str | None, cache_dir: str | os.PathLike[str] | N
 
     cache = os.fspath(cache_dir) if cache_dir is not None else constants.HF_HUB_CACHE
     return (
-        f"from_hub: the hub cannot be reached, and {cache} does not have {file or 'a file'} of {where}. Connect once "
-        "(and see that HF_HUB_OFFLINE is not set), or copy the file here by other means and open it with "
+        f"from_hub: the hub cannot be reached, and {cache} does not contain {file or 'a file'} of {where}. Connect to "
+        "the network (and unset HF_HUB_OFFLINE), or download the file by other means and open it with "
         "plait.Model(path)"
     )

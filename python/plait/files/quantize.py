@@ -1,9 +1,10 @@
-"""A model file with its weights stored in fewer bits."""
+"""Quantisation of model files."""
 
 from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,20 +24,27 @@ if TYPE_CHECKING:
     from plait._core import Model, TensorInfo
 
 FILE_TYPES = {"Q8_0": 7, "Q4_0": 2, "Q4_K": 14, "Q6_K": 18}
-"""general.file_type of a file of each type, as llama.cpp numbers them."""
+"""Maps element types to the values of general.file_type that llama.cpp uses."""
 
 _FLOATS = ("F32", "F16", "BF16")
-# Few numbers, on which much depends, or which no product reads: routers, positions, convolutions, recurrences.
+# Small tensors with a large effect, or tensors that no matrix product reads: routers, positions, convolutions,
+# recurrences.
 _KEPT = (
     "*_norm.weight", "*ffn_gate_inp*", "position_embd*", "token_types*", "*conv1d*", "*shortconv.conv*", "*.ssm_a",
     "*time_mix_*", "*attn_rel_b*", "cls*", "*attn_sinks*",
 )  # fmt: skip
-_AT_ONCE = 1 << 22  # numbers that one thread encodes at a time
+_CHUNK = 1 << 22  # numbers that a thread encodes at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """What quantize_file() did: bytes before and after, and bytes by element type in the new file."""
+    """The result of quantize_file().
+
+    Attributes:
+        bytes_before: Size of the tensors before, in bytes.
+        bytes_after: Size of the tensors after, in bytes.
+        types: Size by element type in the new file, in bytes.
+    """
 
     bytes_before: int
     bytes_after: int
@@ -50,40 +58,57 @@ def quantize_file(
     *,
     output_type: str | None = None,
     requantize: bool = False,
+    allow_fallback: bool = False,
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Quantized:
-    """Write a model's file again with its matrices in another element type.
+    """Write a copy of a model file with its matrices in another element type.
 
-    `type`: Q8_0, Q4_0, Q4_K or Q6_K, for every matrix but those that are few and matter: routers, positions and
-    convolutions stay as they are, and so do vectors. `output_type`, for the output matrix (or the embeddings where
-    they are the output too): None is Q6_K for the types of four bits, else `type`. Rows that are no multiple of a
-    type's block take Q8_0 if that fits, else stay. Metadata stays to the byte, but for general.file_type and
-    general.quantization_version; a split model becomes one file. `requantize`: also matrices that are quantised
-    already, which loses more than starting from the floats. `progress` is told how many of how many bytes are read.
-    The file is there as a whole at the end or not at all.
+    Vectors and small matrices with a large effect (routers, positions, convolutions) keep their
+    type. Matrices whose row length is not a multiple of the block size of the type are stored as
+    Q8_0 if possible, else they keep their type; a warning reports their number. Metadata is copied
+    byte for byte, except general.file_type, which becomes the type that most bytes have, and
+    general.quantization_version. A split model becomes one file. The file is complete at the end of
+    the call, or not created.
 
-    Raises ValueError for an unknown type and for a path that is the model's own, UnsupportedError for a model whose
-    matrices are quantised already unless `requantize`, OSError where the file cannot be written.
+    Args:
+        model: The model.
+        path: The file to write.
+        type: Q8_0, Q4_0, Q4_K or Q6_K.
+        output_type: Type of the output matrix, or of the embeddings if they are also the output.
+            None: Q6_K for 4-bit types, else `type`.
+        requantize: Also convert matrices that are already quantised, which loses more accuracy than
+            starting from floats.
+        allow_fallback: Write the file even if no matrix can have the type.
+        threads: Number of threads. None: all cores that the process may use.
+        progress: Called with (done, total), in bytes.
+
+    Raises:
+        ValueError: The type is unknown, or `path` is the model's own file.
+        UnsupportedError: The matrices are already quantised, or none can have the type.
+        OSError: The file cannot be written.
     """
     expect_model(model, "quantize_file")
     kind = _checked(type)
     head = gguf.read_head(model.path)
     if any(Path(path).resolve() == tensor.path.resolve() for tensor in head.tensors):
-        raise ValueError(f"quantize_file: {os.fspath(path)} is the model's own file")
+        raise ValueError(
+            f"quantize_file: {os.fspath(path)} is the model's own file; choose another path"
+        )
     output = _checked(output_type) if output_type else "Q6_K" if kind.startswith("Q4") else kind
     plan = {t.name: _new_type(model, t.name, kind, output, requantize) for t in head.tensors}
     quantised = sorted({model.tensors[name].dtype for name in plan} - {*_FLOATS, "I32"})
     if quantised and not requantize:
         raise UnsupportedError(
-            f"quantize_file: {model.path} holds {', '.join(quantised)} already, which loses more than starting from "
-            "F32, F16 or BF16; with `requantize` it is done all the same"
+            f"quantize_file: {model.path} is already quantised ({', '.join(quantised)}), and quantising it again loses "
+            "more accuracy than starting from F32, F16 or BF16; pass requantize=True to do it anyway"
         )
+    _check_fallbacks(model, plan, kind, output, allow_fallback)
     sizes = {name: _n_bytes(model.tensors[name], dtype) for name, dtype in plan.items()}
     metadata = {
         key: value for key, value in head.metadata.items() if not key.startswith("split.")
     } | {
-        "general.file_type": gguf.Value.uint32(FILE_TYPES[kind]),
+        "general.file_type": gguf.Value.uint32(_file_type(model, plan, sizes, kind)),
         "general.quantization_version": gguf.Value.uint32(2),
     }
     listed = [
@@ -100,23 +125,69 @@ def quantize_file(
 
 def _checked(type_name: str) -> str:
     if not isinstance(type_name, str):
-        raise TypeError(f"type: expected a str, got {type_name!r}")
+        raise TypeError(f"quantize_file: type is {type_name!r}; expected a str")
     name = type_name.upper()
     if name not in FILE_TYPES:
-        raise ValueError(f'type: expected one of {", ".join(FILE_TYPES)}, got "{type_name}"')
+        raise ValueError(
+            f'quantize_file: type is "{type_name}"; expected one of {", ".join(FILE_TYPES)}'
+        )
     return name
+
+
+def _is_output(model: Model, name: str) -> bool:
+    tied = "output.weight" not in model.tensors
+    return name == ("token_embd.weight" if tied else "output.weight")
+
+
+def _is_quantisable(tensor: TensorInfo, requantize: bool) -> bool:
+    is_matrix = len(tensor.shape) >= 2 and tensor.name.endswith(".weight")
+    if not is_matrix or any(fnmatchcase(tensor.name, pattern) for pattern in _KEPT):
+        return False
+    return tensor.dtype in _FLOATS or (requantize and tensor.dtype != "I32")
+
+
+def _check_fallbacks(
+    model: Model, plan: dict[str, str], kind: str, output: str, allow_fallback: bool
+) -> None:
+    """Warn if some matrices cannot have the requested type. Raise UnsupportedError if none can."""
+    fallbacks, n = Counter[str](), 0
+    for name, dtype in plan.items():
+        tensor = model.tensors[name]
+        if _is_quantisable(tensor, requantize=True):
+            n += 1
+            if dtype != (output if _is_output(model, name) else kind):
+                fallbacks[dtype] += 1
+    if not fallbacks:
+        return
+    count = sum(fallbacks.values())
+    stored = ", ".join(f"{m} as {dtype}" for dtype, m in fallbacks.most_common())
+    if kind not in plan.values() and not allow_fallback:
+        raise UnsupportedError(
+            f"quantize_file: no matrix of {model.path} can be stored as {kind}: row lengths are not multiples of "
+            f"its block size; {count} of {n} would be stored differently ({stored}). Choose another type, or pass "
+            "allow_fallback=True"
+        )
+    warnings.warn(
+        f"quantize_file: {count} of {n} matrices cannot be stored as {kind}, because their row lengths are not "
+        f"multiples of its block size; they are stored differently ({stored})",
+        stacklevel=3,
+    )
+
+
+def _file_type(model: Model, plan: dict[str, str], sizes: dict[str, int], kind: str) -> int:
+    """Return general.file_type: the type that most bytes of matrices other than the output have."""
+    by_type = Counter[str]()
+    for name, dtype in plan.items():
+        if dtype in FILE_TYPES and not _is_output(model, name):
+            by_type[dtype] += sizes[name]
+    return FILE_TYPES[by_type.most_common(1)[0][0] if by_type else kind]
 
 
 def _new_type(model: Model, name: str, kind: str, output: str, requantize: bool) -> str:
     tensor = model.tensors[name]
-    is_matrix = len(tensor.shape) >= 2 and name.endswith(".weight")
-    if not is_matrix or any(fnmatchcase(name, pattern) for pattern in _KEPT):
+    if not _is_quantisable(tensor, requantize):
         return tensor.dtype
-    if tensor.dtype not in _FLOATS and not (requantize and tensor.dtype != "I32"):
-        return tensor.dtype
-    tied = "output.weight" not in model.tensors
-    wanted = output if name == ("token_embd.weight" if tied else "output.weight") else kind
-    for dtype in (wanted, "Q8_0"):
+    for dtype in (output if _is_output(model, name) else kind, "Q8_0"):
         if tensor.shape[-1] % (256 if dtype.endswith("_K") else 32) == 0:
             return dtype
     return tensor.dtype
@@ -145,7 +216,7 @@ def _contents(
                 yield file.read(info.nbytes)
         else:
             rows = model.tensor(tensor.name).reshape(-1, info.shape[-1])
-            dtype, step = plan[tensor.name], max(1, _AT_ONCE // info.shape[-1])
+            dtype, step = plan[tensor.name], max(1, _CHUNK // info.shape[-1])
             parts = [rows[i : i + step] for i in range(0, len(rows), step)]
             for part in pool.map(_core.quantize, parts, [dtype] * len(parts)):
                 yield part.tobytes()

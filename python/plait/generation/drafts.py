@@ -89,7 +89,7 @@ class Drafter(Protocol):
         """
 
     def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
-        """Return for each generation at max_tokens `max_tokens` draft tokens, possibly none."""
+        """Return for each generation at most `max_tokens` draft tokens, possibly none."""
 
     def release(self, key: Hashable) -> None:
         """Free what is stored for a generation that has ended."""
@@ -164,7 +164,7 @@ class PromptLookup:
 
 
 class DraftModel:
-    """Drafts the max_tokens likely tokens of a smaller model with the same vocabulary.
+    """Drafts the most likely tokens of a smaller model with the same vocabulary.
 
     Its context is created when a scheduler first uses it, with the length and the number of
     sequences of the scheduler's context. close() frees it.
@@ -220,7 +220,7 @@ class DraftModel:
             self._ctx = Context(self._model, **options)  # type: ignore[arg-type]
 
     def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
-        """Return for each generation the max_tokens likely continuation; nothing if the draft cache is full.
+        """Return for each generation the most likely continuation; nothing if the draft cache is full.
 
         Args:
             asks: The generations.

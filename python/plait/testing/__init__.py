@@ -1,8 +1,9 @@
-"""Tests of what models say: comparisons whose failures can be read, and a pytest plugin.
+"""Assertions about model outputs with readable failure messages, and a pytest plugin.
 
-The functions here need no pytest. The plugin, `plait.testing.plugin`, is found by pytest where plait is installed; it
-gives the fixtures `plait_model`, `plait_context` and `plait_snapshot`, the markers `plait` and `plait_memory`, and the
-options `--plait-model`, `--plait-backend`, `--plait-reuse` and `--plait-update`.
+The functions do not need pytest. pytest finds the plugin, `plait.testing.plugin`, where plait is
+installed. It provides the fixtures `plait_model`, `plait_context` and `plait_snapshot`, the markers
+`plait` and `plait_memory`, and the options `--plait-model`, `--plait-backend`, `--plait-reuse` and
+`--plait-update`.
 """
 
 from plait.testing.greedy import assert_greedy

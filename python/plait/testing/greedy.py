@@ -1,4 +1,4 @@
-"""What a model says when it always takes the likeliest token."""
+"""Assertions about greedy continuations."""
 
 from __future__ import annotations
 
@@ -18,23 +18,41 @@ if TYPE_CHECKING:
 def continuations(
     model: Model | Context, prompts: Iterable[str], max_tokens: int, add_special: bool = True
 ) -> list[list[int]]:
-    """The tokens of each prompt's greedy continuation; one that ends it is left out."""
-    asked = list(prompts)
-    said: list[list[int]] = [[] for _ in asked]
-    for event in generate(model, asked, max_tokens, add_special=add_special):
+    """Return the tokens of each prompt's greedy continuation, without the end token.
+
+    Args:
+        model: A Model or a Context.
+        prompts: The prompts.
+        max_tokens: Max tokens per continuation.
+        add_special: As in Tokenizer.encode().
+    """
+    texts = list(prompts)
+    generated: list[list[int]] = [[] for _ in texts]
+    for event in generate(model, texts, max_tokens, add_special=add_special):
         if event.finish_reason != "stop":
-            said[event.index].append(event.token)
-    return said
+            generated[event.index].append(event.token)
+    return generated
 
 
 def assert_greedy(
     model: Model | Context, prompt: str, expected: str, *, add_special: bool = True, top: int = 5
 ) -> None:
-    """Raise AssertionError unless the greedy continuation of `prompt` begins with `expected`.
+    """Assert that the greedy continuation of a prompt starts with an expected text.
 
-    `expected` is compared as tokens, so that a failure can say at which of them the model departs, what it would have
-    said there and how likely it found either. A model that stops early departs at its stop. `model`: a Model or a
-    Context. Raises ValueError for an `expected` that adds no token to the prompt.
+    The texts are compared as tokens. The failure message names the first token that differs and the
+    most likely tokens there, with their probabilities. A model that ends early differs at its end
+    token.
+
+    Args:
+        model: A Model or a Context.
+        prompt: The prompt.
+        expected: The start of the continuation.
+        add_special: As in Tokenizer.encode().
+        top: Number of most likely tokens in the message.
+
+    Raises:
+        AssertionError: The continuation differs.
+        ValueError: `expected` adds no token to the prompt.
     """
     __tracebackhide__ = True
     source = model_of(model, "assert_greedy")
@@ -44,12 +62,12 @@ def assert_greedy(
     at = int(np.flatnonzero(~found.greedy)[0])
     wanted = int(found.tokens[at])
     lines = [
-        f"after {prompt + spelt(source, *found.tokens[:at].tolist())!r}",
-        f"expected {spelt(source, wanted)!r} (p = {np.exp(found.logprobs[at]):.4f}), token {at + 1} of {len(found)}; "
-        "the likeliest are",
+        f"after {prompt + text_of(source, *found.tokens[:at].tolist())!r}",
+        f"expected {text_of(source, wanted)!r} (p = {np.exp(found.logprobs[at]):.4f}), token {at + 1} of {len(found)}; "
+        "the most likely are",
     ]
     lines += [
-        f"  {np.exp(logprob):.4f}  {token} {spelt(source, token)!r}"
+        f"  {np.exp(logprob):.4f}  {token} {text_of(source, token)!r}"
         for token, logprob in zip(
             found.top_tokens[at].tolist(), found.top_logprobs[at].tolist(), strict=True
         )
@@ -57,7 +75,7 @@ def assert_greedy(
     raise AssertionError("\n".join(lines))
 
 
-def spelt(model: Model, *tokens: int) -> str:
-    """The bytes of tokens as text, blanks at the beginning included; what is no UTF-8 is escaped."""
+def text_of(model: Model, *tokens: int) -> str:
+    """Return the text of tokens, including leading spaces; invalid UTF-8 is escaped."""
     data = b"".join(model.tokenizer.token_bytes(token) for token in tokens)
     return data.decode(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Two arrays of logits that should agree, and what to read when they do not."""
+"""Assertions about logits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from plait._core import Output
 from plait.numerics import log_softmax
-from plait.testing.greedy import spelt
+from plait.testing.greedy import text_of
 
 if TYPE_CHECKING:
     from plait.model import Model
@@ -28,18 +28,28 @@ def assert_logits_close(
     model: Model | None = None,
     top: int = 5,
 ) -> None:
-    """Raise AssertionError unless |actual - expected| <= atol + rtol |expected| for every logit.
+    """Assert that |actual - expected| <= atol + rtol |expected| for every logit.
 
-    Both are outputs of decode(), or arrays of shape (n_vocab,) or (n, n_vocab). Infinities and NaN agree with their
-    like only. The message shows, for the rows that differ most, the `top` likeliest tokens on both sides with their
-    probabilities, and how far the distributions are apart, KL(expected || actual) in nats. `model` spells the tokens.
+    Infinities and NaN are only equal to themselves. The failure message shows, for the rows that
+    differ most, the most likely tokens of both sides with their probabilities, and the divergence
+    KL(expected || actual) in nats.
 
-    Raises ValueError for shapes that differ.
+    Args:
+        actual: An output of decode(), or an array of shape (n_vocab,) or (n, n_vocab).
+        expected: Like `actual`.
+        atol: Absolute tolerance.
+        rtol: Relative tolerance.
+        model: If given, its tokenizer provides the text of tokens in the message.
+        top: Number of most likely tokens in the message.
+
+    Raises:
+        AssertionError: A logit differs.
+        ValueError: The shapes differ.
     """
     __tracebackhide__ = True
     ours, theirs = _rows(actual, "actual"), _rows(expected, "expected")
     if ours.shape != theirs.shape:
-        raise ValueError(f"logits have the shape {ours.shape}, expected {theirs.shape}")
+        raise ValueError(f"actual has the shape {ours.shape}, but expected has {theirs.shape}")
     far = ~np.isclose(ours, theirs, atol=atol, rtol=rtol, equal_nan=True)
     if not far.any():
         return
@@ -58,7 +68,7 @@ def assert_logits_close(
 def _rows(logits: npt.ArrayLike | Output, name: str) -> Rows:
     values = logits.logits if isinstance(logits, Output) else logits
     if values is None:
-        raise ValueError(f"{name}: this output has no logits")
+        raise ValueError(f"{name} is an output without logits")
     rows = np.atleast_2d(np.asarray(values, dtype=np.float64))
     if rows.ndim != 2:
         raise ValueError(f"{name}: expected the shape (n_vocab,) or (n, n_vocab), got {rows.shape}")
@@ -68,15 +78,17 @@ def _rows(logits: npt.ArrayLike | Output, name: str) -> Rows:
 def _row_report(
     row: int, ours: Rows, theirs: Rows, token: int, model: Model | None, top: int
 ) -> list[str]:
-    head = f"row {row}: token {_spelt(token, model)} has {ours[token]:.6g}, expected {theirs[token]:.6g}"
+    head = f"row {row}: token {_token_text(token, model)} has {ours[token]:.6g}, expected {theirs[token]:.6g}"
     if not (_is_distribution(ours) and _is_distribution(theirs)):
-        return [head, "  (no probabilities: NaN, +inf, or nothing but -inf)"]
+        return [head, "  (no probabilities: the row holds NaN or +inf, or only -inf)"]
     ours_log, theirs_log = log_softmax(ours), log_softmax(theirs)
     lines = [f"{head}; KL(expected || actual) = {divergence(theirs_log, ours_log):.3g} nats"]
     pairs = []
-    for i, (a, b) in enumerate(zip(_likeliest(ours, top), _likeliest(theirs, top), strict=True)):
-        left = f"{_spelt(a, model)} {np.exp(ours_log[a]):.4f}"
-        right = f"{_spelt(b, model)} {np.exp(theirs_log[b]):.4f}"
+    for i, (a, b) in enumerate(
+        zip(_most_likely(ours, top), _most_likely(theirs, top), strict=True)
+    ):
+        left = f"{_token_text(a, model)} {np.exp(ours_log[a]):.4f}"
+        right = f"{_token_text(b, model)} {np.exp(theirs_log[b]):.4f}"
         pairs.append((str(i + 1), left, right, "" if a == b else "<"))
     width = max(len("actual"), *(len(left) for _, left, _, _ in pairs))
     lines.append(f"     {'actual':{width}}  expected")
@@ -88,7 +100,7 @@ def _row_report(
 
 
 def divergence(p_log: Rows, q_log: Rows) -> float:
-    """KL(p || q) = sum p (log p - log q) in nats, from logarithms; inf where q forbids what p does not."""
+    """Compute KL(p || q) = sum p (log p - log q) in nats from log-probabilities; inf if q is 0 where p is not."""
     held = p_log > -np.inf
     return float((np.exp(p_log[held]) * (p_log[held] - q_log[held])).sum())
 
@@ -97,12 +109,12 @@ def _is_distribution(row: Rows) -> bool:
     return bool(np.isfinite(row.max()))
 
 
-def _likeliest(row: Rows, n: int) -> list[int]:
+def _most_likely(row: Rows, n: int) -> list[int]:
     found: list[int] = np.argsort(-row, kind="stable")[:n].tolist()
     return found
 
 
-def _spelt(token: int, model: Model | None) -> str:
+def _token_text(token: int, model: Model | None) -> str:
     if model is None:
         return str(token)
-    return f"{token} {spelt(model, token)!r}"
+    return f"{token} {text_of(model, token)!r}"

@@ -1,4 +1,4 @@
-"""The pytest plugin. `pytest --markers` and `pytest --fixtures` print what it offers."""
+"""The pytest plugin. `pytest --markers` and `pytest --fixtures` describe it."""
 
 from __future__ import annotations
 
@@ -14,40 +14,45 @@ from plait.testing.snapshot import Snapshot
 
 _REUSE = {"on": (True,), "off": (False,), "both": (True, False)}
 _MARKERS = (
-    "plait(**options): options of plait_context, as of plait.Context",
-    "plait_memory(*variants): run with plait_context in each of these memories, by default unified and streams; a "
+    "plait(**options): options of plait.Context for plait_context",
+    "plait_memory(*variants): run with plait_context in each of these memories (default: unified and streams); a "
     'variant is the kind, or kind/type_k, or kind/type_k/type_v: "streams", "unified/q8_0", "unified/q8_0/q4_0"',
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options that begin with --plait."""
+    """Add the options that start with --plait."""
     group = parser.getgroup("plait", "language models")
     group.addoption(
-        "--plait-model", metavar="PATH", help="GGUF file of plait_model; default: the embedded one"
+        "--plait-model",
+        metavar="PATH",
+        help="GGUF file of plait_model (default: the model inside the package)",
     )
     group.addoption(
-        "--plait-backend", default="cpu", metavar="NAME", help='of plait_context: "cpu", "vulkan"'
+        "--plait-backend",
+        default="cpu",
+        metavar="NAME",
+        help="backend of plait_context: cpu or vulkan",
     )
     group.addoption(
         "--plait-reuse",
         default="on",
         choices=sorted(_REUSE),
-        help="whether plait_context keeps plans between steps; both: its tests run twice (default on)",
+        help="whether plait_context keeps plans between steps; both: run its tests twice (default on)",
     )
     group.addoption(
-        "--plait-update", action="store_true", help="write what plait_snapshot compares with"
+        "--plait-update", action="store_true", help="write snapshots instead of comparing with them"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The markers, for pytest --markers and --strict-markers."""
+    """Register the markers."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A run for each memory of plait_memory and each setting of --plait-reuse."""
+    """Parametrize tests by the memories of plait_memory and the values of --plait-reuse."""
     if "_plait_memory" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("plait_memory")
         if marker is not None:
@@ -63,7 +68,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def _plait_memory(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Options of the memory variant, as plait.Context takes them."""
+    """Options of plait.Context for the memory of this test."""
     names = ("kv", "type_k", "type_v")
     parts = getattr(request, "param", "").split("/")
     if len(parts) > len(names):
@@ -77,7 +82,7 @@ def _plait_memory(request: pytest.FixtureRequest) -> dict[str, str]:
 
 @pytest.fixture
 def _plait_reuse(request: pytest.FixtureRequest) -> bool:
-    """Whether plans are kept."""
+    """Whether the context of this test keeps execution plans."""
     default: str = request.config.getoption("plait_reuse")
     reuse: bool = getattr(request, "param", default == "on")
     return reuse
@@ -85,7 +90,7 @@ def _plait_reuse(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session")
 def plait_model(request: pytest.FixtureRequest) -> Model:
-    """The model of --plait-model, by default the one inside the package; opened once."""
+    """The model of --plait-model, by default the one inside the package; opened once per session."""
     path: str | None = request.config.getoption("plait_model")
     return Model.demo() if path is None else Model(path)
 
@@ -97,7 +102,7 @@ def plait_context(
     _plait_memory: dict[str, str],
     _plait_reuse: bool,
 ) -> Iterator[Context]:
-    """A fresh context of plait_model for this test, with 8 sequences; @pytest.mark.plait(...) has its options."""
+    """A new context of plait_model with 8 sequences; @pytest.mark.plait(...) sets its options."""
     options: dict[str, Any] = {
         "n_seq_max": 8,
         "backend": request.config.getoption("plait_backend"),
@@ -111,7 +116,7 @@ def plait_context(
 
 @pytest.fixture
 def plait_snapshot(request: pytest.FixtureRequest) -> Snapshot:
-    """What models said when the test was written: snapshots/<file>/<test>.json beside it."""
+    """The snapshot of this test, in snapshots/<file>/<test>.json next to it."""
     name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
     path = request.path.parent / "snapshots" / request.path.stem / f"{name}.json"
     return Snapshot(path, bool(request.config.getoption("plait_update")))

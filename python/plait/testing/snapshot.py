@@ -1,4 +1,4 @@
-"""What models said when a test was written, kept in files beside the test."""
+"""Snapshots of model outputs, stored in files next to the tests."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 
 class Snapshot:
-    """Compares values with a file of JSON, or writes it: one file for a test, an entry for each name.
+    """Compares values with the entries of a JSON file, or writes them. Each test has its own file.
 
-    `path`: the file. `update`: whether entries are written instead of compared. Entries that a test does not ask for
-    stay as they are.
+    Entries that a test does not check are kept.
+
+    Args:
+        path: The file.
+        update: True to write entries instead of comparing.
     """
 
     def __init__(self, path: Path, update: bool = False) -> None:
@@ -28,7 +31,15 @@ class Snapshot:
         self.update = update
 
     def check(self, name: str, value: Any) -> None:
-        """Raise AssertionError unless `value`, which JSON can hold, is what the file has under `name`."""
+        """Assert that a value equals the stored entry.
+
+        Args:
+            name: Name of the entry.
+            value: A value that JSON can represent.
+
+        Raises:
+            AssertionError: The value differs, or there is no such entry.
+        """
         __tracebackhide__ = True
         held = self._read()
         value = json.loads(json.dumps(value))
@@ -37,11 +48,11 @@ class Snapshot:
             return
         if name not in held:
             raise AssertionError(
-                f"no snapshot {name!r} in {self.path}; pytest --plait-update writes it"
+                f"no snapshot {name!r} in {self.path}; run pytest --plait-update to write it"
             )
         if value != held[name]:
             raise AssertionError(
-                f"snapshot {name!r} of {self.path} differs (pytest --plait-update takes the new one)\n"
+                f"snapshot {name!r} of {self.path} differs; run pytest --plait-update to replace it\n"
                 + "\n".join(_difference(held[name], value))
             )
 
@@ -54,12 +65,23 @@ class Snapshot:
         name: str = "generate",
         add_special: bool = True,
     ) -> dict[str, str]:
-        """check() the greedy continuation of each prompt; returns them by prompt."""
+        """Check the greedy continuation of each prompt and return the texts by prompt.
+
+        Args:
+            model: A Model or a Context.
+            prompts: One prompt or several.
+            max_tokens: Max tokens per continuation.
+            name: Name of the entry.
+            add_special: As in Tokenizer.encode().
+
+        Raises:
+            AssertionError: A continuation differs, or there is no such entry.
+        """
         __tracebackhide__ = True
         asked = [prompts] if isinstance(prompts, str) else list(prompts)
         decode = model_of(model, "Snapshot.generate").tokenizer.decode
-        said = continuations(model, asked, max_tokens, add_special)
-        texts = {prompt: decode(tokens) for prompt, tokens in zip(asked, said, strict=True)}
+        generated = continuations(model, asked, max_tokens, add_special)
+        texts = {prompt: decode(tokens) for prompt, tokens in zip(asked, generated, strict=True)}
         self.check(name, texts)
         return texts
 
@@ -76,7 +98,7 @@ class Snapshot:
 
 
 def _difference(held: Any, value: Any) -> list[str]:
-    """Lines of both as JSON, those of the file with a minus, the new ones with a plus."""
+    """Return a diff of both values as JSON."""
     old, new = (
         json.dumps(side, indent=2, ensure_ascii=False, sort_keys=True).splitlines()
         for side in (held, value)

@@ -1,14 +1,15 @@
-"""Text to token ids and back, from the vocabulary that a GGUF file carries.
+"""Conversion between text and token ids, with the vocabulary of a GGUF file.
 
-tokenizer.py    Tokenizer, the class users meet
-stream.py       TokenStream: ids in, whole characters out, one token at a time
-vocabulary.py   the tokenizer.ggml.* keys, read and checked
-special.py      which tokens are special, which end a generation, and cutting text at them
-bpe.py          byte-pair encoding ("gpt2", "gemma4"); patterns.py holds its pre-tokenizers
-spm.py          SentencePiece merges by score ("llama")
-unigram.py      SentencePiece unigram ("t5"); charsmap.py is its text normaliser
-wordpiece.py    BERT's longest match ("bert")
-trie.py         longest match over bytes ("rwkv")
+tokenizer.py      Tokenizer, the public class
+chat_template.py  ChatTemplate: messages to a prompt
+stream.py         TokenStream: incremental decoding
+vocabulary.py     reads and validates the tokenizer.ggml.* keys
+special.py        special and end-of-generation tokens; splits text at special tokens
+bpe.py            byte-pair encoding ("gpt2", "gemma4"); its pre-tokenizers are in patterns.py
+spm.py            SentencePiece merges by score ("llama")
+unigram.py        SentencePiece unigram ("t5"); its text normaliser is in charsmap.py
+wordpiece.py      BERT's longest match ("bert")
+trie.py           longest match over bytes ("rwkv")
 """
 
 from plait.tokenizer.stream import TokenStream

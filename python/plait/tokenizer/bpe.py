@@ -1,7 +1,8 @@
-"""Byte-pair encoding ("gpt2", "gemma4"): words by the expressions of patterns.py, then merges by rank.
+"""Byte-pair encoding ("gpt2", "gemma4"): splits text by the expressions of patterns.py, then merges by
+rank.
 
-Sennrich et al. 2016, arXiv:1508.07909; over bytes since Radford et al. 2019. Words and merges are the work of the
-`tokenizers` library, which is imported when a BPE vocabulary first encodes.
+Sennrich et al. 2016, arXiv:1508.07909; over bytes since Radford et al. 2019. The `tokenizers`
+library does the splitting and merging; it is imported when a BPE vocabulary first encodes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 def byte_alphabet() -> list[str]:
-    """GPT-2's character for each byte: the printable Latin-1 characters stand for themselves.
+    """Return GPT-2's character for each byte; printable Latin-1 characters represent themselves.
 
     https://github.com/openai/gpt-2/blob/master/src/encoder.py, bytes_to_unicode().
     """
@@ -34,7 +35,7 @@ def byte_alphabet() -> list[str]:
 
 
 class Bpe:
-    """O(n log n) in the length of a word."""
+    """Merges by rank, in O(n log n) of the length of a word."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._pre = vocabulary.pre
@@ -43,7 +44,7 @@ class Bpe:
         self._library = _guarded(lambda: _build(vocabulary, self._gap))
 
     def __call__(self, text: str) -> list[int]:
-        """Tokens of `text`; characters for which there are none are left out."""
+        """Return the token ids of `text`; characters without a token are omitted."""
         if not self._pre.newline_runs:
             return self._encode(text)
         output: list[int] = []
@@ -69,17 +70,17 @@ class Bpe:
 
 
 def _build(vocabulary: Vocabulary, gap: int) -> tokenizers.Tokenizer:
-    """`gap`: the id of a token that stands where no token fits, so that nothing merges over that place."""
+    """Build the library's tokenizer. `gap` is the id of a token for unknown text, which prevents merges across it."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
     pre, to_id = vocabulary.pre, vocabulary.to_id
-    # A merge of or into something that is no token can never be part of a result.
+    # A merge whose parts or result are not tokens can never be part of a result.
     merges = dict.fromkeys(
         (left, right)
         for left, right in vocabulary.merges
         if left in to_id and right in to_id and left + right in to_id
     )
-    gap_name = " gap"  # no word over the alphabet of bytes holds a space
+    gap_name = " gap"  # words over the byte alphabet contain no space
     while gap_name in to_id:
         gap_name += " "
     library = Tokenizer(
@@ -101,7 +102,7 @@ def _build(vocabulary: Vocabulary, gap: int) -> tokenizers.Tokenizer:
 
 
 def _threes(text: str) -> list[str]:
-    """Cut every number from its end: "1234567 a" is 1 234 567 " a"."""
+    """Split numbers into groups of three digits from the end: "1234567 a" becomes 1 234 567 " a"."""
     pieces, done = [], 0
     for number in _NUMBER.finditer(text):
         pieces.append(text[done : number.start()])
@@ -113,7 +114,7 @@ def _threes(text: str) -> list[str]:
 
 
 def _guarded(call: Callable[[], Result]) -> Result:
-    """Call into the library. A Rust panic arrives as a BaseException of its own; it becomes a ModelError."""
+    """Call the library. A panic in Rust arrives as a BaseException of its own type; it becomes a ModelError."""
     try:
         return call()
     except (KeyboardInterrupt, MemoryError, ImportError):
@@ -121,6 +122,6 @@ def _guarded(call: Callable[[], Result]) -> Result:
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise ModelError(
-                f"{PREFIX}merges: refused by the tokenizers library: {error}"
+                f"{PREFIX}merges: the tokenizers library rejects them: {error}"
             ) from error
         raise

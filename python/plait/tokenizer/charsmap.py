@@ -1,8 +1,9 @@
 """SentencePiece's compiled text normaliser (tokenizer.ggml.precompiled_charsmap).
 
-A little-endian length, a double array of that many bytes that maps prefixes of UTF-8 text to offsets, then the
-replacements, each ended by a zero byte. Format: https://github.com/google/sentencepiece/blob/master/src/normalizer.cc
-and Darts-clone, https://github.com/s-yata/darts-clone.
+The value consists of a little-endian length, a double array of that many bytes that maps prefixes
+of UTF-8 text to offsets, and the replacements, each terminated by a zero byte. Format:
+https://github.com/google/sentencepiece/blob/master/src/normalizer.cc and Darts-clone,
+https://github.com/s-yata/darts-clone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _KEY: Final = PREFIX + "precompiled_charsmap"
 
 
 class CharsMap:
-    """Replaces the longest prefix that the map knows, at every place of a text; linear in the text."""
+    """Replaces the longest known prefix at every position of a text, in time linear in the text."""
 
     def __init__(self, data: bytes | None) -> None:
         self._units: list[int] = []
@@ -34,7 +35,7 @@ class CharsMap:
         self._replacements = data[4 + size :]
 
     def __call__(self, text: str) -> str:
-        """The normalised text; ModelError where the map points outside itself."""
+        """Return the normalised text. Raises ModelError if the map refers to an invalid position."""
         if not self._units:
             return text
         data, position, output = text.encode(), 0, bytearray()
@@ -51,10 +52,11 @@ class CharsMap:
         return output.decode("utf-8", "replace")
 
     def _longest(self, data: bytes, position: int) -> tuple[int, int]:
-        """End of the longest known prefix at `position`, and the offset of its replacement; (position, 0) for none.
+        """Return the end of the longest known prefix at `position` and the offset of its replacement;
+        (position, 0) if none.
 
-        A unit has, from bit 0: the byte that leads to it (8 bits), whether its prefix has a value, whether its
-        base is to be shifted by 8, the base (22 bits). A value has bit 31 set.
+        Fields of a unit, from bit 0: the byte that leads to it (8 bits), whether its prefix has a
+        value, whether its base is shifted by 8, and the base (22 bits). A value has bit 31 set.
         """
         end, offset, units = position, 0, self._units
         try:
@@ -68,14 +70,14 @@ class CharsMap:
                 if unit & 0x100:
                     end, offset = place + 1, units[node] & 0x7FFFFFFF
         except IndexError:
-            raise ModelError(f"{_KEY}: refers to unit {node} of {len(units)}") from None
+            raise ModelError(f"{_KEY}: refers to unit {node}, but there are {len(units)}") from None
         return end, offset
 
     def _replacement(self, offset: int) -> bytes:
         stop = self._replacements.find(b"\0", offset)
         if stop < 0:
             raise ModelError(
-                f"{_KEY}: replacement at {offset} of {len(self._replacements)} bytes does not end"
+                f"{_KEY}: the replacement at offset {offset} of {len(self._replacements)} bytes is not terminated"
             )
         return self._replacements[offset:stop]
 

@@ -1,4 +1,4 @@
-"""How each BPE vocabulary cuts text into words before it merges.
+"""Pre-tokenizers of BPE vocabularies: how text is split into words before merging.
 
 `tokenizer.ggml.pre` names one of these. The expressions are those of the models' own tokenizer.json or reference code
 (Oniguruma syntax), applied in order, each to the pieces that the ones before it left; what no expression matches is a
@@ -15,24 +15,24 @@ from typing import Final
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """Expressions, and the habits of the vocabularies that use them."""
+    """Regular expressions and other properties of a pre-tokenizer."""
 
     patterns: tuple[str, ...]
-    # A word that is a token is not merged up from its bytes.
+    # A word that is a token is used as a whole, without merging.
     ignore_merges: bool = False
-    # Unless tokenizer.ggml.add_bos_token says otherwise.
+    # The default of tokenizer.ggml.add_bos_token.
     add_bos: bool = False
-    # Even if it does: https://github.com/ggml-org/llama.cpp/pull/21500
+    # Overrides tokenizer.ggml.add_bos_token: https://github.com/ggml-org/llama.cpp/pull/21500
     always_bos: bool = False
-    # decode() drops the space before punctuation, as the model's own tokenizer does.
+    # decode() removes spaces before punctuation, as the model's original tokenizer does.
     clean_up_spaces: bool = True
-    # First of all, numbers are cut in groups of three counted from their end.
+    # Numbers are first split into groups of three digits from the end.
     digits_from_right: bool = False
-    # Tokens are over GPT-2's alphabet of bytes; else UTF-8 with byte tokens such as <0xE2>.
+    # Tokens use GPT-2's byte alphabet; otherwise UTF-8 with byte tokens such as <0xE2>.
     byte_level: bool = True
     # Spaces are stored as U+2581.
     escape_whitespaces: bool = False
-    # A run of newlines that is a token is that token, whatever the merges say.
+    # A run of newlines that is a token becomes that token, regardless of merges.
     newline_runs: bool = False
 
 
@@ -59,7 +59,7 @@ def _o200k(
     others: str = r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
     exclude: str = "",
 ) -> str:
-    """The family of o200k_base: words are cut where lower case turns to upper case."""
+    """The family of o200k_base: words are split where lower case changes to upper case."""
     first = rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}{exclude}]*[{_LOWER}{exclude}]+{contraction}"
     second = rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}{exclude}]+[{_LOWER}{exclude}]*{contraction}"
     return rf"{first}|{second}|{digits}|{others}|{_ENDS}"
@@ -72,7 +72,7 @@ _DEEPSEEK3_WORD = (
 _KIMI_K2 = r"\p{Han}+|" + _o200k(
     r"\p{N}{1,3}", _CONTRACTION + "?", r" ?[^\s\p{L}\p{N}]+[\r\n]*", exclude=r"&&[^\p{Han}]"
 )
-# The letters of every script with case, as https://huggingface.co/deepseek-ai/deepseek-llm-7b-base lists them.
+# Letters of all scripts that have case, as listed in https://huggingface.co/deepseek-ai/deepseek-llm-7b-base.
 _CASED = (
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377"
     "\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556"

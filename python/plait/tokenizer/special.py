@@ -1,7 +1,7 @@
-"""Which tokens are special, which end a generation, and how text is cut at them.
+"""Special tokens: their roles, which of them end a generation, and splitting text at them.
 
-GGUF names some special tokens by id; the rest are known by their text. Both lists below are llama.cpp's
-(src/llama-vocab.cpp), so that a generation ends where it ends there.
+GGUF specifies some special tokens by id; the others are recognised by their text. Both lists below
+are those of llama.cpp (src/llama-vocab.cpp), so that generations end at the same tokens.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from plait.tokenizer.vocabulary import SPACE, TokenType, Vocabulary
 
-# Role -> texts, the most specific first. Roles that the file names by id are not looked up.
+# Maps roles to texts, most specific first. Roles that the file specifies by id are not looked up.
 _ROLE_TEXTS: Final = {
     "eot": (
         "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>",
@@ -42,17 +42,17 @@ _END_TEXTS: Final = (
 )  # fmt: skip
 _END_ROLES: Final = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 
-# gpt-oss marks the parts of a message with these; a reader of the text needs them.
+# gpt-oss marks the parts of a message with these tokens, so decoded text must contain them.
 _ALWAYS_SHOWN: Final = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 
-# The white space of isspace() in the C locale, which is what lstrip and rstrip tokens swallow.
+# The white space of isspace() in the C locale, which tokens with lstrip and rstrip remove.
 _WHITESPACE: Final = " \t\n\v\f\r"
 
 _SPECIAL: Final = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
 
 
 def resolve(vocabulary: Vocabulary) -> frozenset[int]:
-    """Complete `vocabulary.ids` and `vocabulary.types` by the texts above; return the ids that end a generation."""
+    """Complete `vocabulary.ids` and `vocabulary.types` from the texts above and return the end-of-generation ids."""
     to_id, types, ids = vocabulary.to_id, vocabulary.types, vocabulary.ids
     for role, texts in _ROLE_TEXTS.items():
         found = next((to_id[text] for text in texts if text in to_id), None)
@@ -71,14 +71,14 @@ def resolve(vocabulary: Vocabulary) -> frozenset[int]:
 
 
 def _apply_exceptions(vocabulary: Vocabulary, ends: set[int]) -> None:
-    """Vocabularies in which a token that usually ends a generation does not."""
+    """Handle vocabularies in which a token that usually ends a generation does not."""
     texts = {vocabulary.tokens[token]: token for token in ends}
     harmony = {"<|return|>", "<|call|>"} <= texts.keys() or {
         "<|return|>",
         "<|calls|>",
     } <= texts.keys()
     solar = "<|flush|>" in texts and ("<|call|>" in texts or "<|calls|>" in texts)
-    if (harmony or solar) and "<|end|>" in texts:  # it ends a message there, and the answer goes on
+    if (harmony or solar) and "<|end|>" in texts:  # there it ends a message, but not the answer
         ends.discard(texts["<|end|>"])
         vocabulary.types[texts["<|end|>"]] = TokenType.USER_DEFINED
     if "<|tool_response>" in texts and "</s>" in texts:  # Gemma 4: an HTML tag
@@ -87,21 +87,21 @@ def _apply_exceptions(vocabulary: Vocabulary, ends: set[int]) -> None:
 
 
 class Partition:
-    """Cuts text at special tokens: the longest token first, then its occurrences from left to right."""
+    """Splits text at special tokens: longest tokens first, each from left to right."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         tokens, types = vocabulary.tokens, vocabulary.types
         special = [token for token, kind in enumerate(types) if kind in _SPECIAL]
         special.sort(key=lambda token: -len(tokens[token].encode("utf-8", "surrogateescape")))
         self._all = [(tokens[token], token) for token in special]
-        # Control tokens are text like any other unless they are asked for; user-defined ones are always tokens.
+        # Without parse_special, control tokens are ordinary text; user-defined tokens are always recognised.
         self._user = [
             (tokens[token], token) for token in special if types[token] is TokenType.USER_DEFINED
         ]
         self._left, self._right = _stripping(vocabulary, special)
 
     def __call__(self, text: str, parse_special: bool) -> list[str | int]:
-        """The pieces of `text`: strings, none of them empty, and token ids."""
+        """Return the pieces of `text`: non-empty strings, and token ids."""
         pieces: list[str | int] = [text] if text else []
         for token_text, token in self._all if parse_special else self._user:
             if token_text in text:
@@ -125,7 +125,8 @@ class Partition:
 
 
 def _stripping(vocabulary: Vocabulary, special: list[int]) -> tuple[set[int], set[int]]:
-    """Tokens that swallow the white space left of them, and right of them.
+    """Return the tokens that remove white space to their left, and those that remove it to their
+    right.
 
     GGUF does not store these attributes; they are known for a few model families.
     """

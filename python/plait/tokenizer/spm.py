@@ -1,7 +1,8 @@
-"""SentencePiece with scores ("llama"): the adjacent pair whose union scores highest is merged first.
+"""SentencePiece with scores ("llama"): repeatedly merges the adjacent pair whose union has the highest
+score.
 
-Kudo and Richardson 2018, arXiv:1808.06226; the greedy merge is SentencePiece's BPE model. A character that is no token
-is written as its bytes.
+Kudo and Richardson 2018, arXiv:1808.06226; the greedy merge is SentencePiece's BPE model.
+Characters that are not tokens are encoded as bytes.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ _WORD: Final = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
 _INNER_SPACE: Final = re.compile(f"[^{SPACE}]{SPACE}")
 
 _CACHE_WORDS: Final = 1 << 16
-_CACHE_LENGTH: Final = 48  # characters; longer words seldom come twice
+_CACHE_LENGTH: Final = 48  # characters; longer words rarely repeat
 
 
 class Spm:
-    """Merges by score; O(n log n) in the length of a word."""
+    """Merges by score, in O(n log n) of the length of a word."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._ids = vocabulary.to_id
         self._scores = vocabulary.scores
         self._longest = max(map(len, vocabulary.tokens))
         self._bytes = vocabulary.byte_tokens()
-        # No merge reaches over the start of a word unless some token holds one.
+        # Merges do not cross the start of a word unless a token contains one.
         self._by_word = not any(_INNER_SPACE.search(token) for token in vocabulary.tokens)
         self._cache: dict[str, list[int]] = {}
 
     def __call__(self, text: str) -> list[int]:
-        """Tokens of `text`, in which spaces have become U+2581 already."""
+        """Return the token ids of `text`, whose spaces have been replaced by U+2581."""
         if not self._by_word:
             return self._merge(text)
         output: list[int] = []
@@ -52,7 +53,9 @@ class Spm:
         return found
 
     def _merge(self, text: str) -> list[int]:
-        """Symbol i starts at character i and has `length[i]` characters, 0 once it is part of another."""
+        """Merge the text. Symbol i starts at character i and has `length[i]` characters, 0 once it is
+        part of another.
+        """
         n = len(text)
         length, before, after = [1] * n, list(range(-1, n - 1)), list(range(1, n + 1))
         ids, scores, longest = self._ids, self._scores, self._longest
@@ -65,7 +68,7 @@ class Spm:
         while queue:
             _, left, right, size = heappop(queue)
             if not length[left] or not length[right] or length[left] + length[right] != size:
-                continue  # one of the two has grown or gone since
+                continue  # outdated: one of the symbols has changed
             length[left], length[right] = size, 0
             after[left] = after[right]
             if after[left] < n:

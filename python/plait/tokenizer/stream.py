@@ -1,4 +1,4 @@
-"""Decoding token by token, and the clean-up of spaces that some vocabularies ask for."""
+"""Incremental decoding, and the removal of spaces that some vocabularies specify."""
 
 from __future__ import annotations
 
@@ -7,30 +7,37 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-# The "clean_up_tokenization_spaces" of Hugging Face, as llama.cpp does it: three passes, in this order.
+# "clean_up_tokenization_spaces" of Hugging Face, as implemented in llama.cpp: three passes in this order.
 _BEFORE_PUNCTUATION: Final = re.compile(r" (?=[?!.,])")
 _BEFORE_CONTRACTION: Final = re.compile(r" (?='(?:s|m|re|ve))")
-# The end of a text whose clean-up depends on what follows. More than two spaces are never dropped at one place.
+# The end of a text whose clean-up depends on the following text. At most two spaces are removed at one place.
 _UNSETTLED: Final = re.compile(r" {1,2}(?:'[ ']*[rv]?)?\Z")
 
 
 def clean_up_spaces(text: str) -> str:
-    """Drop the spaces before ? ! . , and around a single apostrophe, and before 's 'm 're 've."""
+    """Remove spaces before ? ! . , and around a single apostrophe, and before 's 'm 're 've."""
     text = _BEFORE_PUNCTUATION.sub("", text)
     return _BEFORE_CONTRACTION.sub("", text.replace(" ' ", "'"))
 
 
 class TokenStream:
-    """Turns ids into text as they come; the pieces joined are what Tokenizer.decode() returns for all of them.
+    """Decodes token ids one at a time; the concatenated results equal Tokenizer.decode() of all ids.
 
-    A character is returned when its last byte has come. Bytes that cannot become a character are U+FFFD, one for each
-    maximal part as the Unicode standard recommends (section 3.9). Not safe for use by several threads at once.
+    A character is returned once its last byte has arrived. Invalid UTF-8 becomes U+FFFD, one per
+    maximal subpart as the Unicode standard recommends (section 3.9). Not safe to use from several
+    threads at once. Created by Tokenizer.stream().
     """
 
     def __init__(
         self, piece: Callable[[int, bool], bytes], *, lstrip: bool, clean_up: bool
     ) -> None:
-        """`piece(id, first)` gives the bytes of a token; made by Tokenizer.stream()."""
+        """Create a stream.
+
+        Args:
+            piece: Called as piece(id, first); returns the bytes of a token.
+            lstrip: Whether the first token loses a leading space.
+            clean_up: Whether to remove spaces before punctuation.
+        """
         self._piece = piece
         self._first = lstrip
         self._clean_up = clean_up
@@ -38,16 +45,22 @@ class TokenStream:
         self._pending = ""
 
     def push(self, token: int) -> str:
-        """The text that `token` completes, often empty inside a character of several tokens.
+        """Return the text that a token completes; often empty in the middle of a character of several
+        tokens.
 
-        Raises IndexError for an id outside the vocabulary, TypeError for what is no integer; the stream is unharmed.
+        Args:
+            token: The token id.
+
+        Raises:
+            IndexError: The id is outside the vocabulary. The stream is unchanged.
+            TypeError: The id is not an integer. The stream is unchanged.
         """
         data = self._piece(token, self._first)
         self._first = False
         return self._settle(self._decoder.decode(data))
 
     def flush(self) -> str:
-        """What is left at the end; an unfinished character becomes U+FFFD. The stream can then start a new text."""
+        """Return the remaining text; an incomplete character becomes U+FFFD. The stream can then start a new text."""
         text = self._pending + self._decoder.decode(b"", final=True)
         self._pending = ""
         self._decoder.reset()

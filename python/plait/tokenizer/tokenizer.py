@@ -1,4 +1,4 @@
-"""The tokenizer of a GGUF file."""
+"""Tokenizer: conversion between text and token ids."""
 
 from __future__ import annotations
 
@@ -37,14 +37,20 @@ _HIDDEN: Final = (TokenType.CONTROL, TokenType.UNKNOWN)
 
 
 class Tokenizer:
-    """Text to token ids and back, as the model learnt them.
+    """Converts text to token ids and back, as the model was trained.
 
-    `metadata` maps GGUF keys to values: int, float, bool, str, ndarray, list[str]. `n_vocab` is the number of rows of
-    the model's embedding where it is known; rows past the last token are ids without text. Everything is checked here;
-    what encoding needs beyond that is built when encode() is first called. Safe for use by several threads.
+    Metadata is validated on construction; tables for encoding are built by the first call of
+    encode(). Safe to use from several threads.
 
-    Raises ModelError naming the key that is missing or wrong, and UnsupportedError for a tokenizer.ggml.model or
-    tokenizer.ggml.pre that is not known (the message lists those that are) and for files without a vocabulary.
+    Args:
+        metadata: Maps GGUF keys to values: int, float, bool, str, ndarray, list[str].
+        n_vocab: Number of rows of the model's embedding, if known. Rows beyond the last token are
+            ids without text.
+
+    Raises:
+        ModelError: A key is missing or invalid; the message names it.
+        UnsupportedError: The file has no vocabulary, or tokenizer.ggml.model or tokenizer.ggml.pre
+            is unknown; the message lists the known ones.
     """
 
     def __init__(self, metadata: Mapping[str, object], n_vocab: int | None = None) -> None:
@@ -61,10 +67,14 @@ class Tokenizer:
 
     @classmethod
     def from_gguf(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """The tokenizer of the GGUF file at `path`, which need not hold weights.
+        """Create the tokenizer of a GGUF file, which may lack weights.
 
-        Raises ModelError for a file that is no GGUF file or whose vocabulary is wrong, OSError for one that cannot be
-        read.
+        Args:
+            path: The file.
+
+        Raises:
+            ModelError: The file is not GGUF, or its vocabulary is invalid.
+            OSError: The file cannot be read.
         """
         from plait._core import read_metadata
 
@@ -73,11 +83,21 @@ class Tokenizer:
     def encode(
         self, text: str, add_special: bool = True, parse_special: bool = True
     ) -> npt.NDArray[np.int32]:
-        """The ids of `text`, int32 of shape (n,).
+        """Convert text to token ids.
 
-        `add_special`: put the tokens before and after it that the vocabulary asks for (BOS, EOS, CLS and SEP).
-        `parse_special`: control tokens written out in the text, such as <|im_end|>, become those tokens; pass False
-        for text from strangers. Raises TypeError for what is no str, ValueError for a lone surrogate.
+        Args:
+            text: The text.
+            add_special: Add the special tokens that the vocabulary specifies before and after a
+                text (BOS, EOS, CLS, SEP).
+            parse_special: Convert control tokens that are written in the text, such as <|im_end|>,
+                to those tokens. Pass False for untrusted text.
+
+        Returns:
+            int32 (n,).
+
+        Raises:
+            TypeError: `text` is not a str.
+            ValueError: `text` contains a lone surrogate.
         """
         if not isinstance(text, str):
             raise TypeError(f"encode: expected str, got {type(text).__name__}")
@@ -93,11 +113,18 @@ class Tokenizer:
         return np.array(ids, dtype=np.int32)
 
     def decode(self, ids: Ids, skip_special: bool = True, clean_up: bool | None = None) -> str:
-        """The text of `ids`, integers of shape (n,).
+        """Convert token ids to text. Bytes that are not valid UTF-8 become U+FFFD.
 
-        `skip_special`: control and unknown tokens give no text. `clean_up`: drop spaces before punctuation; None: as
-        the vocabulary asks, False: lossless. Bytes that are not UTF-8 become U+FFFD. Raises TypeError for what are no
-        integers, ValueError for another shape, IndexError for an id outside the vocabulary.
+        Args:
+            ids: Integers, shape (n,).
+            skip_special: Omit control and unknown tokens.
+            clean_up: Remove spaces before punctuation. None: as the vocabulary specifies. False is
+                lossless.
+
+        Raises:
+            TypeError: `ids` are not integers.
+            ValueError: `ids` has another shape.
+            IndexError: An id is outside the vocabulary.
         """
         data, first = [], self._vocabulary.add_space_prefix
         for token in self._checked(ids):
@@ -109,9 +136,13 @@ class Tokenizer:
     def stream(
         self, skip_special: bool = True, clean_up: bool | None = None, *, continuing: bool = False
     ) -> TokenStream:
-        """A decoder of one token at a time, with the parameters of decode().
+        """Create a decoder that accepts one token at a time.
 
-        `continuing`: the tokens follow others (a prompt), so a space at the start belongs to the text.
+        Args:
+            skip_special: As in decode().
+            clean_up: As in decode().
+            continuing: True if the tokens follow others (a prompt), so that a leading space is part
+                of the text.
         """
 
         def piece(token: int, first: bool) -> bytes:
@@ -124,15 +155,30 @@ class Tokenizer:
         )
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that `token` adds to a text; of a control token, its name. IndexError outside the vocabulary."""
+        """Return the bytes that a token adds to a text; for a control token, its name.
+
+        Args:
+            token: The token id.
+
+        Raises:
+            IndexError: The id is outside the vocabulary.
+        """
         return self._bytes(self._checked_one(token, "token_bytes"))
 
     def token_id(self, text: str) -> int | None:
-        """The id of the token that the file stores as `text`, or None. Special tokens are stored as they are seen."""
+        """Return the id of the token that the file stores as `text`, or None.
+
+        Args:
+            text: The stored text. Special tokens are stored as they are displayed.
+        """
         return self._vocabulary.to_id.get(text)
 
     def is_eog(self, token: int) -> bool:
-        """Whether `token` ends a generation: EOS, end of turn, end of message and their like."""
+        """Return whether a token ends a generation, such as EOS, end of turn or end of message.
+
+        Args:
+            token: The token id.
+        """
         return operator.index(token) in self._ends
 
     @property
@@ -142,7 +188,7 @@ class Tokenizer:
 
     @property
     def control_ids(self) -> frozenset[int]:
-        """The ids of control and unknown tokens, which decode() leaves out."""
+        """The ids of control and unknown tokens, which decode() omits."""
         types = self._vocabulary.types
         return frozenset(token for token, kind in enumerate(types) if kind in _HIDDEN)
 
@@ -153,12 +199,12 @@ class Tokenizer:
 
     @property
     def kind(self) -> str:
-        """spm, bpe, wordpiece, unigram or rwkv."""
+        """The algorithm: "spm", "bpe", "wordpiece", "unigram" or "rwkv"."""
         return self._vocabulary.kind
 
     @property
     def bos(self) -> int | None:
-        """Beginning of sequence; CLS of a BERT vocabulary."""
+        """Beginning of sequence; CLS in BERT vocabularies."""
         return self._role("bos")
 
     @property
@@ -173,17 +219,17 @@ class Tokenizer:
 
     @property
     def eom(self) -> int | None:
-        """End of message: the model goes on after a tool has answered."""
+        """End of message, after which the model continues once a tool has responded."""
         return self._role("eom")
 
     @property
     def unk(self) -> int | None:
-        """Stands for text that no token covers."""
+        """Unknown token, for text that no token covers."""
         return self._role("unknown")
 
     @property
     def sep(self) -> int | None:
-        """Separator of a BERT vocabulary."""
+        """Separator in BERT vocabularies."""
         return self._role("seperator")
 
     @property
@@ -193,22 +239,24 @@ class Tokenizer:
 
     @property
     def mask(self) -> int | None:
-        """The gap of a masked language model."""
+        """Mask of masked language models."""
         return self._role("mask")
 
     @property
     def special_ids(self) -> Mapping[str, int]:
-        """Role to id, as in the keys tokenizer.ggml.<role>_token_id; also those known by their text (fim_pre, ...)."""
+        """Maps roles to ids, as in the keys tokenizer.ggml.<role>_token_id, including roles known by
+        their text (fim_pre, ...).
+        """
         return MappingProxyType(self._vocabulary.ids)
 
     @property
     def add_bos(self) -> bool:
-        """Whether encode(add_special=True) puts BOS first."""
+        """True if encode(add_special=True) adds BOS at the start."""
         return self._vocabulary.add_bos
 
     @property
     def add_eos(self) -> bool:
-        """Whether encode(add_special=True) puts EOS last."""
+        """True if encode(add_special=True) adds EOS at the end."""
         return self._vocabulary.add_eos
 
     def __len__(self) -> int:
@@ -222,7 +270,7 @@ class Tokenizer:
         return self._vocabulary.ids.get(role)
 
     def _around(self) -> tuple[list[int], list[int]]:
-        """The tokens before and after a text."""
+        """Return the special tokens before and after a text."""
         ids = self._vocabulary.ids
         if self.kind == "rwkv":
             return [], []
@@ -258,7 +306,7 @@ class Tokenizer:
         return self._vocabulary.clean_up_spaces if clean_up is None else bool(clean_up)
 
     def _piece(self, token: int, skip_special: bool, first: bool) -> bytes:
-        """What `token` adds to a decoded text; `first`: without the space that encode() puts before a text."""
+        """Return the bytes of a token in a text; if `first`, without the space that encode() puts before a text."""
         if (
             skip_special
             and token < len(self._vocabulary.types)
@@ -282,7 +330,7 @@ class Tokenizer:
         if kind is TokenType.BYTE:
             return bytes([words.byte_of(token)])
         if kind is TokenType.NORMAL and words.kind == "bpe" and words.pre.byte_level:
-            # A character outside the alphabet stands for itself; files have such tokens by mistake.
+            # Some files contain tokens with characters outside the alphabet by mistake; those stand for themselves.
             return b"".join(
                 bytes([_BYTES[c]]) if c in _BYTES else c.encode("utf-8", "surrogateescape")
                 for c in text

@@ -1,4 +1,5 @@
-"""Tokens that start at a place of a text, and RWKV's tokenizer, which takes the longest each time.
+"""PrefixIndex, which finds the tokens that start at a position, and RWKV's greedy longest-match
+tokenizer.
 
 RWKV: https://github.com/BlinkDL/RWKV-LM/tree/main/RWKV-v5/tokenizer ("world" vocabulary).
 """
@@ -16,7 +17,7 @@ Text = TypeVar("Text", str, bytes)
 
 
 class PrefixIndex(Generic[Text]):
-    """The tokens by their first two characters or bytes, so that a look-up tries few lengths."""
+    """Index of tokens by their first two characters or bytes, so that a lookup tries few lengths."""
 
     def __init__(self, tokens: Iterable[tuple[Text, int]]) -> None:
         self._ids: dict[Text, int] = {}
@@ -30,7 +31,7 @@ class PrefixIndex(Generic[Text]):
         }
 
     def matches(self, text: Text, start: int) -> Iterator[tuple[int, int]]:
-        """(end, id) of every token that starts at `start`, the longest first."""
+        """Yield (end, id) of every token that starts at `start`, longest first."""
         left = len(text) - start
         for length in self._lengths.get(text[start : start + 2], ()):
             if length <= left:
@@ -48,7 +49,7 @@ _ESCAPED: Final = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 
 
 def unescape(token: str) -> bytes:
-    r"""The bytes of an RWKV token, which its file writes with \t \n \r \xHH and \ before any other character."""
+    r"""Return the bytes of an RWKV token, with the escapes \t \n \r \xHH, and \ before any other character."""
     return _ESCAPE.sub(
         lambda match: bytes([int(match[1], 16)]) if match[1] else _ESCAPED.get(match[2], match[2]),
         token.encode("utf-8", "surrogateescape"),
@@ -56,7 +57,7 @@ def unescape(token: str) -> bytes:
 
 
 class Rwkv:
-    """Greedy longest match over UTF-8 bytes; linear in the text."""
+    """Greedy longest match over UTF-8 bytes, in time linear in the text."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._index = PrefixIndex(
@@ -65,7 +66,7 @@ class Rwkv:
         self._unknown = vocabulary.ids.get("unknown")
 
     def __call__(self, text: str) -> list[int]:
-        """Tokens of `text`."""
+        """Return the token ids of `text`."""
         data, position, output = text.encode(), 0, []
         while position < len(data):
             end, token = next(self._index.matches(data, position), (position + 1, self._unknown))

@@ -12,12 +12,12 @@ from plait.tokenizer.charsmap import CharsMap
 from plait.tokenizer.trie import PrefixIndex
 from plait.tokenizer.vocabulary import PREFIX, SPACE, TokenType, Vocabulary
 
-_UNKNOWN_PENALTY: Final = 10.0  # SentencePiece's kUnkPenalty, in nats below the least likely token
+_UNKNOWN_PENALTY: Final = 10.0  # kUnkPenalty of SentencePiece, in nats below the least likely token
 _MATCHED: Final = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
 
 
 class Unigram:
-    """Linear in the text, for a bounded token length. Sums are in double precision, as in SentencePiece."""
+    """Viterbi segmentation, linear in the text for a bounded token length. Sums are float64, as in SentencePiece."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         if "unknown" not in vocabulary.ids:
@@ -44,13 +44,13 @@ class Unigram:
         self._merge_spaces = vocabulary.remove_extra_whitespaces
 
     def __call__(self, text: str) -> list[int]:
-        """Tokens of `text`, which is normalised first."""
+        """Normalise `text` and return its token ids."""
         text = self._normalise(text)
         n = len(text)
-        best = [0.0] + [float("-inf")] * n  # of the characters before each place
+        best = [0.0] + [float("-inf")] * n  # score of the text before each position
         back: list[tuple[int, int]] = [(0, self._unknown)] * (
             n + 1
-        )  # where the last token starts, its id
+        )  # start and id of the last token
         for start in range(n):
             single = False
             for end, token in self._index.matches(text, start):
@@ -66,7 +66,7 @@ class Unigram:
         return self._trace(back, n)
 
     def _trace(self, back: list[tuple[int, int]], n: int) -> list[int]:
-        """Tokens from the end to the start, turned round; unknown ones that touch become one."""
+        """Return the tokens in order; adjacent unknown tokens become one."""
         output: list[int] = []
         place, last = n, -1
         while place > 0:
@@ -78,7 +78,7 @@ class Unigram:
         return output
 
     def _normalise(self, text: str) -> str:
-        """Compiled replacements, then SentencePiece's handling of spaces."""
+        """Apply the compiled replacements, then SentencePiece's handling of spaces."""
         text = self._charsmap(text)
         if self._merge_spaces:
             words = [word for word in text.split(" ") if word]

@@ -1,7 +1,7 @@
-"""The tokenizer.ggml.* metadata of a GGUF file, read and checked once.
+"""Reads and validates the tokenizer.ggml.* metadata of a GGUF file.
 
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, section "Tokenizer". Defaults of absent keys differ
-by vocabulary type and follow llama.cpp, which wrote most files in circulation.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, section "Tokenizer". Defaults of
+absent keys depend on the vocabulary type and follow llama.cpp, which wrote most existing files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from plait.tokenizer.patterns import DEFAULT, PRE_TOKENIZERS, PreTokenizer
 PREFIX: Final = "tokenizer.ggml."
 TOKENS: Final = PREFIX + "tokens"
 
-SPACE: Final = "\u2581"  # what SentencePiece writes for a space
+SPACE: Final = "\u2581"  # represents a space in SentencePiece
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
-# Unsigned files say "none" with -1 as an unsigned 32-bit number.
+# Files that store ids as unsigned 32-bit integers represent "none" as 2**32 - 1.
 _NO_ID: Final = (-1, 0xFFFFFFFF)
 
 
@@ -42,7 +42,7 @@ class TokenType(IntEnum):
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a value of tokenizer.ggml.model means, and the defaults that come with it."""
+    """The algorithm and the defaults for a value of tokenizer.ggml.model."""
 
     name: str
     ids: Mapping[str, int] = field(default_factory=dict)
@@ -52,7 +52,8 @@ class _Kind:
     clean_up_spaces: bool = False
 
 
-# BPE files without special ids have none here; llama.cpp's default of 11 is right for Falcon alone, whose files say so.
+# BPE files that do not specify special ids have none. llama.cpp's default of 11 is correct only for Falcon, whose files
+# specify it.
 _KINDS: Final[Mapping[str, _Kind]] = {
     "llama": _Kind("spm", {"bos": 1, "eos": 2, "unknown": 0}, add_bos=True, add_space_prefix=True),
     "gpt2": _Kind("bpe", clean_up_spaces=True),
@@ -77,7 +78,7 @@ _OLD_NAMES: Final = {"prefix": "fim_pre", "suffix": "fim_suf", "middle": "fim_mi
 
 @dataclass
 class Vocabulary:
-    """The checked contents of the tokenizer keys; `types` and `ids` are completed by special.resolve()."""
+    """Validated contents of the tokenizer keys. special.resolve() completes `types` and `ids`."""
 
     kind: str  # spm bpe wordpiece unigram rwkv
     model: str  # tokenizer.ggml.model
@@ -85,7 +86,7 @@ class Vocabulary:
     types: list[TokenType]
     scores: list[float]
     merges: list[tuple[str, str]]
-    to_id: dict[str, int]  # of equal tokens the first counts
+    to_id: dict[str, int]  # the first of equal tokens counts
     ids: dict[str, int]  # special role -> id; see _ID_NAMES
     pre: PreTokenizer
     add_bos: bool
@@ -102,7 +103,7 @@ class Vocabulary:
     model_name: str
 
     def byte_of(self, token: int) -> int:
-        """The byte that a token of type BYTE, "<0xE2>", stands for."""
+        """Return the byte of a token of type BYTE, such as "<0xE2>"."""
         match = _BYTE_TOKEN.fullmatch(self.tokens[token])
         if match is None:
             raise ModelError(
@@ -111,7 +112,7 @@ class Vocabulary:
         return int(match[1], 16)
 
     def byte_tokens(self) -> list[int]:
-        """The token of each byte: "<0xE2>", else the byte as text, else the unknown token, else -1."""
+        """Return the token of each byte: "<0xE2>", else the byte as text, else the unknown token, else -1."""
         unknown = self.ids.get("unknown", -1)
         plain = [
             self.to_id.get(chr(byte), unknown) if byte < 128 else unknown for byte in range(256)
@@ -120,7 +121,7 @@ class Vocabulary:
 
 
 class _Reader:
-    """Typed access to the metadata; a value of another type is a ModelError that names the key."""
+    """Typed access to the metadata. A value of another type raises ModelError, which names the key."""
 
     def __init__(self, metadata: Mapping[str, object]) -> None:
         self._metadata = metadata
@@ -149,7 +150,9 @@ class _Reader:
         if int(value) in _NO_ID:
             return None
         if not 0 <= int(value) < n_tokens:
-            raise ModelError(f"{key}: {value} is no token id, the vocabulary has {n_tokens} tokens")
+            raise ModelError(
+                f"{key}: {value} is not a token id; the vocabulary has {n_tokens} tokens"
+            )
         return int(value)
 
     def strings(self, key: str) -> Sequence[str]:
@@ -165,7 +168,7 @@ class _Reader:
     def array(
         self, key: str, dtypes: tuple[type[np.generic], ...], length: int | None
     ) -> npt.NDArray[np.generic] | None:
-        """A one-dimensional array of one of `dtypes` and, unless None, of `length`; None where the key is absent."""
+        """Return a one-dimensional array of one of `dtypes`, of `length` unless None; None if the key is absent."""
         value = self._metadata.get(key)
         if value is None:
             return None
@@ -173,7 +176,7 @@ class _Reader:
         if not isinstance(value, np.ndarray) or value.dtype not in dtypes or value.ndim != 1:
             raise ModelError(f"{key}: expected an array of {names}, got {_describe(value)}")
         if length is not None and len(value) != length:
-            raise ModelError(f"{key}: expected {length} values, one a token, got {len(value)}")
+            raise ModelError(f"{key}: expected {length} values, one per token, got {len(value)}")
         return value
 
 
@@ -186,9 +189,10 @@ def _describe(value: object) -> str:
 
 
 def read(metadata: Mapping[str, object]) -> Vocabulary:
-    """Read and check every tokenizer key of `metadata`.
+    """Read and validate all tokenizer keys of `metadata`.
 
-    Raises ModelError naming the key that is missing or wrong, UnsupportedError for a tokenizer that is not known here.
+    Raises ModelError, which names the key that is missing or invalid, and UnsupportedError for an
+    unknown tokenizer.
     """
     reader = _Reader(metadata)
     model = reader.string(PREFIX + "model", "")
@@ -236,7 +240,7 @@ def _kind(reader: _Reader, model: str) -> _Kind:
         raise ModelError(f"{key}: missing")
     if model in ("no_vocab", "none"):
         raise UnsupportedError(
-            f'{key}: the file says "{model}": it holds no tokenizer, pass token ids'
+            f'{key}: the value is "{model}", so the file holds no tokenizer; pass token ids'
         )
     if model not in _KINDS:
         raise UnsupportedError(
@@ -273,7 +277,7 @@ def _read_types(reader: _Reader, n_tokens: int) -> list[TokenType]:
         return [known[value] for value in values.tolist()]
     except KeyError as error:
         raise ModelError(
-            f"{key}: {error.args[0]} is no token type, expected 0 to {max(known)}"
+            f"{key}: {error.args[0]} is not a token type; expected 0 to {max(known)}"
         ) from None
 
 
@@ -283,12 +287,12 @@ def _read_scores(reader: _Reader, n_tokens: int) -> list[float]:
     if values is None:
         return [0.0] * n_tokens
     if np.isnan(values.astype(np.float32, copy=False)).any():
-        raise ModelError(f"{key}: holds a value that is not a number")
+        raise ModelError(f"{key}: contains NaN")
     return [float(value) for value in values.tolist()]
 
 
 def _read_merges(reader: _Reader) -> list[tuple[str, str]]:
-    """The pairs "left right" in order of rank. The first character may itself be a space."""
+    """Return the pairs "left right" in order of rank. The first character can itself be a space."""
     key = PREFIX + "merges"
     pairs = []
     for index, merge in enumerate(reader.strings(key)):
@@ -314,7 +318,7 @@ def _read_ids(reader: _Reader, kind: _Kind, n_tokens: int) -> dict[str, int]:
 def _read_add(
     reader: _Reader, name: str, default: bool, ids: Mapping[str, int], always: bool = False
 ) -> bool:
-    """Whether encode() adds the token `name`, bos or eos. A file that asks for it must have it."""
+    """Return whether encode() adds the token `name`, bos or eos. A file that enables it must define the token."""
     key = f"{PREFIX}add_{name}_token"
     if reader.boolean(key, False) and name not in ids:
         raise ModelError(f"{key}: true, but there is no {PREFIX}{name}_token_id")

@@ -1,8 +1,10 @@
-"""BERT's WordPiece: lower case, accents dropped, words cut at white space and punctuation, longest match in each.
+"""BERT's WordPiece: normalises text, splits it at white space and punctuation, and matches the longest
+tokens.
 
-Devlin et al. 2018, arXiv:1810.04805; https://github.com/google-research/bert/blob/master/tokenization.py. GGUF writes
-the start of a word as U+2581 and the rest without BERT's "##". A decomposed character keeps its first code point alone,
-as in llama.cpp, whose conversion the vocabularies were checked with; this differs from BERT for Hangul.
+Devlin et al. 2018, arXiv:1810.04805;
+https://github.com/google-research/bert/blob/master/tokenization.py. GGUF marks the start of a word
+with U+2581 and omits BERT's "##". Of a decomposed character only the first code point is kept, as
+in llama.cpp, which converted the vocabularies; for Hangul this differs from BERT.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from plait.errors import ModelError
 from plait.tokenizer.trie import PrefixIndex
 from plait.tokenizer.vocabulary import PREFIX, SPACE, Vocabulary
 
-# Unicode's White_Space property; str.isspace() also takes the separators U+001C to U+001F.
+# Unicode's White_Space property. str.isspace() additionally includes the separators U+001C to U+001F.
 _WHITESPACE: Final = frozenset(
     "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000"
 ) | frozenset(map(chr, range(0x2000, 0x200B)))
-# The blocks that BERT takes as words of one character. 0x2B920 is what Hugging Face's implementation has for 0x2B820.
+# Blocks whose characters BERT treats as words. Hugging Face's implementation has 0x2B920 instead of 0x2B820.
 _IDEOGRAPHS: Final = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF),
     (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
@@ -27,7 +29,7 @@ _IDEOGRAPHS: Final = (
 
 
 class WordPiece:
-    """Linear in the text, for a bounded token length."""
+    """Greedy longest match within words, linear in the text for a bounded token length."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         if "unknown" not in vocabulary.ids:
@@ -37,20 +39,22 @@ class WordPiece:
         self._lowercase, self._strip = vocabulary.lowercase, vocabulary.strip_accents
 
     def __call__(self, text: str) -> list[int]:
-        """Tokens of `text`; of a word that cannot be covered, the unknown token."""
+        """Return the token ids of `text`; a word that tokens cannot cover becomes one unknown token."""
         output: list[int] = []
         for word in self._words(text):
             output += self._pieces(SPACE + word)
         return output
 
     def _words(self, text: str) -> list[str]:
-        """A character becomes text to append, white space around it where it is a word of its own, or nothing."""
+        """Normalise each character to text, to text between spaces if it is a word of its own, or to
+        nothing; then split.
+        """
         return "".join(
             _normalise(character, self._lowercase, self._strip) for character in text
         ).split(" ")
 
     def _pieces(self, word: str) -> list[int]:
-        """The longest token each time; a word that cannot be covered is one unknown token."""
+        """Match the longest token repeatedly; a word that tokens cannot cover becomes one unknown token."""
         if word == SPACE:
             return []
         output, position = [], 0

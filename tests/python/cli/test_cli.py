@@ -124,7 +124,7 @@ def test_mistakes_are_one_line_and_exit_with_1(run, tmp_path, tiny_path):
         (("generate", "demo", "-f", tmp_path / "none.txt"), "none.txt"),
         (("perplexity", "demo", broken), "UTF-8"),
         (("chat", "demo"), "chat template"),
-        (("quantize", "demo", tmp_path / "x.gguf", "Q4_K"), "Q8_0 already"),
+        (("quantize", "demo", tmp_path / "x.gguf", "Q4_K"), "already quantised (Q8_0)"),
         (("quantize", "demo", broken, "Q4_K"), "--overwrite"),
         (("quantize", "demo", tmp_path / "x.gguf", "Q7"), '"Q7"'),
         (("bench", "demo", "-p", "0"), "--prompt"),
@@ -301,3 +301,33 @@ def test_interrupted_it_exits_with_130():
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=30)
     assert (running.returncode, err) == (130, b"")
+
+
+@pytest.mark.parametrize("name", ["hf:nope", "hf:", "hf:/x", "hf:a/"])
+def test_a_hub_model_without_owner_and_name_is_refused_at_once(run, name):
+    message = run("inspect", name, status=1)
+    assert f"MODEL is {name!r}; expected hf:owner/name or hf:owner/name/file" in message
+
+
+def test_a_prompt_is_not_echoed_by_a_model_that_cannot_generate(data_dir):
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "plait", "generate",
+            data_dir / "conformance" / "bert" / "model.gguf", "Hello",
+        ],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "plait generate: " in done.stderr
+
+
+def test_quantize_warns_of_types_that_do_not_fit(run, tiny_path, tmp_path):
+    out = tmp_path / "out.gguf"
+    assert "pass allow_fallback=True" in run("quantize", tiny_path, out, "Q4_K", status=1)
+    assert not out.exists()
+    done = subprocess.run(
+        [sys.executable, "-m", "plait", "quantize", tiny_path, out, "Q4_K", "--allow-fallback"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert "warning: quantize_file: 16 of 16 matrices cannot be stored as Q4_K" in done.stderr

@@ -151,7 +151,7 @@ class TestScore:
             plait.score(tiny, [1], [[1]], top=-1)
         with (
             plait.Context(tiny, n_ctx=8, n_seq_max=2) as ctx,
-            pytest.raises(ValueError, match="continuation 0 ends 11"),
+            pytest.raises(ValueError, match="continuation 0 has 11"),
         ):
             plait.score(ctx, tokens(6), [tokens(5)])
         assert plait.score(tiny, [1], []) == []
@@ -183,7 +183,7 @@ class TestPerplexity:
         assert 1 < plait.perplexity(demo_model, text) < plait.perplexity(demo_model, words) / 2
 
     def test_mistakes_are_named(self, tiny):
-        with pytest.raises(ValueError, match="at least 2 tokens"):
+        with pytest.raises(ValueError, match="it must have at least 2"):
             plait.perplexity(tiny, [1])
         with pytest.raises(ValueError, match="stride is 8"):
             plait.perplexity(tiny, tokens(20), window=8, stride=8)

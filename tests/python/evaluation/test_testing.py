@@ -59,7 +59,7 @@ def test_the_report_names_the_worst_row_and_the_likeliest_tokens(tiny):
 
 
 def test_logits_of_other_shapes_are_the_tests_mistake():
-    with pytest.raises(ValueError, match=r"\(1, 2\), expected \(1, 3\)"):
+    with pytest.raises(ValueError, match=r"\(1, 2\), but expected has \(1, 3\)"):
         assert_logits_close([1, 2], [1, 2, 3])
 
 

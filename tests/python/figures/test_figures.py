@@ -71,7 +71,7 @@ def test_large_caches_have_small_pages(tiny):
         fill(ctx, [3] * 40)
         html = ctx.kv._repr_html_()
         assert len(html) < 300_000
-        assert "rows a square" in html
+        assert "rows per square" in html
         assert "and 24 more" in html
 
 

@@ -174,7 +174,7 @@ def test_what_is_not_there_is_named(hub, python):
     several = python("plait.Model.from_hub('me/models')")
     assert (
         several
-        == "ValueError from_hub: me/models has several models, say which: other.gguf, tiny.gguf"
+        == "ValueError from_hub: several models of me/models match; choose one with file=: other.gguf, tiny.gguf"
     )
     assert "tiny.gguf" in python("plait.Model.from_hub('me/models', '*Q4*')")
     assert python("print(plait.Model.from_hub('me/models', 't*').n_vocab)") == "288"
@@ -182,7 +182,7 @@ def test_what_is_not_there_is_named(hub, python):
     assert message == "FileNotFoundError from_hub: me/models has no file none.gguf"
     assert python("plait.Model.from_hub('me/nothing', 'a.gguf')").startswith("FileNotFoundError")
     assert python("plait.Model.from_hub('a/b/c', 'a.gguf')").startswith(
-        "ValueError from_hub: expected owner/name"
+        "ValueError from_hub: repo is 'a/b/c'; expected"
     )
 
 

@@ -128,10 +128,15 @@ def test_half_floats_can_be_quantised(floats, tmp_path, dtype):
 
 
 def test_rows_that_are_no_whole_blocks(tiny, tmp_path):
-    quant.quantize_file(tiny, tmp_path / "out.gguf", "Q6_K")
+    with pytest.raises(plait.UnsupportedError, match="allow_fallback=True"):
+        quant.quantize_file(tiny, tmp_path / "out.gguf", "Q6_K")
+    assert not (tmp_path / "out.gguf").exists()
+    with pytest.warns(UserWarning, match=r"16 of 16 matrices cannot be stored as Q6_K.*16 as Q8_0"):
+        quant.quantize_file(tiny, tmp_path / "out.gguf", "Q6_K", allow_fallback=True)
     made = plait.Model(tmp_path / "out.gguf")
     types = {name: t.dtype for name, t in made.tensors.items()}
     assert types["blk.0.ffn_up.weight"] == "Q8_0"  # rows of 64
+    assert made.metadata["general.file_type"] == 7  # Q8_0, not what was requested
     with plait.Context(made, n_ctx=8) as ctx:
         batch = plait.Batch()
         batch.add_sequence([1, 5, 9])
@@ -149,7 +154,7 @@ def test_routers_and_positions_stay_as_they_are(tmp_path):
 
 def test_what_is_quantised_already(demo_model, tmp_path):
     path = tmp_path / "out.gguf"
-    with pytest.raises(plait.UnsupportedError, match="Q8_0 already"):
+    with pytest.raises(plait.UnsupportedError, match=r"already quantised \(Q8_0\)"):
         quant.quantize_file(demo_model, path, "Q4_K")
     assert not path.exists()
     seen = []

@@ -137,7 +137,7 @@ def test_notebooks_get_tables(tiny):
         ctx.kv.seq_cp(0, 2, 0, 2)
         assert "<td>2</td><td>2</td><td>2</td><td>0 to 1</td>" in ctx.kv._repr_html_()
         assert "<td>tokens</td><td>3</td>" in ctx.stats._repr_html_()
-        assert "because: " in ctx.stats._repr_html_()
+        assert "reason: " in ctx.stats._repr_html_()
     assert "closed" in ctx.kv._repr_html_()
 
 
