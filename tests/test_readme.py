@@ -7,25 +7,44 @@ import sys
 from pathlib import Path
 
 import plait
+import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def block(language):
-    (text,) = re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-    return text
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def run(source, folder):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", source],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# The embedded model in place of a download, and a template, which that model lacks.
+OFFLINE = """
+import functools, plait
+plait.Model.from_hub = staticmethod(lambda repository, file: plait.Model.demo())
+plait.Chat = functools.partial(plait.Chat, template="{{ messages[-1].content }}", max_tokens=8)
+"""
+
+
+def test_a_model_is_loaded_in_three_lines(tmp_path):
+    pytest.importorskip("jinja2", reason="plait[chat] is not installed")
+    first, _ = blocks("python")
+    assert len(first.strip().splitlines()) == 2 + 3
+    assert len(run(OFFLINE + first, tmp_path).splitlines()) >= 2
 
 
 def test_example_prints_what_the_readme_says(tmp_path):
-    example = block("python")
+    _, example = blocks("python")
     assert len(example.splitlines()) <= 22
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", example],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == block("text")
+    assert [run(example, tmp_path)] == blocks("text")
 
 
 def measured(machine):
@@ -51,6 +70,10 @@ def test_figures_are_those_that_were_measured():
     )
     amx, avx2 = measured("xeon-amx-2-cores"), measured("xeon-avx2-2-cores")
     assert len(rows) >= 5
+    losses = re.findall(r"`(\S+)` `(\S+)` at ([\d.]+) of the speed", README)
+    assert losses
+    for model, case, ratio in losses:
+        assert ratio == amx[model, case][2]
     for model, case, *figures, older in rows:
         assert tuple(figures) == amx[model, case]
         assert older == avx2[model, case][2]
