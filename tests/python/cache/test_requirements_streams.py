@@ -182,8 +182,10 @@ def test_one_word_for_each_thing():  # S2-23, S2-24
         for cell in re.findall(r"^\| (.*?) \|", glossary, re.M)
         for word in re.findall(r"\w+", cell)
     ]
-    assert {"sequence", "stream", "cell", "piece", "microbatch", "position"} <= set(words)
-    assert all(words.count(word) == 1 for word in ("sequence", "stream", "row", "cell", "piece"))
+    assert {"sequence", "stream", "cell", "microbatch", "position"} <= set(words)
+    assert all(
+        words.count(word) == 1 for word in ("sequence", "stream", "row", "cell", "microbatch")
+    )
     stub = (ROOT / "python" / "plait" / "_core.pyi").read_text()
     for other in ("slot", "virtual", "ubatches", "lane", "conversation id"):
         assert not re.search(rf"\b{other}", stub), other
