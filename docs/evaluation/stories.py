@@ -1,4 +1,4 @@
-"""Stories and questions for the tasks in this folder; made here, so that nothing is downloaded."""
+"""Stories and questions for the tasks in this folder. They are generated, so nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SEED, STORIES = 2024, 8
 
 
 def load(**_: Any) -> dict[str, Dataset]:
-    """A document for each question: the answers to all questions about its story are the choices."""
+    """Return one document per question. Its choices are the answers to all questions about the same story."""
     documents = []
     for story in corpus.stories(SEED, STORIES, "unseen"):
         choices = [" " + answer for _, answer in story.questions]
@@ -26,6 +26,6 @@ def load(**_: Any) -> dict[str, Dataset]:
 
 
 def load_texts(**_: Any) -> dict[str, Dataset]:
-    """A document for each story."""
+    """Return one document per story."""
     stories = corpus.stories(SEED, STORIES, "unseen")
     return {"test": Dataset.from_list([{"story": story.text} for story in stories])}
