@@ -267,7 +267,7 @@ def test_the_check_for_reuse_can_fail():
     [
         "runtime/step/road.cpp", "plan/plan.cpp", "plan/plan_cache.cpp", "graph/plan_key.cpp",
         "backend/cpu/executable.cpp", "batch/prepare.cpp", "batch/split.cpp", "memory/row_table.cpp",
-        "memory/attention.cpp", "memory/recurrent.cpp", "memory/hybrid.cpp", "memory/sliding.cpp",
+        "memory/attention.cpp", "memory/recurrent.cpp", "memory/memory.cpp", "memory/sliding.cpp",
     ],
 )  # fmt: skip
 def test_no_name_is_compared_while_decoding(name):

@@ -7,10 +7,10 @@
 
 namespace plait {
 
-std::span<const Piece> Split::cut(const PreparedBatch& batch, const SplitPolicy& policy) {
+std::span<const Microbatch> Split::cut(const PreparedBatch& batch, const SplitPolicy& policy) {
     PLAIT_CHECK(policy.max_tokens > 0);
     if (used_ > 0)
-        forget_slots(pieces_[used_ - 1]);  // left over when the last cut ran out of memory
+        forget_slots(microbatches_[used_ - 1]);  // left over when the last cut ran out of memory
     slot_of_.resize(batch.next.size(), -1);
     used_ = 0;
     list_entries(batch, policy.whole_sequences);
@@ -26,16 +26,16 @@ std::span<const Piece> Split::cut(const PreparedBatch& batch, const SplitPolicy&
             while (next_end < ends_.size() && ends_[next_end] <= most) end = ends_[next_end++];
             std::sort(order_.begin() + static_cast<std::ptrdiff_t>(begin),
                       order_.begin() + static_cast<std::ptrdiff_t>(end));
-        } else if (policy.steady_company && batch.sequences.size() > batch.size()) {
+        } else if (policy.constant_coupling && batch.sequences.size() > batch.size()) {
             end = end_of_company(batch, begin, end);
         }
-        Piece& piece = next_piece();
-        piece.first_output = n_outputs;
-        fill(piece, batch, std::span(order_).subspan(begin, end - begin));
-        n_outputs += piece.n_outputs();
+        Microbatch& microbatch = next_microbatch();
+        microbatch.first_output = n_outputs;
+        fill(microbatch, batch, std::span(order_).subspan(begin, end - begin));
+        n_outputs += microbatch.n_outputs();
         begin = end;
     }
-    return {pieces_.data(), used_};
+    return {microbatches_.data(), used_};
 }
 
 // Where the first entry of [begin, end) is whose sequences are not those that one of them was with
@@ -60,7 +60,7 @@ void Split::list_entries(const PreparedBatch& batch, bool whole_sequences) {
     std::iota(order_.begin(), order_.end(), 0u);
     ends_.clear();
     if (!whole_sequences) return;
-    Piece& all = next_piece();
+    Microbatch& all = next_microbatch();
     fill(all, batch, order_);
     std::copy(all.entries.begin(), all.entries.end(), order_.begin());
     for (size_t s = 1; s < all.begin.size(); ++s)
@@ -68,45 +68,46 @@ void Split::list_entries(const PreparedBatch& batch, bool whole_sequences) {
     used_ = 0;
 }
 
-Piece& Split::next_piece() {
-    if (used_ == pieces_.size()) pieces_.emplace_back();
-    Piece& piece = pieces_[used_++];
-    piece.entries.clear();
-    piece.sequences.clear();
-    piece.begin.clear();
-    piece.output_tokens.clear();
-    piece.first_output = 0;
-    return piece;
+Microbatch& Split::next_microbatch() {
+    if (used_ == microbatches_.size()) microbatches_.emplace_back();
+    Microbatch& microbatch = microbatches_[used_++];
+    microbatch.entries.clear();
+    microbatch.sequences.clear();
+    microbatch.begin.clear();
+    microbatch.output_tokens.clear();
+    microbatch.first_output = 0;
+    return microbatch;
 }
 
 // A stable counting sort by sequence. `entries` are in batch order.
-void Split::fill(Piece& piece, const PreparedBatch& batch, std::span<const uint32_t> entries) {
-    piece.begin.push_back(0);
+void Split::fill(Microbatch& microbatch, const PreparedBatch& batch,
+                 std::span<const uint32_t> entries) {
+    microbatch.begin.push_back(0);
     for (const uint32_t entry : entries) {
         const SequenceId s = batch.first_sequence(entry);
         int32_t& slot = slot_of_[static_cast<size_t>(s)];
         if (slot < 0) {
-            piece.begin.push_back(0);
-            piece.sequences.push_back(s);
-            slot = static_cast<int32_t>(piece.sequences.size()) - 1;
+            microbatch.begin.push_back(0);
+            microbatch.sequences.push_back(s);
+            slot = static_cast<int32_t>(microbatch.sequences.size()) - 1;
         }
-        ++piece.begin[static_cast<size_t>(slot) + 1];
+        ++microbatch.begin[static_cast<size_t>(slot) + 1];
     }
-    std::partial_sum(piece.begin.begin(), piece.begin.end(), piece.begin.begin());
+    std::partial_sum(microbatch.begin.begin(), microbatch.begin.end(), microbatch.begin.begin());
 
-    fill_.assign(piece.begin.begin(), piece.begin.end() - 1);
-    piece.entries.resize(entries.size());
+    fill_.assign(microbatch.begin.begin(), microbatch.begin.end() - 1);
+    microbatch.entries.resize(entries.size());
     for (const uint32_t entry : entries) {
         const auto s = static_cast<size_t>(batch.first_sequence(entry));
         const int32_t token = fill_[static_cast<size_t>(slot_of_[s])]++;
-        piece.entries[static_cast<size_t>(token)] = entry;
-        if (batch.source.wants[entry] != 0) piece.output_tokens.push_back(token);
+        microbatch.entries[static_cast<size_t>(token)] = entry;
+        if (batch.source.wants[entry] != 0) microbatch.output_tokens.push_back(token);
     }
-    forget_slots(piece);
+    forget_slots(microbatch);
 }
 
-void Split::forget_slots(const Piece& piece) {
-    for (const SequenceId s : piece.sequences) slot_of_[static_cast<size_t>(s)] = -1;
+void Split::forget_slots(const Microbatch& microbatch) {
+    for (const SequenceId s : microbatch.sequences) slot_of_[static_cast<size_t>(s)] = -1;
 }
 
 }  // namespace plait

@@ -2,30 +2,22 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace plait {
 namespace {
 
-const AttentionSpec* spec_of(const MemoryLayout& layout, const StorageInfo& storage) {
-    return std::get_if<AttentionSpec>(&layout.specs[storage.id.layer][storage.id.slot]);
-}
-
 std::vector<uint8_t> find_rotated(const MemoryLayout& layout, const std::vector<uint8_t>& groups) {
     std::vector<uint8_t> rotated;
-    for (const uint8_t group : groups) {
-        const bool any = std::ranges::any_of(layout.storage, [&](const StorageInfo& storage) {
-            const AttentionSpec* spec = spec_of(layout, storage);
-            return storage.group == group && spec != nullptr && spec->shifts;
-        });
-        if (any) rotated.push_back(group);
-    }
+    for (const uint8_t group : groups)
+        if (layout.rotates_keys(group)) rotated.push_back(group);
     return rotated;
 }
 
 bool any_shift_magnifies(const MemoryLayout& layout) {
     return std::ranges::any_of(layout.storage, [&](const StorageInfo& storage) {
-        const AttentionSpec* spec = spec_of(layout, storage);
+        const auto* spec = layout.spec(storage).get_if<AttentionSpec>();
         return spec != nullptr && spec->shifts && spec->shifts_magnify;
     });
 }
@@ -34,7 +26,8 @@ bool any_shift_magnifies(const MemoryLayout& layout) {
 
 AttentionPart::AttentionPart(const MemoryLayout& layout, std::vector<uint8_t> groups,
                              const MemoryOptions& options)
-    : table_(static_cast<int32_t>(layout.groups[groups.at(0)].n_rows) /
+    : Part(AttentionSpec::kind()),
+      table_(static_cast<int32_t>(layout.groups[groups.at(0)].n_rows) /
                  (options.streams ? options.n_seq_max : 1),
              options.streams, options.n_seq_max, options.axes),
       groups_(std::move(groups)),
@@ -46,12 +39,12 @@ AttentionPart::AttentionPart(const MemoryLayout& layout, std::vector<uint8_t> gr
       step_(table_, options.n_ctx) {}
 
 void AttentionPart::place(StepKind kind, const PreparedBatch& batch,
-                          std::span<const Piece> pieces) {
-    if (kind == StepKind::decode) step_.place(batch, pieces);
+                          std::span<const Microbatch> microbatches) {
+    if (kind == StepKind::decode) step_.place(batch, microbatches);
 }
 
-AttentionView AttentionPart::attention(const GroupInfo& group, size_t piece) {
-    return step_.view(group, causal_, piece);
+GroupView AttentionPart::view(const GroupInfo& group, size_t microbatch) {
+    return step_.view(group, causal_, microbatch);
 }
 
 bool AttentionPart::can_remove(SequenceId sequence, PositionRange) {

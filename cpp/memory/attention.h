@@ -32,10 +32,11 @@ public:
     std::vector<Cell> cells() const override;
     std::vector<int32_t> rows_of(SequenceId sequence) const override;
 
-    void place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) override;
+    void place(StepKind kind, const PreparedBatch& batch,
+               std::span<const Microbatch> microbatches) override;
     void commit() noexcept override { step_.commit(); }
     void rollback() noexcept override { step_.rollback(); }
-    AttentionView attention(const GroupInfo& group, size_t piece) override;
+    GroupView view(const GroupInfo& group, size_t microbatch) override;
 
     bool can_remove(SequenceId sequence, PositionRange range) override;
     void remove(SequenceId sequence, PositionRange range) noexcept override;
@@ -60,10 +61,11 @@ public:
 
     PartState describe(std::span<const SequenceId> sequences,
                        std::vector<StateRows>& rows) const override;
-    void check_adopt(const PartState& state, std::span<const SequenceId> sequences, bool whole,
-                     std::vector<StateRows>& rows) override;
-    void adopt(const PartState& state, std::span<const SequenceId> sequences,
-               std::span<StateRows> rows) noexcept override;
+    std::optional<Position> end_of(const PartState& state, size_t sequence) const override;
+    void check_restore(const PartState& state, std::span<const SequenceId> sequences, bool whole,
+                       std::vector<StateRows>& rows) override;
+    void restore(const PartState& state, std::span<const SequenceId> sequences,
+                 std::span<StateRows> rows) noexcept override;
 
 protected:
     // Positions that a sequence remembers without keys.

@@ -1,19 +1,20 @@
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "memory/attention.h"
 
 namespace plait {
 namespace {
 
-constexpr int32_t kMostOrdinal = 1 << 30;  // leaves room to count on
+constexpr int32_t kMaxOrdinal = 1 << 30;  // later tokens get larger ordinals
 
 }  // namespace
 
 PartState AttentionPart::describe(std::span<const SequenceId> sequences,
                                   std::vector<StateRows>& rows) const {
     PLAIT_CHECK(!step_.under_way() && !table_.has_shifts());
-    PartState state{.kind = GroupKind::attention, .window = window_, .axes = table_.axes()};
+    PartState state{.window = window_, .axes = table_.axes()};
     StateRows found;
     std::vector<int32_t> item_of(static_cast<size_t>(table_.n_rows()), -1);
     for (const SequenceId s : sequences) {
@@ -69,22 +70,32 @@ int32_t AttentionPart::check_sequence(const PartState& state, const SequenceStat
     return n_known;
 }
 
-void AttentionPart::check_adopt(const PartState& state, std::span<const SequenceId> sequences,
-                                bool whole, std::vector<StateRows>& rows) {
+std::optional<Position> AttentionPart::end_of(const PartState& state, size_t sequence) const {
+    const auto& items = state.sequences[sequence].items;
+    if (state.axes != 1) return std::nullopt;
+    if (items.empty()) return 0;
+    const auto last = static_cast<size_t>(items.back());
+    if (items.back() < 0 || last >= state.positions.size() || state.positions[last] == INT32_MAX)
+        throw StateError(text("a sequence of the state holds token ", items.back(), ", of ",
+                              state.positions.size()));
+    return state.positions[last] + 1;
+}
+
+void AttentionPart::check_restore(const PartState& state, std::span<const SequenceId> sequences,
+                                  bool whole, std::vector<StateRows>& rows) {
     PLAIT_CHECK(!step_.under_way() && state.sequences.size() == sequences.size());
     const auto n_items = static_cast<size_t>(std::max(state.n_items, 0));
-    if (state.kind != GroupKind::attention || !(state.window == window_) ||
-        state.axes != table_.axes())
-        throw StateError("the state is of layers that remember otherwise");
+    if (!(state.window == window_) || state.axes != table_.axes())
+        throw StateError(text("the state has keys with ", state.axes, " positions and a window of ",
+                              state.window.tokens, " tokens, expected ", table_.axes(), " and ",
+                              window_.tokens));
     if (state.n_items < 0 || state.ordinals.size() != n_items ||
         state.positions.size() != n_items * static_cast<size_t>(state.axes))
         throw StateError(text("the state has ", state.positions.size(), " positions and ",
                               state.ordinals.size(), " ordinals for ", state.n_items, " tokens"));
-    const auto outside = [](int32_t most) {
-        return [most](int32_t n) { return n < 0 || n > most; };
-    };
+    const auto outside = [](int32_t max) { return [max](int32_t n) { return n < 0 || n > max; }; };
     if (std::ranges::any_of(state.positions, outside(INT32_MAX - 1)) ||
-        std::ranges::any_of(state.ordinals, outside(kMostOrdinal)))
+        std::ranges::any_of(state.ordinals, outside(kMaxOrdinal)))
         throw StateError("the state has positions or ordinals out of range");
     int32_t n_known = 0;
     size_t n_keys = 0;
@@ -120,8 +131,8 @@ void AttentionPart::check_adopt(const PartState& state, std::span<const Sequence
     }
 }
 
-void AttentionPart::adopt(const PartState& state, std::span<const SequenceId> sequences,
-                          std::span<StateRows> rows) noexcept {
+void AttentionPart::restore(const PartState& state, std::span<const SequenceId> sequences,
+                            std::span<StateRows> rows) noexcept {
     const auto axes = static_cast<size_t>(state.axes);
     for (size_t i = 0; i < sequences.size(); ++i) {
         for (const int32_t item : state.sequences[i].items) {

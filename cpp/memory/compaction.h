@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "memory/memory.h"
+#include "memory/part.h"
 #include "memory/row_table.h"
 
 namespace plait {

@@ -2,17 +2,70 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/text.h"
+#include "memory/layout_builder.h"
 
 namespace plait {
+namespace {
 
-int64_t cross_rows(const MemoryOptions& options) {
-    const int64_t longest = std::min<int64_t>(options.n_ctx, options.n_batch);
-    return std::min(options.n_seq_max * longest, *options.n_cells) + options.n_batch;
+// Max tokens of one encoder input.
+int64_t max_input(const MemoryOptions& options) {
+    return std::min<int64_t>(options.n_ctx, options.n_batch);
 }
 
+int64_t cross_rows(const MemoryOptions& options) {
+    return std::min(options.n_seq_max * max_input(options), *options.n_cells) + options.n_batch;
+}
+
+uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
+    const auto spec = slot.get<CrossSpec>();
+    PLAIT_CHECK(spec.n_kv_heads > 0 && spec.key_dim > 0 && spec.value_dim > 0);
+    const MemoryOptions& options = builder.options();
+    const uint8_t group = builder.find_group({
+        .kind = &CrossSpec::kind(),
+        .n_rows = saturate32(cross_rows(options)),
+        .max_runs = builder.max_runs(max_input(options)),
+    });
+    builder.add_storage(id, group, options.keys, spec.n_kv_heads, spec.key_dim);
+    id.part = 1;
+    builder.add_storage(id, group, options.values, spec.n_kv_heads, spec.value_dim);
+    return group;
+}
+
+std::string storage_name(uint8_t part) { return part == 0 ? "cross keys" : "cross values"; }
+
+void check(const MemoryLayout& layout, const MemoryOptions&) {
+    if (!layout.has_cells())
+        throw UnsupportedError(
+            "cross attention needs self attention in the same model: nothing else records where a "
+            "sequence continues");
+}
+
+void add_parts(const MemoryLayout& layout, std::span<const uint8_t> groups,
+               const MemoryOptions& options, Parts& parts) {
+    for (const uint8_t group : groups)
+        parts.add(std::make_unique<CrossPart>(layout, group, options), {{group}});
+}
+
+constinit const PartKind kCross{
+    .name = "cross",
+    .code = 2,
+    .memory_name = "cross",
+    .memory_name_with_cells = "cross",
+    .add_slot = add_slot,
+    .storage_name = storage_name,
+    .check = check,
+    .add_parts = add_parts,
+};
+
+}  // namespace
+
+const PartKind& CrossSpec::kind() { return kCross; }
+
 CrossPart::CrossPart(const MemoryLayout& layout, uint8_t group, const MemoryOptions& options)
-    : group_(group),
+    : Part(kCross),
+      group_(group),
       n_sequences_(options.n_seq_max),
       n_ctx_(options.n_ctx),
       table_(static_cast<int32_t>(layout.groups[group].n_rows),
@@ -25,12 +78,13 @@ std::vector<int32_t> CrossPart::rows_of(SequenceId sequence) const {
     return rows;
 }
 
-void CrossPart::place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) {
+void CrossPart::place(StepKind kind, const PreparedBatch& batch,
+                      std::span<const Microbatch> microbatches) {
     PLAIT_CHECK(batch_ == nullptr);
-    if (kind == StepKind::encode) take_rows(batch, pieces);
+    if (kind == StepKind::encode) take_rows(batch, microbatches);
     kind_ = kind;
     batch_ = &batch;
-    pieces_ = pieces;
+    microbatches_ = microbatches;
 }
 
 void CrossPart::check_batch(StepKind kind, const PreparedBatch& batch) const {
@@ -41,7 +95,7 @@ void CrossPart::check_batch(StepKind kind, const PreparedBatch& batch) const {
                 text("decode: sequence ", s, " has no encoder output; encode its input first"));
 }
 
-void CrossPart::take_rows(const PreparedBatch& batch, std::span<const Piece> pieces) {
+void CrossPart::take_rows(const PreparedBatch& batch, std::span<const Microbatch> microbatches) {
     const auto needed = static_cast<int64_t>(batch.size());
     if (needed > table_.n_free())
         throw CacheFull(text("the encoder's output needs ", needed, " cells, ", table_.n_free(),
@@ -50,8 +104,8 @@ void CrossPart::take_rows(const PreparedBatch& batch, std::span<const Piece> pie
     first_token_.assign(1, 0);
     written_.clear();
     try {
-        for (const Piece& piece : pieces) {
-            for (const uint32_t entry : piece.entries) {
+        for (const Microbatch& microbatch : microbatches) {
+            for (const uint32_t entry : microbatch.entries) {
                 ids_.clear();
                 for (const SequenceId s : batch.sequences_of(entry)) ids_.push_back(incoming(s));
                 const Position position = table_.n_keys(ids_[0]);
@@ -81,31 +135,31 @@ void CrossPart::commit() noexcept {
         }
     }
     batch_ = nullptr;
-    pieces_ = {};
+    microbatches_ = {};
 }
 
 void CrossPart::rollback() noexcept {
     table_.rollback();
     batch_ = nullptr;
-    pieces_ = {};
+    microbatches_ = {};
 }
 
-AttentionView CrossPart::attention(const GroupInfo&, size_t index) {
-    PLAIT_CHECK(index < pieces_.size());
-    const Piece& piece = pieces_[index];
+GroupView CrossPart::view(const GroupInfo&, size_t index) {
+    PLAIT_CHECK(index < microbatches_.size());
+    const Microbatch& microbatch = microbatches_[index];
     if (kind_ == StepKind::encode)
         return {.write_rows =
-                    std::span(written_).subspan(first_token_[index], piece.entries.size())};
+                    std::span(written_).subspan(first_token_[index], microbatch.entries.size())};
     runs_.clear();
     run_begin_.assign(1, 0);
-    seen_first_.assign(piece.entries.size(), 0);
+    seen_first_.assign(microbatch.entries.size(), 0);
     seen_last_.clear();
-    for (size_t s = 0; s < piece.sequences.size(); ++s) {
-        const auto runs = table_.runs(piece.sequences[s]);
+    for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
+        const auto runs = table_.runs(microbatch.sequences[s]);
         runs_.insert(runs_.end(), runs.begin(), runs.end());
         run_begin_.push_back(static_cast<int32_t>(runs_.size()));
-        seen_last_.resize(static_cast<size_t>(piece.begin[s + 1]),
-                          table_.n_keys(piece.sequences[s]));
+        seen_last_.resize(static_cast<size_t>(microbatch.begin[s + 1]),
+                          table_.n_keys(microbatch.sequences[s]));
     }
     return {.runs = runs_, .run_begin = run_begin_, .first = seen_first_, .last = seen_last_};
 }
@@ -139,7 +193,7 @@ void CrossPart::copy(SequenceId from, SequenceId to, PositionRange range,
 PartState CrossPart::describe(std::span<const SequenceId> sequences,
                               std::vector<StateRows>& rows) const {
     PLAIT_CHECK(batch_ == nullptr);
-    PartState state{.kind = GroupKind::cross};
+    PartState state;
     StateRows& found = rows.emplace_back();
     found.group = group_;
     std::vector<int32_t> item_of(static_cast<size_t>(table_.n_rows()), -1);
@@ -160,11 +214,12 @@ PartState CrossPart::describe(std::span<const SequenceId> sequences,
 
 // An encoder's output is shared as a whole or not at all: a sequence's items are a new stretch, or
 // one that came before.
-void CrossPart::check_adopt(const PartState& state, std::span<const SequenceId> sequences,
-                            bool whole, std::vector<StateRows>& rows) {
+void CrossPart::check_restore(const PartState& state, std::span<const SequenceId> sequences,
+                              bool whole, std::vector<StateRows>& rows) {
     PLAIT_CHECK(batch_ == nullptr && state.sequences.size() == sequences.size());
-    if (state.kind != GroupKind::cross || state.axes != 0)
-        throw StateError("the state is of layers that remember otherwise");
+    if (state.axes != 0)
+        throw StateError(
+            text("the state has an encoder output with ", state.axes, " positions, expected 0"));
     std::vector<int32_t> length_from;  // by first item, of the outputs so far
     for (const SequenceState& sequence : state.sequences) {
         if (sequence.items.empty()) continue;
@@ -208,8 +263,8 @@ void CrossPart::check_adopt(const PartState& state, std::span<const SequenceId> 
     found.rows.reserve(length_from.size());
 }
 
-void CrossPart::adopt(const PartState& state, std::span<const SequenceId> sequences,
-                      std::span<StateRows> rows) noexcept {
+void CrossPart::restore(const PartState& state, std::span<const SequenceId> sequences,
+                        std::span<StateRows> rows) noexcept {
     for (size_t i = 0; i < sequences.size(); ++i) {
         int32_t ordinal = 0;
         for (const int32_t item : state.sequences[i].items) {

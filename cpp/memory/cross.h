@@ -12,31 +12,26 @@
 
 namespace plait {
 
-int64_t cross_rows(const MemoryOptions& options);
-
 class CrossPart final : public Part {
 public:
     CrossPart(const MemoryLayout& layout, uint8_t group, const MemoryOptions& options);
 
-    // It has no position of its own: decoding goes on where self attention says.
-    std::optional<PositionBounds> positions(SequenceId) const override { return std::nullopt; }
     bool same_content(std::span<const SequenceId> sequences) const override {
         return table_.same_content(sequences);
     }
     int64_t n_cells() const override { return table_.n_rows(); }
     int64_t n_used() const override { return table_.n_rows() - table_.n_free(); }
-    std::vector<Cell> cells() const override { return {}; }
     std::vector<int32_t> rows_of(SequenceId sequence) const override;
 
     // Decoding needs an encoder's output.
     void check_batch(StepKind kind, const PreparedBatch& batch) const override;
-    void place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) override;
+    void place(StepKind kind, const PreparedBatch& batch,
+               std::span<const Microbatch> microbatches) override;
     void commit() noexcept override;
     void rollback() noexcept override;
-    AttentionView attention(const GroupInfo& group, size_t piece) override;
+    GroupView view(const GroupInfo& group, size_t microbatch) override;
 
     // Only the removal of the whole sequence, empty or not, removes its encoder's output.
-    bool can_remove(SequenceId, PositionRange) override { return true; }
     void remove(SequenceId sequence, PositionRange range) noexcept override;
     // A copy from the beginning takes the encoder's output along; another one does where there is
     // none yet.
@@ -44,26 +39,20 @@ public:
     size_t reserve_fork(SequenceId from, SequenceId to) override;
     void copy(SequenceId from, SequenceId to, PositionRange range,
               std::vector<RowMove>& moves) noexcept override;
-    size_t check_reposition(SequenceId, const Reposition&) override { return 0; }
-    void reposition(SequenceId, const Reposition&, std::vector<RowMove>&) noexcept override {}
     void release(SequenceId sequence) noexcept override { table_.release_all(sequence); }
-
-    bool can_end_at(SequenceId, Position) const override { return true; }
-    bool can_partial_remove() const override { return true; }
-    bool can_shift() const override { return true; }
 
     PartState describe(std::span<const SequenceId> sequences,
                        std::vector<StateRows>& rows) const override;
-    void check_adopt(const PartState& state, std::span<const SequenceId> sequences, bool whole,
-                     std::vector<StateRows>& rows) override;
-    void adopt(const PartState& state, std::span<const SequenceId> sequences,
-               std::span<StateRows> rows) noexcept override;
+    void check_restore(const PartState& state, std::span<const SequenceId> sequences, bool whole,
+                       std::vector<StateRows>& rows) override;
+    void restore(const PartState& state, std::span<const SequenceId> sequences,
+                 std::span<StateRows> rows) noexcept override;
 
 private:
     // What a call encodes is kept here until it commits.
     SequenceId incoming(SequenceId s) const { return s + n_sequences_; }
     bool takes_output(SequenceId from, SequenceId to, PositionRange range) const;
-    void take_rows(const PreparedBatch& batch, std::span<const Piece> pieces);
+    void take_rows(const PreparedBatch& batch, std::span<const Microbatch> microbatches);
 
     uint8_t group_;
     SequenceId n_sequences_;
@@ -71,7 +60,7 @@ private:
     RowTable table_;  // of twice as many sequences
 
     const PreparedBatch* batch_ = nullptr;  // of the step under way
-    std::span<const Piece> pieces_;
+    std::span<const Microbatch> microbatches_;
     StepKind kind_ = StepKind::decode;
     std::vector<int32_t> written_;  // [n_tokens] of an encode step
     std::vector<size_t> first_token_;

@@ -9,8 +9,7 @@
 namespace plait {
 
 size_t MemoryLayout::index(StorageId id) const {
-    const auto found = std::find_if(storage.begin(), storage.end(),
-                                    [&](const StorageInfo& info) { return info.id == id; });
+    const auto found = std::ranges::find(storage, id, &StorageInfo::id);
     if (found == storage.end())
         throw InternalError(text("no storage for part ", int{id.part}, " of slot ", int{id.slot},
                                  " of layer ", id.layer));
@@ -18,6 +17,23 @@ size_t MemoryLayout::index(StorageId id) const {
 }
 
 const StorageInfo& MemoryLayout::at(StorageId id) const { return storage[index(id)]; }
+
+bool MemoryLayout::has(const PartKind& kind) const {
+    return std::ranges::find(groups, &kind, &GroupInfo::kind) != groups.end();
+}
+
+bool MemoryLayout::has_cells() const {
+    return std::ranges::any_of(groups, [](const GroupInfo& g) { return g.kind->has_cells; });
+}
+
+bool MemoryLayout::rotates_keys(uint8_t group) const {
+    return std::ranges::any_of(
+        storage, [&](const StorageInfo& info) { return info.group == group && info.rotated; });
+}
+
+std::string MemoryLayout::storage_name(const StorageInfo& info) const {
+    return text(spec(info).kind().storage_name(info.id.part), " of layer ", info.id.layer);
+}
 
 uint64_t MemoryLayout::bytes() const {
     return std::accumulate(storage.begin(), storage.end(), uint64_t{0},

@@ -1,100 +1,198 @@
-// What a model needs remembered (specs) and how it is stored (layout). Fixed for a context's life.
+// What a model needs remembered (specs), what the caller asks for (options) and how it is stored
+// (layout). All three are fixed for the life of a context.
 #pragma once
 
+#include <any>
+#include <concepts>
 #include <cstdint>
-#include <variant>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tensor/dtype.h"
 
 namespace plait {
 
+struct MemoryOptions {
+    int64_t n_ctx = 4096;  // max tokens of one sequence
+    int32_t n_seq_max = 1;
+    std::optional<int64_t> n_cells;  // max tokens of all sequences; default: n_ctx * n_seq_max
+    bool streams = false;            // each sequence has n_ctx rows of its own
+    bool swa_full = false;           // sliding windows keep all rows instead of freeing old ones
+    DType keys = DType::f16;
+    DType values = DType::f16;
+    int32_t n_batch = 2048;
+    int32_t n_ubatch = 512;
+    int axes = 1;  // positions per token: 1, or 4 for M-RoPE
+    bool causal = true;
+};
+
 enum class WindowKind : uint8_t { full, sliding, chunked, symmetric };
+inline constexpr uint8_t kNumWindowKinds = 4;
 struct Window {
     WindowKind kind = WindowKind::full;
     int32_t tokens = 0;  // ignored when full
     friend bool operator==(const Window&, const Window&) = default;
 };
 
-// Keys and values of one attention block, a row a token.
+// Identifies one storage: keys or values of attention, or the k-th state of a recurrent layer.
+struct StorageId {
+    uint16_t layer = 0;
+    uint8_t slot = 0;
+    uint8_t part = 0;  // attention: 0 keys, 1 values; recurrent: index of the state
+    friend bool operator==(const StorageId&, const StorageId&) = default;
+};
+
+class LayoutBuilder;
+class StateSpec;
+struct MemoryLayout;
+struct Parts;
+
+// A kind of memory: its properties, and the functions that lay it out and build it. Each kind is one
+// constant, defined in the file of its part; a spec names its kind, and nothing lists all kinds.
+//
+// To add a kind: 1. declare its spec below; 2. write cpp/memory/<name>.{h,cpp} with the PartKind and
+// a class derived from Part; 3. test it as tests/cpp/memory/new_kind_test.cpp does. No other file of
+// memory/ or runtime/ changes.
+struct PartKind {
+    std::string_view name;
+    // Identifies the kind in saved states; never reused. Parts are sorted by it, and the first part
+    // of a memory reports its positions and cells.
+    uint8_t code = 0;
+
+    // Rows are the cells of the memory, one per token: limited by kv_cells, divided among streams,
+    // and moved by edits and by defragmentation.
+    bool has_cells = false;
+    // One row per sequence, which steps read and overwrite. Row 0 of each storage is all zeros and
+    // never written: the state of an empty sequence.
+    bool holds_states = false;
+    // Keys are the tokens of the microbatch itself; nothing is stored.
+    bool keys_are_tokens = false;
+
+    // Name of a memory that contains this kind, without and with cells. Empty: other parts name it.
+    std::string_view memory_name;
+    std::string_view memory_name_with_cells;
+
+    // Adds the storage of one slot; returns its group.
+    uint8_t (*add_slot)(LayoutBuilder& builder, StorageId id, const StateSpec& spec) = nullptr;
+    // Name of a storage in errors and saved states, for example "keys".
+    std::string (*storage_name)(uint8_t part) = nullptr;
+    // Throws UnsupportedError if the kind does not work with the rest of the layout. May be null.
+    void (*check)(const MemoryLayout& layout, const MemoryOptions& options) = nullptr;
+    // Appends the parts that manage `groups`, which are all groups of this kind.
+    void (*add_parts)(const MemoryLayout& layout, std::span<const uint8_t> groups,
+                      const MemoryOptions& options, Parts& parts) = nullptr;
+};
+
+template <typename Spec>
+concept SpecOfKind = requires {
+    { Spec::kind() } -> std::same_as<const PartKind&>;
+};
+
+// What one slot of a layer needs remembered: holds a spec of any kind.
+class StateSpec {
+public:
+    template <SpecOfKind Spec>
+    StateSpec(Spec spec) : kind_(&Spec::kind()), spec_(std::move(spec)) {}  // implicit
+
+    const PartKind& kind() const { return *kind_; }
+    // Null if the spec is of another type.
+    template <SpecOfKind Spec>
+    const Spec* get_if() const {
+        return std::any_cast<Spec>(&spec_);
+    }
+    template <SpecOfKind Spec>
+    Spec get() const {
+        return std::any_cast<Spec>(spec_);
+    }
+
+private:
+    const PartKind* kind_;
+    std::any spec_;
+};
+using MemorySpecs = std::vector<std::vector<StateSpec>>;  // by layer, by slot
+
+// Keys and values of one attention block, one row per token.
 struct AttentionSpec {
     int n_kv_heads = 0;
     int key_dim = 0;
-    int value_dim = 0;         // 0: no value rows, values are part of the keys (MLA):
-    int value_dim_in_key = 0;  // so many leading elements of a head
+    int value_dim = 0;  // 0: no value rows; values are part of the keys (MLA)
+    int value_dim_in_key =
+        0;  // if value_dim is 0: leading elements of a key head that are the value
     Window window;
     bool needs_key_positions = false;  // ALiBi, T5 buckets
-    bool shifts = true;                // keys are rotated by position, so seq_add re-rotates them
-    // Rotating multiplies by a magnitude as well (YaRN): a shift then touches every key that the
-    // sequence alone holds, also those that stay where they are. docs/decisions/0005
+    bool shifts = true;  // keys are rotated by position, so seq_add rotates them again
+    // The rotation also scales keys (YaRN). A shift then touches every key that only this sequence
+    // holds, including those whose position stays the same. See docs/decisions/0005.
     bool shifts_magnify = false;
-    friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
+    static const PartKind& kind();
 };
-// States of one recurrent block, a row a sequence; several kinds of state, each of its own size.
+
+// States of one recurrent block, one row per sequence.
 struct RecurrentSpec {
-    std::vector<int64_t> elements;  // f32 elements of each kind; 0: this layer has none of it
-    friend bool operator==(const RecurrentSpec&, const RecurrentSpec&) = default;
+    std::vector<int64_t> elements;  // f32 elements of each state; 0: this layer does not have it
+    static const PartKind& kind();
 };
-// Keys and values of an encoder's output: filled by encode(), read by decode().
+
+// Keys and values of an encoder's output: written by encode(), read by decode().
 struct CrossSpec {
     int n_kv_heads = 0;
     int key_dim = 0;
     int value_dim = 0;
-    friend bool operator==(const CrossSpec&, const CrossSpec&) = default;
+    static const PartKind& kind();
 };
-// Attention over the tokens of the piece alone: an encoder. Nothing is stored.
+
+// Attention among the tokens of the microbatch, as in an encoder. Nothing is stored.
 struct WithinSpec {
     Window window;
     bool needs_key_positions = false;
-    friend bool operator==(const WithinSpec&, const WithinSpec&) = default;
-};
-using StateSpec = std::variant<AttentionSpec, RecurrentSpec, CrossSpec, WithinSpec>;
-using MemorySpecs = std::vector<std::vector<StateSpec>>;  // by layer, by slot
-
-// Which part of a slot: keys or values of attention, or the k-th kind of recurrent state.
-struct StorageId {
-    uint16_t layer = 0;
-    uint8_t slot = 0;
-    uint8_t part = 0;  // 0 keys, 1 values; or the state kind
-    friend bool operator==(const StorageId&, const StorageId&) = default;
+    static const PartKind& kind();
 };
 
-// Rows of one part of one slot: [n_rows, n_heads * head_elements], heads one after the other. A
-// head is padded to whole blocks of the dtype.
+// The rows of one storage: [n_rows, n_heads * head_elements], with the heads of a row in order.
 struct StorageInfo {
     StorageId id;
     uint8_t group = 0;  // rows are numbered per group
     DType dtype = DType::f32;
     int n_heads = 1;
     int head_dim = 0;        // elements used
-    int head_elements = 0;   // elements stored: head_dim, padded to a block
+    int head_elements = 0;   // elements stored: head_dim, padded to whole blocks of the dtype
     uint64_t row_bytes = 0;  // of all heads
     uint64_t n_rows = 0;
+    bool rotated = false;  // keys are rotated by position, so shifts rotate them again
     uint64_t bytes() const { return row_bytes * n_rows; }
 };
 
-enum class GroupKind : uint8_t { attention, recurrent, cross, within };
-
-// Layers that share row numbers.
+// Layers of one kind that share row numbers.
 struct GroupInfo {
-    GroupKind kind = GroupKind::attention;
+    const PartKind* kind = nullptr;
     Window window;
     bool needs_key_positions = false;
     uint32_t n_rows = 0;    // storage rows, all streams together
-    uint32_t max_runs = 0;  // most runs a step can list
+    uint32_t max_runs = 0;  // max runs in the view of a microbatch
 };
 
 struct MemoryLayout {
-    MemorySpecs specs;                 // by layer
+    MemorySpecs specs;                 // by layer, by slot
     std::vector<StorageInfo> storage;  // in any order; find with at()
     std::vector<GroupInfo> groups;
     std::vector<std::vector<uint8_t>> slot_groups;  // by layer, by slot
 
-    const StorageInfo& at(StorageId id) const;  // throws InternalError when absent
+    const StorageInfo& at(StorageId id) const;  // throws InternalError if absent
     size_t index(StorageId id) const;           // into `storage`
+    const StateSpec& spec(const StorageInfo& info) const {
+        return specs[info.id.layer][info.id.slot];
+    }
     uint8_t group_of(int layer, int slot) const {
         return slot_groups.at(static_cast<size_t>(layer)).at(static_cast<size_t>(slot));
     }
+    bool has(const PartKind& kind) const;
+    bool has_cells() const;                  // any group of a kind with cells
+    bool rotates_keys(uint8_t group) const;  // any storage of the group is rotated
+    // For errors and saved states, for example "keys of layer 3".
+    std::string storage_name(const StorageInfo& info) const;
     uint64_t bytes() const;
 };
 

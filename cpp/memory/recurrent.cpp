@@ -1,14 +1,70 @@
 #include "memory/recurrent.h"
 
 #include <algorithm>
+#include <climits>
 #include <map>
 
+#include "base/error.h"
 #include "base/text.h"
+#include "memory/layout_builder.h"
 
 namespace plait {
+namespace {
+
+int64_t recurrent_rows(const MemoryOptions& options) { return 2 * options.n_seq_max + 1; }
+
+uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
+    const auto spec = slot.get<RecurrentSpec>();
+    PLAIT_CHECK(!spec.elements.empty());
+    const uint8_t group = builder.find_group({
+        .kind = &RecurrentSpec::kind(),
+        .n_rows = saturate32(recurrent_rows(builder.options())),
+    });
+    for (const int64_t elements : spec.elements) {
+        PLAIT_CHECK(elements >= 0 && elements <= INT_MAX);
+        if (elements > 0) builder.add_storage(id, group, DType::f32, 1, static_cast<int>(elements));
+        ++id.part;
+    }
+    return group;
+}
+
+std::string storage_name(uint8_t part) { return text("recurrent state ", int{part}); }
+
+void check(const MemoryLayout& layout, const MemoryOptions& options) {
+    if (!options.causal)
+        throw UnsupportedError(
+            "causal=False: a recurrent layer sees only the tokens before its own");
+    if (layout.has(CrossSpec::kind()) || layout.has(WithinSpec::kind()))
+        throw UnsupportedError(
+            "recurrent layers of an encoder-decoder are not supported: an encoder step has no "
+            "state");
+}
+
+void add_parts(const MemoryLayout&, std::span<const uint8_t> groups, const MemoryOptions& options,
+               Parts& parts) {
+    for (const uint8_t group : groups)
+        parts.add(std::make_unique<RecurrentPart>(group, options), {{group}});
+}
+
+constinit const PartKind kRecurrent{
+    .name = "recurrent",
+    .code = 1,
+    .holds_states = true,
+    .memory_name = "recurrent",
+    .memory_name_with_cells = "hybrid",
+    .add_slot = add_slot,
+    .storage_name = storage_name,
+    .check = check,
+    .add_parts = add_parts,
+};
+
+}  // namespace
+
+const PartKind& RecurrentSpec::kind() { return kRecurrent; }
 
 RecurrentPart::RecurrentPart(uint8_t group, const MemoryOptions& options)
-    : group_(group),
+    : Part(kRecurrent),
+      group_(group),
       axes_(options.axes),
       rows_(1, 2 * options.n_seq_max),
       holders_(static_cast<size_t>(recurrent_rows(options))),
@@ -61,12 +117,12 @@ void RecurrentPart::drop(int32_t row) noexcept {
 }
 
 void RecurrentPart::place(StepKind kind, const PreparedBatch& batch,
-                          std::span<const Piece> pieces) {
+                          std::span<const Microbatch> microbatches) {
     if (kind == StepKind::encode) return;
     PLAIT_CHECK(touched_.empty());
     size_t n = 0;
-    for (const Piece& piece : pieces) n += piece.sequences.size();
-    first_.reserve(pieces.size() + 1);
+    for (const Microbatch& microbatch : microbatches) n += microbatch.sequences.size();
+    first_.reserve(microbatches.size() + 1);
     reads_.reserve(n);
     writes_.reserve(n);
     // Nothing below needs memory.
@@ -82,19 +138,19 @@ void RecurrentPart::place(StepKind kind, const PreparedBatch& batch,
     for (size_t i = batch.size(); i-- > 0;)
         for (const SequenceId s : batch.sequences_of(i))
             if (sequence(s).row == kZeroRow) sequence(s).begin = batch.position(i);
-    for (const Piece& piece : pieces) {
+    for (const Microbatch& microbatch : microbatches) {
         ++n_placed_;
-        // All tokens that a sequence has in a piece go to the same sequences: steady company.
-        for (const int32_t begin : std::span(piece.begin).first(piece.sequences.size()))
-            advance(batch.sequences_of(piece.entries[static_cast<size_t>(begin)]));
+        // All tokens that a sequence has in a microbatch go to the same sequences: steady company.
+        for (const int32_t begin : std::span(microbatch.begin).first(microbatch.sequences.size()))
+            advance(batch.sequences_of(microbatch.entries[static_cast<size_t>(begin)]));
         for (const int32_t row : outdated_) drop(row);
         outdated_.clear();
         first_.push_back(reads_.size());
     }
 }
 
-// One piece's tokens of `ids`, which hold the same state: in the fresh row that they alone hold, or
-// from the row that they share with others into a fresh one. What one sequence of a piece reads no
+// One microbatch's tokens of `ids`, which hold the same state: in the fresh row that they alone hold, or
+// from the row that they share with others into a fresh one. What one sequence of a microbatch reads no
 // other one writes.
 void RecurrentPart::advance(std::span<const SequenceId> ids) noexcept {
     const Sequence& first = sequence(ids[0]);
@@ -140,10 +196,10 @@ void RecurrentPart::rollback() noexcept {
     touched_.clear();
 }
 
-RecurrentView RecurrentPart::recurrent(size_t piece) {
-    PLAIT_CHECK(!touched_.empty() && piece + 1 < first_.size());
-    const size_t begin = first_[piece];
-    const size_t n = first_[piece + 1] - begin;
+GroupView RecurrentPart::view(const GroupInfo&, size_t microbatch) {
+    PLAIT_CHECK(!touched_.empty() && microbatch + 1 < first_.size());
+    const size_t begin = first_[microbatch];
+    const size_t n = first_[microbatch + 1] - begin;
     return {.read_rows = std::span(reads_).subspan(begin, n),
             .write_rows = std::span(writes_).subspan(begin, n)};
 }
@@ -230,7 +286,7 @@ bool RecurrentPart::can_end_at(SequenceId s, Position next) const {
 PartState RecurrentPart::describe(std::span<const SequenceId> sequences,
                                   std::vector<StateRows>& rows) const {
     PLAIT_CHECK(touched_.empty());
-    PartState state{.kind = GroupKind::recurrent};
+    PartState state;
     StateRows& found = rows.emplace_back();
     found.group = group_;
     std::vector<int32_t> item_of(holders_.size(), -1);
@@ -250,11 +306,12 @@ PartState RecurrentPart::describe(std::span<const SequenceId> sequences,
     return state;
 }
 
-void RecurrentPart::check_adopt(const PartState& state, std::span<const SequenceId> sequences, bool,
-                                std::vector<StateRows>& rows) {
+void RecurrentPart::check_restore(const PartState& state, std::span<const SequenceId> sequences,
+                                  bool, std::vector<StateRows>& rows) {
     PLAIT_CHECK(touched_.empty() && state.sequences.size() == sequences.size());
-    if (state.kind != GroupKind::recurrent || state.axes != 0)
-        throw StateError("the state is of layers that remember otherwise");
+    if (state.axes != 0)
+        throw StateError(
+            text("the state has recurrent states with ", state.axes, " positions, expected 0"));
     int32_t n_known = 0;
     for (const SequenceState& sequence : state.sequences) {
         const PositionRange past = sequence.past;
@@ -279,8 +336,8 @@ void RecurrentPart::check_adopt(const PartState& state, std::span<const Sequence
     found.rows.reserve(static_cast<size_t>(n_known));
 }
 
-void RecurrentPart::adopt(const PartState& state, std::span<const SequenceId> sequences,
-                          std::span<StateRows> rows) noexcept {
+void RecurrentPart::restore(const PartState& state, std::span<const SequenceId> sequences,
+                            std::span<StateRows> rows) noexcept {
     for (size_t i = 0; i < sequences.size(); ++i) {
         for (const int32_t item : state.sequences[i].items) {
             int32_t& row = row_of_item_[static_cast<size_t>(item)];

@@ -1,7 +1,7 @@
 // States of recurrent layers (Mamba, Gu & Dao 2023, arXiv:2312.00752; RWKV): a row a sequence.
 //
-// A step never writes a row that was there before it: the first piece of a call reads the committed
-// row and writes a fresh one, later pieces go on in that, and commit() puts it in place of the
+// A step never writes a row that was there before it: the first microbatch of a call reads the committed
+// row and writes a fresh one, later microbatches go on in that, and commit() puts it in place of the
 // committed one. So a call that fails leaves the old state, a copy is a second holder of the row,
 // and both go on apart by themselves. Row 0 is all zeros: the state of a fresh sequence.
 //
@@ -16,8 +16,6 @@
 
 namespace plait {
 
-inline int64_t recurrent_rows(const MemoryOptions& options) { return 2 * options.n_seq_max + 1; }
-
 class RecurrentPart final : public Part {
 public:
     RecurrentPart(uint8_t group, const MemoryOptions& options);
@@ -30,16 +28,16 @@ public:
     std::vector<Cell> cells() const override;
     std::vector<int32_t> rows_of(SequenceId sequence) const override;
 
-    void place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) override;
+    void place(StepKind kind, const PreparedBatch& batch,
+               std::span<const Microbatch> microbatches) override;
     void commit() noexcept override;
     void rollback() noexcept override;
-    RecurrentView recurrent(size_t piece) override;
+    GroupView view(const GroupInfo& group, size_t microbatch) override;
 
     // A state has no parts: all goes, or is copied, or nothing.
     bool can_remove(SequenceId sequence, PositionRange range) override;
     void remove(SequenceId sequence, PositionRange range) noexcept override;
     size_t check_copy(SequenceId from, SequenceId to, PositionRange range) override;
-    size_t reserve_fork(SequenceId, SequenceId) override { return 0; }
     void copy(SequenceId from, SequenceId to, PositionRange range,
               std::vector<RowMove>& moves) noexcept override;
     // Positions move; the state does not know them.
@@ -54,10 +52,13 @@ public:
 
     PartState describe(std::span<const SequenceId> sequences,
                        std::vector<StateRows>& rows) const override;
-    void check_adopt(const PartState& state, std::span<const SequenceId> sequences, bool whole,
-                     std::vector<StateRows>& rows) override;
-    void adopt(const PartState& state, std::span<const SequenceId> sequences,
-               std::span<StateRows> rows) noexcept override;
+    std::optional<Position> end_of(const PartState& state, size_t sequence) const override {
+        return state.sequences[sequence].past.end;
+    }
+    void check_restore(const PartState& state, std::span<const SequenceId> sequences, bool whole,
+                       std::vector<StateRows>& rows) override;
+    void restore(const PartState& state, std::span<const SequenceId> sequences,
+                 std::span<StateRows> rows) noexcept override;
 
 private:
     static constexpr int32_t kZeroRow = 0;
@@ -86,11 +87,12 @@ private:
     std::vector<int32_t> holders_;  // [n_rows] sequences that hold the row, committed or fresh
     std::vector<Sequence> sequences_;
     std::vector<SequenceId> touched_;  // by the step under way
-    std::vector<int32_t> outdated_;    // rows that the piece being placed reads for the last time
-    uint64_t n_placed_ = 0;            // pieces, of all calls
-    std::vector<uint64_t> parted_;     // [n_rows] last piece in which a holder left the row
-    std::vector<size_t> first_;        // [n_pieces + 1] into reads_, writes_
-    std::vector<int32_t> reads_;       // by piece and sequence
+    std::vector<int32_t>
+        outdated_;                  // rows that the microbatch being placed reads for the last time
+    uint64_t n_placed_ = 0;         // microbatches, of all calls
+    std::vector<uint64_t> parted_;  // [n_rows] last microbatch in which a holder left the row
+    std::vector<size_t> first_;     // [n_microbatches + 1] into reads_, writes_
+    std::vector<int32_t> reads_;    // by microbatch and sequence
     std::vector<int32_t> writes_;
     std::vector<int32_t> row_of_item_;  // of the state being taken up
 };

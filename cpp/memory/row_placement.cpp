@@ -7,7 +7,7 @@
 #include "memory/window.h"
 
 namespace plait {
-void RowPlacement::place(const PreparedBatch& batch, std::span<const Piece> pieces) {
+void RowPlacement::place(const PreparedBatch& batch, std::span<const Microbatch> microbatches) {
     PLAIT_CHECK(!under_way());
     check_room(batch);
     first_token_.assign(1, 0);
@@ -16,13 +16,13 @@ void RowPlacement::place(const PreparedBatch& batch, std::span<const Piece> piec
     own_end_.clear();
     n_keys_.clear();
     try {
-        for (const Piece& piece : pieces) {
-            for (const uint32_t entry : piece.entries) {
+        for (const Microbatch& microbatch : microbatches) {
+            for (const uint32_t entry : microbatch.entries) {
                 const auto ids = batch.sequences_of(entry);
                 rows_.push_back(table_.append(ids, batch.positions_of(entry)));
                 own_end_.push_back(table_.n_keys(ids[0]));
             }
-            for (const SequenceId s : piece.sequences) n_keys_.push_back(table_.n_keys(s));
+            for (const SequenceId s : microbatch.sequences) n_keys_.push_back(table_.n_keys(s));
             first_token_.push_back(rows_.size());
             first_sequence_.push_back(n_keys_.size());
         }
@@ -30,7 +30,7 @@ void RowPlacement::place(const PreparedBatch& batch, std::span<const Piece> piec
         table_.rollback();
         throw;
     }
-    pieces_ = pieces;
+    microbatches_ = microbatches;
 }
 
 // Every token takes one row, whoever shares it, so counting is enough to know that all will fit.
@@ -62,29 +62,29 @@ void RowPlacement::check_room(const PreparedBatch& batch) {
 
 void RowPlacement::commit() noexcept {
     table_.commit();
-    pieces_ = {};
+    microbatches_ = {};
 }
 
 void RowPlacement::rollback() noexcept {
     table_.rollback();
-    pieces_ = {};
+    microbatches_ = {};
 }
 
-AttentionView RowPlacement::view(const GroupInfo& group, bool causal, size_t index) {
-    PLAIT_CHECK(index < pieces_.size());
-    const Piece& piece = pieces_[index];
-    const size_t n = piece.entries.size();
+GroupView RowPlacement::view(const GroupInfo& group, bool causal, size_t index) {
+    PLAIT_CHECK(index < microbatches_.size());
+    const Microbatch& microbatch = microbatches_[index];
+    const size_t n = microbatch.entries.size();
     const int32_t* const rows = rows_.data() + first_token_[index];
     const int32_t* const own_end = own_end_.data() + first_token_[index];
     const int32_t* const n_keys = n_keys_.data() + first_sequence_[index];
 
-    list_runs(piece.sequences, n_keys);
+    list_runs(microbatch.sequences, n_keys);
     first_.assign(n, 0);
     last_.assign(own_end, own_end + n);
-    for (size_t s = 0; s < piece.sequences.size(); ++s) {
-        const SequenceId id = piece.sequences[s];
-        const auto begin = static_cast<size_t>(piece.begin[s]);
-        const auto end = static_cast<size_t>(piece.begin[s + 1]);
+    for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
+        const SequenceId id = microbatch.sequences[s];
+        const auto begin = static_cast<size_t>(microbatch.begin[s]);
+        const auto end = static_cast<size_t>(microbatch.begin[s + 1]);
         if (!causal) std::fill(last_.data() + begin, last_.data() + end, n_keys[s]);
         if (group.window.kind == WindowKind::full) continue;
         for (size_t i = begin; i < end; ++i) {
@@ -98,7 +98,7 @@ AttentionView RowPlacement::view(const GroupInfo& group, bool causal, size_t ind
     }
     key_positions_.clear();
     key_begin_.clear();
-    if (group.needs_key_positions) list_key_positions(piece.sequences, n_keys);
+    if (group.needs_key_positions) list_key_positions(microbatch.sequences, n_keys);
     return {
         .write_rows = {rows, n},
         .runs = runs_,
@@ -110,7 +110,7 @@ AttentionView RowPlacement::view(const GroupInfo& group, bool causal, size_t ind
     };
 }
 
-// Keys that later pieces of the call add are left out.
+// Keys that later microbatches of the call add are left out.
 void RowPlacement::list_runs(std::span<const SequenceId> sequences, const int32_t* n_keys) {
     runs_.clear();
     run_begin_.assign(1, 0);

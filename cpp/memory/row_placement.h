@@ -10,7 +10,7 @@
 #include "batch/split.h"
 #include "memory/layout.h"
 #include "memory/row_table.h"
-#include "memory/view.h"
+#include "memory/step_memory.h"
 
 namespace plait {
 
@@ -23,16 +23,16 @@ public:
         key_positions_.reserve(runs);
     }
 
-    // Rows for every piece, or an exception and the table as it was: CacheFull says how many rows
-    // were needed and free. Batch and pieces must live until commit() or rollback().
-    void place(const PreparedBatch& batch, std::span<const Piece> pieces);
-    bool under_way() const { return !pieces_.empty(); }
+    // Rows for every microbatch, or an exception and the table as it was: CacheFull says how many rows
+    // were needed and free. Batch and microbatches must live until commit() or rollback().
+    void place(const PreparedBatch& batch, std::span<const Microbatch> microbatches);
+    bool under_way() const { return !microbatches_.empty(); }
     void commit() noexcept;
     void rollback() noexcept;
 
-    // What a piece sees through a group's window, valid until the next call. `causal`: a token sees
-    // no key after its own; otherwise it sees those of its own piece, too.
-    AttentionView view(const GroupInfo& group, bool causal, size_t piece);
+    // What a microbatch sees through a group's window, valid until the next call. `causal`: a token sees
+    // no key after its own; otherwise it sees those of its own microbatch, too.
+    GroupView view(const GroupInfo& group, bool causal, size_t microbatch);
 
 private:
     void check_room(const PreparedBatch& batch);
@@ -42,13 +42,13 @@ private:
     RowTable& table_;
     int64_t n_ctx_;
 
-    std::span<const Piece> pieces_;       // of the call under way
-    std::vector<size_t> first_token_;     // [n_pieces + 1] into rows_, own_end_
-    std::vector<size_t> first_sequence_;  // [n_pieces + 1] into n_keys_
-    std::vector<int32_t> rows_;           // [n_tokens of the call]
-    std::vector<int32_t> own_end_;        // [n_tokens of the call] one past the token's own key
-    std::vector<int32_t> n_keys_;         // by piece and sequence: keys once the piece is placed
-    std::vector<int32_t> added_;          // [n_sequences] keys that the call adds
+    std::span<const Microbatch> microbatches_;  // of the call under way
+    std::vector<size_t> first_token_;           // [n_microbatches + 1] into rows_, own_end_
+    std::vector<size_t> first_sequence_;        // [n_microbatches + 1] into n_keys_
+    std::vector<int32_t> rows_;                 // [n_tokens of the call]
+    std::vector<int32_t> own_end_;  // [n_tokens of the call] one past the token's own key
+    std::vector<int32_t> n_keys_;  // by microbatch and sequence: keys once the microbatch is placed
+    std::vector<int32_t> added_;   // [n_sequences] keys that the call adds
 
     std::vector<Run> runs_;  // and the rest of the last view
     std::vector<int32_t> run_begin_;

@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "batch/sequence_index.h"
-#include "memory/memory.h"
+#include "memory/part.h"
 #include "memory/row_pool.h"
-#include "memory/view.h"
 
 namespace plait {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "memory/window.h"
 
@@ -30,8 +31,14 @@ PositionRange around(PositionRange a, PositionRange b) {
 
 }  // namespace
 
+// If tokens have several axes, any number of them can share a position, so no number of rows is
+// enough for a window.
+bool frees_rows(const Window& window, const MemoryOptions& options) {
+    return window.kind != WindowKind::full && !options.swa_full && options.axes == 1;
+}
+
 int64_t sliding_rows(const Window& window, const MemoryOptions& options) {
-    const int64_t kept = std::min(most_kept(window), options.n_ctx);
+    const int64_t kept = std::min(max_kept(window), options.n_ctx);
     if (options.streams) return std::min(kept + options.n_batch, options.n_ctx);
     return std::min(options.n_seq_max * kept + options.n_batch, *options.n_cells);
 }
@@ -43,8 +50,9 @@ SlidingPart::SlidingPart(const MemoryLayout& layout, std::vector<uint8_t> groups
       n_ctx_(options.n_ctx),
       retired_(static_cast<size_t>(options.n_seq_max), PositionRange{0, 0}) {}
 
-void SlidingPart::place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) {
-    AttentionPart::place(kind, batch, pieces);
+void SlidingPart::place(StepKind kind, const PreparedBatch& batch,
+                        std::span<const Microbatch> microbatches) {
+    AttentionPart::place(kind, batch, microbatches);
     if (kind == StepKind::decode) batch_ = &batch;
 }
 
@@ -186,9 +194,9 @@ void SlidingPart::release(SequenceId sequence) noexcept {
     retired(sequence) = {0, 0};
 }
 
-void SlidingPart::check_adopt(const PartState& state, std::span<const SequenceId> sequences,
-                              bool whole, std::vector<StateRows>& rows) {
-    AttentionPart::check_adopt(state, sequences, whole, rows);
+void SlidingPart::check_restore(const PartState& state, std::span<const SequenceId> sequences,
+                                bool whole, std::vector<StateRows>& rows) {
+    AttentionPart::check_restore(state, sequences, whole, rows);
     for (const SequenceState& sequence : state.sequences) {
         std::optional<Position> last;
         if (!sequence.items.empty())
@@ -201,9 +209,9 @@ void SlidingPart::check_adopt(const PartState& state, std::span<const SequenceId
     }
 }
 
-void SlidingPart::adopt(const PartState& state, std::span<const SequenceId> sequences,
-                        std::span<StateRows> rows) noexcept {
-    AttentionPart::adopt(state, sequences, rows);
+void SlidingPart::restore(const PartState& state, std::span<const SequenceId> sequences,
+                          std::span<StateRows> rows) noexcept {
+    AttentionPart::restore(state, sequences, rows);
     for (size_t i = 0; i < sequences.size(); ++i) retired(sequences[i]) = state.sequences[i].past;
 }
 

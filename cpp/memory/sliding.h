@@ -13,7 +13,9 @@
 
 namespace plait {
 
-// Rows of a window's layers: of all sequences, or of each stream.
+// Whether rows are freed when a window moves past them.
+bool frees_rows(const Window& window, const MemoryOptions& options);
+// Rows of a group that frees rows: for all sequences together, or per stream.
 int64_t sliding_rows(const Window& window, const MemoryOptions& options);
 
 class SlidingPart final : public AttentionPart {
@@ -21,7 +23,8 @@ public:
     SlidingPart(const MemoryLayout& layout, std::vector<uint8_t> groups,
                 const MemoryOptions& options);
 
-    void place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) override;
+    void place(StepKind kind, const PreparedBatch& batch,
+               std::span<const Microbatch> microbatches) override;
     void commit() noexcept override;
     void rollback() noexcept override;
 
@@ -37,10 +40,10 @@ public:
     void release(SequenceId sequence) noexcept override;
     bool can_end_at(SequenceId sequence, Position next) const override;
 
-    void check_adopt(const PartState& state, std::span<const SequenceId> sequences, bool whole,
-                     std::vector<StateRows>& rows) override;
-    void adopt(const PartState& state, std::span<const SequenceId> sequences,
-               std::span<StateRows> rows) noexcept override;
+    void check_restore(const PartState& state, std::span<const SequenceId> sequences, bool whole,
+                       std::vector<StateRows>& rows) override;
+    void restore(const PartState& state, std::span<const SequenceId> sequences,
+                 std::span<StateRows> rows) noexcept override;
 
 protected:
     PositionRange past(SequenceId s) const override { return retired_[static_cast<size_t>(s)]; }

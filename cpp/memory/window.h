@@ -34,8 +34,8 @@ inline Position oldest_kept(const Window& window, Position last) {
     return static_cast<Position>(std::clamp<int64_t>(begin, 0, last));
 }
 
-// The most keys, one a position, that a sequence thereby keeps between two calls.
-inline int64_t most_kept(const Window& window) {
+// Max keys, at one key per position, that a sequence keeps between two calls.
+inline int64_t max_kept(const Window& window) {
     const int64_t w = window.tokens;
     return std::max<int64_t>(1, window.kind == WindowKind::symmetric ? w / 2 : w - 1);
 }

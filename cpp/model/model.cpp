@@ -66,11 +66,7 @@ Graph Model::build_shift_keys(const PlanKey& key, const MemoryLayout& layout,
     Graph graph;
     for (size_t i = 0; i < layout.storage.size(); ++i) {
         const StorageInfo& info = layout.storage[i];
-        const StateSpec& spec = layout.specs[info.id.layer][info.id.slot];
-        const auto* attention = std::get_if<AttentionSpec>(&spec);
-        if (info.group != key.group || attention == nullptr || !attention->shifts ||
-            info.id.part != 0)
-            continue;
+        if (info.group != key.group || !info.rotated) continue;
         const KeyRotation how = key_rotation(info.id.layer, options);
         rotate_rows(storage_value(graph, layout, i), move_input(graph, InputField::to_rows, key),
                     move_input(graph, InputField::deltas, key),

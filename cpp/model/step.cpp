@@ -86,7 +86,7 @@ Value Step::attend_over(int layer, const AttendInputs& given, AttendParams op, u
     if (op.bias != PositionBias::none) {
         PLAIT_CHECK(info.needs_key_positions);
         in.positions = positions();
-        const int64_t n_keys = info.kind == GroupKind::within ? key_.n_tokens : info.max_runs;
+        const int64_t n_keys = info.kind->keys_are_tokens ? key_.n_tokens : info.max_runs;
         in.key_positions =
             graph_.input({InputField::key_positions, group}, {DType::i32, {n_keys}}, Extent::fixed);
         in.key_begin = by_sequence(InputField::key_begin, group);

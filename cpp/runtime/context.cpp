@@ -89,12 +89,12 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
                                        memory->layout(), limits);
     devices_ = engine_->backend().devices();
     options_.invariant = options_.invariant && engine_->backend().invariant();
-    decode_road_ =
-        make_road(GraphKind::decode, std::make_shared<Past>(std::move(memory), engine_->backend()));
-    if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->past());
+    decode_road_ = make_road(GraphKind::decode,
+                             std::make_shared<StoredMemory>(std::move(memory), engine_->backend()));
+    if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->stored());
     facts_ = model_->facts();
-    const Keeping how{limits.build, *options_.causal, options_.swa_full};
-    std::ranges::move(facts_of(model_->model(), decode_road_->memory().layout(), how),
+    const CacheSettings settings{limits.build, *options_.causal, options_.swa_full};
+    std::ranges::move(facts_of(model_->model(), decode_road_->memory().layout(), settings),
                       std::back_inserter(facts_));
 }
 
@@ -139,7 +139,7 @@ MemoryOptions Context::memory_options() const {
     return memory;
 }
 
-std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> past) {
+std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<StoredMemory> stored) {
     const ModelInfo& info = model_->info();
     const bool encoder = kind == GraphKind::encode && info.has_encoder;
     const bool causal = *options_.causal && !encoder;
@@ -154,12 +154,12 @@ std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> p
         .n_batch = options_.n_batch,
         .n_seq_max = options_.n_seq_max,
         .axes = info.n_pos_per_token,
-        .coupled = past->memory->n_streams() == 1,
+        .coupled = stored->memory->n_streams() == 1,
         .call = kind == GraphKind::encode || !info.has_decoder ? "encode" : "decode",
     };
     road.split = {.max_tokens = static_cast<uint32_t>(options_.n_ubatch),
                   .whole_sequences = !causal,
-                  .steady_company = past->memory->steady_company()};
+                  .constant_coupling = stored->memory->needs_constant_coupling()};
     road.causal = causal;
     road.flash = *options_.flash_attention;
     road.logits = info.has_decoder && !encoder;
@@ -171,7 +171,7 @@ std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<Past> p
                                    info.arch,
                                    " model has none of; expected \"none\", \"mean\", "
                                    "\"cls\" or \"last\""));
-    return std::make_unique<Road>(info, std::move(past), *engine_, recorder_, road);
+    return std::make_unique<Road>(info, std::move(stored), *engine_, recorder_, road);
 }
 
 Road& Context::decode_road() const {
@@ -191,8 +191,8 @@ Road& Context::encode_road() {
                                     : std::min<int64_t>(*options_.n_ctx, memory_for_call.n_batch);
         memory_for_call.n_cells = memory_for_call.n_batch;
         auto memory = make_memory(model_->model().memory_specs(), memory_for_call);
-        encode_road_ = make_road(GraphKind::encode,
-                                 std::make_shared<Past>(std::move(memory), engine_->backend()));
+        encode_road_ = make_road(GraphKind::encode, std::make_shared<StoredMemory>(
+                                                        std::move(memory), engine_->backend()));
     }
     return *encode_road_;
 }
@@ -338,11 +338,11 @@ Rows Context::read_rows(int layer, SequenceId sequence, uint8_t part) {
             text("layer ", layer, " does not exist: expected 0 to ", layout.specs.size() - 1));
     const auto& specs = layout.specs[static_cast<size_t>(layer)];
     const auto slot = std::ranges::find_if(
-        specs, [](const StateSpec& s) { return std::holds_alternative<AttentionSpec>(s); });
+        specs, [](const StateSpec& s) { return s.get_if<AttentionSpec>() != nullptr; });
     if (slot == specs.end())
         throw UnsupportedError(text("layer ", layer, " keeps no keys and values"));
     road.apply_shifts();
-    const auto& spec = std::get<AttentionSpec>(*slot);
+    const auto spec = slot->get<AttentionSpec>();
     const bool within_keys = part == 1 && spec.value_dim == 0;
     const StorageId id{static_cast<uint16_t>(layer), static_cast<uint8_t>(slot - specs.begin()),
                        within_keys ? uint8_t{0} : part};

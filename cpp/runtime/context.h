@@ -165,7 +165,7 @@ private:
     Rows read_rows(int layer, SequenceId sequence, uint8_t part);
     Road& decode_road() const;  // throws when closed
     Road& encode_road();
-    std::unique_ptr<Road> make_road(GraphKind kind, std::shared_ptr<Past> past);
+    std::unique_ptr<Road> make_road(GraphKind kind, std::shared_ptr<StoredMemory> past);
     std::vector<Engine::Named> names();
     Engine::Named named(std::string_view what, const std::string& name);
     void use_edits();

@@ -133,7 +133,7 @@ std::vector<Graph> graphs_of(const Model& model, const PlanKey& step, const Memo
         scores.n_tokens = scores.n_outputs = step.n_tokens;
     }
     for (uint8_t group = 0; group < layout.groups.size(); ++group) {
-        if (layout.groups[group].kind != GroupKind::attention) continue;
+        if (!layout.groups[group].kind->has_cells) continue;
         for (const GraphKind kind : {GraphKind::copy_rows, GraphKind::shift_keys}) {
             PlanKey& moves = keys.emplace_back();
             moves.kind = kind;

@@ -10,8 +10,8 @@ Storage::Storage(const MemoryLayout& layout, Backend& backend) {
     for (const StorageInfo& info : layout.storage) {
         buffers_.push_back(backend.allocate_cache(info.bytes(), info.id.layer));
         pointers_.push_back(buffers_.back().get());
-        // Row 0 is the state of a fresh sequence.
-        if (layout.groups[info.group].kind == GroupKind::recurrent)
+        // Row 0 is the state of an empty sequence.
+        if (layout.groups[info.group].kind->holds_states)
             buffers_.back()->write(0, std::vector<std::byte>(info.row_bytes));
     }
 }

@@ -66,16 +66,6 @@ Fact weight_sample(const gguf::File& file) {
     return {"weights", text("a sample of digest ", digest(bytes))};
 }
 
-std::string part_name(const StorageInfo& storage, const StateSpec& spec) {
-    const auto of_layer = [&](std::string_view what) {
-        return text(what, " of layer ", storage.id.layer);
-    };
-    if (std::holds_alternative<RecurrentSpec>(spec))
-        return of_layer(text("recurrent state ", int{storage.id.part}));
-    const bool cross = std::holds_alternative<CrossSpec>(spec);
-    return of_layer(text(cross ? "cross " : "", storage.id.part == 0 ? "keys" : "values"));
-}
-
 // As numbers, so that a fact differs where any of them does.
 std::string rotation(const Model::KeyRotation& how) {
     const Rope& rope = how.rope;
@@ -106,24 +96,22 @@ Facts facts_of(const gguf::File& file) {
     return facts;
 }
 
-Facts facts_of(const Model& model, const MemoryLayout& layout, const Keeping& how) {
+Facts facts_of(const Model& model, const MemoryLayout& layout, const CacheSettings& settings) {
     Facts facts;
     std::string rotations;
     for (const StorageInfo& storage : layout.storage) {
-        const StateSpec& spec = layout.specs[storage.id.layer][storage.id.slot];
         facts.push_back(
-            {part_name(storage, spec),
+            {layout.storage_name(storage),
              text(info(storage.dtype).name, " [", storage.n_heads, ", ", storage.head_dim, "]")});
-        const auto* attention = std::get_if<AttentionSpec>(&spec);
-        if (attention != nullptr && attention->shifts && storage.id.part == 0)
-            rotations += rotation(model.key_rotation(storage.id.layer, how.build));
+        if (storage.rotated)
+            rotations += rotation(model.key_rotation(storage.id.layer, settings.build));
     }
     facts.push_back({"rotation of keys", text("of digest ", digest(rotations))});
-    facts.push_back({"causal", how.causal ? "True" : "False"});
+    facts.push_back({"causal", settings.causal ? "True" : "False"});
     const bool has_window = std::ranges::any_of(layout.groups, [](const GroupInfo& group) {
-        return group.kind == GroupKind::attention && group.window.kind != WindowKind::full;
+        return group.n_rows > 0 && group.window.kind != WindowKind::full;
     });
-    if (has_window) facts.push_back({"swa_full", how.swa_full ? "True" : "False"});
+    if (has_window) facts.push_back({"swa_full", settings.swa_full ? "True" : "False"});
     return facts;
 }
 

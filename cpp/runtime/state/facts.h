@@ -21,14 +21,15 @@ using Facts = std::vector<Fact>;
 // bytes. A sample: two models that differ only in bytes that it does not see pass for one.
 Facts facts_of(const gguf::File& file);
 
-// How a context keeps what it remembers: the type and shape of every layer's rows, how keys are
-// rotated, which tokens see which, and whether windows give rows back.
-struct Keeping {
+// Options of a context that its saved states depend on.
+struct CacheSettings {
     BuildOptions build;
     bool causal = true;
     bool swa_full = false;
 };
-Facts facts_of(const Model& model, const MemoryLayout& layout, const Keeping& how);
+// How a context stores its rows: the type and shape of each storage, how keys are rotated, causality
+// and whether windows free rows.
+Facts facts_of(const Model& model, const MemoryLayout& layout, const CacheSettings& settings);
 
 // StateError naming the first fact of the state that is not as it is here.
 void check_facts(const Facts& state, const Facts& here);

@@ -161,7 +161,7 @@ std::vector<std::byte> write_contents(const MemoryState& memory) {
     writer.put(memory.sequences);
     writer.put_count(memory.parts.size());
     for (const PartState& part : memory.parts) {
-        writer.put(static_cast<uint8_t>(part.kind));
+        writer.put(part.kind);
         writer.put(static_cast<uint8_t>(part.window.kind));
         writer.put(part.window.tokens);
         writer.put(part.n_items);
@@ -180,8 +180,8 @@ std::vector<std::byte> write_contents(const MemoryState& memory) {
 
 PartState read_part(Reader& reader) {
     PartState part;
-    part.kind = reader.choice<GroupKind>(4);
-    part.window.kind = reader.choice<WindowKind>(4);
+    part.kind = reader.number<uint8_t>();
+    part.window.kind = reader.choice<WindowKind>(kNumWindowKinds);
     part.window.tokens = reader.number<int32_t>();
     part.n_items = reader.number<int32_t>();
     part.axes = reader.number<int32_t>();

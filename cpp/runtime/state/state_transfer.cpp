@@ -104,7 +104,7 @@ void load_state(Road& road, const Facts& facts, const std::vector<ActivePart>& a
     check_active(state.active, active);
     check_rows(state, road.memory());
     std::vector<StateRows> rows;
-    road.memory().adopt(state.memory, to, rows);
+    road.memory().restore(state.memory, to, rows);
     for_each_storage(road.memory().layout(), rows,
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
                          Buffer& target = *road.storage().buffers()[i];
@@ -132,7 +132,7 @@ void copy_state(Road& from, Road& to) {
                          });
                      });
     std::vector<StateRows> targets;
-    to.memory().adopt(state, std::nullopt, targets);
+    to.memory().restore(state, std::nullopt, targets);
     for_each_storage(to.memory().layout(), targets,
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
                          Buffer& target = *to.storage().buffers()[i];

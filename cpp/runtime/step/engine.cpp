@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "memory/view.h"
+#include "memory/step_memory.h"
 
 namespace plait {
 namespace {
@@ -32,7 +32,7 @@ InputLayout Engine::lay_out(const MemoryLayout& memory, const EngineLimits& limi
         const GroupInfo& group = memory.groups[g];
         for (const InputField field : {from_rows, to_rows, deltas})
             layout.add({field, g}, Engine::kMaxMoves * 4);
-        if (group.kind == GroupKind::recurrent) {
+        if (group.kind->holds_states) {
             layout.add({read_states, g}, by_sequence);
             layout.add({write_states, g}, by_sequence);
             continue;

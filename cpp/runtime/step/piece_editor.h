@@ -12,13 +12,13 @@ namespace plait {
 // Rows come in the order of the batch, which a piece of whole sequences does not keep.
 class PieceEditor final : public Editor {
 public:
-    PieceEditor(const Steering& steering, const Piece& piece)
+    PieceEditor(const Steering& steering, const Microbatch& piece)
         : steering_(steering), piece_(piece) {}
     void edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) override;
 
 private:
     const Steering& steering_;
-    const Piece& piece_;
+    const Microbatch& piece_;
 };
 
 }  // namespace plait

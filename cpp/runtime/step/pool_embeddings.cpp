@@ -20,7 +20,7 @@ void EmbeddingPool::start(Pooling kind, const PreparedBatch& batch, int64_t widt
     last_entries_.assign(sequences_.size(), 0);
 }
 
-void EmbeddingPool::add(const PreparedBatch& batch, const Piece& piece,
+void EmbeddingPool::add(const PreparedBatch& batch, const Microbatch& piece,
                         std::span<const float> hidden) {
     PLAIT_CHECK(hidden.size() == piece.output_tokens.size() * width_);
     for (size_t row = 0; row < piece.output_tokens.size(); ++row) {

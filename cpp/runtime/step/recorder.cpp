@@ -24,7 +24,7 @@ void Recorder::begin(const PreparedBatch& batch) {
     n_outputs_ = before;
 }
 
-void Recorder::add(const Plan& plan, const Piece& piece, const Buffer& arena,
+void Recorder::add(const Plan& plan, const Microbatch& piece, const Buffer& arena,
                    std::span<const float* const> outputs) {
     for (const CapturedPlace& place : plan.captured()) {
         const bool by_token = place.extent == Extent::tokens;

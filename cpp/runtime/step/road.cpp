@@ -34,8 +34,8 @@ private:
 // Gives placed rows back unless they were committed.
 class Placement {
 public:
-    Placement(Memory& memory, StepKind kind, const PreparedBatch& batch,
-              std::span<const Piece> pieces)
+    Placement(StepMemory& memory, StepKind kind, const PreparedBatch& batch,
+              std::span<const Microbatch> pieces)
         : memory_(memory) {
         memory_.place(kind, batch, pieces);
     }
@@ -50,30 +50,38 @@ public:
     }
 
 private:
-    Memory& memory_;
+    StepMemory& memory_;
     bool committed_ = false;
 };
 
 }  // namespace
 
-Road::Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine, Recorder& recorder,
-           const RoadOptions& options)
+Road::Road(const ModelInfo& info, std::shared_ptr<StoredMemory> stored, Engine& engine,
+           Recorder& recorder, const RoadOptions& options)
+    : Road(info, *stored->memory, stored->storage, engine, recorder, options) {
+    stored_ = std::move(stored);
+}
+
+Road::Road(const ModelInfo& info, StepMemory& memory, const Storage& storage, Engine& engine,
+           Recorder& recorder, const RoadOptions& options)
     : info_(info),
-      past_(std::move(past)),
+      step_memory_(memory),
+      storage_(storage),
       engine_(engine),
       recorder_(recorder),
       options_(options),
-      mover_(engine, memory().layout(), storage().buffers()),
+      mover_(engine, memory.layout(), storage.buffers()),
       defragmenter_(options.defrag_threshold) {
     if (pooled())
         hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
-    engine_.reserve(largest_key(), memory().layout(), storage().buffers());
+    engine_.reserve(largest_key(), step_memory_.layout(), storage_.buffers());
     PlanKey given_embeddings = largest_key();
     given_embeddings.input = InputKind::embeddings;
-    engine_.build(given_embeddings, memory().layout(), storage().buffers());  // for its arena alone
+    engine_.build(given_embeddings, step_memory_.layout(),
+                  storage_.buffers());  // for its arena alone
     if (scored())
-        engine_.reserve(score_key(engine_.limits().n_tokens), memory().layout(),
-                        storage().buffers());
+        engine_.reserve(score_key(engine_.limits().n_tokens), step_memory_.layout(),
+                        storage_.buffers());
 }
 
 OutputKind Road::output_kind() const {
@@ -125,20 +133,20 @@ const Plan& Road::plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_ou
 }
 
 std::vector<Engine::Named> Road::names() const {
-    return engine_.names(largest_key(), memory().layout());
+    return engine_.names(largest_key(), step_memory_.layout());
 }
 
 std::vector<WeightId> Road::adaptable() const {
-    std::vector<WeightId> weights = engine_.adaptable(largest_key(), memory().layout());
+    std::vector<WeightId> weights = engine_.adaptable(largest_key(), step_memory_.layout());
     if (scored())
-        std::ranges::copy(engine_.adaptable(score_key(1), memory().layout()),
+        std::ranges::copy(engine_.adaptable(score_key(1), step_memory_.layout()),
                           std::back_inserter(weights));
     return weights;
 }
 
 Outputs Road::run(const BatchView& batch, StopSignal* stop) {
     Stats& stats = engine_.stats();
-    std::span<const Piece> pieces;
+    std::span<const Microbatch> pieces;
     std::optional<Placement> placement;
     BatchView asked = batch;
     if (pooled()) {  // every token counts, whatever was asked for
@@ -146,12 +154,12 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
         asked.wants = all_;
     }
     {
-        prepare(asked, options_.limits, memory().past(options_.step), prepared_);
+        prepare(asked, options_.limits, step_memory_.sequences(options_.step), prepared_);
         apply_shifts();
         const Timed timed(stats, Phase::place);
-        defragmenter_.before_step(memory(), mover_, batch.size);
+        if (stored_) defragmenter_.before_step(memory(), mover_, batch.size);
         pieces = split_.cut(prepared_, options_.split);
-        placement.emplace(memory(), options_.step, prepared_, pieces);
+        placement.emplace(step_memory_, options_.step, prepared_, pieces);
     }
     if (log_enabled(LogLevel::trace))
         log(LogLevel::trace, text("decode: ", batch.size, " tokens in ", pieces.size(),
@@ -205,7 +213,7 @@ Outputs Road::pooled_outputs(StopSignal* stop) {
     return outputs;
 }
 
-void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSignal* stop) {
+void Road::run_piece(const Microbatch& piece, size_t index, Outputs& outputs, StopSignal* stop) {
     Stats& stats = engine_.stats();
     const InputKind input =
         prepared_.source.tokens.empty() ? InputKind::embeddings : InputKind::tokens;
@@ -245,7 +253,7 @@ void Road::run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSig
             static_cast<int32_t>(piece.entries[static_cast<size_t>(piece.output_tokens[i])]);
 }
 
-void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
+void Road::refresh(const Plan& plan, const Microbatch& piece, size_t index) {
     const auto axes = static_cast<size_t>(prepared_.axes);
     const size_t n = piece.entries.size();
     uint32_t groups = 0;  // bit g: attention inputs of group g are done
@@ -285,10 +293,10 @@ void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
             groups |= 1u << group;
             break;
         case InputField::read_states:
-            engine_.write(id, memory().recurrent(group, index).read_rows);
+            engine_.write(id, step_memory_.view(group, index).read_rows);
             break;
         case InputField::write_states:
-            engine_.write(id, memory().recurrent(group, index).write_rows);
+            engine_.write(id, step_memory_.view(group, index).write_rows);
             break;
         case InputField::adapter_scale:
         case InputField::control: break;  // written when they were set
@@ -300,13 +308,13 @@ void Road::refresh(const Plan& plan, const Piece& piece, size_t index) {
 }
 
 void Road::refresh_attention(uint8_t group, size_t index) {
-    const AttentionView view = memory().attention(group, index);
+    const GroupView view = step_memory_.view(group, index);
     engine_.write(InputId{InputField::write_rows, group}, view.write_rows);
     engine_.write(InputId{InputField::runs, group}, view.runs);
     engine_.write(InputId{InputField::run_begin, group}, view.run_begin);
     engine_.write(InputId{InputField::first, group}, view.first);
     engine_.write(InputId{InputField::last, group}, view.last);
-    if (!memory().layout().groups[group].needs_key_positions) return;
+    if (!step_memory_.layout().groups[group].needs_key_positions) return;
     engine_.write(InputId{InputField::key_positions, group}, view.key_positions);
     engine_.write(InputId{InputField::key_begin, group}, view.key_begin);
 }
@@ -333,10 +341,10 @@ void Road::restore_batch_order(Outputs& outputs) {
 }
 
 void Road::apply_shifts() {
-    if (!memory().has_shifts()) return;
+    if (!step_memory_.has_shifts()) return;
     mover_.prepare();
     shifts_.clear();
-    memory().take_shifts(shifts_);
+    step_memory_.take_shifts(shifts_);
     mover_.rotate(shifts_);
 }
 

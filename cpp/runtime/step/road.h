@@ -34,26 +34,29 @@ struct RoadOptions {
     std::optional<double> defrag_threshold;  // see Defragmenter
 };
 
-// What sequences left behind, and the bytes of it. An encoder and its decoder share one.
-struct Past {
+// A memory and the buffers of its rows. An encoder and its decoder share one.
+struct StoredMemory {
     std::unique_ptr<Memory> memory;
     Storage storage;
-    Past(std::unique_ptr<Memory> kept, Backend& backend)
-        : memory(std::move(kept)), storage(memory->layout(), backend) {}
+    StoredMemory(std::unique_ptr<Memory> given, Backend& backend)
+        : memory(std::move(given)), storage(memory->layout(), backend) {}
 };
 
 class Road {
 public:
-    Road(const ModelInfo& info, std::shared_ptr<Past> past, Engine& engine, Recorder& recorder,
-         const RoadOptions& options);
+    Road(const ModelInfo& info, std::shared_ptr<StoredMemory> stored, Engine& engine,
+         Recorder& recorder, const RoadOptions& options);
+    // Steps only: edits, defragmentation and saved states need a StoredMemory.
+    Road(const ModelInfo& info, StepMemory& memory, const Storage& storage, Engine& engine,
+         Recorder& recorder, const RoadOptions& options);
 
     // All or nothing: on any exception the memory is as before the call.
     Outputs run(const BatchView& batch, StopSignal* stop);
 
-    const std::shared_ptr<Past>& past() const { return past_; }
-    Memory& memory() { return *past_->memory; }
-    const Memory& memory() const { return *past_->memory; }
-    const Storage& storage() const { return past_->storage; }
+    const std::shared_ptr<StoredMemory>& stored() const { return stored_; }
+    Memory& memory() { return *stored_->memory; }
+    const Memory& memory() const { return *stored_->memory; }
+    const Storage& storage() const { return storage_; }
 
     // change(memory, moves), and the moves that it asks for. All or nothing, as `change` is.
     template <typename Change>
@@ -83,22 +86,24 @@ public:
 private:
     PlanKey key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
                     InputKind input) const;
-    void refresh(const Plan& plan, const Piece& piece, size_t index);
+    void refresh(const Plan& plan, const Microbatch& piece, size_t index);
     void refresh_attention(uint8_t group, size_t index);
     // What pooling made of the call's sequences; scored where that is what was asked for.
     Outputs pooled_outputs(StopSignal* stop);
     PlanKey score_key(uint32_t n) const;
-    void run_piece(const Piece& piece, size_t index, Outputs& outputs, StopSignal* stop);
+    void run_piece(const Microbatch& piece, size_t index, Outputs& outputs, StopSignal* stop);
     void restore_batch_order(Outputs& outputs);
     OutputKind output_kind() const;
     bool pooled() const { return options_.pooling != Pooling::none; }
     bool scored() const { return options_.pooling == Pooling::rank; }
     Plan& plan_of(const PlanKey& key) {
-        return engine_.plan(key, memory().layout(), storage().buffers());
+        return engine_.plan(key, step_memory_.layout(), storage_.buffers());
     }
 
     const ModelInfo& info_;
-    std::shared_ptr<Past> past_;
+    std::shared_ptr<StoredMemory> stored_;  // null if there is only a StepMemory
+    StepMemory& step_memory_;
+    const Storage& storage_;
     Engine& engine_;
     Recorder& recorder_;
     RoadOptions options_;

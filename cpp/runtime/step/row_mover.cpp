@@ -10,14 +10,6 @@
 namespace plait {
 namespace {
 
-bool rotates_keys(const MemoryLayout& layout, uint8_t group) {
-    return std::ranges::any_of(layout.storage, [&](const StorageInfo& storage) {
-        const auto* spec =
-            std::get_if<AttentionSpec>(&layout.specs[storage.id.layer][storage.id.slot]);
-        return storage.group == group && spec != nullptr && spec->shifts;
-    });
-}
-
 // The two inputs of a plan of rows, filled pair by pair; a run whenever they are full.
 class MoveList {
 public:
@@ -84,10 +76,9 @@ void RowMover::prepare() {
     std::vector<std::unique_ptr<Plan>> copies(n_groups);
     std::vector<std::unique_ptr<Plan>> rotations(n_groups);
     for (uint8_t group = 0; group < n_groups; ++group) {
-        if (layout_.groups[group].kind != GroupKind::attention) continue;
+        if (!layout_.groups[group].kind->has_cells) continue;
         copies[group] = make_plan(group, GraphKind::copy_rows);
-        if (rotates_keys(layout_, group))
-            rotations[group] = make_plan(group, GraphKind::shift_keys);
+        if (layout_.rotates_keys(group)) rotations[group] = make_plan(group, GraphKind::shift_keys);
     }
     copies_ = std::move(copies);
     rotations_ = std::move(rotations);

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
-#include "fake_past.h"
+#include "fake_sequences.h"
 
 namespace plait {
 namespace {
@@ -36,7 +36,7 @@ protected:
 
     Batch batch;
     BatchLimits limits;
-    FakePast past;
+    FakeSequences past;
     PreparedBatch prepared;
 };
 

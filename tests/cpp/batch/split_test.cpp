@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "fake_past.h"
+#include "fake_sequences.h"
 
 namespace plait {
 namespace {
@@ -25,7 +25,7 @@ PreparedBatch prepared(const Batch& batch, int32_t n_seq_max) {
     limits.n_vocab = 1;
     limits.n_batch = 4096;
     limits.n_seq_max = n_seq_max;
-    prepare(batch.view(), limits, FakePast(), out);
+    prepare(batch.view(), limits, FakeSequences(), out);
     return out;
 }
 
@@ -52,22 +52,22 @@ std::vector<Entry> random_entries(std::mt19937& random, size_t n, int32_t n_seq_
     return entries;
 }
 
-// Every token once, in pieces that are whole in themselves, whatever the policy.
-void check_pieces(const PreparedBatch& batch, std::span<const Piece> pieces) {
+// Every token once, in microbatches that are whole in themselves, whatever the policy.
+void check_pieces(const PreparedBatch& batch, std::span<const Microbatch> microbatches) {
     std::vector<int> seen(batch.size(), 0);
     std::map<SequenceId, uint32_t> last;  // entry of each sequence
     uint32_t n_outputs = 0;
-    for (const Piece& piece : pieces) {
-        ASSERT_GT(piece.n_tokens(), 0u);
-        ASSERT_EQ(piece.begin.size(), piece.sequences.size() + 1);
-        EXPECT_EQ(piece.begin.front(), 0);
-        EXPECT_EQ(piece.begin.back(), static_cast<int32_t>(piece.n_tokens()));
-        for (size_t s = 0; s < piece.sequences.size(); ++s) {
-            ASSERT_LT(piece.begin[s], piece.begin[s + 1]);
-            for (int32_t i = piece.begin[s]; i < piece.begin[s + 1]; ++i) {
-                const uint32_t entry = piece.entries[static_cast<size_t>(i)];
+    for (const Microbatch& microbatch : microbatches) {
+        ASSERT_GT(microbatch.n_tokens(), 0u);
+        ASSERT_EQ(microbatch.begin.size(), microbatch.sequences.size() + 1);
+        EXPECT_EQ(microbatch.begin.front(), 0);
+        EXPECT_EQ(microbatch.begin.back(), static_cast<int32_t>(microbatch.n_tokens()));
+        for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
+            ASSERT_LT(microbatch.begin[s], microbatch.begin[s + 1]);
+            for (int32_t i = microbatch.begin[s]; i < microbatch.begin[s + 1]; ++i) {
+                const uint32_t entry = microbatch.entries[static_cast<size_t>(i)];
                 ++seen[entry];
-                EXPECT_EQ(batch.first_sequence(entry), piece.sequences[s]);
+                EXPECT_EQ(batch.first_sequence(entry), microbatch.sequences[s]);
                 for (const SequenceId id : batch.sequences_of(entry)) {
                     if (last.contains(id)) {
                         EXPECT_LT(last[id], entry);
@@ -76,13 +76,14 @@ void check_pieces(const PreparedBatch& batch, std::span<const Piece> pieces) {
                 }
             }
         }
-        EXPECT_EQ(piece.first_output, n_outputs);
-        n_outputs += piece.n_outputs();
-        for (size_t o = 0; o < piece.output_tokens.size(); ++o) {
-            const auto entry = piece.entries[static_cast<size_t>(piece.output_tokens[o])];
+        EXPECT_EQ(microbatch.first_output, n_outputs);
+        n_outputs += microbatch.n_outputs();
+        for (size_t o = 0; o < microbatch.output_tokens.size(); ++o) {
+            const auto entry = microbatch.entries[static_cast<size_t>(microbatch.output_tokens[o])];
             EXPECT_NE(batch.source.wants[entry], 0);
             if (o > 0) {
-                EXPECT_LT(piece.entries[static_cast<size_t>(piece.output_tokens[o - 1])], entry);
+                EXPECT_LT(microbatch.entries[static_cast<size_t>(microbatch.output_tokens[o - 1])],
+                          entry);
             }
         }
     }
@@ -97,15 +98,15 @@ TEST(Split, CoversEveryTokenOnceAndKeepsEachSequencesOrder) {  // # S2-42 # S4-0
         const Batch batch = make_batch(random_entries(random, 1 + random() % 60, 6));
         const PreparedBatch p = prepared(batch, 6);
         for (const uint32_t max_tokens : {1u, 7u, 64u}) {
-            const auto pieces = split.cut(p, {.max_tokens = max_tokens});
-            check_pieces(p, pieces);
-            EXPECT_EQ(pieces.size(), (p.size() + max_tokens - 1) / max_tokens);
-            // Pieces follow each other in batch order, and so do their outputs.
+            const auto microbatches = split.cut(p, {.max_tokens = max_tokens});
+            check_pieces(p, microbatches);
+            EXPECT_EQ(microbatches.size(), (p.size() + max_tokens - 1) / max_tokens);
+            // Microbatches follow each other in batch order, and so do their outputs.
             uint32_t begin = 0;
-            for (const Piece& piece : pieces) {
-                EXPECT_EQ(*std::ranges::min_element(piece.entries), begin);
-                begin += piece.n_tokens();
-                EXPECT_EQ(*std::ranges::max_element(piece.entries), begin - 1);
+            for (const Microbatch& microbatch : microbatches) {
+                EXPECT_EQ(*std::ranges::min_element(microbatch.entries), begin);
+                begin += microbatch.n_tokens();
+                EXPECT_EQ(*std::ranges::max_element(microbatch.entries), begin - 1);
             }
         }
         check_pieces(p, split.cut(p, {.max_tokens = 7, .whole_sequences = true}));
@@ -122,9 +123,9 @@ TEST(Split, APermutationOfSequencesCostsNoExtraPiece) {
         Batch batch;
         for (const SequenceId s : order) batch.add(0, {}, std::span(&s, 1), true);
         const PreparedBatch p = prepared(batch, 16);
-        const auto pieces = split.cut(p, {.max_tokens = 16});
-        ASSERT_EQ(pieces.size(), 1u);
-        EXPECT_EQ(pieces[0].sequences, order);
+        const auto microbatches = split.cut(p, {.max_tokens = 16});
+        ASSERT_EQ(microbatches.size(), 1u);
+        EXPECT_EQ(microbatches[0].sequences, order);
         std::shuffle(order.begin(), order.end(), random);
     }
 }
@@ -133,12 +134,12 @@ TEST(Split, InterleavedSequencesAreRegroupedAndOutputsKeepBatchOrder) {  // # S2
     const Batch batch = make_batch({{{3}, true}, {{1}, true}, {{3}, false}, {{1}, true}});
     const PreparedBatch p = prepared(batch, 4);
     Split split;
-    const auto pieces = split.cut(p, {.max_tokens = 8});
-    ASSERT_EQ(pieces.size(), 1u);
-    EXPECT_THAT(pieces[0].entries, ElementsAre(0, 2, 1, 3));
-    EXPECT_THAT(pieces[0].sequences, ElementsAre(3, 1));
-    EXPECT_THAT(pieces[0].begin, ElementsAre(0, 2, 4));
-    EXPECT_THAT(pieces[0].output_tokens, ElementsAre(0, 2, 3));
+    const auto microbatches = split.cut(p, {.max_tokens = 8});
+    ASSERT_EQ(microbatches.size(), 1u);
+    EXPECT_THAT(microbatches[0].entries, ElementsAre(0, 2, 1, 3));
+    EXPECT_THAT(microbatches[0].sequences, ElementsAre(3, 1));
+    EXPECT_THAT(microbatches[0].begin, ElementsAre(0, 2, 4));
+    EXPECT_THAT(microbatches[0].output_tokens, ElementsAre(0, 2, 3));
 }
 
 TEST(Split, WholeSequencesAreNeverCut) {
@@ -149,10 +150,10 @@ TEST(Split, WholeSequencesAreNeverCut) {
         const PreparedBatch p = prepared(batch, 5);
         const auto max_tokens = static_cast<uint32_t>(1 + random() % 20);
         std::map<SequenceId, int> pieces_of;
-        for (const Piece& piece :
+        for (const Microbatch& microbatch :
              split.cut(p, {.max_tokens = max_tokens, .whole_sequences = true})) {
-            for (const SequenceId s : piece.sequences) ++pieces_of[s];
-            EXPECT_TRUE(piece.n_tokens() <= max_tokens || piece.n_sequences() == 1);
+            for (const SequenceId s : microbatch.sequences) ++pieces_of[s];
+            EXPECT_TRUE(microbatch.n_tokens() <= max_tokens || microbatch.n_sequences() == 1);
         }
         for (const auto& [s, n] : pieces_of) EXPECT_EQ(n, 1) << "sequence " << s;
     }
@@ -164,11 +165,11 @@ TEST(Split, SequencesChangeTheirCompanyBetweenPiecesOnly) {
     for (int round = 0; round < 200; ++round) {
         const Batch batch = make_batch(random_entries(random, 1 + random() % 40, 5));
         const PreparedBatch p = prepared(batch, 5);
-        const auto pieces = split.cut(p, {.max_tokens = 8, .steady_company = true});
-        check_pieces(p, pieces);
-        for (const Piece& piece : pieces) {
+        const auto microbatches = split.cut(p, {.max_tokens = 8, .constant_coupling = true});
+        check_pieces(p, microbatches);
+        for (const Microbatch& microbatch : microbatches) {
             std::map<SequenceId, std::vector<SequenceId>> company;
-            for (const uint32_t entry : piece.entries) {
+            for (const uint32_t entry : microbatch.entries) {
                 const auto ids = p.sequences_of(entry);
                 for (const SequenceId s : ids) {
                     const std::vector<SequenceId> now(ids.begin(), ids.end());
@@ -177,20 +178,21 @@ TEST(Split, SequencesChangeTheirCompanyBetweenPiecesOnly) {
             }
         }
     }
-    // Nobody changes company: no piece more than without.
+    // Nobody changes company: no microbatch more than without.
     const Batch batch = make_batch({{{0, 1}}, {{2}}, {{0, 1}}, {{3, 4}}, {{2}}, {{0, 1}}});
-    EXPECT_EQ(split.cut(prepared(batch, 5), {.max_tokens = 8, .steady_company = true}).size(), 1u);
+    EXPECT_EQ(split.cut(prepared(batch, 5), {.max_tokens = 8, .constant_coupling = true}).size(),
+              1u);
 }
 
 TEST(Split, WholeSequencesShareAPieceWhileTheyFit) {
     const Batch batch = make_batch({{{0}}, {{1}}, {{0}}, {{2}}, {{1}}, {{3}}, {{2}}, {{2}}, {{2}}});
     const PreparedBatch p = prepared(batch, 4);
     Split split;
-    const auto pieces = split.cut(p, {.max_tokens = 4, .whole_sequences = true});
-    ASSERT_EQ(pieces.size(), 3u);
-    EXPECT_THAT(pieces[0].entries, ElementsAre(0, 2, 1, 4));
-    EXPECT_THAT(pieces[1].entries, ElementsAre(3, 6, 7, 8));
-    EXPECT_THAT(pieces[2].entries, ElementsAre(5));
+    const auto microbatches = split.cut(p, {.max_tokens = 4, .whole_sequences = true});
+    ASSERT_EQ(microbatches.size(), 3u);
+    EXPECT_THAT(microbatches[0].entries, ElementsAre(0, 2, 1, 4));
+    EXPECT_THAT(microbatches[1].entries, ElementsAre(3, 6, 7, 8));
+    EXPECT_THAT(microbatches[2].entries, ElementsAre(5));
 }
 
 }  // namespace

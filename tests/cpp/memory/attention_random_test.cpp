@@ -111,7 +111,7 @@ protected:
     void shift(bool divide);
     bool repositioned(List& list, PositionRange range, int divisor, int delta, int* n_copied);
     void check();
-    void check_view(const Piece& piece, size_t index);
+    void check_view(const Microbatch& microbatch, size_t index);
     bool visible(const Window& window, size_t own, size_t key, const List& list) const;
 
     Play play;
@@ -167,13 +167,14 @@ void EveryAttentionMemory::decode() {
         EXPECT_EQ(driver.memory->cells(), cells);
         return;
     }
-    const auto pieces = driver.place(batch);
+    const auto microbatches = driver.place(batch);
     const bool fail = below(4) == 0;
-    const size_t n_run =
-        fail ? static_cast<size_t>(below(static_cast<int>(pieces.size()) + 1)) : pieces.size();
+    const size_t n_run = fail
+                             ? static_cast<size_t>(below(static_cast<int>(microbatches.size()) + 1))
+                             : microbatches.size();
     for (size_t p = 0; p < n_run; ++p) {
-        driver.write(pieces[p], p);
-        check_view(pieces[p], p);
+        driver.write(microbatches[p], p);
+        check_view(microbatches[p], p);
     }
     ++outcomes[fail ? "rollback" : "commit"];
     if (!fail) return driver.memory->commit();
@@ -196,19 +197,19 @@ bool EveryAttentionMemory::visible(const Window& window, size_t own, size_t key,
     return false;
 }
 
-// The intervals of a view equal a mask over every key, also of the keys that later pieces add.
-void EveryAttentionMemory::check_view(const Piece& piece, size_t index) {
+// The intervals of a view equal a mask over every key, also of the keys that later microbatches add.
+void EveryAttentionMemory::check_view(const Microbatch& microbatch, size_t index) {
     for (size_t g = 0; g < std::size(kWindows); ++g) {
-        const auto view = driver.memory->attention(static_cast<uint8_t>(g), index);
-        ASSERT_EQ(view.write_rows.size(), piece.entries.size());
-        for (size_t s = 0; s < piece.sequences.size(); ++s) {
+        const auto view = driver.memory->view(static_cast<uint8_t>(g), index);
+        ASSERT_EQ(view.write_rows.size(), microbatch.entries.size());
+        for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
             std::vector<int> stored;  // the ids that the runs lead to
             for (int32_t r = view.run_begin[s]; r < view.run_begin[s + 1]; ++r) {
                 const plait::Run& run = view.runs[static_cast<size_t>(r)];
                 ASSERT_GT(run.count, 0);
                 EXPECT_EQ(run.first_key, std::ssize(stored));
                 for (int32_t i = 0; i < run.count; ++i) {
-                    const auto& token = list(piece.sequences[s])[stored.size()];
+                    const auto& token = list(microbatch.sequences[s])[stored.size()];
                     EXPECT_EQ(token->ordinal, run.ordinal + i);
                     if (view.key_positions.size() > 0) {
                         const auto at = static_cast<size_t>(view.key_begin[s]) + stored.size();
@@ -217,10 +218,10 @@ void EveryAttentionMemory::check_view(const Piece& piece, size_t index) {
                     stored.push_back(driver.keys[g][static_cast<size_t>(run.row + i)]);
                 }
             }
-            const List& tokens = list(piece.sequences[s]);
-            for (int32_t t = piece.begin[s]; t < piece.begin[s + 1]; ++t) {
+            const List& tokens = list(microbatch.sequences[s]);
+            for (int32_t t = microbatch.begin[s]; t < microbatch.begin[s + 1]; ++t) {
                 const auto i = static_cast<size_t>(t);
-                const int id = driver.prepared.source.tokens[piece.entries[i]];
+                const int id = driver.prepared.source.tokens[microbatch.entries[i]];
                 const auto own = static_cast<size_t>(
                     std::ranges::find(tokens, id, [](const auto& token) { return token->id; }) -
                     tokens.begin());
@@ -235,9 +236,9 @@ void EveryAttentionMemory::check_view(const Piece& piece, size_t index) {
             }
         }
     }
-    const auto asked = driver.memory->attention(1, index);
-    EXPECT_EQ(asked.key_begin.size(), piece.sequences.size() + 1);
-    EXPECT_TRUE(driver.memory->attention(0, index).key_positions.empty());
+    const auto asked = driver.memory->view(1, index);
+    EXPECT_EQ(asked.key_begin.size(), microbatch.sequences.size() + 1);
+    EXPECT_TRUE(driver.memory->view(0, index).key_positions.empty());
 }
 
 void EveryAttentionMemory::remove() {

@@ -51,7 +51,7 @@ TEST(Unified, SequencesThatGrowSideBySideKeepConsecutiveRows) {
     Batch batch;
     for (const SequenceId s : {0, 1, 2}) batch.add(0, {}, std::span(&s, 1), true);
     driver.place(batch);
-    EXPECT_THAT(driver.memory->attention(0, 0).run_begin, ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(driver.memory->view(0, 0).run_begin, ElementsAre(0, 1, 2, 3));
     driver.memory->rollback();
 }
 
@@ -85,7 +85,7 @@ TEST(Unified, ACopyTakesNoRow) {
     EXPECT_EQ(driver.memory->n_used(), 5);
     EXPECT_THAT(driver.tokens(1), ElementsAre(10, 11, 12, 13, 14));
     EXPECT_THAT(driver.tokens(2), ElementsAre(11, 12, 13));
-    driver.memory->remove(0, {});
+    EXPECT_TRUE(driver.memory->remove(0, {}));
     EXPECT_EQ(driver.memory->n_used(), 5) << "rows stay while someone holds them";
 }
 
@@ -159,10 +159,10 @@ TEST_P(EitherMode, LaterPiecesSeeWhatEarlierOnesWroteAndNotTheOtherWayRound) {
     const SequenceId zero[] = {0};
     for (int i = 0; i < 6; ++i) batch.add(i, {}, zero, false);
     ASSERT_EQ(driver.place(batch).size(), 2u);
-    const auto first = driver.memory->attention(0, 0);
+    const auto first = driver.memory->view(0, 0);
     EXPECT_THAT(first.runs, ElementsAre(plait::Run{0, 4, 0, 0}));
     EXPECT_THAT(first.last, ElementsAre(1, 2, 3, 4));
-    const auto second = driver.memory->attention(0, 1);
+    const auto second = driver.memory->view(0, 1);
     EXPECT_THAT(second.runs, ElementsAre(plait::Run{0, 6, 0, 0}));
     EXPECT_THAT(second.last, ElementsAre(5, 6));
     driver.memory->rollback();
@@ -180,7 +180,7 @@ TEST_P(EitherMode, OrdinalsGoOnFromTheLastKeyWhateverItsPosition) {
     std::ranges::sort(ordinals);
     EXPECT_THAT(ordinals, ElementsAre(0, 4, 5, 6));
     EXPECT_THAT(driver.positions(0), ElementsAre(0, 1, 2, 3));
-    driver.memory->remove(0, {});
+    EXPECT_TRUE(driver.memory->remove(0, {}));
     driver.feed(0, 1);
     EXPECT_EQ(driver.memory->cells()[0].ordinal, 0);
 }

@@ -33,9 +33,9 @@ TEST(Cross, AnEncodersOutputIsReadWholeByEveryStepOfItsSequence) {  // # S4-16
     driver.encode(1, 5, 200);
     Batch batch;
     for (const SequenceId s : {1, 0, 0}) batch.add(s, {}, std::span(&s, 1), false);
-    const auto pieces = driver.place(batch);
-    ASSERT_EQ(pieces.size(), 1u);
-    const AttentionView view = driver.memory->attention(kCross, 0);
+    const auto microbatches = driver.place(batch);
+    ASSERT_EQ(microbatches.size(), 1u);
+    const GroupView view = driver.memory->view(kCross, 0);
     EXPECT_THAT(view.write_rows, IsEmpty());
     EXPECT_THAT(view.first, ElementsAre(0, 0, 0));
     EXPECT_THAT(view.last, ElementsAre(5, 3, 3));
@@ -57,8 +57,8 @@ TEST(Cross, EncodingStartsAnewWhateverWasDecoded) {
 TEST(Cross, AnEncodeThatFailsKeepsTheOldOutput) {  // # S4-08
     Driver driver(options(1), encoder_decoder());
     driver.encode(0, 4, 100);
-    const auto pieces = driver.place(Driver::batch_of(0, 6, 300), StepKind::encode);
-    driver.write(pieces[0], 0);
+    const auto microbatches = driver.place(Driver::batch_of(0, 6, 300), StepKind::encode);
+    driver.write(microbatches[0], 0);
     EXPECT_THAT(driver.tokens(0, kCross), ElementsAre(100, 101, 102, 103));
     driver.memory->rollback();
     EXPECT_THAT(driver.tokens(0, kCross), ElementsAre(100, 101, 102, 103));
@@ -133,7 +133,7 @@ TEST(Cross, TheEncoderSeesItsOwnTokensInBothDirections) {  // # S4-35
     Batch batch;
     for (const SequenceId s : {0, 0, 1, 0}) batch.add(s, {}, std::span(&s, 1), false);
     driver.place(batch, StepKind::encode);
-    const AttentionView view = driver.memory->attention(kWithin, 0);
+    const GroupView view = driver.memory->view(kWithin, 0);
     EXPECT_THAT(view.write_rows, IsEmpty());
     EXPECT_THAT(view.runs, ElementsAre(plait::Run{0, 3, 0, 0}, plait::Run{3, 1, 0, 0}));
     EXPECT_THAT(view.first, ElementsAre(0, 0, 0, 0));
@@ -183,12 +183,12 @@ TEST(None, AWindowIsAnIntervalOfThePiece) {
     Batch batch;
     for (const SequenceId s : {0, 0, 0, 0, 1, 1}) batch.add(s, {}, std::span(&s, 1), true);
     ASSERT_EQ(driver.place(batch).size(), 2u);
-    const AttentionView first = driver.memory->attention(0, 0);
+    const GroupView first = driver.memory->view(0, 0);
     EXPECT_THAT(first.first, ElementsAre(0, 0, 1, 2));
     EXPECT_THAT(first.last, ElementsAre(2, 3, 4, 4));
     EXPECT_THAT(first.key_positions, ElementsAre(0, 1, 2, 3));
     EXPECT_THAT(first.key_begin, ElementsAre(0, 4));
-    const AttentionView second = driver.memory->attention(0, 1);
+    const GroupView second = driver.memory->view(0, 1);
     EXPECT_THAT(second.last, ElementsAre(2, 2));
     driver.memory->rollback();
 }

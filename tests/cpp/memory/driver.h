@@ -45,67 +45,64 @@ struct Driver {
         for (const GroupInfo& group : groups()) {
             keys.emplace_back(group.n_rows, -1);
             rotations.emplace_back(group.n_rows, 0);
-            if (group.kind == GroupKind::recurrent) keys.back()[0] = 0;
+            if (group.kind->holds_states) keys.back()[0] = 0;
         }
     }
 
     const std::vector<GroupInfo>& groups() const { return memory->layout().groups; }
 
-    // Everything up to the point where pieces run.
-    std::span<const Piece> place(const Batch& batch, StepKind kind = StepKind::decode) {
+    // Everything up to the point where microbatches run.
+    std::span<const Microbatch> place(const Batch& batch, StepKind kind = StepKind::decode) {
         step = kind;
-        prepare(batch.view(), limits, memory->past(kind), prepared);
+        prepare(batch.view(), limits, memory->sequences(kind), prepared);
         const bool whole = !options.causal || kind == StepKind::encode;
-        const auto pieces =
+        const auto microbatches =
             split.cut(prepared, {.max_tokens = static_cast<uint32_t>(options.n_ubatch),
                                  .whole_sequences = whole,
-                                 .steady_company = memory->steady_company()});
-        memory->place(kind, prepared, pieces);
-        return pieces;
+                                 .constant_coupling = memory->needs_constant_coupling()});
+        memory->place(kind, prepared, microbatches);
+        return microbatches;
     }
-    std::span<const Piece> place(Batch&& batch, StepKind kind = StepKind::decode) {
+    std::span<const Microbatch> place(Batch&& batch, StepKind kind = StepKind::decode) {
         kept = std::move(batch);  // the memory reads it until the step ends
         return place(std::as_const(kept), kind);
     }
-    // Stores each token's number in its row, and makes each state anew, as a piece that runs does.
-    void write(const Piece& piece, size_t index) {
+    // Stores each token's number in its row, and makes each state anew, as a microbatch that runs does.
+    void write(const Microbatch& microbatch, size_t index) {
         for (size_t g = 0; g < keys.size(); ++g) {
             const auto group = static_cast<uint8_t>(g);
-            switch (groups()[g].kind) {
-            case GroupKind::attention:
-                if (step == StepKind::decode) write_keys(piece, index, group);
-                break;
-            case GroupKind::cross:
-                if (step == StepKind::encode) write_keys(piece, index, group);
-                break;
-            case GroupKind::recurrent: write_states(piece, index, group); break;
-            case GroupKind::within: break;
-            }
+            const PartKind& kind = *groups()[g].kind;
+            const bool is_cross = &kind == &CrossSpec::kind();
+            if (kind.holds_states)
+                write_states(microbatch, index, group);
+            else if (!kind.keys_are_tokens && is_cross == (step == StepKind::encode))
+                write_keys(microbatch, index, group);
         }
     }
-    void write_keys(const Piece& piece, size_t index, uint8_t group) {
-        const auto view = memory->attention(group, index);
-        for (size_t i = 0; i < piece.entries.size(); ++i) {
+    void write_keys(const Microbatch& microbatch, size_t index, uint8_t group) {
+        const auto view = memory->view(group, index);
+        for (size_t i = 0; i < microbatch.entries.size(); ++i) {
             const auto row = static_cast<size_t>(view.write_rows[i]);
-            keys[group][row] = prepared.source.tokens[piece.entries[i]];
-            rotations[group][row] = prepared.position(piece.entries[i]);
+            keys[group][row] = prepared.source.tokens[microbatch.entries[i]];
+            rotations[group][row] = prepared.position(microbatch.entries[i]);
         }
     }
-    void write_states(const Piece& piece, size_t index, uint8_t group) {
-        const auto view = memory->recurrent(group, index);
+    void write_states(const Microbatch& microbatch, size_t index, uint8_t group) {
+        const auto view = memory->view(group, index);
         auto& states = keys[group];
         const std::vector<int> before = states;  // rows are read before any is written
-        for (size_t s = 0; s < piece.sequences.size(); ++s) {
+        for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
             int state = before[static_cast<size_t>(view.read_rows[s])];
-            for (int32_t i = piece.begin[s]; i < piece.begin[s + 1]; ++i)
-                state = fold(state, prepared.source.tokens[piece.entries[static_cast<size_t>(i)]]);
+            for (int32_t i = microbatch.begin[s]; i < microbatch.begin[s + 1]; ++i)
+                state =
+                    fold(state, prepared.source.tokens[microbatch.entries[static_cast<size_t>(i)]]);
             states[static_cast<size_t>(view.write_rows[s])] = state;
         }
     }
     void run(const Batch& batch, StepKind kind) {
-        const auto pieces = place(batch, kind);
+        const auto microbatches = place(batch, kind);
         try {
-            for (size_t p = 0; p < pieces.size(); ++p) write(pieces[p], p);
+            for (size_t p = 0; p < microbatches.size(); ++p) write(microbatches[p], p);
         } catch (...) {
             memory->rollback();
             throw;

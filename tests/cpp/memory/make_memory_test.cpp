@@ -63,11 +63,12 @@ TEST(MakeMemory, StreamsAreOneOrOneASequence) {  // # S2-39
 
 TEST(MakeMemory, CombinationsWithoutAMeaningSayWhy) {  // # S4-20
     const MemoryOptions options = sized(8, 1);
-    EXPECT_EQ(message_of<UnsupportedError>([&] {
-                  make_memory({{CrossSpec{1, 4, 4}}}, options);
-              }),
-              "cross attention needs self attention beside it: nothing else knows where a "
-              "sequence goes on");
+    EXPECT_EQ(
+        message_of<UnsupportedError>([&] {
+            make_memory({{CrossSpec{1, 4, 4}}}, options);
+        }),
+        "cross attention needs self attention in the same model: nothing else records where a "
+        "sequence continues");
     EXPECT_EQ(message_of<UnsupportedError>([&] {
                   make_memory({{full_layer(), CrossSpec{1, 4, 4}, RecurrentSpec{{4}}}}, options);
               }),
@@ -103,7 +104,7 @@ TEST(MakeMemory, EveryKindAnswersEveryEdit) {
     for (const auto& [specs, has_parts] : memories) {
         MemoryOptions options = sized(32, 2);
         options.n_batch = 8;
-        options.causal = !std::holds_alternative<WithinSpec>(specs[0][0]);
+        options.causal = specs[0][0].get_if<WithinSpec>() == nullptr;
         Driver driver(options, specs);
         driver.feed(0, 6);
         EXPECT_EQ(driver.memory->remove(0, {2, 4}) || driver.memory->remove(0, {5, INT32_MAX}),

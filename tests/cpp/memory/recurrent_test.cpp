@@ -30,7 +30,7 @@ TEST(Recurrent, AFreshSequenceReadsZerosAndWritesARowOfItsOwn) {  // # S4-15
     EXPECT_EQ(kind_of(driver), "recurrent");
     EXPECT_EQ(driver.groups()[0].n_rows, 2u * 2 + 1);
     driver.place(Driver::batch_of(1, 3, 7));
-    const RecurrentView view = driver.memory->recurrent(0, 0);
+    const GroupView view = driver.memory->view(0, 0);
     EXPECT_THAT(view.read_rows, ElementsAre(0));
     EXPECT_NE(view.write_rows[0], 0);
     driver.memory->rollback();
@@ -47,12 +47,12 @@ TEST(Recurrent, LaterPiecesOfACallGoOnInTheFreshRow) {  // # S1-22 # S1-49 # S1-
     driver.feed(0, 1);
     const int32_t committed = driver.memory->rows_of(0, 0)[0];
     ASSERT_EQ(driver.place(Driver::batch_of(0, 10, 1)).size(), 3u);
-    const int32_t fresh = driver.memory->recurrent(0, 0).write_rows[0];
+    const int32_t fresh = driver.memory->view(0, 0).write_rows[0];
     EXPECT_NE(fresh, committed);
-    EXPECT_THAT(driver.memory->recurrent(0, 0).read_rows, ElementsAre(committed));
-    for (size_t piece = 1; piece < 3; ++piece) {
-        EXPECT_THAT(driver.memory->recurrent(0, piece).read_rows, ElementsAre(fresh));
-        EXPECT_THAT(driver.memory->recurrent(0, piece).write_rows, ElementsAre(fresh));
+    EXPECT_THAT(driver.memory->view(0, 0).read_rows, ElementsAre(committed));
+    for (size_t microbatch = 1; microbatch < 3; ++microbatch) {
+        EXPECT_THAT(driver.memory->view(0, microbatch).read_rows, ElementsAre(fresh));
+        EXPECT_THAT(driver.memory->view(0, microbatch).write_rows, ElementsAre(fresh));
     }
     driver.memory->commit();
     EXPECT_THAT(driver.memory->rows_of(0, 0), ElementsAre(fresh));
@@ -61,9 +61,9 @@ TEST(Recurrent, LaterPiecesOfACallGoOnInTheFreshRow) {  // # S1-22 # S1-49 # S1-
 TEST(Recurrent, ACallThatFailsLeavesTheOldState) {  // # S4-08
     Driver driver(sized(8, 2), states());
     driver.feed(0, 3);
-    const auto pieces = driver.place(Driver::batch_of(0, 10, 50));
-    driver.write(pieces[0], 0);
-    driver.write(pieces[1], 1);
+    const auto microbatches = driver.place(Driver::batch_of(0, 10, 50));
+    driver.write(microbatches[0], 0);
+    driver.write(microbatches[1], 1);
     driver.memory->rollback();
     EXPECT_EQ(state_of(driver, 0), folded({0, 1, 2}));
     EXPECT_EQ(driver.memory->positions(0)->max, 2);
@@ -143,8 +143,8 @@ TEST(Recurrent, ATokenOfSeveralSequencesIsComputedOnce) {
     batch.add(7, {}, pair, false);
     batch.add(8, {}, two, false);
     batch.add(9, {}, std::span(all).first(1), false);
-    const auto pieces = driver.place(batch);
-    ASSERT_EQ(pieces.size(), 3u) << "states part between pieces only";
+    const auto microbatches = driver.place(batch);
+    ASSERT_EQ(microbatches.size(), 3u) << "states part between microbatches only";
     driver.memory->rollback();
     driver.decode(batch);
     EXPECT_EQ(state_of(driver, 0), folded({5, 6, 9}));
@@ -213,7 +213,7 @@ TEST(Recurrent, AStepAllocatesNothingOnceItHasRun) {
     for (SequenceId s = 0; s < 4; ++s) batch.add(0, {}, std::span(&s, 1), true);
     const auto step = [&] {
         driver.place(batch);
-        driver.memory->recurrent(0, 0);
+        driver.memory->view(0, 0);
         driver.memory->commit();
     };
     for (int i = 0; i < 4; ++i) step();
@@ -262,7 +262,7 @@ TEST(Hybrid, AnyPatternOfLayers) {  // # S1-09
         driver.feed(1, 3, 4);
         for (uint8_t g = 0; g < 2; ++g)
             EXPECT_EQ(driver.tokens(1, g).size(),
-                      driver.groups()[g].kind == GroupKind::recurrent ? 1u : 3u);
+                      driver.groups()[g].kind == &RecurrentSpec::kind() ? 1u : 3u);
     }
 }
 
@@ -280,7 +280,7 @@ TEST(Hybrid, ALackOfMemoryChangesNothing) {
     std::vector<StateRows> rows;
     MemoryState state;
     expect_all_or_nothing(driver, [&] { state = driver.memory->describe(1, rows); });
-    expect_all_or_nothing(driver, [&] { driver.memory->adopt(state, 2, rows); });
+    expect_all_or_nothing(driver, [&] { driver.memory->restore(state, 2, rows); });
     EXPECT_EQ(driver.memory->positions(2)->max, 30);
 }
 

@@ -75,15 +75,15 @@ TEST(Sliding, BothCachesHaveStreams) {  // # S2-18
 TEST(Sliding, EachTokenSeesItsWindowAtTheEdges) {  // # S4-28
     Driver driver(small_batches(64, 1), beside_full());
     driver.feed(0, 6);
-    const auto pieces = driver.place(Driver::batch_of(0, 6, 6));
-    ASSERT_EQ(pieces.size(), 2u);
-    const auto first = driver.memory->attention(1, 0);  // holds tokens 3, 4, 5, then 6 to 9
+    const auto microbatches = driver.place(Driver::batch_of(0, 6, 6));
+    ASSERT_EQ(microbatches.size(), 2u);
+    const auto first = driver.memory->view(1, 0);  // holds tokens 3, 4, 5, then 6 to 9
     EXPECT_THAT(first.first, ElementsAre(0, 1, 2, 3));
     EXPECT_THAT(first.last, ElementsAre(4, 5, 6, 7));
-    const auto second = driver.memory->attention(1, 1);
+    const auto second = driver.memory->view(1, 1);
     EXPECT_THAT(second.first, ElementsAre(4, 5));
     EXPECT_THAT(second.last, ElementsAre(8, 9));
-    const auto full = driver.memory->attention(0, 1);
+    const auto full = driver.memory->view(0, 1);
     EXPECT_THAT(full.first, ElementsAre(0, 0));
     EXPECT_THAT(full.last, ElementsAre(11, 12));
     driver.memory->rollback();
@@ -93,8 +93,8 @@ TEST(Sliding, ACallThatFailsFindsItsWholeWindow) {  // # S4-08
     Driver driver(small_batches(64, 1), beside_full());
     driver.feed(0, 8);
     const auto before = rows_of_all(*driver.memory);
-    const auto pieces = driver.place(Driver::batch_of(0, 8, 8));
-    driver.write(pieces[0], 0);
+    const auto microbatches = driver.place(Driver::batch_of(0, 8, 8));
+    driver.write(microbatches[0], 0);
     driver.memory->rollback();
     EXPECT_EQ(rows_of_all(*driver.memory), before);
     EXPECT_THAT(driver.tokens(0, 1), ElementsAre(5, 6, 7));
@@ -231,7 +231,7 @@ TEST(Sliding, KeptRowsAreNeverMoreThanTheRoomForThem) {
             int64_t most = 0;
             for (Position last = 0; last < 100; ++last)
                 most = std::max<int64_t>(most, last + 1 - oldest_kept(window, last));
-            EXPECT_EQ(most, most_kept(window)) << tokens;
+            EXPECT_EQ(most, max_kept(window)) << tokens;
         }
     }
 }

@@ -32,7 +32,7 @@ Saved save(const Driver& driver, std::optional<SequenceId> sequence = {}) {
 
 void load(Driver& driver, const Saved& saved, std::optional<SequenceId> to = {}) {
     std::vector<StateRows> rows;
-    driver.memory->adopt(saved.state, to, rows);
+    driver.memory->restore(saved.state, to, rows);
     for (const StateRows& group : rows)
         for (size_t i = 0; i < group.items.size(); ++i)
             driver.keys[group.group][static_cast<size_t>(group.rows[i])] =
@@ -222,7 +222,7 @@ TEST(State, ADamagedDescriptionChangesNothing) {
             s.sequences = {0, 1};
         },
         [](MemoryState& s) { s.whole = false; },
-        [](MemoryState& s) { s.parts[0].kind = GroupKind::recurrent; },
+        [](MemoryState& s) { s.parts[0].kind = RecurrentSpec::kind().code; },
         [](MemoryState& s) { s.parts[0].axes = 4; },
         [](MemoryState& s) { s.parts[1].window.tokens = 5; },
         [](MemoryState& s) { s.parts[0].n_items = -1; },

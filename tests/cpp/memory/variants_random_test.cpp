@@ -91,10 +91,10 @@ protected:
           random(play.seed),
           sequences(kSequences) {
         for (uint8_t g = 0; g < driver.groups().size(); ++g) {
-            const GroupKind kind = driver.groups()[g].kind;
-            if (kind == GroupKind::attention) attention.push_back(g);
-            if (kind == GroupKind::recurrent) recurrent = g;
-            if (kind == GroupKind::cross) cross = g;
+            const PartKind* kind = driver.groups()[g].kind;
+            if (kind == &AttentionSpec::kind()) attention.push_back(g);
+            if (kind == &RecurrentSpec::kind()) recurrent = g;
+            if (kind == &CrossSpec::kind()) cross = g;
         }
         for (size_t g = 0; g < attention.size(); ++g)
             if (window(g).kind == WindowKind::full) full = g;
@@ -129,7 +129,7 @@ protected:
     void defragment();
     void save_and_load();
     void rewind();
-    void check_view(const Piece& piece, size_t index);
+    void check_view(const Microbatch& microbatch, size_t index);
     void check();
     bool overfull() const;
     // Runs an edit. True if it was done; else it was refused, and nothing has changed.
@@ -233,10 +233,10 @@ void EveryMemory::decode() {
         append(batch, ids);
     }
     const bool too_much = overfull();
-    std::span<const Piece> pieces;
+    std::span<const Microbatch> microbatches;
     const bool placed = edit([&] {
         try {
-            pieces = driver.place(batch);
+            microbatches = driver.place(batch);
         } catch (const BatchError&) {
             return false;
         }
@@ -250,11 +250,12 @@ void EveryMemory::decode() {
     }
     EXPECT_FALSE(too_much || parted || bare);
     const bool fail = below(4) == 0;
-    const size_t n_run =
-        fail ? static_cast<size_t>(below(static_cast<int>(pieces.size()) + 1)) : pieces.size();
+    const size_t n_run = fail
+                             ? static_cast<size_t>(below(static_cast<int>(microbatches.size()) + 1))
+                             : microbatches.size();
     for (size_t p = 0; p < n_run; ++p) {
-        driver.write(pieces[p], p);
-        check_view(pieces[p], p);
+        driver.write(microbatches[p], p);
+        check_view(microbatches[p], p);
     }
     ++outcomes[fail ? "rollback" : "commit"];
     if (fail) {
@@ -322,8 +323,8 @@ void EveryMemory::encode() {
         for (const SequenceId s : ids) sequence(s).encoded = output;
     }
     if (batch.size() == 0) return;
-    const auto pieces = driver.place(batch, StepKind::encode);
-    for (size_t p = 0; p < pieces.size(); ++p) driver.write(pieces[p], p);
+    const auto microbatches = driver.place(batch, StepKind::encode);
+    for (size_t p = 0; p < microbatches.size(); ++p) driver.write(microbatches[p], p);
     ++outcomes["encode"];
     if (below(3) > 0) return driver.memory->commit();
     driver.memory->rollback();
@@ -331,11 +332,11 @@ void EveryMemory::encode() {
 }
 
 // What a token sees by the intervals of its view is what a mask over all tokens lets it see.
-void EveryMemory::check_view(const Piece& piece, size_t index) {
+void EveryMemory::check_view(const Microbatch& microbatch, size_t index) {
     for (size_t g = 0; g < attention.size(); ++g) {
-        const auto view = driver.memory->attention(attention[g], index);
+        const auto view = driver.memory->view(attention[g], index);
         const auto& keys = driver.keys[attention[g]];
-        for (size_t q = 0; q < piece.sequences.size(); ++q) {
+        for (size_t q = 0; q < microbatch.sequences.size(); ++q) {
             std::vector<int> stored;
             for (int32_t r = view.run_begin[q]; r < view.run_begin[q + 1]; ++r) {
                 const plait::Run& run = view.runs[static_cast<size_t>(r)];
@@ -343,16 +344,16 @@ void EveryMemory::check_view(const Piece& piece, size_t index) {
                 for (int32_t i = 0; i < run.count; ++i)
                     stored.push_back(keys[static_cast<size_t>(run.row + i)]);
             }
-            const auto& tokens = sequence(piece.sequences[q]).tokens;
-            // Tokens of later pieces are not there yet.
+            const auto& tokens = sequence(microbatch.sequences[q]).tokens;
+            // Tokens of later microbatches are not there yet.
             const int last_id =
                 driver.prepared.source
-                    .tokens[piece.entries[static_cast<size_t>(piece.begin[q + 1] - 1)]];
+                    .tokens[microbatch.entries[static_cast<size_t>(microbatch.begin[q + 1] - 1)]];
             const auto n = static_cast<size_t>(std::ranges::find(tokens, last_id, &Token::id) -
                                                tokens.begin() + 1);
-            for (auto i = static_cast<size_t>(piece.begin[q]);
-                 i < static_cast<size_t>(piece.begin[q + 1]); ++i) {
-                const int id = driver.prepared.source.tokens[piece.entries[i]];
+            for (auto i = static_cast<size_t>(microbatch.begin[q]);
+                 i < static_cast<size_t>(microbatch.begin[q + 1]); ++i) {
+                const int id = driver.prepared.source.tokens[microbatch.entries[i]];
                 const auto own =
                     static_cast<size_t>(std::ranges::find(tokens, id, &Token::id) - tokens.begin());
                 std::vector<int> expected;
@@ -368,15 +369,15 @@ void EveryMemory::check_view(const Piece& piece, size_t index) {
         }
     }
     if (!cross) return;
-    const auto view = driver.memory->attention(*cross, index);
-    for (size_t q = 0; q < piece.sequences.size(); ++q) {
+    const auto view = driver.memory->view(*cross, index);
+    for (size_t q = 0; q < microbatch.sequences.size(); ++q) {
         std::vector<int> stored;
         for (int32_t r = view.run_begin[q]; r < view.run_begin[q + 1]; ++r)
             for (int32_t i = 0; i < view.runs[static_cast<size_t>(r)].count; ++i)
                 stored.push_back(driver.keys[*cross][static_cast<size_t>(
                     view.runs[static_cast<size_t>(r)].row + i)]);
-        ASSERT_EQ(stored, *sequence(piece.sequences[q]).encoded);
-        for (int32_t i = piece.begin[q]; i < piece.begin[q + 1]; ++i) {
+        ASSERT_EQ(stored, *sequence(microbatch.sequences[q]).encoded);
+        for (int32_t i = microbatch.begin[q]; i < microbatch.begin[q + 1]; ++i) {
             ASSERT_EQ(view.first[static_cast<size_t>(i)], 0);
             ASSERT_EQ(view.last[static_cast<size_t>(i)], std::ssize(stored));
         }
@@ -568,11 +569,11 @@ void EveryMemory::save_and_load() {
         other.n_ctx += 3;
         if (!play.streams) *other.n_cells += 10;
         Driver copy(other, play.specs);
-        copy.memory->adopt(state, {}, rows);
+        copy.memory->restore(state, {}, rows);
         write(copy, rows, bytes);
         EXPECT_EQ(copy.memory->describe({}, rows), state);  // save(load(save(x))) == save(x)
         EXPECT_EQ(bytes_of(copy, rows), bytes);
-        driver.memory->adopt(state, {}, rows);
+        driver.memory->restore(state, {}, rows);
         write(driver, rows, bytes);
         EXPECT_EQ(driver.memory->describe({}, rows), state);
         ++outcomes["loaded"];
@@ -583,7 +584,7 @@ void EveryMemory::save_and_load() {
     const MemoryState state = driver.memory->describe(from, rows);
     const auto bytes = bytes_of(driver, rows);
     const bool done = edit([&] {
-        driver.memory->adopt(state, to, rows);
+        driver.memory->restore(state, to, rows);
         return true;
     });
     ++outcomes["load one " + (done ? "done" : outcome)];

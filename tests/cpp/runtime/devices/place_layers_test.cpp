@@ -179,9 +179,9 @@ struct Driver {
         how.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
         how.split.max_tokens = 8;
         how.embeddings = true;
-        road = std::make_unique<Road>(e.model->info(),
-                                      std::make_shared<Past>(std::move(memory), engine.backend()),
-                                      engine, recorder, how);
+        road = std::make_unique<Road>(
+            e.model->info(), std::make_shared<StoredMemory>(std::move(memory), engine.backend()),
+            engine, recorder, how);
     }
     static Batch batch(int n) {
         Batch batch;

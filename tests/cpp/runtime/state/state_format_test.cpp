@@ -25,7 +25,7 @@ MemoryState some_state() {
     keys.ordinals = {4, 5, 6};
     keys.sequences = {{.items = {0, 1}, .past = {0, 4}}, {.items = {0, 2}}};
     PartState& states = state.parts.emplace_back();
-    states.kind = GroupKind::recurrent;
+    states.kind = RecurrentSpec::kind().code;
     states.n_items = 1;
     states.sequences = {{.items = {0}, .past = {0, 6}}, {.items = {0}, .past = {0, 6}}};
     return state;

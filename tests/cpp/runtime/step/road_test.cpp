@@ -39,33 +39,33 @@ ContextOptions small() {
 
 std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
 
-// Keeps one contiguous row a token, sequence 0 only, and counts what it is asked.
-class PretendMemory final : public Memory {
+// Stores one contiguous row per token of sequence 0 and counts the calls it gets.
+class PretendMemory final : public StepMemory, public SequenceIndex {
 public:
     explicit PretendMemory(MemoryLayout layout) : layout_(std::move(layout)) {}
 
-    std::string_view kind() const override { return "pretend"; }
     const MemoryLayout& layout() const override { return layout_; }
-    int32_t n_streams() const override { return 1; }
-    int32_t n_sequences() const override { return 1; }
-    int64_t n_cells() const override { return layout_.groups[0].n_rows; }
-    int64_t n_used() const override { return committed_; }
-    const SequenceIndex& past(StepKind) const override { return *this; }
-    bool steady_company() const override { return false; }
-    void place(StepKind, const PreparedBatch& batch, std::span<const Piece> pieces) override {
+    const SequenceIndex& sequences(StepKind) const override { return *this; }
+    std::optional<PositionBounds> positions(SequenceId) const override {
+        if (committed_ == 0) return std::nullopt;
+        return PositionBounds{0, committed_ - 1};
+    }
+    bool same_content(std::span<const SequenceId>) const override { return false; }
+
+    void place(StepKind, const PreparedBatch& batch,
+               std::span<const Microbatch> microbatches) override {
         ++n_placed;
         placed_ = committed_;
         starts_.clear();
-        for (const Piece& piece : pieces) {
+        for (const Microbatch& microbatch : microbatches) {
             starts_.push_back(placed_);
-            sizes_ = piece.n_tokens();
-            placed_ += static_cast<int32_t>(piece.n_tokens());
+            placed_ += static_cast<int32_t>(microbatch.n_tokens());
         }
         EXPECT_EQ(static_cast<size_t>(placed_ - committed_), batch.size());
     }
-    AttentionView attention(uint8_t, size_t piece) override {
-        const int32_t begin = starts_[piece];
-        const int32_t end = piece + 1 < starts_.size() ? starts_[piece + 1] : placed_;
+    GroupView view(uint8_t, size_t microbatch) override {
+        const int32_t begin = starts_[microbatch];
+        const int32_t end = microbatch + 1 < starts_.size() ? starts_[microbatch + 1] : placed_;
         rows_.clear(), first_.clear(), last_.clear();
         for (int32_t i = begin; i < end; ++i) {
             rows_.push_back(i + 3);  // a row is not a position
@@ -74,44 +74,22 @@ public:
         }
         runs_ = {{.row = 3, .count = placed_, .first_key = 0, .ordinal = 0}};
         run_begin_ = {0, 1};
-        return {rows_, runs_, run_begin_, first_, last_, {}, {}};
+        return {.write_rows = rows_,
+                .runs = runs_,
+                .run_begin = run_begin_,
+                .first = first_,
+                .last = last_};
     }
-    RecurrentView recurrent(uint8_t, size_t) override { return {}; }
     void commit() noexcept override { ++n_committed, committed_ = placed_; }
     void rollback() noexcept override { ++n_rolled_back; }
-    std::optional<PositionBounds> positions(SequenceId) const override {
-        if (committed_ == 0) return std::nullopt;
-        return PositionBounds{0, committed_ - 1};
-    }
-    bool same_content(std::span<const SequenceId>) const override { return false; }
-    bool remove(SequenceId, PositionRange) override { return false; }
-    void copy(SequenceId, SequenceId, PositionRange, std::vector<RowMove>&) override {}
-    void keep(SequenceId) override {}
-    void add(SequenceId, PositionRange, int32_t, std::vector<RowMove>&) override {}
-    void divide(SequenceId, PositionRange, int32_t, std::vector<RowMove>&) override {}
-    void clear() override { committed_ = 0; }
-    bool can_shift() const override { return false; }
-    bool can_partial_remove() const override { return false; }
     bool has_shifts() const override { return false; }
     void take_shifts(std::vector<KeyShift>&) override {}
-    RewindPoint rewind_point(SequenceId, Position) const override { return {}; }
-    void refork(const RewindPoint&, SequenceId, std::vector<RowMove>&) override {}
-    int64_t defragment(int64_t, std::vector<RowMove>&) override { return 0; }
-    RunCount count_runs() const override { return {}; }
-    MemoryState describe(std::optional<SequenceId>, std::vector<StateRows>&) const override {
-        return {};
-    }
-    void adopt(const MemoryState&, std::optional<SequenceId>, std::vector<StateRows>&) override {}
-    uint32_t state_part(uint8_t) const override { return 0; }
-    std::vector<Cell> cells() const override { return {}; }
-    std::vector<int32_t> rows_of(uint8_t, SequenceId) const override { return {}; }
 
     int n_placed = 0, n_committed = 0, n_rolled_back = 0;
 
 private:
     MemoryLayout layout_;
     int32_t committed_ = 0, placed_ = 0;
-    uint32_t sizes_ = 0;
     std::vector<int32_t> starts_, rows_, first_, last_, run_begin_;
     std::vector<Run> runs_;
 };
@@ -127,16 +105,13 @@ struct PretendRoad {
         model, std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{2, std::nullopt}), layout,
         EngineLimits{.n_tokens = 8, .n_sequences = 1, .n_rows = 64, .build = {.n_ctx = 64}}};
     Recorder recorder;
-    PretendMemory* memory = nullptr;
+    PretendMemory memory{layout};
+    Storage storage{layout, engine.backend()};
     std::unique_ptr<Road> road = [&] {
-        auto pretend = std::make_unique<PretendMemory>(layout);
-        memory = pretend.get();
         RoadOptions options;
         options.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
         options.split.max_tokens = 8;
-        return std::make_unique<Road>(model->info(),
-                                      std::make_shared<Past>(std::move(pretend), engine.backend()),
-                                      engine, recorder, options);
+        return std::make_unique<Road>(model->info(), memory, storage, engine, recorder, options);
     }();
 };
 
@@ -157,9 +132,9 @@ TEST(Road, KnowsTheMemoryByItsInterfaceAlone) {  // S4-06, S4-07, S2-38
     Context context(pretend.model, small());
     const Outputs expected = context.decode(batch_of(tokens, 0, 0, true).view());
     EXPECT_EQ(copy(got.logits()), copy(expected.logits()));
-    EXPECT_EQ(pretend.memory->n_placed, 1);
-    EXPECT_EQ(pretend.memory->n_committed, 1);
-    EXPECT_EQ(pretend.memory->n_rolled_back, 0);
+    EXPECT_EQ(pretend.memory.n_placed, 1);
+    EXPECT_EQ(pretend.memory.n_committed, 1);
+    EXPECT_EQ(pretend.memory.n_rolled_back, 0);
     // Pieces of 8, 8 and 4: plans are kept for a memory that nobody has heard of.  S1-11
     pretend.road->run(batch_of(tokens, 0, 20, true).view(), nullptr);
     EXPECT_EQ(pretend.engine.stats().plans_built, 1u);
@@ -178,18 +153,18 @@ TEST(Road, WhateverStopsItTheMemoryIsRolledBackAndNotCommitted) {  // S4-08
         } catch (const Interrupted&) {
             ++stopped;
         }
-        EXPECT_EQ(pretend.memory->n_rolled_back, stopped);
-        EXPECT_EQ(pretend.memory->n_committed, 0);
+        EXPECT_EQ(pretend.memory.n_rolled_back, stopped);
+        EXPECT_EQ(pretend.memory.n_committed, 0);
     }
     EXPECT_GT(stopped, 3);
-    EXPECT_EQ(pretend.memory->n_committed, 1);
+    EXPECT_EQ(pretend.memory.n_committed, 1);
 }
 
 TEST(Road, ARefusedBatchPlacesNothing) {
     PretendRoad pretend;
     EXPECT_THROW(pretend.road->run(batch_of({200}, 0, 0, true).view(), nullptr), BatchError);
     EXPECT_THROW(pretend.road->run(batch_of({1}, 3, 0, true).view(), nullptr), BatchError);
-    EXPECT_EQ(pretend.memory->n_placed, 0);
+    EXPECT_EQ(pretend.memory.n_placed, 0);
 }
 
 TEST(Context, AStepOfAKnownShapeBuildsNoPlan) {  // S0-01, S0-02, S1-07

@@ -10,7 +10,7 @@
 namespace plait {
 
 // Sequences that are not listed are empty. Those with equal bounds count as the same content.
-struct FakePast : SequenceIndex {
+struct FakeSequences : SequenceIndex {
     std::map<SequenceId, PositionBounds> held;
 
     std::optional<PositionBounds> positions(SequenceId sequence) const override {

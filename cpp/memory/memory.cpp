@@ -1,92 +1,119 @@
-#include "memory/hybrid.h"
+#include "memory/memory.h"
 
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace plait {
 
-HybridMemory::HybridMemory(std::string_view kind, MemoryLayout layout, const MemoryOptions& options,
-                           Parts parts)
-    : kind_(kind),
+namespace {
+
+std::string_view memory_name(const MemoryLayout& layout, const MemoryOptions& options) {
+    const bool has_cells = layout.has_cells();
+    for (const GroupInfo& group : layout.groups) {
+        const PartKind& kind = *group.kind;
+        const auto name = has_cells ? kind.memory_name_with_cells : kind.memory_name;
+        if (!name.empty()) return name;
+    }
+    if (!has_cells) return "none";
+    const bool any_window = std::ranges::any_of(layout.groups, [](const GroupInfo& group) {
+        return group.kind->has_cells && group.window.kind != WindowKind::full;
+    });
+    return any_window ? "sliding" : options.streams ? "streams" : "unified";
+}
+
+}  // namespace
+
+Memory::Memory(MemoryLayout layout, const MemoryOptions& options, Parts parts)
+    : kind_(memory_name(layout, options)),
       layout_(std::move(layout)),
       n_sequences_(options.n_seq_max),
-      steady_company_(std::ranges::any_of(
-          layout_.groups, [](const GroupInfo& g) { return g.kind == GroupKind::recurrent; })),
+      needs_constant_coupling_(std::ranges::any_of(
+          layout_.groups, [](const GroupInfo& group) { return group.kind->holds_states; })),
       parts_(std::move(parts)),
       lineage_(options.n_seq_max) {
-    PLAIT_CHECK(!parts_.list.empty() && parts_.of_group.size() == layout_.groups.size());
+    PLAIT_CHECK(parts_.of_group.size() == layout_.groups.size());
+    PLAIT_CHECK(std::ranges::find(parts_.of_group, nullptr) == parts_.of_group.end());
 }
 
-std::optional<PositionBounds> HybridMemory::positions(SequenceId sequence) const {
-    return first().positions(sequence);
+std::optional<PositionBounds> Memory::positions(SequenceId sequence) const {
+    return first() == nullptr ? std::nullopt : first()->positions(sequence);
 }
 
-Position HybridMemory::next(SequenceId sequence) const {
+int32_t Memory::n_streams() const { return first() == nullptr ? 1 : first()->n_streams(); }
+int64_t Memory::n_cells() const { return first() == nullptr ? 0 : first()->n_cells(); }
+int64_t Memory::n_used() const { return first() == nullptr ? 0 : first()->n_used(); }
+
+std::vector<Cell> Memory::cells() const {
+    return first() == nullptr ? std::vector<Cell>{} : first()->cells();
+}
+
+RunCount Memory::count_runs() const {
+    return first() == nullptr ? RunCount{} : first()->count_runs();
+}
+
+Position Memory::next(SequenceId sequence) const {
     const auto held = positions(sequence);
     return held ? held->max + 1 : 0;
 }
 
-bool HybridMemory::same_content(std::span<const SequenceId> sequences) const {
+bool Memory::same_content(std::span<const SequenceId> sequences) const {
     return std::ranges::all_of(parts_.list,
                                [&](const auto& part) { return part->same_content(sequences); });
 }
 
-const SequenceIndex& HybridMemory::past(StepKind kind) const {
-    if (kind == StepKind::encode) return no_past_;
+const SequenceIndex& Memory::sequences(StepKind kind) const {
+    if (kind == StepKind::encode) return empty_sequences_;
     return *this;
 }
 
-Part& HybridMemory::part_of(uint8_t group) const {
+Part& Memory::part_of(uint8_t group) const {
     PLAIT_CHECK(group < parts_.of_group.size());
     return *parts_.of_group[group];
 }
 
-void HybridMemory::place(StepKind kind, const PreparedBatch& batch, std::span<const Piece> pieces) {
-    PLAIT_CHECK(!under_way_);
+void Memory::place(StepKind kind, const PreparedBatch& batch,
+                   std::span<const Microbatch> microbatches) {
+    PLAIT_CHECK(!in_step_);
     for (const auto& part : parts_.list) part->check_batch(kind, batch);
     try {
-        for (const auto& part : parts_.list) part->place(kind, batch, pieces);
+        for (const auto& part : parts_.list) part->place(kind, batch, microbatches);
     } catch (...) {
         rollback();
         throw;
     }
-    under_way_ = true;
+    in_step_ = true;
 }
 
-AttentionView HybridMemory::attention(uint8_t group, size_t piece) {
-    PLAIT_CHECK(under_way_);
-    return part_of(group).attention(layout_.groups[group], piece);
+GroupView Memory::view(uint8_t group, size_t microbatch) {
+    PLAIT_CHECK(in_step_);
+    return part_of(group).view(layout_.groups[group], microbatch);
 }
 
-RecurrentView HybridMemory::recurrent(uint8_t group, size_t piece) {
-    PLAIT_CHECK(under_way_);
-    return part_of(group).recurrent(piece);
-}
-
-void HybridMemory::commit() noexcept {
+void Memory::commit() noexcept {
     for (const auto& part : parts_.list) part->commit();
-    under_way_ = false;
+    in_step_ = false;
 }
 
-void HybridMemory::rollback() noexcept {
+void Memory::rollback() noexcept {
     for (const auto& part : parts_.list) part->rollback();
-    under_way_ = false;
+    in_step_ = false;
 }
 
-bool HybridMemory::remove(SequenceId sequence, PositionRange range) {
-    PLAIT_CHECK(!under_way_);
+bool Memory::remove(SequenceId sequence, PositionRange range) {
+    PLAIT_CHECK(!in_step_);
     for (const auto& part : parts_.list)
         if (!part->can_remove(sequence, range)) return false;
     for (const auto& part : parts_.list) part->remove(sequence, range);
-    if (range.end > range.begin) changed(sequence, range.begin);
+    if (range.end > range.begin) cut_lineage(sequence, range.begin);
     return true;
 }
 
-void HybridMemory::copy(SequenceId from, SequenceId to, PositionRange range,
-                        std::vector<RowMove>& moves) {
-    PLAIT_CHECK(!under_way_);
+void Memory::copy(SequenceId from, SequenceId to, PositionRange range,
+                  std::vector<RowMove>& moves) {
+    PLAIT_CHECK(!in_step_);
     if (from == to) return;
     size_t n_moves = 0;
     for (const auto& part : parts_.list) n_moves += part->check_copy(from, to, range);
@@ -94,88 +121,88 @@ void HybridMemory::copy(SequenceId from, SequenceId to, PositionRange range,
     moves.reserve(moves.size() + n_moves);
     for (const auto& part : parts_.list) part->copy(from, to, range, moves);
     if (range.begin <= 0) lineage_.fork(from, to, std::min(range.end, next(from)));
-    if (range.end > range.begin) changed(to, range.begin <= 0 ? INT32_MAX : range.begin);
+    if (range.end > range.begin) cut_lineage(to, range.begin <= 0 ? INT32_MAX : range.begin);
 }
 
-// What comes next is new, even if it comes before `begin`.
-void HybridMemory::changed(SequenceId sequence, Position begin) noexcept {
+// An edit has changed the sequence from `begin` on. Tokens decoded next are new, too, even at
+// positions before `begin`.
+void Memory::cut_lineage(SequenceId sequence, Position begin) noexcept {
     lineage_.cut(sequence, std::min(begin, next(sequence)));
 }
 
-void HybridMemory::release(SequenceId sequence) noexcept {
+void Memory::release(SequenceId sequence) noexcept {
     for (const auto& part : parts_.list) part->release(sequence);
     lineage_.cut(sequence, 0);
 }
 
-void HybridMemory::keep(SequenceId sequence) {
-    PLAIT_CHECK(!under_way_);
+void Memory::keep(SequenceId sequence) {
+    PLAIT_CHECK(!in_step_);
     for (SequenceId s = 0; s < n_sequences_; ++s)
         if (s != sequence) release(s);
 }
 
-void HybridMemory::clear() {
-    PLAIT_CHECK(!under_way_);
+void Memory::clear() {
+    PLAIT_CHECK(!in_step_);
     for (SequenceId s = 0; s < n_sequences_; ++s) release(s);
 }
 
-bool HybridMemory::can_shift() const {
+bool Memory::can_shift() const {
     return std::ranges::all_of(parts_.list, [](const auto& part) { return part->can_shift(); });
 }
 
-bool HybridMemory::can_partial_remove() const {
+bool Memory::can_partial_remove() const {
     return std::ranges::all_of(parts_.list,
                                [](const auto& part) { return part->can_partial_remove(); });
 }
 
-void HybridMemory::add(SequenceId sequence, PositionRange range, int32_t delta,
-                       std::vector<RowMove>& moves) {
+void Memory::add(SequenceId sequence, PositionRange range, int32_t delta,
+                 std::vector<RowMove>& moves) {
     if (!can_shift()) throw UnsupportedError("positions with several axes cannot be shifted");
     if (delta != 0) reposition(sequence, {.range = range, .delta = delta}, moves);
 }
 
-void HybridMemory::divide(SequenceId sequence, PositionRange range, int32_t divisor,
-                          std::vector<RowMove>& moves) {
+void Memory::divide(SequenceId sequence, PositionRange range, int32_t divisor,
+                    std::vector<RowMove>& moves) {
     if (!can_shift()) throw UnsupportedError("positions with several axes cannot be divided");
     if (divisor < 1)
         throw InvalidArgument(text("the divisor is ", divisor, ", expected 1 or more"));
     if (divisor != 1) reposition(sequence, {.range = range, .divisor = divisor}, moves);
 }
 
-void HybridMemory::reposition(SequenceId sequence, const Reposition& how,
-                              std::vector<RowMove>& moves) {
-    PLAIT_CHECK(!under_way_);
+void Memory::reposition(SequenceId sequence, const Reposition& how, std::vector<RowMove>& moves) {
+    PLAIT_CHECK(!in_step_);
     size_t n_moves = 0;
     for (const auto& part : parts_.list) n_moves += part->check_reposition(sequence, how);
     moves.reserve(moves.size() + n_moves);
     for (const auto& part : parts_.list) part->reposition(sequence, how, moves);
-    changed(sequence, std::clamp(how(how.range.begin), 0, how.range.begin));
+    cut_lineage(sequence, std::clamp(how(how.range.begin), 0, how.range.begin));
 }
 
-bool HybridMemory::has_shifts() const {
+bool Memory::has_shifts() const {
     return std::ranges::any_of(parts_.list, [](const auto& part) { return part->has_shifts(); });
 }
 
-void HybridMemory::take_shifts(std::vector<KeyShift>& shifts) {
-    PLAIT_CHECK(!under_way_);
+void Memory::take_shifts(std::vector<KeyShift>& shifts) {
+    PLAIT_CHECK(!in_step_);
     size_t n = 0;
     for (const auto& part : parts_.list) n += part->n_shifts();
     shifts.reserve(shifts.size() + n);
     for (const auto& part : parts_.list) part->take_shifts(shifts);
 }
 
-bool HybridMemory::can_end_at(SequenceId sequence, Position next) const {
+bool Memory::can_end_at(SequenceId sequence, Position next) const {
     return std::ranges::all_of(parts_.list,
                                [&](const auto& part) { return part->can_end_at(sequence, next); });
 }
 
-RewindPoint HybridMemory::rewind_point(SequenceId sequence, Position wanted) const {
+RewindPoint Memory::rewind_point(SequenceId sequence, Position wanted) const {
     wanted = std::clamp(wanted, 0, next(sequence));
     RewindPoint best{0, sequence};
     if (can_end_at(sequence, wanted)) return {wanted, sequence};
     for (SequenceId fork = 0; fork < n_sequences_; ++fork) {
         if (fork == sequence) continue;
         const Position common = std::min(wanted, lineage_.common(sequence, fork));
-        // As far as both are the same; or, of what has no parts, all.
+        // The common prefix; if its end cannot be kept (a recurrent state), the whole fork.
         for (const Position at : {common, std::min(common, next(fork))}) {
             if (at <= best.next || !can_end_at(fork, at)) continue;
             best = {at, fork};
@@ -185,32 +212,30 @@ RewindPoint HybridMemory::rewind_point(SequenceId sequence, Position wanted) con
     return best;
 }
 
-void HybridMemory::refork(const RewindPoint& point, SequenceId to, std::vector<RowMove>& moves) {
-    PLAIT_CHECK(!under_way_ && point.from != to);
+void Memory::refork(const RewindPoint& point, SequenceId to, std::vector<RowMove>& moves) {
+    PLAIT_CHECK(!in_step_ && point.from != to);
     size_t n_moves = 0;
     for (const auto& part : parts_.list) n_moves += part->reserve_fork(point.from, to);
     lineage_.reserve_fork(point.from, to);
     moves.reserve(moves.size() + n_moves);
-    // Nothing below needs memory: what a fork still has fits where nothing is held.
+    // Nothing below allocates: what the fork holds fits into an empty sequence.
     release(to);
     copy(point.from, to, {.end = point.next}, moves);
 }
 
-int64_t HybridMemory::defragment(int64_t max_moves, std::vector<RowMove>& moves) {
-    PLAIT_CHECK(!under_way_);
+int64_t Memory::defragment(int64_t max_moves, std::vector<RowMove>& moves) {
+    PLAIT_CHECK(!in_step_);
     if (max_moves < 1)
         throw InvalidArgument(text("max_moves is ", max_moves, ", expected 1 or more"));
-    // Parts number their rows for themselves, so a round of each is a round.
+    // Parts have separate rows, so a round of any one part is a round.
     for (const auto& part : parts_.list)
         if (const int64_t n = part->defragment(max_moves, moves); n > 0) return n;
     return 0;
 }
 
-RunCount HybridMemory::count_runs() const { return first().count_runs(); }
-
-MemoryState HybridMemory::describe(std::optional<SequenceId> sequence,
-                                   std::vector<StateRows>& rows) const {
-    PLAIT_CHECK(!under_way_ && !has_shifts());
+MemoryState Memory::describe(std::optional<SequenceId> sequence,
+                             std::vector<StateRows>& rows) const {
+    PLAIT_CHECK(!in_step_ && !has_shifts());
     MemoryState state{.whole = !sequence};
     if (sequence) {
         state.sequences = {*sequence};
@@ -226,47 +251,42 @@ MemoryState HybridMemory::describe(std::optional<SequenceId> sequence,
     for (const auto& part : parts_.list) {
         const size_t before = rows.size();
         state.parts.push_back(part->describe(state.sequences, rows));
+        state.parts.back().kind = part->kind().code;
         for (size_t i = before; i < rows.size(); ++i)
             rows[i].part = static_cast<uint32_t>(state.parts.size() - 1);
     }
     return state;
 }
 
-// That the parts are there and end at the same positions; each looks at the rest itself.
-void HybridMemory::check_state(const MemoryState& state) const {
+// Checks that the state has the parts of this memory and that they end at the same positions;
+// Part::check_restore() checks the rest.
+void Memory::check_state(const MemoryState& state) const {
     if (state.parts.size() != parts_.list.size())
         throw StateError(
             text("the state has ", state.parts.size(), " parts, this memory ", parts_.list.size()));
-    for (const PartState& part : state.parts)
-        if (part.sequences.size() != state.sequences.size())
-            throw StateError(text("the state has ", state.sequences.size(), " sequences, a part ",
-                                  part.sequences.size()));
+    for (size_t i = 0; i < state.parts.size(); ++i) {
+        const PartKind& kind = parts_.list[i]->kind();
+        if (state.parts[i].kind != kind.code)
+            throw StateError(text("part ", i, " of the state is of kind ", int{state.parts[i].kind},
+                                  ", expected ", int{kind.code}, " (", kind.name, ")"));
+        if (state.parts[i].sequences.size() != state.sequences.size())
+            throw StateError(text("the state has ", state.sequences.size(), " sequences, part ", i,
+                                  " has ", state.parts[i].sequences.size()));
+    }
     for (size_t s = 0; s < state.sequences.size(); ++s) {
         std::optional<Position> end;
-        for (const PartState& part : state.parts) {
-            Position own = 0;
-            const auto& items = part.sequences[s].items;
-            if (part.kind == GroupKind::recurrent) {
-                own = part.sequences[s].past.end;
-            } else if (part.kind == GroupKind::attention && part.axes == 1 && !items.empty()) {
-                const auto last = static_cast<size_t>(items.back());
-                if (items.back() < 0 || last >= part.positions.size() ||
-                    part.positions[last] == INT32_MAX)
-                    throw StateError("a sequence of the state holds a token that is not there");
-                own = part.positions[last] + 1;
-            } else if (part.kind != GroupKind::attention || part.axes != 1) {
-                continue;
-            }
-            if (end.value_or(own) != own)
+        for (size_t i = 0; i < state.parts.size(); ++i) {
+            const auto own = parts_.list[i]->end_of(state.parts[i], s);
+            if (own && end.value_or(*own) != *own)
                 throw StateError(text("sequence ", state.sequences[s], " of the state ends at ",
-                                      *end, " in one part and at ", own, " in another"));
-            end = own;
+                                      *end, " in one part and at ", *own, " in another"));
+            if (own) end = own;
         }
     }
 }
 
-std::vector<SequenceId> HybridMemory::targets(const MemoryState& state,
-                                              std::optional<SequenceId> to) const {
+std::vector<SequenceId> Memory::targets(const MemoryState& state,
+                                        std::optional<SequenceId> to) const {
     if (state.whole && to) throw StateError("the state is of a whole memory, not of one sequence");
     if (!state.whole && state.sequences.size() != 1)
         throw StateError(text("the state has ", state.sequences.size(), " sequences, expected 1"));
@@ -282,15 +302,15 @@ std::vector<SequenceId> HybridMemory::targets(const MemoryState& state,
     return state.sequences;
 }
 
-void HybridMemory::adopt(const MemoryState& state, std::optional<SequenceId> to,
-                         std::vector<StateRows>& rows) {
-    PLAIT_CHECK(!under_way_);
+void Memory::restore(const MemoryState& state, std::optional<SequenceId> to,
+                     std::vector<StateRows>& rows) {
+    PLAIT_CHECK(!in_step_);
     const std::vector<SequenceId> sequences = targets(state, to);
     check_state(state);
     std::vector<StateRows> found;
     std::vector<size_t> first_of_part{0};
     for (size_t i = 0; i < parts_.list.size(); ++i) {
-        parts_.list[i]->check_adopt(state.parts[i], sequences, state.whole, found);
+        parts_.list[i]->check_restore(state.parts[i], sequences, state.whole, found);
         first_of_part.push_back(found.size());
         for (size_t j = first_of_part[i]; j < found.size(); ++j)
             found[j].part = static_cast<uint32_t>(i);
@@ -301,13 +321,13 @@ void HybridMemory::adopt(const MemoryState& state, std::optional<SequenceId> to,
         release(sequences[0]);
     }
     for (size_t i = 0; i < parts_.list.size(); ++i)
-        parts_.list[i]->adopt(
+        parts_.list[i]->restore(
             state.parts[i], sequences,
             std::span(found).subspan(first_of_part[i], first_of_part[i + 1] - first_of_part[i]));
     rows.swap(found);
 }
 
-uint32_t HybridMemory::state_part(uint8_t group) const {
+uint32_t Memory::state_part(uint8_t group) const {
     const auto found = std::ranges::find(parts_.list, &part_of(group), &std::unique_ptr<Part>::get);
     return static_cast<uint32_t>(found - parts_.list.begin());
 }

@@ -1,0 +1,151 @@
+#include "memory/within.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "memory/layout_builder.h"
+#include "memory/window.h"
+
+namespace plait {
+namespace {
+
+uint8_t add_slot(LayoutBuilder& builder, StorageId, const StateSpec& slot) {
+    const auto spec = slot.get<WithinSpec>();
+    PLAIT_CHECK(spec.window.kind == WindowKind::full || spec.window.tokens > 0);
+    return builder.find_group({
+        .kind = &WithinSpec::kind(),
+        .window = spec.window,
+        .needs_key_positions = spec.needs_key_positions,
+        .max_runs = builder.max_runs(1),
+    });
+}
+
+std::string storage_name(uint8_t) {
+    throw InternalError("attention within a microbatch has no storage");
+}
+
+void add_parts(const MemoryLayout& layout, std::span<const uint8_t> groups,
+               const MemoryOptions& options, Parts& parts) {
+    const bool encodes_only = layout.has(CrossSpec::kind());
+    parts.add(std::make_unique<WithinPart>(options, encodes_only), groups);
+}
+
+constinit const PartKind kWithin{
+    .name = "within",
+    .code = 3,
+    .keys_are_tokens = true,
+    .add_slot = add_slot,
+    .storage_name = storage_name,
+    .add_parts = add_parts,
+};
+
+}  // namespace
+
+const PartKind& WithinSpec::kind() { return kWithin; }
+
+WithinPart::WithinPart(const MemoryOptions& options, bool encodes_only)
+    : Part(kWithin),
+      causal_(options.causal && !encodes_only),
+      encodes_only_(encodes_only),
+      n_ctx_(options.n_ctx),
+      placed_as_(static_cast<size_t>(options.n_seq_max)) {}
+
+void WithinPart::place(StepKind kind, const PreparedBatch& batch,
+                       std::span<const Microbatch> microbatches) {
+    if (encodes_only_ && kind == StepKind::decode) return;
+    check_whole(batch, microbatches);
+    batch_ = &batch;
+    microbatches_ = microbatches;
+}
+
+// Nothing of a sequence may be outside its microbatch, or in it as another sequence's token.
+void WithinPart::check_whole(const PreparedBatch& batch, std::span<const Microbatch> microbatches) {
+    const uint64_t before = n_placed_;
+    for (const Microbatch& microbatch : microbatches) {
+        for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
+            const uint64_t now = ++n_placed_;
+            const auto entries =
+                std::span(microbatch.entries)
+                    .subspan(static_cast<size_t>(microbatch.begin[s]),
+                             static_cast<size_t>(microbatch.begin[s + 1] - microbatch.begin[s]));
+            const auto company = batch.sequences_of(entries[0]);
+            if (std::ssize(entries) > n_ctx_)
+                throw BatchError(text("sequence ", company[0], " has ", entries.size(),
+                                      " tokens, n_ctx is ", n_ctx_));
+            for (const SequenceId id : company) {
+                uint64_t& placed_as = placed_as_[static_cast<size_t>(id)];
+                PLAIT_CHECK(placed_as <= before || batch.sequences.size() > batch.size());
+                if (placed_as > before)
+                    throw BatchError(text("sequence ", id,
+                                          " shares some of its tokens; without "
+                                          "a cache it must share all of them or none"));
+                placed_as = now;
+            }
+            for (const uint32_t entry : entries)
+                if (!std::ranges::equal(batch.sequences_of(entry), company))
+                    throw BatchError(text("sequence ", company[0],
+                                          " shares some of its tokens; "
+                                          "without a cache it must share all of them or none"));
+        }
+    }
+}
+
+GroupView WithinPart::view(const GroupInfo& group, size_t index) {
+    PLAIT_CHECK(index < microbatches_.size());
+    const Microbatch& microbatch = microbatches_[index];
+    const size_t n = microbatch.entries.size();
+    const auto position = [&](int32_t token) {
+        return batch_->position(microbatch.entries[static_cast<size_t>(token)]);
+    };
+    runs_.clear();
+    run_begin_.assign(1, 0);
+    first_.assign(n, 0);
+    last_.resize(n);
+    key_positions_.clear();
+    for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
+        const int32_t begin = microbatch.begin[s];
+        const int32_t end = microbatch.begin[s + 1];
+        runs_.push_back({.row = begin, .count = end - begin});
+        run_begin_.push_back(static_cast<int32_t>(s) + 1);
+        // Positions rise within a sequence, and both ends of what is seen with them.
+        int32_t first = begin;
+        int32_t last = begin;
+        for (int32_t i = begin; i < end; ++i) {
+            const Sight seen = sight(group.window, position(i));
+            while (position(first) < seen.begin) ++first;
+            while (last < end && (causal_ ? last <= i : position(last) <= seen.last)) ++last;
+            first_[static_cast<size_t>(i)] = first - begin;
+            last_[static_cast<size_t>(i)] = last - begin;
+        }
+    }
+    if (group.needs_key_positions)
+        for (size_t i = 0; i < n; ++i) key_positions_.push_back(position(static_cast<int32_t>(i)));
+    return {
+        .runs = runs_,
+        .run_begin = run_begin_,
+        .first = first_,
+        .last = last_,
+        .key_positions = key_positions_,
+        .key_begin = group.needs_key_positions ? std::span<const int32_t>(microbatch.begin)
+                                               : std::span<const int32_t>{},
+    };
+}
+
+PartState WithinPart::describe(std::span<const SequenceId> sequences,
+                               std::vector<StateRows>&) const {
+    PartState state;
+    state.sequences.resize(sequences.size());
+    return state;
+}
+
+void WithinPart::check_restore(const PartState& state, std::span<const SequenceId> sequences, bool,
+                               std::vector<StateRows>&) {
+    const auto holds = [](const SequenceState& s) { return !s.items.empty(); };
+    if (state.n_items != 0 || state.sequences.size() != sequences.size() ||
+        std::ranges::any_of(state.sequences, holds))
+        throw StateError(
+            text("the state has ", state.n_items, " tokens of layers that store nothing"));
+}
+
+}  // namespace plait
