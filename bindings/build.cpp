@@ -9,6 +9,7 @@
 #include "made.h"
 #include "model/model.h"
 #include "module.h"
+#include "runtime/devices/backend_registry.h"
 #include "runtime/devices/fit.h"
 
 namespace plait::python {
@@ -86,21 +87,15 @@ struct Device {
     py::dict limits;
 };
 
-#ifdef PLAIT_HAS_VULKAN
-void append_vulkan(py::list& all) {
-    for (const vulkan::DeviceInfo& info : vulkan::devices()) {
-        Device device;
-        device.name = info.name;
-        device.description = info.description;
-        device.memory = info.memory;
-        for (const std::string& feature : info.features) device.features.append(py::str(feature));
-        for (const auto& [name, value] : info.limits) device.limits[py::str(name)] = value;
-        all.append(py::cast(device));
-    }
+void append(py::list& all, const DeviceInfo& info) {
+    Device device;
+    device.name = info.name;
+    device.description = info.description;
+    device.memory = info.memory;
+    for (const std::string& feature : info.features) device.features.append(py::str(feature));
+    for (const auto& [name, value] : info.limits) device.limits[py::str(name)] = value;
+    all.append(py::cast(device));
 }
-#else
-void append_vulkan(py::list&) {}
-#endif
 
 py::typing::List<Device> devices() {
     const std::vector<cpu::Isa> isas = cpu::available_isas();
@@ -112,7 +107,8 @@ py::typing::List<Device> devices() {
     cpu.features = names(isas);
     py::list all;
     all.append(py::cast(cpu));
-    append_vulkan(all);
+    for (const BackendKind& kind : backend_kinds())
+        for (const DeviceInfo& info : kind.devices()) append(all, info);
     return all;
 }
 

@@ -1,4 +1,4 @@
-// A device that can hold bytes and run graphs.
+// The interface between plans and the devices that run them.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/lowered_graph.h"
 #include "backend/trace.h"
 #include "backend/weight_stores.h"
 #include "graph/graph.h"
@@ -17,7 +18,7 @@
 
 namespace plait {
 
-// How many rows of each extent exist in a step.
+// How many rows of each extent a step has.
 struct Counts {
     int32_t tokens = 0;
     int32_t outputs = 0;
@@ -25,113 +26,102 @@ struct Counts {
     int32_t moves = 0;
 };
 
-// Where a value lives. Offsets are from the start of what a run brings along, so a plan outlives
-// any particular buffer.
-enum class Space : uint8_t { nowhere, arena, input, output, weight, storage };
+// Where a value is stored. Offsets into the arena, the inputs and the outputs are relative to the
+// buffers of a run, so a plan outlives any particular buffer.
+enum class Space : uint8_t {
+    nowhere,
+    arena,
+    input,
+    output,
+    weight,
+    storage,
+    sent,      // memory that the device writes and the host reads
+    received,  // memory that the host writes and the device reads
+};
 struct Place {
     Space space = Space::nowhere;
     uint8_t index = 0;    // of outputs: an OutputId
     uint32_t id = 0;      // of weights and storage
     uint64_t offset = 0;  // bytes
+    bool operator==(const Place&) const = default;
 };
 
-// Asked between nodes, on the thread that called; true stops the run.
+// Checked between nodes, on the calling thread; true stops the run.
 class StopSignal {
 public:
     virtual ~StopSignal() = default;
     virtual bool requested() = 0;
 };
 
-// Makes something else of a value, on the thread that called; what it throws ends the run.
+// Replaces values on the host, on the calling thread. An exception ends the run.
 class Editor {
 public:
     virtual ~Editor() = default;
-    // `rows`: those of the step, [n, ...] of the shape, to be overwritten. `index` is that of ops::Edit.
+    // Overwrites `rows`, the step's rows of a value: [n, ...] of the shape. `index` is that of
+    // ops::Edit.
     virtual void edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) = 0;
 };
 
-// What one run brings along.
+// The buffers and row counts of one run on one device.
 struct RunArguments {
     Buffer* arena = nullptr;
     Buffer* inputs = nullptr;
     std::byte* outputs[2] = {nullptr, nullptr};  // first row of each OutputId
     Counts counts;
     StopSignal* stop = nullptr;
-    Trace* trace = nullptr;    // where to note what ran when
-    Editor* editor = nullptr;  // of plans with edits
+    Trace* trace = nullptr;  // null: nothing is traced
 };
 
-// A graph (or part of one) ready to run any number of times.
+// Nodes of a graph, bound to kernels and ready to run any number of times.
 class Executable {
 public:
     virtual ~Executable() = default;
-    // Working memory that its kernels need at once, all threads together.
+    // Scratch memory in the arena that its kernels need at once, all threads together.
     virtual uint64_t scratch_bytes() const = 0;
-    // Throws Interrupted when stopped, BackendError when the device fails.
+    // Throws Interrupted if stopped, BackendError if the device fails.
     virtual void run(const RunArguments& run) = 0;
 };
 
-// Command buffers of a device that replays what it recorded.
+// Command buffers of a device that replays recorded commands.
 struct CommandCounts {
     uint64_t recorded = 0;
     uint64_t submitted = 0;
 };
 
-// Of a backend that is several devices.
-inline constexpr size_t kMostDevices = 16;
-
-// What lower() needs besides the graph.
-struct Lowering {
-    std::span<Buffer* const> storage;  // by index of ops::Storage
-    bool fuse = true;
-    uint8_t device = 0;  // nodes of other devices stay as they are
-};
-
-// What compile() needs besides the graph.
+// Consecutive nodes of a lowered graph that run without the host, and what compiling them needs.
 struct Segment {
-    const Graph& graph;
-    std::span<const NodeId> nodes;     // in order
+    std::span<const NodeId> nodes;
     std::span<const uint32_t> stages;  // by node of the graph, never falling; see plan/stages.h
     std::span<const Place> places;     // by node of the graph
-    const WeightStores& weights;
-    std::span<Buffer* const> storage;  // by index of ops::Storage
-    uint64_t scratch_offset = 0;  // into the arena: bytes that Executable::scratch_bytes() asks for
+    DeviceWeights weights;
+    std::span<Buffer* const> storage;  // by index of ops::Storage; null on another device
+    Buffer* sent = nullptr;            // null if the graph exchanges no values
+    Buffer* received = nullptr;
+    uint64_t scratch_offset = 0;  // of the scratch memory, into the arena
+    NodeId first_node = 0;        // added to node ids in traces
 };
 
 class Backend : public Allocator {
 public:
     virtual std::string_view name() const = 0;  // "cpu"
-    // By Node::device.
-    virtual std::vector<std::string> devices() const { return {std::string(name())}; }
-    // The backends that it is made of, by Node::device; none: it is one device.
-    virtual std::vector<Backend*> members() { return {}; }
-    virtual std::string packing() const = 0;  // backends of equal packing share weight copies
-    virtual int n_threads() const = 0;        // that a trace may name
-    // Whether a row's results are the same bits whatever rows are computed with it.
+    virtual std::string packing() const = 0;    // backends of equal packing share weight copies
+    virtual int n_threads() const = 0;          // that a trace may name
+    // Whether the bits of a row's results do not depend on the other rows of a step.
     virtual bool invariant() const { return true; }
-    virtual CommandCounts commands() const { return {}; }  // since it was made
-    // Bytes of memory that it can still give; nothing where only the system knows.
+    virtual CommandCounts commands() const { return {}; }  // since the backend was made
+    // Bytes of memory that can still be allocated; nothing if only the system knows.
     virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
-    // For what the host writes before each run, and for what it reads after: memory with a host
-    // address.
+    // Memory with a host address: that the host writes before a run, and that it reads after one.
     virtual std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) { return allocate(bytes); }
     virtual std::unique_ptr<Buffer> allocate_results(uint64_t bytes) { return allocate(bytes); }
-    // For a cache of a layer: where the layer is computed.
-    virtual std::unique_ptr<Buffer> allocate_cache(uint64_t bytes, int layer) {
-        static_cast<void>(layer);
-        return allocate(bytes);
-    }
     virtual std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) = 0;
 
-    // Whether it has a kernel for a node of a model's graph, as it is before lowering.
+    // Whether it has a kernel for a node of a model's graph.
     virtual bool supports(const Graph& graph, NodeId node) const = 0;
-    // Rewrites the graph into operations that this backend runs (quantised products get their
-    // quantize_rows) and, where asked, fuses what costs less together. Called once, before values
-    // are placed.
-    virtual void lower(Graph& graph, const Lowering& how) const = 0;
-    // Packs the weights that the segment needs and that no plan needed before.
-    virtual std::unique_ptr<Executable> compile(const Segment& segment) = 0;
+    // Translates a graph into the ops that the backend runs. `fuse`: combines ops that cost less
+    // together.
+    virtual std::unique_ptr<LoweredGraph> lower(Graph graph, bool fuse) = 0;
 };
 
 }  // namespace plait

@@ -1,6 +1,6 @@
-// Whether what a context's memory holds is what the context believes. Changes that nothing takes back
-// (rows that move when their places are noted already, a state that is loaded row by row) leave
-// neither the old nor the new where the device fails them; the context is of no use then, and says so.
+// Whether the memory of a context still holds what its bookkeeping says. A change that a device fails
+// to complete (rows that move after their new places were recorded, a state that is loaded row by
+// row) leaves neither the old nor the new contents, so the context refuses further work.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ class Integrity {
 public:
     explicit Integrity(std::string device) : device_(std::move(device)) {}
 
-    // BackendError once a change has failed.
+    // Throws BackendError if a change has failed.
     void check() const {
         if (failed_)
             throw BackendError(device_ +

@@ -1,4 +1,4 @@
-// What is thrown for a node that no device can compute.
+// The error for a node that no device can compute.
 #pragma once
 
 #include <string_view>

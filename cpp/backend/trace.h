@@ -1,4 +1,4 @@
-// What ran when, node by node and thread by thread; recorded only while someone asks for it.
+// When each node ran on each thread. Recorded only while tracing is on.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 namespace plait {
 
 struct TraceEvent {
-    NodeId node = 0;
+    NodeId node = 0;  // among all nodes of the plan
     int32_t thread = 0;
     int64_t begin_ns = 0, end_ns = 0;  // of the steady clock
 };
@@ -25,8 +25,8 @@ public:
                    std::chrono::steady_clock::now().time_since_epoch())
             .count();
     }
-    // Chunks of a node that a thread runs one after the other become one event. Drops what there is
-    // no memory for: it must not fail where kernels run.
+    // Consecutive chunks of one node on one thread become one event. Drops events that there is no
+    // memory for, since it must not throw where kernels run.
     void add(NodeId node, int thread, int64_t begin_ns) noexcept {
         try {
             std::vector<TraceEvent>& events = by_thread_[static_cast<size_t>(thread)].events;

@@ -1,4 +1,4 @@
-// The weights that a graph can name: those of the model, then those of adapters, numbered through.
+// The weights that a graph can refer to: those of the model, then those of each adapter.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace plait {
 
-// The packed copies of a file's weights on one kind of device, made one by one when a plan first
-// needs them. Safe to share between contexts.
+// Copies of a file's weights on one kind of device. Each weight is packed when a plan first needs it.
+// Contexts may share a store.
 class WeightStore {
 public:
     virtual ~WeightStore() = default;
@@ -18,35 +18,43 @@ public:
     virtual const WeightSource& source() const = 0;
 };
 
+// The copies of one file's weights on each device.
+using StoresByDevice = std::vector<std::shared_ptr<WeightStore>>;
+
 class WeightStores {
 public:
-    explicit WeightStores(std::shared_ptr<WeightStore> model) { add(std::move(model)); }
+    explicit WeightStores(StoresByDevice model) { add(std::move(model)); }
 
-    // Returns the number of its first weight.
-    WeightId add(std::shared_ptr<WeightStore> store);
+    // Returns the id of its first weight.
+    WeightId add(StoresByDevice stores);
 
-    // The store that has a weight, and the weight's number there.
+    // The store on a device that holds a weight, and the weight's id there.
     struct Place {
         WeightStore& store;
         WeightId id;
     };
-    Place find(WeightId id) const;
+    Place find(WeightId id, size_t device) const;
     const std::string& name(WeightId id) const;
-    // The same weights under the same numbers, of what part(store) gives for each store.
-    template <typename Part>
-    WeightStores parts(Part part) const {
-        WeightStores mine(part(*entries_.front().store));
-        for (size_t i = 1; i < entries_.size(); ++i) mine.add(part(*entries_[i].store));
-        return mine;
-    }
 
 private:
     struct Entry {
         WeightId first;
-        std::shared_ptr<WeightStore> store;
+        StoresByDevice stores;
     };
     std::vector<Entry> entries_;  // by first
     WeightId count_ = 0;
+};
+
+// The weights of a graph on one device.
+class DeviceWeights {
+public:
+    DeviceWeights(const WeightStores& weights, size_t device)
+        : weights_(&weights), device_(device) {}
+    WeightStores::Place find(WeightId id) const { return weights_->find(id, device_); }
+
+private:
+    const WeightStores* weights_;
+    size_t device_;
 };
 
 }  // namespace plait

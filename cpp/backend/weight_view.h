@@ -1,6 +1,8 @@
 // Float operands that are weights, or views of weights.
 #pragma once
 
+#include <span>
+
 #include "graph/graph.h"
 
 namespace plait {
@@ -11,17 +13,18 @@ struct WeightView {
 };
 
 // Follows reshapes and rows of weights.
-inline WeightView weight_view(const Graph& graph, NodeId id) {
+template <typename OpVariant>
+WeightView weight_view(std::span<const BasicNode<OpVariant>> nodes, NodeId id) {
     WeightView view;
     for (;;) {
-        const Node& node = graph.node(id);
+        const BasicNode<OpVariant>& node = nodes[id];
         if (const auto* row = std::get_if<ops::WeightRow>(&node.op))
             view.offset = static_cast<uint64_t>(row->row * node.type.shape[0]) * sizeof(float);
         else if (!std::holds_alternative<ops::Reshape>(node.op))
             break;
         id = aliased_operand(node.op);
     }
-    view.weight = std::get_if<ops::Weight>(&graph.node(id).op);
+    view.weight = std::get_if<ops::Weight>(&nodes[id].op);
     return view;
 }
 

@@ -53,7 +53,7 @@ void Graph::name(Value value, Role role, int layer) {
     nodes_[value.id].layer = static_cast<int16_t>(layer);
 }
 
-void Graph::replace(std::vector<Node> nodes, std::vector<std::pair<OutputId, NodeId>> outputs) {
+void Graph::replace(std::vector<Node> nodes, GraphOutputs outputs) {
     for (NodeId i = 0; i < nodes.size(); ++i)
         for_each_operand(nodes[i].op, [i](NodeId id) { PLAIT_CHECK(id < i); });
     for (const auto& [id, node] : outputs) PLAIT_CHECK(node < nodes.size());

@@ -15,15 +15,19 @@ namespace plait {
 
 enum class OutputId : uint16_t { logits, embeddings, first_captured };  // see capture.h
 
-struct Node {
-    Op op;
+// A backend that lowers a graph has nodes of more kinds than a model has.
+template <typename OpVariant>
+struct BasicNode {
+    OpVariant op;
     TensorType type;
     Extent extent = Extent::fixed;
     Role role = Role::none;
     int16_t layer = -1;
-    uint8_t device = 0;  // of a backend with several: which of them computes it
-    bool operator==(const Node&) const = default;
+    bool operator==(const BasicNode&) const = default;
 };
+using Node = BasicNode<Op>;
+
+using GraphOutputs = std::vector<std::pair<OutputId, NodeId>>;
 
 class Graph {
 public:
@@ -46,12 +50,11 @@ public:
     bool operator==(const Graph&) const = default;
 
     // For rewrites: a new node list. The operands of every node come before it.
-    void replace(std::vector<Node> nodes, std::vector<std::pair<OutputId, NodeId>> outputs);
-    void set_device(NodeId id, uint8_t device) { nodes_[id].device = device; }
+    void replace(std::vector<Node> nodes, GraphOutputs outputs);
 
 private:
     std::vector<Node> nodes_;
-    std::vector<std::pair<OutputId, NodeId>> outputs_;
+    GraphOutputs outputs_;
 };
 
 }  // namespace plait

@@ -7,7 +7,6 @@
 #include "graph/ops/attention.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/linear.h"
-#include "graph/ops/lowered.h"
 #include "graph/ops/norm.h"
 #include "graph/ops/recurrence.h"
 #include "graph/ops/rotary.h"
@@ -19,14 +18,13 @@ namespace plait {
 
 using Op =
     std::variant<ops::Weight, ops::Storage, ops::Input, ops::Reshape, ops::WeightRow, ops::Edit,
-                 ops::Embed, ops::SelectRows, ops::StoreRows, ops::CopyRows, ops::RmsNorm,
-                 ops::LayerNorm, ops::L2Norm, ops::RowSum, ops::Linear, ops::LinearAdd,
-                 ops::HeadLinear, ops::RopeTable, ops::Rope, ops::RotateRows, ops::Attend, ops::Add,
-                 ops::Sub, ops::Mul, ops::Scale, ops::Softcap, ops::Activate, ops::Gate,
-                 ops::ClampedSwiglu, ops::Slice, ops::Concat, ops::Route, ops::ExpertLinear,
-                 ops::Combine, ops::ShortConv, ops::TokenShift, ops::SelectiveScan, ops::SsdScan,
-                 ops::Wkv6, ops::Wkv7, ops::DeltaRule, ops::QuantizeRows, ops::NormQuantize,
-                 ops::GateQuantize, ops::AttendSplits, ops::AttendMerge>;
+                 ops::Send, ops::Receive, ops::Embed, ops::SelectRows, ops::StoreRows,
+                 ops::CopyRows, ops::RmsNorm, ops::LayerNorm, ops::L2Norm, ops::RowSum, ops::Linear,
+                 ops::LinearAdd, ops::HeadLinear, ops::RopeTable, ops::Rope, ops::RotateRows,
+                 ops::Attend, ops::Add, ops::Sub, ops::Mul, ops::Scale, ops::Softcap, ops::Activate,
+                 ops::Gate, ops::ClampedSwiglu, ops::Slice, ops::Concat, ops::Route,
+                 ops::ExpertLinear, ops::Combine, ops::ShortConv, ops::TokenShift,
+                 ops::SelectiveScan, ops::SsdScan, ops::Wkv6, ops::Wkv7, ops::DeltaRule>;
 
 template <typename Variant>
 inline constexpr bool all_are_ops = false;

@@ -28,7 +28,7 @@ enum class OpKind : uint8_t {
     source,  // exists before a step: a weight, a cache, an input
     view,    // names the bytes of its first operand, or a part of them; nothing is computed
     kernel,  // a backend computes it
-    host,    // the caller computes it between two executables
+    host,    // written by the host between two executables
 };
 
 struct OpInfo {
@@ -45,6 +45,9 @@ struct OpInfo {
     std::array<const char*, 2> fused{};
 };
 
+// Whether the result is the bytes of the first operand, or a part of them.
+constexpr bool is_alias(const OpInfo& info) { return info.kind == OpKind::view || info.in_place; }
+
 // The list of an op's operands, each a pointer to a member: an Operand, an OptionalOperand, or a
 // struct that has kOperands of its own.
 template <typename... Members>
@@ -59,12 +62,11 @@ concept HasOperands = requires {
 
 template <typename T>
 concept OpType = HasOperands<T> && std::equality_comparable<T> && std::is_trivially_copyable_v<T> &&
-    std::same_as<decltype(T::kInfo), const OpInfo> &&
-    ((T::kInfo.kind == OpKind::source) ==
-     (std::tuple_size_v<std::remove_cv_t<decltype(T::kOperands)>> == 0));
-
-// Whether the result is the bytes of the first operand, or a part of them.
-constexpr bool is_alias(const OpInfo& info) { return info.kind == OpKind::view || info.in_place; }
+                 std::same_as<decltype(T::kInfo), const OpInfo> &&
+                 (!is_alias(T::kInfo) ||
+                  std::tuple_size_v<std::remove_cv_t<decltype(T::kOperands)>> > 0) &&
+                 (T::kInfo.kind != OpKind::source ||
+                  std::tuple_size_v<std::remove_cv_t<decltype(T::kOperands)>> == 0);
 
 // Calls visit(NodeId&) for each operand that is there, in the order of kOperands; for a const op,
 // visit(const NodeId&).

@@ -1,4 +1,4 @@
-// Where each value of a graph lives: lifetimes to offsets in one arena.
+// Where each value of a graph is stored: lifetimes become offsets in one arena.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "graph/graph.h"
 #include "plan/input_layout.h"
 
 namespace plait {
@@ -16,9 +15,13 @@ struct Buffers {
     uint64_t arena_bytes = 0;
 };
 
-// Values that are alive in the same stage never overlap. Outputs live in the caller's buffers;
-// captured values live until the run ends.
-Buffers place_values(const Graph& graph, std::span<const uint32_t> stages,
-                     const InputLayout& inputs);
+// Values that are alive in the same stage never overlap. GraphOutputs are stored in the caller's buffers.
+// Captured values live until the run ends. `exchanged`: by node, the places of values that the graph
+// sends or receives, nowhere for all others; may be empty.
+Buffers place_values(const LoweredGraph& graph, std::span<const uint32_t> stages,
+                     const InputLayout& inputs, std::span<const Place> exchanged = {});
+
+// By node, the last node that reads its bytes, through aliases; itself if there is none.
+std::vector<NodeId> last_uses(const LoweredGraph& graph);
 
 }  // namespace plait

@@ -1,78 +1,110 @@
 #include "plan/plan.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cstring>
 
 #include "base/error.h"
-#include "plan/buffers.h"
-#include "plan/prune.h"
-#include "plan/select_early.h"
-#include "plan/stages.h"
+#include "plan/compile.h"
 
 namespace plait {
+namespace {
 
-Plan::Plan(Graph graph, Backend& backend, const InputLayout& inputs, const WeightStores& weights,
-           std::span<Buffer* const> storage, bool fuse)
-    : graph_(std::move(graph)) {
-    prune(graph_);
-    select_early(graph_);
-    backend.lower(graph_, {storage, fuse});
-    for (const Node& node : graph_.nodes()) {
-        ++n_nodes_[node.device];
-        if (const auto* input = std::get_if<ops::Input>(&node.op)) inputs_.push_back(input->id);
+uint64_t rows_of(Extent extent, const Counts& counts) {
+    switch (extent) {
+    case Extent::fixed: return 1;
+    case Extent::tokens: return static_cast<uint64_t>(counts.tokens);
+    case Extent::outputs: return static_cast<uint64_t>(counts.outputs);
+    case Extent::moves: return static_cast<uint64_t>(counts.moves);
     }
-
-    stages_ = find_stages(graph_);
-    const Buffers buffers = place_values(graph_, stages_, inputs);
-    std::vector<NodeId> nodes(graph_.nodes().size());
-    std::iota(nodes.begin(), nodes.end(), NodeId{0});
-    compile(backend,
-            {graph_, nodes, stages_, buffers.places, weights, storage, buffers.arena_bytes});
-    for (const auto& [id, node] : graph_.outputs()) {
-        if (id < OutputId::first_captured) continue;
-        const auto index = static_cast<size_t>(id) - static_cast<size_t>(OutputId::first_captured);
-        captured_.push_back({static_cast<uint16_t>(index), buffers.places[node],
-                             graph_.node(node).extent, graph_.node(node).type});
-    }
-    uint64_t scratch_bytes = 0;
-    for (const auto& part : parts_) scratch_bytes = std::max(scratch_bytes, part->scratch_bytes());
-    arena_bytes_ = buffers.arena_bytes + scratch_bytes;
+    return 0;
 }
 
-void Plan::compile(Backend& backend, const Segment& whole) {
-    Segment part = whole;
-    size_t begin = 0;
-    for (size_t i = 0; i < whole.nodes.size(); ++i) {
-        const Node& node = graph_.node(whole.nodes[i]);
-        const auto* edit = std::get_if<ops::Edit>(&node.op);
-        if (edit == nullptr) continue;
-        part.nodes = whole.nodes.subspan(begin, i - begin);
-        parts_.push_back(backend.compile(part));
-        edits_.push_back({edit->index, whole.places[edit->x], whole.places[whole.nodes[i]],
-                          node.extent, node.type});
-        begin = i + 1;
-    }
-    part.nodes = whole.nodes.subspan(begin);
-    parts_.push_back(backend.compile(part));
+}  // namespace
+
+Plan::Plan(Graph graph, const PlanTarget& target) : devices_(target.devices) {
+    PlanCompiler(*this, target).compile(std::move(graph));
 }
 
-void Plan::run_edit(const Edit& edit, const RunArguments& arguments) {
+void Plan::run(const PlanArguments& arguments) {
+    devices_.check_caches();
+    // The memory of the context has recorded moves before they are made.
+    if (arguments.counts.moves > 0)
+        devices_.change_caches([&] { run_steps(arguments); });
+    else
+        run_steps(arguments);
+}
+
+void Plan::run_steps(const PlanArguments& arguments) {
+    RunArguments run{.outputs = {arguments.outputs[0], arguments.outputs[1]},
+                     .counts = arguments.counts,
+                     .stop = arguments.stop,
+                     .trace = arguments.trace};
+    for (const Step& step : steps_) {
+        for (const auto& before : step.before)
+            std::visit([&](const auto& each) { run_before(each, step.device, arguments); }, before);
+        if (!step.executable) continue;
+        run.arena = &arguments.arenas.on(step.device);
+        run.inputs = &arguments.inputs.on(step.device);
+        step.executable->run(run);
+    }
+}
+
+void Plan::run_before(const Edit& edit, uint8_t device, const PlanArguments& arguments) {
     PLAIT_CHECK(arguments.editor != nullptr);
     Shape shape = edit.type.shape;
-    shape.dims[0] =
-        edit.extent == Extent::tokens ? arguments.counts.tokens : arguments.counts.outputs;
+    shape.dims[0] = static_cast<int64_t>(rows_of(edit.extent, arguments.counts));
     std::vector<float> rows(static_cast<size_t>(shape.elements()));
     if (rows.empty()) return;
-    PLAIT_CHECK(edit.from.space == Space::arena && edit.to.space == Space::arena);
-    arguments.arena->read(edit.from.offset, std::as_writable_bytes(std::span(rows)));
+    const auto bytes = std::as_writable_bytes(std::span(rows));
+    Buffer& arena = arguments.arenas.on(device);
+    if (edit.from.address != nullptr) {
+        std::memcpy(bytes.data(), edit.from.address, bytes.size());
+    } else {
+        PLAIT_CHECK(edit.from.place.space == Space::arena);
+        arena.read(edit.from.place.offset, bytes);
+    }
     arguments.editor->edit(edit.index, rows, shape, edit.extent);
-    arguments.arena->write(edit.to.offset, std::as_bytes(std::span(rows)));
+    if (edit.to.address != nullptr) {
+        std::memcpy(edit.to.address, bytes.data(), bytes.size());
+    } else {
+        PLAIT_CHECK(edit.to.place.space == Space::arena);
+        arena.write(edit.to.place.offset, bytes);
+    }
+}
+
+void Plan::run_before(const Copy& copy, uint8_t, const PlanArguments& arguments) {
+    const uint64_t bytes = copy.row_bytes * rows_of(copy.extent, arguments.counts);
+    if (bytes == 0) return;
+    const std::byte* from = copy.from.address;
+    if (from == nullptr) {
+        PLAIT_CHECK(copy.from.place.space == Space::output);
+        from = arguments.outputs[copy.from.place.index] + copy.from.place.offset;
+    }
+    std::memcpy(copy.to.address, from, bytes);
+}
+
+size_t Plan::n_nodes() const {
+    size_t n = 0;
+    for (const Part& part : parts_) n += part.graph->nodes().size();
+    return n;
+}
+
+const LoweredNode& Plan::node(NodeId number) const {
+    const auto after = std::ranges::upper_bound(parts_, number, {}, &Part::first_node);
+    const Part& part = *std::prev(after);
+    return part.graph->node(number - part.first_node);
+}
+
+std::vector<uint64_t> Plan::arena_bytes() const {
+    std::vector<uint64_t> bytes(devices_.size());
+    for (const Part& part : parts_) bytes[part.device] = part.arena_bytes;
+    return bytes;
 }
 
 uint64_t Plan::bytes() const {
-    // A node and its bound step; what they own beyond that is small.
+    // A node and its bound kernel call; what these own in addition is small.
     constexpr uint64_t kNodeBytes = 640;
-    return graph_.nodes().size() * kNodeBytes;
+    return n_nodes() * kNodeBytes;
 }
 
 }  // namespace plait

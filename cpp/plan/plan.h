@@ -1,67 +1,116 @@
-// A graph made runnable: lowered, pruned, values placed, kernels bound. Holds offsets, no buffers.
-// Edits cut it into parts that run one after the other, with the caller's turn between.
+// A graph made ready to run: pruned, cut by device, lowered, its values placed, its kernels bound.
+// Holds offsets, no buffers.
+//
+// Each device's graph runs in segments. A segment starts where the host must write a value first:
+// the caller's edit of one, or a value received from another device.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <variant>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/device_set.h"
 #include "graph/graph.h"
 #include "plan/input_layout.h"
 
 namespace plait {
 
-// Where a captured value lies when a run has ended.
+// The buffers and row counts of one run.
+struct PlanArguments {
+    const DeviceBuffers& arenas;
+    const DeviceBuffers& inputs;
+    std::byte* outputs[2] = {nullptr, nullptr};  // first row of each OutputId
+    Counts counts;
+    StopSignal* stop = nullptr;
+    Trace* trace = nullptr;    // null: nothing is traced
+    Editor* editor = nullptr;  // of plans with edits
+};
+
+// Where a captured value is stored after a run.
 struct CapturedPlace {
     uint16_t index = 0;  // into the names that were captured
+    uint8_t device = 0;
+    const std::byte* address =
+        nullptr;  // null: in the arena of the device, or an output of the run
     Place place;
     Extent extent = Extent::tokens;
     TensorType type;  // axis 0 is a capacity
 };
 
+// What a plan is compiled for.
+struct PlanTarget {
+    DeviceSet& devices;
+    const InputLayout& inputs;
+    const WeightStores& weights;
+    std::span<Buffer* const> storage;         // by index of ops::Storage
+    std::span<const size_t> storage_devices;  // by index of ops::Storage
+    bool fuse = true;
+};
+
 class Plan {
 public:
-    Plan(Graph graph, Backend& backend, const InputLayout& inputs, const WeightStores& weights,
-         std::span<Buffer* const> storage, bool fuse = true);
+    Plan(Graph graph, const PlanTarget& target);
 
-    void run(const RunArguments& arguments) {
-        parts_.front()->run(arguments);
-        for (size_t i = 0; i < edits_.size(); ++i) {
-            run_edit(edits_[i], arguments);
-            parts_[i + 1]->run(arguments);
-        }
-    }
+    void run(const PlanArguments& arguments);
 
-    const Graph& graph() const { return graph_; }
-    std::span<const uint32_t> stages() const { return stages_; }  // by node
-    uint64_t arena_bytes() const { return arena_bytes_; }
-    uint64_t bytes() const;  // of the plan itself, about
-    const std::array<uint64_t, kMostDevices>& nodes_by_device() const { return n_nodes_; }
-    // Inputs that the graph reads; refreshed before a run.
+    // The part of the plan that one device computes.
+    struct Part {
+        uint8_t device;
+        NodeId first_node;  // its first node's number among all nodes of the plan
+        std::unique_ptr<LoweredGraph> graph;
+        std::vector<uint32_t> stages;  // by node
+        uint64_t arena_bytes = 0;      // including scratch memory
+    };
+    std::span<const Part> parts() const { return parts_; }
+    size_t n_nodes() const;
+    const LoweredNode& node(NodeId number) const;  // by number among all nodes
+
+    std::vector<uint64_t> arena_bytes() const;  // by device
+    uint64_t bytes() const;                     // of the plan itself, about
+    // Inputs that the plan reads. They must be written before a run.
     std::span<const InputId> inputs() const { return inputs_; }
     std::span<const CapturedPlace> captured() const { return captured_; }
 
 private:
+    friend class PlanCompiler;
+
+    // Where the host finds a value.
+    struct HostPlace {
+        std::byte* address = nullptr;  // null: in the arena of the device, or an output of the run
+        Place place;
+    };
     struct Edit {
         uint16_t index;
-        Place from, to;
+        HostPlace from, to;
         Extent extent;
         TensorType type;  // axis 0 is a capacity
     };
-    void compile(Backend& backend, const Segment& whole);
-    static void run_edit(const Edit& edit, const RunArguments& arguments);
+    struct Copy {
+        HostPlace from, to;
+        Extent extent;
+        uint64_t row_bytes;  // the whole value if its extent is fixed
+    };
+    // One segment on one device.
+    struct Step {
+        uint8_t device;
+        std::vector<std::variant<Edit, Copy>> before;
+        std::unique_ptr<Executable> executable;  // null: no kernel runs
+    };
+    void run_steps(const PlanArguments& arguments);
+    static void run_before(const Edit& edit, uint8_t device, const PlanArguments& arguments);
+    static void run_before(const Copy& copy, uint8_t device, const PlanArguments& arguments);
 
-    Graph graph_;
-    std::vector<uint32_t> stages_;
-    std::array<uint64_t, kMostDevices> n_nodes_{};
+    DeviceSet& devices_;
+    std::vector<Part> parts_;
+    std::vector<Step> steps_;
     std::vector<InputId> inputs_;
     std::vector<CapturedPlace> captured_;
-    uint64_t arena_bytes_ = 0;
-    std::vector<std::unique_ptr<Executable>> parts_;  // one more than edits
-    std::vector<Edit> edits_;
+    std::vector<std::shared_ptr<Buffer>> exchanged_;  // memory that copies go through
 };
+
+// Bytes of arena that the graph needs on a device that computes all of it, without scratch memory.
+uint64_t estimate_arena_bytes(Graph graph, Backend& backend, const InputLayout& inputs, bool fuse);
 
 }  // namespace plait

@@ -1,15 +1,15 @@
-// Which nodes may run at the same time: consecutive ones of which none needs another.
+// Which nodes may run at the same time.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "graph/graph.h"
+#include "backend/lowered_graph.h"
 
 namespace plait {
 
-// By node, never falling. Nodes of one stage neither read what another of them writes nor write the
-// same bytes: the projections of a layer's input, the rotation of queries and of keys.
-std::vector<uint32_t> find_stages(const Graph& graph);
+// By node, never falling. A node neither reads nor overwrites what another node of its stage writes.
+// The projections of a layer's input share a stage, as do the rotations of queries and keys.
+std::vector<uint32_t> find_stages(const LoweredGraph& graph);
 
 }  // namespace plait

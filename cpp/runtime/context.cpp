@@ -85,12 +85,12 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
         .reuse = options_.graph_reuse,
         .fuse = options_.fuse,
     };
-    engine_ = std::make_unique<Engine>(model_, choose_backend(memory->layout(), limits),
+    engine_ = std::make_unique<Engine>(model_, choose_devices(memory->layout(), limits),
                                        memory->layout(), limits);
-    devices_ = engine_->backend().devices();
-    options_.invariant = options_.invariant && engine_->backend().invariant();
+    devices_ = engine_->device_set().names();
+    options_.invariant = options_.invariant && engine_->device_set().invariant();
     decode_road_ = make_road(GraphKind::decode,
-                             std::make_shared<StoredMemory>(std::move(memory), engine_->backend()));
+                             std::make_shared<StoredMemory>(std::move(memory), engine_->device_set()));
     if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->stored());
     facts_ = model_->facts();
     const CacheSettings settings{limits.build, *options_.causal, options_.swa_full};
@@ -100,8 +100,7 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
 
 Context::~Context() { close(); }
 
-std::unique_ptr<Backend> Context::choose_backend(const MemoryLayout& layout,
-                                                 const EngineLimits& limits) {
+DeviceSet Context::choose_devices(const MemoryLayout& layout, const EngineLimits& limits) {
     std::vector<std::unique_ptr<Backend>> devices =
         make_devices(options_.backend, {options_.threads, options_.isa});
     check_layers(options_, devices.size() - 1);
@@ -117,7 +116,7 @@ std::unique_ptr<Backend> Context::choose_backend(const MemoryLayout& layout,
         .n_outputs = limits.n_tokens,
     };
     const std::vector<Graph> graphs = graphs_of(model_->model(), step, layout, limits.build);
-    joint::LayerDevices placed =
+    LayerDevices placed =
         place_layers(info, graphs, layout, devices, Engine::lay_out(layout, limits, info.width),
                      options_.layers);
     return join(std::move(devices), std::move(placed));
@@ -192,7 +191,7 @@ Road& Context::encode_road() {
         memory_for_call.n_cells = memory_for_call.n_batch;
         auto memory = make_memory(model_->model().memory_specs(), memory_for_call);
         encode_road_ = make_road(GraphKind::encode, std::make_shared<StoredMemory>(
-                                                        std::move(memory), engine_->backend()));
+                                                        std::move(memory), engine_->device_set()));
     }
     return *encode_road_;
 }

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/device_set.h"
 #include "batch/prepare.h"
 #include "batch/split.h"
 #include "memory/memory.h"
@@ -170,7 +170,7 @@ private:
     Engine::Named named(std::string_view what, const std::string& name);
     void use_edits();
     MemoryOptions memory_options() const;
-    std::unique_ptr<Backend> choose_backend(const MemoryLayout& layout, const EngineLimits& limits);
+    DeviceSet choose_devices(const MemoryLayout& layout, const EngineLimits& limits);
 
     std::shared_ptr<const LoadedModel> model_;
     ContextOptions options_;

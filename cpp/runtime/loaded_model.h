@@ -33,7 +33,7 @@ public:
     const Facts& facts() const;
 
     // One store for all backends that pack alike; kept as long as the model.
-    std::shared_ptr<WeightStore> weights_on(Backend& backend) const { return copies_->on(backend); }
+    StoresByDevice weights_on(const DeviceSet& devices) const { return copies_->on(devices); }
 
 private:
     LoadedModel() = default;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "backend/bind_computed.h"
+#include "backend/bind_nodes.h"
 #include "backend/cpu/executable.h"
-#include "backend/cpu/fuse/fuse.h"
+#include "backend/cpu/graph.h"
 #include "backend/cpu/lower.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/ops/bind.h"
@@ -43,15 +43,15 @@ std::shared_ptr<WeightStore> CpuBackend::make_weight_store(
 
 bool CpuBackend::supports(const Graph&, NodeId) const { return true; }
 
-void CpuBackend::lower(Graph& graph, const Lowering& how) const {
-    cpu::lower(graph, threads_.size(), how.device);
-    if (!how.fuse) return;
-    for (const Rewrite& rewrite : kRewrites) rewrite.apply(graph, how.device);
+std::unique_ptr<LoweredGraph> CpuBackend::lower(Graph graph, bool fuse) {
+    Lowered lowered = cpu::lower(std::move(graph), threads_.size(), fuse);
+    return std::make_unique<CpuGraph>(std::move(lowered.nodes), std::move(lowered.outputs),
+                                      threads_, isa_);
 }
 
-std::unique_ptr<Executable> CpuBackend::compile(const Segment& segment) {
-    Binder binder(segment, isa_, threads_.size());
-    for (const NodeId id : segment.nodes) bind_computed(segment.graph.node(id), binder);
+std::unique_ptr<Executable> CpuGraph::compile(const Segment& segment) {
+    Binder binder(nodes_, segment, isa_, threads_.size());
+    bind_nodes(std::span<const CpuNode>(nodes_), segment.nodes, binder);
     return std::make_unique<CpuExecutable>(threads_, binder.take(), segment.scratch_offset);
 }
 

@@ -26,8 +26,7 @@ public:
     std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) override;
     bool supports(const Graph& graph, NodeId node) const override;
-    void lower(Graph& graph, const Lowering& how) const override;
-    std::unique_ptr<Executable> compile(const Segment& segment) override;
+    std::unique_ptr<LoweredGraph> lower(Graph graph, bool fuse) override;
 
     Isa isa() const { return isa_; }
 

@@ -4,85 +4,146 @@
 
 #include "backend/cpu/kernels/attention/attend.h"
 #include "base/error.h"
+#include "graph/fuse.h"
 
 namespace plait::cpu {
 namespace {
 
-// The product's rows if they are to be rounded to int8; null if the op is no such product.
-Operand* rounded_rows(const Graph& graph, Op& op) {
+template <typename T>
+constexpr bool is_product =
+    std::is_same_v<T, ops::Linear> || std::is_same_v<T, ops::LinearAdd> ||
+    std::is_same_v<T, ops::HeadLinear> || std::is_same_v<T, ops::ExpertLinear>;
+
+// The operand of a product that must be rounded to int8, or kNoNode.
+NodeId rounded_rows(const Graph& graph, const Op& op) {
     return std::visit(
-        [&]<typename T>(T& product) -> Operand* {
-            if constexpr (std::is_same_v<T, ops::Linear> || std::is_same_v<T, ops::HeadLinear> ||
-                          std::is_same_v<T, ops::ExpertLinear>) {
+        [&]<typename T>(const T& product) {
+            if constexpr (is_product<T>) {
                 if (is_block_type(graph.node(product.weight).type.dtype) &&
                     graph.node(product.x).type.dtype == DType::f32)
-                    return &product.x;
+                    return product.x.id;
             }
-            return nullptr;
+            return kNoNode;
         },
         op);
 }
 
-Node quantized(const Graph& graph, NodeId x, NodeId renamed, uint8_t device) {
-    const Node& source = graph.node(x);
-    const int64_t columns = source.type.shape[-1];
-    PLAIT_CHECK(columns % 32 == 0);
-    Node node;
-    node.op = ops::QuantizeRows{Operand(renamed)};
-    node.type = {DType::i32, source.type.shape};
-    node.type.shape.dims[static_cast<size_t>(source.type.shape.rank - 1)] = columns / 32 * 10;
-    node.extent = source.extent;
-    node.device = device;
-    return node;
-}
+class Lowering {
+public:
+    Lowering(const Graph& graph, int threads, bool fuse)
+        : graph_(graph),
+          threads_(threads),
+          fuse_(fuse),
+          other_uses_(count_uses(graph)),
+          renamed_(graph.nodes().size(), kNoNode) {
+        for (const Node& node : graph.nodes())
+            if (const NodeId x = rounded_rows(graph, node.op); x != kNoNode) --other_uses_[x];
+    }
 
-bool may_split_keys(const ops::Attend& op, const Node& keys) {
-    return op.params.flash && keys.extent == Extent::fixed && keys.type.shape[0] > kKeySplit;
-}
+    Lowered run() {
+        // A value that only products read is quantised in the op that computes it.
+        std::vector<bool> rounded(graph_.nodes().size());
+        for (const Node& node : graph_.nodes())
+            if (const NodeId x = rounded_rows(graph_, node.op); x != kNoNode) rounded[x] = true;
+        for (NodeId i = 0; i < graph_.nodes().size(); ++i)
+            if (!rounded[i] || !fuses_with_quantize(i)) add(i);
+        GraphOutputs outputs(graph_.outputs().begin(), graph_.outputs().end());
+        for (auto& [output, id] : outputs) id = renamed_[id];
+        return {std::move(nodes_), std::move(outputs)};
+    }
 
-// Room for the splits of two tokens that attend to all rows: more tokens give enough tiles.
-Node splits_of(const ops::Attend& op, int64_t rows, uint8_t device) {
-    Node node;
-    node.op = ops::AttendSplits{op};
-    node.type = {DType::f32,
-                 {2 * rows / kKeySplit * split_floats(op.params.n_heads, op.params.value_dim)}};
-    node.device = device;
-    return node;
-}
+private:
+    bool fuses_with_quantize(NodeId id) const {
+        if (!fuse_ || other_uses_[id] > 0) return false;
+        const Node& node = graph_.node(id);
+        // A row is one vector of the norm, unless the norm is of heads.
+        return std::holds_alternative<ops::Gate>(node.op) ||
+               (std::holds_alternative<ops::RmsNorm>(node.op) && node.type.shape.rank == 2);
+    }
+
+    NodeId append(CpuNode node) {
+        nodes_.push_back(std::move(node));
+        return static_cast<NodeId>(nodes_.size() - 1);
+    }
+
+    void add(NodeId id) {
+        const Node& node = graph_.node(id);
+        const NodeId x = rounded_rows(graph_, node.op);
+        const NodeId rounded = x == kNoNode ? kNoNode : quantized(x);
+        Op op = node.op;
+        map_operands(op, [&](NodeId operand) { return renamed_[operand]; });
+        if (x != kNoNode)
+            std::visit(
+                [&]<typename T>(T& product) {
+                    if constexpr (is_product<T>) product.x = Operand(rounded);
+                },
+                op);
+        CpuNode lowered{.op = std::visit([](const auto& each) -> CpuOp { return each; }, op),
+                        .type = node.type,
+                        .extent = node.extent,
+                        .role = node.role,
+                        .layer = node.layer};
+        if (const auto* attend = std::get_if<ops::Attend>(&op); attend && may_split_keys(*attend))
+            lowered.op = AttendMerge{*attend, Operand(append(splits_of(*attend)))};
+        renamed_[id] = append(std::move(lowered));
+    }
+
+    // The node that has the rows of x rounded to int8.
+    NodeId quantized(NodeId x) {
+        const auto [found, added] = rounded_.try_emplace(x);
+        if (!added) return found->second;
+        const Node& source = graph_.node(x);
+        const int64_t columns = source.type.shape[-1];
+        PLAIT_CHECK(columns % 32 == 0);
+        CpuNode node{.op = QuantizeRows{Operand(renamed_[x])},
+                     .type = {DType::i32, source.type.shape},
+                     .extent = source.extent};
+        node.type.shape.dims[static_cast<size_t>(source.type.shape.rank - 1)] =
+            columns / 32 * (kQuantizedBytes / 4);
+        if (fuses_with_quantize(x)) {
+            node.role = source.role;
+            node.layer = source.layer;
+            if (const auto* gate = std::get_if<ops::Gate>(&source.op))
+                node.op = GateQuantize{Operand(renamed_[gate->g]), Operand(renamed_[gate->up]),
+                                       gate->activation};
+            if (const auto* norm = std::get_if<ops::RmsNorm>(&source.op))
+                node.op =
+                    NormQuantize{Operand(renamed_[norm->x]), renamed(norm->weight), norm->epsilon};
+        }
+        return found->second = append(std::move(node));
+    }
+
+    OptionalOperand renamed(OptionalOperand operand) const {
+        return operand ? OptionalOperand(renamed_[*operand]) : operand;
+    }
+
+    bool may_split_keys(const ops::Attend& op) const {
+        const CpuNode& keys = nodes_[op.keys];
+        return threads_ > 1 && op.params.flash && keys.extent == Extent::fixed &&
+               keys.type.shape[0] > kKeySplit;
+    }
+
+    // Room for the splits of two tokens that attend to all rows: more tokens give enough tiles.
+    CpuNode splits_of(const ops::Attend& op) const {
+        const int64_t rows = nodes_[op.keys].type.shape[0];
+        const int64_t floats = split_floats(op.params.n_heads, op.params.value_dim);
+        return {.op = AttendSplits{op}, .type = {DType::f32, {2 * rows / kKeySplit * floats}}};
+    }
+
+    const Graph& graph_;
+    int threads_;
+    bool fuse_;
+    std::vector<int> other_uses_;  // by node: how often it is read, except as rows to be rounded
+    std::vector<NodeId> renamed_;  // by node of the graph; kNoNode if it was fused
+    std::unordered_map<NodeId, NodeId> rounded_;  // x -> its rounded rows
+    std::vector<CpuNode> nodes_;
+};
 
 }  // namespace
 
-void lower(Graph& graph, int threads, uint8_t device) {
-    std::vector<Node> nodes;
-    std::vector<NodeId> renamed(graph.nodes().size());
-    std::unordered_map<NodeId, NodeId> rounded;  // x -> its quantize_rows
-    for (NodeId id = 0; id < graph.nodes().size(); ++id) {
-        Node node = graph.node(id);
-        const bool ours = node.device == device;
-        if (Operand* rows = ours ? rounded_rows(graph, node.op) : nullptr) {
-            const NodeId x = *rows;
-            const auto [found, added] = rounded.try_emplace(x, static_cast<NodeId>(nodes.size()));
-            if (added) nodes.push_back(quantized(graph, x, renamed[x], device));
-            map_operands(node.op, [&](NodeId i) { return i == x ? found->second : renamed[i]; });
-        } else {
-            map_operands(node.op, [&](NodeId i) { return renamed[i]; });
-        }
-        const auto* attend = std::get_if<ops::Attend>(&node.op);
-        if (ours && attend != nullptr && threads > 1) {
-            const Node& keys = nodes[attend->keys];
-            if (may_split_keys(*attend, keys)) {
-                const ops::Attend op = *attend;
-                nodes.push_back(splits_of(op, keys.type.shape[0], device));
-                node.op = ops::AttendMerge{op, Operand(static_cast<NodeId>(nodes.size() - 1))};
-            }
-        }
-        renamed[id] = static_cast<NodeId>(nodes.size());
-        nodes.push_back(std::move(node));
-    }
-    std::vector<std::pair<OutputId, NodeId>> outputs(graph.outputs().begin(),
-                                                     graph.outputs().end());
-    for (auto& [output, id] : outputs) id = renamed[id];
-    graph.replace(std::move(nodes), std::move(outputs));
+Lowered lower(Graph graph, int threads, bool fuse) {
+    if (fuse) fuse_linear_add(graph);
+    return Lowering(graph, threads, fuse).run();
 }
 
 }  // namespace plait::cpu

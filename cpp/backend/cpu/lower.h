@@ -1,13 +1,21 @@
-// Rewrites a graph into the operations that the CPU has kernels for.
+// Translates a model's graph into the ops that the CPU runs.
 #pragma once
 
-#include "graph/graph.h"
+#include <vector>
+
+#include "backend/cpu/graph.h"
 
 namespace plait::cpu {
 
-// Products with block types take their rows through quantize_rows, one for each distinct x.
-// Attention over a cache of many rows takes sums of the keys' splits, for threads to share.
-// Nodes of other devices stay as they are.
-void lower(Graph& graph, int threads, uint8_t device = 0);
+struct Lowered {
+    std::vector<CpuNode> nodes;
+    GraphOutputs outputs;
+};
+
+// Products with block types read their rows through a QuantizeRows, one for each distinct x.
+// Attention over a cache of many rows reads sums of splits of the keys if several threads share the
+// work. `fuse`: uses LinearAdd, NormQuantize and GateQuantize where nothing else reads the value
+// between. Each fused op gives the bits of the ops that it replaces.
+Lowered lower(Graph graph, int threads, bool fuse);
 
 }  // namespace plait::cpu

@@ -3,8 +3,7 @@
 #include <functional>
 #include <set>
 
-#include "backend/bind_computed.h"
-#include "backend/fuse/linear_add.h"
+#include "backend/bind_nodes.h"
 #include "backend/vulkan/buffer.h"
 #include "backend/vulkan/cooperative_matrix.h"
 #include "backend/vulkan/devices.h"
@@ -14,20 +13,22 @@
 #include "backend/vulkan/weights.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/fuse.h"
 
 namespace plait::vulkan {
 namespace {
 
 // Returns the outputs that the segment computes.
-std::array<OutputRows, 2> outputs_of(const Segment& segment) {
+std::array<OutputRows, 2> outputs_of(const Graph& graph, const Segment& segment) {
     std::array<bool, 2> made{};
     for (const NodeId id : segment.nodes)
-        if (segment.places[id].space == Space::output && computes(segment.graph.node(id)))
+        if (segment.places[id].space == Space::output &&
+            info_of(graph.node(id).op).kind == OpKind::kernel)
             made[segment.places[id].index] = true;
     std::array<OutputRows, 2> outputs;
-    for (const auto& [id, node] : segment.graph.outputs()) {
+    for (const auto& [id, node] : graph.outputs()) {
         if (id >= OutputId::first_captured || !made[static_cast<size_t>(id)]) continue;
-        const Node& result = segment.graph.node(node);
+        const Node& result = graph.node(node);
         const auto rows = static_cast<uint32_t>(result.type.shape[0]);
         outputs[static_cast<size_t>(id)] = {{static_cast<uint32_t>(result.extent), rows},
                                             result.type.bytes() / rows};
@@ -53,6 +54,30 @@ public:
 
 private:
     std::shared_ptr<Integrity> integrity_;
+};
+
+// Shaders run the ops of a model's graph as they are; the only fusion is a matrix product that adds a
+// residual.
+class VulkanGraph final : public LoweredGraph {
+public:
+    VulkanGraph(Graph graph, Commands& commands, const Limits& limits)
+        : LoweredGraph(graph.nodes(), {graph.outputs().begin(), graph.outputs().end()}),
+          graph_(std::move(graph)),
+          commands_(commands),
+          limits_(limits) {}
+
+    std::unique_ptr<Executable> compile(const Segment& segment) override {
+        Binder binder(graph_.nodes(), segment, limits_);
+        bind_nodes(graph_.nodes(), segment.nodes, binder);
+        Program program{binder.take(), binder.take_constants(), outputs_of(graph_, segment),
+                        binder.scratch_bytes()};
+        return std::make_unique<VulkanExecutable>(commands_, std::move(program));
+    }
+
+private:
+    Graph graph_;
+    Commands& commands_;
+    const Limits& limits_;
 };
 
 class VulkanBackend final : public Backend {
@@ -94,16 +119,9 @@ public:
         const auto* attend = std::get_if<ops::Attend>(&node.op);
         return !disabled_.contains(op_name(node.op)) && (attend == nullptr || fits(*attend));
     }
-    // The only fusion: a matrix product can add a residual.
-    void lower(Graph& graph, const Lowering& lowering) const override {
-        if (lowering.fuse) fuse_linear_add(graph, lowering.device);
-    }
-    std::unique_ptr<Executable> compile(const Segment& segment) override {
-        Binder binder(segment, limits_);
-        for (const NodeId id : segment.nodes) bind_computed(segment.graph.node(id), binder);
-        Program program{binder.take(), binder.take_constants(), outputs_of(segment),
-                        binder.scratch_bytes()};
-        return std::make_unique<VulkanExecutable>(commands_, std::move(program));
+    std::unique_ptr<LoweredGraph> lower(Graph graph, bool fuse) override {
+        if (fuse) fuse_linear_add(graph);
+        return std::make_unique<VulkanGraph>(std::move(graph), commands_, limits_);
     }
 
 private:

@@ -1,4 +1,5 @@
-// Values that no kernel computes: weights, caches and inputs, views of other values, and edits.
+// Values that no kernel computes: weights, caches and inputs, views of other values, edits, and values
+// that graphs exchange.
 #pragma once
 
 #include <cstdint>
@@ -89,6 +90,22 @@ struct Edit {
     static constexpr OpInfo kInfo{.name = "edit", .kind = OpKind::host};
     static constexpr auto kOperands = operands(&Edit::x);
     bool operator==(const Edit&) const = default;
+};
+
+// Hands a value to the Receive of the same channel in another graph; see cut.h.
+struct Send {
+    Operand x;
+    uint32_t channel;
+    static constexpr OpInfo kInfo{.name = "send", .kind = OpKind::view};
+    static constexpr auto kOperands = operands(&Send::x);
+    bool operator==(const Send&) const = default;
+};
+
+struct Receive {
+    uint32_t channel;
+    static constexpr OpInfo kInfo{.name = "receive", .kind = OpKind::host};
+    static constexpr auto kOperands = operands();
+    bool operator==(const Receive&) const = default;
 };
 
 }  // namespace ops

@@ -1,74 +1,76 @@
 #include "runtime/devices/make_devices.h"
 
-#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string_view>
 
+#include "backend/device_set.h"
 #include "base/error.h"
 #include "base/text.h"
-#ifdef PLAIT_HAS_VULKAN
-#include "backend/vulkan/backend.h"
-#include "backend/vulkan/devices.h"
-#endif
+#include "runtime/devices/backend_registry.h"
 
 namespace plait {
 namespace {
 
-// Of "vulkan" or "vulkan:N"; nothing for other names.
-std::optional<size_t> vulkan_index(std::string_view name) {
-    constexpr std::string_view kName = "vulkan";
-    if (name == kName) return 0;
-    if (!name.starts_with("vulkan:")) return std::nullopt;
-    const std::string_view digits = name.substr(kName.size() + 1);
-    size_t index = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-    return index;
-}
+struct Choice {
+    const BackendKind* kind;
+    size_t index;
+};
 
-#ifdef PLAIT_HAS_VULKAN
-std::unique_ptr<Backend> make_vulkan(size_t index) { return vulkan::make_backend(index); }
-
-std::optional<size_t> first_gpu() {
-    const std::vector<vulkan::DeviceInfo> devices = vulkan::devices();
-    for (size_t i = 0; i < devices.size(); ++i)
-        if (devices[i].is_gpu && devices[i].usable) return i;
+// What "vulkan" or "vulkan:N" refers to; nothing for other names.
+std::optional<Choice> find_device(std::string_view name) {
+    const std::string_view kind_name = name.substr(0, name.find(':'));
+    for (const BackendKind& kind : backend_kinds()) {
+        if (kind.name != kind_name) continue;
+        if (name.size() == kind_name.size()) return Choice{&kind, 0};
+        const std::string_view digits = name.substr(kind_name.size() + 1);
+        const char* const last = digits.data() + digits.size();
+        size_t index = 0;
+        const auto [end, error] = std::from_chars(digits.data(), last, index);
+        if (error == std::errc() && end == last) return Choice{&kind, index};
+    }
     return std::nullopt;
 }
-#else
-std::unique_ptr<Backend> make_vulkan(size_t) {
-    throw BackendError("backend \"vulkan\": this build has no Vulkan");
+
+std::optional<Choice> first_gpu() {
+    for (const BackendKind& kind : backend_kinds()) {
+        const std::vector<DeviceInfo> devices = kind.devices();
+        for (size_t i = 0; i < devices.size(); ++i)
+            if (devices[i].is_gpu && devices[i].usable) return Choice{&kind, i};
+    }
+    return std::nullopt;
 }
 
-std::optional<size_t> first_gpu() { return std::nullopt; }
-#endif
+[[noreturn]] void refuse(const std::string& names) {
+    std::string known;
+    for (const BackendKind& kind : backend_kinds())
+        known += text("\"", kind.name, "\", \"", kind.name, ":N\", ");
+    throw InvalidArgument(text("backend: expected \"cpu\", ", known,
+                               "several of these as in \"vulkan:0,vulkan:1\", or \"auto\", got \"",
+                               names, "\""));
+}
 
 }  // namespace
 
 std::vector<std::unique_ptr<Backend>> make_devices(const std::string& names,
                                                    const cpu::CpuOptions& options) {
-    std::vector<size_t> gpus;
+    std::vector<Choice> choices;
     if (names == "auto") {
-        if (const std::optional<size_t> gpu = first_gpu()) gpus.push_back(*gpu);
+        if (const auto gpu = first_gpu()) choices.push_back(*gpu);
     } else if (names != "cpu") {
         for (size_t begin = 0; begin <= names.size();) {
             const size_t end = std::min(names.find(',', begin), names.size());
-            const auto gpu = vulkan_index(std::string_view(names).substr(begin, end - begin));
-            if (!gpu)
-                throw InvalidArgument(
-                    text("backend: expected \"cpu\", \"vulkan\", \"vulkan:N\", several of these as "
-                         "in \"vulkan:0,vulkan:1\", or \"auto\", got \"",
-                         names, "\""));
-            gpus.push_back(*gpu);
+            const auto choice = find_device(std::string_view(names).substr(begin, end - begin));
+            if (!choice) refuse(names);
+            choices.push_back(*choice);
             begin = end + 1;
         }
     }
-    if (gpus.size() >= kMostDevices)
-        throw InvalidArgument(text("backend: expected at most ", kMostDevices - 1,
-                                   " devices beside the CPU, got ", gpus.size()));
+    if (choices.size() >= DeviceSet::kMaxDevices)
+        throw InvalidArgument(text("backend: expected at most ", DeviceSet::kMaxDevices - 1,
+                                   " devices besides the CPU, got ", choices.size()));
     std::vector<std::unique_ptr<Backend>> devices;
-    for (const size_t gpu : gpus) devices.push_back(make_vulkan(gpu));
+    for (const Choice& choice : choices) devices.push_back(choice.kind->make(choice.index));
     devices.push_back(std::make_unique<cpu::CpuBackend>(options));
     return devices;
 }

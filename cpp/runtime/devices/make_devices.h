@@ -1,4 +1,4 @@
-// The devices that a context asks for by name.
+// The devices that a context is given by name.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,10 @@
 
 namespace plait {
 
-// "cpu", "vulkan" (the first device), "vulkan:N", several as in "vulkan:0,vulkan:1", or "auto": the
-// first GPU that has what the shaders need, if there is one. The CPU is always there and comes last.
-// InvalidArgument for another name; BackendError where there is no such device.
+// `names`: "cpu"; the name of a registered backend for its first device, or "name:N"; several of
+// these as in "vulkan:0,vulkan:1"; or "auto", the first usable GPU, if there is one. The CPU is always
+// part of the result and comes last. InvalidArgument for any other name, BackendError if there is no
+// such device.
 std::vector<std::unique_ptr<Backend>> make_devices(const std::string& names,
                                                    const cpu::CpuOptions& options);
 

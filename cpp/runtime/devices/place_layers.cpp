@@ -4,17 +4,14 @@
 #include <numeric>
 #include <set>
 
-#include "backend/bind_computed.h"
-#include "backend/joint/backend.h"
 #include "backend/no_kernel.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/alias_roots.h"
-#include "plan/buffers.h"
+#include "graph/node_layers.h"
+#include "plan/plan.h"
 #include "plan/prune.h"
-#include "plan/select_early.h"
-#include "plan/stages.h"
 #include "runtime/step/engine.h"
 
 namespace plait {
@@ -40,7 +37,7 @@ std::vector<uint64_t> bytes_by_depth(const ModelInfo& info, std::span<const Grap
         bytes[depth(storage.id.layer)] += storage.bytes();
     std::set<std::pair<size_t, WeightId>> counted;
     for (const Graph& graph : graphs) {
-        const std::vector<size_t> layers = joint::layers_of(graph, n_layers);
+        const std::vector<size_t> layers = node_layers(graph, n_layers);
         for (NodeId i = 0; i < layers.size(); ++i)
             for_each_operand(graph.node(i).op, [&](NodeId id) {
                 if (const auto* weight = std::get_if<ops::Weight>(&graph.node(id).op))
@@ -77,30 +74,29 @@ bool fits(std::span<const uint8_t> devices, std::span<const uint64_t> bytes,
     return std::equal(room.begin(), room.end(), taken.begin(), std::greater_equal<>());
 }
 
-// That a step takes of each device, beside what layers take.
-uint64_t step_bytes(std::span<const Graph> graphs, const InputLayout& inputs) {
-    uint64_t most = 0;
-    for (Graph graph : graphs) {
-        select_early(graph);
-        most = std::max(most, place_values(graph, find_stages(graph), inputs).arena_bytes);
-    }
-    return most + inputs.bytes();
+// Bytes that a device needs for a step, excluding weights and caches.
+uint64_t step_bytes(std::span<const Graph> graphs, Backend& device, const InputLayout& inputs) {
+    uint64_t max = 0;
+    for (const Graph& graph : graphs)
+        max = std::max(max, estimate_arena_bytes(graph, device, inputs, /*fuse=*/true));
+    return max + inputs.bytes();
 }
 
+// By device: bytes for weights and caches.
 std::vector<uint64_t> room_for_layers(std::span<const std::unique_ptr<Backend>> devices,
-                                      uint64_t taken) {
+                                      std::span<const Graph> graphs, const InputLayout& inputs) {
     std::vector<uint64_t> room;
     for (const auto& device : devices) {
         const uint64_t free = device->free_bytes().value_or(UINT64_MAX);
-        // What pipelines, commands and other programs take is not known: a sixteenth.
+        // A sixteenth is kept for pipelines, commands and other programs.
         const uint64_t left = free - free / 16;
-        room.push_back(left - std::min(left, taken));
+        room.push_back(left - std::min(left, step_bytes(graphs, *device, inputs)));
     }
     return room;
 }
 
 // "layers: 2 on cpu, 2 and the output on vulkan:0", where they are not all on the first device.
-void note(const joint::LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
+void note(const LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
     const auto first = [](uint8_t device) { return device == 0; };
     if (first(placed.output) && std::ranges::all_of(placed.layers, first)) return;
     if (!log_enabled(LogLevel::info)) return;
@@ -169,16 +165,16 @@ std::vector<uint8_t> place(std::span<const uint64_t> bytes, std::span<const uint
     return place(0, most, split);
 }
 
-joint::LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
-                                 const MemoryLayout& layout,
-                                 std::span<const std::unique_ptr<Backend>> devices,
-                                 const InputLayout& inputs, const LayerOptions& options) {
+LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
+                          const MemoryLayout& layout,
+                          std::span<const std::unique_ptr<Backend>> devices,
+                          const InputLayout& inputs, const LayerOptions& options) {
     const size_t n_layers = layout.specs.size();
     const auto host = static_cast<uint8_t>(devices.size() - 1);
     const std::vector<uint8_t> by_depth =
         place(bytes_by_depth(info, graphs, layout),
-              room_for_layers(devices.first(host), step_bytes(graphs, inputs)), options);
-    joint::LayerDevices placed;
+              room_for_layers(devices.first(host), graphs, inputs), options);
+    LayerDevices placed;
     for (size_t i = 0; i < n_layers; ++i) placed.layers.push_back(by_depth[depth_of(info, i)]);
     placed.output = by_depth.back();
     placed.caches = placed.layers;
@@ -186,7 +182,7 @@ joint::LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> g
         const std::vector<NodeId> root = alias_roots(graph);
         for (NodeId id = 0; id < graph.nodes().size(); ++id) {
             const Node& node = graph.node(id);
-            if (!computes(node)) continue;
+            if (info_of(node.op).kind != OpKind::kernel) continue;
             if (std::ranges::none_of(devices,
                                      [&](const auto& d) { return d->supports(graph, id); }))
                 no_kernel(devices[host]->name(), node);
@@ -202,8 +198,7 @@ joint::LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> g
     return placed;
 }
 
-std::unique_ptr<Backend> join(std::vector<std::unique_ptr<Backend>> devices,
-                              joint::LayerDevices placed) {
+DeviceSet join(std::vector<std::unique_ptr<Backend>> devices, LayerDevices placed) {
     const auto host = static_cast<uint8_t>(devices.size() - 1);
     std::vector<bool> used(devices.size());
     for (const uint8_t device : placed.layers) used[device] = true;
@@ -214,11 +209,11 @@ std::unique_ptr<Backend> join(std::vector<std::unique_ptr<Backend>> devices,
         number[d] = static_cast<uint8_t>(kept.size());
         if (used[d]) kept.push_back(std::move(devices[d]));
     }
-    if (kept.size() == 1) return std::move(kept.front());
+    if (kept.size() == 1) return DeviceSet(std::move(kept.front()));
     for (uint8_t& device : placed.layers) device = number[device];
     for (uint8_t& device : placed.caches) device = number[device];
     placed.output = number[placed.output];
-    return std::make_unique<joint::JointBackend>(std::move(kept), std::move(placed));
+    return DeviceSet(std::move(kept), std::move(placed));
 }
 
 }  // namespace plait

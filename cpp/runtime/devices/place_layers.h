@@ -7,8 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/backend.h"
-#include "backend/joint/layer_devices.h"
+#include "backend/device_set.h"
 #include "memory/layout.h"
 #include "model/model.h"
 #include "plan/input_layout.h"
@@ -38,13 +37,12 @@ std::vector<uint8_t> place(std::span<const uint64_t> bytes, std::span<const uint
 // The same for a model. `devices`: the CPU last. A layer whose cache its device lacks a kernel for
 // has that on the CPU. UnsupportedError, naming operation, type and device, for what no device
 // computes.
-joint::LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
-                                 const MemoryLayout& layout,
-                                 std::span<const std::unique_ptr<Backend>> devices,
-                                 const InputLayout& inputs, const LayerOptions& options);
+LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
+                          const MemoryLayout& layout,
+                          std::span<const std::unique_ptr<Backend>> devices,
+                          const InputLayout& inputs, const LayerOptions& options);
 
 // The devices as one backend. Those without a layer are left out, all but the CPU.
-std::unique_ptr<Backend> join(std::vector<std::unique_ptr<Backend>> devices,
-                              joint::LayerDevices placed);
+DeviceSet join(std::vector<std::unique_ptr<Backend>> devices, LayerDevices placed);
 
 }  // namespace plait

@@ -6,9 +6,9 @@
 
 namespace plait {
 
-Storage::Storage(const MemoryLayout& layout, Backend& backend) {
+Storage::Storage(const MemoryLayout& layout, DeviceSet& devices) {
     for (const StorageInfo& info : layout.storage) {
-        buffers_.push_back(backend.allocate_cache(info.bytes(), info.id.layer));
+        buffers_.push_back(devices.allocate_cache(info.bytes(), info.id.layer));
         pointers_.push_back(buffers_.back().get());
         // Row 0 is the state of an empty sequence.
         if (layout.groups[info.group].kind->holds_states)

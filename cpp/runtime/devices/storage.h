@@ -5,14 +5,14 @@
 #include <span>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/device_set.h"
 #include "memory/layout.h"
 
 namespace plait {
 
 class Storage {
 public:
-    Storage(const MemoryLayout& layout, Backend& backend);
+    Storage(const MemoryLayout& layout, DeviceSet& devices);
 
     std::span<Buffer* const> buffers() const { return pointers_; }  // by index in layout.storage
     // Rows [row, row + 1) of one part, dequantised, without padding: [n_heads, head_dim].

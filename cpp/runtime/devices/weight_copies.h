@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
-#include "backend/joint/weights.h"
+#include "backend/device_set.h"
 
 namespace plait {
 
@@ -19,18 +18,16 @@ public:
     explicit WeightCopies(std::shared_ptr<const WeightSource> source)
         : source_(std::move(source)) {}
 
-    // Of a backend that is several devices, each has the store that it would have alone.
-    std::shared_ptr<WeightStore> on(Backend& backend) {
+    // The copies on each device.
+    StoresByDevice on(const DeviceSet& devices) {
         const std::lock_guard lock(mutex_);
-        const std::vector<Backend*> members = backend.members();
-        if (members.empty()) return alone(backend);
-        std::vector<std::shared_ptr<WeightStore>> parts;
-        for (Backend* member : members) parts.push_back(alone(*member));
-        return std::make_shared<joint::JointWeights>(std::move(parts));
+        StoresByDevice stores;
+        for (size_t d = 0; d < devices.size(); ++d) stores.push_back(on(devices[d]));
+        return stores;
     }
 
 private:
-    const std::shared_ptr<WeightStore>& alone(Backend& backend) {
+    const std::shared_ptr<WeightStore>& on(Backend& backend) {
         std::shared_ptr<WeightStore>& store = stores_[backend.packing()];
         if (!store) store = backend.make_weight_store(source_);
         return store;

@@ -45,7 +45,7 @@ public:
     // What a saved state says of it.
     const std::string& identity() const { return identity_; }
 
-    std::shared_ptr<WeightStore> weights_on(Backend& backend) const { return copies_->on(backend); }
+    StoresByDevice weights_on(const DeviceSet& devices) const { return copies_->on(devices); }
 
 private:
     Adapter() = default;

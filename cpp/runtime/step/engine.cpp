@@ -47,27 +47,31 @@ InputLayout Engine::lay_out(const MemoryLayout& memory, const EngineLimits& limi
     return layout;
 }
 
-Engine::Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend> backend,
+Engine::Engine(std::shared_ptr<const LoadedModel> model, DeviceSet devices,
                const MemoryLayout& layout, const EngineLimits& limits)
     : model_(std::move(model)),
-      backend_(std::move(backend)),
+      devices_(std::move(devices)),
       limits_(limits),
-      weights_(model_->weights_on(*backend_)),
+      weights_(model_->weights_on(devices_)),
       input_layout_(lay_out(layout, limits, model_->info().width)),
-      inputs_(backend_->allocate_inputs(input_layout_.bytes())),
-      arena_(backend_->allocate(0)),
-      plans_(kMostPlanBytes) {}
+      inputs_(devices_.allocate_inputs(input_layout_.bytes())),
+      plans_(kMostPlanBytes) {
+    devices_.grow(arenas_, std::vector<uint64_t>(devices_.size()));
+}
 
 std::unique_ptr<Plan> Engine::build(const PlanKey& key, const MemoryLayout& layout,
                                     std::span<Buffer* const> storage) {
     Graph graph = model_->model().build(key, layout, limits_.build);
     steering_.rewrite(graph, key);
     if (key.captures != 0) capture(graph, captures(key.captures), key.n_outputs > 0);
-    auto plan = std::make_unique<Plan>(std::move(graph), *backend_, input_layout_, weights_,
-                                       storage, limits_.fuse);
-    for (size_t d = 0; d < kMostDevices; ++d)
-        if (plan->nodes_by_device()[d] > 0) devices_ |= 1u << d;
-    if (plan->arena_bytes() > arena_->bytes()) arena_ = backend_->allocate(plan->arena_bytes());
+    std::vector<size_t> storage_devices;
+    for (const StorageInfo& info : layout.storage)
+        storage_devices.push_back(devices_.cache_device(info.id.layer));
+    auto plan = std::make_unique<Plan>(
+        std::move(graph),
+        PlanTarget{devices_, input_layout_, weights_, storage, storage_devices, limits_.fuse});
+    for (const Plan::Part& part : plan->parts()) used_devices_ |= 1u << part.device;
+    devices_.grow(arenas_, plan->arena_bytes());
     return plan;
 }
 
@@ -92,8 +96,8 @@ Plan& Engine::plan(const PlanKey& key, const MemoryLayout& layout,
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (log_enabled(LogLevel::trace))
         log(LogLevel::trace,
-            text("plan: built ", built->graph().nodes().size(), " nodes for ", key.n_tokens,
-                 " tokens, ", key.n_outputs, " outputs (", to_string(reason), ")"));
+            text("plan: built ", built->n_nodes(), " nodes for ", key.n_tokens, " tokens, ",
+                 key.n_outputs, " outputs (", to_string(reason), ")"));
     if (limits_.reuse) return plans_.insert(key, std::move(built));
     single_use_ = std::move(built);
     return *single_use_;
@@ -102,7 +106,7 @@ Plan& Engine::plan(const PlanKey& key, const MemoryLayout& layout,
 std::byte* Engine::input_bytes(InputId id, size_t bytes) {
     PLAIT_CHECK(bytes <= input_layout_.capacity(id));
     note_written({input_layout_.offset(id), bytes});
-    return inputs_->host() + input_layout_.offset(id);
+    return inputs_.host() + input_layout_.offset(id);
 }
 
 void Engine::note_written(Written written) {
@@ -119,18 +123,16 @@ void Engine::write_bytes(InputId id, std::span<const std::byte> bytes) {
 
 void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddings,
                  StopSignal* stop, Editor* editor) {
-    RunArguments arguments;
+    PlanArguments arguments{arenas_, inputs_};
     arguments.editor = editor;
-    arguments.arena = arena_.get();
-    arguments.inputs = inputs_.get();
     arguments.outputs[static_cast<size_t>(OutputId::logits)] = reinterpret_cast<std::byte*>(logits);
     arguments.outputs[static_cast<size_t>(OutputId::embeddings)] =
         reinterpret_cast<std::byte*>(embeddings);
     arguments.counts = counts;
     arguments.stop = stop;
     arguments.trace = trace_.get();
-    const CommandCounts before = backend_->commands();
-    for (const Written& written : written_) inputs_->flush(written.offset, written.bytes);
+    const CommandCounts before = devices_.commands();
+    for (const Written& written : written_) inputs_.flush(written.offset, written.bytes);
     written_.clear();
     try {
         plan.run(arguments);
@@ -139,9 +141,11 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
         throw;
     }
     if (trace_) note_trace(plan);
-    for (size_t d = 0; d < kMostDevices; ++d) stats_.nodes[d] += plan.nodes_by_device()[d];
-    stats_.commands_recorded += backend_->commands().recorded - before.recorded;
-    stats_.commands_submitted += backend_->commands().submitted - before.submitted;
+    for (const Plan::Part& part : plan.parts())
+        stats_.nodes[part.device] += part.graph->nodes().size();
+    const CommandCounts after = devices_.commands();
+    stats_.commands_recorded += after.recorded - before.recorded;
+    stats_.commands_submitted += after.submitted - before.submitted;
 }
 
 std::vector<Engine::Named> Engine::names(const PlanKey& key, const MemoryLayout& layout) const {
@@ -163,8 +167,8 @@ void Engine::add_inputs(InputField field, size_t n, uint64_t bytes) {
         if (!layout.has(id)) layout.add(id, bytes);
     }
     if (layout.bytes() == input_layout_.bytes()) return;
-    std::unique_ptr<Buffer> larger = backend_->allocate_inputs(layout.bytes());
-    std::memcpy(larger->host(), inputs_->host(), input_layout_.bytes());
+    DeviceBuffers larger = devices_.allocate_inputs(layout.bytes());
+    std::memcpy(larger.host(), inputs_.host(), input_layout_.bytes());
     inputs_ = std::move(larger);
     note_written({0, input_layout_.bytes()});
     input_layout_ = std::move(layout);
@@ -173,7 +177,7 @@ void Engine::add_inputs(InputField field, size_t n, uint64_t bytes) {
 void Engine::use_adapters(std::vector<ScaledAdapter> adapters) {
     Steering next = steering_;
     next.use_adapters(std::move(adapters), [&](const Adapter& adapter) {
-        return weights_.add(adapter.weights_on(*backend_));
+        return weights_.add(adapter.weights_on(devices_));
     });
     const std::vector<float> scales = next.scales();
     add_inputs(InputField::adapter_scale, scales.size(), sizeof(float));
@@ -207,28 +211,28 @@ uint16_t Engine::capture_set(const std::vector<ValueName>& names) {
 
 void Engine::note_trace(const Plan& plan) {
     trace_->take([&](const TraceEvent& event) {
-        const Node& node = plan.graph().node(event.node);
-        traced_.push_back({op_name(node.op),
+        const LoweredNode& node = plan.node(event.node);
+        traced_.push_back({node.info->name,
                            node.role == Role::none ? "" : full_name(node.role, node.layer),
                            event.thread, event.begin_ns, event.end_ns});
     });
 }
 
 std::vector<NodeInfo> Engine::describe(const Plan& plan) const {
-    return plait::describe(plan, weights_, backend_->devices());
+    return plait::describe(plan, weights_, devices_.names());
 }
 
 std::vector<std::string> Engine::devices() const {
     std::vector<std::string> used;
-    const std::vector<std::string> all = backend_->devices();
+    const std::vector<std::string>& all = devices_.names();
     for (size_t d = 0; d < all.size(); ++d)
-        if ((devices_ >> d & 1) != 0) used.push_back(all[d]);
+        if ((used_devices_ >> d & 1) != 0) used.push_back(all[d]);
     return used;
 }
 
 void Engine::start_trace() {
     traced_.clear();
-    trace_ = std::make_unique<Trace>(backend_->n_threads());
+    trace_ = std::make_unique<Trace>(devices_.n_threads());
 }
 
 std::vector<TracedNode> Engine::take_trace() {

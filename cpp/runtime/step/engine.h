@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/device_set.h"
 #include "graph/capture.h"
 #include "memory/layout.h"
 #include "plan/plan_cache.h"
@@ -32,14 +32,14 @@ class Engine {
 public:
     static constexpr uint32_t kMaxMoves = 1024;  // rows of one copy_rows or shift_keys run
 
-    Engine(std::shared_ptr<const LoadedModel> model, std::unique_ptr<Backend> backend,
-           const MemoryLayout& layout, const EngineLimits& limits);
+    Engine(std::shared_ptr<const LoadedModel> model, DeviceSet devices, const MemoryLayout& layout,
+           const EngineLimits& limits);
 
     // Where each input of a context's steps goes.
     static InputLayout lay_out(const MemoryLayout& memory, const EngineLimits& limits,
                                int64_t width);
 
-    Backend& backend() { return *backend_; }
+    DeviceSet& device_set() { return devices_; }
     // Those that plans compute on.
     std::vector<std::string> devices() const;
     OutputPool& outputs() { return outputs_; }
@@ -77,7 +77,7 @@ public:
     // The number of a set of names, for PlanKey::captures; equal sets have one number, none is 0.
     uint16_t capture_set(const std::vector<ValueName>& names);
     std::span<const ValueName> captures(uint16_t set) const { return capture_sets_[set]; }
-    const Buffer& arena() const { return *arena_; }
+    const DeviceBuffers& arenas() const { return arenas_; }
 
     // What is added to the model from now on; see Steering.
     const Steering& steering() const { return steering_; }
@@ -91,8 +91,8 @@ public:
     // `editor`: of plans with edits.
     void run(Plan& plan, const Counts& counts, float* logits, float* embeddings, StopSignal* stop,
              Editor* editor = nullptr);
-    uint64_t arena_bytes() const { return arena_->bytes(); }
-    uint64_t compute_bytes() const { return arena_->bytes() + inputs_->bytes(); }
+    uint64_t arena_bytes() const { return arenas_.bytes(); }
+    uint64_t compute_bytes() const { return arenas_.bytes() + inputs_.bytes(); }
     std::vector<NodeInfo> describe(const Plan& plan) const;
 
     // Notes what runs when from now on, until it is taken.
@@ -112,15 +112,15 @@ private:
     void add_inputs(InputField field, size_t n, uint64_t bytes);
 
     std::shared_ptr<const LoadedModel> model_;
-    std::unique_ptr<Backend> backend_;
+    DeviceSet devices_;
     EngineLimits limits_;
     WeightStores weights_;
     Steering steering_;
     InputLayout input_layout_;
-    std::unique_ptr<Buffer> inputs_;
+    DeviceBuffers inputs_;
     std::vector<Written> written_;  // since the last run
-    uint32_t devices_ = 0;          // bit d: a plan computes on device d
-    std::unique_ptr<Buffer> arena_;
+    uint32_t used_devices_ = 0;     // bit d: a plan computes on device d
+    DeviceBuffers arenas_;
     PlanCache plans_;
     std::unique_ptr<Plan> single_use_;  // the last plan built with reuse off
     OutputPool outputs_;

@@ -44,31 +44,33 @@ const char* field_name(InputField field) {
 
 std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights,
                                const std::vector<std::string>& devices) {
-    const Graph& graph = plan.graph();
     std::vector<NodeInfo> nodes;
-    for (NodeId i = 0; i < graph.nodes().size(); ++i) {
-        const Node& node = graph.node(i);
-        NodeInfo& info = nodes.emplace_back();
-        const OpInfo& op = info_of(node.op);
-        info.op = op.name;
-        if (const auto* weight = std::get_if<ops::Weight>(&node.op))
-            info.name = weights.name(weight->id);
-        else if (const auto* input = std::get_if<ops::Input>(&node.op))
-            info.name = field_name(input->id.field);
-        else if (node.role != Role::none)
-            info.name = full_name(node.role, node.layer);
-        info.layer = node.layer;
-        info.type = node.type;
-        info.counts = counts_of(node.extent);
-        info.bytes = node.type.bytes();
-        info.stage = plan.stages()[i];
-        for_each_operand(node.op, [&](NodeId id) { info.inputs.push_back(id); });
-        info.device = devices[node.device];
-        for (const char* part : op.fused)
-            if (part != nullptr) info.fused.emplace_back(part);
-        info.writes_cache = op.writes_storage;
-        info.output = std::ranges::any_of(graph.outputs(),
-                                          [i](const auto& output) { return output.second == i; });
+    for (const Plan::Part& part : plan.parts()) {
+        const LoweredGraph& graph = *part.graph;
+        for (NodeId i = 0; i < graph.nodes().size(); ++i) {
+            const LoweredNode& node = graph.node(i);
+            NodeInfo& info = nodes.emplace_back();
+            info.op = node.info->name;
+            if (const auto* weight = std::get_if<ops::Weight>(&node.reference))
+                info.name = weights.name(weight->id);
+            else if (const auto* input = std::get_if<ops::Input>(&node.reference))
+                info.name = field_name(input->id.field);
+            else if (node.role != Role::none)
+                info.name = full_name(node.role, node.layer);
+            info.layer = node.layer;
+            info.type = node.type;
+            info.counts = counts_of(node.extent);
+            info.bytes = node.type.bytes();
+            info.stage = part.stages[i];
+            for (const NodeId operand : graph.operands(i))
+                info.inputs.push_back(part.first_node + operand);
+            info.device = devices[part.device];
+            for (const char* fused : node.info->fused)
+                if (fused != nullptr) info.fused.emplace_back(fused);
+            info.writes_cache = node.info->writes_storage;
+            info.output = std::ranges::any_of(
+                graph.outputs(), [i](const auto& output) { return output.second == i; });
+        }
     }
     return nodes;
 }

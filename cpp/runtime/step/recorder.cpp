@@ -24,7 +24,7 @@ void Recorder::begin(const PreparedBatch& batch) {
     n_outputs_ = before;
 }
 
-void Recorder::add(const Plan& plan, const Microbatch& piece, const Buffer& arena,
+void Recorder::add(const Plan& plan, const Microbatch& piece, const DeviceBuffers& arenas,
                    std::span<const float* const> outputs) {
     for (const CapturedPlace& place : plan.captured()) {
         const bool by_token = place.extent == Extent::tokens;
@@ -36,11 +36,14 @@ void Recorder::add(const Plan& plan, const Microbatch& piece, const Buffer& aren
         captured.values.resize(static_cast<size_t>(captured.shape.elements()));
         const size_t n = by_token ? piece.n_tokens() : piece.n_outputs();
         const float* from = nullptr;
-        if (place.place.space == Space::output) {
+        if (place.address != nullptr) {
+            from = reinterpret_cast<const float*>(place.address);
+        } else if (place.place.space == Space::output) {
             from = outputs[place.place.index];
         } else if (place.place.space == Space::arena) {
             read_.resize(n * width);
-            arena.read(place.place.offset, std::as_writable_bytes(std::span(read_)));
+            arenas.on(place.device)
+                .read(place.place.offset, std::as_writable_bytes(std::span(read_)));
             from = read_.data();
         }
         PLAIT_CHECK(from != nullptr || n == 0);

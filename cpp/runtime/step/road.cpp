@@ -240,7 +240,7 @@ void Road::run_piece(const Microbatch& piece, size_t index, Outputs& outputs, St
     }
     const Timed timed(stats, Phase::output);
     if (recorder_.active())
-        recorder_.add(plan, piece, engine_.arena(), std::array<const float*, 2>{logits, hidden});
+        recorder_.add(plan, piece, engine_.arenas(), std::array<const float*, 2>{logits, hidden});
     if (pooled()) {
         embedding_pool_.add(
             prepared_, piece,

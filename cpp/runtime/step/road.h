@@ -38,8 +38,8 @@ struct RoadOptions {
 struct StoredMemory {
     std::unique_ptr<Memory> memory;
     Storage storage;
-    StoredMemory(std::unique_ptr<Memory> given, Backend& backend)
-        : memory(std::move(given)), storage(memory->layout(), backend) {}
+    StoredMemory(std::unique_ptr<Memory> given, DeviceSet& devices)
+        : memory(std::move(given)), storage(memory->layout(), devices) {}
 };
 
 class Road {

@@ -17,9 +17,9 @@ struct Stats {
     uint64_t microbatches = 0;
     uint64_t plans_built = 0;
     uint64_t plans_reused = 0;
-    std::array<uint64_t, kMissReasons> misses{};  // by MissReason
-    std::array<double, kPhases> seconds{};        // by Phase
-    std::array<uint64_t, kMostDevices> nodes{};   // run, by device
+    std::array<uint64_t, kMissReasons> misses{};           // by MissReason
+    std::array<double, kPhases> seconds{};                 // by Phase
+    std::array<uint64_t, DeviceSet::kMaxDevices> nodes{};  // run, by device
     uint64_t rows_copied = 0;        // cache rows, for copies, shifts and defragmentation
     uint64_t commands_recorded = 0;  // command buffers of a device that replays them
     uint64_t commands_submitted = 0;

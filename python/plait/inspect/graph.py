@@ -78,7 +78,8 @@ class Graph(Sequence[Node]):
     @property
     def operations(self) -> list[Node]:
         """The nodes that are computed."""
-        return [node for node in self._nodes if not node.is_source and node.op != "reshape"]
+        views = ("reshape", "send", "receive")
+        return [node for node in self._nodes if not node.is_source and node.op not in views]
 
     @property
     def n_stages(self) -> int:

@@ -97,10 +97,17 @@ protected:
         std::iota(nodes.begin(), nodes.end(), 0u);
         std::vector<Buffer*> storage;
         for (const auto& buffer : storage_) storage.push_back(buffer.get());
-        const WeightStores weights(backend_.make_weight_store(source_));
+        const WeightStores weights({backend_.make_weight_store(source_)});
         arena_bytes = (arena_bytes + 4095) / 4096 * 4096;
-        const Segment segment{graph_, nodes, nodes, places_, weights, storage, arena_bytes};
-        const auto executable = backend_.compile(segment);
+        // Lowering adds no nodes to a graph of floats.
+        const auto lowered = backend_.lower(graph_, /*fuse=*/false);
+        ASSERT_EQ(lowered->nodes().size(), nodes.size());
+        const auto executable = lowered->compile({.nodes = nodes,
+                                                  .stages = nodes,
+                                                  .places = places_,
+                                                  .weights = DeviceWeights(weights, 0),
+                                                  .storage = storage,
+                                                  .scratch_offset = arena_bytes});
         arena_bytes += executable->scratch_bytes();
         arena_ = backend_.allocate(arena_bytes);
         std::memset(arena_->host(), 0xff, arena_bytes);

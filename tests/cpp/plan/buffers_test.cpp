@@ -8,6 +8,7 @@
 #include "graph/ops.h"
 #include "plan/prune.h"
 #include "plan/stages.h"
+#include "support/plain_graph.h"
 
 namespace plait {
 namespace {
@@ -16,6 +17,11 @@ InputLayout layout_with_tokens() {
     InputLayout inputs;
     inputs.add({InputField::tokens}, 4096);
     return inputs;
+}
+
+Buffers place(const Graph& graph) {
+    const test::PlainGraph lowered(graph);
+    return place_values(lowered, find_stages(lowered), layout_with_tokens());
 }
 
 // A graph of random additions: values with random lifetimes.
@@ -47,7 +53,7 @@ TEST(Buffers, CapturedValuesLiveUntilTheRunEnds) {
         }
         capture(graph, names, true);
         prune(graph);
-        const Buffers buffers = place_values(graph, find_stages(graph), layout_with_tokens());
+        const Buffers buffers = place(graph);
         const std::span<const Node> nodes = graph.nodes();
         for (const auto& [id, kept] : graph.outputs()) {
             const Place& place = buffers.places[kept];
@@ -67,8 +73,8 @@ TEST(Buffers, ValuesAliveTogetherNeverOverlap) {
     std::mt19937 random(7);
     for (int round = 0; round < 200; ++round) {
         Graph graph = random_graph(random);
-        const std::vector<uint32_t> stages = find_stages(graph);
-        const Buffers buffers = place_values(graph, stages, layout_with_tokens());
+        const std::vector<uint32_t> stages = find_stages(test::PlainGraph(graph));
+        const Buffers buffers = place(graph);
         const std::span<const Node> nodes = graph.nodes();
         // Bytes are followed from the node that makes them, through aliases, to every reader.
         std::vector<NodeId> owner(nodes.size());
@@ -100,7 +106,7 @@ TEST(Buffers, TheArenaIsSmallerThanAllValuesTogether) {
     const uint64_t one = x.type().bytes();
     for (int i = 0; i < 50; ++i) x = scale(x, 2.0f);
     graph.output(OutputId::logits, x);
-    EXPECT_LE(place_values(graph, find_stages(graph), layout_with_tokens()).arena_bytes, 3 * one);
+    EXPECT_LE(place(graph).arena_bytes, 3 * one);
 }
 
 TEST(Buffers, OutputsLiveInTheCallersBuffer) {
@@ -110,7 +116,7 @@ TEST(Buffers, OutputsLiveInTheCallersBuffer) {
     const Value y = scale(x, 2.0f);
     graph.output(OutputId::embeddings, x);
     graph.output(OutputId::logits, y);
-    const Buffers buffers = place_values(graph, find_stages(graph), layout_with_tokens());
+    const Buffers buffers = place(graph);
     EXPECT_EQ(buffers.places[x.id].space, Space::output);
     EXPECT_EQ(buffers.places[x.id].index, static_cast<uint8_t>(OutputId::embeddings));
     EXPECT_EQ(buffers.places[y.id].index, static_cast<uint8_t>(OutputId::logits));
@@ -128,7 +134,7 @@ TEST(Stages, WhatNeedsNothingOfTheOthersRunsWithThem) {
     const Value c = softcap(view, 1.0f);  // of a, through a view
     const Value d = store_rows(storage, b, rows);
     const Value e = store_rows(storage, x, rows);  // the same cache again
-    const std::vector<uint32_t> stages = find_stages(graph);
+    const std::vector<uint32_t> stages = find_stages(test::PlainGraph(graph));
     EXPECT_LT(stages[x.id], stages[a.id]);
     EXPECT_EQ(stages[a.id], stages[b.id]);
     EXPECT_LT(stages[b.id], stages[c.id]);

@@ -346,7 +346,7 @@ def test_the_same_steps_give_the_same_bits(four: plait.Model) -> None:
         ({"split": [1, float("nan")], "backend": TWICE}, "split: expected finite numbers"),
         ({"backend": "vulkan:0,"}, 'several of these as in "vulkan:0,vulkan:1", or "auto", got "vulkan:0,"'),
         ({"backend": "vulkan,cpu"}, 'backend: expected .*, got "vulkan,cpu"'),
-        ({"backend": ",".join(["vulkan"] * 16)}, "backend: expected at most 15 devices beside the CPU, got 16"),
+        ({"backend": ",".join(["vulkan"] * 16)}, "backend: expected at most 15 devices besides the CPU, got 16"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(

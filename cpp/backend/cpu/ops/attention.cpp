@@ -69,7 +69,7 @@ uint64_t scratch_bytes(const AttendArgs& args) {
 }  // namespace
 
 template <>
-void bind(const ops::Attend& op, const Node& node, Binder& binder) {
+void bind(const ops::Attend& op, const CpuNode& node, Binder& binder) {
     AttendArgs args = arguments(op, binder);
     args.y = binder.result(node);
     const Kernels& kernels = binder.kernels();
@@ -78,7 +78,7 @@ void bind(const ops::Attend& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::AttendMerge& op, const Node& node, Binder& binder) {
+void bind(const AttendMerge& op, const CpuNode& node, Binder& binder) {
     AttendArgs args = arguments(op.attend, binder);
     args.y = binder.result(node);
     set_splits(args, binder.ref(op.splits), binder.type(op.splits));
@@ -86,7 +86,7 @@ void bind(const ops::AttendMerge& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::AttendSplits& op, const Node& node, Binder& binder) {
+void bind(const AttendSplits& op, const CpuNode& node, Binder& binder) {
     AttendArgs args = arguments(op.attend, binder);
     set_splits(args, binder.result(node), node.type);
     binder.step(node, binder.kernels().attend_splits, args, scratch_bytes(args));

@@ -14,8 +14,16 @@ std::pair<CpuWeights&, WeightId> find_weight(const Segment& segment, const ops::
 
 }  // namespace
 
-Binder::Binder(const Segment& segment, Isa isa, int threads)
-    : segment_(segment), isa_(isa), kernels_(cpu::kernels(isa)), threads_(threads) {}
+Binder::Binder(std::span<const CpuNode> nodes, const Segment& segment, Isa isa, int threads)
+    : nodes_(nodes), segment_(segment), isa_(isa), kernels_(cpu::kernels(isa)), threads_(threads) {}
+
+namespace {
+
+Ref address(Buffer& buffer, uint64_t offset) {
+    return {reinterpret_cast<uint64_t>(buffer.host()) + offset, kFixed};
+}
+
+}  // namespace
 
 Ref Binder::ref(NodeId id) const {
     const Place& place = segment_.places[id];
@@ -24,9 +32,9 @@ Ref Binder::ref(NodeId id) const {
     case Space::input: return {place.offset, kInputs};
     case Space::output:
         return {place.offset, static_cast<uint8_t>(place.index == 0 ? kOutput0 : kOutput1)};
-    case Space::storage:
-        return {reinterpret_cast<uint64_t>(segment_.storage[place.id]->host()) + place.offset,
-                kFixed};
+    case Space::storage: return address(*segment_.storage[place.id], place.offset);
+    case Space::sent: return address(*segment_.sent, place.offset);
+    case Space::received: return address(*segment_.received, place.offset);
     case Space::weight:
     case Space::nowhere: break;
     }
@@ -39,7 +47,7 @@ const PackedWeight& Binder::matrix(NodeId id) {
 }
 
 Ref Binder::operand(NodeId id) {
-    const WeightView view = weight_view(graph(), id);
+    const WeightView view = weight_view(nodes_, id);
     if (view.weight == nullptr) return ref(id);
     const auto [store, weight] = find_weight(segment_, *view.weight);
     return {reinterpret_cast<uint64_t>(store.vector(weight)) + view.offset, kFixed};

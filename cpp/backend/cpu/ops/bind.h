@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/bind_computed.h"
+#include "backend/cpu/graph.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/table.h"
 #include "backend/cpu/weights.h"
@@ -33,10 +33,9 @@ struct Step {
 
 class Binder {
 public:
-    Binder(const Segment& segment, Isa isa, int threads);
+    Binder(std::span<const CpuNode> nodes, const Segment& segment, Isa isa, int threads);
 
-    const Graph& graph() const { return segment_.graph; }
-    const Node& node(NodeId id) const { return graph().node(id); }
+    const CpuNode& node(NodeId id) const { return nodes_[id]; }
     const TensorType& type(NodeId id) const { return node(id).type; }
     Isa isa() const { return isa_; }
     const Kernels& kernels() const { return kernels_; }
@@ -44,20 +43,21 @@ public:
 
     // The first byte of a value that is no weight.
     Ref ref(NodeId id) const;
-    Ref result(const Node& node) const { return ref(id_of(node)); }
+    Ref result(const CpuNode& node) const { return ref(id_of(node)); }
     // The first float of an operand: a weight, one row of it or a reshaped one, or another value.
     Ref operand(NodeId id);
     // A matrix of weights in the layout that the kernels of this instruction set read.
     const PackedWeight& matrix(NodeId id);
 
     template <typename Args>
-    Step& step(const Node& node, KernelOf<Args> kernel, const Args& args,
+    Step& step(const CpuNode& node, KernelOf<Args> kernel, const Args& args,
                uint64_t scratch_bytes = 0) {
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= Step::kArgsBytes);
         Step& step = steps_.emplace_back();
         step.kernel = kernel;
-        step.node = id_of(node);
-        step.stage = segment_.stages[step.node];
+        const NodeId id = id_of(node);
+        step.node = segment_.first_node + id;
+        step.stage = segment_.stages[id];
         step.scratch_bytes = scratch_bytes;
         std::memcpy(step.args, &args, sizeof args);
         return step;
@@ -65,10 +65,9 @@ public:
     std::vector<Step> take() { return std::move(steps_); }
 
 private:
-    NodeId id_of(const Node& node) const {
-        return static_cast<NodeId>(&node - graph().nodes().data());
-    }
+    NodeId id_of(const CpuNode& node) const { return static_cast<NodeId>(&node - nodes_.data()); }
 
+    std::span<const CpuNode> nodes_;
     const Segment& segment_;
     Isa isa_;
     const Kernels& kernels_;
@@ -79,6 +78,6 @@ private:
 // Appends the kernel calls of one node. ops/<family>.cpp specialises it for each op that the CPU
 // computes, so an op without a kernel does not link.
 template <typename T>
-void bind(const T& op, const Node& node, Binder& binder);
+void bind(const T& op, const CpuNode& node, Binder& binder);
 
 }  // namespace plait::cpu

@@ -6,7 +6,7 @@
 namespace plait::cpu {
 namespace {
 
-ElementwiseArgs unary(NodeId x, const Node& node, Binder& binder) {
+ElementwiseArgs unary(NodeId x, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args{};
     args.a = binder.operand(x);
     args.y = binder.result(node);
@@ -16,7 +16,7 @@ ElementwiseArgs unary(NodeId x, const Node& node, Binder& binder) {
     return args;
 }
 
-ElementwiseArgs binary(NodeId a, NodeId b, const Node& node, Binder& binder) {
+ElementwiseArgs binary(NodeId a, NodeId b, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(a, node, binder);
     args.b = binder.operand(b);
     const Shape& shape = node.type.shape;
@@ -34,22 +34,22 @@ ElementwiseArgs binary(NodeId a, NodeId b, const Node& node, Binder& binder) {
 }  // namespace
 
 template <>
-void bind(const ops::Add& op, const Node& node, Binder& binder) {
+void bind(const ops::Add& op, const CpuNode& node, Binder& binder) {
     binder.step(node, binder.kernels().add, binary(op.a, op.b, node, binder));
 }
 
 template <>
-void bind(const ops::Sub& op, const Node& node, Binder& binder) {
+void bind(const ops::Sub& op, const CpuNode& node, Binder& binder) {
     binder.step(node, binder.kernels().sub, binary(op.a, op.b, node, binder));
 }
 
 template <>
-void bind(const ops::Mul& op, const Node& node, Binder& binder) {
+void bind(const ops::Mul& op, const CpuNode& node, Binder& binder) {
     binder.step(node, binder.kernels().mul, binary(op.a, op.b, node, binder));
 }
 
 template <>
-void bind(const ops::Scale& op, const Node& node, Binder& binder) {
+void bind(const ops::Scale& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
     args.number = op.factor;
     args.second = op.offset;
@@ -57,28 +57,28 @@ void bind(const ops::Scale& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::Softcap& op, const Node& node, Binder& binder) {
+void bind(const ops::Softcap& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
     args.number = op.cap;
     binder.step(node, binder.kernels().softcap, args);
 }
 
 template <>
-void bind(const ops::Activate& op, const Node& node, Binder& binder) {
+void bind(const ops::Activate& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
     args.how = static_cast<uint8_t>(op.activation);
     binder.step(node, binder.kernels().activate, args);
 }
 
 template <>
-void bind(const ops::Gate& op, const Node& node, Binder& binder) {
+void bind(const ops::Gate& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = binary(op.g, op.up, node, binder);
     args.how = static_cast<uint8_t>(op.activation);
     binder.step(node, binder.kernels().gate, args);
 }
 
 template <>
-void bind(const ops::ClampedSwiglu& op, const Node& node, Binder& binder) {
+void bind(const ops::ClampedSwiglu& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = binary(op.g, op.up, node, binder);
     args.number = op.alpha;
     args.second = op.limit;
@@ -86,7 +86,7 @@ void bind(const ops::ClampedSwiglu& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::Slice& op, const Node& node, Binder& binder) {
+void bind(const ops::Slice& op, const CpuNode& node, Binder& binder) {
     SliceArgs args{};
     args.x = binder.operand(op.x);
     args.y = binder.result(node);
@@ -97,7 +97,7 @@ void bind(const ops::Slice& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::Concat& op, const Node& node, Binder& binder) {
+void bind(const ops::Concat& op, const CpuNode& node, Binder& binder) {
     const Shape& a = binder.type(op.a).shape;
     const Shape& b = binder.type(op.b).shape;
     ConcatArgs args{};

@@ -6,7 +6,7 @@
 namespace plait::cpu {
 namespace {
 
-void bind_linear(const ops::Linear& op, OptionalOperand residual, const Node& node,
+void bind_linear(const ops::Linear& op, OptionalOperand residual, const CpuNode& node,
                  Binder& binder) {
     LinearArgs args{};
     args.x = binder.ref(op.x);
@@ -26,17 +26,17 @@ void bind_linear(const ops::Linear& op, OptionalOperand residual, const Node& no
 }  // namespace
 
 template <>
-void bind(const ops::Linear& op, const Node& node, Binder& binder) {
+void bind(const ops::Linear& op, const CpuNode& node, Binder& binder) {
     bind_linear(op, {}, node, binder);
 }
 
 template <>
-void bind(const ops::LinearAdd& op, const Node& node, Binder& binder) {
+void bind(const ops::LinearAdd& op, const CpuNode& node, Binder& binder) {
     bind_linear({op.x, op.weight, op.bias}, OptionalOperand(op.residual.id), node, binder);
 }
 
 template <>
-void bind(const ops::HeadLinear& op, const Node& node, Binder& binder) {
+void bind(const ops::HeadLinear& op, const CpuNode& node, Binder& binder) {
     HeadLinearArgs args{};
     args.x = binder.ref(op.x);
     args.y = binder.result(node);
@@ -48,7 +48,7 @@ void bind(const ops::HeadLinear& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::QuantizeRows& op, const Node& node, Binder& binder) {
+void bind(const QuantizeRows& op, const CpuNode& node, Binder& binder) {
     const Shape& x = binder.type(op.x).shape;
     QuantizeRowsArgs args{};
     args.x = binder.ref(op.x);
@@ -61,7 +61,7 @@ void bind(const ops::QuantizeRows& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::GateQuantize& op, const Node& node, Binder& binder) {
+void bind(const GateQuantize& op, const CpuNode& node, Binder& binder) {
     const TensorType& type = binder.type(op.g);
     GateQuantizeArgs args{};
     args.g = binder.ref(op.g);

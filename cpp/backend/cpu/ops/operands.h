@@ -9,13 +9,13 @@
 
 namespace plait::cpu {
 
-inline uint8_t extent_of(const Node& node) { return static_cast<uint8_t>(node.extent); }
+inline uint8_t extent_of(const CpuNode& node) { return static_cast<uint8_t>(node.extent); }
 inline int64_t row_elements(const TensorType& type) {
     return type.shape[0] == 0 ? 0 : type.shape.elements() / type.shape[0];
 }
 
 // The vectors along the last axis of `shape`, which has as many rows as the node.
-inline Vectors vectors_of(const Node& node, const Shape& shape) {
+inline Vectors vectors_of(const CpuNode& node, const Shape& shape) {
     const int64_t all = shape.elements() / shape[-1];
     return {extent_of(node), shape[0], all / shape[0], shape[-1]};
 }

@@ -4,7 +4,7 @@
 namespace plait::cpu {
 
 template <>
-void bind(const ops::ShortConv& op, const Node& node, Binder& binder) {
+void bind(const ops::ShortConv& op, const CpuNode& node, Binder& binder) {
     ShortConvArgs args{};
     args.x = binder.ref(op.x);
     args.weight = binder.operand(op.weight);
@@ -19,7 +19,7 @@ void bind(const ops::ShortConv& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::TokenShift& op, const Node& node, Binder& binder) {
+void bind(const ops::TokenShift& op, const CpuNode& node, Binder& binder) {
     TokenShiftArgs args{};
     args.x = binder.ref(op.x);
     args.y = binder.result(node);
@@ -29,7 +29,7 @@ void bind(const ops::TokenShift& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::SelectiveScan& op, const Node& node, Binder& binder) {
+void bind(const ops::SelectiveScan& op, const CpuNode& node, Binder& binder) {
     SelectiveScanArgs args{};
     args.x = binder.ref(op.x);
     args.dt = binder.ref(op.dt);
@@ -45,7 +45,7 @@ void bind(const ops::SelectiveScan& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::SsdScan& op, const Node& node, Binder& binder) {
+void bind(const ops::SsdScan& op, const CpuNode& node, Binder& binder) {
     SsdScanArgs args{};
     args.x = binder.ref(op.x);
     args.dt = binder.ref(op.dt);
@@ -62,7 +62,7 @@ void bind(const ops::SsdScan& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::Wkv6& op, const Node& node, Binder& binder) {
+void bind(const ops::Wkv6& op, const CpuNode& node, Binder& binder) {
     Wkv6Args args{};
     args.r = binder.ref(op.r);
     args.k = binder.ref(op.k);
@@ -76,7 +76,7 @@ void bind(const ops::Wkv6& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::Wkv7& op, const Node& node, Binder& binder) {
+void bind(const ops::Wkv7& op, const CpuNode& node, Binder& binder) {
     Wkv7Args args{};
     args.r = binder.ref(op.r);
     args.w = binder.ref(op.w);
@@ -91,7 +91,7 @@ void bind(const ops::Wkv7& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::DeltaRule& op, const Node& node, Binder& binder) {
+void bind(const ops::DeltaRule& op, const CpuNode& node, Binder& binder) {
     DeltaRuleArgs args{};
     args.q = binder.ref(op.q);
     args.k = binder.ref(op.k);

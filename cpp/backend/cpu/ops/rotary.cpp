@@ -7,7 +7,7 @@
 namespace plait::cpu {
 
 template <>
-void bind(const ops::RopeTable& op, const Node& node, Binder& binder) {
+void bind(const ops::RopeTable& op, const CpuNode& node, Binder& binder) {
     RopeTableArgs args{};
     args.positions = binder.ref(op.positions);
     args.y = binder.result(node);
@@ -23,7 +23,7 @@ void bind(const ops::RopeTable& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::Rope& op, const Node& node, Binder& binder) {
+void bind(const ops::Rope& op, const CpuNode& node, Binder& binder) {
     RopeArgs args{};
     args.x = binder.ref(op.x);
     args.table = binder.ref(op.table);
@@ -38,8 +38,8 @@ void bind(const ops::Rope& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::RotateRows& op, const Node& node, Binder& binder) {
-    const Node& rows = binder.node(op.rows);
+void bind(const ops::RotateRows& op, const CpuNode& node, Binder& binder) {
+    const CpuNode& rows = binder.node(op.rows);
     const auto& [rope, n_heads, head_dim, begin] = op.heads;
     const CacheLayout layout = cache_layout(node.type, n_heads);
     PLAIT_CHECK(begin + rope.n_rot <= head_dim && head_dim <= layout.head_elements);

@@ -9,7 +9,7 @@ static_assert(static_cast<int>(Gating::sigmoid) == kGateSigmoid);
 static_assert(static_cast<int>(Gating::softmax_chosen) == kGateChosen);
 
 template <>
-void bind(const ops::Route& op, const Node& node, Binder& binder) {
+void bind(const ops::Route& op, const CpuNode& node, Binder& binder) {
     const RouteParams& params = op.params;
     RouteArgs args{};
     args.logits = binder.ref(op.logits);
@@ -30,7 +30,7 @@ void bind(const ops::Route& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::ExpertLinear& op, const Node& node, Binder& binder) {
+void bind(const ops::ExpertLinear& op, const CpuNode& node, Binder& binder) {
     const Shape& shape = node.type.shape;  // [rows, used, out]
     ExpertLinearArgs args{};
     args.x = binder.ref(op.x);
@@ -49,7 +49,7 @@ void bind(const ops::ExpertLinear& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::Combine& op, const Node& node, Binder& binder) {
+void bind(const ops::Combine& op, const CpuNode& node, Binder& binder) {
     const Shape& y = binder.type(op.y).shape;
     CombineArgs args{};
     args.x = binder.ref(op.y);

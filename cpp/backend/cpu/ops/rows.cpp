@@ -6,7 +6,7 @@
 namespace plait::cpu {
 
 template <>
-void bind(const ops::Embed& op, const Node& node, Binder& binder) {
+void bind(const ops::Embed& op, const CpuNode& node, Binder& binder) {
     EmbedArgs args{};
     args.table = binder.matrix(op.table);
     args.tokens = binder.ref(op.tokens);
@@ -17,7 +17,7 @@ void bind(const ops::Embed& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::SelectRows& op, const Node& node, Binder& binder) {
+void bind(const ops::SelectRows& op, const CpuNode& node, Binder& binder) {
     SelectRowsArgs args{};
     args.x = binder.ref(op.x);
     args.rows = binder.ref(op.rows);
@@ -30,8 +30,8 @@ void bind(const ops::SelectRows& op, const Node& node, Binder& binder) {
 
 // The heads are those of x [n, heads, width]; x [n, width] is one head.
 template <>
-void bind(const ops::StoreRows& op, const Node& node, Binder& binder) {
-    const Node& x = binder.node(op.x);
+void bind(const ops::StoreRows& op, const CpuNode& node, Binder& binder) {
+    const CpuNode& x = binder.node(op.x);
     StoreRowsArgs args{};
     args.storage = binder.ref(op.storage);
     args.x = binder.ref(op.x);
@@ -50,8 +50,8 @@ void bind(const ops::StoreRows& op, const Node& node, Binder& binder) {
 }
 
 template <>
-void bind(const ops::CopyRows& op, const Node& node, Binder& binder) {
-    const Node& from = binder.node(op.from);
+void bind(const ops::CopyRows& op, const CpuNode& node, Binder& binder) {
+    const CpuNode& from = binder.node(op.from);
     CopyRowsArgs args{};
     args.storage = binder.ref(op.storage);
     args.from = binder.ref(op.from);

@@ -24,6 +24,8 @@ Ref Binder::ref(NodeId id) const {
     case Space::input: return {place.offset, kInputs};
     case Space::output: return {place.offset, place.index == 0 ? kOutput0 : kOutput1};
     case Space::storage: return {address_of(*segment_.storage[place.id]) + place.offset, kFixed};
+    case Space::sent: return {address_of(*segment_.sent) + place.offset, kFixed};
+    case Space::received: return {address_of(*segment_.received) + place.offset, kFixed};
     case Space::weight:
     case Space::nowhere: break;
     }
@@ -31,7 +33,7 @@ Ref Binder::ref(NodeId id) const {
 }
 
 Ref Binder::operand(NodeId id) {
-    const WeightView view = weight_view(graph(), id);
+    const WeightView view = weight_view(nodes_, id);
     if (view.weight == nullptr) return ref(id);
     const auto [store, number] = find(view.weight->id);
     return {store.vector(number) + view.offset, kFixed};
@@ -50,32 +52,6 @@ std::vector<float> Binder::values(NodeId id) const {
 std::pair<VulkanWeights&, WeightId> Binder::find(WeightId id) const {
     const auto [store, number] = segment_.weights.find(id);
     return {dynamic_cast<VulkanWeights&>(store), number};
-}
-
-// What only other backends' lowering makes.
-template <typename T>
-[[noreturn]] void no_shader() {
-    throw InternalError(text("vulkan: no shader for ", T::kInfo.name));
-}
-template <>
-void bind(const ops::QuantizeRows&, const Node&, Binder&) {
-    no_shader<ops::QuantizeRows>();
-}
-template <>
-void bind(const ops::NormQuantize&, const Node&, Binder&) {
-    no_shader<ops::NormQuantize>();
-}
-template <>
-void bind(const ops::GateQuantize&, const Node&, Binder&) {
-    no_shader<ops::GateQuantize>();
-}
-template <>
-void bind(const ops::AttendSplits&, const Node&, Binder&) {
-    no_shader<ops::AttendSplits>();
-}
-template <>
-void bind(const ops::AttendMerge&, const Node&, Binder&) {
-    no_shader<ops::AttendMerge>();
 }
 
 Ref Binder::scratch(const Node& node, uint64_t bytes) {

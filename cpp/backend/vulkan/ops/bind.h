@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/bind_computed.h"
 #include "backend/vulkan/frame.h"
 #include "backend/vulkan/limits.h"
 #include "backend/vulkan/weights.h"
@@ -47,15 +46,13 @@ struct Step {
 
 class Binder {
 public:
-    Binder(const Segment& segment, const Limits& limits) : segment_(segment), limits_(limits) {}
+    Binder(std::span<const Node> nodes, const Segment& segment, const Limits& limits)
+        : nodes_(nodes), segment_(segment), limits_(limits) {}
 
     const Limits& limits() const { return limits_; }
-    const Graph& graph() const { return segment_.graph; }
-    const Node& node(NodeId id) const { return graph().node(id); }
+    const Node& node(NodeId id) const { return nodes_[id]; }
     const TensorType& type(NodeId id) const { return node(id).type; }
-    NodeId id_of(const Node& node) const {
-        return static_cast<NodeId>(&node - graph().nodes().data());
-    }
+    NodeId id_of(const Node& node) const { return static_cast<NodeId>(&node - nodes_.data()); }
 
     // The first byte of a value that is no weight.
     Ref ref(NodeId id) const;
@@ -79,7 +76,7 @@ public:
     void step(const Node& node, std::string_view shader, std::initializer_list<uint32_t> constants,
               std::initializer_list<Axis> grid, const Args& args) {
         static_assert(std::is_trivially_copyable_v<Args>);
-        const NodeId id = id_of(node);
+        const NodeId id = segment_.first_node + id_of(node);
         const bool continues = !steps_.empty() && steps_.back().node == id;
         Step& step = steps_.emplace_back();
         step.shader = shader;
@@ -88,7 +85,7 @@ public:
         PLAIT_CHECK(grid.size() <= step.grid.size());
         std::copy(grid.begin(), grid.end(), step.grid.begin());
         step.node = id;
-        step.stage = segment_.stages[step.node];
+        step.stage = segment_.stages[id_of(node)];
         step.args.resize(sizeof args);
         std::memcpy(step.args.data(), &args, sizeof args);
     }
@@ -100,6 +97,7 @@ private:
     // The store that holds a weight, and the weight's index in it.
     std::pair<VulkanWeights&, WeightId> find(WeightId id) const;
 
+    std::span<const Node> nodes_;
     const Segment& segment_;
     const Limits& limits_;
     std::vector<Step> steps_;

@@ -1,7 +1,5 @@
 // Which nodes the rewrites change. That results keep their bits is shown for whole models, in
 // tests/python/context/test_plans.py.
-#include "backend/cpu/fuse/fuse.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,11 +24,9 @@ struct Example {
     }
     Value vector() { return graph.weight({next++, {DType::f32, {kWidth}}}); }
     std::vector<std::string> fused() {
-        lower(graph, 1);
-        for (const Rewrite& rewrite : kRewrites) rewrite.apply(graph, 0);
         std::vector<std::string> names;
-        for (const Node& node : graph.nodes()) {
-            const std::string name = op_name(node.op);
+        for (const CpuNode& node : lower(graph, 1, /*fuse=*/true).nodes) {
+            const std::string name = info_of(node.op).name;
             if (name != "weight" && name != "input") names.push_back(name);
         }
         return names;

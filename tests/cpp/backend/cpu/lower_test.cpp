@@ -13,9 +13,9 @@ Value weight(Graph& graph, WeightId id, DType dtype, Shape shape) {
 Value values(Graph& graph, Shape shape) {
     return graph.input({InputField::embeddings}, {DType::f32, shape}, Extent::tokens);
 }
-int count_rounded(const Graph& graph) {
+int count_rounded(const Lowered& lowered) {
     int n = 0;
-    for (const Node& node : graph.nodes()) n += std::holds_alternative<ops::QuantizeRows>(node.op);
+    for (const CpuNode& node : lowered.nodes) n += std::holds_alternative<QuantizeRows>(node.op);
     return n;
 }
 
@@ -27,21 +27,21 @@ TEST(Lower, ProductsOfOneInputShareItsRounding) {
     const Value y = linear(a * b, weight(graph, 2, DType::q4_0, {16, 32}));
     graph.name(y, Role::result_output);
     graph.output(OutputId::logits, y);
-    lower(graph, 2);
+    const Lowered lowered = lower(graph, 2, /*fuse=*/false);
 
-    EXPECT_EQ(count_rounded(graph), 2);
-    for (NodeId id = 0; id < graph.nodes().size(); ++id) {
-        const Node& node = graph.node(id);
+    EXPECT_EQ(count_rounded(lowered), 2);
+    for (NodeId id = 0; id < lowered.nodes.size(); ++id) {
+        const CpuNode& node = lowered.nodes[id];
         for_each_operand(node.op, [id](NodeId operand) { EXPECT_LT(operand, id); });
         if (const auto* linear = std::get_if<ops::Linear>(&node.op)) {
-            const Node& rounded = graph.node(linear->x);
-            const auto* quantize = std::get_if<ops::QuantizeRows>(&rounded.op);
+            const CpuNode& rounded = lowered.nodes[linear->x];
+            const auto* quantize = std::get_if<QuantizeRows>(&rounded.op);
             ASSERT_NE(quantize, nullptr);
-            EXPECT_EQ(rounded.type.shape[-1], graph.node(quantize->x).type.shape[-1] / 32 * 10);
+            EXPECT_EQ(rounded.type.shape[-1], lowered.nodes[quantize->x].type.shape[-1] / 32 * 10);
             EXPECT_EQ(rounded.extent, Extent::tokens);
         }
     }
-    const Node& output = graph.node(graph.outputs()[0].second);
+    const CpuNode& output = lowered.nodes[lowered.outputs[0].second];
     EXPECT_EQ(output.role, Role::result_output);
     EXPECT_EQ(output.type.shape, (Shape{4, 16}));
 }
@@ -52,19 +52,25 @@ TEST(Lower, FloatProductsStayAsTheyAre) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
         graph.output(OutputId::logits,
                      linear(x, weight(graph, static_cast<WeightId>(dtype), dtype, {3, 7})));
-    const Graph before = graph;
-    lower(graph, 2);
-    EXPECT_EQ(graph, before);
+    const Lowered lowered = lower(graph, 2, /*fuse=*/true);
+    ASSERT_EQ(lowered.nodes.size(), graph.nodes().size());
+    for (NodeId id = 0; id < lowered.nodes.size(); ++id) {
+        const auto unchanged = [](const auto& op) -> CpuOp { return op; };
+        EXPECT_EQ(lowered.nodes[id].op, std::visit(unchanged, graph.node(id).op));
+        EXPECT_EQ(lowered.nodes[id].type, graph.node(id).type);
+    }
 }
 
-TEST(Lower, TwiceIsOnce) {
+// The sum reads x itself, the product its rounded rows.
+TEST(Lower, AResidualThatIsAlsoMultipliedIsNotRounded) {
     Graph graph;
-    graph.output(OutputId::logits,
-                 linear(values(graph, {4, 64}), weight(graph, 0, DType::q8_0, {32, 64})));
-    lower(graph, 2);
-    const Graph once = graph;
-    lower(graph, 2);
-    EXPECT_EQ(graph, once);
+    const Value x = values(graph, {4, 64});
+    graph.output(OutputId::logits, x + linear(x, weight(graph, 0, DType::q8_0, {64, 64})));
+    const Lowered lowered = lower(graph, 2, /*fuse=*/true);
+    const auto* op = std::get_if<ops::LinearAdd>(&lowered.nodes[lowered.outputs[0].second].op);
+    ASSERT_NE(op, nullptr);
+    EXPECT_TRUE(std::holds_alternative<QuantizeRows>(lowered.nodes[op->x].op));
+    EXPECT_TRUE(std::holds_alternative<ops::Input>(lowered.nodes[op->residual].op));
 }
 
 TEST(Lower, HeadsTakeRoundedRows) {
@@ -72,10 +78,10 @@ TEST(Lower, HeadsTakeRoundedRows) {
     const Value x = graph.input({InputField::embeddings}, {DType::f32, {4, 3, 64}}, Extent::tokens);
     const Value y = head_linear(x, weight(graph, 0, DType::q8_0, {3, 32, 64}));
     graph.output(OutputId::logits, head_linear(y, weight(graph, 1, DType::bf16, {3, 5, 32})));
-    lower(graph, 2);
-    EXPECT_EQ(count_rounded(graph), 1);
-    for (const Node& node : graph.nodes()) {
-        if (!std::holds_alternative<ops::QuantizeRows>(node.op)) continue;
+    const Lowered lowered = lower(graph, 2, /*fuse=*/true);
+    EXPECT_EQ(count_rounded(lowered), 1);
+    for (const CpuNode& node : lowered.nodes) {
+        if (!std::holds_alternative<QuantizeRows>(node.op)) continue;
         EXPECT_EQ(node.type.dtype, DType::i32);
         EXPECT_EQ(node.type.shape, (Shape{4, 3, 20}));
     }
@@ -89,12 +95,12 @@ TEST(Lower, ExpertsTakeRoundedRows) {
     const Value up = expert_linear(x, weight(graph, 1, DType::mxfp4, {8, 96, 64}), routes);
     const Value down = expert_linear(up, weight(graph, 2, DType::mxfp4, {8, 64, 96}), routes);
     graph.output(OutputId::logits, combine(down, routes));
-    lower(graph, 2);
-    EXPECT_EQ(count_rounded(graph), 2);
-    for (const Node& node : graph.nodes()) {
+    const Lowered lowered = lower(graph, 2, /*fuse=*/true);
+    EXPECT_EQ(count_rounded(lowered), 2);
+    for (const CpuNode& node : lowered.nodes) {
         const auto* product = std::get_if<ops::ExpertLinear>(&node.op);
         if (product == nullptr) continue;
-        EXPECT_EQ(graph.node(product->x).type.dtype, DType::i32);
+        EXPECT_EQ(lowered.nodes[product->x].type.dtype, DType::i32);
     }
 }
 
@@ -124,17 +130,15 @@ TEST(Lower, AttentionOverManyRowsTakesSumsOfSplits) {
                                                                .scale = 1.0f,
                                                                .softcap = 0.0f,
                                                                .flash = flash}));
-        lower(graph, threads);
-        lower(graph, threads);
+        const Lowered lowered = lower(graph, threads, /*fuse=*/true);
         int n = 0;
-        for (const Node& node : graph.nodes()) {
-            if (!std::holds_alternative<ops::AttendSplits>(node.op)) continue;
+        for (const CpuNode& node : lowered.nodes) {
+            if (!std::holds_alternative<AttendSplits>(node.op)) continue;
             ++n;
             EXPECT_EQ(node.extent, Extent::fixed);
-            const Node& output = graph.node(graph.outputs()[0].second);
-            const auto* merge = std::get_if<ops::AttendMerge>(&output.op);
-            EXPECT_NE(merge, nullptr);
-            EXPECT_TRUE(merge != nullptr && &graph.node(merge->splits) == &node);
+            const CpuNode& output = lowered.nodes[lowered.outputs[0].second];
+            const auto* merge = std::get_if<AttendMerge>(&output.op);
+            EXPECT_TRUE(merge != nullptr && &lowered.nodes[merge->splits] == &node);
         }
         return n;
     };

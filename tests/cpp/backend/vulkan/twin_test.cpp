@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -75,7 +76,8 @@ public:
         std::vector<float> values;                   // rows of the output
         std::vector<std::vector<std::byte>> caches;  // as the run left them
     };
-    Result run(Backend& backend) const {
+    Result run(DeviceSet& devices) const {
+        Backend& backend = devices[0];
         std::vector<std::unique_ptr<Buffer>> storage;
         std::vector<Buffer*> pointers;
         for (const TensorType& type : caches_) {
@@ -83,18 +85,20 @@ public:
             storage.back()->write(0, test::random_bytes(type, 3));
             pointers.push_back(storage.back().get());
         }
-        const WeightStores stores(backend.make_weight_store(weights_));
-        Plan plan(graph, backend, layout_, stores, pointers);
-        const auto arena = backend.allocate(plan.arena_bytes());
-        const auto inputs = backend.allocate_inputs(layout_.bytes());
-        for (const auto& [id, bytes] : inputs_) inputs->write(layout_.offset(id), bytes);
+        const WeightStores stores({backend.make_weight_store(weights_)});
+        const std::vector<size_t> storage_devices(pointers.size());
+        Plan plan(graph, {devices, layout_, stores, pointers, storage_devices});
+        DeviceBuffers arenas;
+        devices.grow(arenas, plan.arena_bytes());
+        const DeviceBuffers inputs = devices.allocate_inputs(layout_.bytes());
+        for (const auto& [id, bytes] : inputs_) inputs.on(0).write(layout_.offset(id), bytes);
 
         Result result;
         for (const auto& [id, node] : graph.outputs()) {
             const Shape& shape = graph.node(node).type.shape;
             result.values.resize(static_cast<size_t>(shape.elements() / shape[0] * counts.tokens));
         }
-        RunArguments arguments{.arena = arena.get(), .inputs = inputs.get(), .counts = counts};
+        PlanArguments arguments{.arenas = arenas, .inputs = inputs, .counts = counts};
         arguments.outputs[0] = reinterpret_cast<std::byte*>(result.values.data());
         plan.run(arguments);
         for (const auto& buffer : storage) {
@@ -127,7 +131,7 @@ protected:
 #endif
         setenv("PLAIT_VULKAN_CACHE", "off", /*overwrite=*/0);
         if (vulkan::devices().empty()) GTEST_SKIP() << "no Vulkan device";
-        vulkan_ = vulkan::make_backend(0);
+        vulkan_.emplace(vulkan::make_backend(0));
     }
     static bool has(std::string_view feature) {
         return std::ranges::any_of(vulkan::devices()[0].features, [&](const std::string& name) {
@@ -135,11 +139,11 @@ protected:
         });
     }
     // A backend whose products are tiles of floats, whatever the device has.
-    static std::unique_ptr<Backend> make_without_matrices() {
+    static DeviceSet make_without_matrices() {
         setenv("PLAIT_VULKAN_WITHOUT", "cooperative_matrix", /*overwrite=*/1);
-        auto backend = vulkan::make_backend(0);
+        DeviceSet devices(vulkan::make_backend(0));
         unsetenv("PLAIT_VULKAN_WITHOUT");
-        return backend;
+        return devices;
     }
 
     struct Results {
@@ -157,8 +161,9 @@ protected:
                 << what << " element " << i;
     }
 
-    cpu::CpuBackend cpu_{cpu::CpuOptions{.threads = 1, .isa = "scalar"}};
-    std::unique_ptr<Backend> vulkan_;
+    DeviceSet cpu_{
+        std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{.threads = 1, .isa = "scalar"})};
+    std::optional<DeviceSet> vulkan_;
 };
 
 TEST_F(VulkanTwin, ElementByElement) {
@@ -211,7 +216,7 @@ TEST_F(VulkanTwin, Norms) {
 
 // Rows one by one, a few at once, and tiles; widths that fill no group and no tile.
 TEST_F(VulkanTwin, ProductsOfFloats) {
-    vulkan_ = make_without_matrices();
+    vulkan_.emplace(make_without_matrices());
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
         for (const int64_t columns : {20, 48, 129}) {
             for (const auto& [capacity, rows] :
@@ -236,7 +241,7 @@ protected:
         if (IsSkipped()) return;
         if (!has("cooperative_matrix "))
             GTEST_SKIP() << "no cooperative matrices here that this build has shaders for";
-        tiles_ = make_without_matrices();
+        tiles_.emplace(make_without_matrices());
     }
     struct Pair {
         std::vector<float> tiles, matrices;
@@ -251,7 +256,7 @@ protected:
             ASSERT_NEAR(got[i], wanted[i], 1e-3f * most) << what << " element " << i;
     }
 
-    std::unique_ptr<Backend> tiles_;
+    std::optional<DeviceSet> tiles_;
 };
 
 TEST_F(VulkanMatrices, ProductsOfEveryType) {
@@ -402,11 +407,11 @@ TEST_F(VulkanTwin, FreeMemoryIsWhatIsLeft) {
     constexpr uint64_t kBytes = uint64_t{1} << 30;
     bool fell = false;
     for (int tries = 0; tries < 5 && !fell; ++tries) {  // others may give some back meanwhile
-        const uint64_t before = vulkan_->free_bytes().value();
+        const uint64_t before = (*vulkan_)[0].free_bytes().value();
         EXPECT_LE(before, vulkan::devices()[0].memory);
         if (before < 2 * kBytes) GTEST_SKIP() << "there is too little memory";
-        const auto buffer = vulkan_->allocate(kBytes);
-        fell = vulkan_->free_bytes().value() <= before - kBytes / 2;
+        const auto buffer = (*vulkan_)[0].allocate(kBytes);
+        fell = (*vulkan_)[0].free_bytes().value() <= before - kBytes / 2;
     }
     EXPECT_TRUE(fell);
 }

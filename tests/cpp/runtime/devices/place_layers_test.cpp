@@ -73,9 +73,8 @@ public:
         return std::ranges::find(lacks_, op_name(graph.node(node).op)) == lacks_.end() &&
                cpu_.supports(graph, node);
     }
-    void lower(Graph& graph, const Lowering& how) const override { cpu_.lower(graph, how); }
-    std::unique_ptr<Executable> compile(const Segment& segment) override {
-        return cpu_.compile(segment);
+    std::unique_ptr<LoweredGraph> lower(Graph graph, bool fuse) override {
+        return cpu_.lower(std::move(graph), fuse);
     }
 
 private:
@@ -105,8 +104,8 @@ struct Example {
         both.push_back(std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{.threads = 2}));
         return both;
     }
-    joint::LayerDevices place(std::span<const std::unique_ptr<Backend>> devices,
-                              const LayerOptions& options = {}) const {
+    LayerDevices place(std::span<const std::unique_ptr<Backend>> devices,
+                       const LayerOptions& options = {}) const {
         return place_layers(model->info(), graphs, memory->layout(), devices, inputs, options);
     }
 };
@@ -170,8 +169,8 @@ struct Driver {
     Recorder recorder;
     std::unique_ptr<Road> road;
 
-    Driver(const Example& e, std::unique_ptr<Backend> backend)
-        : engine(e.model, std::move(backend), e.memory->layout(), e.limits) {
+    Driver(const Example& e, DeviceSet devices)
+        : engine(e.model, std::move(devices), e.memory->layout(), e.limits) {
         MemoryOptions options;
         options.n_ctx = 64;
         auto memory = make_memory(e.model->model().memory_specs(), options);
@@ -180,7 +179,7 @@ struct Driver {
         how.split.max_tokens = 8;
         how.embeddings = true;
         road = std::make_unique<Road>(
-            e.model->info(), std::make_shared<StoredMemory>(std::move(memory), engine.backend()),
+            e.model->info(), std::make_shared<StoredMemory>(std::move(memory), engine.device_set()),
             engine, recorder, how);
     }
     static Batch batch(int n) {
@@ -191,8 +190,8 @@ struct Driver {
     }
 };
 
-std::vector<float> logits(const Example& e, std::unique_ptr<Backend> backend) {
-    Driver driver(e, std::move(backend));
+std::vector<float> logits(const Example& e, DeviceSet devices) {
+    Driver driver(e, std::move(devices));
     std::vector<float> all;
     for (const int n : {11, 1, 1, 3}) {
         const Batch batch = Driver::batch(n);

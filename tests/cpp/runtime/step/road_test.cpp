@@ -106,7 +106,7 @@ struct PretendRoad {
         EngineLimits{.n_tokens = 8, .n_sequences = 1, .n_rows = 64, .build = {.n_ctx = 64}}};
     Recorder recorder;
     PretendMemory memory{layout};
-    Storage storage{layout, engine.backend()};
+    Storage storage{layout, engine.device_set()};
     std::unique_ptr<Road> road = [&] {
         RoadOptions options;
         options.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};

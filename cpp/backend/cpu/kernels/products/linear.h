@@ -17,7 +17,7 @@ struct LinearArgs {
     PackedWeight weight;
 };
 
-// With so few rows another thread may do tasks over again. Outputs wait in so many floats of the
+// With so few rows another thread may do tasks over again. GraphOutputs wait in so many floats of the
 // scratch, behind what the product itself needs, until they are known to be wanted.
 constexpr int64_t kRedoRows = 2 * kTileRows;
 constexpr int64_t kRedoFloats = 16 * kKiB;

@@ -1,8 +1,8 @@
-#include "backend/joint/layer_devices.h"
+#include "graph/node_layers.h"
 
-namespace plait::joint {
+namespace plait {
 
-std::vector<size_t> layers_of(const Graph& graph, size_t n_layers) {
+std::vector<size_t> node_layers(const Graph& graph, size_t n_layers) {
     std::vector<size_t> layers(graph.nodes().size());
     size_t layer = n_layers;
     for (size_t i = layers.size(); i-- > 0;) {
@@ -13,4 +13,4 @@ std::vector<size_t> layers_of(const Graph& graph, size_t n_layers) {
     return layers;
 }
 
-}  // namespace plait::joint
+}  // namespace plait

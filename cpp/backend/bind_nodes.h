@@ -1,0 +1,24 @@
+// Binding the nodes of a segment to a backend's kernels.
+#pragma once
+
+#include <span>
+
+#include "graph/graph.h"
+
+namespace plait {
+
+// Calls bind(op, node, binder), the backend's own, for each node that a kernel computes.
+template <typename OpVariant, typename Binder>
+void bind_nodes(std::span<const BasicNode<OpVariant>> nodes, std::span<const NodeId> segment,
+                Binder& binder) {
+    for (const NodeId id : segment) {
+        const BasicNode<OpVariant>& node = nodes[id];
+        std::visit(
+            [&]<OpType T>(const T& op) {
+                if constexpr (T::kInfo.kind == OpKind::kernel) bind(op, node, binder);
+            },
+            node.op);
+    }
+}
+
+}  // namespace plait

@@ -1,0 +1,85 @@
+// Graphs in the ops that the CPU runs: those of a model, and private ones that lowering introduces.
+#pragma once
+
+#include <variant>
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/threads.h"
+#include "backend/lowered_graph.h"
+#include "graph/graph.h"
+
+namespace plait::cpu {
+
+// The rows of x rounded to int8 for products with quantised weights: codes, scales and sums, in
+// kQuantizedBytes bytes for every 32 values.
+struct QuantizeRows {
+    Operand x;  // [..., m]
+    static constexpr OpInfo kInfo{.name = "quantize_rows"};
+    static constexpr auto kOperands = operands(&QuantizeRows::x);
+    bool operator==(const QuantizeRows&) const = default;
+};
+inline constexpr int64_t kQuantizedBytes = 40;
+
+// quantize_rows(rms_norm(x, weight)), in the same bits.
+struct NormQuantize {
+    Operand x;
+    OptionalOperand weight;
+    float epsilon;
+    static constexpr OpInfo kInfo{.name = "norm_quantize", .fused = {"rms_norm", "quantize_rows"}};
+    static constexpr auto kOperands = operands(&NormQuantize::x, &NormQuantize::weight);
+    bool operator==(const NormQuantize&) const = default;
+};
+
+// quantize_rows(gate(g, up)), in the same bits.
+struct GateQuantize {
+    Operand g, up;
+    Activation activation;
+    static constexpr OpInfo kInfo{.name = "gate_quantize", .fused = {"gate", "quantize_rows"}};
+    static constexpr auto kOperands = operands(&GateQuantize::g, &GateQuantize::up);
+    bool operator==(const GateQuantize&) const = default;
+};
+
+// Sums over splits of the keys, so that threads can share the keys of few tokens.
+struct AttendSplits {
+    ops::Attend attend;
+    static constexpr OpInfo kInfo{.name = "attend_splits"};
+    static constexpr auto kOperands = operands(&AttendSplits::attend);
+    bool operator==(const AttendSplits&) const = default;
+};
+
+// Attention that uses the sums of an AttendSplits.
+struct AttendMerge {
+    ops::Attend attend;
+    Operand splits;
+    static constexpr OpInfo kInfo{.name = "attend"};
+    static constexpr auto kOperands = operands(&AttendMerge::attend, &AttendMerge::splits);
+    bool operator==(const AttendMerge&) const = default;
+};
+
+template <typename Ops, typename... More>
+struct Extend;
+template <typename... Ops, typename... More>
+struct Extend<std::variant<Ops...>, More...> {
+    using Type = std::variant<Ops..., More...>;
+};
+using CpuOp = Extend<Op, QuantizeRows, NormQuantize, GateQuantize, AttendSplits, AttendMerge>::Type;
+static_assert(all_are_ops<CpuOp>);
+using CpuNode = BasicNode<CpuOp>;
+
+class CpuGraph final : public LoweredGraph {
+public:
+    CpuGraph(std::vector<CpuNode> nodes, GraphOutputs outputs, Threads& threads, Isa isa)
+        : LoweredGraph(std::span<const CpuNode>(nodes), std::move(outputs)),
+          nodes_(std::move(nodes)),
+          threads_(threads),
+          isa_(isa) {}
+
+    std::unique_ptr<Executable> compile(const Segment& segment) override;
+
+private:
+    std::vector<CpuNode> nodes_;
+    Threads& threads_;
+    Isa isa_;
+};
+
+}  // namespace plait::cpu
