@@ -1,4 +1,4 @@
-// Whose bytes a node's result is.
+// The nodes whose bytes aliases have.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,8 @@
 
 namespace plait {
 
-// For every node, the one whose bytes its result is, through aliases; most are their own.
+// By node: the node whose bytes its result is, or a part of them, through any number of aliases. Most
+// nodes are their own root.
 std::vector<NodeId> alias_roots(const Graph& graph);
 
 }  // namespace plait

@@ -18,7 +18,7 @@ std::string full_name(const ValueName& name) {
 
 std::vector<NamedValue> named_values(const Graph& graph) {
     std::vector<NamedValue> values;
-    std::map<ValueName, uint16_t> known;  // how many there are of a role and layer
+    std::map<ValueName, uint16_t> known;  // number of values by role and layer
     for (NodeId i = 0; i < graph.nodes().size(); ++i) {
         const Node& node = graph.node(i);
         if (node.role == Role::none || node.type.dtype != DType::f32) continue;

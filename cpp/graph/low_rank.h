@@ -2,7 +2,7 @@
 //
 //   y = W x + sum over adapters of scale * B (A x)        A [r, in], B [out, r]
 //
-// The same for the matrices of experts and of heads; of a table of tokens, y = W[t] + scale * B A[t].
+// Matrices of experts and of heads alike; for a table of tokens, y = W[t] + scale * B A[t].
 #pragma once
 
 #include <span>
@@ -11,18 +11,18 @@
 
 namespace plait {
 
-// What one adapter adds to one weight.
+// The matrices that one adapter adds to one weight.
 struct LowRank {
     WeightId base = 0;
-    Weight a;            // [r, in], [e, r, in]; of a table [vocab, r]
-    Weight b;            // [out, r], [e, out, r]
-    uint16_t scale = 0;  // of the set's scales: InputId{adapter_scale, scale}
+    Weight a;            // [r, in] or [e, r, in]; for a table [vocab, r]
+    Weight b;            // [out, r] or [e, out, r]
+    uint16_t scale = 0;  // index of its scale: InputId{adapter_scale, scale}
 };
 
-// Adds them wherever the graph multiplies by their weight or looks rows of it up.
+// Adds the adapters to each op that multiplies by their weight or looks up rows of it.
 void add_low_rank(Graph& graph, std::span<const LowRank> deltas);
 
-// The weights that the graph uses in such a way, and in no other.
+// The weights that the graph reads only as operands that adapters can change.
 std::vector<WeightId> adaptable_weights(const Graph& graph);
 
 }  // namespace plait

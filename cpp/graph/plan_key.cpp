@@ -22,9 +22,9 @@ size_t PlanKeyHash::operator()(const PlanKey& key) const noexcept {
         .value();
 }
 
-uint32_t bucket(uint32_t count, uint32_t most) {
+uint32_t bucket(uint32_t count, uint32_t max) {
     if (count == 0) return 0;
-    return count >= most ? most : std::min(std::bit_ceil(count), most);
+    return count >= max ? max : std::min(std::bit_ceil(count), max);
 }
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// Everything a graph's topology may depend on, and nothing else.
+// The key of a plan: everything that a graph's topology may depend on.
 #pragma once
 
 #include <compare>
@@ -17,7 +17,7 @@ struct PlanKey {
     OutputKind output = OutputKind::logits;
     bool causal = true;
     bool flash = true;
-    bool single = false;    // one token of every sequence
+    bool single = false;    // one token per sequence
     uint16_t adapters = 0;  // id of the adapter set
     uint16_t captures = 0;  // id of the capture set
     uint16_t edits = 0;     // id of the edit set
@@ -25,8 +25,8 @@ struct PlanKey {
     uint32_t n_tokens = 0;  // capacities: counts rounded up to a bucket
     uint32_t n_sequences = 0;
     uint32_t n_outputs = 0;
-    uint32_t n_moves = 0;  // of copy_rows and shift_keys
-    uint8_t group = 0;     // of copy_rows and shift_keys
+    uint32_t n_moves = 0;  // for copy_rows and shift_keys
+    uint8_t group = 0;     // for copy_rows and shift_keys
 
     friend auto operator<=>(const PlanKey&, const PlanKey&) = default;
 };
@@ -35,7 +35,7 @@ struct PlanKeyHash {
     size_t operator()(const PlanKey& key) const noexcept;
 };
 
-// The next power of two, at most `most`; 0 stays 0.
-uint32_t bucket(uint32_t count, uint32_t most);
+// The next power of two, at most `max`; 0 for 0.
+uint32_t bucket(uint32_t count, uint32_t max);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// A graph made anew, with something put after values of it.
+// Rewrites that insert nodes after values of a graph.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace plait {
 
-// What stands for node `old` of the graph from here on, given its copy in the new graph: the copy
-// itself, or what was made of it, which then takes over its name.
+// Returns the value that replaces node `old` in all nodes after it, given the node's copy in the new
+// graph: the copy itself, or a value computed from it. The replacement gets the node's name.
 using Follow = std::function<Value(NodeId old, Value copy)>;
 
 void rewrite(Graph& graph, const Follow& follow);

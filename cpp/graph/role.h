@@ -1,4 +1,4 @@
-// What a value is in the model, for dumps, captures and tests: "blk.3.attn_out", "result_norm".
+// The roles of values in a model, which name them in dumps, captures and tests: "blk.3.attn_out".
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,12 @@ enum class Role : uint8_t {
     token_shift,
     conv,
     scan,
-    mixer_out,  // of recurrent layers
+    mixer_out,  // in recurrent layers
     count_      // keep last
 };
 
 std::string_view to_string(Role role);
-// "blk.3.attn_out", or the role alone where the value belongs to no layer.
+// "blk.3.attn_out", or the role alone if the value belongs to no layer (-1).
 std::string full_name(Role role, int layer);
 
 }  // namespace plait

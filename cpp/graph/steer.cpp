@@ -29,7 +29,7 @@ void insert_edits(Graph& graph, std::span<const ValueName> names, bool has_outpu
             if (names[i] == named->name) x = edit(x, static_cast<uint16_t>(i));
         const bool is_output = std::ranges::any_of(
             outputs, [old](const auto& output) { return output.second == old; });
-        // The caller's turn is in the arena; a device writes the outputs itself.
+        // Edits happen in the arena, but a device writes an output directly to the caller's buffer.
         return x.id != before && is_output ? slice(x, 0, x.shape()[-1]) : x;
     });
 }

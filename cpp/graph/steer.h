@@ -1,4 +1,4 @@
-// Changes to named values of a graph: a control vector, and what the caller makes of them.
+// Changes to named values of a graph: control vectors and edits by the caller.
 #pragma once
 
 #include <span>
@@ -7,12 +7,13 @@
 
 namespace plait {
 
-// Adds a vector to the output of the first layers, the residual stream: l_out += InputId{control, layer}.
+// Adds a vector to the residual stream after each of the first n_layers layers:
+// l_out += InputId{control, layer}.
 // Zou et al. 2023, arXiv:2310.01405; Turner et al. 2023, arXiv:2308.10248.
 void add_control(Graph& graph, int n_layers);
 
-// Edit i stands after the i-th name, where the graph has it; several of one name follow each other.
-// In a step without outputs the values that only outputs have are left alone.
+// Inserts edit i after the value of the i-th name if the graph has it. Several edits of one value run
+// in order. In a step without output rows, values that have output rows only are not edited.
 void insert_edits(Graph& graph, std::span<const ValueName> names, bool has_outputs);
 
 }  // namespace plait

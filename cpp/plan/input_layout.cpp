@@ -20,7 +20,7 @@ bool InputLayout::has(InputId id) const {
 const InputLayout::Entry& InputLayout::at(InputId id) const {
     for (const Entry& entry : entries_)
         if (entry.id == id) return entry;
-    throw InternalError("a graph asks for an input that its context does not have");
+    throw InternalError("a graph reads an input that is not in the layout of its context");
 }
 
 uint64_t InputLayout::offset(InputId id) const { return at(id).offset; }

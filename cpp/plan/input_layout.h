@@ -1,5 +1,5 @@
-// Where each input of a step sits in a context's input buffer: the same place for every plan, sized
-// for the largest step.
+// The place of each input of a step in a context's input buffer. It is the same for every plan, with
+// room for the largest step.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace plait {
 
 class InputLayout {
 public:
-    // Adds room for `bytes`; each id once.
+    // Appends an input of at most `bytes`. An id can be added once (InternalError).
     void add(InputId id, uint64_t bytes);
 
-    uint64_t offset(InputId id) const;    // throws InternalError when absent
-    uint64_t capacity(InputId id) const;  // bytes
+    uint64_t offset(InputId id) const;    // InternalError if the input was not added
+    uint64_t capacity(InputId id) const;  // in bytes
     uint64_t bytes() const { return bytes_; }
     bool has(InputId id) const;
 

@@ -12,7 +12,7 @@ PlanKey without_buckets(PlanKey key) {
     return key;
 }
 
-// What is left when nothing is added to the model and nothing recorded.
+// The key of the model without adapters, edits, captures and control vectors.
 PlanKey without_sets(PlanKey key) {
     key = without_buckets(key);
     key.adapters = key.edits = key.captures = 0;
@@ -60,7 +60,7 @@ MissReason PlanCache::reason(const PlanKey& key) const {
 
 Plan& PlanCache::insert(const PlanKey& key, std::unique_ptr<Plan> plan) {
     const uint64_t added = plan->bytes();
-    while (!entries_.empty() && bytes_ + added > most_bytes_) {
+    while (!entries_.empty() && bytes_ + added > max_bytes_) {
         const auto oldest = std::ranges::min_element(
             entries_, {}, [](const auto& entry) { return entry.second.last_used; });
         bytes_ -= oldest->second.plan->bytes();

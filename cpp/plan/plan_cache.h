@@ -1,4 +1,4 @@
-// Plans by key, so that a step of a known shape builds nothing.
+// Plans by key, so that a step of a known shape builds no plan.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace plait {
 
-// Why a plan had to be built.
+// Why a step needed a new plan.
 enum class MissReason : uint8_t {
     first_use,
     new_bucket,
@@ -23,13 +23,13 @@ enum class MissReason : uint8_t {
 };
 const char* to_string(MissReason reason);
 
-// Keeps the least recently used out beyond `most_bytes`.
+// Evicts the least recently used plans if they take more than `max_bytes` together.
 class PlanCache {
 public:
-    explicit PlanCache(uint64_t most_bytes) : most_bytes_(most_bytes) {}
+    explicit PlanCache(uint64_t max_bytes) : max_bytes_(max_bytes) {}
 
     Plan* find(const PlanKey& key);
-    // Why `key`, which find() did not know, is missing.
+    // Why there is no plan of this key. To be called if find() returned null.
     MissReason reason(const PlanKey& key) const;
     Plan& insert(const PlanKey& key, std::unique_ptr<Plan> plan);
     void clear();
@@ -42,7 +42,7 @@ private:
         std::unique_ptr<Plan> plan;
         uint64_t last_used = 0;
     };
-    uint64_t most_bytes_;
+    uint64_t max_bytes_;
     uint64_t bytes_ = 0;
     uint64_t clock_ = 0;
     std::unordered_map<PlanKey, Entry, PlanKeyHash> entries_;

@@ -1,4 +1,4 @@
-// Drops every node whose result nobody sees: neither an output nor something written to a cache.
+// Removes every node that neither contributes to an output nor changes a cache.
 #pragma once
 
 #include "graph/graph.h"

@@ -8,7 +8,7 @@
 namespace plait {
 namespace {
 
-// The rows that a graph selects; all its selections are of the same rows.
+// The rows that the graph selects, if all its selections are of the same rows.
 std::optional<NodeId> selected_rows(const Graph& graph) {
     std::optional<NodeId> rows;
     for (const Node& node : graph.nodes()) {
@@ -20,19 +20,19 @@ std::optional<NodeId> selected_rows(const Graph& graph) {
     return rows;
 }
 
-// Nodes that only selections look at, directly or through others of their kind.
+// By node: whether only selections read it, directly or through other such nodes.
 std::vector<bool> find_movable(const Graph& graph) {
     const std::span<const Node> nodes = graph.nodes();
-    std::vector<bool> wanted_whole(nodes.size());
+    std::vector<bool> needed_whole(nodes.size());
     std::vector<bool> movable(nodes.size());
-    for (const auto& [id, node] : graph.outputs()) wanted_whole[node] = true;
+    for (const auto& [id, node] : graph.outputs()) needed_whole[node] = true;
     for (NodeId i = static_cast<NodeId>(nodes.size()); i-- > 0;) {
         const Node& node = nodes[i];
         const bool selects = std::holds_alternative<ops::SelectRows>(node.op);
         movable[i] = !selects && node.extent == Extent::tokens && info_of(node.op).row_wise &&
-                     !wanted_whole[i];
+                     !needed_whole[i];
         if (!movable[i] && !selects)
-            for_each_operand(node.op, [&](NodeId id) { wanted_whole[id] = true; });
+            for_each_operand(node.op, [&](NodeId id) { needed_whole[id] = true; });
     }
     return movable;
 }
@@ -47,7 +47,7 @@ void select_early(Graph& graph) {
 
     std::vector<Node> nodes;
     std::vector<NodeId> renamed(graph.nodes().size());
-    std::map<NodeId, NodeId> selected;  // a value of all tokens -> its selection
+    std::map<NodeId, NodeId> selected;  // a value of all tokens -> its selected rows
     const auto append = [&](Node node) {
         nodes.push_back(std::move(node));
         return static_cast<NodeId>(nodes.size() - 1);
@@ -64,7 +64,7 @@ void select_early(Graph& graph) {
         }
         return known->second;
     };
-    // The rows come first, as selections may now come before anything that used them.
+    // The list of rows comes first: a selection may now precede every node that read the list.
     renamed[*rows] = append(graph.node(*rows));
     for (NodeId i = 0; i < graph.nodes().size(); ++i) {
         if (i == *rows) continue;

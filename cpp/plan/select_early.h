@@ -1,5 +1,5 @@
-// Moves select_rows ahead of everything that is computed row by row, so that rows nobody asks for
-// are not computed: after the last attention of a model, all but the rows that want output.
+// Moves select_rows ahead of row-wise ops, so that rows which are not selected are not computed. After
+// a model's last attention only the output rows remain.
 #pragma once
 
 #include "graph/graph.h"

@@ -30,7 +30,7 @@ CpuBackend::CpuBackend(const CpuOptions& options)
 
 std::string CpuBackend::packing() const { return text("cpu:", to_string(isa_)); }
 
-// What it takes the place of may go next, and a late thread may still be looking at that.
+// The caller may free the buffer that the new one replaces, so late threads must have left it.
 std::unique_ptr<Buffer> CpuBackend::allocate(uint64_t bytes) {
     threads_.settle();
     return allocate_host(bytes);

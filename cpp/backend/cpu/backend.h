@@ -1,4 +1,4 @@
-// The CPU backend: one per context, with threads of its own.
+// The CPU backend. Each context has its own, with its own threads.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace plait::cpu {
 
 struct CpuOptions {
     std::optional<int> threads;      // nothing: default_threads()
-    std::optional<std::string> isa;  // at most this one
+    std::optional<std::string> isa;  // the strongest instruction set to use; nothing: any
 };
 
 class CpuBackend final : public Backend {

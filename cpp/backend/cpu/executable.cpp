@@ -81,7 +81,7 @@ void CpuExecutable::work(size_t stage, int thread, int64_t begin, int64_t end,
         thread,
         frame.base[kArena] + scratch_offset_ + scratch_stride_ * static_cast<uint64_t>(thread),
         claim};
-    int64_t first = 0;  // task of the stage that is the step's first
+    int64_t first = 0;  // the step's first task, counted over the stage
     for (size_t s = first_step_[stage], next; first < end; s = next) {
         next = s + 1;
         const int64_t last = end_task_[s].load(std::memory_order_acquire);

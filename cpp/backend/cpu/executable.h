@@ -1,4 +1,4 @@
-// A graph as a flat list of bound kernel calls, walked by all threads together.
+// A flat list of bound kernel calls that all threads run together.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace plait::cpu {
 
 class CpuExecutable final : public Executable, private Job {
 public:
-    // `scratch`: where in the arena each thread's working memory starts.
+    // `scratch_offset`: of the scratch memory of all threads, into the arena.
     CpuExecutable(Threads& threads, std::vector<Step> steps, uint64_t scratch_offset);
     ~CpuExecutable() override;
 
@@ -28,7 +28,7 @@ private:
     std::vector<size_t> first_step_;  // [stages + 1]
     uint64_t scratch_offset_;
     uint64_t scratch_stride_ = 0;
-    // Of the run. A late thread may look while the next one is prepared.
+    // The current run. Atomic, since a late thread may read them while the next run is prepared.
     std::vector<std::atomic<int64_t>>
         end_task_;  // [steps]: tasks of the stage up to this one's end
     static constexpr size_t kFrameWords = sizeof(Frame) / sizeof(uint64_t);

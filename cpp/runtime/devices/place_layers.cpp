@@ -17,13 +17,14 @@
 namespace plait {
 namespace {
 
-// An encoder's layers come after the decoder's in the memory; in depth they begin anew.
+// The depth of a layer of the memory. The layers of an encoder follow those of the decoder, but their
+// depth starts at 0 again.
 size_t depth_of(const ModelInfo& info, size_t layer) {
     const auto n_decoder = static_cast<size_t>(info.n_layers);
     return info.has_encoder && layer >= n_decoder ? layer - n_decoder : layer;
 }
 
-// By depth, the output last: weights and caches.
+// Bytes of weights and caches by depth; the output layer comes last.
 std::vector<uint64_t> bytes_by_depth(const ModelInfo& info, std::span<const Graph> graphs,
                                      const MemoryLayout& layout) {
     const size_t n_layers = layout.specs.size();
@@ -48,7 +49,7 @@ std::vector<uint64_t> bytes_by_depth(const ModelInfo& info, std::span<const Grap
     return bytes;
 }
 
-// With `n` of them not on the CPU.
+// By layer: its device, if `n` layers are not on the CPU.
 std::vector<uint8_t> place(size_t n, size_t n_layers, std::span<const double> split) {
     std::vector<uint8_t> devices(n_layers, static_cast<uint8_t>(split.size()));
     const double all = std::accumulate(split.begin(), split.end(), 0.0);
@@ -95,7 +96,7 @@ std::vector<uint64_t> room_for_layers(std::span<const std::unique_ptr<Backend>> 
     return room;
 }
 
-// "layers: 2 on cpu, 2 and the output on vulkan:0", where they are not all on the first device.
+// Logs "layers: 2 on cpu, 2 and the output on vulkan:0" unless all are on the first device.
 void note(const LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
     const auto first = [](uint8_t device) { return device == 0; };
     if (first(placed.output) && std::ranges::all_of(placed.layers, first)) return;
@@ -153,16 +154,16 @@ std::vector<uint8_t> place(std::span<const uint64_t> bytes, std::span<const uint
         for (const uint64_t free : room) split.push_back(static_cast<double>(free));
     if (std::ranges::all_of(split, [](double share) { return share <= 0.0; }))
         split.assign(room.size(), 1.0);
-    const size_t most = bytes.size();
+    const size_t n_layers = bytes.size();
     if (options.n_gpu_layers) {
         const int64_t asked = *options.n_gpu_layers;
-        const bool all = asked < 0 || static_cast<uint64_t>(asked) > most;
-        return place(all ? most : static_cast<size_t>(asked), most, split);
+        const bool all = asked < 0 || static_cast<uint64_t>(asked) > n_layers;
+        return place(all ? n_layers : static_cast<size_t>(asked), n_layers, split);
     }
-    for (size_t n = most; n > 0; --n)
-        if (std::vector<uint8_t> devices = place(n, most, split); fits(devices, bytes, room))
+    for (size_t n = n_layers; n > 0; --n)
+        if (std::vector<uint8_t> devices = place(n, n_layers, split); fits(devices, bytes, room))
             return devices;
-    return place(0, most, split);
+    return place(0, n_layers, split);
 }
 
 LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,

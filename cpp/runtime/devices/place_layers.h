@@ -1,4 +1,4 @@
-// Which layers of a model are computed on which device: as many as the caller says, or as fit.
+// The assignment of a model's layers to devices: as many as the caller requests, or as many as fit.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +14,32 @@
 
 namespace plait {
 
-// Everything that a model computes in a context, in the kinds of graphs that its steps can have.
-// `step`: the key of the largest step.
+// One graph of each kind that a context can run. `step`: the key of the largest step.
 std::vector<Graph> graphs_of(const Model& model, const PlanKey& step, const MemoryLayout& layout,
                              const BuildOptions& options);
 
-// What a caller wants of devices other than the CPU, which `split` is the shares of; empty: as much
-// as each has room.
 struct LayerOptions {
-    std::optional<int64_t> n_gpu_layers;  // nothing: those that fit; -1: all
-    std::vector<double> split;
+    std::optional<int64_t> n_gpu_layers;  // nothing: as many as fit; -1: all
+    std::vector<double> split;  // the share of each device but the CPU; empty: by free memory
 };
 
-// The layers in their order, the output as the last one: the device of each. Those from the last
-// on are on a device, and the first on the CPU, whose number is room.size().
+// Returns the device index of each layer; the output layer comes last. The leading layers go to the
+// CPU, whose index is room.size(), the trailing ones to devices.
 //
-// `bytes`: of each layer; `room`: that each device has for them. Device i begins where
-// split[0] + ... + split[i - 1] of the layers are passed.
+// `bytes`: per layer. `room`: bytes for layers per device. Device i starts at the fraction
+// (split[0] + ... + split[i - 1]) / sum(split) of the layers that are not on the CPU.
 std::vector<uint8_t> place(std::span<const uint64_t> bytes, std::span<const uint64_t> room,
                            const LayerOptions& options);
 
-// The same for a model. `devices`: the CPU last. A layer whose cache its device lacks a kernel for
-// has that on the CPU. UnsupportedError, naming operation, type and device, for what no device
-// computes.
+// The same for a model. `devices`: the CPU is the last one. The cache of a layer goes to the CPU if the
+// device of the layer lacks a kernel that accesses it. If no device can compute a node, throws
+// UnsupportedError with the op, its type and the device.
 LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
                           const MemoryLayout& layout,
                           std::span<const std::unique_ptr<Backend>> devices,
                           const InputLayout& inputs, const LayerOptions& options);
 
-// The devices as one backend. Those without a layer are left out, all but the CPU.
+// The devices that have a layer, and the CPU.
 DeviceSet join(std::vector<std::unique_ptr<Backend>> devices, LayerDevices placed);
 
 }  // namespace plait

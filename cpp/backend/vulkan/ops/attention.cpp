@@ -19,9 +19,10 @@ struct Args {
     float max_bias, scale, softcap;
 };
 
-// T5, arXiv:1910.10683: half of the buckets of a direction hold a distance each, the others grow by
-// a constant ratio up to max_distance; the last has all that is farther. The first distance of a
-// bucket; just under it, as thresholds that are whole numbers must not be missed by a rounding.
+// The first distance of a bucket. T5, arXiv:1910.10683: half of the buckets of a direction hold one
+// distance each, the others grow by a constant ratio up to max_distance, and the last one holds all
+// greater distances. Slightly less than the exact threshold, so that rounding cannot exclude a
+// distance that is equal to it.
 double bucket_begin(int bucket, int buckets, int max_distance) {
     const int exact = buckets / 2;
     if (bucket <= exact) return bucket;
@@ -53,14 +54,14 @@ struct MergeArgs {
     uint32_t heads, value_dim, has_sinks;
 };
 
-// A few subgroups, and an invocation for each 16 elements of a value.
+// A few subgroups, and at least one invocation per 16 elements of a value.
 uint32_t invocations(uint32_t value_groups, const Limits& limits) {
     constexpr uint32_t kMax = 128;  // supported by every device
     return std::clamp(4 * limits.subgroup, std::bit_ceil(value_groups), kMax);
 }
 
-// Neighbouring tokens that a workgroup takes at once, where there are enough for many workgroups:
-// as many as have room for what is shared between its invocations.
+// Consecutive tokens per workgroup. More than one only if that leaves many workgroups, and only as
+// many as fit into shared memory.
 uint32_t queries_of(const Rows& rows, uint32_t key_groups, uint32_t n, const Limits& limits) {
     constexpr uint32_t kManyRows = 32, kMax = 4;
     if (rows.fixed < kManyRows) return 1;
@@ -72,7 +73,7 @@ uint32_t queries_of(const Rows& rows, uint32_t key_groups, uint32_t n, const Lim
     return queries;
 }
 
-// Few rows leave most of a GPU idle, so workgroups share their keys out.
+// Few rows leave most of a GPU idle, so several workgroups split the keys of a row.
 uint32_t splits_of(const Rows& rows, const Node& keys) {
     constexpr uint32_t kFewRows = 4;
     constexpr int64_t kMaxSplits = 16, kMinKeys = 256;

@@ -27,7 +27,7 @@ struct Args {
     uint32_t has_bias, has_residual, has_routes;
 };
 
-// What a workgroup makes at once, and each of its invocations.
+// The results that a workgroup computes at once, and those of each of its invocations.
 struct Tile {
     uint32_t rows, outputs, my_rows, my_outputs, depth;
 
@@ -35,7 +35,7 @@ struct Tile {
     uint32_t shared_bytes() const { return depth * (rows + outputs + 2) * 4; }
 };
 
-// From so many rows on tiles are worth it, which unpack the matrix once for all of theirs.
+// Min rows for tiles, which unpack each part of the matrix once for all of their rows.
 constexpr uint32_t kTileRows = 8;
 constexpr uint32_t kTileOutputs = 64;
 constexpr uint32_t kMaxTileRows = 64;
@@ -43,14 +43,14 @@ constexpr uint64_t kVectorOutputs = 4;
 constexpr uint32_t kMaxVectorRows = 4;
 constexpr uint32_t kMaxVectorInvocations = 64;
 
-// One for each group of 16 columns, in whole subgroups.
+// One invocation per group of 16 columns, in whole subgroups.
 uint32_t vector_invocations(uint32_t columns, const Limits& limits) {
-    const uint32_t least = std::min(limits.subgroup, kMaxVectorInvocations);
-    return std::clamp(std::bit_ceil((columns + 15) / 16), least, kMaxVectorInvocations);
+    const uint32_t min = std::min(limits.subgroup, kMaxVectorInvocations);
+    return std::clamp(std::bit_ceil((columns + 15) / 16), min, kMaxVectorInvocations);
 }
 
-// Sums in registers cost the least memory traffic, so an invocation has as many as leave a workgroup
-// two subgroups.
+// Sums in registers cost the least memory traffic, so an invocation has as many as possible while a
+// workgroup keeps two subgroups.
 Tile tile_for(uint32_t rows, const Limits& limits) {
     Tile tile{.rows = std::clamp(std::bit_ceil(rows), kTileRows, kMaxTileRows),
               .outputs = kTileOutputs,
@@ -63,22 +63,23 @@ Tile tile_for(uint32_t rows, const Limits& limits) {
     return tile;
 }
 
-// The same for cooperative matrices, where `my_rows` and `my_outputs` are those of a subgroup.
+// The same for cooperative matrices. `my_rows` and `my_outputs` are those of a subgroup.
 struct MatrixTile {
     uint32_t rows, outputs, my_rows, my_outputs, depth;
 
     uint32_t subgroups() const { return rows / my_rows * (outputs / my_outputs); }
-    // Halves with 16 bytes more in each row, sums of one matrix a subgroup, and what scales rows.
+    // Halves with 16 bytes of padding per row, the sums of one matrix per subgroup, and the scales of
+    // the rows.
     uint32_t shared_bytes(const CooperativeMatrix& shape) const {
         return (rows + outputs) * (2 * depth + 16) + subgroups() * shape.m * shape.n * 4 +
                (rows + outputs) * 8 + 4;
     }
 };
 
-// A subgroup makes two matrices by two, where there are as many. None where the device lacks memory or
-// invocations. Weights of floats are not rounded to halves.
+// A subgroup computes up to 2 x 2 matrices. Nothing if the device lacks shared memory or invocations,
+// or if the weights are f32, which would lose precision as halves.
 std::optional<MatrixTile> matrix_tile_for(uint32_t rows, DType dtype, const Limits& limits) {
-    constexpr uint32_t kSubgroups = 4;  // at least
+    constexpr uint32_t kMinSubgroups = 4;
     if (!limits.matrix || dtype == DType::f32) return std::nullopt;
     const CooperativeMatrix& shape = *limits.matrix;
     const uint32_t tile_rows =
@@ -88,8 +89,8 @@ std::optional<MatrixTile> matrix_tile_for(uint32_t rows, DType dtype, const Limi
                     .my_rows = std::min(tile_rows, 2 * shape.m),
                     .my_outputs = std::min(kTileOutputs, 2 * shape.n),
                     .depth = 32};
-    while (tile.subgroups() < kSubgroups && tile.my_outputs > shape.n) tile.my_outputs /= 2;
-    while (tile.subgroups() < kSubgroups && tile.my_rows > shape.m) tile.my_rows /= 2;
+    while (tile.subgroups() < kMinSubgroups && tile.my_outputs > shape.n) tile.my_outputs /= 2;
+    while (tile.subgroups() < kMinSubgroups && tile.my_rows > shape.m) tile.my_rows /= 2;
     if (tile.shared_bytes(shape) > limits.shared_bytes ||
         tile.subgroups() * limits.subgroup > limits.workgroup)
         return std::nullopt;

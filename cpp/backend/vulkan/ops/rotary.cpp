@@ -69,8 +69,8 @@ Ref turns(const Rope& rope, OptionalOperand factors, Binder& binder) {
     return binder.constant(result);
 }
 
-// M-RoPE (Qwen2-VL, arXiv:2409.12191): the sections share the pairs out among the axes, over and
-// over where they do not cover all pairs.
+// The axis of each pair. M-RoPE (Qwen2-VL, arXiv:2409.12191): the sections divide the pairs among the
+// axes. They repeat if they do not cover all pairs.
 std::vector<int32_t> axis_of_pairs(const Rope& rope, int32_t axes) {
     std::vector<int32_t> axis_of(static_cast<size_t>(rope.n_rot / 2));
     int32_t axis = 0, left = rope.sections[0];
