@@ -6,13 +6,11 @@
 #include "backend/cpu/kernels/rows/rope.h"
 #include "backend/cpu/kernels/vectors.h"
 #include "backend/cpu/ops/bind.h"
+#include "backend/shared/operands.h"
 
 namespace plait::cpu {
 
 inline uint8_t extent_of(const CpuNode& node) { return static_cast<uint8_t>(node.extent); }
-inline int64_t row_elements(const TensorType& type) {
-    return type.shape[0] == 0 ? 0 : type.shape.elements() / type.shape[0];
-}
 
 // The vectors along the last axis of `shape`, which has as many rows as the node.
 inline Vectors vectors_of(const CpuNode& node, const Shape& shape) {
@@ -22,8 +20,6 @@ inline Vectors vectors_of(const CpuNode& node, const Shape& shape) {
 
 // The layout of a cache's rows if each holds `heads` heads.
 CacheLayout cache_layout(const TensorType& storage, int64_t heads);
-
-RopeFrequencies frequencies(const Rope& rope);
 
 StateArgs state_args(const ops::States& states, const Binder& binder);
 

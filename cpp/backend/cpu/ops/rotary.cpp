@@ -18,7 +18,7 @@ void bind(const ops::RopeTable& op, const CpuNode& node, Binder& binder) {
     args.axes = row_elements(binder.type(op.positions));
     std::copy(std::begin(op.rope.sections), std::end(op.rope.sections), args.sections);
     args.magnitude = op.rope.magnitude;
-    args.frequencies = frequencies(op.rope);
+    args.frequencies = rope_frequencies(op.rope);
     binder.step(node, binder.kernels().rope_table, args);
 }
 
@@ -57,7 +57,7 @@ void bind(const ops::RotateRows& op, const CpuNode& node, Binder& binder) {
     args.begin = begin;
     args.head_bytes = layout.head_bytes;
     args.row_bytes = layout.row_bytes;
-    args.frequencies = frequencies(rope);
+    args.frequencies = rope_frequencies(rope);
     args.magnitude = rope.magnitude;
     binder.step(node, binder.kernels().rotate_rows, args, rotate_rows_scratch(args));
 }

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
+#include "backend/shared/position_buckets.h"
 #include "backend/vulkan/ops/operands.h"
 
 namespace plait::vulkan {
@@ -18,17 +18,6 @@ struct Args {
     uint32_t has_sinks, position_stride, max_distance, later_buckets;
     float max_bias, scale, softcap;
 };
-
-// The first distance of a bucket. T5, arXiv:1910.10683: half of the buckets of a direction hold one
-// distance each, the others grow by a constant ratio up to max_distance, and the last one holds all
-// greater distances. Slightly less than the exact threshold, so that rounding cannot exclude a
-// distance that is equal to it.
-double bucket_begin(int bucket, int buckets, int max_distance) {
-    const int exact = buckets / 2;
-    if (bucket <= exact) return bucket;
-    const double turns = static_cast<double>(bucket - exact) / (buckets - exact);
-    return exact * std::pow(static_cast<double>(max_distance) / exact, turns) * (1.0 - 1e-6);
-}
 
 std::vector<int32_t> bucket_of_distances(int buckets, int max_distance) {
     std::vector<int32_t> result;

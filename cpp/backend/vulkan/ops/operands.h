@@ -1,6 +1,7 @@
 // Shader arguments that many ops share.
 #pragma once
 
+#include "backend/shared/operands.h"
 #include "backend/vulkan/ops/bind.h"
 
 namespace plait::vulkan {
@@ -12,9 +13,6 @@ inline uint32_t to_u32(int64_t n) {
 
 inline Rows rows_of(const Node& node) {
     return {static_cast<uint32_t>(node.extent), to_u32(node.type.shape[0])};
-}
-inline int64_t row_elements(const TensorType& type) {
-    return type.shape[0] == 0 ? 0 : type.shape.elements() / type.shape[0];
 }
 
 // One workgroup per `per_group` items of the rows, which have `items` each.
@@ -29,7 +27,7 @@ inline Axis elements_axis(const Node& node) {
     return axis(rows_of(node), row_elements(node.type), 256);
 }
 
-// The layout of a cache's rows if each holds `heads` heads, padded to whole blocks.
+// A HeadLayout in the integers that shaders read.
 struct CacheLayout {
     DType dtype;
     uint32_t head_elements, head_bytes, row_bytes;

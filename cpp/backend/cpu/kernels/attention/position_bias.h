@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/attention/attend.h"
+#include "backend/shared/position_buckets.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -13,17 +14,6 @@ PLAIT_INLINE float alibi_slope(double max_bias, int64_t head, int64_t heads) {
     const double turns =
         head < whole ? static_cast<double>(head) + 1.0 : static_cast<double>(head - whole) + 0.5;
     return static_cast<float>(__builtin_exp2(-max_bias * turns / static_cast<double>(whole)));
-}
-
-// T5, arXiv:1910.10683: half of the buckets of a direction hold a distance each, the others grow by
-// a constant ratio up to max_distance; the last has all that is farther. The first distance of a
-// bucket; just under it, as thresholds that are whole numbers must not be missed by a rounding.
-PLAIT_INLINE double bucket_begin(int32_t bucket, int32_t buckets, int32_t max_distance) {
-    const int32_t exact = buckets / 2;
-    if (bucket <= exact) return bucket;
-    const double turns = static_cast<double>(bucket - exact) / (buckets - exact);
-    const double ratio = static_cast<double>(max_distance) / exact;
-    return exact * __builtin_pow(ratio, turns) * (1.0 - 1e-6);
 }
 
 // A head's biases by key position - position, from -max_distance to max_distance.

@@ -1,0 +1,34 @@
+// The frequencies of rotary position embeddings. Kernels include this header too, so it may contain no
+// function that a linker could share between instruction sets.
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+
+#include "base/inline.h"
+
+namespace plait {
+
+struct RopeFrequencies {
+    double base;
+    double scale;          // linear interpolation of positions
+    double extrapolation;  // YaRN's share; 0: none
+    double low, high;  // YaRN: pairs up to `low` keep their frequency, pairs from `high` on do not
+    int64_t n_rot;
+};
+
+// The angle in radians by which one position rotates a pair: base^(-2 pair / n_rot) / factor, scaled by
+// interpolation. `scale` applies to all pairs; with YaRN (arXiv:2309.00071 section 3.2) the factor goes
+// from 1 to `scale` between the pairs `low` and `high`.
+PLAIT_INLINE double frequency(const RopeFrequencies& rope, int64_t pair, double factor) {
+    const double whole =
+        pow(rope.base, -2.0 * static_cast<double>(pair) / static_cast<double>(rope.n_rot)) / factor;
+    if (rope.extrapolation == 0.0) return whole * rope.scale;
+    const double width = rope.high - rope.low > 0.001 ? rope.high - rope.low : 0.001;
+    const double along = (static_cast<double>(pair) - rope.low) / width;
+    const double kept = 1.0 - (along < 0.0 ? 0.0 : along > 1.0 ? 1.0 : along);
+    const double mix = kept * rope.extrapolation;
+    return whole * (rope.scale * (1.0 - mix) + mix);
+}
+
+}  // namespace plait
