@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "graph/capture.h"
 #include "graph/ops.h"
 
 namespace plait {
