@@ -89,8 +89,8 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
                                        memory->layout(), limits);
     devices_ = engine_->device_set().names();
     options_.invariant = options_.invariant && engine_->device_set().invariant();
-    decode_road_ = make_road(GraphKind::decode,
-                             std::make_shared<StoredMemory>(std::move(memory), engine_->device_set()));
+    decode_road_ = make_road(GraphKind::decode, std::make_shared<StoredMemory>(
+                                                    std::move(memory), engine_->device_set()));
     if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->stored());
     facts_ = model_->facts();
     const CacheSettings settings{limits.build, *options_.causal, options_.swa_full};
