@@ -33,7 +33,8 @@ MAY_INCLUDE = {
 # A template or inline function of the standard library that is instantiated in a kernel could be
 # the copy that the linker keeps for everyone, with instructions this machine lacks.
 KERNELS_MAY_INCLUDE = re.compile(
-    r"backend/cpu/(kernels|simd)/(\w+/)?\w+\.h|tensor/half\.h|tensor/blocks/\w+\.h|base/inline\.h"
+    r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|backend/cpu/isa_table\.h|tensor/half\.h"
+    r"|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/inline\.h"
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {
     "cstdint", "cstddef", "cstring", "cfloat", "climits", "math.h",
@@ -139,7 +140,7 @@ def test_no_graph_pointer_is_passed_around():
         assert not re.search(r"\bGraph\s*\*", code(path)), path
 
 
-KERNEL_FILES = files("backend/cpu/kernels") + files("backend/cpu/simd") + files("backend/cpu/tiles")
+KERNEL_FILES = files("backend/cpu/kernels") + files("backend/cpu/simd") + files("backend/cpu/amx")
 
 
 @pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda p: p.relative_to(CPP).as_posix())

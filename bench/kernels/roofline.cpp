@@ -70,7 +70,6 @@ PLAIT_AVX512 double avx512_int8() {
     PLAIT_TURNS(__m512i, x, _mm512_dpbusd_epi32(sums[i], x, x))
     return 2.0 * 64 * kSums * kTurns;
 }
-#ifdef PLAIT_HAS_AMX
 double amx_int8() {
     struct {
         uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -85,7 +84,6 @@ double amx_int8() {
     asm volatile("tilerelease");
     return 2.0 * 16 * 16 * 64 * 4 * kTurns;
 }
-#endif
 PLAIT_AVX2 double read_avx2(const std::byte* from, size_t bytes) {
     __m256i sum = _mm256_setzero_si256();
     for (size_t i = 0; i < bytes; i += 64)
@@ -121,13 +119,11 @@ Limits measure(Isa isa) {
     std::fill_n(memory->host(), kBytes, std::byte{1});
     const std::byte* from = memory->host();
 #if defined(__x86_64__)
-    if (isa != Isa::scalar) {
+    if (isa->panel_lanes > 1) {
         const double read = rate([&] { return read_avx2(from, kBytes); });
-        if (isa == Isa::avx2) return {read, {rate(avx2_f32), rate(avx2_f32), rate(avx2_int8)}};
+        if (isa->panel_lanes == 8) return {read, {rate(avx2_f32), rate(avx2_f32), rate(avx2_int8)}};
         const double f32 = rate(avx512_f32);
-#ifdef PLAIT_HAS_AMX
-        if (isa == Isa::amx) return {read, {f32, f32, rate(amx_int8)}};
-#endif
+        if (isa->has_tiles) return {read, {f32, f32, rate(amx_int8)}};
         return {read, {f32, rate(avx512_bf16), rate(avx512_int8)}};
     }
 #endif

@@ -5,7 +5,7 @@
 #include <new>
 #include <thread>
 
-#include "backend/cpu/pack/pack.h"
+#include "backend/cpu/pack.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "tensor/convert.h"

@@ -68,22 +68,14 @@ namespace plait::cpu {
 PLAIT_KERNELS(PLAIT_DECLARE)
 #undef PLAIT_DECLARE
 
+struct TileProduct;
+
+// Each instruction set that is compiled in defines `const Kernels& kernels()` in its namespace.
 struct Kernels {
 #define PLAIT_MEMBER(name, Args, tasks) KernelOf<Args> name;
     PLAIT_KERNELS(PLAIT_MEMBER)
 #undef PLAIT_MEMBER
+    const TileProduct* tiles = nullptr;  // products of many rows with block types
 };
-
-// Defined where the instruction set was compiled in: always scalar; avx2 and avx512 on x86-64.
-// amx is avx512, but for what tile_product.h declares.
-namespace scalar {
-const Kernels& kernels();
-}
-namespace avx2 {
-const Kernels& kernels();
-}
-namespace avx512 {
-const Kernels& kernels();
-}
 
 }  // namespace plait::cpu

@@ -9,22 +9,13 @@
 namespace plait::cpu {
 
 // The kernels have their own enums with the same values.
-static_assert(static_cast<int>(DType::f32) == kCacheF32);
-static_assert(static_cast<int>(DType::f16) == kCacheF16);
-static_assert(static_cast<int>(DType::bf16) == kCacheBF16);
-static_assert(static_cast<int>(DType::q8_0) == kCacheQ8_0);
-static_assert(static_cast<int>(DType::q4_0) == kCacheQ4_0);
-static_assert(static_cast<int>(DType::q4_1) == kCacheQ4_1);
-static_assert(static_cast<int>(DType::q5_0) == kCacheQ5_0);
-static_assert(static_cast<int>(DType::q5_1) == kCacheQ5_1);
-static_assert(static_cast<int>(DType::iq4_nl) == kCacheIQ4_NL);
 static_assert(static_cast<int>(Extent::fixed) == 0 && static_cast<int>(Extent::tokens) == 1);
 static_assert(static_cast<int>(Extent::outputs) == 2 && static_cast<int>(Extent::moves) == 3);
 
 CacheLayout cache_layout(const TensorType& storage, int64_t heads) {
     PLAIT_CHECK(storage.shape.rank == 2 && heads > 0 && storage.shape[1] % heads == 0);
     CacheLayout layout{};
-    layout.dtype = static_cast<uint8_t>(storage.dtype);
+    layout.dtype = storage.dtype;
     layout.head_elements = storage.shape[1] / heads;
     PLAIT_CHECK(layout.head_elements % info(storage.dtype).block_elements == 0);
     const auto bytes = [&](int64_t elements) {

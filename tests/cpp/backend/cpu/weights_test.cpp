@@ -1,6 +1,6 @@
 #include <thread>
 
-#include "backend/cpu/pack/pack.h"
+#include "backend/cpu/pack.h"
 #include "backend/cpu/products/products.h"
 
 namespace plait::cpu::products {

@@ -57,4 +57,59 @@ void attend(const AttendArgs& args, const Frame& frame, const Worker& worker, in
     }
 }
 
+// Attention in two passes: the largest score of each query, then the plain softmax. Scores are made
+// again in the second pass, with the same bits: cheaper than keeping one for every key that a
+// context can have.
+// Reference: tests/reference/attend.py.
+void attend_scores(const AttendArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
+                   int64_t end) {
+    const AttendCut cut = cut_attention(args, frame);
+    for (int64_t task = begin; task < end; ++task) {
+        const TokenTile tokens = token_tile(args, frame, cut.tokens, task / cut.head_tiles);
+        const HeadTile heads = head_tile(args, cut, task % cut.head_tiles);
+        const Tile tile = make_tile(args, frame, worker, tokens, heads);
+        const int64_t n = tile.queries() * heads.kv_heads;
+        for_each_block(
+            tile, heads.kv_heads, tokens.walk,
+            [&](const Tile& head, const KeyBlock& block, int64_t from, int64_t to) {
+                score(head, block, from, to);
+                for (int64_t i = from; i < to; ++i) {
+                    if (head.query[i].visible == 0) continue;
+                    F32 x[kParts];
+                    finish_scores(head, block, i, x);
+                    head.query[i].total.most = most_of(head.query[i].total.most, x);
+                }
+            },
+            [] {});
+        for (int64_t i = 0; i < n; ++i) start_partial(tile, i, tile.query[i].total.most);
+        sum_keys(tile, heads.kv_heads, tokens.walk, [&] { close_partials(tile, n, true); });
+        for (int64_t i = 0; i < n; ++i)
+            write_result(args, frame, row_of(args, tokens, heads, i), tile.query[i].total,
+                         tile.total + i * tile.width);
+    }
+}
+
+// Attention's sums over splits of the keys, where tiles alone would leave threads without work;
+// otherwise there are no tasks. A task is a split of a tile's keys.
+int64_t attend_splits_tasks(const AttendArgs& args, const Frame& frame) {
+    const AttendCut cut = cut_attention(args, frame);
+    return cut.splits * cut.head_tiles;
+}
+
+void attend_splits(const AttendArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
+                   int64_t end) {
+    const AttendCut cut = cut_attention(args, frame);
+    for (int64_t task = begin; task < end; ++task) {
+        const SplitPlace place = find_split(args, frame, cut, task / cut.head_tiles);
+        const HeadTile heads = head_tile(args, cut, task % cut.head_tiles);
+        const SplitSums sums = split_sums(args, frame, cut, task);
+        Tile tile = make_tile(args, frame, worker, place.tokens, heads);
+        tile.partial = sums.values;
+        const int64_t n = tile.queries() * heads.kv_heads;
+        for (int64_t i = 0; i < n; ++i) start_partial(tile, i, kMinusInfinity);
+        sum_keys(tile, heads.kv_heads, place.keys, [] {});
+        for (int64_t i = 0; i < n; ++i) sums.softmax[i] = finished_partial(tile, i);
+    }
+}
+
 }  // namespace plait::cpu::PLAIT_ISA

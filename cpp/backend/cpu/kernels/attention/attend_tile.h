@@ -85,4 +85,16 @@ struct Tile {
 // Queries from which on it pays to decode a block once and for all.
 constexpr int64_t kManyQueries = 12;
 
+// Whether the block's keys are decoded, once for all queries, and stay in tile.rows by entry.
+PLAIT_INLINE bool decodes_keys(const Tile& tile, int64_t queries) {
+    const DType dtype = tile.args.key_cache.dtype;
+    return (!is_float(dtype) && dtype != DType::q8_0) ||
+           (dtype != DType::f32 && queries >= kManyQueries);
+}
+
+// Scores of queries begin <= i < end, by lane; unspecified in lanes without a key.
+void score(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end);
+// partial = partial * factor + sum of p v, for queries begin <= i < end.
+void add_values(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end);
+
 }  // namespace plait::cpu::PLAIT_ISA

@@ -3,7 +3,6 @@
 
 #include "backend/cpu/kernels/attention/attend_cut.h"
 #include "backend/cpu/kernels/attention/attend_softmax.h"
-#include "backend/cpu/kernels/attention/attend_values.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -6,7 +6,7 @@
 // with the inner sums in integers, exactly.
 #pragma once
 
-#include "backend/cpu/kernels/products/dot.h"
+#include "backend/cpu/kernels/products/block_dot.h"
 #include "backend/cpu/kernels/products/product_job.h"
 #include "backend/cpu/kernels/products/quantize.h"
 
@@ -39,9 +39,9 @@ struct BlockTiles {
     // Tiles are some panels wide, which share what is loaded of the rows, or many rows high, which
     // share what is unpacked of the codes: two scales every 32 columns take too long, and where
     // registers are few, so do codes that are not quick. Sums then wait in memory.
-    static constexpr bool kWide = D::kUnit == 32 && (kRegisters == 32 || D::kQuick);
+    static constexpr bool kWide = D::kUnit == 32 && (TileShape::kWideForSlowCodes || D::kQuick);
     static constexpr int kHigh = kWide ? 4 : 8;
-    static constexpr int kPanels = kWide && kRegisters == 32 ? 3 : kLanes > 1 ? 2 : 1;  // at most
+    static constexpr int kPanels = kWide ? TileShape::kWidePanels : TileShape::kHighPanels;  // max
     static constexpr int kCodes = 4 * kLanes * Parts<Block>::kBits;  // of 32 columns
     static constexpr int kRecords = Parts<Block>::kRecord * kLanes;  // of a block
     static constexpr int kAll = kCodes + kRecords * 32 / Block::kElements;

@@ -439,7 +439,7 @@ PLAIT_INLINE void lay_block(const Block& source, const PackedWeight& to, unsigne
     uint8_t record[P::kRecord];
     split(source, codes, record);
     if constexpr (P::kBits == 8) {
-        for (uint8_t& code : codes) code ^= to.flip;
+        for (uint8_t& code : codes) code ^= to.code_flip();
     }
     constexpr int kInner = Block::kElements / 32;
     for (int b = 0; b < kInner; ++b) {
@@ -463,7 +463,7 @@ PLAIT_INLINE void pick_block(const PackedWeight& from, const unsigned char* pane
                              lane, codes + 32 * b);
     }
     if constexpr (P::kBits == 8) {
-        for (uint8_t& code : codes) code ^= from.flip;
+        for (uint8_t& code : codes) code ^= from.code_flip();
     }
     const unsigned char* in = panel + from.records_offset + index * P::kRecord * from.lanes;
     for (int i = 0; i < P::kHalves; ++i)

@@ -64,21 +64,4 @@ void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to
     }
 }
 
-// Scratch: up to kTaskBytes of expanded panels, or one, then what block_product.h needs.
-template <class Block>
-void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
-    const PackedWeight& packed = *product.weight;
-    PackedWeight w = packed;
-    w.records_offset = w.columns * kLanes;
-    w.panel_bytes = packed.product_panel_bytes();
-    const int64_t most = w.panel_bytes < kTaskBytes ? kTaskBytes / w.panel_bytes : 1;
-    const auto expand = [&](const unsigned char* from, unsigned char* to) {
-        expand_panel<Block>(from, w.columns, to);
-    };
-    multiply_made(product, w, most, begin, end, scratch, expand,
-                  [](const Product& expanded, int64_t n, unsigned char* rest) {
-                      multiply_blocks<BlockExpanded>(expanded, 0, n, rest);
-                  });
-}
-
 }  // namespace plait::cpu::PLAIT_ISA

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/frame.h"
-#include "backend/cpu/kernels/products/packed.h"
+#include "backend/cpu/kernels/products/product_cost.h"
 
 namespace plait::cpu {
 

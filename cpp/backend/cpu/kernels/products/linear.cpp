@@ -72,7 +72,7 @@ void linear(const LinearArgs& args, const Frame& frame, const Worker& worker, in
     Product product = product_of(args, frame, n);
     const auto stop = [&](int64_t panel) { return panel < w.panels() ? panel : w.panels(); };
     // Where a row group is all there is, weights pass once, and one call takes all of them.
-    const bool once = n <= kTileRows;
+    const bool once = n <= kMaxTileRows;
     if (worker.claim) {
         const int64_t fits = kRedoFloats / (n * w.lanes);
         const int64_t together = once || fits < cut.panels ? fits : cut.panels;

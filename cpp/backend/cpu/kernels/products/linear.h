@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/frame.h"
-#include "backend/cpu/kernels/products/packed.h"
+#include "backend/cpu/kernels/products/product_cost.h"
 
 namespace plait::cpu {
 
@@ -19,7 +19,7 @@ struct LinearArgs {
 
 // With so few rows another thread may do tasks over again. Outputs wait in so many floats of the
 // scratch, behind what the product itself needs, until they are known to be wanted.
-constexpr int64_t kRedoRows = 2 * kTileRows;
+constexpr int64_t kRedoRows = 2 * kMaxTileRows;
 constexpr int64_t kRedoFloats = 16 * kKiB;
 
 // Who did them first may still read x when the run is over. The arena and the inputs stay until

@@ -2,7 +2,7 @@
 // share.
 #pragma once
 
-#include "backend/cpu/kernels/products/packed.h"
+#include "backend/cpu/kernels/products/product_cost.h"
 
 namespace plait::cpu {
 
@@ -39,6 +39,16 @@ namespace plait::cpu::PLAIT_ISA {
 // Columns of y that belong to panels begin <= p < end. Each output is summed over the columns in
 // one order that depends on nothing else, so it has the same bits in whatever company it is made.
 void multiply(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
+
+// multiply() for weights of one type. They take seconds to compile, so each block type has a file of
+// its own, which CMake makes from block_product.cpp.in.
+template <class Block>
+void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
+template <class Block>
+void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
+void multiply_f32(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
+void multiply_f16(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
+void multiply_bf16(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
 
 }  // namespace plait::cpu::PLAIT_ISA
 #endif

@@ -7,13 +7,13 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// Up to kTileRows rows against panels [begin, end).
+// Up to kMaxTileRows rows against panels [begin, end).
 struct Job {
     const Product* product;
     int64_t begin, end;  // from product->first_panel on
     int rows;            // in use; a tile may compute more and drop them
     int group, groups;   // which of the jobs with these panels it is, and of how many
-    float* y[kTileRows];
+    float* y[kMaxTileRows];
 };
 
 // Memory to ask for while a tile is computed. It goes to the second level cache; the first takes too
@@ -65,18 +65,18 @@ PLAIT_INLINE void store(const Job& job, int row, int64_t panel, F32 y) {
     store(*job.product, job.y[row], panel, y);
 }
 
-// Calls body(job, i) for every kTileRows of the product's rows, the first of which is row i.
+// Calls body(job, i) for every kMaxTileRows of the product's rows, the first of which is row i.
 template <class Body>
 PLAIT_INLINE void each_tile_of_rows(const Product& product, int64_t begin, int64_t end, Body body) {
     Job job{};
     job.product = &product;
     job.begin = begin;
     job.end = end;
-    job.groups = static_cast<int>((product.n + kTileRows - 1) / kTileRows);
-    for (int64_t i = 0; i < product.n; i += kTileRows) {
+    job.groups = static_cast<int>((product.n + kMaxTileRows - 1) / kMaxTileRows);
+    for (int64_t i = 0; i < product.n; i += kMaxTileRows) {
         const int64_t left = product.n - i;
-        job.group = static_cast<int>(i / kTileRows);
-        job.rows = left < kTileRows ? static_cast<int>(left) : static_cast<int>(kTileRows);
+        job.group = static_cast<int>(i / kMaxTileRows);
+        job.rows = left < kMaxTileRows ? static_cast<int>(left) : static_cast<int>(kMaxTileRows);
         for (int r = 0; r < job.rows; ++r)
             job.y[r] = product.y + product.row(i + r) * product.y_columns;
         body(job, i);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/products/quantize.h"
-#include "backend/cpu/simd/int8.h"
+#include "backend/cpu/simd/dot.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

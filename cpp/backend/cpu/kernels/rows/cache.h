@@ -13,19 +13,19 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-PLAIT_INLINE int64_t block_elements(uint8_t dtype) { return dtype <= kCacheBF16 ? 1 : 32; }
+PLAIT_INLINE int64_t block_elements(DType dtype) { return is_float(dtype) ? 1 : 32; }
 
-PLAIT_INLINE int64_t block_bytes(uint8_t dtype) {
+PLAIT_INLINE int64_t block_bytes(DType dtype) {
     switch (dtype) {
-    case kCacheF32: return 4;
-    case kCacheF16:
-    case kCacheBF16: return 2;
-    case kCacheQ8_0: return sizeof(BlockQ8_0);
-    case kCacheQ4_0: return sizeof(BlockQ4_0);
-    case kCacheQ4_1: return sizeof(BlockQ4_1);
-    case kCacheQ5_0: return sizeof(BlockQ5_0);
-    case kCacheQ5_1: return sizeof(BlockQ5_1);
-    case kCacheIQ4_NL: return sizeof(BlockIQ4_NL);
+    case DType::f32: return 4;
+    case DType::f16:
+    case DType::bf16: return 2;
+    case DType::q8_0: return sizeof(BlockQ8_0);
+    case DType::q4_0: return sizeof(BlockQ4_0);
+    case DType::q4_1: return sizeof(BlockQ4_1);
+    case DType::q5_0: return sizeof(BlockQ5_0);
+    case DType::q5_1: return sizeof(BlockQ5_1);
+    case DType::iq4_nl: return sizeof(BlockIQ4_NL);
     default: return 0;
     }
 }
@@ -127,43 +127,43 @@ PLAIT_INLINE void encode_blocks(const float* source, unsigned char* target, int6
 }
 
 // target[0 .. n) from stored elements; n is a multiple of the block.
-static inline void decode_cache(uint8_t dtype, const unsigned char* source, float* target,
+static inline void decode_cache(DType dtype, const unsigned char* source, float* target,
                                 int64_t n) {
     switch (dtype) {
-    case kCacheF32: memcpy(target, source, static_cast<size_t>(n) * sizeof(float)); return;
-    case kCacheF16: return decode_with<LoadF16>(source, target, n);
-    case kCacheBF16: return decode_with<LoadBF16>(source, target, n);
-    case kCacheQ8_0: return decode_with<LoadQ8_0>(source, target, n);
-    case kCacheQ4_0: return decode_blocks<LoadQ4_0>(source, target, n);
-    case kCacheQ4_1: return decode_blocks<LoadQ4_1>(source, target, n);
-    case kCacheQ5_0: return decode_blocks<LoadQ5_0>(source, target, n);
-    case kCacheQ5_1: return decode_blocks<LoadQ5_1>(source, target, n);
-    case kCacheIQ4_NL: return decode_blocks<LoadIQ4_NL>(source, target, n);
+    case DType::f32: memcpy(target, source, static_cast<size_t>(n) * sizeof(float)); return;
+    case DType::f16: return decode_with<LoadF16>(source, target, n);
+    case DType::bf16: return decode_with<LoadBF16>(source, target, n);
+    case DType::q8_0: return decode_with<LoadQ8_0>(source, target, n);
+    case DType::q4_0: return decode_blocks<LoadQ4_0>(source, target, n);
+    case DType::q4_1: return decode_blocks<LoadQ4_1>(source, target, n);
+    case DType::q5_0: return decode_blocks<LoadQ5_0>(source, target, n);
+    case DType::q5_1: return decode_blocks<LoadQ5_1>(source, target, n);
+    case DType::iq4_nl: return decode_blocks<LoadIQ4_NL>(source, target, n);
     default: return;
     }
 }
 
 // The reverse, rounding as tensor/convert.h.
-static inline void encode_cache(uint8_t dtype, const float* source, unsigned char* target,
+static inline void encode_cache(DType dtype, const float* source, unsigned char* target,
                                 int64_t n) {
     uint16_t* halves = reinterpret_cast<uint16_t*>(target);
     int64_t i = 0;
     switch (dtype) {
-    case kCacheF32: memcpy(target, source, static_cast<size_t>(n) * sizeof(float)); return;
-    case kCacheF16:
+    case DType::f32: memcpy(target, source, static_cast<size_t>(n) * sizeof(float)); return;
+    case DType::f16:
         for (; i + F32::kLanes <= n; i += F32::kLanes) F32::load(source + i).store_f16(halves + i);
         F32::load(source + i, n - i).store_f16(halves + i, n - i);
         return;
-    case kCacheBF16:
+    case DType::bf16:
         for (; i + F32::kLanes <= n; i += F32::kLanes) F32::load(source + i).store_bf16(halves + i);
         F32::load(source + i, n - i).store_bf16(halves + i, n - i);
         return;
-    case kCacheQ8_0: return encode_blocks<BlockQ8_0>(source, target, n);
-    case kCacheQ4_0: return encode_blocks<BlockQ4_0>(source, target, n);
-    case kCacheQ4_1: return encode_blocks<BlockQ4_1>(source, target, n);
-    case kCacheQ5_0: return encode_blocks<BlockQ5_0>(source, target, n);
-    case kCacheQ5_1: return encode_blocks<BlockQ5_1>(source, target, n);
-    case kCacheIQ4_NL: return encode_blocks<BlockIQ4_NL>(source, target, n);
+    case DType::q8_0: return encode_blocks<BlockQ8_0>(source, target, n);
+    case DType::q4_0: return encode_blocks<BlockQ4_0>(source, target, n);
+    case DType::q4_1: return encode_blocks<BlockQ4_1>(source, target, n);
+    case DType::q5_0: return encode_blocks<BlockQ5_0>(source, target, n);
+    case DType::q5_1: return encode_blocks<BlockQ5_1>(source, target, n);
+    case DType::iq4_nl: return encode_blocks<BlockIQ4_NL>(source, target, n);
     default: return;
     }
 }

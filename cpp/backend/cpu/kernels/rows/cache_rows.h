@@ -3,13 +3,14 @@
 
 #include "backend/cpu/kernels/frame.h"
 #include "backend/cpu/kernels/rows/rope.h"
+#include "tensor/dtype_enum.h"
 
 namespace plait::cpu {
 
 // Arguments of the kernel that rotates stored keys.
 struct RotateRowsArgs {
     Ref storage, rows, deltas, factors;  // [., row_bytes], [moves] i32, [moves] i32, [n_rot / 2]
-    uint8_t dtype;                       // plait::DType of the storage
+    DType dtype;                         // of the storage
     uint8_t has_factors;
     uint8_t interleaved;
     uint8_t extent;  // of the lists
@@ -31,7 +32,7 @@ PLAIT_INLINE uint64_t rotate_rows_scratch(const RotateRowsArgs& args) {
 // Arguments of the kernel that writes rows of a cache.
 struct StoreRowsArgs {
     Ref storage, x, rows;  // [., row_bytes], [n, heads, width], [n] i32
-    uint8_t dtype;         // plait::DType of the storage
+    DType dtype;           // of the storage
     uint8_t extent;
     int64_t fixed_rows;
     int64_t heads;

@@ -135,7 +135,7 @@ protected:
                                                         Cut cut = Cut::whole) {
         const auto cache = [&](DType dtype, int32_t dim) {
             CacheLayout c{};
-            c.dtype = static_cast<uint8_t>(dtype);
+            c.dtype = dtype;
             c.head_elements = padded(dtype, dim);
             c.head_bytes = static_cast<int64_t>(row_bytes(dtype, c.head_elements));
             c.row_bytes = c.head_bytes * shape.kv_heads;
@@ -152,7 +152,7 @@ protected:
             std::vector<float> whole(c.head_elements * shape.kv_heads, 0.0f);
             for (int32_t h = 0; h < shape.kv_heads; ++h)
                 std::copy_n(row.data() + h * dim, dim, whole.data() + h * c.head_elements);
-            quantize(static_cast<DType>(c.dtype), whole.data(), to, whole.size());
+            quantize(c.dtype, whole.data(), to, whole.size());
         };
         std::vector<plait::Run> runs;
         std::vector<int32_t> run_begin = {0}, token_begin = {0}, key_begin = {0};

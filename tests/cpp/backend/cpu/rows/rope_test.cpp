@@ -161,7 +161,7 @@ TEST_P(RopeTest, StoredKeysMoveByADelta) {
             args.storage = ref_to(storage);
             args.rows = ref_to(which);
             args.deltas = ref_to(deltas);
-            args.dtype = static_cast<uint8_t>(dtype);
+            args.dtype = dtype;
             args.interleaved = interleaved;
             args.extent = 3;
             args.heads = heads;

@@ -34,7 +34,7 @@ TEST_P(RowsTest, StoresInEveryCacheType) {  // # S0-04 # S2-30
             args.storage = ref_to(storage);
             args.x = ref_to(x);
             args.rows = ref_to(where);
-            args.dtype = static_cast<uint8_t>(dtype);
+            args.dtype = dtype;
             args.extent = 1;
             args.heads = heads;
             args.width = width;
@@ -57,7 +57,7 @@ TEST_P(RowsTest, HalvesRoundAsTheReferenceDoes) {
         args.storage = ref_to(storage);
         args.x = ref_to(x);
         args.rows = ref_to(where);
-        args.dtype = static_cast<uint8_t>(dtype);
+        args.dtype = dtype;
         args.extent = 1;
         args.heads = 1;
         args.width = args.head_elements = x.size();

@@ -1,81 +1,20 @@
-// Products with float weights.
-#pragma once
-
+// Products with float weights: y = fma(w, x, y), column after column. BF16 weights may be multiplied
+// two columns at a time instead, by rows that are rounded to BF16, with sums in f32.
 #include "backend/cpu/kernels/products/product_job.h"
+#include "backend/cpu/simd/dot.h"
 
 namespace plait::cpu::PLAIT_ISA {
-
-// Products with float weights: y = fma(w, x, y), column after column. BF16 weights may be multiplied
-// by vdpbf16ps instead, two columns at a time of rows that are rounded to BF16 as well, sums in f32.
-// It does twice the work of an fma, for which processors with AMX take four times as long.
-struct OneColumn {
-    using Input = float;
-    static constexpr int kColumns = 1;
-    PLAIT_INLINE_MEMBER static const float* row(const float* x, int64_t, unsigned char*) {
-        return x;
-    }
-    PLAIT_INLINE_MEMBER static F32 add(F32 y, F32 column, const float* x) {
-        return fma(column, F32::set(*x), y);
-    }
-};
-struct WeightF32 : OneColumn {
-    using Element = float;
-    PLAIT_INLINE_MEMBER static F32 load(const float* p) { return F32::load(p); }
-};
-struct WeightF16 : OneColumn {
-    using Element = uint16_t;
-    PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_f16(p); }
-};
-
-struct WeightBF16 : OneColumn {
-    using Element = uint16_t;
-    PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_bf16(p); }
-};
-
-#ifdef PLAIT_ISA_AVX512
-struct PairsBF16 {
-    using Element = uint16_t;
-    using Input = uint16_t;
-    static constexpr int kColumns = 2;
-    // In BF16, a zero behind.
-    PLAIT_INLINE_MEMBER static const uint16_t* row(const float* x, int64_t columns,
-                                                   unsigned char* scratch) {
-        auto* to = reinterpret_cast<uint16_t*>(scratch);
-        int64_t k = 0;
-        for (; k + F32::kLanes <= columns; k += F32::kLanes) F32::load(x + k).store_bf16(to + k);
-        if (k < columns) F32::load(x + k, columns - k).store_bf16(to + k, columns - k);
-        to[columns] = 0;
-        return to;
-    }
-    // Two columns of a panel, in pairs by lane: from [2][lanes], or one column and zeros.
-    PLAIT_INLINE_MEMBER static __m512i load(const uint16_t* p) {
-        // Word 2 i of the result is word i, word 2 i + 1 is word 16 + i.
-        const __m512i low = _mm512_cvtepu8_epi16(
-            _mm256_setr_epi8(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25,
-                             10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
-        return _mm512_permutexvar_epi16(low, _mm512_loadu_si512(p));
-    }
-    PLAIT_INLINE_MEMBER static __m512i load_one(const uint16_t* p) {
-        return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-    }
-    // y += pair . (x[0], x[1])
-    PLAIT_INLINE_MEMBER static F32 add(F32 y, __m512i pair, const uint16_t* x) {
-        int both;
-        memcpy(&both, x, 4);
-        return {_mm512_dpbf16_ps(y.v, (__m512bh)pair, (__m512bh)_mm512_set1_epi32(both))};
-    }
-};
-#endif
+namespace {
 
 template <class W>
 struct FloatTiles {
     using Element = typename W::Element;
     static constexpr int kAsk = 8;  // columns between two ask()
-    static constexpr int kHigh = kRegisters == 32 ? 8 : 4;
+    static constexpr int kHigh = TileShape::kFloatRows;
     static constexpr int kCodes = kAsk * F32::kLanes * static_cast<int>(sizeof(Element));
     static constexpr int kAll = kCodes;
 
-    // kTileRows of them: those not in use repeat another.
+    // kMaxTileRows of them: those not in use repeat another.
     struct Rows {
         const typename W::Input* const* x;
         PLAIT_INLINE_MEMBER Rows from(int row) const { return {x + row}; }
@@ -125,17 +64,18 @@ void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigne
     using Tiles = FloatTiles<W>;
     const int64_t columns = product.weight->columns;
     each_tile_of_rows(product, begin, end, [&](const Job& job, int64_t i) {
-        const typename W::Input* rows[kTileRows];
+        const typename W::Input* rows[kMaxTileRows];
         for (int r = 0; r < job.rows; ++r) {
             const float* x = reinterpret_cast<const float*>(product.x) +
                              product.row(i + r) / product.x_share * columns;
             rows[r] = W::row(x, columns, scratch + 2 * r * (columns + 1));
         }
-        for (int r = job.rows; r < kTileRows; ++r) rows[r] = rows[0];
+        for (int r = job.rows; r < kMaxTileRows; ++r) rows[r] = rows[0];
         // Enough sums at once to hide the latency of one.
-        if (job.rows == 1 && kRegisters == 16) return walk_panels<Tiles, 8>(job, {rows});
-        if (job.rows <= 3) return walk_panels<Tiles, 4>(job, {rows});
-        walk_panels<Tiles, kRegisters == 32 ? 2 : 3>(job, {rows});
+        if (job.rows == 1) return walk_panels<Tiles, TileShape::kPanelsOfOneRow>(job, {rows});
+        if (job.rows <= kFewFloatRows)
+            return walk_panels<Tiles, kPanelsOfFewFloatRows>(job, {rows});
+        walk_panels<Tiles, TileShape::kFloatPanels>(job, {rows});
     });
 }
 
@@ -143,8 +83,7 @@ void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigne
 // the rows. A widened weight is the same number, so an output has the same bits.
 
 // Scratch: widened panels, then what multiply_floats() needs.
-PLAIT_INLINE void multiply_widened(const Product& product, int64_t begin, int64_t end,
-                                   unsigned char* scratch) {
+void multiply_widened(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     constexpr int kPanel = F32::kLanes;
     const PackedWeight& packed = *product.weight;
     PackedWeight w = packed;
@@ -157,8 +96,25 @@ PLAIT_INLINE void multiply_widened(const Product& product, int64_t begin, int64_
     };
     multiply_made(product, w, widened_panels(packed), begin, end, scratch, widen,
                   [](const Product& widened, int64_t n, unsigned char* rest) {
-                      multiply_floats<WeightF32>(widened, 0, n, rest);
+                      multiply_floats<ColumnF32>(widened, 0, n, rest);
                   });
+}
+
+}  // namespace
+
+void multiply_f32(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    multiply_floats<ColumnF32>(product, begin, end, scratch);
+}
+
+void multiply_f16(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    if (widens(*product.weight, product.n)) return multiply_widened(product, begin, end, scratch);
+    multiply_floats<ColumnF16>(product, begin, end, scratch);
+}
+
+void multiply_bf16(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    if (product.weight->uses_bf16_dot())
+        return multiply_floats<DotBF16>(product, begin, end, scratch);
+    multiply_floats<ColumnBF16>(product, begin, end, scratch);
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

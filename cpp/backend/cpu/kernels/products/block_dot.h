@@ -12,7 +12,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/products/codes.h"
-#include "backend/cpu/simd/int8.h"
+#include "backend/cpu/simd/dot.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -7,6 +7,15 @@ constexpr bool kUnsignedDot = false;
 constexpr float kSumsBase = 0.0f;
 constexpr int kApartFrom = 64;
 
+struct TileShape {
+    static constexpr bool kWideForSlowCodes = false;
+    static constexpr int kWidePanels = 1;
+    static constexpr int kHighPanels = 1;
+    static constexpr int kFloatRows = 4;
+    static constexpr int kFloatPanels = 3;
+    static constexpr int kPanelsOfOneRow = 8;
+};
+
 struct Bytes {
     uint32_t v;
     const uint8_t* entries = nullptr;  // of a table
@@ -56,5 +65,7 @@ PLAIT_INLINE void store_codes(const F32 (&x)[32], int8_t* to, int16_t* sums) {
     }
     for (int half = 0; half < 2; ++half) sums[half] = static_cast<int16_t>(sum[half]);
 }
+
+using DotBF16 = ColumnBF16;
 
 }  // namespace plait::cpu::PLAIT_ISA

@@ -24,12 +24,30 @@ enum class Signs {
     kApart,  // a sum is too high by the sum that the same codes have with zeros
 };
 
+struct OneColumn {
+    using Input = float;
+    static constexpr int kColumns = 1;
+    PLAIT_INLINE_MEMBER static const float* row(const float* x, int64_t, unsigned char*) {
+        return x;
+    }
+    PLAIT_INLINE_MEMBER static F32 add(F32 y, F32 column, const float* x) {
+        return fma(column, F32::set(*x), y);
+    }
+};
+struct ColumnF32 : OneColumn {
+    using Element = float;
+    PLAIT_INLINE_MEMBER static F32 load(const float* p) { return F32::load(p); }
+};
+struct ColumnF16 : OneColumn {
+    using Element = uint16_t;
+    PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_f16(p); }
+};
+
+struct ColumnBF16 : OneColumn {
+    using Element = uint16_t;
+    PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_bf16(p); }
+};
+
 }  // namespace plait::cpu::PLAIT_ISA
 
-#if defined(PLAIT_ISA_AVX512)
-#include "backend/cpu/simd/int8_avx512.h"
-#elif defined(PLAIT_ISA_AVX2)
-#include "backend/cpu/simd/int8_avx2.h"
-#else
-#include "backend/cpu/simd/int8_scalar.h"
-#endif
+#include PLAIT_SIMD_HEADER(dot.h)

@@ -9,6 +9,15 @@ constexpr bool kUnsignedDot = true;
 constexpr float kSumsBase = 12582912.0f;
 constexpr int kApartFrom = 64;
 
+struct TileShape {
+    static constexpr bool kWideForSlowCodes = true;
+    static constexpr int kWidePanels = 3;
+    static constexpr int kHighPanels = 2;
+    static constexpr int kFloatRows = 8;
+    static constexpr int kFloatPanels = 2;
+    static constexpr int kPanelsOfOneRow = 4;
+};
+
 struct Bytes {
     typedef uint16_t Pairs __attribute__((vector_size(64)));
     __m512i v;
@@ -58,5 +67,38 @@ PLAIT_INLINE void store_codes(const F32 (&x)[2], int8_t* to, int16_t* sums) {
     sums[0] = static_cast<int16_t>(_mm256_extract_epi16(pair, 0) - 16 * 128);
     sums[1] = static_cast<int16_t>(_mm256_extract_epi16(pair, 8) - 16 * 128);
 }
+
+struct DotBF16 {
+    using Element = uint16_t;
+    using Input = uint16_t;
+    static constexpr int kColumns = 2;
+    // In BF16, a zero behind.
+    PLAIT_INLINE_MEMBER static const uint16_t* row(const float* x, int64_t columns,
+                                                   unsigned char* scratch) {
+        auto* to = reinterpret_cast<uint16_t*>(scratch);
+        int64_t k = 0;
+        for (; k + F32::kLanes <= columns; k += F32::kLanes) F32::load(x + k).store_bf16(to + k);
+        if (k < columns) F32::load(x + k, columns - k).store_bf16(to + k, columns - k);
+        to[columns] = 0;
+        return to;
+    }
+    // Two columns of a panel, in pairs by lane: from [2][lanes], or one column and zeros.
+    PLAIT_INLINE_MEMBER static __m512i load(const uint16_t* p) {
+        // Word 2 i of the result is word i, word 2 i + 1 is word 16 + i.
+        const __m512i low = _mm512_cvtepu8_epi16(
+            _mm256_setr_epi8(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25,
+                             10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
+        return _mm512_permutexvar_epi16(low, _mm512_loadu_si512(p));
+    }
+    PLAIT_INLINE_MEMBER static __m512i load_one(const uint16_t* p) {
+        return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+    // y += pair . (x[0], x[1])
+    PLAIT_INLINE_MEMBER static F32 add(F32 y, __m512i pair, const uint16_t* x) {
+        int both;
+        memcpy(&both, x, 4);
+        return {_mm512_dpbf16_ps(y.v, (__m512bh)pair, (__m512bh)_mm512_set1_epi32(both))};
+    }
+};
 
 }  // namespace plait::cpu::PLAIT_ISA

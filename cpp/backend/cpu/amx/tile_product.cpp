@@ -2,13 +2,39 @@
 // out as tiles, then every panel's part of it is unpacked to signed bytes and multiplied.
 //
 // A register of codes, four columns of each lane, is a row of the right-hand tile as it is.
-#include "backend/cpu/kernels/products/tile_product.h"
-
+#include "backend/cpu/amx/tiles.h"
 #include "backend/cpu/kernels/products/expanded_product.h"
-#include "backend/cpu/simd/tiles.h"
+#include "backend/cpu/kernels/table.h"
 
 namespace plait::cpu::amx {
 namespace {
+
+constexpr int64_t kMinRows = 32;    // a product of fewer rows is as fast without tiles
+constexpr int kTileHigh = 16;       // rows of a tile
+constexpr int kStripColumns = 512;  // multiplied before the next ones are unpacked
+constexpr int kPassRows = 256;      // for which a panel is unpacked once
+constexpr int kPassPanels = 16;     // for which rows are laid out once
+
+// The working memory of a thread.
+// A strip: kStripColumns of a pass. Units of 32 columns, steps of 32 or 16 that share a scale.
+struct TileScratch {
+    static constexpr int kTiles = kPassRows / kTileHigh, kUnits = kStripColumns / 32;
+    static constexpr int kAhead = 3;  // units that are multiplied before they are needed
+
+    // The rows, tile after tile.
+    alignas(64) int8_t a[(kTiles * kUnits + kAhead) * kTileHigh * 32];  // [units][16][32]
+    alignas(64) float a_scales[kTiles * kUnits * kTileHigh];            // [units][16]
+    alignas(64) float a_sums[kTiles * kUnits * 2 * kTileHigh];          // [steps][16]
+    // A panel.
+    alignas(64) int8_t b[(kUnits + kAhead) * 32 * 16];  // [units][8][16 lanes][4]
+    alignas(64) float scales[kUnits * 2 * 16];          // [steps][16 lanes]
+    alignas(64) float lifts[kUnits * 2 * 16];
+    alignas(64) float minima[kUnits * 2 * 16];
+    alignas(64) int32_t sums[4 * kTileHigh * 16];  // of four steps
+    alignas(64) unsigned char expanded[kStripColumns / 4 * 5 * 16];
+    // Of every panel.
+    alignas(64) float y[kPassPanels * kPassRows * 16];
+};
 
 constexpr int kUnitBytes = 32 * 16;        // of a tile of rows or of a panel
 constexpr int kSums = kTileHigh * kLanes;  // of a tile
@@ -370,24 +396,62 @@ void multiply_format(const Product& product, int64_t begin, int64_t end, TileScr
     close_tiles();
 }
 
-}  // namespace
+// A task is up to kPassPanels panels by kPassRows rows: what is unpacked of a panel serves every row of
+// a task, and what is laid out of the rows serves every panel. Smaller ones if there are too few tasks.
+ProductCut cut_tiles(int64_t panels, int64_t rows, int64_t matrices) {
+    ProductCut cut;
+    cut.panels = clamp_to(panels, 1, kPassPanels);
+    cut.rows = kPassRows;
+    const auto tasks = [&] {
+        cut.panel_tasks = (panels + cut.panels - 1) / cut.panels;
+        cut.row_tasks = (rows + cut.rows - 1) / cut.rows;
+        return cut.panel_tasks * cut.row_tasks * matrices;
+    };
+    while (tasks() < kMinTasks && cut.panels > 4) cut.panels /= 2;
+    while (tasks() < kMinTasks && cut.rows > 4 * kTileHigh && rows > cut.rows / 2) cut.rows /= 2;
+    return cut;
+}
 
 void multiply(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     TileScratch& tiles = *reinterpret_cast<TileScratch*>(scratch);
     switch (product.weight->format) {
 #define PLAIT_CASE(name, Block) \
-    case Format::name: return multiply_format<Packed<Block>>(product, begin, end, tiles);
+    case DType::name: return multiply_format<Packed<Block>>(product, begin, end, tiles);
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
 #define PLAIT_CASE(name, Block) \
-    case Format::name: return multiply_format<Expanded<Block>>(product, begin, end, tiles);
+    case DType::name: return multiply_format<Expanded<Block>>(product, begin, end, tiles);
         PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-    case Format::f32:
-    case Format::f16:
-    case Format::bf16:
-    case Format::i32: return;
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::i32: return;
     }
 }
 
+constexpr TileProduct kTileProduct{kMinRows, sizeof(TileScratch), cut_tiles, multiply};
+
+}  // namespace
 }  // namespace plait::cpu::amx
+
+namespace plait::cpu {
+
+namespace avx512 {
+const Kernels& kernels();
+}
+
+namespace amx {
+
+// The kernels of AVX-512, with products of many rows in tiles.
+const Kernels& kernels() {
+    static const Kernels table = [] {
+        Kernels kernels = avx512::kernels();
+        kernels.tiles = &kTileProduct;
+        return kernels;
+    }();
+    return table;
+}
+
+}  // namespace amx
+}  // namespace plait::cpu

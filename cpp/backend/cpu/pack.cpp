@@ -1,4 +1,4 @@
-#include "backend/cpu/pack/pack.h"
+#include "backend/cpu/pack.h"
 
 #include <cstring>
 
@@ -11,15 +11,8 @@
 namespace plait::cpu {
 namespace {
 
-#define PLAIT_SAME(name, Block) &&static_cast<int>(Format::name) == static_cast<int>(DType::name)
-static_assert(static_cast<int>(Format::i32) == static_cast<int>(DType::i32) PLAIT_BLOCKS(PLAIT_SAME)
-                                                   PLAIT_EXPANDED_BLOCKS(PLAIT_SAME));
-#undef PLAIT_SAME
-
-int lanes_of(Isa isa) { return isa >= Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 1; }
-
 uint64_t file_row_bytes(const PackedWeight& w) {
-    return row_bytes(static_cast<DType>(w.format), static_cast<uint64_t>(w.columns));
+    return row_bytes(w.format, static_cast<uint64_t>(w.columns));
 }
 
 // Code and record bytes of one row.
@@ -27,22 +20,22 @@ struct RowParts {
     int64_t codes, records;
 };
 
-RowParts row_parts(Format format, int64_t columns) {
+RowParts row_parts(DType format, int64_t columns) {
     switch (format) {
 #define PLAIT_CASE(name, Block)                    \
-    case Format::name:                             \
+    case DType::name:                              \
         return {columns / 8 * Parts<Block>::kBits, \
                 columns / Block::kElements * Parts<Block>::kRecord};
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
 #define PLAIT_CASE(name, Block) \
-    case Format::name: return {columns / Block::kElements * int64_t{sizeof(Block)}, 0};
+    case DType::name: return {columns / Block::kElements * int64_t{sizeof(Block)}, 0};
         PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-    case Format::f32: return {columns * 4, 0};
-    case Format::f16:
-    case Format::bf16: return {columns * 2, 0};
-    case Format::i32: break;
+    case DType::f32: return {columns * 4, 0};
+    case DType::f16:
+    case DType::bf16: return {columns * 2, 0};
+    case DType::i32: break;
     }
     throw UnsupportedError("a matrix of integers cannot be multiplied");
 }
@@ -82,11 +75,10 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     const int rank = type.shape.rank - first;
     PLAIT_CHECK(rank >= 1 && rank <= 3);
     PackedWeight w{};
-    w.format = static_cast<Format>(type.dtype);
-    w.flip = isa >= Isa::avx512 && w.format == Format::q8_0 ? 0x80 : 0;
-    w.tiles = isa == Isa::amx && !is_float(w.format);
-    w.pairs = isa == Isa::avx512 && w.format == Format::bf16;
-    w.lanes = lanes_of(isa);
+    w.format = type.dtype;
+    w.isa = isa;
+    w.tiles = is_float(w.format) ? nullptr : kernels(isa).tiles;
+    w.lanes = isa->panel_lanes;
     w.rows = rank == 1 ? 1 : type.shape[-2];
     w.columns = type.shape[-1];
     w.matrices = rank == 3 ? type.shape[first] : 1;
@@ -115,13 +107,13 @@ void pack_panel(const PackedWeight& w, std::span<const std::byte> rows, std::byt
         const std::byte* row = rows.data() + static_cast<uint64_t>(lane) * bytes;
         switch (w.format) {
 #define PLAIT_CASE(name, Block) \
-    case Format::name: pack_blocks<Block>(w, row, lane, out); break;
+    case DType::name: pack_blocks<Block>(w, row, lane, out); break;
             PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-        case Format::f16:
-        case Format::bf16: spread<2>(panel + 2 * lane, lanes, row, 1, columns); break;
+        case DType::f16:
+        case DType::bf16: spread<2>(panel + 2 * lane, lanes, row, 1, columns); break;
 #define PLAIT_CASE(name, Block)                                                                 \
-    case Format::name:                                                                          \
+    case DType::name:                                                                           \
         spread<sizeof(Block)>(panel + static_cast<size_t>(lane) * sizeof(Block), lanes, row, 1, \
                               columns / Block::kElements);                                      \
         break;
@@ -140,18 +132,18 @@ void unpack_row(const PackedWeight& w, int64_t matrix, int64_t row, std::span<st
     const auto lanes = static_cast<size_t>(w.lanes), columns = static_cast<size_t>(w.columns);
     switch (w.format) {
 #define PLAIT_CASE(name, Block) \
-    case Format::name: unpack_blocks<Block>(w, panel, lane, target.data()); break;
+    case DType::name: unpack_blocks<Block>(w, panel, lane, target.data()); break;
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
 #define PLAIT_CASE(name, Block)                                                                    \
-    case Format::name:                                                                             \
+    case DType::name:                                                                              \
         spread<sizeof(Block)>(target.data(), 1, bytes + static_cast<size_t>(lane) * sizeof(Block), \
                               lanes, columns / Block::kElements);                                  \
         break;
         PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-    case Format::f16:
-    case Format::bf16: spread<2>(target.data(), 1, bytes + 2 * lane, lanes, columns); break;
+    case DType::f16:
+    case DType::bf16: spread<2>(target.data(), 1, bytes + 2 * lane, lanes, columns); break;
     default: spread<4>(target.data(), 1, bytes + 4 * lane, lanes, columns);
     }
 }

@@ -7,6 +7,15 @@ constexpr bool kUnsignedDot = false;
 constexpr float kSumsBase = 0.0f;
 constexpr int kApartFrom = 4;
 
+struct TileShape {
+    static constexpr bool kWideForSlowCodes = false;
+    static constexpr int kWidePanels = 2;
+    static constexpr int kHighPanels = 2;
+    static constexpr int kFloatRows = 4;
+    static constexpr int kFloatPanels = 3;
+    static constexpr int kPanelsOfOneRow = 8;
+};
+
 struct Bytes {
     typedef uint16_t Pairs __attribute__((vector_size(32)));
     __m256i v;
@@ -79,5 +88,8 @@ PLAIT_INLINE void store_codes(const F32 (&x)[4], int8_t* to, int16_t* sums) {
     sums[0] = static_cast<int16_t>(_mm256_extract_epi16(pair, 0) - 16 * 128);
     sums[1] = static_cast<int16_t>(_mm256_extract_epi16(pair, 8) - 16 * 128);
 }
+
+// No instruction multiplies BF16.
+using DotBF16 = ColumnBF16;
 
 }  // namespace plait::cpu::PLAIT_ISA

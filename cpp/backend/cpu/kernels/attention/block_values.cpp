@@ -1,9 +1,8 @@
 // Sums of weighted values: each query's over the keys it sees, from the first to the last.
-#pragma once
-
-#include "backend/cpu/kernels/attention/attend_dot.h"
+#include "backend/cpu/kernels/attention/attend_tile.h"
 
 namespace plait::cpu::PLAIT_ISA {
+namespace {
 
 // Values at first + offset[entry], those to ask for meanwhile, and the entries that queries see.
 struct Values {
@@ -82,20 +81,22 @@ static inline void add_values(const Tile& tile, const KeyBlock& block, Values& v
     }
 }
 
-static inline void add_values(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
+}  // namespace
+
+void add_values(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
     const CacheLayout& cache = tile.args.value_cache;
     Values values{tile.values, tile.now->value, {tile.values, nullptr, 0}, 0, 0};
     if (tile.next && !tile.args.values_in_keys)
         values.ahead = {tile.values, tile.next->value, cache.head_bytes};
     const bool whole = tile.width <= cache.head_elements;  // no register passes a head's end
     const bool few = end - begin < kManyQueries;
-    if (whole && cache.dtype == kCacheF32)
+    if (whole && cache.dtype == DType::f32)
         return add_values<LoadF32>(tile, block, values, begin, end);
-    if (whole && cache.dtype == kCacheF16 && few)
+    if (whole && cache.dtype == DType::f16 && few)
         return add_values<LoadF16>(tile, block, values, begin, end);
-    if (whole && cache.dtype == kCacheBF16 && few)
+    if (whole && cache.dtype == DType::bf16 && few)
         return add_values<LoadBF16>(tile, block, values, begin, end);
-    if (whole && cache.dtype == kCacheQ8_0 && few)
+    if (whole && cache.dtype == DType::q8_0 && few)
         return add_values<LoadQ8_0>(tile, block, values, begin, end);
 
     const bool decoded = tile.args.values_in_keys && decodes_keys(tile, end - begin);

@@ -188,3 +188,5 @@ PLAIT_INLINE void transpose(F32* r) {
 }
 
 }  // namespace plait::cpu::PLAIT_ISA
+
+#include "backend/cpu/simd/vector_math.h"

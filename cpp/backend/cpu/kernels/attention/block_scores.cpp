@@ -2,11 +2,10 @@
 //
 // A product is summed in the lanes of a register, each over every kLanes-th element, and the lanes
 // in the tree of sum(): the same for every number of queries that share the reading.
-#pragma once
-
 #include "backend/cpu/kernels/attention/attend_tile.h"
 
 namespace plait::cpu::PLAIT_ISA {
+namespace {
 
 constexpr int kJoined = F32::kLanes >= 4 ? 4 : 1;   // what join() takes
 constexpr int kKeysAtOnce = F32::kLanes / kJoined;  // and sums_of_four()
@@ -72,14 +71,10 @@ static inline void dot_products(const Tile& tile, Keys& keys, uint32_t lanes, in
     }
 }
 
-// Whether the block's keys are decoded, once for all queries, and stay in tile.rows by entry.
-PLAIT_INLINE bool decodes_keys(const Tile& tile, int64_t queries) {
-    const uint8_t dtype = tile.args.key_cache.dtype;
-    return dtype > kCacheQ8_0 || (dtype != kCacheF32 && queries >= kManyQueries);
-}
+}  // namespace
 
 // Scores of queries begin <= i < end, by lane; of no meaning in lanes without a key.
-static inline void score(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
+void score(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
     const CacheLayout& cache = tile.args.key_cache;
     Keys keys{tile.keys, tile.now->key, {tile.keys, nullptr, 0}};
     if (tile.next) keys.ahead = {tile.keys, tile.next->key, cache.head_bytes};
@@ -94,11 +89,11 @@ static inline void score(const Tile& tile, const KeyBlock& block, int64_t begin,
         }
         keys = {reinterpret_cast<const unsigned char*>(tile.rows), offset, {nullptr, nullptr, 0}};
         dot_products<LoadF32>(tile, keys, block.lanes, begin, end);
-    } else if (cache.dtype == kCacheF16) {
+    } else if (cache.dtype == DType::f16) {
         dot_products<LoadF16>(tile, keys, block.lanes, begin, end);
-    } else if (cache.dtype == kCacheBF16) {
+    } else if (cache.dtype == DType::bf16) {
         dot_products<LoadBF16>(tile, keys, block.lanes, begin, end);
-    } else if (cache.dtype == kCacheQ8_0) {
+    } else if (cache.dtype == DType::q8_0) {
         dot_products<LoadQ8_0>(tile, keys, block.lanes, begin, end);
     } else {
         dot_products<LoadF32>(tile, keys, block.lanes, begin, end);

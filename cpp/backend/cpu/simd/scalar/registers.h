@@ -90,5 +90,13 @@ PLAIT_INLINE bool any_less(F32 a, F32 b) { return a.v < b.v; }
 PLAIT_INLINE F32 sums_of_four(const F32 (&r)[1]) { return r[0]; }
 PLAIT_INLINE F32 join(const F32 (&r)[1]) { return r[0]; }
 PLAIT_INLINE void transpose(F32*) {}
+PLAIT_INLINE F32 negate(F32 a) { return F32::set(-0.0f) ^ a; }
+
+PLAIT_INLINE F32 exp(F32 x) { return {__builtin_expf(x.v)}; }
+PLAIT_INLINE F32 exp2(F32 x) { return {__builtin_exp2f(x.v)}; }
+PLAIT_INLINE F32 power_of_two(F32 n) { return exp2(n); }
+PLAIT_INLINE F32 tanh(F32 x) { return {__builtin_tanhf(x.v)}; }
+PLAIT_INLINE F32 erfc_positive(F32 x) { return {__builtin_erfcf(x.v)}; }
+PLAIT_INLINE F32 log1p_unit(F32 x) { return {__builtin_log1pf(x.v)}; }
 
 }  // namespace plait::cpu::PLAIT_ISA
