@@ -1,6 +1,6 @@
 // head_linear on one thread, as latent attention uses it: bytes of weights a second for one row,
-// operations a second for many. One layer's heads take turns with others', so that one row finds its
-// weights in memory and not in a cache.
+// operations a second for many. One layer's heads take turns with others', so that one row finds
+// its weights in memory and not in a cache.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Recurrent kernels on one thread: some sequences of some tokens each, from states that are read to
-// others that are written. A state element is taken past so many a second; of single tokens, so many
-// bytes of state are read and written.
+// others that are written. A state element is taken past so many a second; of single tokens, so
+// many bytes of state are read and written.
 #pragma once
 
 #include <benchmark/benchmark.h>

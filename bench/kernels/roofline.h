@@ -22,8 +22,9 @@ struct Limits {
 
 const Limits& limits(Isa isa);
 
-// Sets the counters "bytes/s", "ops/s" and "limit": of the time that a round takes, the share that it
-// would take at the limit of either. bytes: read from memory each round; 0 where caches hold them.
+// Sets the counters "bytes/s", "ops/s" and "limit": of the time that a round takes, the share that
+// it would take at the limit of either. bytes: read from memory each round; 0 where caches hold
+// them.
 void beside_limit(benchmark::State& state, Isa isa, Unit unit, double bytes, double ops);
 
 }  // namespace plait::cpu

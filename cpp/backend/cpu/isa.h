@@ -25,9 +25,9 @@ std::vector<Isa> available_isas();
 // Every name of the table, separated by commas.
 std::string isa_names();
 
-// The most preferred available instruction set that is not preferred to `limit`, nor to the one that
-// the environment variable PLAIT_ISA names. Throws BackendError if either names an instruction set
-// that is unknown or not available.
+// The most preferred available instruction set that is not preferred to `limit`, nor to the one
+// that the environment variable PLAIT_ISA names. Throws BackendError if either names an instruction
+// set that is unknown or not available.
 Isa choose_isa(std::optional<std::string_view> limit);
 
 // Requires `isa` to be built.

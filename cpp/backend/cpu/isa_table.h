@@ -35,11 +35,14 @@ struct IsaInfo {
     const char* name;   // of its namespace, its folder in simd/, PLAIT_ISA and Context(isa=...)
     uint32_t required;  // CpuFeatures
 
-    int32_t panel_lanes;        // rows of a packed panel: the floats of a register
-    int32_t float_tile_panels;  // panels in a register tile of a float product of many rows
-    bool
-        has_unsigned_byte_dot;  // dot products of unsigned with signed bytes: Q8_0 codes have 128 added
-    bool has_tiles;             // matrix tiles multiply many rows with block types: amx/
+    // Rows of a packed panel: the floats of a register.
+    int32_t panel_lanes;
+    // Panels in a register tile of a product of many rows with float weights.
+    int32_t float_tile_panels;
+    // There are dot products of unsigned with signed bytes. Q8_0 codes are then stored plus 128.
+    bool has_unsigned_byte_dot;
+    // Matrix tiles multiply many rows with block types (amx/).
+    bool has_tiles;
     // Dot products of BF16 pairs are as fast as an fma. Zen 4 does twice the work in the same time;
     // processors with AMX take four times as long (docs/decisions/0016).
     bool bf16_dot_is_fast;
@@ -54,12 +57,18 @@ constexpr uint32_t kAvx512Features =
 
 // clang-format off
 inline constexpr IsaInfo kIsas[] = {
-    {.name = "amx", .required = kAvx512Features | kAmxInt8, .panel_lanes = 16, .float_tile_panels = 2,
-     .has_unsigned_byte_dot = true, .has_tiles = true, .bf16_dot_is_fast = false, .widens_f16_panels = true},
-    {.name = "avx512", .required = kAvx512Features, .panel_lanes = 16, .float_tile_panels = 2,
-     .has_unsigned_byte_dot = true, .has_tiles = false, .bf16_dot_is_fast = true, .widens_f16_panels = true},
-    {.name = "avx2", .required = kAvx2Features, .panel_lanes = 8, .float_tile_panels = 3},
-    {.name = "scalar", .required = 0, .panel_lanes = 1, .float_tile_panels = 3},
+    {.name = "amx", .required = kAvx512Features | kAmxInt8,
+     .panel_lanes = 16, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
+     .has_tiles = true, .bf16_dot_is_fast = false, .widens_f16_panels = true},
+    {.name = "avx512", .required = kAvx512Features,
+     .panel_lanes = 16, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
+     .has_tiles = false, .bf16_dot_is_fast = true, .widens_f16_panels = true},
+    {.name = "avx2", .required = kAvx2Features,
+     .panel_lanes = 8, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
+     .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
+    {.name = "scalar", .required = 0,
+     .panel_lanes = 1, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
+     .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
 };
 // clang-format on
 

@@ -15,17 +15,17 @@ uint64_t file_row_bytes(const PackedWeight& w) {
     return row_bytes(w.format, static_cast<uint64_t>(w.columns));
 }
 
-// Code and record bytes of one row.
+// Bytes of one row's codes and records.
 struct RowParts {
     int64_t codes, records;
 };
 
 RowParts row_parts(DType format, int64_t columns) {
     switch (format) {
-#define PLAIT_CASE(name, Block)                    \
-    case DType::name:                              \
-        return {columns / 8 * Parts<Block>::kBits, \
-                columns / Block::kElements * Parts<Block>::kRecord};
+#define PLAIT_CASE(name, Block)                          \
+    case DType::name:                                    \
+        return {columns / 8 * BlockLayout<Block>::kBits, \
+                columns / Block::kElements * BlockLayout<Block>::kRecord};
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
 #define PLAIT_CASE(name, Block) \
@@ -37,7 +37,7 @@ RowParts row_parts(DType format, int64_t columns) {
     case DType::bf16: return {columns * 2, 0};
     case DType::i32: break;
     }
-    throw UnsupportedError("a matrix of integers cannot be multiplied");
+    throw UnsupportedError("cpu: a weight matrix of type I32 cannot be multiplied");
 }
 
 template <class Block>
@@ -45,7 +45,7 @@ void pack_blocks(const PackedWeight& w, const std::byte* row, int64_t lane, unsi
     for (int64_t b = 0; b < w.columns / Block::kElements; ++b) {
         Block block;
         std::memcpy(&block, row + static_cast<size_t>(b) * sizeof block, sizeof block);
-        lay_block(block, w, panel, lane, b);
+        pack_block(block, w, panel, lane, b);
     }
 }
 
@@ -54,14 +54,15 @@ void unpack_blocks(const PackedWeight& w, const unsigned char* panel, int64_t la
                    std::byte* row) {
     for (int64_t b = 0; b < w.columns / Block::kElements; ++b) {
         Block block;
-        pick_block(w, panel, lane, b, block);
+        unpack_block(w, panel, lane, b, block);
         std::memcpy(row + static_cast<size_t>(b) * sizeof block, &block, sizeof block);
     }
 }
 
-// Copies elements between a row, one after the other, and a lane, every lanes-th.
+// Copies n elements of kBytes each, with the given distances between them, in elements.
 template <size_t kBytes>
-void spread(std::byte* to, size_t to_step, const std::byte* from, size_t from_step, size_t n) {
+void copy_strided(std::byte* to, size_t to_step, const std::byte* from, size_t from_step,
+                  size_t n) {
     for (size_t i = 0; i < n; ++i)
         std::memcpy(to + i * to_step * kBytes, from + i * from_step * kBytes, kBytes);
 }
@@ -69,7 +70,7 @@ void spread(std::byte* to, size_t to_step, const std::byte* from, size_t from_st
 }  // namespace
 
 PackedWeight packed_layout(const TensorType& type, Isa isa) {
-    // Files write a single matrix with sizes of one before it, and a single row without.
+    // In files, a single matrix may have leading dimensions of 1, and a single row may have none.
     int first = 0;
     while (type.shape.rank - first > 2 && type.shape[first] == 1) ++first;
     const int rank = type.shape.rank - first;
@@ -93,7 +94,7 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
 uint64_t packed_bytes(const PackedWeight& layout) {
     const auto bytes = checked_mul(static_cast<uint64_t>(layout.matrix_bytes),
                                    static_cast<uint64_t>(layout.matrices));
-    if (!bytes) throw BackendError("cpu: a weight's size overflows");
+    if (!bytes) throw BackendError("cpu: the size of a weight exceeds 64 bits");
     return *bytes;
 }
 
@@ -111,15 +112,15 @@ void pack_panel(const PackedWeight& w, std::span<const std::byte> rows, std::byt
             PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
         case DType::f16:
-        case DType::bf16: spread<2>(panel + 2 * lane, lanes, row, 1, columns); break;
-#define PLAIT_CASE(name, Block)                                                                 \
-    case DType::name:                                                                           \
-        spread<sizeof(Block)>(panel + static_cast<size_t>(lane) * sizeof(Block), lanes, row, 1, \
-                              columns / Block::kElements);                                      \
+        case DType::bf16: copy_strided<2>(panel + 2 * lane, lanes, row, 1, columns); break;
+#define PLAIT_CASE(name, Block)                                                                    \
+    case DType::name:                                                                              \
+        copy_strided<sizeof(Block)>(panel + static_cast<size_t>(lane) * sizeof(Block), lanes, row, \
+                                    1, columns / Block::kElements);                                \
         break;
             PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-        default: spread<4>(panel + 4 * lane, lanes, row, 1, columns);
+        default: copy_strided<4>(panel + 4 * lane, lanes, row, 1, columns);
         }
     }
 }
@@ -135,16 +136,17 @@ void unpack_row(const PackedWeight& w, int64_t matrix, int64_t row, std::span<st
     case DType::name: unpack_blocks<Block>(w, panel, lane, target.data()); break;
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-#define PLAIT_CASE(name, Block)                                                                    \
-    case DType::name:                                                                              \
-        spread<sizeof(Block)>(target.data(), 1, bytes + static_cast<size_t>(lane) * sizeof(Block), \
-                              lanes, columns / Block::kElements);                                  \
+#define PLAIT_CASE(name, Block)                                                               \
+    case DType::name:                                                                         \
+        copy_strided<sizeof(Block)>(target.data(), 1,                                         \
+                                    bytes + static_cast<size_t>(lane) * sizeof(Block), lanes, \
+                                    columns / Block::kElements);                              \
         break;
         PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::f16:
-    case DType::bf16: spread<2>(target.data(), 1, bytes + 2 * lane, lanes, columns); break;
-    default: spread<4>(target.data(), 1, bytes + 4 * lane, lanes, columns);
+    case DType::bf16: copy_strided<2>(target.data(), 1, bytes + 2 * lane, lanes, columns); break;
+    default: copy_strided<4>(target.data(), 1, bytes + 4 * lane, lanes, columns);
     }
 }
 

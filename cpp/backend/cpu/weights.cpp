@@ -13,12 +13,13 @@
 namespace plait::cpu {
 namespace {
 
-constexpr uint64_t kSliceBytes = uint64_t{2} << 20;  // of the file that a thread holds at once
+constexpr uint64_t kSliceBytes = uint64_t{2} << 20;  // of the file that a thread reads at once
 
-// Panels of all matrices, numbered through and taken some at a time.
-class Slices {
+// Packs the panels of all matrices of a weight on several threads, which take slices of them.
+class PanelPacker {
 public:
-    Slices(const WeightSource& source, WeightId id, const PackedWeight& weight, std::byte* target)
+    PanelPacker(const WeightSource& source, WeightId id, const PackedWeight& weight,
+                std::byte* target)
         : source_(source),
           id_(id),
           weight_(weight),
@@ -30,9 +31,9 @@ public:
                      kSliceBytes /
                      std::max<uint64_t>(1, row_bytes_ * static_cast<uint64_t>(weight.lanes))))) {}
 
-    int64_t count() const { return (panels_ + step_ - 1) / step_; }
+    int64_t count_slices() const { return (panels_ + step_ - 1) / step_; }
 
-    // Packs until none is left. The first failure stops every thread.
+    // Packs until no panel is left. Called on each thread; the first exception stops all of them.
     void work() noexcept {
         try {
             std::vector<std::byte> rows;
@@ -54,7 +55,7 @@ private:
         const int64_t first = panel % weight_.panels() * weight_.lanes;
         return std::min<int64_t>(weight_.lanes, weight_.rows - first);
     }
-    // Row of the file, all matrices numbered through, that a panel starts with.
+    // The first row of a panel, counted over all matrices of the file.
     int64_t first_row(int64_t panel) const {
         return panel / weight_.panels() * weight_.rows + panel % weight_.panels() * weight_.lanes;
     }
@@ -105,23 +106,23 @@ const PackedWeight& CpuWeights::matrix(WeightId id, int threads) {
     return matrix.packed;
 }
 
-// A weight that could not be packed keeps its place, for the next time it is asked for.
+// If packing fails, the weight keeps its memory for the next request.
 void CpuWeights::pack(WeightId id, Matrix& matrix, int threads) {
     matrix.packed = packed_layout(source_->type(id), isa_);
     const uint64_t bytes = packed_bytes(matrix.packed);
     try {
         if (!matrix.place) matrix.place = pool_.allocate(bytes);
-        Slices slices(*source_, id, matrix.packed, matrix.place);
+        PanelPacker packer(*source_, id, matrix.packed, matrix.place);
         std::vector<std::jthread> others;
-        const int64_t wanted = std::min<int64_t>(threads, slices.count()) - 1;
+        const int64_t wanted = std::min<int64_t>(threads, packer.count_slices()) - 1;
         try {
-            for (int64_t i = 0; i < wanted; ++i) others.emplace_back([&slices] { slices.work(); });
+            for (int64_t i = 0; i < wanted; ++i) others.emplace_back([&packer] { packer.work(); });
         } catch (const std::system_error&) {
-            // Fewer threads do the same work.
+            // The threads that could be started do all of the work.
         }
-        slices.work();
+        packer.work();
         others.clear();
-        slices.rethrow();
+        packer.rethrow();
     } catch (const std::bad_alloc&) {
         throw BackendError(text("cpu: not enough memory to pack weight ", source_->name(id), ", ",
                                 bytes, " bytes"));

@@ -1,4 +1,4 @@
-// A model's weights in the layouts that the CPU kernels stream best.
+// A model's weights, packed for the CPU kernels.
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,9 @@
 
 namespace plait::cpu {
 
-// Packs a weight the first time someone asks for it and keeps the copy. Packing is a permutation
-// (or, for vectors, a conversion to f32): pack/pack.h reads every byte of a matrix back.
-// Safe to call from several threads.
+// Packs a weight when it is first requested and keeps the copy. Packing a matrix is a permutation
+// of its bytes, which pack.h reverses; vectors are converted to f32. Safe to call from several
+// threads.
 class CpuWeights final : public WeightStore {
 public:
     CpuWeights(std::shared_ptr<const WeightSource> source, Isa isa);
@@ -25,9 +25,9 @@ public:
     uint64_t bytes() const override;
     const WeightSource& source() const override { return *source_; }
 
-    // A matrix [out, in], or a stack of them [experts, out, in], packed for linear, expert_linear
-    // and embed. Valid as long as the store. Packs in parallel on `threads` threads the first time;
-    // BackendError where memory does not suffice, and whatever the source throws.
+    // A matrix [out, in], or a stack of them [experts, out, in], packed for products and embed.
+    // Valid as long as the store. The first call packs on `threads` threads. Throws BackendError if
+    // there is not enough memory, and passes on exceptions of the source.
     const PackedWeight& matrix(WeightId id, int threads);
     // A vector (or any small tensor) as f32 values, row by row.
     const float* vector(WeightId id);
@@ -35,7 +35,7 @@ public:
 private:
     struct Matrix {
         std::byte* place = nullptr;
-        PackedWeight packed{};  // without data until it is
+        PackedWeight packed{};  // its data is null until it is packed
     };
     void pack(WeightId id, Matrix& matrix, int threads);
 
@@ -44,7 +44,7 @@ private:
     std::mutex mutex_;
     std::atomic<uint64_t> bytes_{0};
     HostPool pool_;
-    std::vector<std::unique_ptr<Matrix>> matrices_;  // by id; null until asked for
+    std::vector<std::unique_ptr<Matrix>> matrices_;  // by id; null until requested
     std::vector<std::unique_ptr<std::vector<float>>> vectors_;
 };
 

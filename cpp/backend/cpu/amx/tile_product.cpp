@@ -1,7 +1,11 @@
-// Products with block types on AMX, a strip of columns after the other: the rows of a strip are laid
-// out as tiles, then every panel's part of it is unpacked to signed bytes and multiplied.
+// Products of many rows with block types on AMX, with the bits of AVX-512. The columns are
+// processed in strips: the rows of a strip are laid out as tiles, then each panel's part of the
+// strip is unpacked to signed bytes and multiplied. docs/decisions/0016 has the reasons and
+// measurements.
 //
-// A register of codes, four columns of each lane, is a row of the right-hand tile as it is.
+// A register of codes, four columns of each lane, already has the layout of a row of the right-hand
+// tile. The integer sums are those that VNNI computes, and the float operations after them are the
+// same in the same order, so every output has the bits that it has with AVX-512.
 #include "backend/cpu/amx/tiles.h"
 #include "backend/cpu/kernels/products/expanded_product.h"
 #include "backend/cpu/kernels/table.h"
@@ -11,43 +15,43 @@ namespace {
 
 constexpr int64_t kMinRows = 32;    // a product of fewer rows is as fast without tiles
 constexpr int kTileHigh = 16;       // rows of a tile
-constexpr int kStripColumns = 512;  // multiplied before the next ones are unpacked
-constexpr int kPassRows = 256;      // for which a panel is unpacked once
-constexpr int kPassPanels = 16;     // for which rows are laid out once
+constexpr int kStripColumns = 512;  // columns of a strip
+constexpr int kPassRows = 256;      // max rows for which a panel is unpacked once
+constexpr int kPassPanels = 16;     // max panels for which rows are laid out once
 
-// The working memory of a thread.
-// A strip: kStripColumns of a pass. Units of 32 columns, steps of 32 or 16 that share a scale.
+// The scratch of a thread. A strip has units of 32 columns, and steps of 32 or 16 columns that
+// share a scale.
 struct TileScratch {
     static constexpr int kTiles = kPassRows / kTileHigh, kUnits = kStripColumns / 32;
     static constexpr int kAhead = 3;  // units that are multiplied before they are needed
 
-    // The rows, tile after tile.
+    // The rows of the strip, tile after tile.
     alignas(64) int8_t a[(kTiles * kUnits + kAhead) * kTileHigh * 32];  // [units][16][32]
     alignas(64) float a_scales[kTiles * kUnits * kTileHigh];            // [units][16]
     alignas(64) float a_sums[kTiles * kUnits * 2 * kTileHigh];          // [steps][16]
-    // A panel.
+    // The strip's part of one panel.
     alignas(64) int8_t b[(kUnits + kAhead) * 32 * 16];  // [units][8][16 lanes][4]
     alignas(64) float scales[kUnits * 2 * 16];          // [steps][16 lanes]
     alignas(64) float lifts[kUnits * 2 * 16];
     alignas(64) float minima[kUnits * 2 * 16];
     alignas(64) int32_t sums[4 * kTileHigh * 16];  // of four steps
     alignas(64) unsigned char expanded[kStripColumns / 4 * 5 * 16];
-    // Of every panel.
+    // The results of every panel.
     alignas(64) float y[kPassPanels * kPassRows * 16];
 };
 
-constexpr int kUnitBytes = 32 * 16;        // of a tile of rows or of a panel
-constexpr int kSums = kTileHigh * kLanes;  // of a tile
-constexpr int kSumBase = 0x4b400000;       // kSumsBase, whose bits an integer may be added to
+constexpr int kUnitBytes = 32 * 16;        // bytes of a unit, of a tile of rows or of a panel
+constexpr int kSums = kTileHigh * kLanes;  // sums of a tile
+constexpr int kSumBase = 0x4b400000;       // the bits of kSumsBase
 
 // ---- The rows of a strip ----
 
 struct Strip {
     const Product& product;
     TileScratch& scratch;
-    int64_t first_row, rows;  // of the product's
-    int64_t first_unit;       // of the columns
-    int used, units;          // of this strip; with those that fill it up, which are zeros
+    int64_t first_row, rows;  // rows of the product
+    int64_t first_unit;       // of the strip
+    int used, units;  // units of columns, and with those that pad the strip, which are zeros
 
     int tiles() const { return static_cast<int>((rows + kTileHigh - 1) / kTileHigh); }
 };
@@ -62,7 +66,7 @@ PLAIT_INLINE void put_sums(const int16_t* from, float* to) {
     }
 }
 
-// Rows [lane, lane + 8) of a tile that stand side by side.
+// Lays out rows [lane, lane + 8) of a tile, which are interleaved in memory.
 template <int kSteps, bool kMinimum>
 void lay_group(const Strip& s, const QuantizedRow& from, int64_t unit, int lane) {
     TileScratch& to = s.scratch;
@@ -93,12 +97,13 @@ void lay_row(const Strip& s, const QuantizedRow& from, int64_t unit, int lane) {
     }
 }
 
-// Rows that are missing, and units that fill the strip up, have scales of zero and add nothing.
+// Lays out the rows of a strip. Missing rows, and units that pad the strip, have scales of zero and
+// add nothing.
 template <int kSteps, bool kMinimum>
 void lay_rows(const Strip& s) {
     const Product& p = s.product;
     TileScratch& to = s.scratch;
-    auto* x = const_cast<unsigned char*>(p.x);  // rows of quantize_rows are only read
+    auto* x = const_cast<unsigned char*>(p.x);  // only read
     const int64_t columns = p.weight->columns;
     const auto row = [&](int64_t i) {
         return quantized_row(x, p.x_rows, columns, p.row(s.first_row + i) / p.x_share);
@@ -132,22 +137,24 @@ void lay_rows(const Strip& s) {
 
 // ---- A panel's part of a strip ----
 
-// Where it is. The next one comes to the second level cache while this one is multiplied.
+// The place of a panel's part. The next part is prefetched into the second level cache while this
+// one is multiplied.
 struct Part {
     const unsigned char* parts[2];  // codes, records
     int64_t bytes[2];
 
-    void ask(int tile, int tiles) const {
+    void prefetch(int tile, int tiles) const {
         for (int i = 0; i < 2; ++i)
             for (int64_t at = bytes[i] * tile / tiles; at < bytes[i] * (tile + 1) / tiles; at += 64)
                 __builtin_prefetch(parts[i] + at, 0, 2);
     }
 };
 
-// Signed codes, scales and what undoes kSumsBase. Whether the latter is exact.
+// Unpacks a panel's part: signed codes, scales, and `lifts`, the products -scale * kSumsBase.
+// Returns true if all lifts are exact.
 template <class Block>
 bool unpack(const Strip& s, const uint8_t* codes, const uint8_t* records) {
-    using D = Dot<Block>;
+    using D = BlockDot<Block>;
     constexpr int kSteps = 32 / D::kUnit;
     TileScratch& to = s.scratch;
     const F32 base = F32::set(kSumsBase);
@@ -156,12 +163,12 @@ bool unpack(const Strip& s, const uint8_t* codes, const uint8_t* records) {
     for (int unit = 0; unit < s.used;) {
         typename D::Scales scales;
         scales.open(records);
-        records += Parts<Block>::kRecord * kLanes;
+        records += BlockLayout<Block>::kRecord * kLanes;
         for (int b = 0; b < Block::kElements / 32; ++b, ++unit) {
             for (int g = 0; g < 8; ++g)
                 (D::code(codes, g) - Bytes::set(D::kOffset))
                     .store(to.b + unit * kUnitBytes + g * 4 * kLanes);
-            codes += 4 * kLanes * Parts<Block>::kBits;
+            codes += 4 * kLanes * BlockLayout<Block>::kBits;
             for (int u = 0; u < kSteps; ++u, ++step) {
                 const F32 scale = scales.scale(b * kSteps + u);
                 const F32 lift = negate(scale * base);
@@ -183,15 +190,15 @@ bool unpack(const Strip& s, const uint8_t* codes, const uint8_t* records) {
     return sum(error) == 0.0f;
 }
 
-// ---- Both, multiplied ----
+// ---- The product of both ----
 
-// Three things go on at once, a unit each: tiles are multiplied, sums of the tile before are stored,
-// and those that were stored before that are scaled and added to y.
+// A pipeline of three stages, each working on a different unit: tiles are multiplied, the sums of
+// an earlier unit are stored, and the sums that were stored before are scaled and added to y.
 template <int kSteps, bool kMinimum, bool kLifted>
 struct Steps {
     static constexpr int kRing = 4 / kSteps;  // units
     static constexpr int kAhead = kSteps == 1 ? 3 : 2;
-    const int8_t *a, *b;  // of the unit that is added
+    const int8_t *a, *b;  // of the unit in the last stage
     const float *a_scales, *a_sums;
     const float *scales, *lifts, *minima;
     int32_t* sums;
@@ -260,7 +267,8 @@ struct Steps {
     }
 };
 
-// Every tile of the strip's rows times the panel that is unpacked, added to y [tiles][16][lanes].
+// Multiplies every tile of the strip's rows by the unpacked panel and adds the results to
+// y [tiles][16][lanes].
 template <int kSteps, bool kMinimum, bool kLifted>
 void multiply_strip(const Strip& s, const Part& next, float* y) {
     TileScratch& from = s.scratch;
@@ -275,7 +283,7 @@ void multiply_strip(const Strip& s, const Part& next, float* y) {
     if constexpr (kSteps == 1) steps.template multiply<2>(2);
     steps.template keep<0>();
     for (int tile = 0; tile < s.tiles(); ++tile, y += kSums) {
-        next.ask(tile, s.tiles());
+        next.prefetch(tile, s.tiles());
         steps.b = from.b;
         steps.scales = from.scales;
         steps.lifts = from.lifts;
@@ -299,7 +307,7 @@ void multiply_strip(const Strip& s, const Part& next, float* y) {
 template <class Block>
 void multiply_panel(const Strip& s, const uint8_t* codes, const uint8_t* records, const Part& next,
                     float* y) {
-    using D = Dot<Block>;
+    using D = BlockDot<Block>;
     constexpr int kSteps = 32 / D::kUnit;
     if (unpack<Block>(s, codes, records))
         multiply_strip<kSteps, D::kMinimum, true>(s, next, y);
@@ -307,13 +315,14 @@ void multiply_panel(const Strip& s, const uint8_t* codes, const uint8_t* records
         multiply_strip<kSteps, D::kMinimum, false>(s, next, y);
 }
 
-// A block type that a panel holds as codes and records.
+// A block type that is packed as codes and records.
 template <class Block>
 struct Packed {
-    using D = Dot<Block>;
+    using D = BlockDot<Block>;
     static Part part(const PackedWeight& w, const unsigned char* panel, int64_t unit, int used) {
-        constexpr int kCodes = 4 * kLanes * Parts<Block>::kBits;
-        constexpr int kRecords = Parts<Block>::kRecord * kLanes, kInner = Block::kElements / 32;
+        constexpr int kCodes = 4 * kLanes * BlockLayout<Block>::kBits;
+        constexpr int kRecords = BlockLayout<Block>::kRecord * kLanes,
+                      kInner = Block::kElements / 32;
         return {{panel + unit * kCodes, panel + w.records_offset + unit / kInner * kRecords},
                 {int64_t{used} * kCodes, int64_t{used} / kInner * kRecords}};
     }
@@ -322,10 +331,10 @@ struct Packed {
     }
 };
 
-// One that is expanded first.
+// A block type that is expanded first.
 template <class Block>
 struct Expanded {
-    using D = Dot<BlockExpanded>;
+    using D = BlockDot<BlockExpanded>;
     static Part part(const PackedWeight&, const unsigned char* panel, int64_t unit, int used) {
         constexpr int kBytes = static_cast<int>(sizeof(Block)) * kLanes;
         constexpr int kInner = Block::kElements / 32;
@@ -339,7 +348,7 @@ struct Expanded {
     }
 };
 
-// Up to kPassRows rows times up to kPassPanels panels.
+// Multiplies up to kPassRows rows by up to kPassPanels panels.
 template <class Type>
 void multiply_pass(const Product& product, int64_t row, int64_t rows, int64_t begin, int64_t end,
                    TileScratch& scratch) {
@@ -362,7 +371,7 @@ void multiply_pass(const Product& product, int64_t row, int64_t rows, int64_t be
         for (int64_t p = begin; p < end; ++p) {
             const Part next = p + 1 < end     ? part(p + 1, unit)
                               : after < units ? part(begin, after)
-                                              : part(end, 0);  // of the next task, most often
+                                              : part(end, 0);  // usually of the next task
             Type::multiply(strip, part(p, unit), next,
                            scratch.y + (p - begin) * kPassRows * kLanes);
         }
@@ -396,8 +405,9 @@ void multiply_format(const Product& product, int64_t begin, int64_t end, TileScr
     close_tiles();
 }
 
-// A task is up to kPassPanels panels by kPassRows rows: what is unpacked of a panel serves every row of
-// a task, and what is laid out of the rows serves every panel. Smaller ones if there are too few tasks.
+// A task is up to kPassPanels panels by kPassRows rows: an unpacked panel serves every row of the
+// task, and the rows that are laid out serve every panel. Tasks are made smaller if there are too
+// few.
 ProductCut cut_tiles(int64_t panels, int64_t rows, int64_t matrices) {
     ProductCut cut;
     cut.panels = clamp_to(panels, 1, kPassPanels);
@@ -443,7 +453,7 @@ const Kernels& kernels();
 
 namespace amx {
 
-// The kernels of AVX-512, with products of many rows in tiles.
+// The kernels of AVX-512, with tiles for products of many rows.
 const Kernels& kernels() {
     static const Kernels table = [] {
         Kernels kernels = avx512::kernels();

@@ -1,5 +1,5 @@
-// AMX: eight tiles of up to 16 rows of 64 bytes. Written as assembly because compilers' intrinsics
-// differ in what memory they say they touch.
+// The instructions of AMX: eight tiles of up to 16 rows of 64 bytes. Written as assembly because
+// the intrinsics of compilers differ in the memory that they declare as read and written.
 #pragma once
 
 #include <stdint.h>
@@ -20,7 +20,7 @@ static_assert(sizeof(TileShapes) == 64);
 PLAIT_INLINE void open_tiles(const TileShapes& shapes) {
     asm volatile("ldtilecfg %0" ::"m"(shapes));
 }
-// Tiles left open would be saved at every switch of threads.
+// Without this, the operating system would save the tiles at every switch of threads.
 PLAIT_INLINE void close_tiles() { asm volatile("tilerelease" ::: "memory"); }
 
 template <int kTile>
@@ -31,7 +31,7 @@ template <int kTile>
 PLAIT_INLINE void store_tile(void* to, int64_t step) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(step), "i"(kTile) : "memory");
 }
-// sum = a times b, of signed bytes: b has four rows of its matrix in each of its own.
+// sum = a times b, for signed bytes. Each row of b holds four rows of its matrix, interleaved.
 template <int kSum, int kA, int kB>
 PLAIT_INLINE void multiply_tiles() {
     asm volatile("tilezero %%tmm%c0\n\ttdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA),

@@ -1,4 +1,5 @@
-// Tasks that a thread has taken, which another may take over while the system has set the first aside.
+// A thread's claim on the tasks that it has taken, which another thread may take over while the
+// operating system has suspended the first one.
 #pragma once
 
 #include <stdint.h>
@@ -7,31 +8,34 @@
 
 namespace plait::cpu {
 
-// The owner computes into memory of its own and commits what it made, piece by piece. A claim that was
-// lost commits nothing more: whatever has become of the owner's inputs by then, it does no harm.
-// Builtins instead of std::atomic: see frame.h.
+// The owner computes into its own scratch and commits the results in pieces. Once the claim is
+// lost, nothing more is committed, so it does no harm if the owner's inputs have changed by then.
+// Uses builtins instead of std::atomic for the reason given in frame.h.
 class Claim {
 public:
-    // The owner's calls.
+    // For the owner.
     PLAIT_INLINE_MEMBER void open() {
         __atomic_store_n(&word_, (__atomic_load_n(&word_, __ATOMIC_RELAXED) | 3) + 1 + kOpen,
                          __ATOMIC_RELEASE);
     }
-    // Whether nobody has taken it over. If so, what was read before, with acquire, was the run's.
+    // True while no other thread has taken the tasks over. Values that were loaded before this
+    // call, with acquire, then belong to the current run.
     PLAIT_INLINE_MEMBER bool holds() const {
         return state(__atomic_load_n(&word_, __ATOMIC_RELAXED)) == kOpen;
     }
-    // False once it is lost. What is written between the two is seen by whoever takes it over.
+    // Returns false if the claim is lost. A thread that takes over later sees what is written
+    // between begin_commit() and end_commit().
     PLAIT_INLINE_MEMBER bool begin_commit() { return change(kOpen, kCommitting); }
     PLAIT_INLINE_MEMBER void end_commit() {
         __atomic_store_n(&word_, __atomic_load_n(&word_, __ATOMIC_RELAXED) - kCommitting + kOpen,
                          __ATOMIC_RELEASE);
     }
-    // Whether the owner did the tasks, and nobody else.
+    // Returns true if the owner did all of the tasks itself.
     PLAIT_INLINE_MEMBER bool close() { return change(kOpen, kNone); }
 
-    // Other threads': a claim that is open now, and can be taken over as long as it is that one.
-    PLAIT_INLINE_MEMBER bool look(uint64_t* seen) const {
+    // For other threads. Returns true if the claim is open; `seen` then identifies it, and
+    // take_over() succeeds only while it is still the same claim.
+    PLAIT_INLINE_MEMBER bool is_open(uint64_t* seen) const {
         *seen = __atomic_load_n(&word_, __ATOMIC_ACQUIRE);
         return state(*seen) == kOpen;
     }
@@ -50,7 +54,7 @@ private:
                                            __ATOMIC_RELAXED);
     }
 
-    uint64_t word_ = 0;  // a state in the lowest two bits, above them the claim's number
+    uint64_t word_ = 0;  // the State in the lowest two bits, the number of the claim above them
 };
 
 }  // namespace plait::cpu

@@ -1,6 +1,6 @@
-// What every CPU kernel is handed. Plain C types only: this header is compiled for every
-// instruction set, and a standard template instantiated there could be the copy that the linker
-// keeps for everyone.
+// What every CPU kernel receives. Plain C types only: this header is compiled for every instruction
+// set, and the linker could keep the copy of a standard template that was compiled for the newest
+// one.
 #pragma once
 
 #include <stdint.h>
@@ -10,11 +10,11 @@
 
 namespace plait::cpu {
 
-// The bytes a run brings along. A Ref finds its first byte by one addition.
+// The memory blocks of a run. A Ref finds its first byte with one addition.
 enum Base : uint8_t { kFixed, kArena, kInputs, kOutput0, kOutput1, kBases };
 
 struct Ref {
-    uint64_t offset = 0;  // from the base; an address where the base is kFixed
+    uint64_t offset = 0;  // from the base, in bytes; an address if the base is kFixed
     uint8_t base = kFixed;
 };
 
@@ -29,22 +29,21 @@ struct Frame {
     PLAIT_INLINE_MEMBER T* at(Ref ref) const {
         return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(base[ref.base]) + ref.offset);
     }
-    PLAIT_INLINE_MEMBER int64_t rows(uint8_t extent,
-                                     int64_t fixed) const {  // extent: plait::Extent
+    // The rows of a value in this run. `extent` is a plait::Extent.
+    PLAIT_INLINE_MEMBER int64_t rows(uint8_t extent, int64_t fixed) const {
         return extent == 1 ? n_tokens : extent == 2 ? n_outputs : extent == 3 ? n_moves : fixed;
     }
 };
 
-// One thread's part of a step.
+// The thread that runs a kernel.
 struct Worker {
     int32_t index;           // 0 .. n_threads - 1
-    unsigned char* scratch;  // 64-byte aligned; what the step's scratch_bytes asked for
-    Claim* claim = nullptr;  // of the tasks, where another thread may take them over
+    unsigned char* scratch;  // 64-byte aligned, of the size that the step asked for
+    Claim* claim = nullptr;  // on the tasks, if another thread may take them over
 };
 
 // A kernel and the function that counts its tasks, with the type of their arguments erased: a plan
-// holds kernels of every type in one list. Which thread runs which tasks never changes a bit of the
-// result.
+// holds kernels of every type in one list. The split of tasks among threads never changes a result.
 struct Kernel {
     // Runs tasks begin <= task < end.
     void (*run)(const void* args, const Frame& frame, const Worker& worker, int64_t begin,

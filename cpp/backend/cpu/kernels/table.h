@@ -1,14 +1,15 @@
 // The kernels of one instruction set.
 //
 // A kernel `name` is two functions of its family's folder, compiled once per instruction set:
-//     void name(const Args& args, const Frame& frame, const Worker& worker, int64_t begin, int64_t end);
+//     void name(const Args& args, const Frame& frame, const Worker& worker, int64_t begin,
+//               int64_t end);
 //     int64_t tasks(const Args& args, const Frame& frame);
 // To add a kernel, write both and list it here.
 #pragma once
 
 #include "backend/cpu/kernels/frame.h"
 
-// X(kernel, arguments, how many tasks it has)
+// X(kernel, type of its arguments, function that counts its tasks)
 #define PLAIT_ATTENTION_KERNELS(X)             \
     X(attend, AttendArgs, attend_tasks)        \
     X(attend_scores, AttendArgs, attend_tasks) \

@@ -1,4 +1,5 @@
-// Kernels that work on each vector of their operands' last axis, and the tasks of some of them.
+// Kernels that work on vectors along the last axis of their operands, and how these are cut into
+// tasks.
 #pragma once
 
 #include "backend/cpu/kernels/frame.h"
@@ -9,27 +10,30 @@ struct Vectors {
     uint8_t extent;
     int64_t fixed_rows;
     int64_t per_row;  // vectors in a row of the extent: heads, or 1
-    int64_t width;    // elements
+    int64_t width;    // elements of a vector
 };
 
 PLAIT_INLINE int64_t vectors_per_task(const Vectors& v) {
-    return v.width < 4096 ? 4096 / v.width : 1;
+    constexpr int64_t kElementsPerTask = 4096;
+    return v.width < kElementsPerTask ? kElementsPerTask / v.width : 1;
 }
-PLAIT_INLINE int64_t count(const Vectors& v, const Frame& frame) {
+PLAIT_INLINE int64_t count_vectors(const Vectors& v, const Frame& frame) {
     return frame.rows(v.extent, v.fixed_rows) * v.per_row;
 }
 PLAIT_INLINE int64_t vector_tasks(const Vectors& v, const Frame& frame) {
-    return (count(v, frame) + vectors_per_task(v) - 1) / vectors_per_task(v);
+    return (count_vectors(v, frame) + vectors_per_task(v) - 1) / vectors_per_task(v);
 }
 
-// The vectors of tasks begin <= t < end: begin <= vector < end.
+// Vectors begin <= v < end.
 struct VectorRange {
     int64_t begin, end;
 };
+
+// The vectors of tasks begin <= task < end.
 PLAIT_INLINE VectorRange vectors_in(const Vectors& v, const Frame& frame, int64_t begin,
                                     int64_t end) {
     const int64_t per_task = vectors_per_task(v);
-    const int64_t all = count(v, frame);
+    const int64_t all = count_vectors(v, frame);
     return {begin * per_task, end * per_task < all ? end * per_task : all};
 }
 

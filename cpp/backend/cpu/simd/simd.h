@@ -1,31 +1,34 @@
-// F32: a register of floats, and functions of it, for the instruction set PLAIT_ISA. Kernels are
+// F32, a register of floats of the instruction set PLAIT_ISA, and functions on it. Kernels are
 // written once over this header.
 //
-// A file that is compiled once per instruction set includes nothing else but plain C headers and
-// headers of PLAIT_INLINE functions: a standard template instantiated there could be the copy that
-// the linker keeps for everyone (numpy#25274, botan#5260).
+// A file that is compiled once per instruction set includes only plain C headers and headers of
+// PLAIT_INLINE functions: the linker could keep the copy of a standard template that was compiled
+// for the newest instruction set (numpy#25274, botan#5260).
 //
-//   kLanes, kRegisters                      floats in a register; registers there are
-//   set, set_f16                            every lane the same
-//   load, load_f16, load_bf16, load_i8      from memory, any alignment; with a count n < kLanes the
-//   store, store_f16, store_bf16            missing lanes read as zero and are not written
-//   load_nibbles(p, i), load_levels(.., t)  from the i-th of 32 nibbles on, the lower ones of 16
-//                                           bytes first; for the latter what a table has for them
-//   fma(a, b, c)                            a * b + c rounded once
-//   max(a, b), min(a, b)                    b where either is NaN
-//   select_less(a, b, yes, no)              yes where a < b
-//   select_bits(bits, yes, no)              yes where bit `lane` is set
-//   sum, reduce_max                         of all lanes, in a fixed tree
-//   larger_bits(a, b), reduce_larger_bits   of what has no sign, NaN above infinity above numbers;
-//                                           the latter gives the bits
-//   any_less(a, b)                          whether a < b in any lane
-//   sums_of_four(r), join(r)                sums of registers, several at a time: the first of
-//                                           kLanes / 4 registers, four lanes for each; the second
-//                                           of four such, so that lane i has the sum of what was
-//                                           r[i / 4] of the i % 4-th. In the tree of sum()
-//   transpose(r)                            of a square of kLanes registers
-//   exp exp2 tanh sigmoid erf log1p_unit    2 ulp for exp and exp2; absolute error under 5e-7 for
-//                                           the others
+// simd/<isa>/registers.h defines:
+//   F32::kLanes, kRegisters              floats of a register, number of registers
+//   set, set_f16                         one value in every lane
+//   load, load_f16, load_bf16, load_i8   from memory, any alignment. With a count n < kLanes, the
+//   store, store_f16, store_bf16         other lanes are read as zero and not written
+//   load_nibbles(p, i)                   values i .. i + kLanes - 1 of the 32 nibbles of 16 bytes,
+//                                        which are the low nibbles first, then the high ones
+//   load_levels(p, i, levels)            the same, each replaced by levels[nibble]
+//   fma(a, b, c)                         a * b + c, rounded once
+//   max(a, b), min(a, b)                 b if either is NaN
+//   select_less(a, b, yes, no)           a < b ? yes : no
+//   select_bits(bits, yes, no)           yes in lanes whose bit is set
+//   sum(a), reduce_max(a)                of all lanes, in a fixed tree
+//   larger_bits(a, b)                    orders non-negative floats by their bit patterns, so
+//   reduce_larger_bits(a)                NaN > inf > finite. The second returns the bits of the
+//                                        largest lane
+//   any_less(a, b)                       true if a < b in any lane
+//   sums_of_four(r), join(r)             sums of several registers in the tree of sum().
+//                                        sums_of_four() reduces kLanes / 4 registers to four lanes
+//                                        each; join() reduces four of its results, so that lane i
+//                                        has the sum of the i / 4-th register of result i % 4
+//   transpose(r)                         transposes a square of kLanes registers
+//   exp exp2 tanh sigmoid                errors: 2 ulp for exp and exp2, below 5e-7 (absolute) for
+//   erfc_positive log1p_unit             the others
 #pragma once
 
 #include <math.h>

@@ -1,5 +1,5 @@
-// exp, tanh and others for registers of several lanes, in polynomials. Included by the registers.h of
-// vector instruction sets. Errors: see simd.h.
+// exp, tanh and others for registers of several lanes, as polynomials; simd.h has their errors.
+// Included by the registers.h of vector instruction sets.
 #pragma once
 
 namespace plait::cpu::PLAIT_ISA {
@@ -8,7 +8,7 @@ PLAIT_INLINE F32 negate(F32 a) { return F32::set(-0.0f) ^ a; }
 
 // exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2) / 2, with the polynomial of Cephes expf.
 PLAIT_INLINE F32 exp(F32 x) {
-    x = min(F32::set(89.0f), max(F32::set(-104.0f), x));  // the ends are +inf and 0; NaN stays
+    x = min(F32::set(89.0f), max(F32::set(-104.0f), x));  // these give 0 and +inf; NaN stays NaN
     const F32 n = round(x * F32::set(1.44269504088896341f));
     F32 r = fma(n, F32::set(-0.693359375f), x);
     r = fma(n, F32::set(2.12194440e-4f), r);
@@ -22,9 +22,10 @@ PLAIT_INLINE F32 exp(F32 x) {
     return times_power_of_two(p, n);
 }
 
-// 2^x = 2^n 2^r, n = round(x), with (2^r - 1) / r interpolated at the Chebyshev nodes of |r| <= 1/2.
+// 2^x = 2^n 2^r, n = round(x), with (2^r - 1) / r interpolated at the Chebyshev nodes of |r| <=
+// 1/2.
 PLAIT_INLINE F32 exp2(F32 x) {
-    x = min(F32::set(129.0f), max(F32::set(-151.0f), x));  // the ends are +inf and 0; NaN stays
+    x = min(F32::set(129.0f), max(F32::set(-151.0f), x));  // these give 0 and +inf; NaN stays NaN
     const F32 n = round(x);
     const F32 r = x - n;
     F32 p = F32::set(1.5453163e-4f);
@@ -37,7 +38,7 @@ PLAIT_INLINE F32 exp2(F32 x) {
     return times_power_of_two(p, n);
 }
 
-// 2^n for whole n in [-151, 129].
+// 2^n for integers n in [-151, 129].
 PLAIT_INLINE F32 power_of_two(F32 n) { return times_power_of_two(F32::set(1.0f), n); }
 
 // Cephes tanhf below 0.625, 1 - 2 / (exp(2x) + 1) above.

@@ -16,7 +16,8 @@
 namespace plait::cpu {
 namespace {
 
-// Counts how often each task of each step ran, and whether a step began before the one before ended.
+// Counts how often each task of each step ran, and whether a step began before the one before
+// ended.
 class CountingJob final : public Job {
 public:
     explicit CountingJob(const std::vector<uint32_t>& tasks) : Job(tasks.size()) {

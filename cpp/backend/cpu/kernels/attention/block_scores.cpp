@@ -7,17 +7,18 @@
 namespace plait::cpu::PLAIT_ISA {
 namespace {
 
-constexpr int kJoined = F32::kLanes >= 4 ? 4 : 1;   // what join() takes
-constexpr int kKeysAtOnce = F32::kLanes / kJoined;  // and sums_of_four()
+constexpr int kJoined = F32::kLanes >= 4 ? 4 : 1;   // registers that join() reduces
+constexpr int kKeysAtOnce = F32::kLanes / kJoined;  // registers that sums_of_four() reduces
 
-// Keys at first + offset[lane], and those to ask for meanwhile.
+// Keys at first + offset[lane], and the keys to prefetch meanwhile.
 struct Keys {
     const unsigned char* first;
     const int64_t* offset;
-    Ahead ahead;
+    RowPrefetch prefetch;
 };
 
-// scores[query][lane] of `count` queries, for the keys in a register's lanes from `lane` on.
+// Computes scores[query][lane] of `count` queries, for the keys of one register's lanes from `lane`
+// on.
 template <typename Load, int count>
 PLAIT_INLINE void dot_products(const Query* query, const Keys& keys, int64_t lane, int64_t dim,
                                float* scores) {
@@ -27,7 +28,7 @@ PLAIT_INLINE void dot_products(const Query* query, const Keys& keys, int64_t lan
         const unsigned char* key[kKeysAtOnce];
         for (int j = 0; j < kKeysAtOnce; ++j) {
             key[j] = keys.first + keys.offset[lane + kJoined * j + part];
-            keys.ahead.fetch(lane + kJoined * j + part);
+            keys.prefetch.fetch(lane + kJoined * j + part);
         }
         F32 acc[count][kKeysAtOnce];
         for (int i = 0; i < count; ++i)
@@ -67,7 +68,7 @@ static inline void dot_products(const Tile& tile, Keys& keys, uint32_t lanes, in
             default: dot_products<Load, 4>(query, keys, lane, dim, scores); break;
             }
         }
-        keys.ahead.bytes = 0;  // once is enough
+        keys.prefetch.bytes = 0;  // the first queries have prefetched everything
     }
 }
 
@@ -77,13 +78,13 @@ static inline void dot_products(const Tile& tile, Keys& keys, uint32_t lanes, in
 void score(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
     const CacheLayout& cache = tile.args.key_cache;
     Keys keys{tile.keys, tile.now->key, {tile.keys, nullptr, 0}};
-    if (tile.next) keys.ahead = {tile.keys, tile.next->key, cache.head_bytes};
+    if (tile.next) keys.prefetch = {tile.keys, tile.next->key, cache.head_bytes};
     if (decodes_keys(tile, end - begin)) {
         int64_t offset[kKeyBlock] = {};
         for (int32_t e = 0; e < block.count; ++e) {
             const int64_t lane = block.lane[e];
             float* row = tile.rows + e * cache.head_elements;
-            keys.ahead.fetch(lane);
+            keys.prefetch.fetch(lane);
             decode_cache(cache.dtype, tile.keys + tile.now->key[lane], row, cache.head_elements);
             offset[lane] = e * cache.head_elements * static_cast<int64_t>(sizeof(float));
         }

@@ -1,18 +1,19 @@
-// Sums of weighted values: each query's over the keys it sees, from the first to the last.
+// Sums of weighted values: for each query, over the keys that it sees, from the first to the last.
 #include "backend/cpu/kernels/attention/attend_tile.h"
 
 namespace plait::cpu::PLAIT_ISA {
 namespace {
 
-// Values at first + offset[entry], those to ask for meanwhile, and the entries that queries see.
+// Values at first + offset[entry], the values to prefetch meanwhile, and the entries [begin, end)
+// that the queries see.
 struct Values {
     const unsigned char* first;
     const int64_t* offset;
-    Ahead ahead;
+    RowPrefetch prefetch;
     int32_t begin, end;
 };
 
-// partial = partial * factor + sum of p v, for columns of `width` registers.
+// Computes partial = partial * factor + sum of p v, for `width` registers of columns.
 template <typename Load, int count, int width>
 PLAIT_INLINE void add_columns(const Tile& tile, int64_t query, int64_t column,
                               const Values& values) {
@@ -26,7 +27,7 @@ PLAIT_INLINE void add_columns(const Tile& tile, int64_t query, int64_t column,
     }
     for (int32_t e = values.begin; e < values.end; ++e) {
         const unsigned char* row = values.first + values.offset[e];
-        if (column == 0) values.ahead.fetch(e);
+        if (column == 0) values.prefetch.fetch(e);
         F32 v[width];
         for (int c = 0; c < width; ++c) v[c] = Load::at(row, column + c * F32::kLanes);
         for (int i = 0; i < count; ++i) {
@@ -48,13 +49,13 @@ PLAIT_INLINE int64_t add_wide(const Tile& tile, int64_t query, int64_t column,
 
 template <typename Load, int count>
 static inline void add_values(const Tile& tile, int64_t query, const Values& values) {
-    constexpr int kWide = kRegisters / 2 / (count < 3 ? 2 : 4);  // half of the registers add up
+    constexpr int kWide = kRegisters / 2 / (count < 3 ? 2 : 4);  // half of the registers hold sums
     int64_t column = add_wide<Load, count, kWide>(tile, query, 0, values);
     column = add_wide<Load, count, kWide / 2>(tile, query, column, values);
     add_wide<Load, count, 1>(tile, query, column, values);
 }
 
-// Queries that see the same keys go together, up to four.
+// Up to four successive queries that see the same keys are computed together.
 template <typename Load>
 static inline void add_values(const Tile& tile, const KeyBlock& block, Values& values,
                               int64_t begin, int64_t end) {
@@ -75,7 +76,7 @@ static inline void add_values(const Tile& tile, const KeyBlock& block, Values& v
             case 3: add_values<Load, 3>(tile, i, values); break;
             default: add_values<Load, 4>(tile, i, values); break;
             }
-            values.ahead.bytes = 0;  // once is enough
+            values.prefetch.bytes = 0;  // the first queries have prefetched everything
         }
         i += count;
     }
@@ -87,8 +88,8 @@ void add_values(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t 
     const CacheLayout& cache = tile.args.value_cache;
     Values values{tile.values, tile.now->value, {tile.values, nullptr, 0}, 0, 0};
     if (tile.next && !tile.args.values_in_keys)
-        values.ahead = {tile.values, tile.next->value, cache.head_bytes};
-    const bool whole = tile.width <= cache.head_elements;  // no register passes a head's end
+        values.prefetch = {tile.values, tile.next->value, cache.head_bytes};
+    const bool whole = tile.width <= cache.head_elements;  // no register reads past a head's end
     const bool few = end - begin < kManyQueries;
     if (whole && cache.dtype == DType::f32)
         return add_values<LoadF32>(tile, block, values, begin, end);
@@ -106,7 +107,7 @@ void add_values(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t 
     for (int32_t e = 0; e < block.count; ++e) {
         offset[e] = e * stride * static_cast<int64_t>(sizeof(float));
         if (decoded) continue;
-        values.ahead.fetch(e);
+        values.prefetch.fetch(e);
         decode_cache(cache.dtype, tile.values + tile.now->value[e], tile.rows + e * stride,
                      cache.head_elements);
     }

@@ -9,7 +9,6 @@ int64_t norm_tasks(const NormArgs& args, const Frame& frame) {
 
 // RMSNorm. Zhang & Sennrich 2019, arXiv:1910.07467:  y = x / sqrt(mean(x^2) + epsilon) * w
 // Reference: tests/reference/rms_norm.py.
-
 void rms_norm(const NormArgs& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     const int64_t n = args.vectors.width;
     each_vector(args, frame, begin, end, [&](int64_t v, const float* x, float* y) {
@@ -22,7 +21,6 @@ void rms_norm(const NormArgs& args, const Frame& frame, const Worker&, int64_t b
 //   y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * w + b
 // In two passes: mean(x^2) - mean(x)^2 would cancel where the mean is large.
 // Reference: tests/reference/layer_norm.py.
-
 void layer_norm(const NormArgs& args, const Frame& frame, const Worker&, int64_t begin,
                 int64_t end) {
     const int64_t n = args.vectors.width;
@@ -35,7 +33,6 @@ void layer_norm(const NormArgs& args, const Frame& frame, const Worker&, int64_t
 }
 
 // y = x / max(sqrt(sum(x^2)), epsilon).  Reference: tests/reference/l2_norm.py.
-
 void l2_norm(const NormArgs& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     each_vector(args, frame, begin, end, [&](int64_t v, const float* x, float* y) {
         const float length = __builtin_sqrtf(sum_of_squares(x, args.vectors.width));
@@ -44,7 +41,6 @@ void l2_norm(const NormArgs& args, const Frame& frame, const Worker&, int64_t be
 }
 
 // The sum of each vector of the last axis.  Reference: tests/reference/row_sum.py.
-
 void row_sum(const NormArgs& args, const Frame& frame, const Worker&, int64_t begin, int64_t end) {
     const int64_t n = args.vectors.width;
     const VectorRange range = vectors_in(args.vectors, frame, begin, end);

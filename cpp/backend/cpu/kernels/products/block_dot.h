@@ -1,14 +1,15 @@
-// How a product reads each block type from a panel: 32 codes as Bytes, and the scales of a block.
+// How a product reads each block type from a panel: codes of 32 columns as Bytes, and the scales of
+// a block.
 //
-//   Dot<Block>
+//   BlockDot<Block>
 //     kUnit         columns that share a scale: 32 or 16
-//     kMost         largest code, as stored in a register
+//     kMaxCode      largest code, as stored in a register
 //     kOffset       a value is scale * (code - kOffset)
-//     kMinimum      a value is scale * code + minimum; kOffset is 0
-//     kSigned       codes are signed bytes (then kOffset is 0)
-//     kQuick        a code takes a load, a shift and a mask at most
+//     kMinimum      true if a value is scale * code + minimum; kOffset is 0 then
+//     kSigned       true if codes are signed bytes; kOffset is 0 then
+//     kIsQuick      true if unpacking a code takes at most a load, a shift and a mask
 //     code(p, g)    columns [4 g, 4 g + 4) of the 32 whose words start at p
-//     Scales        open(record), then scale(i) and minimum(i) of the block's i-th unit
+//     Scales        open(record), then scale(i) and minimum(i) of the block's unit i
 #pragma once
 
 #include "backend/cpu/kernels/products/codes.h"
@@ -22,7 +23,7 @@ PLAIT_INLINE Bytes nibbles(const uint8_t* p, int g) {
     const Bytes both = Bytes::load(p + (g / 4 * 2 + g % 2) * 4 * kLanes);
     return (g & 2 ? both.right(4) : both) & Bytes::set(15);
 }
-// Two bits of every byte, moved to stand at bit `to`.
+// Two bits of every byte, shifted to bit `to`.
 PLAIT_INLINE Bytes pairs(const uint8_t* p, int g, int to) {
     const Bytes all = Bytes::load(p + g / 4 * 4 * kLanes);
     const int from = 2 * (g % 4);
@@ -35,7 +36,7 @@ PLAIT_INLINE Bytes bits(const uint8_t* p, int g, int to) {
     return moved & Bytes::set(static_cast<uint8_t>(1 << to));
 }
 
-// Bytes of n lanes' worth at `p`, one lane's n-th quantity being p[n * kLanes + lane].
+// The n-th signed byte of each lane, where lane l has p[n * kLanes + l].
 PLAIT_INLINE F32 byte_lanes(const uint8_t* p, int n) {
     return F32::load_i8(reinterpret_cast<const int8_t*>(p) + n * kLanes);
 }
@@ -100,7 +101,7 @@ struct EightBitScales : OneScale {
     PLAIT_INLINE_MEMBER F32 scale(int i) const { return d * byte_lanes(scales, i); }
 };
 
-// scale6() of q3_k.h, less 32.
+// Sixteen 6-bit scales as in scale6() of q3_k.h, minus 32.
 struct SixBitScales : OneScale {
     alignas(64) uint8_t scales[16 * kLanes];
     PLAIT_INLINE_MEMBER void open(const uint8_t* record) {
@@ -118,7 +119,7 @@ struct SixBitScales : OneScale {
     PLAIT_INLINE_MEMBER F32 scale(int i) const { return d * byte_lanes(scales, i); }
 };
 
-// The six bytes of split() for IQ4_XS, less 32.
+// Eight 6-bit scales in the six bytes of split() for IQ4_XS, minus 32.
 struct SixBitGroups : OneScale {
     alignas(64) uint8_t scales[8 * kLanes];
     PLAIT_INLINE_MEMBER void open(const uint8_t* record) {
@@ -155,57 +156,57 @@ struct FourBitPairs {
     PLAIT_INLINE_MEMBER F32 minimum(int i) const { return m * byte_lanes(minima, i); }
 };
 
-// Codes that stand for themselves, less an offset.
-template <int kUnit_, int kMost_, int kOffset_, class Scales_, bool kMinimum_ = false>
+// Codes that are the values, plus an offset.
+template <int kUnit_, int kMaxCode_, int kOffset_, class Scales_, bool kMinimum_ = false>
 struct Plain {
     using Scales = Scales_;
-    static constexpr int kUnit = kUnit_, kMost = kMost_, kOffset = kOffset_;
+    static constexpr int kUnit = kUnit_, kMaxCode = kMaxCode_, kOffset = kOffset_;
     static constexpr bool kMinimum = kMinimum_, kSigned = false;
 };
 
 template <class Block>
-struct Dot;
+struct BlockDot;
 
 struct Dot4 {
-    static constexpr bool kQuick = true;
+    static constexpr bool kIsQuick = true;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) { return nibbles(p, g); }
 };
 struct Dot5 {
-    static constexpr bool kQuick = false;
+    static constexpr bool kIsQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return nibbles(p, g) | bits(p + 16 * kLanes, g, 4);
     }
 };
 struct Dot6 {
-    static constexpr bool kQuick = false;
+    static constexpr bool kIsQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return nibbles(p, g) | pairs(p + 16 * kLanes, g, 4);
     }
 };
 
 template <>
-struct Dot<BlockQ4_0> : Plain<32, 15, 8, OneScale>, Dot4 {};
+struct BlockDot<BlockQ4_0> : Plain<32, 15, 8, OneScale>, Dot4 {};
 template <>
-struct Dot<BlockQ4_1> : Plain<32, 15, 0, ScaleAndMinimum, true>, Dot4 {};
+struct BlockDot<BlockQ4_1> : Plain<32, 15, 0, ScaleAndMinimum, true>, Dot4 {};
 template <>
-struct Dot<BlockQ5_0> : Plain<32, 31, 16, OneScale>, Dot5 {};
+struct BlockDot<BlockQ5_0> : Plain<32, 31, 16, OneScale>, Dot5 {};
 template <>
-struct Dot<BlockQ5_1> : Plain<32, 31, 0, ScaleAndMinimum, true>, Dot5 {};
+struct BlockDot<BlockQ5_1> : Plain<32, 31, 0, ScaleAndMinimum, true>, Dot5 {};
 template <>
-struct Dot<BlockQ4_K> : Plain<32, 15, 0, SixBitPairs, true>, Dot4 {};
+struct BlockDot<BlockQ4_K> : Plain<32, 15, 0, SixBitPairs, true>, Dot4 {};
 template <>
-struct Dot<BlockQ5_K> : Plain<32, 31, 0, SixBitPairs, true>, Dot5 {};
+struct BlockDot<BlockQ5_K> : Plain<32, 31, 0, SixBitPairs, true>, Dot5 {};
 template <>
-struct Dot<BlockQ6_K> : Plain<16, 63, 32, EightBitScales>, Dot6 {};
+struct BlockDot<BlockQ6_K> : Plain<16, 63, 32, EightBitScales>, Dot6 {};
 
 template <>
-struct Dot<BlockQ2_K> : Plain<16, 3, 0, FourBitPairs, true> {
-    static constexpr bool kQuick = false;
+struct BlockDot<BlockQ2_K> : Plain<16, 3, 0, FourBitPairs, true> {
+    static constexpr bool kIsQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) { return pairs(p, g, 0); }
 };
 template <>
-struct Dot<BlockQ3_K> : Plain<16, 7, 4, SixBitScales> {
-    static constexpr bool kQuick = false;
+struct BlockDot<BlockQ3_K> : Plain<16, 7, 4, SixBitScales> {
+    static constexpr bool kIsQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return pairs(p, g, 0) | bits(p + 8 * kLanes, g, 2);
     }
@@ -214,21 +215,21 @@ struct Dot<BlockQ3_K> : Plain<16, 7, 4, SixBitScales> {
 template <class Scales_>
 struct EightBit {
     using Scales = Scales_;
-    static constexpr int kUnit = 32, kMost = 255, kOffset = kUnsignedDot ? 128 : 0;
+    static constexpr int kUnit = 32, kMaxCode = 255, kOffset = kUnsignedDot ? 128 : 0;
     static constexpr bool kMinimum = false, kSigned = !kUnsignedDot;
 };
 
 template <>
-struct Dot<BlockQ8_0> : EightBit<OneScale> {
-    static constexpr bool kQuick = !kSigned;  // its size and its sign
+struct BlockDot<BlockQ8_0> : EightBit<OneScale> {
+    static constexpr bool kIsQuick = !kSigned;  // signed codes are split into magnitude and sign
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return Bytes::load(p + g * 4 * kLanes);
     }
 };
 
-// kIq4Levels, with kOffset added.
+// kIq4Levels plus kOffset.
 struct Iq4Levels {
-    static constexpr bool kQuick = false;
+    static constexpr bool kIsQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         constexpr int o = kUnsignedDot ? 128 : 0;
         static constexpr uint8_t kTable[16] = {
@@ -240,15 +241,15 @@ struct Iq4Levels {
     }
 };
 template <>
-struct Dot<BlockIQ4_NL> : EightBit<OneScale>, Iq4Levels {};
+struct BlockDot<BlockIQ4_NL> : EightBit<OneScale>, Iq4Levels {};
 template <>
-struct Dot<BlockIQ4_XS> : EightBit<SixBitGroups>, Iq4Levels {};
+struct BlockDot<BlockIQ4_XS> : EightBit<SixBitGroups>, Iq4Levels {};
 
 template <>
-struct Dot<BlockMXFP4> : Plain<32, 24, 12, PowerOfTwo> {
-    static constexpr bool kQuick = false;
+struct BlockDot<BlockMXFP4> : Plain<32, 24, 12, PowerOfTwo> {
+    static constexpr bool kIsQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
-        // kE2m1Doubled, with 12 added.
+        // kE2m1Doubled plus 12.
         static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                                12, 11, 10, 9,  8,  6,  4,  0};
         return lookup(Bytes::table(kTable), nibbles(p, g));

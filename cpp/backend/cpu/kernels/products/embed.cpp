@@ -1,4 +1,4 @@
-// Rows of a packed table, as exactly the values that the file's bytes stand for.
+// Rows of a packed table, dequantised exactly.
 // Reference: tests/reference/embed.py.
 #include "backend/cpu/kernels/products/embed.h"
 
@@ -13,7 +13,7 @@ template <class Block>
 void read_blocks(const PackedWeight& table, const unsigned char* panel, int64_t lane, float* y) {
     for (int64_t b = 0; b < table.columns / Block::kElements; ++b) {
         Block block;
-        pick_block(table, panel, lane, b, block);
+        unpack_block(table, panel, lane, b, block);
         decode(block, y + b * Block::kElements);
     }
 }

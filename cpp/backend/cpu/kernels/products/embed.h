@@ -1,4 +1,4 @@
-// Arguments of the embed kernel.
+// Arguments of the embed kernel, which reads rows of a packed table.
 #pragma once
 
 #include "backend/cpu/kernels/frame.h"

@@ -2,21 +2,22 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// Scratch: up to kMaxTaskBytes of expanded panels, or one, then what block_product.h needs.
+// Scratch: up to kMaxTaskBytes of expanded panels, but at least one, then the scratch of
+// multiply_blocks().
 template <class Block>
 void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     const PackedWeight& packed = *product.weight;
     PackedWeight w = packed;
     w.records_offset = w.columns * kLanes;
     w.panel_bytes = packed.product_panel_bytes();
-    const int64_t most = w.panel_bytes < kMaxTaskBytes ? kMaxTaskBytes / w.panel_bytes : 1;
+    const int64_t max_panels = w.panel_bytes < kMaxTaskBytes ? kMaxTaskBytes / w.panel_bytes : 1;
     const auto expand = [&](const unsigned char* from, unsigned char* to) {
         expand_panel<Block>(from, w.columns, to);
     };
-    multiply_made(product, w, most, begin, end, scratch, expand,
-                  [](const Product& expanded, int64_t n, unsigned char* rest) {
-                      multiply_blocks<BlockExpanded>(expanded, 0, n, rest);
-                  });
+    multiply_converted(product, w, max_panels, begin, end, scratch, expand,
+                       [](const Product& expanded, int64_t n, unsigned char* rest) {
+                           multiply_blocks<BlockExpanded>(expanded, 0, n, rest);
+                       });
 }
 
 #define PLAIT_INSTANTIATE(name, Block) \

@@ -1,5 +1,5 @@
-// Products with float weights: y = fma(w, x, y), column after column. BF16 weights may be multiplied
-// two columns at a time instead, by rows that are rounded to BF16, with sums in f32.
+// Products with float weights: y = fma(w, x, y), column after column. BF16 weights may be
+// multiplied two columns at a time instead, by rows that are rounded to BF16, with sums in f32.
 #include "backend/cpu/kernels/products/product_job.h"
 #include "backend/cpu/simd/dot.h"
 
@@ -9,20 +9,21 @@ namespace {
 template <class W>
 struct FloatTiles {
     using Element = typename W::Element;
-    static constexpr int kAsk = 8;  // columns between two ask()
-    static constexpr int kHigh = TileShape::kFloatRows;
-    static constexpr int kCodes = kAsk * F32::kLanes * static_cast<int>(sizeof(Element));
-    static constexpr int kAll = kCodes;
+    static constexpr int kFetchColumns = 8;  // columns between two calls of fetch()
+    static constexpr int kMaxRows = TileShape::kFloatRows;
+    static constexpr int kCodeBytes =
+        kFetchColumns * F32::kLanes * static_cast<int>(sizeof(Element));
+    static constexpr int kBytes = kCodeBytes;
 
-    // kMaxTileRows of them: those not in use repeat another.
+    // kMaxTileRows pointers; those of rows that are not in use repeat another.
     struct Rows {
         const typename W::Input* const* x;
         PLAIT_INLINE_MEMBER Rows from(int row) const { return {x + row}; }
     };
 
     template <int P, int T>
-    PLAIT_INLINE_MEMBER static void tile(const Job& job, const Rows& rows, int row, int64_t first,
-                                         Ahead ahead) {
+    PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const Rows& rows, int row,
+                                         int64_t first, PanelPrefetch prefetch) {
         constexpr int kPanel = F32::kLanes;
         const PackedWeight& weight = *job.product->weight;
         const Element* w =
@@ -44,10 +45,10 @@ struct FloatTiles {
                 for (int p = 0; p < P; ++p) y[p][r] = W::add(y[p][r], column[p], x[r] + k);
         };
         int64_t k = 0;
-        for (; k + kAsk <= weight.columns; k += kAsk) {
-            if (T > 1) ahead.template ask<P>();  // what one row reads is fetched unasked
+        for (; k + kFetchColumns <= weight.columns; k += kFetchColumns) {
+            if (T > 1) prefetch.template fetch<P>();  // for one row the hardware prefetches
 #pragma GCC unroll 8
-            for (int i = 0; i < kAsk; i += W::kColumns) add(k + i, load);
+            for (int i = 0; i < kFetchColumns; i += W::kColumns) add(k + i, load);
         }
         for (; k + W::kColumns <= weight.columns; k += W::kColumns) add(k, load);
         if constexpr (W::kColumns == 2)
@@ -58,12 +59,12 @@ struct FloatTiles {
     }
 };
 
-// Scratch: rows that are rounded.
+// Scratch: rows that are rounded to BF16.
 template <class W>
 void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     using Tiles = FloatTiles<W>;
     const int64_t columns = product.weight->columns;
-    each_tile_of_rows(product, begin, end, [&](const Job& job, int64_t i) {
+    for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
         const typename W::Input* rows[kMaxTileRows];
         for (int r = 0; r < job.rows; ++r) {
             const float* x = reinterpret_cast<const float*>(product.x) +
@@ -71,7 +72,7 @@ void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigne
             rows[r] = W::row(x, columns, scratch + 2 * r * (columns + 1));
         }
         for (int r = job.rows; r < kMaxTileRows; ++r) rows[r] = rows[0];
-        // Enough sums at once to hide the latency of one.
+        // Enough panels at once that their sums hide the latency of one.
         if (job.rows == 1) return walk_panels<Tiles, TileShape::kPanelsOfOneRow>(job, {rows});
         if (job.rows <= kFewFloatRows)
             return walk_panels<Tiles, kPanelsOfFewFloatRows>(job, {rows});
@@ -79,10 +80,9 @@ void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigne
     });
 }
 
-// Products of many rows with F16 weights: a task's panels are widened to f32 first, which serves all of
-// the rows. A widened weight is the same number, so an output has the same bits.
-
-// Scratch: widened panels, then what multiply_floats() needs.
+// Products of many rows with F16 weights: a task's panels are widened to f32 once for all of its
+// rows. A widened weight is the same number, so outputs have the same bits. Scratch: widened
+// panels, then the scratch of multiply_floats().
 void multiply_widened(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     constexpr int kPanel = F32::kLanes;
     const PackedWeight& packed = *product.weight;
@@ -94,10 +94,10 @@ void multiply_widened(const Product& product, int64_t begin, int64_t end, unsign
         for (int64_t k = 0; k < w.columns * kPanel; k += kPanel)
             F32::load_f16(half + k).store(whole + k);
     };
-    multiply_made(product, w, widened_panels(packed), begin, end, scratch, widen,
-                  [](const Product& widened, int64_t n, unsigned char* rest) {
-                      multiply_floats<ColumnF32>(widened, 0, n, rest);
-                  });
+    multiply_converted(product, w, widened_panels(packed), begin, end, scratch, widen,
+                       [](const Product& widened, int64_t n, unsigned char* rest) {
+                           multiply_floats<ColumnF32>(widened, 0, n, rest);
+                       });
 }
 
 }  // namespace

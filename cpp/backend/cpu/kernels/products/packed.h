@@ -8,8 +8,8 @@
 //   block types       codes: for every 32 columns `bits` registers of 4 * lanes bytes, see codes.h;
 //                     then at records_offset, for every file block, the scales: each f16 of the
 //                     block as [lanes], then each byte as [lanes]
-//   expanded types    [file blocks][lanes] blocks as in the file; a product expands them to codes of
-//                     8 bits and two f32 scales for every 32 columns
+//   expanded types    [file blocks][lanes] blocks as in the file; a product expands them to 8-bit
+//                     codes and two f32 scales for every 32 columns
 //
 // A panel is as large as its rows in the file, rounded up to a multiple of 4 * lanes bytes (a
 // register).

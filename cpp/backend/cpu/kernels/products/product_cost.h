@@ -35,14 +35,15 @@ constexpr int64_t kSmallMatrixPanels = 64;
 // Panels that a tile of at most three rows of floats takes at once.
 constexpr int64_t kPanelsOfFewFloatRows = 4;
 constexpr int64_t kFewFloatRows = 3;
-// Panels that a tile of a block type takes at once (block_product.h): at most.
+// Max panels that a tile of a block type takes at once (block_product.h).
 constexpr int64_t kMaxBlockPanels = 3;
 
-// Panels for which rows are rounded to BF16 once: 198 to 207 G operations a second on one thread of a
-// Zen 4, and 157 with four panels (docs/decisions/0021).
+// Panels for which rows are rounded to BF16 once: 198 to 207 G operations a second on one thread of
+// a Zen 4, and 157 with four panels (docs/decisions/0021).
 constexpr int64_t kBf16TaskPanels = 16;
 
-// Max rows of a task with many rows. Panels that were expanded or widened for a task serve more rows.
+// Max rows of a task with many rows. Panels that were expanded or widened for a task serve more
+// rows.
 constexpr int64_t kMaxTaskRows = 8 * kMaxTileRows;
 constexpr int64_t kMaxTaskRowsOfWidened = 16 * kMaxTileRows;
 constexpr int64_t kMaxTaskRowsOfExpanded = 32 * kMaxTileRows;
@@ -133,8 +134,9 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t rows,
     return cut;
 }
 
-// Scratch of a product on one thread, in bytes: a tile of quantised rows and up to two sums for every
-// 32 columns of each, or of rows in BF16; and a task's panels, if they are expanded or widened.
+// Scratch of a product on one thread, in bytes: a tile of quantised rows and up to two sums for
+// every 32 columns of each, or of rows in BF16; and a task's panels, if they are expanded or
+// widened.
 PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
     const int64_t panel = weight.product_panel_bytes();
     int64_t converted = 0;

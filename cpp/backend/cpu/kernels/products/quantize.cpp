@@ -1,13 +1,10 @@
-// The kernels that quantise activation rows.
+// The kernels that quantise activation rows, for products with block types.
 #include "backend/cpu/kernels/products/quantize.h"
 #include "backend/cpu/kernels/elementwise/activation.h"
 #include "backend/cpu/kernels/norms/norm_loops.h"
 #include "backend/cpu/kernels/products/quantize_block.h"
 
 namespace plait::cpu::PLAIT_ISA {
-
-// Rows rounded to 8-bit integers with a scale for every 32 values, for products with block types.
-// Reference: tests/reference/linear.py.
 
 namespace {
 
@@ -26,6 +23,7 @@ int64_t quantize_rows_tasks(const QuantizeRowsArgs& args, const Frame& frame) {
     return (rows(args, frame) + per_task - 1) / per_task;
 }
 
+// Reference: tests/reference/linear.py.
 void quantize_rows(const QuantizeRowsArgs& args, const Frame& frame, const Worker&, int64_t begin,
                    int64_t end) {
     const int64_t n = args.columns;
@@ -37,9 +35,8 @@ void quantize_rows(const QuantizeRowsArgs& args, const Frame& frame, const Worke
     }
 }
 
-// quantize_rows(rms_norm(x)), a row at a time.  References: theirs.
-
-// Scratch: a row of floats.
+// quantize_rows(rms_norm(x)), a row at a time. Scratch: a row of floats.
+// References: tests/reference/rms_norm.py, linear.py.
 void norm_quantize(const NormArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
                    int64_t end) {
     const int64_t n = args.vectors.width;
@@ -55,8 +52,6 @@ void norm_quantize(const NormArgs& args, const Frame& frame, const Worker& worke
     }
 }
 
-// quantize_rows(f(g) * up), 32 columns at a time.  References: tests/reference/gate.py, linear.py.
-
 namespace {
 
 constexpr int64_t kBlocksPerTask = 64;
@@ -71,6 +66,7 @@ int64_t gate_quantize_tasks(const GateQuantizeArgs& args, const Frame& frame) {
     return (blocks(args, frame) + kBlocksPerTask - 1) / kBlocksPerTask;
 }
 
+// quantize_rows(f(g) * up), 32 columns at a time.  References: tests/reference/gate.py, linear.py.
 void gate_quantize(const GateQuantizeArgs& args, const Frame& frame, const Worker&, int64_t begin,
                    int64_t end) {
     const float* g = frame.at<const float>(args.g);
@@ -78,7 +74,7 @@ void gate_quantize(const GateQuantizeArgs& args, const Frame& frame, const Worke
     const int64_t n = args.columns;
     const int64_t all = blocks(args, frame), rows = all / (n / 32);
     const int64_t stop = end * kBlocksPerTask < all ? end * kBlocksPerTask : all;
-    with_activation(args.how, [&](auto f) {
+    with_activation(args.activation, [&](auto f) {
         for (int64_t i = begin * kBlocksPerTask; i < stop;) {
             const int64_t row = i / (n / 32), first = row * (n / 32);
             const int64_t last = stop < first + n / 32 ? stop : first + n / 32;

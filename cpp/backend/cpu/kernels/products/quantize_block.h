@@ -1,4 +1,4 @@
-// The rounding of quantize_rows, for kernels that make what is rounded.
+// Quantisation of one block or row. Shared by the kernels that quantise what they compute.
 #pragma once
 
 #include "backend/cpu/kernels/products/quantize.h"
@@ -13,20 +13,20 @@ PLAIT_INLINE void quantize_block(const F32 (&x)[kRegistersOf32], int8_t* codes, 
     F32 largest = abs(x[0]);
     for (int i = 1; i < kRegistersOf32; ++i) largest = larger_bits(largest, abs(x[i]));
     const uint32_t bits = reduce_larger_bits(largest);
-    float most;
-    memcpy(&most, &bits, sizeof most);
+    float magnitude;
+    memcpy(&magnitude, &bits, sizeof magnitude);
     const bool finite = bits < 0x7f800000;
-    // Below 1e-30, 127 / most could overflow; such values count as zero.
-    if (!finite || most < 1e-30f) {
+    // Below 1e-30, 127 / magnitude could overflow; such values count as zero.
+    if (!finite || magnitude < 1e-30f) {
         memset(codes, 0, 32);
         *scale = finite ? 0.0f : __builtin_nanf("");
         sums[0] = sums[1] = 0;
         return;
     }
-    const F32 inverse = F32::set(127.0f / most);
+    const F32 inverse = F32::set(127.0f / magnitude);
     F32 scaled[kRegistersOf32];
     for (int i = 0; i < kRegistersOf32; ++i) scaled[i] = x[i] * inverse;
-    *scale = most / 127.0f;
+    *scale = magnitude / 127.0f;
     store_codes(scaled, codes, sums);
 }
 

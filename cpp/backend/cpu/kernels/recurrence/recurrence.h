@@ -1,29 +1,31 @@
-// Arguments of the recurrent kernels, their states, and how they are cut into tasks.
+// Arguments of the recurrent kernels, the layout of their states, and how states are cut into
+// tasks.
 #pragma once
 
 #include "backend/cpu/kernels/frame.h"
 
 namespace plait::cpu {
 
-// Where recurrent layers find their sequences' tokens and states. Tasks cut the state, never the
-// tokens: a task owns some channels of a sequence, takes them from the read row through the
-// sequence's tokens in order, and leaves them in the write row. So the row that is read may be the
-// one that is written, and a result does not depend on how a prompt was cut.
+// The tokens and states of sequences. Tasks divide a state, never the tokens: a task owns some
+// channels of one sequence, updates them from the read row through the sequence's tokens in order,
+// and stores them in the write row. So the two rows may be the same, and a result does not depend
+// on how a prompt was divided into microbatches.
 struct StateArgs {
     Ref storage;                // [rows, elements] f32
-    Ref read_rows, write_rows;  // [s] i32
-    Ref token_begin;            // [s + 1] i32
+    Ref read_rows, write_rows;  // [sequences] i32
+    Ref token_begin;            // [sequences + 1] i32
     int64_t elements;           // of a row
 };
 
-// A sequence's tokens in the piece, and its state before and after them.
-struct Passage {
+// A sequence's tokens in the microbatch, and its state before and after them.
+struct SequenceSpan {
     int64_t begin, end;  // tokens, at least one
     const float* from;
-    float* to;  // may be `from`
+    float* to;  // may be the same as `from`
 };
 
-PLAIT_INLINE Passage passage(const StateArgs& args, const Frame& frame, int64_t sequence) {
+PLAIT_INLINE SequenceSpan sequence_span(const StateArgs& args, const Frame& frame,
+                                        int64_t sequence) {
     const int32_t* begin = frame.at<const int32_t>(args.token_begin) + sequence;
     float* storage = frame.at<float>(args.storage);
     const int64_t read = frame.at<const int32_t>(args.read_rows)[sequence];
@@ -31,8 +33,8 @@ PLAIT_INLINE Passage passage(const StateArgs& args, const Frame& frame, int64_t 
     return {begin[0], begin[1], storage + read * args.elements, storage + write * args.elements};
 }
 
-// A task of a kernel that cuts `width` channels into chunks: the chunks of all sequences follow each
-// other, so that what a chunk has of the weights is made ready once.
+// A task of a kernel that divides `width` channels into chunks. The tasks of one chunk, for all
+// sequences, follow each other, so that its weights are prepared once.
 struct ChunkTask {
     int64_t sequence;
     int64_t first, n;  // channels
@@ -46,10 +48,10 @@ PLAIT_INLINE ChunkTask chunk_task(int64_t width, int64_t chunk, const Frame& fra
     return {task % frame.n_sequences, first, width - first < chunk ? width - first : chunk};
 }
 
-// States that are a matrix for each head, [heads, rows, columns], of which every token changes all.
-// Columns never meet: a task is 32 columns of one head of one sequence, and what is summed is summed
-// down the rows. In storage a head's columns lie in tiles, one after the other, each [rows, 32] (the
-// last as wide as what is left), so that a task's part of the state is one stretch of memory.
+// States that are a matrix for each head, [heads, rows, columns], which every token updates as a
+// whole. Columns are independent: a task is 32 columns of one head of one sequence, and sums run
+// over the rows. A head is stored in tiles of 32 columns, each [rows, 32] (the last one as wide as
+// the remainder), so that a task's part of the state is contiguous.
 struct TiledStates {
     StateArgs states;
     int64_t heads, rows, columns;
@@ -58,25 +60,27 @@ struct TiledStates {
 constexpr int64_t kTileColumns = 32;
 
 struct TileTask {
-    Passage tokens;
+    SequenceSpan tokens;
     int64_t head;
     int64_t first, n;   // columns
-    const float* from;  // [rows, n], the state before the next token
-    float* to;          // and after it
+    const float* from;  // [rows, n], the state before the sequence's tokens
+    float* to;          // and after them
 };
 
 PLAIT_INLINE int64_t tiles_of_head(const TiledStates& args) {
     return (args.columns + kTileColumns - 1) / kTileColumns;
 }
-PLAIT_INLINE int64_t tiles(const TiledStates& args) { return args.heads * tiles_of_head(args); }
+PLAIT_INLINE int64_t count_tiles(const TiledStates& args) {
+    return args.heads * tiles_of_head(args);
+}
 
 PLAIT_INLINE int64_t tile_tasks(const TiledStates& args, const Frame& frame) {
-    return tiles(args) * frame.n_sequences;
+    return count_tiles(args) * frame.n_sequences;
 }
 PLAIT_INLINE TileTask tile_task(const TiledStates& args, const Frame& frame, int64_t sequence,
                                 int64_t tile) {
     TileTask result;
-    result.tokens = passage(args.states, frame, sequence);
+    result.tokens = sequence_span(args.states, frame, sequence);
     result.head = tile / tiles_of_head(args);
     result.first = tile % tiles_of_head(args) * kTileColumns;
     const int64_t left = args.columns - result.first;
@@ -86,22 +90,22 @@ PLAIT_INLINE TileTask tile_task(const TiledStates& args, const Frame& frame, int
     result.to = result.tokens.to + offset;
     return result;
 }
-// One sequence after the other: neighbouring tasks walk through memory.
+// The tiles of one sequence follow each other: successive tasks read successive memory.
 PLAIT_INLINE TileTask tile_task(const TiledStates& args, const Frame& frame, int64_t task) {
-    return tile_task(args, frame, task / tiles(args), task % tiles(args));
+    return tile_task(args, frame, task / count_tiles(args), task % count_tiles(args));
 }
 
-// Arguments of the selective scan. A state is [k, channels] in tiles of 32 channels: state_tiles.h.
+// Mamba's selective scan. A state is [k, channels].
 struct SelectiveScanArgs {
-    Ref x, dt, y;        // [n, channels]; y apart
+    Ref x, dt, y;        // [n, channels]; y must not overlap them
     Ref a, d;            // [channels, k], [channels]
     Ref b, c;            // [n, k]
     TiledStates states;  // heads: 1, rows: k, columns: channels
 };
 
-// Arguments of Mamba-2's scan. A state is [heads, k, p] in tiles of 32 of p: state_tiles.h.
+// Mamba-2's scan. A state is [heads, k, p].
 struct SsdScanArgs {
-    Ref x, y;  // [n, heads, p]; apart
+    Ref x, y;  // [n, heads, p]; y must not overlap x
     Ref dt;    // [n, heads]
     Ref a, d;  // [heads]
     Ref b, c;  // [n, groups, k]; heads / groups heads share them
@@ -109,35 +113,33 @@ struct SsdScanArgs {
     TiledStates states;  // rows: k, columns: p
 };
 
-// Arguments of the gated delta rule. A state is [heads, key_dim, value_dim] in tiles of 32 of
-// value_dim: state_tiles.h.
+// The gated delta rule. A state is [heads, key_dim, value_dim].
 struct DeltaRuleArgs {
     Ref q, k;     // [n, key_heads, key_dim]; heads / key_heads heads share them
-    Ref v, y;     // [n, heads, value_dim]; apart
+    Ref v, y;     // [n, heads, value_dim]; y must not overlap v
     Ref g, beta;  // [n, heads]
     int64_t key_heads;
     TiledStates states;  // rows: key_dim, columns: value_dim
 };
 
-// Arguments of RWKV-6's recurrence. A state is [heads, keys, values], both as many as a head is
-// wide, in tiles of 32 values: state_tiles.h.
+// RWKV-6's recurrence. A state is [heads, keys, values] with dim keys and dim values.
 struct Wkv6Args {
-    Ref r, k, v, w, y;   // [n, heads, dim]; y apart
+    Ref r, k, v, w, y;   // [n, heads, dim]; y must not overlap the others
     Ref u;               // [heads, dim]
     TiledStates states;  // rows, columns: dim
 };
 
-// Arguments of RWKV-7's recurrence. A state is [heads, keys, values], the transpose of the paper's,
-// both as many as a head is wide, in tiles of 32 values: state_tiles.h.
+// RWKV-7's recurrence. A state is [heads, keys, values] with dim keys and dim values, which is the
+// transpose of the paper's.
 struct Wkv7Args {
-    Ref r, w, k, v, a, b, y;  // [n, heads, dim]; y apart
+    Ref r, w, k, v, a, b, y;  // [n, heads, dim]; y must not overlap the others
     TiledStates states;       // rows, columns: dim
 };
 
-// Arguments of the short causal convolution of a recurrent layer. A state is the last `taps` - 1
-// inputs, [taps - 1, channels], the oldest first.
+// The short causal convolution of recurrent layers. A state is the last taps - 1 inputs,
+// [taps - 1, channels], the oldest first.
 struct ShortConvArgs {
-    Ref x, y;    // [n, channels]; apart
+    Ref x, y;    // [n, channels]; y must not overlap x
     Ref weight;  // [channels, taps]
     Ref bias;    // [channels]
     uint8_t has_bias;
@@ -148,9 +150,9 @@ struct ShortConvArgs {
 
 constexpr int64_t kConvChunk = 256;  // channels of a task
 
-// Arguments of the kernel that hands each token its predecessor. A state is the last row, [width].
+// RWKV's token shift: each token gets the row of its predecessor. A state is the last row, [width].
 struct TokenShiftArgs {
-    Ref x, y;  // [n, width]; apart
+    Ref x, y;  // [n, width]; y must not overlap x
     int64_t width;
     StateArgs states;
 };

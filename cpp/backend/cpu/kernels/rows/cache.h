@@ -1,4 +1,4 @@
-// Heads of cache rows in their stored type, to floats and back.
+// Conversion of the heads of cache rows from their stored type to floats and back.
 #pragma once
 
 #include "backend/cpu/kernels/rows/cache_layout.h"
@@ -38,7 +38,7 @@ PLAIT_INLINE F32 minimum_of(const void* block) {
     return F32::set_f16(static_cast<const uint16_t*>(block) + 1);
 }
 
-// A register of a row's elements from i on; with a count, the others are of no meaning.
+// A register of a row's elements from i on. With a count, lanes past it are unspecified.
 struct LoadF32 {
     PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i) {
         return F32::load(reinterpret_cast<const float*>(row) + i);

@@ -1,4 +1,4 @@
-// Where the heads of a cache's rows are.
+// The layout of the heads in the rows of a cache.
 #pragma once
 
 #include <stdint.h>
@@ -7,7 +7,7 @@
 
 namespace plait::cpu {
 
-// A row is its heads one after the other, each padded to whole blocks.
+// A row holds its heads in order, each padded to whole blocks.
 struct CacheLayout {
     DType dtype;
     int64_t head_elements;

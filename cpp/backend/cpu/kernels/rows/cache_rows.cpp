@@ -5,10 +5,10 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// Every head of row rows[i] turned by deltas[i] positions, in place. Blocks that hold nothing of
-// the n_rot elements from `begin` on stay as they are. Reference: tests/reference/rotate_rows.py.
+// Rotates every head of row rows[i] by deltas[i] positions, in place. Blocks without any of the
+// n_rot elements from `begin` on stay as they are. Reference: tests/reference/rotate_rows.py.
 
-// A task is a head of every row, so that the work on a row listed twice keeps its turn.
+// A task is one head of every row, so that rotations of a row that is listed twice stay in order.
 int64_t rotate_rows_tasks(const RotateRowsArgs& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows) == 0 ? 0 : args.heads;
 }
@@ -22,7 +22,7 @@ void rotate_rows(const RotateRowsArgs& args, const Frame& frame, const Worker& w
     const int64_t n_rot = args.frequencies.n_rot;
     const int64_t half = n_rot / 2;
     const int64_t block = block_elements(args.dtype);
-    const int64_t before = args.begin % block;  // elements of the first block that stay
+    const int64_t before = args.begin % block;  // elements of the first block that are not rotated
     const int64_t touched = (before + n_rot + block - 1) / block * block;
     const int64_t offset = args.begin / block * block_bytes(args.dtype);
 
@@ -46,11 +46,11 @@ void rotate_rows(const RotateRowsArgs& args, const Frame& frame, const Worker& w
             unsigned char* stored = frame.at<unsigned char>(args.storage) +
                                     rows[m] * args.row_bytes + h * args.head_bytes + offset;
             decode_cache(args.dtype, stored, head, touched);
-            float* turned = head + before;
+            float* rotated = head + before;
             if (args.interleaved)
-                rotate_pairs(turned, cosines, sines, turned, half);
+                rotate_pairs(rotated, cosines, sines, rotated, half);
             else
-                rotate_halves(turned, cosines, sines, turned, half);
+                rotate_halves(rotated, cosines, sines, rotated, half);
             encode_cache(args.dtype, head, stored, touched);
         }
     }

@@ -7,7 +7,7 @@ namespace plait::cpu::PLAIT_ISA {
 
 // Rotary position embedding. Su et al. 2021, arXiv:2104.09864:  for each pair (a, b) of a head
 //   (a, b) -> (a cos - b sin, a sin + b cos)
-// Elements from n_rot on pass through. Reference: tests/reference/rope.py.
+// Elements from n_rot on are copied. Reference: tests/reference/rope.py.
 
 // A task is a token.
 int64_t rope_tasks(const RopeArgs& args, const Frame& frame) {
@@ -41,15 +41,15 @@ void rope(const RopeArgs& args, const Frame& frame, const Worker& worker, int64_
     }
 }
 
-// Cosine and sine of position * frequency for every pair, in double precision: a float has too few
-// digits for positions of a long context. Reference: tests/reference/rope_table.py.
+// Cosine and sine of position * frequency for every pair, in double precision: a float is not
+// precise enough for the positions of a long context. Reference: tests/reference/rope_table.py.
 
 namespace {
 
 constexpr int64_t kTokensPerTask = 16;
 
-// M-RoPE (Qwen2-VL, arXiv:2409.12191): the sections share the pairs out among the axes, over and
-// over where they do not cover all pairs.
+// M-RoPE (Qwen2-VL, arXiv:2409.12191): the sections assign pairs to axes, and repeat if they do not
+// cover all pairs.
 int64_t axis_of(const RopeTableArgs& args, int64_t pair) {
     const int32_t* s = args.sections;
     const int64_t covered = s[0] + s[1] + s[2] + s[3];

@@ -9,17 +9,17 @@
 
 namespace plait::cpu {
 
-// The angle by which one position turns a pair of a head.
+// Parameters of the angle by which one position rotates a pair of elements of a head.
 struct RopeFrequencies {
     double base;
     double scale;          // linear interpolation of positions
-    double extrapolation;  // YaRN's share; 0: none
-    double low, high;      // YaRN: pairs below keep their frequency; those above do not
+    double extrapolation;  // the share of YaRN; 0 for none
+    double low, high;  // YaRN: pairs below `low` keep their frequency, those above `high` do not
     int64_t n_rot;
 };
 
-// base^(-2 i / n_rot) / factor, times what interpolation leaves of it: `scale` throughout, or by
-// YaRN (arXiv:2309.00071 section 3.2) a ramp over pairs from 1 to `scale`.
+// base^(-2 pair / n_rot) / factor, scaled by the interpolation: by `scale` for every pair or, with
+// YaRN (arXiv:2309.00071, section 3.2), by a ramp over the pairs from 1 to `scale`.
 PLAIT_INLINE double frequency(const RopeFrequencies& rope, int64_t pair, double factor) {
     const double whole =
         pow(rope.base, -2.0 * static_cast<double>(pair) / static_cast<double>(rope.n_rot)) / factor;
@@ -31,9 +31,9 @@ PLAIT_INLINE double frequency(const RopeFrequencies& rope, int64_t pair, double 
     return whole * (rope.scale * (1.0 - mix) + mix);
 }
 
-// Arguments of the rotation kernel.
+// Rotates the heads of activations.
 struct RopeArgs {
-    Ref x, table, y;  // [n, heads, width], [n, n_rot / 2, 2] (cos, sin), as x; y may be x
+    Ref x, table, y;  // [n, heads, width], [n, n_rot / 2, 2] (cos, sin), like x; y may be x
     uint8_t extent;
     uint8_t interleaved;  // pairs (2i, 2i+1); otherwise (i, i + n_rot / 2)
     int64_t fixed_rows;
@@ -42,14 +42,14 @@ struct RopeArgs {
     int64_t n_rot;
 };
 
-// Arguments of the kernel that tabulates rotations.
+// Tabulates the cosines and sines of rotations.
 struct RopeTableArgs {
     Ref positions, factors, y;  // [n, axes] i32, [n_rot / 2], [n, n_rot / 2, 2]
     uint8_t has_factors;
     uint8_t extent;
     int64_t fixed_rows;
     int64_t axes;
-    int32_t sections[4];  // pairs per axis; all zero: axis 0 alone
+    int32_t sections[4];  // pairs per axis; if all are zero, only axis 0 counts
     double magnitude;
     RopeFrequencies frequencies;
 };

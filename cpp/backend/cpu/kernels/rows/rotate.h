@@ -1,4 +1,4 @@
-// Rotation of one head by angles whose cosines and sines are known. arXiv:2104.09864
+// Rotation of one head by angles with the given cosines and sines. arXiv:2104.09864
 #pragma once
 
 #include "backend/cpu/simd/simd.h"
@@ -24,8 +24,8 @@ PLAIT_INLINE void rotate_halves(const float* x, const float* cosines, const floa
     }
 }
 
-// Pairs (2 i, 2 i + 1). y may be x: a chunk is read whole before it is written, in plain arrays
-// that the compiler turns into registers.
+// Pairs (2 i, 2 i + 1). y may be x: a chunk is read completely before it is written. The compiler
+// keeps the arrays in registers.
 PLAIT_INLINE void rotate_pairs(const float* x, const float* cosines, const float* sines, float* y,
                                int64_t half) {
     constexpr int64_t kChunk = 16;

@@ -1,11 +1,11 @@
-// AVX2. See int8.h.
+// AVX2. See simd/dot.h.
 #pragma once
 
 namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = false;
 constexpr float kSumsBase = 0.0f;
-constexpr int kApartFrom = 4;
+constexpr int kMinRowsForApart = 4;
 
 struct TileShape {
     static constexpr bool kWideForSlowCodes = false;
@@ -45,14 +45,15 @@ PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
 }
 
 struct Sums {
-    __m256i pairs = _mm256_setzero_si256();  // 16-bit, of up to kGroups calls
+    __m256i pairs = _mm256_setzero_si256();  // 16-bit sums of up to kGroups calls
     __m256i total = _mm256_setzero_si256();
 
     template <Signs kSigns, int kGroups>
     PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int g) {
         const __m256i product = multiply<kSigns>(codes.v, a.v);
         pairs = g % kGroups == 0 ? product : _mm256_add_epi16(pairs, product);
-        // Added now: GCC would make trees of the sums, which need more registers than there are.
+        // Forces the addition here: GCC would build trees of sums, for which registers do not
+        // suffice.
         asm("" : "+x"(pairs));
         if (g % kGroups == kGroups - 1) {
             total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
@@ -68,8 +69,9 @@ struct Sums {
         const __m256i sizes = _mm256_abs_epi8(codes);
         if constexpr (kSigns == Signs::kMoved)
             return _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(a, codes));
-        // With s = -1 for negative c, else 0: |c| * (a ^ s) = c * a + |c| * s, since a ^ -1 = -a - 1.
-        // Its exclusive or can be had where products cannot; a sign takes a product's place.
+        // With s = -1 for negative c, else 0: |c| * (a ^ s) = c * a + |c| * s, since a ^ -1 = -a -
+        // 1. XOR runs on ports that do not multiply, while _mm256_sign_epi8 takes the place of a
+        // product.
         const __m256i signs = _mm256_cmpgt_epi8(_mm256_setzero_si256(), codes);
         return _mm256_maddubs_epi16(sizes, _mm256_xor_si256(a, signs));
     }
@@ -77,7 +79,7 @@ struct Sums {
 
 PLAIT_INLINE void store_codes(const F32 (&x)[4], int8_t* to, int16_t* sums) {
     const auto words = [&](int i) { return _mm256_cvtps_epi32(x[i].v); };
-    // Packing goes by halves of a register: four bytes of each x, then the other four of each.
+    // Packing works within halves of a register: four bytes of each x, then the other four of each.
     const __m256i fours = _mm256_packs_epi16(_mm256_packs_epi32(words(0), words(1)),
                                              _mm256_packs_epi32(words(2), words(3)));
     const __m256i c = _mm256_permutevar8x32_epi32(fours, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));

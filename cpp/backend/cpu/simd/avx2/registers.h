@@ -1,4 +1,4 @@
-// Eight lanes: AVX2, FMA, F16C. See simd.h.
+// Eight lanes: AVX2, FMA, F16C. See simd/simd.h.
 #pragma once
 
 #include <immintrin.h>
@@ -68,7 +68,7 @@ struct F32 {
         return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(level))};
     }
 
-    // Round to nearest even; a NaN stays one by its quiet bit.
+    // Rounds to nearest even. The quiet bit keeps a NaN from becoming an infinity.
     PLAIT_INLINE_MEMBER __m128i to_bf16() const {
         const __m256i u = _mm256_castps_si256(v);
         const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
@@ -123,7 +123,7 @@ PLAIT_INLINE F32 select_bits(uint32_t bits, F32 yes, F32 no) {
     return {_mm256_blendv_ps(no.v, yes.v, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)))};
 }
 
-// p * 2^n for whole n in [-151, 129], in two factors, so that each is a normal number.
+// p * 2^n for integers n in [-151, 129], with two factors, each of which is a normal number.
 PLAIT_INLINE F32 times_power_of_two(F32 p, F32 n) {
     const __m256i whole = _mm256_cvtps_epi32(n.v);
     const __m256i half = _mm256_srai_epi32(whole, 1);

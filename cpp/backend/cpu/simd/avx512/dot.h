@@ -1,13 +1,13 @@
-// AVX-512 BW and VNNI. See int8.h.
+// AVX-512 BW, VNNI and BF16. See simd/dot.h.
 #pragma once
 
 namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = true;
-// 1.5 * 2^23: an integer added to its bits is the same integer added to the number, so a sum that
-// starts there needs no conversion.
+// 1.5 * 2^23. Adding an integer to the bits of this float adds the same integer to its value, so a
+// sum that starts here needs no conversion to float.
 constexpr float kSumsBase = 12582912.0f;
-constexpr int kApartFrom = 64;
+constexpr int kMinRowsForApart = 64;
 
 struct TileShape {
     static constexpr bool kWideForSlowCodes = true;
@@ -68,11 +68,13 @@ PLAIT_INLINE void store_codes(const F32 (&x)[2], int8_t* to, int16_t* sums) {
     sums[1] = static_cast<int16_t>(_mm256_extract_epi16(pair, 8) - 16 * 128);
 }
 
+// Two columns at a time, with rows that are rounded to BF16: vdpbf16ps does twice the work of an
+// fma.
 struct DotBF16 {
     using Element = uint16_t;
     using Input = uint16_t;
     static constexpr int kColumns = 2;
-    // In BF16, a zero behind.
+    // Rounds a row to BF16 and appends a zero.
     PLAIT_INLINE_MEMBER static const uint16_t* row(const float* x, int64_t columns,
                                                    unsigned char* scratch) {
         auto* to = reinterpret_cast<uint16_t*>(scratch);
@@ -82,9 +84,9 @@ struct DotBF16 {
         to[columns] = 0;
         return to;
     }
-    // Two columns of a panel, in pairs by lane: from [2][lanes], or one column and zeros.
+    // Two columns of a panel, [2][lanes], as pairs by lane; load_one() pairs one column with zeros.
     PLAIT_INLINE_MEMBER static __m512i load(const uint16_t* p) {
-        // Word 2 i of the result is word i, word 2 i + 1 is word 16 + i.
+        // Words 2 i and 2 i + 1 of the result are words i and 16 + i.
         const __m512i low = _mm512_cvtepu8_epi16(
             _mm256_setr_epi8(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25,
                              10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
@@ -93,7 +95,7 @@ struct DotBF16 {
     PLAIT_INLINE_MEMBER static __m512i load_one(const uint16_t* p) {
         return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     }
-    // y += pair . (x[0], x[1])
+    // Returns y + pair . (x[0], x[1]).
     PLAIT_INLINE_MEMBER static F32 add(F32 y, __m512i pair, const uint16_t* x) {
         int both;
         memcpy(&both, x, 4);

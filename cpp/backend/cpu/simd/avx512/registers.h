@@ -1,7 +1,7 @@
-// Sixteen lanes: AVX-512 F, BW, VL, DQ. See simd.h.
+// Sixteen lanes: AVX-512 F, BW, VL, DQ. See simd/simd.h.
 #pragma once
 
-// GCC takes the undefined operands of these intrinsics for mistakes (gcc.gnu.org/PR105593).
+// GCC warns about the undefined operands of these intrinsics (gcc.gnu.org/PR105593).
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -61,8 +61,8 @@ struct F32 {
         return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(level))};
     }
 
-    // Round to nearest even, subnormals too (vcvtneps2bf16 would flush them); a NaN stays one by
-    // its quiet bit.
+    // Rounds to nearest even, including subnormals (vcvtneps2bf16 would flush them). The quiet bit
+    // keeps a NaN from becoming an infinity.
     PLAIT_INLINE_MEMBER __m256i to_bf16() const {
         const __m512i u = _mm512_castps_si512(v);
         const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
@@ -144,7 +144,8 @@ PLAIT_INLINE float reduce_max(F32 a) {
 PLAIT_INLINE bool any_less(F32 a, F32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ) != 0; }
 
 PLAIT_INLINE F32 sums_of_four(const F32 (&r)[4]) {
-    const auto fold = [](F32 a, F32 b) {  // a's halves added in the lower half, b's in the upper
+    const auto fold = [](F32 a,
+                         F32 b) {  // the sum of a's halves in the lower half, of b's in the upper
         return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, a.v, b.v),
                              _mm512_shuffle_f32x4(a.v, b.v, 0x4e));
     };
@@ -168,7 +169,7 @@ PLAIT_INLINE void transpose(F32* r) {
         t[i] = _mm512_unpacklo_ps(r[i].v, r[i + 1].v);
         t[i + 1] = _mm512_unpackhi_ps(r[i].v, r[i + 1].v);
     }
-    __m512 u[16];  // u[4 b + j], 128-bit part a: column 4 a + j of rows 4 b to 4 b + 3
+    __m512 u[16];  // the 128-bit part a of u[4 b + j] is column 4 a + j of rows 4 b to 4 b + 3
     for (int i = 0; i < 16; i += 4) {
         u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
         u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);

@@ -1,11 +1,11 @@
-// One lane: four bytes in a word, first byte lowest. See int8.h.
+// One lane: four bytes in a word, first byte lowest. See simd/dot.h.
 #pragma once
 
 namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = false;
 constexpr float kSumsBase = 0.0f;
-constexpr int kApartFrom = 64;
+constexpr int kMinRowsForApart = 64;
 
 struct TileShape {
     static constexpr bool kWideForSlowCodes = false;

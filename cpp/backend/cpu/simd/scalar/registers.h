@@ -1,4 +1,4 @@
-// One lane: the reference, and what runs where nothing better was compiled. See simd.h.
+// One lane, in plain C++: the reference, and the fallback for other processors. See simd/simd.h.
 #pragma once
 
 #include "tensor/half.h"
@@ -67,7 +67,7 @@ PLAIT_INLINE F32 operator/(F32 a, F32 b) { return {a.v / b.v}; }
 PLAIT_INLINE F32 operator&(F32 a, F32 b) { return from_bits(bits_of(a) & bits_of(b)); }
 PLAIT_INLINE F32 operator|(F32 a, F32 b) { return from_bits(bits_of(a) | bits_of(b)); }
 PLAIT_INLINE F32 operator^(F32 a, F32 b) { return from_bits(bits_of(a) ^ bits_of(b)); }
-// Rounded twice: a fused product without the instruction is a slow library call.
+// Rounded twice: without the instruction, a fused multiply-add is a slow library call.
 PLAIT_INLINE F32 fma(F32 a, F32 b, F32 c) { return {a.v * b.v + c.v}; }
 PLAIT_INLINE F32 max(F32 a, F32 b) { return {a.v > b.v ? a.v : b.v}; }
 PLAIT_INLINE F32 min(F32 a, F32 b) { return {a.v < b.v ? a.v : b.v}; }

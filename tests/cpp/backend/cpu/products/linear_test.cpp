@@ -111,7 +111,7 @@ TEST_P(Linear, ClaimedTasksGiveTheSameBitsAndLostOnesNone) {
             Claim lost;
             lost.open();
             uint64_t seen = 0;
-            ASSERT_TRUE(lost.look(&seen) && lost.take_over(seen));
+            ASSERT_TRUE(lost.is_open(&seen) && lost.take_over(seen));
             EXPECT_EQ(made(1 << 20, &lost), std::vector<float>(plain.size(), 12345.0f));
             EXPECT_FALSE(lost.close());
         }

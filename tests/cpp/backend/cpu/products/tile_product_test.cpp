@@ -78,7 +78,8 @@ TEST_P(TileProduct, HasTheBitsOfVectors) {
     }
 }
 
-// What is not finite, in a row or in a scale, and a scale that is not exact with what is added to it.
+// What is not finite, in a row or in a scale, and a scale that is not exact with what is added to
+// it.
 TEST_P(TileProduct, HasTheBitsOfVectorsForWhatIsNotFinite) {
     const int64_t columns = 2 * block(), rows = 20, n = 37;
     Pair pair({GetParam(), {rows, columns}});
