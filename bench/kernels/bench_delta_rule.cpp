@@ -1,4 +1,4 @@
-// The recurrence of a layer of qwen3-next-80b: four multiplications for each state element.
+// The recurrence of a layer of qwen3-next-80b, with four multiplications per state element.
 #include "backend/cpu/kernels/recurrence/recurrence.h"
 
 #include "recurrence.h"

@@ -1,5 +1,6 @@
-// linear on one thread, beside the limit: reading memory for one row, multiplying for many.
-// Matrices take turns, so that one row finds its weights in memory and not in a cache.
+// linear on one thread, compared with the peak rate: of reading memory for one row, of multiplying
+// for many. Rounds use different matrices in turn, so that a single row reads its weights from
+// memory, not from a cache.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -53,7 +54,7 @@ void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_
     const PackedWeight first = args.weight;
     int64_t turn = 0;
     for (auto _ : state) {
-        if (is_block_type(dtype)) {  // as part of the work: a model rounds its rows too
+        if (is_block_type(dtype)) {  // counted as well, since a model also quantises its rows
             run(kernels(isa).quantize_rows, round, scratch.data());
             args.x = round.y;
         }
@@ -64,8 +65,8 @@ void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_
     const Unit unit = is_block_type(dtype)   ? Unit::int8
                       : dtype == DType::bf16 ? Unit::bf16
                                              : Unit::f32;
-    // Many rows find the weights in a cache.
-    beside_limit(state, isa, unit, n == 1 ? static_cast<double>(bytes) : 0.0,
+    // Many rows read the weights from a cache.
+    report_limit(state, isa, unit, n == 1 ? static_cast<double>(bytes) : 0.0,
                  2.0 * static_cast<double>(rows * columns * n));
 }
 

@@ -1,4 +1,4 @@
-// The scan of a layer of mamba2-780m: three multiplications for each state element.
+// The scan of a layer of mamba2-780m, with three multiplications per state element.
 #include "backend/cpu/kernels/recurrence/recurrence.h"
 
 #include "recurrence.h"

@@ -1,4 +1,4 @@
-// The recurrence of a layer of rwkv7-1.5b: five multiplications for each state element.
+// The recurrence of a layer of rwkv7-1.5b, with five multiplications per state element.
 #include "backend/cpu/kernels/recurrence/recurrence.h"
 
 #include "recurrence.h"

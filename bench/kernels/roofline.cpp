@@ -17,13 +17,13 @@
 namespace plait::cpu {
 namespace {
 
-// Of the thread that all benchmarks run on, as of those that work on a plan.
+// Applies to the thread that runs all benchmarks, as to the threads that run plans.
 const NoDenormals no_denormals;
 
 constexpr int kTurns = 1 << 16;
-constexpr int kSums = 12;  // more than any latency needs; no set of registers is too small for them
+constexpr int kSums = 12;  // enough to hide every latency, and they fit in 16 registers
 
-// kTurns turns of kSums sums. The empty assembly tells the compiler nothing of what a sum is.
+// Updates kSums sums kTurns times. The empty assembly keeps the compiler from simplifying them.
 #define PLAIT_TURNS(Vector, start, step)                                      \
     Vector sums[kSums];                                                       \
     _Pragma("GCC unroll 12") for (int i = 0; i < kSums; ++i) sums[i] = start; \
@@ -100,7 +100,7 @@ double read_plain(const std::byte* from, size_t bytes) {
     return static_cast<double>(bytes);
 }
 
-// What `run` returns, a second, at its best of some times.
+// The work that run() returns, per second, in the best of ten runs.
 template <typename Run>
 double rate(Run run) {
     double best = 0;
@@ -139,11 +139,11 @@ const Limits& limits(Isa isa) {
     return found != known.end() ? found->second : known.emplace(isa, measure(isa)).first->second;
 }
 
-void beside_limit(benchmark::State& state, Isa isa, Unit unit, double bytes, double ops) {
+void report_limit(benchmark::State& state, Isa isa, Unit unit, double bytes, double ops) {
     using benchmark::Counter;
-    const Limits& most = limits(isa);
+    const Limits& peak = limits(isa);
     const auto rounds = static_cast<double>(state.iterations());
-    const double seconds = std::max(bytes / most.read, ops / most.ops[static_cast<int>(unit)]);
+    const double seconds = std::max(bytes / peak.read, ops / peak.ops[static_cast<int>(unit)]);
     if (bytes > 0) state.counters["bytes/s"] = Counter(rounds * bytes, Counter::kIsRate);
     state.counters["ops/s"] = Counter(rounds * ops, Counter::kIsRate);
     state.counters["limit"] = Counter(rounds * seconds, Counter::kIsRate);

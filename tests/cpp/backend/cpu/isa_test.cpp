@@ -10,7 +10,7 @@
 namespace plait::cpu {
 namespace {
 
-// Sets PLAIT_ISA and puts back what was there.
+// Sets PLAIT_ISA, and restores its value in the destructor.
 class Environment {
 public:
     explicit Environment(const char* value) {
@@ -23,7 +23,7 @@ private:
     std::optional<std::string> old_;
 };
 
-TEST(Isa, TheStrongestUnlessLimited) {
+TEST(Isa, ThePreferredOneUnlessLimited) {
     const std::vector<Isa> isas = available_isas();
     ASSERT_FALSE(isas.empty());
     EXPECT_EQ(isas.front(), isa_from_name("scalar"));

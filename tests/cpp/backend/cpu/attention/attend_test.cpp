@@ -1,5 +1,5 @@
-// Attention against plain double arithmetic, and against itself: the same keys in other rows, other
-// company, other tiles and other cuts of the work must give the same bits.
+// Compares attention with plain double arithmetic, and with itself: other rows for the same keys,
+// other sequences in the batch, other tiles and other cuts of the work must give the same bits.
 #include "backend/cpu/kernels/attention/attend.h"
 
 #include <numeric>
@@ -21,7 +21,7 @@ struct Shape {
     float softcap = 0.0f;
     bool sinks = false;
     bool flash = true;
-    bool values_in_keys = false;  // value_dim elements of the key, value_type says nothing
+    bool values_in_keys = false;  // values are value_dim elements of the key; value_type is unused
     BiasKind bias = kNoBias;
     float max_bias = 8.0f;
     int32_t buckets = 32;
@@ -31,13 +31,14 @@ struct Shape {
     int32_t threads = 1;
 };
 
-// What attention has for all sequences.
+// The operands that all sequences share.
 struct Weights {
     std::vector<float> sinks;  // [heads]
     std::vector<float> bias;   // [buckets, heads]
 };
 
-// A sequence as mathematics knows it: keys and values with ordinals, queries with what they see.
+// A sequence, independent of the cache layout: keys and values with ordinals, and queries with the
+// keys that they see.
 struct Sequence {
     std::vector<int32_t> ordinals;                 // by key
     std::vector<std::vector<float>> keys, values;  // by key: [kv_heads * dim]
@@ -47,7 +48,7 @@ struct Sequence {
     std::vector<int32_t> key_positions;            // by key
 };
 
-// How keys lie in a cache: a row for each, and where runs are cut.
+// The places of keys in a cache: the row of each, and the boundaries of runs.
 struct Layout {
     std::vector<std::vector<int32_t>> row;  // by sequence, key
     std::vector<std::vector<bool>> cut;     // a run ends before this key
@@ -78,7 +79,7 @@ Sequence random_sequence(const Shape& shape, int32_t n_keys, int32_t n_tokens,
     for (int32_t k = 0; k < n_keys; ++k) {
         s.ordinals.push_back(ordinal);
         ordinal += random() % 20 == 0 ? 1 + static_cast<int32_t>(random() % 90) : 1;
-        if (random() % 200 == 0) ordinal = static_cast<int32_t>(random() % 50);  // goes back
+        if (random() % 200 == 0) ordinal = static_cast<int32_t>(random() % 50);  // decreases
         s.key_positions.push_back(position);
         position += random() % 5 == 0 ? static_cast<int32_t>(random() % 9) : 1;
         s.keys.push_back(random_vector(shape.kv_heads * shape.key_dim, random));
@@ -86,7 +87,7 @@ Sequence random_sequence(const Shape& shape, int32_t n_keys, int32_t n_tokens,
     }
     for (int32_t t = 0; t < n_tokens; ++t) {
         s.queries.push_back(random_vector(shape.heads * shape.key_dim, random));
-        // Mostly causal and windowed, some odd, some empty.
+        // Most intervals are causal or windows; some are arbitrary, some are empty.
         int32_t last = std::max(0, n_keys - n_tokens + t + 1);
         int32_t first = random() % 3 == 0 ? std::max(0, last - 40) : 0;
         if (random() % 7 == 0) {
@@ -100,7 +101,7 @@ Sequence random_sequence(const Shape& shape, int32_t n_keys, int32_t n_tokens,
     return s;
 }
 
-// Keys in any rows; where `scattered` is false, in rows that follow each other.
+// Keys in random rows or, if `scattered` is false, in consecutive rows.
 Layout make_layout(const std::vector<Sequence>& sequences, bool scattered, std::mt19937& random) {
     Layout layout;
     for (const Sequence& s : sequences) layout.rows += static_cast<int32_t>(s.keys.size());
@@ -127,7 +128,7 @@ Layout make_layout(const std::vector<Sequence>& sequences, bool scattered, std::
 
 class AttendTest : public KernelTest {
 protected:
-    // [sequence][token][heads * value_dim]. Rows that no key has are poison.
+    // Returns [sequence][token][heads * value_dim]. Rows without a key are filled with NaN.
     std::vector<std::vector<std::vector<float>>> attend(const Shape& shape,
                                                         const std::vector<Sequence>& sequences,
                                                         const Layout& layout,
@@ -183,7 +184,7 @@ protected:
             first.insert(first.end(), sequence.first.begin(), sequence.first.end());
             last.insert(last.end(), sequence.last.begin(), sequence.last.end());
             for (const int32_t position : sequence.positions)
-                positions.insert(positions.end(), {position, -1});  // of two axes
+                positions.insert(positions.end(), {position, -1});  // two axes
             key_positions.insert(key_positions.end(), sequence.key_positions.begin(),
                                  sequence.key_positions.end());
             key_begin.push_back(static_cast<int32_t>(key_positions.size()));
@@ -246,14 +247,14 @@ protected:
         return result;
     }
 
-    bool was_split = false;  // whether the last attend() cut keys as well
+    bool was_split = false;  // true if the last attend() also split the keys
 
     static float scale(const Shape& shape) {
         return 1.5f / std::sqrt(static_cast<float>(shape.key_dim));
     }
 
-    // What T5 makes of a key this far behind the query, in the words of its authors: relative is
-    // negative for keys before it.
+    // The bucket of a key, as in the code of T5's authors: `relative` is negative for keys before
+    // the query.
     static int32_t bucket_of(const Shape& shape, int32_t relative) {
         const int32_t buckets = shape.both_directions ? shape.buckets / 2 : shape.buckets;
         const int32_t offset = shape.both_directions && relative > 0 ? buckets : 0;
@@ -279,7 +280,7 @@ protected:
         return -slope * std::abs(relative);
     }
 
-    // Of one token, with keys and values as the cache holds them.
+    // The expected result of one token, with keys and values as stored in the cache.
     static std::vector<double> reference(const Shape& shape, const Sequence& s, size_t token,
                                          const Weights& weights) {
         const auto stored = [&](DType dtype, const std::vector<float>& row, int32_t h,
@@ -363,13 +364,13 @@ TEST_P(AttendTest, ReadsEveryCacheType) {
         Shape shape;
         shape.key_type = types[i];
         shape.value_type = types[(i * 4 + 2) % std::size(types)];
-        shape.key_dim = 40;  // no whole number of blocks
+        shape.key_dim = 40;  // not a multiple of the block
         shape.value_dim = 56;
         expect_near_reference(shape, {random_sequence(shape, 70, 5, random)});
     }
 }
 
-// More than one split of the ordinals, for both kernels.
+// The ordinals span several splits, for both kernels.
 TEST_P(AttendTest, LongContexts) {
     Shape shape;
     shape.heads = 2;
@@ -381,7 +382,7 @@ TEST_P(AttendTest, LongContexts) {
     }
 }
 
-// Every combination of what joins a score, with fewer heads a tile than a kv head has.
+// Every combination of bias, cap and sinks, with fewer query heads per tile than per kv head.
 TEST_P(AttendTest, BiasesCapsAndSinksTogether) {
     for (int round = 0; round < 32; ++round) {
         Shape shape;
@@ -394,7 +395,7 @@ TEST_P(AttendTest, BiasesCapsAndSinksTogether) {
         shape.max_distance = round % 5 == 0 ? 128 : 50;
         shape.max_bias = round % 3 == 0 ? 8.0f : 4.0f;
         shape.kv_heads = 1 + round % 2;
-        shape.heads = shape.kv_heads * (3 + round % 5);  // ALiBi: no power of two
+        shape.heads = shape.kv_heads * (3 + round % 5);  // for ALiBi: not a power of two
         shape.tile_queries = 1 + round % 9;
         shape.key_dim = 24;
         shape.value_dim = 40;
@@ -403,7 +404,7 @@ TEST_P(AttendTest, BiasesCapsAndSinksTogether) {
     }
 }
 
-// Both directions and distances on and beside every border between buckets.
+// Both directions, with distances at and next to every boundary between buckets.
 TEST_P(AttendTest, EveryBucketOfADistance) {
     for (const bool both : {false, true}) {
         Shape shape;
@@ -458,7 +459,7 @@ TEST_P(AttendTest, ValuesInKeysOfEveryCacheType) {
     expect_near_reference(shape, {random_sequence(shape, 50, 2, random)});
 }
 
-// Few queries and many keys: splits of the keys are tasks of their own, and nobody can tell.
+// With few queries and many keys, splits of the keys become tasks, with the same results.
 TEST_P(AttendTest, SplitsOfTheKeysAreMergedInOrder) {
     for (const bool scattered : {false, true}) {
         Shape shape;
@@ -471,7 +472,7 @@ TEST_P(AttendTest, SplitsOfTheKeysAreMergedInOrder) {
         std::vector<Sequence> sequences = {random_sequence(shape, 3000, 2, random),
                                            random_sequence(shape, 0, 1, random),
                                            random_sequence(shape, 700, 1, random)};
-        sequences[0].first[1] = 600;  // nothing of the first split
+        sequences[0].first[1] = 600;  // sees no key of the first split
         sequences[0].last[1] = 2900;
         const Layout layout = make_layout(sequences, scattered, random);
         const auto expected = attend(shape, sequences, layout, weights);
@@ -493,7 +494,7 @@ TEST_P(AttendTest, SplitsOfTheKeysAreMergedInOrder) {
     }
 }
 
-TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
+TEST_P(AttendTest, BitsDependOnlyOnTheQueryAndTheKeysItSees) {
     for (int round = 0; round < 8; ++round) {
         Shape shape;
         shape.flash = round % 2 == 0;
@@ -522,7 +523,7 @@ TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
 
         for (size_t s = 0; s < sequences.size(); ++s) {
             for (const size_t t : {size_t{0}, size_t{11}, size_t{29}}) {
-                // Alone, with all its sequence's keys; then with those it sees and no other.
+                // Alone with all keys of its sequence, then with only the keys that it sees.
                 shape.threads = 1 + static_cast<int32_t>(t) % 3;
                 Sequence alone = sequences[s];
                 alone.queries = {sequences[s].queries[t]};
@@ -549,7 +550,7 @@ TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
     }
 }
 
-TEST_P(AttendTest, UnseenPoisonDoesNoHarmAndSeenPoisonShows) {  // S2-35
+TEST_P(AttendTest, NanInKeysMattersOnlyIfTheyAreSeen) {  // S2-35
     for (const bool flash : {true, false}) {
         Shape shape;
         shape.flash = flash;
@@ -591,7 +592,7 @@ TEST_P(AttendTest, HugeScoresNeitherOverflowNorVanish) {
         const std::vector<double> expected = reference(shape, s, 0, {});
         for (size_t i = 0; i < expected.size(); ++i)
             EXPECT_TRUE(near(y[0][0][i], expected[i], 1e-2));
-        // A score of -inf is a share of nothing; nothing else to see is no answer.
+        // A score of -inf has a weight of zero; if all scores are -inf, the result is NaN.
         std::fill(s.queries[0].begin(), s.queries[0].end(), 1.0f);
         for (size_t k = 0; k < 40; ++k) std::fill(s.keys[k].begin(), s.keys[k].end(), -kInf);
         const auto half = attend(shape, {s}, make_layout({s}, false, random), {});

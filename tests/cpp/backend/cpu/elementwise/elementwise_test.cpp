@@ -1,4 +1,4 @@
-// add, sub, mul, scale, softcap, activate, gate, clamped_swiglu: against plain double arithmetic.
+// Compares the elementwise kernels with plain double arithmetic.
 #include "backend/cpu/kernels/elementwise/elementwise.h"
 
 #include <functional>
@@ -74,7 +74,7 @@ TEST_P(ElementwiseTest, VectorOperandIsUsedForEveryRow) {
     }
 }
 
-TEST_P(ElementwiseTest, OneElementOfBIsForAWholeVector) {
+TEST_P(ElementwiseTest, OneElementOfBServesAVector) {
     for (const int64_t share : {1, 7, 16, 33, 300, 5000}) {
         const int64_t rows = 9, per_row = 4, n = rows * per_row * share;
         const Floats a = random_floats(n, random), b = random_floats(rows * per_row, random);
@@ -89,7 +89,7 @@ TEST_P(ElementwiseTest, OneElementOfBIsForAWholeVector) {
     }
 }
 
-TEST_P(ElementwiseTest, OneElementOfBIsForAll) {
+TEST_P(ElementwiseTest, OneElementOfBServesAllOfA) {
     const int64_t rows = 9, width = 1031;
     const Floats a = random_floats(rows * width, random);
     const Floats b = random_floats(1, random);
@@ -165,7 +165,7 @@ TEST_P(ElementwiseTest, GateMultipliesTheActivationOfItsFirstOperand) {
             const double expected = reference(how, g[i]) * up[i];
             ASSERT_TRUE(near(y[i], expected, 1e-5 + 1e-6 * std::abs(expected)));
         }
-        // The same bits when the result replaces an operand, and for a row alone.
+        // The bits are the same if the result replaces an operand, and for a single row.
         Floats in_place = g;
         args.a = args.y = ref_to(in_place);
         run_kernel(kernels().gate, args, tokens(rows));
@@ -178,7 +178,7 @@ TEST_P(ElementwiseTest, GateMultipliesTheActivationOfItsFirstOperand) {
     }
 }
 
-TEST_P(ElementwiseTest, ClampedSwigluOfBothSidesOfItsLimit) {
+TEST_P(ElementwiseTest, ClampedSwigluOnBothSidesOfItsLimit) {
     const std::vector<float> special = {0.0f,   -0.0f, 6.9f, 7.0f,  7.1f, -7.1f,
                                         -90.0f, 1e30f, kInf, -kInf, kNan};
     const double alpha = 1.702f, limit = 7.0;

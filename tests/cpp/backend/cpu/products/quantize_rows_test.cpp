@@ -64,7 +64,7 @@ TEST(QuantizeRows, ZerosAndTinyValuesGiveZero) {
     }
 }
 
-TEST(QuantizeRows, WhatIsNotFiniteMakesItsBlockNaN) {
+TEST(QuantizeRows, ANonFiniteValueMakesItsBlockNaN) {
     const float inf = std::numeric_limits<float>::infinity();
     for (const Isa isa : available_isas()) {
         for (const float bad : {std::nanf(""), inf, -inf}) {

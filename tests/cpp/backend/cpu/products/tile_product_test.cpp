@@ -7,7 +7,7 @@
 namespace plait::cpu::products {
 namespace {
 
-// Every block type, packed for vectors and for tiles.
+// Every block type, packed for AVX-512 and for AMX.
 class TileProduct : public testing::TestWithParam<DType> {
 protected:
     void SetUp() override {
@@ -16,7 +16,7 @@ protected:
     int64_t block() const { return info(GetParam()).block_elements; }
 };
 
-// The same numbers to the bit, or both not one: what a NaN carries is the processor's choice.
+// Compares bits, except that any two NaN are equal: their payloads depend on the processor.
 testing::AssertionResult same(const std::vector<float>& a, const std::vector<float>& b) {
     if (a.size() != b.size()) return testing::AssertionFailure() << a.size() << ", " << b.size();
     for (size_t i = 0; i < a.size(); ++i) {
@@ -56,7 +56,7 @@ Input input(DType dtype, int64_t n, int64_t columns, uint32_t seed = 7) {
             columns};
 }
 
-// A prompt that is computed in tiles and a step that is not agree. # S2-34
+// A prompt that is computed in tiles and a step that is not have the same bits. # S2-34
 TEST_P(TileProduct, HasTheBitsOfVectors) {
     for (const int64_t columns : {block(), 3 * block(), int64_t{1280}, int64_t{4096}}) {
         if (columns % block() != 0) continue;
@@ -78,9 +78,8 @@ TEST_P(TileProduct, HasTheBitsOfVectors) {
     }
 }
 
-// What is not finite, in a row or in a scale, and a scale that is not exact with what is added to
-// it.
-TEST_P(TileProduct, HasTheBitsOfVectorsForWhatIsNotFinite) {
+// Values that are not finite, in a row or in a scale, and scales whose lifts are not exact.
+TEST_P(TileProduct, HasTheBitsOfVectorsForNonFiniteValues) {
     const int64_t columns = 2 * block(), rows = 20, n = 37;
     Pair pair({GetParam(), {rows, columns}});
     std::vector<float> values = random_values(static_cast<size_t>(n * columns), 9);

@@ -67,7 +67,8 @@ TEST_P(RopeTest, TableHoldsCosineAndSineOfPositionTimesFrequency) {
     }
 }
 
-// Low pairs turn fast and keep their frequency, high pairs are interpolated, a ramp lies between.
+// Low pairs have high frequencies and keep them, high pairs are interpolated, with a ramp in
+// between.
 TEST_P(RopeTest, YarnRampsFromExtrapolationToInterpolation) {
     RopeTableArgs args = plain(64);
     args.frequencies = {10000.0, 0.25, 1.0, 10.0, 20.0, 64};
@@ -101,7 +102,7 @@ TEST_P(RopeTest, APositionHasTheSameBitsInAnyBatch) {
     EXPECT_EQ(0, std::memcmp(together.data() + 61 * 64, alone.data(), 64 * sizeof(float)));
 }
 
-TEST_P(RopeTest, RotatesPairsOrHalvesAndPassesTheRest) {
+TEST_P(RopeTest, RotatesPairsOrHalvesAndCopiesTheRest) {
     for (const int64_t n_rot : {2, 6, 32, 34, 64, 80}) {
         for (const int64_t width : {n_rot, n_rot + 7}) {
             const int64_t n = 3, heads = 2;
@@ -129,7 +130,7 @@ TEST_P(RopeTest, RotatesPairsOrHalvesAndPassesTheRest) {
     }
 }
 
-// Rotating what was stored at position p by d gives what position p + d would have stored.
+// Rotating a key of position p by d gives the key of position p + d.
 TEST_P(RopeTest, StoredKeysMoveByADelta) {
     const int64_t heads = 3, head = 128, n_rot = 48, rows = 5;
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0}) {

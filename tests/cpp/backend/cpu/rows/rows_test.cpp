@@ -12,7 +12,7 @@ class RowsTest : public KernelTest {};
 constexpr DType kCacheTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0,  DType::q4_0,
                                  DType::q4_1, DType::q5_0, DType::q5_1, DType::iq4_nl};
 
-// The bytes are those of the reference quantiser, for heads that fill their blocks and for others.
+// The bytes are those of the reference quantiser, for heads with whole and with partial blocks.
 TEST_P(RowsTest, StoresInEveryCacheType) {  // # S0-04 # S2-30
     for (const DType dtype : kCacheTypes) {
         for (const int64_t width : {1, 15, 20, 32, 64, 100}) {
@@ -67,7 +67,7 @@ TEST_P(RowsTest, HalvesRoundAsTheReferenceDoes) {
     }
 }
 
-// Row by row in the list's order, so a row may be read after it was written.
+// Rows are copied in the order of the list, so a row may be read after it was written.
 TEST_P(RowsTest, CopiesInOrder) {  // # S3-11
     for (const size_t bytes : {1u, 34u, 1024u, 2500u}) {
         std::vector<unsigned char> storage(6 * bytes);
