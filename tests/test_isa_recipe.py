@@ -1,4 +1,4 @@
-"""Adding an instruction set edits the table, the build list and one folder; isa_table.h has the recipe."""
+"""Adding an instruction set edits the table, the build list and one folder; simd/isa_table.h has the recipe."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ NAME = re.compile(r'\{\.name = "(\w+)"')
 
 
 def names():
-    return NAME.findall((CPP / CPU / "isa_table.h").read_text())
+    return NAME.findall((CPP / CPU / "simd/isa_table.h").read_text())
 
 
 def code(path):
@@ -23,7 +23,7 @@ def code(path):
 
 def test_only_the_table_and_their_own_folders_name_instruction_sets():
     assert names()[-1] == "scalar"
-    own = {CPP / CPU / "isa_table.h", CPP / CPU / "CMakeLists.txt"}
+    own = {CPP / CPU / "CMakeLists.txt"}
     word = re.compile(rf"\b({'|'.join(names())})\b|PLAIT_(ISA|HAS)_(AVX|AMX|SCALAR)")
     found = {
         path.relative_to(CPP).as_posix()
@@ -42,7 +42,7 @@ def tree(tmp_path):
     """A copy of what kernels are made of, to which the recipe added the set `pretend`."""
     for part in ["base", "tensor", CPU]:
         shutil.copytree(CPP / part, tmp_path / part)
-    table = tmp_path / CPU / "isa_table.h"
+    table = tmp_path / CPU / "simd/isa_table.h"
     text = table.read_text()
     row = re.search(r'    \{\.name = "scalar".*?\},\n', text, re.DOTALL)[0]
     table.write_text(text.replace(row, row.replace('"scalar"', '"pretend"') + row))
@@ -75,8 +75,8 @@ def test_every_kernel_compiles_for_a_new_instruction_set(tree):
 
 
 def test_a_row_that_disagrees_with_its_folder_does_not_compile(tree):
-    table = tree / CPU / "isa_table.h"
-    source = tree / CPU / "kernels/table.cpp"
+    table = tree / CPU / "simd/isa_table.h"
+    source = tree / CPU / "kernels/rows/rows.cpp"
     assert not compile_errors(tree, source, "pretend")
     wrong = re.sub(
         r'("pretend", .required = 0,\s+.panel_lanes = )1', r"\g<1>4", table.read_text()

@@ -33,7 +33,7 @@ MAY_INCLUDE = {
 # A template or inline function of the standard library that is instantiated in a kernel could be
 # the copy that the linker keeps for everyone, with instructions this machine lacks.
 KERNELS_MAY_INCLUDE = re.compile(
-    r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|backend/cpu/isa_table\.h|tensor/half\.h"
+    r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|tensor/half\.h"
     r"|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/inline\.h"
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {

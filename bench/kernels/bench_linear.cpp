@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/linear.h"
-#include "backend/cpu/kernels/products/quantize.h"
-#include "backend/cpu/weights.h"
+#include "backend/cpu/weights/weights.h"
 #include "bytes.h"
 #include "roofline.h"
 

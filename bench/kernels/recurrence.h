@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/memory.h"
 
 namespace plait::cpu {

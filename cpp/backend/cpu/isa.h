@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/cpu/isa_table.h"
-#include "backend/cpu/kernels/table.h"
+#include "backend/cpu/kernels/common/table.h"
+#include "backend/cpu/simd/isa_table.h"
 
 namespace plait::cpu {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "backend/cpu/denormals.h"
-#include "backend/cpu/kernels/claim.h"
+#include "backend/cpu/kernels/common/claim.h"
 
 namespace plait::cpu {
 

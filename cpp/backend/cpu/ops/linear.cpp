@@ -1,5 +1,5 @@
 #include "backend/cpu/kernels/products/linear.h"
-#include "backend/cpu/kernels/products/quantize.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
 
 #include "backend/cpu/ops/operands.h"
 

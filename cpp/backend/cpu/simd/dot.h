@@ -28,6 +28,7 @@
 //     kPanelsOfOneRow         panels of floats for a single row
 #pragma once
 
+#include "backend/cpu/simd/isa_table.h"
 #include "backend/cpu/simd/simd.h"
 
 namespace plait::cpu::PLAIT_ISA {
@@ -67,3 +68,49 @@ struct ColumnBF16 : OneColumn {
 }  // namespace plait::cpu::PLAIT_ISA
 
 #include PLAIT_SIMD_HEADER(dot.h)
+
+namespace plait::cpu::PLAIT_ISA {
+
+// The row in isa_table.h must agree with the definitions in the folder.
+constexpr IsaInfo kRow = isa_row(PLAIT_QUOTE(PLAIT_ISA));
+static_assert(kRow.panel_lanes == F32::kLanes);
+static_assert(kRow.float_tile_panels == TileShape::kFloatPanels);
+static_assert(kRow.has_unsigned_byte_dot == kUnsignedDot);
+static_assert(!kRow.bf16_dot_is_fast || DotBF16::kColumns == 2);
+
+constexpr int kRegistersOf32 = 32 / F32::kLanes;
+
+// Quantises 32 values to 8 bits: codes, their scale, and the sums of the two halves of the codes.
+PLAIT_INLINE void quantize_block(const F32 (&x)[kRegistersOf32], int8_t* codes, float* scale,
+                                 int16_t* sums) {
+    F32 largest = abs(x[0]);
+    for (int i = 1; i < kRegistersOf32; ++i) largest = larger_bits(largest, abs(x[i]));
+    const uint32_t bits = reduce_larger_bits(largest);
+    float magnitude;
+    memcpy(&magnitude, &bits, sizeof magnitude);
+    const bool finite = bits < 0x7f800000;
+    // Below 1e-30, 127 / magnitude could overflow; such values count as zero.
+    if (!finite || magnitude < 1e-30f) {
+        memset(codes, 0, 32);
+        *scale = finite ? 0.0f : __builtin_nanf("");
+        sums[0] = sums[1] = 0;
+        return;
+    }
+    const F32 inverse = F32::set(127.0f / magnitude);
+    F32 scaled[kRegistersOf32];
+    for (int i = 0; i < kRegistersOf32; ++i) scaled[i] = x[i] * inverse;
+    *scale = magnitude / 127.0f;
+    store_codes(scaled, codes, sums);
+}
+
+// Quantises a row of n values. `y` is a QuantizedRow of common/quantized_rows.h.
+template <class QuantizedRow>
+PLAIT_INLINE void quantize_row(const float* x, const QuantizedRow& y, int64_t n) {
+    for (int64_t b = 0; b < n / 32; ++b) {
+        F32 v[kRegistersOf32];
+        for (int i = 0; i < kRegistersOf32; ++i) v[i] = F32::load(x + 32 * b + i * F32::kLanes);
+        quantize_block(v, y.block_codes(b), y.block_scale(b), y.block_sums(b));
+    }
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

@@ -1,7 +1,7 @@
 #include <thread>
 
-#include "backend/cpu/pack.h"
 #include "backend/cpu/products/products.h"
+#include "backend/cpu/weights/pack.h"
 
 namespace plait::cpu::products {
 namespace {

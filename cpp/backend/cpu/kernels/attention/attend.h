@@ -1,8 +1,8 @@
 // Arguments of the attention kernels, and the memory that they need.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
-#include "backend/cpu/kernels/rows/cache_layout.h"
+#include "backend/cpu/kernels/attention/cache_layout.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 

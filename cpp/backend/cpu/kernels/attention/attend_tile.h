@@ -1,8 +1,8 @@
 // A tile of attention: the query heads that share a kv head, for a few tokens of one sequence.
 #pragma once
 
+#include "backend/cpu/kernels/attention/cache.h"
 #include "backend/cpu/kernels/attention/key_blocks.h"
-#include "backend/cpu/kernels/rows/cache.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

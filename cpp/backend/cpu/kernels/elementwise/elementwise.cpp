@@ -1,6 +1,8 @@
 // The elementwise kernels.
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/elementwise/activation.h"
 #include "backend/cpu/kernels/elementwise/elementwise_loops.h"
+#include "backend/cpu/simd/dot.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -63,6 +65,46 @@ void clamped_swiglu(const ElementwiseArgs& args, const Frame& frame, const Worke
         const F32 low = min(limit, g);  // the second operand where either is NaN
         const F32 clamped = min(limit, max(negate(limit), up));
         return low * sigmoid(alpha * low) * (clamped + F32::set(1.0f));
+    });
+}
+
+namespace {
+
+constexpr int64_t kBlocksPerTask = 64;
+
+int64_t blocks(const GateQuantizeArgs& args, const Frame& frame) {
+    return frame.rows(args.extent, args.fixed_rows) * args.rows_per_item * (args.columns / 32);
+}
+
+}  // namespace
+
+int64_t gate_quantize_tasks(const GateQuantizeArgs& args, const Frame& frame) {
+    return (blocks(args, frame) + kBlocksPerTask - 1) / kBlocksPerTask;
+}
+
+// quantize_rows(f(g) * up), 32 columns at a time.  References: tests/reference/gate.py, linear.py.
+void gate_quantize(const GateQuantizeArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                   int64_t end) {
+    const float* g = frame.at<const float>(args.g);
+    const float* up = frame.at<const float>(args.up);
+    const int64_t n = args.columns;
+    const int64_t all = blocks(args, frame), rows = all / (n / 32);
+    const int64_t stop = end * kBlocksPerTask < all ? end * kBlocksPerTask : all;
+    with_activation(args.activation, [&](auto f) {
+        for (int64_t i = begin * kBlocksPerTask; i < stop;) {
+            const int64_t row = i / (n / 32), first = row * (n / 32);
+            const int64_t last = stop < first + n / 32 ? stop : first + n / 32;
+            const QuantizedRow y = quantized_row(frame.at<unsigned char>(args.y), rows, n, row);
+            for (; i < last; ++i) {
+                F32 v[kRegistersOf32];
+                for (int j = 0; j < kRegistersOf32; ++j) {
+                    const int64_t at = 32 * i + j * F32::kLanes;
+                    v[j] = f(F32::load(g + at)) * F32::load(up + at);
+                }
+                const int64_t b = i - first;
+                quantize_block(v, y.block_codes(b), y.block_scale(b), y.block_sums(b));
+            }
+        }
     });
 }
 

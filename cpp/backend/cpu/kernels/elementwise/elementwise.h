@@ -2,7 +2,7 @@
 // operand.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 

@@ -1,5 +1,7 @@
 // The norms, and row_sum.
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/norms/norm_loops.h"
+#include "backend/cpu/simd/dot.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -46,6 +48,23 @@ void row_sum(const NormArgs& args, const Frame& frame, const Worker&, int64_t be
     const VectorRange range = vectors_in(args.vectors, frame, begin, end);
     for (int64_t v = range.begin; v < range.end; ++v)
         frame.at<float>(args.y)[v] = sum_of(frame.at<const float>(args.x) + v * n, n);
+}
+
+// quantize_rows(rms_norm(x)), a row at a time. Scratch: a row of floats.
+// References: tests/reference/rms_norm.py, linear.py.
+void norm_quantize(const NormArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
+                   int64_t end) {
+    const int64_t n = args.vectors.width;
+    float* row = reinterpret_cast<float*>(worker.scratch);
+    const int64_t all =
+        frame.rows(args.vectors.extent, args.vectors.fixed_rows) * args.vectors.per_row;
+    const VectorRange range = vectors_in(args.vectors, frame, begin, end);
+    for (int64_t v = range.begin; v < range.end; ++v) {
+        const float* x = frame.at<const float>(args.x) + v * n;
+        const float mean = sum_of_squares(x, n) / static_cast<float>(n);
+        write_scaled(args, frame, v, x, row, 1.0f / __builtin_sqrtf(mean + args.epsilon));
+        quantize_row(row, quantized_row(frame.at<unsigned char>(args.y), all, n, v), n);
+    }
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

@@ -2,7 +2,7 @@
 // last axis.
 #pragma once
 
-#include "backend/cpu/kernels/vectors.h"
+#include "backend/cpu/kernels/common/vectors.h"
 
 namespace plait::cpu {
 

@@ -5,9 +5,9 @@
 // The inner sums are integers, so they are exact.
 #pragma once
 
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/block_dot.h"
 #include "backend/cpu/kernels/products/product_job.h"
-#include "backend/cpu/kernels/products/quantize.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -1,7 +1,7 @@
 // Arguments of expert_linear and combine.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 #include "backend/cpu/kernels/products/product_cost.h"
 
 namespace plait::cpu {

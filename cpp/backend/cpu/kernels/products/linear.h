@@ -1,7 +1,7 @@
 // Arguments of linear and head_linear.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 #include "backend/cpu/kernels/products/product_cost.h"
 
 namespace plait::cpu {

@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#include "backend/cpu/isa_table.h"
+#include "backend/cpu/simd/isa_table.h"
 #include "base/inline.h"
 #include "tensor/dtype_enum.h"
 

@@ -1,7 +1,7 @@
 // Arguments of the kernel that chooses experts.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 

@@ -1,7 +1,7 @@
 // The short causal convolution, and RWKV's token shift.
 #include <string.h>
 
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/kernels/recurrence/transpose.h"
 
 namespace plait::cpu::PLAIT_ISA {

@@ -1,7 +1,7 @@
 // A row of a state's tile in registers, and sums over the rows.
 #pragma once
 
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/simd/simd.h"
 
 namespace plait::cpu::PLAIT_ISA {

@@ -1,7 +1,9 @@
 // The kernels that copy rows or parts of vectors.
 #include <string.h>
 
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/rows/rows.h"
+#include "backend/cpu/simd/dot.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -77,6 +79,35 @@ void concat(const ConcatArgs& args, const Frame& frame, const Worker&, int64_t b
                static_cast<size_t>(a_width) * sizeof(float));
         memcpy(y + a_width, frame.at<const float>(args.b) + of_b * b_width,
                static_cast<size_t>(b_width) * sizeof(float));
+    }
+}
+
+namespace {
+
+int64_t rows_per_task(const QuantizeRowsArgs& args) {
+    return args.columns < 4096 ? 4096 / args.columns : 1;
+}
+
+int64_t rows(const QuantizeRowsArgs& args, const Frame& frame) {
+    return frame.rows(args.extent, args.fixed_rows) * args.rows_per_item;
+}
+
+}  // namespace
+
+int64_t quantize_rows_tasks(const QuantizeRowsArgs& args, const Frame& frame) {
+    const int64_t per_task = rows_per_task(args);
+    return (rows(args, frame) + per_task - 1) / per_task;
+}
+
+// Reference: tests/reference/linear.py.
+void quantize_rows(const QuantizeRowsArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                   int64_t end) {
+    const int64_t n = args.columns;
+    const int64_t all = rows(args, frame);
+    const int64_t stop = end * rows_per_task(args) < all ? end * rows_per_task(args) : all;
+    for (int64_t r = begin * rows_per_task(args); r < stop; ++r) {
+        const float* x = frame.at<const float>(args.x) + r * n;
+        quantize_row(x, quantized_row(frame.at<unsigned char>(args.y), all, n, r), n);
     }
 }
 

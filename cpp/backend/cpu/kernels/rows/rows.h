@@ -1,7 +1,7 @@
 // Arguments of the kernels that copy rows or parts of vectors.
 #pragma once
 
-#include "backend/cpu/kernels/vectors.h"
+#include "backend/cpu/kernels/common/vectors.h"
 
 namespace plait::cpu {
 

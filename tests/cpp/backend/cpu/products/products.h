@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/embed.h"
 #include "backend/cpu/kernels/products/experts.h"
 #include "backend/cpu/kernels/products/linear.h"
-#include "backend/cpu/kernels/products/quantize.h"
-#include "backend/cpu/weights.h"
+#include "backend/cpu/weights/weights.h"
 #include "support/random_weights.h"
 #include "tensor/convert.h"
 #include "tensor/half.h"

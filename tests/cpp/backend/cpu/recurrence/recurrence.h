@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "backend/cpu/kernel_harness.h"
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 
 namespace plait::cpu {
 

@@ -1,7 +1,7 @@
 // store_rows, copy_rows, select_rows.
 #include "backend/cpu/kernels/rows/rows.h"
 #include "backend/cpu/kernel_harness.h"
-#include "backend/cpu/kernels/rows/cache_rows.h"
+#include "backend/cpu/kernels/attention/cache_rows.h"
 #include "tensor/convert.h"
 
 namespace plait::cpu {

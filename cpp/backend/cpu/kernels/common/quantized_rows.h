@@ -1,7 +1,7 @@
-// Arguments of the kernels that quantise activation rows, and the format they write.
+// The format of quantised activation rows, and the arguments of the kernels that write it.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 

@@ -1,7 +1,7 @@
 // The kernels that write and rotate rows of a cache.
-#include "backend/cpu/kernels/rows/cache_rows.h"
-#include "backend/cpu/kernels/rows/cache.h"
-#include "backend/cpu/kernels/rows/rotate.h"
+#include "backend/cpu/kernels/attention/cache_rows.h"
+#include "backend/cpu/kernels/attention/cache.h"
+#include "backend/cpu/kernels/attention/rotate.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

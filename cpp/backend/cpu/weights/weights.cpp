@@ -1,11 +1,11 @@
-#include "backend/cpu/weights.h"
+#include "backend/cpu/weights/weights.h"
 
 #include <algorithm>
 #include <exception>
 #include <new>
 #include <thread>
 
-#include "backend/cpu/pack.h"
+#include "backend/cpu/weights/pack.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "tensor/convert.h"

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "backend/cpu/kernels/claim.h"
+#include "backend/cpu/kernels/common/claim.h"
 #include "base/inline.h"
 
 namespace plait::cpu {

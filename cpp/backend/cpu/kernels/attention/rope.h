@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 #include "base/inline.h"
 
 namespace plait::cpu {

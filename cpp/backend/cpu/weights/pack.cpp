@@ -1,4 +1,4 @@
-#include "backend/cpu/pack.h"
+#include "backend/cpu/weights/pack.h"
 
 #include <cstring>
 

@@ -1,8 +1,8 @@
 // Arguments of the kernels that write and rotate rows of a cache.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
-#include "backend/cpu/kernels/rows/rope.h"
+#include "backend/cpu/kernels/attention/rope.h"
+#include "backend/cpu/kernels/common/frame.h"
 #include "tensor/dtype_enum.h"
 
 namespace plait::cpu {

@@ -2,7 +2,7 @@
 // tasks.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 
@@ -14,8 +14,8 @@ struct Vectors {
 };
 
 PLAIT_INLINE int64_t vectors_per_task(const Vectors& v) {
-    constexpr int64_t kElementsPerTask = 4096;
-    return v.width < kElementsPerTask ? kElementsPerTask / v.width : 1;
+    constexpr int64_t kTaskElements = 4096;
+    return v.width < kTaskElements ? kTaskElements / v.width : 1;
 }
 PLAIT_INLINE int64_t count_vectors(const Vectors& v, const Frame& frame) {
     return frame.rows(v.extent, v.fixed_rows) * v.per_row;

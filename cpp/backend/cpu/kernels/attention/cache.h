@@ -1,7 +1,7 @@
 // Conversion of the heads of cache rows from their stored type to floats and back.
 #pragma once
 
-#include "backend/cpu/kernels/rows/cache_layout.h"
+#include "backend/cpu/kernels/attention/cache_layout.h"
 #include "backend/cpu/simd/simd.h"
 #include "tensor/blocks/iq4_nl.h"
 #include "tensor/blocks/q4_0.h"

@@ -7,22 +7,23 @@
 // To add a kernel, write both and list it here.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 // X(kernel, type of its arguments, function that counts its tasks)
-#define PLAIT_ATTENTION_KERNELS(X)             \
-    X(attend, AttendArgs, attend_tasks)        \
-    X(attend_scores, AttendArgs, attend_tasks) \
-    X(attend_splits, AttendArgs, attend_splits_tasks)
+#define PLAIT_ATTENTION_KERNELS(X)                    \
+    X(attend, AttendArgs, attend_tasks)               \
+    X(attend_scores, AttendArgs, attend_tasks)        \
+    X(attend_splits, AttendArgs, attend_splits_tasks) \
+    X(rope, RopeArgs, rope_tasks)                     \
+    X(rope_table, RopeTableArgs, rope_table_tasks)    \
+    X(rotate_rows, RotateRowsArgs, rotate_rows_tasks) \
+    X(store_rows, StoreRowsArgs, store_rows_tasks)
 #define PLAIT_PRODUCTS_KERNELS(X)                           \
     X(combine, CombineArgs, combine_tasks)                  \
     X(embed, EmbedArgs, embed_tasks)                        \
     X(expert_linear, ExpertLinearArgs, expert_linear_tasks) \
-    X(gate_quantize, GateQuantizeArgs, gate_quantize_tasks) \
     X(head_linear, HeadLinearArgs, head_linear_tasks)       \
     X(linear, LinearArgs, linear_tasks)                     \
-    X(norm_quantize, NormArgs, norm_tasks)                  \
-    X(quantize_rows, QuantizeRowsArgs, quantize_rows_tasks) \
     X(route, RouteArgs, route_tasks)
 #define PLAIT_RECURRENCE_KERNELS(X)                            \
     X(delta_rule, DeltaRuleArgs, delta_rule_tasks)             \
@@ -32,28 +33,27 @@
     X(token_shift, TokenShiftArgs, token_shift_tasks)          \
     X(wkv6, Wkv6Args, wkv6_tasks)                              \
     X(wkv7, Wkv7Args, wkv7_tasks)
-#define PLAIT_ROWS_KERNELS(X)                         \
-    X(concat, ConcatArgs, concat_tasks)               \
-    X(copy_rows, CopyRowsArgs, copy_rows_tasks)       \
-    X(rope, RopeArgs, rope_tasks)                     \
-    X(rope_table, RopeTableArgs, rope_table_tasks)    \
-    X(rotate_rows, RotateRowsArgs, rotate_rows_tasks) \
-    X(select_rows, SelectRowsArgs, select_rows_tasks) \
-    X(slice, SliceArgs, slice_tasks)                  \
-    X(store_rows, StoreRowsArgs, store_rows_tasks)
-#define PLAIT_ELEMENTWISE_KERNELS(X)                      \
-    X(activate, ElementwiseArgs, elementwise_tasks)       \
-    X(add, ElementwiseArgs, elementwise_tasks)            \
-    X(clamped_swiglu, ElementwiseArgs, elementwise_tasks) \
-    X(gate, ElementwiseArgs, elementwise_tasks)           \
-    X(mul, ElementwiseArgs, elementwise_tasks)            \
-    X(scale, ElementwiseArgs, elementwise_tasks)          \
-    X(softcap, ElementwiseArgs, elementwise_tasks)        \
+#define PLAIT_ROWS_KERNELS(X)                               \
+    X(concat, ConcatArgs, concat_tasks)                     \
+    X(copy_rows, CopyRowsArgs, copy_rows_tasks)             \
+    X(quantize_rows, QuantizeRowsArgs, quantize_rows_tasks) \
+    X(select_rows, SelectRowsArgs, select_rows_tasks)       \
+    X(slice, SliceArgs, slice_tasks)
+#define PLAIT_ELEMENTWISE_KERNELS(X)                        \
+    X(activate, ElementwiseArgs, elementwise_tasks)         \
+    X(add, ElementwiseArgs, elementwise_tasks)              \
+    X(clamped_swiglu, ElementwiseArgs, elementwise_tasks)   \
+    X(gate, ElementwiseArgs, elementwise_tasks)             \
+    X(gate_quantize, GateQuantizeArgs, gate_quantize_tasks) \
+    X(mul, ElementwiseArgs, elementwise_tasks)              \
+    X(scale, ElementwiseArgs, elementwise_tasks)            \
+    X(softcap, ElementwiseArgs, elementwise_tasks)          \
     X(sub, ElementwiseArgs, elementwise_tasks)
-#define PLAIT_NORMS_KERNELS(X)          \
-    X(l2_norm, NormArgs, norm_tasks)    \
-    X(layer_norm, NormArgs, norm_tasks) \
-    X(rms_norm, NormArgs, norm_tasks)   \
+#define PLAIT_NORMS_KERNELS(X)             \
+    X(l2_norm, NormArgs, norm_tasks)       \
+    X(layer_norm, NormArgs, norm_tasks)    \
+    X(norm_quantize, NormArgs, norm_tasks) \
+    X(rms_norm, NormArgs, norm_tasks)      \
     X(row_sum, NormArgs, norm_tasks)
 #define PLAIT_KERNELS(X)         \
     PLAIT_ATTENTION_KERNELS(X)   \

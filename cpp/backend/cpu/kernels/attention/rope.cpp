@@ -1,6 +1,6 @@
 // Rotary position embeddings.
-#include "backend/cpu/kernels/rows/rope.h"
-#include "backend/cpu/kernels/rows/rotate.h"
+#include "backend/cpu/kernels/attention/rope.h"
+#include "backend/cpu/kernels/attention/rotate.h"
 #include "backend/cpu/simd/simd.h"
 
 namespace plait::cpu::PLAIT_ISA {

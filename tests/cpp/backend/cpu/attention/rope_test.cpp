@@ -1,8 +1,8 @@
 // rope_table, rope and rotate_rows.
-#include "backend/cpu/kernels/rows/rope.h"
+#include "backend/cpu/kernels/attention/rope.h"
 
 #include "backend/cpu/kernel_harness.h"
-#include "backend/cpu/kernels/rows/cache_rows.h"
+#include "backend/cpu/kernels/attention/cache_rows.h"
 #include "tensor/convert.h"
 
 namespace plait::cpu {

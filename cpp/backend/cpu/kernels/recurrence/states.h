@@ -2,7 +2,7 @@
 // tasks.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 
