@@ -47,6 +47,11 @@ struct BlockTiles {
     static constexpr int kUnits = 32 / D::kUnit;
     static constexpr int kGroups = groups_of(D::kMaxCode, D::kUnit);
 
+    PLAIT_INLINE_MEMBER static constexpr Signs signs(int rows) {
+        if (!D::kSigned) return Signs::kNone;
+        return rows >= kMinRowsForApart ? Signs::kApart : Signs::kMoved;
+    }
+
     template <int P, int T>
     PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const Activations& activations,
                                          int row, int64_t first, PanelPrefetch prefetch);
@@ -63,9 +68,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
     const float* scales = activations.scales;
     const float* sums = activations.sums;
     const int64_t rows = activations.n;
-    constexpr Signs kSigns = !D::kSigned             ? Signs::kNone
-                             : T >= kMinRowsForApart ? Signs::kApart
-                                                     : Signs::kMoved;
+    constexpr Signs kSigns = signs(T);
     F32 y[P][T];
     for (int p = 0; p < P; ++p)
         for (int r = 0; r < T; ++r) y[p][r] = F32::zero();

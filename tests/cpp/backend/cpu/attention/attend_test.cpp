@@ -126,102 +126,132 @@ Layout make_layout(const std::vector<Sequence>& sequences, bool scattered, std::
     return layout;
 }
 
+// The operands of a step in memory, as the kernels read them. Rows without a key are filled with NaN.
+class Operands {
+public:
+    Operands(const Shape& shape, const std::vector<Sequence>& sequences, const Layout& layout)
+        : shape_(shape),
+          key_cache_(cache(shape.key_type, shape.key_dim)),
+          value_cache_(shape.values_in_keys ? key_cache_
+                                            : cache(shape.value_type, shape.value_dim)),
+          keys_(layout.rows * key_cache_.row_bytes, std::byte{0xff}),
+          values_(layout.rows * value_cache_.row_bytes, std::byte{0xff}) {
+        for (size_t s = 0; s < sequences.size(); ++s) {
+            add_keys(sequences[s], layout.row[s], layout.cut[s]);
+            add_queries(sequences[s]);
+        }
+        y.assign(static_cast<size_t>(n_tokens() * shape.heads * shape.value_dim), 42.0f);
+    }
+
+    int64_t n_tokens() const { return token_begin_.back(); }
+
+    AttendArgs args(const Weights& weights) const {
+        AttendArgs args{};
+        args.key_cache = key_cache_;
+        args.value_cache = value_cache_;
+        args.q = ref_to(q_);
+        args.y = ref_to(y);
+        args.keys = ref_to(keys_);
+        args.values = shape_.values_in_keys ? args.keys : ref_to(values_);
+        args.values_in_keys = shape_.values_in_keys;
+        args.token_begin = ref_to(token_begin_);
+        args.runs = ref_to(runs_);
+        args.run_begin = ref_to(run_begin_);
+        args.first = ref_to(first_);
+        args.last = ref_to(last_);
+        args.has_sinks = shape_.sinks;
+        if (shape_.sinks) args.sinks = ref_to(weights.sinks);
+        args.bias_kind = shape_.bias;
+        args.max_bias = shape_.max_bias;
+        args.buckets = shape_.buckets;
+        args.max_distance = shape_.max_distance;
+        args.both_directions = shape_.both_directions;
+        args.position_stride = 2;
+        args.positions = ref_to(positions_);
+        args.key_positions = ref_to(key_positions_);
+        args.key_begin = ref_to(key_begin_);
+        args.bias = ref_to(weights.bias);
+        args.heads = shape_.heads;
+        args.kv_heads = shape_.kv_heads;
+        args.key_dim = shape_.key_dim;
+        args.value_dim = shape_.value_dim;
+        args.tile_queries = shape_.tile_queries;
+        args.threads = shape_.threads;
+        args.softcap = shape_.softcap;
+        return args;
+    }
+
+    std::vector<float> y;
+
+private:
+    CacheLayout cache(DType dtype, int32_t dim) const {
+        CacheLayout c{};
+        c.dtype = dtype;
+        c.head_elements = padded(dtype, dim);
+        c.head_bytes = static_cast<int64_t>(row_bytes(dtype, c.head_elements));
+        c.row_bytes = c.head_bytes * shape_.kv_heads;
+        return c;
+    }
+
+    void put(const CacheLayout& c, int32_t dim, const std::vector<float>& row, std::byte* to) {
+        std::vector<float> whole(c.head_elements * shape_.kv_heads, 0.0f);
+        for (int32_t h = 0; h < shape_.kv_heads; ++h)
+            std::copy_n(row.data() + h * dim, dim, whole.data() + h * c.head_elements);
+        quantize(c.dtype, whole.data(), to, whole.size());
+    }
+
+    void add_keys(const Sequence& sequence, const std::vector<int32_t>& rows,
+                  const std::vector<bool>& cut) {
+        for (size_t k = 0; k < sequence.keys.size(); ++k) {
+            const int32_t row = rows[k];
+            put(key_cache_, shape_.key_dim, sequence.keys[k],
+                keys_.data() + row * key_cache_.row_bytes);
+            if (!shape_.values_in_keys)
+                put(value_cache_, shape_.value_dim, sequence.values[k],
+                    values_.data() + row * value_cache_.row_bytes);
+            const bool follows = k > 0 && !cut[k] && row == rows[k - 1] + 1 &&
+                                 sequence.ordinals[k] == sequence.ordinals[k - 1] + 1;
+            if (follows)
+                ++runs_.back().count;
+            else
+                runs_.push_back({row, 1, static_cast<int32_t>(k), sequence.ordinals[k]});
+        }
+        run_begin_.push_back(static_cast<int32_t>(runs_.size()));
+        key_positions_.insert(key_positions_.end(), sequence.key_positions.begin(),
+                              sequence.key_positions.end());
+        key_begin_.push_back(static_cast<int32_t>(key_positions_.size()));
+    }
+
+    void add_queries(const Sequence& sequence) {
+        for (const auto& query : sequence.queries) q_.insert(q_.end(), query.begin(), query.end());
+        token_begin_.push_back(token_begin_.back() + static_cast<int32_t>(sequence.queries.size()));
+        first_.insert(first_.end(), sequence.first.begin(), sequence.first.end());
+        last_.insert(last_.end(), sequence.last.begin(), sequence.last.end());
+        for (const int32_t position : sequence.positions)
+            positions_.insert(positions_.end(), {position, -1});  // two axes
+    }
+
+    const Shape& shape_;
+    CacheLayout key_cache_, value_cache_;
+    std::vector<std::byte> keys_, values_;
+    std::vector<plait::Run> runs_;
+    std::vector<int32_t> run_begin_ = {0}, token_begin_ = {0}, key_begin_ = {0};
+    std::vector<int32_t> first_, last_, positions_, key_positions_;
+    std::vector<float> q_;
+};
+
 class AttendTest : public KernelTest {
 protected:
-    // Returns [sequence][token][heads * value_dim]. Rows without a key are filled with NaN.
+    // Returns [sequence][token][heads * value_dim].
     std::vector<std::vector<std::vector<float>>> attend(const Shape& shape,
                                                         const std::vector<Sequence>& sequences,
                                                         const Layout& layout,
                                                         const Weights& weights,
                                                         Cut cut = Cut::whole) {
-        const auto cache = [&](DType dtype, int32_t dim) {
-            CacheLayout c{};
-            c.dtype = dtype;
-            c.head_elements = padded(dtype, dim);
-            c.head_bytes = static_cast<int64_t>(row_bytes(dtype, c.head_elements));
-            c.row_bytes = c.head_bytes * shape.kv_heads;
-            return c;
-        };
-        AttendArgs args{};
-        args.key_cache = cache(shape.key_type, shape.key_dim);
-        args.value_cache =
-            shape.values_in_keys ? args.key_cache : cache(shape.value_type, shape.value_dim);
-        std::vector<std::byte> keys(layout.rows * args.key_cache.row_bytes, std::byte{0xff});
-        std::vector<std::byte> values(layout.rows * args.value_cache.row_bytes, std::byte{0xff});
-        const auto put = [&](const CacheLayout& c, int32_t dim, const std::vector<float>& row,
-                             std::byte* to) {
-            std::vector<float> whole(c.head_elements * shape.kv_heads, 0.0f);
-            for (int32_t h = 0; h < shape.kv_heads; ++h)
-                std::copy_n(row.data() + h * dim, dim, whole.data() + h * c.head_elements);
-            quantize(c.dtype, whole.data(), to, whole.size());
-        };
-        std::vector<plait::Run> runs;
-        std::vector<int32_t> run_begin = {0}, token_begin = {0}, key_begin = {0};
-        std::vector<int32_t> first, last, positions, key_positions;
-        std::vector<float> q;
-        for (size_t s = 0; s < sequences.size(); ++s) {
-            const Sequence& sequence = sequences[s];
-            for (size_t k = 0; k < sequence.keys.size(); ++k) {
-                const int32_t row = layout.row[s][k];
-                put(args.key_cache, shape.key_dim, sequence.keys[k],
-                    keys.data() + row * args.key_cache.row_bytes);
-                if (!shape.values_in_keys)
-                    put(args.value_cache, shape.value_dim, sequence.values[k],
-                        values.data() + row * args.value_cache.row_bytes);
-                const bool follows = k > 0 && !layout.cut[s][k] &&
-                                     row == layout.row[s][k - 1] + 1 &&
-                                     sequence.ordinals[k] == sequence.ordinals[k - 1] + 1;
-                if (follows)
-                    ++runs.back().count;
-                else
-                    runs.push_back({row, 1, static_cast<int32_t>(k), sequence.ordinals[k]});
-            }
-            run_begin.push_back(static_cast<int32_t>(runs.size()));
-            for (const auto& query : sequence.queries)
-                q.insert(q.end(), query.begin(), query.end());
-            token_begin.push_back(token_begin.back() +
-                                  static_cast<int32_t>(sequence.queries.size()));
-            first.insert(first.end(), sequence.first.begin(), sequence.first.end());
-            last.insert(last.end(), sequence.last.begin(), sequence.last.end());
-            for (const int32_t position : sequence.positions)
-                positions.insert(positions.end(), {position, -1});  // two axes
-            key_positions.insert(key_positions.end(), sequence.key_positions.begin(),
-                                 sequence.key_positions.end());
-            key_begin.push_back(static_cast<int32_t>(key_positions.size()));
-        }
-        const int64_t n = token_begin.back();
-        std::vector<float> y(n * shape.heads * shape.value_dim, 42.0f);
-        args.q = ref_to(q);
-        args.y = ref_to(y);
-        args.keys = ref_to(keys);
-        args.values = shape.values_in_keys ? args.keys : ref_to(values);
-        args.values_in_keys = shape.values_in_keys;
-        args.token_begin = ref_to(token_begin);
-        args.runs = ref_to(runs);
-        args.run_begin = ref_to(run_begin);
-        args.first = ref_to(first);
-        args.last = ref_to(last);
-        args.has_sinks = shape.sinks;
-        if (shape.sinks) args.sinks = ref_to(weights.sinks);
-        args.bias_kind = shape.bias;
-        args.max_bias = shape.max_bias;
-        args.buckets = shape.buckets;
-        args.max_distance = shape.max_distance;
-        args.both_directions = shape.both_directions;
-        args.position_stride = 2;
-        args.positions = ref_to(positions);
-        args.key_positions = ref_to(key_positions);
-        args.key_begin = ref_to(key_begin);
-        args.bias = ref_to(weights.bias);
-        args.heads = shape.heads;
-        args.kv_heads = shape.kv_heads;
-        args.key_dim = shape.key_dim;
-        args.value_dim = shape.value_dim;
-        args.tile_queries = shape.tile_queries;
-        args.threads = shape.threads;
+        Operands operands(shape, sequences, layout);
+        AttendArgs args = operands.args(weights);
         args.scale = scale(shape);
-        args.softcap = shape.softcap;
-        Frame frame = tokens(n);
+        Frame frame = tokens(operands.n_tokens());
         frame.n_sequences = static_cast<int32_t>(sequences.size());
         const auto scratch = static_cast<size_t>(attend_scratch(args).end) * sizeof(float);
         Floats splits(0);
@@ -238,6 +268,7 @@ protected:
                    cut);
 
         std::vector<std::vector<std::vector<float>>> result;
+        const std::vector<float>& y = operands.y;
         const int64_t width = shape.heads * shape.value_dim;
         for (size_t s = 0, t = 0; s < sequences.size(); ++s) {
             result.emplace_back();
