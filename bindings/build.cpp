@@ -29,20 +29,6 @@ py::list names(const std::vector<cpu::Isa>& isas) {
     return result;
 }
 
-std::vector<cpu::Isa> built_isas() {
-    std::vector<cpu::Isa> isas = {cpu::Isa::scalar};
-#ifdef PLAIT_HAS_AVX2
-    isas.push_back(cpu::Isa::avx2);
-#endif
-#ifdef PLAIT_HAS_AVX512
-    isas.push_back(cpu::Isa::avx512);
-#endif
-#ifdef PLAIT_HAS_AMX
-    isas.push_back(cpu::Isa::amx);
-#endif
-    return isas;
-}
-
 py::list known_architectures() {
     py::list result;
     for (const std::string& name : architectures()) result.append(py::str(name));
@@ -62,7 +48,7 @@ py::typing::Dict<py::str, py::object> build_info() {
     info["version"] = PLAIT_VERSION;
     info["compiler"] = compiler();
     info["isas"] = names(cpu::available_isas());
-    info["isas_built"] = names(built_isas());
+    info["isas_built"] = names(cpu::built_isas());
 #ifdef PLAIT_HAS_VULKAN
     info["vulkan"] = true;
 #else

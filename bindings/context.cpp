@@ -71,7 +71,7 @@ std::optional<Pooling> pooling(py::handle value) {
 std::optional<std::string> instruction_set(py::handle value) {
     if (value.is_none()) return std::nullopt;
     std::string name = to_text("isa", value);
-    if (!cpu::isa_from_name(name)) no_choice("isa", "scalar, avx2, avx512, amx", name);
+    if (!cpu::isa_from_name(name)) no_choice("isa", cpu::isa_names(), name);
     return name;
 }
 

@@ -33,8 +33,13 @@ MAY_INCLUDE = {
 # A template or inline function of the standard library that is instantiated in a kernel could be
 # the copy that the linker keeps for everyone, with instructions this machine lacks.
 KERNELS_MAY_INCLUDE = re.compile(
+<<<<<<< HEAD
     r"backend/cpu/(kernels|simd)/(\w+/)?\w+\.h|backend/shared/(rotary|position_buckets)\.h"
     r"|tensor/half\.h|tensor/blocks/\w+\.h|base/inline\.h"
+=======
+    r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|tensor/half\.h"
+    r"|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/inline\.h"
+>>>>>>> fin-kernels
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {
     "cstdint", "cstddef", "cstring", "cfloat", "climits", "math.h",
@@ -140,7 +145,7 @@ def test_no_graph_pointer_is_passed_around():
         assert not re.search(r"\bGraph\s*\*", code(path)), path
 
 
-KERNEL_FILES = files("backend/cpu/kernels") + files("backend/cpu/simd") + files("backend/cpu/tiles")
+KERNEL_FILES = files("backend/cpu/kernels") + files("backend/cpu/simd") + files("backend/cpu/amx")
 
 
 @pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda p: p.relative_to(CPP).as_posix())

@@ -1,4 +1,4 @@
-// attend on one thread: one token over a long cache and over a short one, and prompts.
+// attend on one thread: one token with a long and with a short cache, and prompts.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -73,7 +73,7 @@ void attend(benchmark::State& state, Isa isa, DType dtype, bool flash) {
     for (auto _ : state)
         kernel.run(&args, frame, Worker{0, aligned}, 0, kernel.tasks(&args, frame));
 
-    beside_limit(state, isa, Unit::f32,
+    report_limit(state, isa, Unit::f32,
                  n_tokens == 1 && n_keys > 4096 ? 2.0 * static_cast<double>(storage_bytes) : 0.0,
                  4.0 * pairs * kHeads * kDim);
 }

@@ -1,5 +1,5 @@
-// The recurrence of a layer of qwen3-next-80b: four multiplications for each state element.
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+// The recurrence of a layer of qwen3-next-80b, with four multiplications per state element.
+#include "backend/cpu/kernels/recurrence/states.h"
 
 #include "recurrence.h"
 

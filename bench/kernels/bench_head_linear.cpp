@@ -1,6 +1,5 @@
-// head_linear on one thread, as latent attention uses it: bytes of weights a second for one row,
-// operations a second for many. One layer's heads take turns with others', so that one row finds its
-// weights in memory and not in a cache.
+// head_linear on one thread, as in latent attention. Rounds use the heads of different layers in
+// turn, so that a single row reads its weights from memory, not from a cache.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -8,9 +7,9 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/linear.h"
-#include "backend/cpu/kernels/products/quantize.h"
-#include "backend/cpu/weights.h"
+#include "backend/cpu/weights/weights.h"
 #include "bytes.h"
 #include "roofline.h"
 
@@ -55,7 +54,7 @@ void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t 
     const unsigned char* first = args.weight.data;
     int64_t turn = 0;
     for (auto _ : state) {
-        if (is_block_type(dtype)) {  // as part of the work: a model rounds its rows too
+        if (is_block_type(dtype)) {  // counted as well, since a model also quantises its rows
             run(kernels(isa).quantize_rows, round, scratch.data());
             args.x = round.y;
         }
@@ -66,14 +65,14 @@ void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t 
     const Unit unit = is_block_type(dtype)   ? Unit::int8
                       : dtype == DType::bf16 ? Unit::bf16
                                              : Unit::f32;
-    // Many rows find the weights in a cache.
-    beside_limit(state, isa, unit, n == 1 ? static_cast<double>(bytes) : 0.0,
+    // Many rows read the weights from a cache.
+    report_limit(state, isa, unit, n == 1 ? static_cast<double>(bytes) : 0.0,
                  2.0 * static_cast<double>(kHeads * rows * columns * n));
 }
 
 const bool kRegistered = [] {
     for (const Isa isa : available_isas()) {
-        if (isa == Isa::scalar) continue;
+        if (isa->panel_lanes == 1) continue;  // too slow to wait for
         for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0}) {
             for (const auto& [rows, columns] :
                  {std::pair<int64_t, int64_t>{512, 128}, {128, 512}}) {

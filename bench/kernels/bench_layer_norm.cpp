@@ -1,4 +1,4 @@
-// layer_norm on one thread, rows that stay in the nearest cache.
+// layer_norm on one thread, with rows that stay in the first level cache.
 #include <benchmark/benchmark.h>
 
 #include <string>

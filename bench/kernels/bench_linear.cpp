@@ -1,5 +1,6 @@
-// linear on one thread, beside the limit: reading memory for one row, multiplying for many.
-// Matrices take turns, so that one row finds its weights in memory and not in a cache.
+// linear on one thread, compared with the peak rate: of reading memory for one row, of multiplying
+// for many. Rounds use different matrices in turn, so that a single row reads its weights from
+// memory, not from a cache.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -8,9 +9,9 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/linear.h"
-#include "backend/cpu/kernels/products/quantize.h"
-#include "backend/cpu/weights.h"
+#include "backend/cpu/weights/weights.h"
 #include "bytes.h"
 #include "roofline.h"
 
@@ -53,7 +54,7 @@ void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_
     const PackedWeight first = args.weight;
     int64_t turn = 0;
     for (auto _ : state) {
-        if (is_block_type(dtype)) {  // as part of the work: a model rounds its rows too
+        if (is_block_type(dtype)) {  // counted as well, since a model also quantises its rows
             run(kernels(isa).quantize_rows, round, scratch.data());
             args.x = round.y;
         }
@@ -64,14 +65,14 @@ void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_
     const Unit unit = is_block_type(dtype)   ? Unit::int8
                       : dtype == DType::bf16 ? Unit::bf16
                                              : Unit::f32;
-    // Many rows find the weights in a cache.
-    beside_limit(state, isa, unit, n == 1 ? static_cast<double>(bytes) : 0.0,
+    // Many rows read the weights from a cache.
+    report_limit(state, isa, unit, n == 1 ? static_cast<double>(bytes) : 0.0,
                  2.0 * static_cast<double>(rows * columns * n));
 }
 
 const bool registered = [] {
     for (const Isa isa : available_isas()) {
-        if (isa == Isa::scalar) continue;
+        if (isa->panel_lanes == 1) continue;  // too slow to wait for
         for (const DTypeInfo& type : all_dtypes()) {
             if (type.dtype == DType::i32) continue;
             for (const auto& [rows, columns] :

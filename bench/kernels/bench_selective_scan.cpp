@@ -1,5 +1,5 @@
 // The scan of a layer of mamba-790m. Each state element costs an exponential.
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 
 #include "recurrence.h"
 

@@ -1,5 +1,5 @@
 // The convolution of a layer of mamba-790m.
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 
 #include "recurrence.h"
 

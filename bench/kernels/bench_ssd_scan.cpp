@@ -1,5 +1,5 @@
-// The scan of a layer of mamba2-780m: three multiplications for each state element.
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+// The scan of a layer of mamba2-780m, with three multiplications per state element.
+#include "backend/cpu/kernels/recurrence/states.h"
 
 #include "recurrence.h"
 

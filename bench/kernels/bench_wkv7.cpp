@@ -1,5 +1,5 @@
-// The recurrence of a layer of rwkv7-1.5b: five multiplications for each state element.
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+// The recurrence of a layer of rwkv7-1.5b, with five multiplications per state element.
+#include "backend/cpu/kernels/recurrence/states.h"
 
 #include "recurrence.h"
 

@@ -8,7 +8,7 @@
 
 namespace plait {
 
-// Any bytes will do: no kernel's speed depends on the values.
+// All bytes are the same, since no kernel's speed depends on the values.
 class Bytes final : public WeightSource {
 public:
     explicit Bytes(TensorType type) : type_(type) {}

@@ -1,6 +1,6 @@
-// Recurrent kernels on one thread: some sequences of some tokens each, from states that are read to
-// others that are written. A state element is taken past so many a second; of single tokens, so many
-// bytes of state are read and written.
+// Recurrent kernels on one thread, for sequences of several tokens each, with states that are read
+// and written in different rows. elements/s counts updates of state elements, bytes/s the bytes of
+// states that single tokens read and write.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/memory.h"
 
 namespace plait::cpu {
@@ -35,7 +35,7 @@ public:
     }
 
     int64_t n_tokens() const { return int64_t{sequences_} * tokens_; }
-    // A value for all tokens, [n, width]; lives as long as this.
+    // A value for all tokens, [n, width]; valid as long as this object.
     Ref input(int64_t width, float value) { return room(n_tokens() * width, value); }
     StateArgs states() const {
         return {storage_, ref_to(read_), ref_to(write_), ref_to(begin_), elements_};
@@ -63,7 +63,7 @@ public:
 private:
     static constexpr auto kRate = benchmark::Counter::kIsRate;
 
-    // As a context's memory is aligned.
+    // Memory with the alignment of a context's memory.
     Ref room(int64_t n, float value) {
         memory_.push_back(allocate_host(static_cast<uint64_t>(n) * sizeof(float)));
         auto* first = reinterpret_cast<float*>(memory_.back()->host());

@@ -17,13 +17,13 @@
 namespace plait::cpu {
 namespace {
 
-// Of the thread that all benchmarks run on, as of those that work on a plan.
+// Applies to the thread that runs all benchmarks, as to the threads that run plans.
 const NoDenormals no_denormals;
 
 constexpr int kTurns = 1 << 16;
-constexpr int kSums = 12;  // more than any latency needs; no set of registers is too small for them
+constexpr int kSums = 12;  // enough to hide every latency, and they fit in 16 registers
 
-// kTurns turns of kSums sums. The empty assembly tells the compiler nothing of what a sum is.
+// Updates kSums sums kTurns times. The empty assembly keeps the compiler from simplifying them.
 #define PLAIT_TURNS(Vector, start, step)                                      \
     Vector sums[kSums];                                                       \
     _Pragma("GCC unroll 12") for (int i = 0; i < kSums; ++i) sums[i] = start; \
@@ -70,7 +70,6 @@ PLAIT_AVX512 double avx512_int8() {
     PLAIT_TURNS(__m512i, x, _mm512_dpbusd_epi32(sums[i], x, x))
     return 2.0 * 64 * kSums * kTurns;
 }
-#ifdef PLAIT_HAS_AMX
 double amx_int8() {
     struct {
         uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -85,7 +84,6 @@ double amx_int8() {
     asm volatile("tilerelease");
     return 2.0 * 16 * 16 * 64 * 4 * kTurns;
 }
-#endif
 PLAIT_AVX2 double read_avx2(const std::byte* from, size_t bytes) {
     __m256i sum = _mm256_setzero_si256();
     for (size_t i = 0; i < bytes; i += 64)
@@ -102,7 +100,7 @@ double read_plain(const std::byte* from, size_t bytes) {
     return static_cast<double>(bytes);
 }
 
-// What `run` returns, a second, at its best of some times.
+// The work that run() returns, per second, in the best of ten runs.
 template <typename Run>
 double rate(Run run) {
     double best = 0;
@@ -121,13 +119,11 @@ Limits measure(Isa isa) {
     std::fill_n(memory->host(), kBytes, std::byte{1});
     const std::byte* from = memory->host();
 #if defined(__x86_64__)
-    if (isa != Isa::scalar) {
+    if (isa->panel_lanes > 1) {
         const double read = rate([&] { return read_avx2(from, kBytes); });
-        if (isa == Isa::avx2) return {read, {rate(avx2_f32), rate(avx2_f32), rate(avx2_int8)}};
+        if (isa->panel_lanes == 8) return {read, {rate(avx2_f32), rate(avx2_f32), rate(avx2_int8)}};
         const double f32 = rate(avx512_f32);
-#ifdef PLAIT_HAS_AMX
-        if (isa == Isa::amx) return {read, {f32, f32, rate(amx_int8)}};
-#endif
+        if (isa->has_tiles) return {read, {f32, f32, rate(amx_int8)}};
         return {read, {f32, rate(avx512_bf16), rate(avx512_int8)}};
     }
 #endif
@@ -143,11 +139,11 @@ const Limits& limits(Isa isa) {
     return found != known.end() ? found->second : known.emplace(isa, measure(isa)).first->second;
 }
 
-void beside_limit(benchmark::State& state, Isa isa, Unit unit, double bytes, double ops) {
+void report_limit(benchmark::State& state, Isa isa, Unit unit, double bytes, double ops) {
     using benchmark::Counter;
-    const Limits& most = limits(isa);
+    const Limits& peak = limits(isa);
     const auto rounds = static_cast<double>(state.iterations());
-    const double seconds = std::max(bytes / most.read, ops / most.ops[static_cast<int>(unit)]);
+    const double seconds = std::max(bytes / peak.read, ops / peak.ops[static_cast<int>(unit)]);
     if (bytes > 0) state.counters["bytes/s"] = Counter(rounds * bytes, Counter::kIsRate);
     state.counters["ops/s"] = Counter(rounds * ops, Counter::kIsRate);
     state.counters["limit"] = Counter(rounds * seconds, Counter::kIsRate);

@@ -8,7 +8,7 @@
 #include "backend/cpu/lower.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/ops/bind.h"
-#include "backend/cpu/weights.h"
+#include "backend/cpu/weights/weights.h"
 #include "base/error.h"
 #include "base/text.h"
 

@@ -1,5 +1,5 @@
-// Numbers below 2^-126 count as zero on a thread while one of these lives there, wherever they come
-// from: docs/decisions/0019.
+// Treats denormal floats (below 2^-126) as zero on the current thread, as operands and as results,
+// while an object of this class exists: docs/decisions/0019.
 #pragma once
 
 namespace plait::cpu {

@@ -1,11 +1,10 @@
 #include "backend/cpu/isa.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <string>
+#include <iterator>
 
-#ifdef PLAIT_HAS_AMX
+#if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,31 +13,33 @@
 #include "base/error.h"
 #include "base/text.h"
 
+// CMake writes this file: PLAIT_BUILT_ISA(name) for each instruction set that is compiled in.
+#define PLAIT_BUILT_ISA(name)    \
+    namespace plait::cpu::name { \
+    const Kernels& kernels();    \
+    }
+#include <plait_built_isas.inc>
+#undef PLAIT_BUILT_ISA
+
 namespace plait::cpu {
 namespace {
 
-constexpr std::array kIsas = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx};
+using KernelsFunction = const Kernels& (*)();
 
-bool built(Isa isa) {
-    switch (isa) {
-    case Isa::scalar: return true;
-#ifdef PLAIT_HAS_AVX2
-    case Isa::avx2: return true;
-#endif
-#ifdef PLAIT_HAS_AVX512
-    case Isa::avx512: return true;
-#endif
-#ifdef PLAIT_HAS_AMX
-    case Isa::amx: return true;
-#endif
-    default: return false;
-    }
+// Null if the instruction set was not compiled in.
+KernelsFunction built_kernels(Isa isa) {
+    const std::string_view name = isa->name;
+#define PLAIT_BUILT_ISA(built) \
+    if (name == #built) return built::kernels;
+#include <plait_built_isas.inc>
+#undef PLAIT_BUILT_ISA
+    return nullptr;
 }
 
-#ifdef PLAIT_HAS_AMX
-// Whether the processor has tiles of integers and the kernel (Linux 5.16 or later) lets this process
-// use them, which it has to be asked for once. Threads started later inherit the permission.
-bool tiles_permitted() {
+// True if the processor has tiles of 8-bit integers and the kernel (Linux 5.16 or later) lets this
+// process use them. The kernel has to be asked once; threads started later inherit the permission.
+bool amx_int8_is_permitted() {
+#if defined(__x86_64__) && defined(__linux__)
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
@@ -49,93 +50,95 @@ bool tiles_permitted() {
     if ((enabled & kConfig) == 0 || (enabled & kData) == 0) return false;
     constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
     return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
+#else
+    return false;
 #endif
+}
 
-bool machine_runs(Isa isa) {
+// The CpuFeatures of this machine, of those that `wanted` has: AMX is not requested unless needed.
+uint32_t detect(uint32_t wanted) {
+    uint32_t found = 0;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    switch (isa) {
-    case Isa::scalar: return true;
-    case Isa::avx2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-               __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
-    case Isa::avx512:
-        return machine_runs(Isa::avx2) && __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
-               __builtin_cpu_supports("avx512bf16");
-    case Isa::amx: {
-#ifdef PLAIT_HAS_AMX
-        static const bool permitted = machine_runs(Isa::avx512) && tiles_permitted();
-        return permitted;
-#else
-        return false;
-#endif
-    }
+    const auto add = [&](bool supported, CpuFeature feature) {
+        if (supported) found |= feature;
+    };
+    add(__builtin_cpu_supports("avx2"), kAvx2);
+    add(__builtin_cpu_supports("fma"), kFma);
+    add(__builtin_cpu_supports("f16c"), kF16c);
+    add(__builtin_cpu_supports("bmi2"), kBmi2);
+    add(__builtin_cpu_supports("avx512f"), kAvx512f);
+    add(__builtin_cpu_supports("avx512bw"), kAvx512bw);
+    add(__builtin_cpu_supports("avx512vl"), kAvx512vl);
+    add(__builtin_cpu_supports("avx512dq"), kAvx512dq);
+    add(__builtin_cpu_supports("avx512vnni"), kAvx512vnni);
+    add(__builtin_cpu_supports("avx512bf16"), kAvx512bf16);
+    if ((wanted & kAmxInt8) != 0) {
+        static const bool permitted = amx_int8_is_permitted();
+        add(permitted, kAmxInt8);
     }
 #endif
-    return isa == Isa::scalar;
+    return found & wanted;
 }
 
-bool available(Isa isa) { return built(isa) && machine_runs(isa); }
+bool is_available(Isa isa) {
+    return built_kernels(isa) != nullptr && detect(isa->required) == isa->required;
+}
 
-// The limit that `from` sets; refuses what is unknown or missing.
-Isa limit(std::string_view name, std::string_view from) {
-    const std::optional<Isa> isa = isa_from_name(name);
-    if (isa && available(*isa)) return *isa;
+template <typename Condition>
+std::vector<Isa> isas_where(Condition condition) {
+    std::vector<Isa> isas;
+    for (const IsaInfo& isa : kIsas)
+        if (condition(&isa)) isas.insert(isas.begin(), &isa);
+    return isas;
+}
+
+std::string join_names(const std::vector<Isa>& isas) {
     std::string names;
-    for (const Isa each : available_isas())
-        names += text(names.empty() ? "" : ", ", to_string(each));
-    const char* problem = isa ? "not available here" : "unknown";
-    throw BackendError(
-        text(from, ": instruction set '", name, "' is ", problem, ", expected one of ", names));
+    for (const Isa isa : isas) names += text(names.empty() ? "" : ", ", to_string(isa));
+    return names;
+}
+
+// The instruction set that `name` limits the choice to; `source` is where the name was given.
+Isa limit_from(std::string_view name, std::string_view source) {
+    const Isa isa = isa_from_name(name);
+    if (isa != nullptr && is_available(isa)) return isa;
+    const char* problem = isa != nullptr ? "not available here" : "unknown";
+    throw BackendError(text(source, ": instruction set '", name, "' is ", problem,
+                            ", expected one of ", join_names(available_isas())));
 }
 
 }  // namespace
 
-std::string_view to_string(Isa isa) {
-    switch (isa) {
-    case Isa::scalar: return "scalar";
-    case Isa::avx2: return "avx2";
-    case Isa::avx512: return "avx512";
-    case Isa::amx: return "amx";
-    }
-    return "";
+Isa isa_from_name(std::string_view name) {
+    for (const IsaInfo& isa : kIsas)
+        if (isa.name == name) return &isa;
+    return nullptr;
 }
 
-std::optional<Isa> isa_from_name(std::string_view name) {
-    for (const Isa isa : kIsas)
-        if (to_string(isa) == name) return isa;
-    return std::nullopt;
+std::vector<Isa> built_isas() {
+    return isas_where([](Isa isa) { return built_kernels(isa) != nullptr; });
 }
 
-std::vector<Isa> available_isas() {
-    std::vector<Isa> isas;
-    for (const Isa isa : kIsas)
-        if (available(isa)) isas.push_back(isa);
-    return isas;
+std::vector<Isa> available_isas() { return isas_where(is_available); }
+
+std::string isa_names() {
+    return join_names(isas_where([](Isa) { return true; }));
 }
 
-Isa choose_isa(std::optional<std::string_view> most) {
+Isa choose_isa(std::optional<std::string_view> limit) {
+    // Rows that come later in the table are preferred less.
     Isa chosen = available_isas().back();
-    if (most) chosen = std::min(chosen, limit(*most, "isa"));
-    if (const char* name = std::getenv("PLAIT_ISA"); name && *name)
-        chosen = std::min(chosen, limit(name, "PLAIT_ISA"));
+    if (limit) chosen = std::max(chosen, limit_from(*limit, "isa"));
+    if (const char* name = std::getenv("PLAIT_ISA"); name != nullptr && *name != '\0')
+        chosen = std::max(chosen, limit_from(name, "PLAIT_ISA"));
     return chosen;
 }
 
 const Kernels& kernels(Isa isa) {
-    switch (isa) {
-#ifdef PLAIT_HAS_AVX2
-    case Isa::avx2: return avx2::kernels();
-#endif
-#ifdef PLAIT_HAS_AVX512
-    case Isa::avx512: return avx512::kernels();
-    case Isa::amx: return avx512::kernels();  // whose products look at what is packed for tiles
-#endif
-    default: return scalar::kernels();
-    }
+    const KernelsFunction built = built_kernels(isa);
+    PLAIT_CHECK(built != nullptr);
+    return built();
 }
 
 }  // namespace plait::cpu

@@ -1,27 +1,36 @@
-// Instruction sets of the CPU backend and the choice among them at run time.
+// The instruction sets that this build has and this machine runs, and the choice among them.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "backend/cpu/kernels/table.h"
+#include "backend/cpu/kernels/common/table.h"
+#include "backend/cpu/simd/isa_table.h"
 
 namespace plait::cpu {
 
-// avx512: F BW VL DQ VNNI BF16. amx: tiles of 8-bit integers beside it, for products of many rows
-// with block types; the bits are those of avx512, but for BF16 weights.
-enum class Isa { scalar, avx2, avx512, amx };
+// A row of kIsas.
+using Isa = const IsaInfo*;
 
-std::string_view to_string(Isa isa);
-std::optional<Isa> isa_from_name(std::string_view name);
+inline std::string_view to_string(Isa isa) { return isa->name; }
+// Null if no row has that name.
+Isa isa_from_name(std::string_view name);
 
-// What this build has and this machine runs, weakest first.
+// The instruction sets that were compiled in, and of those the ones that this machine runs. The
+// most preferred comes last; the first is always "scalar".
+std::vector<Isa> built_isas();
 std::vector<Isa> available_isas();
-// The strongest available one that is at most `most` and at most the environment variable
-// PLAIT_ISA. BackendError when either names one the machine lacks, or nothing known.
-Isa choose_isa(std::optional<std::string_view> most);
+// Every name of the table, separated by commas.
+std::string isa_names();
 
+// The most preferred available instruction set that is not preferred to `limit`, nor to the one
+// that the environment variable PLAIT_ISA names. Throws BackendError if either names an instruction
+// set that is unknown or not available.
+Isa choose_isa(std::optional<std::string_view> limit);
+
+// Requires `isa` to be built.
 const Kernels& kernels(Isa isa);
 
 }  // namespace plait::cpu

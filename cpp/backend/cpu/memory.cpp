@@ -21,7 +21,8 @@ std::byte* map(uint64_t bytes) {
     return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
 }
 
-// Starts where a huge page may: what the system adds before and behind goes back.
+// Maps memory that is aligned to huge pages, by mapping more and unmapping the excess on both
+// sides.
 std::byte* map_huge(uint64_t bytes) {
     std::byte* p = map(bytes + kHugePage);
     if (!p) return nullptr;

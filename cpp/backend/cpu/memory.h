@@ -10,12 +10,12 @@
 
 namespace plait::cpu {
 
-// Zeroed, 4096-byte aligned, on huge pages where the system has them and the size is worth it.
-// Throws BackendError naming the bytes.
+// Returns zeroed memory with 4096-byte alignment, on huge pages if the system has them and the size
+// is at least one. Throws BackendError if there is not enough memory.
 std::unique_ptr<Buffer> allocate_host(uint64_t bytes);
 
-// Memory for many things that live as long as the pool does: on huge pages, however small each of
-// them is. What is never touched takes address space alone.
+// Memory that lives as long as the pool. Small allocations share huge pages. Untouched memory only
+// takes address space.
 class HostPool {
 public:
     // Zeroed, 4096-byte aligned. Throws as allocate_host does.
@@ -23,7 +23,7 @@ public:
 
 private:
     std::vector<std::unique_ptr<Buffer>> slabs_;
-    uint64_t used_ = 0;  // of the last
+    uint64_t used_ = 0;  // bytes of the last slab
 };
 
 }  // namespace plait::cpu

@@ -27,7 +27,7 @@ void pause() noexcept {
 #endif
 }
 
-// Time in units of its own.
+// The current time, in ticks of the processor.
 uint64_t ticks() noexcept {
 #if defined(__x86_64__)
     return __builtin_ia32_rdtsc();
@@ -36,7 +36,7 @@ uint64_t ticks() noexcept {
 #endif
 }
 
-// Spins, and lets others run once the wait is long: with more threads than cores the one that is
+// Busy waiting that yields once the wait is long: with more threads than cores, the thread that is
 // waited for may need this core.
 class Spin {
 public:
@@ -46,7 +46,7 @@ public:
         else
             sched_yield();
     }
-    // Every so often, once the wait is longer than most.
+    // True at intervals, once the wait is long.
     bool is_long() const noexcept { return turns_ >= 500 && turns_ % 64 == 0; }
 
 private:
@@ -54,8 +54,8 @@ private:
 };
 
 #if defined(__SANITIZE_THREAD__)
-// A late thread may read what others write by then; what it makes of that is thrown away. The
-// sanitizer knows no such reader.
+// A thread that has lost its claim may read memory while others write it; its results are
+// discarded. The sanitizer would report these reads.
 constexpr bool kTakeOver = false;
 #else
 constexpr bool kTakeOver = true;
@@ -63,12 +63,12 @@ constexpr bool kTakeOver = true;
 
 constexpr uint32_t kFewTasks = 8;
 
-// A chunk is taken over that was waited for so many times as long as this thread would take for it.
+// A chunk is taken over after waiting this many times as long as this thread would need for it.
 constexpr uint64_t kPatience = 2;
 
-// A worker looks out for the next run this long before it sleeps: longer than a caller takes to
-// sample a token, too short to matter as load.
-constexpr std::chrono::microseconds kLookOut{150};
+// A worker spins this long for the next run before it sleeps: longer than a caller needs to sample
+// a token, but too short to be a noticeable load.
+constexpr std::chrono::microseconds kSpinTime{150};
 
 }  // namespace
 
@@ -84,18 +84,20 @@ void Threads::start() {
     try {
         for (int i = 1; i < size_; ++i) workers_.emplace_back([this, i] { worker(i); });
     } catch (const std::system_error&) {
-        // The system gives no more threads. Work is taken, so those there are do all of it.
+        // No more threads can be started. Chunks are taken, so the existing threads do all of the
+        // work.
     }
 }
 
 void Threads::stop_workers() noexcept {
     if (workers_.empty()) return;
     if (owner_ != getpid()) {
-        // A fork left the threads in the parent. Their handles may be those of threads that this
-        // process has started since, so not even detaching is safe: they are forgotten.
+        // After a fork the threads exist only in the parent. Their handles may equal those of
+        // threads that this process has started since, so not even detaching is safe: the handles
+        // are leaked.
         using Workers = std::vector<std::thread>;
-        alignas(Workers) std::byte forgotten[sizeof(Workers)];
-        new (forgotten) Workers(std::move(workers_));
+        alignas(Workers) std::byte leaked[sizeof(Workers)];
+        new (leaked) Workers(std::move(workers_));
         workers_.clear();
         return;
     }
@@ -112,7 +114,7 @@ void Threads::publish(Job& job) {
         for (int i = 0; i < size_; ++i) threads_[static_cast<size_t>(i)].inside.store(false);
         start();
     }
-    // Working memory of this job may be the last one's, which a late thread still writes to.
+    // The job may share scratch with the last job, to which a late thread still writes.
     if (last_ != &job) settle();
     last_ = &job;
     ++run_;
@@ -138,8 +140,8 @@ bool Threads::help(Job& job, size_t step, int thread, uint32_t run) {
         const uint32_t tasks = count_of(all);
         const uint32_t begin = count_of(taken);
         if (begin >= tasks) return true;
-        // Of few tasks several at once, since neighbours read on where one ended, then ever fewer, so
-        // that all threads finish together.
+        // Takes several tasks at once, since successive tasks read successive memory, and fewer
+        // towards the end, so that all threads finish at the same time.
         const uint32_t share = (tasks - begin) / (2 * static_cast<uint32_t>(size()));
         const uint32_t grain = slot.grain.load(std::memory_order_relaxed);
         const uint32_t end = std::min(tasks, begin + std::max(std::min(share, kFewTasks), grain));
@@ -177,7 +179,7 @@ bool Threads::take_over(Job& job, size_t step, int thread, uint32_t run, uint64_
     for (int i = 0; i < size(); ++i) {
         Thread& other = threads_[static_cast<size_t>(i)];
         uint64_t seen = 0;
-        if (i == thread || !other.claim.look(&seen)) continue;
+        if (i == thread || !other.claim.is_open(&seen)) continue;
         const uint32_t begin = other.begin.load(std::memory_order_relaxed);
         const uint32_t end = other.end.load(std::memory_order_relaxed);
         if (other.run.load(std::memory_order_relaxed) != run ||
@@ -206,8 +208,9 @@ void Threads::wait_done(Job& job, size_t step, int thread, uint32_t run) {
 }
 
 void Threads::abandon(Job& job, size_t step, uint32_t run) {
-    // Others may be ahead of this thread. What is left of every step is taken at once, the last
-    // step first, so that nobody finds new work; then whoever still works is waited for.
+    // Other threads may be ahead of this one. Takes all remaining tasks of every step, the last
+    // step first, so that no thread finds more work; then waits for the threads that are still
+    // working.
     for (size_t i = job.steps(); i-- > step;) {
         Job::Slot& slot = job.slots_[i];
         const uint64_t all = slot.tasks.load(std::memory_order_relaxed);
@@ -224,7 +227,7 @@ void Threads::worker(int index) noexcept {
     for (;;) {
         uint32_t run = published_.load(std::memory_order_acquire);
         if (run == seen) {
-            const auto until = std::chrono::steady_clock::now() + kLookOut;
+            const auto until = std::chrono::steady_clock::now() + kSpinTime;
             do {
                 for (int i = 0; i < 64 && run == seen; ++i) {
                     pause();
@@ -260,7 +263,7 @@ void Threads::forget(Job& job) noexcept {
 }
 
 void Threads::settle() noexcept {
-    if (owner_ != getpid()) return;  // or their threads are in the parent, if there are any
+    if (owner_ != getpid()) return;  // after a fork, the threads exist only in the parent
     Spin spin;
     for (int i = 1; i < size_; ++i)
         while (threads_[static_cast<size_t>(i)].inside.load(std::memory_order_seq_cst)) spin.wait();
@@ -275,7 +278,7 @@ int read_int(const std::string& path) {
     return in ? value : -1;
 }
 
-// CPUs' worth of time that the control group grants, or a large number.
+// The number of CPUs that the control group's quota allows, or a large number if there is no quota.
 double cgroup_cpus() {
     std::ifstream in("/sys/fs/cgroup/cpu.max");
     std::string quota;
@@ -305,8 +308,8 @@ int default_threads() {
         else
             cores.emplace(read_int(topology + "physical_package_id"), core);
     }
-    const double most = std::min(static_cast<double>(cores.size()) + unknown, cgroup_cpus());
-    return std::max(1, static_cast<int>(std::floor(most)));
+    const double usable = std::min(static_cast<double>(cores.size()) + unknown, cgroup_cpus());
+    return std::max(1, static_cast<int>(std::floor(usable)));
 }
 
 }  // namespace plait::cpu

@@ -1,6 +1,6 @@
-// Threads that work through a list of steps together. Work is taken, not assigned: a thread that
-// the system has set aside holds up at most the one chunk it had taken, and where that may be done
-// over again another thread does it.
+// Threads that execute a list of steps together. Threads take chunks of tasks instead of being
+// assigned them, so a thread that the operating system suspends delays only the chunk that it has
+// taken. If the step allows its tasks to be repeated, another thread takes that chunk over.
 #pragma once
 
 #include <sys/types.h>
@@ -12,41 +12,41 @@
 #include <vector>
 
 #include "backend/cpu/denormals.h"
-#include "backend/cpu/kernels/claim.h"
+#include "backend/cpu/kernels/common/claim.h"
 
 namespace plait::cpu {
 
-// A run of steps, each cut into tasks; the steps of a run follow each other.
+// A list of steps, each cut into tasks. A run executes the steps in order.
 class Job {
 public:
     virtual ~Job() = default;
-    // Runs tasks [begin, end) of a step. Must not throw. With a claim, another thread may run them
-    // as well, from then on that this one lost it; and this one may only come to see that when the
-    // job's next runs are under way. It then changes nothing that others see.
+    // Runs tasks [begin, end) of a step. Must not throw. If `claim` is not null, another thread may
+    // take the tasks over. This thread may notice that it has lost the claim as late as during a
+    // later run of the job; from the loss on it must not write anything that other threads read.
     virtual void work(size_t step, int thread, int64_t begin, int64_t end,
                       Claim* claim) noexcept = 0;
 
     struct Cut {
         uint32_t tasks = 0;
-        uint32_t grain = 1;  // tasks taken at once, at least
-        bool redo = false;   // whether work() is to have a claim
+        uint32_t grain = 1;  // min tasks taken at once
+        bool redo = false;   // tasks may be repeated: work() gets a claim
     };
     size_t steps() const { return cuts_.size(); }
 
 protected:
     explicit Job(size_t n_steps) : cuts_(n_steps), slots_(n_steps) {}
-    // Of the next run, which is prepared while threads may still be leaving the last one.
+    // Sets a step's cut for the next run. Threads may still be leaving the last run.
     void cut(size_t step, Cut cut) { cuts_[step] = cut; }
 
 private:
     friend class Threads;
 
     struct alignas(64) Slot {
-        // These hold the number of the run in the upper half, so that a thread left over from an
-        // earlier run can take and count nothing.
+        // These have the number of the run in the upper half, so that a thread left over from an
+        // earlier run takes and counts nothing.
         std::atomic<uint64_t> tasks{0};
-        std::atomic<uint64_t> taken{0};  // next task to take
-        std::atomic<uint64_t> done{0};   // tasks finished
+        std::atomic<uint64_t> taken{0};  // the next task to take
+        std::atomic<uint64_t> done{0};   // the number of finished tasks
         std::atomic<uint32_t> grain{1};
         std::atomic<bool> redo{false};
     };
@@ -56,24 +56,24 @@ private:
 
 class Threads {
 public:
-    explicit Threads(int n);  // the caller of run() is one of them
+    explicit Threads(int n);  // n includes the thread that calls run()
     ~Threads();
     Threads(const Threads&) = delete;
     Threads& operator=(const Threads&) = delete;
 
     int size() const { return size_; }
 
-    // Works through the job's steps, as they are cut, with NoDenormals on every thread.
-    // `stop` is asked between steps on this thread; when it says true the run ends early, no task
-    // is running any more, and run() returns false. Not reentrant.
+    // Executes the job's steps with NoDenormals on every thread. Calls stop() on this thread before
+    // each step; if it returns true, the run ends early and run() returns false once no task is
+    // running. Not reentrant.
     template <typename Stop>
     bool run(Job& job, Stop&& stop);
 
-    // Waits until no thread can still look at `job`. Call before it dies.
+    // Waits until no thread accesses `job` any more. Call it before the job is destroyed.
     void forget(Job& job) noexcept;
-    // Waits until no thread is left in a run that is over. Call before memory of any run goes.
+    // Waits until no thread is left in a finished run. Call it before memory of any run is freed.
     void settle() noexcept;
-    // How many chunks were taken over so far.
+    // The number of chunks that were taken over so far.
     uint64_t taken_over() const { return taken_over_.load(std::memory_order_relaxed); }
 
 private:
@@ -81,9 +81,9 @@ private:
     void stop_workers() noexcept;
     void worker(int index) noexcept;
     void publish(Job& job);
-    // Works on one step until all its tasks are taken; false when the run is over for this thread.
+    // Takes chunks of a step until all of its tasks are taken. Returns false if the run is over.
     bool help(Job& job, size_t step, int thread, uint32_t run);
-    // A chunk that is taken.
+    // Executes a chunk that this thread has taken.
     void work(Job& job, size_t step, int thread, uint32_t run, uint32_t begin, uint32_t end);
     bool take_over(Job& job, size_t step, int thread, uint32_t run, uint64_t waited);
     void wait_done(Job& job, size_t step, int thread, uint32_t run);
@@ -97,12 +97,13 @@ private:
     std::atomic<int> sleepers_{0};
     std::atomic<bool> quit_{false};
     struct alignas(64) Thread {
-        std::atomic<bool> inside{false};  // a run
-        // The tasks that the claim is for.
+        std::atomic<bool> inside{false};  // true while the thread is in a run
         Claim claim;
+        // The tasks of the claim.
         std::atomic<size_t> step{0};
         std::atomic<uint32_t> run{0}, begin{0}, end{0};
-        uint64_t ticks = 0;  // that each of the last took; the thread's own
+        uint64_t ticks =
+            0;  // time per task of the thread's last chunk; only this thread accesses it
     };
     std::unique_ptr<Thread[]> threads_;
     const Job* last_ = nullptr;
@@ -125,8 +126,8 @@ bool Threads::run(Job& job, Stop&& stop) {
     return true;
 }
 
-// Physical cores that this process may use: its affinity mask, hyper-threads counted once, and no
-// more than its control group allows.
+// The number of physical cores that this process may use: those of its affinity mask, limited by
+// the quota of its control group.
 int default_threads();
 
 }  // namespace plait::cpu

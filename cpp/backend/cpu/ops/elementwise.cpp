@@ -23,11 +23,11 @@ ElementwiseArgs binary(NodeId a, NodeId b, const CpuNode& node, Binder& binder) 
     const Shape& b_shape = binder.type(b).shape;
     if (b_shape == shape) return args;
     if (b_shape.elements() == 1)
-        args.share = INT64_MAX;
+        args.b_repeat = INT64_MAX;
     else if (b_shape[-1] == 1 && b_shape.elements() * shape[-1] == shape.elements())
-        args.share = shape[-1];
+        args.b_repeat = shape[-1];
     else
-        args.width = b_shape.elements();
+        args.b_period = b_shape.elements();
     return args;
 }
 
@@ -51,37 +51,37 @@ void bind(const ops::Mul& op, const CpuNode& node, Binder& binder) {
 template <>
 void bind(const ops::Scale& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
-    args.number = op.factor;
-    args.second = op.offset;
+    args.parameter = op.factor;
+    args.second_parameter = op.offset;
     binder.step(node, binder.kernels().scale, args);
 }
 
 template <>
 void bind(const ops::Softcap& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
-    args.number = op.cap;
+    args.parameter = op.cap;
     binder.step(node, binder.kernels().softcap, args);
 }
 
 template <>
 void bind(const ops::Activate& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
-    args.how = static_cast<uint8_t>(op.activation);
+    args.activation = static_cast<uint8_t>(op.activation);
     binder.step(node, binder.kernels().activate, args);
 }
 
 template <>
 void bind(const ops::Gate& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = binary(op.g, op.up, node, binder);
-    args.how = static_cast<uint8_t>(op.activation);
+    args.activation = static_cast<uint8_t>(op.activation);
     binder.step(node, binder.kernels().gate, args);
 }
 
 template <>
 void bind(const ops::ClampedSwiglu& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = binary(op.g, op.up, node, binder);
-    args.number = op.alpha;
-    args.second = op.limit;
+    args.parameter = op.alpha;
+    args.second_parameter = op.limit;
     binder.step(node, binder.kernels().clamped_swiglu, args);
 }
 

@@ -1,5 +1,5 @@
 #include "backend/cpu/kernels/products/linear.h"
-#include "backend/cpu/kernels/products/quantize.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
 
 #include "backend/cpu/ops/operands.h"
 
@@ -67,7 +67,7 @@ void bind(const GateQuantize& op, const CpuNode& node, Binder& binder) {
     args.g = binder.ref(op.g);
     args.up = binder.ref(op.up);
     args.y = binder.result(node);
-    args.how = static_cast<uint8_t>(op.activation);
+    args.activation = static_cast<uint8_t>(op.activation);
     args.extent = extent_of(node);
     args.fixed_rows = type.shape[0];
     args.columns = type.shape[-1];

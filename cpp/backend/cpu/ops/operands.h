@@ -1,10 +1,10 @@
 // Kernel arguments that many ops share.
 #pragma once
 
-#include "backend/cpu/kernels/recurrence/recurrence.h"
-#include "backend/cpu/kernels/rows/cache_layout.h"
-#include "backend/cpu/kernels/rows/rope.h"
-#include "backend/cpu/kernels/vectors.h"
+#include "backend/cpu/kernels/attention/cache_layout.h"
+#include "backend/cpu/kernels/attention/rope.h"
+#include "backend/cpu/kernels/common/vectors.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/ops/bind.h"
 #include "backend/shared/operands.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "backend/cpu/kernels/rows/cache_rows.h"
-#include "backend/cpu/kernels/rows/rope.h"
+#include "backend/cpu/kernels/attention/cache_rows.h"
+#include "backend/cpu/kernels/attention/rope.h"
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {

@@ -1,6 +1,6 @@
 #include "backend/cpu/kernels/rows/rows.h"
+#include "backend/cpu/kernels/attention/cache_rows.h"
 #include "backend/cpu/kernels/products/embed.h"
-#include "backend/cpu/kernels/rows/cache_rows.h"
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {

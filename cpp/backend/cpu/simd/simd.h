@@ -1,31 +1,34 @@
-// F32: a register of floats, and functions of it, for the instruction set PLAIT_ISA. Kernels are
+// F32, a register of floats of the instruction set PLAIT_ISA, and functions on it. Kernels are
 // written once over this header.
 //
-// A file that is compiled once per instruction set includes nothing else but plain C headers and
-// headers of PLAIT_INLINE functions: a standard template instantiated there could be the copy that
-// the linker keeps for everyone (numpy#25274, botan#5260).
+// A file that is compiled once per instruction set includes only plain C headers and headers of
+// PLAIT_INLINE functions: the linker could keep the copy of a standard template that was compiled
+// for the newest instruction set (numpy#25274, botan#5260).
 //
-//   kLanes, kRegisters                      floats in a register; registers there are
-//   set, set_f16                            every lane the same
-//   load, load_f16, load_bf16, load_i8      from memory, any alignment; with a count n < kLanes the
-//   store, store_f16, store_bf16            missing lanes read as zero and are not written
-//   load_nibbles(p, i), load_levels(.., t)  from the i-th of 32 nibbles on, the lower ones of 16
-//                                           bytes first; for the latter what a table has for them
-//   fma(a, b, c)                            a * b + c rounded once
-//   max(a, b), min(a, b)                    b where either is NaN
-//   select_less(a, b, yes, no)              yes where a < b
-//   select_bits(bits, yes, no)              yes where bit `lane` is set
-//   sum, reduce_max                         of all lanes, in a fixed tree
-//   larger_bits(a, b), reduce_larger_bits   of what has no sign, NaN above infinity above numbers;
-//                                           the latter gives the bits
-//   any_less(a, b)                          whether a < b in any lane
-//   sums_of_four(r), join(r)                sums of registers, several at a time: the first of
-//                                           kLanes / 4 registers, four lanes for each; the second
-//                                           of four such, so that lane i has the sum of what was
-//                                           r[i / 4] of the i % 4-th. In the tree of sum()
-//   transpose(r)                            of a square of kLanes registers
-//   exp exp2 tanh sigmoid erf log1p_unit    2 ulp for exp and exp2; absolute error under 5e-7 for
-//                                           the others
+// simd/<isa>/registers.h defines:
+//   F32::kLanes, kRegisters              floats of a register, number of registers
+//   set, set_f16                         one value in every lane
+//   load, load_f16, load_bf16, load_i8   from memory, any alignment. With a count n < kLanes, the
+//   store, store_f16, store_bf16         other lanes are read as zero and not written
+//   load_nibbles(p, i)                   values i .. i + kLanes - 1 of the 32 nibbles of 16 bytes,
+//                                        which are the low nibbles first, then the high ones
+//   load_levels(p, i, levels)            the same, each replaced by levels[nibble]
+//   fma(a, b, c)                         a * b + c, rounded once
+//   max(a, b), min(a, b)                 b if either is NaN
+//   select_less(a, b, yes, no)           a < b ? yes : no
+//   select_bits(bits, yes, no)           yes in lanes whose bit is set
+//   sum(a), reduce_max(a)                of all lanes, in a fixed tree
+//   larger_bits(a, b)                    orders non-negative floats by their bit patterns, so
+//   reduce_larger_bits(a)                NaN > inf > finite. The second returns the bits of the
+//                                        largest lane
+//   any_less(a, b)                       true if a < b in any lane
+//   sums_of_four(r), join(r)             sums of several registers in the tree of sum().
+//                                        sums_of_four() reduces kLanes / 4 registers to four lanes
+//                                        each; join() reduces four of its results, so that lane i
+//                                        has the sum of the i / 4-th register of result i % 4
+//   transpose(r)                         transposes a square of kLanes registers
+//   exp exp2 tanh sigmoid                errors: 2 ulp for exp and exp2, below 5e-7 (absolute) for
+//   erfc_positive log1p_unit             the others
 #pragma once
 
 #include <math.h>
@@ -34,106 +37,15 @@
 
 #include "base/inline.h"
 
-#if defined(PLAIT_ISA_AVX512)
-#include "backend/cpu/simd/avx512.h"
-#elif defined(PLAIT_ISA_AVX2)
-#include "backend/cpu/simd/avx2.h"
-#else
-#include "backend/cpu/simd/scalar.h"
-#endif
+// The instruction set's own header: PLAIT_SIMD names its folder.
+// clang-format off
+#define PLAIT_QUOTE_TOKENS(tokens) #tokens
+#define PLAIT_QUOTE(tokens) PLAIT_QUOTE_TOKENS(tokens)
+#define PLAIT_SIMD_HEADER(file) PLAIT_QUOTE(backend/cpu/simd/PLAIT_SIMD/file)
+// clang-format on
+#include PLAIT_SIMD_HEADER(registers.h)
 
 namespace plait::cpu::PLAIT_ISA {
-
-PLAIT_INLINE F32 negate(F32 a) { return F32::set(-0.0f) ^ a; }
-
-#if defined(PLAIT_ISA_AVX2) || defined(PLAIT_ISA_AVX512)
-
-// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2) / 2, with the polynomial of Cephes expf.
-PLAIT_INLINE F32 exp(F32 x) {
-    x = min(F32::set(89.0f), max(F32::set(-104.0f), x));  // the ends are +inf and 0; NaN stays
-    const F32 n = round(x * F32::set(1.44269504088896341f));
-    F32 r = fma(n, F32::set(-0.693359375f), x);
-    r = fma(n, F32::set(2.12194440e-4f), r);
-    F32 p = F32::set(1.9875691500e-4f);
-    p = fma(p, r, F32::set(1.3981999507e-3f));
-    p = fma(p, r, F32::set(8.3334519073e-3f));
-    p = fma(p, r, F32::set(4.1665795894e-2f));
-    p = fma(p, r, F32::set(1.6666665459e-1f));
-    p = fma(p, r, F32::set(5.0000001201e-1f));
-    p = fma(p, r * r, r) + F32::set(1.0f);
-    return times_power_of_two(p, n);
-}
-
-// 2^x = 2^n 2^r, n = round(x), with (2^r - 1) / r interpolated at the Chebyshev nodes of |r| <= 1/2.
-PLAIT_INLINE F32 exp2(F32 x) {
-    x = min(F32::set(129.0f), max(F32::set(-151.0f), x));  // the ends are +inf and 0; NaN stays
-    const F32 n = round(x);
-    const F32 r = x - n;
-    F32 p = F32::set(1.5453163e-4f);
-    p = fma(p, r, F32::set(1.3390863e-3f));
-    p = fma(p, r, F32::set(9.6180830e-3f));
-    p = fma(p, r, F32::set(5.5503570e-2f));
-    p = fma(p, r, F32::set(2.4022651e-1f));
-    p = fma(p, r, F32::set(6.9314718e-1f));
-    p = fma(p, r, F32::set(1.0f));
-    return times_power_of_two(p, n);
-}
-
-// 2^n for whole n in [-151, 129].
-PLAIT_INLINE F32 power_of_two(F32 n) { return times_power_of_two(F32::set(1.0f), n); }
-
-// Cephes tanhf below 0.625, 1 - 2 / (exp(2x) + 1) above.
-PLAIT_INLINE F32 tanh(F32 x) {
-    const F32 a = abs(x);
-    const F32 s = x * x;
-    F32 p = F32::set(-5.70498872745e-3f);
-    p = fma(p, s, F32::set(2.06390887954e-2f));
-    p = fma(p, s, F32::set(-5.37397155531e-2f));
-    p = fma(p, s, F32::set(1.33314422036e-1f));
-    p = fma(p, s, F32::set(-3.33332819422e-1f));
-    p = fma(p * s, x, x);
-    const F32 one = F32::set(1.0f);
-    const F32 large = one - F32::set(2.0f) / (exp(a + a) + one);
-    return select_less(a, F32::set(0.625f), p, large | (x & F32::set(-0.0f)));
-}
-
-// The complementary error function for x >= 0: Abramowitz and Stegun 7.1.26.
-PLAIT_INLINE F32 erfc_positive(F32 x) {
-    const F32 one = F32::set(1.0f);
-    const F32 t = one / fma(x, F32::set(0.3275911f), one);
-    F32 p = F32::set(1.061405429f);
-    p = fma(p, t, F32::set(-1.453152027f));
-    p = fma(p, t, F32::set(1.421413741f));
-    p = fma(p, t, F32::set(-0.284496736f));
-    p = fma(p, t, F32::set(0.254829592f));
-    return p * t * exp(negate(x * x));
-}
-
-// log(1 + x) for 0 <= x <= 1, as 2 atanh(x / (2 + x)).
-PLAIT_INLINE F32 log1p_unit(F32 x) {
-    const F32 s = x / (x + F32::set(2.0f));
-    const F32 q = s * s;
-    F32 p = F32::set(2.0f / 17);
-    p = fma(p, q, F32::set(2.0f / 15));
-    p = fma(p, q, F32::set(2.0f / 13));
-    p = fma(p, q, F32::set(2.0f / 11));
-    p = fma(p, q, F32::set(2.0f / 9));
-    p = fma(p, q, F32::set(2.0f / 7));
-    p = fma(p, q, F32::set(2.0f / 5));
-    p = fma(p, q, F32::set(2.0f / 3));
-    return fma(p * q, s, s + s);
-}
-
-#else
-
-PLAIT_INLINE F32 exp(F32 x) { return {__builtin_expf(x.v)}; }
-PLAIT_INLINE F32 exp2(F32 x) { return {__builtin_exp2f(x.v)}; }
-PLAIT_INLINE F32 power_of_two(F32 n) { return exp2(n); }
-PLAIT_INLINE F32 tanh(F32 x) { return {__builtin_tanhf(x.v)}; }
-PLAIT_INLINE F32 erfc_positive(F32 x) { return {__builtin_erfcf(x.v)}; }
-PLAIT_INLINE F32 log1p_unit(F32 x) { return {__builtin_log1pf(x.v)}; }
-
-#endif
 
 PLAIT_INLINE F32 sigmoid(F32 x) {
     const F32 one = F32::set(1.0f);

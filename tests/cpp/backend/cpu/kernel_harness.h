@@ -1,4 +1,4 @@
-// Runs a kernel on hand-made arguments, without graph, plan or threads.
+// Runs a kernel on arguments made by hand, without graph, plan or threads.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Ref ref_to(const std::vector<T>& values) {
     return ref_to(values.data());
 }
 
-// Floats that start a few bytes past an aligned address.
+// Floats that are not aligned.
 class Floats {
 public:
     explicit Floats(size_t n, size_t offset = 1) : values_(n + offset), offset_(offset), n_(n) {}
@@ -76,7 +76,7 @@ void run_kernel(const KernelOf<Args>& kernel, const Args& args, const Frame& cou
         std::fill(memory.begin(), memory.end(), static_cast<unsigned char>(0xff));
         kernel.run(&args, frame, worker, begin, end);
     }
-    // Nothing is written past what was asked for.
+    // Nothing is written past the requested scratch.
     const size_t used = static_cast<size_t>(worker.scratch - memory.data()) + scratch_bytes;
     for (size_t i = used; i < memory.size(); ++i) ASSERT_EQ(memory[i], 0xff) << "scratch overrun";
 }
@@ -105,7 +105,7 @@ inline Floats random_floats(size_t n, std::mt19937& random, float spread = 1.0f)
     return values;
 }
 
-// NaN where NaN is expected, an infinity where it is, otherwise near.
+// Compares with a tolerance; NaN and infinities must be equal.
 inline ::testing::AssertionResult near(double actual, double expected, double tolerance) {
     const bool good = std::isnan(expected)   ? std::isnan(actual)
                       : std::isinf(expected) ? actual == expected

@@ -16,7 +16,8 @@
 namespace plait::cpu {
 namespace {
 
-// Counts how often each task of each step ran, and whether a step began before the one before ended.
+// Counts how often each task of each step ran, and detects a step that starts before the previous
+// one has ended.
 class CountingJob final : public Job {
 public:
     explicit CountingJob(const std::vector<uint32_t>& tasks) : Job(tasks.size()) {
@@ -58,7 +59,7 @@ std::vector<uint32_t> random_tasks(std::mt19937& random) {
 
 bool never() { return false; }
 
-// Whether any thread met a number that is not zero though it is below the smallest normal one.
+// Detects threads on which a denormal number is not treated as zero.
 class DenormalJob final : public Job {
 public:
     DenormalJob() : Job(1) { cut(0, {.tasks = 1000, .grain = 1}); }
@@ -76,7 +77,7 @@ private:
     std::atomic<bool> seen_{false};
 };
 
-TEST(Threads, TakeDenormalsForZeroWhileTheyWorkAndNotAfterwards) {
+TEST(Threads, TreatDenormalsAsZeroDuringRunsOnly) {
     for (const int n : {1, 3}) {
         Threads threads(n);
         DenormalJob job;
@@ -90,7 +91,7 @@ TEST(Threads, TakeDenormalsForZeroWhileTheyWorkAndNotAfterwards) {
     }
 }
 
-TEST(Threads, EveryTaskRunsOnceAndStepsFollowEachOther) {
+TEST(Threads, EveryTaskRunsOnceAndStepsRunInOrder) {
     std::mt19937 random(1);
     for (const int n : {1, 2, 3, 8}) {
         Threads threads(n);
@@ -115,7 +116,7 @@ TEST(Threads, OneJobRunsAgainAndAgain) {
     threads.forget(job);
 }
 
-// A thread that was set aside in one run comes back while the next one is prepared.
+// A thread that was suspended in one run resumes while the next run is prepared.
 TEST(Threads, ALateThreadTakesNothingOfTheNextRun) {
     class Changing final : public Job {
     public:
@@ -147,7 +148,7 @@ TEST(Threads, ALateThreadTakesNothingOfTheNextRun) {
     threads.forget(job);
 }
 
-// A job on one thread of which the system turns its back, once.
+// A job that suspends one of its threads, once.
 class StallingJob final : public Job {
 public:
     explicit StallingJob(bool redo) : Job(3) {
@@ -186,7 +187,7 @@ private:
 #define PLAIT_NEEDS_TAKE_OVER
 #endif
 
-TEST(Threads, AChunkOfAThreadThatIsSetAsideIsDoneByAnother) {
+TEST(Threads, AnotherThreadTakesOverTheChunkOfASuspendedThread) {
     PLAIT_NEEDS_TAKE_OVER;
     for (int round = 0; round < 20; ++round) {
         Threads threads(2);
@@ -194,7 +195,7 @@ TEST(Threads, AChunkOfAThreadThatIsSetAsideIsDoneByAnother) {
         ASSERT_TRUE(threads.run(job, never));
         EXPECT_TRUE(job.each_ran_once());
         EXPECT_EQ(threads.taken_over(), 1u);
-        for (int i = 0; i < 50; ++i) {  // the late thread is late for these as well
+        for (int i = 0; i < 50; ++i) {  // the suspended thread misses these runs as well
             job.reset();
             ASSERT_TRUE(threads.run(job, never));
             EXPECT_TRUE(job.each_ran_once());
@@ -210,8 +211,8 @@ TEST(Threads, AChunkOfAThreadThatIsSetAsideIsDoneByAnother) {
     }
 }
 
-// Its working memory may be another job's next.
-TEST(Threads, AnotherJobWaitsForAThreadThatIsSetAside) {
+// Another job may use the same scratch.
+TEST(Threads, AnotherJobWaitsForASuspendedThread) {
     PLAIT_NEEDS_TAKE_OVER;
     Threads threads(2);
     StallingJob job(true);
@@ -228,7 +229,7 @@ TEST(Threads, AnotherJobWaitsForAThreadThatIsSetAside) {
     threads.forget(job);
 }
 
-TEST(Threads, AChunkThatMayNotBeDoneOverAgainIsWaitedFor) {
+TEST(Threads, AChunkThatMayNotBeRepeatedIsWaitedFor) {
     Threads threads(2);
     StallingJob job(false);
     std::jthread later([&] {
@@ -242,8 +243,8 @@ TEST(Threads, AChunkThatMayNotBeDoneOverAgainIsWaitedFor) {
     threads.forget(job);
 }
 
-// Many more threads than cores: some are always set aside. Each commit is one task's.
-TEST(Threads, WhoeverDoesATaskItIsDone) {
+// With many more threads than cores, some are always suspended. Each commit belongs to one task.
+TEST(Threads, EveryTaskIsCommittedOnceUnderOversubscription) {
     class Squares final : public Job {
     public:
         Squares() : Job(30) {
@@ -285,7 +286,7 @@ TEST(Threads, WhoeverDoesATaskItIsDone) {
     threads.forget(job);
 }
 
-TEST(Threads, StoppingLeavesNoTaskRunningAndTheNextRunIsWhole) {
+TEST(Threads, StoppingLeavesNoTaskRunningAndTheNextRunIsComplete) {
     std::mt19937 random(2);
     Threads threads(4);
     for (int round = 0; round < 300; ++round) {
@@ -294,14 +295,14 @@ TEST(Threads, StoppingLeavesNoTaskRunningAndTheNextRunIsWhole) {
         int asked = 0;
         const bool finished = threads.run(job, [&] { return asked++ >= after; });
         EXPECT_EQ(finished, static_cast<size_t>(after) >= job.steps());
-        job.reset();  // races with a leftover task would be seen here
+        job.reset();  // a race with a leftover task would show here
         EXPECT_TRUE(threads.run(job, never));
         EXPECT_TRUE(job.each_ran_once());
         threads.forget(job);
     }
 }
 
-TEST(Threads, AForkedChildGetsThreadsOfItsOwn) {
+TEST(Threads, AForkedChildStartsItsOwnThreads) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "the thread sanitizer cannot start threads after a fork";
 #endif
@@ -320,7 +321,8 @@ TEST(Threads, AForkedChildGetsThreadsOfItsOwn) {
     threads.forget(job);
 }
 
-// What a thread of ours runs cannot throw; what might is done before, by the caller.
+// Code on worker threads cannot throw; everything that may throw runs on the caller's thread
+// before.
 TEST(Threads, WorkCannotThrow) {  // G25
     RecordProperty("goal", "G25");
     RecordProperty("figure", "work() is noexcept");

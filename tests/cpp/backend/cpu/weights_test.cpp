@@ -1,7 +1,7 @@
 #include <thread>
 
-#include "backend/cpu/pack/pack.h"
 #include "backend/cpu/products/products.h"
+#include "backend/cpu/weights/pack.h"
 
 namespace plait::cpu::products {
 namespace {
@@ -17,7 +17,7 @@ std::vector<std::byte> read_back(const PackedWeight& w, DType dtype) {
     return all;
 }
 
-// Packing keeps every bit, in as many bytes. # S3-11
+// Packing keeps every bit and the number of bytes. # S3-11
 TEST_P(Weights, EveryByteCanBeReadBack) {
     const auto [isa, dtype] = GetParam();
     for (const Shape& shape : {Shape{1, 256}, Shape{37, 512}, Shape{16, 1024}, Shape{3, 21, 256}}) {
@@ -34,7 +34,7 @@ TEST_P(Weights, EveryByteCanBeReadBack) {
 
 INSTANTIATE_TEST_SUITE_P(All, Weights, testing::ValuesIn(cases()), case_name);
 
-// So that a model needs little more memory than its packed copy while it is loaded.
+// While a model is loaded, it needs little more memory than its packed copy.
 TEST(WeightStore, ReadsLargeTensorsInSlices) {
     const Isa isa = available_isas().back();
     for (const DType dtype : {DType::f32, DType::q6_k}) {
@@ -68,7 +68,7 @@ TEST(WeightStore, VectorsBecomeFloats) {
     }
 }
 
-TEST(WeightStore, AFailedReadPassesOnAndCanBeTriedAgain) {
+TEST(WeightStore, AFailedReadThrowsAndCanBeRetried) {
     One one(available_isas().back(), {DType::f32, {4096, 1024}});
     one.source->fail_at = 5 << 20;
     EXPECT_THROW(one.store->matrix(0, 2), ModelError);
@@ -77,7 +77,7 @@ TEST(WeightStore, AFailedReadPassesOnAndCanBeTriedAgain) {
     EXPECT_EQ(read_back(one.store->matrix(0, 2), DType::f32), one.source->bytes(0));
 }
 
-// Claims a matrix that no machine holds.
+// Reports a matrix that is too large for any machine.
 class Huge final : public WeightSource {
 public:
     size_t count() const override { return 1; }
@@ -90,7 +90,7 @@ private:
     TensorType type_{DType::f16, {int64_t{1} << 40, 4096}};
 };
 
-TEST(WeightStore, NamesTheBytesThatItCannotHave) {
+TEST(WeightStore, NamesTheBytesThatItCannotAllocate) {
     CpuWeights store(std::make_shared<Huge>(), available_isas().back());
     try {
         store.matrix(0, 1);

@@ -1,66 +1,67 @@
-// Arguments of the attention kernels, and what memory they need.
+// Arguments of the attention kernels, and the memory that they need.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
-#include "backend/cpu/kernels/rows/cache_layout.h"
+#include "backend/cpu/kernels/attention/cache_layout.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 
-// plait::PositionBias, number for number.
+// Has the values of plait::PositionBias.
 enum BiasKind : uint8_t { kNoBias = 0, kAlibi = 1, kBuckets = 2 };
 
 struct AttendArgs {
-    Ref q, y;                      // [n, heads, key_dim], [n, heads, value_dim]
-    Ref keys, values;              // rows of the caches, or of values of the graph: f32
-    Ref token_begin;               // [sequences + 1] i32
-    Ref runs, run_begin;           // [., 4], [sequences + 1] i32; a sequence's in order of keys
-    Ref first, last;               // [n] i32: the keys a token sees
-    Ref sinks;                     // [heads]
-    Ref positions;                 // [n, position_stride] i32, of which the first counts
-    Ref key_positions, key_begin;  // by key of each sequence, [sequences + 1] i32
-    Ref bias;                      // [buckets, heads]
-    Ref splits;  // sums of the keys' splits: split_floats() for each task of attend_splits
+    Ref q, y;             // [n, heads, key_dim], [n, heads, value_dim]
+    Ref keys, values;     // rows of the caches, or f32 values of the graph
+    Ref token_begin;      // [sequences + 1] i32
+    Ref runs, run_begin;  // [., 4], [sequences + 1] i32; runs of a sequence in key order
+    Ref first, last;      // [n] i32: the token sees keys first <= key < last
+    Ref sinks;            // [heads]
+    Ref positions;        // [n, position_stride] i32; only the first of a token is used
+    Ref key_positions,
+        key_begin;  // [.] i32, positions of each sequence's keys; [sequences + 1] i32
+    Ref bias;       // [buckets, heads]
+    Ref splits;     // sums over splits of the keys: split_floats() floats per task of attend_splits
     uint8_t has_sinks;
-    uint8_t values_in_keys;  // a value is the beginning of its key, at the same place
+    uint8_t values_in_keys;  // a value is the beginning of its key, in the same memory
     uint8_t bias_kind;
-    uint8_t both_directions;  // of buckets: later keys have half of them
+    uint8_t both_directions;  // kBuckets: half of the buckets are for later keys
     int32_t buckets;
-    int32_t max_distance;  // of buckets: farther keys share the last one
+    int32_t max_distance;  // kBuckets: keys at least this far share the last bucket
     int32_t position_stride;
-    float max_bias;  // of alibi
+    float max_bias;  // kAlibi
     int32_t heads;
     int32_t kv_heads;
     int32_t key_dim;
     int32_t value_dim;
-    int32_t tile_queries;  // that share what is read, at most
+    int32_t tile_queries;  // max queries of a tile, which share the keys and values that are read
     int32_t threads;
-    int64_t splits_floats;  // room there; 0: a tile sums all its keys
+    int64_t splits_floats;  // size of `splits`; if 0, a tile sums all its keys
     float scale;
-    float softcap;  // 0: none
+    float softcap;  // 0 for none
     CacheLayout key_cache, value_cache;
 };
 
-// Keys are summed in blocks of this many, aligned to ordinals.
+// A sequence's keys are numbered by ordinals. Sums run over blocks of this many ordinals.
 constexpr int64_t kKeyBlock = 32;
-// Sums over this many ordinals are closed and merged, in order.
+// Partial sums over this many ordinals are closed and merged into the total, in order.
 constexpr int64_t kKeySplit = 512;
 constexpr int32_t kTileQueries = 64;
 
-// What is known of a softmax over some keys; `any` tells whether there was one.
+// The softmax statistics over some keys.
 struct SoftmaxSum {
-    float most;
-    float sum;
-    int32_t any;
+    float max;  // of their scores
+    float sum;  // of exp(score - max)
+    int32_t has_keys;
 };
 
 PLAIT_INLINE int64_t whole_registers(int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
 
-// Distances that a head's list of biases has.
+// The number of distances for which a head has a bias.
 PLAIT_INLINE int64_t bias_row(const AttendArgs& args) {
     return args.bias_kind == kBuckets ? 2 * static_cast<int64_t>(args.max_distance) + 1 : 0;
 }
 
-// What a worker's scratch holds; offsets in floats.
+// The parts of a worker's scratch, as offsets in floats.
 struct AttendScratch {
     int64_t rows, positions, scores, partial, lanes, total, biases, queries, end;
 };
@@ -85,7 +86,8 @@ PLAIT_INLINE AttendScratch attend_scratch(const AttendArgs& args) {
     return s;
 }
 
-// What a split of a tile's keys leaves for the merge: [queries, width], [queries] SoftmaxSum.
+// Floats that a split of a tile's keys stores for the merge: [queries, width], then [queries]
+// SoftmaxSum.
 PLAIT_INLINE int64_t split_floats(int64_t queries, int64_t value_dim) {
     const int64_t sums = static_cast<int64_t>(sizeof(SoftmaxSum) / sizeof(float));
     return (queries * (whole_registers(value_dim) + sums) + 15) / 16 * 16;

@@ -1,31 +1,33 @@
-// How a step's attention is cut into tasks: tiles of queries, and the splits of their keys where
-// tiles alone would leave threads without work. No cut changes a bit of any result.
+// How attention is cut into tasks: tiles of queries and, if those are too few for all threads,
+// splits of their keys. The cut never changes a result.
 #pragma once
 
 #include "backend/cpu/kernels/attention/key_blocks.h"
 
 namespace plait::cpu {
 
-// Enough for a thread that falls behind to leave some to the others.
+// Enough that other threads can take tasks from one that falls behind.
 constexpr int64_t kTasksPerThread = 4;
-// With more runs it would take too long to find a split in each task.
-constexpr int64_t kManyRuns = 1024;
+// With more runs, finding a task's split would take too long.
+constexpr int64_t kMaxSplitRuns = 1024;
 
 struct AttendCut {
-    int64_t tokens, kv_heads, heads;  // of a tile, at most; several kv heads if all their heads
+    // Max tokens, kv heads, and query heads per kv head of a tile. A tile with several kv heads has
+    // all of their query heads.
+    int64_t tokens, kv_heads, heads;
     int64_t token_tiles, head_tiles;
     int64_t splits;  // of all token tiles; 0: tiles are not split
     int64_t tasks;
 };
 
-// Tokens [begin, begin + count) of a sequence, and all keys that any of them sees.
+// Tokens [begin, begin + count) of a sequence, and the walk over all keys that any of them sees.
 struct TokenTile {
     int32_t sequence;
     int64_t begin, count;
     KeyWalk walk;
 };
 
-PLAIT_INLINE int64_t pieces(int64_t n, int64_t size) { return (n + size - 1) / size; }
+PLAIT_INLINE int64_t divide_up(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 static inline TokenTile token_tile(const AttendArgs& args, const Frame& frame, int64_t tokens,
                                    int64_t index) {
@@ -35,7 +37,7 @@ static inline TokenTile token_tile(const AttendArgs& args, const Frame& frame, i
     const int32_t* last = frame.at<const int32_t>(args.last);
     int32_t s = 0;
     for (;; ++s) {
-        const int64_t tiles = pieces(token_begin[s + 1] - token_begin[s], tokens);
+        const int64_t tiles = divide_up(token_begin[s + 1] - token_begin[s], tokens);
         if (index < tiles) break;
         index -= tiles;
     }
@@ -65,14 +67,14 @@ PLAIT_INLINE int64_t tile_queries(const AttendCut& cut) {
     return cut.tokens * cut.kv_heads * cut.heads;
 }
 
-// Counts what a cut of these tiles makes.
+// Sets the counts of tiles and tasks from the tile's size.
 static inline void count_tasks(const AttendArgs& args, const Frame& frame, AttendCut& cut) {
     const int32_t* begin = frame.at<const int32_t>(args.token_begin);
     cut.token_tiles = 0;
     for (int32_t s = 0; s < frame.n_sequences; ++s)
-        cut.token_tiles += pieces(begin[s + 1] - begin[s], cut.tokens);
+        cut.token_tiles += divide_up(begin[s + 1] - begin[s], cut.tokens);
     cut.head_tiles =
-        pieces(args.kv_heads, cut.kv_heads) * pieces(args.heads / args.kv_heads, cut.heads);
+        divide_up(args.kv_heads, cut.kv_heads) * divide_up(args.heads / args.kv_heads, cut.heads);
     cut.tasks = (cut.splits > 0 ? cut.splits : cut.token_tiles) * cut.head_tiles;
 }
 
@@ -81,7 +83,7 @@ PLAIT_INLINE bool sums_fit(const AttendArgs& args, const AttendCut& cut) {
 }
 
 static inline void cut_by_split(const AttendArgs& args, const Frame& frame, AttendCut& cut) {
-    if (frame.at<const int32_t>(args.run_begin)[frame.n_sequences] > kManyRuns) return;
+    if (frame.at<const int32_t>(args.run_begin)[frame.n_sequences] > kMaxSplitRuns) return;
     AttendCut by_split = cut;
     for (int64_t i = 0; i < cut.token_tiles; ++i)
         by_split.splits += count_splits(token_tile(args, frame, cut.tokens, i).walk);
@@ -89,27 +91,27 @@ static inline void cut_by_split(const AttendArgs& args, const Frame& frame, Atte
     if (by_split.splits > cut.token_tiles && sums_fit(args, by_split)) cut = by_split;
 }
 
-// Tiles of half the size; false where that no longer pays.
+// Halves the tiles. Returns false if they are too small for that.
 static inline bool halve(AttendCut& cut) {
     constexpr int64_t kFewQueries = 8;
     int64_t& size = cut.kv_heads > 1         ? cut.kv_heads
                     : cut.heads > cut.tokens ? cut.heads
                                              : cut.tokens;
     if (cut.kv_heads == 1 && cut.heads * cut.tokens <= kFewQueries) return false;
-    size = pieces(size, 2);
+    size = divide_up(size, 2);
     return true;
 }
 
 static inline AttendCut cut_attention(const AttendArgs& args, const Frame& frame) {
     const int32_t* begin = frame.at<const int32_t>(args.token_begin);
-    int64_t most = 1;  // tokens of a sequence
+    int64_t max_tokens = 1;  // of a sequence
     for (int32_t s = 0; s < frame.n_sequences; ++s)
-        if (begin[s + 1] - begin[s] > most) most = begin[s + 1] - begin[s];
+        if (begin[s + 1] - begin[s] > max_tokens) max_tokens = begin[s + 1] - begin[s];
     const int64_t group = args.heads / args.kv_heads;
     AttendCut cut{};
     cut.heads = group < args.tile_queries ? group : args.tile_queries;
     cut.tokens = args.tile_queries / cut.heads;
-    if (cut.tokens > most) cut.tokens = most;
+    if (cut.tokens > max_tokens) cut.tokens = max_tokens;
     cut.kv_heads = cut.heads < group ? 1 : args.tile_queries / (cut.heads * cut.tokens);
     if (cut.kv_heads > args.kv_heads) cut.kv_heads = args.kv_heads;
     count_tasks(args, frame, cut);
@@ -126,12 +128,13 @@ static inline AttendCut cut_attention(const AttendArgs& args, const Frame& frame
     return cut;
 }
 
-// The index-th split of all token tiles'.
+// A split, and the token tile that it belongs to.
 struct SplitPlace {
     TokenTile tokens;
     KeyWalk keys;
 };
 
+// Finds a split by its index among those of all token tiles.
 static inline SplitPlace find_split(const AttendArgs& args, const Frame& frame,
                                     const AttendCut& cut, int64_t index) {
     for (int64_t i = 0;; ++i) {
@@ -142,7 +145,7 @@ static inline SplitPlace find_split(const AttendArgs& args, const Frame& frame,
     }
 }
 
-// What is kept of a split's task until the merge.
+// The results of a split's task, stored until the merge.
 struct SplitSums {
     float* values;        // [queries, width]
     SoftmaxSum* softmax;  // [queries]

@@ -1,13 +1,13 @@
-// What both attention kernels do: set up a task's tile, and walk its keys.
+// Code that the attention kernels share: the set-up of a task's tile, and the walk over its keys.
 #pragma once
 
 #include "backend/cpu/kernels/attention/attend_cut.h"
 #include "backend/cpu/kernels/attention/attend_softmax.h"
-#include "backend/cpu/kernels/attention/attend_values.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
-// Heads [first, first + count), of each of the kv heads from kv_head on.
+// Query heads [first, first + count) of kv head `kv_head`, and as many of each of the kv_heads - 1
+// kv heads after it.
 struct HeadTile {
     int64_t kv_head, kv_heads;
     int64_t first, count;
@@ -15,7 +15,7 @@ struct HeadTile {
 
 PLAIT_INLINE HeadTile head_tile(const AttendArgs& args, const AttendCut& cut, int64_t index) {
     const int64_t group = args.heads / args.kv_heads;
-    const int64_t parts = pieces(group, cut.heads);
+    const int64_t parts = divide_up(group, cut.heads);
     HeadTile t;
     t.kv_head = index / parts * cut.kv_heads;
     const int64_t kv_left = args.kv_heads - t.kv_head;
@@ -26,7 +26,7 @@ PLAIT_INLINE HeadTile head_tile(const AttendArgs& args, const AttendCut& cut, in
     return t;
 }
 
-// The place of a query's result, among all heads of all tokens.
+// The row of a query's result, among all heads of all tokens.
 PLAIT_INLINE int64_t row_of(const AttendArgs& args, const TokenTile& tokens, const HeadTile& heads,
                             int64_t query) {
     const int64_t kv = query / (tokens.count * heads.count);
@@ -35,7 +35,7 @@ PLAIT_INLINE int64_t row_of(const AttendArgs& args, const TokenTile& tokens, con
     return token * args.heads + head;
 }
 
-// A task's working memory, its queries and what they know.
+// Sets up a task's tile and its queries in the worker's scratch.
 static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const Worker& worker,
                              const TokenTile& tokens, const HeadTile& heads) {
     const AttendScratch at = attend_scratch(args);
@@ -71,7 +71,7 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
         query.q = frame.at<const float>(args.q) + row * args.key_dim;
         query.first = frame.at<const int32_t>(args.first)[token];
         query.last = frame.at<const int32_t>(args.last)[token];
-        query.total.most = kMinusInfinity;
+        query.total.max = kMinusInfinity;
         if (args.bias_kind == kNoBias) continue;
         query.position = frame.at<const int32_t>(args.positions)[token * args.position_stride];
         const int64_t kv = i / tile.queries();
@@ -87,12 +87,13 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
     return tile;
 }
 
-// Calls step(tile, block, begin, end) for every kv head and block that holds keys for its queries
-// begin to end, `visible` set, and split() where sums are closed.
+// Calls step(tile, block, begin, end) for every kv head and every block with keys that some of its
+// queries begin <= i < end see, after setting their `visible`. Calls split() at the end of each
+// split.
 template <typename Step, typename Split>
 PLAIT_INLINE void for_each_block(const Tile& tile, int64_t kv_heads, KeyWalk walk, Step step,
                                  Split split) {
-    KeyBlock blocks[3];  // the one before, this one, the one that is fetched meanwhile
+    KeyBlock blocks[3];  // the previous block, the current one, and the one that is prefetched
     BlockRows rows[3];
     Tile head = tile;
     int now = 0;
@@ -107,7 +108,7 @@ PLAIT_INLINE void for_each_block(const Tile& tile, int64_t kv_heads, KeyWalk wal
         if (more) locate(tile.args, blocks[now], rows[now]);
         list_positions(tile, block);
         const int64_t n = tile.queries();
-        int64_t begin = n, end = n;  // queries that see some of it
+        int64_t begin = n, end = n;  // queries that see some of the block
         for (int64_t i = 0; i < n; ++i) {
             Query& query = tile.query[i];
             query.visible = block.visible(query.first, query.last);
@@ -128,8 +129,8 @@ PLAIT_INLINE void for_each_block(const Tile& tile, int64_t kv_heads, KeyWalk wal
     }
 }
 
-// Sums over all keys of the walk; close() at the end of every split. Where the maxima are known,
-// every factor is one.
+// Sums over all keys of the walk and calls close() at the end of every split. If the maxima are
+// known in advance, every factor is one.
 template <typename Close>
 PLAIT_INLINE void sum_keys(const Tile& tile, int64_t kv_heads, const KeyWalk& walk, Close close) {
     for_each_block(
@@ -144,14 +145,14 @@ PLAIT_INLINE void sum_keys(const Tile& tile, int64_t kv_heads, const KeyWalk& wa
     close();
 }
 
-// Merges the partial sums of `n` queries into their totals and starts new ones.
+// Merges the partial sums of n queries into their totals and starts new partial sums.
 PLAIT_INLINE void close_partials(const Tile& tile, int64_t n, bool maxima_known) {
     for (int64_t i = 0; i < n; ++i) {
         Query& query = tile.query[i];
-        if (!query.partial.any) continue;
-        merge(query.total, tile.total + i * tile.width, finished_partial(tile, i),
+        if (!query.partial.has_keys) continue;
+        merge(query.total, tile.total + i * tile.width, closed_partial(tile, i),
               tile.partial + i * tile.width, tile.width);
-        start_partial(tile, i, maxima_known ? query.total.most : kMinusInfinity);
+        start_partial(tile, i, maxima_known ? query.total.max : kMinusInfinity);
     }
 }
 

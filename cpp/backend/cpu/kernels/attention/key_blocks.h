@@ -1,26 +1,26 @@
-// The walk over a sequence's keys in blocks whose borders depend on the keys' ordinals alone: not
-// on the rows that hold them, nor on how runs divide them.
+// The walk over a sequence's keys in blocks. Their boundaries depend only on the keys' ordinals,
+// not on the rows that hold the keys or on their division into runs.
 #pragma once
 
 #include "backend/cpu/kernels/attention/attend.h"
 
 namespace plait::cpu {
 
-// plait::Run, as the sixteen bytes that they are.
+// Has the layout of plait::Run.
 struct KeyRun {
     int32_t row, count, first_key, ordinal;
 };
 
-// Up to kKeyBlock keys. A key's lane is ordinal % kKeyBlock; lanes and keys go up together.
+// Up to kKeyBlock keys. A key's lane is ordinal % kKeyBlock; lanes and keys are both ascending.
 struct KeyBlock {
     int32_t count = 0;
     int32_t first_ordinal = 0, last_ordinal = 0;
-    uint32_t lanes = 0;      // bit of each lane that has a key
+    uint32_t lanes = 0;      // bits of the lanes that have a key
     int32_t row[kKeyBlock];  // by entry
     int32_t key[kKeyBlock];
     uint8_t lane[kKeyBlock];
 
-    // The lanes of keys first <= key < last.
+    // Bits of the lanes with keys first <= key < last.
     PLAIT_INLINE_MEMBER uint32_t visible(int32_t first, int32_t last) const {
         if (first <= key[0] && key[count - 1] < last) return lanes;
         uint32_t bits = 0;
@@ -28,7 +28,7 @@ struct KeyBlock {
             if (first <= key[e] && key[e] < last) bits |= 1u << lane[e];
         return bits;
     }
-    // Whether sums that ended with `before` are closed here.
+    // True if a new split starts after the block `before`.
     PLAIT_INLINE_MEMBER bool starts_split(const KeyBlock& before) const {
         return first_ordinal / kKeySplit != before.first_ordinal / kKeySplit ||
                first_ordinal <= before.last_ordinal;
@@ -38,10 +38,10 @@ struct KeyBlock {
 struct KeyWalk {
     const KeyRun* run;
     const KeyRun* end;
-    int32_t first, last;  // keys of interest
+    int32_t first, last;  // walks over keys first <= key < last
     int32_t offset = 0;   // into *run
 
-    // What of *run is still to come: [from, stop).
+    // The keys of *run that remain are [from, stop).
     PLAIT_INLINE_MEMBER int32_t from() const {
         return offset > first - run->first_key ? offset : first - run->first_key;
     }
@@ -53,7 +53,7 @@ struct KeyWalk {
         offset = 0;
     }
 
-    // The next block, of the keys of interest alone. False at the end.
+    // Moves to the next block. Returns false at the end.
     PLAIT_INLINE_MEMBER bool next(KeyBlock& block) {
         block.count = 0;
         block.lanes = 0;
@@ -86,7 +86,7 @@ struct KeyWalk {
     }
 };
 
-// Takes the keys of the next split off `rest`. False at the end.
+// Moves the keys of the next split from `rest` to `split`. Returns false at the end.
 PLAIT_INLINE bool next_split(KeyWalk& rest, KeyWalk& split) {
     split = rest;
     int64_t number = -1;  // of the split

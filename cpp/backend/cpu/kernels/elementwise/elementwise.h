@@ -1,20 +1,21 @@
-// Arguments of kernels whose every output element is a function of one element of each operand.
+// Arguments of the elementwise kernels: each element of the result depends on one element of each
+// operand.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 
 struct ElementwiseArgs {
-    Ref a, b, y;  // a, y: [rows, row_elements]; b: the same, or as width or share say
+    Ref a, b, y;  // a, y: [rows, row_elements]; b: the same, unless b_period or b_repeat is set
     uint8_t extent;
-    uint8_t how;   // activate, gate: plait::Activation
-    float number;  // scale: the factor; softcap: the cap; clamped_swiglu: alpha
-    float second;  // scale: the offset; clamped_swiglu: the limit
+    uint8_t activation;      // activate, gate: plait::Activation
+    float parameter;         // scale: the factor; softcap: the cap; clamped_swiglu: alpha
+    float second_parameter;  // scale: the offset; clamped_swiglu: the limit
     int64_t fixed_rows;
     int64_t row_elements;
-    int64_t width;  // not 0: elements after which b starts anew
-    int64_t share;  // not 0: elements of a for each of b
+    int64_t b_period;  // if not 0: b has this many elements, and starts again after them
+    int64_t b_repeat;  // if not 0: each element of b serves this many successive elements of a
 };
 
 constexpr int64_t kElementsPerTask = 4096;

@@ -1,4 +1,4 @@
-// The loops of elementwise kernels.
+// Loops that elementwise kernels share.
 #pragma once
 
 #include "backend/cpu/kernels/elementwise/elementwise.h"
@@ -6,7 +6,7 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// y = f(a) for tasks begin <= t < end.
+// y = f(a) for tasks begin <= task < end.
 template <typename F>
 PLAIT_INLINE void map(const ElementwiseArgs& args, const Frame& frame, int64_t begin, int64_t end,
                       F f) {
@@ -19,15 +19,15 @@ PLAIT_INLINE void map(const ElementwiseArgs& args, const Frame& frame, int64_t b
     f(F32::load(a + i, stop - i)).store(y + i, stop - i);
 }
 
-// y = f(a, b) where each element of b is for `share` of a.
+// y = f(a, b), where each element of b serves `b_repeat` elements of a.
 template <typename F>
-PLAIT_INLINE void zip_shared(const ElementwiseArgs& args, const Frame& frame, int64_t begin,
-                             int64_t end, F f) {
+PLAIT_INLINE void zip_repeated(const ElementwiseArgs& args, const Frame& frame, int64_t begin,
+                               int64_t end, F f) {
     const int64_t all = elements(args, frame);
     const int64_t stop = end * kElementsPerTask < all ? end * kElementsPerTask : all;
     for (int64_t start = begin * kElementsPerTask; start < stop;) {
-        const F32 b = F32::set(frame.at<const float>(args.b)[start / args.share]);
-        const int64_t left = args.share - start % args.share;
+        const F32 b = F32::set(frame.at<const float>(args.b)[start / args.b_repeat]);
+        const int64_t left = args.b_repeat - start % args.b_repeat;
         const int64_t n = left < stop - start ? left : stop - start;
         const float* a = frame.at<const float>(args.a) + start;
         float* y = frame.at<float>(args.y) + start;
@@ -42,16 +42,16 @@ PLAIT_INLINE void zip_shared(const ElementwiseArgs& args, const Frame& frame, in
 template <typename F>
 PLAIT_INLINE void zip(const ElementwiseArgs& args, const Frame& frame, int64_t begin, int64_t end,
                       F f) {
-    if (args.share != 0) return zip_shared(args, frame, begin, end, f);
+    if (args.b_repeat != 0) return zip_repeated(args, frame, begin, end, f);
     const float* a = frame.at<const float>(args.a);
     const float* b = frame.at<const float>(args.b);
     float* y = frame.at<float>(args.y);
     const int64_t all = elements(args, frame);
     const int64_t stop = end * kElementsPerTask < all ? end * kElementsPerTask : all;
     for (int64_t start = begin * kElementsPerTask; start < stop;) {
-        const int64_t column = args.width == 0 ? start : start % args.width;
+        const int64_t column = args.b_period == 0 ? start : start % args.b_period;
         int64_t n = stop - start;
-        if (args.width != 0 && n > args.width - column) n = args.width - column;
+        if (args.b_period != 0 && n > args.b_period - column) n = args.b_period - column;
         const float* as = a + start;
         const float* bs = b + column;
         float* ys = y + start;

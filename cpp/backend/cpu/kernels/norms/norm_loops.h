@@ -1,5 +1,5 @@
-// What the norms share. Sums are made in four registers of partial sums, in an order that depends
-// on the length alone.
+// Loops that the norms share. Sums are formed in four registers of partial sums, in an order that
+// depends only on the length.
 #pragma once
 
 #include "backend/cpu/kernels/norms/norms.h"
@@ -7,7 +7,8 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// s = add(x_i, s) over all i; add(0, s) must be s, for the lanes beyond the end.
+// Applies s = add(x_i, s) for all i and returns the sum. add(0, s) must be s, since lanes past the
+// end are zeros.
 template <typename Add>
 PLAIT_INLINE float sum_over(const float* x, int64_t n, Add add) {
     F32 s[4] = {F32::zero(), F32::zero(), F32::zero(), F32::zero()};
@@ -25,7 +26,7 @@ PLAIT_INLINE float sum_of_squares(const float* x, int64_t n) {
     return sum_over(x, n, [](F32 v, F32 s) { return fma(v, v, s); });
 }
 
-// y = f(x, at), register by register; at(p) loads what lies in p where x lies in its vector.
+// y = f(x, at), register by register. at(p) loads the elements of p with the indices of x.
 template <typename F>
 PLAIT_INLINE void each_register(const float* x, float* y, int64_t n, F f) {
     int64_t i = 0;
@@ -37,7 +38,7 @@ PLAIT_INLINE void each_register(const float* x, float* y, int64_t n, F f) {
         }).store(y + i, n - i);
 }
 
-// y = x * scale * weight + bias, of vector number v; weight and bias may be missing.
+// y = x * scale * weight + bias for vector number v; weight and bias are optional.
 PLAIT_INLINE void write_scaled(const NormArgs& args, const Frame& frame, int64_t v, const float* x,
                                float* y, float scale) {
     const int64_t n = args.vectors.width;
@@ -51,7 +52,7 @@ PLAIT_INLINE void write_scaled(const NormArgs& args, const Frame& frame, int64_t
     each_register(x, y, n, [by, w, b](F32 a, auto at) { return fma(a * by, at(w), at(b)); });
 }
 
-// body(number, x, y) for each vector of tasks begin <= t < end; y is as long as x.
+// Calls body(v, x, y) for each vector v of tasks begin <= task < end; y is as long as x.
 template <typename Body>
 PLAIT_INLINE void each_vector(const NormArgs& args, const Frame& frame, int64_t begin, int64_t end,
                               Body body) {

@@ -1,13 +1,14 @@
-// Arguments of the norms and of row_sum: a number or a vector from each vector of the last axis.
+// Arguments of the norms and of row_sum, which compute a vector or a number from each vector of the
+// last axis.
 #pragma once
 
-#include "backend/cpu/kernels/vectors.h"
+#include "backend/cpu/kernels/common/vectors.h"
 
 namespace plait::cpu {
 
 struct NormArgs {
-    Ref x, y;          // vectors of x; y may be x. row_sum: a number for each
-    Ref weight, bias;  // [weights, width]; vector v takes number v % weights
+    Ref x, y;          // vectors; y may be x. For row_sum, y has a number for each vector
+    Ref weight, bias;  // [weights, width]; vector v uses row v % weights
     uint8_t has_weight;
     uint8_t has_bias;
     int64_t weights;

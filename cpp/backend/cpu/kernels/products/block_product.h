@@ -1,19 +1,18 @@
-// Products of quantised rows with block types. Register tiles: P panels times T rows.
+// Products of quantised rows with block types, in register tiles of P panels by T rows.
 //
-// a = row of quantize_rows, D and M the scale and minimum of a block's lane, o the offset of its
-// codes c:
-//   y += scale(a) * (D * sum((c - o) * a) + M * sum(a))         every 32 columns, in order
-// with the inner sums in integers, exactly.
+// For a quantised row a and a block's lane with codes c, their offset o, scale D and minimum M:
+//   y += scale(a) * (D * sum((c - o) * a) + M * sum(a))         for every 32 columns, in order
+// The inner sums are integers, so they are exact.
 #pragma once
 
-#include "backend/cpu/kernels/products/dot.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
+#include "backend/cpu/kernels/products/block_dot.h"
 #include "backend/cpu/kernels/products/product_job.h"
-#include "backend/cpu/kernels/products/quantize.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
-// n rows side by side: the b-th block of row r has its codes at 32 * (b * n + r), its scale at
-// b * n + r and, where the format needs one, the sum of its u-th unit at (b * units + u) * n + r.
+// n interleaved rows: block b of row r has its codes at 32 * (b * n + r), its scale at b * n + r
+// and, if the format needs it, the sum of its unit u at (b * units + u) * n + r.
 struct Activations {
     const int8_t* codes;
     const float* scales;
@@ -25,38 +24,43 @@ struct Activations {
     }
 };
 
-// What AVX2 can add up in 16 bits.
-constexpr int groups_of(int most, int unit) {
+// The number of successive dot products of four bytes whose sum fits 16 bits, for AVX2.
+constexpr int groups_of(int max_code, int unit) {
     for (int groups = unit / 4; groups > 1; groups /= 2)
-        if (groups * most * 2 * 127 <= 32767) return groups;
+        if (groups * max_code * 2 * 127 <= 32767) return groups;
     return 1;
 }
 
 template <class Block>
 struct BlockTiles {
-    using D = Dot<Block>;
+    using D = BlockDot<Block>;
     using Rows = Activations;
-    // Tiles are some panels wide, which share what is loaded of the rows, or many rows high, which
-    // share what is unpacked of the codes: two scales every 32 columns take too long, and where
-    // registers are few, so do codes that are not quick. Sums then wait in memory.
-    static constexpr bool kWide = D::kUnit == 32 && (kRegisters == 32 || D::kQuick);
-    static constexpr int kHigh = kWide ? 4 : 8;
-    static constexpr int kPanels = kWide && kRegisters == 32 ? 3 : kLanes > 1 ? 2 : 1;  // at most
-    static constexpr int kCodes = 4 * kLanes * Parts<Block>::kBits;  // of 32 columns
-    static constexpr int kRecords = Parts<Block>::kRecord * kLanes;  // of a block
-    static constexpr int kAll = kCodes + kRecords * 32 / Block::kElements;
+    // A tile is wide or high. The panels of a wide tile share the loaded rows; the rows of a high
+    // tile share the unpacked codes. High tiles are for formats with two scales per 32 columns and,
+    // if there are few registers, for codes that are slow to unpack; their sums spill to memory.
+    static constexpr bool kWide = D::kUnit == 32 && (TileShape::kWideForSlowCodes || D::kIsQuick);
+    static constexpr int kMaxRows = kWide ? 4 : 8;
+    static constexpr int kPanels = kWide ? TileShape::kWidePanels : TileShape::kHighPanels;  // max
+    static constexpr int kCodeBytes = 4 * kLanes * BlockLayout<Block>::kBits;  // of 32 columns
+    static constexpr int kRecordBytes = BlockLayout<Block>::kRecord * kLanes;  // of a block
+    static constexpr int kBytes = kCodeBytes + kRecordBytes * 32 / Block::kElements;
     static constexpr int kUnits = 32 / D::kUnit;
-    static constexpr int kGroups = groups_of(D::kMost, D::kUnit);
+    static constexpr int kGroups = groups_of(D::kMaxCode, D::kUnit);
+
+    PLAIT_INLINE_MEMBER static constexpr Signs signs(int rows) {
+        if (!D::kSigned) return Signs::kNone;
+        return rows >= kMinRowsForApart ? Signs::kApart : Signs::kMoved;
+    }
 
     template <int P, int T>
-    PLAIT_INLINE_MEMBER static void tile(const Job& job, const Activations& activations, int row,
-                                         int64_t first, Ahead ahead);
+    PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const Activations& activations,
+                                         int row, int64_t first, PanelPrefetch prefetch);
 };
 
 template <class Block>
 template <int P, int T>
-PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const Job& job, const Activations& activations,
-                                                 int row, int64_t first, Ahead ahead) {
+PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activations& activations,
+                                                 int row, int64_t first, PanelPrefetch prefetch) {
     const PackedWeight& w = *job.product->weight;
     const uint8_t* codes = job.product->matrix + first * w.panel_bytes;
     const uint8_t* records = codes + w.records_offset;
@@ -64,9 +68,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const Job& job, const Activatio
     const float* scales = activations.scales;
     const float* sums = activations.sums;
     const int64_t rows = activations.n;
-    constexpr Signs kSigns = !D::kSigned       ? Signs::kNone
-                             : T >= kApartFrom ? Signs::kApart
-                                               : Signs::kMoved;
+    constexpr Signs kSigns = signs(T);
     F32 y[P][T];
     for (int p = 0; p < P; ++p)
         for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
@@ -74,10 +76,10 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const Job& job, const Activatio
     for (int64_t n = 0; n < w.columns; n += Block::kElements) {
         typename D::Scales s[P];
         for (int p = 0; p < P; ++p) s[p].open(records + p * w.panel_bytes);
-        ahead.template ask_records<P>(records, kRecords);
-        records += kRecords;
+        prefetch.template fetch_records<P>(records, kRecordBytes);
+        records += kRecordBytes;
         for (int b = 0; b < Block::kElements / 32; ++b) {
-            ahead.template ask<P>();
+            prefetch.template fetch<P>();
             F32 t[P][T];
 #pragma GCC unroll 2
             for (int u = 0; u < kUnits; ++u) {
@@ -126,7 +128,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const Job& job, const Activatio
 #pragma GCC unroll 4
                 for (int p = 0; p < P; ++p) y[p][r] = fma(t[p][r], scale, y[p][r]);
             }
-            codes += kCodes;
+            codes += kCodeBytes;
             a += 32 * rows;
             scales += rows;
             sums += kUnits * rows;
@@ -137,10 +139,11 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const Job& job, const Activatio
             if (row + r < job.rows) store(job, row + r, first + p, y[p][r]);
 }
 
-// to[(b * units + u) * n + r] = what a tile takes of the sums of unit u; `from` is [blocks][n][2].
+// to[(b * units + u) * n + r] = the sum of unit u in the form that a tile uses; `from` is
+// [blocks][n][2].
 template <class Block>
 PLAIT_INLINE void convert_sums(const int16_t* from, int64_t blocks, int n, float* to) {
-    using D = Dot<Block>;
+    using D = BlockDot<Block>;
     const auto converted = [](int sum) {
         return D::kMinimum ? static_cast<float>(sum)
                            : kSumsBase + static_cast<float>(D::kOffset * sum);
@@ -155,11 +158,12 @@ PLAIT_INLINE void convert_sums(const int16_t* from, int64_t blocks, int n, float
     }
 }
 
-// Scratch: floats of the sums, then copies of rows that do not stand side by side.
+// The n rows from row i of the product on, interleaved. Scratch: the sums as floats, then copies of
+// the rows unless they are interleaved in memory already.
 template <class Block>
-PLAIT_INLINE Activations side_by_side(const Product& product, int64_t i, int n,
-                                      unsigned char* scratch) {
-    using D = Dot<Block>;
+PLAIT_INLINE Activations interleaved(const Product& product, int64_t i, int n,
+                                     unsigned char* scratch) {
+    using D = BlockDot<Block>;
     const int64_t columns = product.weight->columns, blocks = columns / 32;
     // Rows of quantize_rows are only read.
     auto* x = const_cast<unsigned char*>(product.x);
@@ -186,8 +190,8 @@ PLAIT_INLINE Activations side_by_side(const Product& product, int64_t i, int n,
 
 template <class Block>
 void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
-    each_tile_of_rows(product, begin, end, [&](const Job& job, int64_t i) {
-        const Activations a = side_by_side<Block>(product, i, job.rows, scratch);
+    for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
+        const Activations a = interleaved<Block>(product, i, job.rows, scratch);
         using Tiles = BlockTiles<Block>;
         if (job.rows > 1 && (Tiles::kWide || job.rows == 2))
             return walk_panels<Tiles, Tiles::kPanels>(job, a);

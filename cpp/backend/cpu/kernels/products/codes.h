@@ -1,14 +1,14 @@
-// Blocks of a file taken apart into codes and scales, laid into a panel, and put together again.
-// Every bit of the file is kept, so nothing but an order is chosen here.
+// Packing of a file's blocks into panels, as codes and scales, and unpacking. Every bit of the file
+// is kept: packing only changes the order.
 //
-// A block of 32 columns holds, per lane, one 32-bit word for each bit of its codes. Word by word:
+// For every 32 columns, each lane has one 32-bit word per bit of its codes. Word by word:
 //   4 low bits    words 0-3: byte i of word 2 h + j has code 16 h + 4 j + i (low nibble) and code
 //                 16 h + 8 + 4 j + i (high nibble)
 //   2 bits        words 0, 1: bits [2 g, 2 g + 2) of byte i of word h belong to code 16 h + 4 g + i
 //   1 bit         one word: bit g of byte i belongs to code 4 g + i
 //   8 bits        words 0-7: byte i of word g is code 4 g + i
-// 6-bit codes are 4 low bits and 2 more, 5-bit codes 4 and 1, 3-bit codes 2 and 1. In a panel word w
-// of lane l stands at 4 * (w * lanes + l): a register is four columns of every lane.
+// 6-bit codes are 4 low bits and 2 more, 5-bit codes 4 and 1, 3-bit codes 2 and 1. In a panel, word
+// w of lane l is at byte 4 * (w * lanes + l), so a register holds four columns of every lane.
 #pragma once
 
 #include <stdint.h>
@@ -48,12 +48,13 @@
 
 namespace plait::cpu {
 
-// Bits of a code; and of a block's record of scales: f16 values, then bytes.
+// kBits: bits of a code. A block's scales form a record of kHalves f16 values, followed by kBytes
+// bytes.
 template <class Block>
-struct Parts;
+struct BlockLayout;
 #define PLAIT_PARTS(Block, bits, halves, bytes)                                \
     template <>                                                                \
-    struct Parts<Block> {                                                      \
+    struct BlockLayout<Block> {                                                \
         static constexpr int kBits = bits, kHalves = halves, kBytes = bytes;   \
         static constexpr int kRecord = 2 * kHalves + kBytes;                   \
         static_assert(kRecord + Block::kElements * bits / 8 == sizeof(Block)); \
@@ -73,7 +74,8 @@ PLAIT_PARTS(BlockIQ4_XS, 4, 1, 6)
 PLAIT_PARTS(BlockMXFP4, 4, 0, 1)
 #undef PLAIT_PARTS
 
-// ---- A block as codes, in the order of its values, and a record of scales; and back ----
+// ---- split() turns a block into codes, in the order of its values, and a record; join() reverses
+// it ----
 
 PLAIT_INLINE void put_half(uint8_t* record, int index, uint16_t half) {
     memcpy(record + 2 * index, &half, sizeof half);
@@ -176,9 +178,9 @@ PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ5_1& b
     block.fifth = join_fifth(codes);
 }
 
-// The 6-bit scales and minima of Q4_K and Q5_K in 12 bytes that a register takes apart at once:
-// byte j < 8 has the low nibbles of scale j and minimum j; byte 8 + j the high two bits of scale j,
-// scale j + 4, minimum j and minimum j + 4, from the lowest bits up.
+// The 6-bit scales and minima of Q4_K and Q5_K in 12 bytes that vector instructions unpack
+// together: byte j < 8 has the low nibbles of scale j and minimum j; byte 8 + j has the high two
+// bits of scale j, scale j + 4, minimum j and minimum j + 4, starting at the lowest bits.
 PLAIT_INLINE void split_scale_min(const uint8_t* packed, uint8_t* bytes) {
     uint8_t scales[8], minima[8];
     for (int j = 0; j < 8; ++j) {
@@ -317,7 +319,7 @@ PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ2_K& b
     join_pairs(codes, block.quants);
 }
 
-// The 12 bytes of 6-bit scales stay as the file has them: see scale6 in q3_k.h.
+// The 12 bytes of 6-bit scales are copied from the file: see scale6() in q3_k.h.
 PLAIT_INLINE void split(const BlockQ3_K& block, uint8_t* codes, uint8_t* record) {
     put_half(record, 0, block.scale);
     memcpy(record + 2, block.scales, 12);
@@ -340,9 +342,9 @@ PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ3_K& b
     }
 }
 
-// The 6-bit scales of IQ4_XS in 6 bytes that a register takes apart at once: byte j < 4 has the low
-// nibbles of scale j and scale j + 4; byte 4 + j the high two bits of scale j, j + 2, j + 4 and j + 6,
-// from the lowest bits up.
+// The 6-bit scales of IQ4_XS in 6 bytes that vector instructions unpack together: byte j < 4 has
+// the low nibbles of scales j and j + 4; byte 4 + j has the high two bits of scales j, j + 2, j + 4
+// and j + 6, starting at the lowest bits.
 PLAIT_INLINE void split(const BlockIQ4_XS& block, uint8_t* codes, uint8_t* record) {
     put_half(record, 0, block.scale);
     memset(record + 2, 0, 6);
@@ -376,7 +378,7 @@ PLAIT_INLINE uint32_t word_of(const uint8_t* codes) {
 }
 
 template <int kBits>
-PLAIT_INLINE void lay_codes(const uint8_t* codes, uint8_t* block, int64_t lanes, int64_t lane) {
+PLAIT_INLINE void pack_codes(const uint8_t* codes, uint8_t* block, int64_t lanes, int64_t lane) {
     const auto put = [&](int word, uint32_t value) {
         memcpy(block + 4 * (word * lanes + lane), &value, 4);
     };
@@ -411,7 +413,7 @@ PLAIT_INLINE void lay_codes(const uint8_t* codes, uint8_t* block, int64_t lanes,
 }
 
 template <int kBits>
-PLAIT_INLINE void pick_codes(const uint8_t* block, int64_t lanes, int64_t lane, uint8_t* codes) {
+PLAIT_INLINE void unpack_codes(const uint8_t* block, int64_t lanes, int64_t lane, uint8_t* codes) {
     const auto get = [&](int word) { return word_of(block + 4 * (word * lanes + lane)); };
     for (int g = 0; g < 8; ++g) {
         uint32_t value = 0;
@@ -432,19 +434,19 @@ PLAIT_INLINE void pick_codes(const uint8_t* block, int64_t lanes, int64_t lane, 
 // ---- A whole file block in a panel ----
 
 template <class Block>
-PLAIT_INLINE void lay_block(const Block& source, const PackedWeight& to, unsigned char* panel,
-                            int64_t lane, int64_t index) {
-    using P = Parts<Block>;
+PLAIT_INLINE void pack_block(const Block& source, const PackedWeight& to, unsigned char* panel,
+                             int64_t lane, int64_t index) {
+    using P = BlockLayout<Block>;
     uint8_t codes[Block::kElements];
     uint8_t record[P::kRecord];
     split(source, codes, record);
     if constexpr (P::kBits == 8) {
-        for (uint8_t& code : codes) code ^= to.flip;
+        for (uint8_t& code : codes) code ^= to.code_flip();
     }
     constexpr int kInner = Block::kElements / 32;
     for (int b = 0; b < kInner; ++b) {
-        lay_codes<P::kBits>(codes + 32 * b, panel + (index * kInner + b) * 4 * P::kBits * to.lanes,
-                            to.lanes, lane);
+        pack_codes<P::kBits>(codes + 32 * b, panel + (index * kInner + b) * 4 * P::kBits * to.lanes,
+                             to.lanes, lane);
     }
     unsigned char* out = panel + to.records_offset + index * P::kRecord * to.lanes;
     for (int i = 0; i < P::kHalves; ++i) memcpy(out + 2 * (i * to.lanes + lane), record + 2 * i, 2);
@@ -452,18 +454,18 @@ PLAIT_INLINE void lay_block(const Block& source, const PackedWeight& to, unsigne
 }
 
 template <class Block>
-PLAIT_INLINE void pick_block(const PackedWeight& from, const unsigned char* panel, int64_t lane,
-                             int64_t index, Block& target) {
-    using P = Parts<Block>;
+PLAIT_INLINE void unpack_block(const PackedWeight& from, const unsigned char* panel, int64_t lane,
+                               int64_t index, Block& target) {
+    using P = BlockLayout<Block>;
     uint8_t codes[Block::kElements];
     uint8_t record[P::kRecord];
     constexpr int kInner = Block::kElements / 32;
     for (int b = 0; b < kInner; ++b) {
-        pick_codes<P::kBits>(panel + (index * kInner + b) * 4 * P::kBits * from.lanes, from.lanes,
-                             lane, codes + 32 * b);
+        unpack_codes<P::kBits>(panel + (index * kInner + b) * 4 * P::kBits * from.lanes, from.lanes,
+                               lane, codes + 32 * b);
     }
     if constexpr (P::kBits == 8) {
-        for (uint8_t& code : codes) code ^= from.flip;
+        for (uint8_t& code : codes) code ^= from.code_flip();
     }
     const unsigned char* in = panel + from.records_offset + index * P::kRecord * from.lanes;
     for (int i = 0; i < P::kHalves; ++i)

@@ -1,4 +1,4 @@
-// Rows of a packed table, as exactly the values that the file's bytes stand for.
+// Rows of a packed table, dequantised exactly.
 // Reference: tests/reference/embed.py.
 #include "backend/cpu/kernels/products/embed.h"
 
@@ -13,7 +13,7 @@ template <class Block>
 void read_blocks(const PackedWeight& table, const unsigned char* panel, int64_t lane, float* y) {
     for (int64_t b = 0; b < table.columns / Block::kElements; ++b) {
         Block block;
-        pick_block(table, panel, lane, b, block);
+        unpack_block(table, panel, lane, b, block);
         decode(block, y + b * Block::kElements);
     }
 }
@@ -32,17 +32,17 @@ void read_row(const PackedWeight& table, int64_t row, float* y) {
     const int64_t lane = row % table.lanes;
     switch (table.format) {
 #define PLAIT_CASE(name, Block) \
-    case Format::name: read_blocks<Block>(table, panel, lane, y); break;
+    case DType::name: read_blocks<Block>(table, panel, lane, y); break;
         PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
 #define PLAIT_CASE(name, Block) \
-    case Format::name: read_expanded<Block>(table, panel, lane, y); break;
+    case DType::name: read_expanded<Block>(table, panel, lane, y); break;
         PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-    case Format::f16:
-    case Format::bf16: {
+    case DType::f16:
+    case DType::bf16: {
         const auto* elements = reinterpret_cast<const uint16_t*>(panel) + lane;
-        const bool wide = table.format == Format::bf16;
+        const bool wide = table.format == DType::bf16;
         for (int64_t k = 0; k < table.columns; ++k) {
             const uint16_t half = elements[k * table.lanes];
             y[k] = wide ? bf16_to_f32(half) : f16_to_f32(half);

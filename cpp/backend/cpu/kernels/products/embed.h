@@ -1,7 +1,7 @@
-// Arguments of the embed kernel.
+// Arguments of the embed kernel, which reads rows of a packed table.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
+#include "backend/cpu/kernels/common/frame.h"
 #include "backend/cpu/kernels/products/packed.h"
 
 namespace plait::cpu {

@@ -1,5 +1,5 @@
 // Products with block types of few bits (tensor/blocks/expanded.h): a task's panels are expanded to
-// bytes with a scale for every 16 columns, then multiplied as blocks of those.
+// bytes with a scale for every 16 columns, and multiplied in that form.
 #pragma once
 
 #include "backend/cpu/kernels/products/block_product.h"
@@ -13,7 +13,7 @@ struct BlockExpanded {
 };
 
 template <>
-struct Parts<BlockExpanded> {
+struct BlockLayout<BlockExpanded> {
     static constexpr int kBits = 8, kRecord = 8;
 };
 
@@ -30,8 +30,8 @@ struct TwoScales {
 };
 
 template <>
-struct Dot<BlockExpanded> : Plain<16, 2 * kExpandedOffset - 2, kExpandedOffset, TwoScales> {
-    static constexpr bool kQuick = true;
+struct BlockDot<BlockExpanded> : Plain<16, 2 * kExpandedOffset - 2, kExpandedOffset, TwoScales> {
+    static constexpr bool kIsQuick = true;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
         return Bytes::load(p + g * 4 * kLanes);
     }
@@ -45,12 +45,12 @@ void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to
     float scales[kLanes][kScales];
     for (int64_t k = 0; k < columns; k += Block::kElements) {
         for (int lane = 0; lane < kLanes; ++lane) {
-            // In place: what a copy has just stored cannot be read again at once.
+            // The block is read in place, since loads of a copy would wait for its stores.
             expand(*reinterpret_cast<const Block*>(panel), codes[lane], scales[lane]);
             panel += sizeof(Block);
         }
         for (int word = 0; word < kWords; word += kLanes) {
-            F32 square[kLanes];  // a word of codes in each of its floats
+            F32 square[kLanes];  // each float holds a word of codes
             for (int lane = 0; lane < kLanes; ++lane)
                 square[lane] = F32::load(reinterpret_cast<const float*>(codes[lane]) + word);
             transpose(square);
@@ -62,23 +62,6 @@ void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to
         for (int i = 0; i < kScales; ++i)
             for (int lane = 0; lane < kLanes; ++lane) *scales_to++ = scales[lane][i];
     }
-}
-
-// Scratch: up to kTaskBytes of expanded panels, or one, then what block_product.h needs.
-template <class Block>
-void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
-    const PackedWeight& packed = *product.weight;
-    PackedWeight w = packed;
-    w.records_offset = w.columns * kLanes;
-    w.panel_bytes = packed.product_panel_bytes();
-    const int64_t most = w.panel_bytes < kTaskBytes ? kTaskBytes / w.panel_bytes : 1;
-    const auto expand = [&](const unsigned char* from, unsigned char* to) {
-        expand_panel<Block>(from, w.columns, to);
-    };
-    multiply_made(product, w, most, begin, end, scratch, expand,
-                  [](const Product& expanded, int64_t n, unsigned char* rest) {
-                      multiply_blocks<BlockExpanded>(expanded, 0, n, rest);
-                  });
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

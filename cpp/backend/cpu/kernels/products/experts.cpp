@@ -1,18 +1,14 @@
-// Products with a matrix for each expert, and the sum of what they give.
+// Products with the matrices of experts, and the weighted sum of their results.
 #include "backend/cpu/kernels/products/experts.h"
 #include "backend/cpu/kernels/products/product.h"
 #include "backend/cpu/simd/simd.h"
 
 namespace plait::cpu::PLAIT_ISA {
-
-// Row (i, j) of y is x of row i (or (i, j)) times the matrix of its j-th expert (+ its bias). The
-// pairs (i, j) of one expert are multiplied together, so that its weights are read once.
-// Reference: tests/reference/expert_linear.py.
-
 namespace {
 
-// Tasks are a group of pairs by some panels. A group is an expert or, while there are fewer pairs
-// than experts, the pairs that share the expert of pair number `group`, if none before it does.
+// A task is a group of pairs by some panels. A group is an expert's pairs. If there are fewer pairs
+// than experts, group number i has the pairs with the expert of pair i, unless an earlier pair has
+// the same expert; then it is empty.
 struct Groups {
     int64_t pairs, groups, panels, panel_tasks;
 };
@@ -27,7 +23,7 @@ Groups groups_of(const ExpertLinearArgs& args, const Frame& frame) {
     return g;
 }
 
-// Lists the group's pairs; none where an earlier group has them.
+// Lists the pairs of a group in `rows` and returns their number.
 int64_t gather(const Groups& g, const int32_t* routes, int64_t group, int32_t* rows,
                int32_t* expert) {
     const bool by_pair = g.groups == g.pairs;
@@ -48,6 +44,9 @@ int64_t expert_linear_tasks(const ExpertLinearArgs& args, const Frame& frame) {
     return g.groups * g.panel_tasks;
 }
 
+// Row (i, j) of y is row i (or (i, j)) of x times the matrix of row i's j-th expert, plus the
+// expert's bias. The pairs (i, j) of one expert are multiplied together, so that its weights are
+// read once. Reference: tests/reference/expert_linear.py.
 void expert_linear(const ExpertLinearArgs& args, const Frame& frame, const Worker& worker,
                    int64_t begin, int64_t end) {
     const PackedWeight& w = args.weight;

@@ -1,14 +1,13 @@
 // Arguments of expert_linear and combine.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
-#include "backend/cpu/kernels/products/packed.h"
+#include "backend/cpu/kernels/common/frame.h"
+#include "backend/cpu/kernels/products/product_cost.h"
 
 namespace plait::cpu {
 
-// Arguments of the expert_linear kernel.
 struct ExpertLinearArgs {
-    Ref x;       // [rows, in] or, where x_by_rank, [rows, used, in]; f32 or quantised
+    Ref x;       // [rows, in] or, if x_by_rank, [rows, used, in]; f32 or quantised
     Ref routes;  // [rows, used, 2] i32: expert, weight
     Ref bias;    // [experts, out]
     Ref y;       // [rows, used, out]
@@ -20,12 +19,12 @@ struct ExpertLinearArgs {
     PackedWeight weight;
 };
 
-// Working memory of one thread for at most `pairs` pairs of row and rank.
+// Scratch bytes of one thread for at most `pairs` pairs of a row and a rank.
 PLAIT_INLINE int64_t expert_linear_scratch_bytes(const PackedWeight& weight, int64_t pairs) {
     return product_scratch_bytes(weight) + 4 * pairs;
 }
 
-// Arguments of the kernel that adds up what a token's experts made.
+// Sums the results of a token's experts.
 struct CombineArgs {
     Ref x, routes, y;  // [n, used, width], [n, used, 2] i32: expert, bits of its weight, [n, width]
     uint8_t extent;

@@ -1,11 +1,10 @@
-// Products with one matrix for all rows, and with one for each head.
+// linear multiplies all rows by one matrix, head_linear each head by its own.
 #include "backend/cpu/kernels/products/linear.h"
 #include "backend/cpu/kernels/products/product.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
 // y = x W^T (+ bias) (+ residual).  Reference: tests/reference/linear.py.
-
 int64_t linear_tasks(const LinearArgs& args, const Frame& frame) {
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
     if (n == 0) return 0;
@@ -28,13 +27,14 @@ Product product_of(const LinearArgs& args, const Frame& frame, int64_t n) {
     product.row_step = 1;
     product.x_share = 1;
     product.n = n;
-    if (n == 1)  // written by other threads just now
+    if (n == 1)  // other threads have just written x
         for (int64_t i = 0; i < args.weight.input_bytes(); i += 64)
             __builtin_prefetch(product.x + i);
     return product;
 }
 
-// All rows by panels [begin, end), some at a time: computed in scratch, then committed.
+// Multiplies all rows by panels [begin, end), `together` panels at a time: computes them in
+// scratch, then commits them.
 void commit_panels(const Product& product, int64_t begin, int64_t end, int64_t together,
                    const Worker& worker) {
     const PackedWeight& w = *product.weight;
@@ -63,7 +63,7 @@ void commit_panels(const Product& product, int64_t begin, int64_t end, int64_t t
 
 }  // namespace
 
-// Tasks of the same panels follow each other.
+// Tasks with the same panels follow each other.
 void linear(const LinearArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
             int64_t end) {
     const PackedWeight& w = args.weight;
@@ -71,8 +71,8 @@ void linear(const LinearArgs& args, const Frame& frame, const Worker& worker, in
     const ProductCut cut = cut_product(w, n);
     Product product = product_of(args, frame, n);
     const auto stop = [&](int64_t panel) { return panel < w.panels() ? panel : w.panels(); };
-    // Where a row group is all there is, weights pass once, and one call takes all of them.
-    const bool once = n <= kTileRows;
+    // With a single row group the weights are read once, so one call takes all panels.
+    const bool once = n <= kMaxTileRows;
     if (worker.claim) {
         const int64_t fits = kRedoFloats / (n * w.lanes);
         const int64_t together = once || fits < cut.panels ? fits : cut.panels;
@@ -87,9 +87,8 @@ void linear(const LinearArgs& args, const Frame& frame, const Worker& worker, in
     }
 }
 
-// Each head of y = the same head of x times a matrix of its own.
+// Each head of y = the same head of x times the head's matrix.
 // Reference: tests/reference/head_linear.py.
-
 int64_t head_linear_tasks(const HeadLinearArgs& args, const Frame& frame) {
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
     if (n == 0) return 0;
@@ -97,7 +96,7 @@ int64_t head_linear_tasks(const HeadLinearArgs& args, const Frame& frame) {
     return args.weight.matrices * cut.panel_tasks * cut.row_tasks;
 }
 
-// Tasks of the same panels follow each other, then those of the same head.
+// Tasks with the same panels follow each other, then those of the same head.
 void head_linear(const HeadLinearArgs& args, const Frame& frame, const Worker& worker,
                  int64_t begin, int64_t end) {
     const PackedWeight& w = args.weight;

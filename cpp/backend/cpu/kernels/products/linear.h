@@ -1,12 +1,11 @@
 // Arguments of linear and head_linear.
 #pragma once
 
-#include "backend/cpu/kernels/frame.h"
-#include "backend/cpu/kernels/products/packed.h"
+#include "backend/cpu/kernels/common/frame.h"
+#include "backend/cpu/kernels/products/product_cost.h"
 
 namespace plait::cpu {
 
-// Arguments of the linear kernel.
 struct LinearArgs {
     Ref x, bias, y;  // [rows, in] f32 or quantised, [out], [rows, out]
     Ref residual;    // [rows, out]
@@ -17,19 +16,25 @@ struct LinearArgs {
     PackedWeight weight;
 };
 
+<<<<<<< HEAD
 // With so few rows another thread may do tasks over again. GraphOutputs wait in so many floats of the
 // scratch, behind what the product itself needs, until they are known to be wanted.
 constexpr int64_t kRedoRows = 2 * kTileRows;
+=======
+// With at most kRedoRows rows, another thread may repeat tasks of a thread that the operating
+// system has suspended. Outputs are then computed in kRedoFloats floats of the scratch, in front of
+// the scratch of the product, and committed only while the thread still owns the tasks.
+constexpr int64_t kRedoRows = 2 * kMaxTileRows;
+>>>>>>> fin-kernels
 constexpr int64_t kRedoFloats = 16 * kKiB;
 
-// Who did them first may still read x when the run is over. The arena and the inputs stay until
-// nobody does (Threads::settle); outputs are the caller's, who may free them at once.
+// True if tasks may be repeated. The suspended thread may still read x after the run. The arena and
+// the inputs live until no thread reads them (Threads::settle), but the caller may free outputs.
 PLAIT_INLINE bool linear_redo(const LinearArgs& args, const Frame& frame) {
-    const bool stays = args.x.base == kArena || args.x.base == kInputs;
-    return stays && frame.rows(args.extent, args.fixed_rows) <= kRedoRows;
+    const bool outlives_run = args.x.base == kArena || args.x.base == kInputs;
+    return outlives_run && frame.rows(args.extent, args.fixed_rows) <= kRedoRows;
 }
 
-// Arguments of the head_linear kernel.
 struct HeadLinearArgs {
     Ref x, y;  // [rows, heads, in] f32 or quantised, [rows, heads, out]
     uint8_t extent;

@@ -1,5 +1,5 @@
-// What register tiles of every weight type share: a part of a product, the walk over its panels, and
-// how sums leave.
+// Code that the products of every weight type share: how a product is divided into register tiles,
+// prefetching, and the storing of results.
 #pragma once
 
 #include "backend/cpu/kernels/products/product.h"
@@ -7,27 +7,28 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// Up to kTileRows rows against panels [begin, end).
-struct Job {
+// Up to kMaxTileRows rows times panels [begin, end).
+struct TileJob {
     const Product* product;
-    int64_t begin, end;  // from product->first_panel on
-    int rows;            // in use; a tile may compute more and drop them
-    int group, groups;   // which of the jobs with these panels it is, and of how many
-    float* y[kTileRows];
+    int64_t begin, end;  // panels, counted from product->first_panel
+    int rows;            // in use; a tile may compute more rows and drop them
+    int group, groups;   // the number of this job among those with the same panels, and their count
+    float* y[kMaxTileRows];
 };
 
-// Memory to ask for while a tile is computed. It goes to the second level cache; the first takes too
-// few requests at once.
-struct Ahead {
+// Memory to prefetch while a tile is computed. It goes to the second level cache, since the first
+// level takes too few requests at once.
+struct PanelPrefetch {
     const unsigned char* next;
-    const unsigned char* end;  // where `skip` bytes are left out
+    const unsigned char* end;  // here `skip` bytes are skipped
     int64_t skip;
     int64_t panel_bytes;
-    int bytes;           // of each panel, at each ask()
-    int64_t to_records;  // how far from a block's records those are that ask_records() takes; or 0
+    int bytes;  // of each panel, per fetch()
+    int64_t
+        records_distance;  // from a block's records to those to prefetch; 0: none
 
     template <int P>
-    PLAIT_INLINE_MEMBER void ask() {
+    PLAIT_INLINE_MEMBER void fetch() {
         for (int i = 0; i < bytes; i += 64)
             for (int p = 0; p < P; ++p) __builtin_prefetch(next + p * panel_bytes + i, 0, 2);
         next += bytes;
@@ -37,13 +38,13 @@ struct Ahead {
         }
     }
     template <int P>
-    PLAIT_INLINE_MEMBER void ask_records(const unsigned char* records, int n) const {
-        if (P > 1 || to_records == 0) return;
-        for (int i = 0; i < n; i += 64) __builtin_prefetch(records + to_records + i, 0, 2);
+    PLAIT_INLINE_MEMBER void fetch_records(const unsigned char* records, int n) const {
+        if (P > 1 || records_distance == 0) return;
+        for (int i = 0; i < n; i += 64) __builtin_prefetch(records + records_distance + i, 0, 2);
     }
 };
 
-// y of a panel into a row of product.y, with what is added to it.
+// Stores a panel's results `y` in a row of product.y, after adding the bias and the residual.
 PLAIT_INLINE void store(const Product& p, float* row, int64_t panel, F32 y) {
     constexpr int kPanel = F32::kLanes;
     const int64_t first = (p.first_panel + panel) * kPanel;
@@ -61,105 +62,113 @@ PLAIT_INLINE void store(const Product& p, float* row, int64_t panel, F32 y) {
     }
 }
 
-PLAIT_INLINE void store(const Job& job, int row, int64_t panel, F32 y) {
+PLAIT_INLINE void store(const TileJob& job, int row, int64_t panel, F32 y) {
     store(*job.product, job.y[row], panel, y);
 }
 
-// Calls body(job, i) for every kTileRows of the product's rows, the first of which is row i.
+// Calls body(job, i) for each group of up to kMaxTileRows rows of the product; i is its first row.
 template <class Body>
-PLAIT_INLINE void each_tile_of_rows(const Product& product, int64_t begin, int64_t end, Body body) {
-    Job job{};
+PLAIT_INLINE void for_each_row_group(const Product& product, int64_t begin, int64_t end,
+                                     Body body) {
+    TileJob job{};
     job.product = &product;
     job.begin = begin;
     job.end = end;
-    job.groups = static_cast<int>((product.n + kTileRows - 1) / kTileRows);
-    for (int64_t i = 0; i < product.n; i += kTileRows) {
+    job.groups = static_cast<int>((product.n + kMaxTileRows - 1) / kMaxTileRows);
+    for (int64_t i = 0; i < product.n; i += kMaxTileRows) {
         const int64_t left = product.n - i;
-        job.group = static_cast<int>(i / kTileRows);
-        job.rows = left < kTileRows ? static_cast<int>(left) : static_cast<int>(kTileRows);
+        job.group = static_cast<int>(i / kMaxTileRows);
+        job.rows = left < kMaxTileRows ? static_cast<int>(left) : static_cast<int>(kMaxTileRows);
         for (int r = 0; r < job.rows; ++r)
             job.y[r] = product.y + product.row(i + r) * product.y_columns;
         body(job, i);
     }
 }
 
-// A product whose panels are made anew in scratch, `most` at a time: make(from, to) makes one of
-// w.panel_bytes, multiply(product, n, scratch) takes the n that stand there.
-template <class Make, class Multiply>
-PLAIT_INLINE void multiply_made(const Product& product, const PackedWeight& w, int64_t most,
-                                int64_t begin, int64_t end, unsigned char* scratch, Make make,
-                                Multiply multiply) {
+// A product whose panels are converted in scratch first, at most `max_panels` at a time.
+// convert(from, to) writes one panel of w.panel_bytes; multiply(product, n, scratch) multiplies n
+// of them.
+template <class Convert, class Multiply>
+PLAIT_INLINE void multiply_converted(const Product& product, const PackedWeight& w,
+                                     int64_t max_panels, int64_t begin, int64_t end,
+                                     unsigned char* scratch, Convert convert, Multiply multiply) {
     const int64_t from_bytes = product.weight->panel_bytes;
-    for (; begin < end; begin += most) {
-        const int64_t n = end - begin < most ? end - begin : most;
+    for (; begin < end; begin += max_panels) {
+        const int64_t n = end - begin < max_panels ? end - begin : max_panels;
         for (int64_t p = 0; p < n; ++p)
-            make(product.matrix + (begin + p) * from_bytes, scratch + p * w.panel_bytes);
-        Product made = product;
-        made.weight = &w;
-        made.matrix = scratch;
-        made.first_panel = product.first_panel + begin;
-        multiply(made, n, scratch + n * w.panel_bytes);
+            convert(product.matrix + (begin + p) * from_bytes, scratch + p * w.panel_bytes);
+        Product converted = product;
+        converted.weight = &w;
+        converted.matrix = scratch;
+        converted.first_panel = product.first_panel + begin;
+        multiply(converted, n, scratch + n * w.panel_bytes);
     }
 }
 
-// Tiles<...>::kHigh      rows of a tile, at most
-//           ::kCodes     bytes of a panel between two ask(), without records
-//           ::kAll       with them
-//           ::Rows       from(row): those from there on
-//           ::tile<P, T>(job, rows, row, panel, ahead)
-//                        P panels times T rows, the first `row` of the job
+// A class Tiles says how register tiles of a weight type are computed:
+//   kMaxRows      max rows of a tile
+//   kCodeBytes    bytes of a panel between two calls of fetch(), without records
+//   kBytes        the same with records
+//   Rows          the activations; from(row) returns those from that row on
+//   tile<P, T>(job, rows, row, panel, prefetch)
+//                 multiplies P panels by T rows, the first of which is row `row` of the job
 
-// All rows of the job, tile after tile, while P panels are in the cache.
+// Multiplies all rows of the job by P panels, tile after tile, while the panels are in the cache.
 template <class Tiles, int P>
-PLAIT_INLINE void panels_product(const Job& job, const typename Tiles::Rows& x, int64_t first) {
-    constexpr int kHigh = Tiles::kHigh;
+PLAIT_INLINE void multiply_panels(const TileJob& job, const typename Tiles::Rows& x,
+                                  int64_t first) {
+    constexpr int kMaxRows = Tiles::kMaxRows;
     const PackedWeight& w = *job.product->weight;
     const unsigned char* panels = job.product->matrix + first * w.panel_bytes;
-    const int turns = (job.rows + kHigh - 1) / kHigh;
+    const int turns = (job.rows + kMaxRows - 1) / kMaxRows;
     int row = 0;
     for (int turn = 0; turn < turns; ++turn) {
-        // One panel and one tile: all panels are one long stream, asked for some way ahead. Else what is
-        // computed next, of which each of the first tiles asks for whole cache lines.
-        Ahead ahead{panels + 4096,
-                    panels + w.records_offset,
-                    w.panel_bytes - w.records_offset,
-                    w.panel_bytes,
-                    Tiles::kCodes,
-                    w.panel_bytes};
+        // With one panel and one tile, all panels are one long stream, which is fetched some
+        // distance ahead. Otherwise the panels that come next are fetched; the first tiles share
+        // them, each in whole cache lines.
+        constexpr int64_t kStreamDistance = 4096;
+        PanelPrefetch prefetch{panels + kStreamDistance,
+                               panels + w.records_offset,
+                               w.panel_bytes - w.records_offset,
+                               w.panel_bytes,
+                               Tiles::kCodeBytes,
+                               w.panel_bytes};
         const int tile = job.group * turns + turn, tiles = job.groups * turns;
         if (P > 1 || tiles > 1) {
-            constexpr int kMost = Tiles::kAll > 64 ? Tiles::kAll / 64 : 1;
-            const int sharing = tiles < kMost ? tiles : kMost;
-            ahead.next = panels + w.panel_bytes * (job.groups > 1 ? job.end - job.begin : P) +
-                         w.panel_bytes * tile / sharing;
-            ahead.end = ahead.next + w.panel_bytes;
-            ahead.bytes = tile < sharing ? Tiles::kAll / sharing : 0;
-            ahead.to_records = 0;
+            constexpr int kMaxSharing = Tiles::kBytes > 64 ? Tiles::kBytes / 64 : 1;
+            const int sharing = tiles < kMaxSharing ? tiles : kMaxSharing;
+            prefetch.next = panels + w.panel_bytes * (job.groups > 1 ? job.end - job.begin : P) +
+                            w.panel_bytes * tile / sharing;
+            prefetch.end = prefetch.next + w.panel_bytes;
+            prefetch.bytes = tile < sharing ? Tiles::kBytes / sharing : 0;
+            prefetch.records_distance = 0;
         }
         const int rows = (job.rows - row + turns - turn - 1) / (turns - turn);
         const typename Tiles::Rows from = x.from(row);
         switch (rows) {
-        case 1: Tiles::template tile<P, 1>(job, from, row, first, ahead); break;
-        case 2: Tiles::template tile<P, 2>(job, from, row, first, ahead); break;
-        case 3: Tiles::template tile<P, 3>(job, from, row, first, ahead); break;
-        case 4: Tiles::template tile<P, 4>(job, from, row, first, ahead); break;
+        case 1: Tiles::template tile<P, 1>(job, from, row, first, prefetch); break;
+        case 2: Tiles::template tile<P, 2>(job, from, row, first, prefetch); break;
+        case 3: Tiles::template tile<P, 3>(job, from, row, first, prefetch); break;
+        case 4: Tiles::template tile<P, 4>(job, from, row, first, prefetch); break;
         case 5:
-        case 6:  // a tile may be higher than the job: it reads what stands behind, and drops it
-            if constexpr (kHigh == 8) Tiles::template tile<P, 6>(job, from, row, first, ahead);
+        case 6:  // a tile may have more rows than the job: it reads past them and drops the results
+            if constexpr (kMaxRows == 8)
+                Tiles::template tile<P, 6>(job, from, row, first, prefetch);
             break;
         default:
-            if constexpr (kHigh == 8) Tiles::template tile<P, 8>(job, from, row, first, ahead);
+            if constexpr (kMaxRows == 8)
+                Tiles::template tile<P, 8>(job, from, row, first, prefetch);
         }
         row += rows;
     }
 }
 
 template <class Tiles, int P>
-void walk_panels(const Job& job, const typename Tiles::Rows& x) {
+void walk_panels(const TileJob& job, const typename Tiles::Rows& x) {
     int64_t p = job.begin;
-    for (; p + P <= job.end; p += P) panels_product<Tiles, P>(job, x, p);
+    for (; p + P <= job.end; p += P) multiply_panels<Tiles, P>(job, x, p);
     if constexpr (P > 1)
-        for (; p < job.end; ++p) panels_product<Tiles, 1>(job, x, p);
+        for (; p < job.end; ++p) multiply_panels<Tiles, 1>(job, x, p);
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

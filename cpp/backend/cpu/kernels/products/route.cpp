@@ -1,7 +1,7 @@
-// The `used` experts of largest score, ties to the lower number, in descending order, each with its
-// weight.  Scores are weights with a bias; where there are groups, only the experts of the groups
-// whose two best scores have the largest sums are candidates: DeepSeek-V3, arXiv:2412.19437.
-// Reference: tests/reference/route.py.
+// The `used` experts with the largest scores, in descending order, each with its weight; ties go to
+// the lower number. A score is a weight plus a bias. With groups, only experts of the best groups
+// are candidates; a group's score is the sum of its two largest scores (DeepSeek-V3,
+// arXiv:2412.19437). Reference: tests/reference/route.py.
 #include "backend/cpu/kernels/products/route.h"
 
 #include "backend/cpu/simd/simd.h"
@@ -9,12 +9,13 @@
 namespace plait::cpu::PLAIT_ISA {
 namespace {
 
-// Chosen weights that sum up to less are divided by this: the least normal half, as in llama.cpp.
-constexpr float kLeastSum = 6.103515625e-5f;
+// If the chosen weights sum to less than this, they are divided by it instead. It is the smallest
+// normal f16, as in llama.cpp.
+constexpr float kMinSum = 6.103515625e-5f;
 
 struct Scratch {
     float *weights, *scores, *chosen, *groups;
-    uint8_t *gone, *groups_gone;
+    uint8_t *excluded, *groups_excluded;
 };
 
 Scratch scratch_of(const RouteArgs& args, unsigned char* memory) {
@@ -23,18 +24,18 @@ Scratch scratch_of(const RouteArgs& args, unsigned char* memory) {
     s.scores = s.weights + args.experts;
     s.chosen = s.scores + args.experts;
     s.groups = s.chosen + args.used;
-    s.gone = reinterpret_cast<uint8_t*>(s.groups + args.groups);
-    s.groups_gone = s.gone + args.experts;
+    s.excluded = reinterpret_cast<uint8_t*>(s.groups + args.groups);
+    s.groups_excluded = s.excluded + args.experts;
     return s;
 }
 
 void softmax(const float* x, float* y, int32_t n) {
-    float most = x[0];
-    for (int32_t i = 1; i < n; ++i) most = x[i] > most ? x[i] : most;
+    float largest = x[0];
+    for (int32_t i = 1; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
     F32 sums = F32::zero();
     for (int32_t i = 0; i < n; i += F32::kLanes) {
         const int32_t lanes = n - i < F32::kLanes ? n - i : F32::kLanes;
-        exp(F32::load(x + i, lanes) - F32::set(most)).store(y + i, lanes);
+        exp(F32::load(x + i, lanes) - F32::set(largest)).store(y + i, lanes);
         sums = sums + F32::load(y + i, lanes);
     }
     const float all = sum(sums);
@@ -50,12 +51,13 @@ void weigh(uint8_t gating, const float* logits, float* weights, int32_t n) {
     }
 }
 
-// Takes the first of the largest that are left. NaN is no reason to take none, or one twice.
-int32_t take(const float* scores, uint8_t* gone, int32_t n) {
+// Returns the first of the largest scores that are not excluded, and excludes it. With NaN among
+// the scores it still returns each index at most once.
+int32_t take_best(const float* scores, uint8_t* excluded, int32_t n) {
     int32_t best = -1;
     for (int32_t i = 0; i < n; ++i)
-        if (!gone[i] && (best < 0 || scores[i] > scores[best])) best = i;
-    gone[best] = 1;
+        if (!excluded[i] && (best < 0 || scores[i] > scores[best])) best = i;
+    excluded[best] = 1;
     return best;
 }
 
@@ -73,15 +75,15 @@ float sum_of_two_largest(const float* scores, int32_t n) {
     return first + second;
 }
 
-// Leaves the experts of the best groups.
+// Excludes all experts but those of the best groups.
 void choose_groups(const RouteArgs& args, const Scratch& s) {
     const int32_t size = args.experts / args.groups;
     for (int32_t g = 0; g < args.groups; ++g)
         s.groups[g] = sum_of_two_largest(s.scores + g * size, size);
-    memset(s.gone, 1, static_cast<size_t>(args.experts));
-    memset(s.groups_gone, 0, static_cast<size_t>(args.groups));
+    memset(s.excluded, 1, static_cast<size_t>(args.experts));
+    memset(s.groups_excluded, 0, static_cast<size_t>(args.groups));
     for (int32_t i = 0; i < args.groups_used; ++i)
-        memset(s.gone + take(s.groups, s.groups_gone, args.groups) * size, 0,
+        memset(s.excluded + take_best(s.groups, s.groups_excluded, args.groups) * size, 0,
                static_cast<size_t>(size));
 }
 
@@ -101,18 +103,18 @@ void route(const RouteArgs& args, const Frame& frame, const Worker& worker, int6
               args.experts);
         for (int32_t e = 0; e < args.experts; ++e)
             s.scores[e] = bias ? s.weights[e] + bias[e] : s.weights[e];
-        memset(s.gone, 0, static_cast<size_t>(args.experts));
+        memset(s.excluded, 0, static_cast<size_t>(args.experts));
         if (args.groups_used < args.groups) choose_groups(args, s);
 
         int32_t* y = frame.at<int32_t>(args.y) + t * args.used * 2;
         for (int32_t u = 0; u < args.used; ++u) {
-            y[2 * u] = take(s.scores, s.gone, args.experts);
+            y[2 * u] = take_best(s.scores, s.excluded, args.experts);
             s.chosen[u] = s.weights[y[2 * u]];
         }
         if (args.gating == kGateChosen) softmax(s.chosen, s.chosen, args.used);
         float all = 0.0f;
         for (int32_t u = 0; u < args.used; ++u) all += s.chosen[u];
-        const float divisor = args.renormalize ? (all < kLeastSum ? kLeastSum : all) : 1.0f;
+        const float divisor = args.renormalize ? (all < kMinSum ? kMinSum : all) : 1.0f;
         for (int32_t u = 0; u < args.used; ++u) {
             const float weight = s.chosen[u] / divisor * args.scale;
             memcpy(&y[2 * u + 1], &weight, sizeof weight);

@@ -1,7 +1,7 @@
 // The gated delta rule, arXiv:2412.06464:
 //   S = exp(g) S;  S += k^T beta (v - k S);  y = q S
 // with S [key_dim, value_dim] for each head.  Reference: tests/reference/delta_rule.py.
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 
 #include "backend/cpu/kernels/recurrence/state_rows.h"
 
@@ -18,7 +18,7 @@ void delta_rule(const DeltaRuleArgs& args, const Frame& frame, const Worker&, in
     for (int64_t task = begin; task < end; ++task) {
         const TileTask tile = tile_task(args.states, frame, task);
         const int64_t key_head = tile.head / (heads / args.key_heads);
-        walk(tile, [&](auto columns, int64_t t, const float* from, float* to) {
+        for_each_token(tile, [&](auto columns, int64_t t, const float* from, float* to) {
             const int64_t key = (t * args.key_heads + key_head) * key_dim;
             const int64_t head = t * heads + tile.head;
             const int64_t at = head * args.states.columns + tile.first;
@@ -26,13 +26,13 @@ void delta_rule(const DeltaRuleArgs& args, const Frame& frame, const Worker&, in
             const float* k = frame.at<const float>(args.k) + key;
             const F32 decay = exp(F32::set(frame.at<const float>(args.g)[head]));
             const F32 beta = F32::set(frame.at<const float>(args.beta)[head]);
-            const Row v = columns.load(frame.at<const float>(args.v) + at);
-            const Row k_s = sum_rows(key_dim, [&](int64_t i, const Row& sum) {
+            const StateRow v = columns.load(frame.at<const float>(args.v) + at);
+            const StateRow k_s = sum_rows(key_dim, [&](int64_t i, const StateRow& sum) {
                 return fma(F32::set(k[i]), columns.load(from + i * columns.n), sum);
             });
-            const Row delta = beta * (v - decay * k_s);
-            const Row y = step_rows(key_dim, [&](int64_t i, const Row& sum) {
-                const Row s =
+            const StateRow delta = beta * (v - decay * k_s);
+            const StateRow y = step_rows(key_dim, [&](int64_t i, const StateRow& sum) {
+                const StateRow s =
                     fma(decay, columns.load(from + i * columns.n), F32::set(k[i]) * delta);
                 columns.store(s, to + i * columns.n);
                 return fma(F32::set(q[i]), s, sum);

@@ -1,6 +1,6 @@
 // The scans of Mamba and Mamba-2.
-#include "backend/cpu/kernels/recurrence/recurrence.h"
 #include "backend/cpu/kernels/recurrence/state_rows.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/kernels/recurrence/transpose.h"
 
 namespace plait::cpu::PLAIT_ISA {
@@ -8,7 +8,6 @@ namespace plait::cpu::PLAIT_ISA {
 // The selective scan of Mamba, arXiv:2312.00752, algorithm 2:
 //   h = exp(dt a) h + (dt x) b,  y = c h + d x
 // with h [k] for each channel.  Reference: tests/reference/selective_scan.py.
-
 int64_t selective_scan_tasks(const SelectiveScanArgs& args, const Frame& frame) {
     return tile_tasks(args.states, frame);
 }
@@ -22,24 +21,25 @@ void selective_scan(const SelectiveScanArgs& args, const Frame& frame, const Wor
     float* a = reinterpret_cast<float*>(worker.scratch);
     int64_t prepared = -1;
     for (int64_t task = begin; task < end; ++task) {
-        // One tile after the other: its part of a serves all sequences.
+        // Tiles in the outer order, so that a tile's part of `a` serves all sequences.
         const TileTask tile =
             tile_task(args.states, frame, task % frame.n_sequences, task / frame.n_sequences);
         if (prepared != tile.first)
             transpose_channels(frame.at<const float>(args.a) + tile.first * k, tile.n, k,
                                1.44269504f, a, kTileColumns);
         prepared = tile.first;
-        walk(tile, [&](auto columns, int64_t t, const float* from, float* to) {
+        for_each_token(tile, [&](auto columns, int64_t t, const float* from, float* to) {
             const int64_t at = t * channels + tile.first;
             const float* b = frame.at<const float>(args.b) + t * k;
             const float* c = frame.at<const float>(args.c) + t * k;
-            const Row x = columns.load(frame.at<const float>(args.x) + at);
-            const Row dt = columns.load(frame.at<const float>(args.dt) + at);
-            const Row d = columns.load(frame.at<const float>(args.d) + tile.first);
-            const Row dt_x = dt * x;
-            const Row y = step_rows(k, [&](int64_t i, const Row& sum) {
-                const Row decay = exp2(dt * columns.load(a + i * kTileColumns));
-                const Row h = fma(decay, columns.load(from + i * columns.n), F32::set(b[i]) * dt_x);
+            const StateRow x = columns.load(frame.at<const float>(args.x) + at);
+            const StateRow dt = columns.load(frame.at<const float>(args.dt) + at);
+            const StateRow d = columns.load(frame.at<const float>(args.d) + tile.first);
+            const StateRow dt_x = dt * x;
+            const StateRow y = step_rows(k, [&](int64_t i, const StateRow& sum) {
+                const StateRow decay = exp2(dt * columns.load(a + i * kTileColumns));
+                const StateRow h =
+                    fma(decay, columns.load(from + i * columns.n), F32::set(b[i]) * dt_x);
                 columns.store(h, to + i * columns.n);
                 return fma(F32::set(c[i]), h, sum);
             });
@@ -51,7 +51,6 @@ void selective_scan(const SelectiveScanArgs& args, const Frame& frame, const Wor
 // The scan of Mamba-2, arXiv:2405.21060, with one decay a head:
 //   h = exp(dt a) h + (dt x) b^T,  y = h c + d x
 // with h [p, k] for each head.  Reference: tests/reference/ssd_scan.py.
-
 int64_t ssd_scan_tasks(const SsdScanArgs& args, const Frame& frame) {
     return tile_tasks(args.states, frame);
 }
@@ -65,16 +64,17 @@ void ssd_scan(const SsdScanArgs& args, const Frame& frame, const Worker&, int64_
         const int64_t group = tile.head / (heads / args.groups);
         const F32 a = F32::set(frame.at<const float>(args.a)[tile.head]);
         const F32 d = F32::set(frame.at<const float>(args.d)[tile.head]);
-        walk(tile, [&](auto columns, int64_t t, const float* from, float* to) {
+        for_each_token(tile, [&](auto columns, int64_t t, const float* from, float* to) {
             const int64_t at = (t * heads + tile.head) * args.states.columns + tile.first;
             const float* b = frame.at<const float>(args.b) + (t * args.groups + group) * k;
             const float* c = frame.at<const float>(args.c) + (t * args.groups + group) * k;
             const F32 dt = F32::set(frame.at<const float>(args.dt)[t * heads + tile.head]);
             const F32 decay = exp(dt * a);
-            const Row x = columns.load(frame.at<const float>(args.x) + at);
-            const Row dt_x = dt * x;
-            const Row y = step_rows(k, [&](int64_t i, const Row& sum) {
-                const Row h = fma(decay, columns.load(from + i * columns.n), F32::set(b[i]) * dt_x);
+            const StateRow x = columns.load(frame.at<const float>(args.x) + at);
+            const StateRow dt_x = dt * x;
+            const StateRow y = step_rows(k, [&](int64_t i, const StateRow& sum) {
+                const StateRow h =
+                    fma(decay, columns.load(from + i * columns.n), F32::set(b[i]) * dt_x);
                 columns.store(h, to + i * columns.n);
                 return fma(F32::set(c[i]), h, sum);
             });

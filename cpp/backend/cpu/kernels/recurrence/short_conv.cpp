@@ -1,24 +1,25 @@
 // The short causal convolution, and RWKV's token shift.
 #include <string.h>
 
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/kernels/recurrence/transpose.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
-// y_t = sum_j weight[:, j] x_(t-taps+1+j) + bias, channel by channel; what came before the piece is
-// in the state.  Mamba, arXiv:2312.00752, section 3.4.  Reference: tests/reference/short_conv.py.
+// y_t = sum_j weight[:, j] x_(t-taps+1+j) + bias, channel by channel. Inputs before the microbatch
+// are in the state.  Mamba, arXiv:2312.00752, section 3.4.  Reference:
+// tests/reference/short_conv.py.
 
 namespace {
 
 struct Convolution {
     const ShortConvArgs& args;
-    const Passage& tokens;
-    const float* x;       // of the chunk
+    const SequenceSpan& tokens;
+    const float* x;       // the chunk's channels of token 0
     const float* weight;  // [taps, kConvChunk]
     const float* bias;    // may be null
     float* y;
-    int64_t first;  // channel
+    int64_t first;  // first channel of the chunk
 
     // The chunk's inputs `age` tokens before token t.
     PLAIT_INLINE_MEMBER const float* input(int64_t t, int64_t age) const {
@@ -44,8 +45,8 @@ struct Convolution {
     }
 };
 
-// The last taps - 1 inputs; those of an earlier piece move up, the oldest first.
-void keep(const Convolution& conv, int64_t n) {
+// Stores the last taps - 1 inputs as the new state; inputs of the old state move up, oldest first.
+void store_state(const Convolution& conv, int64_t n) {
     const int64_t taps = conv.args.taps;
     for (int64_t j = 0; j < taps - 1; ++j) {
         float* to = conv.tokens.to + j * conv.args.channels + conv.first;
@@ -71,7 +72,7 @@ void short_conv(const ShortConvArgs& args, const Frame& frame, const Worker& wor
             transpose_channels(frame.at<const float>(args.weight) + chunk.first * args.taps,
                                chunk.n, args.taps, 1.0f, weight, kConvChunk);
         prepared = chunk.first;
-        const Passage tokens = passage(args.states, frame, chunk.sequence);
+        const SequenceSpan tokens = sequence_span(args.states, frame, chunk.sequence);
         const Convolution conv{
             args,
             tokens,
@@ -86,12 +87,11 @@ void short_conv(const ShortConvArgs& args, const Frame& frame, const Worker& wor
             for (; i + F32::kLanes <= chunk.n; i += F32::kLanes) conv.at<1>(t, i);
             if (i < chunk.n) conv.at<1>(t, i, chunk.n - i);
         }
-        keep(conv, chunk.n);
+        store_state(conv, chunk.n);
     }
 }
 
 // y_t = x_(t-1).  RWKV, arXiv:2305.13048.  Reference: tests/reference/token_shift.py.
-
 int64_t token_shift_tasks(const TokenShiftArgs& args, const Frame& frame) {
     return chunk_tasks(args.width, kShiftChunk, frame);
 }
@@ -100,7 +100,7 @@ void token_shift(const TokenShiftArgs& args, const Frame& frame, const Worker&, 
                  int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
         const ChunkTask chunk = chunk_task(args.width, kShiftChunk, frame, task);
-        const Passage tokens = passage(args.states, frame, chunk.sequence);
+        const SequenceSpan tokens = sequence_span(args.states, frame, chunk.sequence);
         const float* x = frame.at<const float>(args.x) + chunk.first;
         float* y = frame.at<float>(args.y) + chunk.first;
         const size_t bytes = static_cast<size_t>(chunk.n) * sizeof(float);

@@ -1,12 +1,12 @@
-// Parameters of channels, [channels, k] in the file, laid side by side.
+// Transposition of per-channel parameters, which files store as [channels, k].
 #pragma once
 
 #include "backend/cpu/simd/simd.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
-// to[j, c] = factor * from[c, j] for c < n; rows of `to` are `stride` floats apart, which is whole
-// registers and at least n. What is left of the last register is zero.
+// to[j, c] = factor * from[c, j] for c < n. Rows of `to` are `stride` floats apart: a whole number
+// of registers, and at least n. The remainder of the last register is zero.
 PLAIT_INLINE void transpose_channels(const float* from, int64_t n, int64_t k, float factor,
                                      float* to, int64_t stride) {
     constexpr int64_t kLanes = F32::kLanes;

@@ -1,15 +1,18 @@
-// The kernels that copy rows, or parts of them.
+// The kernels that copy rows or parts of vectors.
 #include <string.h>
 
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/rows/rows.h"
+#include "backend/cpu/simd/dot.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
-// Row to[i] = row from[i], one after the other.  Reference: tests/reference/copy_rows.py.
+// Row to[i] = row from[i], for each i in order.  Reference: tests/reference/copy_rows.py.
 
 constexpr int64_t kSliceBytes = 1024;
 
-// A task is a slice of every row, so that a row that is both source and target keeps its turn.
+// A task is a slice of every row, so that moves of a row that is both source and target stay in
+// order.
 int64_t copy_rows_tasks(const CopyRowsArgs& args, const Frame& frame) {
     if (frame.rows(args.extent, args.fixed_rows) == 0) return 0;
     return (args.row_bytes + kSliceBytes - 1) / kSliceBytes;
@@ -46,8 +49,7 @@ void select_rows(const SelectRowsArgs& args, const Frame& frame, const Worker&, 
                static_cast<size_t>(args.row_bytes));
 }
 
-// y = elements begin to begin + width of each vector of x.  Reference: tests/reference/slice_.py.
-
+// y = elements [begin, begin + width) of each vector of x.  Reference: tests/reference/slice_.py.
 int64_t slice_tasks(const SliceArgs& args, const Frame& frame) {
     return vector_tasks(args.vectors, frame);
 }
@@ -61,8 +63,7 @@ void slice(const SliceArgs& args, const Frame& frame, const Worker&, int64_t beg
                static_cast<size_t>(n) * sizeof(float));
 }
 
-// Each vector of y = one of a, then one of b.  Reference: tests/reference/concat.py.
-
+// Each vector of y = a vector of a, followed by one of b.  Reference: tests/reference/concat.py.
 int64_t concat_tasks(const ConcatArgs& args, const Frame& frame) {
     return vector_tasks(args.vectors, frame);
 }
@@ -78,6 +79,35 @@ void concat(const ConcatArgs& args, const Frame& frame, const Worker&, int64_t b
                static_cast<size_t>(a_width) * sizeof(float));
         memcpy(y + a_width, frame.at<const float>(args.b) + of_b * b_width,
                static_cast<size_t>(b_width) * sizeof(float));
+    }
+}
+
+namespace {
+
+int64_t rows_per_task(const QuantizeRowsArgs& args) {
+    return args.columns < 4096 ? 4096 / args.columns : 1;
+}
+
+int64_t rows(const QuantizeRowsArgs& args, const Frame& frame) {
+    return frame.rows(args.extent, args.fixed_rows) * args.rows_per_item;
+}
+
+}  // namespace
+
+int64_t quantize_rows_tasks(const QuantizeRowsArgs& args, const Frame& frame) {
+    const int64_t per_task = rows_per_task(args);
+    return (rows(args, frame) + per_task - 1) / per_task;
+}
+
+// Reference: tests/reference/linear.py.
+void quantize_rows(const QuantizeRowsArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                   int64_t end) {
+    const int64_t n = args.columns;
+    const int64_t all = rows(args, frame);
+    const int64_t stop = end * rows_per_task(args) < all ? end * rows_per_task(args) : all;
+    for (int64_t r = begin * rows_per_task(args); r < stop; ++r) {
+        const float* x = frame.at<const float>(args.x) + r * n;
+        quantize_row(x, quantized_row(frame.at<unsigned char>(args.y), all, n, r), n);
     }
 }
 

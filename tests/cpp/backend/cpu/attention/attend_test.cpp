@@ -1,5 +1,5 @@
-// Attention against plain double arithmetic, and against itself: the same keys in other rows, other
-// company, other tiles and other cuts of the work must give the same bits.
+// Compares attention with plain double arithmetic, and with itself: other rows for the same keys,
+// other sequences in the batch, other tiles and other cuts of the work must give the same bits.
 #include "backend/cpu/kernels/attention/attend.h"
 
 #include <numeric>
@@ -21,7 +21,7 @@ struct Shape {
     float softcap = 0.0f;
     bool sinks = false;
     bool flash = true;
-    bool values_in_keys = false;  // value_dim elements of the key, value_type says nothing
+    bool values_in_keys = false;  // values are value_dim elements of the key; value_type is unused
     BiasKind bias = kNoBias;
     float max_bias = 8.0f;
     int32_t buckets = 32;
@@ -31,13 +31,14 @@ struct Shape {
     int32_t threads = 1;
 };
 
-// What attention has for all sequences.
+// The operands that all sequences share.
 struct Weights {
     std::vector<float> sinks;  // [heads]
     std::vector<float> bias;   // [buckets, heads]
 };
 
-// A sequence as mathematics knows it: keys and values with ordinals, queries with what they see.
+// A sequence, independent of the cache layout: keys and values with ordinals, and queries with the
+// keys that they see.
 struct Sequence {
     std::vector<int32_t> ordinals;                 // by key
     std::vector<std::vector<float>> keys, values;  // by key: [kv_heads * dim]
@@ -47,7 +48,7 @@ struct Sequence {
     std::vector<int32_t> key_positions;            // by key
 };
 
-// How keys lie in a cache: a row for each, and where runs are cut.
+// The places of keys in a cache: the row of each, and the boundaries of runs.
 struct Layout {
     std::vector<std::vector<int32_t>> row;  // by sequence, key
     std::vector<std::vector<bool>> cut;     // a run ends before this key
@@ -78,7 +79,7 @@ Sequence random_sequence(const Shape& shape, int32_t n_keys, int32_t n_tokens,
     for (int32_t k = 0; k < n_keys; ++k) {
         s.ordinals.push_back(ordinal);
         ordinal += random() % 20 == 0 ? 1 + static_cast<int32_t>(random() % 90) : 1;
-        if (random() % 200 == 0) ordinal = static_cast<int32_t>(random() % 50);  // goes back
+        if (random() % 200 == 0) ordinal = static_cast<int32_t>(random() % 50);  // decreases
         s.key_positions.push_back(position);
         position += random() % 5 == 0 ? static_cast<int32_t>(random() % 9) : 1;
         s.keys.push_back(random_vector(shape.kv_heads * shape.key_dim, random));
@@ -86,7 +87,7 @@ Sequence random_sequence(const Shape& shape, int32_t n_keys, int32_t n_tokens,
     }
     for (int32_t t = 0; t < n_tokens; ++t) {
         s.queries.push_back(random_vector(shape.heads * shape.key_dim, random));
-        // Mostly causal and windowed, some odd, some empty.
+        // Most intervals are causal or windows; some are arbitrary, some are empty.
         int32_t last = std::max(0, n_keys - n_tokens + t + 1);
         int32_t first = random() % 3 == 0 ? std::max(0, last - 40) : 0;
         if (random() % 7 == 0) {
@@ -100,7 +101,7 @@ Sequence random_sequence(const Shape& shape, int32_t n_keys, int32_t n_tokens,
     return s;
 }
 
-// Keys in any rows; where `scattered` is false, in rows that follow each other.
+// Keys in random rows or, if `scattered` is false, in consecutive rows.
 Layout make_layout(const std::vector<Sequence>& sequences, bool scattered, std::mt19937& random) {
     Layout layout;
     for (const Sequence& s : sequences) layout.rows += static_cast<int32_t>(s.keys.size());
@@ -125,102 +126,132 @@ Layout make_layout(const std::vector<Sequence>& sequences, bool scattered, std::
     return layout;
 }
 
+// The operands of a step in memory, as the kernels read them. Rows without a key are filled with NaN.
+class Operands {
+public:
+    Operands(const Shape& shape, const std::vector<Sequence>& sequences, const Layout& layout)
+        : shape_(shape),
+          key_cache_(cache(shape.key_type, shape.key_dim)),
+          value_cache_(shape.values_in_keys ? key_cache_
+                                            : cache(shape.value_type, shape.value_dim)),
+          keys_(layout.rows * key_cache_.row_bytes, std::byte{0xff}),
+          values_(layout.rows * value_cache_.row_bytes, std::byte{0xff}) {
+        for (size_t s = 0; s < sequences.size(); ++s) {
+            add_keys(sequences[s], layout.row[s], layout.cut[s]);
+            add_queries(sequences[s]);
+        }
+        y.assign(static_cast<size_t>(n_tokens() * shape.heads * shape.value_dim), 42.0f);
+    }
+
+    int64_t n_tokens() const { return token_begin_.back(); }
+
+    AttendArgs args(const Weights& weights) const {
+        AttendArgs args{};
+        args.key_cache = key_cache_;
+        args.value_cache = value_cache_;
+        args.q = ref_to(q_);
+        args.y = ref_to(y);
+        args.keys = ref_to(keys_);
+        args.values = shape_.values_in_keys ? args.keys : ref_to(values_);
+        args.values_in_keys = shape_.values_in_keys;
+        args.token_begin = ref_to(token_begin_);
+        args.runs = ref_to(runs_);
+        args.run_begin = ref_to(run_begin_);
+        args.first = ref_to(first_);
+        args.last = ref_to(last_);
+        args.has_sinks = shape_.sinks;
+        if (shape_.sinks) args.sinks = ref_to(weights.sinks);
+        args.bias_kind = shape_.bias;
+        args.max_bias = shape_.max_bias;
+        args.buckets = shape_.buckets;
+        args.max_distance = shape_.max_distance;
+        args.both_directions = shape_.both_directions;
+        args.position_stride = 2;
+        args.positions = ref_to(positions_);
+        args.key_positions = ref_to(key_positions_);
+        args.key_begin = ref_to(key_begin_);
+        args.bias = ref_to(weights.bias);
+        args.heads = shape_.heads;
+        args.kv_heads = shape_.kv_heads;
+        args.key_dim = shape_.key_dim;
+        args.value_dim = shape_.value_dim;
+        args.tile_queries = shape_.tile_queries;
+        args.threads = shape_.threads;
+        args.softcap = shape_.softcap;
+        return args;
+    }
+
+    std::vector<float> y;
+
+private:
+    CacheLayout cache(DType dtype, int32_t dim) const {
+        CacheLayout c{};
+        c.dtype = dtype;
+        c.head_elements = padded(dtype, dim);
+        c.head_bytes = static_cast<int64_t>(row_bytes(dtype, c.head_elements));
+        c.row_bytes = c.head_bytes * shape_.kv_heads;
+        return c;
+    }
+
+    void put(const CacheLayout& c, int32_t dim, const std::vector<float>& row, std::byte* to) {
+        std::vector<float> whole(c.head_elements * shape_.kv_heads, 0.0f);
+        for (int32_t h = 0; h < shape_.kv_heads; ++h)
+            std::copy_n(row.data() + h * dim, dim, whole.data() + h * c.head_elements);
+        quantize(c.dtype, whole.data(), to, whole.size());
+    }
+
+    void add_keys(const Sequence& sequence, const std::vector<int32_t>& rows,
+                  const std::vector<bool>& cut) {
+        for (size_t k = 0; k < sequence.keys.size(); ++k) {
+            const int32_t row = rows[k];
+            put(key_cache_, shape_.key_dim, sequence.keys[k],
+                keys_.data() + row * key_cache_.row_bytes);
+            if (!shape_.values_in_keys)
+                put(value_cache_, shape_.value_dim, sequence.values[k],
+                    values_.data() + row * value_cache_.row_bytes);
+            const bool follows = k > 0 && !cut[k] && row == rows[k - 1] + 1 &&
+                                 sequence.ordinals[k] == sequence.ordinals[k - 1] + 1;
+            if (follows)
+                ++runs_.back().count;
+            else
+                runs_.push_back({row, 1, static_cast<int32_t>(k), sequence.ordinals[k]});
+        }
+        run_begin_.push_back(static_cast<int32_t>(runs_.size()));
+        key_positions_.insert(key_positions_.end(), sequence.key_positions.begin(),
+                              sequence.key_positions.end());
+        key_begin_.push_back(static_cast<int32_t>(key_positions_.size()));
+    }
+
+    void add_queries(const Sequence& sequence) {
+        for (const auto& query : sequence.queries) q_.insert(q_.end(), query.begin(), query.end());
+        token_begin_.push_back(token_begin_.back() + static_cast<int32_t>(sequence.queries.size()));
+        first_.insert(first_.end(), sequence.first.begin(), sequence.first.end());
+        last_.insert(last_.end(), sequence.last.begin(), sequence.last.end());
+        for (const int32_t position : sequence.positions)
+            positions_.insert(positions_.end(), {position, -1});  // two axes
+    }
+
+    const Shape& shape_;
+    CacheLayout key_cache_, value_cache_;
+    std::vector<std::byte> keys_, values_;
+    std::vector<plait::Run> runs_;
+    std::vector<int32_t> run_begin_ = {0}, token_begin_ = {0}, key_begin_ = {0};
+    std::vector<int32_t> first_, last_, positions_, key_positions_;
+    std::vector<float> q_;
+};
+
 class AttendTest : public KernelTest {
 protected:
-    // [sequence][token][heads * value_dim]. Rows that no key has are poison.
+    // Returns [sequence][token][heads * value_dim].
     std::vector<std::vector<std::vector<float>>> attend(const Shape& shape,
                                                         const std::vector<Sequence>& sequences,
                                                         const Layout& layout,
                                                         const Weights& weights,
                                                         Cut cut = Cut::whole) {
-        const auto cache = [&](DType dtype, int32_t dim) {
-            CacheLayout c{};
-            c.dtype = static_cast<uint8_t>(dtype);
-            c.head_elements = padded(dtype, dim);
-            c.head_bytes = static_cast<int64_t>(row_bytes(dtype, c.head_elements));
-            c.row_bytes = c.head_bytes * shape.kv_heads;
-            return c;
-        };
-        AttendArgs args{};
-        args.key_cache = cache(shape.key_type, shape.key_dim);
-        args.value_cache =
-            shape.values_in_keys ? args.key_cache : cache(shape.value_type, shape.value_dim);
-        std::vector<std::byte> keys(layout.rows * args.key_cache.row_bytes, std::byte{0xff});
-        std::vector<std::byte> values(layout.rows * args.value_cache.row_bytes, std::byte{0xff});
-        const auto put = [&](const CacheLayout& c, int32_t dim, const std::vector<float>& row,
-                             std::byte* to) {
-            std::vector<float> whole(c.head_elements * shape.kv_heads, 0.0f);
-            for (int32_t h = 0; h < shape.kv_heads; ++h)
-                std::copy_n(row.data() + h * dim, dim, whole.data() + h * c.head_elements);
-            quantize(static_cast<DType>(c.dtype), whole.data(), to, whole.size());
-        };
-        std::vector<plait::Run> runs;
-        std::vector<int32_t> run_begin = {0}, token_begin = {0}, key_begin = {0};
-        std::vector<int32_t> first, last, positions, key_positions;
-        std::vector<float> q;
-        for (size_t s = 0; s < sequences.size(); ++s) {
-            const Sequence& sequence = sequences[s];
-            for (size_t k = 0; k < sequence.keys.size(); ++k) {
-                const int32_t row = layout.row[s][k];
-                put(args.key_cache, shape.key_dim, sequence.keys[k],
-                    keys.data() + row * args.key_cache.row_bytes);
-                if (!shape.values_in_keys)
-                    put(args.value_cache, shape.value_dim, sequence.values[k],
-                        values.data() + row * args.value_cache.row_bytes);
-                const bool follows = k > 0 && !layout.cut[s][k] &&
-                                     row == layout.row[s][k - 1] + 1 &&
-                                     sequence.ordinals[k] == sequence.ordinals[k - 1] + 1;
-                if (follows)
-                    ++runs.back().count;
-                else
-                    runs.push_back({row, 1, static_cast<int32_t>(k), sequence.ordinals[k]});
-            }
-            run_begin.push_back(static_cast<int32_t>(runs.size()));
-            for (const auto& query : sequence.queries)
-                q.insert(q.end(), query.begin(), query.end());
-            token_begin.push_back(token_begin.back() +
-                                  static_cast<int32_t>(sequence.queries.size()));
-            first.insert(first.end(), sequence.first.begin(), sequence.first.end());
-            last.insert(last.end(), sequence.last.begin(), sequence.last.end());
-            for (const int32_t position : sequence.positions)
-                positions.insert(positions.end(), {position, -1});  // of two axes
-            key_positions.insert(key_positions.end(), sequence.key_positions.begin(),
-                                 sequence.key_positions.end());
-            key_begin.push_back(static_cast<int32_t>(key_positions.size()));
-        }
-        const int64_t n = token_begin.back();
-        std::vector<float> y(n * shape.heads * shape.value_dim, 42.0f);
-        args.q = ref_to(q);
-        args.y = ref_to(y);
-        args.keys = ref_to(keys);
-        args.values = shape.values_in_keys ? args.keys : ref_to(values);
-        args.values_in_keys = shape.values_in_keys;
-        args.token_begin = ref_to(token_begin);
-        args.runs = ref_to(runs);
-        args.run_begin = ref_to(run_begin);
-        args.first = ref_to(first);
-        args.last = ref_to(last);
-        args.has_sinks = shape.sinks;
-        if (shape.sinks) args.sinks = ref_to(weights.sinks);
-        args.bias_kind = shape.bias;
-        args.max_bias = shape.max_bias;
-        args.buckets = shape.buckets;
-        args.max_distance = shape.max_distance;
-        args.both_directions = shape.both_directions;
-        args.position_stride = 2;
-        args.positions = ref_to(positions);
-        args.key_positions = ref_to(key_positions);
-        args.key_begin = ref_to(key_begin);
-        args.bias = ref_to(weights.bias);
-        args.heads = shape.heads;
-        args.kv_heads = shape.kv_heads;
-        args.key_dim = shape.key_dim;
-        args.value_dim = shape.value_dim;
-        args.tile_queries = shape.tile_queries;
-        args.threads = shape.threads;
+        Operands operands(shape, sequences, layout);
+        AttendArgs args = operands.args(weights);
         args.scale = scale(shape);
-        args.softcap = shape.softcap;
-        Frame frame = tokens(n);
+        Frame frame = tokens(operands.n_tokens());
         frame.n_sequences = static_cast<int32_t>(sequences.size());
         const auto scratch = static_cast<size_t>(attend_scratch(args).end) * sizeof(float);
         Floats splits(0);
@@ -237,6 +268,7 @@ protected:
                    cut);
 
         std::vector<std::vector<std::vector<float>>> result;
+        const std::vector<float>& y = operands.y;
         const int64_t width = shape.heads * shape.value_dim;
         for (size_t s = 0, t = 0; s < sequences.size(); ++s) {
             result.emplace_back();
@@ -246,14 +278,14 @@ protected:
         return result;
     }
 
-    bool was_split = false;  // whether the last attend() cut keys as well
+    bool was_split = false;  // true if the last attend() also split the keys
 
     static float scale(const Shape& shape) {
         return 1.5f / std::sqrt(static_cast<float>(shape.key_dim));
     }
 
-    // What T5 makes of a key this far behind the query, in the words of its authors: relative is
-    // negative for keys before it.
+    // The bucket of a key, as in the code of T5's authors: `relative` is negative for keys before
+    // the query.
     static int32_t bucket_of(const Shape& shape, int32_t relative) {
         const int32_t buckets = shape.both_directions ? shape.buckets / 2 : shape.buckets;
         const int32_t offset = shape.both_directions && relative > 0 ? buckets : 0;
@@ -279,7 +311,7 @@ protected:
         return -slope * std::abs(relative);
     }
 
-    // Of one token, with keys and values as the cache holds them.
+    // The expected result of one token, with keys and values as stored in the cache.
     static std::vector<double> reference(const Shape& shape, const Sequence& s, size_t token,
                                          const Weights& weights) {
         const auto stored = [&](DType dtype, const std::vector<float>& row, int32_t h,
@@ -363,13 +395,13 @@ TEST_P(AttendTest, ReadsEveryCacheType) {
         Shape shape;
         shape.key_type = types[i];
         shape.value_type = types[(i * 4 + 2) % std::size(types)];
-        shape.key_dim = 40;  // no whole number of blocks
+        shape.key_dim = 40;  // not a multiple of the block
         shape.value_dim = 56;
         expect_near_reference(shape, {random_sequence(shape, 70, 5, random)});
     }
 }
 
-// More than one split of the ordinals, for both kernels.
+// The ordinals span several splits, for both kernels.
 TEST_P(AttendTest, LongContexts) {
     Shape shape;
     shape.heads = 2;
@@ -381,7 +413,7 @@ TEST_P(AttendTest, LongContexts) {
     }
 }
 
-// Every combination of what joins a score, with fewer heads a tile than a kv head has.
+// Every combination of bias, cap and sinks, with fewer query heads per tile than per kv head.
 TEST_P(AttendTest, BiasesCapsAndSinksTogether) {
     for (int round = 0; round < 32; ++round) {
         Shape shape;
@@ -394,7 +426,7 @@ TEST_P(AttendTest, BiasesCapsAndSinksTogether) {
         shape.max_distance = round % 5 == 0 ? 128 : 50;
         shape.max_bias = round % 3 == 0 ? 8.0f : 4.0f;
         shape.kv_heads = 1 + round % 2;
-        shape.heads = shape.kv_heads * (3 + round % 5);  // ALiBi: no power of two
+        shape.heads = shape.kv_heads * (3 + round % 5);  // for ALiBi: not a power of two
         shape.tile_queries = 1 + round % 9;
         shape.key_dim = 24;
         shape.value_dim = 40;
@@ -403,7 +435,7 @@ TEST_P(AttendTest, BiasesCapsAndSinksTogether) {
     }
 }
 
-// Both directions and distances on and beside every border between buckets.
+// Both directions, with distances at and next to every boundary between buckets.
 TEST_P(AttendTest, EveryBucketOfADistance) {
     for (const bool both : {false, true}) {
         Shape shape;
@@ -458,7 +490,7 @@ TEST_P(AttendTest, ValuesInKeysOfEveryCacheType) {
     expect_near_reference(shape, {random_sequence(shape, 50, 2, random)});
 }
 
-// Few queries and many keys: splits of the keys are tasks of their own, and nobody can tell.
+// With few queries and many keys, splits of the keys become tasks, with the same results.
 TEST_P(AttendTest, SplitsOfTheKeysAreMergedInOrder) {
     for (const bool scattered : {false, true}) {
         Shape shape;
@@ -471,7 +503,7 @@ TEST_P(AttendTest, SplitsOfTheKeysAreMergedInOrder) {
         std::vector<Sequence> sequences = {random_sequence(shape, 3000, 2, random),
                                            random_sequence(shape, 0, 1, random),
                                            random_sequence(shape, 700, 1, random)};
-        sequences[0].first[1] = 600;  // nothing of the first split
+        sequences[0].first[1] = 600;  // sees no key of the first split
         sequences[0].last[1] = 2900;
         const Layout layout = make_layout(sequences, scattered, random);
         const auto expected = attend(shape, sequences, layout, weights);
@@ -493,7 +525,7 @@ TEST_P(AttendTest, SplitsOfTheKeysAreMergedInOrder) {
     }
 }
 
-TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
+TEST_P(AttendTest, BitsDependOnlyOnTheQueryAndTheKeysItSees) {
     for (int round = 0; round < 8; ++round) {
         Shape shape;
         shape.flash = round % 2 == 0;
@@ -522,7 +554,7 @@ TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
 
         for (size_t s = 0; s < sequences.size(); ++s) {
             for (const size_t t : {size_t{0}, size_t{11}, size_t{29}}) {
-                // Alone, with all its sequence's keys; then with those it sees and no other.
+                // Alone with all keys of its sequence, then with only the keys that it sees.
                 shape.threads = 1 + static_cast<int32_t>(t) % 3;
                 Sequence alone = sequences[s];
                 alone.queries = {sequences[s].queries[t]};
@@ -549,7 +581,7 @@ TEST_P(AttendTest, BitsDependOnNothingButTheQueryAndTheKeysItSees) {
     }
 }
 
-TEST_P(AttendTest, UnseenPoisonDoesNoHarmAndSeenPoisonShows) {  // S2-35
+TEST_P(AttendTest, NanInKeysMattersOnlyIfTheyAreSeen) {  // S2-35
     for (const bool flash : {true, false}) {
         Shape shape;
         shape.flash = flash;
@@ -591,7 +623,7 @@ TEST_P(AttendTest, HugeScoresNeitherOverflowNorVanish) {
         const std::vector<double> expected = reference(shape, s, 0, {});
         for (size_t i = 0; i < expected.size(); ++i)
             EXPECT_TRUE(near(y[0][0][i], expected[i], 1e-2));
-        // A score of -inf is a share of nothing; nothing else to see is no answer.
+        // A score of -inf has a weight of zero; if all scores are -inf, the result is NaN.
         std::fill(s.queries[0].begin(), s.queries[0].end(), 1.0f);
         for (size_t k = 0; k < 40; ++k) std::fill(s.keys[k].begin(), s.keys[k].end(), -kInf);
         const auto half = attend(shape, {s}, make_layout({s}, false, random), {});

@@ -1,4 +1,4 @@
-// add, sub, mul, scale, softcap, activate, gate, clamped_swiglu: against plain double arithmetic.
+// Compares the elementwise kernels with plain double arithmetic.
 #include "backend/cpu/kernels/elementwise/elementwise.h"
 
 #include <functional>
@@ -19,7 +19,7 @@ protected:
         args.y = ref_to(y);
         args.extent = static_cast<uint8_t>(Extent::tokens);
         args.row_elements = rows == 0 ? width : static_cast<int64_t>(a.size()) / rows;
-        args.width = broadcast ? width : 0;
+        args.b_period = broadcast ? width : 0;
         return args;
     }
 };
@@ -74,7 +74,7 @@ TEST_P(ElementwiseTest, VectorOperandIsUsedForEveryRow) {
     }
 }
 
-TEST_P(ElementwiseTest, OneElementOfBIsForAWholeVector) {
+TEST_P(ElementwiseTest, OneElementOfBServesAVector) {
     for (const int64_t share : {1, 7, 16, 33, 300, 5000}) {
         const int64_t rows = 9, per_row = 4, n = rows * per_row * share;
         const Floats a = random_floats(n, random), b = random_floats(rows * per_row, random);
@@ -82,20 +82,20 @@ TEST_P(ElementwiseTest, OneElementOfBIsForAWholeVector) {
         y[n] = 42.0f;
         ElementwiseArgs args = args_of(a, &b, y, 1, share, /*broadcast=*/false);
         args.row_elements = per_row * share;
-        args.share = share;
+        args.b_repeat = share;
         run_kernel(kernels().sub, args, tokens(rows), 0, Cut::random);
         for (int64_t i = 0; i < n; ++i) ASSERT_EQ(y[i], a[i] - b[i / share]) << i;
         EXPECT_EQ(y[n], 42.0f);
     }
 }
 
-TEST_P(ElementwiseTest, OneElementOfBIsForAll) {
+TEST_P(ElementwiseTest, OneElementOfBServesAllOfA) {
     const int64_t rows = 9, width = 1031;
     const Floats a = random_floats(rows * width, random);
     const Floats b = random_floats(1, random);
     Floats y(rows * width);
     ElementwiseArgs args = args_of(a, &b, y, rows, width, /*broadcast=*/false);
-    args.share = INT64_MAX;
+    args.b_repeat = INT64_MAX;
     run_kernel(kernels().mul, args, tokens(rows), 0, Cut::random);
     for (int64_t i = 0; i < rows * width; ++i) ASSERT_EQ(y[i], a[i] * b[0]) << i;
 }
@@ -107,10 +107,10 @@ TEST_P(ElementwiseTest, ScaleAndSoftcap) {
     for (const float number : {30.0f, 0.5f}) {
         Floats y(n);
         ElementwiseArgs args = args_of(x, nullptr, y, 1, n, false);
-        args.number = number;
+        args.parameter = number;
         run_kernel(kernels().scale, args, tokens(1));
         for (int64_t i = 0; i < n; ++i) EXPECT_TRUE(near(y[i], number * x[i], 0)) << i;
-        args.second = -1.25f;
+        args.second_parameter = -1.25f;
         run_kernel(kernels().scale, args, tokens(1));
         for (int64_t i = 0; i < n; ++i)
             EXPECT_TRUE(near(y[i], number * double(x[i]) - 1.25, 1e-3)) << i;
@@ -127,7 +127,7 @@ TEST_P(ElementwiseTest, ActivationsOverTheirRange) {
     for (const Activation how : kActivations) {
         Floats y(x.size());
         ElementwiseArgs args = args_of(x, nullptr, y, 1, x.size(), false);
-        args.how = static_cast<uint8_t>(how);
+        args.activation = static_cast<uint8_t>(how);
         run_kernel(kernels().activate, args, tokens(1), 0, Cut::random);
         for (size_t i = 0; i < x.size(); ++i) {
             const double expected = reference(how, x[i]);
@@ -142,7 +142,7 @@ TEST_P(ElementwiseTest, ActivationsOfSpecialValues) {
     for (const Activation how : kActivations) {
         Floats y(x.size());
         ElementwiseArgs args = args_of(x, nullptr, y, 1, x.size(), false);
-        args.how = static_cast<uint8_t>(how);
+        args.activation = static_cast<uint8_t>(how);
         run_kernel(kernels().activate, args, tokens(1));
         for (size_t i = 0; i < x.size(); ++i) {
             const double expected = static_cast<float>(reference(how, x[i]));
@@ -159,13 +159,13 @@ TEST_P(ElementwiseTest, GateMultipliesTheActivationOfItsFirstOperand) {
     for (const Activation how : kActivations) {
         Floats y(g.size()), again(g.size());
         ElementwiseArgs args = args_of(g, &up, y, rows, width, false);
-        args.how = static_cast<uint8_t>(how);
+        args.activation = static_cast<uint8_t>(how);
         run_kernel(kernels().gate, args, tokens(rows), 0, Cut::random);
         for (size_t i = 0; i < g.size(); ++i) {
             const double expected = reference(how, g[i]) * up[i];
             ASSERT_TRUE(near(y[i], expected, 1e-5 + 1e-6 * std::abs(expected)));
         }
-        // The same bits when the result replaces an operand, and for a row alone.
+        // The bits are the same if the result replaces an operand, and for a single row.
         Floats in_place = g;
         args.a = args.y = ref_to(in_place);
         run_kernel(kernels().gate, args, tokens(rows));
@@ -178,7 +178,7 @@ TEST_P(ElementwiseTest, GateMultipliesTheActivationOfItsFirstOperand) {
     }
 }
 
-TEST_P(ElementwiseTest, ClampedSwigluOfBothSidesOfItsLimit) {
+TEST_P(ElementwiseTest, ClampedSwigluOnBothSidesOfItsLimit) {
     const std::vector<float> special = {0.0f,   -0.0f, 6.9f, 7.0f,  7.1f, -7.1f,
                                         -90.0f, 1e30f, kInf, -kInf, kNan};
     const double alpha = 1.702f, limit = 7.0;
@@ -191,8 +191,8 @@ TEST_P(ElementwiseTest, ClampedSwigluOfBothSidesOfItsLimit) {
     y[600] = 42.0f;
     ElementwiseArgs args = args_of(g, &up, y, 1, 600, false);
     args.row_elements = 600;
-    args.number = 1.702f;
-    args.second = 7.0f;
+    args.parameter = 1.702f;
+    args.second_parameter = 7.0f;
     run_kernel(kernels().clamped_swiglu, args, tokens(1));
     for (size_t i = 0; i < g.size(); ++i) {
         const double low = g[i] > limit ? limit : double(g[i]);

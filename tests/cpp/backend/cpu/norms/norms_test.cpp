@@ -8,7 +8,7 @@ namespace {
 
 constexpr float kEpsilon = 1e-5f;
 
-// Vectors of x in a row, and how many of them have a weight and a bias of their own.
+// The number of vectors in a row of x, and the number that have different weights and biases.
 struct Form {
     int64_t per_row = 1, weights = 0;
     bool bias = false;
@@ -44,7 +44,7 @@ protected:
     }
 };
 
-// What vectors are multiplied by, from their middle.
+// The factor that a norm applies to a vector, read from the vector's middle.
 struct Formula {
     double middle = 0, scale = 0;
 };
@@ -66,7 +66,7 @@ Formula l2_norm(const float* x, int64_t n) {
     return {0, 1 / std::max(std::sqrt(squares), double(kEpsilon))};
 }
 
-// A weight for all vectors, one for each vector of a row, or none.
+// With one weight for all vectors, one for each vector of a row, or none.
 TEST_P(NormsTest, MatchTheirFormulas) {
     const int64_t rows = 3, per_row = 4;
     const std::pair<KernelOf<NormArgs>, Formula (*)(const float*, int64_t)> norms[] = {
@@ -86,7 +86,7 @@ TEST_P(NormsTest, MatchTheirFormulas) {
                         const int64_t at = form.weights ? v % form.weights * width + i : 0;
                         if (form.weights) expected *= w[at];
                         if (form.bias) expected += b[at];
-                        // Next to equal elements the roundings of x count by the scale.
+                        // If the elements are nearly equal, the scale magnifies the rounding of x.
                         const double tolerance = 2e-6 * (1 + std::abs(expected)) + 3e-7 * f.scale;
                         ASSERT_TRUE(near(y[v * width + i], expected, tolerance)) << width;
                     }
@@ -96,7 +96,7 @@ TEST_P(NormsTest, MatchTheirFormulas) {
     }
 }
 
-TEST_P(NormsTest, L2NormAndItsLeastLength) {
+TEST_P(NormsTest, L2NormAndItsMinimumLength) {
     for (int64_t width = 1; width <= 67; ++width) {
         Floats x = random_floats(3 * width, random);
         for (int64_t i = 0; i < width; ++i) {
@@ -127,7 +127,7 @@ TEST_P(NormsTest, RowSumWritesOneNumberForEachVector) {
     }
 }
 
-// Vectors far from zero: a variance made of the mean of squares would be lost.
+// With vectors far from zero, a variance computed from the mean of squares would cancel.
 TEST_P(NormsTest, LayerNormOfVectorsFarFromZero) {
     const int64_t width = 1000;
     Floats x(width);
@@ -137,7 +137,7 @@ TEST_P(NormsTest, LayerNormOfVectorsFarFromZero) {
     for (int64_t i = 0; i < width; ++i) ASSERT_TRUE(near(y[i], i % 2 ? expected : -expected, 5e-3));
 }
 
-TEST_P(NormsTest, AVectorHasTheSameBitsInAnyCompany) {
+TEST_P(NormsTest, BitsOfAVectorDoNotDependOnOtherVectors) {
     for (const KernelOf<NormArgs>& kernel : norms()) {
         for (const int64_t width : {64, 576, 5000}) {
             const Floats x = random_floats(130 * width, random), w = random_floats(width, random),

@@ -5,7 +5,7 @@ namespace {
 
 class Embed : public testing::TestWithParam<Case> {};
 
-// Exactly the dequantised values, NaN weights aside.
+// The result is exactly the dequantised values, except for NaN weights.
 TEST_P(Embed, GivesTheRowsOfTheTable) {
     const auto [isa, dtype] = GetParam();
     const std::vector<int32_t> tokens = {0, 36, 5, 5, 16, 31};

@@ -24,8 +24,8 @@ std::vector<int32_t> random_routes(const Routing& r, uint32_t seed) {
 
 class ExpertLinear : public testing::TestWithParam<Case> {};
 
-// Each pair has the very bits that linear gives for its row and its expert's matrix, for fewer
-// pairs than experts and for more, with x by row and by rank.
+// Each pair has the bits that linear gives for its row and its expert's matrix, for fewer and for
+// more pairs than experts, with x by row and by rank.
 TEST_P(ExpertLinear, IsTheLinearOfEachPairsExpert) {
     const auto [isa, dtype] = GetParam();
     const int64_t columns = is_block_type(dtype) ? 512 : 77, out = 40;

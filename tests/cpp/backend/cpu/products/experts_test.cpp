@@ -45,7 +45,7 @@ std::vector<double> softmax(std::vector<double> x) {
     return x;
 }
 
-// Numbers of the n largest, ties to the lower one.
+// Indices of the n largest values; ties go to the lower index.
 std::vector<int32_t> largest(const std::vector<double>& scores, int32_t n) {
     std::vector<int32_t> order(scores.size());
     std::iota(order.begin(), order.end(), 0);
@@ -127,15 +127,15 @@ TEST_P(ExpertsTest, ChoosesTheLargestScoresOfTheBestGroups) {
     }
 }
 
-// Expert 2 is the best of all, but alone in its group.
-TEST_P(ExpertsTest, AGroupCountsByItsTwoBest) {
+// Expert 2 has the best score, but the second score of its group is low.
+TEST_P(ExpertsTest, AGroupIsRankedByItsTwoBestScores) {
     const RouteParams how{1, false, 1.0f, Gating::sigmoid, 2, 1};
     EXPECT_EQ(route(Floats({1, 1, 2, -9}), 1, how)[0].expert, 0);
     EXPECT_EQ(route(Floats({1, 1, 2, 1}), 1, how)[0].expert, 2);
 }
 
-// Sigmoids can all be nearly zero.
-TEST_P(ExpertsTest, WeightsOfNothingStayFinite) {
+// All sigmoids may be nearly zero.
+TEST_P(ExpertsTest, NearlyZeroWeightsStayFinite) {
     const std::vector<Route> routes =
         route(Floats({-200, -300, -200}), 1, {2, true, 1.0f, Gating::sigmoid});
     EXPECT_EQ(routes[0].weight, 0.0f);

@@ -7,7 +7,7 @@ namespace {
 
 class HeadLinear : public testing::TestWithParam<Case> {};
 
-// Each head has the very bits that linear gives for it alone.
+// Each head has the bits that linear gives for it alone.
 TEST_P(HeadLinear, IsTheLinearOfEachHead) {
     const auto [isa, dtype] = GetParam();
     const int64_t columns = is_block_type(dtype) ? 512 : 77, out = 40;
@@ -17,7 +17,7 @@ TEST_P(HeadLinear, IsTheLinearOfEachHead) {
             const std::vector<float> values =
                 random_values(static_cast<size_t>(n * heads * columns), 2);
             const Input x(isa, dtype, values, columns);
-            // A guard on either side shows what is written past the result.
+            // Guards on both sides detect writes outside of the result.
             std::vector<float> y(static_cast<size_t>(n * heads * out) + 2);
             HeadLinearArgs args{};
             args.x = x.ref();

@@ -8,7 +8,7 @@ namespace {
 
 class Linear : public testing::TestWithParam<Case> {
 protected:
-    // Widths of whole blocks; odd ones where the type has no blocks.
+    // Widths of whole blocks, and odd widths for types without blocks.
     std::vector<int64_t> widths() const {
         const int64_t block = info(GetParam().dtype).block_elements;
         if (block == 1) return {1, 7, 33, 96, 1056};
@@ -24,7 +24,7 @@ protected:
     }
 };
 
-// Against the same sums in double precision, of the dequantised values on both sides. # S2-34
+// Compares with sums in double precision of the dequantised weights and activations. # S2-34
 TEST_P(Linear, IsTheProductOfTheDequantisedValues) {
     for (const int64_t columns : widths()) {
         for (const int64_t rows : {1, 8, 37}) {
@@ -52,7 +52,7 @@ TEST_P(Linear, IsTheProductOfTheDequantisedValues) {
     }
 }
 
-// The bits of a row do not depend on the rows beside it.
+// The bits of a row do not depend on the other rows of the batch.
 TEST_P(Linear, ARowAloneHasTheBitsItHasInABatch) {
     const int64_t columns = widths().back(), rows = 45, n = 37;
     One one = weight(rows, columns);
@@ -74,7 +74,7 @@ TEST_P(Linear, ARowAloneHasTheBitsItHasInABatch) {
     }
 }
 
-// Nor on which thread runs which tasks, in what order.
+// The bits do not depend on the order in which tasks run or on their threads.
 TEST_P(Linear, TasksMayBeSplitAnyWay) {
     const int64_t columns = std::max<int64_t>(64, info(GetParam().dtype).block_elements);
     One one = weight(3000, columns);
@@ -88,7 +88,8 @@ TEST_P(Linear, TasksMayBeSplitAnyWay) {
     }
 }
 
-// Nor on whether they are committed piece by piece; and who lost them writes nothing.
+// The bits do not depend on whether results are committed in pieces. A thread that lost its claim
+// writes nothing.
 TEST_P(Linear, ClaimedTasksGiveTheSameBitsAndLostOnesNone) {
     const int64_t columns = std::max<int64_t>(64, info(GetParam().dtype).block_elements);
     const int64_t rows = 2051;
@@ -111,15 +112,16 @@ TEST_P(Linear, ClaimedTasksGiveTheSameBitsAndLostOnesNone) {
             Claim lost;
             lost.open();
             uint64_t seen = 0;
-            ASSERT_TRUE(lost.look(&seen) && lost.take_over(seen));
+            ASSERT_TRUE(lost.is_open(&seen) && lost.take_over(seen));
             EXPECT_EQ(made(1 << 20, &lost), std::vector<float>(plain.size(), 12345.0f));
             EXPECT_FALSE(lost.close());
         }
     }
 }
 
-// Who lost them may read on after the run: what they read stays then, which outputs may not.
-TEST(LinearRedo, IsForFewRowsOfWhatStays) {
+// A thread that lost its claim may read x after the run, so x must outlive it, which outputs may
+// not.
+TEST(LinearRedo, RequiresFewRowsAndInputsThatOutliveTheRun) {
     LinearArgs args{};
     const auto may = [&](uint8_t base, int64_t rows) {
         args.x = {64, base};
@@ -145,7 +147,7 @@ TEST_P(Linear, ManyTasksForManyThreads) {
     EXPECT_EQ(kernels(GetParam().isa).linear.tasks(&args, Frame{}), 0);
 }
 
-// What is not finite reaches every output of its row, and no other row.
+// A value that is not finite reaches every output of its row, and no other row.
 TEST_P(Linear, NotANumberReachesItsRowAlone) {
     const int64_t columns = widths().back(), rows = 20, n = 9;
     One one = weight(rows, columns);
@@ -169,7 +171,7 @@ TEST_P(Linear, NotANumberReachesItsRowAlone) {
     }
 }
 
-// A weight's extreme codes against the extreme activations: nothing saturates on the way.
+// Extreme codes times extreme activations: nothing saturates.
 TEST_P(Linear, ExtremeCodesDoNotOverflow) {
     const DType dtype = GetParam().dtype;
     if (!is_block_type(dtype)) GTEST_SKIP() << "no integer sums";

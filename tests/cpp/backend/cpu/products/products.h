@@ -1,4 +1,4 @@
-// Runs the kernels around matrix products on plain vectors.
+// Runs the kernels of matrix products on plain vectors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/embed.h"
 #include "backend/cpu/kernels/products/experts.h"
 #include "backend/cpu/kernels/products/linear.h"
-#include "backend/cpu/kernels/products/quantize.h"
-#include "backend/cpu/weights.h"
+#include "backend/cpu/weights/weights.h"
 #include "support/random_weights.h"
 #include "tensor/convert.h"
 #include "tensor/half.h"
@@ -53,7 +53,7 @@ private:
     std::vector<unsigned char> bytes_;
 };
 
-// `grain` tasks at a time; backwards where it is negative.
+// Runs `grain` tasks at a time; if it is negative, -grain tasks at a time in reverse order.
 template <class Args>
 void run(const KernelOf<Args>& kernel, const Args& args, int64_t grain = 1 << 20,
          uint64_t scratch_bytes = 0, Claim* claim = nullptr) {
@@ -86,7 +86,7 @@ inline QuantizedRow row_of(const std::vector<int32_t>& words, int64_t columns, i
     return quantized_row(bytes, n, columns, row);
 }
 
-// The values that quantised rows stand for.
+// The values of quantised rows.
 inline std::vector<float> restored(const std::vector<int32_t>& words, int64_t columns) {
     std::vector<float> x(words.size() / 10 * 32);
     for (size_t i = 0; i < x.size(); ++i) {
@@ -103,10 +103,10 @@ inline std::vector<float> dequantized(const TensorType& type, const std::vector<
     return values;
 }
 
-// Activations as the kernels take them for a weight type: f32, or quantised words.
+// Activations in the form that products with a weight type take: f32, or quantised words.
 struct Input {
     Input(Isa isa, DType weight, const std::vector<float>& x, int64_t columns) : exact(x) {
-        if (weight == DType::bf16 && isa == Isa::avx512)  // multiplies in pairs of BF16
+        if (weight == DType::bf16 && isa->bf16_dot_is_fast)  // multiplies in pairs of BF16
             for (float& value : exact) value = bf16_to_f32(f32_to_bf16(value));
         if (!is_block_type(weight)) return;
         words = quantized(isa, x, columns);
@@ -114,7 +114,7 @@ struct Input {
     }
     Ref ref() const { return words.empty() ? fixed(exact.data()) : fixed(words.data()); }
 
-    std::vector<float> exact;  // what the product multiplies
+    std::vector<float> exact;  // the values that the product multiplies
     std::vector<int32_t> words;
 };
 
@@ -122,7 +122,7 @@ inline std::vector<float> linear(Isa isa, const PackedWeight& weight, const Inpu
                                  const std::vector<float>* bias = nullptr, int64_t grain = 1 << 20,
                                  Claim* claim = nullptr,
                                  const std::vector<float>* residual = nullptr) {
-    // A guard on either side shows what is written past the result.
+    // Guards on both sides detect writes outside of the result.
     constexpr size_t kGuard = 16;
     std::vector<float> y(static_cast<size_t>(n * weight.rows) + 2 * kGuard, 12345.0f);
     LinearArgs args{};
@@ -144,7 +144,7 @@ inline std::vector<float> linear(Isa isa, const PackedWeight& weight, const Inpu
     return {y.begin() + kGuard, y.end() - kGuard};
 }
 
-// Which expert computes which row: the routes of `rows` tokens, `used` experts each.
+// The routes of `rows` tokens to `used` experts each.
 struct Routed {
     const std::vector<int32_t>& routes;
     int64_t rows, used;
@@ -182,7 +182,7 @@ struct One {
     std::vector<float> values() const { return dequantized(source->type(0), source->bytes(0)); }
 };
 
-// Every instruction set of this machine with every type that can be multiplied.
+// Every instruction set of this machine with every weight type of products.
 struct Case {
     Isa isa;
     DType dtype;

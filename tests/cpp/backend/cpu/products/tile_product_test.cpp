@@ -1,5 +1,3 @@
-#include "backend/cpu/kernels/products/tile_product.h"
-
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,16 +7,16 @@
 namespace plait::cpu::products {
 namespace {
 
-// Every block type, packed for vectors and for tiles.
+// Every block type, packed for AVX-512 and for AMX.
 class TileProduct : public testing::TestWithParam<DType> {
 protected:
     void SetUp() override {
-        if (available_isas().back() != Isa::amx) GTEST_SKIP() << "a machine without AMX";
+        if (!available_isas().back()->has_tiles) GTEST_SKIP() << "a machine without AMX";
     }
     int64_t block() const { return info(GetParam()).block_elements; }
 };
 
-// The same numbers to the bit, or both not one: what a NaN carries is the processor's choice.
+// Compares bits, except that any two NaN are equal: their payloads depend on the processor.
 testing::AssertionResult same(const std::vector<float>& a, const std::vector<float>& b) {
     if (a.size() != b.size()) return testing::AssertionFailure() << a.size() << ", " << b.size();
     for (size_t i = 0; i < a.size(); ++i) {
@@ -30,7 +28,8 @@ testing::AssertionResult same(const std::vector<float>& a, const std::vector<flo
 }
 
 struct Pair {
-    explicit Pair(const TensorType& type) : vectors(Isa::avx512, type), tiles(Isa::amx, type) {}
+    explicit Pair(const TensorType& type)
+        : vectors(isa_from_name("avx512"), type), tiles(isa_from_name("amx"), type) {}
     One vectors, tiles;
 };
 
@@ -53,10 +52,11 @@ std::vector<float> product(Isa isa, const PackedWeight& weight, const Input& x, 
 }
 
 Input input(DType dtype, int64_t n, int64_t columns, uint32_t seed = 7) {
-    return {Isa::avx512, dtype, random_values(static_cast<size_t>(n * columns), seed), columns};
+    return {isa_from_name("avx512"), dtype, random_values(static_cast<size_t>(n * columns), seed),
+            columns};
 }
 
-// A prompt that is computed in tiles and a step that is not agree. # S2-34
+// A prompt that is computed in tiles and a step that is not have the same bits. # S2-34
 TEST_P(TileProduct, HasTheBitsOfVectors) {
     for (const int64_t columns : {block(), 3 * block(), int64_t{1280}, int64_t{4096}}) {
         if (columns % block() != 0) continue;
@@ -68,26 +68,27 @@ TEST_P(TileProduct, HasTheBitsOfVectors) {
             for (const int64_t n : counts) {
                 const Input x = input(GetParam(), n, columns);
                 const std::vector<float> expected =
-                    product(Isa::avx512, pair.vectors.packed(), x, n);
+                    product(isa_from_name("avx512"), pair.vectors.packed(), x, n);
                 for (const int64_t grain : {1 << 20, -1})
-                    ASSERT_TRUE(same(product(Isa::amx, pair.tiles.packed(), x, n, grain), expected))
+                    ASSERT_TRUE(same(
+                        product(isa_from_name("amx"), pair.tiles.packed(), x, n, grain), expected))
                         << columns << " columns, " << rows << " rows, " << n;
             }
         }
     }
 }
 
-// What is not finite, in a row or in a scale, and a scale that is not exact with what is added to it.
-TEST_P(TileProduct, HasTheBitsOfVectorsForWhatIsNotFinite) {
+// Values that are not finite, in a row or in a scale, and scales whose lifts are not exact.
+TEST_P(TileProduct, HasTheBitsOfVectorsForNonFiniteValues) {
     const int64_t columns = 2 * block(), rows = 20, n = 37;
     Pair pair({GetParam(), {rows, columns}});
     std::vector<float> values = random_values(static_cast<size_t>(n * columns), 9);
     values[static_cast<size_t>(4 * columns)] = std::numeric_limits<float>::quiet_NaN();
     values[static_cast<size_t>(20 * columns + 7)] = std::numeric_limits<float>::infinity();
     for (int64_t i = 0; i < columns; ++i) values[static_cast<size_t>(9 * columns + i)] = 0;
-    const Input x(Isa::avx512, GetParam(), values, columns);
-    EXPECT_TRUE(same(product(Isa::amx, pair.tiles.packed(), x, n),
-                     product(Isa::avx512, pair.vectors.packed(), x, n)));
+    const Input x(isa_from_name("avx512"), GetParam(), values, columns);
+    EXPECT_TRUE(same(product(isa_from_name("amx"), pair.tiles.packed(), x, n),
+                     product(isa_from_name("avx512"), pair.vectors.packed(), x, n)));
     for (const float scale : {std::numeric_limits<float>::infinity(), -0.0f, -65504.0f, 6e-8f,
                               std::numeric_limits<float>::quiet_NaN()}) {
         Pair extreme({GetParam(), {rows, columns}});
@@ -101,8 +102,8 @@ TEST_P(TileProduct, HasTheBitsOfVectorsForWhatIsNotFinite) {
                 for (size_t at = 0; at < bytes.size(); at += block_bytes)
                     bytes[at] = static_cast<std::byte>(random());
         }
-        EXPECT_TRUE(same(product(Isa::amx, extreme.tiles.packed(), x, n),
-                         product(Isa::avx512, extreme.vectors.packed(), x, n)))
+        EXPECT_TRUE(same(product(isa_from_name("amx"), extreme.tiles.packed(), x, n),
+                         product(isa_from_name("avx512"), extreme.vectors.packed(), x, n)))
             << scale;
     }
 }
@@ -122,8 +123,9 @@ TEST_P(TileProduct, HasTheBitsOfVectorsForGatheredRows) {
     for (const bool by_rank : {false, true}) {
         const Input x = input(GetParam(), by_rank ? rows * used : rows, columns);
         const Routed routed{routes, rows, used, by_rank};
-        EXPECT_TRUE(same(expert_linear(Isa::amx, pair.tiles.packed(), x, routed, bias, 1),
-                         expert_linear(Isa::avx512, pair.vectors.packed(), x, routed, bias, 1)));
+        EXPECT_TRUE(same(
+            expert_linear(isa_from_name("amx"), pair.tiles.packed(), x, routed, bias, 1),
+            expert_linear(isa_from_name("avx512"), pair.vectors.packed(), x, routed, bias, 1)));
     }
 }
 

@@ -1,16 +1,16 @@
-// What every recurrent kernel must do, shown on conversations: as the plain loop says from their
-// first token; the same bits however they are cut into pieces, whoever else is in a piece, and
-// whether a state is rewritten or goes on in another row.
+// What every recurrent kernel must do, tested on conversations: it matches the plain loop from the
+// first token on, and its bits depend neither on the division into microbatches, nor on the other
+// sequences of a microbatch, nor on whether a state is updated in place or written to another row.
 #pragma once
 
 #include <functional>
 
 #include "backend/cpu/kernel_harness.h"
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 
 namespace plait::cpu {
 
-// A kernel and its plain loop.
+// A kernel and the plain loop that it must match.
 struct Recurrence {
     std::vector<int64_t> widths;  // of a token's row in each input
     int64_t y_width;
@@ -19,11 +19,11 @@ struct Recurrence {
     std::function<void(const Frame&, const std::vector<Floats>& inputs, const StateArgs&, Floats& y,
                        Cut)>
         run;
-    // One token in double; `state` starts as zeros and lies as the loop likes it.
+    // One token in double precision. `state` starts as zeros; its layout is the loop's choice.
     std::function<std::vector<double>(const std::vector<const float*>& token,
                                       std::vector<double>& state)>
         step;
-    // Makes random values into what the op is given; by input, nothing where any value will do.
+    // By input: turns random values into valid ones, or is empty if any value is valid.
     std::vector<std::function<float(float)>> domain = {};
     double tolerance = 2e-5;
 };
@@ -54,7 +54,7 @@ private:
     static constexpr int64_t kLengths[] = {1, 7, 20, 3};
     static constexpr int32_t kRows = 12;
 
-    // Tokens [begin, end) of a conversation as a sequence of a piece.
+    // Tokens [begin, end) of a conversation, as a sequence of a microbatch.
     struct Part {
         size_t conversation;
         int64_t begin, end;
@@ -99,7 +99,7 @@ private:
         for (int trial = 0; trial < 4; ++trial) in_random_pieces();
     }
 
-    // Every piece goes on in the row that it read, or in another one.
+    // Every microbatch writes the row that it read, or another one.
     void in_random_pieces() {
         forget();
         struct Progress {
@@ -156,7 +156,7 @@ private:
         check_other_rows({1, 2, 3});
     }
 
-    // Row 0 is zeros, all others NaN: what a run must not read.
+    // Row 0 is zeros. All others are NaN, since a run must not read them.
     void forget() {
         storage_ = Floats(static_cast<size_t>(kRows * op_.state_elements));
         std::fill(storage_.begin(), storage_.end(), kNan);
@@ -196,7 +196,7 @@ private:
         EXPECT_TRUE(same_bits(row(i), whole_states_[conversation]))
             << "state of conversation " << conversation;
     }
-    // Tokens `first` and on of y are those of a conversation that was run whole and alone.
+    // Tokens from `first` on of y are the same as those of the conversation run at once and alone.
     void expect_part_of(const Floats& y, int64_t first, size_t conversation, int64_t begin,
                         int64_t end) {
         EXPECT_EQ(0, std::memcmp(y.data() + first * op_.y_width,
@@ -214,8 +214,8 @@ private:
 
     const Recurrence& op_;
     std::mt19937& random_;
-    std::vector<std::vector<Floats>> conversations_;  // inputs by conversation
-    std::vector<Floats> whole_;                       // y of each, run alone
+    std::vector<std::vector<Floats>> conversations_;  // inputs, by conversation
+    std::vector<Floats> whole_;                       // y of each, run at once and alone
     std::vector<std::vector<float>> whole_states_;
     Floats storage_{0};
 };

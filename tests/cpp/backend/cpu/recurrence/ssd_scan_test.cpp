@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/recurrence/recurrence.h"
+#include "backend/cpu/kernels/recurrence/states.h"
 
 #include "backend/cpu/recurrence/recurrence.h"
 

@@ -1,7 +1,7 @@
 // store_rows, copy_rows, select_rows.
 #include "backend/cpu/kernels/rows/rows.h"
 #include "backend/cpu/kernel_harness.h"
-#include "backend/cpu/kernels/rows/cache_rows.h"
+#include "backend/cpu/kernels/attention/cache_rows.h"
 #include "tensor/convert.h"
 
 namespace plait::cpu {
@@ -12,7 +12,7 @@ class RowsTest : public KernelTest {};
 constexpr DType kCacheTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0,  DType::q4_0,
                                  DType::q4_1, DType::q5_0, DType::q5_1, DType::iq4_nl};
 
-// The bytes are those of the reference quantiser, for heads that fill their blocks and for others.
+// The bytes are those of the reference quantiser, for heads with whole and with partial blocks.
 TEST_P(RowsTest, StoresInEveryCacheType) {  // # S0-04 # S2-30
     for (const DType dtype : kCacheTypes) {
         for (const int64_t width : {1, 15, 20, 32, 64, 100}) {
@@ -34,7 +34,7 @@ TEST_P(RowsTest, StoresInEveryCacheType) {  // # S0-04 # S2-30
             args.storage = ref_to(storage);
             args.x = ref_to(x);
             args.rows = ref_to(where);
-            args.dtype = static_cast<uint8_t>(dtype);
+            args.dtype = dtype;
             args.extent = 1;
             args.heads = heads;
             args.width = width;
@@ -57,7 +57,7 @@ TEST_P(RowsTest, HalvesRoundAsTheReferenceDoes) {
         args.storage = ref_to(storage);
         args.x = ref_to(x);
         args.rows = ref_to(where);
-        args.dtype = static_cast<uint8_t>(dtype);
+        args.dtype = dtype;
         args.extent = 1;
         args.heads = 1;
         args.width = args.head_elements = x.size();
@@ -67,7 +67,7 @@ TEST_P(RowsTest, HalvesRoundAsTheReferenceDoes) {
     }
 }
 
-// Row by row in the list's order, so a row may be read after it was written.
+// Rows are copied in the order of the list, so a row may be read after it was written.
 TEST_P(RowsTest, CopiesInOrder) {  // # S3-11
     for (const size_t bytes : {1u, 34u, 1024u, 2500u}) {
         std::vector<unsigned char> storage(6 * bytes);

@@ -1,0 +1,41 @@
+// The instructions of AMX: eight tiles of up to 16 rows of 64 bytes. Written as assembly because
+// the intrinsics of compilers differ in the memory that they declare as read and written.
+#pragma once
+
+#include <stdint.h>
+
+#include "base/inline.h"
+
+namespace plait::cpu::PLAIT_ISA {
+
+struct TileShapes {
+    uint8_t palette = 1;
+    uint8_t start_row = 0;
+    uint8_t reserved[14] = {};
+    uint16_t row_bytes[16] = {};
+    uint8_t rows[16] = {};
+};
+static_assert(sizeof(TileShapes) == 64);
+
+PLAIT_INLINE void open_tiles(const TileShapes& shapes) {
+    asm volatile("ldtilecfg %0" ::"m"(shapes));
+}
+// Without this, the operating system would save the tiles at every switch of threads.
+PLAIT_INLINE void close_tiles() { asm volatile("tilerelease" ::: "memory"); }
+
+template <int kTile>
+PLAIT_INLINE void load_tile(const void* from, int64_t step) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(step), "i"(kTile) : "memory");
+}
+template <int kTile>
+PLAIT_INLINE void store_tile(void* to, int64_t step) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(step), "i"(kTile) : "memory");
+}
+// sum = a times b, for signed bytes. Each row of b holds four rows of its matrix, interleaved.
+template <int kSum, int kA, int kB>
+PLAIT_INLINE void multiply_tiles() {
+    asm volatile("tilezero %%tmm%c0\n\ttdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA),
+                 "i"(kB));
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

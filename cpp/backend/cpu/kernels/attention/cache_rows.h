@@ -1,0 +1,45 @@
+// Arguments of the kernels that write and rotate rows of a cache.
+#pragma once
+
+#include "backend/cpu/kernels/attention/rope.h"
+#include "backend/cpu/kernels/common/frame.h"
+#include "tensor/dtype_enum.h"
+
+namespace plait::cpu {
+
+// Rotates stored keys.
+struct RotateRowsArgs {
+    Ref storage, rows, deltas, factors;  // [., row_bytes], [moves] i32, [moves] i32, [n_rot / 2]
+    DType dtype;                         // of the storage
+    uint8_t has_factors;
+    uint8_t interleaved;
+    uint8_t extent;  // of rows and deltas
+    int64_t fixed_rows;
+    int64_t heads;
+    int64_t begin;  // elements of a head before the rotated ones
+    int64_t head_bytes;
+    int64_t row_bytes;
+    RopeFrequencies frequencies;
+    double magnitude = 1.0;  // multiplies the rotated elements, also for a delta of 0
+};
+
+// Scratch bytes: n_rot / 2 frequencies, their cosines and sines, and the blocks of a head that are
+// rotated.
+PLAIT_INLINE uint64_t rotate_rows_scratch(const RotateRowsArgs& args) {
+    const uint64_t n_rot = static_cast<uint64_t>(args.frequencies.n_rot);
+    return n_rot / 2 * sizeof(double) + (2 * n_rot + 2 * 32) * sizeof(float);
+}
+
+// Writes rows of a cache.
+struct StoreRowsArgs {
+    Ref storage, x, rows;  // [., row_bytes], [n, heads, width], [n] i32
+    DType dtype;           // of the storage
+    uint8_t extent;
+    int64_t fixed_rows;
+    int64_t heads;
+    int64_t width;
+    int64_t head_elements;  // width padded to whole blocks
+    int64_t row_bytes;
+};
+
+}  // namespace plait::cpu

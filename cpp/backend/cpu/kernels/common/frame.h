@@ -1,0 +1,71 @@
+// What every CPU kernel receives. Plain C types only: this header is compiled for every instruction
+// set, and the linker could keep the copy of a standard template that was compiled for the newest
+// one.
+#pragma once
+
+#include <stdint.h>
+
+#include "backend/cpu/kernels/common/claim.h"
+#include "base/inline.h"
+
+namespace plait::cpu {
+
+// The memory blocks of a run. A Ref finds its first byte with one addition.
+enum Base : uint8_t { kFixed, kArena, kInputs, kOutput0, kOutput1, kBases };
+
+struct Ref {
+    uint64_t offset = 0;  // from the base, in bytes; an address if the base is kFixed
+    uint8_t base = kFixed;
+};
+
+struct Frame {
+    unsigned char* base[kBases];  // base[kFixed] is null
+    int32_t n_tokens;
+    int32_t n_outputs;
+    int32_t n_sequences;
+    int32_t n_moves;
+
+    template <typename T>
+    PLAIT_INLINE_MEMBER T* at(Ref ref) const {
+        return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(base[ref.base]) + ref.offset);
+    }
+    // The rows of a value in this run. `extent` is a plait::Extent.
+    PLAIT_INLINE_MEMBER int64_t rows(uint8_t extent, int64_t fixed) const {
+        return extent == 1 ? n_tokens : extent == 2 ? n_outputs : extent == 3 ? n_moves : fixed;
+    }
+};
+
+// The thread that runs a kernel.
+struct Worker {
+    int32_t index;           // 0 .. n_threads - 1
+    unsigned char* scratch;  // 64-byte aligned, of the size that the step asked for
+    Claim* claim = nullptr;  // on the tasks, if another thread may take them over
+};
+
+// A kernel and the function that counts its tasks, with the type of their arguments erased: a plan
+// holds kernels of every type in one list. The split of tasks among threads never changes a result.
+struct Kernel {
+    // Runs tasks begin <= task < end.
+    void (*run)(const void* args, const Frame& frame, const Worker& worker, int64_t begin,
+                int64_t end);
+    int64_t (*tasks)(const void* args, const Frame& frame);
+};
+
+// A kernel that takes Args: the compiler checks what is passed to it.
+template <class Args>
+struct KernelOf : Kernel {};
+
+// kErased<f> calls f(const Args&, rest...) with the arguments behind a `const void*`. This is the
+// only place that casts them.
+template <auto f>
+struct Erase;
+template <class Result, class Args, class... Rest, Result (*f)(const Args&, Rest...)>
+struct Erase<f> {
+    static Result call(const void* args, Rest... rest) {
+        return f(*static_cast<const Args*>(args), rest...);
+    }
+};
+template <auto f>
+constexpr auto kErased = &Erase<f>::call;
+
+}  // namespace plait::cpu

@@ -1,0 +1,120 @@
+// Products with float weights: y = fma(w, x, y), column after column. BF16 weights may be
+// multiplied two columns at a time instead, by rows that are rounded to BF16, with sums in f32.
+#include "backend/cpu/kernels/products/product_job.h"
+#include "backend/cpu/simd/dot.h"
+
+namespace plait::cpu::PLAIT_ISA {
+namespace {
+
+template <class W>
+struct FloatTiles {
+    using Element = typename W::Element;
+    static constexpr int kFetchColumns = 8;  // columns between two calls of fetch()
+    static constexpr int kMaxRows = TileShape::kFloatRows;
+    static constexpr int kCodeBytes =
+        kFetchColumns * F32::kLanes * static_cast<int>(sizeof(Element));
+    static constexpr int kBytes = kCodeBytes;
+
+    // kMaxTileRows pointers; those of rows that are not in use repeat another.
+    struct Rows {
+        const typename W::Input* const* x;
+        PLAIT_INLINE_MEMBER Rows from(int row) const { return {x + row}; }
+    };
+
+    template <int P, int T>
+    PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const Rows& rows, int row,
+                                         int64_t first, PanelPrefetch prefetch) {
+        constexpr int kPanel = F32::kLanes;
+        const PackedWeight& weight = *job.product->weight;
+        const Element* w =
+            reinterpret_cast<const Element*>(job.product->matrix + first * weight.panel_bytes);
+        const int64_t next = weight.panel_bytes / static_cast<int64_t>(sizeof(Element));
+        const typename W::Input* x[T];
+        for (int r = 0; r < T; ++r) x[r] = rows.x[r];
+        F32 y[P][T];
+        for (int p = 0; p < P; ++p)
+            for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
+        const auto load = [](const Element* p) { return W::load(p); };
+        const auto add = [&](int64_t k, auto load_column) {
+            decltype(load_column(w)) column[P];
+#pragma GCC unroll 8
+            for (int p = 0; p < P; ++p) column[p] = load_column(w + p * next + k * kPanel);
+#pragma GCC unroll 8
+            for (int r = 0; r < T; ++r)
+#pragma GCC unroll 8
+                for (int p = 0; p < P; ++p) y[p][r] = W::add(y[p][r], column[p], x[r] + k);
+        };
+        int64_t k = 0;
+        for (; k + kFetchColumns <= weight.columns; k += kFetchColumns) {
+            if (T > 1) prefetch.template fetch<P>();  // for one row the hardware prefetches
+#pragma GCC unroll 8
+            for (int i = 0; i < kFetchColumns; i += W::kColumns) add(k + i, load);
+        }
+        for (; k + W::kColumns <= weight.columns; k += W::kColumns) add(k, load);
+        if constexpr (W::kColumns == 2)
+            if (k < weight.columns) add(k, [](const Element* p) { return W::load_one(p); });
+        for (int p = 0; p < P; ++p)
+            for (int r = 0; r < T; ++r)
+                if (row + r < job.rows) store(job, row + r, first + p, y[p][r]);
+    }
+};
+
+// Scratch: rows that are rounded to BF16.
+template <class W>
+void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    using Tiles = FloatTiles<W>;
+    const int64_t columns = product.weight->columns;
+    for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
+        const typename W::Input* rows[kMaxTileRows];
+        for (int r = 0; r < job.rows; ++r) {
+            const float* x = reinterpret_cast<const float*>(product.x) +
+                             product.row(i + r) / product.x_share * columns;
+            rows[r] = W::row(x, columns, scratch + 2 * r * (columns + 1));
+        }
+        for (int r = job.rows; r < kMaxTileRows; ++r) rows[r] = rows[0];
+        // Enough panels at once that their sums hide the latency of one.
+        if (job.rows == 1) return walk_panels<Tiles, TileShape::kPanelsOfOneRow>(job, {rows});
+        if (job.rows <= kFewFloatRows)
+            return walk_panels<Tiles, kPanelsOfFewFloatRows>(job, {rows});
+        walk_panels<Tiles, TileShape::kFloatPanels>(job, {rows});
+    });
+}
+
+// Products of many rows with F16 weights: a task's panels are widened to f32 once for all of its
+// rows. A widened weight is the same number, so outputs have the same bits. Scratch: widened
+// panels, then the scratch of multiply_floats().
+void multiply_widened(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    constexpr int kPanel = F32::kLanes;
+    const PackedWeight& packed = *product.weight;
+    PackedWeight w = packed;
+    w.panel_bytes = w.records_offset = widened_panel_bytes(packed);
+    const auto widen = [&](const unsigned char* from, unsigned char* to) {
+        const auto* half = reinterpret_cast<const uint16_t*>(from);
+        auto* whole = reinterpret_cast<float*>(to);
+        for (int64_t k = 0; k < w.columns * kPanel; k += kPanel)
+            F32::load_f16(half + k).store(whole + k);
+    };
+    multiply_converted(product, w, widened_panels(packed), begin, end, scratch, widen,
+                       [](const Product& widened, int64_t n, unsigned char* rest) {
+                           multiply_floats<ColumnF32>(widened, 0, n, rest);
+                       });
+}
+
+}  // namespace
+
+void multiply_f32(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    multiply_floats<ColumnF32>(product, begin, end, scratch);
+}
+
+void multiply_f16(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    if (widens(*product.weight, product.n)) return multiply_widened(product, begin, end, scratch);
+    multiply_floats<ColumnF16>(product, begin, end, scratch);
+}
+
+void multiply_bf16(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    if (product.weight->uses_bf16_dot())
+        return multiply_floats<DotBF16>(product, begin, end, scratch);
+    multiply_floats<ColumnBF16>(product, begin, end, scratch);
+}
+
+}  // namespace plait::cpu::PLAIT_ISA

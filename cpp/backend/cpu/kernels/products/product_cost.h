@@ -1,0 +1,152 @@
+// The cost model of products: how a product is cut into tasks, when weights are converted before
+// they are multiplied, and the scratch that this takes. No choice made here changes a result.
+//
+// Where a constant has no figure beside it, it was chosen by hand; bench/kernels/bench_linear.cpp
+// shows its effect. docs/decisions 0011, 0014, 0016 and 0021 have the measurements.
+#pragma once
+
+#include "backend/cpu/kernels/products/packed.h"
+
+namespace plait::cpu {
+
+constexpr int64_t kKiB = 1024;
+
+// Max rows of a register tile: eight sums of AVX-512 leave registers for what is loaded.
+constexpr int64_t kMaxTileRows = 8;
+// With at most this many rows a product is bound by reading its weights, as with one row.
+constexpr int64_t kFewRows = kMaxTileRows;
+// Above this, it is bound by arithmetic.
+constexpr int64_t kManyRows = 4 * kMaxTileRows;
+
+// Bytes of a task's panels. They stay in the second level cache while the task's rows pass.
+constexpr int64_t kMaxTaskBytes = 256 * kKiB;
+constexpr int64_t kMinTaskBytes = 32 * kKiB;
+constexpr int64_t kMaxTaskBytesOfSomeRows = 64 * kKiB;
+// Tasks that a matrix is cut into, if their sizes allow it. With few rows, small tasks share the
+// reading among threads evenly.
+constexpr int64_t kTasksOfFewRows = 64;
+constexpr int64_t kTasksOfManyRows = 16;
+// A step has at least this many tasks, if the matrix and its rows can be cut into as many.
+constexpr int64_t kMinTasks = 32;
+
+// A matrix of at most this many panels is cut anywhere. In larger ones a task has a whole number of
+// the groups of panels that a register tile takes at once.
+constexpr int64_t kSmallMatrixPanels = 64;
+// Panels that a tile of at most three rows of floats takes at once.
+constexpr int64_t kPanelsOfFewFloatRows = 4;
+constexpr int64_t kFewFloatRows = 3;
+// Max panels that a tile of a block type takes at once (block_product.h).
+constexpr int64_t kMaxBlockPanels = 3;
+
+// Panels for which rows are rounded to BF16 once: 198 to 207 G operations a second on one thread of
+// a Zen 4, and 157 with four panels (docs/decisions/0021).
+constexpr int64_t kBf16TaskPanels = 16;
+
+// Max rows of a task with many rows. Panels that were expanded or widened for a task serve more
+// rows.
+constexpr int64_t kMaxTaskRows = 8 * kMaxTileRows;
+constexpr int64_t kMaxTaskRowsOfWidened = 16 * kMaxTileRows;
+constexpr int64_t kMaxTaskRowsOfExpanded = 32 * kMaxTileRows;
+// Rows of a task are halved down to this for the sake of more tasks.
+constexpr int64_t kMinTaskRows = 2 * kMaxTileRows;
+
+// Panels of F16 that are widened at once.
+constexpr int64_t kMinWidenedPanels = 2;
+constexpr int64_t kMaxWidenedPanels = 64;
+
+PLAIT_INLINE int64_t clamp_to(int64_t value, int64_t min, int64_t max) {
+    return value < min ? min : value > max ? max : value;
+}
+
+// A product is cut into panel_tasks * row_tasks tasks of `panels` panels by `rows` rows.
+struct ProductCut {
+    int64_t panels, rows;
+    int64_t panel_tasks, row_tasks;
+};
+
+struct Product;
+
+// Products of many rows in matrix tiles, for instruction sets that have them (amx/).
+struct TileProduct {
+    int64_t min_rows;       // a product of fewer rows is as fast without tiles
+    int64_t scratch_bytes;  // per thread
+    ProductCut (*cut)(int64_t panels, int64_t rows, int64_t matrices);
+    // As multiply() of product.h.
+    void (*multiply)(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
+};
+
+// True if a product of `rows` rows widens F16 panels to f32 first (float_product.h).
+PLAIT_INLINE bool may_widen(const PackedWeight& weight) {
+    return weight.format == DType::f16 && weight.isa->widens_f16_panels;
+}
+PLAIT_INLINE bool widens(const PackedWeight& weight, int64_t rows) {
+    return may_widen(weight) && rows > kManyRows;
+}
+PLAIT_INLINE int64_t widened_panel_bytes(const PackedWeight& weight) {
+    return weight.columns * weight.lanes * 4;
+}
+PLAIT_INLINE int64_t widened_panels(const PackedWeight& weight) {
+    return clamp_to(kMaxTaskBytes / widened_panel_bytes(weight), kMinWidenedPanels,
+                    kMaxWidenedPanels);
+}
+
+// Bytes of a task's panels that the cut aims at.
+PLAIT_INLINE int64_t target_task_bytes(int64_t matrix_bytes, int64_t rows) {
+    const int64_t tasks = rows <= kManyRows ? kTasksOfFewRows : kTasksOfManyRows;
+    const bool some = rows > kFewRows && rows <= kManyRows;
+    return clamp_to(matrix_bytes / tasks, kMinTaskBytes,
+                    some ? kMaxTaskBytesOfSomeRows : kMaxTaskBytes);
+}
+
+// The number that a task's panels are a multiple of: what register tiles take at once.
+PLAIT_INLINE int64_t panels_together(const PackedWeight& weight, int64_t rows) {
+    if (weight.panels() <= kSmallMatrixPanels || is_expanded(weight.format)) return 1;
+    if (!is_float(weight.format)) return kMaxBlockPanels;
+    if (rows <= kFewFloatRows || kPanelsOfFewFloatRows % weight.isa->float_tile_panels == 0)
+        return kPanelsOfFewFloatRows;
+    return weight.isa->float_tile_panels;
+}
+
+PLAIT_INLINE int64_t max_task_rows(const PackedWeight& weight, int64_t rows) {
+    if (rows <= kFewRows) return kFewRows;
+    if (is_expanded(weight.format)) return kMaxTaskRowsOfExpanded;
+    return widens(weight, rows) ? kMaxTaskRowsOfWidened : kMaxTaskRows;
+}
+
+// How a product of `rows` rows with each of `matrices` is cut.
+PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t rows,
+                                    int64_t matrices = 1) {
+    if (weight.tiles && rows >= weight.tiles->min_rows)
+        return weight.tiles->cut(weight.panels(), rows, matrices);
+    const int64_t panel_bytes = weight.product_panel_bytes();
+    const int64_t target = target_task_bytes(panel_bytes * weight.panels() * matrices, rows);
+    const int64_t together = panels_together(weight, rows);
+    ProductCut cut;
+    cut.panels = clamp_to(target / panel_bytes / together * together, together, weight.panels());
+    if (weight.uses_bf16_dot() && rows > kManyRows)
+        cut.panels = clamp_to(kBf16TaskPanels, 1, weight.panels());
+    cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;
+    cut.rows = max_task_rows(weight, rows);
+    const int64_t side_by_side = cut.panel_tasks * matrices;
+    while (cut.rows > kMinTaskRows && side_by_side * ((rows + cut.rows - 1) / cut.rows) < kMinTasks)
+        cut.rows /= 2;
+    cut.row_tasks = (rows + cut.rows - 1) / cut.rows;
+    return cut;
+}
+
+// Scratch of a product on one thread, in bytes: a tile of quantised rows and up to two sums for
+// every 32 columns of each, or of rows in BF16; and a task's panels, if they are expanded or
+// widened.
+PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
+    const int64_t panel = weight.product_panel_bytes();
+    int64_t converted = 0;
+    if (is_expanded(weight.format))
+        converted = panel > kMaxTaskBytes ? panel : kMaxTaskBytes;
+    else if (may_widen(weight))
+        converted = widened_panels(weight) * widened_panel_bytes(weight);
+    const int64_t bytes = converted + kMaxTileRows * 2 * (weight.columns + 1) + 256;
+    return weight.tiles && weight.tiles->scratch_bytes > bytes ? weight.tiles->scratch_bytes
+                                                               : bytes;
+}
+
+}  // namespace plait::cpu

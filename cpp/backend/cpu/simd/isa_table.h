@@ -1,0 +1,90 @@
+// The instruction sets of the CPU backend, a row each, best first. Kernels are compiled for each of
+// them, and at run time the first row that the build has and the processor supports is used.
+//
+// To add an instruction set, NEON for example:
+//   1. kIsas, below: its row, at its place in the order of preference. A processor feature that no
+//      other row requires is added to CpuFeature and detected in isa.cpp.
+//   2. CMakeLists.txt: one plait_kernels() line with the compiler's flags.
+//   3. neon/registers.h and neon/dot.h in this folder: its registers and dot products, as simd.h
+//      and dot.h describe them.
+// Nothing else names an instruction set; tests/test_isa_recipe.py follows these steps.
+#pragma once
+
+#include <stdint.h>
+
+#include "base/inline.h"
+
+namespace plait::cpu {
+
+// What an instruction set requires of the processor, as bits.
+enum CpuFeature : uint32_t {
+    kAvx2 = 1u << 0,
+    kFma = 1u << 1,
+    kF16c = 1u << 2,
+    kBmi2 = 1u << 3,
+    kAvx512f = 1u << 4,
+    kAvx512bw = 1u << 5,
+    kAvx512vl = 1u << 6,
+    kAvx512dq = 1u << 7,
+    kAvx512vnni = 1u << 8,
+    kAvx512bf16 = 1u << 9,
+    kAmxInt8 = 1u << 10,  // and the operating system's permission to use it
+};
+
+struct IsaInfo {
+    const char* name;   // of its namespace, its folder in simd/, PLAIT_ISA and Context(isa=...)
+    uint32_t required;  // CpuFeatures
+
+    // Rows of a packed panel: the floats of a register.
+    int32_t panel_lanes;
+    // Panels in a register tile of a product of many rows with float weights.
+    int32_t float_tile_panels;
+    // There are dot products of unsigned with signed bytes. Q8_0 codes are then stored plus 128.
+    bool has_unsigned_byte_dot;
+    // Matrix tiles multiply many rows with block types (amx/).
+    bool has_tiles;
+    // Dot products of BF16 pairs are as fast as an fma. Zen 4 does twice the work in the same time;
+    // processors with AMX take four times as long (docs/decisions/0016).
+    bool bf16_dot_is_fast;
+    // Widening a task's F16 panels to f32 once pays for many rows: 105 instead of 97 G operations a
+    // second on one thread of a Zen 4 (docs/decisions/0021). With 8 lanes nothing is gained.
+    bool widens_f16_panels;
+};
+
+constexpr uint32_t kAvx2Features = kAvx2 | kFma | kF16c | kBmi2;
+constexpr uint32_t kAvx512Features =
+    kAvx2Features | kAvx512f | kAvx512bw | kAvx512vl | kAvx512dq | kAvx512vnni | kAvx512bf16;
+
+// clang-format off
+inline constexpr IsaInfo kIsas[] = {
+    {.name = "amx", .required = kAvx512Features | kAmxInt8,
+     .panel_lanes = 16, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
+     .has_tiles = true, .bf16_dot_is_fast = false, .widens_f16_panels = true},
+    {.name = "avx512", .required = kAvx512Features,
+     .panel_lanes = 16, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
+     .has_tiles = false, .bf16_dot_is_fast = true, .widens_f16_panels = true},
+    {.name = "avx2", .required = kAvx2Features,
+     .panel_lanes = 8, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
+     .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
+    {.name = "scalar", .required = 0,
+     .panel_lanes = 1, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
+     .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
+};
+// clang-format on
+
+PLAIT_INLINE constexpr bool same_name(const char* a, const char* b) {
+    while (*a != '\0' && *a == *b) {
+        ++a;
+        ++b;
+    }
+    return *a == *b;
+}
+
+// The row of that name. Only for constant expressions, which do not compile without such a row.
+PLAIT_INLINE constexpr const IsaInfo& isa_row(const char* name) {
+    const IsaInfo* row = kIsas;
+    while (!same_name(row->name, name)) ++row;
+    return *row;
+}
+
+}  // namespace plait::cpu

@@ -1,0 +1,153 @@
+#include "backend/cpu/weights/pack.h"
+
+#include <cstring>
+
+#include "backend/cpu/kernels/products/codes.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "tensor/blocks/expanded.h"
+
+namespace plait::cpu {
+namespace {
+
+uint64_t file_row_bytes(const PackedWeight& w) {
+    return row_bytes(w.format, static_cast<uint64_t>(w.columns));
+}
+
+// Bytes of one row's codes and records.
+struct RowParts {
+    int64_t codes, records;
+};
+
+RowParts row_parts(DType format, int64_t columns) {
+    switch (format) {
+#define PLAIT_CASE(name, Block)                          \
+    case DType::name:                                    \
+        return {columns / 8 * BlockLayout<Block>::kBits, \
+                columns / Block::kElements * BlockLayout<Block>::kRecord};
+        PLAIT_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+#define PLAIT_CASE(name, Block) \
+    case DType::name: return {columns / Block::kElements * int64_t{sizeof(Block)}, 0};
+        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+    case DType::f32: return {columns * 4, 0};
+    case DType::f16:
+    case DType::bf16: return {columns * 2, 0};
+    case DType::i32: break;
+    }
+    throw UnsupportedError("cpu: a weight matrix of type I32 cannot be multiplied");
+}
+
+template <class Block>
+void pack_blocks(const PackedWeight& w, const std::byte* row, int64_t lane, unsigned char* panel) {
+    for (int64_t b = 0; b < w.columns / Block::kElements; ++b) {
+        Block block;
+        std::memcpy(&block, row + static_cast<size_t>(b) * sizeof block, sizeof block);
+        pack_block(block, w, panel, lane, b);
+    }
+}
+
+template <class Block>
+void unpack_blocks(const PackedWeight& w, const unsigned char* panel, int64_t lane,
+                   std::byte* row) {
+    for (int64_t b = 0; b < w.columns / Block::kElements; ++b) {
+        Block block;
+        unpack_block(w, panel, lane, b, block);
+        std::memcpy(row + static_cast<size_t>(b) * sizeof block, &block, sizeof block);
+    }
+}
+
+// Copies n elements of kBytes each, with the given distances between them, in elements.
+template <size_t kBytes>
+void copy_strided(std::byte* to, size_t to_step, const std::byte* from, size_t from_step,
+                  size_t n) {
+    for (size_t i = 0; i < n; ++i)
+        std::memcpy(to + i * to_step * kBytes, from + i * from_step * kBytes, kBytes);
+}
+
+}  // namespace
+
+PackedWeight packed_layout(const TensorType& type, Isa isa) {
+    // In files, a single matrix may have leading dimensions of 1, and a single row may have none.
+    int first = 0;
+    while (type.shape.rank - first > 2 && type.shape[first] == 1) ++first;
+    const int rank = type.shape.rank - first;
+    PLAIT_CHECK(rank >= 1 && rank <= 3);
+    PackedWeight w{};
+    w.format = type.dtype;
+    w.isa = isa;
+    w.tiles = is_float(w.format) ? nullptr : kernels(isa).tiles;
+    w.lanes = isa->panel_lanes;
+    w.rows = rank == 1 ? 1 : type.shape[-2];
+    w.columns = type.shape[-1];
+    w.matrices = rank == 3 ? type.shape[first] : 1;
+    const RowParts parts = row_parts(w.format, w.columns);
+    w.records_offset = parts.codes * w.lanes;
+    const auto panel = static_cast<uint64_t>((parts.codes + parts.records) * w.lanes);
+    w.panel_bytes = static_cast<int64_t>(align_up(panel, static_cast<uint64_t>(4 * w.lanes)));
+    w.matrix_bytes = w.panel_bytes * w.panels();
+    return w;
+}
+
+uint64_t packed_bytes(const PackedWeight& layout) {
+    const auto bytes = checked_mul(static_cast<uint64_t>(layout.matrix_bytes),
+                                   static_cast<uint64_t>(layout.matrices));
+    if (!bytes) throw BackendError("cpu: the size of a weight exceeds 64 bits");
+    return *bytes;
+}
+
+void pack_panel(const PackedWeight& w, std::span<const std::byte> rows, std::byte* panel) {
+    const uint64_t bytes = file_row_bytes(w);
+    const auto n = static_cast<int64_t>(rows.size() / bytes);
+    PLAIT_CHECK(n <= w.lanes && rows.size() == static_cast<uint64_t>(n) * bytes);
+    auto* out = reinterpret_cast<unsigned char*>(panel);
+    const auto lanes = static_cast<size_t>(w.lanes), columns = static_cast<size_t>(w.columns);
+    for (int64_t lane = 0; lane < n; ++lane) {
+        const std::byte* row = rows.data() + static_cast<uint64_t>(lane) * bytes;
+        switch (w.format) {
+#define PLAIT_CASE(name, Block) \
+    case DType::name: pack_blocks<Block>(w, row, lane, out); break;
+            PLAIT_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+        case DType::f16:
+        case DType::bf16: copy_strided<2>(panel + 2 * lane, lanes, row, 1, columns); break;
+#define PLAIT_CASE(name, Block)                                                                    \
+    case DType::name:                                                                              \
+        copy_strided<sizeof(Block)>(panel + static_cast<size_t>(lane) * sizeof(Block), lanes, row, \
+                                    1, columns / Block::kElements);                                \
+        break;
+            PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+        default: copy_strided<4>(panel + 4 * lane, lanes, row, 1, columns);
+        }
+    }
+}
+
+void unpack_row(const PackedWeight& w, int64_t matrix, int64_t row, std::span<std::byte> target) {
+    PLAIT_CHECK(target.size() == file_row_bytes(w));
+    const unsigned char* panel = w.data + matrix * w.matrix_bytes + row / w.lanes * w.panel_bytes;
+    const auto* bytes = reinterpret_cast<const std::byte*>(panel);
+    const int64_t lane = row % w.lanes;
+    const auto lanes = static_cast<size_t>(w.lanes), columns = static_cast<size_t>(w.columns);
+    switch (w.format) {
+#define PLAIT_CASE(name, Block) \
+    case DType::name: unpack_blocks<Block>(w, panel, lane, target.data()); break;
+        PLAIT_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+#define PLAIT_CASE(name, Block)                                                               \
+    case DType::name:                                                                         \
+        copy_strided<sizeof(Block)>(target.data(), 1,                                         \
+                                    bytes + static_cast<size_t>(lane) * sizeof(Block), lanes, \
+                                    columns / Block::kElements);                              \
+        break;
+        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+#undef PLAIT_CASE
+    case DType::f16:
+    case DType::bf16: copy_strided<2>(target.data(), 1, bytes + 2 * lane, lanes, columns); break;
+    default: copy_strided<4>(target.data(), 1, bytes + 4 * lane, lanes, columns);
+    }
+}
+
+}  // namespace plait::cpu

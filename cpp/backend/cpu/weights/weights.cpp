@@ -1,0 +1,155 @@
+#include "backend/cpu/weights/weights.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <thread>
+
+#include "backend/cpu/weights/pack.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "tensor/convert.h"
+
+namespace plait::cpu {
+namespace {
+
+constexpr uint64_t kSliceBytes = uint64_t{2} << 20;  // of the file that a thread reads at once
+
+// Packs the panels of all matrices of a weight on several threads, which take slices of them.
+class PanelPacker {
+public:
+    PanelPacker(const WeightSource& source, WeightId id, const PackedWeight& weight,
+                std::byte* target)
+        : source_(source),
+          id_(id),
+          weight_(weight),
+          target_(target),
+          row_bytes_(row_bytes(source.type(id).dtype, static_cast<uint64_t>(weight.columns))),
+          panels_(weight.panels() * weight.matrices),
+          step_(std::max<int64_t>(
+              1, static_cast<int64_t>(
+                     kSliceBytes /
+                     std::max<uint64_t>(1, row_bytes_ * static_cast<uint64_t>(weight.lanes))))) {}
+
+    int64_t count_slices() const { return (panels_ + step_ - 1) / step_; }
+
+    // Packs until no panel is left. Called on each thread; the first exception stops all of them.
+    void work() noexcept {
+        try {
+            std::vector<std::byte> rows;
+            while (!failed_) {
+                const int64_t begin = next_.fetch_add(step_);
+                if (begin >= panels_) return;
+                pack(begin, std::min(panels_, begin + step_), rows);
+            }
+        } catch (...) {
+            if (!failed_.exchange(true)) failure_ = std::current_exception();
+        }
+    }
+    void rethrow() const {
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+private:
+    int64_t rows_of(int64_t panel) const {
+        const int64_t first = panel % weight_.panels() * weight_.lanes;
+        return std::min<int64_t>(weight_.lanes, weight_.rows - first);
+    }
+    // The first row of a panel, counted over all matrices of the file.
+    int64_t first_row(int64_t panel) const {
+        return panel / weight_.panels() * weight_.rows + panel % weight_.panels() * weight_.lanes;
+    }
+
+    void pack(int64_t begin, int64_t end, std::vector<std::byte>& rows) {
+        const int64_t first = first_row(begin);
+        const int64_t n = first_row(end - 1) + rows_of(end - 1) - first;
+        rows.resize(static_cast<uint64_t>(n) * row_bytes_);
+        source_.read(id_, static_cast<uint64_t>(first) * row_bytes_, rows);
+        for (int64_t panel = begin; panel < end; ++panel) {
+            const auto from = static_cast<uint64_t>(first_row(panel) - first) * row_bytes_;
+            pack_panel(
+                weight_,
+                std::span(rows).subspan(from, static_cast<uint64_t>(rows_of(panel)) * row_bytes_),
+                target_ + panel * weight_.panel_bytes);
+        }
+    }
+
+    const WeightSource& source_;
+    WeightId id_;
+    const PackedWeight& weight_;
+    std::byte* target_;
+    uint64_t row_bytes_;
+    int64_t panels_, step_;
+    std::atomic<int64_t> next_{0};
+    std::atomic<bool> failed_{false};
+    std::exception_ptr failure_;
+};
+
+}  // namespace
+
+CpuWeights::CpuWeights(std::shared_ptr<const WeightSource> source, Isa isa)
+    : source_(std::move(source)),
+      isa_(isa),
+      matrices_(source_->count()),
+      vectors_(source_->count()) {}
+
+CpuWeights::~CpuWeights() = default;
+
+uint64_t CpuWeights::bytes() const { return bytes_; }
+
+const PackedWeight& CpuWeights::matrix(WeightId id, int threads) {
+    PLAIT_CHECK(id < matrices_.size());
+    const std::lock_guard lock(mutex_);
+    if (!matrices_[id]) matrices_[id] = std::make_unique<Matrix>();
+    Matrix& matrix = *matrices_[id];
+    if (!matrix.packed.data) pack(id, matrix, threads);
+    return matrix.packed;
+}
+
+// If packing fails, the weight keeps its memory for the next request.
+void CpuWeights::pack(WeightId id, Matrix& matrix, int threads) {
+    matrix.packed = packed_layout(source_->type(id), isa_);
+    const uint64_t bytes = packed_bytes(matrix.packed);
+    try {
+        if (!matrix.place) matrix.place = pool_.allocate(bytes);
+        PanelPacker packer(*source_, id, matrix.packed, matrix.place);
+        std::vector<std::jthread> others;
+        const int64_t wanted = std::min<int64_t>(threads, packer.count_slices()) - 1;
+        try {
+            for (int64_t i = 0; i < wanted; ++i) others.emplace_back([&packer] { packer.work(); });
+        } catch (const std::system_error&) {
+            // The threads that could be started do all of the work.
+        }
+        packer.work();
+        others.clear();
+        packer.rethrow();
+    } catch (const std::bad_alloc&) {
+        throw BackendError(text("cpu: not enough memory to pack weight ", source_->name(id), ", ",
+                                bytes, " bytes"));
+    }
+    matrix.packed.data = reinterpret_cast<const unsigned char*>(matrix.place);
+    bytes_ += bytes;
+}
+
+const float* CpuWeights::vector(WeightId id) {
+    PLAIT_CHECK(id < vectors_.size());
+    const std::lock_guard lock(mutex_);
+    if (!vectors_[id]) {
+        const TensorType& type = source_->type(id);
+        const auto elements = static_cast<uint64_t>(type.shape.elements());
+        try {
+            std::vector<std::byte> stored(type.bytes());
+            source_->read(id, 0, stored);
+            auto values = std::make_unique<std::vector<float>>(elements);
+            dequantize(type.dtype, stored.data(), values->data(), elements);
+            vectors_[id] = std::move(values);
+        } catch (const std::bad_alloc&) {
+            throw BackendError(text("cpu: not enough memory for weight ", source_->name(id), ", ",
+                                    elements * sizeof(float), " bytes"));
+        }
+        bytes_ += elements * sizeof(float);
+    }
+    return vectors_[id]->data();
+}
+
+}  // namespace plait::cpu

@@ -1,0 +1,51 @@
+// A model's weights, packed for the CPU kernels.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/products/packed.h"
+#include "backend/cpu/memory.h"
+
+namespace plait::cpu {
+
+// Packs a weight when it is first requested and keeps the copy. Packing a matrix is a permutation
+// of its bytes, which pack.h reverses; vectors are converted to f32. Safe to call from several
+// threads.
+class CpuWeights final : public WeightStore {
+public:
+    CpuWeights(std::shared_ptr<const WeightSource> source, Isa isa);
+    ~CpuWeights() override;
+
+    uint64_t bytes() const override;
+    const WeightSource& source() const override { return *source_; }
+
+    // A matrix [out, in], or a stack of them [experts, out, in], packed for products and embed.
+    // Valid as long as the store. The first call packs on `threads` threads. Throws BackendError if
+    // there is not enough memory, and passes on exceptions of the source.
+    const PackedWeight& matrix(WeightId id, int threads);
+    // A vector (or any small tensor) as f32 values, row by row.
+    const float* vector(WeightId id);
+
+private:
+    struct Matrix {
+        std::byte* place = nullptr;
+        PackedWeight packed{};  // its data is null until it is packed
+    };
+    void pack(WeightId id, Matrix& matrix, int threads);
+
+    std::shared_ptr<const WeightSource> source_;
+    Isa isa_;
+    std::mutex mutex_;
+    std::atomic<uint64_t> bytes_{0};
+    HostPool pool_;
+    std::vector<std::unique_ptr<Matrix>> matrices_;  // by id; null until requested
+    std::vector<std::unique_ptr<std::vector<float>>> vectors_;
+};
+
+}  // namespace plait::cpu
