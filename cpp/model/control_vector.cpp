@@ -20,7 +20,7 @@ int64_t layer_of(std::string_view name) {
     const char* const end = name.data() + name.size();
     int64_t layer = 0;
     const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, layer);
-    return error == std::errc() && stop == end && layer < Hparams::kMostLayers ? layer : 0;
+    return error == std::errc() && stop == end && layer < Hparams::kMaxLayers ? layer : 0;
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ public:
     bool has(std::string_view suffix) const;
 
     // An integer in 1 .. most (or 0 .. most for index()).
-    int count(std::string_view suffix, int64_t most = kMost) const;
+    int count(std::string_view suffix, int64_t most = kMaxSize) const;
     int count(std::string_view suffix, int64_t most, int fallback) const;
     int index(std::string_view suffix, int64_t most, int fallback) const;
     // One value for every layer, or an array with one each; each in least .. most.
@@ -42,8 +42,8 @@ public:
 
     [[noreturn]] void refuse(std::string_view suffix, const std::string& why) const;
 
-    static constexpr int64_t kMost = 1 << 24;
-    static constexpr int64_t kMostLayers = 4096;
+    static constexpr int64_t kMaxSize = 1 << 24;
+    static constexpr int64_t kMaxLayers = 4096;
 
 private:
     int checked(std::string_view suffix, int64_t value, int64_t least, int64_t most) const;

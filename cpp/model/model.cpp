@@ -79,7 +79,7 @@ Graph Model::build_shift_keys(const PlanKey& key, const MemoryLayout& layout,
 ModelInfo read_info(const Hparams& hp, const Weights& weights) {
     ModelInfo info;
     info.arch = hp.architecture();
-    info.n_layers = hp.count("block_count", Hparams::kMostLayers);
+    info.n_layers = hp.count("block_count", Hparams::kMaxLayers);
     info.width = hp.count("embedding_length");
     info.n_ctx_train = hp.index("context_length", INT32_MAX, 0);
 

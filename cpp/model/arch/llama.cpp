@@ -1,55 +1,29 @@
+// LLaMA and models that differ from it by a line or two. n = RMSNorm.
+#include "model/decoder.h"
+
+namespace plait {
+
 // LLaMA. Touvron et al. 2023, arXiv:2302.13971; grouped-query attention: arXiv:2305.13245;
 // experts as in Mixtral: Jiang et al. 2024, arXiv:2401.04088.
 //
-//   x += Wo . attend(rope(Wq . n(x)), rope(Wk . n(x)), Wv . n(x))      n = RMSNorm
-//   x += Wdown . (silu(Wgate . n(x)) * Wup . n(x))                     SwiGLU, or experts of it
-#include "model/blocks/experts.h"
-#include "model/blocks/feed_forward.h"
-#include "model/rotary_decoder.h"
+//   x += Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))
+//   x += Wdown (silu(Wgate n(x)) * Wup n(x))                  SwiGLU, or a mixture of them
+std::unique_ptr<Model> make_llama(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::neighbours);
+    for (AttentionForm& layer : form.attention)
+        layer.rotation.factors = read_rope_factors(w, layer.rotation.rope);
+    form.mixture = read_mixture(hp, /*required=*/false);
+    form.mixture.n_ffn = hp.count("feed_forward_length");
+    form.mixture.routing.renormalize = true;
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
 
-namespace plait {
-namespace {
-
-struct Layer {
-    FeedForwardWeights ffn;
-    ExpertWeights experts;  // in place of ffn where the model has them
-};
-
-class Llama final : public RotaryDecoder {
-public:
-    Llama(const Hparams& hp, const Weights& w)
-        : RotaryDecoder(hp, w, Norm::rms(hp), /*interleaved=*/true),
-          counts_(read_expert_counts(hp)) {
-        rope_factors_ = read_rope_factors(w, rope_);
-        const int width = info().width;
-        const int n_ffn = hp.count("feed_forward_length");
-        for (int i = 0; i < info().n_layers; ++i) {
-            const LayerWeights l(w, i);
-            Layer& layer = layers_.emplace_back();
-            if (counts_.n_experts > 0)
-                layer.experts = read_experts(l, width, n_ffn, counts_);
-            else
-                layer.ffn = read_feed_forward(l, width, n_ffn);
-        }
-    }
-
-protected:
-    Value block(Step& step, int i, Value x) const override {
-        const Layer& w = layers_[static_cast<size_t>(i)];
-        if (counts_.n_experts == 0) return feed_forward(step, i, x, w.ffn, Activation::silu);
-        const RouteParams routing{counts_.n_used, /*renormalize=*/true, 1.0f};
-        return experts(step, i, x, w.experts, routing, Activation::silu);
-    }
-
-private:
-    ExpertCounts counts_;
-    std::vector<Layer> layers_;
-};
-
-}  // namespace
-
-std::unique_ptr<Model> make_llama(const Hparams& hparams, const Weights& weights) {
-    return std::make_unique<Llama>(hparams, weights);
+// SmolLM3. Hugging Face 2025, https://huggingface.co/blog/smollm3: LLaMA in which every fourth layer
+// does not rotate (NoPE: arXiv:2501.18795).
+std::unique_ptr<Model> make_smollm3(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::neighbours);
+    for (size_t i = 0; i < form.attention.size(); ++i) form.attention[i].rotates = (i + 1) % 4 != 0;
+    return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
 }  // namespace plait

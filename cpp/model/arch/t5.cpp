@@ -21,7 +21,7 @@ namespace {
 constexpr int kMaxDistance = 128;     // of buckets; no T5 has another
 constexpr int kSelf = 0, kCross = 1;  // slots of a decoder's layer
 
-struct Layer {
+struct T5Layer {
     NormWeights attn_norm, cross_norm, ffn_norm;
     AttentionWeights attn, cross;
     FeedForwardWeights ffn;
@@ -29,7 +29,7 @@ struct Layer {
 
 // One of the two: its layers, and what they share.
 struct Stack {
-    std::vector<Layer> layers;
+    std::vector<T5Layer> layers;
     Weight bias;  // [buckets, h]
     NormWeights output_norm;
 };
@@ -58,7 +58,7 @@ Stack read_stack(const Hparams& hp, const Weights& w, const std::string& name, i
     stack.output_norm = read_norm(w, name + ".output_norm", width);
     for (int i = 0; i < n_layers; ++i) {
         const LayerWeights l(w, name, i);
-        Layer& layer = stack.layers.emplace_back();
+        T5Layer& layer = stack.layers.emplace_back();
         layer.attn_norm = read_norm(l, "attn_norm", width);
         layer.attn = read_projections(l, "attn", width, heads);
         if (decodes) layer.cross_norm = read_norm(l, "cross_attn_norm", width);
@@ -75,10 +75,10 @@ public:
     T5(const Hparams& hp, const Weights& w)
         : Model(t5_info(hp, w)),
           norm_(Norm::rms(hp)),
-          heads_(read_heads(hp, info().width)),
+          heads_(read_heads(hp, info().width, 0)),
           embedding_(w.get("token_embd.weight", {info().n_vocab, info().width})),
           output_(w.find("output.weight", {info().n_vocab, info().width})),
-          encoder_(read_stack(hp, w, "enc", hp.count("block_count", Hparams::kMostLayers),
+          encoder_(read_stack(hp, w, "enc", hp.count("block_count", Hparams::kMaxLayers),
                               info().width, heads_)),
           decoder_(read_stack(hp, w, "dec", info().n_layers, info().width, heads_)) {
         if (!output_) output_ = embedding_;
@@ -87,25 +87,20 @@ public:
     }
 
     MemorySpecs memory_specs() const override {
-        AttentionSpec self = attention_spec(heads_);
-        self.needs_key_positions = true;
         const CrossSpec cross{heads_.n_kv_heads, heads_.head_dim, heads_.head_dim};
-        MemorySpecs specs(decoder_.layers.size(), {self, cross});
-        specs.insert(specs.end(), encoder_.layers.size(),
-                     {WithinSpec{.needs_key_positions = true}});
+        MemorySpecs specs(decoder_.layers.size(), {attention_spec(decoder_attention()), cross});
+        specs.insert(specs.end(), encoder_.layers.size(), {attention_spec(encoder_attention())});
         return specs;
     }
 
 protected:
     void build_encoder(Step& step) const override {
-        const Step::Attention how{
-            .bias = encoder_.bias, .max_distance = kMaxDistance, .both_directions = true};
+        const AttentionForm form = encoder_attention();
         Value x = step.embed(embedding_);
         int at = static_cast<int>(decoder_.layers.size());  // in the memory
-        for (const Layer& w : encoder_.layers) {
+        for (const T5Layer& w : encoder_.layers) {
             const Value h = step.name(normalize(step, x, w.attn_norm, norm_), Role::attn_norm, at);
-            const Qkv qkv = project_qkv(step, at, h, w.attn, heads_, norm_);
-            x = x + project_out(step, at, attention_within(step, at, qkv, how), w.attn);
+            x = x + attention(step, at, h, w.attn, form, norm_);
             x = step.name(feed(step, at, x, w), Role::l_out, at);
             ++at;
         }
@@ -119,14 +114,12 @@ protected:
     }
 
     void build_decoder(Step& step) const override {
-        const Step::Attention how{
-            .bias = decoder_.bias, .max_distance = kMaxDistance, .slot = kSelf};
+        const AttentionForm form = decoder_attention();
         Value x = step.embed(embedding_);
         int i = 0;
-        for (const Layer& w : decoder_.layers) {
+        for (const T5Layer& w : decoder_.layers) {
             const Value h = step.name(normalize(step, x, w.attn_norm, norm_), Role::attn_norm, i);
-            const Qkv qkv = project_qkv(step, i, h, w.attn, heads_, norm_);
-            x = x + project_out(step, i, attention(step, i, qkv, how), w.attn);
+            x = x + attention(step, i, h, w.attn, form, norm_);
             x = x + cross_attention(step, i, x, w);
             x = step.name(feed(step, i, x, w), Role::l_out, i);
             ++i;
@@ -140,20 +133,31 @@ private:
     static ModelInfo t5_info(const Hparams& hp, const Weights& w) {
         ModelInfo info = read_info(hp, w);
         info.has_encoder = true;
-        info.n_layers = hp.count("decoder_block_count", Hparams::kMostLayers, info.n_layers);
+        info.n_layers = hp.count("decoder_block_count", Hparams::kMaxLayers, info.n_layers);
         if (w.has("dec.blk." + std::to_string(info.n_layers) + ".attn_norm.weight"))
             hp.refuse("decoder_block_count", "the file has more layers");
         return info;
     }
 
-    Value cross_attention(Step& step, int i, Value x, const Layer& w) const {
+    AttentionForm encoder_attention() const {
+        return {
+            .heads = heads_,
+            .within = true,
+            .how = {.bias = encoder_.bias, .max_distance = kMaxDistance, .both_directions = true}};
+    }
+    AttentionForm decoder_attention() const {
+        return {.heads = heads_,
+                .how = {.bias = decoder_.bias, .max_distance = kMaxDistance, .slot = kSelf}};
+    }
+
+    Value cross_attention(Step& step, int i, Value x, const T5Layer& w) const {
         const Value h = normalize(step, x, w.cross_norm, norm_);
         const Value q = split_heads(linear(h, step.weight(w.cross.wq)), heads_.n_heads);
         const Value y = merge_heads(step.attend_cross(i, q, {.slot = kCross}));
         return linear(y, step.weight(w.cross.wo));
     }
 
-    Value feed(Step& step, int i, Value x, const Layer& w) const {
+    Value feed(Step& step, int i, Value x, const T5Layer& w) const {
         step.name(x, Role::ffn_inp, i);
         const Value n = step.name(normalize(step, x, w.ffn_norm, norm_), Role::ffn_norm, i);
         const Activation how = w.ffn.gate ? Activation::gelu_tanh : Activation::relu;

@@ -16,7 +16,7 @@ LatentSizes read_sizes(const Hparams& hp) {
     LatentSizes s;
     s.n_heads = hp.count("attention.head_count");
     s.rank = hp.count("attention.kv_lora_rank");
-    s.query_rank = hp.index("attention.q_lora_rank", Hparams::kMost, 0);
+    s.query_rank = hp.index("attention.q_lora_rank", Hparams::kMaxSize, 0);
     s.remembered = hp.has("attention.key_length_mla");
     s.key_dim = hp.count(s.remembered ? "attention.key_length_mla" : "attention.key_length");
     s.value_dim = hp.count(s.remembered ? "attention.value_length_mla" : "attention.value_length");
@@ -24,7 +24,7 @@ LatentSizes read_sizes(const Hparams& hp) {
 }
 
 Rope read_shared_rope(const Hparams& hp) {
-    Rope rope = read_rope(hp, hp.count("rope.dimension_count"), /*interleaved=*/true);
+    Rope rope = read_rope(hp, hp.count("rope.dimension_count"), RopePairs::neighbours);
     if (rope.extrapolation > 0.0 && hp.number(kLogMultiplier, 0.0f) != 0.0f)
         rope.magnitude = hp.positive("rope.scaling.attn_factor", 1.0f);
     return rope;

@@ -6,6 +6,7 @@
 #include "graph/ops.h"
 #include "memory/layout.h"
 #include "model/blocks/norm.h"
+#include "model/form.h"
 #include "model/hparams.h"
 #include "model/step.h"
 #include "model/weights.h"
@@ -17,6 +18,8 @@ struct RwkvSizes {
     int head_dim = 0;
 };
 RwkvSizes read_rwkv_sizes(const Hparams& hparams, int width);
+// Two mixers per layer, each on a LayerNorm of the stream, and a norm of the embedding.
+ModelForm rwkv_form(const Hparams& hparams, const Weights& weights);
 
 // Kinds of state of a layer: the token before, as the time mix and as the channel mix saw it, and
 // the matrices.

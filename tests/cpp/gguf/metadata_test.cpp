@@ -113,7 +113,7 @@ TEST(Metadata, ValuesSayTheirType) {
 }
 
 TEST(Keys, ArePrefixedWithTheArchitecture) {
-    EXPECT_EQ(key("llama", keys::kHeadCount), "llama.attention.head_count");
+    EXPECT_EQ(key("llama", "attention.head_count"), "llama.attention.head_count");
 }
 
 TEST(NameIndex, FindsTheFirstRepetition) {

@@ -53,7 +53,7 @@ TEST(Hparams, LayersWithAWindow) {
 TEST(Hparams, ScalingOfPositions) {
     const auto scale = [](std::vector<std::pair<std::string, gguf::Value::Data>> values) {
         const gguf::Metadata held = metadata(std::move(values));
-        return read_rope(Hparams(held, "toy"), 8, true).scale;
+        return read_rope(Hparams(held, "toy"), 8, RopePairs::neighbours).scale;
     };
     const std::pair<std::string, gguf::Value::Data> by4{"rope.scaling.factor", 4.0f};
     EXPECT_EQ(scale({}), 1.0);
