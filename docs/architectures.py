@@ -4,7 +4,8 @@
     PLAIT_TEST_DATA=... python docs/architectures.py
 
 The names come from the build's registry, the stored cases from the index of the reference data, the classes of
-transformers from tests/python/oracle/test_oracle*.py. Models, peculiarity and memory are written here; the tests check them.
+transformers from tests/python/oracle/test_oracle*.py. Models, particulars and memory are written here; tests check the
+memory.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ namespace plait {
 int count_scores(const Weights& w, int width) {
     const gguf::TensorInfo* out = w.file().find("cls.output.weight");
     if (out == nullptr) return w.has("cls.weight") ? width : 0;
-    const int64_t n = out->type.shape.elements() / width;  // one score may have lost its axis
+    const int64_t n =
+        out->type.shape.elements() / width;  // the axis of a single score may be missing
     if (n < 1 || n > Hparams::kMaxSize)
         throw ModelError(text("cls.output.weight: expected rows of ", width, ", got ",
                               to_string(out->type.shape)));

@@ -7,14 +7,14 @@
 
 namespace plait {
 
-// Wout n(how(Wcls h + bcls)) + bout; either matrix may be absent, and the norm.
+// Wout n(act(Wcls h + bcls)) + bout. Either matrix and the norm are optional.
 struct ScoreHead {
     Weight dense, dense_bias;  // [width, width], [width]
     NormWeights norm;          // [width]
     Weight out, out_bias;      // [n_scores, width], [n_scores]
     Activation how = Activation::tanh;
 };
-// Scores of a sequence; 0 where the file has no head.
+// The number of scores per sequence; 0 if the file has no head.
 int count_scores(const Weights& w, int width);
 ScoreHead read_score_head(const Weights& w, int width, int n_scores, Activation how);
 
