@@ -48,6 +48,16 @@ class Entry(NamedTuple):
 
 
 ARCHITECTURES = {
+    "arcee": Entry(
+        "Arcee AFM",
+        "`llama` with a squared ReLU and no gate",
+        "unified",
+    ),
+    "bailingmoe2": Entry(
+        "Ling 2.0, Ring 2.0",
+        "grouped experts with a sigmoid router; a part of each head rotated",
+        "unified",
+    ),
     "bert": Entry(
         "BERT, BGE, E5, MiniLM",
         "encoder with learned positions; pooling; scoring heads",
@@ -68,15 +78,45 @@ ARCHITECTURES = {
         "parallel blocks; normalised heads in R+",
         "unified",
     ),
+    "deepseek": Entry(
+        "DeepSeekMoE",
+        "small experts beside shared ones; dense first layers",
+        "unified",
+    ),
     "deepseek2": Entry(
         "DeepSeek-V2, V3, R1",
         "latent cache; grouped experts and shared ones",
         "unified",
     ),
+    "dots1": Entry(
+        "dots.llm1",
+        "normalised heads; grouped experts and shared ones",
+        "unified",
+    ),
+    "ernie4_5": Entry(
+        "ERNIE 4.5 0.3B",
+        "`llama` under another name",
+        "unified",
+    ),
+    "ernie4_5-moe": Entry(
+        "ERNIE 4.5",
+        "experts and shared ones; dense first layers",
+        "unified",
+    ),
+    "exaone-moe": Entry(
+        "K-EXAONE",
+        "three layers with a window and rotation, then one with neither; experts",
+        "sliding or unified",
+    ),
     "exaone4": Entry(
         "EXAONE 4",
         "norms after blocks; only layers with a window rotate",
         "sliding or unified",
+    ),
+    "falcon": Entry(
+        "Falcon 7B, 40B",
+        "parallel blocks; one matrix for q, k and v",
+        "unified",
     ),
     "falcon-h1": Entry(
         "Falcon-H1",
@@ -87,6 +127,11 @@ ARCHITECTURES = {
         "Gemma",
         "scaled embeddings, GeGLU",
         "unified",
+    ),
+    "gemma-embedding": Entry(
+        "EmbeddingGemma",
+        "`gemma3` as an encoder with symmetric windows",
+        "none",
     ),
     "gemma2": Entry(
         "Gemma 2",
@@ -101,6 +146,11 @@ ARCHITECTURES = {
     "glm4": Entry(
         "GLM-4-0414, GLM-4.1V",
         "norms before and after blocks; half of each head rotated; M-RoPE for images",
+        "unified",
+    ),
+    "glm4moe": Entry(
+        "GLM-4.5, GLM-4.6",
+        "experts with a sigmoid router; dense first layers",
         "unified",
     ),
     "gpt-oss": Entry(
@@ -128,14 +178,49 @@ ARCHITECTURES = {
         "`granite` with Mamba-2 layers, experts, with or without positions",
         "hybrid",
     ),
+    "granitemoe": Entry(
+        "Granite 3 MoE",
+        "`granite` with experts",
+        "unified",
+    ),
+    "hunyuan-dense": Entry(
+        "Hunyuan 0.5B to 7B",
+        "heads normalised after rotation",
+        "unified",
+    ),
+    "hunyuan-moe": Entry(
+        "Hunyuan-A13B",
+        "heads normalised after rotation; experts and a shared one",
+        "unified",
+    ),
+    "internlm2": Entry(
+        "InternLM2, InternLM2.5",
+        "`llama` under another name",
+        "unified",
+    ),
     "jamba": Entry(
         "Jamba",
         "Mamba layers, some attention layers; experts in some",
         "hybrid",
     ),
+    "jina-bert-v2": Entry(
+        "Jina Embeddings v2",
+        "encoder with slopes on distance (ALiBi) and gates",
+        "none",
+    ),
+    "jina-bert-v3": Entry(
+        "Jina Embeddings v3",
+        "encoder with rotation",
+        "none",
+    ),
     "lfm2": Entry(
         "LFM2",
         "short gated convolutions; attention in some layers",
+        "hybrid",
+    ),
+    "lfm2moe": Entry(
+        "LFM2-8B-A1B",
+        "`lfm2` with experts",
         "hybrid",
     ),
     "llama": Entry(
@@ -153,6 +238,21 @@ ARCHITECTURES = {
         "one decay per head; heads in groups",
         "recurrent",
     ),
+    "minicpm": Entry(
+        "MiniCPM",
+        "multipliers of embeddings, residuals and logits",
+        "unified",
+    ),
+    "minicpm3": Entry(
+        "MiniCPM3",
+        "latent attention with full keys and values in the cache",
+        "unified",
+    ),
+    "minimax-m2": Entry(
+        "MiniMax-M2",
+        "queries and keys normalised over all heads; experts with a sigmoid router",
+        "unified",
+    ),
     "modern-bert": Entry(
         "ModernBERT",
         "encoder with symmetric windows",
@@ -163,9 +263,24 @@ ARCHITECTURES = {
         "squared ReLU without a gate",
         "unified",
     ),
+    "nemotron_h": Entry(
+        "Nemotron-H, Nemotron Nano 2",
+        "layers of one block each: Mamba-2, attention or feed-forward",
+        "hybrid",
+    ),
+    "nemotron_h_moe": Entry(
+        "Nemotron 3 Nano",
+        "`nemotron_h` with experts",
+        "hybrid",
+    ),
     "nomic-bert": Entry(
         "Nomic Embed",
         "encoder with rotation and gates",
+        "none",
+    ),
+    "nomic-bert-moe": Entry(
+        "Nomic Embed v2",
+        "encoder with rotation; experts in every other layer",
         "none",
     ),
     "olmo2": Entry(
@@ -228,6 +343,11 @@ ARCHITECTURES = {
         "the delta rule; values mixed with those of the first layer",
         "recurrent",
     ),
+    "seed_oss": Entry(
+        "Seed-OSS",
+        "biases on q, k and v",
+        "unified",
+    ),
     "smollm3": Entry(
         "SmolLM3",
         "every fourth layer without positions",
@@ -236,6 +356,11 @@ ARCHITECTURES = {
     "stablelm": Entry(
         "StableLM",
         "a part of each head rotated; per-head norms in the 12B model",
+        "unified",
+    ),
+    "starcoder": Entry(
+        "StarCoder, SantaCoder",
+        "`gpt2` with one key and value head",
         "unified",
     ),
     "starcoder2": Entry(
@@ -248,18 +373,23 @@ ARCHITECTURES = {
         "encoder and decoder; biases by distance",
         "cross",
     ),
+    "t5encoder": Entry(
+        "T5, Flan-T5 encoders",
+        "the encoder of `t5` alone",
+        "none",
+    ),
 }
 
 
 def stored() -> dict[str, dict[str, list[str]]]:
     """Return the case names by architecture and model of the reference data."""
-    index = json.loads((DATA / "index.json").read_text())
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for case in index["cases"]:
-        if case["kind"] == "steps" and str(case.get("model")).startswith("conformance/"):
-            model = Path(case["model"]).parent.name
-            arch = read_metadata(DATA / case["model"])["general.architecture"]
-            found[arch][model].append(case["id"].rsplit("/", 1)[-1])
+    for root in (DATA, DATA.parent / "data-2026"):
+        for case in json.loads((root / "index.json").read_text())["cases"]:
+            if case["kind"] == "steps" and str(case.get("model")).startswith("conformance/"):
+                model = Path(case["model"]).parent.name
+                arch = read_metadata(root / case["model"])["general.architecture"]
+                found[arch][model].append(case["id"].rsplit("/", 1)[-1])
     return found
 
 

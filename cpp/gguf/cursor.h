@@ -1,5 +1,5 @@
-// Sequential reader of the head of a GGUF file. Checks every length against the remaining bytes before
-// it allocates memory.
+// Sequential reader of the head of a GGUF file. Checks every length against the remaining bytes
+// before it allocates memory.
 #pragma once
 
 #include <algorithm>

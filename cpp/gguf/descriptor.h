@@ -22,7 +22,8 @@ public:
     const std::string& path() const { return path_; }
     uint64_t size() const { return size_; }
 
-    // Fills `target` from `offset`. Throws ModelError if the file ends before that or cannot be read.
+    // Fills `target` from `offset`. Throws ModelError if the file ends before that or cannot be
+    // read.
     void read(uint64_t offset, std::span<std::byte> target) const;
 
     // Throws ModelError if the size or modification time has changed since opening.

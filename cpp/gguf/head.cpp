@@ -27,8 +27,8 @@ constexpr size_t kMaxTensorNameBytes = 63;  // ggml keeps 64 bytes with the fina
 constexpr uint64_t kMinEntryBytes = 8 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 
-// The format demands ASCII of keys, and all writers use it for tensor names. Enforcing it keeps control
-// characters and invalid UTF-8 out of all code that prints or compares names.
+// The format demands ASCII of keys, and all writers use it for tensor names. Enforcing it keeps
+// control characters and invalid UTF-8 out of all code that prints or compares names.
 void check_name(const Cursor& cursor, const Field& field, size_t max_bytes) {
     if (field.name.size() > max_bytes) {
         cursor.fail(field, text("has a name of ", field.name.size(), " bytes, expected at most ",
@@ -165,7 +165,8 @@ uint32_t alignment_of(const std::string& path, const Metadata& metadata) {
     return *held;
 }
 
-// Names of the types in enum ggml_type that are not supported; empty for numbers that are not in use.
+// Names of the types in enum ggml_type that are not supported; empty for numbers that are not in
+// use.
 std::string_view unsupported_type_name(uint32_t id) {
     constexpr std::array kUnsupported = {
         std::pair{9u, "Q8_1"}, std::pair{15u, "Q8_K"}, std::pair{24u, "I8"},

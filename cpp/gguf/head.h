@@ -14,8 +14,8 @@ struct Head {
     std::vector<TensorInfo> tensors;  // `shard` is 0
 };
 
-// Throws ModelError or UnsupportedError. On return, tensors are aligned, lie within the file and do not
-// overlap; duplicate names are not checked here.
+// Throws ModelError or UnsupportedError. On return, tensors are aligned, lie within the file and do
+// not overlap; duplicate names are not checked here.
 Head read_head(const Descriptor& file);
 
 }  // namespace plait::gguf

@@ -1,5 +1,5 @@
-// The key-value part of a GGUF file: typed values in file order, with getters that convert only without
-// loss. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// The key-value part of a GGUF file: typed values in file order, with getters that convert only
+// without loss. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
 #include <cstdint>
@@ -67,9 +67,9 @@ struct Entry {
     Value value;
 };
 
-// All getters throw ModelError, naming file and key, if the key is absent and no fallback is given, or
-// if the value has another type. Integers of any width and sign convert if the value fits; f32 and f64
-// are real numbers; integers are not real numbers and booleans are not integers.
+// All getters throw ModelError, naming file and key, if the key is absent and no fallback is given,
+// or if the value has another type. Integers of any width and sign convert if the value fits; f32
+// and f64 are real numbers; integers are not real numbers and booleans are not integers.
 class Metadata {
 public:
     Metadata() = default;

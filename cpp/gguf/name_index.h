@@ -1,5 +1,5 @@
-// Finds an item by name. Names come from untrusted files, so the index is a sorted list, which no choice
-// of names makes quadratic; hashes only save string comparisons.
+// Finds an item by name. Names come from untrusted files, so the index is a sorted list, which no
+// choice of names makes quadratic; hashes only save string comparisons.
 #pragma once
 
 #include <algorithm>

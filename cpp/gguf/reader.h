@@ -1,6 +1,7 @@
-// A GGUF file, versions 2 and 3, little endian: metadata, tensor directory, and reads of tensor bytes.
-// Opening any file either succeeds or throws ModelError (the file is damaged or not a GGUF file) or
-// UnsupportedError (the file is valid but uses an unsupported element type or nested arrays).
+// A GGUF file, versions 2 and 3, little endian: metadata, tensor directory, and reads of tensor
+// bytes. Opening any file either succeeds or throws ModelError (the file is damaged or not a GGUF
+// file) or UnsupportedError (the file is valid but uses an unsupported element type or nested
+// arrays).
 #pragma once
 
 #include <cstddef>
@@ -31,8 +32,8 @@ struct OpenOptions {
     bool mmap = false;
 };
 
-// Immutable and thread-safe. Keeps its files open, so a file that is renamed, replaced or unlinked after
-// open() is still readable.
+// Immutable and thread-safe. Keeps its files open, so a file that is renamed, replaced or unlinked
+// after open() is still readable.
 class File {
 public:
     // For a split model (name-00001-of-00003.gguf), `path` is the first file. The other files are

@@ -6,8 +6,8 @@
 
 namespace plait::gguf {
 
-// Returns 'name' in quotes, truncated after 80 bytes, with all but printable ASCII escaped as \xNN, so
-// that messages are short, valid UTF-8 and free of control characters.
+// Returns 'name' in quotes, truncated after 80 bytes, with all but printable ASCII escaped as \xNN,
+// so that messages are short, valid UTF-8 and free of control characters.
 inline std::string quoted(std::string_view name) {
     constexpr size_t kMaxBytes = 80;
     constexpr std::string_view kDigits = "0123456789abcdef";

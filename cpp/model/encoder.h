@@ -2,10 +2,18 @@
 // nothing. Its last hidden states are pooled, and scored if the file has a head for it.
 #pragma once
 
-#include "model/blocks/score_head.h"
 #include "model/transformer.h"
 
 namespace plait {
+
+// The head of a classifier or reranker, which scores pooled rows:
+// Wout n(act(Wcls h + bcls)) + bout. Either matrix and the norm are optional.
+struct ScoreHead {
+    Weight dense, dense_bias;  // [width, width], [width]
+    NormWeights norm;          // [width]
+    Weight out, out_bias;      // [n_scores, width], [n_scores]
+    Activation how = Activation::tanh;
+};
 
 class Encoder : public Transformer {
 public:

@@ -1,5 +1,5 @@
-// The hyperparameters of a model: keys below "{arch}.", with their ranges checked, so that no later code
-// divides by zero or allocates what a damaged file demands.
+// The hyperparameters of a model: keys below "{arch}.", with their ranges checked, so that no later
+// code divides by zero or allocates what a damaged file demands.
 #pragma once
 
 #include <cstdint>

@@ -81,8 +81,8 @@ private:
 // Reads what all architectures have. Throws ModelError if something is missing.
 ModelInfo read_info(const Hparams& hparams, const Weights& weights);
 
-// Makes the model that general.architecture names. Throws UnsupportedError, which lists the known names,
-// if there is no such architecture.
+// Makes the model that general.architecture names. Throws UnsupportedError, which lists the known
+// names, if there is no such architecture.
 std::unique_ptr<Model> make_model(const Weights& weights);
 std::vector<std::string> architectures();
 

@@ -77,6 +77,13 @@ Rope without_scaling(Rope rope) {
     return rope;
 }
 
+void read_long_rope_factors(const Weights& weights, Rotation& rotation) {
+    if (!weights.has("rope_factors_long.weight") && !weights.has("rope_factors_short.weight"))
+        return;
+    rotation.factors = weights.get("rope_factors_short.weight", {rotation.rope.n_rot / 2});
+    rotation.long_factors = weights.get("rope_factors_long.weight", {rotation.rope.n_rot / 2});
+}
+
 Weight read_rope_factors(const Weights& weights, const Rope& rope) {
     return weights.find("rope_freqs.weight", {rope.n_rot / 2});
 }

@@ -33,6 +33,9 @@ Rope read_mrope(const Hparams& hparams, int head_dim);
 // The same rotation without scaling of positions or magnitude.
 Rope without_scaling(Rope rope);
 
+// Reads the factors of LongRoPE, arXiv:2402.13753, if the file has them.
+void read_long_rope_factors(const Weights& weights, Rotation& rotation);
+
 // Divisors of the frequencies as Llama 3 scales them; absent if the file has none.
 Weight read_rope_factors(const Weights& weights, const Rope& rope);
 

@@ -1,5 +1,5 @@
-// The builder that architectures use: the inputs, caches and outputs of one graph, each declared once
-// and shared by all layers.
+// The builder that architectures use: the inputs, caches and outputs of one graph, each declared
+// once and shared by all layers.
 #pragma once
 
 #include "graph/ops.h"
@@ -20,8 +20,8 @@ public:
 
     Value weight(const Weight& weight) { return weight ? graph_.weight(weight) : Value{}; }
 
-    // The input of the microbatch: for tokens, their rows of the table times `scale`; for embeddings,
-    // the given rows. [n, width]
+    // The input of the microbatch: for tokens, their rows of the table times `scale`; for
+    // embeddings, the given rows. [n, width]
     Value embed(const Weight& table, float scale = 1.0f);
     Value positions();  // [n], or [n, 4] for M-RoPE
     // Rotates heads by their tokens' positions. Equal rotations share one table.

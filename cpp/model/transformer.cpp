@@ -79,7 +79,7 @@ Transformer::Layer Transformer::read_layer(const Hparams& hp, const LayerWeights
     if (form_.mixture.at(i)) {
         layer.experts = read_experts(w, width, form_.mixture);
         if (form_.mixture.n_shared_ffn > 0)
-            layer.shared = read_shared_expert(w, width, form_.mixture.n_shared_ffn);
+            layer.shared = read_shared_expert(w, width, form_.mixture);
     } else if (form_.feed_forward != FeedForward::none &&
                form_.feed_forward != FeedForward::custom) {
         const int n_ffn = hp.per_layer("feed_forward_length", i + 1, 1, Hparams::kMaxSize).back();

@@ -1,12 +1,12 @@
-// The frame of all models whose layers share one residual stream. Each layer is a mixer, which moves
-// information between tokens, and a block, which works on each token alone:
+// The frame of all models whose layers share one residual stream. Each layer is a mixer, which
+// moves information between tokens, and a block, which works on each token alone:
 //
 //   x += r n(mixer(n(x)))
 //   x += r n(block(n(x)))
 //
-// ModelForm says which norms there are. The mixer is attention and the block a feed-forward block or
-// a mixture of experts, unless an architecture overrides them. Decoder and Encoder add what happens
-// after the last layer.
+// ModelForm says which norms there are. The mixer is attention and the block a feed-forward block
+// or a mixture of experts, unless an architecture overrides them. Decoder and Encoder add what
+// happens after the last layer.
 #pragma once
 
 #include <vector>

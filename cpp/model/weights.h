@@ -1,4 +1,5 @@
-// A model's tensors by name and number. Their bytes are read from the file when a backend loads them.
+// A model's tensors by name and number. Their bytes are read from the file when a backend loads
+// them.
 #pragma once
 
 #include <memory>
@@ -24,15 +25,15 @@ public:
 
     const gguf::File& file() const { return *file_; }
 
-    // Returns the weight. Throws ModelError if it is missing or has another shape. Leading dimensions
-    // of size 1 are ignored, in vectors all of them, since some files store them.
+    // Returns the weight. Throws ModelError if it is missing or has another shape. Leading
+    // dimensions of size 1 are ignored, in vectors all of them, since some files store them.
     Weight get(const std::string& name, const Shape& shape) const;
     // The same, or an empty weight if the file has no such tensor.
     Weight find(const std::string& name, const Shape& shape) const;
     bool has(std::string_view name) const { return file_->find(name) != nullptr; }
 
-    // Throws ModelError if neither get() nor find() has returned some tensor: an unused tensor means
-    // that the file is of another model. Ignores names that begin with one of `others`.
+    // Throws ModelError if neither get() nor find() has returned some tensor: an unused tensor
+    // means that the file is of another model. Ignores names that begin with one of `others`.
     void expect_all_read(std::span<const std::string> others) const;
 
 private:
@@ -42,8 +43,8 @@ private:
     mutable std::vector<bool> given_;  // by WeightId; written only while the model is loaded
 };
 
-// The weights of one layer: names below "blk.{layer}.", or below "{stack}.blk.{layer}." in models with
-// several stacks of layers.
+// The weights of one layer: names below "blk.{layer}.", or below "{stack}.blk.{layer}." in models
+// with several stacks of layers.
 class LayerWeights {
 public:
     LayerWeights(const Weights& weights, int layer)

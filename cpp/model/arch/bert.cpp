@@ -43,6 +43,49 @@ std::unique_ptr<Model> make_nomic_bert(const Hparams& hp, const Weights& w) {
     return std::make_unique<Encoder>(hp, w, std::move(form));
 }
 
+// Nomic Embed v2. Nussbaum & Duderstadt 2025, arXiv:2502.07972: every other layer has experts
+// without gates in place of the feed-forward block; in the other layers there is no gate either.
+//
+//   x = n(x + sum_e p_e Wdown_e gelu(Wup_e x))     e: the largest of p = softmax(Wrouter x)
+std::unique_ptr<Model> make_nomic_bert_moe(const Hparams& hp, const Weights& w) {
+    ModelForm form = encoder_form(read_encoder_info(hp, w), hp, RopePairs::halves, kSumNorm);
+    form.feed_forward = FeedForward::plain;
+    form.activation = Activation::gelu;
+    form.mixture = read_mixture(hp);
+    form.mixture.n_ffn = hp.count("feed_forward_length");
+    form.mixture.gated = false;
+    const int every = hp.count("moe_every_n_layers", Hparams::kMaxLayers);
+    for (int i = 0; i < form.info.n_layers; ++i) form.mixture.layers.push_back(i % every == 1);
+    return std::make_unique<Encoder>(hp, w, std::move(form));
+}
+
+// Jina Embeddings v2. Guenther et al. 2023, arXiv:2310.19923: BERT with ALiBi (arXiv:2108.12409) on
+// the distance in both directions, and gates.
+//
+//   x = n(E[token] + T[0])
+//   x = n(x + Wo attend(Wq x + bq, Wk x + bk, Wv x + bv, slopes) + bo)
+//   x = n(x + Wdown (gelu(g) * u) + bdown),  [g, u] = Wup x
+std::unique_ptr<Model> make_jina_bert_v2(const Hparams& hp, const Weights& w) {
+    constexpr float kMaxBias = 8.0f;  // no key holds it
+    ModelForm form = encoder_form(read_encoder_info(hp, w), hp, RopePairs::none, kSumNorm);
+    form.feed_forward = FeedForward::gate_in_up;
+    form.activation = Activation::gelu;
+    for (AttentionForm& layer : form.attention) layer.how.alibi_max_bias = kMaxBias;
+    return std::make_unique<Encoder>(hp, w, std::move(form));
+}
+
+// Jina Embeddings v3. Sturua et al. 2024, arXiv:2409.10173: BERT with rotation.
+//
+//   x = n(E[token] + T[0])
+//   x = n(x + Wo attend(rope(Wq x + bq), rope(Wk x + bk), Wv x + bv) + bo)
+//   x = n(x + Wdown gelu(Wup x + bup) + bdown)
+std::unique_ptr<Model> make_jina_bert_v3(const Hparams& hp, const Weights& w) {
+    ModelForm form = encoder_form(read_encoder_info(hp, w), hp, RopePairs::halves, kSumNorm);
+    form.feed_forward = FeedForward::plain;
+    form.activation = Activation::gelu;
+    return std::make_unique<Encoder>(hp, w, std::move(form));
+}
+
 // ModernBERT. Warner et al. 2024, arXiv:2412.13663: norms before blocks, rotation, gates; two of
 // three layers have a window around each token and their own base of rotation. n has no bias.
 //

@@ -2,13 +2,14 @@
 #include <cmath>
 
 #include "model/decoder.h"
+#include "model/encoder.h"
 
 namespace plait {
 namespace {
 
 // Embeddings are multiplied by the square root of the width, and the gate is a GELU.
-ModelForm gemma_form(const Hparams& hp, const Weights& w, QkNorm qk_norm = QkNorm::none) {
-    ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves, {.qk_norm = qk_norm});
+ModelForm gemma_form(ModelInfo info, const Hparams& hp, const AttentionForm& attention = {}) {
+    ModelForm form(std::move(info), hp, Norm::rms(hp), RopePairs::halves, attention);
     form.embedding_scale = std::sqrt(static_cast<float>(form.info.width));
     form.activation = Activation::gelu_tanh;
     return form;
@@ -22,6 +23,19 @@ void set_score_scale(ModelForm& form, const Hparams& hp, int n_layers_of_27b) {
         layer.how.scale = read_attention_scale(hp, form.info.width / layer.heads.n_heads);
 }
 
+// Five of six layers have a window and their own base of rotation; only the sixth scales positions.
+ModelForm gemma3_form(ModelInfo info, const Hparams& hp, const AttentionForm& attention) {
+    ModelForm form = gemma_form(std::move(info), hp, attention);
+    form.norms = kSandwich;
+    form.set_windows(read_windows(hp, form.info.n_layers, 6));
+    for (AttentionForm& layer : form.attention) {
+        if (!is_windowed(layer)) continue;
+        layer.rotation.rope = without_scaling(layer.rotation.rope);
+        layer.rotation.rope.base = hp.positive("rope.freq_base_swa", 10000.0f);
+    }
+    return form;
+}
+
 }  // namespace
 
 // Gemma. Gemma Team 2024, arXiv:2403.08295.
@@ -29,7 +43,7 @@ void set_score_scale(ModelForm& form, const Hparams& hp, int n_layers_of_27b) {
 //   x += Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))
 //   x += Wdown (gelu(Wgate n(x)) * Wup n(x))                  GeGLU
 std::unique_ptr<Model> make_gemma(const Hparams& hp, const Weights& w) {
-    ModelForm form = gemma_form(hp, w);
+    ModelForm form = gemma_form(read_info(hp, w), hp);
     form.scales_given_embeddings = true;
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
@@ -40,7 +54,7 @@ std::unique_ptr<Model> make_gemma(const Hparams& hp, const Weights& w) {
 //   x += n(Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x)))
 //   x += n(Wdown (gelu(Wgate n(x)) * Wup n(x)))
 std::unique_ptr<Model> make_gemma2(const Hparams& hp, const Weights& w) {
-    ModelForm form = gemma_form(hp, w);
+    ModelForm form = gemma_form(read_info(hp, w), hp);
     form.norms = kSandwich;
     form.scales_given_embeddings = true;
     form.logit_softcap = hp.positive("final_logit_softcapping", 30.0f);
@@ -56,24 +70,26 @@ std::unique_ptr<Model> make_gemma2(const Hparams& hp, const Weights& w) {
 }
 
 // Gemma 3. Gemma Team 2025, arXiv:2503.19786: heads of q and k are normalised in place of the soft
-// cap. Five of six layers have a window and their own base of rotation; only the sixth scales
-// positions.
+// cap.
 //
 //   x += n(Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x)))
 //   x += n(Wdown (gelu(Wgate n(x)) * Wup n(x)))
 std::unique_ptr<Model> make_gemma3(const Hparams& hp, const Weights& w) {
-    ModelForm form = gemma_form(hp, w, QkNorm::shared);
-    form.norms = kSandwich;
+    ModelForm form = gemma3_form(read_info(hp, w), hp, {.qk_norm = QkNorm::shared});
     if (hp.number("final_logit_softcapping", 0.0f) != 0.0f)
         form.logit_softcap = hp.positive("final_logit_softcapping");
-    form.set_windows(read_windows(hp, form.info.n_layers, 6));
     set_score_scale(form, hp, 62);
-    for (AttentionForm& layer : form.attention) {
-        if (!is_windowed(layer)) continue;
-        layer.rotation.rope = without_scaling(layer.rotation.rope);
-        layer.rotation.rope.base = hp.positive("rope.freq_base_swa", 10000.0f);
-    }
     return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// EmbeddingGemma. Gemma Team 2025, arXiv:2509.20354: Gemma 3 as an encoder, whose windows reach to
+// both sides.
+std::unique_ptr<Model> make_gemma_embedding(const Hparams& hp, const Weights& w) {
+    ModelForm form =
+        gemma3_form(read_encoder_info(hp, w), hp, {.within = true, .qk_norm = QkNorm::shared});
+    for (AttentionForm& layer : form.attention)
+        if (is_windowed(layer)) layer.window.kind = WindowKind::symmetric;
+    return std::make_unique<Encoder>(hp, w, std::move(form));
 }
 
 }  // namespace plait

@@ -1,11 +1,10 @@
-// LFM2. Liquid AI 2025, arXiv:2511.23404: most layers mix tokens by a short gated convolution, whose
-// last inputs are its state; the others attend. n = RMSNorm.
+// LFM2. Liquid AI 2025, arXiv:2511.23404: most layers mix tokens by a short gated convolution,
+// whose last inputs are its state; the others attend. n = RMSNorm.
 //
 //   b, c, u = Win n(x);  x += Wout (c * conv(b * u))
 //   or  x += Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x))
-//   x += Wdown (silu(Wgate n(x)) * Wup n(x))                          SwiGLU
 #include "base/text.h"
-#include "model/recurrent_decoder.h"
+#include "model/decoder.h"
 
 namespace plait {
 namespace {
@@ -36,13 +35,29 @@ private:
     Weight in_, conv_, out_;  // [3 width, width], [width, taps], [width, width]
 };
 
-}  // namespace
-
-std::unique_ptr<Model> make_lfm2(const Hparams& hp, const Weights& w) {
+ModelForm lfm2_form(const Hparams& hp, const Weights& w) {
     ModelForm form =
         ModelForm::hybrid(hp, w, Norm::rms(hp), RopePairs::halves, {.qk_norm = QkNorm::shared});
     form.output_norm = "token_embd_norm";
     form.set_windows(read_windows(hp, form.info.n_layers, 0));
+    return form;
+}
+
+}  // namespace
+
+//   x += Wdown (silu(Wgate n(x)) * Wup n(x))                          SwiGLU
+std::unique_ptr<Model> make_lfm2(const Hparams& hp, const Weights& w) {
+    return std::make_unique<RecurrentDecoder<ConvMixer>>(hp, w, lfm2_form(hp, w));
+}
+
+// LFM2-8B-A1B. Liquid AI 2025: a mixture of experts whose first layers are dense.
+//
+//   x += sum_e p_e f_e(n(x))     e: the largest of p + bias
+//   p = sigmoid(Wrouter n(x)), divided by the sum of the chosen
+std::unique_ptr<Model> make_lfm2moe(const Hparams& hp, const Weights& w) {
+    ModelForm form = lfm2_form(hp, w);
+    form.mixture = read_shared_mixture(hp, form.info.n_layers,
+                                       {.gating = Gating::sigmoid, .renormalize = true});
     return std::make_unique<RecurrentDecoder<ConvMixer>>(hp, w, std::move(form));
 }
 

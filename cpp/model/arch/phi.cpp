@@ -7,7 +7,8 @@ namespace plait {
 // feed-forward side by side, biases everywhere.
 //
 //   h  = n(x)                                                              n = LayerNorm
-//   x += Wo attend(rope(Wq h + bq), rope(Wk h + bk), Wv h + bv) + bo + Wdown gelu(Wup h + bup) + bdown
+//   x += Wo attend(rope(Wq h + bq), rope(Wk h + bk), Wv h + bv) + bo
+//      + Wdown gelu(Wup h + bup) + bdown
 std::unique_ptr<Model> make_phi2(const Hparams& hp, const Weights& w) {
     ModelForm form(hp, w, Norm::layer(hp), RopePairs::halves);
     form.norms = {.mixer_in = "attn_norm"};
@@ -17,9 +18,9 @@ std::unique_ptr<Model> make_phi2(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// Phi-3. Abdin et al. 2024, arXiv:2404.14219: LLaMA with one matrix for q, k and v, and one for gate
-// and up. LongRoPE, arXiv:2402.13753: contexts longer than the original one divide the frequencies
-// of rotation by other factors than short ones.
+// Phi-3. Abdin et al. 2024, arXiv:2404.14219: LLaMA with one matrix for q, k and v, and one for
+// gate and up. LongRoPE, arXiv:2402.13753: contexts longer than the original one divide the
+// frequencies of rotation by other factors than short ones.
 //
 //   x += Wo attend(rope(q), rope(k), v),  [q, k, v] = Wqkv n(x)      n = RMSNorm
 //   x += Wdown (silu(g) * u),  [g, u] = Wup n(x)                     SwiGLU
@@ -27,13 +28,7 @@ std::unique_ptr<Model> make_phi3(const Hparams& hp, const Weights& w) {
     ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves);
     form.feed_forward = FeedForward::gate_in_up;
     form.set_windows(read_windows(hp, form.info.n_layers, 0));
-    const bool is_long = w.has("rope_factors_long.weight") || w.has("rope_factors_short.weight");
-    for (AttentionForm& layer : form.attention) {
-        if (!is_long) continue;
-        Rotation& rotation = layer.rotation;
-        rotation.factors = w.get("rope_factors_short.weight", {rotation.rope.n_rot / 2});
-        rotation.long_factors = w.get("rope_factors_long.weight", {rotation.rope.n_rot / 2});
-    }
+    for (AttentionForm& layer : form.attention) read_long_rope_factors(w, layer.rotation);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 

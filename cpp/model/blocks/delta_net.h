@@ -1,5 +1,5 @@
-// The mixer of gated delta nets, Yang et al. 2024, arXiv:2412.06464, in the variant of Qwen3-Next. Its
-// states are the last inputs of the convolution and one matrix per head.
+// The mixer of gated delta nets, Yang et al. 2024, arXiv:2412.06464, in the variant of Qwen3-Next.
+// Its states are the last inputs of the convolution and one matrix per head.
 #pragma once
 
 #include <vector>

@@ -20,16 +20,13 @@ struct Routing {
     int n_groups = 1;          // of consecutive experts; experts are chosen
     int n_groups_used = 1;     // from this many groups, those whose two best experts score highest
 };
-// Reads expert_gating_func, expert_weights_norm, expert_weights_scale, expert_group_count and
-// expert_group_used_count; a missing key leaves the value of `otherwise`.
-Routing read_routing(const Hparams& hparams, int n_experts, int n_used, Routing otherwise = {});
-
 // The experts of a model.
 struct Mixture {
     int n_experts = 0;     // 0: the model has none
     int n_used = 0;        // by each token
     int n_ffn = 0;         // hidden size of one expert
     int n_shared_ffn = 0;  // hidden size of the shared experts together; 0: none
+    bool gated = true;     // false: an expert is Wdown act(Wup x)
     Routing routing;
     std::vector<bool> layers;  // whether a layer has experts; empty: all have
 
@@ -39,26 +36,29 @@ struct Mixture {
 };
 // Reads expert_count and expert_used_count. With `required`, a model without experts is an error.
 Mixture read_mixture(const Hparams& hparams, bool required = true);
+// Reads the mixture of DeepSeek-V2 and later models: dense leading layers, experts of
+// expert_feed_forward_length, shared ones, and the routing. A missing routing key leaves the value
+// of `otherwise`. Of the layers after the dense ones, every `step`-th has experts.
+Mixture read_shared_mixture(const Hparams& hparams, int n_layers, const Routing& otherwise = {},
+                            int step = 1);
 // The hidden size of one expert: expert_feed_forward_length, or else feed_forward_length divided
 // among the experts that a token uses.
 int read_expert_length(const Hparams& hparams, const Mixture& mixture);
-// The hidden size of the shared experts: expert_shared_feed_forward_length, or else
+// The hidden size of a shared expert beside them: expert_shared_feed_forward_length, or else
 // feed_forward_length.
 int read_shared_expert_length(const Hparams& hparams);
-// All layers but the first leading_dense_block_count, and of these every `step`-th.
-std::vector<bool> read_mixture_layers(const Hparams& hparams, int n_layers, int step = 1);
-
 struct ExpertWeights {
     Weight router, router_bias;  // [e, width], [e]
     Weight selection_bias;       // [e], added to the scores for the choice of experts only
-    Weight gate, gate_bias;      // [e, ffn, width], [e, ffn]; absent if `up` holds gate and up
+    Weight gate, gate_bias;      // [e, ffn, width], [e, ffn]; absent if `up` holds both, or ungated
     Weight up, up_bias;          // [e, ffn | 2 ffn, width], [e, ffn | 2 ffn]
     Weight down, down_bias;      // [e, width, ffn], [e, width]
 };
 // Biases are optional.
 ExpertWeights read_experts(const LayerWeights& w, int width, const Mixture& mixture);
 
-// The sum over the chosen experts of weight * Wdown (act(Wgate x) * Wup x).
+// The sum over the chosen experts of weight * Wdown (act(Wgate x) * Wup x), or if not gated of
+// weight * Wdown act(Wup x).
 Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const Mixture& mixture,
               Activation act);
 // The same with the gate of gpt-oss; see clamped_swiglu.
@@ -70,8 +70,8 @@ struct SharedExpertWeights {
     FeedForwardWeights ffn;
     Weight gate;  // [1, width]; optional
 };
-SharedExpertWeights read_shared_expert(const LayerWeights& w, int width, int n_ffn);
-// Wdown (act(Wgate x) * Wup x), times sigmoid(w x) if there is a gate.
+SharedExpertWeights read_shared_expert(const LayerWeights& w, int width, const Mixture& mixture);
+// The block of the shared experts, times sigmoid(w x) if there is a gate.
 Value shared_expert(Step& step, int layer, Value x, const SharedExpertWeights& w, Activation act);
 
 }  // namespace plait

@@ -1,6 +1,6 @@
-// Multi-head latent attention (MLA), DeepSeek-V2, arXiv:2405.04434. Keys and values of all heads are
-// projections of one latent vector c. Only c and a rotated part of the keys, which heads share, are
-// stored.
+// Multi-head latent attention (MLA), DeepSeek-V2, arXiv:2405.04434. Keys and values of all heads
+// are projections of one latent vector c. Only c and a rotated part of the keys, which heads share,
+// are stored.
 //
 //   l, k_r = Wa x;  c = n(l);  q_h, r_h = Wq_h x, or Wqb_h n(Wqa x)
 //   score_h = q_h . Wk_h c + rope(r_h) . rope(k_r) = (Wk_h^T q_h) . c + rope(r_h) . rope(k_r)
@@ -30,13 +30,14 @@ struct LatentSizes {
 
 struct LatentAttention {
     LatentSizes sizes;
-    Rope rope;
+    Rotation rotation;
     Step::Attention how;
-    int plain_dim() const { return sizes.key_dim - rope.n_rot; }
+    int plain_dim() const { return sizes.key_dim - rotation.rope.n_rot; }
     // First rotated element of a stored key.
     int rotated_from() const { return sizes.stores_latent ? sizes.rank : plain_dim(); }
 };
-LatentAttention read_latent_attention(const Hparams& hparams);
+// A missing attention.value_length leaves `value_dim`; 0: the key is required.
+LatentAttention read_latent_attention(const Hparams& hparams, RopePairs pairs, int value_dim = 0);
 AttentionSpec latent_attention_spec(const LatentAttention& a);
 
 struct LatentWeights {

@@ -1,5 +1,6 @@
 // The mixers of Mamba, Gu & Dao 2023, arXiv:2312.00752, and Mamba-2, Dao & Gu 2024,
-// arXiv:2405.21060. Their states are the last inputs of the convolution and the state h of the scan.
+// arXiv:2405.21060. Their states are the last inputs of the convolution and the state h of the
+// scan.
 #pragma once
 
 #include "graph/ops.h"

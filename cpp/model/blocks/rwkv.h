@@ -21,7 +21,8 @@ RwkvSizes read_rwkv_sizes(const Hparams& hparams, int width);
 // Two mixers per layer, each on a LayerNorm of the stream, and a norm of the embedding.
 ModelForm rwkv_form(const Hparams& hparams, const Weights& weights);
 
-// The states of a layer: the previous input of the time mix, that of the channel mix, and the matrices.
+// The states of a layer: the previous input of the time mix, that of the channel mix, and the
+// matrices.
 enum RwkvState : int { kTimeShift, kChannelShift, kTimeState };
 RecurrentSpec rwkv_spec(const RwkvSizes& sizes);
 

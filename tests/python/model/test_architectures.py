@@ -11,6 +11,8 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 @pytest.fixture(scope="module")
 def script(data_dir):
+    if not (data_dir.parent / "data-2026" / "index.json").is_file():
+        pytest.skip("the second part of the reference data is not beside the first")
     spec = importlib.util.spec_from_file_location("architectures", DOCS / "architectures.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
