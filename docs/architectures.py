@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes architectures.md: what each architecture remembers, and what its tests compare it with.
+"""Write architectures.md: each architecture's models, memory and references.
 
     PLAIT_TEST_DATA=... python docs/architectures.py
 
-The names are those of the build's registry, the memory is what the file of the architecture asks for, the stored cases
-are those of the reference data's index, and the classes of transformers those of tests/python/oracle/test_oracle*.py.
+The names come from the build's registry, the stored cases from the index of the reference data, the classes of
+transformers from tests/python/oracle/test_oracle*.py. Models, particulars and memory are written here; tests check the
+memory.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 import plait
 from plait._core import read_metadata
@@ -25,108 +27,374 @@ HEAD = """# Architectures
 
 Written by [architectures.py](architectures.py) from the registry and the lists of the tests; a test compares the two.
 
-**Memory** is `ctx.kv.kind`: "unified" stands for either of "unified" and "streams", as `kv=` chooses, and "or" leaves
-it to the file's hyperparameters. **Stored logits** are cases of the reference data
-(`tests/python/model/test_reference.py`), each played in one table of rows and in streams, in pieces of seven tokens,
-and with attention in one pass. **transformers** are the classes that random models of an architecture are compared with
-(`tests/python/oracle/test_oracle*.py`). Defragmentation, saved states, rewinding and calls that end in the middle are
+**Memory** is `ctx.kv.kind`. "unified" stands for "unified" or "streams", whichever `kv=` selects; where two kinds are
+listed, the file's hyperparameters decide. **Stored logits** lists cases of the reference data
+(`tests/python/model/test_reference.py`); each is played with a unified table and with streams, in microbatches of
+seven tokens, and with flash attention. **transformers** lists the classes that random models of the architecture are
+compared with (`tests/python/oracle/test_oracle*.py`). Defragmentation, saved states, rollback and interrupted calls are
 tested on every model of the reference data.
 
-| architecture | what is particular | memory | stored logits | transformers |
-|---|---|---|---|---|
+| architecture | models | what is particular | memory | stored logits | transformers |
+|---|---|---|---|---|---|
 """
 
 
-PARTICULAR = {
-    "bert": "an encoder: both ways, no cache, pooling, heads that score",
-    "bloom": "slopes on distance (ALiBi) in place of positions",
-    "cohere2": "three layers with a window and rotation to one with neither, blocks side by side",
-    "command-r": "blocks side by side, normalised heads",
-    "deepseek2": "DeepSeek-V2, V3 and Lite: a latent cache, experts in groups and shared ones",
-    "exaone4": "norms after blocks, layers with a window rotate and the others do not",
-    "falcon-h1": "attention and `mamba2` side by side in every layer",
-    "gemma": "scaled embeddings, GeGLU",
-    "gemma2": "soft-capped scores and logits, every other layer with a window",
-    "gemma3": "five layers with a window to one without, a rotation each",
-    "glm4": "norms before and after blocks, half of a head rotated; with images, three positions a token",
-    "gpt-oss": "attention sinks, every other layer with a window, experts with biases, MXFP4",
-    "gpt2": "learned positions",
-    "gptneox": "a part of each head rotated, blocks side by side or in turn",
-    "granite": "multipliers of embeddings, scores, blocks and logits",
-    "granitehybrid": "Granite 4: `granite` with layers of `mamba2`, experts, with or without positions",
-    "jamba": "layers of `mamba` among layers of attention, experts in some",
-    "lfm2": "short gated convolutions, attention in some layers",
-    "llama": "grouped queries, tied embeddings, linear, YaRN and Llama 3 rope scaling, biases, mixtures of experts",
-    "mamba": "selective scans in place of attention, FalconMamba",
-    "mamba2": "one decay a head, heads in groups",
-    "modern-bert": "an encoder of windows to both sides",
-    "nemotron": "squared ReLU without a gate",
-    "nomic-bert": "an encoder that rotates, with gates",
-    "olmo2": "norms after blocks, OLMo 3 with its windows",
-    "olmoe": "queries and keys normalised over all heads, small experts",
-    "phi2": "blocks side by side, biases everywhere",
-    "phi3": "one matrix for q, k and v, LongRoPE",
-    "qwen2": "biases on q, k and v",
-    "qwen2moe": "`qwen2` with experts and a gated shared one",
-    "qwen2vl": "three positions a token, embeddings of images",
-    "qwen3": "normalised heads",
-    "qwen3moe": "`qwen3` with experts",
-    "qwen3next": "gated delta nets, gated attention in every fourth layer, experts",
-    "rwkv6": "a matrix of state for each head, decays that depend on the token",
-    "rwkv7": "states that replace as they learn, values mixed with the first layer's",
-    "smollm3": "every fourth layer without positions",
-    "stablelm": "a part of each head rotated, heads normalised each by its own weight",
-    "starcoder2": "biases everywhere",
-    "t5": "an encoder and a decoder, biases by distance",
+class Entry(NamedTuple):
+    """One row of the table, without what the registry and the tests hold."""
+
+    models: str
+    particular: str
+    memory: str
+
+
+ARCHITECTURES = {
+    "arcee": Entry(
+        "Arcee AFM",
+        "`llama` with a squared ReLU and no gate",
+        "unified",
+    ),
+    "bailingmoe2": Entry(
+        "Ling 2.0, Ring 2.0",
+        "grouped experts with a sigmoid router; a part of each head rotated",
+        "unified",
+    ),
+    "bert": Entry(
+        "BERT, BGE, E5, MiniLM",
+        "encoder with learned positions; pooling; scoring heads",
+        "none",
+    ),
+    "bloom": Entry(
+        "BLOOM",
+        "slopes on distance (ALiBi) in place of positions",
+        "unified",
+    ),
+    "cohere2": Entry(
+        "Command R7B, Command A",
+        "three layers with a window and rotation, then one with neither; parallel blocks",
+        "sliding or unified",
+    ),
+    "command-r": Entry(
+        "Command R, Command R+",
+        "parallel blocks; normalised heads in R+",
+        "unified",
+    ),
+    "deepseek": Entry(
+        "DeepSeekMoE",
+        "small experts beside shared ones; dense first layers",
+        "unified",
+    ),
+    "deepseek2": Entry(
+        "DeepSeek-V2, V3, R1",
+        "latent cache; grouped experts and shared ones",
+        "unified",
+    ),
+    "dots1": Entry(
+        "dots.llm1",
+        "normalised heads; grouped experts and shared ones",
+        "unified",
+    ),
+    "ernie4_5": Entry(
+        "ERNIE 4.5 0.3B",
+        "`llama` under another name",
+        "unified",
+    ),
+    "ernie4_5-moe": Entry(
+        "ERNIE 4.5",
+        "experts and shared ones; dense first layers",
+        "unified",
+    ),
+    "exaone-moe": Entry(
+        "K-EXAONE",
+        "three layers with a window and rotation, then one with neither; experts",
+        "sliding or unified",
+    ),
+    "exaone4": Entry(
+        "EXAONE 4",
+        "norms after blocks; only layers with a window rotate",
+        "sliding or unified",
+    ),
+    "falcon": Entry(
+        "Falcon 7B, 40B",
+        "parallel blocks; one matrix for q, k and v",
+        "unified",
+    ),
+    "falcon-h1": Entry(
+        "Falcon-H1",
+        "attention and Mamba-2 side by side in every layer",
+        "hybrid",
+    ),
+    "gemma": Entry(
+        "Gemma",
+        "scaled embeddings, GeGLU",
+        "unified",
+    ),
+    "gemma-embedding": Entry(
+        "EmbeddingGemma",
+        "`gemma3` as an encoder with symmetric windows",
+        "none",
+    ),
+    "gemma2": Entry(
+        "Gemma 2",
+        "soft-capped scores and logits; every other layer has a window",
+        "sliding or unified",
+    ),
+    "gemma3": Entry(
+        "Gemma 3",
+        "five layers with a window, then one without; two bases of rotation",
+        "sliding or unified",
+    ),
+    "glm4": Entry(
+        "GLM-4-0414, GLM-4.1V",
+        "norms before and after blocks; half of each head rotated; M-RoPE for images",
+        "unified",
+    ),
+    "glm4moe": Entry(
+        "GLM-4.5, GLM-4.6",
+        "experts with a sigmoid router; dense first layers",
+        "unified",
+    ),
+    "gpt-oss": Entry(
+        "gpt-oss",
+        "attention sinks; every other layer has a window; experts with biases; MXFP4",
+        "sliding or unified",
+    ),
+    "gpt2": Entry(
+        "GPT-2",
+        "learned positions",
+        "unified",
+    ),
+    "gptneox": Entry(
+        "GPT-NeoX, Pythia, Dolly",
+        "a part of each head rotated; parallel or sequential blocks",
+        "unified",
+    ),
+    "granite": Entry(
+        "Granite 3",
+        "multipliers of embeddings, scores, residuals and logits",
+        "unified",
+    ),
+    "granitehybrid": Entry(
+        "Granite 4",
+        "`granite` with Mamba-2 layers, experts, with or without positions",
+        "hybrid",
+    ),
+    "granitemoe": Entry(
+        "Granite 3 MoE",
+        "`granite` with experts",
+        "unified",
+    ),
+    "hunyuan-dense": Entry(
+        "Hunyuan 0.5B to 7B",
+        "heads normalised after rotation",
+        "unified",
+    ),
+    "hunyuan-moe": Entry(
+        "Hunyuan-A13B",
+        "heads normalised after rotation; experts and a shared one",
+        "unified",
+    ),
+    "internlm2": Entry(
+        "InternLM2, InternLM2.5",
+        "`llama` under another name",
+        "unified",
+    ),
+    "jamba": Entry(
+        "Jamba",
+        "Mamba layers, some attention layers; experts in some",
+        "hybrid",
+    ),
+    "jina-bert-v2": Entry(
+        "Jina Embeddings v2",
+        "encoder with slopes on distance (ALiBi) and gates",
+        "none",
+    ),
+    "jina-bert-v3": Entry(
+        "Jina Embeddings v3",
+        "encoder with rotation",
+        "none",
+    ),
+    "lfm2": Entry(
+        "LFM2",
+        "short gated convolutions; attention in some layers",
+        "hybrid",
+    ),
+    "lfm2moe": Entry(
+        "LFM2-8B-A1B",
+        "`lfm2` with experts",
+        "hybrid",
+    ),
+    "llama": Entry(
+        "Llama, Mistral, Mixtral, Yi, TinyLlama",
+        "grouped-query attention; linear, YaRN and Llama 3 rope scaling; optional biases and experts",
+        "unified",
+    ),
+    "mamba": Entry(
+        "Mamba, FalconMamba",
+        "selective scans in place of attention",
+        "recurrent",
+    ),
+    "mamba2": Entry(
+        "Mamba-2",
+        "one decay per head; heads in groups",
+        "recurrent",
+    ),
+    "minicpm": Entry(
+        "MiniCPM",
+        "multipliers of embeddings, residuals and logits",
+        "unified",
+    ),
+    "minicpm3": Entry(
+        "MiniCPM3",
+        "latent attention with full keys and values in the cache",
+        "unified",
+    ),
+    "minimax-m2": Entry(
+        "MiniMax-M2",
+        "queries and keys normalised over all heads; experts with a sigmoid router",
+        "unified",
+    ),
+    "modern-bert": Entry(
+        "ModernBERT",
+        "encoder with symmetric windows",
+        "none",
+    ),
+    "nemotron": Entry(
+        "Nemotron-4, Minitron",
+        "squared ReLU without a gate",
+        "unified",
+    ),
+    "nemotron_h": Entry(
+        "Nemotron-H, Nemotron Nano 2",
+        "layers of one block each: Mamba-2, attention or feed-forward",
+        "hybrid",
+    ),
+    "nemotron_h_moe": Entry(
+        "Nemotron 3 Nano",
+        "`nemotron_h` with experts",
+        "hybrid",
+    ),
+    "nomic-bert": Entry(
+        "Nomic Embed",
+        "encoder with rotation and gates",
+        "none",
+    ),
+    "nomic-bert-moe": Entry(
+        "Nomic Embed v2",
+        "encoder with rotation; experts in every other layer",
+        "none",
+    ),
+    "olmo2": Entry(
+        "OLMo 2, OLMo 3",
+        "norms after blocks; windows in OLMo 3",
+        "sliding or unified",
+    ),
+    "olmoe": Entry(
+        "OLMoE",
+        "queries and keys normalised over all heads; small experts",
+        "unified",
+    ),
+    "phi2": Entry(
+        "Phi-1, Phi-1.5, Phi-2",
+        "parallel blocks; biases everywhere",
+        "unified",
+    ),
+    "phi3": Entry(
+        "Phi-3, Phi-3.5, Phi-4",
+        "one matrix for q, k and v; LongRoPE",
+        "sliding or unified",
+    ),
+    "qwen2": Entry(
+        "Qwen1.5, Qwen2, Qwen2.5",
+        "biases on q, k and v",
+        "unified",
+    ),
+    "qwen2moe": Entry(
+        "Qwen1.5-MoE, Qwen2-MoE",
+        "`qwen2` with experts and a gated shared expert",
+        "unified",
+    ),
+    "qwen2vl": Entry(
+        "Qwen2-VL, Qwen2.5-VL",
+        "three positions per token; embeddings of images",
+        "unified",
+    ),
+    "qwen3": Entry(
+        "Qwen3",
+        "normalised heads",
+        "unified",
+    ),
+    "qwen3moe": Entry(
+        "Qwen3-MoE",
+        "`qwen3` with experts",
+        "unified",
+    ),
+    "qwen3next": Entry(
+        "Qwen3-Next",
+        "gated delta nets; gated attention in every fourth layer; experts",
+        "hybrid",
+    ),
+    "rwkv6": Entry(
+        "RWKV-6",
+        "a state matrix per head; decays that depend on the token",
+        "recurrent",
+    ),
+    "rwkv7": Entry(
+        "RWKV-7",
+        "the delta rule; values mixed with those of the first layer",
+        "recurrent",
+    ),
+    "seed_oss": Entry(
+        "Seed-OSS",
+        "biases on q, k and v",
+        "unified",
+    ),
+    "smollm3": Entry(
+        "SmolLM3",
+        "every fourth layer without positions",
+        "unified",
+    ),
+    "stablelm": Entry(
+        "StableLM",
+        "a part of each head rotated; per-head norms in the 12B model",
+        "unified",
+    ),
+    "starcoder": Entry(
+        "StarCoder, SantaCoder",
+        "`gpt2` with one key and value head",
+        "unified",
+    ),
+    "starcoder2": Entry(
+        "StarCoder2",
+        "biases everywhere",
+        "unified",
+    ),
+    "t5": Entry(
+        "T5, Flan-T5",
+        "encoder and decoder; biases by distance",
+        "cross",
+    ),
+    "t5encoder": Entry(
+        "T5, Flan-T5 encoders",
+        "the encoder of `t5` alone",
+        "none",
+    ),
 }
-"""What is particular about each."""
-
-
-def sources() -> dict[str, str]:
-    """The file of each architecture, by the name that the registry gives it."""
-    registry = (ROOT / "cpp" / "model" / "registry.cpp").read_text()
-    made = dict(re.findall(r'Architecture\{"([^"]+)", (make_\w+)\}', registry))
-    texts = [path.read_text() for path in sorted((ROOT / "cpp" / "model" / "arch").glob("*.cpp"))]
-    return {
-        name: next(text for text in texts if f"> {make}(const Hparams" in text)
-        for name, make in made.items()
-    }
-
-
-def memory(source: str) -> str:
-    """What memory_specs() of an architecture makes make_memory() choose."""
-    own = re.search(r"MemorySpecs memory_specs\(\).*?\n    }\n", source, re.DOTALL)
-    if own is None:  # the frame says it
-        frame = re.search(r": public (\w+)Decoder ", source)[1].lower()
-        source = (ROOT / "cpp" / "model" / f"{frame}_decoder.cpp").read_text()
-        own = re.search(r"::memory_specs\(\).*?\n}\n", source, re.DOTALL)
-    body = own[0]
-    attends = "attention_spec" in body
-    if "CrossSpec" in body:
-        return "cross"
-    if re.search(r"(mamba2?|rwkv|delta_net)_spec|RecurrentSpec", body):
-        return "hybrid" if attends else "recurrent"
-    if not attends:
-        return "none"
-    if "window" not in body:
-        return "unified"
-    return "sliding or unified"
 
 
 def stored() -> dict[str, dict[str, list[str]]]:
-    """Cases, by architecture and model of the reference data."""
-    index = json.loads((DATA / "index.json").read_text())
+    """Return the case names by architecture and model of the reference data."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for case in index["cases"]:
-        if case["kind"] == "steps" and str(case.get("model")).startswith("conformance/"):
-            model = Path(case["model"]).parent.name
-            arch = read_metadata(DATA / case["model"])["general.architecture"]
-            found[arch][model].append(case["id"].rsplit("/", 1)[-1])
+    for root in (DATA, DATA.parent / "data-2026"):
+        for case in json.loads((root / "index.json").read_text())["cases"]:
+            if case["kind"] == "steps" and str(case.get("model")).startswith("conformance/"):
+                model = Path(case["model"]).parent.name
+                arch = read_metadata(root / case["model"])["general.architecture"]
+                found[arch][model].append(case["id"].rsplit("/", 1)[-1])
     return found
 
 
 def compared() -> dict[str, set[str]]:
-    """Classes of transformers, by architecture."""
+    """Return the classes of transformers by architecture."""
     sys.path.insert(0, str(ROOT / "tests"))
     from python.oracle import test_oracle, test_oracle_encoders
 
@@ -139,14 +407,15 @@ def compared() -> dict[str, set[str]]:
 
 
 def table() -> str:
-    """The whole file."""
-    cases, classes, texts = stored(), compared(), sources()
+    """Return the whole page."""
+    cases, classes = stored(), compared()
     rows = []
     for name in plait.build_info()["architectures"]:
+        entry = ARCHITECTURES[name]
         models = "; ".join(f"{model}: {', '.join(ids)}" for model, ids in cases[name].items())
         against = ", ".join(f"`{one}`" for one in sorted(classes[name]))
-        said = f"`{name}` | {PARTICULAR[name]} | {memory(texts[name])}"
-        rows.append(f"| {said} | {models or '-'} | {against or '-'} |\n")
+        first = f"`{name}` | {entry.models} | {entry.particular} | {entry.memory}"
+        rows.append(f"| {first} | {models or '-'} | {against or '-'} |\n")
     return HEAD + "".join(rows)
 
 

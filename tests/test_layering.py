@@ -307,18 +307,20 @@ def test_nodes_carry_no_text():
     )
 
 
-# S4-43: an architecture is one file, its declaration and its line in the table.
-def test_an_architecture_is_a_file_and_a_line_of_the_registry():
-    registry = (CPP / "model" / "registry.cpp").read_text()
-    made = dict(re.findall(r'Architecture\{"([^"]+)", (make_\w+)\}', registry))
-    assert len(made) >= 40
+# S4-43: an architecture is one function in one file and one line of the registry.
+def test_an_architecture_is_a_function_and_a_line_of_the_registry():
+    registry = CPP / "model" / "registry.cpp"
+    makers = re.findall(r'ROW\((make_\w+), "[^"]+"\)', registry.read_text())
+    assert len(makers) >= 40
     everywhere = {p: p.read_text() for room in MAY_INCLUDE for p in files(room)}
-    for make in made.values():
+    own = set()
+    for make in makers:
         users = {p for p, text in everywhere.items() if re.search(rf"\b{make}\b", text)}
-        (own,) = users - {CPP / "model" / "registry.cpp"}
-        assert own.parent == CPP / "model" / "arch"
+        own |= (defined := users - {registry})
+        assert len(defined) == 1
+        assert len(re.findall(rf"\b{make}\b", everywhere[registry])) == 1
+    assert own == set(files("model/arch"))
     assert not [target for _, target in INCLUDES if target.startswith("model/arch/")]
-    assert len(files("model/arch")) == len(set(made.values()))
 
 
 def op_structs():

@@ -11,11 +11,11 @@ constexpr uint64_t kWindowBytes = uint64_t{1} << 18;
 }  // namespace
 
 void Cursor::need(const Field& field, std::string_view what, uint64_t count,
-                  uint64_t least_bytes) const {
+                  uint64_t min_bytes) const {
     const uint64_t left = end_ - position_;
-    if (count <= left / least_bytes) return;
+    if (count <= left / min_bytes) return;
     std::string limit;
-    if (end_ < file_.size()) limit = text(" (metadata may take ", kMostHeadBytes, " bytes)");
+    if (end_ < file_.size()) limit = text(" (max size of metadata: ", kMaxHeadBytes, " bytes)");
     fail(field, text("claims ", count, " ", what, ", more than the ", left, " bytes left", limit,
                      " can hold"));
 }

@@ -1,5 +1,5 @@
-// Reads the head of a GGUF file in order. Every length is checked against the bytes that are left
-// before anything is allocated for it.
+// Sequential reader of the head of a GGUF file. Checks every length against the remaining bytes
+// before it allocates memory.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace plait::gguf {
 
-// What is being read, for messages: "key 7 'general.name'". Formatted only when something is wrong.
+// The item being read, for error messages: "key 7 'general.name'". Formatted only on errors.
 struct Field {
     std::string_view kind;  // "key", "tensor", "header"
     uint64_t index = 0;
@@ -30,12 +30,12 @@ struct Field {
 
 class Cursor {
 public:
-    // Metadata and tensor directory together may take this much of a file. Real ones take a tenth;
-    // it bounds what a sparse file, whose bytes cost its author nothing, can make us allocate.
-    static constexpr uint64_t kMostHeadBytes = uint64_t{128} << 20;
+    // Max size of metadata and tensor directory together, about ten times that of real files. It
+    // bounds the allocations that a sparse file can cause.
+    static constexpr uint64_t kMaxHeadBytes = uint64_t{128} << 20;
 
     explicit Cursor(const Descriptor& file)
-        : file_(file), end_(std::min(file.size(), kMostHeadBytes)) {}
+        : file_(file), end_(std::min(file.size(), kMaxHeadBytes)) {}
 
     uint64_t position() const { return position_; }
 
@@ -46,7 +46,7 @@ public:
         return value;
     }
 
-    // A length of 64 bits, then that many bytes.
+    // Reads a 64-bit length and then as many bytes.
     std::string string(const Field& field, std::string_view what) {
         const auto length = number<uint64_t>(field);
         need(field, what, length, 1);
@@ -63,9 +63,8 @@ public:
         return out;
     }
 
-    // Throws unless `count` things of at least `least_bytes` each can still come.
-    void need(const Field& field, std::string_view what, uint64_t count,
-              uint64_t least_bytes) const;
+    // Throws unless `count` items of at least `min_bytes` each fit into the remaining bytes.
+    void need(const Field& field, std::string_view what, uint64_t count, uint64_t min_bytes) const;
 
     [[noreturn]] void fail(const Field& field, const std::string& what) const {
         throw ModelError(text(file_.path(), ": ", field.describe(), " ", what));
@@ -82,7 +81,7 @@ private:
     const Descriptor& file_;
     uint64_t end_;
     uint64_t position_ = 0;
-    std::vector<std::byte> window_;  // the file's bytes from window_begin_
+    std::vector<std::byte> window_;  // bytes of the file from window_begin_ on
     uint64_t window_begin_ = 0;
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-// O_NONBLOCK: opening a pipe nobody writes to would wait for ever. It does nothing to regular files.
+// O_NONBLOCK keeps the opening of a pipe without a writer from blocking; regular files ignore it.
 int open_for_reading(const std::string& path) {
     for (;;) {
         const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -35,8 +35,7 @@ const char* kind_of(mode_t mode) {
 
 Descriptor::Descriptor(const std::string& path) : path_(path) {
     if (path.find('\0') != std::string::npos) {
-        throw ModelError(
-            text(path.c_str(), ": cannot be opened: the path has a NUL byte after it"));
+        throw ModelError(text(path.c_str(), ": cannot be opened: the path contains a NUL byte"));
     }
     const int fd = open_for_reading(path);
     struct stat status {};
@@ -63,10 +62,10 @@ Descriptor::~Descriptor() {
 }
 
 void Descriptor::read(uint64_t offset, std::span<std::byte> target) const {
-    // Linux moves at most 2^31 - 4096 bytes in one call.
-    constexpr size_t kMostPerCall = size_t{1} << 30;
+    // Linux reads at most 2^31 - 4096 bytes per call.
+    constexpr size_t kMaxPerCall = size_t{1} << 30;
     while (!target.empty()) {
-        const ssize_t got = ::pread(fd_, target.data(), std::min(target.size(), kMostPerCall),
+        const ssize_t got = ::pread(fd_, target.data(), std::min(target.size(), kMaxPerCall),
                                     static_cast<off_t>(offset));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {

@@ -1,4 +1,4 @@
-// An open regular file that notices when it changes.
+// An open regular file that detects changes.
 #pragma once
 
 #include <sys/stat.h>
@@ -12,8 +12,8 @@ namespace plait::gguf {
 
 class Descriptor {
 public:
-    // Throws ModelError, naming the path, for what cannot be opened or is not a regular file: a
-    // pipe, a device or a folder must neither hang nor be read as a model.
+    // Throws ModelError if the path cannot be opened or is not a regular file. Pipes and devices do
+    // not block.
     explicit Descriptor(const std::string& path);
     ~Descriptor();
     Descriptor(const Descriptor&) = delete;
@@ -22,13 +22,14 @@ public:
     const std::string& path() const { return path_; }
     uint64_t size() const { return size_; }
 
-    // Fills `target` from `offset`; ModelError when the file ends before that or cannot be read.
+    // Fills `target` from `offset`. Throws ModelError if the file ends before that or cannot be
+    // read.
     void read(uint64_t offset, std::span<std::byte> target) const;
 
-    // Throws ModelError when size or modification time differ from those at opening.
+    // Throws ModelError if the size or modification time has changed since opening.
     void check_unchanged() const;
 
-    // Maps the whole file for reading; empty when it has no bytes. Once.
+    // Maps the whole file for reading; empty if the file is. Call it at most once.
     std::span<const std::byte> map();
 
 private:

@@ -20,19 +20,19 @@ static_assert(std::endian::native == std::endian::little, "numbers are read as s
 constexpr uint32_t kMagic = 0x46554747;         // "GGUF"
 constexpr uint32_t kMagicSwapped = 0x47475546;  // "FUGG"
 constexpr uint32_t kDefaultAlignment = 32;
-constexpr size_t kLongestKey = 65535;
-constexpr size_t kLongestTensorName = 63;  // ggml keeps 64 bytes with the final NUL
+constexpr size_t kMaxKeyBytes = 65535;
+constexpr size_t kMaxTensorNameBytes = 63;  // ggml keeps 64 bytes with the final NUL
 
-// The fewest bytes an entry can take: its lengths and numbers with empty strings.
-constexpr uint64_t kLeastEntryBytes = 8 + 4 + 1;
-constexpr uint64_t kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
+// Min size of an entry: its lengths and numbers, with empty strings.
+constexpr uint64_t kMinEntryBytes = 8 + 4 + 1;
+constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 
-// Names are ASCII by the format (keys) or by universal habit (tensors); holding them to it keeps
-// control characters and invalid UTF-8 out of everything that prints or compares them.
-void check_name(const Cursor& cursor, const Field& field, size_t longest) {
-    if (field.name.size() > longest) {
-        cursor.fail(
-            field, text("has a name of ", field.name.size(), " bytes, expected at most ", longest));
+// The format demands ASCII of keys, and all writers use it for tensor names. Enforcing it keeps
+// control characters and invalid UTF-8 out of all code that prints or compares names.
+void check_name(const Cursor& cursor, const Field& field, size_t max_bytes) {
+    if (field.name.size() > max_bytes) {
+        cursor.fail(field, text("has a name of ", field.name.size(), " bytes, expected at most ",
+                                max_bytes));
     }
     const auto printable = [](char c) { return c >= 0x20 && c < 0x7F; };
     if (!std::ranges::all_of(field.name, printable)) {
@@ -61,8 +61,8 @@ Counts read_preamble(Cursor& cursor) {
     Counts counts{};
     counts.tensors = cursor.number<uint64_t>(tensors);
     counts.entries = cursor.number<uint64_t>(entries);
-    cursor.need(tensors, "tensors", counts.tensors, kLeastTensorBytes);
-    cursor.need(entries, "keys", counts.entries, kLeastEntryBytes);
+    cursor.need(tensors, "tensors", counts.tensors, kMinTensorBytes);
+    cursor.need(entries, "keys", counts.entries, kMinEntryBytes);
     return counts;
 }
 
@@ -136,12 +136,12 @@ Value::Data read_value(Cursor& cursor, const Field& field, ValueType type) {
 }
 
 std::vector<Entry> read_entries(Cursor& cursor, uint64_t count) {
-    std::vector<Entry> entries;  // grows as keys really come: nothing is sized by a count
+    std::vector<Entry> entries;  // not reserved: `count` is not trustworthy
     for (uint64_t i = 0; i < count; ++i) {
         std::string key = cursor.string({"key", i}, "bytes of a name");
         if (key.empty()) cursor.fail({"key", i}, "has no name");
         const Field field{"key", i, key};
-        check_name(cursor, field, kLongestKey);
+        check_name(cursor, field, kMaxKeyBytes);
         const ValueType type = read_type(cursor, field, "value type");
         Value::Data value = read_value(cursor, field, type);
         entries.push_back({std::move(key), Value(std::move(value))});
@@ -157,7 +157,7 @@ uint32_t alignment_of(const std::string& path, const Metadata& metadata) {
         throw ModelError(text(path, ": key ", quoted(keys::kAlignment), " holds ",
                               value->type_name(), ", expected u32"));
     }
-    // The format asks for a multiple of 8; offsets are padded to powers of two by every writer.
+    // The format demands a multiple of 8; all writers pad offsets to powers of two.
     if (*held < 8 || !std::has_single_bit(*held)) {
         throw ModelError(text(path, ": key ", quoted(keys::kAlignment), " is ", *held,
                               ", expected a power of two from 8"));
@@ -165,39 +165,40 @@ uint32_t alignment_of(const std::string& path, const Metadata& metadata) {
     return *held;
 }
 
-// Names of enum ggml_type that we do not read; a number that is neither here nor in the table of
-// dtype.h was never given out, or was withdrawn.
-std::string_view unread_type_name(uint32_t id) {
-    constexpr std::array kUnread = {
+// Names of the types in enum ggml_type that are not supported; empty for numbers that are not in
+// use.
+std::string_view unsupported_type_name(uint32_t id) {
+    constexpr std::array kUnsupported = {
         std::pair{9u, "Q8_1"}, std::pair{15u, "Q8_K"}, std::pair{24u, "I8"},
         std::pair{25u, "I16"}, std::pair{27u, "I64"},  std::pair{28u, "F64"},
     };
-    const auto found = std::ranges::find(kUnread, id, [](const auto& pair) { return pair.first; });
-    return found == kUnread.end() ? std::string_view{} : found->second;
+    const auto found =
+        std::ranges::find(kUnsupported, id, [](const auto& pair) { return pair.first; });
+    return found == kUnsupported.end() ? std::string_view{} : found->second;
 }
 
 DType read_dtype(Cursor& cursor, const Field& field) {
     const auto id = cursor.number<uint32_t>(field);
     if (const auto dtype = dtype_from_gguf(id)) return *dtype;
-    const std::string_view name = unread_type_name(id);
+    const std::string_view name = unsupported_type_name(id);
     if (name.empty()) cursor.fail(field, text("has element type ", id, ", which does not exist"));
     cursor.unsupported(field,
                        text("has element type ", name, " (", id, "), which is not supported"));
 }
 
-// The file stores the innermost dimension first. Here, and nowhere else, the order is reversed.
+// Files store the innermost dimension first; this function alone reverses the order.
 Shape read_shape(Cursor& cursor, const Field& field) {
     const auto rank = cursor.number<uint32_t>(field);
     if (rank < 1 || rank > Shape::kMaxRank) {
         cursor.fail(field, text("has ", rank, " dimensions, expected 1 to ", Shape::kMaxRank));
     }
-    constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+    constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
     Shape shape;
     shape.rank = static_cast<uint8_t>(rank);
     for (uint32_t i = 0; i < rank; ++i) {
         const auto size = cursor.number<uint64_t>(field);
-        if (size < 1 || size > kMost) {
-            cursor.fail(field, text("has dimension ", i, " of ", size, ", expected 1 to ", kMost));
+        if (size < 1 || size > kMax) {
+            cursor.fail(field, text("has dimension ", i, " of ", size, ", expected 1 to ", kMax));
         }
         shape.dims[rank - 1 - i] = static_cast<int64_t>(size);
     }
@@ -211,14 +212,14 @@ uint64_t checked_bytes(Cursor& cursor, const Field& field, const TensorType& typ
         cursor.fail(field, text("has rows of ", row, " elements, expected a multiple of ",
                                 dtype.block_elements, " for ", dtype.name));
     }
-    constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
     std::optional<uint64_t> elements = 1;
     for (int axis = 0; axis < type.shape.rank && elements; ++axis) {
         elements = checked_mul(*elements, static_cast<uint64_t>(type.shape[axis]));
     }
     const auto bytes =
         elements ? checked_mul(*elements / dtype.block_elements, dtype.block_bytes) : elements;
-    if (!bytes || *elements > kMost || *bytes > kMost) {
+    if (!bytes || *elements > kMax || *bytes > kMax) {
         cursor.fail(field, text("has shape ", to_string(type.shape), ", whose size overflows"));
     }
     return *bytes;
@@ -231,7 +232,7 @@ std::vector<TensorInfo> read_tensors(Cursor& cursor, uint64_t count) {
         tensor.name = cursor.string({"tensor", i}, "bytes of a name");
         if (tensor.name.empty()) cursor.fail({"tensor", i}, "has no name");
         const Field field{"tensor", i, tensor.name};
-        check_name(cursor, field, kLongestTensorName);
+        check_name(cursor, field, kMaxTensorNameBytes);
         tensor.type.shape = read_shape(cursor, field);
         tensor.type.dtype = read_dtype(cursor, field);
         tensor.bytes = checked_bytes(cursor, field, tensor.type);
@@ -284,7 +285,7 @@ Head read_head(const Descriptor& file) {
     Head head;
     head.metadata = Metadata(file.path(), read_entries(cursor, counts.entries));
     const uint32_t alignment = alignment_of(file.path(), head.metadata);
-    cursor.need({"header", 0, "tensor_count"}, "tensors", counts.tensors, kLeastTensorBytes);
+    cursor.need({"header", 0, "tensor_count"}, "tensors", counts.tensors, kMinTensorBytes);
     head.tensors = read_tensors(cursor, counts.tensors);
     place_tensors(cursor, head.tensors, alignment, file.size());
     check_apart(file.path(), head.tensors);

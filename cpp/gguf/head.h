@@ -1,4 +1,4 @@
-// The head of one GGUF file: everything before the tensor data, parsed and validated.
+// The head of a GGUF file, that is, everything before the tensor data, parsed and validated.
 #pragma once
 
 #include <vector>
@@ -11,11 +11,11 @@ namespace plait::gguf {
 
 struct Head {
     Metadata metadata;
-    std::vector<TensorInfo> tensors;  // shard left 0
+    std::vector<TensorInfo> tensors;  // `shard` is 0
 };
 
-// Throws ModelError or UnsupportedError; on return every tensor lies whole within the file, aligned,
-// apart from every other, with a name of its own.
+// Throws ModelError or UnsupportedError. On return, tensors are aligned, lie within the file and do
+// not overlap; duplicate names are not checked here.
 Head read_head(const Descriptor& file);
 
 }  // namespace plait::gguf

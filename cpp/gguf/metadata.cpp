@@ -26,9 +26,9 @@ constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 template <typename T>
 int64_t to_i64(const std::string& origin, std::string_view key, T number) {
     if constexpr (std::is_same_v<T, uint64_t>) {
-        constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
-        if (number > kMost) {
-            fail(origin, key, text("is ", number, ", expected at most ", kMost));
+        constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
+        if (number > kMax) {
+            fail(origin, key, text("is ", number, ", expected at most ", kMax));
         }
     }
     return static_cast<int64_t>(number);

@@ -1,5 +1,5 @@
-// The key-value part of a GGUF file: typed values in file order, and getters that convert only what
-// cannot lose anything. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// The key-value part of a GGUF file: typed values in file order, with getters that convert only
+// without loss. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace plait::gguf {
 
-// Numbers of gguf_metadata_value_type.
+// The numbers of gguf_metadata_value_type.
 enum class ValueType : uint32_t {
     u8,
     i8,
@@ -34,7 +34,7 @@ enum class ValueType : uint32_t {
 std::string_view to_string(ValueType type);  // "u8", "string", ...
 
 struct Array {
-    // Booleans are kept as bytes 0 and 1, so `element` says more than the alternative held.
+    // Booleans are stored as bytes 0 and 1, so `element` is needed to tell them from u8.
     using Data = std::variant<std::vector<uint8_t>, std::vector<int8_t>, std::vector<uint16_t>,
                               std::vector<int16_t>, std::vector<uint32_t>, std::vector<int32_t>,
                               std::vector<float>, std::vector<std::string>, std::vector<uint64_t>,
@@ -47,7 +47,7 @@ struct Array {
 
 class Value {
 public:
-    // The alternatives stand in the order of ValueType.
+    // In the order of ValueType.
     using Data = std::variant<uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, float, bool,
                               std::string, Array, uint64_t, int64_t, double>;
 
@@ -67,13 +67,13 @@ struct Entry {
     Value value;
 };
 
-// Every getter throws ModelError, naming file and key, when the key is absent (unless a fallback is
-// given) or its value is of another kind: integers of any width and sign convert when the value
-// fits, f32 and f64 are both reals, an integer is not a real and a boolean is not an integer.
+// All getters throw ModelError, naming file and key, if the key is absent and no fallback is given,
+// or if the value has another type. Integers of any width and sign convert if the value fits; f32
+// and f64 are real numbers; integers are not real numbers and booleans are not integers.
 class Metadata {
 public:
     Metadata() = default;
-    // Throws ModelError when two entries have the same key. `origin` is the file errors will name.
+    // Throws ModelError if two entries have the same key. `origin` is the file named in errors.
     Metadata(std::string origin, std::vector<Entry> entries);
 
     bool has(std::string_view key) const { return find(key) != nullptr; }
@@ -89,7 +89,7 @@ public:
     const std::string& string(std::string_view key) const;
     std::string string(std::string_view key, std::string_view fallback) const;
 
-    // Arrays. The spans live as long as this object.
+    // Arrays. Spans are valid as long as this object.
     std::vector<int64_t> integers(std::string_view key) const;
     std::vector<float> reals(std::string_view key) const;
     std::vector<bool> booleans(std::string_view key) const;

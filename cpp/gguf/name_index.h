@@ -1,5 +1,5 @@
-// Finds a name among many. Names come from untrusted files, so no choice of names makes it quadratic:
-// it is a sorted list, not a hash table, and the hash only spares comparisons.
+// Finds an item by name. Names come from untrusted files, so the index is a sorted list, which no
+// choice of names makes quadratic; hashes only save string comparisons.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace plait::gguf {
 
 class NameIndex {
 public:
-    // `name_of(i)` is the name of item i; the same function must be passed to every call.
+    // `name_of(i)` returns the name of item i. All calls must pass the same function.
     template <typename NameOf>
     void build(uint64_t count, const NameOf& name_of) {
         slots_.clear();
@@ -38,7 +38,7 @@ public:
         return slot->item;
     }
 
-    // The first item, in file order of its repetition, whose name an earlier item has.
+    // The first item whose name an earlier item has.
     template <typename NameOf>
     std::optional<uint64_t> duplicate(const NameOf& name_of) const {
         std::optional<uint64_t> first;

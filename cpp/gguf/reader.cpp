@@ -23,12 +23,12 @@ struct File::Shard {
 
 namespace {
 
-constexpr int64_t kMostShards = 65535;  // split.count is a u16 in files that tools write
+constexpr int64_t kMaxShards = 65535;  // split.count is usually a u16
 
 // "-00001-of-00003.gguf"
 std::string shard_suffix(int64_t number, int64_t count) {
     const auto five_digits = [](int64_t n) {
-        const std::string digits = std::to_string(n);  // of kMostShards at most
+        const std::string digits = std::to_string(n);  // at most kMaxShards
         return std::string(5 - digits.size(), '0') + digits;
     };
     return text("-", five_digits(number), "-of-", five_digits(count), ".gguf");
@@ -40,21 +40,21 @@ std::string shard_suffix(int64_t number, int64_t count) {
 
 int64_t shard_count(const std::string& path, const Metadata& metadata) {
     const int64_t count = metadata.integer(keys::kSplitCount, 1);
-    if (count < 0 || count > kMostShards) {
-        fail_key(path, keys::kSplitCount, text("is ", count, ", expected 1 to ", kMostShards));
+    if (count < 0 || count > kMaxShards) {
+        fail_key(path, keys::kSplitCount, text("is ", count, ", expected 1 to ", kMaxShards));
     }
-    return std::max<int64_t>(count, 1);  // writers leave 0 where a file is whole
+    return std::max<int64_t>(count, 1);  // some writers store 0 if there is one file
 }
 
 void check_shard(const std::string& path, const Metadata& metadata, int64_t number, int64_t count) {
-    const int64_t said_count = shard_count(path, metadata);
-    if (said_count != count) {
-        fail_key(path, keys::kSplitCount, text("is ", said_count, ", expected ", count));
+    const int64_t stated_count = shard_count(path, metadata);
+    if (stated_count != count) {
+        fail_key(path, keys::kSplitCount, text("is ", stated_count, ", expected ", count));
     }
-    const int64_t said_number = metadata.integer(keys::kSplitNumber, 0);
-    if (said_number != number) {
+    const int64_t stated_number = metadata.integer(keys::kSplitNumber, 0);
+    if (stated_number != number) {
         fail_key(path, keys::kSplitNumber,
-                 text("is ", said_number, ", expected ", number,
+                 text("is ", stated_number, ", expected ", number,
                       number == 0 ? ": open the first file of a split model" : ""));
     }
 }

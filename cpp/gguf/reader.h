@@ -1,6 +1,7 @@
-// A GGUF file, versions 2 and 3, little endian: metadata, tensor directory, and reads of tensor bytes.
-// Whatever the bytes say, opening either succeeds or throws ModelError (not what it claims to be) or
-// UnsupportedError (a sound file that uses an element type or a nesting we do not read).
+// A GGUF file, versions 2 and 3, little endian: metadata, tensor directory, and reads of tensor
+// bytes. Opening any file either succeeds or throws ModelError (the file is damaged or not a GGUF
+// file) or UnsupportedError (the file is valid but uses an unsupported element type or nested
+// arrays).
 #pragma once
 
 #include <cstddef>
@@ -19,24 +20,24 @@ namespace plait::gguf {
 
 struct TensorInfo {
     std::string name;
-    TensorType type;      // shape outermost first: the file's order, reversed
-    uint64_t offset = 0;  // of the first byte, from the start of its file
+    TensorType type;      // shape outermost first, the reverse of the file's order
+    uint64_t offset = 0;  // in bytes, from the start of its file
     uint64_t bytes = 0;
-    uint32_t shard = 0;  // which file of a split model
+    uint32_t shard = 0;  // index of its file in a split model
 };
 
 struct OpenOptions {
-    // Maps the files instead of copying from them. A mapped file that someone truncates kills the
-    // process (SIGBUS) at the next access; without mapping it is a ModelError.
+    // Maps the files instead of copying from them. If a mapped file is truncated, the next access
+    // kills the process (SIGBUS); without mapping it raises ModelError.
     bool mmap = false;
 };
 
-// Immutable and safe to use from several threads. Keeps its files open: one that is renamed,
-// replaced or unlinked after open() is still read as it was.
+// Immutable and thread-safe. Keeps its files open, so a file that is renamed, replaced or unlinked
+// after open() is still readable.
 class File {
 public:
-    // Of a split model (name-00001-of-00003.gguf) `path` is the first file; its siblings are opened
-    // too, and the metadata is that of the first.
+    // For a split model (name-00001-of-00003.gguf), `path` is the first file. The other files are
+    // opened too; the metadata is that of the first.
     static std::shared_ptr<const File> open(const std::string& path, OpenOptions options = {});
     ~File();
 
@@ -46,8 +47,8 @@ public:
     const TensorInfo* find(std::string_view name) const;
     uint64_t total_bytes() const;  // of all tensors
 
-    // Copies bytes [begin_byte, begin_byte + target.size()) of the tensor. Throws ModelError when
-    // the file's size or modification time is no longer what it was at open().
+    // Copies bytes [begin_byte, begin_byte + target.size()) of the tensor. Throws ModelError if the
+    // file's size or modification time has changed since open().
     void read(const TensorInfo& tensor, uint64_t begin_byte, std::span<std::byte> target) const;
 
     // The tensor's bytes in the mapped file; empty unless opened with mmap.

@@ -13,14 +13,14 @@
 namespace plait {
 namespace {
 
-// The N of "direction.N", at least 1: nothing is added before the first layer has run. 0: no such name.
+// The N of "direction.N", at least 1; 0 if the name has another form.
 int64_t layer_of(std::string_view name) {
     constexpr std::string_view kPrefix = "direction.";
     if (!name.starts_with(kPrefix)) return 0;
     const char* const end = name.data() + name.size();
     int64_t layer = 0;
     const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, layer);
-    return error == std::errc() && stop == end && layer < Hparams::kMostLayers ? layer : 0;
+    return error == std::errc() && stop == end && layer < Hparams::kMaxLayers ? layer : 0;
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ ControlVector read_control_vector(const gguf::File& file) {
     int64_t last = 0;
     for (const gguf::TensorInfo& tensor : file.tensors()) {
         const int64_t layer = layer_of(tensor.name);
-        if (layer <= 0) fail(tensor, ": expected direction.N, N from 1");
+        if (layer <= 0) fail(tensor, ": expected direction.N with N from 1");
         const Shape& shape = tensor.type.shape;
         if (result.width == 0) result.width = shape[-1];
         if (shape.elements() != result.width || tensor.type.dtype == DType::i32)

@@ -1,5 +1,6 @@
-// A control vector's file: general.architecture "controlvector", tensors "direction.N", what is added
-// to the output of layer N. As llama.cpp's cvector-generator and repeng write them.
+// Control vector files, as written by llama.cpp's cvector-generator and repeng:
+// general.architecture is "controlvector", and tensor "direction.N" is added to the output of layer
+// N.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +11,11 @@
 namespace plait {
 
 struct ControlVector {
-    std::vector<float> rows;  // [n_rows, width] by layer from 0; zeros where the file has none
+    std::vector<float>
+        rows;  // [n_rows, width], by layer from 0; zeros if the file has no direction
     int64_t width = 0;
 };
-// ModelError where the file is none.
+// Throws ModelError if the file is not a control vector.
 ControlVector read_control_vector(const gguf::File& file);
 
 }  // namespace plait

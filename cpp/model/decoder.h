@@ -1,43 +1,54 @@
-// A model of layers on one residual stream: what all of these begin and end with. An architecture
-// says what a layer does.
+// A transformer that predicts the next token: after the last layer a norm and the product with the
+// output matrix.
 #pragma once
 
-#include "model/blocks/norm.h"
-#include "model/model.h"
-#include "model/step.h"
+#include <optional>
+#include <vector>
+
+#include "model/transformer.h"
 
 namespace plait {
 
-class Decoder : public Model {
-protected:
-    // Reads token_embd, output_norm and output ("output" absent: tied to the embedding).
-    Decoder(const Hparams& hparams, const Weights& weights, const Norm& norm,
-            std::string_view output_norm = "output_norm");
-    Decoder(ModelInfo info, const Weights& weights, const Norm& norm,
-            std::string_view output_norm = "output_norm");
+class Decoder : public Transformer {
+public:
+    // Reads the weights that the form implies. Without output.weight, the output matrix is that of
+    // the embedding.
+    Decoder(const Hparams& hparams, const Weights& weights, ModelForm form);
 
-    // x after layer i. Every row is computed; rows nobody asks for are left out when the graph is
-    // compiled.
-    virtual Value layer(Step& step, int i, Value x) const;
-    // x after all layers, one after the other; for models whose layers share more than x.
-    virtual Value layers(Step& step, Value x) const;
-    // What goes into the first layer: the embedding of tokens times embedding_scale_.
-    virtual Value embed(Step& step) const;
-    // For models that multiply embeddings given in place of tokens as well.
-    Value embed_scaled(Step& step) const;
+protected:
     void build_decoder(Step& step) const override;
 
-    Value normalize(Step& step, Value x, const NormWeights& w) const {
-        return plait::normalize(step, x, w, norm_);
+private:
+    Weight output_, output_bias_;  // [vocab, width], [vocab]
+};
+
+// A decoder in which the layers without attention have a recurrent mixer. A Mixer is constructed
+// from (Hparams, LayerWeights, width), returns its states by spec(), and builds its output when
+// called.
+template <typename Mixer>
+class RecurrentDecoder final : public Decoder {
+public:
+    RecurrentDecoder(const Hparams& hp, const Weights& w, ModelForm form)
+        : Decoder(hp, w, std::move(form)), mixers_(static_cast<size_t>(info().n_layers)) {
+        for (int i = 0; i < info().n_layers; ++i)
+            if (!attends(i))
+                mixers_[static_cast<size_t>(i)].emplace(hp, LayerWeights(w, i), info().width);
     }
 
-    Norm norm_;
-    Weight embedding_;             // [vocab, width]
-    NormWeights output_norm_;      // [width]
-    Weight output_, output_bias_;  // [vocab, width], [vocab]
-    float embedding_scale_ = 1.0f;
-    float logit_scale_ = 1.0f;
-    float logit_softcap_ = 0.0f;  // 0: none
+protected:
+    std::vector<StateSpec> layer_memory(int i) const override {
+        const std::optional<Mixer>& mixer = mixers_[static_cast<size_t>(i)];
+        if (mixer) return {mixer->spec()};
+        return Decoder::layer_memory(i);
+    }
+
+    Value mixer(Step& step, int i, Value h) const override {
+        const std::optional<Mixer>& mixer = mixers_[static_cast<size_t>(i)];
+        return mixer ? (*mixer)(step, i, 0, h, form_.norm) : Decoder::mixer(step, i, h);
+    }
+
+private:
+    std::vector<std::optional<Mixer>> mixers_;  // by layer
 };
 
 }  // namespace plait

@@ -1,48 +1,80 @@
 #include "model/encoder.h"
 
-namespace plait {
+#include "base/error.h"
+#include "base/text.h"
 
-ModelInfo Encoder::encoder_info(const Hparams& hp, const Weights& w) {
+namespace plait {
+namespace {
+
+// The number of scores per sequence; 0 if the file has no head.
+int count_scores(const Weights& w, int width) {
+    const gguf::TensorInfo* out = w.file().find("cls.output.weight");
+    if (out == nullptr) return w.has("cls.weight") ? width : 0;
+    const int64_t n =
+        out->type.shape.elements() / width;  // the axis of a single score may be missing
+    if (n < 1 || n > Hparams::kMaxSize)
+        throw ModelError(text("cls.output.weight: expected rows of ", width, ", got ",
+                              to_string(out->type.shape)));
+    return static_cast<int>(n);
+}
+
+ScoreHead read_score_head(const Weights& w, int width, int n_scores, Activation how) {
+    ScoreHead head{.how = how};
+    head.dense = w.find("cls.weight", {width, width});
+    head.dense_bias = w.find("cls.bias", {width});
+    if (w.has("cls.norm.weight")) head.norm = read_norm(w, "cls.norm", width);
+    head.out = w.find("cls.output.weight", {n_scores, width});
+    head.out_bias = w.find("cls.output.bias", {n_scores});
+    return head;
+}
+
+// [n, width] -> [n, n_scores]
+Value score(Step& step, Value x, const ScoreHead& head, const Norm& norm) {
+    if (head.dense) {
+        x = activate(linear(x, step.weight(head.dense), step.weight(head.dense_bias)), head.how);
+        if (head.norm.weight) x = normalize(step, x, head.norm, norm);
+    }
+    return head.out ? linear(x, step.weight(head.out), step.weight(head.out_bias)) : x;
+}
+
+}  // namespace
+
+ModelInfo read_encoder_info(const Hparams& hp, const Weights& w) {
     ModelInfo info = read_info(hp, w);
     if (hp.flag("attention.causal", false))
         hp.refuse("attention.causal",
-                  "expected false, as tokens of an encoder see those after them");
+                  "expected false: tokens of an encoder also attend to later tokens");
     info.causal = false;
     info.has_decoder = false;
     info.n_scores = count_scores(w, info.width);
     return info;
 }
 
-Encoder::Encoder(ModelInfo info, const Hparams& hp, const Weights& w, Activation head)
-    : Model(std::move(info)),
-      norm_(Norm::layer(hp)),
-      embedding_(w.get("token_embd.weight", {this->info().n_vocab, this->info().width})),
-      embedding_norm_(read_norm(w, "token_embd_norm", this->info().width)),
-      head_(read_score_head(w, this->info().width, this->info().n_scores, head)) {
-    const int width = this->info().width;
-    if (w.has("token_types.weight"))
-        types_ = w.get("token_types.weight",
-                       {hp.metadata().integer("tokenizer.ggml.token_type_count"), width});
-    if (this->info().n_positions > 0)
-        positions_ = w.get("position_embd.weight", {this->info().n_positions, width});
+ModelForm encoder_form(ModelInfo info, const Hparams& hp, RopePairs pairs,
+                       const LayerNorms& norms) {
+    ModelForm form(std::move(info), hp, Norm::layer(hp), pairs, {.within = true});
+    form.norms = norms;
+    form.has_embedding_norm = true;
+    form.output_norm = {};
+    return form;
 }
 
-Value Encoder::embed(Step& step) const {
-    Value x = step.embed(embedding_);
-    if (types_) x = x + weight_row(step.weight(types_), 0);
-    if (positions_) x = x + plait::embed(step.weight(positions_), step.positions());
-    return normalize(step, x, embedding_norm_);
+Encoder::Encoder(const Hparams& hp, const Weights& w, ModelForm form, Activation head)
+    : Transformer(hp, w, std::move(form)),
+      head_(read_score_head(w, info().width, info().n_scores, head)) {
+    if (w.has("token_types.weight"))
+        token_types_ =
+            w.get("token_types.weight",
+                  {hp.metadata().integer("tokenizer.ggml.token_type_count"), info().width});
 }
 
 void Encoder::build_decoder(Step& step) const {
-    Value x = embed(step);
-    for (int i = 0; i < info().n_layers; ++i) x = step.name(layer(step, i, x), Role::l_out, i);
-    x = step.keep_outputs(x);
+    const Value x = step.keep_outputs(layers(step, embed(step)));
     step.emit_hidden(output_norm_.weight ? normalize(step, x, output_norm_) : x);
 }
 
 void Encoder::build_scores(Step& step) const {
-    step.emit_scores(score(step, step.pooled(info().width), head_, norm_));
+    step.emit_scores(score(step, step.pooled(info().width), head_, form_.norm));
 }
 
 }  // namespace plait

@@ -18,9 +18,9 @@ void Hparams::refuse(std::string_view suffix, const std::string& why) const {
     throw ModelError(text(key(suffix), ": ", why));
 }
 
-int Hparams::checked(std::string_view suffix, int64_t value, int64_t least, int64_t most) const {
-    if (value < least || value > most)
-        refuse(suffix, text("expected ", least, " to ", most, ", got ", value));
+int Hparams::checked(std::string_view suffix, int64_t value, int64_t min, int64_t max) const {
+    if (value < min || value > max)
+        refuse(suffix, text("expected ", min, " to ", max, ", got ", value));
     return static_cast<int>(value);
 }
 
@@ -32,33 +32,32 @@ float Hparams::checked(std::string_view suffix, double value, bool positive) con
     return narrow;
 }
 
-int Hparams::count(std::string_view suffix, int64_t most) const {
-    return checked(suffix, metadata_.integer(key(suffix)), 1, most);
+int Hparams::count(std::string_view suffix, int64_t max) const {
+    return checked(suffix, metadata_.integer(key(suffix)), 1, max);
 }
-int Hparams::count(std::string_view suffix, int64_t most, int fallback) const {
-    return has(suffix) ? count(suffix, most) : fallback;
+int Hparams::count(std::string_view suffix, int64_t max, int fallback) const {
+    return has(suffix) ? count(suffix, max) : fallback;
 }
-int Hparams::index(std::string_view suffix, int64_t most, int fallback) const {
-    return has(suffix) ? checked(suffix, metadata_.integer(key(suffix)), 0, most) : fallback;
+int Hparams::index(std::string_view suffix, int64_t max, int fallback) const {
+    return has(suffix) ? checked(suffix, metadata_.integer(key(suffix)), 0, max) : fallback;
 }
 
-std::vector<int> Hparams::per_layer(std::string_view suffix, int n_layers, int64_t least,
-                                    int64_t most) const {
+std::vector<int> Hparams::per_layer(std::string_view suffix, int n_layers, int64_t min,
+                                    int64_t max) const {
     const auto layers = static_cast<size_t>(n_layers);
     if (!metadata_.at(key(suffix)).is_array())
-        return std::vector<int>(layers,
-                                checked(suffix, metadata_.integer(key(suffix)), least, most));
+        return std::vector<int>(layers, checked(suffix, metadata_.integer(key(suffix)), min, max));
     const std::vector<int64_t> values = metadata_.integers(key(suffix));
     if (values.size() < layers)
         refuse(suffix,
                text("expected a value for each of ", n_layers, " layers, got ", values.size()));
     std::vector<int> result(layers);
-    for (size_t i = 0; i < layers; ++i) result[i] = checked(suffix, values[i], least, most);
+    for (size_t i = 0; i < layers; ++i) result[i] = checked(suffix, values[i], min, max);
     return result;
 }
-std::vector<int> Hparams::per_layer(std::string_view suffix, int n_layers, int64_t least,
-                                    int64_t most, int fallback) const {
-    if (has(suffix)) return per_layer(suffix, n_layers, least, most);
+std::vector<int> Hparams::per_layer(std::string_view suffix, int n_layers, int64_t min, int64_t max,
+                                    int fallback) const {
+    if (has(suffix)) return per_layer(suffix, n_layers, min, max);
     return std::vector<int>(static_cast<size_t>(n_layers), fallback);
 }
 

@@ -1,5 +1,5 @@
-// Hyperparameters of one architecture: keys below "{arch}." read with their ranges checked, so that
-// nothing later divides by zero or sizes an array by what a file claims.
+// The hyperparameters of a model: keys below "{arch}.", with their ranges checked, so that no later
+// code divides by zero or allocates what a damaged file demands.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace plait {
 
-// Every getter throws ModelError naming the key, its value and what was expected.
+// All getters throw ModelError that names the key, its value and the expected range.
 class Hparams {
 public:
     Hparams(const gguf::Metadata& metadata, std::string architecture);
@@ -21,16 +21,16 @@ public:
     std::string key(std::string_view suffix) const;
     bool has(std::string_view suffix) const;
 
-    // An integer in 1 .. most (or 0 .. most for index()).
-    int count(std::string_view suffix, int64_t most = kMost) const;
-    int count(std::string_view suffix, int64_t most, int fallback) const;
-    int index(std::string_view suffix, int64_t most, int fallback) const;
-    // One value for every layer, or an array with one each; each in least .. most.
-    std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t least,
-                               int64_t most) const;
-    std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t least, int64_t most,
+    // An integer in 1 .. max; for index(), in 0 .. max.
+    int count(std::string_view suffix, int64_t max = kMaxSize) const;
+    int count(std::string_view suffix, int64_t max, int fallback) const;
+    int index(std::string_view suffix, int64_t max, int fallback) const;
+    // One value for all layers, or an array with one per layer; each in min .. max.
+    std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t min,
+                               int64_t max) const;
+    std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t min, int64_t max,
                                int fallback) const;
-    // An array of one flag for every layer, booleans or 0 and 1.
+    // An array with one flag per layer, booleans or 0 and 1.
     std::vector<bool> flags(std::string_view suffix, int n_layers) const;
     // Finite and positive.
     float positive(std::string_view suffix) const;
@@ -42,11 +42,11 @@ public:
 
     [[noreturn]] void refuse(std::string_view suffix, const std::string& why) const;
 
-    static constexpr int64_t kMost = 1 << 24;
-    static constexpr int64_t kMostLayers = 4096;
+    static constexpr int64_t kMaxSize = 1 << 24;
+    static constexpr int64_t kMaxLayers = 4096;
 
 private:
-    int checked(std::string_view suffix, int64_t value, int64_t least, int64_t most) const;
+    int checked(std::string_view suffix, int64_t value, int64_t min, int64_t max) const;
     float checked(std::string_view suffix, double value, bool positive) const;
 
     const gguf::Metadata& metadata_;

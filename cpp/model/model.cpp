@@ -44,11 +44,11 @@ Graph Model::build(const PlanKey& key, const MemoryLayout& layout,
 }
 
 void Model::build_scores(Step&) const {
-    throw InternalError("a model without a head was asked for scores");
+    throw InternalError("build_scores called for a model without a scoring head");
 }
 
 Model::KeyRotation Model::key_rotation(int, const BuildOptions&) const {
-    throw InternalError("a model whose keys are not rotated was asked how");
+    throw InternalError("key_rotation called for a model without rotation");
 }
 
 Graph Model::build_copy_rows(const PlanKey& key, const MemoryLayout& layout) const {
@@ -79,7 +79,7 @@ Graph Model::build_shift_keys(const PlanKey& key, const MemoryLayout& layout,
 ModelInfo read_info(const Hparams& hp, const Weights& weights) {
     ModelInfo info;
     info.arch = hp.architecture();
-    info.n_layers = hp.count("block_count", Hparams::kMostLayers);
+    info.n_layers = hp.count("block_count", Hparams::kMaxLayers);
     info.width = hp.count("embedding_length");
     info.n_ctx_train = hp.index("context_length", INT32_MAX, 0);
 
@@ -90,20 +90,21 @@ ModelInfo read_info(const Hparams& hp, const Weights& weights) {
 
     const gguf::TensorInfo* table = weights.file().find("token_embd.weight");
     if (table == nullptr || table->type.shape.rank != 2)
-        throw ModelError("tensor token_embd.weight is missing or not a matrix");
+        throw ModelError("tensor token_embd.weight is missing or is not a matrix");
     info.n_vocab = table->type.shape[0];
     if (info.n_vocab > INT32_MAX)
-        throw ModelError(text("token_embd.weight: ", info.n_vocab, " rows are too many"));
+        throw ModelError(
+            text("token_embd.weight: ", info.n_vocab, " rows, expected at most 2147483647"));
     if (hp.has("vocab_size") && hp.count("vocab_size", INT32_MAX) != info.n_vocab)
-        hp.refuse("vocab_size", text("says ", hp.count("vocab_size", INT32_MAX),
+        hp.refuse("vocab_size", text("is ", hp.count("vocab_size", INT32_MAX),
                                      ", but token_embd.weight has ", info.n_vocab, " rows"));
-    // Layers that the file holds but the key does not count would silently be left out.
+    // Layers beyond block_count would otherwise be ignored without an error.
     const std::string next = text("blk.", info.n_layers, ".");
     if (std::ranges::any_of(weights.file().tensors(), [&](const gguf::TensorInfo& tensor) {
             return tensor.name.starts_with(next) || tensor.name.starts_with("enc." + next);
         }))
-        hp.refuse("block_count", text("says ", info.n_layers, ", but the file has more layers"));
-    // The last ones may draft tokens beyond the next (multi-token prediction); we do not run these.
+        hp.refuse("block_count", text("is ", info.n_layers, ", but the file has more layers"));
+    // The last layers may be for multi-token prediction; these are not run.
     info.n_layers -= hp.index("nextn_predict_layers", info.n_layers - 1, 0);
     return info;
 }

@@ -1,4 +1,4 @@
-// An architecture bound to its weights. Immutable after loading; shared between contexts.
+// An architecture with its weights. Immutable after loading; contexts share it.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,23 @@ enum class Pooling : uint8_t { none, mean, cls, last, rank };
 struct ModelInfo {
     std::string arch;
     int64_t n_vocab = 0;
-    int64_t n_ctx_train = 0;  // 0 where the file says nothing
-    int64_t n_positions = 0;  // that the model has vectors for; 0: any number
+    int64_t n_ctx_train = 0;  // 0 if the file has no such key
+    int64_t n_positions = 0;  // with learned vectors; 0: positions are not limited
     int width = 0;            // of the residual stream
     int n_layers = 0;
     int n_pos_per_token = 1;  // 4 for M-RoPE
     bool causal = true;
-    bool has_decoder = true;   // false: encode() only
-    bool has_encoder = false;  // an encoder whose output the decoder attends to
+    bool has_decoder = true;   // false: only encode() works
+    bool has_encoder = false;  // the decoder attends to the output of an encoder
     Pooling pooling = Pooling::none;
-    int n_scores = 0;               // of a sequence, by a head of the model; 0: it has none
-    Pooling scored = Pooling::cls;  // what is pooled for that head, where pooling is "rank"
+    int n_scores = 0;               // per sequence, from a scoring head; 0: no head
+    Pooling scored = Pooling::cls;  // pooling for the head if `pooling` is rank
 };
 
-// What a context fixes for its life, as far as a graph may depend on it.
+// The fixed settings of a context that a graph may depend on.
 struct BuildOptions {
-    int64_t n_ctx = 0;        // cells of one sequence: chooses LongRoPE factors
-    int n_pos_per_token = 1;  // axes of the positions input
+    int64_t n_ctx = 0;        // cells per sequence; selects the LongRoPE factors
+    int n_pos_per_token = 1;  // columns of the positions input
 };
 
 class Step;
@@ -47,25 +47,27 @@ public:
     const ModelInfo& info() const { return info_; }
     virtual MemorySpecs memory_specs() const = 0;
 
-    // Pure: same arguments, same graph. It is given no batch and no view, so it cannot do otherwise.
+    // A pure function: equal arguments give equal graphs.
     Graph build(const PlanKey& key, const MemoryLayout& layout, const BuildOptions& options) const;
 
-    // How stored keys of a layer are rotated when positions shift; called for specs that shift.
+    // How the stored keys of a layer are rotated when positions shift. Called only for layers whose
+    // AttentionSpec has `shifts`.
     struct KeyRotation {
         Rope rope;
         Weight factors;  // optional
-        int begin = 0;   // first element of a head that is rotated
+        int begin = 0;   // first rotated element of a head
     };
     virtual KeyRotation key_rotation(int layer, const BuildOptions& options) const;
 
 protected:
     explicit Model(ModelInfo info) : info_(std::move(info)) {}
 
-    // The whole model on one piece, from inputs to outputs.
+    // Builds the model for one microbatch, from inputs to outputs.
     virtual void build_decoder(Step& step) const = 0;
-    // Where an encoder's output is what the decoder attends to: from inputs to the caches of it.
+    // If info().has_encoder: builds the encoder, from inputs to the stored keys and values that the
+    // decoder attends to.
     virtual void build_encoder(Step& step) const { build_decoder(step); }
-    // Of a model with a head that scores: from what was pooled of sequences to their scores.
+    // If info().n_scores > 0: builds the scoring head, from pooled rows to scores.
     virtual void build_scores(Step& step) const;
 
 private:
@@ -76,10 +78,11 @@ private:
     ModelInfo info_;
 };
 
-// What every architecture's file starts with; ModelError where something is missing.
+// Reads what all architectures have. Throws ModelError if something is missing.
 ModelInfo read_info(const Hparams& hparams, const Weights& weights);
 
-// The model of the architecture that the file names. UnsupportedError lists those that exist.
+// Makes the model that general.architecture names. Throws UnsupportedError, which lists the known
+// names, if there is no such architecture.
 std::unique_ptr<Model> make_model(const Weights& weights);
 std::vector<std::string> architectures();
 

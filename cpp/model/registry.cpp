@@ -8,101 +8,97 @@
 
 namespace plait {
 
-std::unique_ptr<Model> make_bert(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_bloom(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_cohere2(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_command_r(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_deepseek2(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_exaone4(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_falcon_h1(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_gemma(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_gemma2(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_gemma3(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_glm4(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_gpt2(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_gpt_oss(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_gptneox(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_granite(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_granitehybrid(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_jamba(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_lfm2(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_llama(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_mamba(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_mamba2(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_modern_bert(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_nemotron(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_nomic_bert(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_olmo2(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_olmoe(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_phi2(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_phi3(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_qwen2(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_qwen2moe(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_qwen2vl(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_qwen3(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_qwen3moe(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_qwen3next(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_rwkv6(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_rwkv7(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_smollm3(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_stablelm(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_starcoder2(const Hparams& hparams, const Weights& weights);
-std::unique_ptr<Model> make_t5(const Hparams& hparams, const Weights& weights);
+// Every architecture: the function in arch/ that makes it and its name in general.architecture.
+// clang-format off
+#define PLAIT_ARCHITECTURES(ROW) \
+    ROW(make_arcee, "arcee")                     \
+    ROW(make_bailingmoe2, "bailingmoe2")         \
+    ROW(make_bert, "bert")                       \
+    ROW(make_bloom, "bloom")                     \
+    ROW(make_cohere2, "cohere2")                 \
+    ROW(make_command_r, "command-r")             \
+    ROW(make_deepseek, "deepseek")               \
+    ROW(make_deepseek2, "deepseek2")             \
+    ROW(make_dots1, "dots1")                     \
+    ROW(make_ernie4_5, "ernie4_5")               \
+    ROW(make_ernie4_5_moe, "ernie4_5-moe")       \
+    ROW(make_exaone_moe, "exaone-moe")           \
+    ROW(make_exaone4, "exaone4")                 \
+    ROW(make_falcon, "falcon")                   \
+    ROW(make_falcon_h1, "falcon-h1")             \
+    ROW(make_gemma, "gemma")                     \
+    ROW(make_gemma_embedding, "gemma-embedding") \
+    ROW(make_gemma2, "gemma2")                   \
+    ROW(make_gemma3, "gemma3")                   \
+    ROW(make_glm4, "glm4")                       \
+    ROW(make_glm4moe, "glm4moe")                 \
+    ROW(make_gpt_oss, "gpt-oss")                 \
+    ROW(make_gpt2, "gpt2")                       \
+    ROW(make_gptneox, "gptneox")                 \
+    ROW(make_granite, "granite")                 \
+    ROW(make_granitehybrid, "granitehybrid")     \
+    ROW(make_granitemoe, "granitemoe")           \
+    ROW(make_hunyuan_dense, "hunyuan-dense")     \
+    ROW(make_hunyuan_moe, "hunyuan-moe")         \
+    ROW(make_internlm2, "internlm2")             \
+    ROW(make_jamba, "jamba")                     \
+    ROW(make_jina_bert_v2, "jina-bert-v2")       \
+    ROW(make_jina_bert_v3, "jina-bert-v3")       \
+    ROW(make_lfm2, "lfm2")                       \
+    ROW(make_lfm2moe, "lfm2moe")                 \
+    ROW(make_llama, "llama")                     \
+    ROW(make_mamba, "mamba")                     \
+    ROW(make_mamba2, "mamba2")                   \
+    ROW(make_minicpm, "minicpm")                 \
+    ROW(make_minicpm3, "minicpm3")               \
+    ROW(make_minimax_m2, "minimax-m2")           \
+    ROW(make_modern_bert, "modern-bert")         \
+    ROW(make_nemotron, "nemotron")               \
+    ROW(make_nemotron_h, "nemotron_h")           \
+    ROW(make_nemotron_h_moe, "nemotron_h_moe")   \
+    ROW(make_nomic_bert, "nomic-bert")           \
+    ROW(make_nomic_bert_moe, "nomic-bert-moe")   \
+    ROW(make_olmo2, "olmo2")                     \
+    ROW(make_olmoe, "olmoe")                     \
+    ROW(make_phi2, "phi2")                       \
+    ROW(make_phi3, "phi3")                       \
+    ROW(make_qwen2, "qwen2")                     \
+    ROW(make_qwen2moe, "qwen2moe")               \
+    ROW(make_qwen2vl, "qwen2vl")                 \
+    ROW(make_qwen3, "qwen3")                     \
+    ROW(make_qwen3moe, "qwen3moe")               \
+    ROW(make_qwen3next, "qwen3next")             \
+    ROW(make_rwkv6, "rwkv6")                     \
+    ROW(make_rwkv7, "rwkv7")                     \
+    ROW(make_seed_oss, "seed_oss")               \
+    ROW(make_smollm3, "smollm3")                 \
+    ROW(make_stablelm, "stablelm")               \
+    ROW(make_starcoder, "starcoder")             \
+    ROW(make_starcoder2, "starcoder2")           \
+    ROW(make_t5, "t5")                           \
+    ROW(make_t5encoder, "t5encoder")
+// clang-format on
+
+#define PLAIT_DECLARE(make, name) \
+    std::unique_ptr<Model> make(const Hparams& hparams, const Weights& weights);
+PLAIT_ARCHITECTURES(PLAIT_DECLARE)
+#undef PLAIT_DECLARE
 
 namespace {
 
 struct Architecture {
-    std::string_view name;  // general.architecture
     std::unique_ptr<Model> (*make)(const Hparams&, const Weights&);
+    std::string_view name;
 };
 
-constexpr std::array kArchitectures = {
-    Architecture{"bert", make_bert},
-    Architecture{"bloom", make_bloom},
-    Architecture{"cohere2", make_cohere2},
-    Architecture{"command-r", make_command_r},
-    Architecture{"deepseek2", make_deepseek2},
-    Architecture{"exaone4", make_exaone4},
-    Architecture{"falcon-h1", make_falcon_h1},
-    Architecture{"gemma", make_gemma},
-    Architecture{"gemma2", make_gemma2},
-    Architecture{"gemma3", make_gemma3},
-    Architecture{"glm4", make_glm4},
-    Architecture{"gpt-oss", make_gpt_oss},
-    Architecture{"gpt2", make_gpt2},
-    Architecture{"gptneox", make_gptneox},
-    Architecture{"granite", make_granite},
-    Architecture{"granitehybrid", make_granitehybrid},
-    Architecture{"jamba", make_jamba},
-    Architecture{"lfm2", make_lfm2},
-    Architecture{"llama", make_llama},
-    Architecture{"mamba", make_mamba},
-    Architecture{"mamba2", make_mamba2},
-    Architecture{"modern-bert", make_modern_bert},
-    Architecture{"nemotron", make_nemotron},
-    Architecture{"nomic-bert", make_nomic_bert},
-    Architecture{"olmo2", make_olmo2},
-    Architecture{"olmoe", make_olmoe},
-    Architecture{"phi2", make_phi2},
-    Architecture{"phi3", make_phi3},
-    Architecture{"qwen2", make_qwen2},
-    Architecture{"qwen2moe", make_qwen2moe},
-    Architecture{"qwen2vl", make_qwen2vl},
-    Architecture{"qwen3", make_qwen3},
-    Architecture{"qwen3moe", make_qwen3moe},
-    Architecture{"qwen3next", make_qwen3next},
-    Architecture{"rwkv6", make_rwkv6},
-    Architecture{"rwkv7", make_rwkv7},
-    Architecture{"smollm3", make_smollm3},
-    Architecture{"stablelm", make_stablelm},
-    Architecture{"starcoder2", make_starcoder2},
-    Architecture{"t5", make_t5},
-};
+#define PLAIT_ROW(make, name) Architecture{make, name},
+constexpr std::array kArchitectures = {PLAIT_ARCHITECTURES(PLAIT_ROW)};
+#undef PLAIT_ROW
 
-// What the names of tensors begin with whose layers draft tokens beyond the next: not run here.
+// The name prefixes of layers for multi-token prediction, which are not run.
 std::vector<std::string> drafting_layers(const Hparams& hp, const Model& model) {
     const int first = model.info().n_layers;
-    const int n = hp.index("nextn_predict_layers", Hparams::kMostLayers, 0);
+    const int n = hp.index("nextn_predict_layers", Hparams::kMaxLayers, 0);
     std::vector<std::string> prefixes;
     for (int i = 0; i < n; ++i) prefixes.push_back(text("blk.", first + i, "."));
     return prefixes;

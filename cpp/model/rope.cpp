@@ -9,14 +9,15 @@
 namespace plait {
 namespace {
 
-// The attention magnitude that YaRN recommends for a context stretched by `factor`, section 3.4.
+// YaRN's magnitude for a context extended by `factor` (section 3.4).
 double yarn_magnitude(double factor) { return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0; }
 
 }  // namespace
 
-Rope read_rope(const Hparams& hp, int head_dim, bool interleaved) {
+Rope read_rope(const Hparams& hp, int head_dim, RopePairs pairs) {
     Rope rope;
-    rope.interleaved = interleaved;
+    if (pairs == RopePairs::none) return rope;
+    rope.interleaved = pairs == RopePairs::neighbours;
     rope.n_rot = hp.count("rope.dimension_count", head_dim, head_dim);
     if (rope.n_rot % 2 != 0)
         hp.refuse("rope.dimension_count", text("expected an even number, got ", rope.n_rot));
@@ -26,7 +27,7 @@ Rope read_rope(const Hparams& hp, int head_dim, bool interleaved) {
     if (type != "none" && type != "linear" && type != "yarn" && type != "longrope")
         throw UnsupportedError(text(hp.key("rope.scaling.type"), ": unknown scaling \"", type,
                                     "\"; known are none, linear, yarn, longrope"));
-    // Old files state the factor as rope.scale_linear; 0 stands for none.
+    // Old files name the factor rope.scale_linear. 0 means that there is none.
     const char* const key =
         hp.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
     const float factor = hp.number(key, 0.0f) == 0.0f ? 1.0f : hp.positive(key);
@@ -40,7 +41,7 @@ Rope read_rope(const Hparams& hp, int head_dim, bool interleaved) {
         rope.beta_slow = hp.positive("rope.scaling.yarn_beta_slow", 1.0f);
         rope.magnitude *= yarn_magnitude(factor);
         if (rope.n_ctx_original == 0)
-            hp.refuse("rope.scaling.original_context_length", "is needed for YaRN");
+            hp.refuse("rope.scaling.original_context_length", "is required for YaRN scaling");
     }
     return rope;
 }
@@ -53,7 +54,7 @@ bool has_rope_sections(const Hparams& hp) {
 
 Rope read_mrope(const Hparams& hp, int head_dim) {
     constexpr std::string_view kSections = "rope.dimension_sections";
-    Rope rope = read_rope(hp, head_dim, /*interleaved=*/false);
+    Rope rope = read_rope(hp, head_dim, RopePairs::halves);
     const std::vector<int64_t> pairs = hp.metadata().integers(hp.key(kSections));
     if (pairs.size() < 3 || pairs.size() > std::size(rope.sections))
         hp.refuse(kSections, text("expected 3 or 4 numbers, got ", pairs.size()));
@@ -74,6 +75,13 @@ Rope without_scaling(Rope rope) {
     rope.extrapolation = 0.0;
     rope.magnitude = 1.0;
     return rope;
+}
+
+void read_long_rope_factors(const Weights& weights, Rotation& rotation) {
+    if (!weights.has("rope_factors_long.weight") && !weights.has("rope_factors_short.weight"))
+        return;
+    rotation.factors = weights.get("rope_factors_short.weight", {rotation.rope.n_rot / 2});
+    rotation.long_factors = weights.get("rope_factors_long.weight", {rotation.rope.n_rot / 2});
 }
 
 Weight read_rope_factors(const Weights& weights, const Rope& rope) {

@@ -1,4 +1,4 @@
-// Rotary parameters as GGUF files state them.
+// Rotary position parameters as GGUF files state them.
 #pragma once
 
 #include "graph/graph.h"
@@ -7,19 +7,36 @@
 
 namespace plait {
 
-// Reads rope.* keys: base, rotated dimensions, linear scaling and YaRN (arXiv:2309.00071).
-// UnsupportedError for a scaling type that we do not know.
-Rope read_rope(const Hparams& hparams, int head_dim, bool interleaved);
+// Which elements of a head are rotated together: 2i and 2i + 1, or i and i + n_rot / 2.
+enum class RopePairs : uint8_t { none, neighbours, halves };
 
-// M-RoPE, arXiv:2409.12191: several positions a token, of which each turns some of the pairs, as
-// rope.dimension_sections says (three or four counts of pairs). Pairs are half a head apart.
+// How one layer rotates its queries and keys.
+struct Rotation {
+    Rope rope;            // n_rot 0: no rotation
+    Weight factors;       // [n_rot / 2], divisors of the frequencies; optional
+    Weight long_factors;  // LongRoPE: replace `factors` in contexts longer than the original one
+
+    const Weight& factors_for(int64_t n_ctx) const {
+        return long_factors && n_ctx > rope.n_ctx_original ? long_factors : factors;
+    }
+};
+
+// Reads the rope.* keys: base, rotated elements, linear scaling and YaRN (arXiv:2309.00071).
+// Throws UnsupportedError for an unknown type of scaling. RopePairs::none gives no rotation.
+Rope read_rope(const Hparams& hparams, int head_dim, RopePairs pairs);
+
+// M-RoPE, arXiv:2409.12191: a token has several positions, and each rotates the number of pairs
+// given in rope.dimension_sections (three or four counts). Pairs are half a head apart.
 bool has_rope_sections(const Hparams& hparams);
 Rope read_mrope(const Hparams& hparams, int head_dim);
 
-// The same rotation with positions as they are: no scaling of any kind.
+// The same rotation without scaling of positions or magnitude.
 Rope without_scaling(Rope rope);
 
-// Per-pair frequency divisors of llama-3 style scaling; nothing where the file has none.
+// Reads the factors of LongRoPE, arXiv:2402.13753, if the file has them.
+void read_long_rope_factors(const Weights& weights, Rotation& rotation);
+
+// Divisors of the frequencies as Llama 3 scales them; absent if the file has none.
 Weight read_rope_factors(const Weights& weights, const Rope& rope);
 
 }  // namespace plait

@@ -48,8 +48,8 @@ Value Step::rotate(Value x, const Rope& rope, const Weight& factors) {
     return plait::rope(x, table, rope);
 }
 
-Value Step::by_sequence(InputField field, uint8_t group, int more) {
-    return graph_.input({field, group}, {DType::i32, {int64_t{key_.n_sequences} + more}},
+Value Step::by_sequence(InputField field, uint8_t group, int extra) {
+    return graph_.input({field, group}, {DType::i32, {int64_t{key_.n_sequences} + extra}},
                         Extent::fixed);
 }
 
@@ -57,7 +57,7 @@ Value Step::storage(const StorageInfo& info) {
     return graph_.storage(static_cast<uint32_t>(layout_.index(info.id)), storage_type(info));
 }
 
-// Fills in what every kind of attention has: the intervals and the runs of its group.
+// Adds the inputs that all kinds of attention share: the intervals and runs of the group.
 Value Step::attend_over(int layer, const AttendInputs& given, AttendParams op, uint8_t group,
                         const Attention& how) {
     const GroupInfo& info = layout_.groups[group];

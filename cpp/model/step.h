@@ -1,5 +1,5 @@
-// The inputs, caches and outputs of one graph, declared once and shared by all layers. This is all
-// that an architecture sees of a step.
+// The builder that architectures use: the inputs, caches and outputs of one graph, each declared
+// once and shared by all layers.
 #pragma once
 
 #include "graph/ops.h"
@@ -20,11 +20,11 @@ public:
 
     Value weight(const Weight& weight) { return weight ? graph_.weight(weight) : Value{}; }
 
-    // The piece's input: rows of the table for tokens, times `scale`; or embeddings as they were
-    // given. [n, width]
+    // The input of the microbatch: for tokens, their rows of the table times `scale`; for
+    // embeddings, the given rows. [n, width]
     Value embed(const Weight& table, float scale = 1.0f);
-    Value positions();  // [n], or [n, 4] with several axes
-    // Rotates heads by their tokens' positions; one table for all that rotate alike.
+    Value positions();  // [n], or [n, 4] for M-RoPE
+    // Rotates heads by their tokens' positions. Equal rotations share one table.
     Value rotate(Value x, const Rope& rope, const Weight& factors = {});  // [n, h, d] -> [n, h, d]
 
     struct Attention {
@@ -32,38 +32,37 @@ public:
         float softcap = 0.0f;
         Weight sinks = {};             // [h]
         float alibi_max_bias = 0.0f;   // 0: none
-        Weight bias = {};              // [buckets, h], by distance
-        int max_distance = 0;          // of the buckets
-        bool both_directions = false;  // of the buckets
+        Weight bias = {};              // [buckets, h], bias by distance
+        int max_distance = 0;          // max distance of the buckets
+        bool both_directions = false;  // the buckets also cover later positions
         int slot = 0;
     };
-    // Stores k and v in the layer's rows, then attends over what each token may see.
+    // Stores k and v in the layer's rows, then attends over the rows that each token may see.
     // q [n, h, d], k [n, hk, d], v [n, hk, dv] -> [n, h, dv]
     Value attend(int layer, Value q, Value k, Value v, const Attention& how);
-    // The same where a value is the first `value_dim` elements of its key (MLA). k [n, 1, d]
+    // The same, with the first `value_dim` elements of a key as its value (MLA). k [n, 1, d]
     Value attend_latent(int layer, Value q, Value k, int value_dim, const Attention& how);
-    // Over the piece's own tokens; nothing is stored (WithinSpec).
+    // Attends over the tokens of the microbatch; stores nothing (WithinSpec).
     Value attend_within(int layer, Value q, Value k, Value v, const Attention& how);
-    // An encoder's output becomes what the decoder's layer attends to (CrossSpec).
+    // Stores keys and values of an encoder's output for a layer of the decoder (CrossSpec).
     void store_cross(int layer, int slot, Value k, Value v);
     Value attend_cross(int layer, Value q, const Attention& how);
 
-    // The k-th kind of state of a recurrent slot (RecurrentSpec).
+    // State number `kind` of a recurrent slot (RecurrentSpec).
     States states(int layer, int slot, int kind);
 
-    // Keeps only rows that were asked for; compiling moves this ahead of all that is computed row by
-    // row.
+    // Keeps only the requested rows. Compilation moves this before operations that work row by row.
     Value keep_outputs(Value x);  // [n, m] -> [n_outputs, m]
     bool wants_outputs() const { return key_.n_outputs > 0; }
     bool wants_logits() const {
         return wants_outputs() &&
                (key_.output == OutputKind::logits || key_.output == OutputKind::both);
     }
-    // Hands over the normalised last hidden state, as embeddings if these were asked for.
+    // Outputs the normalised last hidden state as embeddings, if these were requested.
     void emit_hidden(Value x);
     void emit_logits(Value logits);
 
-    // Of a graph that scores sequences: what pooling made of each, and the scores.
+    // For graphs that score sequences: the pooled rows and their scores.
     Value pooled(int64_t width);  // [n, width]
     void emit_scores(Value x) { graph_.output(OutputId::embeddings, name(x, Role::result_scores)); }
 
@@ -74,7 +73,7 @@ public:
 
 private:
     Value token_input(InputField field, uint8_t group = 0);
-    Value by_sequence(InputField field, uint8_t group = 0, int more = 1);
+    Value by_sequence(InputField field, uint8_t group = 0, int extra = 1);
     Value storage(const StorageInfo& info);
     Value attend_over(int layer, const AttendInputs& in, AttendParams op, uint8_t group,
                       const Attention& how);

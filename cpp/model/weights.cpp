@@ -9,7 +9,7 @@
 namespace plait {
 namespace {
 
-// Without sizes of one: of a matrix those at the front, of a vector all.
+// Removes dimensions of size 1: from a matrix the leading ones, from a vector all.
 Shape without_ones(const Shape& shape, bool vector) {
     Shape result;
     for (int i = 0; i < shape.rank; ++i)
@@ -54,10 +54,10 @@ void Weights::expect_all_read(std::span<const std::string> others) const {
         const std::string& name = file_->tensors()[id].name;
         const auto holds = [&](const std::string& prefix) { return name.starts_with(prefix); };
         if (!given_[id] && std::ranges::none_of(others, holds))
-            throw ModelError(text(file_->path(), ": tensor ", name, " is none that a model of ",
-                                  "architecture ",
+            throw ModelError(text(file_->path(), ": tensor ", name,
+                                  " does not belong to a model of ", "architecture ",
                                   file_->metadata().string(gguf::keys::kArchitecture),
-                                  " with these hyperparameters has"));
+                                  " with these hyperparameters"));
     }
 }
 

@@ -1,4 +1,5 @@
-// A model's tensors by name and number. Bytes stay in the file until a backend asks for them.
+// A model's tensors by name and number. Their bytes are read from the file when a backend loads
+// them.
 #pragma once
 
 #include <memory>
@@ -24,27 +25,26 @@ public:
 
     const gguf::File& file() const { return *file_; }
 
-    // A weight of exactly this shape, or ModelError naming tensor, shape and what was expected.
-    // Sizes of one at the front are taken as absent, those of a vector anywhere, as some files keep
-    // them.
+    // Returns the weight. Throws ModelError if it is missing or has another shape. Leading
+    // dimensions of size 1 are ignored, in vectors all of them, since some files store them.
     Weight get(const std::string& name, const Shape& shape) const;
-    // Nothing where the file has no such tensor.
+    // The same, or an empty weight if the file has no such tensor.
     Weight find(const std::string& name, const Shape& shape) const;
     bool has(std::string_view name) const { return file_->find(name) != nullptr; }
 
-    // ModelError naming a tensor that no get() or find() gave since this was made: a model that is
-    // silent on a part of its file is not that file's model. Tensors below one of `others` may stay.
+    // Throws ModelError if neither get() nor find() has returned some tensor: an unused tensor
+    // means that the file is of another model. Ignores names that begin with one of `others`.
     void expect_all_read(std::span<const std::string> others) const;
 
 private:
     const gguf::TensorInfo& tensor(WeightId id) const { return file_->tensors()[id]; }
 
     std::shared_ptr<const gguf::File> file_;
-    mutable std::vector<bool> given_;  // by WeightId; written only while the model is made
+    mutable std::vector<bool> given_;  // by WeightId; written only while the model is loaded
 };
 
-// The weights of one layer: names below "blk.{layer}.", or "{stack}.blk.{layer}." where a model has
-// several stacks of layers.
+// The weights of one layer: names below "blk.{layer}.", or below "{stack}.blk.{layer}." in models
+// with several stacks of layers.
 class LayerWeights {
 public:
     LayerWeights(const Weights& weights, int layer)

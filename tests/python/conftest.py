@@ -13,6 +13,12 @@ from python import gguf_writer, validation
 DATA = Path(
     os.environ.get("PLAIT_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
 )
+# The tiny models of the reference data, and of its second part if that stands beside it.
+MODELS = [
+    path
+    for folder in (DATA, DATA.parent / "data-2026")
+    for path in sorted((folder / "conformance").glob("*/model.gguf"))
+]
 # Tests leave no files in the home of whoever runs them.
 os.environ.setdefault("PLAIT_VULKAN_CACHE", "off")
 
@@ -85,13 +91,10 @@ def tiny(tiny_path: Path) -> plait.Model:
     return plait.Model(tiny_path)
 
 
-@pytest.fixture(
-    scope="session",
-    params=sorted(path.parent.name for path in (DATA / "conformance").glob("*/model.gguf")),
-)
+@pytest.fixture(scope="session", params=MODELS, ids=[path.parent.name for path in MODELS])
 def any_model(request: pytest.FixtureRequest) -> plait.Model:
-    """Each tiny model of the reference data whose architecture is here."""
+    """Each tiny model of the reference data whose architecture is supported."""
     try:
-        return plait.Model(DATA / "conformance" / request.param / "model.gguf")
+        return plait.Model(request.param)
     except plait.UnsupportedError as error:
         pytest.skip(str(error)[:80])

@@ -1,41 +1,95 @@
-// Gemma. Gemma Team 2024, arXiv:2403.08295: embeddings are multiplied by the root of the width, and
-// the gate is a GELU. Files keep the weights of norms with the one added that the original adds.
-//
-//   x += Wo . attend(rope(Wq . n(x)), rope(Wk . n(x)), Wv . n(x))      n = RMSNorm
-//   x += Wdown . (gelu(Wgate . n(x)) * Wup . n(x))                     GeGLU
+// The Gemma models. n = RMSNorm; files store its weights with the 1 added that the papers add.
 #include <cmath>
 
-#include "model/blocks/feed_forward.h"
-#include "model/rotary_decoder.h"
+#include "model/decoder.h"
+#include "model/encoder.h"
 
 namespace plait {
 namespace {
 
-class Gemma final : public RotaryDecoder {
-public:
-    Gemma(const Hparams& hp, const Weights& w)
-        : RotaryDecoder(hp, w, Norm::rms(hp), /*interleaved=*/false) {
-        embedding_scale_ = std::sqrt(static_cast<float>(info().width));
-        const int n_ffn = hp.count("feed_forward_length");
-        for (int i = 0; i < info().n_layers; ++i)
-            layers_.push_back(read_feed_forward(LayerWeights(w, i), info().width, n_ffn));
+// Embeddings are multiplied by the square root of the width, and the gate is a GELU.
+ModelForm gemma_form(ModelInfo info, const Hparams& hp, const AttentionForm& attention = {}) {
+    ModelForm form(std::move(info), hp, Norm::rms(hp), RopePairs::halves, attention);
+    form.embedding_scale = std::sqrt(static_cast<float>(form.info.width));
+    form.activation = Activation::gelu_tanh;
+    return form;
+}
+
+// The 27B models of Gemma 2 and 3 divide scores by the root of width / heads, the others by that of
+// the head size. No GGUF key holds this; as in llama.cpp, the number of layers identifies them.
+void set_score_scale(ModelForm& form, const Hparams& hp, int n_layers_of_27b) {
+    if (form.info.n_layers != n_layers_of_27b) return;
+    for (AttentionForm& layer : form.attention)
+        layer.how.scale = read_attention_scale(hp, form.info.width / layer.heads.n_heads);
+}
+
+// Five of six layers have a window and their own base of rotation; only the sixth scales positions.
+ModelForm gemma3_form(ModelInfo info, const Hparams& hp, const AttentionForm& attention) {
+    ModelForm form = gemma_form(std::move(info), hp, attention);
+    form.norms = kSandwich;
+    form.set_windows(read_windows(hp, form.info.n_layers, 6));
+    for (AttentionForm& layer : form.attention) {
+        if (!is_windowed(layer)) continue;
+        layer.rotation.rope = without_scaling(layer.rotation.rope);
+        layer.rotation.rope.base = hp.positive("rope.freq_base_swa", 10000.0f);
     }
-
-protected:
-    Value embed(Step& step) const override { return embed_scaled(step); }
-
-    Value block(Step& step, int i, Value x) const override {
-        return feed_forward(step, i, x, layers_[static_cast<size_t>(i)], Activation::gelu_tanh);
-    }
-
-private:
-    std::vector<FeedForwardWeights> layers_;
-};
+    return form;
+}
 
 }  // namespace
 
-std::unique_ptr<Model> make_gemma(const Hparams& hparams, const Weights& weights) {
-    return std::make_unique<Gemma>(hparams, weights);
+// Gemma. Gemma Team 2024, arXiv:2403.08295.
+//
+//   x += Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))
+//   x += Wdown (gelu(Wgate n(x)) * Wup n(x))                  GeGLU
+std::unique_ptr<Model> make_gemma(const Hparams& hp, const Weights& w) {
+    ModelForm form = gemma_form(read_info(hp, w), hp);
+    form.scales_given_embeddings = true;
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// Gemma 2. Gemma Team 2024, arXiv:2408.00118: the outputs of mixer and block are normalised too,
+// scores and logits are soft-capped, and every other layer has a window.
+//
+//   x += n(Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x)))
+//   x += n(Wdown (gelu(Wgate n(x)) * Wup n(x)))
+std::unique_ptr<Model> make_gemma2(const Hparams& hp, const Weights& w) {
+    ModelForm form = gemma_form(read_info(hp, w), hp);
+    form.norms = kSandwich;
+    form.scales_given_embeddings = true;
+    form.logit_softcap = hp.positive("final_logit_softcapping", 30.0f);
+    form.set_windows(read_windows(hp, form.info.n_layers, 2, 4096));
+    set_score_scale(form, hp, 46);
+    for (AttentionForm& layer : form.attention) {
+        layer.how.softcap = hp.positive("attn_logit_softcapping", 50.0f);
+        Rope& rope = layer.rotation.rope;
+        if (is_windowed(layer))
+            rope.base = hp.positive("rope.freq_base_swa", static_cast<float>(rope.base));
+    }
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// Gemma 3. Gemma Team 2025, arXiv:2503.19786: heads of q and k are normalised in place of the soft
+// cap.
+//
+//   x += n(Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x)))
+//   x += n(Wdown (gelu(Wgate n(x)) * Wup n(x)))
+std::unique_ptr<Model> make_gemma3(const Hparams& hp, const Weights& w) {
+    ModelForm form = gemma3_form(read_info(hp, w), hp, {.qk_norm = QkNorm::shared});
+    if (hp.number("final_logit_softcapping", 0.0f) != 0.0f)
+        form.logit_softcap = hp.positive("final_logit_softcapping");
+    set_score_scale(form, hp, 62);
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// EmbeddingGemma. Gemma Team 2025, arXiv:2509.20354: Gemma 3 as an encoder, whose windows reach to
+// both sides.
+std::unique_ptr<Model> make_gemma_embedding(const Hparams& hp, const Weights& w) {
+    ModelForm form =
+        gemma3_form(read_encoder_info(hp, w), hp, {.within = true, .qk_norm = QkNorm::shared});
+    for (AttentionForm& layer : form.attention)
+        if (is_windowed(layer)) layer.window.kind = WindowKind::symmetric;
+    return std::make_unique<Encoder>(hp, w, std::move(form));
 }
 
 }  // namespace plait

@@ -1,55 +1,77 @@
-// LLaMA. Touvron et al. 2023, arXiv:2302.13971; grouped-query attention: arXiv:2305.13245;
-// experts as in Mixtral: Jiang et al. 2024, arXiv:2401.04088.
-//
-//   x += Wo . attend(rope(Wq . n(x)), rope(Wk . n(x)), Wv . n(x))      n = RMSNorm
-//   x += Wdown . (silu(Wgate . n(x)) * Wup . n(x))                     SwiGLU, or experts of it
-#include "model/blocks/experts.h"
-#include "model/blocks/feed_forward.h"
-#include "model/rotary_decoder.h"
+// LLaMA and models that differ from it by a line or two. n = RMSNorm.
+#include "model/decoder.h"
 
 namespace plait {
 namespace {
 
-struct Layer {
-    FeedForwardWeights ffn;
-    ExpertWeights experts;  // in place of ffn where the model has them
-};
-
-class Llama final : public RotaryDecoder {
-public:
-    Llama(const Hparams& hp, const Weights& w)
-        : RotaryDecoder(hp, w, Norm::rms(hp), /*interleaved=*/true),
-          counts_(read_expert_counts(hp)) {
-        rope_factors_ = read_rope_factors(w, rope_);
-        const int width = info().width;
-        const int n_ffn = hp.count("feed_forward_length");
-        for (int i = 0; i < info().n_layers; ++i) {
-            const LayerWeights l(w, i);
-            Layer& layer = layers_.emplace_back();
-            if (counts_.n_experts > 0)
-                layer.experts = read_experts(l, width, n_ffn, counts_);
-            else
-                layer.ffn = read_feed_forward(l, width, n_ffn);
-        }
-    }
-
-protected:
-    Value block(Step& step, int i, Value x) const override {
-        const Layer& w = layers_[static_cast<size_t>(i)];
-        if (counts_.n_experts == 0) return feed_forward(step, i, x, w.ffn, Activation::silu);
-        const RouteParams routing{counts_.n_used, /*renormalize=*/true, 1.0f};
-        return experts(step, i, x, w.experts, routing, Activation::silu);
-    }
-
-private:
-    ExpertCounts counts_;
-    std::vector<Layer> layers_;
-};
+ModelForm llama_form(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::neighbours);
+    for (AttentionForm& layer : form.attention)
+        layer.rotation.factors = read_rope_factors(w, layer.rotation.rope);
+    return form;
+}
 
 }  // namespace
 
-std::unique_ptr<Model> make_llama(const Hparams& hparams, const Weights& weights) {
-    return std::make_unique<Llama>(hparams, weights);
+// LLaMA. Touvron et al. 2023, arXiv:2302.13971; grouped-query attention: arXiv:2305.13245;
+// experts as in Mixtral: Jiang et al. 2024, arXiv:2401.04088.
+//
+//   x += Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))
+//   x += Wdown (silu(Wgate n(x)) * Wup n(x))                  SwiGLU, or a mixture of them
+std::unique_ptr<Model> make_llama(const Hparams& hp, const Weights& w) {
+    ModelForm form = llama_form(hp, w);
+    form.mixture = read_mixture(hp, /*required=*/false);
+    form.mixture.n_ffn = hp.count("feed_forward_length");
+    form.mixture.routing.renormalize = true;
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// SmolLM3. Hugging Face 2025, https://huggingface.co/blog/smollm3: LLaMA in which every fourth
+// layer does not rotate (NoPE: arXiv:2501.18795).
+std::unique_ptr<Model> make_smollm3(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::neighbours);
+    for (size_t i = 0; i < form.attention.size(); ++i) form.attention[i].rotates = (i + 1) % 4 != 0;
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// Arcee AFM. Arcee AI 2025,
+// https://www.arcee.ai/blog/deep-dive-afm-4-5b-the-first-arcee-foundational-model: a squared ReLU
+// without a gate.
+//
+//   x += Wdown relu(Wup n(x))^2
+std::unique_ptr<Model> make_arcee(const Hparams& hp, const Weights& w) {
+    ModelForm form = llama_form(hp, w);
+    form.feed_forward = FeedForward::plain;
+    form.activation = Activation::relu_squared;
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// InternLM2. Cai et al. 2024, arXiv:2403.17297: LLaMA, by its formulas.
+std::unique_ptr<Model> make_internlm2(const Hparams& hp, const Weights& w) {
+    return std::make_unique<Decoder>(hp, w, ModelForm(hp, w, Norm::rms(hp), RopePairs::neighbours));
+}
+
+// Seed-OSS. ByteDance 2025, https://huggingface.co/ByteDance-Seed/Seed-OSS-36B-Instruct: LLaMA with
+// biases on q, k and v.
+std::unique_ptr<Model> make_seed_oss(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves);
+    form.norms = {.mixer_in = "attn_norm", .block_in = "post_attention_norm"};
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// ERNIE 4.5 0.3B. Baidu 2025, https://yiyan.baidu.com/blog/publication/ERNIE_Technical_Report.pdf.
+std::unique_ptr<Model> make_ernie4_5(const Hparams& hp, const Weights& w) {
+    return std::make_unique<Decoder>(hp, w, ModelForm(hp, w, Norm::rms(hp), RopePairs::neighbours));
+}
+
+// Hunyuan 0.5B to 7B. Tencent 2025, https://github.com/Tencent-Hunyuan/Hunyuan-7B: heads of q and k
+// are normalised after they are rotated.
+//
+//   x += Wo attend(n(rope(Wq n(x))), n(rope(Wk n(x))), Wv n(x))
+std::unique_ptr<Model> make_hunyuan_dense(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves,
+                   {.qk_norm = QkNorm::shared, .norm_after_rotation = true});
+    return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
 }  // namespace plait

@@ -1,51 +1,48 @@
-// Mamba. Gu & Dao 2023, arXiv:2312.00752; and FalconMamba, Zuo et al. 2024, arXiv:2410.05355, which
-// normalises dt, b and c.
-//
-//   x += Wout . (silu(z) * scan(u, dt, a, b, c, d))         u, z = Win . n(x), n = RMSNorm
-//
-// with u convolved along its sequence; see blocks/mamba.h.
+// Mamba and Mamba-2: every layer is one recurrent mixer, without a feed-forward block. u (in
+// Mamba-2 also b and c) is convolved along its sequence; see blocks/mamba.h. n = RMSNorm.
 #include "model/blocks/mamba.h"
+
 #include "model/decoder.h"
 
 namespace plait {
 namespace {
 
-struct Layer {
-    NormWeights norm;
-    MambaWeights mixer;
-};
-
-class Mamba final : public Decoder {
-public:
-    Mamba(const Hparams& hp, const Weights& w)
-        : Decoder(hp, w, Norm::rms(hp)), sizes_(read_ssm_sizes(hp)) {
-        for (int i = 0; i < info().n_layers; ++i) {
-            const LayerWeights l(w, i);
-            layers_.push_back(
-                {read_norm(l, "attn_norm", info().width), read_mamba(l, hp, info().width, sizes_)});
-        }
-    }
-
-    MemorySpecs memory_specs() const override {
-        return MemorySpecs(layers_.size(), {mamba_spec(sizes_)});
-    }
-
-protected:
-    Value layer(Step& step, int i, Value x) const override {
-        const Layer& w = layers_[static_cast<size_t>(i)];
-        const Value h = step.name(normalize(step, x, w.norm), Role::attn_norm, i);
-        return x + mamba(step, i, 0, h, w.mixer, sizes_, norm_);
-    }
-
-private:
-    SsmSizes sizes_;
-    std::vector<Layer> layers_;
-};
+ModelForm mamba_form(const Hparams& hp, const Weights& w) {
+    ModelForm form(read_info(hp, w), Norm::rms(hp));
+    form.norms = {.mixer_in = "attn_norm"};
+    form.feed_forward = FeedForward::none;
+    return form;
+}
 
 }  // namespace
 
-std::unique_ptr<Model> make_mamba(const Hparams& hparams, const Weights& weights) {
-    return std::make_unique<Mamba>(hparams, weights);
+// Mamba. Gu & Dao 2023, arXiv:2312.00752; and FalconMamba, Zuo et al. 2024, arXiv:2410.05355, which
+// normalises dt, b and c.
+//
+//   x += Wout (silu(z) * scan(u, dt, a, b, c, d))         u, z = Win n(x)
+std::unique_ptr<Model> make_mamba(const Hparams& hp, const Weights& w) {
+    return std::make_unique<RecurrentDecoder<MambaMixer>>(hp, w, mamba_form(hp, w));
+}
+
+// Mamba-2. Dao & Gu 2024, arXiv:2405.21060: one decay per head, and groups of heads share b and c.
+//
+//   x += Wout n(silu(z) * scan(u, dt, a, b, c, d))     z, u, b, c, dt = Win n(x)
+std::unique_ptr<Model> make_mamba2(const Hparams& hp, const Weights& w) {
+    return std::make_unique<RecurrentDecoder<Mamba2Mixer>>(hp, w, mamba_form(hp, w));
+}
+
+// Jamba. Lieber et al. 2024, arXiv:2403.19887: most layers are Mamba, some attention, which does
+// not rotate; some feed-forward blocks are mixtures of experts.
+//
+//   x += attend(Wq n(x), Wk n(x), Wv n(x))  or  mamba(n(x))             n = RMSNorm
+//   x += Wdown (silu(Wgate n(x)) * Wup n(x))                 SwiGLU, or a mixture of them
+std::unique_ptr<Model> make_jamba(const Hparams& hp, const Weights& w) {
+    ModelForm form = ModelForm::hybrid(hp, w, Norm::rms(hp), RopePairs::none);
+    form.mixture = read_mixture(hp, /*required=*/false);
+    form.mixture.n_ffn = hp.count("feed_forward_length");
+    for (int i = 0; i < form.info.n_layers; ++i)
+        form.mixture.layers.push_back(LayerWeights(w, i).has("ffn_gate_inp.weight"));
+    return std::make_unique<RecurrentDecoder<MambaMixer>>(hp, w, std::move(form));
 }
 
 }  // namespace plait

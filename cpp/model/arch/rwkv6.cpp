@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kMixed = 5;  // w, k, v, r, g
 
-struct Layer {
-    NormWeights time_norm, channel_norm, head_norm;
+struct Rwkv6Layer {
+    NormWeights head_norm;
     Weight mix_x, mix_down, mix_up;          // [width], [5 rank, width], [5, width, rank]
     Weight mix, mix_of[kMixed];              // [5 width], or [width] each
     Weight decay, decay_down, decay_up;      // [width], [rank, width], [width, rank]
@@ -28,42 +28,37 @@ struct Layer {
 class Rwkv6 final : public Decoder {
 public:
     Rwkv6(const Hparams& hp, const Weights& w)
-        : Decoder(hp, w, Norm::layer(hp)),
-          embedding_norm_(read_norm(w, "token_embd_norm", info().width)),
+        : Decoder(hp, w, rwkv_form(hp, w)),
           sizes_(read_rwkv_sizes(hp, info().width)),
-          halve_every_(hp.index("rescale_every_n_layers", Hparams::kMostLayers, 0)) {
-        const int mix_rank = hp.count("time_mix_extra_dim", Hparams::kMost / kMixed);
+          halve_every_(hp.index("rescale_every_n_layers", Hparams::kMaxLayers, 0)) {
+        const int mix_rank = hp.count("time_mix_extra_dim", Hparams::kMaxSize / kMixed);
         const int decay_rank = hp.count("time_decay_extra_dim");
         const int n_ffn = hp.count("feed_forward_length");
         for (int i = 0; i < info().n_layers; ++i)
             layers_.push_back(read_layer(LayerWeights(w, i), mix_rank, decay_rank, n_ffn));
     }
 
-    MemorySpecs memory_specs() const override {
-        return MemorySpecs(layers_.size(), {rwkv_spec(sizes_)});
-    }
-
 protected:
-    Value embed(Step& step) const override {
-        return normalize(step, Decoder::embed(step), embedding_norm_);
-    }
+    std::vector<StateSpec> layer_memory(int) const override { return {rwkv_spec(sizes_)}; }
 
     Value layer(Step& step, int i, Value x) const override {
-        const Layer& w = layers_[static_cast<size_t>(i)];
-        const Value h = step.name(normalize(step, x, w.time_norm), Role::attn_norm, i);
-        x = step.name(x + time_mix(step, i, h, w), Role::ffn_inp, i);
-        const Value n = step.name(normalize(step, x, w.channel_norm), Role::ffn_norm, i);
-        x = x + channel_mix(step, i, n, w);
+        x = Decoder::layer(step, i, x);
         return halve_every_ > 0 && (i + 1) % halve_every_ == 0 ? scale(x, 0.5f) : x;
     }
 
+    Value mixer(Step& step, int i, Value h) const override {
+        return time_mix(step, i, h, layers_[static_cast<size_t>(i)]);
+    }
+
+    Value block(Step& step, int i, Value h) const override {
+        return channel_mix(step, i, h, layers_[static_cast<size_t>(i)]);
+    }
+
 private:
-    Layer read_layer(const LayerWeights& l, int mix_rank, int decay_rank, int n_ffn) const {
+    Rwkv6Layer read_layer(const LayerWeights& l, int mix_rank, int decay_rank, int n_ffn) const {
         const int width = info().width;
         const Shape square{width, width};
-        Layer w;
-        w.time_norm = read_norm(l, "attn_norm", width);
-        w.channel_norm = read_norm(l, "attn_norm_2", width);
+        Rwkv6Layer w;
         w.head_norm = read_norm(l, "time_mix_ln", width);
         w.mix_x = l.get("time_mix_lerp_x.weight", {width});
         w.mix_down = l.get("time_mix_w1.weight", {kMixed * mix_rank, width});
@@ -92,7 +87,7 @@ private:
         return w;
     }
 
-    Value time_mix(Step& step, int i, Value x, const Layer& w) const {
+    Value time_mix(Step& step, int i, Value x, const Rwkv6Layer& w) const {
         const int64_t width = info().width;
         const Value s = token_difference(step, i, x, kTimeShift);
         const Value low = linear(x + s * step.weight(w.mix_x), step.weight(w.mix_down));
@@ -120,7 +115,7 @@ private:
                          Role::mixer_out, i);
     }
 
-    Value channel_mix(Step& step, int i, Value x, const Layer& w) const {
+    Value channel_mix(Step& step, int i, Value x, const Rwkv6Layer& w) const {
         const Value s = token_difference(step, i, x, kChannelShift);
         const Value k = squared_relu(step, x + s * step.weight(w.mix_k), w.channel_k);
         const Value r = linear(x + s * step.weight(w.mix_r), step.weight(w.channel_r));
@@ -128,10 +123,9 @@ private:
         return step.name(y, Role::ffn_out, i);
     }
 
-    NormWeights embedding_norm_;
     RwkvSizes sizes_;
     int halve_every_;
-    std::vector<Layer> layers_;
+    std::vector<Rwkv6Layer> layers_;
 };
 
 }  // namespace

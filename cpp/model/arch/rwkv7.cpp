@@ -22,8 +22,8 @@ struct LowRank {
     Weight down, up, bias;  // [rank, width], [width, rank], [width]
 };
 
-struct Layer {
-    NormWeights time_norm, channel_norm, head_norm;
+struct Rwkv7Layer {
+    NormWeights head_norm;
     Weight mix;                           // [5 or 6, width]
     Weight r, k, v, out;                  // [width, width]
     LowRank decay, rate, residual, gate;  // gate has no bias; nothing where the file has none
@@ -35,29 +35,21 @@ struct Layer {
 class Rwkv7 final : public Decoder {
 public:
     Rwkv7(const Hparams& hp, const Weights& w)
-        : Decoder(hp, w, Norm::layer(hp)),
-          embedding_norm_(read_norm(w, "token_embd_norm", info().width)),
-          sizes_(read_rwkv_sizes(hp, info().width)) {
+        : Decoder(hp, w, rwkv_form(hp, w)), sizes_(read_rwkv_sizes(hp, info().width)) {
         for (int i = 0; i < info().n_layers; ++i)
             layers_.push_back(read_layer(hp, LayerWeights(w, i), i));
     }
 
-    MemorySpecs memory_specs() const override {
-        return MemorySpecs(layers_.size(), {rwkv_spec(sizes_)});
-    }
-
 protected:
-    Value embed(Step& step) const override {
-        return normalize(step, Decoder::embed(step), embedding_norm_);
-    }
+    std::vector<StateSpec> layer_memory(int) const override { return {rwkv_spec(sizes_)}; }
 
     Value layers(Step& step, Value x) const override {
         Value v_first;
         for (int i = 0; i < info().n_layers; ++i) {
-            const Layer& w = layers_[static_cast<size_t>(i)];
-            const Value h = step.name(normalize(step, x, w.time_norm), Role::attn_norm, i);
+            const Rwkv7Layer& w = layers_[static_cast<size_t>(i)];
+            const Value h = step.name(normalize(step, x, weights(i).mixer_in), Role::attn_norm, i);
             x = step.name(x + time_mix(step, i, h, w, v_first), Role::ffn_inp, i);
-            const Value n = step.name(normalize(step, x, w.channel_norm), Role::ffn_norm, i);
+            const Value n = step.name(normalize(step, x, weights(i).block_in), Role::ffn_norm, i);
             x = step.name(x + channel_mix(step, i, n, w), Role::l_out, i);
         }
         return x;
@@ -70,14 +62,12 @@ private:
                 l.find(name + "0.weight", {width})};
     }
 
-    Layer read_layer(const Hparams& hp, const LayerWeights& l, int i) const {
+    Rwkv7Layer read_layer(const Hparams& hp, const LayerWeights& l, int i) const {
         const int width = info().width;
         const int n_ffn = hp.count("feed_forward_length");
-        const int gate_rank = hp.index("attention.gate_lora_rank", Hparams::kMost, 0);
+        const int gate_rank = hp.index("attention.gate_lora_rank", Hparams::kMaxSize, 0);
         const Shape square{width, width};
-        Layer w;
-        w.time_norm = read_norm(l, "attn_norm", width);
-        w.channel_norm = read_norm(l, "attn_norm_2", width);
+        Rwkv7Layer w;
         w.head_norm = read_norm(l, "time_mix_ln", width);
         const int n_mixed = gate_rank > 0 ? 6 : 5;
         w.mix = l.get("time_mix_lerp_fused.weight", {n_mixed, 1, 1, width});
@@ -104,7 +94,7 @@ private:
         return w;
     }
 
-    Value time_mix(Step& step, int i, Value x, const Layer& w, Value& v_first) const {
+    Value time_mix(Step& step, int i, Value x, const Rwkv7Layer& w, Value& v_first) const {
         constexpr float kSlowest = -0.606531f;  // -e^-0.5
         const Value s = token_difference(step, i, x, kTimeShift);
         const auto mixed = [&](Mixed m) { return x + s * weight_row(step.weight(w.mix), m); };
@@ -143,15 +133,14 @@ private:
         return step.name(linear(out, step.weight(w.out)), Role::mixer_out, i);
     }
 
-    Value channel_mix(Step& step, int i, Value x, const Layer& w) const {
+    Value channel_mix(Step& step, int i, Value x, const Rwkv7Layer& w) const {
         const Value s = token_difference(step, i, x, kChannelShift);
         const Value k = squared_relu(step, x + s * step.weight(w.mix_k), w.channel_k);
         return step.name(linear(k, step.weight(w.channel_v)), Role::ffn_out, i);
     }
 
-    NormWeights embedding_norm_;
     RwkvSizes sizes_;
-    std::vector<Layer> layers_;
+    std::vector<Rwkv7Layer> layers_;
 };
 
 }  // namespace

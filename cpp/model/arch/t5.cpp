@@ -1,14 +1,13 @@
-// T5. Raffel et al. 2019, arXiv:1910.10683; gates of T5 1.1: arXiv:2002.05202. An encoder whose output
-// the decoder attends to; no position but a bias on distance, learned by bucket, that all layers of
-// a stack share. Scores are not scaled.
+// T5. Raffel et al. 2019, arXiv:1910.10683; gates of T5 1.1: arXiv:2002.05202. In place of
+// positions there is a bias on distance, learned by bucket, which all layers of a stack share.
+// Scores are not scaled.
 //
-//   x += Wo . attend(Wq . n(x), Wk . n(x), Wv . n(x), B)                            n = RMSNorm
-//   x += Wo' . attend(Wq' . n(x), Wk' e, Wv' e)            decoder; e: what the encoder gave, n'd
-//   x += Wdown . relu(Wup . n(x)), or Wdown . (gelu(Wgate . n(x)) * Wup . n(x))
+//   x += Wo attend(Wq n(x), Wk n(x), Wv n(x), B)                            n = RMSNorm
+//   x += Wo' attend(Wq' n(x), Wk' e, Wv' e)            decoder; e: the normalised encoder output
+//   x += Wdown relu(Wup n(x)), or Wdown (gelu(Wgate n(x)) * Wup n(x))
 //
-// Of the memory's layers the decoder's come first, then the encoder's, which store nothing. The
-// first T5 scales what it multiplies with a tied embedding by width^-1/2; files do not say so and
-// llama.cpp does not: logits are larger then, in the same order.
+// The first T5 scales the input of a tied output matrix by width^-1/2. Files do not record this and
+// llama.cpp does not do it: logits are larger then, in the same order.
 #include <string>
 
 #include "model/blocks/attention.h"
@@ -18,100 +17,132 @@
 namespace plait {
 namespace {
 
-constexpr int kMaxDistance = 128;     // of buckets; no T5 has another
 constexpr int kSelf = 0, kCross = 1;  // slots of a decoder's layer
 
-struct Layer {
+struct T5Layer {
     NormWeights attn_norm, cross_norm, ffn_norm;
-    AttentionWeights attn, cross;
+    AttentionWeights attn, cross;  // cross_norm and cross: decoder only
     FeedForwardWeights ffn;
-};
-
-// One of the two: its layers, and what they share.
-struct Stack {
-    std::vector<Layer> layers;
-    Weight bias;  // [buckets, h]
-    NormWeights output_norm;
 };
 
 AttentionWeights read_projections(const LayerWeights& w, const std::string& name, int width,
                                   const Heads& heads) {
-    const int64_t n = int64_t{heads.n_heads} * heads.head_dim;
     AttentionWeights a;
-    a.wq = w.get(name + "_q.weight", {n, width});
-    a.wk = w.get(name + "_k.weight", {n, width});
-    a.wv = w.get(name + "_v.weight", {n, width});
-    a.wo = w.get(name + "_o.weight", {width, n});
+    a.wq = w.get(name + "_q.weight", {heads.queries(), width});
+    a.wk = w.get(name + "_k.weight", {heads.queries(), width});
+    a.wv = w.get(name + "_v.weight", {heads.queries(), width});
+    a.wo = w.get(name + "_o.weight", {width, heads.queries()});
     return a;
 }
 
-Stack read_stack(const Hparams& hp, const Weights& w, const std::string& name, int n_layers,
-                 int width, const Heads& heads) {
-    const bool decodes = name == "dec";
-    const int n_ffn = hp.count("feed_forward_length");
+AttentionForm read_t5_attention(const Hparams& hp, const Weights& w, const std::string& stack,
+                                int width) {
+    constexpr int kMaxDistance = 128;  // of buckets, in all T5 models
     const int n_buckets = hp.count("attention.relative_buckets_count");
-    if (n_buckets < 4 || n_buckets % 4 != 0)  // halved by direction, and half of these exact
+    if (n_buckets < 4 || n_buckets % 4 != 0)  // halved by direction, and half of these are exact
         hp.refuse("attention.relative_buckets_count",
                   "expected a multiple of 4, got " + std::to_string(n_buckets));
-    Stack stack;
-    stack.bias = w.get(name + ".blk.0.attn_rel_b.weight", {n_buckets, heads.n_heads});
-    stack.output_norm = read_norm(w, name + ".output_norm", width);
-    for (int i = 0; i < n_layers; ++i) {
-        const LayerWeights l(w, name, i);
-        Layer& layer = stack.layers.emplace_back();
-        layer.attn_norm = read_norm(l, "attn_norm", width);
-        layer.attn = read_projections(l, "attn", width, heads);
-        if (decodes) layer.cross_norm = read_norm(l, "cross_attn_norm", width);
-        if (decodes) layer.cross = read_projections(l, "cross_attn", width, heads);
-        layer.ffn_norm = read_norm(l, "ffn_norm", width);
-        layer.ffn = read_feed_forward(
-            l, width, n_ffn, l.has("ffn_gate.weight") ? FeedForward::gated : FeedForward::plain);
-    }
-    return stack;
+    AttentionForm form;
+    form.heads = read_heads(hp, width, 0);
+    if (form.heads.n_kv_heads != form.heads.n_heads)
+        hp.refuse("attention.head_count_kv", "expected as many as attention.head_count");
+    form.within = stack == "enc";
+    form.how.bias = w.get(stack + ".blk.0.attn_rel_b.weight", {n_buckets, form.heads.n_heads});
+    form.how.max_distance = kMaxDistance;
+    form.how.both_directions = form.within;
+    form.how.slot = kSelf;
+    return form;
 }
 
+// The encoder or the decoder. `first_layer` is its first layer in the memory.
+class T5Stack {
+public:
+    T5Stack(const Hparams& hp, const Weights& w, const std::string& name, int n_layers, int width,
+            int first_layer)
+        : norm_(Norm::rms(hp)),
+          attention_(read_t5_attention(hp, w, name, width)),
+          output_norm_(read_norm(w, name + ".output_norm", width)),
+          first_layer_(first_layer) {
+        const int n_ffn = hp.count("feed_forward_length");
+        for (int i = 0; i < n_layers; ++i) {
+            const LayerWeights l(w, name, i);
+            const bool gated = l.has("ffn_gate.weight");
+            T5Layer& layer = layers_.emplace_back();
+            layer.attn_norm = read_norm(l, "attn_norm", width);
+            layer.attn = read_projections(l, "attn", width, attention_.heads);
+            if (name == "dec") layer.cross_norm = read_norm(l, "cross_attn_norm", width);
+            if (name == "dec") layer.cross = read_projections(l, "cross_attn", width, heads());
+            layer.ffn_norm = read_norm(l, "ffn_norm", width);
+            layer.ffn =
+                read_feed_forward(l, width, n_ffn, gated ? FeedForward::gated : FeedForward::plain);
+        }
+    }
+
+    const Heads& heads() const { return attention_.heads; }
+    const std::vector<T5Layer>& layers() const { return layers_; }
+    StateSpec spec() const { return attention_spec(attention_); }
+
+    // x after all layers, not yet normalised.
+    Value operator()(Step& step, Value x) const {
+        int i = first_layer_;
+        for (const T5Layer& w : layers_) {
+            const Value h = step.name(normalize(step, x, w.attn_norm, norm_), Role::attn_norm, i);
+            x = x + attention(step, i, h, w.attn, attention_, norm_);
+            if (w.cross.wq) x = x + cross_attention(step, i, x, w);
+            step.name(x, Role::ffn_inp, i);
+            const Value n = step.name(normalize(step, x, w.ffn_norm, norm_), Role::ffn_norm, i);
+            const Activation act = w.ffn.gate ? Activation::gelu_tanh : Activation::relu;
+            x = step.name(x + feed_forward(step, i, n, w.ffn, act), Role::l_out, i);
+            ++i;
+        }
+        return x;
+    }
+
+    Value normalize_output(Step& step, Value x) const {
+        return normalize(step, x, output_norm_, norm_);
+    }
+
+private:
+    Value cross_attention(Step& step, int i, Value x, const T5Layer& w) const {
+        const Value h = normalize(step, x, w.cross_norm, norm_);
+        const Value q = split_heads(linear(h, step.weight(w.cross.wq)), heads().n_heads);
+        const Value y = merge_heads(step.attend_cross(i, q, {.slot = kCross}));
+        return linear(y, step.weight(w.cross.wo));
+    }
+
+    Norm norm_;
+    AttentionForm attention_;
+    NormWeights output_norm_;
+    int first_layer_;
+    std::vector<T5Layer> layers_;
+};
+
+// Of the memory's layers, the decoder's come first, then the encoder's, which store nothing.
 class T5 final : public Model {
 public:
     T5(const Hparams& hp, const Weights& w)
         : Model(t5_info(hp, w)),
-          norm_(Norm::rms(hp)),
-          heads_(read_heads(hp, info().width)),
           embedding_(w.get("token_embd.weight", {info().n_vocab, info().width})),
           output_(w.find("output.weight", {info().n_vocab, info().width})),
-          encoder_(read_stack(hp, w, "enc", hp.count("block_count", Hparams::kMostLayers),
-                              info().width, heads_)),
-          decoder_(read_stack(hp, w, "dec", info().n_layers, info().width, heads_)) {
+          encoder_(hp, w, "enc", hp.count("block_count", Hparams::kMaxLayers), info().width,
+                   info().n_layers),
+          decoder_(hp, w, "dec", info().n_layers, info().width, 0) {
         if (!output_) output_ = embedding_;
-        if (heads_.n_kv_heads != heads_.n_heads)
-            hp.refuse("attention.head_count_kv", "expected as many as attention.head_count");
     }
 
     MemorySpecs memory_specs() const override {
-        AttentionSpec self = attention_spec(heads_);
-        self.needs_key_positions = true;
-        const CrossSpec cross{heads_.n_kv_heads, heads_.head_dim, heads_.head_dim};
-        MemorySpecs specs(decoder_.layers.size(), {self, cross});
-        specs.insert(specs.end(), encoder_.layers.size(),
-                     {WithinSpec{.needs_key_positions = true}});
+        const Heads& heads = decoder_.heads();
+        const CrossSpec cross{heads.n_kv_heads, heads.head_dim, heads.head_dim};
+        MemorySpecs specs(decoder_.layers().size(), {decoder_.spec(), cross});
+        specs.insert(specs.end(), encoder_.layers().size(), {encoder_.spec()});
         return specs;
     }
 
 protected:
     void build_encoder(Step& step) const override {
-        const Step::Attention how{
-            .bias = encoder_.bias, .max_distance = kMaxDistance, .both_directions = true};
-        Value x = step.embed(embedding_);
-        int at = static_cast<int>(decoder_.layers.size());  // in the memory
-        for (const Layer& w : encoder_.layers) {
-            const Value h = step.name(normalize(step, x, w.attn_norm, norm_), Role::attn_norm, at);
-            const Qkv qkv = project_qkv(step, at, h, w.attn, heads_, norm_);
-            x = x + project_out(step, at, attention_within(step, at, qkv, how), w.attn);
-            x = step.name(feed(step, at, x, w), Role::l_out, at);
-            ++at;
-        }
-        x = normalize(step, x, encoder_.output_norm, norm_);
-        for (size_t i = 0; i < decoder_.layers.size(); ++i) {
-            const AttentionWeights& w = decoder_.layers[i].cross;
+        const Value x = encoder_.normalize_output(step, encoder_(step, step.embed(embedding_)));
+        for (size_t i = 0; i < decoder_.layers().size(); ++i) {
+            const AttentionWeights& w = decoder_.layers()[i].cross;
             step.store_cross(static_cast<int>(i), kCross, linear(x, step.weight(w.wk)),
                              linear(x, step.weight(w.wv)));
         }
@@ -119,19 +150,8 @@ protected:
     }
 
     void build_decoder(Step& step) const override {
-        const Step::Attention how{
-            .bias = decoder_.bias, .max_distance = kMaxDistance, .slot = kSelf};
-        Value x = step.embed(embedding_);
-        int i = 0;
-        for (const Layer& w : decoder_.layers) {
-            const Value h = step.name(normalize(step, x, w.attn_norm, norm_), Role::attn_norm, i);
-            const Qkv qkv = project_qkv(step, i, h, w.attn, heads_, norm_);
-            x = x + project_out(step, i, attention(step, i, qkv, how), w.attn);
-            x = x + cross_attention(step, i, x, w);
-            x = step.name(feed(step, i, x, w), Role::l_out, i);
-            ++i;
-        }
-        x = normalize(step, step.keep_outputs(x), decoder_.output_norm, norm_);
+        Value x = step.keep_outputs(decoder_(step, step.embed(embedding_)));
+        x = decoder_.normalize_output(step, x);
         step.emit_hidden(x);
         if (step.wants_logits()) step.emit_logits(linear(x, step.weight(output_)));
     }
@@ -140,36 +160,54 @@ private:
     static ModelInfo t5_info(const Hparams& hp, const Weights& w) {
         ModelInfo info = read_info(hp, w);
         info.has_encoder = true;
-        info.n_layers = hp.count("decoder_block_count", Hparams::kMostLayers, info.n_layers);
+        info.n_layers = hp.count("decoder_block_count", Hparams::kMaxLayers, info.n_layers);
         if (w.has("dec.blk." + std::to_string(info.n_layers) + ".attn_norm.weight"))
             hp.refuse("decoder_block_count", "the file has more layers");
         return info;
     }
 
-    Value cross_attention(Step& step, int i, Value x, const Layer& w) const {
-        const Value h = normalize(step, x, w.cross_norm, norm_);
-        const Value q = split_heads(linear(h, step.weight(w.cross.wq)), heads_.n_heads);
-        const Value y = merge_heads(step.attend_cross(i, q, {.slot = kCross}));
-        return linear(y, step.weight(w.cross.wo));
-    }
-
-    Value feed(Step& step, int i, Value x, const Layer& w) const {
-        step.name(x, Role::ffn_inp, i);
-        const Value n = step.name(normalize(step, x, w.ffn_norm, norm_), Role::ffn_norm, i);
-        const Activation how = w.ffn.gate ? Activation::gelu_tanh : Activation::relu;
-        return x + feed_forward(step, i, n, w.ffn, how);
-    }
-
-    Norm norm_;
-    Heads heads_;
     Weight embedding_, output_;  // [vocab, width]
-    Stack encoder_, decoder_;
+    T5Stack encoder_, decoder_;
+};
+
+// The encoder alone.
+class T5Encoder final : public Model {
+public:
+    T5Encoder(const Hparams& hp, const Weights& w)
+        : Model(encoder_info(hp, w)),
+          embedding_(w.get("token_embd.weight", {info().n_vocab, info().width})),
+          encoder_(hp, w, "enc", info().n_layers, info().width, 0) {}
+
+    MemorySpecs memory_specs() const override {
+        return MemorySpecs(encoder_.layers().size(), {encoder_.spec()});
+    }
+
+protected:
+    void build_decoder(Step& step) const override {
+        const Value x = step.keep_outputs(encoder_(step, step.embed(embedding_)));
+        step.emit_hidden(encoder_.normalize_output(step, x));
+    }
+
+private:
+    static ModelInfo encoder_info(const Hparams& hp, const Weights& w) {
+        ModelInfo info = read_info(hp, w);
+        info.causal = false;
+        info.has_decoder = false;
+        return info;
+    }
+
+    Weight embedding_;  // [vocab, width]
+    T5Stack encoder_;
 };
 
 }  // namespace
 
-std::unique_ptr<Model> make_t5(const Hparams& hparams, const Weights& weights) {
-    return std::make_unique<T5>(hparams, weights);
+std::unique_ptr<Model> make_t5(const Hparams& hp, const Weights& w) {
+    return std::make_unique<T5>(hp, w);
+}
+
+std::unique_ptr<Model> make_t5encoder(const Hparams& hp, const Weights& w) {
+    return std::make_unique<T5Encoder>(hp, w);
 }
 
 }  // namespace plait

@@ -7,27 +7,60 @@
 namespace plait {
 namespace {
 
-// A value of a key that is one number, or a list with one for each layer.
+// The key holds one number, or an array with one per layer.
 int of_layer(const Hparams& hp, std::string_view suffix, int layer, int64_t least, int fallback) {
     if (!hp.has(suffix)) return fallback;
-    return hp.per_layer(suffix, layer + 1, least, Hparams::kMost).back();
+    return hp.per_layer(suffix, layer + 1, least, Hparams::kMaxSize).back();
 }
 
-// Normalises heads one by one or all at once, as the weight is long.
-Value normalize_heads(Step& step, Value x, int n_heads, const Weight& weight, const Norm& norm) {
-    if (!weight) return split_heads(x, n_heads);
-    const bool whole =
-        weight.type.shape.rank == 1 && n_heads > 1 && weight.type.shape[0] == x.shape()[1];
+// [n, h d], or [n, h, d] unless the norm spans heads -> [n, h, d]
+Value normalize_heads(Step& step, Value x, const Weight& weight, int n_heads, QkNorm kind,
+                      const Norm& norm) {
     const NormWeights w{weight, {}};
-    if (whole) return split_heads(normalize(step, x, w, norm), n_heads);
-    return normalize(step, split_heads(x, n_heads), w, norm);
+    if (weight && kind == QkNorm::whole) return split_heads(normalize(step, x, w, norm), n_heads);
+    if (x.shape().rank == 2) x = split_heads(x, n_heads);
+    return weight ? normalize(step, x, w, norm) : x;
+}
+
+struct Projections {
+    Value q, gate;  // [n, h, d]; the gate is optional
+    Value k, v;     // [n, hk, d]
+};
+
+Projections project(Step& step, int layer, Value x, const AttentionWeights& w,
+                    const AttentionForm& form, const Norm& norm) {
+    const auto& [n_heads, n_kv_heads, head_dim] = form.heads;
+    Projections p;
+    if (w.wqkv) {
+        const Value all = linear(x, step.weight(w.wqkv), step.weight(w.bqkv));
+        p.q = slice(all, 0, form.heads.queries());
+        p.k = slice(all, form.heads.queries(), form.heads.keys());
+        p.v = slice(all, form.heads.queries() + form.heads.keys(), form.heads.keys());
+    } else {
+        p.q = linear(x, step.weight(w.wq), step.weight(w.bq));
+        p.k = linear(x, step.weight(w.wk), step.weight(w.bk));
+        p.v = linear(x, step.weight(w.wv), step.weight(w.bv));
+    }
+    if (form.gated) {
+        const Value both = split_heads(p.q, n_heads);
+        p.gate = slice(both, head_dim, head_dim);
+        p.q = slice(both, 0, head_dim);
+    }
+    const bool normalizes = form.qk_norm != QkNorm::none && !form.norm_after_rotation;
+    const Weight none;
+    p.q = normalize_heads(step, p.q, normalizes ? w.q_norm : none, n_heads, form.qk_norm, norm);
+    p.k = normalize_heads(step, p.k, normalizes ? w.k_norm : none, n_kv_heads, form.qk_norm, norm);
+    step.name(p.q, Role::q, layer);
+    step.name(p.k, Role::k, layer);
+    p.v = step.name(split_heads(p.v, n_kv_heads), Role::v, layer);
+    return p;
 }
 
 }  // namespace
 
 Heads read_heads(const Hparams& hp, int width, int layer) {
     Heads heads;
-    heads.n_heads = hp.per_layer("attention.head_count", layer + 1, 0, Hparams::kMost).back();
+    heads.n_heads = hp.per_layer("attention.head_count", layer + 1, 0, Hparams::kMaxSize).back();
     heads.n_kv_heads = of_layer(hp, "attention.head_count_kv", layer, 0, heads.n_heads);
     if (heads.n_kv_heads == 0) return heads;
     if (heads.n_heads == 0 || heads.n_heads % heads.n_kv_heads != 0)
@@ -36,45 +69,36 @@ Heads read_heads(const Hparams& hp, int width, int layer) {
     if (!hp.has("attention.key_length") && width % heads.n_heads != 0)
         hp.refuse("attention.head_count",
                   text(heads.n_heads, " does not divide the width ", width));
-    heads.head_dim = hp.count("attention.key_length", Hparams::kMost, width / heads.n_heads);
-    if (hp.count("attention.value_length", Hparams::kMost, heads.head_dim) != heads.head_dim)
+    heads.head_dim = hp.count("attention.key_length", Hparams::kMaxSize, width / heads.n_heads);
+    if (hp.count("attention.value_length", Hparams::kMaxSize, heads.head_dim) != heads.head_dim)
         hp.refuse("attention.value_length",
                   text("expected ", heads.head_dim, ", the length of keys"));
     return heads;
 }
 
-Heads read_heads(const Hparams& hp, int width) {
-    const Heads heads = read_heads(hp, width, 0);
-    if (heads.n_kv_heads == 0) hp.refuse("attention.head_count", "expected at least one head");
-    return heads;
+StateSpec attention_spec(const AttentionForm& form) {
+    const bool has_bias = form.how.alibi_max_bias > 0.0f || form.how.bias;
+    if (form.within) return WithinSpec{.window = form.window, .needs_key_positions = has_bias};
+    return AttentionSpec{.n_kv_heads = form.heads.n_kv_heads,
+                         .key_dim = form.heads.head_dim,
+                         .value_dim = form.heads.head_dim,
+                         .window = form.window,
+                         .needs_key_positions = has_bias,
+                         .shifts = form.rotation.rope.n_rot > 0,
+                         .shifts_magnify = form.rotation.rope.magnitude != 1.0};
 }
 
-AttentionSpec attention_spec(const Heads& heads, const Rope& rope, Window window) {
-    return {.n_kv_heads = heads.n_kv_heads,
-            .key_dim = heads.head_dim,
-            .value_dim = heads.head_dim,
-            .window = window,
-            .shifts_magnify = rope.magnitude != 1.0};
-}
-
-AttentionSpec attention_spec(const Heads& heads, Window window) {
-    return {.n_kv_heads = heads.n_kv_heads,
-            .key_dim = heads.head_dim,
-            .value_dim = heads.head_dim,
-            .window = window,
-            .shifts = false};
-}
-
-AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& heads, QkNorm norm) {
-    const int64_t n_q = int64_t{heads.n_heads} * heads.head_dim;
-    const int64_t n_kv = int64_t{heads.n_kv_heads} * heads.head_dim;
+AttentionWeights read_attention(const LayerWeights& w, int width, const AttentionForm& form) {
+    const Heads& heads = form.heads;
+    const int64_t n_q = heads.queries(), n_kv = heads.keys();
     AttentionWeights a;
     if (w.has("attn_qkv.weight")) {
         a.wqkv = w.get("attn_qkv.weight", {n_q + 2 * n_kv, width});
         a.bqkv = w.find("attn_qkv.bias", {n_q + 2 * n_kv});
     } else {
-        a.wq = w.get("attn_q.weight", {n_q, width});
-        a.bq = w.find("attn_q.bias", {n_q});
+        const int64_t n_wq = form.gated ? 2 * n_q : n_q;
+        a.wq = w.get("attn_q.weight", {n_wq, width});
+        a.bq = w.find("attn_q.bias", {n_wq});
         a.wk = w.get("attn_k.weight", {n_kv, width});
         a.bk = w.find("attn_k.bias", {n_kv});
         a.wv = w.get("attn_v.weight", {n_kv, width});
@@ -82,61 +106,39 @@ AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& h
     }
     a.wo = w.get("attn_output.weight", {width, n_q});
     a.bo = w.find("attn_output.bias", {width});
-    if (norm != QkNorm::none) {
-        const auto shape = [&](int n_heads) -> Shape {
-            if (norm == QkNorm::each_head) return {n_heads, heads.head_dim};
-            return {norm == QkNorm::whole ? int64_t{n_heads} * heads.head_dim : heads.head_dim};
-        };
-        a.q_norm = w.get("attn_q_norm.weight", shape(heads.n_heads));
-        a.k_norm = w.get("attn_k_norm.weight", shape(heads.n_kv_heads));
-    }
+    if (form.has_sinks) a.sinks = w.get("attn_sinks.weight", {heads.n_heads});
+    if (form.qk_norm == QkNorm::none) return a;
+    const auto shape = [&](int n_heads) -> Shape {
+        if (form.qk_norm == QkNorm::per_head) return {n_heads, heads.head_dim};
+        return {form.qk_norm == QkNorm::whole ? int64_t{n_heads} * heads.head_dim : heads.head_dim};
+    };
+    a.q_norm = w.get("attn_q_norm.weight", shape(heads.n_heads));
+    a.k_norm = w.get("attn_k_norm.weight", shape(heads.n_kv_heads));
     return a;
 }
 
-Qkv project_qkv(Step& step, int layer, Value x, const AttentionWeights& w, const Heads& heads,
-                const Norm& norm) {
-    Value q, k, v;
-    if (w.wqkv) {
-        const int64_t n_q = int64_t{heads.n_heads} * heads.head_dim;
-        const int64_t n_kv = int64_t{heads.n_kv_heads} * heads.head_dim;
-        const Value all = linear(x, step.weight(w.wqkv), step.weight(w.bqkv));
-        q = slice(all, 0, n_q);
-        k = slice(all, n_q, n_kv);
-        v = slice(all, n_q + n_kv, n_kv);
-    } else {
-        q = linear(x, step.weight(w.wq), step.weight(w.bq));
-        k = linear(x, step.weight(w.wk), step.weight(w.bk));
-        v = linear(x, step.weight(w.wv), step.weight(w.bv));
+Value attention(Step& step, int layer, Value x, const AttentionWeights& w,
+                const AttentionForm& form, const Norm& norm) {
+    Projections p = project(step, layer, x, w, form, norm);
+    if (form.rotates && form.rotation.rope.n_rot > 0) {
+        const Weight& factors = form.rotation.factors_for(step.n_ctx());
+        p.q = step.name(step.rotate(p.q, form.rotation.rope, factors), Role::q_rope, layer);
+        p.k = step.name(step.rotate(p.k, form.rotation.rope, factors), Role::k_rope, layer);
     }
-    return {step.name(normalize_heads(step, q, heads.n_heads, w.q_norm, norm), Role::q, layer),
-            step.name(normalize_heads(step, k, heads.n_kv_heads, w.k_norm, norm), Role::k, layer),
-            step.name(split_heads(v, heads.n_kv_heads), Role::v, layer)};
-}
-
-Qkv rotate(Step& step, int layer, const Qkv& qkv, const Rope& rope, const Weight& factors) {
-    return {step.name(step.rotate(qkv.q, rope, factors), Role::q_rope, layer),
-            step.name(step.rotate(qkv.k, rope, factors), Role::k_rope, layer), qkv.v};
-}
-
-Value attention(Step& step, int layer, const Qkv& qkv, const Step::Attention& how) {
-    return merge_heads(step.attend(layer, qkv.q, qkv.k, qkv.v, how));
-}
-
-Value attention_within(Step& step, int layer, const Qkv& qkv, const Step::Attention& how) {
-    return merge_heads(step.attend_within(layer, qkv.q, qkv.k, qkv.v, how));
-}
-
-Value rotary_attention(Step& step, int layer, const Qkv& qkv, const Rope& rope,
-                       const Weight& factors, const Step::Attention& how) {
-    return attention(step, layer, rotate(step, layer, qkv, rope, factors), how);
-}
-
-Value project_out(Step& step, int layer, Value y, const AttentionWeights& w) {
+    if (form.norm_after_rotation) {
+        p.q = normalize(step, p.q, {w.q_norm, {}}, norm);
+        p.k = normalize(step, p.k, {w.k_norm, {}}, norm);
+    }
+    Step::Attention how = form.how;
+    how.sinks = w.sinks;
+    Value y = merge_heads(form.within ? step.attend_within(layer, p.q, p.k, p.v, how)
+                                      : step.attend(layer, p.q, p.k, p.v, how));
+    if (p.gate) y = gate(merge_heads(p.gate), y, Activation::sigmoid);
     return step.name(linear(y, step.weight(w.wo), step.weight(w.bo)), Role::attn_out, layer);
 }
 
-float attention_scale(const Hparams& hp, int head_dim) {
-    const float stated = hp.number("attention.scale", 0.0f);  // 0: the usual one
+float read_attention_scale(const Hparams& hp, int head_dim) {
+    const float stated = hp.number("attention.scale", 0.0f);
     return stated != 0.0f ? stated : 1.0f / std::sqrt(static_cast<float>(head_dim));
 }
 
@@ -152,7 +154,7 @@ std::vector<Window> read_windows(const Hparams& hp, int n_layers, int pattern, i
     if (hp.has(kPattern) && hp.metadata().at(hp.key(kPattern)).is_array()) {
         slides = hp.flags(kPattern, n_layers);
     } else {
-        const int every = hp.index(kPattern, Hparams::kMost, pattern);
+        const int every = hp.index(kPattern, Hparams::kMaxSize, pattern);
         for (size_t i = 0; i < layers; ++i)
             slides[i] = every == 0 ||
                         static_cast<int>(i) % every != (full == FullLayer::first ? 0 : every - 1);

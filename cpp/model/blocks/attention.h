@@ -1,4 +1,4 @@
-// Attention blocks whose queries, keys and values are projections of one input.
+// Self-attention whose queries, keys and values are projections of one input.
 #pragma once
 
 #include "graph/ops.h"
@@ -12,63 +12,62 @@ namespace plait {
 // Sizes of an attention block.
 struct Heads {
     int n_heads = 0;
-    int n_kv_heads = 0;  // 0: the layer has no attention, in models that mix
-    int head_dim = 0;    // of keys and values alike
+    int n_kv_heads = 0;  // 0: the layer has no attention
+    int head_dim = 0;    // of keys and values
+    int64_t queries() const { return int64_t{n_heads} * head_dim; }
+    int64_t keys() const { return int64_t{n_kv_heads} * head_dim; }
 };
-// Counts are one number for all layers, or one each.
+// The sizes of one layer: each key holds one number, or an array with one per layer.
 Heads read_heads(const Hparams& hparams, int width, int layer);
-Heads read_heads(const Hparams& hparams,
-                 int width);  // of layers that all have attention, and alike
-// What such a block needs remembered. `rotated`: its keys are, by position.
-AttentionSpec attention_spec(const Heads& heads, const Rope& rope, Window window = {});
-AttentionSpec attention_spec(const Heads& heads, Window window = {});  // keys are not rotated
 
-// Weights of an attention block: three projections or one of all, and what goes with them where the
-// file has it.
+// The weights that normalise queries and keys: one shared by all heads, one per head, or one over
+// the concatenated heads.
+enum class QkNorm : uint8_t { none, shared, per_head, whole };
+
+// How one layer attends.
+struct AttentionForm {
+    Heads heads;
+    Window window;
+    bool within = false;  // over the tokens of the microbatch in both directions; nothing is stored
+    Rotation rotation;
+    // False: queries and keys are used as they are. Shifting positions still rotates the stored
+    // keys, as long as `rotation` is set; see docs/decisions/0005.
+    bool rotates = true;
+    QkNorm qk_norm = QkNorm::none;
+    bool norm_after_rotation = false;  // of queries and keys
+    bool gated = false;      // Wq also yields gates: the output is multiplied by their sigmoid
+    bool has_sinks = false;  // one logit per head that joins the softmax, arXiv:2309.17453
+    Step::Attention how;
+};
+StateSpec attention_spec(const AttentionForm& form);
+
+// Either wq, wk and wv are set, or wqkv. Biases are optional.
 struct AttentionWeights {
-    Weight wq, bq;          // [h*d, width], [h*d]
-    Weight wk, bk;          // [hk*d, width], [hk*d]
-    Weight wv, bv;          // [hk*d, width], [hk*d]
-    Weight wqkv, bqkv;      // [(h + 2 hk)*d, width], in place of the three
-    Weight wo, bo;          // [width, h*d], [width]
-    Weight q_norm, k_norm;  // [d] for every head, or [h*d], [hk*d] over all of them at once,
-                            // or [h, d], [hk, d]: each head its own
+    Weight wq, bq;      // [h d, width], [h d]; if gated [h 2 d, width]: query and gate of each head
+    Weight wk, bk;      // [hk d, width], [hk d]
+    Weight wv, bv;      // [hk d, width], [hk d]
+    Weight wqkv, bqkv;  // [(h + 2 hk) d, width], [(h + 2 hk) d]
+    Weight wo, bo;      // [width, h d], [width]
+    Weight q_norm, k_norm;  // [d], [h, d] or [h d], as QkNorm orders; keys have hk heads
+    Weight sinks;           // [h]
 };
-// Whether queries and keys are normalised: each head by the same weight, or by one of its own, or
-// all heads at once.
-enum class QkNorm : uint8_t { none, by_head, each_head, whole };
-AttentionWeights read_attention(const LayerWeights& w, int width, const Heads& heads,
-                                QkNorm norm = QkNorm::none);
+AttentionWeights read_attention(const LayerWeights& w, int width, const AttentionForm& form);
 
-struct Qkv {
-    Value q;  // [n, h, d]
-    Value k;  // [n, hk, d]
-    Value v;  // [n, hk, d]
-};
-// The projections of x, q and k normalised where there are weights for it.
-Qkv project_qkv(Step& step, int layer, Value x, const AttentionWeights& w, const Heads& heads,
-                const Norm& norm);
-// q and k rotated by their tokens' positions.
-Qkv rotate(Step& step, int layer, const Qkv& qkv, const Rope& rope, const Weight& factors = {});
-// attend(q, k, v) over the layer's cache, before Wo. [n, h*d]
-Value attention(Step& step, int layer, const Qkv& qkv, const Step::Attention& how);
-// The same over the piece's own tokens, nothing stored.
-Value attention_within(Step& step, int layer, const Qkv& qkv, const Step::Attention& how);
-// attend(rope(q), rope(k), v) over the layer's cache, before Wo. [n, h*d]
-Value rotary_attention(Step& step, int layer, const Qkv& qkv, const Rope& rope,
-                       const Weight& factors, const Step::Attention& how);
-// Wo y + bo. [n, h*d] -> [n, width]
-Value project_out(Step& step, int layer, Value y, const AttentionWeights& w);
+// Wo attend(rope(n(Wq x)), rope(n(Wk x)), Wv x). [n, width] -> [n, width]
+Value attention(Step& step, int layer, Value x, const AttentionWeights& w,
+                const AttentionForm& form, const Norm& norm);
 
-// 1 / sqrt(head_dim), unless the file says otherwise in attention.scale.
-float attention_scale(const Hparams& hparams, int head_dim);
+// attention.scale, or 1 / sqrt(head_dim) if the file has none.
+float read_attention_scale(const Hparams& hparams, int head_dim);
 
-// Where among `pattern` layers the one comes that sees everything.
+// Which one of `pattern` consecutive layers has no window.
 enum class FullLayer : uint8_t { last, first };
-// Every `pattern`-th layer sees everything, the others a window; 0: all have one. From
-// attention.sliding_window and its pattern (a number, or a list of flags), or `tokens` and `pattern`
-// where the file says nothing; no tokens: no windows.
+// The window of each layer: every `pattern`-th layer has none; if `pattern` is 0, all have one.
+// attention.sliding_window and attention.sliding_window_pattern (a number or a list of flags)
+// replace `tokens` and `pattern`. No layer has a window of 0 tokens.
 std::vector<Window> read_windows(const Hparams& hparams, int n_layers, int pattern, int tokens = 0,
                                  FullLayer full = FullLayer::last);
+
+inline bool is_windowed(const AttentionForm& form) { return form.window.kind != WindowKind::full; }
 
 }  // namespace plait

@@ -10,25 +10,7 @@ namespace {
 
 enum State : int { kConv, kMatrix };  // kinds, in the order of the spec
 
-struct Projected {
-    Value qkv;  // [n, 2 keys + values]
-    Value z;    // [n, values]
-};
-
-Projected project(Step& step, Value x, const DeltaNetWeights& w, const DeltaNetSizes& s) {
-    if (!w.qkvz) return {linear(x, step.weight(w.qkv)), linear(x, step.weight(w.z))};
-    const Value all = split_heads(linear(x, step.weight(w.qkvz)), s.key_heads);
-    const int64_t of_head = s.values() / s.key_heads;
-    const Value q = merge_heads(slice(all, 0, s.key_dim));
-    const Value k = merge_heads(slice(all, s.key_dim, s.key_dim));
-    const Value v = merge_heads(slice(all, int64_t{2} * s.key_dim, of_head));
-    return {concat(concat(q, k), v),
-            merge_heads(slice(all, int64_t{2} * s.key_dim + of_head, of_head))};
-}
-
-}  // namespace
-
-DeltaNetSizes read_delta_net_sizes(const Hparams& hp) {
+DeltaNetSizes read_sizes(const Hparams& hp) {
     const SsmSizes ssm = read_grouped_ssm_sizes(hp);
     return {.kernel = ssm.kernel,
             .key_heads = ssm.groups,
@@ -37,42 +19,66 @@ DeltaNetSizes read_delta_net_sizes(const Hparams& hp) {
             .value_dim = ssm.inner / ssm.rank};
 }
 
-RecurrentSpec delta_net_spec(const DeltaNetSizes& s) {
+}  // namespace
+
+std::vector<bool> read_recurrent_layers(const Hparams& hp, int n_layers) {
+    if (hp.has("attention.recurrent_layers"))
+        return hp.flags("attention.recurrent_layers", n_layers);
+    const int every = hp.count("full_attention_interval", Hparams::kMaxSize, 4);
+    std::vector<bool> recurrent(static_cast<size_t>(n_layers));
+    for (int i = 0; i < n_layers; ++i) recurrent[static_cast<size_t>(i)] = (i + 1) % every != 0;
+    return recurrent;
+}
+
+RecurrentSpec DeltaNetMixer::spec() const {
+    const DeltaNetSizes& s = sizes_;
     return {.elements = {(s.kernel - 1) * (2 * s.keys() + s.values()), s.values() * s.key_dim}};
 }
 
-DeltaNetWeights read_delta_net(const LayerWeights& w, int width, const DeltaNetSizes& s) {
+DeltaNetMixer::DeltaNetMixer(const Hparams& hp, const LayerWeights& w, int width)
+    : sizes_(read_sizes(hp)) {
+    const DeltaNetSizes& s = sizes_;
     const int64_t channels = 2 * s.keys() + s.values();
-    DeltaNetWeights d;
     if (w.has("ssm_in.weight")) {
-        d.qkvz = w.get("ssm_in.weight", {channels + s.values(), width});
+        qkvz_ = w.get("ssm_in.weight", {channels + s.values(), width});
     } else {
-        d.qkv = w.get("attn_qkv.weight", {channels, width});
-        d.z = w.get("attn_gate.weight", {s.values(), width});
+        qkv_ = w.get("attn_qkv.weight", {channels, width});
+        z_ = w.get("attn_gate.weight", {s.values(), width});
     }
-    d.ba = w.get("ssm_ba.weight", {int64_t{2} * s.heads, width});
-    d.conv = w.get("ssm_conv1d.weight", {channels, s.kernel});
-    d.dt_bias = w.get("ssm_dt.bias", {s.heads});
-    d.a = w.get("ssm_a", {s.heads});
-    d.norm = w.get("ssm_norm.weight", {s.value_dim});
-    d.out = w.get("ssm_out.weight", {width, s.values()});
-    return d;
+    ba_ = w.get("ssm_ba.weight", {int64_t{2} * s.heads, width});
+    conv_ = w.get("ssm_conv1d.weight", {channels, s.kernel});
+    dt_bias_ = w.get("ssm_dt.bias", {s.heads});
+    a_ = w.get("ssm_a", {s.heads});
+    norm_ = w.get("ssm_norm.weight", {s.value_dim});
+    out_ = w.get("ssm_out.weight", {width, s.values()});
 }
 
-Value delta_net(Step& step, int layer, int slot, Value x, const DeltaNetWeights& w,
-                const DeltaNetSizes& s, const Norm& norm) {
-    const auto [qkv, z] = project(step, x, w, s);
-    Value mixed = short_conv(qkv, step.weight(w.conv), {}, step.states(layer, slot, kConv));
+DeltaNetMixer::Projected DeltaNetMixer::project(Step& step, Value x) const {
+    const DeltaNetSizes& s = sizes_;
+    if (!qkvz_) return {linear(x, step.weight(qkv_)), linear(x, step.weight(z_))};
+    const Value all = split_heads(linear(x, step.weight(qkvz_)), s.key_heads);
+    const int64_t of_head = s.values() / s.key_heads;
+    const Value q = merge_heads(slice(all, 0, s.key_dim));
+    const Value k = merge_heads(slice(all, s.key_dim, s.key_dim));
+    const Value v = merge_heads(slice(all, int64_t{2} * s.key_dim, of_head));
+    return {concat(concat(q, k), v),
+            merge_heads(slice(all, int64_t{2} * s.key_dim + of_head, of_head))};
+}
+
+Value DeltaNetMixer::operator()(Step& step, int layer, int slot, Value x, const Norm& norm) const {
+    const DeltaNetSizes& s = sizes_;
+    const auto [qkv, z] = project(step, x);
+    Value mixed = short_conv(qkv, step.weight(conv_), {}, step.states(layer, slot, kConv));
     mixed = activate(step.name(mixed, Role::conv, layer), Activation::silu);
     const Value q = split_heads(slice(mixed, 0, s.keys()), s.key_heads);
     const Value k = split_heads(slice(mixed, s.keys(), s.keys()), s.key_heads);
     const Value v = split_heads(slice(mixed, 2 * s.keys(), s.values()), s.heads);
 
     const int64_t shared = s.heads / s.key_heads;
-    const Value ba = split_heads(linear(x, step.weight(w.ba)), s.key_heads);
+    const Value ba = split_heads(linear(x, step.weight(ba_)), s.key_heads);
     const Value beta = activate(merge_heads(slice(ba, 0, shared)), Activation::sigmoid);
-    const Value t = merge_heads(slice(ba, shared, shared)) + step.weight(w.dt_bias);
-    const Value g = activate(t, Activation::softplus) * step.weight(w.a);
+    const Value t = merge_heads(slice(ba, shared, shared)) + step.weight(dt_bias_);
+    const Value g = activate(t, Activation::softplus) * step.weight(a_);
 
     const float q_scale = 1.0f / std::sqrt(static_cast<float>(s.key_dim));
     const Value y = delta_rule({.q = scale(l2_norm(q, norm.epsilon), q_scale),
@@ -82,9 +88,9 @@ Value delta_net(Step& step, int layer, int slot, Value x, const DeltaNetWeights&
                                 .beta = beta},
                                step.states(layer, slot, kMatrix));
     const Value normal =
-        rms_norm(step.name(y, Role::scan, layer), step.weight(w.norm), norm.epsilon);
+        rms_norm(step.name(y, Role::scan, layer), step.weight(norm_), norm.epsilon);
     const Value gated = gate(z, merge_heads(normal), Activation::silu);
-    return step.name(linear(gated, step.weight(w.out)), Role::mixer_out, layer);
+    return step.name(linear(gated, step.weight(out_)), Role::mixer_out, layer);
 }
 
 }  // namespace plait

@@ -1,6 +1,8 @@
-// The mixer of gated delta nets, Yang et al. 2024, arXiv:2412.06464, as Qwen3-Next has it. Its states
-// are the convolution's last inputs and a matrix for each head.
+// The mixer of gated delta nets, Yang et al. 2024, arXiv:2412.06464, in the variant of Qwen3-Next.
+// Its states are the last inputs of the convolution and one matrix per head.
 #pragma once
+
+#include <vector>
 
 #include "graph/ops.h"
 #include "memory/layout.h"
@@ -14,29 +16,39 @@ namespace plait {
 struct DeltaNetSizes {
     int kernel = 0;  // taps of the convolution
     int key_heads = 0;
-    int heads = 0;    // of values; key_heads of them share q and k
+    int heads = 0;    // of values; heads / key_heads of them share q and k
     int key_dim = 0;  // of a head
     int value_dim = 0;
     int64_t keys() const { return int64_t{key_heads} * key_dim; }
     int64_t values() const { return int64_t{heads} * value_dim; }
 };
-DeltaNetSizes read_delta_net_sizes(const Hparams& hparams);
-RecurrentSpec delta_net_spec(const DeltaNetSizes& sizes);
-
-struct DeltaNetWeights {
-    Weight qkv, z;      // [2 keys + values, width], [values, width]
-    Weight qkvz;        // both, key head by key head, in place of them
-    Weight ba;          // [2 heads, width], key head by key head
-    Weight conv;        // [2 keys + values, kernel]
-    Weight dt_bias, a;  // [heads], a negative
-    Weight norm;        // [value_dim]
-    Weight out;         // [width, values]
-};
-DeltaNetWeights read_delta_net(const LayerWeights& w, int width, const DeltaNetSizes& sizes);
+// The layers that do not attend: attention.recurrent_layers, or else all but every
+// full_attention_interval-th (by default every fourth).
+std::vector<bool> read_recurrent_layers(const Hparams& hparams, int n_layers);
 
 //   q, k, v = silu(conv(Wqkv x)), q and k of unit length;  b, t = Wba x
 //   Wout (n(delta(q / sqrt(key_dim), k, v, a softplus(t + bias), sigmoid(b))) * silu(Wz x))
-Value delta_net(Step& step, int layer, int slot, Value x, const DeltaNetWeights& w,
-                const DeltaNetSizes& sizes, const Norm& norm);
+class DeltaNetMixer {
+public:
+    DeltaNetMixer(const Hparams& hparams, const LayerWeights& w, int width);
+    RecurrentSpec spec() const;
+    Value operator()(Step& step, int layer, int slot, Value x, const Norm& norm) const;
+
+private:
+    struct Projected {
+        Value qkv;  // [n, 2 keys + values]
+        Value z;    // [n, values]
+    };
+    Projected project(Step& step, Value x) const;
+
+    DeltaNetSizes sizes_;
+    Weight qkv_, z_;      // [2 keys + values, width], [values, width]
+    Weight qkvz_;         // [2 keys + 2 values, width], by key head; in place of both
+    Weight ba_;           // [2 heads, width], by key head
+    Weight conv_;         // [2 keys + values, kernel]
+    Weight dt_bias_, a_;  // [heads], a negative
+    Weight norm_;         // [value_dim]
+    Weight out_;          // [width, values]
+};
 
 }  // namespace plait

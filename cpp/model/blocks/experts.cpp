@@ -1,5 +1,6 @@
 #include "model/blocks/experts.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -8,127 +9,157 @@
 namespace plait {
 namespace {
 
-// The block around a gate: h = combine_gate(Wgate x, Wup x).
-template <typename Gate>
+constexpr int64_t kMaxExperts = 65536;
+
+// The block around h = activate(g, up); without a gate, g is empty.
+template <typename Activate>
 Value route_and_combine(Step& step, int layer, Value x, const ExpertWeights& w,
-                        const RouteParams& routing, Gate combine_gate) {
+                        const Mixture& mixture, Activate activate_hidden) {
+    const auto& [gating, renormalize, scale, n_groups, n_groups_used] = mixture.routing;
     const Value logits = linear(x, step.weight(w.router), step.weight(w.router_bias));
     step.name(logits, Role::router, layer);
-    const Value routes = route(logits, routing, step.weight(w.selection_bias));
+    const Value routes =
+        route(logits, {mixture.n_used, renormalize, scale, gating, n_groups, n_groups_used},
+              step.weight(w.selection_bias));
     Value up = expert_linear(x, step.weight(w.up), routes, step.weight(w.up_bias));
     Value g;
     if (w.gate) {
         g = expert_linear(x, step.weight(w.gate), routes, step.weight(w.gate_bias));
-    } else {
-        g = slice(up, 0, w.n_ffn);
-        up = slice(up, w.n_ffn, w.n_ffn);
+    } else if (mixture.gated) {
+        g = slice(up, 0, mixture.n_ffn);
+        up = slice(up, mixture.n_ffn, mixture.n_ffn);
     }
-    const Value h =
-        combine_gate(step.name(g, Role::ffn_gate, layer), step.name(up, Role::ffn_up, layer));
+    if (g) step.name(g, Role::ffn_gate, layer);
+    const Value h = activate_hidden(g, step.name(up, Role::ffn_up, layer));
     step.name(h, Role::ffn_act, layer);
     const Value y = expert_linear(h, step.weight(w.down), routes, step.weight(w.down_bias));
     step.name(y, Role::experts, layer);
     return step.name(combine(y, routes), Role::ffn_out, layer);
 }
 
-}  // namespace
-
-ExpertCounts read_expert_counts(const Hparams& hp, int least) {
-    constexpr int64_t kMostExperts = 65536;
-    ExpertCounts counts;
-    counts.n_experts = least > 0 ? hp.count("expert_count", kMostExperts)
-                                 : hp.index("expert_count", kMostExperts, 0);
-    counts.n_used = hp.index("expert_used_count", kMostExperts, 0);
-    if (counts.n_experts > 0 && (counts.n_used < 1 || counts.n_used > counts.n_experts))
-        hp.refuse("expert_used_count",
-                  text("expected 1 to ", counts.n_experts, ", got ", counts.n_used));
-    return counts;
+// Reads expert_gating_func, expert_weights_norm, expert_weights_scale, expert_group_count and
+// expert_group_used_count.
+Routing read_routing(const Hparams& hp, int n_experts, int n_used, const Routing& otherwise) {
+    constexpr std::array kGatings = {Gating::softmax, Gating::softmax, Gating::sigmoid,
+                                     Gating::softmax_chosen};
+    Routing how = otherwise;
+    const int gating = hp.index("expert_gating_func", INT32_MAX, 0);
+    if (gating >= std::ssize(kGatings))
+        throw UnsupportedError(text(hp.key("expert_gating_func"), ": expected 0 to ",
+                                    kGatings.size() - 1, ", got ", gating));
+    if (gating > 0) how.gating = kGatings[static_cast<size_t>(gating)];
+    how.renormalize = hp.flag("expert_weights_norm", otherwise.renormalize);
+    const float scale = hp.number("expert_weights_scale", 0.0f);
+    if (scale != 0.0f) how.scale = scale;  // 0 means that there is none
+    const int groups = hp.index("expert_group_count", n_experts, 0);
+    if (groups <= 1) return how;
+    how.n_groups = groups;
+    how.n_groups_used = hp.count("expert_group_used_count", groups);
+    const int of_group = n_experts / groups;
+    if (of_group * groups != n_experts)
+        hp.refuse("expert_group_count",
+                  text(groups, " groups do not divide the ", n_experts, " experts"));
+    if (of_group * how.n_groups_used < n_used)
+        hp.refuse("expert_group_used_count",
+                  text(how.n_groups_used, " groups of ", of_group, " hold fewer than the ", n_used,
+                       " experts that a token uses"));
+    return how;
 }
 
-int read_expert_length(const Hparams& hp, const ExpertCounts& counts) {
-    const int of_expert = hp.index("expert_feed_forward_length", Hparams::kMost, 0);
+}  // namespace
+
+Mixture read_mixture(const Hparams& hp, bool required) {
+    Mixture mixture;
+    mixture.n_experts =
+        required ? hp.count("expert_count", kMaxExperts) : hp.index("expert_count", kMaxExperts, 0);
+    mixture.n_used = hp.index("expert_used_count", kMaxExperts, 0);
+    if (mixture.n_experts > 0 && (mixture.n_used < 1 || mixture.n_used > mixture.n_experts))
+        hp.refuse("expert_used_count",
+                  text("expected 1 to ", mixture.n_experts, ", got ", mixture.n_used));
+    return mixture;
+}
+
+Mixture read_shared_mixture(const Hparams& hp, int n_layers, const Routing& otherwise, int step) {
+    const int n_dense = hp.index("leading_dense_block_count", Hparams::kMaxLayers, 0);
+    std::vector<bool> layers(static_cast<size_t>(n_layers));
+    for (int i = 0; i < n_layers; ++i)
+        layers[static_cast<size_t>(i)] = i >= n_dense && (i + 1) % step == 0;
+    if (std::ranges::find(layers, true) == layers.end()) return {};  // all layers are dense
+    Mixture mixture = read_mixture(hp);
+    mixture.layers = std::move(layers);
+    mixture.routing = read_routing(hp, mixture.n_experts, mixture.n_used, otherwise);
+    mixture.n_ffn = hp.count("expert_feed_forward_length");
+    const int n_shared = hp.index("expert_shared_count", Hparams::kMaxSize / mixture.n_ffn, 0);
+    mixture.n_shared_ffn =
+        hp.index("expert_shared_feed_forward_length", Hparams::kMaxSize, n_shared * mixture.n_ffn);
+    return mixture;
+}
+
+int read_expert_length(const Hparams& hp, const Mixture& mixture) {
+    const int of_expert = hp.index("expert_feed_forward_length", Hparams::kMaxSize, 0);
     if (of_expert > 0) {
-        // The dense block that a model was derived from; nothing reads its length, but 1 is a lie.
-        const int dense = hp.count("feed_forward_length", Hparams::kMost, of_expert);
+        // The size of the dense block that a model was derived from. It is not used, but a smaller
+        // one than that of an expert shows that the file is damaged.
+        const int dense = hp.count("feed_forward_length", Hparams::kMaxSize, of_expert);
         if (dense < of_expert)
             hp.refuse("feed_forward_length",
                       text("expected at least the ", of_expert, " of one expert, got ", dense));
         return of_expert;
     }
     const int all = hp.count("feed_forward_length");
-    if (all % counts.n_used != 0)
+    if (all % mixture.n_used != 0)
         hp.refuse("feed_forward_length",
-                  text(all, " is not shared out evenly among ", counts.n_used, " experts"));
-    return all / counts.n_used;
+                  text(all, " is not a multiple of the ", mixture.n_used, " experts used"));
+    return all / mixture.n_used;
 }
 
-RouteParams read_routing(const Hparams& hp, const ExpertCounts& counts) {
-    constexpr std::array kGatings = {Gating::softmax, Gating::softmax, Gating::sigmoid,
-                                     Gating::softmax_chosen};
-    const int gating = hp.index("expert_gating_func", INT32_MAX, 0);
-    if (gating >= std::ssize(kGatings))
-        throw UnsupportedError(text(hp.key("expert_gating_func"), ": expected 0 to ",
-                                    kGatings.size() - 1, ", got ", gating));
-    RouteParams how{counts.n_used, hp.flag("expert_weights_norm", false),
-                    hp.number("expert_weights_scale", 0.0f), kGatings[static_cast<size_t>(gating)]};
-    if (how.scale == 0.0f) how.scale = 1.0f;  // as files say that there is none
-    const int groups = hp.index("expert_group_count", counts.n_experts, 0);
-    if (groups <= 1) return how;
-    how.n_groups = groups;
-    how.n_groups_used = hp.count("expert_group_used_count", groups);
-    const int of_group = counts.n_experts / groups;
-    if (of_group * groups != counts.n_experts)
-        hp.refuse("expert_group_count",
-                  text(groups, " groups do not divide the ", counts.n_experts, " experts"));
-    if (of_group * how.n_groups_used < counts.n_used)
-        hp.refuse("expert_group_used_count",
-                  text(how.n_groups_used, " groups of ", of_group, " hold fewer than the ",
-                       counts.n_used, " experts that a token visits"));
-    return how;
+int read_shared_expert_length(const Hparams& hp) {
+    const int shared = hp.index("expert_shared_feed_forward_length", Hparams::kMaxSize, 0);
+    return shared > 0 ? shared : hp.count("feed_forward_length");
 }
 
-ExpertWeights read_experts(const LayerWeights& w, int width, int n_ffn,
-                           const ExpertCounts& counts) {
-    const int64_t e = counts.n_experts;
+ExpertWeights read_experts(const LayerWeights& w, int width, const Mixture& mixture) {
+    const int64_t e = mixture.n_experts, n_ffn = mixture.n_ffn;
     ExpertWeights weights;
     weights.router = w.get("ffn_gate_inp.weight", {e, width});
     weights.router_bias = w.find("ffn_gate_inp.bias", {e});
     weights.selection_bias = w.find("exp_probs_b.bias", {e});
     if (w.has("ffn_gate_up_exps.weight")) {
-        weights.up = w.get("ffn_gate_up_exps.weight", {e, int64_t{2} * n_ffn, width});
-        weights.up_bias = w.find("ffn_gate_up_exps.bias", {e, int64_t{2} * n_ffn});
+        weights.up = w.get("ffn_gate_up_exps.weight", {e, 2 * n_ffn, width});
+        weights.up_bias = w.find("ffn_gate_up_exps.bias", {e, 2 * n_ffn});
     } else {
-        weights.gate = w.get("ffn_gate_exps.weight", {e, n_ffn, width});
-        weights.gate_bias = w.find("ffn_gate_exps.bias", {e, n_ffn});
+        if (mixture.gated) weights.gate = w.get("ffn_gate_exps.weight", {e, n_ffn, width});
+        if (mixture.gated) weights.gate_bias = w.find("ffn_gate_exps.bias", {e, n_ffn});
         weights.up = w.get("ffn_up_exps.weight", {e, n_ffn, width});
         weights.up_bias = w.find("ffn_up_exps.bias", {e, n_ffn});
     }
     weights.down = w.get("ffn_down_exps.weight", {e, width, n_ffn});
     weights.down_bias = w.find("ffn_down_exps.bias", {e, width});
-    weights.n_ffn = n_ffn;
     return weights;
 }
 
-SharedExpertWeights read_shared_expert(const LayerWeights& w, int width, int n_ffn) {
-    return {read_feed_forward(w, width, n_ffn, FeedForward::gated, "_shexp"),
+SharedExpertWeights read_shared_expert(const LayerWeights& w, int width, const Mixture& mixture) {
+    const FeedForward kind = mixture.gated ? FeedForward::gated : FeedForward::plain;
+    return {read_feed_forward(w, width, mixture.n_shared_ffn, kind, "_shexp"),
             w.find("ffn_gate_inp_shexp.weight", {1, width})};
 }
 
-Value shared_expert(Step& step, int layer, Value x, const SharedExpertWeights& w, Activation how) {
-    const Value y = feed_forward(step, layer, x, w.ffn, how);
+Value shared_expert(Step& step, int layer, Value x, const SharedExpertWeights& w, Activation act) {
+    const Value y = feed_forward(step, layer, x, w.ffn, act);
     if (!w.gate) return y;
     return y * activate(linear(x, step.weight(w.gate)), Activation::sigmoid);
 }
 
-Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const RouteParams& routing,
-              Activation how) {
-    return route_and_combine(step, layer, x, w, routing,
-                             [how](Value g, Value up) { return gate(g, up, how); });
+Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const Mixture& mixture,
+              Activation act) {
+    return route_and_combine(step, layer, x, w, mixture, [act](Value g, Value up) {
+        return g ? gate(g, up, act) : activate(up, act);
+    });
 }
 
 Value clamped_experts(Step& step, int layer, Value x, const ExpertWeights& w,
-                      const RouteParams& routing, float alpha, float limit) {
-    return route_and_combine(step, layer, x, w, routing, [=](Value g, Value up) {
+                      const Mixture& mixture, float alpha, float limit) {
+    return route_and_combine(step, layer, x, w, mixture, [=](Value g, Value up) {
         return clamped_swiglu(g, up, alpha, limit);
     });
 }

@@ -1,5 +1,8 @@
-// Layers of experts, of which each token visits a few. arXiv:1701.06538; as in arXiv:2401.04088.
+// Mixtures of experts: each token uses a few of many feed-forward blocks. arXiv:1701.06538; in
+// transformers, arXiv:2401.04088.
 #pragma once
+
+#include <vector>
 
 #include "graph/ops.h"
 #include "model/blocks/feed_forward.h"
@@ -9,44 +12,66 @@
 
 namespace plait {
 
-// Where one matrix holds gate and up, `up` is it and `n_ffn` half of its rows.
+// How a token's experts are chosen and weighted.
+struct Routing {
+    Gating gating = Gating::softmax;
+    bool renormalize = false;  // divide the weights of the chosen experts by their sum
+    float scale = 1.0f;        // of the weights
+    int n_groups = 1;          // of consecutive experts; experts are chosen
+    int n_groups_used = 1;     // from this many groups, those whose two best experts score highest
+};
+// The experts of a model.
+struct Mixture {
+    int n_experts = 0;     // 0: the model has none
+    int n_used = 0;        // by each token
+    int n_ffn = 0;         // hidden size of one expert
+    int n_shared_ffn = 0;  // hidden size of the shared experts together; 0: none
+    bool gated = true;     // false: an expert is Wdown act(Wup x)
+    Routing routing;
+    std::vector<bool> layers;  // whether a layer has experts; empty: all have
+
+    bool at(int layer) const {
+        return n_experts > 0 && (layers.empty() || layers[static_cast<size_t>(layer)]);
+    }
+};
+// Reads expert_count and expert_used_count. With `required`, a model without experts is an error.
+Mixture read_mixture(const Hparams& hparams, bool required = true);
+// Reads the mixture of DeepSeek-V2 and later models: dense leading layers, experts of
+// expert_feed_forward_length, shared ones, and the routing. A missing routing key leaves the value
+// of `otherwise`. Of the layers after the dense ones, every `step`-th has experts.
+Mixture read_shared_mixture(const Hparams& hparams, int n_layers, const Routing& otherwise = {},
+                            int step = 1);
+// The hidden size of one expert: expert_feed_forward_length, or else feed_forward_length divided
+// among the experts that a token uses.
+int read_expert_length(const Hparams& hparams, const Mixture& mixture);
+// The hidden size of a shared expert beside them: expert_shared_feed_forward_length, or else
+// feed_forward_length.
+int read_shared_expert_length(const Hparams& hparams);
 struct ExpertWeights {
     Weight router, router_bias;  // [e, width], [e]
-    Weight selection_bias;       // [e]: joins the score that chooses, not the weight
-    Weight gate, gate_bias;      // [e, ffn, width], [e, ffn]
-    Weight up, up_bias;          // [e, ffn | 2 ffn, width], [e, ffn]
+    Weight selection_bias;       // [e], added to the scores for the choice of experts only
+    Weight gate, gate_bias;      // [e, ffn, width], [e, ffn]; absent if `up` holds both, or ungated
+    Weight up, up_bias;          // [e, ffn | 2 ffn, width], [e, ffn | 2 ffn]
     Weight down, down_bias;      // [e, width, ffn], [e, width]
-    int64_t n_ffn = 0;
 };
-struct ExpertCounts {
-    int n_experts = 0;  // 0: the model has none
-    int n_used = 0;     // by each token
-};
-// `least`: 1 for models that are nothing without experts.
-ExpertCounts read_expert_counts(const Hparams& hparams, int least = 0);
-// Rows of an expert's gate: expert_feed_forward_length, or what each of the experts that a token
-// visits has of feed_forward_length.
-int read_expert_length(const Hparams& hparams, const ExpertCounts& counts);
-// How experts are chosen, by the keys of models that state it: expert_gating_func (none: softmax),
-// expert_weights_norm and _scale, expert_group_count and _used_count.
-RouteParams read_routing(const Hparams& hparams, const ExpertCounts& counts);
-// Biases are taken where the file has them.
-ExpertWeights read_experts(const LayerWeights& w, int width, int n_ffn, const ExpertCounts& counts);
+// Biases are optional.
+ExpertWeights read_experts(const LayerWeights& w, int width, const Mixture& mixture);
 
-// sum over the chosen experts of weight * Wdown (how(Wgate x) * Wup x).
-Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const RouteParams& routing,
-              Activation how);
-// The same with gpt-oss's gate; see clamped_swiglu.
+// The sum over the chosen experts of weight * Wdown (act(Wgate x) * Wup x), or if not gated of
+// weight * Wdown act(Wup x).
+Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const Mixture& mixture,
+              Activation act);
+// The same with the gate of gpt-oss; see clamped_swiglu.
 Value clamped_experts(Step& step, int layer, Value x, const ExpertWeights& w,
-                      const RouteParams& routing, float alpha, float limit);
+                      const Mixture& mixture, float alpha, float limit);
 
-// What every token visits besides: "ffn_*_shexp", with a gate of its own in some models.
+// The experts that every token uses ("ffn_*_shexp"), as one block.
 struct SharedExpertWeights {
     FeedForwardWeights ffn;
-    Weight gate;  // [1, width]
+    Weight gate;  // [1, width]; optional
 };
-SharedExpertWeights read_shared_expert(const LayerWeights& w, int width, int n_ffn);
-// Wdown (how(Wgate x) * Wup x), times sigmoid(w x) where there is a gate.
-Value shared_expert(Step& step, int layer, Value x, const SharedExpertWeights& w, Activation how);
+SharedExpertWeights read_shared_expert(const LayerWeights& w, int width, const Mixture& mixture);
+// The block of the shared experts, times sigmoid(w x) if there is a gate.
+Value shared_expert(Step& step, int layer, Value x, const SharedExpertWeights& w, Activation act);
 
 }  // namespace plait

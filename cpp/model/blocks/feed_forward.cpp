@@ -23,16 +23,16 @@ FeedForwardWeights read_feed_forward(const LayerWeights& w, int width, int n_ffn
     return f;
 }
 
-Value feed_forward(Step& step, int layer, Value x, const FeedForwardWeights& w, Activation how) {
+Value feed_forward(Step& step, int layer, Value x, const FeedForwardWeights& w, Activation act) {
     Value up = linear(x, step.weight(w.up), step.weight(w.up_bias));
     Value h;
     if (w.gate || w.up.type.shape[0] == 2 * w.n_ffn) {
         const Value g = w.gate ? linear(x, step.weight(w.gate), step.weight(w.gate_bias))
                                : slice(up, 0, w.n_ffn);
         if (!w.gate) up = slice(up, w.n_ffn, w.n_ffn);
-        h = gate(step.name(g, Role::ffn_gate, layer), step.name(up, Role::ffn_up, layer), how);
+        h = gate(step.name(g, Role::ffn_gate, layer), step.name(up, Role::ffn_up, layer), act);
     } else {
-        h = activate(step.name(up, Role::ffn_up, layer), how);
+        h = activate(step.name(up, Role::ffn_up, layer), act);
     }
     step.name(h, Role::ffn_act, layer);
     return step.name(linear(h, step.weight(w.down), step.weight(w.down_bias)), Role::ffn_out,

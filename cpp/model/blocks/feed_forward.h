@@ -9,19 +9,24 @@
 
 namespace plait {
 
-// With a gate, Wdown (how(Wgate x) * Wup x), GLU variants, arXiv:2002.05202; or plain,
-// Wdown how(Wup x). Where one matrix holds gate and up, `up` is it and `n_ffn` half of its rows.
+enum class FeedForward : uint8_t {
+    none,        // the layer has no feed-forward block
+    gated,       // Wdown (act(Wgate x) * Wup x), GLU variants, arXiv:2002.05202
+    gate_in_up,  // the same; the rows of Wgate come first in one matrix with those of Wup
+    plain,       // Wdown act(Wup x)
+    custom       // the architecture defines the block
+};
+
 struct FeedForwardWeights {
-    Weight gate, gate_bias;  // [ffn, width], [ffn]; nothing where plain or in `up`
+    Weight gate, gate_bias;  // [ffn, width], [ffn]; absent unless gated
     Weight up, up_bias;      // [ffn | 2 ffn, width], [ffn | 2 ffn]
     Weight down, down_bias;  // [width, ffn], [width]
     int64_t n_ffn = 0;
 };
-enum class FeedForward : uint8_t { gated, plain, gate_in_up };
-// "ffn_gate{suffix}.weight" and so on.
+// Reads "ffn_gate{suffix}.weight" and so on; biases are optional.
 FeedForwardWeights read_feed_forward(const LayerWeights& w, int width, int n_ffn,
                                      FeedForward kind = FeedForward::gated,
                                      std::string_view suffix = {});
-Value feed_forward(Step& step, int layer, Value x, const FeedForwardWeights& w, Activation how);
+Value feed_forward(Step& step, int layer, Value x, const FeedForwardWeights& w, Activation act);
 
 }  // namespace plait

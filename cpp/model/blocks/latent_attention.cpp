@@ -9,22 +9,26 @@
 namespace plait {
 namespace {
 
-// 0.1 m, where YaRN multiplies scores by (1 + 0.1 m ln factor)^2 and rotations have no magnitude.
+// 0.1 m of YaRN. If present, scores are multiplied by (1 + 0.1 m ln factor)^2 and rotations have no
+// magnitude.
 constexpr std::string_view kLogMultiplier = "rope.scaling.yarn_log_multiplier";
 
-LatentSizes read_sizes(const Hparams& hp) {
+LatentSizes read_sizes(const Hparams& hp, int value_dim) {
     LatentSizes s;
     s.n_heads = hp.count("attention.head_count");
     s.rank = hp.count("attention.kv_lora_rank");
-    s.query_rank = hp.index("attention.q_lora_rank", Hparams::kMost, 0);
-    s.remembered = hp.has("attention.key_length_mla");
-    s.key_dim = hp.count(s.remembered ? "attention.key_length_mla" : "attention.key_length");
-    s.value_dim = hp.count(s.remembered ? "attention.value_length_mla" : "attention.value_length");
+    s.query_rank = hp.index("attention.q_lora_rank", Hparams::kMaxSize, 0);
+    s.stores_latent = hp.has("attention.key_length_mla");
+    s.key_dim = hp.count(s.stores_latent ? "attention.key_length_mla" : "attention.key_length");
+    const char* const value_key =
+        s.stores_latent ? "attention.value_length_mla" : "attention.value_length";
+    s.value_dim =
+        value_dim > 0 ? hp.count(value_key, Hparams::kMaxSize, value_dim) : hp.count(value_key);
     return s;
 }
 
-Rope read_shared_rope(const Hparams& hp) {
-    Rope rope = read_rope(hp, hp.count("rope.dimension_count"), /*interleaved=*/true);
+Rope read_shared_rope(const Hparams& hp, RopePairs pairs) {
+    Rope rope = read_rope(hp, hp.count("rope.dimension_count"), pairs);
     if (rope.extrapolation > 0.0 && hp.number(kLogMultiplier, 0.0f) != 0.0f)
         rope.magnitude = hp.positive("rope.scaling.attn_factor", 1.0f);
     return rope;
@@ -43,8 +47,8 @@ Value project_queries(Step& step, Value x, const LatentWeights& w, const Norm& n
     return linear(low, step.weight(w.wq_b));
 }
 
-// Files state the attention that a cache sees a second time; it must be the one that we compute:
-// one shared key of the latent vector and its rotated part, or keys and values of every head.
+// Checks the keys that describe the cache: one shared key of latent vector and rotated part, or
+// keys and values of every head.
 void expect_sizes(const Hparams& hp, const AttentionSpec& spec, int value_dim) {
     const auto expect = [&](std::string_view suffix, int expected) {
         hp.per_layer(suffix, 1, expected, expected, expected);
@@ -56,26 +60,27 @@ void expect_sizes(const Hparams& hp, const AttentionSpec& spec, int value_dim) {
 
 }  // namespace
 
-LatentAttention read_latent_attention(const Hparams& hp) {
+LatentAttention read_latent_attention(const Hparams& hp, RopePairs pairs, int value_dim) {
     if (hp.number("attention.temperature_scale", 0.0f) != 0.0f)
         throw UnsupportedError(hp.key("attention.temperature_scale") +
-                               ": scores that depend on the position are not supported");
-    LatentAttention a{.sizes = read_sizes(hp), .rope = read_shared_rope(hp)};
+                               ": temperature scaling is not supported");
+    LatentAttention a{.sizes = read_sizes(hp, value_dim),
+                      .rotation = {.rope = read_shared_rope(hp, pairs)}};
     if (a.plain_dim() < 1)
-        hp.refuse("rope.dimension_count", text("expected less than the ", a.sizes.key_dim,
-                                               " elements of a key, got ", a.rope.n_rot));
+        hp.refuse("rope.dimension_count", text("expected less than the key size ", a.sizes.key_dim,
+                                               ", got ", a.rotation.rope.n_rot));
     const AttentionSpec spec = latent_attention_spec(a);
-    expect_sizes(hp, spec, a.sizes.remembered ? a.sizes.rank : spec.value_dim);
-    a.how.scale = read_score_scale(hp, a.sizes.key_dim, a.rope);
+    expect_sizes(hp, spec, a.sizes.stores_latent ? a.sizes.rank : spec.value_dim);
+    a.how.scale = read_score_scale(hp, a.sizes.key_dim, a.rotation.rope);
     return a;
 }
 
 AttentionSpec latent_attention_spec(const LatentAttention& a) {
     const LatentSizes& s = a.sizes;
-    const bool magnifies = a.rope.magnitude != 1.0;
-    if (s.remembered)
+    const bool magnifies = a.rotation.rope.magnitude != 1.0;
+    if (s.stores_latent)
         return {.n_kv_heads = 1,
-                .key_dim = s.rank + a.rope.n_rot,
+                .key_dim = s.rank + a.rotation.rope.n_rot,
                 .value_dim_in_key = s.rank,
                 .shifts_magnify = magnifies};
     return {.n_kv_heads = s.n_heads,
@@ -95,9 +100,9 @@ LatentWeights read_latent_weights(const LayerWeights& w, int width, const Latent
     } else {
         l.wq = w.get("attn_q.weight", {heads * s.key_dim, width});
     }
-    l.wkv_a = w.get("attn_kv_a_mqa.weight", {s.rank + a.rope.n_rot, width});
+    l.wkv_a = w.get("attn_kv_a_mqa.weight", {s.rank + a.rotation.rope.n_rot, width});
     l.c_norm = read_norm(w, "attn_kv_a_norm", s.rank);
-    if (s.remembered) {
+    if (s.stores_latent) {
         l.wk_b = w.get("attn_k_b.weight", {heads, s.rank, a.plain_dim()});
         l.wv_b = w.get("attn_v_b.weight", {heads, s.value_dim, s.rank});
     } else {
@@ -110,18 +115,21 @@ LatentWeights read_latent_weights(const LayerWeights& w, int width, const Latent
 Value latent_attention(Step& step, int layer, Value x, const LatentWeights& w,
                        const LatentAttention& a, const Norm& norm) {
     const LatentSizes& s = a.sizes;
-    const int rot = a.rope.n_rot;
+    const int rot = a.rotation.rope.n_rot;
+    const Weight& factors = a.rotation.factors_for(step.n_ctx());
     const int plain = a.plain_dim();
     const Value q = split_heads(project_queries(step, x, w, norm), s.n_heads);
     const Value q_plain = slice(q, 0, plain);
-    const Value q_rope = step.name(step.rotate(slice(q, plain, rot), a.rope), Role::q_rope, layer);
+    const Value q_rope =
+        step.name(step.rotate(slice(q, plain, rot), a.rotation.rope, factors), Role::q_rope, layer);
     const Value lk = linear(x, step.weight(w.wkv_a));
     const Value c = normalize(step, slice(lk, 0, s.rank), w.c_norm, norm);
     const Value k_shared = split_heads(slice(lk, s.rank, rot), 1);
-    const Value k_rope = step.name(step.rotate(k_shared, a.rope), Role::k_rope, layer);
+    const Value k_rope =
+        step.name(step.rotate(k_shared, a.rotation.rope, factors), Role::k_rope, layer);
 
     Value y;  // [n, h, value]
-    if (s.remembered) {
+    if (s.stores_latent) {
         const Value q_latent = head_linear(q_plain, step.weight(w.wk_b));
         const Value sums = step.attend_latent(layer, concat(q_latent, q_rope),
                                               concat(split_heads(c, 1), k_rope), s.rank, a.how);

@@ -1,11 +1,12 @@
-// Multi-head latent attention, DeepSeek-V2, arXiv:2405.04434: keys and values of all heads are made
-// of one latent vector c, which alone is remembered, with a rotated part of keys that heads share.
+// Multi-head latent attention (MLA), DeepSeek-V2, arXiv:2405.04434. Keys and values of all heads
+// are projections of one latent vector c. Only c and a rotated part of the keys, which heads share,
+// are stored.
 //
 //   l, k_r = Wa x;  c = n(l);  q_h, r_h = Wq_h x, or Wqb_h n(Wqa x)
 //   score_h = q_h . Wk_h c + rope(r_h) . rope(k_r) = (Wk_h^T q_h) . c + rope(r_h) . rope(k_r)
-//   y = Wo [Wv_h sum_t p_h,t c_t]                         so queries meet latents as they are
+//   y = Wo [Wv_h sum_t p_h,t c_t]                         queries attend to latent vectors directly
 //
-// Older files have Wk and Wv in one matrix; there keys and values themselves are remembered.
+// Older files have Wk and Wv in one matrix; with them, full keys and values are stored.
 #pragma once
 
 #include "graph/ops.h"
@@ -21,31 +22,32 @@ namespace plait {
 struct LatentSizes {
     int n_heads = 0;
     int rank = 0;        // of c
-    int query_rank = 0;  // 0: queries are projected at once
-    int key_dim = 0;     // of a head, its rotated part included
+    int query_rank = 0;  // 0: queries are one projection
+    int key_dim = 0;     // of a head, including the rotated part
     int value_dim = 0;
-    bool remembered = false;  // c is; otherwise keys and values are
+    bool stores_latent = false;  // false: stores keys and values
 };
 
 struct LatentAttention {
     LatentSizes sizes;
-    Rope rope;
+    Rotation rotation;
     Step::Attention how;
-    int plain_dim() const { return sizes.key_dim - rope.n_rot; }
-    // Elements of a stored key before those that are rotated.
-    int rotated_from() const { return sizes.remembered ? sizes.rank : plain_dim(); }
+    int plain_dim() const { return sizes.key_dim - rotation.rope.n_rot; }
+    // First rotated element of a stored key.
+    int rotated_from() const { return sizes.stores_latent ? sizes.rank : plain_dim(); }
 };
-LatentAttention read_latent_attention(const Hparams& hparams);
+// A missing attention.value_length leaves `value_dim`; 0: the key is required.
+LatentAttention read_latent_attention(const Hparams& hparams, RopePairs pairs, int value_dim = 0);
 AttentionSpec latent_attention_spec(const LatentAttention& a);
 
 struct LatentWeights {
     Weight wq;           // [h key, width]
-    Weight wq_a, wq_b;   // [q rank, width], [h key, q rank], in place of wq
+    Weight wq_a, wq_b;   // [q rank, width], [h key, q rank]; replace wq
     NormWeights q_norm;  // [q rank]
     Weight wkv_a;        // [rank + rotated, width]
     NormWeights c_norm;  // [rank]
     Weight wk_b, wv_b;   // [h, rank, plain], [h, value, rank]
-    Weight wkv_b;        // [h (plain + value), rank], in place of both
+    Weight wkv_b;        // [h (plain + value), rank]; replaces both
     Weight wo;           // [width, h value]
 };
 LatentWeights read_latent_weights(const LayerWeights& w, int width, const LatentAttention& a);

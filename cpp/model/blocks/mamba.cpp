@@ -45,100 +45,95 @@ SsmSizes read_grouped_ssm_sizes(const Hparams& hp) {
     return sizes;
 }
 
-RecurrentSpec mamba_spec(const SsmSizes& sizes) {
-    return {.elements = {(sizes.kernel - 1) * int64_t{sizes.inner},
-                         int64_t{sizes.inner} * sizes.state}};
+MambaMixer::MambaMixer(const Hparams& hp, const LayerWeights& w, int width)
+    : sizes_(read_ssm_sizes(hp)) {
+    const auto& [kernel, inner, state, rank, groups] = sizes_;
+    in_ = w.get("ssm_in.weight", {int64_t{2} * inner, width});
+    conv_ = w.get("ssm_conv1d.weight", {inner, kernel});
+    conv_bias_ = w.find("ssm_conv1d.bias", {inner});
+    x_ = w.get("ssm_x.weight", {rank + int64_t{2} * state, inner});
+    dt_norm_ = w.find("ssm_dt_norm.weight", {rank});
+    b_norm_ = w.find("ssm_b_norm.weight", {state});
+    c_norm_ = w.find("ssm_c_norm.weight", {state});
+    normalizes_ = hp.flag("ssm.dt_b_c_rms", false) || (dt_norm_ && b_norm_ && c_norm_);
+    dt_ = w.get("ssm_dt.weight", {inner, rank});
+    dt_bias_ = w.get("ssm_dt.bias", {inner});
+    a_ = w.get("ssm_a", {inner, state});
+    d_ = w.get("ssm_d", {inner});
+    out_ = w.get("ssm_out.weight", {width, inner});
 }
 
-RecurrentSpec mamba2_spec(const SsmSizes& sizes) {
-    return {.elements = {(sizes.kernel - 1) * conv_channels(sizes),
-                         int64_t{sizes.inner} * sizes.state}};
+RecurrentSpec MambaMixer::spec() const {
+    return {.elements = {(sizes_.kernel - 1) * int64_t{sizes_.inner},
+                         int64_t{sizes_.inner} * sizes_.state}};
 }
 
-MambaWeights read_mamba(const LayerWeights& w, const Hparams& hp, int width,
-                        const SsmSizes& sizes) {
-    const auto& [kernel, inner, state, rank, groups] = sizes;
-    MambaWeights m;
-    m.in = w.get("ssm_in.weight", {int64_t{2} * inner, width});
-    m.conv = w.get("ssm_conv1d.weight", {inner, kernel});
-    m.conv_bias = w.find("ssm_conv1d.bias", {inner});
-    m.x = w.get("ssm_x.weight", {rank + int64_t{2} * state, inner});
-    m.dt_norm = w.find("ssm_dt_norm.weight", {rank});
-    m.b_norm = w.find("ssm_b_norm.weight", {state});
-    m.c_norm = w.find("ssm_c_norm.weight", {state});
-    m.normalizes = hp.flag("ssm.dt_b_c_rms", false) || (m.dt_norm && m.b_norm && m.c_norm);
-    m.dt = w.get("ssm_dt.weight", {inner, rank});
-    m.dt_bias = w.get("ssm_dt.bias", {inner});
-    m.a = w.get("ssm_a", {inner, state});
-    m.d = w.get("ssm_d", {inner});
-    m.out = w.get("ssm_out.weight", {width, inner});
-    return m;
-}
-
-Value mamba(Step& step, int layer, int slot, Value x, const MambaWeights& w, const SsmSizes& sizes,
-            const Norm& norm) {
-    const Value uz = linear(x, step.weight(w.in));
-    const Value z = slice(uz, sizes.inner, sizes.inner);
-    Value u = short_conv(slice(uz, 0, sizes.inner), step.weight(w.conv), step.weight(w.conv_bias),
+Value MambaMixer::operator()(Step& step, int layer, int slot, Value x, const Norm& norm) const {
+    const Value uz = linear(x, step.weight(in_));
+    const Value z = slice(uz, sizes_.inner, sizes_.inner);
+    Value u = short_conv(slice(uz, 0, sizes_.inner), step.weight(conv_), step.weight(conv_bias_),
                          step.states(layer, slot, kConv));
     u = activate(step.name(u, Role::conv, layer), Activation::silu);
-    const Value rbc = linear(u, step.weight(w.x));
-    Value r = slice(rbc, 0, sizes.rank);
-    Value b = slice(rbc, sizes.rank, sizes.state);
-    Value c = slice(rbc, int64_t{sizes.rank} + sizes.state, sizes.state);
-    if (w.normalizes) {
-        r = normalize(step, r, {w.dt_norm, {}}, norm);
-        b = normalize(step, b, {w.b_norm, {}}, norm);
-        c = normalize(step, c, {w.c_norm, {}}, norm);
+    const Value rbc = linear(u, step.weight(x_));
+    Value r = slice(rbc, 0, sizes_.rank);
+    Value b = slice(rbc, sizes_.rank, sizes_.state);
+    Value c = slice(rbc, int64_t{sizes_.rank} + sizes_.state, sizes_.state);
+    if (normalizes_) {
+        r = normalize(step, r, {dt_norm_, {}}, norm);
+        b = normalize(step, b, {b_norm_, {}}, norm);
+        c = normalize(step, c, {c_norm_, {}}, norm);
     }
     const Value dt =
-        activate(linear(r, step.weight(w.dt), step.weight(w.dt_bias)), Activation::softplus);
+        activate(linear(r, step.weight(dt_), step.weight(dt_bias_)), Activation::softplus);
     const Value y = selective_scan(
-        {.x = u, .dt = dt, .a = step.weight(w.a), .b = b, .c = c, .d = step.weight(w.d)},
+        {.x = u, .dt = dt, .a = step.weight(a_), .b = b, .c = c, .d = step.weight(d_)},
         step.states(layer, slot, kScan));
     const Value gated = gate(z, step.name(y, Role::scan, layer), Activation::silu);
-    return step.name(linear(gated, step.weight(w.out)), Role::mixer_out, layer);
+    return step.name(linear(gated, step.weight(out_)), Role::mixer_out, layer);
 }
 
-Mamba2Weights read_mamba2(const LayerWeights& w, int width, const SsmSizes& sizes) {
-    const int64_t channels = conv_channels(sizes);
-    const int64_t heads = sizes.rank;
-    Mamba2Weights m;
-    m.in = w.get("ssm_in.weight", {sizes.inner + channels + heads, width});
-    m.conv = w.get("ssm_conv1d.weight", {channels, sizes.kernel});
-    m.conv_bias = w.find("ssm_conv1d.bias", {channels});
-    m.dt_bias = w.get("ssm_dt.bias", {heads});
-    m.a = w.get("ssm_a", {heads});
-    m.d = w.get("ssm_d", {heads});
-    m.norm = w.find("ssm_norm.weight", {sizes.groups, sizes.inner / sizes.groups});
-    m.out = w.get("ssm_out.weight", {width, sizes.inner});
-    return m;
+Mamba2Mixer::Mamba2Mixer(const Hparams& hp, const LayerWeights& w, int width)
+    : sizes_(read_grouped_ssm_sizes(hp)) {
+    const int64_t channels = conv_channels(sizes_);
+    const int64_t heads = sizes_.rank;
+    in_ = w.get("ssm_in.weight", {sizes_.inner + channels + heads, width});
+    conv_ = w.get("ssm_conv1d.weight", {channels, sizes_.kernel});
+    conv_bias_ = w.find("ssm_conv1d.bias", {channels});
+    dt_bias_ = w.get("ssm_dt.bias", {heads});
+    a_ = w.get("ssm_a", {heads});
+    d_ = w.get("ssm_d", {heads});
+    norm_ = w.find("ssm_norm.weight", {sizes_.groups, sizes_.inner / sizes_.groups});
+    out_ = w.get("ssm_out.weight", {width, sizes_.inner});
 }
 
-Value mamba2(Step& step, int layer, int slot, Value x, const Mamba2Weights& w,
-             const SsmSizes& sizes, const Norm& norm) {
-    const int heads = sizes.rank;
-    const int64_t shared = int64_t{sizes.groups} * sizes.state;  // elements of b, and of c
-    const Value all = linear(x, step.weight(w.in));
+RecurrentSpec Mamba2Mixer::spec() const {
+    return {.elements = {(sizes_.kernel - 1) * conv_channels(sizes_),
+                         int64_t{sizes_.inner} * sizes_.state}};
+}
+
+Value Mamba2Mixer::operator()(Step& step, int layer, int slot, Value x, const Norm& norm) const {
+    const int heads = sizes_.rank;
+    const int64_t shared = int64_t{sizes_.groups} * sizes_.state;  // elements of b, and of c
+    const Value all = linear(x, step.weight(in_));
     int64_t at = 0;
-    const Value z = take(all, at, sizes.inner);
-    Value ubc = take(all, at, conv_channels(sizes));
-    const Value dt = activate(take(all, at, heads) + step.weight(w.dt_bias), Activation::softplus);
-    ubc = short_conv(ubc, step.weight(w.conv), step.weight(w.conv_bias),
+    const Value z = take(all, at, sizes_.inner);
+    Value ubc = take(all, at, conv_channels(sizes_));
+    const Value dt = activate(take(all, at, heads) + step.weight(dt_bias_), Activation::softplus);
+    ubc = short_conv(ubc, step.weight(conv_), step.weight(conv_bias_),
                      step.states(layer, slot, kConv));
     ubc = activate(step.name(ubc, Role::conv, layer), Activation::silu);
     at = 0;
-    const Value u = split_heads(take(ubc, at, sizes.inner), heads);
-    const Value b = split_heads(take(ubc, at, shared), sizes.groups);
-    const Value c = split_heads(take(ubc, at, shared), sizes.groups);
+    const Value u = split_heads(take(ubc, at, sizes_.inner), heads);
+    const Value b = split_heads(take(ubc, at, shared), sizes_.groups);
+    const Value c = split_heads(take(ubc, at, shared), sizes_.groups);
     const Value y =
-        ssd_scan({.x = u, .dt = dt, .a = step.weight(w.a), .d = step.weight(w.d), .b = b, .c = c},
+        ssd_scan({.x = u, .dt = dt, .a = step.weight(a_), .d = step.weight(d_), .b = b, .c = c},
                  step.states(layer, slot, kScan));
     Value gated = gate(z, merge_heads(step.name(y, Role::scan, layer)), Activation::silu);
-    if (w.norm)
+    if (norm_)
         gated = merge_heads(
-            rms_norm(split_heads(gated, sizes.groups), step.weight(w.norm), norm.epsilon));
-    return step.name(linear(gated, step.weight(w.out)), Role::mixer_out, layer);
+            rms_norm(split_heads(gated, sizes_.groups), step.weight(norm_), norm.epsilon));
+    return step.name(linear(gated, step.weight(out_)), Role::mixer_out, layer);
 }
 
 }  // namespace plait

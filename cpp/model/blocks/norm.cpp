@@ -12,14 +12,23 @@ Norm Norm::layer(const Hparams& hp) {
     return {NormKind::layer, hp.positive("attention.layer_norm_epsilon")};
 }
 
+namespace {
+
+template <typename Tensors>
+NormWeights read(const Tensors& w, std::string_view name, int64_t width) {
+    const std::string bare(name);
+    const std::string weight = w.has(bare) ? bare : bare + ".weight";
+    return {w.get(weight, {width}), w.find(bare + ".bias", {width})};
+}
+
+}  // namespace
+
 NormWeights read_norm(const LayerWeights& w, std::string_view name, int64_t width) {
-    const std::string prefix(name);
-    return {w.get(prefix + ".weight", {width}), w.find(prefix + ".bias", {width})};
+    return read(w, name, width);
 }
 
 NormWeights read_norm(const Weights& w, std::string_view name, int64_t width) {
-    const std::string prefix(name);
-    return {w.get(prefix + ".weight", {width}), w.find(prefix + ".bias", {width})};
+    return read(w, name, width);
 }
 
 Value normalize(Step& step, Value x, const NormWeights& w, const Norm& how) {

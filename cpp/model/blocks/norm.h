@@ -1,6 +1,8 @@
 // The norms between blocks.
 #pragma once
 
+#include <string_view>
+
 #include "graph/ops.h"
 #include "model/hparams.h"
 #include "model/step.h"
@@ -10,7 +12,7 @@ namespace plait {
 
 enum class NormKind : uint8_t { rms, layer };
 
-// A model's way of normalising, the same in every layer.
+// How a model normalises; the same in all layers.
 struct Norm {
     NormKind kind = NormKind::rms;
     float epsilon = 0.0f;
@@ -20,9 +22,10 @@ struct Norm {
 };
 
 struct NormWeights {
-    Weight weight, bias;  // [width] each; bias is nothing where the file has none
+    Weight weight, bias;  // [width] each; the bias is optional
 };
-// "{name}.weight" and "{name}.bias".
+// Reads "{name}.weight" and, if the file has it, "{name}.bias". Some converters write "{name}"
+// without ".weight".
 NormWeights read_norm(const LayerWeights& w, std::string_view name, int64_t width);
 NormWeights read_norm(const Weights& w, std::string_view name, int64_t width);
 

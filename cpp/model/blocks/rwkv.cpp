@@ -15,6 +15,14 @@ RwkvSizes read_rwkv_sizes(const Hparams& hp, int width) {
     return {width / head_dim, head_dim};
 }
 
+ModelForm rwkv_form(const Hparams& hp, const Weights& w) {
+    ModelForm form(read_info(hp, w), Norm::layer(hp));
+    form.has_embedding_norm = true;
+    form.norms = {.mixer_in = "attn_norm", .block_in = "attn_norm_2"};
+    form.feed_forward = FeedForward::custom;
+    return form;
+}
+
 RecurrentSpec rwkv_spec(const RwkvSizes& s) {
     const int64_t width = int64_t{s.heads} * s.head_dim;
     return {.elements = {width, width, width * s.head_dim}};

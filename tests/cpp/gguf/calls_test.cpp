@@ -1,4 +1,4 @@
-// Files whose system refuses a call: an error that names the file, and nothing left open.
+// Failing system calls: errors name the file, and no descriptor is leaked.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ size_t n_open_files() {
 
 struct FileCalls : testing::Test {
     TempFolder folder;
-    // A string and an array that are longer than what is read at once.
+    // A string and an array longer than one read.
     std::string path = [this] {
         GgufWriter writer;
         writer.string("long", std::string(400'000, 'x'));
@@ -50,14 +50,14 @@ struct FileCalls : testing::Test {
     }
 };
 
-TEST_F(FileCalls, SignalsInterruptNothing) {
+TEST_F(FileCalls, InterruptedCallsAreRepeated) {
     for (const Call call : {Call::open, Call::pread}) {
         const FailingCall interrupted(call, EINTR, 0, 2);
         EXPECT_EQ(File::open(path)->tensors().size(), 1u);
     }
 }
 
-TEST_F(FileCalls, ThatAreRefusedAreNamed) {
+TEST_F(FileCalls, FailuresAtOpeningNameTheFile) {
     {
         const FailingCall refused(Call::open, EMFILE);
         expect_refused([&] { File::open(path); }, "cannot be opened: Too many");
@@ -76,7 +76,7 @@ TEST_F(FileCalls, ThatAreRefusedAreNamed) {
     }
 }
 
-TEST_F(FileCalls, ThatAreRefusedLaterAreNamed) {
+TEST_F(FileCalls, LaterFailuresNameTheFile) {
     const auto file = File::open(path);
     n_before = n_open_files();
     const TensorInfo& tensor = file->tensors()[0];
@@ -92,7 +92,7 @@ TEST_F(FileCalls, ThatAreRefusedLaterAreNamed) {
     EXPECT_EQ(target[31], std::byte{'a'});
 }
 
-TEST_F(FileCalls, EitherHalfOfATimeTellsOfAChange) {
+TEST_F(FileCalls, SecondsAndNanosecondsBothRevealAChange) {
     const auto file = File::open(path);
     struct stat status {};
     ASSERT_EQ(::stat(path.c_str(), &status), 0);
@@ -109,7 +109,7 @@ TEST_F(FileCalls, EitherHalfOfATimeTellsOfAChange) {
     file->read(file->tensors()[0], 0, target);
 }
 
-TEST_F(FileCalls, MapsMayBeOfNothingAndMayBeRefused) {
+TEST_F(FileCalls, EmptyFilesMapAndFailingMapsAreErrors) {
     expect_refused([&] { File::open(folder.write("m.gguf", ""), {.mmap = true}); }, "cut short");
     GgufWriter writer;
     writer.tensor("a", {8}, DType::f32, std::string(32, 'a'));
@@ -118,7 +118,7 @@ TEST_F(FileCalls, MapsMayBeOfNothingAndMayBeRefused) {
         const auto file = File::open(path, {.mmap = true});
         file->read(file->tensors()[0], 32, {});
     }
-    // More than the address space that is left.
+    // More than the remaining address space.
     std::filesystem::resize_file(path, uint64_t{1} << 31);
     uint64_t n_pages = 0;
     std::ifstream("/proc/self/statm") >> n_pages;

@@ -1,5 +1,5 @@
-// Files that are not what they claim to be. Each test of the table is one rule: the file is refused,
-// and the message names the file, the field, and what was expected.
+// Damaged files. Each row of the table tests one rule: the file is refused, and the message names the
+// file, the field and the expected value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -28,7 +28,7 @@ using testing::ThrowsMessage;
 constexpr uint64_t kMost = ~0ull;
 constexpr uint32_t kU8 = 0, kU64 = 10, kString = 8, kArray = 9, kBoolean = 7;
 
-// Two keys and three tensors, with nothing wrong.
+// A valid file with two keys and three tensors.
 GgufWriter sound() {
     GgufWriter writer;
     writer.string("general.architecture", "llama").numbers<float>("scores", ValueType::f32, {1, 2});
@@ -41,7 +41,7 @@ GgufWriter sound() {
 struct Defect {
     std::string name;
     std::function<void(GgufWriter&)> make;
-    std::string message;  // part of what() after the file's name
+    std::string message;  // part of what(), without the file name
 };
 
 void PrintTo(const Defect& defect, std::ostream* out) { *out << defect.name; }
@@ -86,7 +86,7 @@ const std::vector<Defect>& defects() {
         {"version_1", [](auto& w) { w.version = 1; }, "'version' is 1, expected 2 or 3"},
         {"version_4", [](auto& w) { w.version = 4; }, "'version' is 4, expected 2 or 3"},
         {"version_big_endian", [](auto& w) { w.version = 0x03000000; }, "big-endian"},
-        // Counts that the file has no room for, R2.
+        // Counts larger than the file, R2.
         {"tensor_count", [](auto& w) { w.tensor_count = kMost; },
          "'tensor_count' claims 18446744073709551615 tensors"},
         {"tensor_count_fits_uint32", [](auto& w) { w.tensor_count = uint64_t{1} << 32; },
@@ -122,7 +122,7 @@ const std::vector<Defect>& defects() {
          "'bad' claims 1099511627776 strings"},
         {"array_of_strings_inner_length", array_of(kString, 2, raw_string("a") + raw(kMost - 4)),
          "'bad' claims 18446744073709551611 bytes"},
-        // Kinds of values.
+        // Types of values.
         {"value_type", key("bad", 13, raw(uint64_t{0})),
          "key 0 'bad' has value type 13, expected 0 to 12"},
         {"value_type_signed", key("bad", 0x80000000, raw(uint64_t{0})), "value type 2147483648"},
@@ -179,7 +179,7 @@ const std::vector<Defect>& defects() {
         {"element_type_withdrawn", element_type(4), "tensor 0 'a' has element type 4, which does"},
         {"element_type_unknown", element_type(1000), "element type 1000"},
         {"element_type_signed", element_type(0xFFFFFFFF), "element type 4294967295"},
-        // Places, R3.
+        // Offsets, R3.
         {"offset_unaligned", offset(2, 65),
          "tensor 2 'c' has offset 65, expected a multiple of 32"},
         {"offset_past_end", offset(2, 4096), "tensor 2 'c' has 32 bytes at offset 4096, beyond"},
@@ -198,7 +198,7 @@ const std::vector<Defect>& defects() {
              for (auto& tensor : w.tensors) tensor.bytes.clear();
          },
          "tensor 0 'a' has 128 bytes at offset 0, beyond the end of the file"},
-        // Splits.
+        // Split models.
         {"split_without_pattern", key("split.count", 2, raw(uint16_t{2})), "'split.count' is 2"},
         {"split_second", key("split.no", 2, raw(uint16_t{1})), "'split.no' is 1, expected 0"},
         {"split_negative", key("split.count", 5, raw(int32_t{-1})), "'split.count' is -1"},
@@ -233,7 +233,7 @@ protected:
         EXPECT_THAT([&] { File::open(path); },
                     ThrowsMessage<ModelError>(AllOf(HasSubstr(path), HasSubstr(why))));
     }
-    // Opens, or is refused in the ordinary way. Anything else fails the test.
+    // Passes if the file opens or is refused with ModelError or UnsupportedError.
     void open_or_refuse(const std::string& bytes) {
         try {
             const auto file = File::open(folder_.write("any.gguf", bytes));
@@ -250,7 +250,7 @@ protected:
     TempFolder folder_;
 };
 
-TEST_F(BadFiles, SoundFilesWithWhatWeDoNotReadAreUnsupported) {
+TEST_F(BadFiles, ValidFilesWithUnsupportedTypesAreRefused) {
     GgufWriter nested = sound();
     nested.array("nested", kArray, 1, raw(kU8) + raw(uint64_t{1}) + "x");
     EXPECT_THAT([&] { File::open(folder_.write("m.gguf", nested.bytes())); },
@@ -263,7 +263,7 @@ TEST_F(BadFiles, SoundFilesWithWhatWeDoNotReadAreUnsupported) {
                     AllOf(HasSubstr("m.gguf: tensor 0 'a'"), HasSubstr("F64"))));
 }
 
-TEST_F(BadFiles, EveryCutOfASoundFileIsRefused) {
+TEST_F(BadFiles, EveryTruncationIsRefused) {
     const std::string whole = sound().bytes();
     for (size_t size = 0; size < whole.size(); ++size) {
         const std::string path = folder_.write("cut.gguf", whole.substr(0, size));
@@ -271,7 +271,7 @@ TEST_F(BadFiles, EveryCutOfASoundFileIsRefused) {
     }
 }
 
-TEST_F(BadFiles, NoChangedBitDoesMoreThanBeRefused) {
+TEST_F(BadFiles, FlippedBitsDoNoHarm) {
     const GgufWriter writer = sound();
     const std::string whole = writer.bytes();
     for (size_t bit = 0; bit < writer.head().size() * 8; ++bit) {
@@ -281,7 +281,7 @@ TEST_F(BadFiles, NoChangedBitDoesMoreThanBeRefused) {
     }
 }
 
-TEST_F(BadFiles, NoChangedWordDoesMoreThanBeRefused) {
+TEST_F(BadFiles, ChangedWordsDoNoHarm) {
     const GgufWriter writer = sound();
     const std::string whole = writer.bytes();
     const uint64_t words[] = {
@@ -296,7 +296,7 @@ TEST_F(BadFiles, NoChangedWordDoesMoreThanBeRefused) {
     }
 }
 
-TEST_F(BadFiles, WhatIsNoRegularFileIsRefusedAtOnce) {  // G5 R10
+TEST_F(BadFiles, PipesAndFoldersAreRefusedWithoutBlocking) {  // G5 R10
     expect_refused(folder_.file("absent.gguf"), "cannot be opened");
     std::filesystem::create_directory(folder_.file("folder.gguf"));
     expect_refused(folder_.file("folder.gguf"), "is a directory, expected a regular file");
@@ -309,7 +309,7 @@ TEST_F(BadFiles, WhatIsNoRegularFileIsRefusedAtOnce) {  // G5 R10
 }
 
 TEST_F(BadFiles, AnUnreadableFileIsRefused) {
-    if (::geteuid() == 0) GTEST_SKIP() << "the superuser may read everything";
+    if (::geteuid() == 0) GTEST_SKIP() << "root can read all files";
     const std::string path = folder_.write("secret.gguf", sound().bytes());
     ASSERT_EQ(::chmod(path.c_str(), 0), 0);
     expect_refused(path, "Permission denied");
@@ -329,7 +329,7 @@ TEST_F(BadFiles, MessagesAreShortAndPrintable) {
     }
 }
 
-// A quadratic check of names takes minutes here; the bound leaves room for sanitisers.
+// A quadratic check of names would take minutes here. The bound allows for sanitisers.
 TEST_F(BadFiles, ManyKeysAndTensorsTakeLinearTime) {
     GgufWriter writer;
     for (int i = 0; i < 500'000; ++i) {
@@ -349,8 +349,8 @@ TEST_F(BadFiles, ManyKeysAndTensorsTakeLinearTime) {
     EXPECT_EQ(file->find("t.99999")->type, (TensorType{DType::f32, {8}}));
 }
 
-// A sparse file costs its author nothing: its size must not decide how much we allocate.
-TEST_F(BadFiles, ASparseFileDoesNotBuyMemory) {
+// The size of a sparse file must not determine allocations.
+TEST_F(BadFiles, SparseFilesCauseNoLargeAllocations) {
     GgufWriter writer;
     writer.entries.push_back({"bad", kArray, raw(kU8) + raw(uint64_t{60} << 30)});
     const std::string path = folder_.write("sparse.gguf", writer.bytes());

@@ -61,7 +61,7 @@ TEST(Metadata, IntegersOfEveryWidthConvertWhenTheyFit) {
     EXPECT_THAT([&] { metadata.integers("huge"); }, ThrowsMessage<ModelError>(HasSubstr("'huge'")));
 }
 
-TEST(Metadata, KindsAreNotMixed) {
+TEST(Metadata, TypesAreNotConverted) {
     const Metadata metadata = sample();
     EXPECT_EQ(metadata.real("f32"), 1.5);
     EXPECT_EQ(metadata.real("f64"), 0.1);
@@ -103,7 +103,7 @@ TEST(Metadata, AMissingKeyIsNamed) {
     EXPECT_THROW(metadata.strings("absent"), ModelError);
 }
 
-TEST(Metadata, ValuesSayTheirType) {
+TEST(Metadata, ValuesHaveTypeNames) {
     const Metadata metadata = sample();
     EXPECT_EQ(metadata.at("f64").type(), ValueType::f64);
     EXPECT_EQ(metadata.at("f64").type_name(), "f64");
@@ -113,7 +113,7 @@ TEST(Metadata, ValuesSayTheirType) {
 }
 
 TEST(Keys, ArePrefixedWithTheArchitecture) {
-    EXPECT_EQ(key("llama", keys::kHeadCount), "llama.attention.head_count");
+    EXPECT_EQ(key("llama", "attention.head_count"), "llama.attention.head_count");
 }
 
 TEST(NameIndex, FindsTheFirstRepetition) {

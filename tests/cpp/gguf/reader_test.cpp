@@ -157,7 +157,7 @@ TEST_F(Reader, ReadsEveryElementType) {
     }
 }
 
-TEST_F(Reader, TensorsMayStandInAnyOrderAndFarApart) {
+TEST_F(Reader, TensorsMayBeInAnyOrderWithGaps) {
     GgufWriter writer;
     writer.tensor("late", {8}, DType::f32, counting(32))
         .tensor("early", {8}, DType::f32, counting(32, 9));
@@ -168,7 +168,7 @@ TEST_F(Reader, TensorsMayStandInAnyOrderAndFarApart) {
     EXPECT_EQ(read_all(*file, *file->find("early")), counting(32, 9));
 }
 
-TEST_F(Reader, TheFileMayChooseItsAlignment) {
+TEST_F(Reader, AcceptsOtherAlignments) {
     for (const uint32_t alignment : {8u, 64u, 4096u}) {
         GgufWriter writer;
         writer.alignment = alignment;
@@ -181,7 +181,7 @@ TEST_F(Reader, TheFileMayChooseItsAlignment) {
     }
 }
 
-TEST_F(Reader, AFileMayHoldOnlyAVocabulary) {
+TEST_F(Reader, OpensFilesWithoutTensors) {
     GgufWriter writer;
     writer.strings("tokenizer.ggml.tokens", {"a", "b"});
     const auto file = open(writer);
@@ -210,7 +210,7 @@ TEST_F(Reader, ThreadsReadTogether) {
     EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(Reader, AFileReplacedOrRemovedAfterOpeningReadsAsItWas) {
+TEST_F(Reader, FilesReplacedOrRemovedAfterOpeningStayReadable) {
     const GgufWriter writer = sample();
     const auto file = open(writer);
     folder_.write("other.gguf", "something else");
@@ -283,7 +283,7 @@ TEST_F(SplitReader, OpensEveryFileOfTheModel) {
     }
 }
 
-TEST_F(SplitReader, WantsTheFirstFileAndItsSiblings) {
+TEST_F(SplitReader, RequiresTheFirstFileAndItsSiblings) {
     const std::string first = write_all();
     expect_refused(folder_.file("m-00002-of-00003.gguf"), "00002-of", "open the first file");
     expect_refused(folder_.write("plain.gguf", shard(0, 3).bytes()), "plain.gguf",
@@ -292,7 +292,7 @@ TEST_F(SplitReader, WantsTheFirstFileAndItsSiblings) {
     expect_refused(first, "m-00003-of-00003.gguf", "cannot be opened");
 }
 
-TEST_F(SplitReader, WantsSiblingsThatBelongTogether) {
+TEST_F(SplitReader, RequiresMatchingSiblings) {
     const std::string first = write_all();
     write(2, shard(1, 3));
     expect_refused(first, "00003-of", "'split.no' is 1, expected 2");

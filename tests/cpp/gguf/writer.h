@@ -1,4 +1,4 @@
-// Writes GGUF files for tests: sound ones, and ones with a defect at a chosen place.
+// Writes GGUF files for tests, valid or with a chosen defect.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ inline std::string raw_string(std::string_view text) {
     return raw<uint64_t>(text.size()).append(text);
 }
 
-// A file as its parts. Members are public so that a test can damage any of them.
+// The parts of a file. Members are public so that tests can damage them.
 struct GgufWriter {
     struct Entry {
         std::string key;
@@ -37,7 +37,7 @@ struct GgufWriter {
     };
     struct Tensor {
         std::string name;
-        std::vector<uint64_t> dims;  // innermost first, as the file has them
+        std::vector<uint64_t> dims;  // innermost first, as stored
         uint32_t type;
         uint64_t offset;  // from the start of the data
         std::string bytes;
@@ -71,7 +71,7 @@ struct GgufWriter {
                            (raw(element) + raw(count)).append(body)});
         return *this;
     }
-    // After every tensor before it, aligned.
+    // Placed after the previous tensors, aligned.
     GgufWriter& tensor(std::string name, std::vector<uint64_t> dims, DType type,
                        std::string bytes) {
         uint64_t offset = 0;
@@ -83,7 +83,7 @@ struct GgufWriter {
 
     uint64_t padded(uint64_t size) const { return (size + alignment - 1) / alignment * alignment; }
 
-    // Everything before the tensor data, unpadded.
+    // All bytes before the tensor data, unpadded.
     std::string head() const {
         std::string out = magic + raw(version) + raw(tensor_count.value_or(tensors.size())) +
                           raw(entry_count.value_or(entries.size()));
@@ -101,7 +101,7 @@ struct GgufWriter {
         if (tensors.empty()) return out;
         const uint64_t data = padded(out.size());
         for (const Tensor& t : tensors) {
-            // A tensor given no bytes has no place in the file, whatever its offset says.
+            // A tensor without bytes is not written, regardless of its offset.
             if (t.bytes.empty()) continue;
             const uint64_t end = data + t.offset + t.bytes.size();
             if (out.size() < end) out.resize(end);
@@ -112,13 +112,13 @@ struct GgufWriter {
 
     std::string magic = "GGUF";
     uint32_t version = 3;
-    uint64_t alignment = 32;  // of the layout; the file says so only if a test adds the key
+    uint64_t alignment = 32;  // of the layout; tests add the key if they need it
     std::optional<uint64_t> tensor_count, entry_count;  // written instead of the real counts
     std::vector<Entry> entries;
     std::vector<Tensor> tensors;
 };
 
-// A folder of its own, removed at the end.
+// A temporary folder, removed at the end.
 class TempFolder {
 public:
     TempFolder() {
@@ -136,7 +136,7 @@ public:
 
     std::string file(const std::string& name) const { return (path_ / name).string(); }
 
-    // Always a new file: whoever has an old one of this name open keeps it.
+    // Always creates a new file; an open one of the same name is unaffected.
     std::string write(const std::string& name, std::string_view bytes) const {
         std::filesystem::remove(path_ / name);
         std::ofstream out(path_ / name, std::ios::binary);

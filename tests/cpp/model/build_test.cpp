@@ -32,7 +32,7 @@ PlanKey random_key(std::mt19937& random) {
     return key;
 }
 
-// Graphs that differ in names only would pass for different ones.
+// Removes the roles of nodes, so that graphs differing only in roles compare as equal.
 Graph without_names(Graph graph) {
     for (NodeId i = 0; i < graph.nodes().size(); ++i) graph.name({&graph, i}, Role::none);
     return graph;
@@ -52,13 +52,13 @@ TEST(Build, EqualKeysGiveEqualGraphsAndOthersDoNot) {  // S0-05, S1-39
     }
 }
 
-// A builder is given a key and nothing of a step, so no row, position or sequence id can be in a
+// Builders get a plan key but no batch, so no row, position or sequence id can be part of a
 // graph.  S0-05, S1-39, S4-43
 TEST(Build, EqualKeysGiveEqualGraphsInEveryArchitecture) {
     const char* data = std::getenv("PLAIT_TEST_DATA");
     const std::filesystem::path folder = std::filesystem::path(data ? data : "") / "conformance";
     if (!std::filesystem::is_directory(folder))
-        GTEST_SKIP() << "PLAIT_TEST_DATA does not say where the reference data is";
+        GTEST_SKIP() << "PLAIT_TEST_DATA is not set to the folder of the reference data";
     std::mt19937 random(12);
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         SCOPED_TRACE(entry.path().filename());
@@ -94,7 +94,7 @@ TEST(Build, EachLayerWritesKeysAndValuesOnce) {  // S1-34, S1-30
 }
 
 // Rows that move are data of a run, so no number of moves is too many for a graph.  S3-05, S3-26
-TEST(Build, AGraphOfMovesHasItsNodesHoweverManyMove) {
+TEST(Build, TheCopyGraphHasTheSameNodesForAnyNumberOfMoves) {
     for (const int n_layers : {1, 32, 80}) {
         const auto model = test::TinyModel{.n_layers = n_layers, .width = 16, .n_ffn = 8}.open();
         const MemoryLayout layout =
@@ -102,7 +102,7 @@ TEST(Build, AGraphOfMovesHasItsNodesHoweverManyMove) {
         for (const uint32_t n_moves : {1u, 8u, 1024u, 1u << 20}) {
             const Graph graph = model->model().build(
                 {.kind = GraphKind::copy_rows, .n_moves = n_moves}, layout, {.n_ctx = 64});
-            // From and to, and a cache and its copy for keys and for values of each layer.
+            // The row lists `from` and `to`; per layer, storage and copy for keys and for values.
             EXPECT_EQ(graph.nodes().size(), 2u + 4u * static_cast<size_t>(n_layers));
         }
     }
@@ -118,7 +118,7 @@ TEST(Build, WithoutOutputsThereIsNoProjection) {  // S4-34
     for (const Node& node : without.nodes()) EXPECT_NE(node.role, Role::result_output);
 }
 
-TEST(Build, AContradictionInTheFileIsNamed) {
+TEST(Build, ContradictoryMetadataIsRefusedByName) {
     const auto refusal = [](auto damage) -> std::string {
         test::GgufWriter writer = test::TinyModel{}.writer();
         damage(writer);
@@ -159,7 +159,7 @@ TEST(Build, AContradictionInTheFileIsNamed) {
     names(refusal([](test::GgufWriter& w) { w.tensors.pop_back(); }), "blk.1.ffn_down.weight");
 }
 
-TEST(Build, AnUnknownArchitectureIsRefusedWithTheKnownOnes) {
+TEST(Build, AnUnknownArchitectureIsRefusedAndKnownOnesAreListed) {
     test::GgufWriter writer = test::TinyModel{}.writer();
     for (auto& entry : writer.entries)
         if (entry.key == "general.architecture") entry.payload = test::raw_string("abacus");

@@ -53,11 +53,11 @@ TEST(Hparams, LayersWithAWindow) {
 TEST(Hparams, ScalingOfPositions) {
     const auto scale = [](std::vector<std::pair<std::string, gguf::Value::Data>> values) {
         const gguf::Metadata held = metadata(std::move(values));
-        return read_rope(Hparams(held, "toy"), 8, true).scale;
+        return read_rope(Hparams(held, "toy"), 8, RopePairs::neighbours).scale;
     };
     const std::pair<std::string, gguf::Value::Data> by4{"rope.scaling.factor", 4.0f};
     EXPECT_EQ(scale({}), 1.0);
-    EXPECT_EQ(scale({by4}), 0.25);  // linear, where the file does not say
+    EXPECT_EQ(scale({by4}), 0.25);  // linear is the default
     EXPECT_EQ(scale({{"rope.scale_linear", 2.0f}}), 0.5);
     EXPECT_EQ(scale({by4, {"rope.scale_linear", 2.0f}}), 0.25);
     EXPECT_EQ(scale({by4, {"rope.scaling.type", std::string("none")}}), 1.0);

@@ -1,4 +1,4 @@
-// Graphs of models whose layers remember states: what they read and write.
+// Graphs of recurrent models: which states they read and write.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,7 +11,7 @@
 namespace plait {
 namespace {
 
-// Files whose weights are zeros: a graph knows their shapes alone.
+// Files with zero weights; graphs depend on shapes only.
 class Zeros {
 public:
     explicit Zeros(std::string arch) : arch_(std::move(arch)) {
@@ -127,7 +127,7 @@ TEST_P(RecurrentBuild, EachStateIsWrittenOnceAndNamed) {  // S4-42, S1-30
     }
 }
 
-TEST_P(RecurrentBuild, PositionsAreNoInput) {  // S1-36
+TEST_P(RecurrentBuild, PositionsAreNotAnInput) {  // S1-36
     const Graph graph = build(4);
     for (const Node& node : graph.nodes()) {
         const auto* input = std::get_if<ops::Input>(&node.op);

@@ -32,14 +32,24 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 @functools.cache
 def cases() -> dict[str, list[dict[str, Any]]]:
-    """The cases of each model below conformance/."""
-    if not (DATA / "index.json").is_file():
-        return {}
+    """Return the cases of each supported model below conformance/, with their folder as "root"."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for case in json.loads((DATA / "index.json").read_text())["cases"]:
-        if case["kind"] == "steps" and str(case.get("model")).startswith("conformance/"):
-            found.setdefault(Path(case["model"]).parent.name, []).append(case)
+    supported = plait.build_info()["architectures"]
+    for root in (DATA, DATA.parent / "data-2026"):
+        if not (root / "index.json").is_file():
+            continue
+        for case in json.loads((root / "index.json").read_text())["cases"]:
+            if case["kind"] != "steps" or not str(case.get("model")).startswith("conformance/"):
+                continue
+            if root == DATA or case["arch"] in supported:
+                name = Path(case["model"]).parent.name
+                found.setdefault(name, []).append(case | {"root": root})
     return found
+
+
+def model_of(name: str) -> plait.Model:
+    case = cases()[name][0]
+    return plait.Model(case["root"] / case["model"])
 
 
 def options(case: dict[str, Any], layout: dict[str, Any]) -> dict[str, Any]:
@@ -99,13 +109,13 @@ def compare(got: np.ndarray, want: np.ndarray, case: dict[str, Any]) -> None:
 def test_stored_logits(
     name, layout, data_dir
 ):  # S0-03, S1-09, S2-11, S2-14, S2-15, S2-28, S2-32, S4-03, S4-15, S4-28 to 30, S4-41
-    model = plait.Model(data_dir / "conformance" / name / "model.gguf")
+    model = model_of(name)
     for case in cases()[name]:
         shares = any(arr.get("op") == "decode" and "shared" in case["id"] for arr in case["steps"])
         if LAYOUTS[layout].get("kv") == "streams" and shares:
             continue  # a token of several sequences needs rows that they share
         with plait.Context(model, **options(case, LAYOUTS[layout])) as ctx:
-            for got, want in play(ctx, case, np.load(data_dir / case["data"])):
+            for got, want in play(ctx, case, np.load(case["root"] / case["data"])):
                 compare(got, want, case)
 
 
@@ -113,12 +123,12 @@ def test_stored_logits(
 def test_instruction_sets_agree_with_scalar(name, isa, data_dir):  # S2-34
     if isa == "scalar":
         pytest.skip("it is what the others are compared with")
-    model = plait.Model(data_dir / "conformance" / name / "model.gguf")
+    model = model_of(name)
     for case in cases()[name][:2]:  # a prompt; single tokens
         played = []
         for one in ("scalar", isa):
             with plait.Context(model, **options(case, {"isa": one})) as ctx:
-                arrays = np.load(data_dir / case["data"])
+                arrays = np.load(case["root"] / case["data"])
                 played.append([got.copy() for got, _ in play(ctx, case, arrays)])
         assert played[0]
         for scalar, vectors in zip(*played, strict=True):

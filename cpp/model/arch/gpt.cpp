@@ -1,0 +1,92 @@
+// GPT-2 and its successors. n = LayerNorm; most have biases and a GELU without a gate.
+#include "model/decoder.h"
+
+namespace plait {
+namespace {
+
+ModelForm gpt_form(ModelInfo info, const Hparams& hp, RopePairs pairs) {
+    ModelForm form(std::move(info), hp, Norm::layer(hp), pairs);
+    form.feed_forward = FeedForward::plain;
+    form.activation = Activation::gelu_tanh;
+    return form;
+}
+
+}  // namespace
+
+// GPT-2. Radford et al. 2019, "Language Models are Unsupervised Multitask Learners": learned
+// vectors for as many positions as the model was trained with.
+//
+//   x  = E[token] + P[position]
+//   x += Wo attend(Wq n(x) + bq, Wk n(x) + bk, Wv n(x) + bv) + bo
+//   x += Wdown gelu(Wup n(x) + bup) + bdown
+std::unique_ptr<Model> make_gpt2(const Hparams& hp, const Weights& w) {
+    ModelInfo info = read_info(hp, w);
+    info.n_positions = hp.count("context_length", INT32_MAX);
+    return std::make_unique<Decoder>(hp, w, gpt_form(std::move(info), hp, RopePairs::none));
+}
+
+// StarCoder. Li et al. 2023, arXiv:2305.06161: GPT-2 with one key and value head. It does not
+// rotate, but llama.cpp rotates its keys when positions shift, and the stored logits follow it; see
+// docs/decisions/0005.
+std::unique_ptr<Model> make_starcoder(const Hparams& hp, const Weights& w) {
+    ModelInfo info = read_info(hp, w);
+    info.n_positions = hp.count("context_length", INT32_MAX);
+    ModelForm form = gpt_form(std::move(info), hp, RopePairs::neighbours);
+    for (AttentionForm& layer : form.attention) layer.rotates = false;
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// GPT-NeoX. Black et al. 2022, arXiv:2204.06745; Pythia, arXiv:2304.01373: rotation of a part of
+// each head. With use_parallel_residual, attention and feed-forward stand side by side:
+//
+//   x += Wo attend(rope(Wq n1(x) + bq), rope(Wk n1(x) + bk), Wv n1(x) + bv) + bo
+//      + Wdown gelu(Wup n2(x) + bup) + bdown
+std::unique_ptr<Model> make_gptneox(const Hparams& hp, const Weights& w) {
+    ModelForm form = gpt_form(read_info(hp, w), hp, RopePairs::halves);
+    form.activation = Activation::gelu;
+    form.parallel = hp.metadata().boolean(hp.key("use_parallel_residual"));
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// BLOOM. BigScience 2022, arXiv:2211.05100: in place of positions a slope on distance, ALiBi
+// (arXiv:2108.12409), and a norm of the embedding.
+//
+//   x  = n(E[token])
+//   x += Wo attend(Wq n(x) + bq, Wk n(x) + bk, Wv n(x) + bv, slopes) + bo
+//   x += Wdown gelu(Wup n(x) + bup) + bdown
+std::unique_ptr<Model> make_bloom(const Hparams& hp, const Weights& w) {
+    constexpr float kMaxBias = 8.0f;  // the paper's
+    ModelForm form = gpt_form(read_info(hp, w), hp, RopePairs::none);
+    form.has_embedding_norm = true;
+    for (AttentionForm& layer : form.attention)
+        layer.how.alibi_max_bias = hp.positive("attention.max_alibi_bias", kMaxBias);
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// StarCoder2. Lozhkov et al. 2024, arXiv:2402.19173.
+//
+//   x += Wo attend(rope(Wq n(x) + bq), rope(Wk n(x) + bk), Wv n(x) + bv) + bo
+//   x += Wdown gelu(Wup n(x) + bup) + bdown
+std::unique_ptr<Model> make_starcoder2(const Hparams& hp, const Weights& w) {
+    return std::make_unique<Decoder>(hp, w, gpt_form(read_info(hp, w), hp, RopePairs::halves));
+}
+
+// StableLM. Bellagente et al. 2024, arXiv:2402.17834: LLaMA with LayerNorm and rotation of a part
+// of each head. StableLM 2 12B normalises each head of q and k with its own weight and has no
+// second norm: its feed-forward stands beside the attention.
+//
+//   h  = n1(x)                                                        n1, n2 = LayerNorm
+//   x += Wo attend(rope(n(Wq h)), rope(n(Wk h)), Wv h)
+//   x += Wdown (silu(Wgate g) * Wup g)                                g = n2(x); 12B: h
+std::unique_ptr<Model> make_stablelm(const Hparams& hp, const Weights& w) {
+    const bool normalizes = w.has("blk.0.attn_q_norm.weight");
+    ModelForm form(hp, w, Norm::layer(hp), RopePairs::halves,
+                   {.qk_norm = normalizes ? QkNorm::per_head : QkNorm::none});
+    if (!w.has("blk.0.ffn_norm.weight")) {
+        form.norms = {.mixer_in = "attn_norm"};
+        form.parallel = true;
+    }
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+}  // namespace plait

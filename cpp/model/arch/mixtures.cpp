@@ -1,0 +1,81 @@
+// Models of rotary attention and mixtures of experts. n = RMSNorm; f is SwiGLU.
+#include "model/decoder.h"
+
+namespace plait {
+
+// DeepSeekMoE. Dai et al. 2024, arXiv:2401.06066: many small experts beside shared ones; the first
+// layers are dense.
+//
+//   x += sum_e p_e f_e(n(x)) + f_shared(n(x))     e: the largest of p = softmax(Wrouter n(x))
+std::unique_ptr<Model> make_deepseek(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::neighbours);
+    for (AttentionForm& layer : form.attention)
+        layer.rotation.factors = read_rope_factors(w, layer.rotation.rope);
+    form.mixture = read_shared_mixture(hp, form.info.n_layers);
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// dots.llm1. rednote-hilab 2025, arXiv:2506.05767: heads of q and k are normalised, and the mixture
+// is that of DeepSeek-V3.
+//
+//   x += Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x))
+//   x += s sum_e p_e f_e(n(x)) + f_shared(n(x))     e: the largest of p + bias
+std::unique_ptr<Model> make_dots1(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves, {.qk_norm = QkNorm::shared});
+    form.mixture = read_shared_mixture(hp, form.info.n_layers);
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// MiniMax-M2. MiniMax 2025, https://huggingface.co/MiniMaxAI/MiniMax-M2: queries and keys are
+// normalised over all heads at once, a part of each head is rotated, and all layers have experts.
+//
+//   x += Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x))
+//   x += sum_e p_e f_e(n(x))     e: the largest of p + bias
+//   p = sigmoid(Wrouter n(x)), divided by the sum of the chosen
+std::unique_ptr<Model> make_minimax_m2(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves, {.qk_norm = QkNorm::whole});
+    form.mixture = read_shared_mixture(hp, form.info.n_layers,
+                                       {.gating = Gating::sigmoid, .renormalize = true});
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// Ling 2.0. Ant Group 2025, arXiv:2510.22115: a mixture of experts in groups, whose first layers
+// are dense; one matrix for q, k and v, heads of q and k normalised, and a part of each head
+// rotated.
+//
+//   x += Wo attend(rope(n(q)), rope(n(k)), v),  [q, k, v] = Wqkv n(x)      n = RMSNorm
+//   x += s sum_e p_e f_e(n(x)) + f_shared(n(x))
+//
+//   e: the largest of p + bias within the best groups of consecutive experts
+//   p = sigmoid(Wrouter n(x)), divided by the sum of the chosen
+std::unique_ptr<Model> make_bailingmoe2(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves, {.qk_norm = QkNorm::shared});
+    form.mixture = read_shared_mixture(hp, form.info.n_layers, {.gating = Gating::sigmoid});
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// ERNIE 4.5. Baidu 2025, https://yiyan.baidu.com/blog/publication/ERNIE_Technical_Report.pdf:
+// experts beside shared ones in every other layer or in all; the first layers are dense.
+//
+//   x += sum_e p_e f_e(n(x)) + f_shared(n(x))     e: the largest of p + bias
+//   p = softmax(Wrouter n(x)), divided by the sum of the chosen
+std::unique_ptr<Model> make_ernie4_5_moe(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::neighbours);
+    const int step = hp.count("interleave_moe_layer_step", Hparams::kMaxLayers, 1);
+    form.mixture = read_shared_mixture(hp, form.info.n_layers, {.renormalize = true}, step);
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// Hunyuan-A13B. Tencent 2025, https://github.com/Tencent-Hunyuan/Hunyuan-A13B: experts in all
+// layers beside a shared one. Heads of q and k are normalised after they are rotated.
+//
+//   x += sum_e p_e f_e(n(x)) + f_shared(n(x))
+//   e: the largest of p = softmax(Wrouter n(x)); the chosen sum to 1
+std::unique_ptr<Model> make_hunyuan_moe(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves,
+                   {.qk_norm = QkNorm::shared, .norm_after_rotation = true});
+    form.mixture = read_shared_mixture(hp, form.info.n_layers, {.renormalize = true});
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+}  // namespace plait
