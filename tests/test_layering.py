@@ -33,13 +33,8 @@ MAY_INCLUDE = {
 # A template or inline function of the standard library that is instantiated in a kernel could be
 # the copy that the linker keeps for everyone, with instructions this machine lacks.
 KERNELS_MAY_INCLUDE = re.compile(
-<<<<<<< HEAD
-    r"backend/cpu/(kernels|simd)/(\w+/)?\w+\.h|backend/shared/(rotary|position_buckets)\.h"
-    r"|tensor/half\.h|tensor/blocks/\w+\.h|base/inline\.h"
-=======
-    r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|tensor/half\.h"
-    r"|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/inline\.h"
->>>>>>> fin-kernels
+    r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|backend/shared/(rotary|position_buckets)\.h"
+    r"|tensor/half\.h|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/inline\.h"
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {
     "cstdint", "cstddef", "cstring", "cfloat", "climits", "math.h",

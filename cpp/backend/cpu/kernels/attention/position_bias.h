@@ -17,25 +17,8 @@ PLAIT_INLINE float alibi_slope(double max_bias, int64_t head, int64_t heads) {
     return static_cast<float>(__builtin_exp2(-max_bias * turns / static_cast<double>(whole)));
 }
 
-<<<<<<< HEAD
-// A head's biases by key position - position, from -max_distance to max_distance.
-// weights: [buckets, heads], from the head's column on.
-=======
-// T5, arXiv:1910.10683: half of the buckets of a direction hold one distance each; the widths of
-// the others grow by a constant ratio up to max_distance; the last one has all larger distances.
-// Returns the first distance of a bucket, reduced slightly so that rounding does not move it past
-// an integer.
-PLAIT_INLINE double bucket_begin(int32_t bucket, int32_t buckets, int32_t max_distance) {
-    const int32_t exact = buckets / 2;
-    if (bucket <= exact) return bucket;
-    const double turns = static_cast<double>(bucket - exact) / (buckets - exact);
-    const double ratio = static_cast<double>(max_distance) / exact;
-    return exact * __builtin_pow(ratio, turns) * (1.0 - 1e-6);
-}
-
 // Lists a head's biases by key position - position, from -max_distance to max_distance. `weights`
 // is [buckets, heads] and starts at the head's column.
->>>>>>> fin-kernels
 static inline void list_biases(const AttendArgs& args, const float* weights, float* biases) {
     const int32_t buckets = args.both_directions ? args.buckets / 2 : args.buckets;
     const auto bias = [&](int32_t bucket) {

@@ -16,16 +16,10 @@ struct LinearArgs {
     PackedWeight weight;
 };
 
-<<<<<<< HEAD
-// With so few rows another thread may do tasks over again. GraphOutputs wait in so many floats of the
-// scratch, behind what the product itself needs, until they are known to be wanted.
-constexpr int64_t kRedoRows = 2 * kTileRows;
-=======
 // With at most kRedoRows rows, another thread may repeat tasks of a thread that the operating
 // system has suspended. Outputs are then computed in kRedoFloats floats of the scratch, in front of
 // the scratch of the product, and committed only while the thread still owns the tasks.
 constexpr int64_t kRedoRows = 2 * kMaxTileRows;
->>>>>>> fin-kernels
 constexpr int64_t kRedoFloats = 16 * kKiB;
 
 // True if tasks may be repeated. The suspended thread may still read x after the run. The arena and
