@@ -58,8 +58,9 @@ def generate(
         model: A Model, for which a context is created, or a Context, whose other sequences are not touched.
         prompts: A prompt or an iterable of prompts. A prompt is a str or token ids.
         max_tokens: Max tokens to generate per prompt.
-        sampler: Chooses each token. Called as sampler(logits_row, seq=key), where the key is the index of the prompt
-            plus 2**32 times the sample. None is greedy.
+        sampler: Chooses each token; None is greedy. With a plait.Sampler, the text depends only on the prompt, the
+            parameters, the seed and the sample. Another callable is called as sampler(logits_row, seq=key), where the
+            key is the index of the prompt plus 2**32 times the sample.
         n: Number of generations per prompt.
         stop: Strings and token ids that end a generation, in addition to `tokenizer.eog`. Text of events never contains
             a stop string.
@@ -83,6 +84,7 @@ def generate(
     """
     # Imported here because these modules import NumPy.
     from plait.generation.prompts import encode, prompt_list
+    from plait.generation.sampler import Sampler
     from plait.generation.scheduler import Scheduler
     from plait.generation.stops import StopConditions
 
@@ -107,7 +109,7 @@ def generate(
         requests = [
             scheduler.submit(
                 prompt, limit, sampler=sampler, stop=conditions, top=top, draft=draft,
-                index=i, sample=sample, key=i + (sample << 32),
+                index=i, sample=sample, key=None if isinstance(sampler, Sampler) else i + (sample << 32),
             )
             for sample in range(samples)
             for i, prompt in enumerate(ids)

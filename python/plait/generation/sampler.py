@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 import operator
@@ -194,6 +195,9 @@ class Sampler:
             from plait.generation.grammar import Grammar
 
             self.grammar = Grammar.of(grammar)
+        self._breaker_ids: set[int] | None = None
+        self._in_use: set[int] = set()
+        self._clones: list[Sampler] = []
         self._tokenizer: Tokenizer | None = None
         self._matchers: Matchers | None = None
         ids = {*self.logit_bias, *self.banned, *(self.allowed or ()), *self.forced}
@@ -332,6 +336,7 @@ class Sampler:
 
             self._matchers = Matchers(self.grammar, tokenizer)
         self._tokenizer = tokenizer
+        self._breaker_ids = None
         self._made = self._make()
 
     def __copy__(self) -> Sampler:
@@ -426,7 +431,53 @@ class Sampler:
         value = getattr(self, parameter)
         return None if value == off else (name, value)
 
+    def acquire(self, prompt: Iterable[SupportsIndex], sample: int = 0) -> tuple[Sampler, int]:
+        """Start a sequence whose random numbers depend only on the seed, the prompt and the sample.
+
+        Args:
+            prompt: Token ids of the prompt.
+            sample: Index among the generations of the prompt.
+
+        Returns:
+            The sampler to call, and the sequence to pass to it. The sampler is a copy if another sequence with the same
+            prompt and sample is in use. Pass both to release() at the end.
+        """
+        ids = [_integer("a token", token, 0) for token in prompt]
+        data = np.array([*ids, sample], np.int64).tobytes()
+        key = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+        sampler = next((one for one in (self, *self._clones) if key not in one._in_use), None)
+        if sampler is None:
+            sampler = self._clone()
+            self._clones.append(sampler)
+        sampler._in_use.add(key)
+        sampler.reset(key)
+        sampler.start(key, ids)
+        return sampler, key
+
+    def release(self, key: int) -> None:
+        """End a sequence that acquire() started.
+
+        Args:
+            key: The sequence.
+        """
+        self._in_use.discard(key)
+        self.reset(key)
+
+    def _clone(self) -> Sampler:
+        """Return a copy without sequences that shares the tables of this sampler."""
+        clone = object.__new__(type(self))
+        clone.__dict__.update(self.__dict__)
+        clone._in_use, clone._clones = set(), []
+        if self.grammar is not None and self._tokenizer is not None:
+            from plait.generation.grammar import Matchers
+
+            clone._matchers = Matchers(self.grammar, self._tokenizer)
+        clone._made = None if self._made is None else clone._make()
+        return clone
+
     def _breakers(self) -> set[int]:
+        if self._breaker_ids is not None:
+            return self._breaker_ids
         texts = [text.encode() for text in self.dry_breakers if isinstance(text, str)]
         ids = {breaker for breaker in self.dry_breakers if not isinstance(breaker, str)}
         if texts and self._tokenizer is not None:
@@ -434,6 +485,7 @@ class Sampler:
                 data = self._tokenizer.token_bytes(token)
                 if any(text in data for text in texts):
                     ids.add(token)
+        self._breaker_ids = ids
         return ids
 
     def _chain(self) -> tuple[_core.SamplerChain, list[RowFunction | int]]:

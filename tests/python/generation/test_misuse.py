@@ -175,3 +175,50 @@ def test_stop_strings_do_not_depend_on_how_the_text_is_cut():
                 break
         results.add((out, hit))
     assert results == {("xab", True)}
+
+
+def test_sampled_text_depends_on_prompt_and_seed_alone(tiny):
+    def texts(prompts, **options):
+        sampler = plait.Sampler(1.5, seed=7)
+        return [one.tokens for one in plait.complete(tiny, prompts, 12, sampler, **options)]
+
+    first, second = [5, 6, 7], [9, 4]
+    alone = texts([second])
+    assert texts([first, second])[1:] == alone
+    assert texts([second, first])[:1] == alone
+    assert texts([second, second, second]) == alone * 3
+    several = texts([first, second], n=2)
+    assert several[2:3] == alone
+    assert several[2] != several[3]
+    sampler = plait.Sampler(1.5, seed=7)
+    again = [plait.complete(tiny, [second], 12, sampler)[0].tokens for _ in range(2)]
+    assert again == alone * 2
+
+
+def test_the_same_prompt_submitted_twice_gives_the_same_text(ctx):
+    sampler = plait.Sampler(1.5, seed=7, repetition_penalty=1.2)
+    with plait.Scheduler(ctx) as scheduler:
+        early = scheduler.submit([5, 6, 7], 12, sampler=sampler)
+        scheduler.step()
+        scheduler.step()
+        late = scheduler.submit([5, 6, 7], 12, sampler=sampler)
+        list(scheduler.run())
+        after = scheduler.submit([5, 6, 7], 12, sampler=sampler)
+        list(scheduler.run())
+    assert early.tokens == late.tokens == after.tokens
+
+
+def test_two_chats_share_a_sampler_and_no_state(demo_model):
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    sampler = plait.Sampler(1.5, seed=3)
+
+    def chat():
+        return plait.Chat(demo_model, template=template, max_tokens=8, sampler=sampler)
+
+    with chat() as one, chat() as other:
+        texts = [[], []]
+        streams = [one.stream("Tom lives in Oslo."), other.stream("Tom lives in Oslo.")]
+        for _ in range(4):
+            for text, stream in zip(texts, streams, strict=True):
+                text.append(next(stream).token)
+        assert texts[0] == texts[1]
