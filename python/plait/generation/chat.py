@@ -349,7 +349,7 @@ class Chat(Closeable):
 def _template(model: Model, text: str) -> ChatTemplate:
     from plait.tokenizer.chat_template import KEY, ChatTemplate  # imports Jinja
 
-    return ChatTemplate({KEY: text}, model.tokenizer)
+    return ChatTemplate({KEY: text}, model.tokenizer, name="template")
 
 
 def _system_in_user(messages: list[Message]) -> list[Message] | None:

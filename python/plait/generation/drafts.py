@@ -129,7 +129,11 @@ class PromptLookup:
         self._places: dict[Hashable, tuple[dict[tuple[int, ...], int], int]] = {}
 
     def attach(self, ctx: Context) -> None:
-        """Do nothing: any model's tokens work."""
+        """Do nothing: any model's tokens work.
+
+        Args:
+            ctx: The context that verifies the drafts.
+        """
 
     def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
         """Return for each generation the tokens that followed the same n-gram earlier.

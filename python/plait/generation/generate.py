@@ -99,6 +99,7 @@ def generate(
         encode(source, prompt, f"prompt {i}", add_special, parse_special)
         for i, prompt in enumerate(prompt_list(prompts, "generate"))
     ]
+    _warn_of_length(source, ids)
     with ExitStack() as undo:
         if isinstance(model, Context):
             ctx = model
@@ -189,6 +190,17 @@ def _events(scheduler: Scheduler, bar: Any, resources: ExitStack) -> Generator[E
             if bar is not None and event.finish_reason is not None:
                 bar.update()
             yield event
+
+
+def _warn_of_length(model: Model, prompts: list[list[int]]) -> None:
+    """Warn about prompts that are longer than the training length of the model."""
+    longest = max(map(len, prompts), default=0)
+    if model.n_ctx_train and longest > model.n_ctx_train:
+        warnings.warn(
+            f"generate: a prompt has {longest} tokens, but the model was trained on at most {model.n_ctx_train}; its "
+            "output may be of low quality",
+            stacklevel=3,
+        )
 
 
 def _context_for(model: Model, prompts: list[list[int]], limit: int, samples: int) -> Context:

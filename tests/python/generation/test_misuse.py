@@ -222,3 +222,22 @@ def test_two_chats_share_a_sampler_and_no_state(demo_model):
             for text, stream in zip(texts, streams, strict=True):
                 text.append(next(stream).token)
         assert texts[0] == texts[1]
+
+
+def test_a_prompt_beyond_the_training_length_gives_a_warning(tiny):
+    n = tiny.n_ctx_train
+    with (
+        plait.Context(tiny, n_ctx=n + 8) as ctx,
+        pytest.warns(UserWarning, match=rf"a prompt has {n + 1} tokens.*trained on at most {n}"),
+    ):
+        plait.complete(ctx, [[5] * (n + 1)], 2)
+
+
+def test_an_error_in_the_template_of_the_user_names_the_argument(demo_model):
+    with pytest.raises(plait.ModelError, match=r"^template: line 1"):
+        plait.Chat(demo_model, template="{% for %}")
+    with (
+        plait.Chat(demo_model, template="{{ 2 ** 9 }}") as chat,
+        pytest.raises(plait.ModelError, match=r"^template: the template uses"),
+    ):
+        chat.say("Hello")

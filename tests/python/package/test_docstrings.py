@@ -248,3 +248,42 @@ def test_mistakes_are_told_where_their_call_is_described(mistakes):
         if not any(re.search(rf"\b{error}\b", told(name)) for error in names):
             untold.append(f"{name}: {type(raised.value).__name__}: {raised.value}")
     assert untold == []
+
+
+def described_names(text):
+    """The names that the sections Args and Attributes of a docstring describe."""
+    sections = re.findall(r"^(?:Args|Attributes):\n((?:[ ].*\n?|\n)+)", text, re.MULTILINE)
+    return {name for part in sections for name in re.findall(r"^    (\w+):", part, re.MULTILINE)}
+
+
+def public_functions():
+    """(name, function, docstring) of what Python defines; constructors have the docstring of their class."""
+    for module in ("plait", "plait.quant", "plait.testing", "plait.figures", "plait.tokenizer"):
+        for name, thing in public(importlib.import_module(module)):
+            found = {name: thing}
+            if inspect.isclass(thing):
+                found = {f"{name}.{n}": v for n, v in vars(thing).items() if n[0] != "_"}
+                found[name] = vars(thing).get("__init__")
+            for where, value in found.items():
+                function = getattr(value, "__func__", value)
+                if inspect.isfunction(function) and function.__module__.startswith("plait."):
+                    documented = thing if where == name else function
+                    yield f"{module}.{where}", function, inspect.getdoc(documented) or ""
+
+
+# Objects that users receive and do not create.
+RECEIVED = {"plait.KVCache", "plait.Stats", "plait.Sequence", "plait.Request", "plait.CacheFull"}
+
+
+def test_every_parameter_stands_under_args():
+    missing, n = [], 0
+    for where, function, text in public_functions():
+        if where in RECEIVED or where == "plait.tokenizer.TokenStream":
+            continue
+        names = [
+            name for name in inspect.signature(function).parameters if name not in ("self", "cls")
+        ]
+        missing += [f"{where}({name})" for name in names if name not in described_names(text)]
+        n += len(names)
+    assert n > 200
+    assert missing == []

@@ -204,3 +204,22 @@ def test_a_users_program_runs_and_passes_mypy_strict(mypy):
 
 def test_a_users_mistakes_are_found_by_mypy(mypy):
     assert sorted({int(line.split(":")[1]) for line in mypy(MISTAKES)}) == [4, 5, 6, 7]
+
+
+def test_submodules_are_attributes_and_dir_lists_public_names():
+    program = """
+        import plait
+        print(sorted(set(dir(plait)) ^ set(plait.__all__)), len(plait.__all__) == len(set(plait.__all__)))
+        print([getattr(plait, name).__name__ for name in ("figures", "quant", "testing")])
+        print(all(hasattr(plait, name) for name in dir(plait)))
+        for name in ("ray", "lm_eval"):
+            try:
+                assert getattr(plait, name).__name__ == f"plait.{name}"
+            except ModuleNotFoundError as error:
+                assert "pip install plait[" in str(error)
+        """
+    assert python(program).splitlines() == [
+        "[] True",
+        "['plait.figures', 'plait.quant', 'plait.testing']",
+        "True",
+    ]
