@@ -18,6 +18,7 @@ from plait.context import Context, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.generation.events import Event
 from plait.generation.sampler import Sampler
+from plait.generation.scheduler import token_id
 from plait.generation.stops import Stop, StopConditions, StopStrings
 
 if TYPE_CHECKING:
@@ -214,8 +215,9 @@ class Chat(Closeable):
         return ids
 
     def _truncated(self, ids: list[int], n_answer: int) -> list[int]:
-        """Return the tokens without the oldest turns. Turns that were omitted stay omitted, so the
-        cached prefix stays valid.
+        """Return the tokens without the oldest turns.
+
+        Turns that were omitted stay omitted, so the cached prefix stays valid.
         """
         room = self._ctx.n_ctx
         if len(ids) + n_answer <= room:
@@ -321,7 +323,7 @@ class Chat(Closeable):
         self.finish_reason = None
         try:
             for n in range(1, limit + 1):
-                token = int(row.argmax()) if sampler is None else int(sampler(row, seq=key))
+                token = int(row.argmax()) if sampler is None else token_id(sampler(row, seq=key))
                 logprob = float(_core.token_logprobs(row[np.newaxis], [token])[0])
                 over = token in ends
                 text, stopped = stops.push(stream.flush() if over else stream.push(token))

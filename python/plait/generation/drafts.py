@@ -72,8 +72,9 @@ class Acceptance:
 
 
 class Drafter(Protocol):
-    """Protocol of the argument `draft` of Scheduler.submit(). One object can serve any number of
-    generations.
+    """Protocol of the argument `draft` of Scheduler.submit().
+
+    One object can serve any number of generations.
 
     Attributes:
         acceptance: Statistics, which the scheduler updates.
@@ -96,8 +97,9 @@ class Drafter(Protocol):
 
 
 class PromptLookup:
-    """Drafts the tokens that followed the latest earlier occurrence of the last tokens. Needs no
-    second model.
+    """Drafts the tokens that followed the latest earlier occurrence of the last tokens.
+
+    Needs no second model.
 
     Uses the longest n-gram at the end of the text, of `max_ngram` down to `min_ngram` tokens, that
     occurred earlier. Works well where answers repeat parts of the prompt. Saxena 2023,
@@ -274,9 +276,7 @@ class DraftModel:
             live = going
 
     def _unread(self, ask: DraftRequest) -> list[int]:
-        """Return the tokens that the draft sequence must process, at least one, after removing
-        rejected ones.
-        """
+        """Return the tokens that the draft sequence must process, at least one, after removing rejected ones."""
         assert self._ctx is not None
         if ask.key not in self._held:
             self._held[ask.key] = (self._ctx.sequence(), [])

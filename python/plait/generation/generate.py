@@ -27,9 +27,7 @@ __all__ = ["Completion", "Event", "agenerate", "complete", "generate"]
 # Limits of the context that generate() creates for a model.
 _MAX_SEQUENCES = 32
 _MAX_FULL_LENGTH = 8  # sequences that can grow to the full length at the same time
-_MIN_CELLS = (
-    8192  # cells that are allocated regardless of _MAX_FULL_LENGTH, if the prompts can use them
-)
+_MIN_CELLS = 8192  # cells to allocate at least, unless the prompts need fewer
 _MIN_FOR_PROGRESS = 16  # generations from which on a progress bar is shown by default
 
 
@@ -223,9 +221,8 @@ def _progress_bar(progress: bool | None, requests: list[Request]) -> Any:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # tqdm recommends ipywidgets; its text bar is sufficient
+            # tqdm recommends ipywidgets; its text bar is sufficient.
+            warnings.simplefilter("ignore")
             from tqdm.auto import tqdm
     except ImportError:
         return None

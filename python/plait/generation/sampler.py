@@ -25,8 +25,7 @@ RowFunction = Callable[[Rows, npt.NDArray[np.int32]], "Rows | None"]
 
 
 class Sampler:
-    """Chooses tokens from rows of logits: a chain of methods that filter or change the logits, then a
-    draw.
+    """Chooses tokens from rows of logits: a chain of methods that filter or change the logits, then a draw.
 
     Each method works on the probabilities softmax(logits) of the tokens that the previous methods
     kept. The methods in their default order, each with the values that disable it:
@@ -248,8 +247,9 @@ class Sampler:
         return tokens
 
     def probabilities(self, logits_row: npt.ArrayLike, seq: SupportsIndex = 0) -> Floats:
-        """Return the distribution from which the next token of a sequence would be drawn. Nothing is
-        drawn.
+        """Return the distribution from which the next token of a sequence would be drawn.
+
+        Nothing is drawn.
 
         Args:
             logits_row: float32 (n_vocab,).
@@ -495,8 +495,9 @@ class Sampler:
         return self._made
 
     def _make(self) -> tuple[_core.SamplerChain, list[RowFunction | int]]:
-        """Create the chain. Returns it with each function, preceded by the number of chain stages
-        before the function.
+        """Create the chain.
+
+        Returns it with each function, preceded by the number of chain stages before the function.
         """
         stages: list[tuple[Any, ...]] = []
         plan: list[RowFunction | int] = []
@@ -515,8 +516,9 @@ class Sampler:
     def _prepared(
         self, rows: Rows, keys: list[int]
     ) -> tuple[Rows, npt.NDArray[np.uint32] | None, int]:
-        """Apply all functions. Returns the rows, the masks that are still to be applied, and the next
-        stage of the chain.
+        """Apply all functions.
+
+        Returns the rows, the masks that are still to be applied, and the next stage of the chain.
         """
         chain, plan = self._chain()
         if self._max_id >= rows.shape[1]:

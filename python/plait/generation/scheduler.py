@@ -514,9 +514,7 @@ class Scheduler(Closeable):
                         part.draft = []
 
     def _decode(self, slices: list[_Slice]) -> Row | None:
-        """Decode the slices and return the logits. If the cache is full, preempts requests and removes
-        their slices.
-        """
+        """Decode the slices and return the logits. If the cache is full, preempts requests and removes their slices."""
         while slices:
             batch = Batch()
             row = 0
@@ -658,12 +656,12 @@ def _tokens(requests: list[Request], rows: Row) -> list[int]:
         drawn: list[int] = sampler.sample(rows, [request.key for request in requests]).tolist()
         return drawn
     return [
-        _token_id(sampler(row, seq=request.key))
-        for request, row in zip(requests, rows, strict=True)
+        token_id(sampler(row, seq=request.key)) for request, row in zip(requests, rows, strict=True)
     ]
 
 
-def _token_id(token: object) -> int:
+def token_id(token: object) -> int:
+    """Return what a sampler returned as an int. Raises TypeError if it is no integer."""
     try:
         return operator.index(token)  # type: ignore[arg-type]
     except TypeError:

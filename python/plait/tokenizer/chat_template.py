@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 KEY: Final = "tokenizer.chat_template"
 _MAX_SOURCE: Final = 1 << 18  # characters of a template
-_MAX_TEXT: Final = (
-    1 << 26
-)  # characters that one rendering may produce, intermediate results included
+_MAX_TEXT: Final = 1 << 26  # characters that a rendering may produce, with intermediate results
 _MAX_SECONDS: Final = 5.0
 _WIDE: Final = re.compile(r"\d{5}")  # field widths of five digits or more are refused
 _MULTIPLYING: Final = {"replace", "join", "indent", "format", "%", "translate", "expandtabs"}
@@ -187,9 +185,8 @@ class _Budget(threading.local):
             elif isinstance(operand, int):
                 largest = max(largest, min(abs(operand), _MAX_TEXT + 1))
             elif isinstance(operand, (list, tuple, set, dict)):
-                self.charge(
-                    len(operand)
-                )  # before descending: containers can contain each other many times
+                # Charged before descending, because containers can contain each other many times.
+                self.charge(len(operand))
                 pending += operand
                 if isinstance(operand, dict):
                     pending += operand.values()

@@ -1,4 +1,4 @@
-"""Moving cells together, asked for and automatic."""
+"""Defragmentation, explicit and automatic."""
 
 import math
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_cells_side_by_side_are_one_move(tiny):  # S3-08
         assert ctx.kv.last_defrag.records.tolist() == [(0, 1024, 0, 1000)]  # S3-07
 
 
-def test_a_report_says_what_was_done(tiny):  # S3-28
+def test_the_report_describes_the_moves(tiny):  # S3-28
     with scattered(tiny) as ctx:
         assert ctx.kv.last_defrag is None
         ctx.stats.reset()
@@ -228,7 +228,7 @@ def comb(ctx, n=2000):
     ctx.kv.seq_rm(1)
 
 
-def test_fragmentation_is_what_short_runs_cost(tiny):  # S3-31
+def test_fragmentation_counts_short_runs(tiny):  # S3-31
     with made(tiny, n_ctx=4096, n_seq_max=2, kv_cells=4100) as ctx:
         assert ctx.kv.fragmentation == 0
         fill(ctx, 2000)

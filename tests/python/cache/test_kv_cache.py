@@ -1,4 +1,4 @@
-"""Operations on the cache: against plain Python lists, and by what attention then sees."""
+"""Cache operations, compared with plain Python lists and checked through attention."""
 
 import numpy as np
 import plait
@@ -128,7 +128,7 @@ def test_keys_and_values_are_read_by_position(ctx):
         ctx.kv.keys(2, 0)
 
 
-def test_shifted_keys_are_those_of_their_new_positions(ctx):
+def test_shifted_keys_equal_those_of_their_new_positions(ctx):
     ids = tokens(10)
     feed(ctx, ids, 0)
     before = ctx.kv.values(0, 0)
@@ -142,7 +142,7 @@ def test_shifted_keys_are_those_of_their_new_positions(ctx):
     assert (ctx.kv.seq_pos_min(0), ctx.kv.seq_pos_max(0)) == (0, 16)
 
 
-def test_divided_keys_are_those_of_their_new_positions(ctx):
+def test_divided_keys_equal_those_of_their_new_positions(ctx):
     ids = tokens(10)
     feed(ctx, ids, 0)
     ctx.kv.seq_div(0, 0, None, 3)
@@ -214,7 +214,7 @@ def test_a_shift_without_room_for_copies_changes_nothing(tiny):
         (lambda kv: kv.seq_div(0, 0, None, -2), "divisor.*got -2"),
     ],
 )
-def test_moves_that_cannot_be_are_refused(ctx, call, message):
+def test_invalid_moves_are_refused(ctx, call, message):
     feed(ctx, tokens(10), 0)
     before = contents(ctx)
     with pytest.raises(ValueError, match=message):
@@ -328,7 +328,7 @@ def seen(ctx):
     deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(operations=st.lists(OPERATIONS, min_size=5, max_size=40))
-def test_any_operations_leave_what_plain_lists_hold(tiny, kind, operations):
+def test_random_operations_agree_with_plain_lists(tiny, kind, operations):
     cells = 20 if kind == "unified" else None
     model = CacheModel(N_CTX, N_SEQ, kind, cells)
     with plait.Context(

@@ -1,4 +1,4 @@
-"""Requirements about many sequences at once, in one table of rows and in a stream each."""
+"""Requirements on many sequences at once, with a unified cache and with streams."""
 
 import re
 import threading
@@ -31,7 +31,9 @@ def test_other_devices_are_refused_by_name(tiny, backend):  # S2-12, S2-13, S2-2
 
 @pytest.mark.parametrize("flash", [True, False])
 @pytest.mark.parametrize("n_seqs", [1, 2, 5, 32])
-def test_each_sequence_of_a_step_gets_what_it_gets_alone(tiny, kv, n_seqs, flash):  # S2-11, S2-15
+def test_each_sequence_of_a_step_gets_the_same_results_as_alone(
+    tiny, kv, n_seqs, flash
+):  # S2-11, S2-15
     """Of different lengths, so whatever stands for a mask or for padding has to be right for each."""  # S2-16, S2-33
     options = {"n_ctx": 64, "flash_attention": flash}
     with plait.Context(tiny, n_seq_max=n_seqs, kv=kv, **options) as ctx:

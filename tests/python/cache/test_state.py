@@ -1,4 +1,4 @@
-"""Saving, loading and copying what a context remembers."""
+"""Saving, loading and copying the contents of a context."""
 
 import os
 import random
@@ -136,7 +136,7 @@ def test_nothing_and_everything_are_states(tiny):
         assert ctx.kv.n_used == 0
 
 
-def test_a_loaded_sequence_goes_on_like_the_original(full, tiny):
+def test_a_loaded_sequence_continues_like_the_original(full, tiny):
     with made(tiny) as other:
         other.kv.from_bytes(full.kv.to_bytes())
         for ctx in (full, other):
@@ -227,7 +227,7 @@ def test_copies_are_refused_and_change_nothing(full, tiny):
         full.kv.copy_to(full.kv)
 
 
-def test_two_threads_that_copy_to_each_other_end(full, tiny):
+def test_two_threads_copying_to_each_other_do_not_deadlock(full, tiny):
     import threading
 
     with made(tiny) as other:
@@ -302,7 +302,7 @@ def test_states_of_other_cache_types_are_refused_by_name(tiny, given_type, which
 
 
 @pytest.mark.goal("G7")
-def test_states_of_windows_that_keep_more_or_less_are_refused_by_name(any_model):  # G7
+def test_states_of_other_window_sizes_are_refused(any_model):  # G7
     with made(any_model, swa_full=True) as one, made(any_model) as other:
         if one.kv.kind != "sliding":
             pytest.skip("it has no window")
@@ -328,7 +328,7 @@ def test_rotary_factors_chosen_by_n_ctx_must_be_the_same(data_dir):  # 2.6.5
             long.kv.from_bytes(short.kv.to_bytes())
 
 
-def test_too_little_room_is_said_in_cells_and_changes_nothing(full, tiny):
+def test_too_little_room_is_reported_in_cells_and_changes_nothing(full, tiny):
     data = full.kv.to_bytes()
     for options, numbers in (
         ({"n_ctx": 16}, (20, 16)),
@@ -343,7 +343,7 @@ def test_too_little_room_is_said_in_cells_and_changes_nothing(full, tiny):
             assert other.kv.to_bytes() == kept
 
 
-def test_ids_that_do_not_exist_are_refused(full, tiny):
+def test_invalid_ids_are_refused(full, tiny):
     with made(tiny, n_seq_max=2) as other:
         with pytest.raises(plait.StateError, match=r"sequence 3.*n_seq_max"):
             other.kv.from_bytes(full.kv.to_bytes())
@@ -385,7 +385,7 @@ def test_damage_in_every_region_is_refused_and_changes_nothing(full):  # G6
 # -- files -------------------------------------------------------------------------------------------
 
 
-def test_files_hold_what_to_bytes_gives(full, tiny, tmp_path):
+def test_files_equal_the_result_of_to_bytes(full, tiny, tmp_path):
     path = tmp_path / "a.state"
     full.kv.save(path)
     assert path.read_bytes() == full.kv.to_bytes()
@@ -397,7 +397,7 @@ def test_files_hold_what_to_bytes_gives(full, tiny, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.state"]
 
 
-def test_files_that_cannot_be_are_named(full, tmp_path):
+def test_errors_name_files_that_cannot_be_read_or_written(full, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "text").write_text("no state, but some bytes of text")
     (tmp_path / "empty").touch()
@@ -432,7 +432,7 @@ def test_links_and_modes_stay(full, tmp_path):
 
 
 @pytest.mark.goal("G8")
-def test_a_disk_that_fills_up_leaves_the_old_file(full, tmp_path):  # G8
+def test_a_full_disk_keeps_the_old_file(full, tmp_path):  # G8
     """Wherever it ends; the limit on the size of files stands for the disk."""
     path = tmp_path / "a.state"
     full.kv.save(path, seq=1)
@@ -479,7 +479,7 @@ SAVER = textwrap.dedent("""
 
 @pytest.mark.goal("G8")
 @pytest.mark.parametrize("n_kills", [25, pytest.param(200, marks=pytest.mark.slow)])
-def test_a_kill_at_any_moment_leaves_a_file_that_loads(
+def test_a_kill_at_any_time_leaves_a_valid_file(
     tiny, tiny_path, tmp_path, n_kills, record_property
 ):  # G8
     path = tmp_path / "a.state"

@@ -1,4 +1,4 @@
-"""The benchmarks run, on a model too small to say anything about speed."""
+"""The benchmarks run, on a model too small for meaningful results."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The command `plait`, as a shell sees it: what it writes, where, and its exit status."""
+"""The command `plait`: its output, its error messages and its exit status."""
 
 import fcntl
 import json
@@ -101,7 +101,7 @@ def test_a_terminal_of_80_columns_is_wide_enough(args):
     assert [line for line in lines if len(line) > 80] == []
 
 
-def test_arguments_that_make_no_sense_exit_with_2(run, capsys):
+def test_invalid_arguments_exit_with_2(run, capsys):
     assert "generate?" in run("generat", status=2)
     assert main([]) == 2
     for args in (["generate"], ["generate", "demo", "-n", "many"], ["devices", "--no-such"]):
@@ -138,7 +138,7 @@ def test_mistakes_are_one_line_and_exit_with_1(run, tmp_path, tiny_path):
     assert [path.name for path in tmp_path.iterdir()] == ["broken.gguf"]
 
 
-def test_a_traceback_is_there_for_who_asks(monkeypatch):
+def test_a_traceback_is_shown_on_request(monkeypatch):
     monkeypatch.setenv("PLAIT_TRACEBACK", "1")
     with pytest.raises(plait.ModelError):
         main(["inspect", "none.gguf"])
@@ -227,7 +227,7 @@ def test_chat_keeps_the_conversation_in_the_cache(tmp_path, monkeypatch, capsys)
     assert said[0].strip() == "".join(event.text for event in events).strip()
 
 
-def test_chat_with_a_template_of_ones_own(tmp_path, monkeypatch, capsys):
+def test_chat_with_a_custom_template(tmp_path, monkeypatch, capsys):
     from io import StringIO
 
     template = tmp_path / "story.jinja"
@@ -275,7 +275,7 @@ def test_demo(run):
     assert "The cache (unified)" in text
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def test_a_closed_output_is_not_an_error():
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(

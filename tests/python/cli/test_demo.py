@@ -1,4 +1,4 @@
-"""The model that ships in the package: what it answers, what its file is made of, how its corpus is made."""
+"""The demo model: its answers, its file and its corpus."""
 
 import importlib
 import io
@@ -82,7 +82,7 @@ def test_a_fork_shares_the_story_and_takes_rows_for_its_question_only(model, tol
         assert ctx.kv.n_used == n_story
 
 
-def test_forked_answers_are_those_of_a_story_read_for_each_question(model, told):
+def test_forked_answers_equal_those_of_separate_stories(model, told):
     with ask.context(model) as ctx:
         for story in told[:10]:
             with ask.read(ctx, model.tokenizer, story.text) as prefix:
@@ -182,7 +182,7 @@ def test_no_fact_of_an_unseen_story_is_told_in_training():
     assert not train & unseen
 
 
-def test_show_tells_a_story_on_a_terminal_and_off_it(monkeypatch):
+def test_show_works_with_and_without_a_terminal(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True

@@ -1,4 +1,4 @@
-"""A cache without room: the batch is refused whole, and nothing in the cache has changed. Goal G11."""
+"""A full cache: the whole batch is refused and the cache is unchanged. Goal G11."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory over time: a process that goes on for ever, or that is refused for ever, needs no more than one that began."""
+"""Memory over time: long runs, and endless failures, use no more memory than short ones."""
 
 from __future__ import annotations
 

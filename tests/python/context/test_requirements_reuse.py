@@ -1,4 +1,4 @@
-"""Requirements about keeping plans: what a known shape saves, and what may never depend on it."""
+"""Requirements on the reuse of plans: what it saves, and results that must not depend on it."""
 
 import statistics
 import time
@@ -29,7 +29,7 @@ def nodes(ctx, *shape, **options):
     return list(ctx.graph(*shape, **options))
 
 
-def test_a_shape_that_is_not_known_changes_nothing_but_what_is_built(tiny):  # S0-08
+def test_an_unknown_shape_only_builds_a_plan(tiny):  # S0-08
     with plait.Context(tiny, n_ctx=64) as ctx, plait.Context(tiny, n_ctx=64) as knows:
         for n in (3, 1, 5, 1, 2):
             knows.graph(n)
@@ -77,7 +77,7 @@ def test_the_graph_of_a_step_is_the_same_before_and_after_it_was_used_again(mode
         assert ctx.stats.plans_built == built
 
 
-def test_no_graph_depends_on_the_rows_that_are_written(tiny):  # S1-43
+def test_graphs_do_not_depend_on_written_rows(tiny):  # S1-43
     """Built anew for each; the first free row is 0, 1, 255, 256 and the last."""
     with plait.Context(tiny, n_ctx=1024, graph_reuse=False) as ctx:
         seen = []
@@ -151,7 +151,7 @@ def test_states_are_floats_of_their_own_written_where_an_input_says(data_dir):  
         assert types == {"store_rows": {"Q8_0"}, "other": {"F32"}}
 
 
-def test_every_row_is_one_that_nobody_else_has(tiny):  # S1-46
+def test_every_row_belongs_to_one_sequence(tiny):  # S1-46
     """Rows are chosen by the cache, never by a caller, so an index outside or twice cannot be."""
     random = np.random.default_rng(4)
     with plait.Context(tiny, n_ctx=64, n_seq_max=4, kv_cells=100, threads=1) as ctx:

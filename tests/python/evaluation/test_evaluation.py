@@ -1,4 +1,4 @@
-"""What the embedded model must be able to do, as an evaluation of anybody's model would be written."""
+"""Abilities of the demo model, tested as users would evaluate their own models."""
 
 import plait
 import pytest

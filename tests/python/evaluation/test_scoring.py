@@ -1,4 +1,4 @@
-"""score(), token_logprobs(), perplexity() and embed(): the numbers of the full prompt, computed once."""
+"""score(), token_logprobs(), perplexity() and embed(): the results equal those of decoding the full text."""
 
 import math
 
@@ -45,7 +45,7 @@ def check(model, score, ids, first):
 
 
 class TestScore:
-    def test_texts_are_those_of_the_full_prompt(self, demo_model):
+    def test_scores_equal_those_of_the_full_prompt(self, demo_model):
         encode = demo_model.tokenizer.encode
         context = "Once upon a time there was a"
         alone = encode(context).tolist()
@@ -58,7 +58,7 @@ class TestScore:
             )
             check(demo_model, score, ids, first)
 
-    def test_a_token_over_the_border_counts_as_a_whole(self, demo_model):
+    def test_a_token_across_the_boundary_counts_as_a_whole(self, demo_model):
         encode = demo_model.tokenizer.encode
         text = "Once upon a time there was"
         cut = next(

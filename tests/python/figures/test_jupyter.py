@@ -1,4 +1,4 @@
-"""A kernel of Jupyter's, driven as a notebook drives it: cells that are interrupted, run again, and shown."""
+"""A Jupyter kernel, driven like a notebook: cells are interrupted, run again and displayed."""
 
 import queue
 import subprocess
@@ -116,7 +116,7 @@ def test_an_interrupted_cell_stops_at_once_and_leaves_all_as_it_was(notebook):
     )
 
 
-def test_what_is_shown(notebook):
+def test_objects_are_displayed(notebook):
     silent(
         notebook.cell(
             "import plait\nmodel = plait.Model.demo()\nctx = plait.Context(model, n_ctx=64)"
@@ -182,7 +182,7 @@ def grown(notebook, times):
 
 
 @pytest.mark.parametrize("times", [25, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_cell_that_is_run_again_leaks_nothing(notebook, times):
+def test_rerunning_a_cell_leaks_nothing(notebook, times):
     for _ in range(15):
         silent(notebook.cell(AGAIN))
     assert min(grown(notebook, times) for _ in range(2)) < 1 << 20

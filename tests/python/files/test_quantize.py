@@ -1,4 +1,4 @@
-"""Files whose matrices are written anew in fewer bits, and the errors of that."""
+"""Quantisation of files, and its errors."""
 
 import ctypes
 import math
@@ -127,7 +127,7 @@ def test_half_floats_can_be_quantised(floats, tmp_path, dtype):
     assert relative_error(floats, made) < 0.006
 
 
-def test_rows_that_are_no_whole_blocks(tiny, tmp_path):
+def test_rows_that_are_not_multiples_of_a_block(tiny, tmp_path):
     with pytest.raises(plait.UnsupportedError, match="allow_fallback=True"):
         quant.quantize_file(tiny, tmp_path / "out.gguf", "Q6_K")
     assert not (tmp_path / "out.gguf").exists()
@@ -152,7 +152,7 @@ def test_routers_and_positions_stay_as_they_are(tmp_path):
         assert not any(fnmatchcase(name, pattern) for pattern in _KEPT)
 
 
-def test_what_is_quantised_already(demo_model, tmp_path):
+def test_quantised_models_are_refused_unless_requested(demo_model, tmp_path):
     path = tmp_path / "out.gguf"
     with pytest.raises(plait.UnsupportedError, match=r"already quantised \(Q8_0\)"):
         quant.quantize_file(demo_model, path, "Q4_K")

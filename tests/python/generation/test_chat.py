@@ -1,4 +1,4 @@
-"""plait.Chat: what is computed again, and what happens when a conversation is too long."""
+"""plait.Chat: which tokens are recomputed, and conversations that exceed the context."""
 
 import plait
 import pytest
@@ -40,7 +40,7 @@ def alone(model, messages, n, n_ctx=400, **options):
     return one.text
 
 
-def test_turns_compute_what_is_new(talker):
+def test_turns_compute_only_new_tokens(talker):
     with plait.Context(talker, n_ctx=400) as ctx:
         chat = plait.Chat(ctx, "be kind", sampler=words, max_tokens=8)
         for turn, text in enumerate(["the hat", "in the end", "so"]):
@@ -75,7 +75,7 @@ def test_an_edited_history_is_read_from_the_edit_on(talker):
         assert chat.say() == alone(talker, [{"role": "user", "content": "new"}], 6)
 
 
-def test_a_conversation_that_does_not_fit_is_an_error(talker):
+def test_a_conversation_longer_than_the_context_is_an_error(talker):
     with (
         plait.Context(talker, n_ctx=90) as ctx,
         plait.Chat(ctx, sampler=words, max_tokens=20) as chat,
@@ -89,7 +89,7 @@ def test_a_conversation_that_does_not_fit_is_an_error(talker):
         assert chat.say("so") != ""
 
 
-def test_an_answer_that_reaches_the_end_is_cut(talker):
+def test_an_answer_that_fills_the_context_is_cut(talker):
     with plait.Context(talker, n_ctx=60) as ctx, plait.Chat(ctx, sampler=words) as chat:
         chat.say("the hat")
         assert chat.finish_reason == "length"
@@ -147,7 +147,7 @@ def test_old_tokens_are_forgotten(talker, caplog):
         assert ctx.kv.n_used <= 100
 
 
-def test_a_memory_that_cannot_shift_says_so(data_dir, talker):
+def test_a_memory_that_cannot_shift_is_refused(data_dir, talker):
     with pytest.raises(ValueError, match="full is 'drop'"):
         plait.Chat(talker, full="drop")
 
@@ -173,7 +173,7 @@ def test_tools_and_variables_reach_the_template(talker):
         assert chat.say() == alone(talker, history, 4, tools=tools)
 
 
-def test_an_answer_that_is_broken_off_is_kept(talker):
+def test_an_interrupted_answer_is_kept(talker):
     with plait.Chat(talker, sampler=words, max_tokens=30) as chat:
         events = chat.stream("the hat")
         told = "".join(next(events).text for _ in range(5))
@@ -198,7 +198,7 @@ def test_a_file_without_a_template(tiny):
         plait.Chat(tiny)
 
 
-def test_a_template_of_ones_own(talker):
+def test_a_custom_template(talker):
     own = "{% for m in messages %}{{ m.content }}\n{% endfor %}{{ mood }}"
     with plait.Chat(talker, template=own, mood="kind:", sampler=words, max_tokens=5) as chat:
         answer = chat.say("the hat")
@@ -211,7 +211,7 @@ def test_a_template_of_ones_own(talker):
 
 @pytest.mark.parametrize("name", ["mamba", "gemma3", "falcon-h1"])
 @pytest.mark.parametrize("full", ["error", "truncate"])
-def test_memories_that_cannot_forget_a_part(data_dir, name, full):
+def test_memories_without_partial_removal(data_dir, name, full):
     """A turn that only adds costs what it adds; an edit is read from the beginning, with the same answer."""
     path = data_dir / "conformance" / name / "model.gguf"
     if not path.exists():

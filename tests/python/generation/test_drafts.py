@@ -1,4 +1,4 @@
-"""Guesses checked in one call: the text is what it is without them."""
+"""Speculative decoding: the text equals that without drafts."""
 
 import numpy as np
 import plait
@@ -109,7 +109,7 @@ def test_drawn_text_has_the_same_distribution(demo_model):
 
 
 @pytest.mark.parametrize("name", ["mamba", "rwkv7", "falcon-h1", "gemma3", "qwen3next"])
-def test_memories_that_cannot_forget_a_part(data_dir, name):
+def test_memories_without_partial_removal(data_dir, name):
     """A fork is the place that they go back to."""
     path = data_dir / "conformance" / name / "model.gguf"
     if not path.exists():
@@ -183,7 +183,7 @@ def test_prompt_lookup_finds_the_latest_longest_place():
         lambda model: plait.DraftModel(model, p_min=2),
     ],
 )
-def test_numbers_that_are_refused(tiny, make):
+def test_invalid_numbers_are_refused(tiny, make):
     with pytest.raises(ValueError, match="at least 1"):
         make(tiny)
 

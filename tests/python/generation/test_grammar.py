@@ -1,4 +1,4 @@
-"""Generations under a grammar are texts of it. Needs llguidance."""
+"""Generations under a grammar conform to it. Needs llguidance."""
 
 import json
 import re
@@ -195,7 +195,7 @@ def test_every_notation(demo_model, grammar, pattern):
         assert re.fullmatch(pattern, text)
 
 
-def test_sequences_stand_where_they_are(demo_model):
+def test_other_sequences_are_not_touched(demo_model):
     """Many sequences at once, each at its own place of the grammar, as if each were alone."""
     row = np.random.default_rng(1).normal(size=demo_model.n_vocab).astype(np.float32)
     settings = {"grammar": "[a-z]{5}", "tokenizer": demo_model.tokenizer, "seed": 4}
@@ -214,7 +214,7 @@ def test_sequences_stand_where_they_are(demo_model):
 
 
 @pytest.mark.parametrize("grammar", ["(", "start: missing", '{"type": "nothing"}', "{"])
-def test_what_is_no_grammar_is_refused(grammar):
+def test_invalid_grammars_are_refused(grammar):
     with pytest.raises(ValueError, match="grammar"):
         Sampler(grammar=grammar)
 

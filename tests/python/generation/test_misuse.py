@@ -241,3 +241,12 @@ def test_an_error_in_the_template_of_the_user_names_the_argument(demo_model):
         pytest.raises(plait.ModelError, match=r"^template: the template uses"),
     ):
         chat.say("Hello")
+
+
+def test_a_sampler_of_a_chat_must_return_an_int(demo_model):
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    with (
+        plait.Chat(demo_model, template=template, sampler=lambda row, seq: 3.7) as chat,
+        pytest.raises(TypeError, match=r"the sampler returned 3\.7; expected an int"),
+    ):
+        chat.say("Hello")

@@ -1,4 +1,4 @@
-"""Requirements on many requests at once: what the seeds ran with llama-parallel, here through plait.Scheduler."""
+"""Requirements on many requests at once: the scenarios of llama-parallel with plait.Scheduler."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The sampler against plain probabilities, and its promises about seeds and sequences."""
+"""The sampler, compared with plain probabilities, and its guarantees about seeds and sequences."""
 
 import contextlib
 import inspect
@@ -137,7 +137,7 @@ def test_draws_of_one_sequence_follow_the_definitions_too():
     chi_squared(counts, expected("plain"))
 
 
-def test_xtc_excludes_as_often_as_it_was_told():
+def test_xtc_removes_tokens_with_its_probability():
     wanted = 0.7 * expected("plain") + 0.3 * expected("xtc")
     sampler = Sampler(**PLAIN, xtc_probability=0.3, seed=3)
     rows = np.repeat(LOGITS[np.newaxis], 20_000, axis=0)
@@ -229,7 +229,7 @@ def test_reset_starts_again():
     assert [[sampler(LOGITS, seq) for _ in range(20)] for seq in (0, 1)] == first
 
 
-def test_a_seed_of_its_own():
+def test_a_random_seed_is_drawn():
     one, other = Sampler(**PLAIN), Sampler(**PLAIN)
     assert one.seed != other.seed
     again = Sampler(**PLAIN, seed=one.seed)
@@ -268,7 +268,7 @@ def test_mirostat_moves_with_every_draw():
         mu -= 0.3 * (-math.log2(left[sampler(LOGITS)]) - 1.2)
 
 
-def test_penalties_see_prompt_draws_and_what_others_chose():
+def test_penalties_consider_prompts_draws_and_accepted_tokens():
     sampler = Sampler(temperature=0, presence_penalty=10, penalty_last_n=None)
     sampler.start(0, [1])
     assert sampler(LOGITS) == 3
@@ -316,7 +316,7 @@ def test_where_no_token_is_left():
         Sampler(banned=[1], allowed=[1])
 
 
-def test_texts_that_break_repetitions_need_a_tokenizer(tiny):
+def test_texts_in_dry_breakers_need_a_tokenizer(tiny):
     with pytest.raises(ValueError, match="dry_breakers need a tokenizer"):
         Sampler(dry_multiplier=1)(LOGITS)
     sampler = Sampler(dry_multiplier=1, tokenizer=tiny.tokenizer)
@@ -357,7 +357,7 @@ def test_extreme_logits():
     ],
 )
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_rows_that_are_refused(logits, error, message, temperature):
+def test_invalid_rows_are_refused(logits, error, message, temperature):
     with pytest.raises(error, match=message):
         Sampler(temperature=temperature)(logits)
 
@@ -394,7 +394,7 @@ def test_rows_that_are_refused(logits, error, message, temperature):
         ({"order": ["top_k", "top_k"]}, ValueError),
     ],
 )
-def test_parameters_that_are_refused(change, error):
+def test_invalid_parameters_are_refused(change, error):
     with pytest.raises(error, match=next(iter(change)) if error is ValueError else None):
         Sampler(**change)
 
@@ -419,7 +419,7 @@ def test_odd_parameters_are_refused_or_work(name):
                 repr(sampler)
 
 
-def test_sequences_that_are_refused():
+def test_invalid_sequences_are_refused():
     with pytest.raises(ValueError, match="seq"):
         Sampler(seed=0)(LOGITS, seq=-1)
 

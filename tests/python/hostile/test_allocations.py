@@ -1,4 +1,4 @@
-"""No memory: whichever allocation is refused, the call raises MemoryError and nothing has changed."""
+"""Out of memory: whichever allocation fails, the call raises MemoryError and nothing has changed."""
 
 from __future__ import annotations
 

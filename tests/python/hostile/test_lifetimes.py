@@ -1,4 +1,4 @@
-"""Objects die in any order: what is still there works or says that it is closed. Goal G24."""
+"""Objects are deleted in any order; the remaining ones work or report that they are closed. Goal G24."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many clients for a long time: everything completes, nothing is left over, nobody notices the others."""
+"""Many clients for a long time: all requests complete, nothing leaks, and clients do not affect each other."""
 
 from __future__ import annotations
 

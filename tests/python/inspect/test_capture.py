@@ -1,4 +1,4 @@
-"""ctx.capture(): values between input and output are those that the logits come from."""
+"""ctx.capture(): captured values are those from which the logits are computed."""
 
 import numpy as np
 import plait
@@ -32,7 +32,7 @@ def test_the_last_layer_gives_the_logits(tiny):
         assert same_bits(seen["result_output"], logits)
 
 
-def test_keys_and_values_are_those_in_the_cache(tiny):
+def test_keys_and_values_equal_those_in_the_cache(tiny):
     with plait.Context(tiny, n_ctx=64, type_k="f32", type_v="f32") as ctx:
         with ctx.capture("blk.*.k_rope", "v.*", "k.1") as seen:
             feed(ctx, tokens(9), logits="last")

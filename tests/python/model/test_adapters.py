@@ -1,4 +1,6 @@
-"""Low-rank adapters: the logits of merged weights, of any target, several at once, without new plans."""
+"""Low-rank adapters: the logits equal those of merged weights, for every target and several adapters,
+without new plans.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,7 @@ def test_swapping_builds_no_plan_after_the_second_use(case):
         assert ctx.stats.plans_built == built
 
 
-def test_contexts_of_one_model_have_each_their_own(case, plain):
+def test_contexts_of_one_model_have_separate_adapters(case, plain):
     with context(case.model) as one, context(case.model) as other, context(case.model) as neither:
         one.set_lora({case.some: 1.0})
         other.set_lora({case.others: 1.0})
@@ -215,7 +217,7 @@ def q8_0(x: np.ndarray) -> gguf_writer.Raw:
     return gguf_writer.Raw("Q8_0", rows.reshape(x.shape[0], -1))
 
 
-def test_a_rank_of_one_and_ranks_that_differ(tmp_path):
+def test_adapters_of_rank_one_and_of_different_ranks(tmp_path):
     case = Case(tmp_path, "llama")
     one = lora_models.deltas(case.weights, ["blk.0.attn_q.weight"], 1, seed=1)
     two = lora_models.deltas(case.weights, ["blk.1.attn_q.weight", "output.weight"], 7, seed=2)
@@ -243,7 +245,7 @@ def test_rank_stabilised(tmp_path, how):
         assert_close(feed(ctx, IDS), want)
 
 
-def test_what_an_adapter_says_of_itself(tmp_path):
+def test_properties_of_an_adapter(tmp_path):
     case = Case(tmp_path, "llama")
     made = lora_models.deltas(case.weights, ["output.weight"], 2, seed=1)
     path = lora_models.write_adapter(
@@ -340,7 +342,7 @@ def broken(case: Case, what: str):
         ("integers", "lora_a' holds integers"),
     ],
 )  # fmt: skip
-def test_what_is_no_adapter_of_this_model_is_refused(tmp_path, what, message):
+def test_adapters_of_other_models_are_refused(tmp_path, what, message):
     case = Case(tmp_path, "llama")
     path = gguf_writer.write(tmp_path / "a.gguf", *broken(case, what))
     with pytest.raises(plait.ModelError, match=message) as refused:
@@ -380,7 +382,7 @@ def test_damaged_files_are_refused(tmp_path):
     assert refused > 150
 
 
-def test_arguments_that_do_not_fit(case, tmp_path):
+def test_invalid_arguments_are_refused(case, tmp_path):
     other = plait.Model(case.write("again", case.weights))
     with context(case.model) as ctx, context(other) as strange:
         with pytest.raises(ValueError, match="another Model"):
@@ -444,7 +446,7 @@ def test_states_know_the_adapters_they_were_made_with(case):  # S3-27
 
 
 @pytest.mark.oracle
-def test_logits_are_those_of_llama_cpp(case, tmp_path):
+def test_logits_equal_those_of_llama_cpp(case, tmp_path):
     llama_cpp = pytest.importorskip("llama_cpp")
     targets = lora_models.matrices(case.weights)
     two = [case.adapter("a", targets, seed=11), case.adapter("b", targets[::2], seed=12)]

@@ -1,4 +1,4 @@
-"""docs/architectures.md says what the registry and the tests say."""
+"""docs/architectures.md agrees with the registry and the tests."""
 
 import importlib.util
 from pathlib import Path
@@ -28,6 +28,6 @@ def test_every_architecture_has_a_line(script):
     assert sorted(script.sources()) == sorted(plait.build_info()["architectures"])
 
 
-def test_the_memory_is_the_one_that_contexts_have(script, any_model):
+def test_the_table_has_the_memory_of_contexts(script, any_model):
     with plait.Context(any_model, n_ctx=32) as ctx:
         assert ctx.kv.kind in script.memory(script.sources()[any_model.arch]).split(" or ")

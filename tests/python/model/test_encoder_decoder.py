@@ -1,4 +1,4 @@
-"""Encoder-decoders: encode() leaves what decode() of the same sequences attends to."""
+"""Encoder-decoders: decode() attends to the output of encode() of the same sequences."""
 
 import numpy as np
 import plait
@@ -175,7 +175,7 @@ class TestRefusals:
         with context(t5, n_batch=16) as ctx, pytest.raises(plait.BatchError, match="n_batch"):
             encode(ctx, LONG)
 
-    def test_vectors_of_the_encoder_are_those_it_was_asked_for(self, t5):
+    def test_the_encoder_returns_the_requested_vectors(self, t5):
         with context(t5, embeddings=True) as ctx:
             out = encode(ctx, LONG, SHORT)
             assert out.embeddings.shape == (len(LONG) + len(SHORT), t5.n_embd)

@@ -1,4 +1,4 @@
-"""Encoders: tokens see both ways, nothing is remembered, a call is all there is."""
+"""Encoders: bidirectional attention, and no state between calls."""
 
 import numpy as np
 import plait
@@ -146,7 +146,7 @@ class TestNothingIsRemembered:
             assert ctx.kv.n_used == 0
             assert ctx.kv.seq_pos_max(0) == -1
 
-    def test_decode_does_what_encode_does(self, bert):  # S4-22
+    def test_decode_equals_encode(self, bert):  # S4-22
         wanted = embed(bert, SENTENCES)
         assert (embed(bert, SENTENCES, call="decode") == wanted).all()
         with plait.Context(bert, n_ctx=256, n_seq_max=8) as ctx:
@@ -177,14 +177,14 @@ class TestPooling:
             np.testing.assert_allclose(embed(bert, SENTENCES, pooling=pooling), wanted, atol=1e-6)
 
     @pytest.mark.parametrize("kind", [1, 2, 3])
-    def test_the_file_says_which(self, tmp_path, bert, kind):
+    def test_the_file_determines_the_pooling(self, tmp_path, bert, kind):
         model = plait.Model(tiny_bert(tmp_path / "m.gguf", {"bert.pooling_type": kind}))
         with plait.Context(model, n_ctx=64) as ctx:
             assert ctx.pooling == ("none", "mean", "cls", "last")[kind]
             wanted = embed(bert, SENTENCES[:1], pooling=ctx.pooling)
             assert (ctx.encode(batch(SENTENCES[0])).embeddings == wanted).all()
 
-    def test_rows_are_those_asked_for(self, bert):
+    def test_rows_are_the_requested_ones(self, bert):
         with plait.Context(bert, n_ctx=64) as ctx:
             every = np.array(ctx.encode(batch(SENTENCES[0])).embeddings)
             last = ctx.encode(batch(SENTENCES[0], want="last"))
@@ -243,11 +243,11 @@ class TestRefusals:
             ({"bert.block_count": 1}, "block_count"),
         ],
     )
-    def test_a_key_that_is_missing_or_contradicts(self, tmp_path, metadata, names):
+    def test_missing_or_contradictory_keys_are_refused(self, tmp_path, metadata, names):
         with pytest.raises(plait.ModelError, match=names):
             plait.Model(tiny_bert(tmp_path / "m.gguf", metadata))
 
-    def test_a_tensor_that_is_missing(self, tmp_path):
+    def test_a_missing_tensor_is_refused(self, tmp_path):
         weights = bert_weights()
         for name in ("token_embd_norm.weight", "blk.1.layer_output_norm.weight"):
             rest = {k: v for k, v in weights.items() if k != name}
@@ -268,7 +268,7 @@ class TestRefusals:
             with pytest.raises(plait.BatchError, match="12 tokens, n_ctx is 10"):
                 ctx.encode(batch(SENTENCES[2]))
 
-    def test_decoders_that_see_both_ways_too(self, tiny):
+    def test_bidirectional_decoders(self, tiny):
         with plait.Context(tiny, n_ctx=10, n_ubatch=4, causal=False, embeddings=True) as ctx:
             assert ctx.encode(batch(SENTENCES[0])).embeddings.shape == (7, tiny.n_embd)
             with pytest.raises(plait.CacheFull, match="12"):

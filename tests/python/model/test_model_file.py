@@ -1,4 +1,4 @@
-"""The file of a model: paths that are no files, and files that change while in use. Goals G5, G22; rule R10."""
+"""Model paths that are not regular files, and files that change while in use. Goals G5, G22; rule R10."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ SPECIAL = ["pipe", "folder", "link to itself", "socket", "device", "sparse", "sp
 
 @pytest.mark.goal("G5")
 @pytest.mark.parametrize("what", SPECIAL)
-def test_what_is_no_file_is_refused_at_once(tmp_path, what, record_property):  # G5
+def test_paths_that_are_not_regular_files_are_refused_at_once(
+    tmp_path, what, record_property
+):  # G5
     path = special(tmp_path, what)
     for mmap in (False, True):
         begin = time.monotonic()
@@ -94,9 +96,7 @@ CHANGED = textwrap.dedent("""
 
 @pytest.mark.goal("G22")
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_that_changes_while_its_model_runs(
-    tiny_path, tmp_path, change, record_property
-):  # G22
+def test_a_file_changes_while_its_model_runs(tiny_path, tmp_path, change, record_property):  # G22
     path = tmp_path / "m.gguf"
     path.write_bytes(tiny_path.read_bytes())
     done = subprocess.run(

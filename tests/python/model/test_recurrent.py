@@ -1,4 +1,4 @@
-"""Models whose layers remember a state: what they compute, and what batches, forks, edits and failures do to it."""
+"""Recurrent models: their results, and the effect of batches, forks, edits and failures on their state."""
 
 import itertools
 import signal
@@ -43,7 +43,7 @@ def alone(model, *parts):
 # -- what they compute -------------------------------------------------------------------------------
 
 
-def test_logits_are_those_of_a_reference(tiny, model, isa):  # S4-15, S4-30
+def test_logits_equal_those_of_a_reference(tiny, model, isa):  # S4-15, S4-30
     if tiny.logits is None:
         pytest.skip("compared with transformers and the conformance cases alone")
     ids = tokens(40)
@@ -62,7 +62,7 @@ def test_a_state_is_carried_over_batches(model, n_ubatch):  # S4-30
     assert same_bits(np.concatenate(parts), alone(model, ids))
 
 
-def test_the_kind_of_memory_is_that_of_the_layers(tiny, model, ctx):  # S4-16
+def test_the_kind_of_memory_follows_from_the_layers(tiny, model, ctx):  # S4-16
     assert ctx.kv.kind == tiny.kind
     assert not ctx.kv.can_partial_remove
     assert ctx.kv.nbytes > 0
@@ -71,7 +71,7 @@ def test_the_kind_of_memory_is_that_of_the_layers(tiny, model, ctx):  # S4-16
         assert streams.kv.n_streams == (1 if tiny.kind == "recurrent" else 6)  # S2-40
 
 
-def test_a_state_knows_nothing_of_later_tokens(model):
+def test_a_state_does_not_depend_on_later_tokens(model):
     with pytest.raises(plait.UnsupportedError, match="causal=False"):
         made(model, causal=False)
 
@@ -128,7 +128,7 @@ def test_tokens_of_several_sequences_become_a_state_that_these_share(model, n_ub
             at += len(ids)
 
 
-def test_forks_share_a_state_until_one_goes_on(model, ctx):
+def test_forks_share_a_state_until_one_continues(model, ctx):
     prompt, ends = tokens(11), [tokens(4, 10 + seq) for seq in range(3)]
     feed(ctx, prompt, 0)
     used = ctx.kv.n_used
@@ -282,7 +282,7 @@ def test_a_call_that_ends_in_the_middle_leaves_the_state_before_it(model):  # S4
 # -- what else a context does ------------------------------------------------------------------------
 
 
-def test_encode_goes_on_from_nothing_and_keeps_nothing(model):
+def test_encode_starts_empty_and_stores_nothing(model):
     ids, more = tokens(8), tokens(6, 1)
     with made(model, embeddings=True) as ctx:
         feed(ctx, ids)

@@ -1,4 +1,4 @@
-"""A model with weights of each type beside the same one with the floats that they stand for."""
+"""A model with weights of each type, compared with the same model with dequantised weights."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def results_of(path: Path, backend: str) -> list[np.ndarray]:
 # S2-34
 @pytest.mark.parametrize("backend", ["cpu", "vulkan"])
 @pytest.mark.parametrize("type_", SCALES)
-def test_weights_of_every_type_are_what_they_stand_for(
+def test_weights_of_every_type_equal_their_dequantised_values(
     type_: str, backend: str, tmp_path: Path
 ) -> None:
     if backend not in {device.name.partition(":")[0] for device in plait.devices()}:

@@ -252,7 +252,7 @@ def assert_close(got, want):
 
 
 @pytest.mark.parametrize("flash", [True, False])
-def test_logits_are_those_of_transformers(oracle, want, flash):
+def test_logits_equal_those_of_transformers(oracle, want, flash):
     with context(oracle, flash_attention=flash) as ctx:
         assert_close(feed(ctx, tokens(oracle.arch.tokens)), want)
 

@@ -91,7 +91,7 @@ def logits(theirs, question, ids):
 
 @pytest.mark.parametrize("flash", [True, False])
 @pytest.mark.parametrize("kv", ["unified", "streams"])
-def test_logits_are_those_of_transformers(t5, flash, kv):  # S4-29
+def test_logits_equal_those_of_transformers(t5, flash, kv):  # S4-29
     theirs, ours = t5
     want = [logits(theirs, question, ANSWER) for question in QUESTIONS]
     with plait.Context(

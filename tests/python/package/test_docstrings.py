@@ -1,4 +1,4 @@
-"""Every public name says what it is: shapes and dtypes of arrays, units of quantities, errors of mistakes."""
+"""Docstrings of public names state shapes and dtypes of arrays, units, errors and all parameters."""
 
 import ast
 import importlib
@@ -82,7 +82,7 @@ DTYPE = re.compile(r"\b(float32|float64|int32|int64|uint8|uint32|bool)\b")
 SHAPE = re.compile(r"\(\w[\w*, +/.]*(,|n\w*|\.\.\.|dim)\)|\bshapes?\b|structured")
 
 
-def test_arrays_are_told_with_dtype_and_shape():
+def test_docstrings_state_dtype_and_shape_of_arrays():
     """What gives an array says of which dtype and shape it is."""
     returns = annotations()
     seen, unclear = 0, []
@@ -103,7 +103,7 @@ def test_arrays_are_told_with_dtype_and_shape():
 UNITS = {"bytes": "byte", "nbytes": "byte", "seconds": "second", "memory": "byte"}
 
 
-def test_quantities_are_told_with_their_units():
+def test_docstrings_state_units():
     unclear = [
         where
         for where, _, text, _ in described()
@@ -115,7 +115,7 @@ def test_quantities_are_told_with_their_units():
     assert unclear == []
 
 
-def test_functions_of_python_name_the_errors_that_they_raise():
+def test_docstrings_name_raised_errors():
     """Those that stand in their own body, by name: in the docstring or in that of the class."""
     silent = []
     for where, thing, text, of_class in described():
@@ -236,7 +236,7 @@ def told(name, depth=2):
     return text + (inspect.getdoc(holder) or "" if inspect.isclass(holder) else "")
 
 
-def test_mistakes_are_told_where_their_call_is_described(mistakes):
+def test_docstrings_name_the_errors_of_misuse(mistakes):
     """Each raises, and what it raises stands in the docstring of the function, by name."""
     untold = []
     for name, call in mistakes:
@@ -275,7 +275,7 @@ def public_functions():
 RECEIVED = {"plait.KVCache", "plait.Stats", "plait.Sequence", "plait.Request", "plait.CacheFull"}
 
 
-def test_every_parameter_stands_under_args():
+def test_docstrings_describe_every_parameter():
     missing, n = [], 0
     for where, function, text in public_functions():
         if where in RECEIVED or where == "plait.tokenizer.TokenStream":

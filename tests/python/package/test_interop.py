@@ -1,4 +1,4 @@
-"""Arrays of other libraries go in, and what comes out goes to them, without copies where they can."""
+"""Arrays of other libraries as input and output, without copies where possible."""
 
 import numpy as np
 import plait
@@ -63,7 +63,7 @@ def test_outputs_are_lent_without_a_copy(tiny):
     assert np.isfinite(taken).all()  # the memory lives as long as what was taken
 
 
-def test_what_cannot_be_lent_is_named(tiny):
+def test_arrays_that_cannot_be_shared_are_named(tiny):
     class Broken:
         def __dlpack__(self, **_):
             raise BufferError("on another device")

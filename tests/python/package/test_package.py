@@ -1,4 +1,4 @@
-"""The package as others meet it: quick to import, quiet, typed, and named in one place."""
+"""The installed package: import time, output, type information and version."""
 
 import os
 import shutil
@@ -34,13 +34,13 @@ def test_importing_takes_less_than_150_milliseconds():
     assert min(float(python(program)) for _ in range(5)) < 0.15
 
 
-def test_importing_loads_nothing_that_is_not_needed():
+def test_importing_loads_no_unneeded_modules():
     loaded = python("import plait, sys; print(*sys.modules)").split()
     for name in ("tokenizers", "numpy", "jinja2", "matplotlib", "torch", "huggingface_hub", "ray"):
         assert name not in loaded
 
 
-def test_lm_eval_finds_plait_where_it_is_asked_for_models(tmp_path):
+def test_lm_eval_finds_plait(tmp_path):
     files = {
         "__init__.py": "",
         "__main__.py": "import lm_eval.models, lm_eval.api.registry as r; print(r.model_registry.known)",
@@ -91,7 +91,7 @@ def test_an_old_name_works_and_warns_once():
     )
 
 
-def test_commands_that_need_no_model_are_quick():
+def test_commands_without_a_model_are_fast():
     program = """
         import sys
         from plait.cli import main

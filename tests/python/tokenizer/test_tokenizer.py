@@ -1,4 +1,4 @@
-"""Tokenizers against the stored vectors, against slow obvious twins, and against broken files."""
+"""Tokenizers, compared with stored vectors and slow reference implementations, and damaged files."""
 
 import gzip
 import itertools
@@ -167,7 +167,7 @@ def utf8_bpe(pre: str) -> plait.Tokenizer:
 
 
 class TestStream:
-    def test_characters_stay_whole(self):
+    def test_characters_are_not_split(self):
         tokenizer = byte_bpe()
         stream = tokenizer.stream()
         data = "a\u00e9\U0001f600".encode()
@@ -319,7 +319,7 @@ class TestBpe:
         assert early.encode("abc").tolist() == [258]
         assert late.encode("abc").tolist() == [256, byte_alphabet().index("c")]
 
-    def test_merges_of_what_is_no_token_are_passed_over(self):
+    def test_merges_of_unknown_tokens_are_skipped(self):
         tokenizer = byte_bpe(merges=["a b", "x nonsense"])
         assert len(tokenizer.encode("ab")) == 2
 
@@ -410,7 +410,7 @@ class TestUnigram:
         with pytest.raises(plait.ModelError, match="precompiled_charsmap"):
             plait.Tokenizer(words).encode("A")
 
-    def test_replacements_that_point_outside(self):
+    def test_invalid_replacements_are_refused(self):
         damaged = charsmap()
         damaged[4:8] = 0xFF
         words = unigram_metadata({"a": -1.0}, precompiled_charsmap=damaged)
@@ -537,7 +537,7 @@ class TestSpecialTokens:
         assert tokenizer.encode("<x>", parse_special=False).tolist() == [256]
         assert tokenizer.decode([256]) == "<x>"
 
-    def test_tokens_that_swallow_space(self):
+    def test_tokens_that_strip_spaces(self):
         phi = byte_bpe(("<|user|>", "<|endoftext|>")).encode
         words = metadata(
             "gpt2",
@@ -552,7 +552,7 @@ class TestSpecialTokens:
         jina = plait.Tokenizer({**mask, "tokenizer.ggml.pre": "jina-v2-de"}).encode
         assert jina("a <mask> b").tolist() == jina("a<mask> b").tolist()
 
-    def test_bos_and_eos_are_added_where_the_file_says(self):
+    def test_bos_and_eos_are_added_as_the_file_specifies(self):
         both = byte_bpe(
             ("<s>", "</s>"),
             bos_token_id=256,

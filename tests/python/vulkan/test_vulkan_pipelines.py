@@ -1,4 +1,4 @@
-"""Compiled shaders on disk: what is there helps, and what is wrong with it is never seen."""
+"""The cache of compiled shaders on disk: valid entries are used, damaged ones are ignored."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_shaders_are_kept_and_checked_before_they_are_used(tiny_path: Path, tmp_
     assert file.read_bytes() == kept
 
 
-def test_a_folder_that_cannot_be_written_is_gone_without(tiny_path: Path, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_ignored(tiny_path: Path, tmp_path: Path) -> None:
     no_folder = tmp_path / "file"
     no_folder.write_text("")
     got, log = logits(tiny_path, no_folder / "below")

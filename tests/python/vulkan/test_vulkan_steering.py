@@ -1,4 +1,4 @@
-"""Adapters, control vectors, edits and captures on a Vulkan device: what the same gives on the CPU."""
+"""Adapters, control vectors, edits and captures on a Vulkan device, compared with the CPU."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_edits_of_every_value(tiny: plait.Model) -> None:
             assert close(results[1], results[0]), name
 
 
-def test_an_edit_that_raises_ends_the_call_and_nothing_has_changed(tiny: plait.Model) -> None:
+def test_a_raising_edit_ends_the_call_and_changes_nothing(tiny: plait.Model) -> None:
     def fail(rows: np.ndarray) -> np.ndarray:
         raise ZeroDivisionError
 
