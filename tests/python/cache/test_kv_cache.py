@@ -42,7 +42,7 @@ def test_the_cache_is_an_object_with_its_operations_and_figures(ctx):  # S4-02
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_cache_knows_its_kind(tiny, kind):  # S4-01
-    """The same calls on either kind, with the same results."""
+    """The same calls on both kinds give the same results."""
     want = None
     with plait.Context(tiny, n_ctx=64, n_seq_max=3, kv=kind) as ctx:
         assert ctx.kv.kind == kind
@@ -95,7 +95,7 @@ def test_cells_of_streams_say_which(tiny):
 
 
 def projected(layer_input, name):
-    """Keys or values of layer 0 before rotation: (n, heads, dim)."""
+    """Return keys or values of layer 0 before rotation: (n, heads, dim)."""
     weights = gguf_writer.llama_weights()
     x = weights["token_embd.weight"][layer_input].astype(np.float64)
     x = (
@@ -267,11 +267,11 @@ OPERATIONS = st.one_of(
 )
 
 
-RANGES = {"rm": 1, "cp": 2, "add": 1, "div": 1}  # where p0 stands among the arguments
+RANGES = {"rm": 1, "cp": 2, "add": 1, "div": 1}  # index of p0 among the arguments
 
 
 def do(model, ctx, operation):
-    """The same operation on both; what each said of it."""
+    """Apply the operation to both and return both results."""
     name, *arguments = operation
     if name in ("decode", "grow"):
         if name == "grow":
@@ -289,7 +289,7 @@ def do(model, ctx, operation):
             try:
                 model.decode(entries)
             except Full:
-                model.apply_shifts()  # they come before the search for room, and stay
+                model.apply_shifts()  # they are applied before the search for room, and remain
                 raise
             model.apply_shifts()
     else:

@@ -91,7 +91,7 @@ def test_a_context_without_memory_is_not_created(tiny):  # S3-17
 
 @pytest.mark.parametrize("name", ["mixtral", "gpt-oss", "qwen3moe", "deepseek2"])
 def test_every_expert_is_there_when_the_context_is(data_dir, tmp_path, name):  # S4-44
-    """Nothing is read from the file later, so there is nothing to warm up and no shape to change."""
+    """Nothing is read from the file later, so no warm-up is needed."""
     source = data_dir / "conformance" / name / "model.gguf"
     path = Path(shutil.copy(source, tmp_path / "model.gguf"))
     ids = np.random.default_rng(7).integers(3, 400, 200)

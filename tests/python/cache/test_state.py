@@ -35,7 +35,7 @@ def ctx(tiny):
 
 @pytest.fixture
 def full(ctx):
-    """A context with three sequences, one a fork, one shifted and with a hole."""
+    """A context with three sequences: one is a fork, one is shifted and has a hole."""
     feed(ctx, tokens(20), 0)
     feed(ctx, tokens(9, 1), 1)
     ctx.kv.seq_cp(0, 3, 0, 12)
@@ -45,7 +45,7 @@ def full(ctx):
 
 
 def next_logits(ctx, *seqs):
-    """The logits of one more token of each, which is then taken back."""
+    """Return the logits of one more token of each sequence, which is then removed."""
     out = ctx.decode(batch(*(([7], seq) for seq in seqs))).logits.copy()
     for seq in seqs:
         ctx.kv.seq_rm(seq, ctx.kv.seq_pos_max(seq))
@@ -153,7 +153,7 @@ def test_a_loaded_sequence_continues_like_the_original(full, tiny):
 )
 @given(data=st.data())
 def test_equal_contents_give_equal_bytes_whatever_happened_before(tiny, data):
-    """The same sequences, reached by another history, in other rows."""
+    """The same sequences in other rows, after other operations."""
     lengths = data.draw(st.lists(st.integers(0, 12), min_size=3, max_size=3))
     with made(tiny, n_seq_max=3) as plain, made(tiny, n_seq_max=3) as other:
         for seq, n in enumerate(lengths):
@@ -250,7 +250,7 @@ def test_two_threads_copying_to_each_other_do_not_deadlock(full, tiny):
 
 @pytest.fixture(scope="module")
 def variants(tmp_path_factory):
-    """Files that differ from the tiny model in one thing each."""
+    """Return files that each differ from the tiny model in one respect."""
     folder = tmp_path_factory.mktemp("variants")
     metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
     weights = gguf_writer.llama_weights()
@@ -312,7 +312,7 @@ def test_states_of_other_window_sizes_are_refused(any_model):  # G7
 
 
 def test_rotary_factors_chosen_by_n_ctx_must_be_the_same(data_dir):  # 2.6.5
-    """LongRoPE: above the length of training other factors hold."""
+    """LongRoPE uses other factors above the training length."""
     try:
         model = plait.Model(data_dir / "conformance" / "phi3-longrope" / "model.gguf")
     except plait.UnsupportedError as error:
@@ -433,7 +433,7 @@ def test_links_and_modes_stay(full, tmp_path):
 
 @pytest.mark.goal("G8")
 def test_a_full_disk_keeps_the_old_file(full, tmp_path):  # G8
-    """Wherever it ends; the limit on the size of files stands for the disk."""
+    """A limit on the size of files simulates a full disk at any point."""
     path = tmp_path / "a.state"
     full.kv.save(path, seq=1)
     code = textwrap.dedent("""
@@ -559,7 +559,7 @@ class AlarmError(Exception):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_ends_a_call_in_the_middle_the_bytes_are_the_same(any_model, kind):  # S4-08
-    """A signal between two nodes of one microbatch of many, in every kind of memory."""
+    """A signal between two nodes of one of many microbatches, for every kind of memory."""
 
     def alarm(*_):
         raise AlarmError

@@ -64,7 +64,7 @@ def test_help_of_a_command(command, capsys, monkeypatch):
 
 
 def on_terminal(*args, columns=80):
-    """What a terminal of this width is sent, and the exit status."""
+    """Return the output on a terminal of this width, and the exit status."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     running = subprocess.Popen(
@@ -74,7 +74,7 @@ def on_terminal(*args, columns=80):
     )  # fmt: skip
     os.close(theirs)
     sent = b""
-    with suppress(OSError):  # EIO: nobody holds the other end any more
+    with suppress(OSError):  # EIO: the other end is closed
         while part := os.read(ours, 1 << 16):
             sent += part
     os.close(ours)
@@ -97,7 +97,7 @@ def test_a_terminal_of_80_columns_is_wide_enough(args):
     assert status == 0, sent
     shown = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", sent).replace("\r\n", "\n")
     lines = [line.rpartition("\r")[2] for line in shown.splitlines()]
-    lines = [line for line in lines if not line.startswith("file ")]  # a path is as long as it is
+    lines = [line for line in lines if not line.startswith("file ")]  # paths can be long
     assert [line for line in lines if len(line) > 80] == []
 
 
@@ -290,7 +290,7 @@ def test_interrupted_it_exits_with_130():
     running = subprocess.Popen(
         [sys.executable, "-m", "plait", "perplexity", "demo", "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        # Whoever runs the tests in the background may have it ignored.
+        # Background processes may ignore the signal.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert running.stdin is not None

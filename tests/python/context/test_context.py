@@ -127,7 +127,7 @@ def test_statistics_count_and_reset(tiny):
             0,
         )
         feed(ctx, tokens(3))
-    assert stats.tokens == 3  # the last figures stay
+    assert stats.tokens == 3  # the last values stay
 
 
 def test_flash_attention_is_chosen_once(tiny):
@@ -374,7 +374,7 @@ def test_objects_of_a_context_are_safe_after_it_is_closed(tiny):
     del ctx
     gc.collect()
     assert gone() is None
-    assert kv.n_used == 2  # the cache lives as long as anyone asks for it
+    assert kv.n_used == 2  # the cache object remains usable
     assert stats.tokens == 2
     assert np.isfinite(out.logits).all()
 
@@ -448,4 +448,4 @@ def test_a_step_of_one_token_costs_python_little(tiny):
                 step()
             elapsed = time.perf_counter() - start
             outside.append((elapsed - sum(ctx.stats.seconds.values())) / 20)
-    assert min(outside) < 30e-6  # 8 is the aim, on a machine that does nothing else
+    assert min(outside) < 30e-6  # the target on an idle machine is 8

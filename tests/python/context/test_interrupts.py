@@ -112,7 +112,7 @@ def test_no_trace_remains_active(ctx):  # G13
         ctx.kv.clear()
         feed(ctx, IDS)
         traced = plait._core.Trace(ctx)
-        traced.__exit__(None, None, None)  # what was noted, had it begun
+        traced.__exit__(None, None, None)  # the recorded events, if it had begun
         assert traced.taken() == [], n
 
 

@@ -55,7 +55,7 @@ def test_alternating_subsets_of_recurrent_sequences_find_their_plan(data_dir):  
         ctx.stats.reset()
         for i in range(50):
             step(ctx, *[(0, 1), (2, 3), (0, 2), (3, 1)][i % 4])
-        assert ctx.stats.plans_reused >= 49  # of 50, whatever rows their states are in
+        assert ctx.stats.plans_reused >= 49  # of 50, regardless of the rows of their states
 
 
 def test_cache_writes_need_no_reuse(tiny):  # S0-24
@@ -125,7 +125,7 @@ def test_every_state_of_every_layer_is_written_once(any_model):  # S1-30, S4-42
             if not encode:
                 only_read = set(storages) - set(written)
                 assert sorted(written) == sorted(set(written))
-                # What an encoder left for each layer of the decoder is only read here.
+                # The decoder only reads the encoder output of each layer.
                 assert len(only_read) == (2 * layers(graph) if ctx.kv.kind == "cross" else 0)
             else:
                 mine = [i for n in graph if n.writes_cache for i in n.inputs if i in storages]
@@ -247,7 +247,7 @@ def test_keeping_plans_is_worth_more_than_it_costs(many_small_layers):  # S0-18,
     assert statistics.median(ratios) > 1.1
     saved = statistics.median(without - kept for kept, without in host)
     assert saved > 0
-    assert min(kept for kept, _ in host) < 100e-6  # a step, beside its computation
+    assert min(kept for kept, _ in host) < 100e-6  # per step, excluding computation
     for ctx in pairs:
         ctx.close()
 

@@ -340,7 +340,7 @@ threading.Thread(target=lambda: [ctx.decode(plait.Batch.from_arrays([5], None, [
 @pytest.mark.parametrize("busy", ["decode", "save", "open", "log"])
 @pytest.mark.goal("G24")
 def test_the_interpreter_ends_while_threads_are_in_calls(tiny_path, busy):  # G24
-    # The end clears what daemon threads hold, so it must not come while a call works on it.
+    # Interpreter shutdown clears objects of daemon threads, so it must not run during a call.
     code = f"""
 import logging, sys, threading, time, plait
 model = plait.Model({str(tiny_path)!r})

@@ -24,7 +24,7 @@ def log_softmax(rows):
 
 
 def whole(model, ids, first, **options):
-    """(log-probabilities, greedy flags) of ids[first:], all of it decoded in one call."""
+    """Return (log-probabilities, greedy flags) of ids[first:], decoded in one call."""
     with plait.Context(model, n_ctx=512, **options) as ctx:
         rows = feed(ctx, ids)[first - 1 : -1]
     targets = np.asarray(ids[first:])
@@ -110,7 +110,7 @@ class TestScore:
                 check(model, score, context + tail, len(context))
 
     def test_questions_with_four_answers_are_computed_once(self, tiny):
-        # The sum of distinct tokens is the most that may be computed: here one less for each answer.
+        # At most the distinct tokens may be computed, here one fewer per answer.
         rng = np.random.default_rng(5)
         with plait.Context(tiny, n_ctx=64, n_seq_max=5) as ctx:
             for question in range(12):

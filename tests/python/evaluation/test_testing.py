@@ -162,4 +162,4 @@ def test_a_failure_can_be_read(pytester):
     )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *expected ' Rome' (p = 0.*", "E  *Oslo*"])
-    result.stdout.no_fnmatch_line("*greedy.py*")  # none of the plugin's own frames
+    result.stdout.no_fnmatch_line("*greedy.py*")  # no frames of the plugin

@@ -35,7 +35,7 @@ def test_runs():
 
 
 def squares(html):
-    """For each square of the map the colours in it."""
+    """Return the colours of each square of the map."""
     found = re.findall(r"<g>.*?</g>|<rect [^>]*/>", html)
     return [re.findall(r'fill="([^"]+)"', square) for square in found]
 
@@ -132,7 +132,7 @@ def test_attention_equals_that_of_the_model(demo_model):
     np.testing.assert_allclose(found.weights.sum(axis=3), 1)
     assert (np.triu(found.weights, 1) == 0).all()
     oslo = next(i for i, token in enumerate(found.tokens) if "Oslo" in token)
-    assert found.weights[:, :, -1, oslo].max() > 0.5  # some head looks at the answer
+    assert found.weights[:, :, -1, oslo].max() > 0.5  # some head attends to the answer
     assert (found.spans >= 0).all()
     assert found.spans.max() < n
 
@@ -153,7 +153,7 @@ def test_the_last_layer_of_the_lens_is_the_model(demo_model):
 
 
 def test_other_kinds_of_models_are_refused_or_correct(any_model):
-    """Whatever is drawn passed the comparison with the model's own values; the rest has a reason."""
+    """Computed attention agrees with the model's own values; other models are refused with a reason."""
     if any_model.metadata.get("tokenizer.ggml.model", "no_vocab") == "no_vocab":
         pytest.skip("has no vocabulary")
     usual = any_model.arch in {"llama", "qwen2", "qwen3"}

@@ -19,7 +19,7 @@ COMMIT = "c0ffee" * 6 + "c0ff"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """A hub of one repository, "me/models". It breaks a download off after `server.most` bytes, once."""
+    """A hub with one repository, "me/models". It interrupts one download after `server.most` bytes."""
 
     protocol_version = "HTTP/1.1"
 
@@ -95,7 +95,7 @@ def hub(tiny_path):
 
 @pytest.fixture
 def python(hub, tmp_path):
-    """Runs a program in an interpreter of its own, for which this is the hub. Gives its last line."""
+    """Run a program in a new interpreter that uses this hub, and return its last line of output."""
 
     def run(source, *, down=False, **environment):
         port = 9 if down else hub.server_address[1]
@@ -133,7 +133,7 @@ def test_downloaded_once_and_found_offline(hub, python):
     assert python(OPEN.format("tiny.gguf"), HF_HUB_OFFLINE="1") == "288"
 
 
-@pytest.mark.slow  # the client tries again
+@pytest.mark.slow  # the client retries
 def test_a_hub_that_does_not_list_files(python):
     message = python("plait.Model.from_hub('me/models')", down=True)
     assert message.startswith("ConnectionError from_hub: the hub cannot be reached")
@@ -145,7 +145,7 @@ def test_a_hub_that_does_not_list_files(python):
     [
         {"HF_HUB_OFFLINE": "1"},
         pytest.param({"down": True}, marks=pytest.mark.slow),
-    ],  # it tries again
+    ],  # the client retries
     ids=["told", "down"],
 )
 def test_errors_when_offline_explain_what_to_do(python, tmp_path, options):

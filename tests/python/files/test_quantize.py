@@ -18,7 +18,7 @@ OF_LLAMA_CPP = {"Q8_0": 0.0, "Q4_0": 0.0087174796, "Q4_K": 0.0053641848, "Q6_K":
 
 
 def as_floats(model: plait.Model, path, dtype="F32"):
-    """The model's file with its matrices in a float type."""
+    """A copy of the model with its matrices in a float type."""
     head = gguf.read_head(model.path)
     names = [t.name for t in head.tensors]
     data = [quant.quantize(model.tensor(name), dtype).tobytes() for name in names]
@@ -121,7 +121,7 @@ def test_half_floats_can_be_quantised(floats, tmp_path, dtype):
     quant.quantize_file(halves, tmp_path / "out.gguf", "Q4_K")
     made = plait.Model(tmp_path / "out.gguf")
     types = {name: t.dtype for name, t in made.tensors.items()}
-    assert types["token_embd.weight"] == "Q6_K"  # it is the output too
+    assert types["token_embd.weight"] == "Q6_K"  # also the output matrix
     assert types["blk.0.ffn_up.weight"] == "Q4_K"
     assert types["blk.0.attn_norm.weight"] == dtype
     assert relative_error(floats, made) < 0.006

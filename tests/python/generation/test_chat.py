@@ -28,12 +28,12 @@ def talker(tmp_path_factory):
 
 
 def words(row, seq):
-    """Greedy among letters that no piece joins, so that what was said is read back as the same tokens."""
+    """Choose greedily among letters that no piece joins, so that the text encodes to the same tokens."""
     return 260 + int(row[260:265].argmax())
 
 
 def alone(model, messages, n, n_ctx=400, **options):
-    """The answer without any cache."""
+    """Return the answer computed without a cache."""
     ids = model.tokenizer.encode(model.chat_template.render(messages, **options), add_special=False)
     with plait.Context(model, n_ctx=n_ctx) as ctx:
         (one,) = plait.complete(ctx, [ids.tolist()], n, words)
@@ -115,7 +115,7 @@ def test_the_oldest_turns_are_left_out(talker, caplog):
             left_out.append(chat.n_left_out)
         assert left_out[0] == 0
         assert sorted(left_out) == left_out
-        assert 1 < len(set(left_out)) < 7  # not anew at every turn
+        assert 1 < len(set(left_out)) < 7  # not again at every turn
         assert len(chat.messages) == 17
         assert "left out" in caplog.text
         with pytest.raises(plait.CacheFull, match="the last message has"):
@@ -132,12 +132,12 @@ def test_old_tokens_are_forgotten(talker, caplog):
         for i in range(6):
             before = ctx.stats.tokens
             assert chat.say(f"the hat {i}")
-            assert chat.finish_reason == "length"  # of max_tokens: there is always room
+            assert chat.finish_reason == "length"  # because of max_tokens: there is always room
             computed.append(ctx.stats.tokens - before)
             assert ctx.kv.n_used <= 100
             assert ctx.kv.seq_pos_max(0) + 1 == ctx.kv.n_used
         assert chat.n_forgotten > 0
-        assert max(computed[1:]) < 70  # never the whole conversation again
+        assert max(computed[1:]) < 70  # never the whole conversation
         assert "were removed from the cache" in caplog.text
         chat.messages[1]["content"] = (
             "in the end"  # behind the gap: all is read again, with a gap of its own
@@ -212,13 +212,13 @@ def test_a_custom_template(talker):
 @pytest.mark.parametrize("name", ["mamba", "gemma3", "falcon-h1"])
 @pytest.mark.parametrize("full", ["error", "truncate"])
 def test_memories_without_partial_removal(data_dir, name, full):
-    """A turn that only adds costs what it adds; an edit is read from the beginning, with the same answer."""
+    """A turn costs only its new tokens; after an edit everything is recomputed with the same answer."""
     path = data_dir / "conformance" / name / "model.gguf"
     if not path.exists():
         pytest.skip(f"no {name} among the reference data")
     model = plait.Model(path)
     template = ChatTemplate({"tokenizer.chat_template": TEMPLATE}, model.tokenizer)
-    vars(model)["chat_template"] = template  # where the property keeps it
+    vars(model)["chat_template"] = template  # where the cached property is stored
     with plait.Context(model, n_ctx=200) as ctx, plait.Chat(ctx, full=full, max_tokens=5) as chat:
         for text in ["one", "two", "three"]:
             history = [*chat.messages, {"role": "user", "content": text}]

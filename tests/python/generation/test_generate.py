@@ -11,7 +11,7 @@ PROMPTS = ["the hat", "in the end", "a", "then he told her", "one or the other",
 
 
 def alone(model, prompt, n):
-    """Greedy tokens of one prompt, by hand."""
+    """Return the greedy tokens of one prompt, decoded without generate()."""
     ids = model.tokenizer.encode(prompt).tolist()
     said = []
     with plait.Context(model, n_ctx=256) as ctx:
@@ -205,7 +205,7 @@ def test_no_prompts_no_events(tiny):
 
 
 def test_stored_text_of_real_weights(data_dir):
-    """stories260K continued greedily, as llama.cpp does."""
+    """Greedy continuations by stories260K equal those of llama.cpp."""
     import json
 
     reference = json.loads((data_dir / "models" / "stories260K-ref.json").read_text())

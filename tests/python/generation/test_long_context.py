@@ -12,7 +12,7 @@ def positions(ctx, seq=0):
 
 
 def key_at(model, token, pos):
-    """The first layer's key of a token at a position: it depends on nothing else."""
+    """Return the first layer's key of a token at a position; it depends on nothing else."""
     with plait.Context(model, n_ctx=4, type_k="f32", type_v="f32") as ctx:
         batch = plait.Batch()
         batch.add(token, pos=pos)
@@ -39,7 +39,7 @@ def test_sinks_stay_and_later_tokens_move_down(tiny):
 
 
 def test_generation_is_unbounded_with_sinks(demo_model):
-    """Three times n_ctx: what is forgotten is missed (2.5 with all of it), but the model does not lose its way."""
+    """Over three times n_ctx the loss rises (2.5 with full context), but stays bounded."""
     sampler = plait.Sampler(temperature=0.7, banned=demo_model.tokenizer.eog, seed=1)
     (one,) = plait.complete(demo_model, "Once upon a time", 450, sampler)
     ids = one.tokens

@@ -96,7 +96,7 @@ def expected(name: str) -> np.ndarray:
 
 
 def negated(row, tokens):
-    """A user's function: the row upside down; what has gone stays so."""
+    """A user's function that negates the row; removed tokens stay removed."""
     row[np.isfinite(row)] *= -1
 
 
@@ -104,7 +104,7 @@ METHODS["a function in between"][0]["order"][1] = negated
 
 
 def chi_squared(counts: np.ndarray, wanted: np.ndarray) -> None:
-    """Pearson's; its mean is the degrees of freedom, 6 standard deviations are never reached."""
+    """Pearson's statistic, at most 6 standard deviations above its mean, the degrees of freedom."""
     n, possible = counts.sum(), wanted > 0
     assert counts[~possible].sum() == 0
     statistic = ((counts - n * wanted)[possible] ** 2 / (n * wanted[possible])).sum()
@@ -114,7 +114,7 @@ def chi_squared(counts: np.ndarray, wanted: np.ndarray) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_draws_follow_the_definitions(name):
-    """20 000 sequences that hold the same tokens and see the same row, against the NumPy definitions."""
+    """Draws of 20,000 equal sequences, compared with the NumPy definitions."""
     wanted, n = expected(name), 20_000
     sampler = Sampler(**{**PLAIN, **METHODS[name][0]}, seed=7)
     np.testing.assert_allclose(
@@ -172,7 +172,7 @@ def test_dry_finds_every_repetition(values, tokens, allowed, breaker):
 @settings(deadline=None, max_examples=200)
 def test_only_candidates_are_drawn(values, top_k, top_p, min_p):
     logits = np.array(values, np.float32)
-    # A hair's breadth more and less, so that rounding at a threshold decides nothing.
+    # Slightly more and less, so that rounding at a threshold does not matter.
     loose = logits.astype(np.float64)
     loose = twin.top_k(loose, top_k) if top_k else loose
     loose = twin.top_p(loose, min(1.0, top_p + 1e-9))
@@ -184,7 +184,7 @@ def test_only_candidates_are_drawn(values, top_k, top_p, min_p):
 def test_greedy():
     sampler = Sampler(temperature=0)
     assert sampler(LOGITS) == 1
-    assert sampler(np.array([-np.inf, 2, 5, 5, 5], np.float32)) == 2  # the lowest id of equals
+    assert sampler(np.array([-np.inf, 2, 5, 5, 5], np.float32)) == 2  # of equal ones, the lowest id
     assert Sampler(top_k=1, seed=0)(np.array([4, 5, 5], np.float32)) == 1
 
 
@@ -407,7 +407,7 @@ ODD = [
 
 @pytest.mark.parametrize("name", set(inspect.signature(Sampler).parameters) - {"grammar"})
 def test_odd_parameters_are_refused_or_work(name):
-    """Whatever is given: an error that Python has for it, or a token of the row."""
+    """Any arguments give a Python exception or a token of the row."""
     strong = {"presence_penalty": -1e308, "dry_multiplier": 1e308, "dry_breakers": ()}
     for value in ODD:
         for others in ({}, {"repetition_penalty": 1e-300, "frequency_penalty": 1e308}, strong):

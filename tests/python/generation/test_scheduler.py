@@ -13,7 +13,7 @@ from python.drive import feed, tokens
 
 
 def greedy(model, ids, n, **options):
-    """By hand, alone."""
+    """Return greedy tokens, decoded alone without the scheduler."""
     said = []
     with plait.Context(model, n_ctx=len(ids) + n, **options) as ctx:
         row = feed(ctx, ids, logits="last")[-1]
@@ -58,7 +58,7 @@ def test_a_common_beginning_is_computed_once(tiny, kv, n_seq_max):
 
 @pytest.mark.slow
 def test_two_hundred_prompts_compute_their_300_tokens_once(demo_model):
-    """Issue: counted tokens, and every output that of its prompt alone."""
+    """The number of computed tokens, and outputs equal to those of each prompt alone."""
     two_hundred(demo_model, 200)
 
 
@@ -142,7 +142,7 @@ def test_kept_prefixes_give_way_to_prompts(tiny):
     "name", ["mamba", "rwkv7", "falcon-h1", "gemma3", "qwen3next", "lfm2", "gpt-oss"]
 )
 def test_memories_that_fork_whole_sequences_share_at_branches(data_dir, name):
-    """Recurrent states and windows: a fork is put aside where prompts part."""
+    """Recurrent states and windows: a fork is kept where prompts diverge."""
     path = data_dir / "conformance" / name / "model.gguf"
     if not path.exists():
         pytest.skip(f"no {name} among the reference data")
@@ -185,7 +185,7 @@ def test_the_youngest_request_is_preempted_and_resumed(tiny):
         assert requests[0].n_preempted == 0
         assert ctx.kv.n_used == 0
     assert [list(request.tokens) for request in requests] == want
-    assert [said(events)[i, 0] for i in range(4)] == want  # nothing is told twice
+    assert [said(events)[i, 0] for i in range(4)] == want  # no event is repeated
     assert {request.finish_reason for request in requests} <= {"stop", "length"}
 
 
@@ -293,7 +293,7 @@ def test_a_failing_request_does_not_affect_others(tiny):
 
 
 def test_an_interrupted_step_loses_nothing(tiny):
-    """KeyboardInterrupt in a sampler goes to the caller; later steps go on as if it had not been."""
+    """KeyboardInterrupt in a sampler reaches the caller and does not affect later steps."""
     calls = []
 
     def interrupted(row, seq):
@@ -312,7 +312,7 @@ def test_an_interrupted_step_loses_nothing(tiny):
 
 
 def storm(model, kv, steps, seed):
-    """Requests come, are cancelled and fail at random; at the end nothing is held."""
+    """Requests arrive, are cancelled and fail at random; at the end no cell is in use."""
     luck = random.Random(seed)
     n_vocab = min(model.n_vocab, 288)
     prefixes = [tokens(20, i, n_vocab) for i in range(3)]
@@ -458,7 +458,7 @@ def test_samples_of_one_prompt_share_it(tiny):
 
 
 def best_by_brute_force(model, prompt, width, n):
-    """Beam search on whole texts, each computed anew."""
+    """Beam search that recomputes every text."""
     beams, done = [((), 0.0)], []
     for step in range(n):
         grown = []

@@ -27,6 +27,6 @@ def test_objects_may_die_in_any_order(tiny_path, seed):  # G24
 @pytest.mark.slow
 @pytest.mark.goal("G24")
 def test_a_thousand_orders_of_dying(tiny_path, record_property):  # G24
-    for seed in range(20):  # each ends its interpreter with another half of the objects alive
+    for seed in range(20):  # each ends its interpreter with other objects alive
         play(tiny_path, 100 + seed, 60)
     record_property("figure", "1,200 orders, 20 ends of the interpreter: 0 crashes")

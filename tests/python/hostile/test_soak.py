@@ -101,7 +101,7 @@ def test_64_sequences_come_and_go_for_ten_thousand_steps(tiny, kv):  # S4-14
 
 
 def adapter_of(path: Path, folder: Path) -> Path:
-    """A small adapter of what each layer of a model ends with."""
+    """Return a small adapter of the last matrix of each layer."""
     model = plait.Model(path)
     last = ("attn_output", "ssm_out", "ffn_down", "time_mix_output", "channel_mix_value")
     weights = {

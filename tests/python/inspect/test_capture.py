@@ -69,7 +69,7 @@ def test_every_named_value_of_every_architecture(any_model):
     if any_model.arch not in ("bert", "nomic-bert", "modern-bert"):
         assert same_bits(seen[kept], out)
 
-    # The same bits in pieces, and where nothing is fused; and capturing changes nothing.
+    # The same bits in microbatches and without fusion; capturing changes nothing.
     for options in ({"n_ubatch": 4}, {"fuse": False}):
         again, _ = all_values(any_model, ids, **options)
         assert again.keys() == seen.keys()
@@ -111,7 +111,7 @@ def test_encoders_that_run_whole_sequences(tmp_path):
 
     def run(sentences, **options):
         made = plait.Batch()
-        for at in range(max(map(len, sentences))):  # entries of all sequences between each other
+        for at in range(max(map(len, sentences))):  # entries of the sequences are interleaved
             for seq, ids in enumerate(sentences):
                 if at < len(ids):
                     made.add(ids[at], pos=at, seq=seq, logits=True)

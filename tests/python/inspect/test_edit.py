@@ -78,7 +78,7 @@ def test_every_value_can_be_added_to_and_replaced(tiny, plain, options):
 
 
 def test_a_replaced_value_determines_later_values(tiny, plain):
-    """The captured output of a layer, put into another context, gives the same logits."""
+    """Replacing the output of a layer by one captured elsewhere gives the same logits."""
     last = f"l_out.{tiny.n_layer - 1}"
     with context(tiny) as ctx, ctx.capture(last) as seen:
         feed(ctx, IDS)
@@ -181,7 +181,7 @@ def test_a_function_may_not_call_its_context(tiny):
     with context(tiny) as ctx, context(tiny) as other:
 
         def call(rows):
-            feed(other, [5])  # another one it may
+            feed(other, [5])  # another context is allowed
             ctx.kv.clear()
             return rows
 
@@ -258,7 +258,7 @@ def test_invalid_arguments_are_refused(tiny, arguments, error, message):
 
 
 def test_every_architecture(any_model):
-    """An edit of every value that gives back what it got changes no bit of the output."""
+    """Edits of every value that return their input change no bit of the output."""
     ids = tokens(7, 1, min(any_model.n_vocab, 288))
 
     def run(ctx):
@@ -279,7 +279,7 @@ def test_every_architecture(any_model):
         for edit in open_edits:
             edit.__exit__(None, None, None)
         assert same_bits(run(ctx), want)
-        # A control vector is the same as adding it to what each layer gives.
+        # A control vector equals adding it to the output of each layer.
         width, n = any_model.n_embd, any_model.n_layer
         vector = np.random.default_rng(2).standard_normal((n, width)).astype(np.float32)
         ctx.set_control_vector(vector, first_layer=0)
@@ -416,7 +416,7 @@ def test_states_know_the_vector_they_were_made_with(tiny, direction):  # S3-27
             ctx.kv.from_bytes(state)
         ctx.set_control_vector(direction)
         ctx.kv.from_bytes(state)
-        # What is not added is no part of it.
+        # Values that are not added are not included.
         other = direction.copy()
         other[0] = 7
         ctx.set_control_vector(other)
@@ -427,7 +427,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "steering.md"
 
 
 def test_a_direction_from_two_sets_of_prompts():
-    """The guide's last example: a dozen lines make a vector that turns other texts."""
+    """The last example of the guide: a vector computed in a dozen lines steers other texts."""
     first, *_, last = re.findall(
         r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE
     )

@@ -70,7 +70,7 @@ def head_weights(n_scores):
 
 
 def tiny_bert(path, metadata=None, weights=None):
-    """metadata: keys to set, or to leave out where None."""
+    """Write a tiny BERT. `metadata`: keys to set, or to omit where None."""
     keys = bert_metadata() | gguf_writer.vocabulary() | (metadata or {})
     keys = {k: v for k, v in keys.items() if v is not None}
     return gguf_writer.write(path, keys, bert_weights() | (weights or {}))
@@ -115,7 +115,7 @@ def sentences(stored):
 class TestMiniLm:
     @pytest.mark.parametrize("against", ["embeddings_st", "embeddings_llamacpp"])
     def test_every_sentence_is_as_stored(self, minilm, stored, sentences, against):
-        got = embed(minilm, sentences)  # pooled as the file says
+        got = embed(minilm, sentences)  # pooled as the file specifies
         got /= np.linalg.norm(got, axis=1, keepdims=True)
         assert (got * stored[against]).sum(axis=1).min() >= 0.9999
 
@@ -125,7 +125,7 @@ class TestMiniLm:
         assert (embed(minilm, [sentences[i] for i in order]) == wanted[order]).all()
         alone = [embed(minilm, [ids])[0] for ids in sentences]
         assert (np.array(alone) == wanted).all()
-        # The longest sentence has 71 tokens: more than a microbatch, and it runs whole all the same.
+        # The longest sentence has 71 tokens, more than a microbatch, but is not split.
         assert (embed(minilm, sentences, n_ubatch=16) == wanted).all()
         assert (embed(minilm, sentences, threads=1) == wanted).all()
 
@@ -150,7 +150,7 @@ class TestNothingIsRemembered:
         wanted = embed(bert, SENTENCES)
         assert (embed(bert, SENTENCES, call="decode") == wanted).all()
         with plait.Context(bert, n_ctx=256, n_seq_max=8) as ctx:
-            for call in (ctx.decode, ctx.encode, ctx.decode):  # none goes on where another ended
+            for call in (ctx.decode, ctx.encode, ctx.decode):  # none continues another
                 assert (call(batch(*SENTENCES)).embeddings == wanted).all()
 
     def test_the_second_call_of_a_shape_builds_nothing(self, bert):  # S1-45
@@ -164,7 +164,7 @@ class TestNothingIsRemembered:
 
 class TestPooling:
     def test_each_kind_is_made_of_the_tokens(self, bert):
-        tokens = embed(bert, SENTENCES)  # the file names no pooling
+        tokens = embed(bert, SENTENCES)  # the file specifies no pooling
         assert tokens.shape == (sum(map(len, SENTENCES)), WIDTH)
         ends = np.cumsum([len(ids) for ids in SENTENCES])
         of_sentence = np.split(tokens, ends[:-1])

@@ -48,7 +48,7 @@ def weights(latent):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """The same model with a latent cache, and as older files say it: with keys and values of all heads."""
+    """The same model with a latent cache, and in the older form with keys and values of all heads."""
     folder = tmp_path_factory.mktemp("latent")
 
     def model(latent):

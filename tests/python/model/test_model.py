@@ -85,7 +85,7 @@ def test_tensors_are_described_and_read(tiny):
 
 
 def test_quantised_tensors_are_dequantised(tmp_path):
-    # More than a megabyte of blocks: read piece by piece. Of a layer that drafts tokens, so nothing else reads it.
+    # More than a megabyte of blocks, read in chunks, in a layer for draft tokens that nothing else reads.
     rng = np.random.default_rng(0)
     weights = gguf_writer.llama_weights()
     values = rng.standard_normal((3000, 512)).astype(np.float32)
@@ -186,7 +186,7 @@ def test_a_file_without_tokens_is_refused(tmp_path):
 
 
 def test_tensors_unknown_to_the_architecture_are_refused(tmp_path):
-    # Left out in silence, a file's bias or its own output matrix would change what the model says.
+    # Silently ignoring a bias or an output matrix would change the results.
     weights = gguf_writer.llama_weights()
     weights["output.weights"] = weights.pop("output.weight")
     metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()

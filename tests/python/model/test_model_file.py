@@ -15,7 +15,7 @@ import pytest
 
 
 def special(folder: Path, what: str) -> Path:
-    """A path at which there is no file of a sensible size."""
+    """Return a path that is not a regular file."""
     path = folder / what
     match what:
         case "pipe":
@@ -75,7 +75,7 @@ CHANGED = textwrap.dedent("""
     want = step()
     exec(sys.argv[2])
     assert step() == want
-    try:  # a context that needs nothing new of the file, or is told that it changed
+    try:  # either the context needs no more data, or an error reports the change
         ctx = plait.Context(model, n_ctx=32)
     except plait.ModelError:
         pass

@@ -33,7 +33,7 @@ def ctx(model):
 
 
 def alone(model, *parts):
-    """The logits of the last tokens, after the others, of a sequence that is by itself."""
+    """Return the logits of the last tokens of a sequence that is decoded alone."""
     with made(model) as ctx:
         for ids in parts[:-1]:
             feed(ctx, ids)
@@ -79,7 +79,7 @@ def test_a_state_does_not_depend_on_later_tokens(model):
 def test_states_need_no_cells_of_the_context(tmp_path):
     mamba = MODELS[0]
     model = plait.Model(mamba.write(tmp_path / "mamba.gguf"))
-    with plait.Context(model, n_seq_max=5000) as ctx:  # by a context of a million tokens each
+    with plait.Context(model, n_seq_max=5000) as ctx:  # a million tokens of context each
         assert ctx.n_ctx == 1 << 20
         assert ctx.kv.n_cells == 5000
         feed(ctx, tokens(3), 4999)
@@ -95,7 +95,7 @@ def test_pieces_of_unequal_lengths(model, ctx):
     for ids in parts.values():
         assert same_bits(made_logits[at : at + len(ids)], alone(model, ids))
         at += len(ids)
-    # Some go on, one by one and by more, one begins, one rests.
+    # Some continue by one or more tokens, one begins, one pauses.
     more = {1: tokens(5, 5), 0: tokens(1, 6), 3: tokens(2, 7), 4: tokens(1, 8)}
     made_logits = ctx.decode(batch(*((ids, seq) for seq, ids in more.items()))).logits
     at = 0
@@ -202,7 +202,7 @@ def test_positions_move_and_a_state_does_not_know_them(tiny, model, ctx):
     want = alone(model, ids, more)
     if tiny.kind == "recurrent":
         assert same_bits(logits, want)
-    else:  # its attention rotates by positions, whose differences are the same
+    else:  # attention depends on position differences, which are the same
         np.testing.assert_allclose(logits, want, rtol=0, atol=1e-3)
 
 
@@ -254,7 +254,7 @@ class StopError(Exception):
 
 
 def test_a_call_that_ends_in_the_middle_leaves_the_state_before_it(model):  # S4-08
-    """Pieces that had run before the signal wrote states; none of them is what the next call reads."""
+    """Microbatches before the signal wrote states; the next call does not read them."""
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals arrive at the main thread")
 
@@ -335,5 +335,5 @@ def test_a_sequence_goes_back_to_a_fork(model):
             feed(ctx, tokens(5, 2), seq)
             assert seq.rewind(9) == 0  # tokens to feed again
             assert same_bits(feed(ctx, more, seq), alone(model, ids, more))
-        assert seq.rewind(9) == 9  # of a state without forks nothing but all can be forgotten
+        assert seq.rewind(9) == 9  # a state without forks can only be removed as a whole
         assert seq.pos == 0

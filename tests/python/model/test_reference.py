@@ -32,7 +32,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 @functools.cache
 def cases() -> dict[str, list[dict[str, Any]]]:
-    """The cases of each model below conformance/."""
+    """Return the cases of each model in conformance/."""
     if not (DATA / "index.json").is_file():
         return {}
     found: dict[str, list[dict[str, Any]]] = {}
@@ -71,7 +71,7 @@ def span(step: dict[str, Any]) -> tuple[int, int | None]:
 
 
 def play(ctx: plait.Context, case: dict[str, Any], arrays: Any) -> Iterator[tuple[Any, Any]]:
-    """What each step gives, with what is stored for it."""
+    """Yield the result and the stored result of each step."""
     for step in case["steps"]:
         match step["op"]:
             case "seq_rm":
@@ -103,7 +103,7 @@ def test_stored_logits(
     for case in cases()[name]:
         shares = any(arr.get("op") == "decode" and "shared" in case["id"] for arr in case["steps"])
         if LAYOUTS[layout].get("kv") == "streams" and shares:
-            continue  # a token of several sequences needs rows that they share
+            continue  # a token of several sequences requires shared rows
         with plait.Context(model, **options(case, LAYOUTS[layout])) as ctx:
             for got, want in play(ctx, case, np.load(data_dir / case["data"])):
                 compare(got, want, case)

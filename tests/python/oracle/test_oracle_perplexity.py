@@ -11,7 +11,7 @@ from plait.files.quantize import quantize_file
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.filterwarnings("ignore"),  # of other people's code
+    pytest.mark.filterwarnings("ignore"),  # of third-party code
 ]
 
 N_CTX = 256

@@ -13,7 +13,7 @@ from python import gguf_writer
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.filterwarnings("ignore"),  # of other people's code
+    pytest.mark.filterwarnings("ignore"),  # of third-party code
 ]
 
 QUESTIONS = [tokens(n, seed=n) for n in (3, 160, 41)]  # one longer than the farthest bucket
@@ -21,7 +21,7 @@ ANSWER = [0, *tokens(30, seed=1)]
 
 
 def names():
-    """Module of transformers -> stem of tensors in the file."""
+    """Map modules of transformers to stems of tensor names."""
     found = {"shared": "token_embd"}
     for stack, name, feed_at in (("encoder", "enc", 1), ("decoder", "dec", 2)):
         found[f"{stack}.final_layer_norm"] = f"{name}.output_norm"
@@ -60,7 +60,7 @@ def metadata(config):
 
 @pytest.fixture(scope="module", params=["relu", "gated-gelu"])
 def t5(request, tmp_path_factory):
-    """The model of transformers, and the same of ours."""
+    """The model of transformers and the equivalent file."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     config = transformers.T5Config(

@@ -33,7 +33,7 @@ def public(module):
 
 
 def members(cls):
-    """Public methods and properties of a class of ours and of its bases."""
+    """Yield public methods and properties of a class and of its bases in plait."""
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("plait"):
             for name, value in vars(base).items():
@@ -45,7 +45,7 @@ def members(cls):
 
 
 def described():
-    """(name, what it is, its docstring, that of its class) of all that is public."""
+    """Yield (name, object, docstring, docstring of its class) of all public names."""
     for module in MODULES:
         for name, thing in public(importlib.import_module(module)):
             if inspect.isclass(thing):
@@ -64,7 +64,7 @@ def test_every_public_name_has_a_docstring(name):
 
 
 def annotations():
-    """What functions return, by class and name, as sources and stubs say."""
+    """Return annotations of return values by (class, name), from sources and stubs."""
     found = {}
     root = Path(plait.__file__).parent
     for path in [*root.rglob("*.pyi"), *root.rglob("*.py")]:
@@ -83,7 +83,7 @@ SHAPE = re.compile(r"\(\w[\w*, +/.]*(,|n\w*|\.\.\.|dim)\)|\bshapes?\b|structured
 
 
 def test_docstrings_state_dtype_and_shape_of_arrays():
-    """What gives an array says of which dtype and shape it is."""
+    """Functions that return arrays document the dtype and shape."""
     returns = annotations()
     seen, unclear = 0, []
     for where, thing, text, of_class in described():
@@ -92,7 +92,7 @@ def test_docstrings_state_dtype_and_shape_of_arrays():
             owner = thing.__module__
         if ARRAY.search(returns.get((owner.rsplit(".", 1)[-1], name), "")):
             seen += 1
-            # An overloaded or bound function has its signature in front: what counts is what follows.
+            # Bound functions start with their signature, which does not count.
             words = "\n".join(line for line in text.splitlines() if "->" not in line)
             if not (DTYPE.search(words) and SHAPE.search(words)):
                 unclear.append(where)
@@ -116,7 +116,7 @@ def test_docstrings_state_units():
 
 
 def test_docstrings_name_raised_errors():
-    """Those that stand in their own body, by name: in the docstring or in that of the class."""
+    """Errors raised in the body are named in the docstring or in that of the class."""
     silent = []
     for where, thing, text, of_class in described():
         function = getattr(thing, "__func__", getattr(thing, "fget", thing))
@@ -139,7 +139,7 @@ def test_docstrings_name_raised_errors():
 
 @pytest.fixture
 def mistakes(tiny, tiny_path, tmp_path):
-    """Calls that cannot be done, and which public name each is of."""
+    """Invalid calls, each with the public name that it tests."""
     ctx = plait.Context(tiny, n_ctx=16, n_seq_max=2)
     streams = plait.Context(tiny, n_ctx=16, n_seq_max=2, kv="streams")
     other = plait.Context(tiny, n_ctx=16, type_k="q8_0")
@@ -226,7 +226,7 @@ def mistakes(tiny, tiny_path, tmp_path):
 
 
 def told(name, depth=2):
-    """What the docstrings of a function and its class say of errors, and of those that they refer to."""
+    """Return the docstrings of a function and its class, and of the functions that they refer to."""
     owner, _, member = name.rpartition(".")
     holder = getattr(plait, owner) if owner else plait
     text = inspect.getdoc(getattr(holder, member)) or ""
@@ -237,7 +237,7 @@ def told(name, depth=2):
 
 
 def test_docstrings_name_the_errors_of_misuse(mistakes):
-    """Each raises, and what it raises stands in the docstring of the function, by name."""
+    """Each call raises an error that the docstring names."""
     untold = []
     for name, call in mistakes:
         with pytest.raises((plait.Error, ValueError, IndexError, KeyError, OSError)) as raised:
@@ -251,13 +251,13 @@ def test_docstrings_name_the_errors_of_misuse(mistakes):
 
 
 def described_names(text):
-    """The names that the sections Args and Attributes of a docstring describe."""
+    """Return the names under Args and Attributes of a docstring."""
     sections = re.findall(r"^(?:Args|Attributes):\n((?:[ ].*\n?|\n)+)", text, re.MULTILINE)
     return {name for part in sections for name in re.findall(r"^    (\w+):", part, re.MULTILINE)}
 
 
 def public_functions():
-    """(name, function, docstring) of what Python defines; constructors have the docstring of their class."""
+    """Yield (name, function, docstring) of Python functions; constructors have the docstring of their class."""
     for module in ("plait", "plait.quant", "plait.testing", "plait.figures", "plait.tokenizer"):
         for name, thing in public(importlib.import_module(module)):
             found = {name: thing}

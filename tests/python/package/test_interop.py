@@ -6,7 +6,7 @@ import pytest
 
 
 class Lent:
-    """A tensor of a library that speaks DLPack and nothing else."""
+    """A tensor of a library that supports only DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -60,7 +60,7 @@ def test_outputs_are_lent_without_a_copy(tiny):
         pooled = ctx.decode(batch)
     np.testing.assert_array_equal(np.from_dlpack(pooled), pooled.embeddings)
     del out
-    assert np.isfinite(taken).all()  # the memory lives as long as what was taken
+    assert np.isfinite(taken).all()  # the memory lives as long as the array
 
 
 def test_arrays_that_cannot_be_shared_are_named(tiny):

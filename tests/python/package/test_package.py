@@ -64,7 +64,7 @@ def test_lm_eval_finds_plait(tmp_path):
         capture_output=True, text=True, timeout=60, check=True, env=os.environ | {"PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
     assert done.stdout == "{'hf': 'models:HF', 'plait': 'plait.lm_eval:PlaitLM'}\n"
-    # Other processes are left alone, those that only have a file of a similar name too.
+    # Other processes are not affected, even if they use a file of a similar name.
     for argument in ("", "tests/test_lm_eval.py", "lm_eval_results.json"):
         modules = subprocess.run(
             [sys.executable, "-c", "import sys; print(*sys.modules)", argument],
@@ -103,7 +103,7 @@ def test_commands_without_a_model_are_fast():
 
 @pytest.fixture(scope="module")
 def no_loader(tmp_path_factory):
-    """The environment of a program that finds no libvulkan."""
+    """The environment of a program that cannot load libvulkan."""
     compiler = shutil.which("cc")
     if compiler is None or UNDER_ASAN:
         pytest.skip("needs a C compiler, and to be the only one that is preloaded")
@@ -184,7 +184,7 @@ def mypy(tmp_path):
     installed = "site-packages" in plait.__file__
 
     def run(source):
-        """What mypy says of the program, line by line; what it says of plait's own files is for ./dev lint."""
+        """Return the lines of mypy's output about the program, without those about plait's own files."""
         (tmp_path / "theirs.py").write_text(source)
         done = subprocess.run(
             [sys.executable, "-m", "mypy", "--strict", "--cache-dir", SOURCE / "build" / "mypy", "theirs.py"],

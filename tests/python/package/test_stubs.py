@@ -37,7 +37,7 @@ def test_the_stub_is_current():
 
 def test_stubtest_finds_nothing(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed (./dev lint)")
-    # Among what else is installed, mypy would take all of it for the user's own.
+    # In site-packages, mypy would treat other packages as user code.
     (tmp_path / "plait").symlink_to(Path(plait.__file__).parent)
     done = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "plait._core", "--mypy-config-file", ROOT / "pyproject.toml",

@@ -23,7 +23,7 @@ pytestmark = needs_vulkan
 
 @pytest.fixture
 def pair(tiny: plait.Model) -> Iterator[tuple[plait.Context, plait.Context]]:
-    """The same context on the CPU and on the device."""
+    """Return equal contexts on the CPU and on the device."""
     options = {"n_ctx": 128, "n_seq_max": 4, "type_k": "f32", "type_v": "f32"}
     with (
         plait.Context(tiny, **options) as cpu,

@@ -15,13 +15,13 @@ from python import gguf_writer, lora_models
 
 pytestmark = needs_vulkan
 
-TWICE = "vulkan:0,vulkan:0"  # two devices as far as anything here knows
+TWICE = "vulkan:0,vulkan:0"  # treated as two devices
 EXACT = {"type_k": "f32", "type_v": "f32"}
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> plait.Model:
-    """A random llama of four layers."""
+    """A random llama with four layers."""
     weights = gguf_writer.llama_weights()
     for i in (2, 3):
         for name, weight in list(weights.items()):
@@ -34,14 +34,14 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> plait.Model:
 
 
 def context(model: plait.Model, n_gpu_layers: int | None, **options: Any) -> plait.Context:
-    """One with so many layers on a device; None: all on the CPU."""
+    """Return a context with so many layers on a device; None: all on the CPU."""
     if n_gpu_layers is not None:
         options = {"backend": "vulkan", "n_gpu_layers": n_gpu_layers, **options}
     return plait.Context(model, **{"n_ctx": 64, "n_seq_max": 4, **EXACT, **options})
 
 
 def story(ctx: plait.Context) -> list[np.ndarray]:
-    """Logits of prompts, steps, a fork, a shift, what is captured on the way, and a state taken up again."""
+    """Return logits of prompts, steps, a fork and a shift, captured values, and a restored state."""
     question = tokens(9, seed=4)
     if ctx.kv.kind == "cross":
         ctx.encode(batch((question, 0), (question[:4], 2)))
@@ -62,7 +62,7 @@ def story(ctx: plait.Context) -> list[np.ndarray]:
     with ctx.capture(*last) as seen:
         again = feed(ctx, [12], 0)
     assert near(again, rows[-1])
-    rows.append(feed(ctx, [13], 0))  # by a plan that was there before
+    rows.append(feed(ctx, [13], 0))  # by an existing plan
     return [*rows, *(seen[name] for name in last if seen[name] is not None and seen[name].size)]
 
 

@@ -14,7 +14,7 @@ from python import gguf_writer
 
 
 def shapes() -> list[str]:
-    """What the first Vulkan device multiplies: ["16x16x16"], or nothing."""
+    """Return the matrix shapes that the first Vulkan device supports: ["16x16x16"], or none."""
     features = [f for d in plait.devices()[1:2] for f in d.features]
     return [f.split()[1] for f in features if f.startswith("cooperative_matrix ")]
 
@@ -26,7 +26,7 @@ needs_matrices = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory: pytest.TempPathFactory) -> plait.Model:
-    """The tiny llama with matrices of halves: products of floats stay products of floats."""
+    """The tiny llama with float16 matrices, whose products use floats."""
     weights = {
         name: w.astype(np.float16) if w.ndim == 2 else w
         for name, w in gguf_writer.llama_weights().items()

@@ -22,7 +22,7 @@ with plait.Context(plait.Model(sys.argv[1]), n_ctx=16, backend="vulkan") as ctx:
 
 
 def logits(model: Path, cache: Path | str) -> tuple[str, str]:
-    """Those of a process of its own, and what it logged for who looks closely."""
+    """Return the results of a separate process and its debug log."""
     environment = {
         **os.environ, "PLAIT_VULKAN_CACHE": str(cache), "PYTHONPATH": os.pathsep.join(sys.path)
     }  # fmt: skip
