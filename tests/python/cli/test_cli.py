@@ -117,10 +117,10 @@ def test_mistakes_are_one_line_and_exit_with_1(run, tmp_path, tiny_path):
     for args, words in (
         (("inspect", tmp_path / "none.gguf"), "No such file"),
         (("inspect", broken), "broken.gguf"),
-        (("generate", "demo", "-n", "0", "x"), "max_tokens"),
+        (("generate", "demo", "-n", "0", "x"), "--max-tokens is 0"),
         (("generate", "demo", "--type-k", "q9", "x"), "q9"),
         (("generate", "demo", "--backend", "abacus", "x"), "abacus"),
-        (("generate", "demo", "-t", "-1", "x"), "temperature"),
+        (("generate", "demo", "-t", "-1", "x"), "--temperature is -1"),
         (("generate", "demo", "-f", tmp_path / "none.txt"), "none.txt"),
         (("perplexity", "demo", broken), "UTF-8"),
         (("chat", "demo"), "chat template"),
@@ -324,10 +324,30 @@ def test_a_prompt_is_not_echoed_by_a_model_that_cannot_generate(data_dir):
 
 def test_quantize_warns_of_types_that_do_not_fit(run, tiny_path, tmp_path):
     out = tmp_path / "out.gguf"
-    assert "pass allow_fallback=True" in run("quantize", tiny_path, out, "Q4_K", status=1)
+    assert "pass --allow-fallback" in run("quantize", tiny_path, out, "Q4_K", status=1)
     assert not out.exists()
     done = subprocess.run(
         [sys.executable, "-m", "plait", "quantize", tiny_path, out, "Q4_K", "--allow-fallback"],
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert "warning: quantize_file: 16 of 16 matrices cannot be stored as Q4_K" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("generate", "demo", "-n", "0", "x"), "--max-tokens is 0"),
+        (("generate", "demo", "--top-p", "2", "x"), "--top-p is 2"),
+        (("generate", "demo", "--n-ctx", "3", "Tom lives in Oslo."), "--n-ctx is 3"),
+        (("quantize", "demo", "out.gguf", "Q4_K"), "pass --requantize to do it anyway"),
+        (("perplexity", "demo", "text", "--window", "1"), "--window is 1"),
+    ],
+)
+def test_messages_name_options(run, tmp_path, monkeypatch, args, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("Tom lives in Oslo. The kite is red.")
+    told = run(*args, status=1)
+    assert message in told
+    assert "_" not in told.replace("quantize_file", "").replace("token_logprobs", "").replace(
+        "Q8_0", ""
+    )
