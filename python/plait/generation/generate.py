@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import sys
 import warnings
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from plait.generation.drafts import Drafter
     from plait.generation.prompts import Prompt
-    from plait.generation.request import Request
     from plait.generation.scheduler import Scheduler
     from plait.generation.stops import Stop
     from plait.model import Model
@@ -97,7 +97,6 @@ def generate(
         encode(source, prompt, f"prompt {i}", add_special, parse_special)
         for i, prompt in enumerate(prompt_list(prompts, "generate"))
     ]
-    _warn_of_length(source, ids)
     with ExitStack() as undo:
         if isinstance(model, Context):
             ctx = model
@@ -105,15 +104,14 @@ def generate(
             ctx = _context_for(source, ids, limit, samples)
             undo.enter_context(closing(ctx))
         scheduler = undo.enter_context(Scheduler(ctx))
-        requests = [
+        for sample, (i, prompt) in itertools.product(range(samples), enumerate(ids)):
+            key = None if isinstance(sampler, Sampler) else i + (sample << 32)
             scheduler.submit(
                 prompt, limit, sampler=sampler, stop=conditions, top=top, draft=draft,
-                index=i, sample=sample, key=None if isinstance(sampler, Sampler) else i + (sample << 32),
-            )
-            for sample in range(samples)
-            for i, prompt in enumerate(ids)
-        ]  # fmt: skip
-        bar = _progress_bar(progress, requests)
+                index=i, sample=sample, key=key,
+            )  # fmt: skip
+        _warn_of_length(source, ids)
+        bar = _progress_bar(progress, samples * len(ids))
         if bar is not None:
             undo.enter_context(closing(bar))
         return _events(scheduler, bar, undo.pop_all())
@@ -213,10 +211,10 @@ def _context_for(model: Model, prompts: list[list[int]], limit: int, samples: in
     return Context(model, n_ctx=n_ctx, n_seq_max=n_seqs + (n_seqs > 1), kv_cells=cells)
 
 
-def _progress_bar(progress: bool | None, requests: list[Request]) -> Any:
+def _progress_bar(progress: bool | None, n: int) -> Any:
     if progress is None:
         shown = sys.stderr.isatty() or "ipykernel" in sys.modules
-        progress = len(requests) >= _MIN_FOR_PROGRESS and shown
+        progress = n >= _MIN_FOR_PROGRESS and shown
     if not progress:
         return None
     try:
@@ -226,4 +224,4 @@ def _progress_bar(progress: bool | None, requests: list[Request]) -> Any:
             from tqdm.auto import tqdm
     except ImportError:
         return None
-    return tqdm(total=len(requests), unit="prompt", delay=2.0)
+    return tqdm(total=n, unit="prompt", delay=2.0)

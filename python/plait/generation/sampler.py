@@ -172,6 +172,32 @@ class Sampler:
             text if isinstance(text, str) else _integer("dry_breakers", text, 0)
             for text in dry_breakers
         )
+        self._set_token_ids(logit_bias, banned, allowed, forced)
+        self.order = self._checked_order(order)
+        self.seed = (
+            secrets.randbits(64) if seed is None else _integer("seed", seed, 0, (1 << 64) - 1)
+        )
+        self.grammar: Grammar | None = None
+        if grammar is not None:
+            from plait.generation.grammar import Grammar
+
+            self.grammar = Grammar.of(grammar)
+        self._breaker_ids: set[int] | None = None
+        self._in_use: set[int] = set()
+        self._clones: list[Sampler] = []
+        self._tokenizer: Tokenizer | None = None
+        self._matchers: Matchers | None = None
+        self._made = None if self._needs_text() else self._make()
+        if tokenizer is not None:
+            self.bind(tokenizer)
+
+    def _set_token_ids(
+        self,
+        logit_bias: Mapping[int, SupportsFloat] | None,
+        banned: Iterable[SupportsIndex],
+        allowed: Iterable[SupportsIndex] | None,
+        forced: Iterable[SupportsIndex],
+    ) -> None:
         self.logit_bias = {
             _integer("logit_bias", token, 0): _number("logit_bias", added, _BIAS)
             for token, added in dict(logit_bias or {}).items()
@@ -183,27 +209,10 @@ class Sampler:
             else frozenset(_integer("allowed", token, 0) for token in allowed)
         )
         self.forced = tuple(_integer("forced", token, 0) for token in forced)
-        self.order = self._checked_order(order)
-        self.seed = (
-            secrets.randbits(64) if seed is None else _integer("seed", seed, 0, (1 << 64) - 1)
-        )
         if self.allowed is not None and not self.allowed - self.banned:
             raise ValueError("Sampler: every allowed token is banned")
-        self.grammar: Grammar | None = None
-        if grammar is not None:
-            from plait.generation.grammar import Grammar
-
-            self.grammar = Grammar.of(grammar)
-        self._breaker_ids: set[int] | None = None
-        self._in_use: set[int] = set()
-        self._clones: list[Sampler] = []
-        self._tokenizer: Tokenizer | None = None
-        self._matchers: Matchers | None = None
         ids = {*self.logit_bias, *self.banned, *(self.allowed or ()), *self.forced}
         self._max_id = max(ids, default=-1)
-        self._made = None if self._needs_text() else self._make()
-        if tokenizer is not None:
-            self.bind(tokenizer)
 
     def __call__(self, logits_row: npt.ArrayLike, seq: SupportsIndex = 0) -> int:
         """Choose the next token of a sequence.

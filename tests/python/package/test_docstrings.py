@@ -137,6 +137,33 @@ def test_docstrings_name_raised_errors():
     assert silent == []
 
 
+def mistakes_of_generation(ctx, seq, tiny):
+    sampler = plait.Sampler(1.0)
+    return [
+        ("Sampler", lambda: plait.Sampler(-1)),
+        ("Sampler.sample", lambda: sampler.sample(np.zeros((2, 5), np.float32), [1, 1])),
+        ("Sampler.accept", lambda: sampler.accept(-1, [1])),
+        ("generate", lambda: plait.generate(tiny, [""], 0)),
+        ("generate", lambda: list(plait.generate(ctx, [[1] * 40]))),
+        ("complete", lambda: plait.complete(tiny, ["a"], 0)),
+        ("best_of", lambda: plait.best_of(tiny, ["a"], 0)),
+        ("beam_search", lambda: plait.beam_search(tiny, "a", 0)),
+        ("score", lambda: plait.score(tiny, "a", [""])),
+        ("perplexity", lambda: plait.perplexity(tiny, "a", window=0)),
+        ("token_logprobs", lambda: plait.token_logprobs(tiny, "a", window=0)),
+        ("embed", lambda: plait.embed(tiny, [[]])),
+        ("Chat", lambda: plait.Chat(tiny, full="drop")),
+        ("Chat", lambda: plait.Chat(tiny)),
+        ("Scheduler", lambda: plait.Scheduler(ctx, chunk=0)),
+        ("PromptLookup", lambda: plait.PromptLookup(0)),
+        ("DraftModel", lambda: plait.DraftModel(tiny, 0)),
+        ("attention_sinks", lambda: plait.attention_sinks(seq, 0)),
+        ("quant.quantize", lambda: plait.quant.quantize(np.zeros(3, np.float32), "Q8_0")),
+        ("quant.quantize", lambda: plait.quant.quantize(np.zeros(32, np.float32), "Q99")),
+        ("quant.dequantize", lambda: plait.quant.dequantize(np.zeros(3, np.uint8), "Q8_0")),
+    ]
+
+
 @pytest.fixture
 def mistakes(tiny, tiny_path, tmp_path):
     """Invalid calls, each with the public name that it tests."""
@@ -153,7 +180,6 @@ def mistakes(tiny, tiny_path, tmp_path):
     streams.decode(five)
     state = ctx.kv.to_bytes()
     seq = ctx.sequence()
-    sampler = plait.Sampler(1.0)
     yield [
         ("Model", lambda: plait.Model(tmp_path / "none.gguf")),
         ("Model", lambda: plait.Model(broken)),
@@ -199,27 +225,7 @@ def mistakes(tiny, tiny_path, tmp_path):
         ("Sequence.truncate", lambda: seq.truncate(-2)),
         ("Sequence.rewind", lambda: seq.rewind(-1)),
         ("Sequence.shift", lambda: seq.shift(-1, 3)),
-        ("Sampler", lambda: plait.Sampler(-1)),
-        ("Sampler.sample", lambda: sampler.sample(np.zeros((2, 5), np.float32), [1, 1])),
-        ("Sampler.accept", lambda: sampler.accept(-1, [1])),
-        ("generate", lambda: plait.generate(tiny, [""], 0)),
-        ("generate", lambda: list(plait.generate(ctx, [[1] * 40]))),
-        ("complete", lambda: plait.complete(tiny, ["a"], 0)),
-        ("best_of", lambda: plait.best_of(tiny, ["a"], 0)),
-        ("beam_search", lambda: plait.beam_search(tiny, "a", 0)),
-        ("score", lambda: plait.score(tiny, "a", [""])),
-        ("perplexity", lambda: plait.perplexity(tiny, "a", window=0)),
-        ("token_logprobs", lambda: plait.token_logprobs(tiny, "a", window=0)),
-        ("embed", lambda: plait.embed(tiny, [[]])),
-        ("Chat", lambda: plait.Chat(tiny, full="drop")),
-        ("Chat", lambda: plait.Chat(tiny)),
-        ("Scheduler", lambda: plait.Scheduler(ctx, chunk=0)),
-        ("PromptLookup", lambda: plait.PromptLookup(0)),
-        ("DraftModel", lambda: plait.DraftModel(tiny, 0)),
-        ("attention_sinks", lambda: plait.attention_sinks(seq, 0)),
-        ("quant.quantize", lambda: plait.quant.quantize(np.zeros(3, np.float32), "Q8_0")),
-        ("quant.quantize", lambda: plait.quant.quantize(np.zeros(32, np.float32), "Q99")),
-        ("quant.dequantize", lambda: plait.quant.dequantize(np.zeros(3, np.uint8), "Q8_0")),
+        *mistakes_of_generation(ctx, seq, tiny),
     ]
     for opened in (ctx, streams, other):
         opened.close()
