@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says which lines and branches of the GGUF reader and of state code the C++ tests of a build ran. Goal G26.
+"""Report the lines and branches of the GGUF reader and of state code that the C++ tests of a build ran. Goal G26.
 
     coverage.py BUILD REPORT.xml
 
@@ -28,7 +28,7 @@ WANTED = {path.resolve() for pattern in SOURCES for path in ROOT.glob(pattern)}
 
 
 def measure(build: Path) -> tuple[dict, dict]:
-    """How often each line ran, and each branch, by file."""
+    """Return execution counts of lines and branches, by file."""
     lines: dict = defaultdict(lambda: defaultdict(int))
     branches: dict = defaultdict(lambda: defaultdict(int))
     data = [str(path) for path in build.rglob("*.gcda")]

@@ -1,4 +1,4 @@
-"""Runs a notebook as a kernel would, without one: cell after cell in one namespace, last expressions displayed.
+"""Run a notebook without a kernel: its cells in one namespace, displaying the last expression of each.
 
 python run_notebook.py NOTEBOOK [PAGE]: also writes what the cells showed to an HTML file, to be looked at.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def run(path: Path) -> list[tuple[str, str]]:
-    """(source, what it showed as HTML) of each cell."""
+    """Return (source, displayed HTML) of each cell."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     space: dict[str, Any] = {"__name__": "__main__"}
     shown = []
@@ -51,7 +51,7 @@ def display(value: Any) -> str:
 
 
 def figures() -> str:
-    """The figures of matplotlib that are open, which the end of a cell shows and closes."""
+    """Return the open matplotlib figures; the end of a cell displays and closes them."""
     if "matplotlib.pyplot" not in sys.modules:
         return ""
     from matplotlib import pyplot

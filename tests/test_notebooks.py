@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom in a fresh interpreter, and is stored without outputs."""
+"""Every notebook runs from top to bottom in a new interpreter, and is stored without outputs."""
 
 import json
 import os

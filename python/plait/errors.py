@@ -16,8 +16,9 @@ class BatchError(Error, ValueError):
 
 
 class CacheFull(Error, RuntimeError):
-    """The KV cache has too little free room for the call. The cache is unchanged; free a sequence and
-    try again.
+    """The KV cache has too little free room for the call.
+
+    The cache is unchanged; free a sequence and try again.
 
     Attributes:
         needed: Number of cells that the call needs.

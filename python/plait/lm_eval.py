@@ -1,5 +1,6 @@
-"""A model of lm-evaluation-harness (https://github.com/EleutherAI/lm-evaluation-harness). Needs
-plait[eval].
+"""A model of lm-evaluation-harness (https://github.com/EleutherAI/lm-evaluation-harness).
+
+Needs plait[eval].
 
     lm_eval --model plait --model_args model=model.gguf --tasks arc_easy
 
@@ -218,8 +219,9 @@ class PlaitLM(LM):  # type: ignore[misc]
         return results
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Tokenise a context and its continuation together. Trailing spaces of the context belong to
-        the continuation.
+        """Tokenise a context and its continuation together.
+
+        Trailing spaces of the context belong to the continuation.
         """
         if not context:
             return [self.prefix_token_id], self._tokens(continuation)

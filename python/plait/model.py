@@ -19,9 +19,7 @@ class Model(_core.Model):  # noqa: D101
 
     @classmethod
     def demo(cls) -> Model:
-        """Open the small model inside the package, which reads short stories and answers questions
-        about them.
-        """
+        """Open the small model inside the package, which reads short stories and answers questions about them."""
         from pathlib import Path
 
         return cls(Path(__file__).parent / "demo" / "model.gguf")
@@ -38,8 +36,9 @@ class Model(_core.Model):  # noqa: D101
         local_files_only: bool = False,
         mmap: bool = False,
     ) -> Model:
-        """Open a model of the Hugging Face hub, downloading it once. Needs huggingface_hub
-        (plait[hub]).
+        """Open a model of the Hugging Face hub, downloading it once.
+
+        Needs huggingface_hub (plait[hub]).
 
         All parts of a split model are downloaded. An interrupted download resumes, and cached files
         need no network.

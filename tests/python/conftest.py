@@ -19,12 +19,12 @@ MODELS = [
     for folder in (DATA, DATA.parent / "data-2026")
     for path in sorted((folder / "conformance").glob("*/model.gguf"))
 ]
-# Tests leave no files in the home of whoever runs them.
+# Tests write no files to the user's home.
 os.environ.setdefault("PLAIT_VULKAN_CACHE", "off")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The goals that a test shows stand in the report of a run (--junitxml): docs/reliability.py reads them."""
+    """Write the goals of each test to the report (--junitxml), which docs/reliability.py reads."""
     for item in items:
         item.user_properties += [
             ("goal", g) for mark in item.iter_markers("goal") for g in mark.args
@@ -35,7 +35,7 @@ if log := os.environ.get("PLAIT_TEST_VALIDATION"):
 
     @contextlib.contextmanager
     def messages() -> Iterator[list[str]]:
-        """What the layers write meanwhile. Each instance writes on where it was, so the log may begin with nothing."""
+        """Collect the messages of the layers. Instances keep their position, so the log can start with zeros."""
         os.truncate(log, 0)
         said: list[str] = []
         yield said
@@ -44,14 +44,14 @@ if log := os.environ.get("PLAIT_TEST_VALIDATION"):
 
     @pytest.fixture(scope="session")
     def watched() -> None:
-        """The layers are there and write down what is wrong."""
+        """The layers are active and log violations."""
         with messages() as said:
             validation.wrong_call()
         assert "VUID-vkGetPhysicalDeviceImageFormatProperties-usage-requiredbitmask" in said[0]
 
     @pytest.fixture(autouse=True)
     def nothing_is_wrong(watched: None) -> Iterator[None]:
-        """What the layers say while a test runs is a failure of that test."""
+        """Messages of the layers during a test are a failure of that test."""
         with messages() as said:
             yield
         assert said == []
@@ -75,13 +75,13 @@ def isa(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def demo_model() -> plait.Model:
-    """The embedded model, loaded once."""
+    """The demo model, loaded once."""
     return plait.Model.demo()
 
 
 @pytest.fixture(scope="session")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random llama of two layers, written here: what needs no particular model needs no data."""
+    """A random llama with two layers, so that tests without special requirements need no reference data."""
     return gguf_writer.tiny_llama(tmp_path_factory.mktemp("models") / "tiny.gguf")
 
 

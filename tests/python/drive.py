@@ -1,4 +1,4 @@
-"""Short ways to say what most tests do to a context."""
+"""Helpers for common operations on a context."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ UNDER_ASAN = "libasan" in os.environ.get("LD_PRELOAD", "")  # ./dev asan
 
 
 def tokens(n: int, seed: int = 0, n_vocab: int = 288) -> list[int]:
-    """Ids of ordinary tokens."""
+    """Return ids of ordinary tokens."""
     return np.random.default_rng(seed).integers(3, n_vocab, n).tolist()
 
 
 def batch(*parts: tuple[Sequence[int], Any], logits: Any = "all") -> plait.Batch:
-    """(tokens, sequence) one after the other, each going on where its sequence ends."""
+    """Return a batch of (tokens, sequence) pairs; each continues its sequence."""
     made = plait.Batch()
     for ids, seq in parts:
         made.add_sequence(ids, seq=seq, logits=logits)
@@ -26,12 +26,12 @@ def batch(*parts: tuple[Sequence[int], Any], logits: Any = "all") -> plait.Batch
 
 
 def feed(ctx: plait.Context, ids: Sequence[int], seq: Any = 0, logits: Any = "all") -> np.ndarray:
-    """The logits of these tokens, after whatever the sequence holds."""
+    """Return the logits of these tokens, decoded after the content of the sequence."""
     return ctx.decode(batch((ids, seq), logits=logits)).logits
 
 
 def contents(ctx: plait.Context) -> dict[tuple[int, int], bytes]:
-    """The bits of every key and value that a context holds, by (layer, sequence)."""
+    """Return the bits of all keys and values of a context, by (layer, sequence)."""
     held = {}
     for seq in range(ctx.n_seq_max):
         if ctx.kv.seq_pos_max(seq) < 0:

@@ -1,4 +1,4 @@
-"""Plans with and without fusion, compared in every value."""
+"""Comparison of every value of plans with and without fusion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from python.drive import batch, same_bits, tokens
 
 
 def assert_fusing_changes_nothing(model: plait.Model, isa: str | None = None) -> None:
-    """Outputs and every value between, with and without fusion, with and without capturing: the same bits."""
+    """Assert that outputs and intermediate values have the same bits with and without fusion, captured or not."""
     ids = tokens(40, 1, min(model.n_vocab, 288))
     results = []
     for fuse, captures in ((True, False), (False, False), (True, True), (False, True)):
@@ -31,7 +31,7 @@ def assert_fusing_changes_nothing(model: plait.Model, isa: str | None = None) ->
 
 
 def outputs(ctx: plait.Context, ids: list[int]) -> list[np.ndarray]:
-    """Of a prompt of two sequences, and of one more token of each where there is a past."""
+    """Return the values of a prompt of two sequences and, for models with a cache, of one more token each."""
     parts = [(ids[:30], 0), (ids[30:], 1)]
     if ctx.model.arch == "t5":
         ctx.encode(batch(*parts))

@@ -1,4 +1,4 @@
-"""Writes GGUF files, and with them models small enough for any test.
+"""Writes GGUF files, including models that are small enough for any test.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, version 3, little endian.
 """
@@ -33,7 +33,7 @@ NUMPY_TYPES = {
     "float32": F32, "bool": BOOL, "uint64": U64, "int64": I64, "float64": F64,
 }  # fmt: skip
 TENSOR_TYPES = {"float32": 0, "float16": 1, "int32": 26}
-# id, elements and bytes of a block
+# type id, elements per block, bytes per block
 BLOCK_TYPES = {
     "Q4_0": (2, 32, 18),
     "Q4_1": (3, 32, 20),
@@ -107,7 +107,7 @@ def typed(value: Any) -> tuple[int, bytes]:
 
 
 def describe(tensor: np.ndarray | Raw) -> tuple[int, tuple[int, ...], bytes]:
-    """Type id, shape outermost first, bytes."""
+    """Return the type id, the shape (outermost axis first) and the bytes."""
     if isinstance(tensor, Raw):
         type_id, elements, size = BLOCK_TYPES[tensor.type]
         *outer, width = tensor.data.shape
@@ -139,7 +139,7 @@ BOS, EOS, FIRST_BYTE = 1, 2, 3
 
 
 def vocabulary() -> dict[str, Any]:
-    """SentencePiece with a token for each byte, then some pieces."""
+    """Return a SentencePiece vocabulary with a token per byte and some pieces."""
     pieces = [
         "\u2581",
         *"etaoinshrdlu",
@@ -186,7 +186,7 @@ def llama_metadata() -> dict[str, Any]:
 
 
 def llama_weights(seed: int = 1) -> dict[str, np.ndarray]:
-    """Random, scaled so that logits have a standard deviation of about 2 and attention is not uniform."""
+    """Return random weights: logits have a standard deviation of about 2, and attention is not uniform."""
     rng = np.random.default_rng(seed)
 
     def matrix(n_out: int, n_in: int, gain: float = 1.0) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Tiny models of several architectures, adapters of them, and the same models with adapters merged in."""
+"""Tiny models of several architectures, adapters for them, and the same models with merged adapters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rename(metadata: Mapping[str, Any], arch: str) -> dict[str, Any]:
 
 
 def model(name: str, seed: int = 1) -> tuple[dict[str, Any], Tensors]:
-    """Metadata and weights of a random "llama", "qwen2" or "mixtral" of two layers."""
+    """Return metadata and weights of a random "llama", "qwen2" or "mixtral" with two layers."""
     rng = np.random.default_rng(seed)
     metadata, weights = gw.llama_metadata(), gw.llama_weights(seed)
     if name == "qwen2":
@@ -51,7 +51,7 @@ def matrices(weights: Tensors) -> list[str]:
 def deltas(
     weights: Tensors, targets: list[str], rank: int, seed: int, gain: float = 0.5
 ) -> Tensors:
-    """A and B of each target, as the converter writes them; a table of tokens has A on its side."""
+    """Return A and B of each target as the converter writes them; for the token embeddings, A is transposed."""
     rng = np.random.default_rng(seed)
     made = {}
     for name in targets:
@@ -76,7 +76,7 @@ def write_adapter(
 
 
 def merged(weights: Tensors, tensors: Tensors, scale: float) -> Tensors:
-    """W + scale B A in double precision."""
+    """Return W + scale B A, computed in double precision."""
     result = dict(weights)
     for name in {key.rsplit(".", 1)[0] for key in tensors}:
         a = tensors[f"{name}.lora_a"].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Tiny random models of recurrent and hybrid architectures, and what they compute where a NumPy twin says it."""
+"""Tiny random models of recurrent and hybrid architectures, with NumPy reference implementations where available."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HALVE_EVERY = 2
 
 
 class Random:
-    """Weights such that logits have a standard deviation of about 2."""
+    """Return weights such that logits have a standard deviation of about 2."""
 
     def __init__(self, seed: int = 1):
         self.rng = np.random.default_rng(seed)
@@ -95,7 +95,7 @@ def rwkv6_weights(random: Random) -> dict[str, np.ndarray]:
 
 
 def rwkv7_weights(random: Random) -> dict[str, np.ndarray]:
-    ranks = {"w": 8, "a": 10, "v": 10, "g": 12}  # the first layer repeats a as v, for nothing
+    ranks = {"w": 8, "a": 10, "v": 10, "g": 12}  # in the first layer, v is an unused copy of a
 
     def layer() -> dict[str, np.ndarray]:
         low_ranks = {
@@ -158,10 +158,10 @@ RWKV = {
 
 @dataclass(frozen=True)
 class Tiny:
-    """A model of an architecture: its metadata, its weights, and its logits by NumPy."""
+    """A model: its metadata, its weights, and its logits computed with NumPy."""
 
     arch: str
-    kind: str  # of its memory
+    kind: str  # kind of its memory
     keys: dict[str, Any]
     weights: Callable[[Random], dict[str, np.ndarray]]
     logits: Callable[[dict[str, np.ndarray], Sequence[int]], np.ndarray] | None = None

@@ -1,4 +1,4 @@
-"""The validation layers of Vulkan, which see every call and write down what is wrong with it.
+"""The validation layers of Vulkan, which check every call and log violations.
 
 python tests/python/validation.py FOLDER: settings that have them write to FOLDER/log.txt. `./dev validate` sets what
 makes them watch, and in PLAIT_TEST_VALIDATION the log, which fails the test that adds to it.
@@ -14,14 +14,14 @@ FOLDERS = ("/usr/share/vulkan", "/etc/vulkan", "/usr/local/share/vulkan")
 
 
 def are_there() -> bool:
-    """Whether they are installed (Debian: vulkan-validationlayers)."""
+    """Return whether they are installed (Debian: vulkan-validationlayers)."""
     return any(
         Path(p, "explicit_layer.d/VkLayer_khronos_validation.json").is_file() for p in FOLDERS
     )
 
 
 def settings(log: str | Path) -> str:
-    """A vk_layer_settings.txt: what is against the specification, and accesses that race."""
+    """Return a vk_layer_settings.txt that enables checks of the specification and of data races."""
     return (
         "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n"
         f"khronos_validation.log_filename = {log}\n"
@@ -40,7 +40,7 @@ class _InstanceInfo(ctypes.Structure):
 
 
 def wrong_call() -> None:
-    """Asks what images of no use may be: layers that watch say so."""
+    """Make an invalid query of image properties, which active layers report."""
     vulkan = ctypes.CDLL("libvulkan.so.1")
     info, instance = _InstanceInfo(type=1), ctypes.c_void_p()
     assert vulkan.vkCreateInstance(ctypes.byref(info), None, ctypes.byref(instance)) == 0

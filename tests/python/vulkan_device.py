@@ -1,4 +1,4 @@
-"""What tests of the Vulkan backend share; Mesa's lavapipe is device enough for all of them."""
+"""Helpers of the tests of the Vulkan backend, all of which run on Mesa's lavapipe."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ needs_vulkan = pytest.mark.skipif(
 
 
 def near(got: np.ndarray, wanted: np.ndarray) -> bool:
-    """Sums in another order, and weights multiplied by floats that the CPU rounds to int8."""
+    """Tolerances: sums have another order, and activations stay floats that the CPU rounds to int8."""
     return bool(np.abs(got - wanted).max() <= 2e-2 * np.abs(wanted).max())

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def alibi(relative: np.ndarray, heads: int, max_bias: float) -> np.ndarray:
-    """What heads add at a key position - position: [k] -> [h, k]."""
+    """The bias of each head at (key position - position): [k] -> [h, k]."""
     m = 2 ** int(np.log2(heads))
     h = np.arange(heads)
     turns = np.where(h < m, h + 1, h - m + 0.5)
@@ -14,8 +14,8 @@ def alibi(relative: np.ndarray, heads: int, max_bias: float) -> np.ndarray:
 
 
 def bucket(relative: np.ndarray, n: int, max_distance: int, both_directions: bool) -> np.ndarray:
-    """The bucket, of n, of a key position - position: one for each of the near ones, then ever
-    wider ones."""
+    """The bucket, of n, of (key position - position): one each for near distances, then increasingly
+    wide ones."""
     later = both_directions * (relative > 0)
     if both_directions:
         n //= 2
@@ -37,8 +37,8 @@ def attend(
     sinks: np.ndarray | None = None,
     bias: np.ndarray | None = None,
 ) -> np.ndarray:
-    """q [n, h, d], keys [k, h_kv, d], values [k, h_kv, d_v] of one sequence, or how many of a key's
-    elements are its value; bias [n, h, k] -> [n, h, d_v]."""
+    """q [n, h, d], keys [k, h_kv, d], values [k, h_kv, d_v] of one sequence, or the number of leading elements
+    of a key that are its value; bias [n, h, k] -> [n, h, d_v]."""
     n, heads, _ = q.shape
     group = heads // keys.shape[1]
     if isinstance(values, int):

@@ -1,4 +1,4 @@
-"""What a KV cache holds, as plain Python: every sequence a list of cells, oldest first.
+"""A reference model of the KV cache in plain Python: every sequence is a list of cells, oldest first.
 
 The definition that the real caches are compared with. It knows nothing of rows: a cell is an
 object, and two sequences that hold the same object share it ("unified": one pool of cells for all
@@ -18,7 +18,7 @@ LAST_POSITION = 2**31 - 2
 
 
 class Refused(ValueError):
-    """The cache does not do this; nothing has changed."""
+    """The cache does not support this; nothing has changed."""
 
 
 class Full(RuntimeError):
@@ -36,13 +36,13 @@ class Cell:
 
     token: int
     pos: int
-    shift: int = 0  # how far the cell has been moved since its key was last rotated
-    ordinal: int = 0  # tokens of its sequence that came before it when it was written
+    shift: int = 0  # distance moved since the key was last rotated
+    ordinal: int = 0  # number of earlier tokens of its sequence when it was written
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a batch; `pos` None goes on where the sequence ends."""
+    """One entry of a batch; `pos` None continues the sequence."""
 
     token: int
     seqs: tuple[int, ...]
@@ -55,7 +55,7 @@ class Window:
     tokens: int
 
     def oldest_kept(self, last: int) -> int:
-        """Of a sequence that ends at `last`: what its next token sees, and the last cell."""
+        """For a sequence that ends at `last`: the positions that its next token sees, and the last cell."""
         if self.kind == "sliding":
             begin = last + 1 - self.tokens + 1
         elif self.kind == "chunked":
@@ -78,8 +78,8 @@ class CacheModel:
     window: Window | None = None
     recurrent: bool = False
     encoder: bool = False
-    sequences: list[list[Cell]] = field(init=False)  # every token, given back or not
-    given_back: list[tuple[int, int]] = field(init=False)  # positions, by the window
+    sequences: list[list[Cell]] = field(init=False)  # every token, released or not
+    given_back: list[tuple[int, int]] = field(init=False)  # positions released by the window
     encoded: list[tuple[int, ...] | None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,21 +89,21 @@ class CacheModel:
 
     @property
     def name(self) -> str:
-        """What KVCache.kind says."""
+        """The value of KVCache.kind."""
         if self.encoder:
             return "cross"
         if self.recurrent:
             return "hybrid" if self.full or self.window else "recurrent"
         return "sliding" if self.window else self.kind
 
-    # -- what it holds -------------------------------------------------------------------------
+    # -- contents -------------------------------------------------------------------------
 
     @property
     def n_cells(self) -> int:
         return self.n_ctx * self.n_seq_max if self.kv_cells is None else self.kv_cells
 
     def held(self, seq: int) -> list[Cell]:
-        """The cells that speak for the cache: all, or those that the widest window still has."""
+        """The cells that count: all, or those within the widest window."""
         begin, end = self.given_back[seq]
         if self.full or self.window is None or begin == end:
             return self.sequences[seq]
@@ -130,7 +130,7 @@ class CacheModel:
         return [cell.token for cell in self.held(seq)]
 
     def cells(self) -> list[tuple[int, int, int, tuple[int, ...]]]:
-        """(position, shift, ordinal, sequences) of every cell, sorted: rows do not matter."""
+        """(position, shift, ordinal, sequences) of every cell, sorted, since rows are irrelevant."""
         holders: dict[int, tuple[Cell, list[int]]] = {}
         for seq in range(self.n_seq_max):
             for cell in self.held(seq):
@@ -140,7 +140,7 @@ class CacheModel:
     # -- steps ---------------------------------------------------------------------------------
 
     def decode(self, entries: Iterable[Entry]) -> None:
-        """Appends a batch, or raises Refused or Full with nothing changed."""
+        """Append a batch, or raise Refused or Full and change nothing."""
         entries = list(entries)
         before = [list(cells) for cells in self.sequences]
         try:
@@ -293,7 +293,7 @@ class CacheModel:
         return [c for c in self.sequences[seq] if begin == end or c.pos >= end]
 
     def _overlap(self, seq: int, p0: int, p1: int | None) -> str:
-        """How a recurrent state sees a range: it is of all positions from the first to the last."""
+        """Extend a range as recurrent states require: they cover all positions from the first to the last."""
         cells = self.sequences[seq]
         end = LAST_POSITION + 1 if p1 is None else p1
         if not self.recurrent or not cells or p0 >= end:
@@ -303,7 +303,7 @@ class CacheModel:
         return "whole" if p0 <= cells[0].pos and end > cells[-1].pos else "part"
 
     def apply_shifts(self) -> None:
-        """What the next decode does before anything else."""
+        """Apply what the next decode does first."""
         for cells in self.sequences:
             for cell in cells:
                 cell.shift = 0
@@ -353,7 +353,7 @@ def _common(span: tuple[int, int], p0: int, p1: int | None) -> tuple[int, int]:
 
 
 def _without(span: tuple[int, int], p0: int, p1: int | None) -> tuple[int, int]:
-    """What is left; all of it where the range only makes a hole."""
+    """Return the remainder; all of it if the range is in the middle."""
     begin, end = span
     stop = LAST_POSITION + 1 if p1 is None else p1
     if p0 <= begin:

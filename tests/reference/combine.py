@@ -1,4 +1,4 @@
-"""What the experts of a token made, weighted and added up."""
+"""The weighted sum of the outputs of a token's experts."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Row target[i] = row source[i], one after the other."""
+"""Row target[i] = row source[i], in order."""
 
 import numpy as np
 

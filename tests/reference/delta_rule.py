@@ -1,5 +1,5 @@
 """S = exp(g) S, then S += k^T beta (v - k S), y = q S by head, over one sequence. Gated DeltaNet,
-arXiv:2412.06464; q and k come normalised and scaled."""
+arXiv:2412.06464; q and k are already normalised and scaled."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Each head of y: the same head of x times a matrix of its own."""
+"""Each head of y is the same head of x times the matrix of that head."""
 
 import numpy as np
 

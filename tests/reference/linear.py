@@ -1,4 +1,4 @@
-"""y = x W^T (+ bias), and the rounding of x that products with block types work on."""
+"""y = x W^T (+ bias), and the rounding of x for products with block types."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""LLaMA over one sequence in float64, as the paper writes it. Touvron et al. 2023, arXiv:2302.13971."""
+"""LLaMA over one sequence in float64, as in the paper. Touvron et al. 2023, arXiv:2302.13971."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def rms_norm(x: Floats, weight: npt.NDArray[np.float32], epsilon: float) -> Floa
 
 
 def rope(x: Floats, positions: npt.NDArray[np.integer], base: float) -> Floats:
-    """x: (n, heads, dim); neighbours (2i, 2i + 1) are rotated together. Su et al. 2021, arXiv:2104.09864."""
+    """x: (n, heads, dim); adjacent elements (2i, 2i + 1) are rotated together. Su et al. 2021, arXiv:2104.09864."""
     dim = x.shape[-1]
     angle = positions[:, None, None] * base ** (-np.arange(0, dim, 2) / dim)
     even, odd = x[..., 0::2], x[..., 1::2]
@@ -44,7 +44,7 @@ def hidden(
     epsilon: float,
     base: float,
 ) -> Floats:
-    """Embeddings (n, width) in, what the output projection sees (n, width) out."""
+    """Embeddings (n, width) -> the input of the output projection (n, width)."""
     n = len(x)
     positions = np.arange(n)
     for i in range(n_layers):

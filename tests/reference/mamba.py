@@ -16,7 +16,7 @@ def silu(x: np.ndarray) -> np.ndarray:
 
 
 def mixer(w: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
-    """x [n, width] -> [n, width], from the state of a fresh sequence."""
+    """x [n, width] -> [n, width], starting from an empty state."""
     inner, n_state = w["ssm_a"].shape
     rank = w["ssm_dt.weight"].shape[1]
     u, z = np.split(x @ w["ssm_in.weight"].T, 2, axis=-1)

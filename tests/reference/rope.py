@@ -4,7 +4,7 @@ import numpy as np
 
 
 def rope(x: np.ndarray, table: np.ndarray, interleaved: bool) -> np.ndarray:
-    """x [n, h, d], table [n, n_rot / 2, 2]; elements from n_rot on pass through."""
+    """x [n, h, d], table [n, n_rot / 2, 2]; elements from n_rot on are unchanged."""
     y = np.array(x, np.float64)
     half = table.shape[1]
     first = np.s_[..., 0 : 2 * half : 2] if interleaved else np.s_[..., :half]

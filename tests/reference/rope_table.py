@@ -20,7 +20,7 @@ class Rope:
 
 
 def frequencies(rope: Rope, factors: np.ndarray | None = None) -> np.ndarray:
-    """Radians a position turns each pair by: [n_rot / 2]."""
+    """Rotation of each pair per position in radians: [n_rot / 2]."""
     pair = np.arange(rope.n_rot // 2)
     whole = rope.base ** (-2 * pair / rope.n_rot)
     if factors is not None:
@@ -29,7 +29,7 @@ def frequencies(rope: Rope, factors: np.ndarray | None = None) -> np.ndarray:
         return whole * rope.scale
 
     def turning(turns: float) -> float:
-        """The pair that turns so often over the original context."""
+        """The pair that completes so many rotations over the original context."""
         per_turn = np.log(rope.n_ctx_original / (turns * 2 * np.pi))
         return rope.n_rot * per_turn / (2 * np.log(rope.base))
 

@@ -1,4 +1,4 @@
-"""The rotary function of a number of positions applied to stored keys, its magnitude included."""
+"""Rotation of stored keys by a number of positions, including the magnitude."""
 
 import numpy as np
 

@@ -1,9 +1,9 @@
-"""The experts of largest score, ties to the lower number, and their weights. arXiv:1701.06538; a
-bias that joins the choice alone, and groups of experts: arXiv:2412.19437."""
+"""The experts of largest score, ties go to the lower index, and their weights. arXiv:1701.06538; a
+bias that affects only the selection, and groups of experts: arXiv:2412.19437."""
 
 import numpy as np
 
-LEAST_SUM = 2.0**-14  # what chosen weights are divided by at least
+MIN_SUM = 2.0**-14  # lower bound of the divisor of the selected weights
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -16,7 +16,7 @@ def largest(scores: np.ndarray, n: int) -> np.ndarray:
 
 
 def in_best_groups(scores: np.ndarray, n_groups: int, n_used: int) -> np.ndarray:
-    """-inf for the experts of all groups but those whose two best have the largest sums."""
+    """Set the experts to -inf except in the groups whose two best have the largest sums."""
     groups = scores.reshape(len(scores), n_groups, -1)
     sums = np.sort(groups, axis=-1)[..., -2:].sum(axis=-1)
     kept = np.full(groups.shape, -np.inf)
@@ -48,5 +48,5 @@ def route(
     if gating == "softmax_chosen":
         chosen = softmax(chosen)
     if renormalize:
-        chosen /= np.maximum(chosen.sum(axis=-1, keepdims=True), LEAST_SUM)
+        chosen /= np.maximum(chosen.sum(axis=-1, keepdims=True), MIN_SUM)
     return experts, chosen * scale

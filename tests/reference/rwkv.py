@@ -26,7 +26,7 @@ def norm(x: np.ndarray, w: Weights, name: str, epsilon: float) -> np.ndarray:
 
 
 def difference(x: np.ndarray) -> np.ndarray:
-    """The token before minus each, from the state of a fresh sequence."""
+    """The difference of the previous token and each token, starting from an empty state."""
     return token_shift(x, np.zeros(x.shape[1]))[0] - x
 
 

@@ -1,4 +1,4 @@
-"""The methods of plait.Sampler on a row of logits, float64, -inf where a token has gone. As plain as can be."""
+"""The methods of plait.Sampler on a row of logits, float64, -inf for removed tokens, in the simplest form."""
 
 import math
 
@@ -11,7 +11,7 @@ def softmax(x):
 
 
 def order(x):
-    """Tokens that are left, the highest first, lower ids first among equals."""
+    """Remaining tokens, highest first; of equal ones, lower ids first."""
     return [i for i in np.argsort(-x, kind="stable") if x[i] > -math.inf]
 
 
@@ -38,7 +38,7 @@ def penalties(x, tokens, repetition=1.0, presence=0.0, frequency=0.0):
 
 
 def dry(x, tokens, multiplier, base=1.75, allowed_length=2, breakers=()):
-    """For each token: the longest n such that the last n tokens, then it, were there before."""
+    """For each token, the longest n such that the last n tokens followed by it occurred before."""
     x = x.copy()
     for token in range(len(x)):
         longest = 0
@@ -97,7 +97,7 @@ def top_n_sigma(x, n):
 
 
 def xtc(x, threshold):
-    """What is left where tokens are excluded."""
+    """The logits without the excluded tokens."""
     probabilities = softmax(x)
     top = [i for i in order(x) if probabilities[i] >= threshold]
     return keep(x, [i for i in order(x) if i not in top[:-1]])

@@ -1,5 +1,5 @@
 """h = exp(dt a) h + (dt x) b, y = c h + d x by channel, over one sequence.
-Mamba, arXiv:2312.00752, algorithm 2; dt is what softplus gave."""
+Mamba, arXiv:2312.00752, algorithm 2; dt is the result of softplus."""
 
 import numpy as np
 

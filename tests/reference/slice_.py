@@ -1,4 +1,4 @@
-"""Some neighbouring elements of each vector of the last axis."""
+"""A contiguous slice of each vector of the last axis."""
 
 import numpy as np
 

@@ -167,9 +167,7 @@ class Sequence(Closeable):
             )
 
     def close(self) -> None:
-        """Free the cells and release the id. Does nothing if the handle or the context is already
-        closed.
-        """
+        """Free the cells and release the id. Does nothing if the handle or the context is already closed."""
         self._ctx = None
         self._held.close()
 

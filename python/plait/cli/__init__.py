@@ -11,6 +11,7 @@ import argparse
 import difflib
 import importlib
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -76,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"plait: unknown command {command!r}{hint} see plait --help\n")
         return 2
     # Intermixed, so that options can come before, between and after prompts.
-    args = parser(command).parse_intermixed_args(arguments[1:])
+    made = parser(command)
+    args = made.parse_intermixed_args(arguments[1:])
     try:
         status: int = args.run(args)
         flush()
@@ -89,10 +91,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Error, OSError, ValueError, MemoryError, ModuleNotFoundError) as error:
         if os.environ.get("PLAIT_TRACEBACK"):
             raise
-        text = str(error) or type(error).__name__
+        text = _with_options(str(error) or type(error).__name__, made)
         sys.stderr.write(f"plait {command}: {text}\n")
         return 1
     return status
+
+
+def _with_options(text: str, command: argparse.ArgumentParser) -> str:
+    """Replace the names of Python arguments in a message by the options of the command."""
+    for action in command._actions:
+        if action.option_strings:
+            name = re.escape(action.dest)
+            # A name without an underscore could be an ordinary word, unless it is followed like an argument.
+            after = r"(=True)?" if "_" in action.dest else r"(?= is\b)|\b" + name + r"=(True)?"
+            text = re.sub(rf"(?<![-\w])\b{name}\b{after}(?!\w)", action.option_strings[-1], text)
+    return text
 
 
 def _help() -> None:

@@ -1,5 +1,4 @@
-"""The model inside the package, which reads a short story once and answers many questions about it in
-one batch.
+"""The model inside the package, which reads a short story once and answers many questions about it in one batch.
 
 `corpus` generates the stories, `ask` asks the model questions through plait, and `show` does so on
 a terminal: `python -m plait.demo`. The program that trained the model is

@@ -1,8 +1,7 @@
-"""Questions about a story: the story is decoded once, each question is a fork, and all forks decode in
-one batch.
+"""Questions about a story: the story is decoded once, each question is a fork, and all forks decode in one batch.
 
-    with ask.context(model) as ctx, ask.read(ctx, model.tokenizer, text) as story:
-        print(ask.answer(ctx, model.tokenizer, story, ["Where is the kite?", "Who has the drum?"]))
+with ask.context(model) as ctx, ask.read(ctx, model.tokenizer, text) as story:
+print(ask.answer(ctx, model.tokenizer, story, ["Where is the kite?", "Who has the drum?"]))
 """
 
 from __future__ import annotations
@@ -89,8 +88,9 @@ def steps(
 def answer(
     ctx: plait.Context, tokenizer: plait.Tokenizer, story: plait.Sequence, questions: Sequence[str]
 ) -> list[str]:
-    """Return the answers in the order of the questions. The story stays in the cache, the questions do
-    not.
+    """Return the answers in the order of the questions.
+
+    The story stays in the cache, the questions do not.
 
     Args:
         ctx: The context.

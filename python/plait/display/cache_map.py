@@ -71,9 +71,8 @@ def cache_html(kv: KVCache) -> str:
             own = cells[cells["stream"] == stream]
             held = np.zeros((per_stream, kv.n_seq_max), np.bool_)
             row = own["row"] - stream * per_stream
-            inside = (row >= 0) & (
-                row < per_stream
-            )  # memories with several windows have further rows
+            # Memories with several windows have further rows.
+            inside = (row >= 0) & (row < per_stream)
             held[row[inside]] = own["seqs"][inside]
             parts.append(_stream_html(held, stream if kv.n_streams > 1 else None))
         text += "".join(parts)
@@ -98,9 +97,7 @@ def _count(n: int, noun: str) -> str:
 
 
 def _svg(held: Held, rows_per_square: int) -> str:
-    """Draw squares in lines. Rows of several sequences are striped; squares of several rows are shaded
-    by their use.
-    """
+    """Draw squares in lines. Rows of several sequences are striped; squares of several rows are shaded by their use."""
     n = -(-len(held) // rows_per_square)
     width, height = min(n, _SQUARES_PER_LINE) * _SIDE, -(-n // _SQUARES_PER_LINE) * _SIDE
     squares = "".join(

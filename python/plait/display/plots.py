@@ -30,8 +30,7 @@ def new_axes(width: float, height: float) -> Axes:
 
 
 def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
-    """Plot a line per sequence with a bar per run of rows it holds; rows shared with other sequences
-    are hatched.
+    """Plot a line per sequence with a bar per run of rows it holds; rows shared with other sequences are hatched.
 
     Args:
         kv: The cache.

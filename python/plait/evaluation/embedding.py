@@ -12,7 +12,7 @@ from plait._core import Batch
 from plait.arguments import expect_model
 from plait.context import Context
 from plait.errors import UnsupportedError
-from plait.evaluation.texts import Text, token_ids
+from plait.evaluation.texts import Text, text_list, token_ids
 
 if TYPE_CHECKING:
     from plait.model import Model
@@ -26,6 +26,7 @@ def embed(
     *,
     pooling: str = "auto",
     normalize: bool = True,
+    truncate: bool = False,
     add_special: bool = True,
     parse_special: bool = True,
 ) -> npt.NDArray[np.float32]:
@@ -36,6 +37,7 @@ def embed(
         texts: A text or several; each is a str or token ids.
         pooling: "mean", "cls", "last" or "rank" (scores of the model's head). "auto": the type in
             the file, or the mean if the file has none.
+        truncate: Cut longer texts to the training length of the model.
         normalize: Divide each embedding by its Euclidean length. Scores are never divided.
         add_special: As in Tokenizer.encode().
         parse_special: As in Tokenizer.encode().
@@ -45,11 +47,11 @@ def embed(
 
     Raises:
         TypeError: A text is neither str nor token ids.
-        ValueError: A text has no tokens, or `pooling` is "none".
+        ValueError: A text has no tokens or is too long for the model, or `pooling` is "none".
         UnsupportedError: The model is an encoder-decoder.
     """
     expect_model(model, "embed")
-    items = [texts] if isinstance(texts, str) else list(texts)
+    items = [texts] if isinstance(texts, str) else text_list(texts, "embed: texts")
     ids = [
         token_ids(model, text, f"text {i}", add_special, parse_special)
         for i, text in enumerate(items)
@@ -59,6 +61,7 @@ def embed(
             raise ValueError(f"embed: text {i} has no tokens")
     if not ids:
         return np.empty((0, model.n_embd), np.float32)
+    ids = _fitting(model, ids, truncate)
     longest = max(len(text) for text in ids)
     with _embedding_context(model, longest, pooling) as ctx:
         if ctx.kv.kind == "cross":
@@ -79,6 +82,31 @@ def embed(
         length = np.linalg.norm(made.astype(np.float64), axis=1, keepdims=True)
         made = (made / np.where(length > 0, length, 1)).astype(np.float32)
     return made
+
+
+def _fitting(model: Model, texts: list[list[int]], truncate: bool) -> list[list[int]]:
+    """Cut texts to the training length if `truncate`; else raise ValueError for those without a position."""
+    limit = model.n_ctx_train
+    if not limit:
+        return texts
+    if truncate:
+        return [_cut(model, text, limit) for text in texts]
+    for i, text in enumerate(texts):
+        if len(text) > limit and "position_embd.weight" in model.tensors:
+            raise ValueError(
+                f"embed: text {i} has {len(text)} tokens, but this model has positions for {limit}; pass truncate=True "
+                "to cut it"
+            )
+    return texts
+
+
+def _cut(model: Model, text: list[int], limit: int) -> list[int]:
+    """Cut a text to `limit` tokens; a special token at its end is kept."""
+    if len(text) <= limit:
+        return text
+    tokenizer = model.tokenizer
+    last = text[-1:] if text[-1] in (tokenizer.sep, tokenizer.eos) else []
+    return text[: limit - len(last)] + last
 
 
 def _embedding_context(model: Model, longest: int, pooling: str) -> Context:

@@ -33,8 +33,9 @@ _MAX_LOGITS = 1 << 25  # numbers that one call of decode() returns at most
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Score:
-    """Log-probabilities of the tokens of a text. Logarithms are natural. float(score) is the
-    log-likelihood of the whole.
+    """Log-probabilities of the tokens of a text.
+
+    Logarithms are natural. float(score) is the log-likelihood of the whole.
 
     Attributes:
         tokens: int32 (n,), the token ids.
@@ -80,8 +81,9 @@ def score(
     add_special: bool = True,
     parse_special: bool = True,
 ) -> list[Score]:
-    """Compute the log-likelihood of each continuation of a context. The context is computed once and
-    forked.
+    """Compute the log-likelihood of each continuation of a context.
+
+    The context is computed once and forked.
 
     Context and continuation are tokenised together. A continuation is scored from the first token
     that differs from the tokens of the context alone, so a token that spans the boundary counts as

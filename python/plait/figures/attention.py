@@ -118,9 +118,7 @@ def attention(model: Model | Context, text: str) -> Attention:
 
 
 def _weights(read: TextReading, layer: int) -> Floats:
-    """Compute softmax(q k^T / sqrt(d)) of a layer, (n_head, n, n), and check it against the model's
-    attention output.
-    """
+    """Compute the weights of a layer, (n_head, n, n), and check them against the model's attention output."""
     q = read.first(layer, "q_rope", "q").astype(np.float64)  # [n, n_head, d]
     k = read.first(layer, "k_rope", "k").astype(np.float64)  # [n, n_head_kv, d]
     v = read.value("v", layer).astype(np.float64)

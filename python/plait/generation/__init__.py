@@ -1,3 +1,1 @@
-"""Generation of text: requests and their scheduler, samplers, grammars, drafts, search and
-conversations.
-"""
+"""Generation of text: requests and their scheduler, samplers, grammars, drafts, search and conversations."""

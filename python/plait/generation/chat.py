@@ -18,6 +18,7 @@ from plait.context import Context, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.generation.events import Event
 from plait.generation.sampler import Sampler
+from plait.generation.scheduler import token_id
 from plait.generation.stops import Stop, StopConditions, StopStrings
 
 if TYPE_CHECKING:
@@ -214,8 +215,9 @@ class Chat(Closeable):
         return ids
 
     def _truncated(self, ids: list[int], n_answer: int) -> list[int]:
-        """Return the tokens without the oldest turns. Turns that were omitted stay omitted, so the
-        cached prefix stays valid.
+        """Return the tokens without the oldest turns.
+
+        Turns that were omitted stay omitted, so the cached prefix stays valid.
         """
         room = self._ctx.n_ctx
         if len(ids) + n_answer <= room:
@@ -312,15 +314,16 @@ class Chat(Closeable):
 
     def _answer(self, prompt: list[int], row: Row, limit: int) -> Generator[Event, None, None]:
         turn, self._turn = self._turn, self._turn + 1
-        if isinstance(self.sampler, Sampler):
-            self.sampler.start(turn, prompt)
+        sampler, key = self.sampler, turn
+        if isinstance(sampler, Sampler):
+            sampler, key = sampler.acquire(prompt)
         stream, stops = self._tokenizer.stream(continuing=True), StopStrings(self._stop.strings)
         ends = self._tokenizer.eog | self._stop.ids
         texts: list[str] = []
         self.finish_reason = None
         try:
             for n in range(1, limit + 1):
-                token = self._draw(row, turn)
+                token = int(row.argmax()) if sampler is None else token_id(sampler(row, seq=key))
                 logprob = float(_core.token_logprobs(row[np.newaxis], [token])[0])
                 over = token in ends
                 text, stopped = stops.push(stream.flush() if over else stream.push(token))
@@ -340,16 +343,15 @@ class Chat(Closeable):
                 self._make_room()
                 row = self._feed([token])
         finally:
+            if isinstance(sampler, Sampler):
+                sampler.release(key)
             self.messages.append({"role": "assistant", "content": "".join(texts)})
-
-    def _draw(self, row: Row, turn: int) -> int:
-        return int(row.argmax()) if self.sampler is None else int(self.sampler(row, seq=turn))
 
 
 def _template(model: Model, text: str) -> ChatTemplate:
     from plait.tokenizer.chat_template import KEY, ChatTemplate  # imports Jinja
 
-    return ChatTemplate({KEY: text}, model.tokenizer)
+    return ChatTemplate({KEY: text}, model.tokenizer, name="template")
 
 
 def _system_in_user(messages: list[Message]) -> list[Message] | None:

@@ -72,8 +72,9 @@ class Acceptance:
 
 
 class Drafter(Protocol):
-    """Protocol of the argument `draft` of Scheduler.submit(). One object can serve any number of
-    generations.
+    """Protocol of the argument `draft` of Scheduler.submit().
+
+    One object can serve any number of generations.
 
     Attributes:
         acceptance: Statistics, which the scheduler updates.
@@ -96,8 +97,9 @@ class Drafter(Protocol):
 
 
 class PromptLookup:
-    """Drafts the tokens that followed the latest earlier occurrence of the last tokens. Needs no
-    second model.
+    """Drafts the tokens that followed the latest earlier occurrence of the last tokens.
+
+    Needs no second model.
 
     Uses the longest n-gram at the end of the text, of `max_ngram` down to `min_ngram` tokens, that
     occurred earlier. Works well where answers repeat parts of the prompt. Saxena 2023,
@@ -129,7 +131,11 @@ class PromptLookup:
         self._places: dict[Hashable, tuple[dict[tuple[int, ...], int], int]] = {}
 
     def attach(self, ctx: Context) -> None:
-        """Do nothing: any model's tokens work."""
+        """Do nothing: any model's tokens work.
+
+        Args:
+            ctx: The context that verifies the drafts.
+        """
 
     def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
         """Return for each generation the tokens that followed the same n-gram earlier.
@@ -270,9 +276,7 @@ class DraftModel:
             live = going
 
     def _unread(self, ask: DraftRequest) -> list[int]:
-        """Return the tokens that the draft sequence must process, at least one, after removing
-        rejected ones.
-        """
+        """Return the tokens that the draft sequence must process, at least one, after removing rejected ones."""
         assert self._ctx is not None
         if ask.key not in self._held:
             self._held[ask.key] = (self._ctx.sequence(), [])

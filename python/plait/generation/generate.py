@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import sys
 import warnings
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from plait.generation.drafts import Drafter
     from plait.generation.prompts import Prompt
-    from plait.generation.request import Request
     from plait.generation.scheduler import Scheduler
     from plait.generation.stops import Stop
     from plait.model import Model
@@ -27,9 +27,7 @@ __all__ = ["Completion", "Event", "agenerate", "complete", "generate"]
 # Limits of the context that generate() creates for a model.
 _MAX_SEQUENCES = 32
 _MAX_FULL_LENGTH = 8  # sequences that can grow to the full length at the same time
-_MIN_CELLS = (
-    8192  # cells that are allocated regardless of _MAX_FULL_LENGTH, if the prompts can use them
-)
+_MIN_CELLS = 8192  # cells to allocate at least, unless the prompts need fewer
 _MIN_FOR_PROGRESS = 16  # generations from which on a progress bar is shown by default
 
 
@@ -58,8 +56,9 @@ def generate(
         model: A Model, for which a context is created, or a Context, whose other sequences are not touched.
         prompts: A prompt or an iterable of prompts. A prompt is a str or token ids.
         max_tokens: Max tokens to generate per prompt.
-        sampler: Chooses each token. Called as sampler(logits_row, seq=key), where the key is the index of the prompt
-            plus 2**32 times the sample. None is greedy.
+        sampler: Chooses each token; None is greedy. With a plait.Sampler, the text depends only on the prompt, the
+            parameters, the seed and the sample. Another callable is called as sampler(logits_row, seq=key), where the
+            key is the index of the prompt plus 2**32 times the sample.
         n: Number of generations per prompt.
         stop: Strings and token ids that end a generation, in addition to `tokenizer.eog`. Text of events never contains
             a stop string.
@@ -83,6 +82,7 @@ def generate(
     """
     # Imported here because these modules import NumPy.
     from plait.generation.prompts import encode, prompt_list
+    from plait.generation.sampler import Sampler
     from plait.generation.scheduler import Scheduler
     from plait.generation.stops import StopConditions
 
@@ -104,15 +104,14 @@ def generate(
             ctx = _context_for(source, ids, limit, samples)
             undo.enter_context(closing(ctx))
         scheduler = undo.enter_context(Scheduler(ctx))
-        requests = [
+        for sample, (i, prompt) in itertools.product(range(samples), enumerate(ids)):
+            key = None if isinstance(sampler, Sampler) else i + (sample << 32)
             scheduler.submit(
                 prompt, limit, sampler=sampler, stop=conditions, top=top, draft=draft,
-                index=i, sample=sample, key=i + (sample << 32),
-            )
-            for sample in range(samples)
-            for i, prompt in enumerate(ids)
-        ]  # fmt: skip
-        bar = _progress_bar(progress, requests)
+                index=i, sample=sample, key=key,
+            )  # fmt: skip
+        _warn_of_length(source, ids)
+        bar = _progress_bar(progress, samples * len(ids))
         if bar is not None:
             undo.enter_context(closing(bar))
         return _events(scheduler, bar, undo.pop_all())
@@ -189,6 +188,17 @@ def _events(scheduler: Scheduler, bar: Any, resources: ExitStack) -> Generator[E
             yield event
 
 
+def _warn_of_length(model: Model, prompts: list[list[int]]) -> None:
+    """Warn about prompts that are longer than the training length of the model."""
+    longest = max(map(len, prompts), default=0)
+    if model.n_ctx_train and longest > model.n_ctx_train:
+        warnings.warn(
+            f"generate: a prompt has {longest} tokens, but the model was trained on at most {model.n_ctx_train}; its "
+            "output may be of low quality",
+            stacklevel=3,
+        )
+
+
 def _context_for(model: Model, prompts: list[list[int]], limit: int, samples: int) -> Context:
     """Create a context for these prompts. If all of many prompts grow to the full length, some must wait."""
     longest = max((len(prompt) for prompt in prompts), default=1)
@@ -201,18 +211,17 @@ def _context_for(model: Model, prompts: list[list[int]], limit: int, samples: in
     return Context(model, n_ctx=n_ctx, n_seq_max=n_seqs + (n_seqs > 1), kv_cells=cells)
 
 
-def _progress_bar(progress: bool | None, requests: list[Request]) -> Any:
+def _progress_bar(progress: bool | None, n: int) -> Any:
     if progress is None:
         shown = sys.stderr.isatty() or "ipykernel" in sys.modules
-        progress = len(requests) >= _MIN_FOR_PROGRESS and shown
+        progress = n >= _MIN_FOR_PROGRESS and shown
     if not progress:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # tqdm recommends ipywidgets; its text bar is sufficient
+            # tqdm recommends ipywidgets; its text bar is sufficient.
+            warnings.simplefilter("ignore")
             from tqdm.auto import tqdm
     except ImportError:
         return None
-    return tqdm(total=len(requests), unit="prompt", delay=2.0)
+    return tqdm(total=n, unit="prompt", delay=2.0)

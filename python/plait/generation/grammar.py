@@ -1,5 +1,6 @@
-"""Grammars: constraints on generated text, applied as a mask over tokens at every step. Needs
-llguidance.
+"""Grammars: constraints on generated text, applied as a mask over tokens at every step.
+
+Needs llguidance.
 
 Source: https://github.com/guidance-ai/llguidance; its docs/syntax.md describes its dialect of Lark.
 """
@@ -55,8 +56,7 @@ class Grammar:
 
     @classmethod
     def json(cls, schema: Mapping[str, Any] | str | bool) -> Grammar:
-        """Create a grammar of the JSON documents that satisfy a schema (json-schema.org, draft
-        2020-12).
+        """Create a grammar of the JSON documents that satisfy a schema (json-schema.org, draft 2020-12).
 
         White space is allowed where JSON allows it, limited to one space, or one line break with
         indentation.
@@ -228,9 +228,7 @@ class _Wrapped:
         self._ids: dict[bytes, int] | None = None
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """Encode a text as in the middle of a longer one: without the space that some tokenizers put
-        first.
-        """
+        """Encode a text as in the middle of a longer one: without the space that some tokenizers put first."""
         data = text.encode() if isinstance(text, str) else text
         written = "\n" + data.decode("utf-8", "replace")
         ids: list[int] = self._tokenizer.encode(
@@ -241,9 +239,7 @@ class _Wrapped:
         return ids if b"".join(self.tokens[token] for token in ids) == data else self._longest(data)
 
     def _longest(self, data: bytes) -> list[int]:
-        """Encode greedily with the longest token at each position; bytes that no token covers are
-        skipped.
-        """
+        """Encode greedily with the longest token at each position; bytes that no token covers are skipped."""
         if self._ids is None:
             self._ids = {token: i for i, token in enumerate(self.tokens) if token}
         longest = max(map(len, self._ids))

@@ -1,6 +1,4 @@
-"""PrefixCache: sequences of running requests, and kept sequences whose prefixes other requests can
-use.
-"""
+"""PrefixCache: sequences of running requests, and kept sequences whose prefixes other requests can use."""
 
 from __future__ import annotations
 
@@ -63,8 +61,9 @@ class PrefixCache:
         return len(self._idle)
 
     def best(self, tokens: list[int]) -> tuple[Request | Idle | None, int]:
-        """Return the holder of the longest forkable common prefix and the length of that prefix. At
-        least one token is left to compute.
+        """Return the holder of the longest forkable common prefix and the length of that prefix.
+
+        At least one token is left to compute.
         """
         limit, best, best_n = len(tokens) - 1, None, _MIN_PREFIX - 1
         if not self._share:
@@ -81,8 +80,8 @@ class PrefixCache:
         return best, best_n if best is not None else 0
 
     def coming(self, tokens: list[int]) -> int:
-        """Return the length of the longest prefix that a running request will hold once it has
-        processed more of its tokens.
+        """Return the length of the longest prefix that a running request will hold once it has processed more of its
+        tokens.
         """
         limit = len(tokens) - 1
         for n, holders in self._held.matches(tokens):
@@ -132,9 +131,7 @@ class PrefixCache:
             seq.close()
 
     def until_branch(self, request: Request, n: int) -> int:
-        """Return how many of the next `n` tokens the request can process before another request
-        requires a fork.
-        """
+        """Return how many of the next `n` tokens the request can process before another request requires a fork."""
         if self._forks_anywhere or not len(self._waiting):
             return n
         points = self._waiting.branches(request.all)
@@ -149,9 +146,8 @@ class PrefixCache:
         if n in self._waiting.branches(request.all) and all(
             idle.filed != request.all[:n] for idle in self._idle if idle.n_cached == n
         ):
-            with contextlib.suppress(
-                CacheFull
-            ):  # without a fork, they compute the prefix themselves
+            # Without room for a fork, the waiting requests compute the prefix themselves.
+            with contextlib.suppress(CacheFull):
                 self._put(request.all[:n], request.seq.fork())
 
     def sweep(self) -> None:
@@ -160,9 +156,7 @@ class PrefixCache:
             self._drop(idle)
 
     def evict(self, keep: Request | Idle | None = None) -> bool:
-        """Close the least recently used kept sequence other than `keep`. Returns False if there is
-        none.
-        """
+        """Close the least recently used kept sequence other than `keep`. Returns False if there is none."""
         others = [idle for idle in self._idle if idle is not keep]
         if not others:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 import operator
@@ -24,8 +25,7 @@ RowFunction = Callable[[Rows, npt.NDArray[np.int32]], "Rows | None"]
 
 
 class Sampler:
-    """Chooses tokens from rows of logits: a chain of methods that filter or change the logits, then a
-    draw.
+    """Chooses tokens from rows of logits: a chain of methods that filter or change the logits, then a draw.
 
     Each method works on the probabilities softmax(logits) of the tokens that the previous methods
     kept. The methods in their default order, each with the values that disable it:
@@ -172,6 +172,32 @@ class Sampler:
             text if isinstance(text, str) else _integer("dry_breakers", text, 0)
             for text in dry_breakers
         )
+        self._set_token_ids(logit_bias, banned, allowed, forced)
+        self.order = self._checked_order(order)
+        self.seed = (
+            secrets.randbits(64) if seed is None else _integer("seed", seed, 0, (1 << 64) - 1)
+        )
+        self.grammar: Grammar | None = None
+        if grammar is not None:
+            from plait.generation.grammar import Grammar
+
+            self.grammar = Grammar.of(grammar)
+        self._breaker_ids: set[int] | None = None
+        self._in_use: set[int] = set()
+        self._clones: list[Sampler] = []
+        self._tokenizer: Tokenizer | None = None
+        self._matchers: Matchers | None = None
+        self._made = None if self._needs_text() else self._make()
+        if tokenizer is not None:
+            self.bind(tokenizer)
+
+    def _set_token_ids(
+        self,
+        logit_bias: Mapping[int, SupportsFloat] | None,
+        banned: Iterable[SupportsIndex],
+        allowed: Iterable[SupportsIndex] | None,
+        forced: Iterable[SupportsIndex],
+    ) -> None:
         self.logit_bias = {
             _integer("logit_bias", token, 0): _number("logit_bias", added, _BIAS)
             for token, added in dict(logit_bias or {}).items()
@@ -183,24 +209,10 @@ class Sampler:
             else frozenset(_integer("allowed", token, 0) for token in allowed)
         )
         self.forced = tuple(_integer("forced", token, 0) for token in forced)
-        self.order = self._checked_order(order)
-        self.seed = (
-            secrets.randbits(64) if seed is None else _integer("seed", seed, 0, (1 << 64) - 1)
-        )
         if self.allowed is not None and not self.allowed - self.banned:
             raise ValueError("Sampler: every allowed token is banned")
-        self.grammar: Grammar | None = None
-        if grammar is not None:
-            from plait.generation.grammar import Grammar
-
-            self.grammar = Grammar.of(grammar)
-        self._tokenizer: Tokenizer | None = None
-        self._matchers: Matchers | None = None
         ids = {*self.logit_bias, *self.banned, *(self.allowed or ()), *self.forced}
         self._max_id = max(ids, default=-1)
-        self._made = None if self._needs_text() else self._make()
-        if tokenizer is not None:
-            self.bind(tokenizer)
 
     def __call__(self, logits_row: npt.ArrayLike, seq: SupportsIndex = 0) -> int:
         """Choose the next token of a sequence.
@@ -244,8 +256,9 @@ class Sampler:
         return tokens
 
     def probabilities(self, logits_row: npt.ArrayLike, seq: SupportsIndex = 0) -> Floats:
-        """Return the distribution from which the next token of a sequence would be drawn. Nothing is
-        drawn.
+        """Return the distribution from which the next token of a sequence would be drawn.
+
+        Nothing is drawn.
 
         Args:
             logits_row: float32 (n_vocab,).
@@ -332,6 +345,7 @@ class Sampler:
 
             self._matchers = Matchers(self.grammar, tokenizer)
         self._tokenizer = tokenizer
+        self._breaker_ids = None
         self._made = self._make()
 
     def __copy__(self) -> Sampler:
@@ -426,7 +440,53 @@ class Sampler:
         value = getattr(self, parameter)
         return None if value == off else (name, value)
 
+    def acquire(self, prompt: Iterable[SupportsIndex], sample: int = 0) -> tuple[Sampler, int]:
+        """Start a sequence whose random numbers depend only on the seed, the prompt and the sample.
+
+        Args:
+            prompt: Token ids of the prompt.
+            sample: Index among the generations of the prompt.
+
+        Returns:
+            The sampler to call, and the sequence to pass to it. The sampler is a copy if another sequence with the same
+            prompt and sample is in use. Pass both to release() at the end.
+        """
+        ids = [_integer("a token", token, 0) for token in prompt]
+        data = np.array([*ids, sample], np.int64).tobytes()
+        key = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+        sampler = next((one for one in (self, *self._clones) if key not in one._in_use), None)
+        if sampler is None:
+            sampler = self._clone()
+            self._clones.append(sampler)
+        sampler._in_use.add(key)
+        sampler.reset(key)
+        sampler.start(key, ids)
+        return sampler, key
+
+    def release(self, key: int) -> None:
+        """End a sequence that acquire() started.
+
+        Args:
+            key: The sequence.
+        """
+        self._in_use.discard(key)
+        self.reset(key)
+
+    def _clone(self) -> Sampler:
+        """Return a copy without sequences that shares the tables of this sampler."""
+        clone = object.__new__(type(self))
+        clone.__dict__.update(self.__dict__)
+        clone._in_use, clone._clones = set(), []
+        if self.grammar is not None and self._tokenizer is not None:
+            from plait.generation.grammar import Matchers
+
+            clone._matchers = Matchers(self.grammar, self._tokenizer)
+        clone._made = None if self._made is None else clone._make()
+        return clone
+
     def _breakers(self) -> set[int]:
+        if self._breaker_ids is not None:
+            return self._breaker_ids
         texts = [text.encode() for text in self.dry_breakers if isinstance(text, str)]
         ids = {breaker for breaker in self.dry_breakers if not isinstance(breaker, str)}
         if texts and self._tokenizer is not None:
@@ -434,6 +494,7 @@ class Sampler:
                 data = self._tokenizer.token_bytes(token)
                 if any(text in data for text in texts):
                     ids.add(token)
+        self._breaker_ids = ids
         return ids
 
     def _chain(self) -> tuple[_core.SamplerChain, list[RowFunction | int]]:
@@ -443,8 +504,9 @@ class Sampler:
         return self._made
 
     def _make(self) -> tuple[_core.SamplerChain, list[RowFunction | int]]:
-        """Create the chain. Returns it with each function, preceded by the number of chain stages
-        before the function.
+        """Create the chain.
+
+        Returns it with each function, preceded by the number of chain stages before the function.
         """
         stages: list[tuple[Any, ...]] = []
         plan: list[RowFunction | int] = []
@@ -463,8 +525,9 @@ class Sampler:
     def _prepared(
         self, rows: Rows, keys: list[int]
     ) -> tuple[Rows, npt.NDArray[np.uint32] | None, int]:
-        """Apply all functions. Returns the rows, the masks that are still to be applied, and the next
-        stage of the chain.
+        """Apply all functions.
+
+        Returns the rows, the masks that are still to be applied, and the next stage of the chain.
         """
         chain, plan = self._chain()
         if self._max_id >= rows.shape[1]:

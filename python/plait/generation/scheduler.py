@@ -156,7 +156,8 @@ class Scheduler(Closeable):
             draft: Proposes draft tokens, as in generate().
             index: The index reported in events. None: the number of requests submitted before.
             sample: The sample reported in events.
-            key: Identifies the sequence to the sampler. None: a unique number, which the sampler forgets at the end.
+            key: Identifies the sequence to the sampler. None: for a Sampler, the random numbers depend only on its
+                seed, the prompt and `sample`; for other callables, a unique number.
             add_special: As in Tokenizer.encode().
             parse_special: As in Tokenizer.encode().
 
@@ -181,17 +182,20 @@ class Scheduler(Closeable):
             raise ValueError(f"generate: max_tokens is {limit}; it must be at least 1")
         conditions = StopConditions.of(stop)
         self._check(conditions, operator.index(top), sampler, draft)
-        own = number if key is None else operator.index(key)
-        if isinstance(sampler, Sampler):
-            if self._tokenizer is not None:
-                sampler.bind(self._tokenizer)
-            sampler.start(own, ids)
         with self._lock:
             if self._closed:
                 raise ValueError("submit: the scheduler is closed")
             if draft is not None and all(draft is not known for known in self._drafters):
                 draft.attach(self._ctx)
                 self._drafters.append(draft)
+        own = number if key is None else operator.index(key)
+        if isinstance(sampler, Sampler):
+            if self._tokenizer is not None:
+                sampler.bind(self._tokenizer)
+            if key is None:
+                sampler, own = sampler.acquire(ids, sample)
+            else:
+                sampler.start(own, ids)
         tokenizer = self._tokenizer
         request = Request(
             self, number, ids, min(limit, self._ctx.n_ctx - len(ids) + 1),
@@ -446,7 +450,7 @@ class Scheduler(Closeable):
         request.finish_reason = reason
         if isinstance(request.sampler, Sampler):
             if request.own_key:
-                request.sampler.reset(request.key)
+                request.sampler.release(request.key)
             else:
                 request.sampler.start(request.key)
         if request.draft is not None:
@@ -510,9 +514,7 @@ class Scheduler(Closeable):
                         part.draft = []
 
     def _decode(self, slices: list[_Slice]) -> Row | None:
-        """Decode the slices and return the logits. If the cache is full, preempts requests and removes
-        their slices.
-        """
+        """Decode the slices and return the logits. If the cache is full, preempts requests and removes their slices."""
         while slices:
             batch = Batch()
             row = 0
@@ -654,12 +656,12 @@ def _tokens(requests: list[Request], rows: Row) -> list[int]:
         drawn: list[int] = sampler.sample(rows, [request.key for request in requests]).tolist()
         return drawn
     return [
-        _token_id(sampler(row, seq=request.key))
-        for request, row in zip(requests, rows, strict=True)
+        token_id(sampler(row, seq=request.key)) for request, row in zip(requests, rows, strict=True)
     ]
 
 
-def _token_id(token: object) -> int:
+def token_id(token: object) -> int:
+    """Return what a sampler returned as an int. Raises TypeError if it is no integer."""
     try:
         return operator.index(token)  # type: ignore[arg-type]
     except TypeError:

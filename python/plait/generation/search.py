@@ -46,8 +46,7 @@ def best_of(
     sampler: Callable[..., int] | None = None,
     **options: Any,
 ) -> list[Completion]:
-    """Return for each prompt the generation with the highest mean log-probability per token, of `n`
-    generations.
+    """Return for each prompt the generation with the highest mean log-probability per token, of `n` generations.
 
     Args:
         model: As in generate().
@@ -208,9 +207,7 @@ class _Search:
         return logprob / math.pow(length, self._penalty)
 
     def _decided(self, totals: Any, chosen: list[tuple[int, int]]) -> bool:
-        """Return whether no candidate can score higher than the worst of the `width` best finished
-        beams.
-        """
+        """Return whether no candidate can score higher than the worst of the `width` best finished beams."""
         if len(self._done) < self._width or not chosen:
             return False
         worst = sorted((score for score, _, _ in self._done), reverse=True)[self._width - 1]

@@ -189,8 +189,7 @@ class Trace(_core.Trace):
         return self._events
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the events for chrome://tracing or https://ui.perfetto.dev (Trace Event Format,
-        complete events).
+        """Write the events for chrome://tracing or https://ui.perfetto.dev (Trace Event Format, complete events).
 
         Args:
             path: The JSON file to write.

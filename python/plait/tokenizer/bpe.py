@@ -1,5 +1,4 @@
-"""Byte-pair encoding ("gpt2", "gemma4"): splits text by the expressions of patterns.py, then merges by
-rank.
+"""Byte-pair encoding ("gpt2", "gemma4"): splits text by the expressions of patterns.py, then merges by rank.
 
 Sennrich et al. 2016, arXiv:1508.07909; over bytes since Radford et al. 2019. The `tokenizers`
 library does the splitting and merging; it is imported when a BPE vocabulary first encodes.

@@ -52,8 +52,8 @@ class CharsMap:
         return output.decode("utf-8", "replace")
 
     def _longest(self, data: bytes, position: int) -> tuple[int, int]:
-        """Return the end of the longest known prefix at `position` and the offset of its replacement;
-        (position, 0) if none.
+        """Return the end of the longest known prefix at `position` and the offset of its replacement; (position, 0)
+        if none.
 
         Fields of a unit, from bit 0: the byte that leads to it (8 bits), whether its prefix has a
         value, whether its base is shifted by 8, and the base (22 bits). A value has bit 31 set.

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 KEY: Final = "tokenizer.chat_template"
 _MAX_SOURCE: Final = 1 << 18  # characters of a template
-_MAX_TEXT: Final = (
-    1 << 26
-)  # characters that one rendering may produce, intermediate results included
+_MAX_TEXT: Final = 1 << 26  # characters that a rendering may produce, with intermediate results
 _MAX_SECONDS: Final = 5.0
 _WIDE: Final = re.compile(r"\d{5}")  # field widths of five digits or more are refused
 _MULTIPLYING: Final = {"replace", "join", "indent", "format", "%", "translate", "expandtabs"}
@@ -48,13 +46,17 @@ class ChatTemplate:
     Args:
         metadata: Maps GGUF keys to values.
         tokenizer: The model's tokenizer.
+        name: The template's name in messages.
 
     Raises:
         UnsupportedError: There is no template.
         ModelError: The template has more than 262144 characters or is not valid Jinja.
     """
 
-    def __init__(self, metadata: Mapping[str, object], tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, metadata: Mapping[str, object], tokenizer: Tokenizer, *, name: str = KEY
+    ) -> None:
+        self._name = name
         sources = {"default": metadata.get(KEY), "tool_use": metadata.get(f"{KEY}.tool_use")}
         if sources["default"] is None:
             raise UnsupportedError(
@@ -115,20 +117,22 @@ class ChatTemplate:
         with self._environment.budget:
             try:
                 return str(self._templates[name].render(values))
+            except ModelError as error:  # a limit was exceeded
+                raise ModelError(str(error).replace(KEY, self._name, 1)) from None
             except (_Rejected, TypeError, ValueError, ArithmeticError, LookupError) as error:
                 raise ValueError(f"chat template: {error}") from error
             except RecursionError:
-                raise ModelError(f"{KEY}: the template recurses too deeply") from None
+                raise ModelError(f"{self._name}: the template recurses too deeply") from None
             except TemplateError as error:
                 if type(error).__name__ == "UndefinedError":
                     raise ValueError(f"chat template: {error}") from error
-                raise ModelError(f"{KEY}: {error}") from error
+                raise ModelError(f"{self._name}: {error}") from error
 
     def __repr__(self) -> str:
         return f"<plait.ChatTemplate of {len(self._source)} characters>"
 
     def _compile(self, name: str, source: object) -> Any:
-        key = KEY if name == "default" else f"{KEY}.{name}"
+        key = self._name if name == "default" else f"{self._name}.{name}"
         if not isinstance(source, str):
             raise ModelError(f"{key}: expected a string, got {type(source).__name__}")
         if len(source) > _MAX_SOURCE:
@@ -181,9 +185,8 @@ class _Budget(threading.local):
             elif isinstance(operand, int):
                 largest = max(largest, min(abs(operand), _MAX_TEXT + 1))
             elif isinstance(operand, (list, tuple, set, dict)):
-                self.charge(
-                    len(operand)
-                )  # before descending: containers can contain each other many times
+                # Charged before descending, because containers can contain each other many times.
+                self.charge(len(operand))
                 pending += operand
                 if isinstance(operand, dict):
                     pending += operand.values()

@@ -125,8 +125,7 @@ class Partition:
 
 
 def _stripping(vocabulary: Vocabulary, special: list[int]) -> tuple[set[int], set[int]]:
-    """Return the tokens that remove white space to their left, and those that remove it to their
-    right.
+    """Return the tokens that remove white space to their left, and those that remove it to their right.
 
     GGUF does not store these attributes; they are known for a few model families.
     """

@@ -1,5 +1,4 @@
-"""SentencePiece with scores ("llama"): repeatedly merges the adjacent pair whose union has the highest
-score.
+"""SentencePiece with scores ("llama"): repeatedly merges the adjacent pair whose union has the highest score.
 
 Kudo and Richardson 2018, arXiv:1808.06226; the greedy merge is SentencePiece's BPE model.
 Characters that are not tokens are encoded as bytes.
@@ -53,8 +52,9 @@ class Spm:
         return found
 
     def _merge(self, text: str) -> list[int]:
-        """Merge the text. Symbol i starts at character i and has `length[i]` characters, 0 once it is
-        part of another.
+        """Merge the text.
+
+        Symbol i starts at character i and has `length[i]` characters, 0 once it is part of another.
         """
         n = len(text)
         length, before, after = [1] * n, list(range(-1, n - 1)), list(range(1, n + 1))

@@ -45,8 +45,7 @@ class TokenStream:
         self._pending = ""
 
     def push(self, token: int) -> str:
-        """Return the text that a token completes; often empty in the middle of a character of several
-        tokens.
+        """Return the text that a token completes; often empty in the middle of a character of several tokens.
 
         Args:
             token: The token id.

@@ -244,8 +244,8 @@ class Tokenizer:
 
     @property
     def special_ids(self) -> Mapping[str, int]:
-        """Maps roles to ids, as in the keys tokenizer.ggml.<role>_token_id, including roles known by
-        their text (fim_pre, ...).
+        """Maps roles to ids, as in the keys tokenizer.ggml.<role>_token_id, including roles known by their text
+        (fim_pre, ...).
         """
         return MappingProxyType(self._vocabulary.ids)
 

@@ -1,5 +1,4 @@
-"""PrefixIndex, which finds the tokens that start at a position, and RWKV's greedy longest-match
-tokenizer.
+"""PrefixIndex, which finds the tokens that start at a position, and RWKV's greedy longest-match tokenizer.
 
 RWKV: https://github.com/BlinkDL/RWKV-LM/tree/main/RWKV-v5/tokenizer ("world" vocabulary).
 """

@@ -48,9 +48,8 @@ class Unigram:
         text = self._normalise(text)
         n = len(text)
         best = [0.0] + [float("-inf")] * n  # score of the text before each position
-        back: list[tuple[int, int]] = [(0, self._unknown)] * (
-            n + 1
-        )  # start and id of the last token
+        # Start and id of the last token before each position.
+        back: list[tuple[int, int]] = [(0, self._unknown)] * (n + 1)
         for start in range(n):
             single = False
             for end, token in self._index.matches(text, start):

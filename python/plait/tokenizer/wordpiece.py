@@ -1,5 +1,4 @@
-"""BERT's WordPiece: normalises text, splits it at white space and punctuation, and matches the longest
-tokens.
+"""BERT's WordPiece: normalises text, splits it at white space and punctuation, and matches the longest tokens.
 
 Devlin et al. 2018, arXiv:1810.04805;
 https://github.com/google-research/bert/blob/master/tokenization.py. GGUF marks the start of a word
@@ -46,8 +45,8 @@ class WordPiece:
         return output
 
     def _words(self, text: str) -> list[str]:
-        """Normalise each character to text, to text between spaces if it is a word of its own, or to
-        nothing; then split.
+        """Normalise each character to text, to text between spaces if it is a word of its own, or to nothing; then
+        split.
         """
         return "".join(
             _normalise(character, self._lowercase, self._strip) for character in text

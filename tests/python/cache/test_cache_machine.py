@@ -28,7 +28,7 @@ TOLERANCE = 2e-3  # of the largest logit, between variants of an f32 cache
 
 @dataclass(frozen=True)
 class Variant:
-    """A kind of cache, the model that has it, and how the plain lists are told of it."""
+    """A kind of cache, its model, and the configuration of the plain lists."""
 
     name: str
     model: str | None  # below conformance/; None: the tiny llama
@@ -39,7 +39,7 @@ class Variant:
 
     @property
     def twin(self) -> str | None:
-        """The variant that plays the same operations; none where room runs out differently."""
+        """The variant that runs the same operations; None if it runs out of room at other times."""
         if self.cells is not None or self.coupled:
             return None
         return "streams" if self.kv == "unified" else "unified"
@@ -77,9 +77,9 @@ class Machine:
             tokens = model.metadata[f"{model.arch}.attention.sliding_window"]
             plain["window"] = Window("sliding", int(tokens))
         self.plain = CacheModel(N_CTX, N_SEQ, variant.kv, variant.cells, **plain)
-        # The tokens of each sequence, while it is as if it had been fed them one after the other.
+        # The tokens of each sequence, as long as its state equals that of decoding them in order.
         self.said: list[list[int] | None] = [[] for _ in range(N_SEQ)]
-        self.heard: list[tuple[int, ...]] = [()] * N_SEQ  # what each sequence's encoder was given
+        self.heard: list[tuple[int, ...]] = [()] * N_SEQ  # encoder input of each sequence
         if variant.plain.get("encoder"):
             for seq in range(N_SEQ):
                 self.encode(seq)
@@ -87,7 +87,7 @@ class Machine:
     # -- operations: each on the cache, its twin, and the plain lists --------------------------
 
     def do(self, ours: Callable[[plait.Context], Any], plain: Callable[[], Any]) -> Any:
-        """What it returned, or "refused" or "full"; alike everywhere."""
+        """Return the result, or "refused" or "full", which must be the same everywhere."""
         want = attempt(plain, Refused, Full)
         got = attempt(lambda: ours(self.ctx), (ValueError, plait.UnsupportedError), plait.CacheFull)
         assert got == want
@@ -125,7 +125,7 @@ class Machine:
             try:
                 self.plain.decode(entries)
             except Full:
-                self.plain.apply_shifts()  # they come before the search for room, and stay
+                self.plain.apply_shifts()  # they are applied before the search for room, and remain
                 raise
             self.plain.apply_shifts()
 
@@ -197,7 +197,7 @@ class Machine:
 
     def reposition(self, how: str, seq: int, p0: int, p1: int | None, by: int) -> None:
         if self.plain.recurrent and not self.plain.full:
-            p0, p1 = 0, None  # a state knows its first and last position alone
+            p0, p1 = 0, None  # a state has only a first and a last position
         before = [cell.pos for cell in self.plain.sequences[seq]]
         self.do(
             lambda ctx: getattr(ctx.kv, f"seq_{how}")(seq, p0, p1, by),
@@ -213,13 +213,13 @@ class Machine:
             assert sorted(rows.tolist()) == list(range(len(rows)))
 
     def save_and_load(self) -> None:
-        """The same contents in a context that never saw what came before, and back again."""
+        """Copy the contents to a new context and back."""
         data = self.ctx.kv.to_bytes()
         self.plain.apply_shifts()
         self.ctx.kv.clear()
         self.ctx.kv.from_bytes(data)
         assert self.ctx.kv.to_bytes() == data
-        if self.twin is not None:  # a shift that the one has applied, the other has to
+        if self.twin is not None:  # shifts must be applied in both
             self.twin.kv.to_bytes()
 
     def fault(self) -> None:
@@ -246,7 +246,7 @@ class Machine:
             return
         self.heard[seq] = tuple(self.tokens(int(self.random.integers(1, 9))))
         self.plain.encode(self.heard[seq], [seq])
-        self.plain.apply_shifts()  # they come before any call
+        self.plain.apply_shifts()  # they are applied before any call
         batch = plait.Batch()
         batch.add_sequence(self.heard[seq], seq=seq, logits="none")
         self.ctx.encode(batch)
@@ -262,13 +262,13 @@ class Machine:
             self.plain.pos_max(s) for s in range(N_SEQ)
         ]
         if self.plain.recurrent and not self.plain.full:
-            return  # a state is one cell, whatever it is made of
+            return  # a state is one cell, regardless of its contents
         assert sorted(cells) == sorted((p, d, seqs) for p, d, _, seqs in self.plain.cells())
         assert self.ctx.kv.n_used == self.plain.n_used
         assert self.ctx.kv.n_free == self.ctx.kv.n_cells - self.plain.n_used
 
     def check_logits(self) -> None:
-        """A token more for each sequence, in a copy of the cache, against a fresh context."""
+        """Decode one more token per sequence in a copy of the cache, and compare with a new context."""
         saved = self.ctx.kv.to_bytes()
         self.plain.apply_shifts()
         if self.twin is not None:

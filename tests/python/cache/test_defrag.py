@@ -1,4 +1,4 @@
-"""Moving cells together, asked for and automatic."""
+"""Defragmentation, explicit and automatic."""
 
 import math
 from pathlib import Path
@@ -19,14 +19,14 @@ def made(model, **options):
 
 
 def fill(ctx, n, seq=0, seed=0):
-    """A sequence of n tokens, in as many calls as it takes."""
+    """Decode a sequence of n tokens in several calls."""
     ids = tokens(n, seed)
     for at in range(0, n, 512):
         feed(ctx, ids[at : at + 512], seq, logits="none")
 
 
 def last_logits(ctx, *seqs):
-    """The logits of one more token of each, which is then taken back."""
+    """Return the logits of one more token of each sequence, which is then removed."""
     out = ctx.decode(batch(*(([7], seq) for seq in seqs))).logits.copy()
     for seq in seqs:
         ctx.kv.seq_rm(seq, ctx.kv.seq_pos_max(seq))
@@ -34,7 +34,7 @@ def last_logits(ctx, *seqs):
 
 
 def compact(kv):
-    """Whether the first cells of every stream are in use and no other."""  # S3-32
+    """Return whether exactly the first cells of every stream are in use."""  # S3-32
     cells = kv.cells()
     per_stream = kv.n_cells // kv.n_streams
     return all(
@@ -61,14 +61,14 @@ def test_every_second_cell_of_4096_in_rounds_of_eight_moves(tiny, cache_type, fl
         assert compact(ctx.kv)
         assert ctx.kv.to_bytes() == data
         assert same_bits(last_logits(ctx, 0), want)
-        # What needs the space has it, without anything the caller does.  S3-01, S3-18
+        # The space becomes available without action by the caller.  S3-01, S3-18
         ctx.kv.seq_cp(0, 1)
         fill(ctx, 2048, 1, seed=1)
         assert ctx.kv.n_used == 4096
 
 
 def scattered(model, n_seqs=3, n=150, **options):
-    """Sequences that were fed in turn, token by token, and lost some."""
+    """Decode sequences alternately, token by token, and remove some tokens."""
     ctx = made(model, n_ctx=256, n_seq_max=n_seqs + 1, **options)
     fill(ctx, 40, n_seqs, seed=9)
     ids = [tokens(n, seq) for seq in range(n_seqs)]
@@ -107,7 +107,7 @@ def test_cells_side_by_side_are_one_move(tiny):  # S3-08
         assert ctx.kv.last_defrag.records.tolist() == [(0, 1024, 0, 1000)]  # S3-07
 
 
-def test_a_report_says_what_was_done(tiny):  # S3-28
+def test_the_report_describes_the_moves(tiny):  # S3-28
     with scattered(tiny) as ctx:
         assert ctx.kv.last_defrag is None
         ctx.stats.reset()
@@ -122,7 +122,7 @@ def test_a_report_says_what_was_done(tiny):  # S3-28
         assert repr(report).startswith(f"<plait.Defrag: {n} cells in {report.moves} moves")
         with pytest.raises(TypeError):
             plait.Defrag()
-        # Nothing to do is no error, and says so.  S3-23, S3-24
+        # Having nothing to do is not an error, and is reported.  S3-23, S3-24
         assert ctx.kv.defrag() == 0
         assert ctx.kv.last_defrag.rounds == 0
 
@@ -194,7 +194,7 @@ OPERATIONS = st.lists(
 )
 @given(operations=OPERATIONS)
 def test_whatever_happened_the_first_cells_are_used_and_hold_the_same(tiny, kind, operations):
-    """Beside a context that never moves anything."""  # S3-20, S3-21
+    """Compared with a context that never moves cells."""  # S3-20, S3-21
     with made(tiny, kv=kind) as moved, made(tiny, kv=kind) as still:
         for name, *arguments in operations:
             for ctx in (moved, still):
@@ -220,7 +220,7 @@ def test_whatever_happened_the_first_cells_are_used_and_hold_the_same(tiny, kind
 
 
 def comb(ctx, n=2000):
-    """Sequence 0 in the holes that every second cell of another one left."""
+    """Place sequence 0 in the holes of another sequence."""
     fill(ctx, 2 * n, 1)
     for pos in range(0, 2 * n, 2):
         ctx.kv.seq_rm(1, pos, pos + 1)
@@ -228,7 +228,7 @@ def comb(ctx, n=2000):
     ctx.kv.seq_rm(1)
 
 
-def test_fragmentation_is_what_short_runs_cost(tiny):  # S3-31
+def test_fragmentation_counts_short_runs(tiny):  # S3-31
     with made(tiny, n_ctx=4096, n_seq_max=2, kv_cells=4100) as ctx:
         assert ctx.kv.fragmentation == 0
         fill(ctx, 2000)

@@ -1,4 +1,4 @@
-"""Operations on the cache: against plain Python lists, and by what attention then sees."""
+"""Cache operations, compared with plain Python lists and checked through attention."""
 
 import numpy as np
 import plait
@@ -42,7 +42,7 @@ def test_the_cache_is_an_object_with_its_operations_and_figures(ctx):  # S4-02
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_cache_knows_its_kind(tiny, kind):  # S4-01
-    """The same calls on either kind, with the same results."""
+    """The same calls on both kinds give the same results."""
     want = None
     with plait.Context(tiny, n_ctx=64, n_seq_max=3, kv=kind) as ctx:
         assert ctx.kv.kind == kind
@@ -95,7 +95,7 @@ def test_cells_of_streams_say_which(tiny):
 
 
 def projected(layer_input, name):
-    """Keys or values of layer 0 before rotation: (n, heads, dim)."""
+    """Return keys or values of layer 0 before rotation: (n, heads, dim)."""
     weights = gguf_writer.llama_weights()
     x = weights["token_embd.weight"][layer_input].astype(np.float64)
     x = (
@@ -128,7 +128,7 @@ def test_keys_and_values_are_read_by_position(ctx):
         ctx.kv.keys(2, 0)
 
 
-def test_shifted_keys_are_those_of_their_new_positions(ctx):
+def test_shifted_keys_equal_those_of_their_new_positions(ctx):
     ids = tokens(10)
     feed(ctx, ids, 0)
     before = ctx.kv.values(0, 0)
@@ -142,7 +142,7 @@ def test_shifted_keys_are_those_of_their_new_positions(ctx):
     assert (ctx.kv.seq_pos_min(0), ctx.kv.seq_pos_max(0)) == (0, 16)
 
 
-def test_divided_keys_are_those_of_their_new_positions(ctx):
+def test_divided_keys_equal_those_of_their_new_positions(ctx):
     ids = tokens(10)
     feed(ctx, ids, 0)
     ctx.kv.seq_div(0, 0, None, 3)
@@ -214,7 +214,7 @@ def test_a_shift_without_room_for_copies_changes_nothing(tiny):
         (lambda kv: kv.seq_div(0, 0, None, -2), "divisor.*got -2"),
     ],
 )
-def test_moves_that_cannot_be_are_refused(ctx, call, message):
+def test_invalid_moves_are_refused(ctx, call, message):
     feed(ctx, tokens(10), 0)
     before = contents(ctx)
     with pytest.raises(ValueError, match=message):
@@ -267,11 +267,11 @@ OPERATIONS = st.one_of(
 )
 
 
-RANGES = {"rm": 1, "cp": 2, "add": 1, "div": 1}  # where p0 stands among the arguments
+RANGES = {"rm": 1, "cp": 2, "add": 1, "div": 1}  # index of p0 among the arguments
 
 
 def do(model, ctx, operation):
-    """The same operation on both; what each said of it."""
+    """Apply the operation to both and return both results."""
     name, *arguments = operation
     if name in ("decode", "grow"):
         if name == "grow":
@@ -289,7 +289,7 @@ def do(model, ctx, operation):
             try:
                 model.decode(entries)
             except Full:
-                model.apply_shifts()  # they come before the search for room, and stay
+                model.apply_shifts()  # they are applied before the search for room, and remain
                 raise
             model.apply_shifts()
     else:
@@ -328,7 +328,7 @@ def seen(ctx):
     deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(operations=st.lists(OPERATIONS, min_size=5, max_size=40))
-def test_any_operations_leave_what_plain_lists_hold(tiny, kind, operations):
+def test_random_operations_agree_with_plain_lists(tiny, kind, operations):
     cells = 20 if kind == "unified" else None
     model = CacheModel(N_CTX, N_SEQ, kind, cells)
     with plait.Context(

@@ -1,4 +1,4 @@
-"""Requirements about what is reserved, what cannot be done, and what one context keeps for itself."""
+"""Requirements on reserved memory, unsupported operations and state that belongs to one context."""
 
 import re
 import shutil
@@ -68,7 +68,7 @@ def test_an_encoder_s_largest_call_needs_no_more(data_dir):  # S4-26
             assert ctx.compute_bytes == reserved
 
 
-def test_shifts_that_cannot_be_are_typed_errors_and_harm_nothing(any_model):  # S3-12
+def test_invalid_shifts_are_typed_errors_and_change_nothing(any_model):  # S3-12
     n_vocab = min(any_model.n_vocab, 288)
     with plait.Context(any_model, n_ctx=64) as ctx:
         if ctx.kv.kind in ("none", "cross") or ctx.kv.can_shift:
@@ -81,7 +81,7 @@ def test_shifts_that_cannot_be_are_typed_errors_and_harm_nothing(any_model):  # 
         assert np.isfinite(feed(ctx, [7])).all()
 
 
-def test_a_context_that_cannot_have_its_memory_is_none_at_all(tiny):  # S3-17
+def test_a_context_without_memory_is_not_created(tiny):  # S3-17
     with plait.Context(tiny, n_ctx=16) as ctx:
         for n_ubatch in (2**30, 2**31 - 1):
             with pytest.raises((MemoryError, ValueError)):
@@ -91,7 +91,7 @@ def test_a_context_that_cannot_have_its_memory_is_none_at_all(tiny):  # S3-17
 
 @pytest.mark.parametrize("name", ["mixtral", "gpt-oss", "qwen3moe", "deepseek2"])
 def test_every_expert_is_there_when_the_context_is(data_dir, tmp_path, name):  # S4-44
-    """Nothing is read from the file later, so there is nothing to warm up and no shape to change."""
+    """Nothing is read from the file later, so no warm-up is needed."""
     source = data_dir / "conformance" / name / "model.gguf"
     path = Path(shutil.copy(source, tmp_path / "model.gguf"))
     ids = np.random.default_rng(7).integers(3, 400, 200)
@@ -119,7 +119,7 @@ def test_decode_and_encode_are_one_road():  # S4-36
     assert not re.search(r"\.kind\(\)", road)
 
 
-def test_no_graph_is_told_that_it_is_the_worst_case():  # S4-37
+def test_graphs_do_not_depend_on_the_worst_case():  # S4-37
     """The largest step has a key like every other; builders take a key and nothing besides."""
     texts = [
         p.read_text()

@@ -1,4 +1,4 @@
-"""Requirements about many sequences at once, in one table of rows and in a stream each."""
+"""Requirements on many sequences at once, with a unified cache and with streams."""
 
 import re
 import threading
@@ -31,8 +31,10 @@ def test_other_devices_are_refused_by_name(tiny, backend):  # S2-12, S2-13, S2-2
 
 @pytest.mark.parametrize("flash", [True, False])
 @pytest.mark.parametrize("n_seqs", [1, 2, 5, 32])
-def test_each_sequence_of_a_step_gets_what_it_gets_alone(tiny, kv, n_seqs, flash):  # S2-11, S2-15
-    """Of different lengths, so whatever stands for a mask or for padding has to be right for each."""  # S2-16, S2-33
+def test_each_sequence_of_a_step_gets_the_same_results_as_alone(
+    tiny, kv, n_seqs, flash
+):  # S2-11, S2-15
+    """Sequences of different lengths, so masks and padding must be right for each."""  # S2-16, S2-33
     options = {"n_ctx": 64, "flash_attention": flash}
     with plait.Context(tiny, n_seq_max=n_seqs, kv=kv, **options) as ctx:
         parts = [(tokens(1 + 5 * seq % 29, seq), seq) for seq in range(n_seqs)]
@@ -46,7 +48,7 @@ def test_each_sequence_of_a_step_gets_what_it_gets_alone(tiny, kv, n_seqs, flash
 
 @pytest.mark.parametrize("flash", [True, False])
 def test_attention_takes_queries_of_every_sequence_at_once(tiny, kv, flash):  # S2-31
-    """[tokens, heads, head]: sequences follow each other in axis 0, so none is padded to another's length."""
+    """[tokens, heads, head]: sequences are concatenated along axis 0 without padding."""
     with plait.Context(tiny, n_ctx=64, n_seq_max=4, kv=kv, flash_attention=flash) as ctx:
         graph = ctx.graph(n_tokens=16, n_seqs=4)
         attends = [node for node in graph if node.op == "attend"]
@@ -66,7 +68,7 @@ def test_a_copy_gives_the_logits_of_its_source(tiny, kv):  # S2-17
 
 
 def test_rows_beyond_the_count_of_a_step_change_nothing(tiny, kv):  # S2-35
-    """A plan has room for eight tokens where five are given; the other three hold what was there before."""
+    """A plan for eight tokens runs with five; the other three hold old data."""
     with plait.Context(tiny, n_ctx=64, n_seq_max=2, kv=kv) as ctx:
         want = feed(ctx, tokens(5))
         ctx.kv.clear()
@@ -106,7 +108,7 @@ def test_any_streams_run_in_one_microbatch(tiny, seqs):  # S2-43, S2-44
 
 
 def test_no_arrangement_of_a_batch_costs_a_microbatch_more(tiny, kv):  # S2-57, S2-19
-    """So there is nothing to warn of."""
+    """No warning is therefore needed."""
     random = np.random.default_rng(5)
     with plait.Context(tiny, n_ctx=64, n_seq_max=8, kv=kv, n_ubatch=16) as ctx:
         for _ in range(100):
@@ -124,7 +126,7 @@ def test_no_arrangement_of_a_batch_costs_a_microbatch_more(tiny, kv):  # S2-57, 
 
 
 def test_copies_wait_for_what_is_being_computed(tiny, kv):  # S2-48
-    """Two threads, one decodes and one copies; a copy has all of a call's tokens or none."""
+    """While one thread decodes, copies made by another have all tokens of a call or none."""
     with plait.Context(tiny, n_ctx=512, n_seq_max=2, kv=kv, threads=4) as ctx:
         done = threading.Event()
         lengths = []
@@ -175,7 +177,7 @@ def test_a_copy_can_be_followed(tiny, caplog):  # S2-52
 
 
 def test_one_word_for_each_thing():  # S2-23, S2-24
-    """The glossary has the words, and what users read has no other word for them."""
+    """The glossary defines the terms, and documentation uses no synonyms."""
     glossary = (ROOT / "docs" / "glossary.md").read_text()
     words = [
         word
@@ -229,7 +231,7 @@ def step_seconds(ctx, n_seqs, steps=8):
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [64, 512])
 def test_one_table_is_as_fast_as_streams(tiny, length):  # S2-03, S2-05
-    """Sequences of their own rows lie in long runs in either, so neither prompts nor steps are slower."""
+    """Sequences without shared rows form long runs in both kinds, so neither is slower."""
     n_seqs = 16
     options = {"n_ctx": length + 1000, "n_seq_max": n_seqs, "n_batch": 1 << 15, "threads": 1}
     both = [plait.Context(tiny, kv=kv, **options) for kv in KINDS]
@@ -246,7 +248,7 @@ def test_one_table_is_as_fast_as_streams(tiny, length):  # S2-03, S2-05
 
 @pytest.fixture(scope="module")
 def two_layers_of_3b(tmp_path_factory):
-    """Two layers of Qwen 2.5 3B, the model of the measurement, and a part of its head in proportion."""
+    """Two layers of Qwen 2.5 3B, the model of the measurement, and a proportional part of its output matrix."""
     width, n_ffn, n_kv, n_vocab = 2048, 11008, 256, 8640
 
     def matrix(n_out, n_in):
@@ -299,7 +301,7 @@ def test_steps_after_long_prompts_keep_three_quarters_of_their_rate(two_layers_o
 
 
 def test_steps_read_the_rows_of_their_own_sequence(tiny, kv):  # S2-01
-    """With 31 other sequences of 480 tokens beside it, a step costs what it costs alone."""
+    """A step costs the same with 31 other sequences of 480 tokens in the cache."""
     options = {"n_ctx": 512, "threads": 1, "kv": kv}
     with (
         plait.Context(tiny, n_seq_max=1, **options) as alone,

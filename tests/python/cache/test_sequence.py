@@ -14,7 +14,7 @@ def ctx(tiny):
         yield ctx
 
 
-def test_ids_are_those_that_nobody_has_and_that_hold_nothing(ctx):
+def test_ids_are_unused_and_empty(ctx):
     feed(ctx, tokens(3), 1)
     first, second = ctx.sequence(), ctx.sequence()
     assert (first.id, second.id) == (0, 2)
@@ -83,14 +83,14 @@ def test_a_fork_holds_the_same_and_goes_its_own_way(ctx):
 
 
 @pytest.mark.parametrize("upto", [0, 3, 10, 99])
-def test_a_fork_up_to_a_position_holds_what_lies_before(ctx, upto):
+def test_a_fork_up_to_a_position_holds_earlier_positions(ctx, upto):
     seq = ctx.sequence()
     feed(ctx, tokens(10), seq)
     fork = seq.fork(upto=upto)
     assert len(fork) == min(upto, 10)
 
 
-def test_a_fork_that_fails_gives_its_id_back(ctx):
+def test_a_failed_fork_releases_its_id(ctx):
     seq = ctx.sequence()
     feed(ctx, tokens(10), seq)
     with pytest.raises(ValueError, match="-1"):
@@ -130,7 +130,7 @@ def test_a_rewind_of_attention_feeds_nothing_again(ctx):
 
 
 @pytest.mark.parametrize("kind", ["unified", "streams"])
-def test_a_rewind_goes_to_the_nearest_fork_and_says_what_to_feed_again(any_model, kind):
+def test_a_rewind_returns_to_the_nearest_fork(any_model, kind):
     n_vocab = min(any_model.n_vocab, 288)
     said = tokens(90, 3, n_vocab)
     with plait.Context(any_model, n_ctx=128, n_seq_max=4, kv=kind, n_ubatch=7) as ctx:

@@ -1,4 +1,4 @@
-"""Saving, loading and copying what a context remembers."""
+"""Saving, loading and copying the contents of a context."""
 
 import os
 import random
@@ -35,7 +35,7 @@ def ctx(tiny):
 
 @pytest.fixture
 def full(ctx):
-    """A context with three sequences, one a fork, one shifted and with a hole."""
+    """A context with three sequences: one is a fork, one is shifted and has a hole."""
     feed(ctx, tokens(20), 0)
     feed(ctx, tokens(9, 1), 1)
     ctx.kv.seq_cp(0, 3, 0, 12)
@@ -45,7 +45,7 @@ def full(ctx):
 
 
 def next_logits(ctx, *seqs):
-    """The logits of one more token of each, which is then taken back."""
+    """Return the logits of one more token of each sequence, which is then removed."""
     out = ctx.decode(batch(*(([7], seq) for seq in seqs))).logits.copy()
     for seq in seqs:
         ctx.kv.seq_rm(seq, ctx.kv.seq_pos_max(seq))
@@ -136,7 +136,7 @@ def test_nothing_and_everything_are_states(tiny):
         assert ctx.kv.n_used == 0
 
 
-def test_a_loaded_sequence_goes_on_like_the_original(full, tiny):
+def test_a_loaded_sequence_continues_like_the_original(full, tiny):
     with made(tiny) as other:
         other.kv.from_bytes(full.kv.to_bytes())
         for ctx in (full, other):
@@ -153,7 +153,7 @@ def test_a_loaded_sequence_goes_on_like_the_original(full, tiny):
 )
 @given(data=st.data())
 def test_equal_contents_give_equal_bytes_whatever_happened_before(tiny, data):
-    """The same sequences, reached by another history, in other rows."""
+    """The same sequences in other rows, after other operations."""
     lengths = data.draw(st.lists(st.integers(0, 12), min_size=3, max_size=3))
     with made(tiny, n_seq_max=3) as plain, made(tiny, n_seq_max=3) as other:
         for seq, n in enumerate(lengths):
@@ -227,7 +227,7 @@ def test_copies_are_refused_and_change_nothing(full, tiny):
         full.kv.copy_to(full.kv)
 
 
-def test_two_threads_that_copy_to_each_other_end(full, tiny):
+def test_two_threads_copying_to_each_other_do_not_deadlock(full, tiny):
     import threading
 
     with made(tiny) as other:
@@ -250,7 +250,7 @@ def test_two_threads_that_copy_to_each_other_end(full, tiny):
 
 @pytest.fixture(scope="module")
 def variants(tmp_path_factory):
-    """Files that differ from the tiny model in one thing each."""
+    """Return files that each differ from the tiny model in one respect."""
     folder = tmp_path_factory.mktemp("variants")
     metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
     weights = gguf_writer.llama_weights()
@@ -302,7 +302,7 @@ def test_states_of_other_cache_types_are_refused_by_name(tiny, given_type, which
 
 
 @pytest.mark.goal("G7")
-def test_states_of_windows_that_keep_more_or_less_are_refused_by_name(any_model):  # G7
+def test_states_of_other_window_sizes_are_refused(any_model):  # G7
     with made(any_model, swa_full=True) as one, made(any_model) as other:
         if one.kv.kind != "sliding":
             pytest.skip("it has no window")
@@ -312,7 +312,7 @@ def test_states_of_windows_that_keep_more_or_less_are_refused_by_name(any_model)
 
 
 def test_rotary_factors_chosen_by_n_ctx_must_be_the_same(data_dir):  # 2.6.5
-    """LongRoPE: above the length of training other factors hold."""
+    """LongRoPE uses other factors above the training length."""
     try:
         model = plait.Model(data_dir / "conformance" / "phi3-longrope" / "model.gguf")
     except plait.UnsupportedError as error:
@@ -328,7 +328,7 @@ def test_rotary_factors_chosen_by_n_ctx_must_be_the_same(data_dir):  # 2.6.5
             long.kv.from_bytes(short.kv.to_bytes())
 
 
-def test_too_little_room_is_said_in_cells_and_changes_nothing(full, tiny):
+def test_too_little_room_is_reported_in_cells_and_changes_nothing(full, tiny):
     data = full.kv.to_bytes()
     for options, numbers in (
         ({"n_ctx": 16}, (20, 16)),
@@ -343,7 +343,7 @@ def test_too_little_room_is_said_in_cells_and_changes_nothing(full, tiny):
             assert other.kv.to_bytes() == kept
 
 
-def test_ids_that_do_not_exist_are_refused(full, tiny):
+def test_invalid_ids_are_refused(full, tiny):
     with made(tiny, n_seq_max=2) as other:
         with pytest.raises(plait.StateError, match=r"sequence 3.*n_seq_max"):
             other.kv.from_bytes(full.kv.to_bytes())
@@ -385,7 +385,7 @@ def test_damage_in_every_region_is_refused_and_changes_nothing(full):  # G6
 # -- files -------------------------------------------------------------------------------------------
 
 
-def test_files_hold_what_to_bytes_gives(full, tiny, tmp_path):
+def test_files_equal_the_result_of_to_bytes(full, tiny, tmp_path):
     path = tmp_path / "a.state"
     full.kv.save(path)
     assert path.read_bytes() == full.kv.to_bytes()
@@ -397,7 +397,7 @@ def test_files_hold_what_to_bytes_gives(full, tiny, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.state"]
 
 
-def test_files_that_cannot_be_are_named(full, tmp_path):
+def test_errors_name_files_that_cannot_be_read_or_written(full, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "text").write_text("no state, but some bytes of text")
     (tmp_path / "empty").touch()
@@ -432,8 +432,8 @@ def test_links_and_modes_stay(full, tmp_path):
 
 
 @pytest.mark.goal("G8")
-def test_a_disk_that_fills_up_leaves_the_old_file(full, tmp_path):  # G8
-    """Wherever it ends; the limit on the size of files stands for the disk."""
+def test_a_full_disk_keeps_the_old_file(full, tmp_path):  # G8
+    """A limit on the size of files simulates a full disk at any point."""
     path = tmp_path / "a.state"
     full.kv.save(path, seq=1)
     code = textwrap.dedent("""
@@ -479,7 +479,7 @@ SAVER = textwrap.dedent("""
 
 @pytest.mark.goal("G8")
 @pytest.mark.parametrize("n_kills", [25, pytest.param(200, marks=pytest.mark.slow)])
-def test_a_kill_at_any_moment_leaves_a_file_that_loads(
+def test_a_kill_at_any_time_leaves_a_valid_file(
     tiny, tiny_path, tmp_path, n_kills, record_property
 ):  # G8
     path = tmp_path / "a.state"
@@ -559,7 +559,7 @@ class AlarmError(Exception):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_ends_a_call_in_the_middle_the_bytes_are_the_same(any_model, kind):  # S4-08
-    """A signal between two nodes of one microbatch of many, in every kind of memory."""
+    """A signal between two nodes of one of many microbatches, for every kind of memory."""
 
     def alarm(*_):
         raise AlarmError

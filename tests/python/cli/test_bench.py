@@ -1,4 +1,4 @@
-"""The benchmarks run, on a model too small to say anything about speed."""
+"""The benchmarks run, on a model too small for meaningful results."""
 
 import json
 import re
@@ -40,9 +40,7 @@ def test_cache_variants(tiny_path: Path, tmp_path: Path) -> None:  # S2-06
     assert [row["prompt"] for row in rows["rows"]] == [0, 5]
     assert [row["cells"] for row in rows["rows"]] == [3 * (0 + 2), 3 * (5 + 2)]
     assert rows["prefix"] == 1.0  # sequences that share a prefix keep it once
-    assert (
-        rows["scattered"] > 0
-    )  # of either way to take rows; docs/decisions/0007 says which and why: S1-50
+    assert rows["scattered"] > 0  # for both ways to choose rows; see docs/decisions/0007: S1-50
     note = (BENCH.parent / "docs" / "decisions" / "0007-one-table-unless-asked.md").read_text()
     assert all(
         text in note for text in ("Against streams", "defrag_threshold", "| 2048 |")
@@ -57,7 +55,7 @@ def test_graph_reuse(tiny_path: Path) -> None:  # S0-14, S1-06, S0-10
 
 
 def test_keeping_plans_saves_time(tiny_path: Path) -> None:  # S1-04
-    """Host time that a token is spared; docs/profile.md has what large models gain by it."""
+    """Host time saved per token; docs/profile.md has the gain for large models."""
     table = run("graph_reuse.py", tiny_path, "--steps", 50, "--rounds", 1, "-B", 1)
     (saved,) = re.findall(r"([-\d.]+) saved by keeping plans", table)
     assert float(saved) > 0
@@ -65,7 +63,7 @@ def test_keeping_plans_saves_time(tiny_path: Path) -> None:  # S1-04
 
 
 def test_step_profile(tiny_path: Path) -> None:  # S1-15
-    """The table of docs/profile.md has what the command prints: the ten operations that take longest."""
+    """The table of docs/profile.md has the ten slowest operations that the command prints."""
     lines = run("step_profile.py", tiny_path, "--cells", 20, "--steps", 2).splitlines()[1:]
     shares = [float(line.split()[1]) for line in lines]
     assert shares == sorted(shares, reverse=True)
@@ -108,7 +106,7 @@ def test_compare(tiny_path: Path, tmp_path: Path) -> None:
 
 
 def test_python_overhead(tiny_path: Path, tmp_path: Path) -> None:
-    """The least of several rounds: what other processes take is no part of the claim of 8 microseconds a decode."""
+    """The minimum of several rounds, since other processes must not affect the claim of 8 microseconds per decode."""
     result = tmp_path / "result.json"
     table = run("python_overhead.py", tiny_path, "--steps", 400, "--rounds", 5, "--json", result)
     assert table.splitlines()[0].split()[:4] == ["model", "batch", "call", "row"]

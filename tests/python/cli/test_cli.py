@@ -1,4 +1,4 @@
-"""The command `plait`, as a shell sees it: what it writes, where, and its exit status."""
+"""The command `plait`: its output, its error messages and its exit status."""
 
 import fcntl
 import json
@@ -64,7 +64,7 @@ def test_help_of_a_command(command, capsys, monkeypatch):
 
 
 def on_terminal(*args, columns=80):
-    """What a terminal of this width is sent, and the exit status."""
+    """Return the output on a terminal of this width, and the exit status."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     running = subprocess.Popen(
@@ -74,7 +74,7 @@ def on_terminal(*args, columns=80):
     )  # fmt: skip
     os.close(theirs)
     sent = b""
-    with suppress(OSError):  # EIO: nobody holds the other end any more
+    with suppress(OSError):  # EIO: the other end is closed
         while part := os.read(ours, 1 << 16):
             sent += part
     os.close(ours)
@@ -97,11 +97,11 @@ def test_a_terminal_of_80_columns_is_wide_enough(args):
     assert status == 0, sent
     shown = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", sent).replace("\r\n", "\n")
     lines = [line.rpartition("\r")[2] for line in shown.splitlines()]
-    lines = [line for line in lines if not line.startswith("file ")]  # a path is as long as it is
+    lines = [line for line in lines if not line.startswith("file ")]  # paths can be long
     assert [line for line in lines if len(line) > 80] == []
 
 
-def test_arguments_that_make_no_sense_exit_with_2(run, capsys):
+def test_invalid_arguments_exit_with_2(run, capsys):
     assert "generate?" in run("generat", status=2)
     assert main([]) == 2
     for args in (["generate"], ["generate", "demo", "-n", "many"], ["devices", "--no-such"]):
@@ -117,10 +117,10 @@ def test_mistakes_are_one_line_and_exit_with_1(run, tmp_path, tiny_path):
     for args, words in (
         (("inspect", tmp_path / "none.gguf"), "No such file"),
         (("inspect", broken), "broken.gguf"),
-        (("generate", "demo", "-n", "0", "x"), "max_tokens"),
+        (("generate", "demo", "-n", "0", "x"), "--max-tokens is 0"),
         (("generate", "demo", "--type-k", "q9", "x"), "q9"),
         (("generate", "demo", "--backend", "abacus", "x"), "abacus"),
-        (("generate", "demo", "-t", "-1", "x"), "temperature"),
+        (("generate", "demo", "-t", "-1", "x"), "--temperature is -1"),
         (("generate", "demo", "-f", tmp_path / "none.txt"), "none.txt"),
         (("perplexity", "demo", broken), "UTF-8"),
         (("chat", "demo"), "chat template"),
@@ -138,7 +138,7 @@ def test_mistakes_are_one_line_and_exit_with_1(run, tmp_path, tiny_path):
     assert [path.name for path in tmp_path.iterdir()] == ["broken.gguf"]
 
 
-def test_a_traceback_is_there_for_who_asks(monkeypatch):
+def test_a_traceback_is_shown_on_request(monkeypatch):
     monkeypatch.setenv("PLAIT_TRACEBACK", "1")
     with pytest.raises(plait.ModelError):
         main(["inspect", "none.gguf"])
@@ -227,7 +227,7 @@ def test_chat_keeps_the_conversation_in_the_cache(tmp_path, monkeypatch, capsys)
     assert said[0].strip() == "".join(event.text for event in events).strip()
 
 
-def test_chat_with_a_template_of_ones_own(tmp_path, monkeypatch, capsys):
+def test_chat_with_a_custom_template(tmp_path, monkeypatch, capsys):
     from io import StringIO
 
     template = tmp_path / "story.jinja"
@@ -275,7 +275,7 @@ def test_demo(run):
     assert "The cache (unified)" in text
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def test_a_closed_output_is_not_an_error():
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -290,7 +290,7 @@ def test_interrupted_it_exits_with_130():
     running = subprocess.Popen(
         [sys.executable, "-m", "plait", "perplexity", "demo", "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        # Whoever runs the tests in the background may have it ignored.
+        # Background processes may ignore the signal.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert running.stdin is not None
@@ -324,10 +324,30 @@ def test_a_prompt_is_not_echoed_by_a_model_that_cannot_generate(data_dir):
 
 def test_quantize_warns_of_types_that_do_not_fit(run, tiny_path, tmp_path):
     out = tmp_path / "out.gguf"
-    assert "pass allow_fallback=True" in run("quantize", tiny_path, out, "Q4_K", status=1)
+    assert "pass --allow-fallback" in run("quantize", tiny_path, out, "Q4_K", status=1)
     assert not out.exists()
     done = subprocess.run(
         [sys.executable, "-m", "plait", "quantize", tiny_path, out, "Q4_K", "--allow-fallback"],
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert "warning: quantize_file: 16 of 16 matrices cannot be stored as Q4_K" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("generate", "demo", "-n", "0", "x"), "--max-tokens is 0"),
+        (("generate", "demo", "--top-p", "2", "x"), "--top-p is 2"),
+        (("generate", "demo", "--n-ctx", "3", "Tom lives in Oslo."), "--n-ctx is 3"),
+        (("quantize", "demo", "out.gguf", "Q4_K"), "pass --requantize to do it anyway"),
+        (("perplexity", "demo", "text", "--window", "1"), "--window is 1"),
+    ],
+)
+def test_messages_name_options(run, tmp_path, monkeypatch, args, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("Tom lives in Oslo. The kite is red.")
+    told = run(*args, status=1)
+    assert message in told
+    assert "_" not in told.replace("quantize_file", "").replace("token_logprobs", "").replace(
+        "Q8_0", ""
+    )

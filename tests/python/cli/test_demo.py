@@ -1,4 +1,4 @@
-"""The model that ships in the package: what it answers, what its file is made of, how its corpus is made."""
+"""The demo model: its answers, its file and its corpus."""
 
 import importlib
 import io
@@ -16,7 +16,7 @@ from plait.demo import ask, corpus, show
 
 UNSEEN_SEED = 20_000
 N_STORIES = 120
-ACCURACY = 0.98  # the README tells of more
+ACCURACY = 0.98  # the README reports more
 Q8_0_BLOCK = 32
 
 
@@ -44,11 +44,11 @@ def accuracy(ctx, tokenizer, stories):
 def test_unseen_stories_are_understood(model, told, kv):
     with ask.context(model, kv=kv) as ctx:
         assert accuracy(ctx, model.tokenizer, told) >= ACCURACY
-        assert ctx.kv.n_used == 0  # every story and every fork has given its rows back
+        assert ctx.kv.n_used == 0  # every story and fork has released its rows
 
 
 def test_the_answers_come_from_the_story(model, told):
-    """The same questions about another story: whoever answers from the question alone would still be right."""
+    """Questions about another story are answered wrongly, so answers do not come from the question alone."""
     with ask.context(model) as ctx:
         right = total = 0
         for story, other in itertools.pairwise(told):
@@ -82,7 +82,7 @@ def test_a_fork_shares_the_story_and_takes_rows_for_its_question_only(model, tol
         assert ctx.kv.n_used == n_story
 
 
-def test_forked_answers_are_those_of_a_story_read_for_each_question(model, told):
+def test_forked_answers_equal_those_of_separate_stories(model, told):
     with ask.context(model) as ctx:
         for story in told[:10]:
             with ask.read(ctx, model.tokenizer, story.text) as prefix:
@@ -140,7 +140,7 @@ def test_the_corpus_follows_from_its_seed(split):
 
 
 def test_the_corpus_is_the_one_the_model_was_trained_on():
-    """A change of the generator leaves the model behind: train again, then note the new sums here."""
+    """If this fails, the generator has changed: train the model again and update the sums."""
     sums = {}
     for split in ("train", "unseen"):
         text = "\n".join(repr((s.text, s.questions)) for s in corpus.stories(1, 200, split))
@@ -182,7 +182,7 @@ def test_no_fact_of_an_unseen_story_is_told_in_training():
     assert not train & unseen
 
 
-def test_show_tells_a_story_on_a_terminal_and_off_it(monkeypatch):
+def test_show_works_with_and_without_a_terminal(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True

@@ -1,4 +1,4 @@
-"""Batches: what goes in, and what is refused while it goes in."""
+"""Batches: valid and invalid contents."""
 
 import numpy as np
 import plait
@@ -41,7 +41,7 @@ def test_a_batch_can_be_decoded_again(ctx):
         ([True, False, True, False, False], [0, 2]),
     ],
 )
-def test_outputs_are_those_asked_for(ctx, logits, rows):
+def test_outputs_are_the_requested_ones(ctx, logits, rows):
     batch = plait.Batch()
     batch.add_sequence(tokens(5), logits=logits)
     out = ctx.decode(batch)
@@ -70,7 +70,7 @@ def test_arrays_of_any_integers_will_do(ctx, dtype):
     assert same_bits(feed(ctx, ids, seq=2), want)
 
 
-def test_from_arrays_is_what_add_makes(ctx):
+def test_from_arrays_equals_add(ctx):
     ids = tokens(12)
     seqs = [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 0, 0]
     wants = [i % 3 == 1 or i > 9 for i in range(12)]
@@ -237,7 +237,7 @@ def test_wrong_types_are_type_errors_that_name_the_argument(wrong):
         (lambda b: b.from_arrays([1, 2], None, None, [True]), "logits"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_value(call, message):
+def test_invalid_values_are_refused_and_named(call, message):
     batch = plait.Batch()
     with pytest.raises(ValueError, match=message):
         call(batch)
@@ -254,7 +254,7 @@ def test_negative_positions_of_arrays_are_refused_when_they_are_read(ctx):
     ctx.decode(batch)
 
 
-def test_arrays_that_shrank_are_refused(ctx):
+def test_arrays_that_shrink_are_refused(ctx):
     wants = np.ones(4, bool)
     batch = plait.Batch.from_arrays(np.array([5, 6, 7, 8], np.int32), None, None, wants)
     wants.resize(2, refcheck=False)

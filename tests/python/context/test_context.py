@@ -1,4 +1,4 @@
-"""What decode() and encode() compute, and what a context promises about it."""
+"""Results of decode() and encode(), and the guarantees of a context."""
 
 import gc
 import logging
@@ -29,7 +29,7 @@ def reference_logits(ids):
 
 
 @pytest.mark.parametrize("flash", [True, False])
-def test_logits_are_those_of_the_paper(tiny, isa, flash):
+def test_logits_equal_those_of_the_paper(tiny, isa, flash):
     ids = tokens(50)
     with plait.Context(tiny, n_ctx=64, isa=isa, flash_attention=flash, **EXACT) as ctx:
         got = feed(ctx, ids)
@@ -127,7 +127,7 @@ def test_statistics_count_and_reset(tiny):
             0,
         )
         feed(ctx, tokens(3))
-    assert stats.tokens == 3  # the last figures stay
+    assert stats.tokens == 3  # the last values stay
 
 
 def test_flash_attention_is_chosen_once(tiny):
@@ -145,7 +145,7 @@ def test_with_and_without_flash_attention_the_result_is_the_same_within_rounding
 
 
 @pytest.mark.parametrize("type_k", ["f32", "f16", "bf16", "q8_0", "q4_0"])
-def test_cache_types_cost_what_they_say_and_stay_near(tiny, type_k):
+def test_cache_types_have_their_size_and_stay_close(tiny, type_k):
     bits = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q4_0": 4.5}[type_k]
     near = {"f32": 2e-4, "f16": 0.02, "bf16": 0.2, "q8_0": 0.3, "q4_0": 4}[type_k]
     with plait.Context(tiny, n_ctx=64, type_k=type_k, type_v=type_k) as ctx:
@@ -184,7 +184,7 @@ def test_sequences_do_not_see_each_other(tiny):
         assert same_bits(out[order == seq], want[seq])
 
 
-def test_n_ctx_is_what_one_sequence_holds_in_either_kind(tiny):  # S2-08
+def test_n_ctx_is_the_length_of_one_sequence_in_either_kind(tiny):  # S2-08
     for kv in ("unified", "streams"):
         with plait.Context(tiny, n_ctx=40, n_seq_max=3, kv=kv) as ctx:
             for seq in range(3):
@@ -228,7 +228,7 @@ def test_both_kinds_of_cache_live_on_one_model(data_dir):  # S4-21
         assert said[one] == said[other]
 
 
-def test_cache_full_says_how_much_and_changes_nothing(tiny):
+def test_cache_full_reports_cells_and_changes_nothing(tiny):
     with plait.Context(tiny, n_ctx=32, n_seq_max=2, kv_cells=40) as ctx:
         feed(ctx, tokens(30), 0)
         before = contents(ctx)
@@ -367,14 +367,14 @@ def test_a_context_can_be_closed_twice_and_is_closed_by_with(tiny):
             use()
 
 
-def test_what_was_made_from_a_context_is_safe_after_it(tiny):
+def test_objects_of_a_context_are_safe_after_it_is_closed(tiny):
     ctx = plait.Context(tiny, n_ctx=8)
     kv, stats, out = ctx.kv, ctx.stats, ctx.decode(batch(([5, 6], 0)))
     gone = weakref.ref(ctx)
     del ctx
     gc.collect()
     assert gone() is None
-    assert kv.n_used == 2  # the cache lives as long as anyone asks for it
+    assert kv.n_used == 2  # the cache object remains usable
     assert stats.tokens == 2
     assert np.isfinite(out.logits).all()
 
@@ -415,7 +415,7 @@ def test_kv_and_stats_are_one_object_each(tiny):
         ({"graph_reuse": None}, TypeError, "graph_reuse"),
     ],
 )
-def test_options_that_do_not_fit_are_named(tiny, options, error, message):
+def test_invalid_options_are_named(tiny, options, error, message):
     with pytest.raises(error, match=message):
         plait.Context(tiny, **({"n_ctx": 8} | options))
 
@@ -448,4 +448,4 @@ def test_a_step_of_one_token_costs_python_little(tiny):
                 step()
             elapsed = time.perf_counter() - start
             outside.append((elapsed - sum(ctx.stats.seconds.values())) / 20)
-    assert min(outside) < 30e-6  # 8 is the aim, on a machine that does nothing else
+    assert min(outside) < 30e-6  # the target on an idle machine is 8

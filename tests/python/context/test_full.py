@@ -1,4 +1,4 @@
-"""A cache without room: the batch is refused whole, and nothing in the cache has changed. Goal G11."""
+"""A full cache: the whole batch is refused and the cache is unchanged. Goal G11."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def without_room(model: plait.Model, seed: int) -> None:
     with fragmented(model, rng, kv) as ctx:
         before = ctx.kv.to_bytes()
         batch = plait.Batch()
-        for seq in range(6):  # more than there is, the first parts of which would fit
+        for seq in range(6):  # more than the cache holds, although the first microbatches would fit
             batch.add_sequence(tokens(33, seq), seq=seq)
         with pytest.raises(plait.CacheFull) as error:
             ctx.decode(batch)

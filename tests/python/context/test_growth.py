@@ -1,4 +1,4 @@
-"""Memory over time: a process that goes on for ever, or that is refused for ever, needs no more than one that began."""
+"""Memory over time: long runs, and endless failures, use no more memory than short ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_kib() -> int:
-    if UNDER_ASAN:  # which keeps what was freed: what was not
+    if UNDER_ASAN:  # which delays freeing
         count = ctypes.CDLL(None).__sanitizer_get_current_allocated_bytes
         count.restype = ctypes.c_size_t
         return count() // 1024
@@ -73,7 +73,7 @@ def refusal(request, tiny, tiny_path, tmp_path):
     if request.param == "loads":
         data = bytearray(tiny_path.read_bytes())
         bad = tmp_path / "bad.gguf"
-        bad.write_bytes(data[:-1])  # found last, when everything else has been read
+        bad.write_bytes(data[:-1])  # detected last, after everything else was read
         yield lambda: refused_load(bad)
         return
     with plait.Context(tiny, n_ctx=64) as ctx:

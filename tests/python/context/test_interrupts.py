@@ -1,4 +1,4 @@
-"""What a signal handler raises comes between any two instructions of Python: it leaves nothing of ours open."""
+"""Exceptions raised by signal handlers between any two Python instructions leave no resource open."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_no_capture_stays_open(ctx):  # G13
         assert seen["l_out.0"].shape[0] == len(IDS)
 
 
-def test_what_is_dropped_is_closed(ctx):  # G13 A2
+def test_deleted_objects_are_closed(ctx):  # G13 A2
     want = fresh(ctx)
     for _ in range(2):
         seen, edit = ctx.capture("l_out.0"), ctx.edit("l_out.0", lambda rows: rows + 1)
@@ -103,7 +103,7 @@ def test_no_edit_stays_open(ctx):  # G13
         assert fresh(ctx) == want, n
 
 
-def test_no_trace_goes_on(ctx):  # G13
+def test_no_trace_remains_active(ctx):  # G13
     def work():
         with ctx.trace():
             feed(ctx, IDS)
@@ -112,7 +112,7 @@ def test_no_trace_goes_on(ctx):  # G13
         ctx.kv.clear()
         feed(ctx, IDS)
         traced = plait._core.Trace(ctx)
-        traced.__exit__(None, None, None)  # what was noted, had it begun
+        traced.__exit__(None, None, None)  # the recorded events, if it had begun
         assert traced.taken() == [], n
 
 

@@ -1,4 +1,4 @@
-"""Plans: fused and unfused give the same bits, on every model there is; what people see of them."""
+"""Execution plans: fused and unfused plans give the same bits for every model; how plans are displayed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_graph_of_an_impossible_step_is_refused(tiny, shape, message):
         ctx.graph(*shape)
 
 
-def test_a_trace_says_what_ran_when(tiny, tmp_path):
+def test_a_trace_records_operations_and_times(tiny, tmp_path):
     with plait.Context(tiny, n_ctx=64, threads=2) as ctx:
         batch = plait.Batch()
         batch.add_sequence([3, 4, 5, 6])

@@ -1,4 +1,4 @@
-"""Forks and pools of processes: a child computes what its parent does, and none hangs. Goal G14, rule A5."""
+"""Forks and process pools: children compute the same results as their parent, and none hangs. Goal G14, rule A5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requirements that span several parts, on the package or on its sources."""
+"""Requirements that span several parts, checked on the package or its sources."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Requirements about keeping plans: what a known shape saves, and what may never depend on it."""
+"""Requirements on the reuse of plans: what it saves, and results that must not depend on it."""
 
 import statistics
 import time
@@ -29,7 +29,7 @@ def nodes(ctx, *shape, **options):
     return list(ctx.graph(*shape, **options))
 
 
-def test_a_shape_that_is_not_known_changes_nothing_but_what_is_built(tiny):  # S0-08
+def test_an_unknown_shape_only_builds_a_plan(tiny):  # S0-08
     with plait.Context(tiny, n_ctx=64) as ctx, plait.Context(tiny, n_ctx=64) as knows:
         for n in (3, 1, 5, 1, 2):
             knows.graph(n)
@@ -55,7 +55,7 @@ def test_alternating_subsets_of_recurrent_sequences_find_their_plan(data_dir):  
         ctx.stats.reset()
         for i in range(50):
             step(ctx, *[(0, 1), (2, 3), (0, 2), (3, 1)][i % 4])
-        assert ctx.stats.plans_reused >= 49  # of 50, whatever rows their states are in
+        assert ctx.stats.plans_reused >= 49  # of 50, regardless of the rows of their states
 
 
 def test_cache_writes_need_no_reuse(tiny):  # S0-24
@@ -77,7 +77,7 @@ def test_the_graph_of_a_step_is_the_same_before_and_after_it_was_used_again(mode
         assert ctx.stats.plans_built == built
 
 
-def test_no_graph_depends_on_the_rows_that_are_written(tiny):  # S1-43
+def test_graphs_do_not_depend_on_written_rows(tiny):  # S1-43
     """Built anew for each; the first free row is 0, 1, 255, 256 and the last."""
     with plait.Context(tiny, n_ctx=1024, graph_reuse=False) as ctx:
         seen = []
@@ -125,7 +125,7 @@ def test_every_state_of_every_layer_is_written_once(any_model):  # S1-30, S4-42
             if not encode:
                 only_read = set(storages) - set(written)
                 assert sorted(written) == sorted(set(written))
-                # What an encoder left for each layer of the decoder is only read here.
+                # The decoder only reads the encoder output of each layer.
                 assert len(only_read) == (2 * layers(graph) if ctx.kv.kind == "cross" else 0)
             else:
                 mine = [i for n in graph if n.writes_cache for i in n.inputs if i in storages]
@@ -151,7 +151,7 @@ def test_states_are_floats_of_their_own_written_where_an_input_says(data_dir):  
         assert types == {"store_rows": {"Q8_0"}, "other": {"F32"}}
 
 
-def test_every_row_is_one_that_nobody_else_has(tiny):  # S1-46
+def test_every_row_belongs_to_one_sequence(tiny):  # S1-46
     """Rows are chosen by the cache, never by a caller, so an index outside or twice cannot be."""
     random = np.random.default_rng(4)
     with plait.Context(tiny, n_ctx=64, n_seq_max=4, kv_cells=100, threads=1) as ctx:
@@ -247,7 +247,7 @@ def test_keeping_plans_is_worth_more_than_it_costs(many_small_layers):  # S0-18,
     assert statistics.median(ratios) > 1.1
     saved = statistics.median(without - kept for kept, without in host)
     assert saved > 0
-    assert min(kept for kept, _ in host) < 100e-6  # a step, beside its computation
+    assert min(kept for kept, _ in host) < 100e-6  # per step, excluding computation
     for ctx in pairs:
         ctx.close()
 

@@ -1,4 +1,4 @@
-"""Plans are kept: the same bits with and without, for every kind of memory, whatever is called in between."""
+"""Reused plans give the same bits as new ones, for every kind of memory and any calls in between."""
 
 from __future__ import annotations
 

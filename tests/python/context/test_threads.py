@@ -1,4 +1,4 @@
-"""Several threads, signals, forks."""
+"""Threads, signals and forks."""
 
 import os
 import random
@@ -31,7 +31,7 @@ def conversation(ctx, seed, steps):
 
 
 @pytest.mark.goal("G15")
-def test_two_threads_on_two_contexts_give_what_one_thread_gives(tiny):
+def test_two_threads_on_two_contexts_give_the_results_of_one(tiny):
     options = {"n_ctx": 64, "n_seq_max": 3, "threads": 2}
     want = []
     for seed in (0, 1):
@@ -102,7 +102,7 @@ def test_two_threads_call_one_context_a_thousand_times_each(tiny, record_propert
     record_property("figure", f"{n} mixed calls, 0 errors, logits as of one thread")
 
 
-def test_closing_a_context_that_decodes_waits_for_it(tiny):
+def test_closing_waits_for_a_running_decode(tiny):
     for delay in (0, 0.001, 0.003):
         ctx = plait.Context(tiny, n_ctx=256)
         with ThreadPoolExecutor(1) as pool:
@@ -152,7 +152,7 @@ def test_the_gil_is_released_while_a_decode_runs(slow):
     assert ticks > 20
 
 
-def test_a_batch_that_is_being_decoded_cannot_be_changed(slow):
+def test_a_batch_cannot_be_changed_while_it_is_decoded(slow):
     ctx, long = slow
     thread = threading.Thread(target=ctx.decode, args=(long,))
     thread.start()
@@ -230,7 +230,7 @@ def test_the_slowest_of_fifty_interrupts(slow, record_property):  # G13 A4
     assert worst < LATE
 
 
-def test_what_a_signal_handler_raises_comes_out_of_decode(slow):
+def test_exceptions_of_signal_handlers_are_raised_by_decode(slow):
     class AlarmError(Exception):
         pass
 
@@ -250,7 +250,7 @@ def test_what_a_signal_handler_raises_comes_out_of_decode(slow):
     assert ctx.kv.n_used == 0
 
 
-def test_a_signal_handler_that_returns_lets_decode_go_on_and_cannot_enter_the_context(slow):
+def test_a_signal_handler_cannot_enter_the_context(slow):
     def handler(*_):
         with pytest.raises(ValueError, match="busy"):
             ctx.kv.clear()
@@ -340,7 +340,7 @@ threading.Thread(target=lambda: [ctx.decode(plait.Batch.from_arrays([5], None, [
 @pytest.mark.parametrize("busy", ["decode", "save", "open", "log"])
 @pytest.mark.goal("G24")
 def test_the_interpreter_ends_while_threads_are_in_calls(tiny_path, busy):  # G24
-    # The end clears what daemon threads hold, so it must not come while a call works on it.
+    # Interpreter shutdown clears objects of daemon threads, so it must not run during a call.
     code = f"""
 import logging, sys, threading, time, plait
 model = plait.Model({str(tiny_path)!r})
@@ -376,7 +376,7 @@ time.sleep(0.05)
 
 
 @pytest.mark.parametrize("stored", ["f16", "q8_0"])
-def test_threads_that_share_a_long_context_give_what_one_gives(tiny, stored):
+def test_threads_of_a_long_context_give_the_results_of_one(tiny, stored):
     """Few tokens and many keys: the keys are work for several threads, and no bit shows it."""
     ids = tokens(1210, 5)
     said = set()
@@ -406,7 +406,7 @@ def busy_cores():
 
 
 @pytest.mark.usefixtures("busy_cores")
-def test_no_bit_shows_whose_threads_were_set_aside(tiny):
+def test_preempted_threads_change_no_bit(tiny):
     """More threads than cores beside them: chunks change hands, plans come and go."""
     with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=1) as ctx:
         want = conversation(ctx, 0, 60)

@@ -1,4 +1,4 @@
-"""Logits are views that nothing changes."""
+"""Logits are views whose contents never change."""
 
 import gc
 

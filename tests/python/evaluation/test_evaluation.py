@@ -1,4 +1,4 @@
-"""What the embedded model must be able to do, as an evaluation of anybody's model would be written."""
+"""Abilities of the demo model, tested as users would evaluate their own models."""
 
 import plait
 import pytest
@@ -13,7 +13,7 @@ def stories():
 
 
 def accuracy(ctx, stories):
-    """The share of questions that are answered word for word."""
+    """Return the fraction of questions that are answered exactly."""
     right = total = 0
     for story in stories:
         questions = [question for question, _ in story.questions]
@@ -32,7 +32,7 @@ def test_answers_about_unseen_stories(plait_context, stories):
 
 
 def test_a_right_answer_is_likelier_than_another(plait_model, stories):
-    """Multiple choice by log-likelihood: the right city, colour or name against those of other questions."""
+    """Multiple choice by log-likelihood: the right answer scores higher than those of other questions."""
     right = total = 0
     for story in stories:
         answers = [" " + answer for _, answer in story.questions]

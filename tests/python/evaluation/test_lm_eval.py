@@ -28,7 +28,7 @@ def ask(*args):
     return SimpleNamespace(args=args)
 
 
-def test_loglikelihoods_are_those_of_score(lm):
+def test_loglikelihoods_equal_those_of_score(lm):
     contexts = [STORY, STORY, "The kite", STORY + " Tom lives in", ""]
     continuations = [
         " Tom lives in Oslo.",
@@ -50,7 +50,7 @@ def test_loglikelihoods_are_those_of_score(lm):
     assert lm.ctx.kv.n_used == 0
 
 
-def test_contexts_that_begin_alike_are_read_once(lm):
+def test_common_prefixes_are_computed_once(lm):
     requests = [ask(STORY * 3, f" {word}") for word in ("Tom", "Oslo", "The", "red")]
     lm.ctx.stats.reset()
     lm.loglikelihood(requests, disable_tqdm=True)
@@ -85,7 +85,7 @@ def test_rolling(lm):
     assert cut == pytest.approx(sum(parts), abs=1e-6)
 
 
-def test_generation_ends_where_the_task_says(lm):
+def test_generation_ends_at_the_stop_texts_of_the_task(lm):
     requests = [
         ask(STORY, {"until": [" in"], "max_gen_toks": 10}),
         ask(STORY, {"until": ["."], "max_gen_toks": 10}),

@@ -1,4 +1,4 @@
-"""score(), token_logprobs(), perplexity() and embed(): the numbers of the full prompt, computed once."""
+"""score(), token_logprobs(), perplexity() and embed(): the results equal those of decoding the full text."""
 
 import math
 
@@ -24,7 +24,7 @@ def log_softmax(rows):
 
 
 def whole(model, ids, first, **options):
-    """(log-probabilities, greedy flags) of ids[first:], all of it decoded in one call."""
+    """Return (log-probabilities, greedy flags) of ids[first:], decoded in one call."""
     with plait.Context(model, n_ctx=512, **options) as ctx:
         rows = feed(ctx, ids)[first - 1 : -1]
     targets = np.asarray(ids[first:])
@@ -45,7 +45,7 @@ def check(model, score, ids, first):
 
 
 class TestScore:
-    def test_texts_are_those_of_the_full_prompt(self, demo_model):
+    def test_scores_equal_those_of_the_full_prompt(self, demo_model):
         encode = demo_model.tokenizer.encode
         context = "Once upon a time there was a"
         alone = encode(context).tolist()
@@ -58,7 +58,7 @@ class TestScore:
             )
             check(demo_model, score, ids, first)
 
-    def test_a_token_over_the_border_counts_as_a_whole(self, demo_model):
+    def test_a_token_across_the_boundary_counts_as_a_whole(self, demo_model):
         encode = demo_model.tokenizer.encode
         text = "Once upon a time there was"
         cut = next(
@@ -110,7 +110,7 @@ class TestScore:
                 check(model, score, context + tail, len(context))
 
     def test_questions_with_four_answers_are_computed_once(self, tiny):
-        # The sum of distinct tokens is the most that may be computed: here one less for each answer.
+        # At most the distinct tokens may be computed, here one fewer per answer.
         rng = np.random.default_rng(5)
         with plait.Context(tiny, n_ctx=64, n_seq_max=5) as ctx:
             for question in range(12):

@@ -1,4 +1,4 @@
-"""The pytest plugin and its comparisons, as someone with a folder of tests uses them."""
+"""The pytest plugin and its assertions, used from a directory of tests."""
 
 import json
 
@@ -18,7 +18,7 @@ def run(pytester: pytest.Pytester, source: str, *args: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess(*PLUGIN, *args)
 
 
-def test_logits_that_agree_pass(tiny):
+def test_equal_logits_pass(tiny):
     ctx = plait.Context(tiny, n_ctx=16)
     batch = plait.Batch()
     batch.add_sequence([1, 2, 3], logits="all")
@@ -33,7 +33,7 @@ def test_logits_that_agree_pass(tiny):
     ("actual", "expected"),
     [([1, 2.1], [1, 2]), ([1, np.nan], [1, 2]), ([1, np.inf], [1, -np.inf]), ([-np.inf, 1], [0, 1])],
 )  # fmt: skip
-def test_logits_that_differ_fail(actual, expected):
+def test_different_logits_fail(actual, expected):
     with pytest.raises(AssertionError, match="1 of 2 logits in 1 of 1 rows"):
         assert_logits_close(actual, expected)
 
@@ -70,7 +70,7 @@ def test_greedy(demo_model):
         assert ctx.kv.n_used == 0
 
 
-def test_greedy_says_where_the_model_departs(demo_model):
+def test_failures_name_the_first_token_that_differs(demo_model):
     with pytest.raises(AssertionError) as failed:
         assert_greedy(demo_model, STORY, " Tom lives in Rome.", top=3)
     lines = str(failed.value).splitlines()
@@ -162,4 +162,4 @@ def test_a_failure_can_be_read(pytester):
     )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *expected ' Rome' (p = 0.*", "E  *Oslo*"])
-    result.stdout.no_fnmatch_line("*greedy.py*")  # none of the plugin's own frames
+    result.stdout.no_fnmatch_line("*greedy.py*")  # no frames of the plugin

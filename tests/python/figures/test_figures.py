@@ -1,4 +1,4 @@
-"""What notebooks show of models, caches and outputs, and what is computed for the drawings."""
+"""Notebook displays of models, caches and outputs, and the values behind plots."""
 
 import contextlib
 import re
@@ -35,7 +35,7 @@ def test_runs():
 
 
 def squares(html):
-    """For each square of the map the colours in it."""
+    """Return the colours of each square of the map."""
     found = re.findall(r"<g>.*?</g>|<rect [^>]*/>", html)
     return [re.findall(r'fill="([^"]+)"', square) for square in found]
 
@@ -82,7 +82,7 @@ def test_every_kind_of_memory_has_a_map(any_model):
     assert any_model.arch in any_model._repr_html_()
 
 
-def test_model_html_escapes_what_the_file_says(tmp_path):
+def test_model_html_escapes_metadata(tmp_path):
     from python import gguf_writer
 
     metadata = gguf_writer.llama_metadata() | {"general.name": "<script>alert(1)</script>"}
@@ -118,21 +118,21 @@ def test_output_without_logits_or_model(tiny_path):
     assert "<table>" in out._repr_html_()
 
 
-def test_outputs_that_are_no_distributions(tiny):
+def test_outputs_that_are_not_distributions(tiny):
     with plait.Context(tiny, n_ctx=16) as ctx:
         out = fill(ctx, [3])
         out.logits[:] = np.nan
         assert "no probabilities" in out._repr_html_()
 
 
-def test_attention_is_the_models_own(demo_model):
+def test_attention_equals_that_of_the_model(demo_model):
     found = attention(demo_model, TEXT)
     n = len(found.tokens)
     assert found.weights.shape == (demo_model.n_layer, 8, n, n)
     np.testing.assert_allclose(found.weights.sum(axis=3), 1)
     assert (np.triu(found.weights, 1) == 0).all()
     oslo = next(i for i, token in enumerate(found.tokens) if "Oslo" in token)
-    assert found.weights[:, :, -1, oslo].max() > 0.5  # some head looks at the answer
+    assert found.weights[:, :, -1, oslo].max() > 0.5  # some head attends to the answer
     assert (found.spans >= 0).all()
     assert found.spans.max() < n
 
@@ -152,8 +152,8 @@ def test_the_last_layer_of_the_lens_is_the_model(demo_model):
     assert found.best[0][-1] != found.best[-1][-1]
 
 
-def test_models_that_work_in_another_way_are_refused_or_right(any_model):
-    """Whatever is drawn passed the comparison with the model's own values; the rest has a reason."""
+def test_other_kinds_of_models_are_refused_or_correct(any_model):
+    """Computed attention agrees with the model's own values; other models are refused with a reason."""
     if any_model.metadata.get("tokenizer.ggml.model", "no_vocab") == "no_vocab":
         pytest.skip("has no vocabulary")
     usual = any_model.arch in {"llama", "qwen2", "qwen3"}

@@ -1,4 +1,4 @@
-"""A kernel of Jupyter's, driven as a notebook drives it: cells that are interrupted, run again, and shown."""
+"""A Jupyter kernel, driven like a notebook: cells are interrupted, run again and displayed."""
 
 import queue
 import subprocess
@@ -15,7 +15,7 @@ from jupyter_client.manager import start_new_kernel
 
 @dataclass
 class Told:
-    """What a cell made a notebook show: text of print() and of libraries, results, the name of an error."""
+    """The output of a cell: printed text, results, and the name of an error."""
 
     out: str = ""
     err: str = ""
@@ -31,7 +31,7 @@ class Notebook:
         )
 
     def cell(self, source, interrupt_after=None):
-        """Run a cell; interrupted, `ended` is how many seconds later it has stopped."""
+        """Run a cell. If interrupted, `ended` is the delay in seconds until it stopped."""
         told = Told()
         begun = "begun\n"
         if interrupt_after is not None:
@@ -97,7 +97,7 @@ long.add_sequence([5 + i % 800 for i in range(16000)], seq=1, logits="none")
 
 def test_an_interrupted_cell_stops_at_once_and_leaves_all_as_it_was(notebook):
     silent(notebook.cell(LONG))
-    # What a kernel takes to show any error, on a machine that may be busy, is not ours.
+    # The time that a kernel takes to show any error is not measured.
     usual = max(notebook.cell("1 / 0").ended for _ in range(3))
     told = notebook.cell("ctx.decode(long)", interrupt_after=0.5)
     assert (told.error, told.out, told.err) == ("KeyboardInterrupt", "", "")
@@ -116,7 +116,7 @@ def test_an_interrupted_cell_stops_at_once_and_leaves_all_as_it_was(notebook):
     )
 
 
-def test_what_is_shown(notebook):
+def test_objects_are_displayed(notebook):
     silent(
         notebook.cell(
             "import plait\nmodel = plait.Model.demo()\nctx = plait.Context(model, n_ctx=64)"
@@ -132,7 +132,7 @@ def test_what_is_shown(notebook):
 
 
 def test_the_bar_of_many_prompts_can_be_read(notebook):
-    """One line of text, or a widget where there are some; nothing about what might be installed."""
+    """The bar is one line of text, or a widget if available, without advice about packages."""
     told = notebook.cell(
         "import plait\nmodel = plait.Model.demo()\n"
         "found = plait.complete(model, ['Tom'] * 20, 40, progress=True)"
@@ -172,7 +172,7 @@ def held(notebook):
 
 
 def grown(notebook, times):
-    """Bytes that this many runs added. A kernel keeps the text of cells, some 0.2 MiB of 100 such."""
+    """Return the bytes that so many runs add. A kernel stores the text of cells, about 0.2 MiB per 100 cells."""
     resident, objects = held(notebook)
     for _ in range(times):
         silent(notebook.cell(AGAIN))
@@ -182,7 +182,7 @@ def grown(notebook, times):
 
 
 @pytest.mark.parametrize("times", [25, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_cell_that_is_run_again_leaks_nothing(notebook, times):
+def test_rerunning_a_cell_leaks_nothing(notebook, times):
     for _ in range(15):
         silent(notebook.cell(AGAIN))
     assert min(grown(notebook, times) for _ in range(2)) < 1 << 20

@@ -1,4 +1,4 @@
-"""Models from a hub: here one on this machine, which speaks the hub's protocol as far as downloads need it."""
+"""Downloads from a hub: a local server that implements the part of the protocol that downloads use."""
 
 import hashlib
 import http.server
@@ -19,7 +19,7 @@ COMMIT = "c0ffee" * 6 + "c0ff"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """A hub of one repository, "me/models". It breaks a download off after `server.most` bytes, once."""
+    """A hub with one repository, "me/models". It interrupts one download after `server.most` bytes."""
 
     protocol_version = "HTTP/1.1"
 
@@ -95,7 +95,7 @@ def hub(tiny_path):
 
 @pytest.fixture
 def python(hub, tmp_path):
-    """Runs a program in an interpreter of its own, for which this is the hub. Gives its last line."""
+    """Run a program in a new interpreter that uses this hub, and return its last line of output."""
 
     def run(source, *, down=False, **environment):
         port = 9 if down else hub.server_address[1]
@@ -133,8 +133,8 @@ def test_downloaded_once_and_found_offline(hub, python):
     assert python(OPEN.format("tiny.gguf"), HF_HUB_OFFLINE="1") == "288"
 
 
-@pytest.mark.slow  # the client tries again
-def test_a_hub_that_does_not_answer_when_asked_for_names(python):
+@pytest.mark.slow  # the client retries
+def test_a_hub_that_does_not_list_files(python):
     message = python("plait.Model.from_hub('me/models')", down=True)
     assert message.startswith("ConnectionError from_hub: the hub cannot be reached")
     assert "a file of me/models" in message
@@ -145,10 +145,10 @@ def test_a_hub_that_does_not_answer_when_asked_for_names(python):
     [
         {"HF_HUB_OFFLINE": "1"},
         pytest.param({"down": True}, marks=pytest.mark.slow),
-    ],  # it tries again
+    ],  # the client retries
     ids=["told", "down"],
 )
-def test_offline_without_the_file_says_what_to_do(python, tmp_path, options):
+def test_errors_when_offline_explain_what_to_do(python, tmp_path, options):
     message = python(OPEN.format("tiny.gguf"), **options)
     assert message.startswith("ConnectionError from_hub: the hub cannot be reached")
     assert str(tmp_path / "hf") in message
@@ -156,7 +156,7 @@ def test_offline_without_the_file_says_what_to_do(python, tmp_path, options):
     assert "plait.Model(path)" in message
 
 
-def test_a_broken_download_goes_on_where_it_stopped(hub, python):
+def test_an_interrupted_download_resumes(hub, python):
     hub.files["tiny.gguf"] = (
         bytes(range(256)) * 100_000
     )  # the client keeps what came in steps of 10 MB
@@ -169,7 +169,7 @@ def test_a_broken_download_goes_on_where_it_stopped(hub, python):
     assert 0 < begin <= 15_000_000
 
 
-def test_what_is_not_there_is_named(hub, python):
+def test_errors_name_what_is_missing(hub, python):
     hub.files["other.gguf"] = b"GGUF"
     several = python("plait.Model.from_hub('me/models')")
     assert (
@@ -186,7 +186,7 @@ def test_what_is_not_there_is_named(hub, python):
     )
 
 
-def test_split_models_come_whole(hub, python, tiny_path):
+def test_all_parts_of_split_models_are_downloaded(hub, python, tiny_path):
     whole = hub.files.pop("tiny.gguf")
     names = [f"q/tiny-0000{i}-of-00002.gguf" for i in (1, 2)]
     hub.files |= dict.fromkeys(names, whole)
@@ -206,7 +206,7 @@ def test_parts():
     assert parts("b-00001-of-00003.gguf") == [f"b-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch):
+def test_errors_without_the_extra_name_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ModuleNotFoundError, match=r"plait\[hub\]"):
         plait.Model.from_hub("me/models")

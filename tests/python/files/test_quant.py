@@ -1,4 +1,4 @@
-"""Block formats between float32 and bytes."""
+"""Conversion between block formats and float32."""
 
 import numpy as np
 import plait
@@ -14,7 +14,7 @@ BLOCKS = {
 }  # fmt: skip
 
 
-def test_types_are_those_of_the_files():
+def test_types_are_those_in_files():
     assert set(plait.quant.types()) == set(BLOCKS)
 
 
@@ -42,7 +42,7 @@ def test_rows_need_not_be_contiguous():
 @pytest.mark.parametrize(
     "name", ["F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL"]
 )
-def test_quantising_what_was_dequantised_changes_little(name):
+def test_requantising_dequantised_values_changes_little(name):
     values = np.random.default_rng(0).standard_normal((5, 64)).astype(np.float32)
     bits = {
         "F32": 24,

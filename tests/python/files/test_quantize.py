@@ -1,4 +1,4 @@
-"""Files whose matrices are written anew in fewer bits, and the errors of that."""
+"""Quantisation of files, and its errors."""
 
 import ctypes
 import math
@@ -18,7 +18,7 @@ OF_LLAMA_CPP = {"Q8_0": 0.0, "Q4_0": 0.0087174796, "Q4_K": 0.0053641848, "Q6_K":
 
 
 def as_floats(model: plait.Model, path, dtype="F32"):
-    """The model's file with its matrices in a float type."""
+    """A copy of the model with its matrices in a float type."""
     head = gguf.read_head(model.path)
     names = [t.name for t in head.tensors]
     data = [quant.quantize(model.tensor(name), dtype).tobytes() for name in names]
@@ -121,13 +121,13 @@ def test_half_floats_can_be_quantised(floats, tmp_path, dtype):
     quant.quantize_file(halves, tmp_path / "out.gguf", "Q4_K")
     made = plait.Model(tmp_path / "out.gguf")
     types = {name: t.dtype for name, t in made.tensors.items()}
-    assert types["token_embd.weight"] == "Q6_K"  # it is the output too
+    assert types["token_embd.weight"] == "Q6_K"  # also the output matrix
     assert types["blk.0.ffn_up.weight"] == "Q4_K"
     assert types["blk.0.attn_norm.weight"] == dtype
     assert relative_error(floats, made) < 0.006
 
 
-def test_rows_that_are_no_whole_blocks(tiny, tmp_path):
+def test_rows_that_are_not_multiples_of_a_block(tiny, tmp_path):
     with pytest.raises(plait.UnsupportedError, match="allow_fallback=True"):
         quant.quantize_file(tiny, tmp_path / "out.gguf", "Q6_K")
     assert not (tmp_path / "out.gguf").exists()
@@ -152,7 +152,7 @@ def test_routers_and_positions_stay_as_they_are(tmp_path):
         assert not any(fnmatchcase(name, pattern) for pattern in _KEPT)
 
 
-def test_what_is_quantised_already(demo_model, tmp_path):
+def test_quantised_models_are_refused_unless_requested(demo_model, tmp_path):
     path = tmp_path / "out.gguf"
     with pytest.raises(plait.UnsupportedError, match=r"already quantised \(Q8_0\)"):
         quant.quantize_file(demo_model, path, "Q4_K")

@@ -1,4 +1,4 @@
-"""plait.Chat: what is computed again, and what happens when a conversation is too long."""
+"""plait.Chat: which tokens are recomputed, and conversations that exceed the context."""
 
 import plait
 import pytest
@@ -28,19 +28,19 @@ def talker(tmp_path_factory):
 
 
 def words(row, seq):
-    """Greedy among letters that no piece joins, so that what was said is read back as the same tokens."""
+    """Choose greedily among letters that no piece joins, so that the text encodes to the same tokens."""
     return 260 + int(row[260:265].argmax())
 
 
 def alone(model, messages, n, n_ctx=400, **options):
-    """The answer without any cache."""
+    """Return the answer computed without a cache."""
     ids = model.tokenizer.encode(model.chat_template.render(messages, **options), add_special=False)
     with plait.Context(model, n_ctx=n_ctx) as ctx:
         (one,) = plait.complete(ctx, [ids.tolist()], n, words)
     return one.text
 
 
-def test_turns_compute_what_is_new(talker):
+def test_turns_compute_only_new_tokens(talker):
     with plait.Context(talker, n_ctx=400) as ctx:
         chat = plait.Chat(ctx, "be kind", sampler=words, max_tokens=8)
         for turn, text in enumerate(["the hat", "in the end", "so"]):
@@ -75,7 +75,7 @@ def test_an_edited_history_is_read_from_the_edit_on(talker):
         assert chat.say() == alone(talker, [{"role": "user", "content": "new"}], 6)
 
 
-def test_a_conversation_that_does_not_fit_is_an_error(talker):
+def test_a_conversation_longer_than_the_context_is_an_error(talker):
     with (
         plait.Context(talker, n_ctx=90) as ctx,
         plait.Chat(ctx, sampler=words, max_tokens=20) as chat,
@@ -89,7 +89,7 @@ def test_a_conversation_that_does_not_fit_is_an_error(talker):
         assert chat.say("so") != ""
 
 
-def test_an_answer_that_reaches_the_end_is_cut(talker):
+def test_an_answer_that_fills_the_context_is_cut(talker):
     with plait.Context(talker, n_ctx=60) as ctx, plait.Chat(ctx, sampler=words) as chat:
         chat.say("the hat")
         assert chat.finish_reason == "length"
@@ -115,7 +115,7 @@ def test_the_oldest_turns_are_left_out(talker, caplog):
             left_out.append(chat.n_left_out)
         assert left_out[0] == 0
         assert sorted(left_out) == left_out
-        assert 1 < len(set(left_out)) < 7  # not anew at every turn
+        assert 1 < len(set(left_out)) < 7  # not again at every turn
         assert len(chat.messages) == 17
         assert "left out" in caplog.text
         with pytest.raises(plait.CacheFull, match="the last message has"):
@@ -132,12 +132,12 @@ def test_old_tokens_are_forgotten(talker, caplog):
         for i in range(6):
             before = ctx.stats.tokens
             assert chat.say(f"the hat {i}")
-            assert chat.finish_reason == "length"  # of max_tokens: there is always room
+            assert chat.finish_reason == "length"  # because of max_tokens: there is always room
             computed.append(ctx.stats.tokens - before)
             assert ctx.kv.n_used <= 100
             assert ctx.kv.seq_pos_max(0) + 1 == ctx.kv.n_used
         assert chat.n_forgotten > 0
-        assert max(computed[1:]) < 70  # never the whole conversation again
+        assert max(computed[1:]) < 70  # never the whole conversation
         assert "were removed from the cache" in caplog.text
         chat.messages[1]["content"] = (
             "in the end"  # behind the gap: all is read again, with a gap of its own
@@ -147,7 +147,7 @@ def test_old_tokens_are_forgotten(talker, caplog):
         assert ctx.kv.n_used <= 100
 
 
-def test_a_memory_that_cannot_shift_says_so(data_dir, talker):
+def test_a_memory_that_cannot_shift_is_refused(data_dir, talker):
     with pytest.raises(ValueError, match="full is 'drop'"):
         plait.Chat(talker, full="drop")
 
@@ -173,7 +173,7 @@ def test_tools_and_variables_reach_the_template(talker):
         assert chat.say() == alone(talker, history, 4, tools=tools)
 
 
-def test_an_answer_that_is_broken_off_is_kept(talker):
+def test_an_interrupted_answer_is_kept(talker):
     with plait.Chat(talker, sampler=words, max_tokens=30) as chat:
         events = chat.stream("the hat")
         told = "".join(next(events).text for _ in range(5))
@@ -198,7 +198,7 @@ def test_a_file_without_a_template(tiny):
         plait.Chat(tiny)
 
 
-def test_a_template_of_ones_own(talker):
+def test_a_custom_template(talker):
     own = "{% for m in messages %}{{ m.content }}\n{% endfor %}{{ mood }}"
     with plait.Chat(talker, template=own, mood="kind:", sampler=words, max_tokens=5) as chat:
         answer = chat.say("the hat")
@@ -211,14 +211,14 @@ def test_a_template_of_ones_own(talker):
 
 @pytest.mark.parametrize("name", ["mamba", "gemma3", "falcon-h1"])
 @pytest.mark.parametrize("full", ["error", "truncate"])
-def test_memories_that_cannot_forget_a_part(data_dir, name, full):
-    """A turn that only adds costs what it adds; an edit is read from the beginning, with the same answer."""
+def test_memories_without_partial_removal(data_dir, name, full):
+    """A turn costs only its new tokens; after an edit everything is recomputed with the same answer."""
     path = data_dir / "conformance" / name / "model.gguf"
     if not path.exists():
         pytest.skip(f"no {name} among the reference data")
     model = plait.Model(path)
     template = ChatTemplate({"tokenizer.chat_template": TEMPLATE}, model.tokenizer)
-    vars(model)["chat_template"] = template  # where the property keeps it
+    vars(model)["chat_template"] = template  # where the cached property is stored
     with plait.Context(model, n_ctx=200) as ctx, plait.Chat(ctx, full=full, max_tokens=5) as chat:
         for text in ["one", "two", "three"]:
             history = [*chat.messages, {"role": "user", "content": text}]

@@ -1,4 +1,4 @@
-"""Guesses checked in one call: the text is what it is without them."""
+"""Speculative decoding: the text equals that without drafts."""
 
 import numpy as np
 import plait
@@ -21,7 +21,7 @@ def prompts(n):
 
 
 class Scrambled:
-    """Guesses that are right at first and wrong after that."""
+    """Drafts whose first tokens are right and the others wrong."""
 
     def __init__(self, inner):
         self.inner, self.acceptance = inner, plait.Acceptance()
@@ -85,7 +85,7 @@ def test_drawn_text_is_the_same_for_the_same_seed(demo_model):
 
 
 def test_drawn_text_has_the_same_distribution(demo_model):
-    """Other seeds: pairs of tokens after the first, with and without guesses; two-sample chi-squared."""
+    """Two-sample chi-squared test of token pairs with and without drafts, over many seeds."""
     n, counts = 900, []
     for seed, draft in [(1, None), (2, plait.DraftModel(demo_model, n=2))]:
         sampler = plait.Sampler(temperature=1.2, top_k=3, top_p=1, min_p=0, seed=seed, forced=[500])
@@ -109,8 +109,8 @@ def test_drawn_text_has_the_same_distribution(demo_model):
 
 
 @pytest.mark.parametrize("name", ["mamba", "rwkv7", "falcon-h1", "gemma3", "qwen3next"])
-def test_memories_that_cannot_forget_a_part(data_dir, name):
-    """A fork is the place that they go back to."""
+def test_memories_without_partial_removal(data_dir, name):
+    """Such memories return to a fork after a rejected draft."""
     path = data_dir / "conformance" / name / "model.gguf"
     if not path.exists():
         pytest.skip(f"no {name} among the reference data")
@@ -133,7 +133,7 @@ def test_guesses_give_way_when_the_cache_is_full(tiny):
     with plait.Context(tiny, n_ctx=64, n_seq_max=3, kv_cells=60) as ctx:
         assert texts(ctx, asked, 20, draft=plait.DraftModel(tiny, n=6)) == want
         with plait.Context(tiny, n_ctx=64, n_seq_max=3) as roomy:
-            small = plait.DraftModel(tiny, n=6, n_ctx=20)  # its own cache runs out
+            small = plait.DraftModel(tiny, n=6, n_ctx=20)  # the draft cache runs out
             assert texts(roomy, asked, 20, draft=small) == want
         assert ctx.kv.n_used == 0
 
@@ -183,7 +183,7 @@ def test_prompt_lookup_finds_the_latest_longest_place():
         lambda model: plait.DraftModel(model, p_min=2),
     ],
 )
-def test_numbers_that_are_refused(tiny, make):
+def test_invalid_numbers_are_refused(tiny, make):
     with pytest.raises(ValueError, match="at least 1"):
         make(tiny)
 

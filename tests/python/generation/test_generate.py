@@ -1,4 +1,4 @@
-"""generate(): greedy continuations, many prompts in one context, and what is left when it ends."""
+"""generate(): greedy continuations, many prompts in one context, and cleanup."""
 
 import numpy as np
 import plait
@@ -11,7 +11,7 @@ PROMPTS = ["the hat", "in the end", "a", "then he told her", "one or the other",
 
 
 def alone(model, prompt, n):
-    """Greedy tokens of one prompt, by hand."""
+    """Return the greedy tokens of one prompt, decoded without generate()."""
     ids = model.tokenizer.encode(prompt).tolist()
     said = []
     with plait.Context(model, n_ctx=256) as ctx:
@@ -42,7 +42,7 @@ def test_one_prompt_is_continued_greedily(tiny):
 @pytest.mark.parametrize("n_seq_max", [1, 2, 6])
 @pytest.mark.parametrize("kv_cells", [None, 60])
 @pytest.mark.parametrize("kv", ["unified", "streams"])
-def test_prompts_that_share_a_context_say_what_they_say_alone(tiny, n_seq_max, kv_cells, kv):
+def test_prompts_in_one_context_generate_the_same_text_as_alone(tiny, n_seq_max, kv_cells, kv):
     if kv == "streams" and kv_cells:
         pytest.skip("streams have n_ctx cells each")
     want = [alone(tiny, prompt, 12) for prompt in PROMPTS]
@@ -72,7 +72,7 @@ def test_texts_joined_are_the_decoded_tokens(tiny):
         assert "".join(event.text for event in events) == want
 
 
-def test_log_probabilities_are_those_of_the_logits(tiny):
+def test_log_probabilities_equal_those_of_the_logits(tiny):
     events = list(plait.generate(tiny, "the hat", max_tokens=5))
     with plait.Context(tiny, n_ctx=64) as ctx:
         rows = feed(
@@ -84,7 +84,7 @@ def test_log_probabilities_are_those_of_the_logits(tiny):
         )
 
 
-def test_a_token_that_ends_is_the_last_and_has_no_text(tiny):
+def test_an_end_token_is_last_and_has_no_text(tiny):
     full = alone(tiny, "the hat", 20)
     stop = full[7]
     events = list(plait.generate(tiny, "the hat", max_tokens=20, stop=[stop]))
@@ -164,7 +164,7 @@ def test_other_sequences_of_the_context_are_left_alone(tiny):
         assert ctx.kv.n_used == 10
 
 
-def test_without_room_it_waits_or_says_so(tiny):
+def test_without_room_prompts_wait_or_fail(tiny):
     with plait.Context(tiny, n_ctx=64, n_seq_max=3, kv_cells=40) as ctx:
         feed(ctx, tokens(35), 1)
         with pytest.raises(plait.CacheFull) as error:
@@ -205,7 +205,7 @@ def test_no_prompts_no_events(tiny):
 
 
 def test_stored_text_of_real_weights(data_dir):
-    """stories260K continued greedily, as llama.cpp does."""
+    """Greedy continuations by stories260K equal those of llama.cpp."""
     import json
 
     reference = json.loads((data_dir / "models" / "stories260K-ref.json").read_text())

@@ -1,4 +1,4 @@
-"""Generations under a grammar are texts of it. Needs llguidance."""
+"""Generations under a grammar conform to it. Needs llguidance."""
 
 import json
 import re
@@ -98,7 +98,7 @@ SCHEMAS = {
 
 
 def fits(value, schema, root):
-    """A check of its own for the keywords that SCHEMAS use; jsonschema is asked too where it is installed."""
+    """Validate a value against the keywords that SCHEMAS use, and with jsonschema if it is installed."""
     if "$ref" in schema:
         return fits(value, root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root)
     if "anyOf" in schema:
@@ -166,7 +166,7 @@ def test_generations_are_documents_of_the_schema(demo_model, name):
 def test_fifty_generations_are_documents_of_the_schema(demo_model, name):
     texts = generations(demo_model, SCHEMAS[name], 50)
     check(name, texts)
-    assert len(set(texts)) > 3  # hot enough to differ
+    assert len(set(texts)) > 3  # the temperature is high enough for differences
 
 
 def test_the_check_can_fail():
@@ -195,8 +195,8 @@ def test_every_notation(demo_model, grammar, pattern):
         assert re.fullmatch(pattern, text)
 
 
-def test_sequences_stand_where_they_are(demo_model):
-    """Many sequences at once, each at its own place of the grammar, as if each were alone."""
+def test_other_sequences_are_not_touched(demo_model):
+    """Many sequences in different states of the grammar give the results of each alone."""
     row = np.random.default_rng(1).normal(size=demo_model.n_vocab).astype(np.float32)
     settings = {"grammar": "[a-z]{5}", "tokenizer": demo_model.tokenizer, "seed": 4}
     alone = Sampler(**settings)
@@ -214,7 +214,7 @@ def test_sequences_stand_where_they_are(demo_model):
 
 
 @pytest.mark.parametrize("grammar", ["(", "start: missing", '{"type": "nothing"}', "{"])
-def test_what_is_no_grammar_is_refused(grammar):
+def test_invalid_grammars_are_refused(grammar):
     with pytest.raises(ValueError, match="grammar"):
         Sampler(grammar=grammar)
 

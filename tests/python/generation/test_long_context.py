@@ -12,7 +12,7 @@ def positions(ctx, seq=0):
 
 
 def key_at(model, token, pos):
-    """The first layer's key of a token at a position: it depends on nothing else."""
+    """Return the first layer's key of a token at a position; it depends on nothing else."""
     with plait.Context(model, n_ctx=4, type_k="f32", type_v="f32") as ctx:
         batch = plait.Batch()
         batch.add(token, pos=pos)
@@ -20,7 +20,7 @@ def key_at(model, token, pos):
         return ctx.kv.keys(0, 0)[0]
 
 
-def test_sinks_stay_and_the_latest_move_down(tiny):
+def test_sinks_stay_and_later_tokens_move_down(tiny):
     ids = tokens(40)
     with plait.Context(tiny, n_ctx=40, type_k="f32", type_v="f32") as ctx, ctx.sequence() as seq:
         feed(ctx, ids[:39], seq)
@@ -38,8 +38,8 @@ def test_sinks_stay_and_the_latest_move_down(tiny):
         assert seq.pos == 17
 
 
-def test_text_goes_on_for_ever_with_sinks(demo_model):
-    """Three times n_ctx: what is forgotten is missed (2.5 with all of it), but the model does not lose its way."""
+def test_generation_is_unbounded_with_sinks(demo_model):
+    """Over three times n_ctx the loss rises (2.5 with full context), but stays bounded."""
     sampler = plait.Sampler(temperature=0.7, banned=demo_model.tokenizer.eog, seed=1)
     (one,) = plait.complete(demo_model, "Once upon a time", 450, sampler)
     ids = one.tokens
@@ -83,7 +83,7 @@ def test_old_tokens_share_positions(tiny, group, width):
 
 
 @pytest.mark.parametrize(("group", "width"), [(1, 8), (4, 2), (4, 10), (0, 0)])
-def test_groups_that_are_refused(tiny, group, width):
+def test_invalid_groups_are_refused(tiny, group, width):
     with (
         plait.Context(tiny, n_ctx=8) as ctx,
         ctx.sequence() as seq,
@@ -92,7 +92,7 @@ def test_groups_that_are_refused(tiny, group, width):
         plait.SelfExtend(ctx, seq, group, width)
 
 
-def test_sinks_that_are_refused(tiny):
+def test_invalid_sinks_are_refused(tiny):
     with plait.Context(tiny, n_ctx=20) as ctx, ctx.sequence() as seq:
         feed(ctx, tokens(10), seq)
         for sinks, discard in [(-1, 2), (4, 0), (4, 7)]:

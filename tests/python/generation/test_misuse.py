@@ -175,3 +175,78 @@ def test_stop_strings_do_not_depend_on_how_the_text_is_cut():
                 break
         results.add((out, hit))
     assert results == {("xab", True)}
+
+
+def test_sampled_text_depends_on_prompt_and_seed_alone(tiny):
+    def texts(prompts, **options):
+        sampler = plait.Sampler(1.5, seed=7)
+        return [one.tokens for one in plait.complete(tiny, prompts, 12, sampler, **options)]
+
+    first, second = [5, 6, 7], [9, 4]
+    alone = texts([second])
+    assert texts([first, second])[1:] == alone
+    assert texts([second, first])[:1] == alone
+    assert texts([second, second, second]) == alone * 3
+    several = texts([first, second], n=2)
+    assert several[2:3] == alone
+    assert several[2] != several[3]
+    sampler = plait.Sampler(1.5, seed=7)
+    again = [plait.complete(tiny, [second], 12, sampler)[0].tokens for _ in range(2)]
+    assert again == alone * 2
+
+
+def test_the_same_prompt_submitted_twice_gives_the_same_text(ctx):
+    sampler = plait.Sampler(1.5, seed=7, repetition_penalty=1.2)
+    with plait.Scheduler(ctx) as scheduler:
+        early = scheduler.submit([5, 6, 7], 12, sampler=sampler)
+        scheduler.step()
+        scheduler.step()
+        late = scheduler.submit([5, 6, 7], 12, sampler=sampler)
+        list(scheduler.run())
+        after = scheduler.submit([5, 6, 7], 12, sampler=sampler)
+        list(scheduler.run())
+    assert early.tokens == late.tokens == after.tokens
+
+
+def test_two_chats_share_a_sampler_and_no_state(demo_model):
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    sampler = plait.Sampler(1.5, seed=3)
+
+    def chat():
+        return plait.Chat(demo_model, template=template, max_tokens=8, sampler=sampler)
+
+    with chat() as one, chat() as other:
+        texts = [[], []]
+        streams = [one.stream("Tom lives in Oslo."), other.stream("Tom lives in Oslo.")]
+        for _ in range(4):
+            for text, stream in zip(texts, streams, strict=True):
+                text.append(next(stream).token)
+        assert texts[0] == texts[1]
+
+
+def test_a_prompt_beyond_the_training_length_gives_a_warning(tiny):
+    n = tiny.n_ctx_train
+    with (
+        plait.Context(tiny, n_ctx=n + 8) as ctx,
+        pytest.warns(UserWarning, match=rf"a prompt has {n + 1} tokens.*trained on at most {n}"),
+    ):
+        plait.complete(ctx, [[5] * (n + 1)], 2)
+
+
+def test_an_error_in_the_template_of_the_user_names_the_argument(demo_model):
+    with pytest.raises(plait.ModelError, match=r"^template: line 1"):
+        plait.Chat(demo_model, template="{% for %}")
+    with (
+        plait.Chat(demo_model, template="{{ 2 ** 9 }}") as chat,
+        pytest.raises(plait.ModelError, match=r"^template: the template uses"),
+    ):
+        chat.say("Hello")
+
+
+def test_a_sampler_of_a_chat_must_return_an_int(demo_model):
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    with (
+        plait.Chat(demo_model, template=template, sampler=lambda row, seq: 3.7) as chat,
+        pytest.raises(TypeError, match=r"the sampler returned 3\.7; expected an int"),
+    ):
+        chat.say("Hello")

@@ -1,4 +1,4 @@
-"""The radix tree against plain lists."""
+"""The radix tree, compared with plain lists."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ def agree(a, b):
 
 @given(st.lists(TOKENS, max_size=12), st.lists(st.integers(0, 11), max_size=6), TOKENS)
 @settings(deadline=None, max_examples=300)
-def test_matches_are_those_of_a_list(items, removed, asked):
+def test_matches_equal_those_of_a_list(items, removed, asked):
     tree = PrefixTree()
     for i, tokens in enumerate(items):
         tree.add(list(tokens), i)
@@ -49,7 +49,7 @@ def test_branches_are_where_others_leave(items, asked):
     assert max(points, default=0) <= len(asked)
 
 
-def test_a_tree_that_is_emptied_is_empty():
+def test_removing_all_items_empties_the_tree():
     tree = PrefixTree()
     many = [[1, 2, 3], [1, 2, 4], [1, 2], [5], [1, 2, 3]]
     for i, tokens in enumerate(many):

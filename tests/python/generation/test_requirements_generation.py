@@ -1,4 +1,4 @@
-"""Requirements on many requests at once: what the seeds ran with llama-parallel, here through plait.Scheduler."""
+"""Requirements on many requests at once: the scenarios of llama-parallel with plait.Scheduler."""
 
 import random
 
@@ -6,7 +6,7 @@ import plait
 
 
 def prompts(model, n):
-    """A common instruction and questions of different lengths, from seed 1."""
+    """A common instruction and questions of different lengths, drawn with seed 1."""
     luck = random.Random(1)
     words = ["the hat", "in the end", "then he told her", "one or the other", "as it is", "no"]
     system = "in the end there is the one or the other hat. " * 3
@@ -14,7 +14,7 @@ def prompts(model, n):
 
 
 def parallel(model, n_requests, n_tokens, clients, **options):
-    """Clients that each ask again as soon as they have their answer. The texts, and the steps that it took."""
+    """Run clients that submit a request as soon as the previous one ends. Return the texts and the number of steps."""
     asked = prompts(model, n_requests)
     sampler = plait.Sampler(temperature=0.9, seed=1)
     with plait.Context(model, n_seq_max=clients, **options) as ctx:
@@ -50,4 +50,4 @@ def test_parallel_clients_in_one_table_and_in_streams(tiny):
     """S2-09: 8 times 16384 unified and 32 times 4096 streams, 128 requests, seed 1, to the end."""
     unified, _ = parallel(tiny, 128, 128, clients=8, n_ctx=16384, kv="unified")
     streams, _ = parallel(tiny, 128, 128, clients=32, n_ctx=4096, kv="streams")
-    assert unified == streams  # whoever else is in the batch
+    assert unified == streams  # regardless of other sequences in the batch

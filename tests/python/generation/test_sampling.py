@@ -1,4 +1,4 @@
-"""The sampler against plain probabilities, and its promises about seeds and sequences."""
+"""The sampler, compared with plain probabilities, and its guarantees about seeds and sequences."""
 
 import contextlib
 import inspect
@@ -96,7 +96,7 @@ def expected(name: str) -> np.ndarray:
 
 
 def negated(row, tokens):
-    """A user's function: the row upside down; what has gone stays so."""
+    """A user's function that negates the row; removed tokens stay removed."""
     row[np.isfinite(row)] *= -1
 
 
@@ -104,7 +104,7 @@ METHODS["a function in between"][0]["order"][1] = negated
 
 
 def chi_squared(counts: np.ndarray, wanted: np.ndarray) -> None:
-    """Pearson's; its mean is the degrees of freedom, 6 standard deviations are never reached."""
+    """Pearson's statistic, at most 6 standard deviations above its mean, the degrees of freedom."""
     n, possible = counts.sum(), wanted > 0
     assert counts[~possible].sum() == 0
     statistic = ((counts - n * wanted)[possible] ** 2 / (n * wanted[possible])).sum()
@@ -114,7 +114,7 @@ def chi_squared(counts: np.ndarray, wanted: np.ndarray) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_draws_follow_the_definitions(name):
-    """20 000 sequences that hold the same tokens and see the same row, against the NumPy definitions."""
+    """Draws of 20,000 equal sequences, compared with the NumPy definitions."""
     wanted, n = expected(name), 20_000
     sampler = Sampler(**{**PLAIN, **METHODS[name][0]}, seed=7)
     np.testing.assert_allclose(
@@ -137,7 +137,7 @@ def test_draws_of_one_sequence_follow_the_definitions_too():
     chi_squared(counts, expected("plain"))
 
 
-def test_xtc_excludes_as_often_as_it_was_told():
+def test_xtc_removes_tokens_with_its_probability():
     wanted = 0.7 * expected("plain") + 0.3 * expected("xtc")
     sampler = Sampler(**PLAIN, xtc_probability=0.3, seed=3)
     rows = np.repeat(LOGITS[np.newaxis], 20_000, axis=0)
@@ -172,7 +172,7 @@ def test_dry_finds_every_repetition(values, tokens, allowed, breaker):
 @settings(deadline=None, max_examples=200)
 def test_only_candidates_are_drawn(values, top_k, top_p, min_p):
     logits = np.array(values, np.float32)
-    # A hair's breadth more and less, so that rounding at a threshold decides nothing.
+    # Slightly more and less, so that rounding at a threshold does not matter.
     loose = logits.astype(np.float64)
     loose = twin.top_k(loose, top_k) if top_k else loose
     loose = twin.top_p(loose, min(1.0, top_p + 1e-9))
@@ -184,7 +184,7 @@ def test_only_candidates_are_drawn(values, top_k, top_p, min_p):
 def test_greedy():
     sampler = Sampler(temperature=0)
     assert sampler(LOGITS) == 1
-    assert sampler(np.array([-np.inf, 2, 5, 5, 5], np.float32)) == 2  # the lowest id of equals
+    assert sampler(np.array([-np.inf, 2, 5, 5, 5], np.float32)) == 2  # of equal ones, the lowest id
     assert Sampler(top_k=1, seed=0)(np.array([4, 5, 5], np.float32)) == 1
 
 
@@ -229,7 +229,7 @@ def test_reset_starts_again():
     assert [[sampler(LOGITS, seq) for _ in range(20)] for seq in (0, 1)] == first
 
 
-def test_a_seed_of_its_own():
+def test_a_random_seed_is_drawn():
     one, other = Sampler(**PLAIN), Sampler(**PLAIN)
     assert one.seed != other.seed
     again = Sampler(**PLAIN, seed=one.seed)
@@ -268,7 +268,7 @@ def test_mirostat_moves_with_every_draw():
         mu -= 0.3 * (-math.log2(left[sampler(LOGITS)]) - 1.2)
 
 
-def test_penalties_see_prompt_draws_and_what_others_chose():
+def test_penalties_consider_prompts_draws_and_accepted_tokens():
     sampler = Sampler(temperature=0, presence_penalty=10, penalty_last_n=None)
     sampler.start(0, [1])
     assert sampler(LOGITS) == 3
@@ -316,7 +316,7 @@ def test_where_no_token_is_left():
         Sampler(banned=[1], allowed=[1])
 
 
-def test_texts_that_break_repetitions_need_a_tokenizer(tiny):
+def test_texts_in_dry_breakers_need_a_tokenizer(tiny):
     with pytest.raises(ValueError, match="dry_breakers need a tokenizer"):
         Sampler(dry_multiplier=1)(LOGITS)
     sampler = Sampler(dry_multiplier=1, tokenizer=tiny.tokenizer)
@@ -357,7 +357,7 @@ def test_extreme_logits():
     ],
 )
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_rows_that_are_refused(logits, error, message, temperature):
+def test_invalid_rows_are_refused(logits, error, message, temperature):
     with pytest.raises(error, match=message):
         Sampler(temperature=temperature)(logits)
 
@@ -394,7 +394,7 @@ def test_rows_that_are_refused(logits, error, message, temperature):
         ({"order": ["top_k", "top_k"]}, ValueError),
     ],
 )
-def test_parameters_that_are_refused(change, error):
+def test_invalid_parameters_are_refused(change, error):
     with pytest.raises(error, match=next(iter(change)) if error is ValueError else None):
         Sampler(**change)
 
@@ -407,7 +407,7 @@ ODD = [
 
 @pytest.mark.parametrize("name", set(inspect.signature(Sampler).parameters) - {"grammar"})
 def test_odd_parameters_are_refused_or_work(name):
-    """Whatever is given: an error that Python has for it, or a token of the row."""
+    """Any arguments give a Python exception or a token of the row."""
     strong = {"presence_penalty": -1e308, "dry_multiplier": 1e308, "dry_breakers": ()}
     for value in ODD:
         for others in ({}, {"repetition_penalty": 1e-300, "frequency_penalty": 1e308}, strong):
@@ -419,7 +419,7 @@ def test_odd_parameters_are_refused_or_work(name):
                 repr(sampler)
 
 
-def test_sequences_that_are_refused():
+def test_invalid_sequences_are_refused():
     with pytest.raises(ValueError, match="seq"):
         Sampler(seed=0)(LOGITS, seq=-1)
 

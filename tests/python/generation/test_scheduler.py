@@ -1,4 +1,4 @@
-"""Scheduler and generate(): who runs when, what is shared, what is left behind."""
+"""Scheduler and generate(): the order of requests, shared prefixes, and cleanup."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from python.drive import feed, tokens
 
 
 def greedy(model, ids, n, **options):
-    """By hand, alone."""
+    """Return greedy tokens, decoded alone without the scheduler."""
     said = []
     with plait.Context(model, n_ctx=len(ids) + n, **options) as ctx:
         row = feed(ctx, ids, logits="last")[-1]
@@ -58,7 +58,7 @@ def test_a_common_beginning_is_computed_once(tiny, kv, n_seq_max):
 
 @pytest.mark.slow
 def test_two_hundred_prompts_compute_their_300_tokens_once(demo_model):
-    """Issue: counted tokens, and every output that of its prompt alone."""
+    """The number of computed tokens, and outputs equal to those of each prompt alone."""
     two_hundred(demo_model, 200)
 
 
@@ -141,8 +141,8 @@ def test_kept_prefixes_give_way_to_prompts(tiny):
 @pytest.mark.parametrize(
     "name", ["mamba", "rwkv7", "falcon-h1", "gemma3", "qwen3next", "lfm2", "gpt-oss"]
 )
-def test_memories_that_fork_as_a_whole_share_at_branches(data_dir, name):
-    """Recurrent states and windows: a fork is put aside where prompts part."""
+def test_memories_that_fork_whole_sequences_share_at_branches(data_dir, name):
+    """Recurrent states and windows: a fork is kept where prompts diverge."""
     path = data_dir / "conformance" / name / "model.gguf"
     if not path.exists():
         pytest.skip(f"no {name} among the reference data")
@@ -174,7 +174,7 @@ def test_memories_that_fork_as_a_whole_share_at_branches(data_dir, name):
 # -- room ------------------------------------------------------------------------------------------
 
 
-def test_the_youngest_is_set_aside_and_comes_back(tiny):
+def test_the_youngest_request_is_preempted_and_resumed(tiny):
     prompts = [tokens(12, seed) for seed in range(4)]
     want = [greedy(tiny, prompt, 30) for prompt in prompts]
     with plait.Context(tiny, n_ctx=64, n_seq_max=4, kv_cells=80) as ctx:
@@ -185,11 +185,11 @@ def test_the_youngest_is_set_aside_and_comes_back(tiny):
         assert requests[0].n_preempted == 0
         assert ctx.kv.n_used == 0
     assert [list(request.tokens) for request in requests] == want
-    assert [said(events)[i, 0] for i in range(4)] == want  # nothing is told twice
+    assert [said(events)[i, 0] for i in range(4)] == want  # no event is repeated
     assert {request.finish_reason for request in requests} <= {"stop", "length"}
 
 
-def test_set_aside_changes_no_draw(tiny):
+def test_preemption_changes_no_draw(tiny):
     prompts = [tokens(12, seed) for seed in range(4)]
 
     def run(cells):
@@ -200,7 +200,7 @@ def test_set_aside_changes_no_draw(tiny):
     assert run(80) == run(256)
 
 
-def test_priority_then_order_and_nobody_waits_for_ever(tiny):
+def test_requests_start_by_priority_then_order_and_none_starves(tiny):
     with (
         plait.Context(tiny, n_ctx=32, n_seq_max=1) as ctx,
         plait.Scheduler(ctx, patience=4) as scheduler,
@@ -214,7 +214,7 @@ def test_priority_then_order_and_nobody_waits_for_ever(tiny):
     assert order == [5, 6, 7, 0, 4, 8, 1, 9, 2, 10, 3]
 
 
-def test_long_prompts_do_not_stop_those_that_speak(tiny):
+def test_long_prompts_do_not_stop_running_generations(tiny):
     with (
         plait.Context(tiny, n_ctx=300, n_seq_max=2) as ctx,
         plait.Scheduler(ctx, chunk=20) as scheduler,
@@ -265,7 +265,7 @@ def test_cancel_from_another_thread(tiny):
         assert ctx.kv.n_used == 0
 
 
-def test_a_request_that_fails_ends_alone(tiny):
+def test_a_failing_request_does_not_affect_others(tiny):
     def broken(row, seq):
         raise RuntimeError("no luck")
 
@@ -293,7 +293,7 @@ def test_a_request_that_fails_ends_alone(tiny):
 
 
 def test_an_interrupted_step_loses_nothing(tiny):
-    """KeyboardInterrupt in a sampler goes to the caller; later steps go on as if it had not been."""
+    """KeyboardInterrupt in a sampler reaches the caller and does not affect later steps."""
     calls = []
 
     def interrupted(row, seq):
@@ -312,7 +312,7 @@ def test_an_interrupted_step_loses_nothing(tiny):
 
 
 def storm(model, kv, steps, seed):
-    """Requests come, are cancelled and fail at random; at the end nothing is held."""
+    """Requests arrive, are cancelled and fail at random; at the end no cell is in use."""
     luck = random.Random(seed)
     n_vocab = min(model.n_vocab, 288)
     prefixes = [tokens(20, i, n_vocab) for i in range(3)]
@@ -428,7 +428,7 @@ def test_stop_strings_across_tokens(tiny):
         plait.generate(tiny, "the hat", stop="")
 
 
-def test_top_tokens_are_told(tiny):
+def test_top_tokens_are_reported(tiny):
     for event in plait.generate(tiny, "the hat", max_tokens=4, top=3):
         assert len(event.top) == 3
         assert event.top[0] == (event.token, pytest.approx(event.logprob, abs=1e-9))
@@ -458,7 +458,7 @@ def test_samples_of_one_prompt_share_it(tiny):
 
 
 def best_by_brute_force(model, prompt, width, n):
-    """Beam search on whole texts, each computed anew."""
+    """Beam search that recomputes every text."""
     beams, done = [((), 0.0)], []
     for step in range(n):
         grown = []
@@ -572,6 +572,6 @@ def test_a_bar_of_tqdm(tiny, monkeypatch):
         lambda ctx: plait.Chat("model"),
     ],
 )
-def test_what_is_no_context_sequence_or_sampler_is_a_type_error(tiny, call):
+def test_arguments_of_wrong_types_are_type_errors(tiny, call):
     with plait.Context(tiny, n_ctx=16) as ctx, pytest.raises(TypeError):
         call(ctx)

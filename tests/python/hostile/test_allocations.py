@@ -1,4 +1,4 @@
-"""No memory: whichever allocation is refused, the call raises MemoryError and nothing has changed."""
+"""Out of memory: whichever allocation fails, the call raises MemoryError and nothing has changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ["llama-gqa", "gemma3", "jamba", "t5", "rwkv7", "deepseek2"]
 
 @pytest.fixture(scope="session")
 def preloaded(tmp_path_factory) -> dict[str, str]:
-    """The environment of a process whose allocations can be refused."""
+    """The environment of a process whose allocations can be made to fail."""
     compiler = shutil.which("cc")
     if compiler is None or UNDER_ASAN:
         pytest.skip("needs a C compiler and malloc for itself")
@@ -35,7 +35,7 @@ def preloaded(tmp_path_factory) -> dict[str, str]:
 
 
 def refuse(path: Path, folder: Path, step: int, environment: dict[str, str]) -> str:
-    """Every so many-th allocation of every kind of call; what hostile/allocations.py counted."""
+    """Fail every n-th allocation of every kind of call, and return the counts of hostile/allocations.py."""
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", HOSTILE / "allocations.py", path, folder, str(step)],
         env=environment, capture_output=True, text=True, timeout=900, check=False,

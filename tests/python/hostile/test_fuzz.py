@@ -81,7 +81,7 @@ def test_any_text_is_encoded_or_refused(tokenizer, fuzz):  # G4 R7
             ids = tokenizer.encode(text, parse_special=rng.random() < 0.5)
         except ValueError:
             with pytest.raises(UnicodeEncodeError):
-                text.encode()  # half of a surrogate pair: no text that could be encoded
+                text.encode()  # a lone surrogate, which cannot be encoded
             return
         assert all(0 <= token < tokenizer.n_vocab for token in ids.tolist())
         tokenizer.decode(ids)

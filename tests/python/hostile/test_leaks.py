@@ -1,4 +1,4 @@
-"""Memory is back where it was when what was opened is dropped."""
+"""Memory returns to its previous size when objects are deleted."""
 
 import gc
 

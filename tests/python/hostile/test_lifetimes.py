@@ -1,4 +1,4 @@
-"""Objects die in any order: what is still there works or says that it is closed. Goal G24."""
+"""Objects are deleted in any order; the remaining ones work or report that they are closed. Goal G24."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_objects_may_die_in_any_order(tiny_path, seed):  # G24
 @pytest.mark.slow
 @pytest.mark.goal("G24")
 def test_a_thousand_orders_of_dying(tiny_path, record_property):  # G24
-    for seed in range(20):  # each ends its interpreter with another half of the objects alive
+    for seed in range(20):  # each ends its interpreter with other objects alive
         play(tiny_path, 100 + seed, 60)
     record_property("figure", "1,200 orders, 20 ends of the interpreter: 0 crashes")

@@ -1,4 +1,4 @@
-"""Many clients for a long time: everything completes, nothing is left over, nobody notices the others."""
+"""Many clients for a long time: all requests complete, nothing leaks, and clients do not affect each other."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_64_sequences_come_and_go_for_ten_thousand_steps(tiny, kv):  # S4-14
 
 
 def adapter_of(path: Path, folder: Path) -> Path:
-    """A small adapter of what each layer of a model ends with."""
+    """Return a small adapter of the last matrix of each layer."""
     model = plait.Model(path)
     last = ("attn_output", "ssm_out", "ffn_down", "time_mix_output", "channel_mix_value")
     weights = {

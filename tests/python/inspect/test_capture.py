@@ -1,4 +1,4 @@
-"""ctx.capture(): values between input and output are those that the logits come from."""
+"""ctx.capture(): captured values are those from which the logits are computed."""
 
 import numpy as np
 import plait
@@ -32,7 +32,7 @@ def test_the_last_layer_gives_the_logits(tiny):
         assert same_bits(seen["result_output"], logits)
 
 
-def test_keys_and_values_are_those_in_the_cache(tiny):
+def test_keys_and_values_equal_those_in_the_cache(tiny):
     with plait.Context(tiny, n_ctx=64, type_k="f32", type_v="f32") as ctx:
         with ctx.capture("blk.*.k_rope", "v.*", "k.1") as seen:
             feed(ctx, tokens(9), logits="last")
@@ -69,7 +69,7 @@ def test_every_named_value_of_every_architecture(any_model):
     if any_model.arch not in ("bert", "nomic-bert", "modern-bert"):
         assert same_bits(seen[kept], out)
 
-    # The same bits in pieces, and where nothing is fused; and capturing changes nothing.
+    # The same bits in microbatches and without fusion; capturing changes nothing.
     for options in ({"n_ubatch": 4}, {"fuse": False}):
         again, _ = all_values(any_model, ids, **options)
         assert again.keys() == seen.keys()
@@ -111,7 +111,7 @@ def test_encoders_that_run_whole_sequences(tmp_path):
 
     def run(sentences, **options):
         made = plait.Batch()
-        for at in range(max(map(len, sentences))):  # entries of all sequences between each other
+        for at in range(max(map(len, sentences))):  # entries of the sequences are interleaved
             for seq, ids in enumerate(sentences):
                 if at < len(ids):
                     made.add(ids[at], pos=at, seq=seq, logits=True)

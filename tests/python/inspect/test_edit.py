@@ -1,4 +1,4 @@
-"""ctx.edit() and control vectors: values between input and output, changed."""
+"""ctx.edit() and control vectors: changed intermediate values."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_every_value_can_be_added_to_and_replaced(tiny, plain, options):
             assert (results["replace"][1] == row).all()
 
 
-def test_what_is_replaced_decides_what_comes_after(tiny, plain):
-    """The captured output of a layer, put into another context, gives the same logits."""
+def test_a_replaced_value_determines_later_values(tiny, plain):
+    """Replacing the output of a layer by one captured elsewhere gives the same logits."""
     last = f"l_out.{tiny.n_layer - 1}"
     with context(tiny) as ctx, ctx.capture(last) as seen:
         feed(ctx, IDS)
@@ -157,7 +157,7 @@ def fail(_):
         (lambda rows: rows * 1j, TypeError),
     ],
 )  # fmt: skip
-def test_what_a_function_raises_ends_the_call_and_nothing_has_changed(tiny, plain, function, error):
+def test_an_exception_in_a_function_ends_the_call_and_changes_nothing(tiny, plain, function, error):
     with context(tiny, n_ubatch=4) as ctx:
         feed(ctx, IDS[:9])
         before, used, built = ctx.kv.to_bytes(), ctx.kv.n_used, ctx.stats.tokens
@@ -181,7 +181,7 @@ def test_a_function_may_not_call_its_context(tiny):
     with context(tiny) as ctx, context(tiny) as other:
 
         def call(rows):
-            feed(other, [5])  # another one it may
+            feed(other, [5])  # another context is allowed
             ctx.kv.clear()
             return rows
 
@@ -235,7 +235,7 @@ def test_a_new_set_builds_plans_once_and_calls_without_pay_nothing(tiny):
         assert len(ctx.graph()) == nodes
 
 
-def test_values_that_a_call_does_not_need(tiny):
+def test_values_that_a_call_does_not_need_are_not_computed(tiny):
     with context(tiny) as ctx, ctx.edit("result_norm", fail), ctx.edit("ffn_out.1", fail):
         ctx.decode(batch((IDS, 0), logits="none"))
         with pytest.raises(Failure):
@@ -252,13 +252,13 @@ def test_values_that_a_call_does_not_need(tiny):
         (("l_out.0", 1.0, "multiply"), ValueError, "mode"),
     ],
 )  # fmt: skip
-def test_arguments_that_do_not_fit(tiny, arguments, error, message):
+def test_invalid_arguments_are_refused(tiny, arguments, error, message):
     with context(tiny) as ctx, pytest.raises(error, match=message):
         ctx.edit(*arguments)
 
 
 def test_every_architecture(any_model):
-    """An edit of every value that gives back what it got changes no bit of the output."""
+    """Edits of every value that return their input change no bit of the output."""
     ids = tokens(7, 1, min(any_model.n_vocab, 288))
 
     def run(ctx):
@@ -279,7 +279,7 @@ def test_every_architecture(any_model):
         for edit in open_edits:
             edit.__exit__(None, None, None)
         assert same_bits(run(ctx), want)
-        # A control vector is the same as adding it to what each layer gives.
+        # A control vector equals adding it to the output of each layer.
         width, n = any_model.n_embd, any_model.n_layer
         vector = np.random.default_rng(2).standard_normal((n, width)).astype(np.float32)
         ctx.set_control_vector(vector, first_layer=0)
@@ -314,7 +314,7 @@ def test_a_control_vector_is_an_edit_of_each_layer(tiny, plain, direction, first
         assert not np.allclose(got, plain, atol=0.1)
 
 
-def test_the_first_layer_is_left_out_unless_asked_for(tiny, plain, direction):
+def test_the_first_layer_is_omitted_by_default(tiny, plain, direction):
     with context(tiny) as ctx:
         ctx.set_control_vector(direction[:1])
         np.testing.assert_array_equal(feed(ctx, IDS), plain)
@@ -352,7 +352,7 @@ def test_another_vector_builds_no_plan(tiny, plain, direction):
         ((np.zeros((2, 64), complex),), TypeError),
     ],
 )  # fmt: skip
-def test_vectors_that_do_not_fit(tiny, arguments, error):
+def test_invalid_vectors_are_refused(tiny, arguments, error):
     with context(tiny) as ctx, pytest.raises(error):
         ctx.set_control_vector(*arguments)
 
@@ -391,7 +391,7 @@ def test_files(tmp_path, tiny, direction):
         ({"direction.1": np.zeros(4, np.int32)}, "controlvector", "expected 4 real"),
     ],
 )  # fmt: skip
-def test_files_that_are_no_control_vector(tmp_path, tensors, arch, message):
+def test_invalid_control_vector_files_are_refused(tmp_path, tensors, arch, message):
     stored = {
         name: value.astype(np.float32) if value.dtype == np.float64 else value
         for name, value in tensors.items()
@@ -416,7 +416,7 @@ def test_states_know_the_vector_they_were_made_with(tiny, direction):  # S3-27
             ctx.kv.from_bytes(state)
         ctx.set_control_vector(direction)
         ctx.kv.from_bytes(state)
-        # What is not added is no part of it.
+        # Values that are not added are not included.
         other = direction.copy()
         other[0] = 7
         ctx.set_control_vector(other)
@@ -427,7 +427,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "steering.md"
 
 
 def test_a_direction_from_two_sets_of_prompts():
-    """The guide's last example: a dozen lines make a vector that turns other texts."""
+    """The last example of the guide: a vector computed in a dozen lines steers other texts."""
     first, *_, last = re.findall(
         r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE
     )
@@ -452,7 +452,7 @@ def test_a_direction_from_two_sets_of_prompts():
 
 
 @pytest.mark.oracle
-def test_logits_are_those_of_llama_cpp(tiny, tiny_path, direction):
+def test_logits_equal_those_of_llama_cpp(tiny, tiny_path, direction):
     llama_cpp = pytest.importorskip("llama_cpp")
     theirs = llama_cpp.Llama(
         str(tiny_path), n_ctx=64, n_batch=64, logits_all=True, verbose=False, type_k=0, type_v=0

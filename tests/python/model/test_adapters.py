@@ -1,4 +1,6 @@
-"""Low-rank adapters: the logits of merged weights, of any target, several at once, without new plans."""
+"""Low-rank adapters: the logits equal those of merged weights, for every target and several adapters,
+without new plans.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ ALPHA, RANK = 8.0, 4
 
 
 class Case:
-    """A model, and adapters of it by name, each of some targets."""
+    """A model and its adapters by name, each with some targets."""
 
     def __init__(self, folder, name: str) -> None:
         self.folder, self.name = folder, name
@@ -94,7 +96,7 @@ def test_several_at_once_and_none_again(case, plain):
         ctx.set_lora({case.others: 2.0, case.some: -1.0, case.all: 0.5})
         got = feed(ctx, IDS).copy()
         assert_close(got, case.merged(scales))
-        # In whatever order they are named, they are summed in that of their loading.
+        # They are summed in the order of loading, not of naming.
         ctx.kv.clear()
         ctx.set_lora({case.all: 0.5, case.some: -1.0, case.others: 2.0})
         assert same_bits(feed(ctx, IDS), got)
@@ -133,7 +135,7 @@ def test_swapping_builds_no_plan_after_the_second_use(case):
         assert ctx.stats.plans_built == built
 
 
-def test_contexts_of_one_model_have_each_their_own(case, plain):
+def test_contexts_of_one_model_have_separate_adapters(case, plain):
     with context(case.model) as one, context(case.model) as other, context(case.model) as neither:
         one.set_lora({case.some: 1.0})
         other.set_lora({case.others: 1.0})
@@ -143,7 +145,9 @@ def test_contexts_of_one_model_have_each_their_own(case, plain):
     assert same_bits(results[2], plain)
 
 
-def test_the_same_bits_however_it_is_run(case):  # whatever the company, the cut, the threads
+def test_the_same_bits_however_it_is_run(
+    case,
+):  # regardless of other sequences, batching and threads
     with context(case.model) as ctx:
         ctx.set_lora({case.all: 1.0})
         want = feed(ctx, IDS).copy()
@@ -160,7 +164,7 @@ def test_the_same_bits_however_it_is_run(case):  # whatever the company, the cut
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_K", "F16"])
 def test_quantised_weights_of_the_model(tmp_path, kind, data_dir):
-    """Adding a delta to a quantised product is what adding the exact delta to its result is."""
+    """Adding a delta to a quantised product equals adding the exact delta to its result."""
     found = sorted(data_dir.glob(f"**/*{kind}*.gguf"))
     models = [plait.Model(path) for path in found]
     model = next((m for m in models if m.arch in ("llama", "qwen2")), None)
@@ -215,7 +219,7 @@ def q8_0(x: np.ndarray) -> gguf_writer.Raw:
     return gguf_writer.Raw("Q8_0", rows.reshape(x.shape[0], -1))
 
 
-def test_a_rank_of_one_and_ranks_that_differ(tmp_path):
+def test_adapters_of_rank_one_and_of_different_ranks(tmp_path):
     case = Case(tmp_path, "llama")
     one = lora_models.deltas(case.weights, ["blk.0.attn_q.weight"], 1, seed=1)
     two = lora_models.deltas(case.weights, ["blk.1.attn_q.weight", "output.weight"], 7, seed=2)
@@ -243,7 +247,7 @@ def test_rank_stabilised(tmp_path, how):
         assert_close(feed(ctx, IDS), want)
 
 
-def test_what_an_adapter_says_of_itself(tmp_path):
+def test_properties_of_an_adapter(tmp_path):
     case = Case(tmp_path, "llama")
     made = lora_models.deltas(case.weights, ["output.weight"], 2, seed=1)
     path = lora_models.write_adapter(
@@ -277,7 +281,7 @@ def test_a_tied_table_is_adapted_where_tokens_are_looked_up(tmp_path):
 
 
 def broken(case: Case, what: str):
-    """Metadata and tensors of an adapter with one thing wrong."""
+    """Return metadata and tensors of an adapter with one defect."""
     made = dict(lora_models.deltas(case.weights, ["blk.0.attn_q.weight"], 4, seed=1))
     said = lora_models.adapter_metadata("llama")
     a, b = "blk.0.attn_q.weight.lora_a", "blk.0.attn_q.weight.lora_b"
@@ -340,7 +344,7 @@ def broken(case: Case, what: str):
         ("integers", "lora_a' holds integers"),
     ],
 )  # fmt: skip
-def test_what_is_no_adapter_of_this_model_is_refused(tmp_path, what, message):
+def test_adapters_of_other_models_are_refused(tmp_path, what, message):
     case = Case(tmp_path, "llama")
     path = gguf_writer.write(tmp_path / "a.gguf", *broken(case, what))
     with pytest.raises(plait.ModelError, match=message) as refused:
@@ -374,13 +378,13 @@ def test_damaged_files_are_refused(tmp_path):
         except (plait.ModelError, plait.UnsupportedError):
             refused += 1
             continue
-        with context(case.model) as ctx:  # damage of names or metadata that nobody reads
+        with context(case.model) as ctx:  # damage to names or metadata that are not used
             ctx.set_lora({adapter: 1.0})
             feed(ctx, IDS[:2])
     assert refused > 150
 
 
-def test_arguments_that_do_not_fit(case, tmp_path):
+def test_invalid_arguments_are_refused(case, tmp_path):
     other = plait.Model(case.write("again", case.weights))
     with context(case.model) as ctx, context(other) as strange:
         with pytest.raises(ValueError, match="another Model"):
@@ -436,7 +440,7 @@ def test_states_know_the_adapters_they_were_made_with(case):  # S3-27
         copy.set_lora({case.some: 0.5})
         ctx.kv.copy_to(copy)
         assert copy.kv.n_used == len(IDS) + 1
-    # The same file loaded again is the same adapter; a state without any is as it always was.
+    # The same file loaded again is the same adapter; a state without adapters is unchanged.
     again = case.model.load_lora(case.some.path)
     with context(case.model) as ctx:
         ctx.set_lora({again: 0.5})
@@ -444,7 +448,7 @@ def test_states_know_the_adapters_they_were_made_with(case):  # S3-27
 
 
 @pytest.mark.oracle
-def test_logits_are_those_of_llama_cpp(case, tmp_path):
+def test_logits_equal_those_of_llama_cpp(case, tmp_path):
     llama_cpp = pytest.importorskip("llama_cpp")
     targets = lora_models.matrices(case.weights)
     two = [case.adapter("a", targets, seed=11), case.adapter("b", targets[::2], seed=12)]

@@ -30,6 +30,6 @@ def test_every_architecture_has_a_row(script):
     assert sorted(script.ARCHITECTURES) == sorted(plait.build_info()["architectures"])
 
 
-def test_the_memory_is_the_one_that_contexts_have(script, any_model):
+def test_the_table_has_the_memory_of_contexts(script, any_model):
     with plait.Context(any_model, n_ctx=32) as ctx:
         assert ctx.kv.kind in script.ARCHITECTURES[any_model.arch].memory.split(" or ")

@@ -1,4 +1,4 @@
-"""Encoder-decoders: encode() leaves what decode() of the same sequences attends to."""
+"""Encoder-decoders: decode() attends to the output of encode() of the same sequences."""
 
 import numpy as np
 import plait
@@ -19,7 +19,7 @@ def context(model, **options):
 
 
 def encode(ctx, *questions):
-    """Each question as the input of the sequence of its number."""
+    """Encode each question as the input of the sequence with its index."""
     return ctx.encode(batch(*((ids, seq) for seq, ids in enumerate(questions))))
 
 
@@ -58,7 +58,7 @@ class TestSequences:
     @pytest.mark.parametrize("kv", ["unified", "streams"])
     def test_inputs_of_several_lengths(self, t5, kv):  # S4-29
         wanted = [answer(t5, question) for question in (LONG, SHORT, OTHER)]
-        assert not np.allclose(wanted[0], wanted[1], atol=0.1)  # what was encoded matters
+        assert not np.allclose(wanted[0], wanted[1], atol=0.1)  # the encoder's input matters
         with context(t5, kv=kv, n_ubatch=7) as ctx:
             encode(ctx, LONG, SHORT, OTHER)
             rows = ctx.decode(batch(*((ANSWER, seq) for seq in range(3)))).logits
@@ -110,7 +110,7 @@ class TestEdits:
             encode(ctx, SHORT)
             ctx.kv.seq_rm(0, 1, None)
             wanted = np.array(answer(t5, SHORT))
-            # The first token's keys of self attention saw the old input; its own row does not show it.
+            # The keys of the first token depend on the old input; its own row does not.
             assert not same_bits(feed(ctx, ANSWER[1:]), wanted[1:])
             ctx.kv.seq_rm(0, 0, None)
             encode(ctx, SHORT)
@@ -169,13 +169,13 @@ class TestRefusals:
             encode(ctx, SHORT)
             with pytest.raises(plait.CacheFull, match=r"23.*16"):
                 encode(ctx, LONG)
-            assert same_bits(feed(ctx, ANSWER), answer(t5, SHORT))  # as if nothing had been
+            assert same_bits(feed(ctx, ANSWER), answer(t5, SHORT))  # as if nothing had happened
 
     def test_an_input_longer_than_a_batch(self, t5):
         with context(t5, n_batch=16) as ctx, pytest.raises(plait.BatchError, match="n_batch"):
             encode(ctx, LONG)
 
-    def test_vectors_of_the_encoder_are_those_it_was_asked_for(self, t5):
+    def test_the_encoder_returns_the_requested_vectors(self, t5):
         with context(t5, embeddings=True) as ctx:
             out = encode(ctx, LONG, SHORT)
             assert out.embeddings.shape == (len(LONG) + len(SHORT), t5.n_embd)

@@ -1,4 +1,4 @@
-"""Encoders: tokens see both ways, nothing is remembered, a call is all there is."""
+"""Encoders: bidirectional attention, and no state between calls."""
 
 import numpy as np
 import plait
@@ -70,7 +70,7 @@ def head_weights(n_scores):
 
 
 def tiny_bert(path, metadata=None, weights=None):
-    """metadata: keys to set, or to leave out where None."""
+    """Write a tiny BERT. `metadata`: keys to set, or to omit where None."""
     keys = bert_metadata() | gguf_writer.vocabulary() | (metadata or {})
     keys = {k: v for k, v in keys.items() if v is not None}
     return gguf_writer.write(path, keys, bert_weights() | (weights or {}))
@@ -115,7 +115,7 @@ def sentences(stored):
 class TestMiniLm:
     @pytest.mark.parametrize("against", ["embeddings_st", "embeddings_llamacpp"])
     def test_every_sentence_is_as_stored(self, minilm, stored, sentences, against):
-        got = embed(minilm, sentences)  # pooled as the file says
+        got = embed(minilm, sentences)  # pooled as the file specifies
         got /= np.linalg.norm(got, axis=1, keepdims=True)
         assert (got * stored[against]).sum(axis=1).min() >= 0.9999
 
@@ -125,7 +125,7 @@ class TestMiniLm:
         assert (embed(minilm, [sentences[i] for i in order]) == wanted[order]).all()
         alone = [embed(minilm, [ids])[0] for ids in sentences]
         assert (np.array(alone) == wanted).all()
-        # The longest sentence has 71 tokens: more than a microbatch, and it runs whole all the same.
+        # The longest sentence has 71 tokens, more than a microbatch, but is not split.
         assert (embed(minilm, sentences, n_ubatch=16) == wanted).all()
         assert (embed(minilm, sentences, threads=1) == wanted).all()
 
@@ -146,11 +146,11 @@ class TestNothingIsRemembered:
             assert ctx.kv.n_used == 0
             assert ctx.kv.seq_pos_max(0) == -1
 
-    def test_decode_does_what_encode_does(self, bert):  # S4-22
+    def test_decode_equals_encode(self, bert):  # S4-22
         wanted = embed(bert, SENTENCES)
         assert (embed(bert, SENTENCES, call="decode") == wanted).all()
         with plait.Context(bert, n_ctx=256, n_seq_max=8) as ctx:
-            for call in (ctx.decode, ctx.encode, ctx.decode):  # none goes on where another ended
+            for call in (ctx.decode, ctx.encode, ctx.decode):  # none continues another
                 assert (call(batch(*SENTENCES)).embeddings == wanted).all()
 
     def test_the_second_call_of_a_shape_builds_nothing(self, bert):  # S1-45
@@ -164,7 +164,7 @@ class TestNothingIsRemembered:
 
 class TestPooling:
     def test_each_kind_is_made_of_the_tokens(self, bert):
-        tokens = embed(bert, SENTENCES)  # the file names no pooling
+        tokens = embed(bert, SENTENCES)  # the file specifies no pooling
         assert tokens.shape == (sum(map(len, SENTENCES)), WIDTH)
         ends = np.cumsum([len(ids) for ids in SENTENCES])
         of_sentence = np.split(tokens, ends[:-1])
@@ -177,14 +177,14 @@ class TestPooling:
             np.testing.assert_allclose(embed(bert, SENTENCES, pooling=pooling), wanted, atol=1e-6)
 
     @pytest.mark.parametrize("kind", [1, 2, 3])
-    def test_the_file_says_which(self, tmp_path, bert, kind):
+    def test_the_file_determines_the_pooling(self, tmp_path, bert, kind):
         model = plait.Model(tiny_bert(tmp_path / "m.gguf", {"bert.pooling_type": kind}))
         with plait.Context(model, n_ctx=64) as ctx:
             assert ctx.pooling == ("none", "mean", "cls", "last")[kind]
             wanted = embed(bert, SENTENCES[:1], pooling=ctx.pooling)
             assert (ctx.encode(batch(SENTENCES[0])).embeddings == wanted).all()
 
-    def test_rows_are_those_asked_for(self, bert):
+    def test_rows_are_the_requested_ones(self, bert):
         with plait.Context(bert, n_ctx=64) as ctx:
             every = np.array(ctx.encode(batch(SENTENCES[0])).embeddings)
             last = ctx.encode(batch(SENTENCES[0], want="last"))
@@ -243,11 +243,11 @@ class TestRefusals:
             ({"bert.block_count": 1}, "block_count"),
         ],
     )
-    def test_a_key_that_is_missing_or_contradicts(self, tmp_path, metadata, names):
+    def test_missing_or_contradictory_keys_are_refused(self, tmp_path, metadata, names):
         with pytest.raises(plait.ModelError, match=names):
             plait.Model(tiny_bert(tmp_path / "m.gguf", metadata))
 
-    def test_a_tensor_that_is_missing(self, tmp_path):
+    def test_a_missing_tensor_is_refused(self, tmp_path):
         weights = bert_weights()
         for name in ("token_embd_norm.weight", "blk.1.layer_output_norm.weight"):
             rest = {k: v for k, v in weights.items() if k != name}
@@ -268,7 +268,7 @@ class TestRefusals:
             with pytest.raises(plait.BatchError, match="12 tokens, n_ctx is 10"):
                 ctx.encode(batch(SENTENCES[2]))
 
-    def test_decoders_that_see_both_ways_too(self, tiny):
+    def test_bidirectional_decoders(self, tiny):
         with plait.Context(tiny, n_ctx=10, n_ubatch=4, causal=False, embeddings=True) as ctx:
             assert ctx.encode(batch(SENTENCES[0])).embeddings.shape == (7, tiny.n_embd)
             with pytest.raises(plait.CacheFull, match="12"):

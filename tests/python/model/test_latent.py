@@ -1,4 +1,4 @@
-"""Attention over a latent vector: what is kept of it, read from it, and rotated in it."""
+"""Attention with a latent cache: which parts are stored, read and rotated."""
 
 import numpy as np
 import plait
@@ -48,7 +48,7 @@ def weights(latent):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """The same model with a latent cache, and as older files say it: with keys and values of all heads."""
+    """The same model with a latent cache, and in the older form with keys and values of all heads."""
     folder = tmp_path_factory.mktemp("latent")
 
     def model(latent):
@@ -69,7 +69,7 @@ def made(model, **options):
     return plait.Context(model, **{"n_ctx": 64, "type_k": "f32", "type_v": "f32", **options})
 
 
-def test_a_latent_cache_gives_what_keys_and_values_give(models):
+def test_a_latent_cache_gives_the_results_of_keys_and_values(models):
     ids = tokens(30)
     with made(models[True]) as latent, made(models[False]) as whole:
         want = feed(whole, ids)

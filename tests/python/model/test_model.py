@@ -1,4 +1,4 @@
-"""A model file as Python sees it."""
+"""The Python view of a model file."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from python.gguf_writer import F64, I8, I64, U64, Raw, Typed, write
 from python import gguf_writer
 
 
-def test_figures_are_those_of_the_file(tiny, tiny_path):
+def test_properties_equal_those_of_the_file(tiny, tiny_path):
     weights = gguf_writer.llama_weights()
     assert tiny.arch == "llama"
     assert (tiny.n_vocab, tiny.n_embd, tiny.n_layer) == (288, 64, 2)
@@ -42,7 +42,7 @@ def test_metadata_keeps_every_type_and_the_order_of_the_file(tmp_path):
             assert got == want
 
 
-def test_strings_that_are_not_utf8_survive_as_surrogates(tmp_path):
+def test_invalid_utf8_strings_become_surrogates(tmp_path):
     raw = b"caf\xe9 \xff"
     values = {"text": raw, "words": [raw, b"ok"]}
     path = write(tmp_path / "m.gguf", gguf_writer.llama_metadata() | gguf_writer.vocabulary() | values,
@@ -52,7 +52,7 @@ def test_strings_that_are_not_utf8_survive_as_surrogates(tmp_path):
     assert metadata["words"][0].encode("utf-8", "surrogateescape") == raw
 
 
-def test_errors_quote_what_is_not_utf8_so_that_it_can_be_printed(tmp_path):
+def test_errors_quote_invalid_utf8_in_printable_form(tmp_path):
     values = {"llama.rope.scaling.type": b"li\x90ear"}
     path = write(tmp_path / "m.gguf", gguf_writer.llama_metadata() | gguf_writer.vocabulary() | values,
                  gguf_writer.llama_weights())  # fmt: skip
@@ -84,8 +84,8 @@ def test_tensors_are_described_and_read(tiny):
     assert list(tiny.tensors) == list(gguf_writer.llama_weights())
 
 
-def test_quantised_tensors_are_dequantised_whole(tmp_path):
-    # More than a megabyte of blocks: read piece by piece. Of a layer that drafts tokens, so nothing else reads it.
+def test_quantised_tensors_are_dequantised(tmp_path):
+    # More than a megabyte of blocks, read in chunks, in a layer for draft tokens that nothing else reads.
     rng = np.random.default_rng(0)
     weights = gguf_writer.llama_weights()
     values = rng.standard_normal((3000, 512)).astype(np.float32)
@@ -140,7 +140,7 @@ def test_defects_name_the_file(tmp_path):
         plait.Tokenizer.from_gguf(text)
 
 
-def test_unknown_architectures_list_those_there_are(tmp_path):
+def test_errors_about_unknown_architectures_list_the_known_ones(tmp_path):
     path = write(tmp_path / "m.gguf", gguf_writer.llama_metadata() | {"general.architecture": "lstm"} |
                  gguf_writer.vocabulary(), gguf_writer.llama_weights())  # fmt: skip
     with pytest.raises(plait.UnsupportedError, match=r"lstm.*llama"):
@@ -164,7 +164,7 @@ def test_a_replaced_file_is_read_as_it_was(tmp_path):
     np.testing.assert_array_equal(model.tensor("output.weight"), want)
 
 
-def test_the_tokenizer_is_made_once_and_knows_the_model(tiny):
+def test_the_tokenizer_is_created_once(tiny):
     assert tiny.tokenizer is tiny.tokenizer
     assert isinstance(tiny.tokenizer, plait.Tokenizer)
     assert tiny.tokenizer.n_vocab == tiny.n_vocab
@@ -185,8 +185,8 @@ def test_a_file_without_tokens_is_refused(tmp_path):
         )
 
 
-def test_a_tensor_that_the_architecture_has_not_is_refused(tmp_path):
-    # Left out in silence, a file's bias or its own output matrix would change what the model says.
+def test_tensors_unknown_to_the_architecture_are_refused(tmp_path):
+    # Silently ignoring a bias or an output matrix would change the results.
     weights = gguf_writer.llama_weights()
     weights["output.weights"] = weights.pop("output.weight")
     metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
@@ -209,7 +209,7 @@ def test_a_wrong_vocabulary_is_refused_with_the_model(tmp_path, damage, error, m
         plait.Model(write(tmp_path / "m.gguf", metadata, gguf_writer.llama_weights()))
 
 
-def test_every_tokenizer_is_one_that_a_model_may_name(tmp_path):
+def test_every_tokenizer_can_be_named_by_a_model(tmp_path):
     from plait.tokenizer import vocabulary
 
     for name in vocabulary._KINDS:

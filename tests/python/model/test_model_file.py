@@ -1,4 +1,4 @@
-"""The file of a model: paths that are no files, and files that change while in use. Goals G5, G22; rule R10."""
+"""Model paths that are not regular files, and files that change while in use. Goals G5, G22; rule R10."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 
 def special(folder: Path, what: str) -> Path:
-    """A path at which there is no file of a sensible size."""
+    """Return a path that is not a regular file."""
     path = folder / what
     match what:
         case "pipe":
@@ -43,7 +43,9 @@ SPECIAL = ["pipe", "folder", "link to itself", "socket", "device", "sparse", "sp
 
 @pytest.mark.goal("G5")
 @pytest.mark.parametrize("what", SPECIAL)
-def test_what_is_no_file_is_refused_at_once(tmp_path, what, record_property):  # G5
+def test_paths_that_are_not_regular_files_are_refused_at_once(
+    tmp_path, what, record_property
+):  # G5
     path = special(tmp_path, what)
     for mmap in (False, True):
         begin = time.monotonic()
@@ -73,7 +75,7 @@ CHANGED = textwrap.dedent("""
     want = step()
     exec(sys.argv[2])
     assert step() == want
-    try:  # a context that needs nothing new of the file, or is told that it changed
+    try:  # either the context needs no more data, or an error reports the change
         ctx = plait.Context(model, n_ctx=32)
     except plait.ModelError:
         pass
@@ -94,9 +96,7 @@ CHANGED = textwrap.dedent("""
 
 @pytest.mark.goal("G22")
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_that_changes_while_its_model_runs(
-    tiny_path, tmp_path, change, record_property
-):  # G22
+def test_a_file_changes_while_its_model_runs(tiny_path, tmp_path, change, record_property):  # G22
     path = tmp_path / "m.gguf"
     path.write_bytes(tiny_path.read_bytes())
     done = subprocess.run(

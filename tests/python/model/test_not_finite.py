@@ -1,4 +1,4 @@
-"""Weights and logits that are no numbers: what follows is NaN or an error, never a wrong index or a hang. Goal G23."""
+"""Weights and logits that are NaN or infinite give NaN or an error, never an invalid index or a hang. Goal G23."""
 
 from __future__ import annotations
 

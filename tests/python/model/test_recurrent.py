@@ -1,4 +1,4 @@
-"""Models whose layers remember a state: what they compute, and what batches, forks, edits and failures do to it."""
+"""Recurrent models: their results, and the effect of batches, forks, edits and failures on their state."""
 
 import itertools
 import signal
@@ -33,7 +33,7 @@ def ctx(model):
 
 
 def alone(model, *parts):
-    """The logits of the last tokens, after the others, of a sequence that is by itself."""
+    """Return the logits of the last tokens of a sequence that is decoded alone."""
     with made(model) as ctx:
         for ids in parts[:-1]:
             feed(ctx, ids)
@@ -43,7 +43,7 @@ def alone(model, *parts):
 # -- what they compute -------------------------------------------------------------------------------
 
 
-def test_logits_are_those_of_a_reference(tiny, model, isa):  # S4-15, S4-30
+def test_logits_equal_those_of_a_reference(tiny, model, isa):  # S4-15, S4-30
     if tiny.logits is None:
         pytest.skip("compared with transformers and the conformance cases alone")
     ids = tokens(40)
@@ -62,7 +62,7 @@ def test_a_state_is_carried_over_batches(model, n_ubatch):  # S4-30
     assert same_bits(np.concatenate(parts), alone(model, ids))
 
 
-def test_the_kind_of_memory_is_that_of_the_layers(tiny, model, ctx):  # S4-16
+def test_the_kind_of_memory_follows_from_the_layers(tiny, model, ctx):  # S4-16
     assert ctx.kv.kind == tiny.kind
     assert not ctx.kv.can_partial_remove
     assert ctx.kv.nbytes > 0
@@ -71,7 +71,7 @@ def test_the_kind_of_memory_is_that_of_the_layers(tiny, model, ctx):  # S4-16
         assert streams.kv.n_streams == (1 if tiny.kind == "recurrent" else 6)  # S2-40
 
 
-def test_a_state_knows_nothing_of_later_tokens(model):
+def test_a_state_does_not_depend_on_later_tokens(model):
     with pytest.raises(plait.UnsupportedError, match="causal=False"):
         made(model, causal=False)
 
@@ -79,7 +79,7 @@ def test_a_state_knows_nothing_of_later_tokens(model):
 def test_states_need_no_cells_of_the_context(tmp_path):
     mamba = MODELS[0]
     model = plait.Model(mamba.write(tmp_path / "mamba.gguf"))
-    with plait.Context(model, n_seq_max=5000) as ctx:  # by a context of a million tokens each
+    with plait.Context(model, n_seq_max=5000) as ctx:  # a million tokens of context each
         assert ctx.n_ctx == 1 << 20
         assert ctx.kv.n_cells == 5000
         feed(ctx, tokens(3), 4999)
@@ -95,7 +95,7 @@ def test_pieces_of_unequal_lengths(model, ctx):
     for ids in parts.values():
         assert same_bits(made_logits[at : at + len(ids)], alone(model, ids))
         at += len(ids)
-    # Some go on, one by one and by more, one begins, one rests.
+    # Some continue by one or more tokens, one begins, one pauses.
     more = {1: tokens(5, 5), 0: tokens(1, 6), 3: tokens(2, 7), 4: tokens(1, 8)}
     made_logits = ctx.decode(batch(*((ids, seq) for seq, ids in more.items()))).logits
     at = 0
@@ -128,7 +128,7 @@ def test_tokens_of_several_sequences_become_a_state_that_these_share(model, n_ub
             at += len(ids)
 
 
-def test_forks_share_a_state_until_one_goes_on(model, ctx):
+def test_forks_share_a_state_until_one_continues(model, ctx):
     prompt, ends = tokens(11), [tokens(4, 10 + seq) for seq in range(3)]
     feed(ctx, prompt, 0)
     used = ctx.kv.n_used
@@ -202,7 +202,7 @@ def test_positions_move_and_a_state_does_not_know_them(tiny, model, ctx):
     want = alone(model, ids, more)
     if tiny.kind == "recurrent":
         assert same_bits(logits, want)
-    else:  # its attention rotates by positions, whose differences are the same
+    else:  # attention depends on position differences, which are the same
         np.testing.assert_allclose(logits, want, rtol=0, atol=1e-3)
 
 
@@ -254,7 +254,7 @@ class StopError(Exception):
 
 
 def test_a_call_that_ends_in_the_middle_leaves_the_state_before_it(model):  # S4-08
-    """Pieces that had run before the signal wrote states; none of them is what the next call reads."""
+    """Microbatches before the signal wrote states; the next call does not read them."""
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals arrive at the main thread")
 
@@ -282,7 +282,7 @@ def test_a_call_that_ends_in_the_middle_leaves_the_state_before_it(model):  # S4
 # -- what else a context does ------------------------------------------------------------------------
 
 
-def test_encode_goes_on_from_nothing_and_keeps_nothing(model):
+def test_encode_starts_empty_and_stores_nothing(model):
     ids, more = tokens(8), tokens(6, 1)
     with made(model, embeddings=True) as ctx:
         feed(ctx, ids)
@@ -335,5 +335,5 @@ def test_a_sequence_goes_back_to_a_fork(model):
             feed(ctx, tokens(5, 2), seq)
             assert seq.rewind(9) == 0  # tokens to feed again
             assert same_bits(feed(ctx, more, seq), alone(model, ids, more))
-        assert seq.rewind(9) == 9  # of a state without forks nothing but all can be forgotten
+        assert seq.rewind(9) == 9  # a state without forks can only be removed as a whole
         assert seq.pos == 0

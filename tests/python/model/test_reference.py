@@ -81,7 +81,7 @@ def span(step: dict[str, Any]) -> tuple[int, int | None]:
 
 
 def play(ctx: plait.Context, case: dict[str, Any], arrays: Any) -> Iterator[tuple[Any, Any]]:
-    """What each step gives, with what is stored for it."""
+    """Yield the result and the stored result of each step."""
     for step in case["steps"]:
         match step["op"]:
             case "seq_rm":
@@ -113,7 +113,7 @@ def test_stored_logits(
     for case in cases()[name]:
         shares = any(arr.get("op") == "decode" and "shared" in case["id"] for arr in case["steps"])
         if LAYOUTS[layout].get("kv") == "streams" and shares:
-            continue  # a token of several sequences needs rows that they share
+            continue  # a token of several sequences requires shared rows
         with plait.Context(model, **options(case, LAYOUTS[layout])) as ctx:
             for got, want in play(ctx, case, np.load(case["root"] / case["data"])):
                 compare(got, want, case)

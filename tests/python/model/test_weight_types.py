@@ -1,4 +1,4 @@
-"""A model with weights of each type beside the same one with the floats that they stand for."""
+"""A model with weights of each type, compared with the same model with dequantised weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EMBEDDING, FFN = 256, 288
 
 
 def random_blocks(type_: str, n_rows: int, width: int, random: np.random.Generator) -> np.ndarray:
-    """Rows of blocks with every bit pattern of their codes."""
+    """Return rows of blocks with random bits as codes."""
     _, elements, size = gguf_writer.BLOCK_TYPES[type_]
     raw = random.integers(0, 256, (n_rows * width // elements, size), dtype=np.uint8)
     for at, scale in SCALES[type_].items():
@@ -42,7 +42,7 @@ def random_blocks(type_: str, n_rows: int, width: int, random: np.random.Generat
 
 
 def two_files(type_: str, folder: Path) -> list[Path]:
-    """A model with weights of that type, and the same one with what they stand for in floats."""
+    """A model with weights of that type, and the same model with dequantised weights."""
     random = np.random.default_rng(5)
     shapes = {
         "token_embd": (gguf_writer.N_VOCAB, EMBEDDING),
@@ -74,7 +74,7 @@ def two_files(type_: str, folder: Path) -> list[Path]:
 
 
 def results_of(path: Path, backend: str) -> list[np.ndarray]:
-    """Logits of a prompt, a short step and a single token."""
+    """Return the logits of a prompt, a short step and a single token."""
     with plait.Context(plait.Model(path), n_ctx=64, backend=backend) as ctx:
         return [feed(ctx, tokens(17)), feed(ctx, tokens(2, seed=1)), feed(ctx, [4])]
 
@@ -82,7 +82,7 @@ def results_of(path: Path, backend: str) -> list[np.ndarray]:
 # S2-34
 @pytest.mark.parametrize("backend", ["cpu", "vulkan"])
 @pytest.mark.parametrize("type_", SCALES)
-def test_weights_of_every_type_are_what_they_stand_for(
+def test_weights_of_every_type_equal_their_dequantised_values(
     type_: str, backend: str, tmp_path: Path
 ) -> None:
     if backend not in {device.name.partition(":")[0] for device in plait.devices()}:

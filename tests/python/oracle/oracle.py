@@ -1,4 +1,4 @@
-"""Tiny random models of transformers, written as GGUF files: an independent word on what a model computes.
+"""Tiny random models of transformers, written as GGUF files, as an independent reference.
 
 An architecture is a line of ARCHITECTURES in test_oracle.py: the model's class and sizes, where its tensors go, and
 the metadata that says what its sizes are. Names and conventions of files are those of llama.cpp's converter.
@@ -29,8 +29,8 @@ SIZES = {
 }
 
 # Module of transformers -> stem of tensors in the file; {i} is the layer. Those of a module with {j}, several in a
-# layer, are stacked. A module that is not here and
-# not in `tensors` of the architecture is an error: nothing is left out unseen.
+# layer, are stacked. A module that is neither listed here
+# nor in `tensors` of the architecture is an error, so that no module is ignored.
 DECODER = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -50,14 +50,14 @@ DECODER = {
     "model.layers.{i}.mlp.down_proj": "blk.{i}.ffn_down",
 }
 
-# What a block adds is normalised: after attention, before and after the feed-forward.
+# Norms after attention, and before and after the feed-forward block.
 SANDWICH = {
     "model.layers.{i}.post_attention_layernorm": "blk.{i}.post_attention_norm",
     "model.layers.{i}.pre_feedforward_layernorm": "blk.{i}.ffn_norm",
     "model.layers.{i}.post_feedforward_layernorm": "blk.{i}.post_ffw_norm",
 }
 
-# What becomes of a tensor; or the tensors that it is cut into, by what stands for it in the name: "attn_k_b".
+# The converted tensor; or the tensors that it is split into, by the part of the name that replaces its own: "attn_k_b".
 Parts = Mapping[str, np.ndarray]
 Change = Callable[[np.ndarray, Any], np.ndarray | Parts]
 
@@ -79,15 +79,15 @@ class Architecture:
     keys: Callable[[Any], Mapping[str, Any]] = lambda config: {}
     extra: Callable[[Any], Mapping[str, np.ndarray]] = lambda config: {}
     weights: Callable[[Any], None] = lambda model: None
-    label: str = ""  # tells models of one architecture apart
+    label: str = ""  # distinguishes models of one architecture
     tokens: int = 40
     n_ctx: int = 64
-    # What given embeddings are multiplied by in the file's model, but not in transformers.
+    # Factor applied to input embeddings in the model of the file, but not in transformers.
     embeddings_scale: Callable[[Any], float] = lambda config: 1.0
 
 
 def decoder_keys(config: Any) -> dict[str, Any]:
-    """Metadata of every decoder."""
+    """Return the metadata of every decoder."""
     named = {
         "block_count": "num_hidden_layers",
         "context_length": "max_position_embeddings",
@@ -110,7 +110,7 @@ def decoder_keys(config: Any) -> dict[str, Any]:
 
 
 def layer_norm(*names: str) -> Callable[[Any], dict[str, Any]]:
-    """Metadata of models with LayerNorm, and the dimensions that they rotate. `names`: others that the config has."""
+    """Return the metadata of models with LayerNorm and rotation. `names` maps further keys to config names."""
 
     def keys(config: Any) -> dict[str, Any]:
         epsilon = next(
@@ -128,7 +128,7 @@ def layer_norm(*names: str) -> Callable[[Any], dict[str, Any]]:
 
 
 def windows(config: Any) -> dict[str, Any]:
-    """Metadata of layers of which some have a window."""
+    """Return the metadata of models in which some layers have a window."""
     slides = [kind == "sliding_attention" for kind in config.layer_types]
     return {
         "attention.sliding_window": config.sliding_window,
@@ -137,7 +137,7 @@ def windows(config: Any) -> dict[str, Any]:
 
 
 def neighbours(x: np.ndarray, n_heads: int, n_rot: int | None = None) -> np.ndarray:
-    """Rotary pairs half a head apart, put side by side: what llama.cpp's converter does to q and k."""
+    """Make rotary pairs that are half a head apart adjacent, as llama.cpp's converter does for q and k."""
     heads = x.reshape(n_heads, -1, *x.shape[1:])
     n_rot = n_rot or heads.shape[1]
     turned = heads[:, :n_rot].reshape(n_heads, 2, n_rot // 2, *x.shape[1:]).swapaxes(1, 2)
@@ -145,8 +145,8 @@ def neighbours(x: np.ndarray, n_heads: int, n_rot: int | None = None) -> np.ndar
     return np.concatenate([turned, heads[:, n_rot:]], axis=1).reshape(x.shape)
 
 
-# For `changes`: q and k of models whose pairs are neighbours; projections that come head by head; norms whose weight
-# is one less than it does.
+# For `changes`: q and k of models with adjacent pairs; projections stored per head; norms whose stored weight is one
+# less than the factor.
 PAIRS: dict[str, Change] = {
     r"attn_q\.": lambda x, config: neighbours(x, config.num_attention_heads),
     r"attn_k\.": lambda x, config: neighbours(x, config.num_key_value_heads),
@@ -160,7 +160,7 @@ ONE_ADDED: dict[str, Change] = {r"norm\.weight": lambda x, config: x + 1}
 
 
 class Oracle:
-    """A random model of transformers, and the file that says the same."""
+    """A random model of transformers and the equivalent file."""
 
     def __init__(self, arch: Architecture, path: Path, seed: int = 1):
         import torch
@@ -213,7 +213,7 @@ class Oracle:
         return {there: value}
 
     def stem(self, name: str) -> tuple[str, bool]:
-        """Where a tensor of transformers goes, by its module or, without one, its whole name; whether with others."""
+        """Return the target of a tensor, by its module or full name, and whether it is stacked with others."""
         number = r"(?<=\.)\d+(?=\.)"
         numbers = re.findall(number, name)
         general = re.sub(number, "{i}", name, count=1)
@@ -242,7 +242,7 @@ class Oracle:
             return self.model(**given, use_cache=False).logits[0].float().numpy()
 
     def hidden(self, ids: list[int]) -> np.ndarray:
-        """What an encoder makes of its tokens."""
+        """Return the output of an encoder for its tokens."""
         import torch
 
         with torch.no_grad():
@@ -256,12 +256,12 @@ class Oracle:
 
 
 def randomise(model: Any, generator: Any) -> None:
-    """Random weights such that logits have a standard deviation of about 2 and attention is not uniform."""
+    """Set random weights such that logits have a standard deviation of about 2 and attention is not uniform."""
     import torch
 
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=generator)
-        if weight.ndim == 1:  # norms and biases, about the values they start with
+        if weight.ndim == 1:  # norms and biases, close to their initial values
             weight.add_(0.2 * noise)
             continue
         gain = 1.5 if re.search(r"q_proj|k_proj|qkv|query_key_value|lm_head|embed", name) else 1.0

@@ -1,4 +1,4 @@
-"""Models of experts, and of latent attention, for comparison with transformers."""
+"""Mixture-of-experts and latent-attention models for comparison with transformers."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from python.oracle.oracle import Architecture, Change, Parts
 
 
 def halves(gate: str, up: str) -> Change:
-    """A matrix whose first half of rows is one and whose second another."""
+    """Split a matrix whose halves of rows are two matrices."""
 
     def change(x: np.ndarray, config: Any) -> Parts:
         axis = x.ndim - 2
@@ -38,7 +38,7 @@ def expert_keys(config: Any) -> dict[str, Any]:
     return keys
 
 
-# -- gpt-oss: rows of gate and up take turns, and matrices lie the other way ------------------------------
+# -- gpt-oss: rows of gate and up alternate, and matrices are transposed ------------------------------
 
 
 def turns(x: np.ndarray) -> dict[str, np.ndarray]:
@@ -85,7 +85,7 @@ STRETCHED = {
 
 
 def split_heads(x: np.ndarray, config: Any) -> Parts:
-    """Keys as queries meet them, [h, rank, plain], and values, [h, value, rank]."""
+    """Return the matrices of keys, [h, rank, plain], and of values, [h, value, rank]."""
     heads = x.reshape(config.num_attention_heads, -1, config.kv_lora_rank)
     plain = config.qk_nope_head_dim
     return {"attn_k_b": heads[:, :plain].swapaxes(1, 2), "attn_v_b": heads[:, plain:]}
@@ -128,7 +128,7 @@ def v3_keys(config: Any) -> dict[str, Any]:
 
 
 def old_keys(config: Any) -> dict[str, Any]:
-    """Of files that remember keys and values of all heads."""
+    """Return the tensors of files that cache keys and values of all heads."""
     keys = {key: x for key, x in deepseek_keys(config).items() if not key.endswith("_mla")}
     return keys | {
         "attention.head_count_kv": config.num_attention_heads,

@@ -22,7 +22,7 @@ def groups(config: Any) -> int:
 
 
 def mixer(prefix: str) -> dict[str, str]:
-    """Tensors of a mixer, of Mamba or Mamba-2, by the name of its module."""
+    """Return the tensors of a Mamba or Mamba-2 mixer, by the name of its module."""
     names = {
         "in_proj": "ssm_in", "conv1d": "ssm_conv1d", "x_proj": "ssm_x", "dt_proj": "ssm_dt", "A_log": "ssm_a",
         "D": "ssm_d", "dt_bias": "ssm_dt.bias", "norm": "ssm_norm", "out_proj": "ssm_out",
@@ -37,7 +37,7 @@ BACKBONE = {
     "backbone.layers.{i}.norm": "blk.{i}.attn_norm",
     **mixer("backbone.layers.{i}.mixer"),
 }
-# Named as in Jamba and Falcon-H1.
+# Names as in Jamba and Falcon-H1.
 BLOCKS = {
     "model.final_layernorm": "output_norm",
     "model.layers.{i}.pre_ff_layernorm": "blk.{i}.ffn_norm",
@@ -89,7 +89,7 @@ def jamba_keys(config: Any) -> dict[str, Any]:
 
 
 def grouped_keys(config: Any) -> dict[str, Any]:
-    """Of models whose layers of Mamba-2 are one kind of several."""
+    """Return the metadata of models in which some layers are Mamba-2."""
     inner = config.mamba_n_heads * config.mamba_d_head
     return ssm(
         config.mamba_d_conv,
@@ -174,7 +174,7 @@ QWEN3_NEXT = EXPERTS | {
 
 
 def split_by_head(x: np.ndarray, config: Any) -> Parts:
-    """q, k, v and z of a key head lie together in transformers; in newer files q, k, v of all, then z."""
+    """Reorder rows: transformers stores q, k, v and z per key head; newer files store q, k, v of all heads, then z."""
     heads, key = config.linear_num_key_heads, config.linear_key_head_dim
     value = config.linear_num_value_heads // heads * config.linear_value_head_dim
     parts = np.split(x.reshape(heads, -1, x.shape[-1]), np.cumsum([key, key, value]), axis=1)

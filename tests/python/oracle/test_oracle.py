@@ -22,14 +22,14 @@ from python.oracle.oracle import (
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.filterwarnings("ignore"),  # of other people's code
+    pytest.mark.filterwarnings("ignore"),  # of third-party code
 ]
 
 SLIDES = {"num_hidden_layers": 7, "sliding_window": 9}
 
 
 def long_rope(n_ctx_original):
-    """Sizes of a model whose rotary pairs have factors for contexts shorter and longer than that."""
+    """Return the configuration of a model with rotary factors for short and long contexts."""
     rope = {
         "rope_type": "longrope",
         "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 1.6], "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
@@ -252,7 +252,7 @@ def assert_close(got, want):
 
 
 @pytest.mark.parametrize("flash", [True, False])
-def test_logits_are_those_of_transformers(oracle, want, flash):
+def test_logits_equal_those_of_transformers(oracle, want, flash):
     with context(oracle, flash_attention=flash) as ctx:
         assert_close(feed(ctx, tokens(oracle.arch.tokens)), want)
 

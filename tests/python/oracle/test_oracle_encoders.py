@@ -12,7 +12,7 @@ from python.oracle.oracle import Architecture, Oracle, layer_norm
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.filterwarnings("ignore"),  # of other people's code
+    pytest.mark.filterwarnings("ignore"),  # of third-party code
 ]
 
 ALL_HEADS = {"num_key_value_heads": 4, "pad_token_id": 0}

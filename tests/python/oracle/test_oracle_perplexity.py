@@ -11,7 +11,7 @@ from plait.files.quantize import quantize_file
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.filterwarnings("ignore"),  # of other people's code
+    pytest.mark.filterwarnings("ignore"),  # of third-party code
 ]
 
 N_CTX = 256
@@ -67,7 +67,7 @@ def of_llama_cpp(path):
 
 
 @pytest.mark.parametrize("dtype", ["Q8_0", "Q4_K", "Q6_K"])
-def test_perplexity_is_that_of_llama_cpp(model, text, tmp_path, dtype):
+def test_perplexity_equals_that_of_llama_cpp(model, text, tmp_path, dtype):
     path = tmp_path / "model.gguf"
     quantize_file(model, path, dtype, requantize=True)
     texts = windows(model, text)

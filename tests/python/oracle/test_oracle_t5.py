@@ -13,7 +13,7 @@ from python import gguf_writer
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.filterwarnings("ignore"),  # of other people's code
+    pytest.mark.filterwarnings("ignore"),  # of third-party code
 ]
 
 QUESTIONS = [tokens(n, seed=n) for n in (3, 160, 41)]  # one longer than the farthest bucket
@@ -21,7 +21,7 @@ ANSWER = [0, *tokens(30, seed=1)]
 
 
 def names():
-    """Module of transformers -> stem of tensors in the file."""
+    """Map modules of transformers to stems of tensor names."""
     found = {"shared": "token_embd"}
     for stack, name, feed_at in (("encoder", "enc", 1), ("decoder", "dec", 2)):
         found[f"{stack}.final_layer_norm"] = f"{name}.output_norm"
@@ -60,7 +60,7 @@ def metadata(config):
 
 @pytest.fixture(scope="module", params=["relu", "gated-gelu"])
 def t5(request, tmp_path_factory):
-    """The model of transformers, and the same of ours."""
+    """The model of transformers and the equivalent file."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     config = transformers.T5Config(
@@ -91,7 +91,7 @@ def logits(theirs, question, ids):
 
 @pytest.mark.parametrize("flash", [True, False])
 @pytest.mark.parametrize("kv", ["unified", "streams"])
-def test_logits_are_those_of_transformers(t5, flash, kv):  # S4-29
+def test_logits_equal_those_of_transformers(t5, flash, kv):  # S4-29
     theirs, ours = t5
     want = [logits(theirs, question, ANSWER) for question in QUESTIONS]
     with plait.Context(

@@ -1,4 +1,4 @@
-"""The package as a whole: its names, their documentation, what importing it costs."""
+"""The package as a whole: public names, documentation, and the cost of importing it."""
 
 import inspect
 import pickle
@@ -81,7 +81,7 @@ def test_cache_full_keeps_its_figures_through_pickle():
     assert (str(error), error.needed, error.free) == ("no room", 7, 3)
 
 
-def test_build_info_says_what_is_in():
+def test_build_info_describes_the_build():
     info = plait.build_info()
     assert info["version"] == plait.__version__
     assert re.fullmatch(r"\d+\.\d+\.\d+", plait.__version__)
@@ -94,7 +94,7 @@ def test_build_info_says_what_is_in():
     assert info["commit"] is None or re.fullmatch(r"[0-9a-f]{7,40}", info["commit"])
 
 
-def test_devices_are_those_that_contexts_name(tiny):
+def test_devices_have_the_names_that_contexts_use(tiny):
     names = [device.name for device in plait.devices()]
     assert names[0] == "cpu"
     assert plait.devices()[0].features == plait.build_info()["isas"]
@@ -103,7 +103,7 @@ def test_devices_are_those_that_contexts_name(tiny):
         assert ctx.devices == ["cpu"]
 
 
-def test_everything_shows_what_it_is(tiny):
+def test_every_object_has_a_repr(tiny):
     with plait.Context(tiny, n_ctx=32, n_seq_max=2) as ctx:
         batch = plait.Batch()
         assert repr(batch) == "<plait.Batch of 0 entries>"
@@ -178,12 +178,12 @@ def test_statistics_draw_a_bar_for_each_phase(tiny):  # S1-12
         lambda model: model.tensor("\ud800"),
     ],
 )
-def test_a_text_that_has_no_utf8_is_a_value_error(tiny, call):  # A1
+def test_invalid_unicode_is_a_value_error(tiny, call):  # A1
     with pytest.raises(ValueError, match="surrogate"):
         call(tiny)
 
 
 @pytest.mark.parametrize("function", ["generate", "score", "token_logprobs", "perplexity", "embed"])
-def test_what_is_no_model_is_named(function):  # A1
+def test_arguments_that_are_not_models_are_named(function):  # A1
     with pytest.raises(TypeError, match="expected a model, got int"):
         getattr(plait, function)(3, "text", *([["a"]] if function == "score" else []))

@@ -1,4 +1,4 @@
-"""Every public name says what it is: shapes and dtypes of arrays, units of quantities, errors of mistakes."""
+"""Docstrings of public names state shapes and dtypes of arrays, units, errors and all parameters."""
 
 import ast
 import importlib
@@ -33,7 +33,7 @@ def public(module):
 
 
 def members(cls):
-    """Public methods and properties of a class of ours and of its bases."""
+    """Yield public methods and properties of a class and of its bases in plait."""
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("plait"):
             for name, value in vars(base).items():
@@ -45,7 +45,7 @@ def members(cls):
 
 
 def described():
-    """(name, what it is, its docstring, that of its class) of all that is public."""
+    """Yield (name, object, docstring, docstring of its class) of all public names."""
     for module in MODULES:
         for name, thing in public(importlib.import_module(module)):
             if inspect.isclass(thing):
@@ -64,7 +64,7 @@ def test_every_public_name_has_a_docstring(name):
 
 
 def annotations():
-    """What functions return, by class and name, as sources and stubs say."""
+    """Return annotations of return values by (class, name), from sources and stubs."""
     found = {}
     root = Path(plait.__file__).parent
     for path in [*root.rglob("*.pyi"), *root.rglob("*.py")]:
@@ -82,8 +82,8 @@ DTYPE = re.compile(r"\b(float32|float64|int32|int64|uint8|uint32|bool)\b")
 SHAPE = re.compile(r"\(\w[\w*, +/.]*(,|n\w*|\.\.\.|dim)\)|\bshapes?\b|structured")
 
 
-def test_arrays_are_told_with_dtype_and_shape():
-    """What gives an array says of which dtype and shape it is."""
+def test_docstrings_state_dtype_and_shape_of_arrays():
+    """Functions that return arrays document the dtype and shape."""
     returns = annotations()
     seen, unclear = 0, []
     for where, thing, text, of_class in described():
@@ -92,7 +92,7 @@ def test_arrays_are_told_with_dtype_and_shape():
             owner = thing.__module__
         if ARRAY.search(returns.get((owner.rsplit(".", 1)[-1], name), "")):
             seen += 1
-            # An overloaded or bound function has its signature in front: what counts is what follows.
+            # Bound functions start with their signature, which does not count.
             words = "\n".join(line for line in text.splitlines() if "->" not in line)
             if not (DTYPE.search(words) and SHAPE.search(words)):
                 unclear.append(where)
@@ -103,7 +103,7 @@ def test_arrays_are_told_with_dtype_and_shape():
 UNITS = {"bytes": "byte", "nbytes": "byte", "seconds": "second", "memory": "byte"}
 
 
-def test_quantities_are_told_with_their_units():
+def test_docstrings_state_units():
     unclear = [
         where
         for where, _, text, _ in described()
@@ -115,8 +115,8 @@ def test_quantities_are_told_with_their_units():
     assert unclear == []
 
 
-def test_functions_of_python_name_the_errors_that_they_raise():
-    """Those that stand in their own body, by name: in the docstring or in that of the class."""
+def test_docstrings_name_raised_errors():
+    """Errors raised in the body are named in the docstring or in that of the class."""
     silent = []
     for where, thing, text, of_class in described():
         function = getattr(thing, "__func__", getattr(thing, "fget", thing))
@@ -137,9 +137,36 @@ def test_functions_of_python_name_the_errors_that_they_raise():
     assert silent == []
 
 
+def mistakes_of_generation(ctx, seq, tiny):
+    sampler = plait.Sampler(1.0)
+    return [
+        ("Sampler", lambda: plait.Sampler(-1)),
+        ("Sampler.sample", lambda: sampler.sample(np.zeros((2, 5), np.float32), [1, 1])),
+        ("Sampler.accept", lambda: sampler.accept(-1, [1])),
+        ("generate", lambda: plait.generate(tiny, [""], 0)),
+        ("generate", lambda: list(plait.generate(ctx, [[1] * 40]))),
+        ("complete", lambda: plait.complete(tiny, ["a"], 0)),
+        ("best_of", lambda: plait.best_of(tiny, ["a"], 0)),
+        ("beam_search", lambda: plait.beam_search(tiny, "a", 0)),
+        ("score", lambda: plait.score(tiny, "a", [""])),
+        ("perplexity", lambda: plait.perplexity(tiny, "a", window=0)),
+        ("token_logprobs", lambda: plait.token_logprobs(tiny, "a", window=0)),
+        ("embed", lambda: plait.embed(tiny, [[]])),
+        ("Chat", lambda: plait.Chat(tiny, full="drop")),
+        ("Chat", lambda: plait.Chat(tiny)),
+        ("Scheduler", lambda: plait.Scheduler(ctx, chunk=0)),
+        ("PromptLookup", lambda: plait.PromptLookup(0)),
+        ("DraftModel", lambda: plait.DraftModel(tiny, 0)),
+        ("attention_sinks", lambda: plait.attention_sinks(seq, 0)),
+        ("quant.quantize", lambda: plait.quant.quantize(np.zeros(3, np.float32), "Q8_0")),
+        ("quant.quantize", lambda: plait.quant.quantize(np.zeros(32, np.float32), "Q99")),
+        ("quant.dequantize", lambda: plait.quant.dequantize(np.zeros(3, np.uint8), "Q8_0")),
+    ]
+
+
 @pytest.fixture
 def mistakes(tiny, tiny_path, tmp_path):
-    """Calls that cannot be done, and which public name each is of."""
+    """Invalid calls, each with the public name that it tests."""
     ctx = plait.Context(tiny, n_ctx=16, n_seq_max=2)
     streams = plait.Context(tiny, n_ctx=16, n_seq_max=2, kv="streams")
     other = plait.Context(tiny, n_ctx=16, type_k="q8_0")
@@ -153,7 +180,6 @@ def mistakes(tiny, tiny_path, tmp_path):
     streams.decode(five)
     state = ctx.kv.to_bytes()
     seq = ctx.sequence()
-    sampler = plait.Sampler(1.0)
     yield [
         ("Model", lambda: plait.Model(tmp_path / "none.gguf")),
         ("Model", lambda: plait.Model(broken)),
@@ -199,34 +225,14 @@ def mistakes(tiny, tiny_path, tmp_path):
         ("Sequence.truncate", lambda: seq.truncate(-2)),
         ("Sequence.rewind", lambda: seq.rewind(-1)),
         ("Sequence.shift", lambda: seq.shift(-1, 3)),
-        ("Sampler", lambda: plait.Sampler(-1)),
-        ("Sampler.sample", lambda: sampler.sample(np.zeros((2, 5), np.float32), [1, 1])),
-        ("Sampler.accept", lambda: sampler.accept(-1, [1])),
-        ("generate", lambda: plait.generate(tiny, [""], 0)),
-        ("generate", lambda: list(plait.generate(ctx, [[1] * 40]))),
-        ("complete", lambda: plait.complete(tiny, ["a"], 0)),
-        ("best_of", lambda: plait.best_of(tiny, ["a"], 0)),
-        ("beam_search", lambda: plait.beam_search(tiny, "a", 0)),
-        ("score", lambda: plait.score(tiny, "a", [""])),
-        ("perplexity", lambda: plait.perplexity(tiny, "a", window=0)),
-        ("token_logprobs", lambda: plait.token_logprobs(tiny, "a", window=0)),
-        ("embed", lambda: plait.embed(tiny, [[]])),
-        ("Chat", lambda: plait.Chat(tiny, full="drop")),
-        ("Chat", lambda: plait.Chat(tiny)),
-        ("Scheduler", lambda: plait.Scheduler(ctx, chunk=0)),
-        ("PromptLookup", lambda: plait.PromptLookup(0)),
-        ("DraftModel", lambda: plait.DraftModel(tiny, 0)),
-        ("attention_sinks", lambda: plait.attention_sinks(seq, 0)),
-        ("quant.quantize", lambda: plait.quant.quantize(np.zeros(3, np.float32), "Q8_0")),
-        ("quant.quantize", lambda: plait.quant.quantize(np.zeros(32, np.float32), "Q99")),
-        ("quant.dequantize", lambda: plait.quant.dequantize(np.zeros(3, np.uint8), "Q8_0")),
+        *mistakes_of_generation(ctx, seq, tiny),
     ]
     for opened in (ctx, streams, other):
         opened.close()
 
 
 def told(name, depth=2):
-    """What the docstrings of a function and its class say of errors, and of those that they refer to."""
+    """Return the docstrings of a function and its class, and of the functions that they refer to."""
     owner, _, member = name.rpartition(".")
     holder = getattr(plait, owner) if owner else plait
     text = inspect.getdoc(getattr(holder, member)) or ""
@@ -236,8 +242,8 @@ def told(name, depth=2):
     return text + (inspect.getdoc(holder) or "" if inspect.isclass(holder) else "")
 
 
-def test_mistakes_are_told_where_their_call_is_described(mistakes):
-    """Each raises, and what it raises stands in the docstring of the function, by name."""
+def test_docstrings_name_the_errors_of_misuse(mistakes):
+    """Each call raises an error that the docstring names."""
     untold = []
     for name, call in mistakes:
         with pytest.raises((plait.Error, ValueError, IndexError, KeyError, OSError)) as raised:
@@ -248,3 +254,42 @@ def test_mistakes_are_told_where_their_call_is_described(mistakes):
         if not any(re.search(rf"\b{error}\b", told(name)) for error in names):
             untold.append(f"{name}: {type(raised.value).__name__}: {raised.value}")
     assert untold == []
+
+
+def described_names(text):
+    """Return the names under Args and Attributes of a docstring."""
+    sections = re.findall(r"^(?:Args|Attributes):\n((?:[ ].*\n?|\n)+)", text, re.MULTILINE)
+    return {name for part in sections for name in re.findall(r"^    (\w+):", part, re.MULTILINE)}
+
+
+def public_functions():
+    """Yield (name, function, docstring) of Python functions; constructors have the docstring of their class."""
+    for module in ("plait", "plait.quant", "plait.testing", "plait.figures", "plait.tokenizer"):
+        for name, thing in public(importlib.import_module(module)):
+            found = {name: thing}
+            if inspect.isclass(thing):
+                found = {f"{name}.{n}": v for n, v in vars(thing).items() if n[0] != "_"}
+                found[name] = vars(thing).get("__init__")
+            for where, value in found.items():
+                function = getattr(value, "__func__", value)
+                if inspect.isfunction(function) and function.__module__.startswith("plait."):
+                    documented = thing if where == name else function
+                    yield f"{module}.{where}", function, inspect.getdoc(documented) or ""
+
+
+# Objects that users receive and do not create.
+RECEIVED = {"plait.KVCache", "plait.Stats", "plait.Sequence", "plait.Request", "plait.CacheFull"}
+
+
+def test_docstrings_describe_every_parameter():
+    missing, n = [], 0
+    for where, function, text in public_functions():
+        if where in RECEIVED or where == "plait.tokenizer.TokenStream":
+            continue
+        names = [
+            name for name in inspect.signature(function).parameters if name not in ("self", "cls")
+        ]
+        missing += [f"{where}({name})" for name in names if name not in described_names(text)]
+        n += len(names)
+    assert n > 200
+    assert missing == []

@@ -1,4 +1,4 @@
-"""Misuse: an exception that names the value, and a context that is as it was."""
+"""Misuse raises an exception that names the value, and leaves the context unchanged."""
 
 import copy
 import pickle
@@ -46,7 +46,7 @@ def one(token=5, **entry):
     ],
 )
 @pytest.mark.parametrize("call", ["decode", "encode"])
-def test_a_batch_that_cannot_be_is_refused_and_harms_nothing(ctx, make, message, call):
+def test_an_invalid_batch_is_refused_and_changes_nothing(ctx, make, message, call):
     if call == "encode" and ("expects" in message or "same cells" in message):
         pytest.skip("encode has no past")
     before, stats = contents(ctx), (ctx.stats.tokens, ctx.stats.microbatches)
@@ -76,7 +76,7 @@ def test_embeddings_may_hold_anything(ctx):
 
 @pytest.mark.parametrize("wrong", [None, 5, [5], "batch", np.zeros(3)])
 @pytest.mark.parametrize("call", ["decode", "encode"])
-def test_what_is_no_batch_is_a_type_error(ctx, wrong, call):
+def test_arguments_that_are_not_batches_are_type_errors(ctx, wrong, call):
     with pytest.raises(TypeError):
         getattr(ctx, call)(wrong)
 
@@ -107,7 +107,7 @@ AMOUNTS = {
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("value", INTEGERS)
-def test_integers_out_of_range_are_value_or_index_errors_that_name_them(ctx, name, value):
+def test_integers_out_of_range_are_named(ctx, name, value):
     before = contents(ctx)
     with pytest.raises((ValueError, IndexError), match=str(value)):
         OPERATIONS[name](ctx.kv, value)
@@ -116,7 +116,7 @@ def test_integers_out_of_range_are_value_or_index_errors_that_name_them(ctx, nam
 
 @pytest.mark.parametrize("name", AMOUNTS)
 @pytest.mark.parametrize("value", [-1, 2**31, -(2**31) - 1, 2**63, 2**64])
-def test_amounts_out_of_range_are_value_errors_that_name_them(ctx, name, value):
+def test_amounts_out_of_range_are_named(ctx, name, value):
     before = contents(ctx)
     with pytest.raises(ValueError, match=str(value)):
         AMOUNTS[name](ctx.kv, value)
@@ -125,7 +125,7 @@ def test_amounts_out_of_range_are_value_errors_that_name_them(ctx, name, value):
 
 @pytest.mark.parametrize("name", [*OPERATIONS, *AMOUNTS])
 @pytest.mark.parametrize("value", NO_INTEGERS, ids=str)
-def test_what_is_no_integer_is_a_type_error(ctx, name, value):
+def test_arguments_that_are_not_integers_are_type_errors(ctx, name, value):
     before = contents(ctx)
     with pytest.raises(TypeError):
         (OPERATIONS | AMOUNTS)[name](ctx.kv, value)
@@ -143,13 +143,13 @@ def test_reversed_ranges_are_refused(ctx, call):
 
 
 @pytest.mark.parametrize("index", [-4, 3, 99, 2**70])
-def test_rows_that_do_not_exist_are_index_errors(ctx, index):
+def test_missing_rows_are_index_errors(ctx, index):
     out = ctx.decode(batch((tokens(3), 1)))
     with pytest.raises((IndexError, ValueError), match=str(index)):
         out[index]
 
 
-def test_rows_that_nobody_asked_for_are_index_errors(ctx):
+def test_unrequested_rows_are_index_errors(ctx):
     out = ctx.decode(batch((tokens(3), 1), logits="last"))
     assert same_bits(out[2], out.logits[0])
     assert same_bits(out[-1], out.logits[0])
@@ -159,7 +159,7 @@ def test_rows_that_nobody_asked_for_are_index_errors(ctx):
         out["0"]
 
 
-def test_a_machine_that_lacks_an_instruction_set_says_so(tiny, monkeypatch):
+def test_a_missing_instruction_set_is_reported(tiny, monkeypatch):
     missing = [isa for isa in ("avx2", "avx512", "amx") if isa not in plait.build_info()["isas"]]
     for isa in missing:
         with pytest.raises(plait.BackendError, match=isa):
@@ -184,7 +184,7 @@ def test_a_cache_beyond_memory_is_a_memory_error(tiny):
 
 
 @pytest.mark.parametrize("name", ["Model", "Context", "Batch", "KVCache", "Stats", "Sequence"])
-def test_objects_that_were_never_initialised_raise(ctx, name):
+def test_uninitialised_objects_raise(ctx, name):
     cls = getattr(plait, name)
     empty = cls.__new__(cls)
     for member in dir(cls):
@@ -214,7 +214,7 @@ def test_results_cannot_be_made_by_hand(name):
             make()
 
 
-def test_what_stands_for_something_unique_cannot_be_copied(ctx):
+def test_unique_objects_cannot_be_copied(ctx):
     out = ctx.decode(batch((tokens(3), 1)))
     ctx.kv.clear()
     for item in (ctx, ctx.model, ctx.kv, ctx.stats, ctx.sequence(), plait.Batch(), out):

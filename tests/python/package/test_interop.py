@@ -1,4 +1,4 @@
-"""Arrays of other libraries go in, and what comes out goes to them, without copies where they can."""
+"""Arrays of other libraries as input and output, without copies where possible."""
 
 import numpy as np
 import plait
@@ -6,7 +6,7 @@ import pytest
 
 
 class Lent:
-    """A tensor of a library that speaks DLPack and nothing else."""
+    """A tensor of a library that supports only DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -60,10 +60,10 @@ def test_outputs_are_lent_without_a_copy(tiny):
         pooled = ctx.decode(batch)
     np.testing.assert_array_equal(np.from_dlpack(pooled), pooled.embeddings)
     del out
-    assert np.isfinite(taken).all()  # the memory lives as long as what was taken
+    assert np.isfinite(taken).all()  # the memory lives as long as the array
 
 
-def test_what_cannot_be_lent_is_named(tiny):
+def test_arrays_that_cannot_be_shared_are_named(tiny):
     class Broken:
         def __dlpack__(self, **_):
             raise BufferError("on another device")

@@ -27,7 +27,7 @@ def test_the_module_cannot_end_the_process(record_property):  # G21 R8
         text=True,
     )
     names = [line.split()[-1].split("@")[0] for line in done.stdout.splitlines()]
-    assert "memcpy" in names  # it is a list of what is called
+    assert "memcpy" in names  # the list names called functions
     if any("asan" in name or "tsan" in name for name in names):
         pytest.skip("a sanitizer may end it")
     assert [name for name in names if re.fullmatch(DEADLY, name)] == []

@@ -1,4 +1,4 @@
-"""The package as others meet it: quick to import, quiet, typed, and named in one place."""
+"""The installed package: import time, output, type information and version."""
 
 import os
 import shutil
@@ -34,13 +34,13 @@ def test_importing_takes_less_than_150_milliseconds():
     assert min(float(python(program)) for _ in range(5)) < 0.15
 
 
-def test_importing_loads_nothing_that_is_not_needed():
+def test_importing_loads_no_unneeded_modules():
     loaded = python("import plait, sys; print(*sys.modules)").split()
     for name in ("tokenizers", "numpy", "jinja2", "matplotlib", "torch", "huggingface_hub", "ray"):
         assert name not in loaded
 
 
-def test_lm_eval_finds_plait_where_it_is_asked_for_models(tmp_path):
+def test_lm_eval_finds_plait(tmp_path):
     files = {
         "__init__.py": "",
         "__main__.py": "import lm_eval.models, lm_eval.api.registry as r; print(r.model_registry.known)",
@@ -64,7 +64,7 @@ def test_lm_eval_finds_plait_where_it_is_asked_for_models(tmp_path):
         capture_output=True, text=True, timeout=60, check=True, env=os.environ | {"PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
     assert done.stdout == "{'hf': 'models:HF', 'plait': 'plait.lm_eval:PlaitLM'}\n"
-    # Other processes are left alone, those that only have a file of a similar name too.
+    # Other processes are not affected, even if they use a file of a similar name.
     for argument in ("", "tests/test_lm_eval.py", "lm_eval_results.json"):
         modules = subprocess.run(
             [sys.executable, "-c", "import sys; print(*sys.modules)", argument],
@@ -91,7 +91,7 @@ def test_an_old_name_works_and_warns_once():
     )
 
 
-def test_commands_that_need_no_model_are_quick():
+def test_commands_without_a_model_are_fast():
     program = """
         import sys
         from plait.cli import main
@@ -103,7 +103,7 @@ def test_commands_that_need_no_model_are_quick():
 
 @pytest.fixture(scope="module")
 def no_loader(tmp_path_factory):
-    """The environment of a program that finds no libvulkan."""
+    """The environment of a program that cannot load libvulkan."""
     compiler = shutil.which("cc")
     if compiler is None or UNDER_ASAN:
         pytest.skip("needs a C compiler, and to be the only one that is preloaded")
@@ -184,7 +184,7 @@ def mypy(tmp_path):
     installed = "site-packages" in plait.__file__
 
     def run(source):
-        """What mypy says of the program, line by line; what it says of plait's own files is for ./dev lint."""
+        """Return the lines of mypy's output about the program, without those about plait's own files."""
         (tmp_path / "theirs.py").write_text(source)
         done = subprocess.run(
             [sys.executable, "-m", "mypy", "--strict", "--cache-dir", SOURCE / "build" / "mypy", "theirs.py"],
@@ -204,3 +204,22 @@ def test_a_users_program_runs_and_passes_mypy_strict(mypy):
 
 def test_a_users_mistakes_are_found_by_mypy(mypy):
     assert sorted({int(line.split(":")[1]) for line in mypy(MISTAKES)}) == [4, 5, 6, 7]
+
+
+def test_submodules_are_attributes_and_dir_lists_public_names():
+    program = """
+        import plait
+        print(sorted(set(dir(plait)) ^ set(plait.__all__)), len(plait.__all__) == len(set(plait.__all__)))
+        print([getattr(plait, name).__name__ for name in ("figures", "quant", "testing")])
+        print(all(hasattr(plait, name) for name in dir(plait)))
+        for name in ("ray", "lm_eval"):
+            try:
+                assert getattr(plait, name).__name__ == f"plait.{name}"
+            except ModuleNotFoundError as error:
+                assert "pip install plait[" in str(error)
+        """
+    assert python(program).splitlines() == [
+        "[] True",
+        "['plait.figures', 'plait.quant', 'plait.testing']",
+        "True",
+    ]

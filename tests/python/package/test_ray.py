@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine: results in order, errors as themselves, work of a killed actor done again."""
+"""A local Ray cluster: results in order, original exceptions, and repeated work after an actor dies."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The stubs say what the module is."""
+"""The stubs agree with the module."""
 
 import difflib
 import importlib.util
@@ -21,7 +21,7 @@ def stubs_script():
     return module
 
 
-def test_the_checked_in_stub_is_what_the_module_gives():
+def test_the_stub_is_current():
     pytest.importorskip("pybind11_stubgen", reason="pybind11-stubgen is not installed (./dev lint)")
     if (
         shutil.which("ruff", path=str(Path(sys.executable).parent)) is None
@@ -37,7 +37,7 @@ def test_the_checked_in_stub_is_what_the_module_gives():
 
 def test_stubtest_finds_nothing(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed (./dev lint)")
-    # Among what else is installed, mypy would take all of it for the user's own.
+    # In site-packages, mypy would treat other packages as user code.
     (tmp_path / "plait").symlink_to(Path(plait.__file__).parent)
     done = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "plait._core", "--mypy-config-file", ROOT / "pyproject.toml",

@@ -1,4 +1,4 @@
-"""Model.chat_template: what a file's template makes of messages, and what it may not do."""
+"""Model.chat_template: rendered messages, and forbidden operations."""
 
 import time
 
@@ -121,7 +121,7 @@ def test_a_hostile_template_ends_soon(render, template, monkeypatch):
     assert time.monotonic() - start < 3
 
 
-def test_a_template_that_is_none(tiny, render):
+def test_invalid_templates_are_refused(tiny, render):
     with pytest.raises(plait.UnsupportedError, match="no chat template"):
         _ = tiny.chat_template
     with pytest.raises(plait.ModelError, match=r"tokenizer.chat_template: line 2"):

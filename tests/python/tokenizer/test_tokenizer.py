@@ -1,4 +1,4 @@
-"""Tokenizers against the stored vectors, against slow obvious twins, and against broken files."""
+"""Tokenizers, compared with stored vectors and slow reference implementations, and damaged files."""
 
 import gzip
 import itertools
@@ -33,7 +33,7 @@ relaxed = settings(
 
 @pytest.fixture(scope="session")
 def load(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
-    """The tokenizer of a vocabulary of the reference data, read once."""
+    """Return the tokenizer of a vocabulary of the reference data, read once."""
     folder, made = tmp_path_factory.mktemp("vocab"), {}
 
     def get(name: str) -> plait.Tokenizer:
@@ -52,7 +52,7 @@ def load(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 
 
 def metadata(model: str, tokens: list[str], types: list[int] | None = None, **more: Any) -> dict:
-    """Tokenizer keys as the GGUF reader gives them."""
+    """Return tokenizer keys as the GGUF reader does."""
     values = {"model": model, "tokens": tokens, **more}
     if types is not None:
         values["token_type"] = np.array(types, np.int32)
@@ -60,7 +60,7 @@ def metadata(model: str, tokens: list[str], types: list[int] | None = None, **mo
 
 
 def byte_bpe(words: tuple[str, ...] = (), **more: Any) -> plait.Tokenizer:
-    """All 256 bytes as tokens, then `words`, control tokens."""
+    """Return a vocabulary of all 256 bytes, then `words`, then control tokens."""
     tokens = [*byte_alphabet(), *words]
     types = [NORMAL] * 256 + [CONTROL] * len(words)
     return plait.Tokenizer(
@@ -83,7 +83,7 @@ def unigram_metadata(words: dict[str, float], **more: Any) -> dict:
 
 
 class TestReferenceVectors:
-    """Ids and texts made by llama.cpp."""
+    """Ids and texts computed by llama.cpp."""
 
     @pytest.mark.parametrize("name", VOCABULARIES)
     def test_ids(self, load, data_dir, name):
@@ -167,7 +167,7 @@ def utf8_bpe(pre: str) -> plait.Tokenizer:
 
 
 class TestStream:
-    def test_characters_stay_whole(self):
+    def test_characters_are_not_split(self):
         tokenizer = byte_bpe()
         stream = tokenizer.stream()
         data = "a\u00e9\U0001f600".encode()
@@ -179,8 +179,8 @@ class TestStream:
     def test_broken_characters(self):
         stream = byte_bpe().stream()
         assert stream.push(0xE2) == ""  # may become a character
-        assert stream.push(0x61) == "\ufffda"  # cannot any more
-        assert stream.push(0xFF) == "\ufffd"  # never could
+        assert stream.push(0x61) == "\ufffda"  # can no longer become one
+        assert stream.push(0xFF) == "\ufffd"  # can never become one
         assert stream.push(0xF0) + stream.flush() == "\ufffd"
         assert stream.push(0x62) == "b"
 
@@ -213,7 +213,7 @@ class TestStream:
             ("it 's we 're I 'm you 've", "it's we're I'm you've"),
             ("they 'd 'll don 't", "they 'd 'll don 't"),
             ("a ' b", "a'b"),
-            ("a  ' s", "a's"),  # the second pass makes work for the third
+            ("a  ' s", "a's"),  # the second pass creates a match for the third
         ],
     )
     def test_clean_up(self, text, clean):
@@ -231,7 +231,7 @@ class TestSpm:
     @given(words=WORDS, text=st.text("ab c", max_size=25))
     @settings(deadline=None, max_examples=300)
     def test_merges_like_the_definition(self, words, text):
-        """Look for the best pair again and again; the leftmost of equals."""
+        """Repeatedly merge the best pair; of equal ones, the leftmost."""
         tokenizer = plait.Tokenizer(spm_metadata(words, add_space_prefix=False))
         score = {f"<0x{byte:02X}>": 0.0 for byte in range(256)} | words
         symbols = list(text.replace(" ", SPACE))
@@ -300,7 +300,7 @@ class TestBpe:
         ],
     )
     def test_words(self, pre, text, words):
-        """Cut as the models' own tokenizers cut; byte 0 never merges, so each word shows whole."""
+        """Texts are split as by the models' own tokenizers; byte 0 never merges, which shows the words."""
         keys = metadata("gpt2", byte_alphabet(), merges=[], pre=pre)
         library = bpe._build(vocabulary.read(keys), 256)
         pieces = bpe._threes(text) if PRE_TOKENIZERS[pre].digits_from_right else [text]
@@ -319,7 +319,7 @@ class TestBpe:
         assert early.encode("abc").tolist() == [258]
         assert late.encode("abc").tolist() == [256, byte_alphabet().index("c")]
 
-    def test_merges_of_what_is_no_token_are_passed_over(self):
+    def test_merges_of_unknown_tokens_are_skipped(self):
         tokenizer = byte_bpe(merges=["a b", "x nonsense"])
         assert len(tokenizer.encode("ab")) == 2
 
@@ -353,7 +353,7 @@ class TestUnigram:
     )
     @settings(deadline=None, max_examples=300)
     def test_finds_the_likeliest_segmentation(self, words, text):
-        """Score them all; a character that is no token is unknown, and unknowns that touch are one."""
+        """Score all segmentations; characters that are not tokens are unknown, and adjacent unknowns are one."""
         tokenizer = plait.Tokenizer(unigram_metadata(words))
 
         def all_ways(rest: str) -> list[tuple[int, list[int]]]:
@@ -410,7 +410,7 @@ class TestUnigram:
         with pytest.raises(plait.ModelError, match="precompiled_charsmap"):
             plait.Tokenizer(words).encode("A")
 
-    def test_replacements_that_point_outside(self):
+    def test_invalid_replacements_are_refused(self):
         damaged = charsmap()
         damaged[4:8] = 0xFF
         words = unigram_metadata({"a": -1.0}, precompiled_charsmap=damaged)
@@ -419,7 +419,7 @@ class TestUnigram:
 
 
 def fuse(ids: list[int], unknown: int) -> list[int]:
-    """`ids` with each run of `unknown` made one."""
+    """Return `ids` with each run of `unknown` reduced to one."""
     return [
         i for i, before in zip(ids, [-1, *ids], strict=False) if i != unknown or before != unknown
     ]
@@ -452,7 +452,7 @@ class TestWordPiece:
             ("unaffable", [4, 5, 6]),
             ("UNAFFABLE!", [4, 5, 6, 7]),
             ("caf\u00e9\u6f22un", [9, 8, 4]),
-            ("unx un", [1, 4]),  # a word that is not covered is unknown as a whole
+            ("unx un", [1, 4]),  # a word that tokens cannot cover becomes one unknown token
             ("\x00un\u200b  !\ufffd", [4, 7]),
             ("", []),
             (" \u3000\n", []),
@@ -537,7 +537,7 @@ class TestSpecialTokens:
         assert tokenizer.encode("<x>", parse_special=False).tolist() == [256]
         assert tokenizer.decode([256]) == "<x>"
 
-    def test_tokens_that_swallow_space(self):
+    def test_tokens_that_strip_spaces(self):
         phi = byte_bpe(("<|user|>", "<|endoftext|>")).encode
         words = metadata(
             "gpt2",
@@ -552,7 +552,7 @@ class TestSpecialTokens:
         jina = plait.Tokenizer({**mask, "tokenizer.ggml.pre": "jina-v2-de"}).encode
         assert jina("a <mask> b").tolist() == jina("a<mask> b").tolist()
 
-    def test_bos_and_eos_are_added_where_the_file_says(self):
+    def test_bos_and_eos_are_added_as_the_file_specifies(self):
         both = byte_bpe(
             ("<s>", "</s>"),
             bos_token_id=256,
@@ -726,7 +726,7 @@ class TestArguments:
 
 
 class TestScale:
-    """Quadratic time would show: these take seconds at most."""
+    """Quadratic time would exceed the limit of a few seconds."""
 
     N = 300_000
 

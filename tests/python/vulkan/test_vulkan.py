@@ -1,4 +1,4 @@
-"""The Vulkan backend against the CPU, on whatever device is there; Mesa's lavapipe will do."""
+"""The Vulkan backend, compared with the CPU, on any device including Mesa's lavapipe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = needs_vulkan
 
 @pytest.fixture
 def pair(tiny: plait.Model) -> Iterator[tuple[plait.Context, plait.Context]]:
-    """The same context on the CPU and on the device."""
+    """Return equal contexts on the CPU and on the device."""
     options = {"n_ctx": 128, "n_seq_max": 4, "type_k": "f32", "type_v": "f32"}
     with (
         plait.Context(tiny, **options) as cpu,
@@ -49,7 +49,7 @@ def test_prompt_and_steps_match_the_cpu(tiny: plait.Model, kv: str) -> None:
 
 
 # S0-19, S1-06, S1-38: nothing is recorded again, whatever a sequence grows to.
-def test_steps_submit_what_was_recorded_once(tiny: plait.Model) -> None:
+def test_steps_submit_recorded_commands(tiny: plait.Model) -> None:
     with plait.Context(tiny, n_ctx=256, backend="vulkan") as ctx:
         feed(ctx, tokens(30))
         for token in tokens(100, seed=1):
@@ -80,7 +80,7 @@ def test_shifts_and_copies_match_the_cpu(pair: tuple[plait.Context, plait.Contex
 
 
 # S1-06: several sequences a step, which are a plan for each number of them.
-def test_steps_of_many_sequences_submit_what_was_recorded_once(tiny: plait.Model) -> None:
+def test_steps_of_many_sequences_submit_recorded_commands(tiny: plait.Model) -> None:
     with plait.Context(tiny, n_ctx=64, n_seq_max=32, backend="vulkan") as ctx:
         for n in (1, 2, 4, 8, 16, 32):
             ctx.kv.clear()
@@ -113,7 +113,7 @@ def test_a_state_goes_from_one_backend_to_the_other(
         assert near(feed(target, [7]), feed(source, [7]))
 
 
-def test_a_device_that_does_not_exist_is_named(tiny: plait.Model) -> None:
+def test_errors_name_an_unknown_device(tiny: plait.Model) -> None:
     with pytest.raises(plait.BackendError, match=r"vulkan:99 does not exist: expected vulkan:0"):
         plait.Context(tiny, n_ctx=8, backend="vulkan:99")
     with pytest.raises(ValueError, match="vulkan:x"):
@@ -131,7 +131,7 @@ def test_too_large_a_cache_is_refused_and_harms_nothing(
     np.testing.assert_array_equal(feed(ctx, tokens(9)), before)
 
 
-def test_devices_say_what_they_are() -> None:
+def test_devices_are_described() -> None:
     (device, *_) = [d for d in plait.devices() if d.name.startswith("vulkan")]
     assert device.name == "vulkan:0"
     assert "bufferDeviceAddress" in device.features
@@ -140,7 +140,7 @@ def test_devices_say_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("type_", ["f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"])
-def test_every_cache_type_holds_the_bits_that_the_cpu_makes(tiny: plait.Model, type_: str) -> None:
+def test_every_cache_type_has_the_bits_of_the_cpu(tiny: plait.Model, type_: str) -> None:
     options = {"n_ctx": 64, "type_k": type_, "type_v": type_}
     with (
         plait.Context(tiny, **options) as cpu,
@@ -213,7 +213,7 @@ def test_a_trace_names_the_nodes_of_a_step(tiny: plait.Model) -> None:
         assert {"embed", "attend", "linear"} <= {event.op for event in trace.events}
 
 
-def test_what_is_computed_in_one_run_is_captured(
+def test_values_within_one_run_are_captured(
     pair: tuple[plait.Context, plait.Context],
 ) -> None:
     captured = []
@@ -255,7 +255,7 @@ def test_contexts_run_at_the_same_time(tiny: plait.Model) -> None:
 
 # Few rows, some and many, by each of the shaders of products.
 @pytest.mark.parametrize("n", [1, 3, 9, 70])
-def test_what_is_added_to_a_product_is_added_by_it(tiny: plait.Model, n: int) -> None:
+def test_additions_are_fused_into_products(tiny: plait.Model, n: int) -> None:
     logits, ops = [], []
     for fuse in (False, True):
         with plait.Context(tiny, n_ctx=128, backend="vulkan", fuse=fuse) as ctx:

@@ -1,4 +1,4 @@
-"""Layers on several devices: wherever a layer runs, the context does what it does on the CPU alone."""
+"""Layers on several devices: the results are those of the CPU, wherever a layer runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from python import gguf_writer, lora_models
 
 pytestmark = needs_vulkan
 
-TWICE = "vulkan:0,vulkan:0"  # two devices as far as anything here knows
+TWICE = "vulkan:0,vulkan:0"  # treated as two devices
 EXACT = {"type_k": "f32", "type_v": "f32"}
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> plait.Model:
-    """A random llama of four layers."""
+    """A random llama with four layers."""
     weights = gguf_writer.llama_weights()
     for i in (2, 3):
         for name, weight in list(weights.items()):
@@ -34,14 +34,14 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> plait.Model:
 
 
 def context(model: plait.Model, n_gpu_layers: int | None, **options: Any) -> plait.Context:
-    """One with so many layers on a device; None: all on the CPU."""
+    """Return a context with so many layers on a device; None: all on the CPU."""
     if n_gpu_layers is not None:
         options = {"backend": "vulkan", "n_gpu_layers": n_gpu_layers, **options}
     return plait.Context(model, **{"n_ctx": 64, "n_seq_max": 4, **EXACT, **options})
 
 
 def story(ctx: plait.Context) -> list[np.ndarray]:
-    """Logits of prompts, steps, a fork, a shift, what is captured on the way, and a state taken up again."""
+    """Return logits of prompts, steps, a fork and a shift, captured values, and a restored state."""
     question = tokens(9, seed=4)
     if ctx.kv.kind == "cross":
         ctx.encode(batch((question, 0), (question[:4], 2)))
@@ -62,7 +62,7 @@ def story(ctx: plait.Context) -> list[np.ndarray]:
     with ctx.capture(*last) as seen:
         again = feed(ctx, [12], 0)
     assert near(again, rows[-1])
-    rows.append(feed(ctx, [13], 0))  # by a plan that was there before
+    rows.append(feed(ctx, [13], 0))  # by an existing plan
     return [*rows, *(seen[name] for name in last if seen[name] is not None and seen[name].size)]
 
 
@@ -71,7 +71,7 @@ MODELS = ["llama-gqa", "gemma3", "mamba", "jamba", "mixtral", "t5", "rwkv7", "ph
 
 # Requirements of the Vulkan backend: layers on two devices, the cache with its layer.
 @pytest.mark.parametrize("name", MODELS)
-def test_any_cut_gives_what_the_cpu_gives(data_dir: Path, name: str) -> None:
+def test_any_split_gives_the_results_of_the_cpu(data_dir: Path, name: str) -> None:
     model = plait.Model(data_dir / "conformance" / name / "model.gguf")
     with context(model, None) as ctx:
         wanted = story(ctx)
@@ -167,7 +167,7 @@ def test_an_operation_without_a_kernel_runs_on_the_cpu(
         assert there.isdisjoint(node.op for node in operations if node.device != "cpu")
 
 
-def test_an_operation_that_does_not_exist_is_named(
+def test_errors_name_an_unsupported_operation(
     tiny: plait.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLAIT_VULKAN_WITHOUT", "attend,norms")
@@ -176,7 +176,7 @@ def test_an_operation_that_does_not_exist_is_named(
 
 
 # A model larger than the device.
-def test_what_does_not_fit_is_on_the_cpu(
+def test_layers_that_do_not_fit_run_on_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, four: plait.Model
 ) -> None:
     metadata, weights = gguf_writer.llama_metadata(), gguf_writer.llama_weights()
@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_on_the_cpu(
         plait.Context(four, backend="vulkan")
 
 
-def test_a_log_says_which_layers_are_where(
+def test_the_log_lists_the_layers_of_each_device(
     four: plait.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", logger="plait"):
@@ -218,7 +218,7 @@ def test_a_log_says_which_layers_are_where(
 
 
 # The software driver is no GPU, so there may be none; layers are where there is room then.
-def test_auto_takes_what_there_is(four: plait.Model) -> None:
+def test_auto_uses_the_available_devices(four: plait.Model) -> None:
     with plait.Context(four, n_ctx=32, backend="auto", n_gpu_layers=3, split=[1]) as ctx:
         assert ctx.devices[-1] == "cpu"
         feed(ctx, tokens(5))
@@ -299,7 +299,7 @@ def test_a_trace_shows_both(four: plait.Model) -> None:
 
 
 # Nothing of a call stays when it is interrupted between devices.
-def test_an_edit_that_raises_leaves_everything_as_it_was(four: plait.Model) -> None:
+def test_a_raising_edit_changes_nothing(four: plait.Model) -> None:
     def fail(rows: np.ndarray) -> np.ndarray:
         raise KeyError("no")
 
@@ -349,14 +349,14 @@ def test_the_same_steps_give_the_same_bits(four: plait.Model) -> None:
         ({"backend": ",".join(["vulkan"] * 16)}, "backend: expected at most 15 devices besides the CPU, got 16"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(
+def test_invalid_options_are_refused(
     tiny: plait.Model, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         plait.Context(tiny, n_ctx=8, **options)
 
 
-def test_shares_that_are_no_numbers(tiny: plait.Model) -> None:
+def test_invalid_shares_are_refused(tiny: plait.Model) -> None:
     with pytest.raises(TypeError, match="split"):
         plait.Context(tiny, n_ctx=8, backend="vulkan", split="1")
     with pytest.raises(TypeError, match="split"):

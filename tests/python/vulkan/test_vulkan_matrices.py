@@ -1,4 +1,4 @@
-"""Products by cooperative matrices, where the device has them: prompts whose weights are not floats."""
+"""Products with cooperative matrices, where the device supports them: prompts with quantised weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from python import gguf_writer
 
 
 def shapes() -> list[str]:
-    """What the first Vulkan device multiplies: ["16x16x16"], or nothing."""
+    """Return the matrix shapes that the first Vulkan device supports: ["16x16x16"], or none."""
     features = [f for d in plait.devices()[1:2] for f in d.features]
     return [f.split()[1] for f in features if f.startswith("cooperative_matrix ")]
 
@@ -26,7 +26,7 @@ needs_matrices = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory: pytest.TempPathFactory) -> plait.Model:
-    """The tiny llama with matrices of halves: products of floats stay products of floats."""
+    """The tiny llama with float16 matrices, whose products use floats."""
     weights = {
         name: w.astype(np.float16) if w.ndim == 2 else w
         for name, w in gguf_writer.llama_weights().items()
@@ -37,7 +37,7 @@ def halves(tmp_path_factory: pytest.TempPathFactory) -> plait.Model:
 
 
 @needs_vulkan
-def test_the_build_and_the_device_agree_on_what_is_used() -> None:
+def test_the_build_and_the_device_agree_on_features() -> None:
     built = plait.build_info()["cooperative_matrices"]
     device = plait.devices()[1]
     offered = [name for name in ("KHR", "NV") if f"VK_{name}_cooperative_matrix" in device.features]
@@ -47,7 +47,7 @@ def test_the_build_and_the_device_agree_on_what_is_used() -> None:
 
 
 @needs_matrices
-def test_prompts_are_near_those_of_floats_and_steps_are_the_same(
+def test_prompts_are_close_to_those_of_floats_and_steps_are_equal(
     halves: plait.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logits = []
@@ -64,7 +64,7 @@ def test_prompts_are_near_those_of_floats_and_steps_are_the_same(
 
 @needs_matrices
 @pytest.mark.parametrize("n", [9, 70])
-def test_what_is_added_to_a_product_is_added_by_it(halves: plait.Model, n: int) -> None:
+def test_additions_are_fused_into_products(halves: plait.Model, n: int) -> None:
     logits = []
     for fuse in (False, True):
         with plait.Context(halves, n_ctx=128, backend="vulkan", fuse=fuse) as ctx:

@@ -1,4 +1,4 @@
-"""Every architecture of the reference data on a Vulkan device: each value that it names is the CPU's."""
+"""Every architecture of the reference data on a Vulkan device: all named values agree with the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [needs_vulkan, pytest.mark.slow]
 
 # S2-21, S2-22: a prompt in pieces beside another sequence, a fork, a step of each.
 @pytest.mark.parametrize("kv", ["unified", "streams"])
-def test_every_named_value_is_that_of_the_cpu(any_model: plait.Model, kv: str) -> None:
+def test_every_named_value_equals_that_of_the_cpu(any_model: plait.Model, kv: str) -> None:
     n_vocab = min(any_model.n_vocab, 288)
     prompts = [tokens(13, 1, n_vocab), tokens(6, 2, n_vocab)]
     results: list[list[np.ndarray]] = []

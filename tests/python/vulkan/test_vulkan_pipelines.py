@@ -1,4 +1,4 @@
-"""Compiled shaders on disk: what is there helps, and what is wrong with it is never seen."""
+"""The cache of compiled shaders on disk: valid entries are used, damaged ones are ignored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ with plait.Context(plait.Model(sys.argv[1]), n_ctx=16, backend="vulkan") as ctx:
 
 
 def logits(model: Path, cache: Path | str) -> tuple[str, str]:
-    """Those of a process of its own, and what it logged for who looks closely."""
+    """Return the results of a separate process and its debug log."""
     environment = {
         **os.environ, "PLAIT_VULKAN_CACHE": str(cache), "PYTHONPATH": os.pathsep.join(sys.path)
     }  # fmt: skip
@@ -48,7 +48,7 @@ def test_shaders_are_kept_and_checked_before_they_are_used(tiny_path: Path, tmp_
     assert file.read_bytes() == kept
 
 
-def test_a_folder_that_cannot_be_written_is_gone_without(tiny_path: Path, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_ignored(tiny_path: Path, tmp_path: Path) -> None:
     no_folder = tmp_path / "file"
     no_folder.write_text("")
     got, log = logits(tiny_path, no_folder / "below")

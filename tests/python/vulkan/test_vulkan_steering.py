@@ -1,4 +1,4 @@
-"""Adapters, control vectors, edits and captures on a Vulkan device: what the same gives on the CPU."""
+"""Adapters, control vectors, edits and captures on a Vulkan device, compared with the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDS = tokens(21, seed=5)
 
 
 def contexts(model: plait.Model, **options: Any) -> list[plait.Context]:
-    """The same on both; in several pieces, of many rows and of few."""
+    """Return the logits on both, for several microbatches with many rows and few."""
     options = {
         "n_ctx": 64,
         "n_seq_max": 2,
@@ -30,7 +30,7 @@ def contexts(model: plait.Model, **options: Any) -> list[plait.Context]:
 
 
 def close(got: np.ndarray, wanted: np.ndarray) -> bool:
-    """Weights are floats here, so sums in another order are all that differs."""
+    """Weights are floats, so only the order of sums differs."""
     return bool(np.abs(got - wanted).max() <= 1e-4 * np.abs(wanted).max())
 
 
@@ -38,7 +38,7 @@ def close(got: np.ndarray, wanted: np.ndarray) -> bool:
 def adapted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[plait.Model, list[plait.Adapter]]:
-    """A model, and adapters of all its matrices, tables of tokens included, and of some."""
+    """A model with adapters of all its matrices, including token embeddings, and of some."""
     folder = tmp_path_factory.mktemp(request.param)
     metadata, weights = lora_models.model(request.param)
     model = plait.Model(gguf_writer.write(folder / "base.gguf", metadata, weights))
@@ -112,7 +112,7 @@ def test_edits_of_every_value(tiny: plait.Model) -> None:
             assert close(results[1], results[0]), name
 
 
-def test_an_edit_that_raises_ends_the_call_and_nothing_has_changed(tiny: plait.Model) -> None:
+def test_a_raising_edit_ends_the_call_and_changes_nothing(tiny: plait.Model) -> None:
     def fail(rows: np.ndarray) -> np.ndarray:
         raise ZeroDivisionError
 
