@@ -30,4 +30,9 @@ std::string concatenate(std::initializer_list<TextPart> parts) {
     return result;
 }
 
+std::string hexadecimal(uint64_t value) {
+    char digits[16];
+    return std::string(digits, std::to_chars(digits, digits + sizeof digits, value, 16).ptr);
+}
+
 }  // namespace plait

@@ -43,6 +43,9 @@ private:
 
 std::string concatenate(std::initializer_list<TextPart> parts);
 
+// Lowercase hexadecimal digits, without a prefix or leading zeros.
+std::string hexadecimal(uint64_t value);
+
 template <typename... Parts>
 std::string text(const Parts&... parts) {
     return concatenate({TextPart(parts)...});
