@@ -318,9 +318,7 @@ def test_an_architecture_is_a_file_and_a_line_of_the_registry():
 def op_structs():
     """(family file, name of the op, its declaration with the comment above it) of every op."""
     for path in sorted((CPP / "graph" / "ops").glob("*.h")):
-        for match in re.finditer(
-            r"((?:^//[^\n]*\n)*)^struct \w+ \{.*?^\};", path.read_text(), re.DOTALL | re.MULTILINE
-        ):
+        for match in re.finditer(r"((?:^//[^\n]*\n)*)^struct \w+ \{.*?^\};", path.read_text(), re.DOTALL | re.MULTILINE):
             name = re.search(r'kInfo\{\s*\.name = "(\w+)"', match[0])
             if name:
                 yield path, name[1], match[0]
