@@ -31,7 +31,7 @@ Names weights(const PyAdapter& self) {
     return names;
 }
 
-py::str repr(const PyAdapter& self) {
+py::str adapter_repr(const PyAdapter& self) {
     return py::str("<plait.Adapter {!r}: {} weights, alpha={:.6g}>")
         .format(from_utf8(self.adapter->path()), self.adapter->deltas().size(),
                 self.adapter->alpha());
@@ -91,7 +91,7 @@ Source: cpp/runtime/steering/adapter.cpp)")
                 return self.metadata;
             },
             "The file's key-value pairs, read-only; as `Model.metadata`.")
-        .def("__repr__", &repr);
+        .def("__repr__", &adapter_repr);
 
     m.def("load_control_vector", &load_control_vector, py::arg("path"),
           R"(The directions of a GGUF file, for `Context.set_control_vector`: float32 (n, n_embd).

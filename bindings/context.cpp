@@ -204,7 +204,7 @@ OutputObject run(const PyContext& self, PyBatch& batch, Run function) {
     }
 }
 
-py::str repr(const PyContext& self) {
+py::str context_repr(const PyContext& self) {
     const bool closed = self.call([](const Context& context) { return context.closed(); });
     if (closed) return py::str("<plait.Context, closed>");
     const Context& context = made(self.shared)->fixed();
@@ -475,7 +475,7 @@ Raises ValueError for a step that this context cannot be asked for.)")
             "close", [](const PyContext& self) { made(self.shared)->close(); },
             "Free the cache and the plans. Outputs and statistics stay. Harmless when closed "
             "already.")
-        .def("__repr__", &repr);
+        .def("__repr__", &context_repr);
     bind_steering(context);
     bind_scopes(m, context);
 }

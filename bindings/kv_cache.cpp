@@ -108,7 +108,7 @@ py::array_t<float> read(const PyKvCache& self, const Integer& layer, const Integ
     return take_vector(std::move(rows.values), {rows.n, rows.n_heads, rows.head_dim});
 }
 
-py::str repr(const PyKvCache& self) {
+py::str kv_cache_repr(const PyKvCache& self) {
     if (self.call([](const Context& c) { return c.closed(); }))
         return py::str("<plait.KVCache, closed>");
     const auto [kind, cells, used, bytes] = self.call([](const Context& c) {
@@ -256,7 +256,7 @@ UnsupportedError
             py::arg("layer"), py::arg("seq"),
             "A copy of a sequence's cached values, float32 (n_pos, n_head_kv, head_dim); order and "
             "errors as in keys().")
-        .def("__repr__", &repr);
+        .def("__repr__", &kv_cache_repr);
     bind_kv_state(kv);
     bind_kv_defrag(m, kv);
 }

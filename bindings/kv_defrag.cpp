@@ -29,7 +29,7 @@ py::array records(const DefragReport& report) {
     return result;
 }
 
-std::string repr(const DefragReport& report) {
+std::string defrag_repr(const DefragReport& report) {
     return text("<plait.Defrag: ", report.cells, " cells in ", report.n_moves, " moves and ",
                 report.rounds, " rounds, ", report.bytes, " bytes, ", report.seconds, " s",
                 report.automatic ? ", automatic>" : ">");
@@ -55,7 +55,7 @@ Returns
 structured ndarray
     Fields `group` (layers with the same cells), `from`, `to`, `n`: cells [from, from + n) went to
     [to, to + n). All int32.)")
-        .def("__repr__", &repr);
+        .def("__repr__", &defrag_repr);
     kv.def(
           "defrag", &defrag, py::arg("max_moves") = py::none(),
           R"(Move cells together: afterwards the first cells of every stream are in use, in long runs.

@@ -74,7 +74,7 @@ py::str html(const py::object& self) {
     return py::module_::import("plait.figures").attr("output_html")(self);
 }
 
-py::str repr(const PyOutput& self) {
+py::str output_repr(const PyOutput& self) {
     const Outputs& outputs = self.outputs;
     std::string parts;
     if (outputs.has_logits())
@@ -129,7 +129,7 @@ for no output.)")
              [](py::handle self) -> py::typing::Tuple<int, int> {
                  return shown_rows(self).attr("__dlpack_device__")();
              })
-        .def("__repr__", &repr)
+        .def("__repr__", &output_repr)
         .def("_repr_html_", &html);
 }
 

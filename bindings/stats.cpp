@@ -39,7 +39,7 @@ CountsByName nodes(const PyStats& self) {
     return result;
 }
 
-py::str repr(const PyStats& self) {
+py::str stats_repr(const PyStats& self) {
     const Stats stats = made(self.shared)->stats();
     return text("<plait.Stats: ", stats.tokens, " tokens in ", stats.microbatches,
                 " microbatches, plans ", stats.plans_built, " built and ", stats.plans_reused,
@@ -89,7 +89,7 @@ Reasons: "first use", "new bucket", "new adapter set", "new capture set", "new e
         .def(
             "reset", [](const PyStats& self) { made(self.shared)->reset_stats(); },
             "Set every figure to zero.")
-        .def("__repr__", &repr);
+        .def("__repr__", &stats_repr);
 }
 
 }  // namespace plait::python

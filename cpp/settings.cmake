@@ -1,4 +1,4 @@
-# Compiler settings of every target, and the function that makes a room's target.
+# Compiler settings for all targets, and plait_room(), which defines the target of a room.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -6,7 +6,7 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # every static library ends up in the Python module
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # the Python module contains every static library
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE PRE_TEST)
 
@@ -24,7 +24,7 @@ endif()
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 
-# No fused multiply-add but where the source says fma(): the same bits whatever the compiler finds.
+# The compiler must not contract expressions to fma(): results would depend on its version.
 add_compile_options(-ffp-contract=off -ffunction-sections -fdata-sections)
 if(NOT APPLE)
     add_link_options(LINKER:--gc-sections,--as-needed)
@@ -36,19 +36,19 @@ if(PLAIT_SANITIZE)
     add_link_options(-fsanitize=${PLAIT_SANITIZE})
 endif()
 
-# Counts of lines and branches that run, of the rooms that tests/coverage.py looks at.
+# The rooms that tests/coverage.py reports.
 set(coverage_rooms gguf memory runtime)
 if(PLAIT_COVERAGE)
     add_link_options(--coverage)
 endif()
 
-# Warnings for code of this repository: a target asks for them, so other people's headers stay quiet.
+# Warnings for the code of this repository. Headers of other projects are included as SYSTEM.
 add_library(plait_warnings INTERFACE)
 target_compile_options(plait_warnings INTERFACE
     -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
     $<$<BOOL:${PLAIT_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # Wrong about std::string's operator+: https://gcc.gnu.org/PR105651
+    # False positives in std::string::operator+: https://gcc.gnu.org/PR105651
     target_compile_options(plait_warnings INTERFACE -Wno-restrict)
 endif()
 add_library(plait_strict_warnings INTERFACE)
@@ -60,24 +60,31 @@ if(PLAIT_IPO)
     check_ipo_supported()
 endif()
 
-# plait_room(NAME [EXCLUDE regex] [LINK target ...])
+# plait_room(NAME [NO_UNITY] [EXCLUDE regex] [LINK target ...])
 #
-# The target plait_NAME of the folder that calls. Its sources are found, so adding a file needs no
-# edit here; LINK is what its files may include (the ladder of CONTRIBUTING.md).
+# Defines the target plait_NAME from all source files below the current folder, except those that match
+# the regex. LINK lists the rooms whose headers it may include (see the ladder in CONTRIBUTING.md).
+#
+# With PLAIT_UNITY, eight files are compiled as one. Unless the room is NO_UNITY, its files must not define
+# different things with the same name in unnamed namespaces.
 function(plait_room name)
-    cmake_parse_arguments(PARSE_ARGV 1 ROOM "" "EXCLUDE" "LINK")
+    cmake_parse_arguments(PARSE_ARGV 1 ROOM "NO_UNITY" "EXCLUDE" "LINK")
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
     if(ROOM_EXCLUDE)
         list(FILTER sources EXCLUDE REGEX "${ROOM_EXCLUDE}")
     endif()
     set(target plait_${name})
+    set(unity ${PLAIT_UNITY})
+    if(ROOM_NO_UNITY)
+        set(unity OFF)
+    endif()
     if(sources)
         add_library(${target} STATIC ${sources})
         target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/cpp)
         target_link_libraries(${target} PUBLIC ${ROOM_LINK} PRIVATE plait_strict_warnings)
         set_target_properties(${target} PROPERTIES
             INTERPROCEDURAL_OPTIMIZATION ${PLAIT_IPO}
-            UNITY_BUILD ${PLAIT_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+            UNITY_BUILD ${unity} UNITY_BUILD_BATCH_SIZE 8)
         if(PLAIT_COVERAGE AND name IN_LIST coverage_rooms)
             target_compile_options(${target} PRIVATE --coverage -O0)
         endif()

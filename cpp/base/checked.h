@@ -1,4 +1,4 @@
-// Arithmetic on sizes that come from a file or a caller: it raises instead of wrapping round.
+// Arithmetic on untrusted sizes. Returns nullopt on overflow.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline std::optional<uint64_t> checked_align(uint64_t value, uint64_t alignment)
     return *padded & ~(alignment - 1);
 }
 
-// For sizes that were already validated.
+// Without an overflow check, for validated sizes.
 constexpr uint64_t align_up(uint64_t value, uint64_t alignment) {
     return (value + alignment - 1) / alignment * alignment;
 }

@@ -18,7 +18,7 @@ uint64_t stir(uint64_t lane, uint64_t word) {
     return std::rotl(lane + word * kPrime2, 31) * kPrime1;
 }
 
-// Takes values off the front.
+// Reads values from the front.
 class Words {
 public:
     explicit Words(std::span<const std::byte> bytes) : at_(bytes.data()), left_(bytes.size()) {}

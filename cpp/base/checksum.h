@@ -1,4 +1,4 @@
-// XXH64 with seed 0, for what goes to the disk: tells damage, not malice.
+// XXH64 with seed 0, for files. Detects damage, not tampering.
 // https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md
 #pragma once
 

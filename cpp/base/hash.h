@@ -1,4 +1,4 @@
-// A 64-bit hash for keys and fingerprints. Not for untrusted input, not for the disk.
+// A 64-bit hash for keys in memory. Not for untrusted input and not for files.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// For small functions in headers that kernels include. Kernels are compiled once per instruction
-// set; an ordinary inline function could leave the linker with the copy that uses the newest one.
+// Attributes of functions in headers that kernels include. Kernels are compiled once per instruction set; of an
+// ordinary inline function the linker could keep a copy with instructions that the processor lacks.
 #pragma once
 
 #define PLAIT_INLINE static inline __attribute__((always_inline, unused))

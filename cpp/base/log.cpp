@@ -7,7 +7,7 @@
 namespace plait {
 namespace {
 
-constexpr int kSilent = 1000;
+constexpr int kSilent = 1000;  // above every level
 std::atomic<int> g_threshold{kSilent};
 std::mutex g_mutex;
 std::shared_ptr<const LogSink> g_sink;

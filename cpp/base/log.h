@@ -1,4 +1,4 @@
-// Where log records go. Silent until someone installs a sink; the library itself never prints.
+// Log records. They are dropped until a sink is installed; the library itself never prints.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 
 namespace plait {
 
-// Values are those of Python's logging module.
+// The values of Python's logging module.
 enum class LogLevel : int { trace = 5, debug = 10, info = 20, warning = 30, error = 40 };
 
 using LogSink = std::function<void(LogLevel, const std::string&)>;

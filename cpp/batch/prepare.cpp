@@ -12,9 +12,9 @@ constexpr Position kLastPosition = INT32_MAX - 1;  // PositionRange::end is one 
 constexpr int kSpatialAxes = 3;                    // t, y, x; the fourth axis orders nothing
 
 std::string list(std::span<const SequenceId> ids) {
-    TextStream out;
-    for (size_t i = 0; i < ids.size(); ++i) out << (i == 0 ? "" : ", ") << ids[i];
-    return std::move(out).str();
+    std::string out;
+    for (size_t i = 0; i < ids.size(); ++i) out += text(i == 0 ? "" : ", ", ids[i]);
+    return out;
 }
 
 class Preparation {

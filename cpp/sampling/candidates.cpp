@@ -12,11 +12,11 @@ namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
-// NaN and +inf; that all is -inf is found by who fills.
+// Throws if a logit is NaN or +inf. check_filled() handles rows of -inf.
 void check_finite(std::span<const float> logits) {
-    constexpr float kMost = std::numeric_limits<float>::max();
+    constexpr float kMax = std::numeric_limits<float>::max();
     unsigned wrong = 0;
-    for (const float x : logits) wrong |= static_cast<unsigned>(!(x <= kMost));
+    for (const float x : logits) wrong |= static_cast<unsigned>(!(x <= kMax));
     if (wrong == 0) return;
     const bool nan =
         std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
@@ -44,14 +44,14 @@ void Candidates::fill_best(std::span<const float> logits, std::span<const uint32
     check_finite(logits);
     items_.clear();
     n_sorted_ = 0;
-    // Of those seen so far the best n are among the items. Later ones equal to the last of these come
-    // after it, as their ids are higher.
+    // Invariant: the items contain the best n so far, all of which are at least `last`. A later logit equal
+    // to `last` cannot enter the best n, because its token id is higher.
     float last = kForbidden;
-    const size_t most = n + std::max<size_t>(n, 256);
+    const size_t capacity = n + std::max<size_t>(n, 256);
     for (size_t i = 0; i < logits.size(); ++i) {
         if (!(logits[i] > last) || !allowed(mask, i)) continue;
         items_.push_back({static_cast<int32_t>(i), logits[i]});
-        if (items_.size() < most) continue;
+        if (items_.size() < capacity) continue;
         const auto end = items_.begin() + static_cast<ptrdiff_t>(n);
         std::nth_element(items_.begin(), end - 1, items_.end(), comes_before);
         last = static_cast<float>(items_[n - 1].logit);
@@ -64,8 +64,8 @@ void Candidates::fill_best(std::span<const float> logits, std::span<const uint32
 
 void Candidates::check_filled(std::span<const uint32_t> mask) const {
     if (!items_.empty()) return;
-    throw InvalidArgument(mask.empty() ? "logits hold nothing but -inf"
-                                       : "no token is left: those that the mask allows have -inf");
+    throw InvalidArgument(mask.empty() ? "every logit is -inf"
+                                       : "every token that the mask allows has a logit of -inf");
 }
 
 const Candidate& Candidates::best() const {
@@ -78,6 +78,17 @@ Softmax Candidates::softmax() const {
     double total = 0;
     for (const Candidate& c : items_) total += std::exp(c.logit - highest);
     return {highest, std::log(total)};
+}
+
+double Candidates::entropy() const {
+    const Softmax distribution = softmax();
+    double sum = 0;
+    for (const Candidate& c : items_) {
+        const double log_p = distribution.log_p(c);
+        const double p = std::exp(log_p);
+        if (p > 0) sum -= p * log_p;
+    }
+    return sum;
 }
 
 std::span<const Candidate> Candidates::sort_first(size_t n) {
@@ -101,7 +112,8 @@ void Candidates::keep_only(int32_t token) {
     const auto found = std::find_if(items_.begin(), items_.end(),
                                     [&](const Candidate& c) { return c.token == token; });
     if (found == items_.end())
-        throw InvalidArgument(text("token ", token, " is forced, but its logit is -inf"));
+        throw InvalidArgument(
+            text("token ", token, " is forced, but its logit is -inf or the mask excludes it"));
     items_ = {*found};
     n_sorted_ = 1;
 }
@@ -113,8 +125,8 @@ void Candidates::keep(std::vector<Candidate> some) {
     n_sorted_ = 0;
 }
 
-void Candidates::check_left(const char* method) const {
-    if (items_.empty()) throw InvalidArgument(text("no token is left after ", method));
+void Candidates::check_not_empty(const char* stage) const {
+    if (items_.empty()) throw InvalidArgument(text("no token is left after the stage ", stage));
 }
 
 }  // namespace plait::sampling

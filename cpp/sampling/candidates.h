@@ -1,4 +1,4 @@
-// The tokens that may still be drawn, with their logits: what a sampling method narrows or changes.
+// The tokens that can still be drawn, with their logits. Sampling stages remove candidates or change logits.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ struct Candidate {
     double logit;
 };
 
-// Probabilities of candidates: p = exp(logit - highest) / sum. The highest is taken off first, beside
-// which the logarithm of a sum may be nothing.
+// Probabilities of candidates: log p = (logit - highest) - log_sum. The subtractions are separate because
+// highest + log_sum can round to highest.
 struct Softmax {
     double highest;
     double log_sum;  // log sum exp(logit - highest)
@@ -23,56 +23,58 @@ struct Softmax {
     double log_p(const Candidate& c) const { return (c.logit - highest) - log_sum; }
 };
 
-// The higher logit comes first, of equals the lower id.
+// The order of candidates: by descending logit, then by ascending token id.
 inline bool comes_before(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// Never empty once filled: a method that would remove the last candidate throws InvalidArgument.
+// Never empty once filled: a stage that would remove the last candidate throws InvalidArgument.
 class Candidates {
 public:
-    static constexpr double kMost = 1e300;
+    static constexpr double kMaxLogit = 1e300;
 
-    // Those of `logits` [n_vocab] above -inf that the bits of `mask` [ceil(n_vocab / 32)], where there
-    // is one, allow. InvalidArgument for NaN, +inf, and where nothing is left.
+    // Takes the tokens whose logit is above -inf and whose bit in the mask is set. Throws InvalidArgument
+    // if a logit is NaN or +inf, or if no token remains. `logits`: [n_vocab]; `mask`:
+    // [ceil(n_vocab / 32)] bits, or empty for no restriction.
     void fill(std::span<const float> logits, std::span<const uint32_t> mask);
-    // The best n of them alone, in order: what fill() and sort_first() would find, in one look at the row.
+    // Equivalent to fill(), sort_first(n) and keep_first(n), in one pass over the row.
     void fill_best(std::span<const float> logits, std::span<const uint32_t> mask, size_t n);
 
     std::span<const Candidate> items() const { return items_; }
     size_t size() const { return items_.size(); }
-    const Candidate& best() const;  // that comes before all others
+    const Candidate& best() const;
     Softmax softmax() const;
+    double entropy() const;  // -sum p log p, in nats
 
-    // Puts the best n in front, in order; what stands behind them is in no particular order.
+    // Moves the best n to the front, in order; the others follow in no particular order.
     std::span<const Candidate> sort_first(size_t n);
 
-    void keep_first(size_t n);               // of what sort_first() put in order
-    void keep_only(int32_t token);           // InvalidArgument where it is not among them
-    void keep(std::vector<Candidate> some);  // these of them, in order of their ids
+    void keep_first(size_t n);               // the first n of the order made by sort_first()
+    void keep_only(int32_t token);           // throws InvalidArgument if it is not a candidate
+    void keep(std::vector<Candidate> some);  // a subset of the candidates
     template <typename Keep>
-    void keep_if(const char* method, Keep keep) {
+    void keep_if(const char* stage, Keep keep) {
         std::erase_if(items_, [&](const Candidate& c) { return !keep(c); });
         n_sorted_ = 0;
-        check_left(method);
+        check_not_empty(stage);
     }
 
-    // Every logit becomes change(candidate), and stays a number: what overflows ends at +-kMost.
+    // Replaces each logit by change(candidate), clamped to +-kMaxLogit; NaN becomes -kMaxLogit.
     template <typename Change>
     void change_logits(Change change) {
         for (Candidate& c : items_) {
             const double x = change(c);
-            c.logit = x > -kMost ? (x < kMost ? x : kMost) : -kMost;  // NaN too is unlikely
+            c.logit = x > -kMaxLogit ? (x < kMaxLogit ? x : kMaxLogit) : -kMaxLogit;
         }
         n_sorted_ = 0;
     }
 
 private:
     void check_filled(std::span<const uint32_t> mask) const;
-    void check_left(const char* method) const;
+    void check_not_empty(const char* stage) const;
 
     std::vector<Candidate> items_;
-    size_t n_sorted_ = 0;  // the first so many are the best, in order
+    size_t n_sorted_ = 0;  // length of the sorted prefix, which holds the best candidates
 };
 
 }  // namespace plait::sampling

@@ -1,4 +1,4 @@
-// What a sampler remembers of a sequence.
+// The state that a sampler keeps for each sequence.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 namespace plait::sampling {
 
 struct History {
-    std::vector<int32_t> tokens;        // the prompt, as far as it was told, and what was drawn
-    uint64_t step = 0;                  // draws so far, those before start() included
-    uint64_t n_drawn = 0;               // draws since start()
-    std::optional<double> mirostat_mu;  // none before the first draw
+    std::vector<int32_t> tokens;        // tokens from start() and accept(), and drawn tokens
+    uint64_t step = 0;                  // number of draws, including those before start()
+    uint64_t n_drawn = 0;               // number of draws since start()
+    std::optional<double> mirostat_mu;  // empty before the first draw
 };
 
-// The last n of them; n < 0: all.
+// The last n tokens; all if n < 0 or n exceeds their number.
 inline std::span<const int32_t> last_tokens(const History& history, int64_t n) {
     const std::span<const int32_t> all(history.tokens);
     return n < 0 || static_cast<uint64_t>(n) >= all.size() ? all : all.last(static_cast<size_t>(n));

@@ -16,7 +16,7 @@ void token_logprobs(std::span<const float> logits, std::span<const int32_t> toke
         double total = 0;
         for (const float x : row) total += std::exp(static_cast<double>(x) - highest);
         if (!std::isfinite(highest) || !std::isfinite(total))
-            throw InvalidArgument("logits hold NaN or +inf, or nothing but -inf");
+            throw InvalidArgument("logits contain NaN or +inf, or only -inf");
         out[i] =
             static_cast<double>(row[static_cast<size_t>(tokens[i])]) - highest - std::log(total);
     }

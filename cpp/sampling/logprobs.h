@@ -1,4 +1,4 @@
-// Natural logarithms of the probabilities of chosen tokens, as the model gave them.
+// Natural logarithms of the probabilities of chosen tokens, from unmodified logits.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace plait::sampling {
 
 // log p = x - m - log sum exp(x - m), m = max x. `logits` [n, n_vocab], `tokens` and `out` [n].
-// InvalidArgument for NaN, +inf and rows of -inf alone.
+// Throws InvalidArgument if a row contains NaN or +inf, or only -inf.
 void token_logprobs(std::span<const float> logits, std::span<const int32_t> tokens,
                     std::span<double> out);
 

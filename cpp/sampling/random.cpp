@@ -20,10 +20,10 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
 }
 
 double uniform(uint64_t seed, uint64_t sequence, uint64_t step, Draw purpose) {
-    // 2^62 steps of a sequence are enough; the purpose takes the two bits above them.
-    const uint64_t when = step | static_cast<uint64_t>(purpose) << 62;
-    const auto bits =
-        philox({low(when), high(when), low(sequence), high(sequence)}, {low(seed), high(seed)});
+    // A sequence has fewer than 2^62 steps; the purpose takes the two highest bits.
+    const uint64_t counter = step | static_cast<uint64_t>(purpose) << 62;
+    const auto bits = philox({low(counter), high(counter), low(sequence), high(sequence)},
+                             {low(seed), high(seed)});
     const uint64_t wide = uint64_t{bits[0]} << 32 | bits[1];
     return static_cast<double>(wide >> 11) * 0x1p-53;
 }

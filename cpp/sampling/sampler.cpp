@@ -10,7 +10,7 @@
 namespace plait::sampling {
 namespace {
 
-// A stage and what it wants to know beside the candidates.
+// Applies a stage with the arguments that it takes.
 struct Apply {
     Candidates& candidates;
     const History& history;
@@ -55,7 +55,7 @@ void Sampler::apply(const Rows& rows, size_t first, size_t last, std::span<float
     Candidates candidates;
     for (size_t i = 0; i < rows.n(); ++i) {
         run(candidates, rows, i, find(rows.keys[i]), first, last);
-        // What is left must stay so as float: logits as low as a double's are "almost never".
+        // Clamping keeps remaining candidates finite as float; only removed tokens are -inf.
         for (const Candidate& c : candidates.items())
             out[i * rows.n_vocab + static_cast<size_t>(c.token)] =
                 static_cast<float>(std::clamp(c.logit, double{std::numeric_limits<float>::lowest()},
@@ -105,7 +105,7 @@ Sampler::Drawn Sampler::draw(const Candidates& candidates, const History& histor
     const double highest = candidates.best().logit;
     double total = 0;
     for (const Candidate& c : items) total += std::exp(c.logit - highest);
-    const double wanted = uniform(seed_, key, history.step, Draw::token) * total;
+    const double target = uniform(seed_, key, history.step, Draw::token) * total;
     double sum = 0;
     Drawn drawn{items.front().token, 0};
     for (const Candidate& c : items) {
@@ -113,7 +113,8 @@ Sampler::Drawn Sampler::draw(const Candidates& candidates, const History& histor
         if (weight == 0) continue;
         sum += weight;
         drawn = {c.token, weight / total};
-        if (wanted < sum) break;  // the product can round up to the whole sum: then the last one
+        if (target < sum)
+            break;  // rounding can make `target` the whole sum; the last candidate is drawn then
     }
     return drawn;
 }

@@ -9,29 +9,20 @@
 #include <variant>
 #include <vector>
 
-#include "sampling/bias.h"
+#include "sampling/adjustments.h"
 #include "sampling/candidates.h"
-#include "sampling/dry.h"
 #include "sampling/history.h"
-#include "sampling/min_p.h"
-#include "sampling/mirostat.h"
-#include "sampling/penalties.h"
-#include "sampling/temperature.h"
-#include "sampling/top_k.h"
-#include "sampling/top_n_sigma.h"
-#include "sampling/top_p.h"
-#include "sampling/typical.h"
-#include "sampling/xtc.h"
+#include "sampling/truncation.h"
 
 namespace plait::sampling {
 
 using Stage = std::variant<Bias, Penalties, Dry, TopNSigma, TopK, Typical, TopP, MinP, Xtc,
                            Temperature, Mirostat>;
 
-// Rows of logits and, for each, the sequence that it belongs to and the tokens that it may choose.
+// Rows of logits, each with its sequence and the tokens that may be drawn.
 struct Rows {
     std::span<const float> logits;    // [n, n_vocab]
-    std::span<const uint64_t> keys;   // [n] sequences; whose numbers are up to the caller
+    std::span<const uint64_t> keys;   // [n] sequence of each row, any number chosen by the caller
     std::span<const uint32_t> masks;  // [n, ceil(n_vocab / 32)] bits of allowed tokens; empty: all
     size_t n_vocab = 0;
 
@@ -43,29 +34,29 @@ struct Rows {
     }
 };
 
-// Every row passes the stages in order; the token is drawn from softmax(logits) of what is left.
-// Calls from several threads take turns.
+// Applies the stages in order to each row and draws a token from the softmax of the remaining logits.
+// Thread-safe: calls are serialised.
 class Sampler {
 public:
-    // `forced`: the first tokens of every sequence.
+    // `forced`: the first tokens of every sequence, drawn with probability 1.
     Sampler(std::vector<Stage> stages, std::vector<int32_t> forced, uint64_t seed);
 
-    // Stages from `first` on, a draw for each row, and its token noted as the sequence's next. All or
-    // nothing: where a row throws InvalidArgument, no sequence has changed. `tokens`: [n]
+    // Applies the stages from `first` on, draws a token for each row and appends it to the sequence's
+    // history. If a row throws InvalidArgument, no history has changed. `tokens`: [n]
     void sample(const Rows& rows, size_t first, std::span<int32_t> tokens);
 
-    // Stages [first, last) alone. `out`: [n, n_vocab] logits, -inf where a token has gone.
+    // Applies the stages [first, last). `out`: [n, n_vocab] logits, -inf for removed tokens.
     void apply(const Rows& rows, size_t first, size_t last, std::span<float> out) const;
 
-    // What sample() would draw from. `out`: [n, n_vocab]
+    // The distribution from which sample() draws. `out`: [n, n_vocab]
     void probabilities(const Rows& rows, size_t first, std::span<double> out) const;
 
-    // The sequence holds these tokens now, and nothing was drawn of it; its random numbers go on.
+    // Replaces the sequence's tokens and resets its draws and mirostat state. Its random numbers continue.
     void start(uint64_t key, std::span<const int32_t> tokens);
-    // Tokens that somebody else chose.
+    // Appends tokens that were not drawn by this sampler.
     void accept(uint64_t key, std::span<const int32_t> tokens);
-    void reset(uint64_t key);  // forgets all of it
-    void reset();              // of every sequence
+    void reset(uint64_t key);  // erases the sequence's history
+    void reset();              // erases every history
 
     History history(uint64_t key) const;
     size_t n_stages() const { return stages_.size(); }
@@ -82,7 +73,7 @@ private:
     Drawn draw(const Candidates& candidates, const History& history, uint64_t key) const;
     void note(uint64_t key, Drawn drawn);
 
-    const History& find(uint64_t key) const;  // an empty one where nothing is known
+    const History& find(uint64_t key) const;  // an empty history for an unknown sequence
 
     const std::vector<Stage> stages_;
     const std::vector<int32_t> forced_;

@@ -1,4 +1,4 @@
-// Bytes on a device, and who hands them out.
+// Device memory.
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,17 @@
 
 namespace plait {
 
-// A block of device memory, zero at birth. Owned by exactly one of: a weight store, a context's
-// storage, arena or output pool.
+// A block of device memory, initially zero. Its only owner is a weight store or a context's storage, arena or
+// output pool.
 class Buffer {
 public:
     virtual ~Buffer() = default;
     virtual uint64_t bytes() const = 0;
     virtual void write(uint64_t offset, std::span<const std::byte> source) = 0;
     virtual void read(uint64_t offset, std::span<std::byte> target) const = 0;
-    // Host address of the first byte, or null where the device has none.
+    // The host address of the first byte; null if the memory is not mapped.
     virtual std::byte* host() = 0;
-    // What was written through host() reaches every device that reads it. Nothing to do where they
-    // read that very memory.
+    // Makes writes through host() visible to every device. The default is for memory that devices read directly.
     virtual void flush(uint64_t offset, uint64_t bytes) {
         static_cast<void>(offset);
         static_cast<void>(bytes);
@@ -31,7 +30,7 @@ public:
 class Allocator {
 public:
     virtual ~Allocator() = default;
-    // Throws BackendError, naming the bytes, when the device has not enough.
+    // If the device has too little memory, throws BackendError with the size.
     virtual std::unique_ptr<Buffer> allocate(uint64_t bytes) = 0;
 };
 

@@ -6,19 +6,10 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "tensor/blocks/expanded.h"
-#include "tensor/blocks/iq4_nl.h"
-#include "tensor/blocks/iq4_xs.h"
-#include "tensor/blocks/mxfp4.h"
-#include "tensor/blocks/q2_k.h"
-#include "tensor/blocks/q3_k.h"
-#include "tensor/blocks/q4_0.h"
-#include "tensor/blocks/q4_1.h"
-#include "tensor/blocks/q4_k.h"
-#include "tensor/blocks/q5_0.h"
-#include "tensor/blocks/q5_1.h"
-#include "tensor/blocks/q5_k.h"
-#include "tensor/blocks/q6_k.h"
-#include "tensor/blocks/q8_0.h"
+#include "tensor/blocks/float4.h"
+#include "tensor/blocks/iq4.h"
+#include "tensor/blocks/k_quants.h"
+#include "tensor/blocks/legacy.h"
 #include "tensor/half.h"
 
 namespace plait {
@@ -33,7 +24,7 @@ void check_whole_blocks(const char* function, DType dtype, uint64_t elements) {
                                " values, got ", elements));
 }
 
-// Calls f(block, index of its first value) for every block of a file, which need not be aligned.
+// Calls f(block, index of its first value) for every block. `source` may be unaligned.
 template <typename Block, typename F>
 void each_block(const std::byte* source, uint64_t elements, F f) {
     for (uint64_t first = 0; first < elements; first += Block::kElements) {

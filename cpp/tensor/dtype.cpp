@@ -49,7 +49,7 @@ constexpr bool in_order() {
     }
     return kTable.back().dtype == DType::q2_0;
 }
-static_assert(in_order(), "info() finds a type by its place in the table");
+static_assert(in_order(), "info() uses the DType as an index into the table");
 
 constexpr char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
 
@@ -60,9 +60,9 @@ bool same_name(std::string_view a, std::string_view b) {
 }  // namespace
 
 const DTypeInfo& info(DType dtype) {
-    const auto place = static_cast<size_t>(dtype);
-    PLAIT_CHECK(place < kTable.size());
-    return kTable[place];
+    const auto index = static_cast<size_t>(dtype);
+    PLAIT_CHECK(index < kTable.size());
+    return kTable[index];
 }
 
 std::span<const DTypeInfo> all_dtypes() { return kTable; }

@@ -25,7 +25,7 @@ enum class DType : uint8_t {
     iq4_nl,
     iq4_xs,
     mxfp4,
-    // Types of tensor/blocks/expanded.h from here on.
+    // The remaining types are those of tensor/blocks/expanded.h.
     iq2_xxs,
     iq2_xs,
     iq2_s,

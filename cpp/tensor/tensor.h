@@ -1,4 +1,4 @@
-// What a tensor is: type and shape. No bytes and no arithmetic here.
+// The type and shape of a tensor.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 namespace plait {
 
 // Up to four dimensions, outermost first, as in NumPy: [n_tokens, n_heads, head_dim].
-// GGUF stores the innermost first; gguf/reader.cpp reverses once and nobody else cares.
+// GGUF stores the innermost first; the GGUF reader reverses the order.
 struct Shape {
     static constexpr int kMaxRank = 4;
 
@@ -46,7 +46,7 @@ struct TensorType {
     DType dtype = DType::f32;
     Shape shape;
 
-    uint64_t bytes() const;  // rows of the last axis are whole blocks
+    uint64_t bytes() const;  // the last axis must consist of whole blocks
     friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 

@@ -1,4 +1,4 @@
-// Where a backend gets a model's weights from, tensor by tensor, when it packs them.
+// The source of a model's weights, from which a backend packs them tensor by tensor.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace plait {
 
 using WeightId = uint32_t;
 
-// Implementations are immutable and safe to read from several threads.
+// Implementations are immutable and thread-safe.
 class WeightSource {
 public:
     virtual ~WeightSource() = default;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <sstream>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -14,6 +15,12 @@ namespace {
 
 constexpr size_t kMostSamples = 256;  // tensors
 constexpr uint64_t kSampleBytes = 64;
+
+// A stream that throws when it cannot grow; by default it drops what has no room.
+class TextStream : public std::ostringstream {
+public:
+    TextStream() { exceptions(badbit); }
+};
 
 std::string digest(std::string_view text) {
     TextStream out;

@@ -53,7 +53,7 @@ std::string identity_of(const gguf::File& file, float alpha, bool rank_stabilize
     std::string said = text(alpha, rank_stabilized);
     for (const Fact& fact : facts_of(file)) said += text('\n', fact.name, ' ', fact.value);
     const std::string name = file.metadata().string(gguf::keys::kName, "");
-    return text("LoRA ", name, name.empty() ? "" : " ", "of digest ", std::hex, checksum(said));
+    return text("LoRA ", name, name.empty() ? "" : " ", "of digest ", hexadecimal(checksum(said)));
 }
 
 }  // namespace

@@ -1,22 +1,13 @@
-// Block types of few bits, most of them numbers of a lattice: nothing multiplies them as they are.
-// expand(block, codes, scales) gives bytes, and a scale for every 16 of them,
+// Block types that no kernel multiplies directly. expand(block, codes, scales) converts a block to 8-bit codes
+// with a scale for every 16 codes:
 //   value[i] = scales[i / 16] * (codes[i] - kExpandedOffset)
 #pragma once
 
-#include "tensor/blocks/iq1_m.h"
-#include "tensor/blocks/iq1_s.h"
-#include "tensor/blocks/iq2_s.h"
-#include "tensor/blocks/iq2_xs.h"
-#include "tensor/blocks/iq2_xxs.h"
-#include "tensor/blocks/iq3_s.h"
-#include "tensor/blocks/iq3_xxs.h"
-#include "tensor/blocks/nvfp4.h"
-#include "tensor/blocks/q1_0.h"
-#include "tensor/blocks/q2_0.h"
-#include "tensor/blocks/tq1_0.h"
-#include "tensor/blocks/tq2_0.h"
+#include "tensor/blocks/float4.h"
+#include "tensor/blocks/lattice.h"
+#include "tensor/blocks/low_bit.h"
 
-// Every one of them: X(DType, Block).
+// Calls X(DType, Block) for each of these types.
 #define PLAIT_EXPANDED_BLOCKS(X) \
     X(iq2_xxs, BlockIQ2_XXS)     \
     X(iq2_xs, BlockIQ2_XS)       \

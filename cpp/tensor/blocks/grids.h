@@ -1,5 +1,5 @@
-// The lattices that the IQ types pick their values from: a number stands for eight or four bytes.
-// Tables: iq2xxs_grid and its like in ggml-common.h (ggml).
+// The lattices of the IQ types: a point has eight or four values of one byte each.
+// Tables: iq2xxs_grid etc. in ggml-common.h (ggml).
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@ struct Grid {
     PLAIT_INLINE_MEMBER constexpr Word operator[](int point) const { return words[point]; }
 };
 
+// The comments list the values that occur.
 extern const Grid<uint64_t, 256> kGridIQ2_XXS;  // 8, 25, 43
 extern const Grid<uint64_t, 512> kGridIQ2_XS;
 extern const Grid<uint64_t, 1024> kGridIQ2_S;
@@ -25,20 +26,20 @@ extern const Grid<uint32_t, 256> kGridIQ3_XXS;  // 4, 12, 20, 28, 36, 44, 52, 62
 extern const Grid<uint32_t, 512> kGridIQ3_S;    // 1, 3, ... 15
 extern const Grid<uint64_t, 2048> kGridIQ1_S;   // -8, 0, 8 as codes
 
-constexpr int kExpandedOffset = 64;  // of the codes that expand() makes: none is larger than 62
+// expand() adds this to each value; values are in [-62, 62].
+constexpr int kExpandedOffset = 64;
 
-// 32 signs of 4 times 7 bits: the eighth of eight is stored nowhere, it makes the number of those
-// that are set even.
+// Expands 4 times 7 sign bits to 4 times 8. The eighth bit of each byte makes its number of set bits even.
 PLAIT_INLINE uint32_t even_signs(uint32_t bits) {
     uint32_t signs = (bits & 0x7f) | (bits & 0x7f << 7) << 1 | (bits & 0x7f << 14) << 2 |
                      (bits & 0x7f << 21) << 3;
-    uint32_t parity = signs ^ signs >> 4;  // of every byte, in its lowest bit
+    uint32_t parity = signs ^ signs >> 4;  // the parity of each byte ends up in its lowest bit
     parity ^= parity >> 2;
     parity ^= parity >> 1;
     return signs | (parity & 0x01010101) << 7;
 }
 
-// 32 codes: the bytes of `values`, each negated where its bit of `signs` is set.
+// Stores 32 codes: the bytes of a, b, c and d, negated where the bit of `signs` is set, plus the offset.
 PLAIT_INLINE void put_signed(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint32_t signs,
                              uint8_t* to) {
 #if defined(__AVX512VL__) && defined(__AVX512BW__)

@@ -7,10 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "sampling/min_p.h"
-#include "sampling/top_k.h"
-#include "sampling/top_p.h"
-#include "sampling/typical.h"
+#include "sampling/truncation.h"
 
 namespace plait::sampling {
 namespace {

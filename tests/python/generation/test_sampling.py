@@ -348,7 +348,7 @@ def test_extreme_logits():
         (np.array([0, np.nan], np.float32), ValueError, "NaN"),
         (np.array([0, np.inf], np.float32), ValueError, r"\+inf"),
         (np.array([np.nan, np.inf], np.float32), ValueError, "NaN"),
-        (np.full(3, -np.inf, np.float32), ValueError, "nothing but -inf"),
+        (np.full(3, -np.inf, np.float32), ValueError, "every logit is -inf"),
         (np.zeros((2, 2), np.float32), ValueError, r"\(2, 2\)"),
         (np.zeros(0, np.float32), ValueError, r"\(0,\)"),
         (np.zeros(3, np.float64), TypeError, "float64"),

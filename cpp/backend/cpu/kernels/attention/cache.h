@@ -3,12 +3,8 @@
 
 #include "backend/cpu/kernels/attention/cache_layout.h"
 #include "backend/cpu/simd/simd.h"
-#include "tensor/blocks/iq4_nl.h"
-#include "tensor/blocks/q4_0.h"
-#include "tensor/blocks/q4_1.h"
-#include "tensor/blocks/q5_0.h"
-#include "tensor/blocks/q5_1.h"
-#include "tensor/blocks/q8_0.h"
+#include "tensor/blocks/iq4.h"
+#include "tensor/blocks/legacy.h"
 #include "tensor/half.h"
 
 namespace plait::cpu::PLAIT_ISA {

@@ -16,19 +16,10 @@
 
 #include "backend/cpu/kernels/products/packed.h"
 #include "base/inline.h"
-#include "tensor/blocks/iq4_nl.h"
-#include "tensor/blocks/iq4_xs.h"
-#include "tensor/blocks/mxfp4.h"
-#include "tensor/blocks/q2_k.h"
-#include "tensor/blocks/q3_k.h"
-#include "tensor/blocks/q4_0.h"
-#include "tensor/blocks/q4_1.h"
-#include "tensor/blocks/q4_k.h"
-#include "tensor/blocks/q5_0.h"
-#include "tensor/blocks/q5_1.h"
-#include "tensor/blocks/q5_k.h"
-#include "tensor/blocks/q6_k.h"
-#include "tensor/blocks/q8_0.h"
+#include "tensor/blocks/iq4.h"
+#include "tensor/blocks/float4.h"
+#include "tensor/blocks/k_quants.h"
+#include "tensor/blocks/legacy.h"
 
 // Every block type: X(Format, Block).
 #define PLAIT_BLOCKS(X)    \
