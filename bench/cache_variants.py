@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Decoding many sequences at once over one pool of cache rows and over one pool each.
+"""Compare the unified cache with streams when many sequences are decoded together.
 
     cache_variants.py qwen-0.5b:Q4_0 [-B 16] [--prompts 0,128,256,512] [--steps 32] [--rounds 3] [--cpu] [--json out]
 
-For each prompt length: B sequences of that length, then steps of one token for each of them; tokens per second of the
-steps, alternating between the two variants in one run, and the median of the paired ratios. Then what a prefix that B
-sequences share costs. A model is a GGUF file, or shape:type for one with random weights (models.py).
+For each prompt length, B sequences of that length are computed, followed by steps of one token each. Prints the
+tokens per second of these steps, alternating between the variants within one run, and the median of the paired
+ratios. Then prints the number of cells for a prefix shared by B sequences, and the cost of a fragmented cache. A
+model is a GGUF file, or shape:type for a model with random weights (models.py).
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def opened(name: str) -> Iterator[plait.Model]:
 def step_rate(
     model: plait.Model, kv: str, n_seqs: int, prompt: int, steps: int, *, cpu: bool
 ) -> float:
-    """Tokens per second of `steps` steps of `n_seqs` sequences, each after its own prompt.
+    """Return the tokens per second of `steps` steps of `n_seqs` sequences, each after its own prompt.
 
-    `cpu`: of one thread's processor time, which other programs hardly change.
+    With `cpu`, use the processor time of one thread, which other programs hardly affect.
     """
     clock = time.process_time if cpu else time.perf_counter
     threads = 1 if cpu else None
@@ -64,7 +65,7 @@ def step_rate(
 
 
 def shared_prefix_cells(model: plait.Model, n_seqs: int, prefix: int) -> float:
-    """Cells that `n_seqs` sequences with one prefix take, per cell of the prefix."""
+    """Return the number of cells used by `n_seqs` sequences that share a prefix, relative to the prefix length."""
     with plait.Context(model, n_ctx=prefix, n_seq_max=n_seqs, kv_cells=2 * prefix) as ctx:
         batch = plait.Batch()
         batch.add_sequence(np.arange(prefix) % model.n_vocab, logits="none")
@@ -75,7 +76,7 @@ def shared_prefix_cells(model: plait.Model, n_seqs: int, prefix: int) -> float:
 
 
 def scattered_cost(model: plait.Model, n: int, steps: int) -> float:
-    """A step after `n` tokens in every second cell, in steps after as many in cells side by side. Processor time."""
+    """Return the time of a step after `n` tokens in every second cell, relative to `n` tokens in consecutive cells."""
     ids = np.arange(n) % model.n_vocab
     options = {"n_ctx": 2 * n + steps, "n_seq_max": 2, "threads": 1, "defrag_threshold": None}
     seconds = []
@@ -112,7 +113,7 @@ def main() -> None:
     parser.add_argument("--prompts", default="0,128,256,512")
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cpu", action="store_true", help="processor time of one thread")
+    parser.add_argument("--cpu", action="store_true", help="measure processor time of one thread")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Plait beside llama.cpp: the same files, threads and work, taking turns in one run.
+"""Compare plait with llama.cpp on the same files, threads and work, in alternation within one run.
 
     compare.py MODEL... [--cases pp:512,tg:64@0,btg:8x32@256] [--rounds 3] [--busy 1] [--json out.json] [--plot out.png]
 
-A model is a GGUF file, or shape:type for one with random weights (models.py). Cases are those of engines.py. Each
-engine runs in a process of its own, first one and then the other, `rounds` times; a row shows both medians and the
-median of the paired ratios (above 1: plait is faster). Absolute figures drift with the machine's other work, ratios
-hardly do. Single tokens are shown beside what the same threads read from memory meanwhile. Without llama-cpp-python
-only plait's column is measured; --python names an interpreter that has it. A JSON file that holds rows of the same
-machine and builds keeps them.
+A model is a GGUF file, or shape:type for a model with random weights (models.py). The cases are defined in
+engines.py. Each engine runs in its own process, alternating `rounds` times. A row has both medians and the median of
+the paired ratios; above 1, plait is faster. Absolute figures vary with the load on the machine, ratios hardly do. For
+cases limited by memory, the memory bandwidth is measured at the same time. Without llama-cpp-python, only plait is
+measured; --python selects an interpreter that has it. Rows already in the JSON file are kept if machine and builds
+are the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def files(names: list[str]) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Other programs at work meanwhile, on the first core."""
+    """Run other processes that spin on the first core."""
     others = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(processes)]
     try:
         yield
@@ -78,7 +78,7 @@ def measure(engine: str, path: str, case: str, args: argparse.Namespace) -> dict
 
 
 def bytes_of_a_token(path: str) -> float:
-    """Of the weights that a step of one token reads."""
+    """Return the size of the weights that a step of one token reads."""
     model = plait.Model(path)
     experts = model.metadata.get(f"{model.arch}.expert_count", 0)
     used = model.metadata.get(f"{model.arch}.expert_used_count", 0)
@@ -147,12 +147,12 @@ def show(model: str, found: dict[str, Any]) -> None:
     if "peak_of_file" in found:
         tail = f"  peak memory {found['peak_of_file']['plait']:.2f} of the file"
     if "share_of_memory" in found:
-        tail = f"  {found['share_of_memory']:.0%} of what memory gives"
+        tail = f"  {found['share_of_memory']:.0%} of the memory bandwidth"
     print(f"{model:>20} {found['case']:>14}{columns} {unit:<6}{ratio}{tail}", flush=True)
 
 
 def plot(tables: dict[str, list[dict[str, Any]]], path: str) -> None:
-    """Ratios as bars, one group a model."""
+    """Draw the ratios as bars, one group per model."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -172,7 +172,7 @@ def plot(tables: dict[str, list[dict[str, Any]]], path: str) -> None:
 
 
 def llama_cpp(python: str) -> str | None:
-    """Its version and the instruction sets of its build, where that interpreter has it."""
+    """Return the version and instruction sets of llama.cpp; None if the interpreter does not have it."""
     done = subprocess.run(
         [
             python,
@@ -188,8 +188,8 @@ def llama_cpp(python: str) -> str | None:
     return f"{version} ({', '.join(sets)})"
 
 
-def written(path: str, result: dict[str, Any]) -> dict[str, Any]:
-    """What the file holds of the same machine and builds, with the rows of `result` beside or instead of its own."""
+def merged(path: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Return `result` merged into the rows of the file, if machine and builds are the same."""
     if not Path(path).exists():
         return result
     found = json.loads(Path(path).read_text())
@@ -214,9 +214,13 @@ def main() -> None:
     parser.add_argument("--cases", default="pp:512,tg:64@0,btg:8x32@256")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--options", type=json.loads, default={}, help="JSON, for plait.Context")
-    parser.add_argument("--busy", type=int, default=0, help="other processes that spin meanwhile")
-    parser.add_argument("--python", default=sys.executable, help="that has llama-cpp-python")
+    parser.add_argument(
+        "--options", type=json.loads, default={}, help="arguments of plait.Context, as JSON"
+    )
+    parser.add_argument("--busy", type=int, default=0, help="number of other busy processes")
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter that has llama-cpp-python"
+    )
     parser.add_argument("--json")
     parser.add_argument("--plot")
     args = parser.parse_args()
@@ -242,7 +246,7 @@ def main() -> None:
             "llama.cpp": peer,
             "models": tables,
         }
-        Path(args.json).write_text(json.dumps(written(args.json, result), indent=1) + "\n")
+        Path(args.json).write_text(json.dumps(merged(args.json, result), indent=1) + "\n")
     if args.plot and len(engines) > 1:
         plot(tables, args.plot)
 

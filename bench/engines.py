@@ -1,9 +1,9 @@
-"""One engine in a process of its own, doing one case of compare.py: the same calls, whichever engine it is.
+"""Run one case of compare.py with one engine. The calls are the same for every engine.
 
     engines.py ENGINE MODEL CASE [--threads N] [--options '{"type_k": "q8_0"}']
 
-prints the figure of the case as JSON, measured after one warm-up. With ENGINE `memory`: the bytes that the threads read
-from memory in a second.
+prints the figure of the case as JSON, measured after one warm-up. With ENGINE `memory`, it prints the memory
+bandwidth of the threads in bytes per second.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ N_BATCH, N_UBATCH = 2048, 512
 
 @dataclass(frozen=True)
 class Case:
-    """What is done once, and what its figure counts.
+    """A case: the work, and the unit of its figure.
 
     pp:N        one prompt of N tokens into an empty cache, logits of the last                     tokens/s
-    tg:N@D      N steps of one token after a prompt of D                                           tokens/s
-    btg:BxN@D   N steps of B sequences, each after its own prompt of D                             tokens/s
+    tg:N@D      N steps of one token after a prompt of D tokens                                    tokens/s
+    btg:BxN@D   N steps of B sequences, each after its own prompt of D tokens                      tokens/s
     encode:BxN  B texts of N tokens in one call, one pooled embedding each                         tokens/s
-    load        a model opened and one token decoded, its file cached by the system                bytes/s
+    load        open a model whose file is in the page cache, and decode one token                 bytes/s
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Case:
 
     @property
     def is_reading(self) -> bool:
-        """Whether a step is little more than reading the weights."""
+        """Whether the time of a step is mostly that of reading the weights."""
         return self.kind == "tg" and self.n_seqs == 1 and self.depth == 0
 
     @classmethod
@@ -64,7 +64,7 @@ class Case:
 
 
 def open_engine(name: str, path: str, threads: int, options: dict[str, Any]) -> Any:
-    """An engine of `plait bench`. That of llama.cpp is loaded as a file: its interpreter may know nothing of plait."""
+    """Open an engine. That of llama.cpp is loaded as a file, because its interpreter may not have plait."""
     options = {"threads": threads, "n_batch": N_BATCH, "n_ubatch": N_UBATCH, **options}
     if name == "plait":
         import plait
@@ -74,11 +74,11 @@ def open_engine(name: str, path: str, threads: int, options: dict[str, Any]) -> 
     found = importlib.util.spec_from_file_location("engine_of_llama_cpp", LLAMA_CPP)
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    return module.LlamaCpp(path, {"kv": "streams", **options})  # faster there than unified
+    return module.LlamaCpp(path, {"kv": "streams", **options})  # faster than unified in llama.cpp
 
 
 def figure(engine: str, path: str, case: Case, threads: int, options: dict[str, Any]) -> float:
-    """Of the second time the case is done."""
+    """Return the figure of the second run; the first one is a warm-up."""
     rng = np.random.default_rng(1)
     opened = open_engine(engine, path, threads, options)
     for _ in range(2):
@@ -102,7 +102,7 @@ def figure(engine: str, path: str, case: Case, threads: int, options: dict[str, 
 
 def loading(engine: str, path: str, threads: int, options: dict[str, Any]) -> dict[str, float]:
     size = Path(path).stat().st_size
-    with open(path, "rb") as file:  # into the system's cache
+    with open(path, "rb") as file:  # into the page cache
         while file.read(1 << 24):
             pass
     start = time.perf_counter()
@@ -115,7 +115,7 @@ def loading(engine: str, path: str, threads: int, options: dict[str, Any]) -> di
 
 
 def reading(threads: int) -> dict[str, float]:
-    """Of half a gigabyte, which no cache holds: the median of some passes."""
+    """Measure the bandwidth of reading half a gigabyte, which fits in no CPU cache: the median of several passes."""
     parts = np.array_split(np.ones(1 << 27, np.float32), threads)
     seconds = []
     with ThreadPoolExecutor(threads) as pool:

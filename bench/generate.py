@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Many prompts that begin alike, continued by plait.generate() and by a loop over llama-cpp-python's Llama.
+"""Compare plait.generate() with a loop over Llama of llama-cpp-python, for many prompts with a common prefix.
 
     generate.py --model m.gguf [--prompts 200] [--prefix 300] [--tail 8] [--max-tokens 16] [--threads 2] [--rounds 2]
 
-Prompts are random token ids: a common prefix, then a tail of their own; both engines choose greedily. Llama keeps the
-cache of the prompt before, so it computes the prefix once too; what it cannot do is to run prompts side by side. Each
-engine runs in a process of its own, in turns; loading is not counted. Needs llama-cpp-python for the comparison.
+Prompts are random token ids: a common prefix, followed by a different tail. Both engines decode greedily. Llama keeps
+the cache of the previous prompt, so it also computes the prefix once, but it cannot run prompts in parallel. Each
+engine runs in its own process, in alternation; loading is not counted. The comparison needs llama-cpp-python.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run_plait(args: argparse.Namespace) -> dict[str, float]:
         kv_cells=max(cells, longest),
         threads=args.threads,
     ) as ctx:
-        list(plait.generate(ctx, asked[:2], max_tokens=2))  # pages of the weights
+        list(plait.generate(ctx, asked[:2], max_tokens=2))  # page in the weights
         ctx.stats.reset()
         start = time.perf_counter()
         n = sum(1 for _ in plait.generate(ctx, asked, max_tokens=args.max_tokens))

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What keeping plans is worth, and what fused operations are.
+"""Measure the gain from plan reuse and from fused operations.
 
     graph_reuse.py tiny-llama:F32 stories-15m:Q8_0 smol-135m:Q8_0 [--steps 200] [--rounds 5] [-B 1 2 4 8]
 
-Steps of one token for each of B = 1, 2, 4, 8 sequences; tokens per second with plans kept, built anew for each step,
-and kept but unfused, alternating in one run, with the medians of the paired ratios; then, for the first B, what a step
-costs beside its computation. A model is a GGUF file, or shape:type for one with random weights (models.py).
+Decodes one token for each of B sequences per step. Prints the tokens per second with plan reuse, and the medians of
+the paired ratios to runs that rebuild the plan for every step, and to runs without fusion, in alternation. Then
+prints the host time of a step, excluding compute, for the first B. A model is a GGUF file, or shape:type for a model
+with random weights (models.py).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 class Steps:
-    """A context that decodes one token a sequence, over and over."""
+    """A context that repeatedly decodes one token per sequence."""
 
     def __init__(self, model: plait.Model, n_seqs: int, n_steps: int, **options: Any) -> None:
         self.n_seqs, self.n_steps = n_seqs, n_steps

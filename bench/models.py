@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A model with random weights at the shape of a well-known one, for measurements of speed.
+"""Write a model with random weights in the shape of a well-known one, for measurements of speed.
 
     models.py qwen-0.5b:Q4_0 model.gguf
 
-Speed depends on shapes and types, not on values, and nothing such a model says means anything.
+Speed depends on shapes and types, not on values. The output of such a model is meaningless.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SHAPES = {
     ),
     "minilm": Shape("bert", 6, 384, 1536, 12, 12, 32, 30522, 0.0),
 }
-# Block types: offsets of their float16 scales, and the largest value a code stands for at scale 1.
+# Block types: offsets of the float16 scales, and the largest value of a code with scale 1.
 BLOCKS = {
     "Q4_0": ((0,), 8),
     "Q4_1": ((0, 2), 15),
@@ -106,14 +106,14 @@ def matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.
 
 
 def stack(tensor: np.ndarray | Raw, n: int) -> np.ndarray | Raw:
-    """n matrices of what stands in one, below each other."""
+    """Return n copies of a matrix, stacked."""
     if isinstance(tensor, Raw):
         return Raw(tensor.type, tensor.data.reshape(n, -1, tensor.data.shape[1]))
     return tensor.reshape(n, -1, tensor.shape[1])
 
 
 def write(name: str, path: Path, seed: int = 0, vocabulary: bool = False) -> Path:
-    """`name` is shape:type. Norms and biases stay F32. `vocabulary`: with tokens, for who wants text."""
+    """Write the model `name`, which is shape:type. Norms and biases are F32. With `vocabulary`, include tokens."""
     shape_name, _, dtype = name.partition(":")
     if shape_name not in SHAPES or dtype not in {*BLOCKS, *FLOATS}:
         raise ValueError(
@@ -139,7 +139,7 @@ def write(name: str, path: Path, seed: int = 0, vocabulary: bool = False) -> Pat
 
 
 def tokens(n: int) -> dict[str, object]:
-    """The tests' vocabulary, with more words at its end."""
+    """Return the vocabulary of the tests, extended with more words."""
     keys = gguf_writer.vocabulary()
     words = [f"word{i}" for i in range(len(keys["tokenizer.ggml.tokens"]), n)]
     more = {
@@ -246,6 +246,10 @@ if __name__ == "__main__":
         "name", help="shape:type, as in qwen-0.5b:Q4_0; shapes: " + ", ".join(SHAPES)
     )
     parser.add_argument("path", type=Path)
-    parser.add_argument("--vocabulary", action="store_true", help="write tokens too, for text")
+    parser.add_argument(
+        "--vocabulary",
+        action="store_true",
+        help="include a vocabulary, so that text can be tokenized",
+    )
     args = parser.parse_args()
     write(args.name, args.path, vocabulary=args.vocabulary)

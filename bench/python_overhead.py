@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What Python adds to a decode of one token.
+"""Measure the overhead of Python when one token is decoded.
 
     python_overhead.py tiny-llama:F32 [--steps 2000] [--rounds 5]
 
-A loop makes a batch of one token, decodes it and takes the row of logits. Microseconds of each part, the fastest of the
-rounds: `batch` is clear() and add(); `call` is decode() but for what the runtime says it spent in its own phases
-(ctx.stats.seconds); `row` is out.logits[0]. A model is a GGUF file, or shape:type for one with random weights
+A loop fills a batch with one token, decodes it and reads the row of logits. Prints microseconds for each part, from
+the fastest round: `batch` is clear() and add(); `call` is decode() without the phases measured by the runtime
+(ctx.stats.seconds); `row` is out.logits[0]. A model is a GGUF file, or shape:type for a model with random weights
 (models.py).
 """
 
@@ -21,7 +21,7 @@ from cache_variants import opened
 
 
 def measure(ctx: plait.Context, n_steps: int) -> dict[str, float]:
-    """Microseconds a step."""
+    """Return microseconds per step."""
     batch, clock = plait.Batch(), time.perf_counter
     parts = dict.fromkeys(("batch", "call", "row", "runtime"), 0.0)
     ctx.kv.clear()
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="GGUF files, or shape:type")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args()
     rows = {name: report(name, args.steps, args.rounds) for name in args.models}
     print(f"{'model':24} {'batch':>7} {'call':>7} {'row':>7} {'in all':>7}   microseconds a step")

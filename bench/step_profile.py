@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Which operations a step of one token spends its time in.
+"""Print the share of each operation in the time of a step of one token.
 
     step_profile.py smol-135m:Q8_0 [--cells 1000] [--steps 20]
 
-One thread, after a prompt of that many cells. A model is a GGUF file, or shape:type for one with random weights
+Uses one thread, after a prompt of --cells tokens. A model is a GGUF file, or shape:type for a model with random weights
 (models.py).
 """
 

@@ -9,7 +9,7 @@ layout(local_size_x = 256) in;
 layout(buffer_reference, scalar) readonly buffer Args {
     Ref a, b, y;  // [vectors, a_width], [vectors / b_share, width - a_width], [vectors, width]
     Rows rows;
-    uint row_elements;  // of y
+    uint row_elements;  // elements per row of y
     uint a_width, width;
     uint b_share;  // consecutive vectors that use the same vector of b
 };

@@ -4,7 +4,7 @@
 // cpp/graph. Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
-layout(constant_id = 0) const uint OP = 0;          // as numbered in cpp/backend/vulkan/ops/elementwise.h
+layout(constant_id = 0) const uint OP = 0;          // as numbered in cpp/backend/vulkan/ops/elementwise.cpp
 layout(constant_id = 1) const uint ACTIVATION = 0;  // plait::Activation
 #include "lib/frame.glsl"
 #include "lib/activation.glsl"

@@ -9,7 +9,7 @@ const uint WORKGROUP = 64;
 layout(local_size_x = WORKGROUP) in;
 layout(constant_id = 0) const uint EXPERTS = 8;
 layout(constant_id = 1) const uint GROUPS = 1;  // groups of consecutive experts
-layout(constant_id = 2) const uint GATING = 0;  // plait::Gating: softmax, sigmoid, softmax_chosen
+layout(constant_id = 2) const uint GATING = 0;  // plait::Gating: 0 softmax, 1 sigmoid, 2 softmax_chosen
 #include "lib/frame.glsl"
 #include "lib/reduce.glsl"
 

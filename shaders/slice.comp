@@ -8,7 +8,7 @@ layout(local_size_x = 256) in;
 layout(buffer_reference, scalar) readonly buffer Args {
     Ref x, y;  // [vectors, x_width], [vectors, width]
     Rows rows;
-    uint row_elements;  // of y
+    uint row_elements;  // elements per row of y
     uint x_width, begin, width;
 };
 #include "lib/push.glsl"

@@ -1,4 +1,4 @@
-// The activation functions, by the numbers of plait::Activation.
+// Activation functions, numbered as plait::Activation.
 
 float tanh_of(float x) {
     const float e = exp(-2.0 * abs(x));
@@ -6,7 +6,7 @@ float tanh_of(float x) {
 }
 float sigmoid(float x) { return 1.0 / (1.0 + exp(-x)); }
 
-// erfc of x >= 0. Numerical Recipes, 2nd edition, section 6.2: relative error below 1.2e-7.
+// erfc(x) for x >= 0. Numerical Recipes, 2nd edition, section 6.2: relative error below 1.2e-7.
 float erfc_positive(float x) {
     const float t = 1.0 / (1.0 + 0.5 * x);
     const float sum = -1.26551223 + t * (1.00002368 + t * (0.37409196 + t * (0.09678418 +
@@ -15,13 +15,13 @@ float erfc_positive(float x) {
     return t * exp(-x * x + sum);
 }
 
-// x Phi(x), with 1 - Phi(|x|) = erfc(|x| / sqrt 2) / 2.
+// x * Phi(x), where 1 - Phi(|x|) = erfc(|x| / sqrt 2) / 2.
 float gelu(float x) {
     const float beyond = 0.5 * erfc_positive(abs(x) * 0.70710678118654752);
     return x * (x < 0.0 ? beyond : 1.0 - beyond);
 }
 
-float log1p_unit(float y) {  // of 0 <= y <= 1, small ones kept
+float log1p_unit(float y) {  // log(1 + y) for 0 <= y <= 1, accurate for small y
     const float z = 1.0 + y;
     return z == 1.0 ? y : log(z) * (y / (z - 1.0));
 }

@@ -90,7 +90,7 @@ def test_a_shared_prefix_is_kept_once_where_rows_can_be_shared(tiny):  # S2-37
     assert used == {"unified": 1024, "streams": 16 * 1024}
     guide = (ROOT / "docs" / "index.md").read_text()
     assert re.search(r"`\"unified\"`.*sequences share prefixes", guide)
-    assert re.search(r"`\"streams\"`.*each sequence must be sure", guide)
+    assert re.search(r"`\"streams\"`.*every sequence needs its rows", guide)
 
 
 @pytest.mark.parametrize("seqs", [(2, 3), (0, 2, 5), (5, 0), (4,), (3, 1, 4, 0, 2)])

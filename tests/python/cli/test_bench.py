@@ -40,10 +40,10 @@ def test_cache_variants(tiny_path: Path, tmp_path: Path) -> None:  # S2-06
     assert [row["prompt"] for row in rows["rows"]] == [0, 5]
     assert [row["cells"] for row in rows["rows"]] == [3 * (0 + 2), 3 * (5 + 2)]
     assert rows["prefix"] == 1.0  # sequences that share a prefix keep it once
-    assert rows["scattered"] > 0  # for both ways to choose rows; see docs/decisions/0007: S1-50
-    note = (BENCH.parent / "docs" / "decisions" / "0007-one-table-unless-asked.md").read_text()
+    assert rows["scattered"] > 0  # S1-50: docs/decisions/0007 has the reasons
+    note = (BENCH.parent / "docs" / "decisions" / "0007-unified-cache-by-default.md").read_text()
     assert all(
-        text in note for text in ("Against streams", "defrag_threshold", "| 2048 |")
+        text in note for text in ("Disadvantages of streams", "defrag_threshold", "| 2048 |")
     )  # S2-59
 
 
@@ -74,9 +74,12 @@ def test_step_profile(tiny_path: Path) -> None:  # S1-15
         re.M,
     )
     assert len(rows) == 10
-    backend = BENCH.parent / "cpp" / "backend"
-    files = [*backend.glob("cpu/ops/*.cpp"), *backend.glob("**/fuse/*.cpp")]
-    assert {name for name, _ in rows} <= {path.stem for path in files}
+    headers = [
+        *(BENCH.parent / "cpp").glob("graph/ops/*.h"),
+        *(BENCH.parent / "cpp").glob("backend/**/*.h"),
+    ]
+    ops = {name for path in headers for name in re.findall(r'\.name = "(\w+)"', path.read_text())}
+    assert {name for name, _ in rows} <= ops
 
 
 def test_generate(tiny_path: Path) -> None:
@@ -100,7 +103,7 @@ def test_compare(tiny_path: Path, tmp_path: Path) -> None:
     assert all(row["medians"]["plait"] > 0 for row in rows)
     assert [row["case"] for row in rows if row.get("share_of_memory", 0) > 0] == ["tg:2@0"]
     assert found["machine"]["build"]["isas"]
-    assert "of what memory gives" in shown
+    assert "of the memory bandwidth" in shown
     assert "tok/s" in shown
     assert "GB/s" in shown
 
