@@ -34,7 +34,7 @@ MAY_INCLUDE = {
 # the copy that the linker keeps for everyone, with instructions this machine lacks.
 KERNELS_MAY_INCLUDE = re.compile(
     r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|backend/shared/(rotary|position_buckets)\.h"
-    r"|tensor/half\.h|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/inline\.h"
+    r"|tensor/half\.h|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/(inline|x86_intrinsics)\.h"
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {
     "cstdint", "cstddef", "cstring", "cfloat", "climits", "math.h",

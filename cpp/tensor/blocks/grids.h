@@ -7,7 +7,7 @@
 
 #include "base/inline.h"
 #ifdef __AVX2__
-#include <immintrin.h>
+#include "base/x86_intrinsics.h"
 #endif
 
 namespace plait {

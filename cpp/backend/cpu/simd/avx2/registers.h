@@ -1,7 +1,7 @@
 // Eight lanes: AVX2, FMA, F16C. See simd/simd.h.
 #pragma once
 
-#include <immintrin.h>
+#include "base/x86_intrinsics.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -1,12 +1,7 @@
 // Sixteen lanes: AVX-512 F, BW, VL, DQ. See simd/simd.h.
 #pragma once
 
-// GCC warns about the undefined operands of these intrinsics (gcc.gnu.org/PR105593).
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
+#include "base/x86_intrinsics.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
