@@ -78,9 +78,7 @@ def test_a_row_that_disagrees_with_its_folder_does_not_compile(tree):
     table = tree / CPU / "simd/isa_table.h"
     source = tree / CPU / "kernels/rows/rows.cpp"
     assert not compile_errors(tree, source, "pretend")
-    wrong = re.sub(
-        r'("pretend", .required = 0,\s+.panel_lanes = )1', r"\g<1>4", table.read_text()
-    )
+    wrong = re.sub(r'("pretend", .required = 0,\s+.panel_lanes = )1', r"\g<1>4", table.read_text())
     assert wrong != table.read_text()
     table.write_text(wrong)
     assert "panel_lanes" in compile_errors(tree, source, "pretend")

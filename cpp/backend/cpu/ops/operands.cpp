@@ -10,8 +10,7 @@ static_assert(static_cast<int>(Extent::outputs) == 2 && static_cast<int>(Extent:
 
 CacheLayout cache_layout(const TensorType& storage, int64_t heads) {
     const HeadLayout layout = head_layout(storage, heads);
-    return {layout.dtype, layout.head_elements, layout.head_bytes,
-            layout.row_bytes};
+    return {layout.dtype, layout.head_elements, layout.head_bytes, layout.row_bytes};
 }
 
 StateArgs state_args(const ops::States& states, const Binder& binder) {

@@ -16,8 +16,8 @@
 
 #include "backend/cpu/kernels/products/packed.h"
 #include "base/inline.h"
-#include "tensor/blocks/iq4.h"
 #include "tensor/blocks/float4.h"
+#include "tensor/blocks/iq4.h"
 #include "tensor/blocks/k_quants.h"
 #include "tensor/blocks/legacy.h"
 

@@ -23,9 +23,8 @@ struct PanelPrefetch {
     const unsigned char* end;  // here `skip` bytes are skipped
     int64_t skip;
     int64_t panel_bytes;
-    int bytes;  // of each panel, per fetch()
-    int64_t
-        records_distance;  // from a block's records to those to prefetch; 0: none
+    int bytes;                 // of each panel, per fetch()
+    int64_t records_distance;  // from a block's records to those to prefetch; 0: none
 
     template <int P>
     PLAIT_INLINE_MEMBER void fetch() {
