@@ -54,8 +54,8 @@ struct Parts;
 // constant, defined in the file of its part; a spec names its kind, and nothing lists all kinds.
 //
 // To add a kind: 1. declare its spec below; 2. write cpp/memory/<name>.{h,cpp} with the PartKind and
-// a class derived from Part; 3. test it as tests/cpp/memory/new_kind_test.cpp does. No other file of
-// memory/ or runtime/ changes.
+// a class derived from Part; 3. add tests/cpp/memory/<name>_test.cpp. No other file of memory/ or
+// runtime/ changes.
 struct PartKind {
     std::string_view name;
     // Identifies the kind in saved states; never reused. Parts are sorted by it, and the first part
