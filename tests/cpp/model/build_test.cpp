@@ -151,7 +151,7 @@ TEST(Build, ContradictoryMetadataIsRefusedByName) {
     names(refusal(set("llama.attention.head_count", 0)), "llama.attention.head_count");
     names(refusal(set("llama.attention.head_count", 3)), "llama.attention.head_count");
     names(refusal(set("llama.attention.head_count_kv", 3)), "llama.attention.head_count_kv");
-    names(refusal(set("llama.embedding_length", 65)), "token_embd.weight");
+    names(refusal(set("llama.embedding_length", 72)), "token_embd.weight");
     names(refusal(set("llama.vocab_size", 81)), "llama.vocab_size");
     names(refusal(set("llama.rope.dimension_count", 7)), "llama.rope.dimension_count");
     names(refusal(drop("llama.feed_forward_length")), "llama.feed_forward_length");

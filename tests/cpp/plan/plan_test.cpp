@@ -37,7 +37,7 @@ Graph random_graph(std::mt19937& random) {
         return value;
     };
     std::vector<Value> values{
-        name(graph.input({InputField::embeddings}, {DType::f32, {kRows, kWidth}}, Extent::tokens))};
+        graph.input({InputField::embeddings}, {DType::f32, {kRows, kWidth}}, Extent::tokens)};
     values.push_back(name(scale(values[0], 0.5f)));
     const Value matrix = graph.weight({0, {DType::q8_0, {kWidth, kWidth}}});
     for (int i = 0; i < 40; ++i) {
