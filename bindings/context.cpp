@@ -319,7 +319,7 @@ ValueError
 BackendError
     A device failed.
 
-Source: cpp/runtime/step/road.cpp)";
+Source: cpp/runtime/step/step_runner.cpp)";
 
 }  // namespace
 

@@ -266,7 +266,7 @@ def test_the_check_for_reuse_can_fail():
 @pytest.mark.parametrize(
     "name",
     [
-        "runtime/step/road.cpp", "plan/plan.cpp", "plan/plan_cache.cpp", "graph/plan_key.cpp",
+        "runtime/step/step_runner.cpp", "plan/plan.cpp", "plan/plan_cache.cpp", "graph/plan_key.cpp",
         "backend/cpu/executable.cpp", "batch/prepare.cpp", "batch/split.cpp", "memory/row_table.cpp",
         "memory/attention.cpp", "memory/recurrent.cpp", "memory/memory.cpp", "memory/sliding.cpp",
     ],

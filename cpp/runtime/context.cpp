@@ -12,12 +12,12 @@
 namespace plait {
 namespace {
 
-constexpr int64_t kMostCells = int64_t{1} << 31;
+constexpr int64_t kMaxCells = int64_t{1} << 31;
 
 template <typename T>
-void check_between(const char* name, T value, T least, T most) {
-    if (value < least || value > most)
-        throw InvalidArgument(text(name, ": expected ", least, " to ", most, ", got ", value));
+void check_between(const char* name, T value, T min, T max) {
+    if (value < min || value > max)
+        throw InvalidArgument(text(name, ": expected ", min, " to ", max, ", got ", value));
 }
 
 void check(const ContextOptions& o) {
@@ -30,7 +30,7 @@ void check(const ContextOptions& o) {
                               "\"");
     if (o.defrag_threshold && !(*o.defrag_threshold >= 0 && *o.defrag_threshold <= 1))
         throw InvalidArgument(text("defrag_threshold: expected 0 to 1, got ", *o.defrag_threshold));
-    if (o.kv_cells) check_between<int64_t>("kv_cells", *o.kv_cells, 1, kMostCells);
+    if (o.kv_cells) check_between<int64_t>("kv_cells", *o.kv_cells, 1, kMaxCells);
 }
 
 // `n_devices`: beside the CPU, as named; where "auto" has found none it is as if there were one.
@@ -89,12 +89,12 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
                                        memory->layout(), limits);
     devices_ = engine_->device_set().names();
     options_.invariant = options_.invariant && engine_->device_set().invariant();
-    decode_road_ = make_road(GraphKind::decode, std::make_shared<StoredMemory>(
-                                                    std::move(memory), engine_->device_set()));
-    if (info.has_encoder) encode_road_ = make_road(GraphKind::encode, decode_road_->stored());
+    decode_runner_ = make_runner(GraphKind::decode, std::make_shared<StoredMemory>(
+                                                        std::move(memory), engine_->device_set()));
+    if (info.has_encoder) encode_runner_ = make_runner(GraphKind::encode, decode_runner_->stored());
     facts_ = model_->facts();
     const CacheSettings settings{limits.build, *options_.causal, options_.swa_full};
-    std::ranges::move(facts_of(model_->model(), decode_road_->memory().layout(), settings),
+    std::ranges::move(facts_of(model_->model(), decode_runner_->memory().layout(), settings),
                       std::back_inserter(facts_));
 }
 
@@ -117,8 +117,8 @@ DeviceSet Context::choose_devices(const MemoryLayout& layout, const EngineLimits
     };
     const std::vector<Graph> graphs = graphs_of(model_->model(), step, layout, limits.build);
     LayerDevices placed =
-        place_layers(info, graphs, layout, devices, Engine::lay_out(layout, limits, info.width),
-                     options_.layers);
+        place_layers(info, graphs, layout, devices,
+                     Engine::input_layout(layout, limits, info.width), options_.layers);
     return join(std::move(devices), std::move(placed));
 }
 
@@ -138,15 +138,16 @@ MemoryOptions Context::memory_options() const {
     return memory;
 }
 
-std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<StoredMemory> stored) {
+std::unique_ptr<StepRunner> Context::make_runner(GraphKind kind,
+                                                 std::shared_ptr<StoredMemory> stored) {
     const ModelInfo& info = model_->info();
     const bool encoder = kind == GraphKind::encode && info.has_encoder;
     const bool causal = *options_.causal && !encoder;
     const bool pools = pooling_ != Pooling::none && !encoder;
-    RoadOptions road;
-    road.kind = info.has_decoder ? kind : GraphKind::encode;
-    road.step = encoder ? StepKind::encode : StepKind::decode;
-    road.limits = {
+    StepOptions runner;
+    runner.kind = info.has_decoder ? kind : GraphKind::encode;
+    runner.step = encoder ? StepKind::encode : StepKind::decode;
+    runner.limits = {
         .n_vocab = info.n_vocab,
         .width = info.width,
         .n_positions = info.n_positions,
@@ -156,32 +157,32 @@ std::unique_ptr<Road> Context::make_road(GraphKind kind, std::shared_ptr<StoredM
         .coupled = stored->memory->n_streams() == 1,
         .call = kind == GraphKind::encode || !info.has_decoder ? "encode" : "decode",
     };
-    road.split = {.max_tokens = static_cast<uint32_t>(options_.n_ubatch),
-                  .whole_sequences = !causal,
-                  .constant_coupling = stored->memory->needs_constant_coupling()};
-    road.causal = causal;
-    road.flash = *options_.flash_attention;
-    road.logits = info.has_decoder && !encoder;
-    road.embeddings = options_.embeddings || !info.has_decoder || (pools && options_.pooling);
-    if (kind == GraphKind::decode) road.defrag_threshold = options_.defrag_threshold;
-    road.pooling = road.embeddings && pools ? pooling_ : Pooling::none;
-    if (road.pooling == Pooling::rank && info.n_scores == 0)
+    runner.split = {.max_tokens = static_cast<uint32_t>(options_.n_ubatch),
+                    .whole_sequences = !causal,
+                    .constant_coupling = stored->memory->needs_constant_coupling()};
+    runner.causal = causal;
+    runner.flash = *options_.flash_attention;
+    runner.logits = info.has_decoder && !encoder;
+    runner.embeddings = options_.embeddings || !info.has_decoder || (pools && options_.pooling);
+    if (kind == GraphKind::decode) runner.defrag_threshold = options_.defrag_threshold;
+    runner.pooling = runner.embeddings && pools ? pooling_ : Pooling::none;
+    if (runner.pooling == Pooling::rank && info.n_scores == 0)
         throw InvalidArgument(text("pooling: \"rank\" needs a head that scores, which this ",
                                    info.arch,
                                    " model has none of; expected \"none\", \"mean\", "
                                    "\"cls\" or \"last\""));
-    return std::make_unique<Road>(info, std::move(stored), *engine_, recorder_, road);
+    return std::make_unique<StepRunner>(info, std::move(stored), *engine_, recorder_, runner);
 }
 
-Road& Context::decode_road() const {
-    if (!decode_road_) throw InvalidArgument("the context is closed");
-    return *decode_road_;
+StepRunner& Context::decode_runner() const {
+    if (!decode_runner_) throw InvalidArgument("the context is closed");
+    return *decode_runner_;
 }
 
-Road& Context::encode_road() {
-    decode_road();
-    if (!model_->info().has_decoder) return *decode_road_;
-    if (!encode_road_) {
+StepRunner& Context::encode_runner() {
+    decode_runner();
+    if (!model_->info().has_decoder) return *decode_runner_;
+    if (!encode_runner_) {
         // A memory of its own, as large as a call and emptied after each.
         MemoryOptions memory_for_call = memory_options();
         memory_for_call.streams = false;
@@ -190,22 +191,23 @@ Road& Context::encode_road() {
                                     : std::min<int64_t>(*options_.n_ctx, memory_for_call.n_batch);
         memory_for_call.n_cells = memory_for_call.n_batch;
         auto memory = make_memory(model_->model().memory_specs(), memory_for_call);
-        encode_road_ = make_road(GraphKind::encode, std::make_shared<StoredMemory>(
-                                                        std::move(memory), engine_->device_set()));
+        encode_runner_ =
+            make_runner(GraphKind::encode,
+                        std::make_shared<StoredMemory>(std::move(memory), engine_->device_set()));
     }
-    return *encode_road_;
+    return *encode_runner_;
 }
 
 Outputs Context::decode(const BatchView& batch, StopSignal* stop) {
     const std::lock_guard lock(mutex_);
-    return decode_road().run(batch, stop);
+    return decode_runner().run(batch, stop);
 }
 
 Outputs Context::encode(const BatchView& batch, StopSignal* stop) {
     const std::lock_guard lock(mutex_);
-    Road& road = encode_road();
-    Outputs outputs = road.run(batch, stop);
-    if (!model_->info().has_encoder) road.memory().clear();
+    StepRunner& runner = encode_runner();
+    Outputs outputs = runner.run(batch, stop);
+    if (!model_->info().has_encoder) runner.memory().clear();
     return outputs;
 }
 
@@ -223,7 +225,7 @@ void Context::check_range(PositionRange range) const {
 
 bool Context::seq_rm(SequenceId sequence, PositionRange range) {
     const std::lock_guard lock(mutex_);
-    Memory& memory = decode_road().memory();
+    Memory& memory = decode_runner().memory();
     check_sequence(sequence);
     check_range(range);
     return memory.remove(sequence, range);
@@ -231,97 +233,97 @@ bool Context::seq_rm(SequenceId sequence, PositionRange range) {
 
 void Context::seq_cp(SequenceId from, SequenceId to, PositionRange range) {
     const std::lock_guard lock(mutex_);
-    Road& road = decode_road();
+    StepRunner& runner = decode_runner();
     check_sequence(from);
     check_sequence(to);
     check_range(range);
-    road.edit(
+    runner.edit(
         [&](Memory& memory, std::vector<RowMove>& moves) { memory.copy(from, to, range, moves); });
 }
 
 void Context::seq_keep(SequenceId sequence) {
     const std::lock_guard lock(mutex_);
-    Memory& memory = decode_road().memory();
+    Memory& memory = decode_runner().memory();
     check_sequence(sequence);
     memory.keep(sequence);
 }
 
 void Context::seq_add(SequenceId sequence, PositionRange range, int32_t delta) {
     const std::lock_guard lock(mutex_);
-    Road& road = decode_road();
+    StepRunner& runner = decode_runner();
     check_sequence(sequence);
     check_range(range);
-    road.edit([&](Memory& memory, std::vector<RowMove>& moves) {
+    runner.edit([&](Memory& memory, std::vector<RowMove>& moves) {
         memory.add(sequence, range, delta, moves);
     });
 }
 
 void Context::seq_div(SequenceId sequence, PositionRange range, int32_t divisor) {
     const std::lock_guard lock(mutex_);
-    Road& road = decode_road();
+    StepRunner& runner = decode_runner();
     check_sequence(sequence);
     check_range(range);
     if (divisor < 1) throw InvalidArgument(text("divisor: expected at least 1, got ", divisor));
-    road.edit([&](Memory& memory, std::vector<RowMove>& moves) {
+    runner.edit([&](Memory& memory, std::vector<RowMove>& moves) {
         memory.divide(sequence, range, divisor, moves);
     });
 }
 
 void Context::clear() {
     const std::lock_guard lock(mutex_);
-    decode_road().memory().clear();
+    decode_runner().memory().clear();
 }
 
 std::optional<PositionBounds> Context::seq_positions(SequenceId sequence) const {
     const std::lock_guard lock(mutex_);
     check_sequence(sequence);
-    return decode_road().memory().positions(sequence);
+    return decode_runner().memory().positions(sequence);
 }
 
 bool Context::can_shift() const {
     const std::lock_guard lock(mutex_);
-    return decode_road().memory().can_shift();
+    return decode_runner().memory().can_shift();
 }
 
 bool Context::can_partial_remove() const {
     const std::lock_guard lock(mutex_);
-    return decode_road().memory().can_partial_remove();
+    return decode_runner().memory().can_partial_remove();
 }
 
 std::string Context::memory_kind() const {
     const std::lock_guard lock(mutex_);
-    return std::string(decode_road().memory().kind());
+    return std::string(decode_runner().memory().kind());
 }
 
 int32_t Context::n_streams() const {
     const std::lock_guard lock(mutex_);
-    return decode_road().memory().n_streams();
+    return decode_runner().memory().n_streams();
 }
 
 int64_t Context::n_cells() const {
     const std::lock_guard lock(mutex_);
-    return decode_road().memory().n_cells();
+    return decode_runner().memory().n_cells();
 }
 
 int64_t Context::n_used() const {
     const std::lock_guard lock(mutex_);
-    return decode_road().memory().n_used();
+    return decode_runner().memory().n_used();
 }
 
 uint64_t Context::memory_bytes() const {
     const std::lock_guard lock(mutex_);
-    return decode_road().memory().layout().bytes();
+    return decode_runner().memory().layout().bytes();
 }
 
 uint64_t Context::compute_bytes() const {
     const std::lock_guard lock(mutex_);
-    decode_road();
+    decode_runner();
     return engine_->compute_bytes();
 }
 
 std::vector<Cell> Context::cells() const {
     const std::lock_guard lock(mutex_);
-    return decode_road().memory().cells();
+    return decode_runner().memory().cells();
 }
 
 Rows Context::keys(int layer, SequenceId sequence) { return read_rows(layer, sequence, 0); }
@@ -329,9 +331,9 @@ Rows Context::values(int layer, SequenceId sequence) { return read_rows(layer, s
 
 Rows Context::read_rows(int layer, SequenceId sequence, uint8_t part) {
     const std::lock_guard lock(mutex_);
-    Road& road = decode_road();
+    StepRunner& runner = decode_runner();
     check_sequence(sequence);
-    const MemoryLayout& layout = road.memory().layout();
+    const MemoryLayout& layout = runner.memory().layout();
     if (layer < 0 || static_cast<size_t>(layer) >= layout.specs.size())
         throw OutOfRange(
             text("layer ", layer, " does not exist: expected 0 to ", layout.specs.size() - 1));
@@ -340,13 +342,13 @@ Rows Context::read_rows(int layer, SequenceId sequence, uint8_t part) {
         specs, [](const StateSpec& s) { return s.get_if<AttentionSpec>() != nullptr; });
     if (slot == specs.end())
         throw UnsupportedError(text("layer ", layer, " keeps no keys and values"));
-    road.apply_shifts();
+    runner.apply_shifts();
     const auto spec = slot->get<AttentionSpec>();
     const bool within_keys = part == 1 && spec.value_dim == 0;
     const StorageId id{static_cast<uint16_t>(layer), static_cast<uint8_t>(slot - specs.begin()),
                        within_keys ? uint8_t{0} : part};
     const StorageInfo& info = layout.at(id);
-    const std::vector<int32_t> rows = road.memory().rows_of(info.group, sequence);
+    const std::vector<int32_t> rows = runner.memory().rows_of(info.group, sequence);
     Rows result{.n = static_cast<int64_t>(rows.size()),
                 .n_heads = info.n_heads,
                 .head_dim = within_keys ? spec.value_dim_in_key : info.head_dim};
@@ -356,7 +358,7 @@ Rows Context::read_rows(int layer, SequenceId sequence, uint8_t part) {
     result.values.resize(rows.size() * n_heads * wanted);
     std::vector<float> row(n_heads * stored);
     for (size_t i = 0; i < rows.size(); ++i) {
-        road.storage().read_row(info, layout.index(id), rows[i], row.data());
+        runner.storage().read_row(info, layout.index(id), rows[i], row.data());
         for (size_t h = 0; h < n_heads; ++h)
             std::copy_n(row.data() + h * stored, wanted,
                         result.values.data() + (i * n_heads + h) * wanted);
@@ -366,7 +368,7 @@ Rows Context::read_rows(int layer, SequenceId sequence, uint8_t part) {
 
 SequenceId Context::open_sequence() {
     const std::lock_guard lock(mutex_);
-    const Memory& memory = decode_road().memory();
+    const Memory& memory = decode_runner().memory();
     for (SequenceId id = 0; id < options_.n_seq_max; ++id) {
         if (handles_[static_cast<size_t>(id)] || memory.positions(id)) continue;
         handles_[static_cast<size_t>(id)] = true;
@@ -378,47 +380,47 @@ SequenceId Context::open_sequence() {
 
 void Context::close_sequence(SequenceId sequence) {
     const std::lock_guard lock(mutex_);
-    if (!decode_road_) return;
+    if (!decode_runner_) return;
     check_sequence(sequence);
     handles_[static_cast<size_t>(sequence)] = false;
     // Removing a whole sequence is possible in every memory.
-    PLAIT_CHECK(decode_road_->memory().remove(sequence, {}));
+    PLAIT_CHECK(decode_runner_->memory().remove(sequence, {}));
 }
 
 std::vector<std::string> Context::devices() const {
     const std::lock_guard lock(mutex_);
-    decode_road();
+    decode_runner();
     return engine_->devices();
 }
 
 std::vector<NodeInfo> Context::graph(int64_t n_tokens, int64_t n_sequences, int64_t n_outputs,
                                      bool embeddings, bool encode) {
     const std::lock_guard lock(mutex_);
-    decode_road();
-    const auto most = static_cast<int64_t>(engine_->limits().n_tokens);
-    check_between<int64_t>("n_tokens", n_tokens, 1, most);
+    decode_runner();
+    const auto max_tokens = static_cast<int64_t>(engine_->limits().n_tokens);
+    check_between<int64_t>("n_tokens", n_tokens, 1, max_tokens);
     check_between<int64_t>("n_seqs", n_sequences, 1,
                            std::min<int64_t>(n_tokens, options_.n_seq_max));
     check_between<int64_t>("n_outputs", n_outputs, 0, n_tokens);
-    Road& road = encode ? encode_road() : decode_road();
-    return engine_->describe(road.plan_of(
+    StepRunner& runner = encode ? encode_runner() : decode_runner();
+    return engine_->describe(runner.plan_of(
         static_cast<uint32_t>(n_tokens), static_cast<uint32_t>(n_sequences),
         static_cast<uint32_t>(n_outputs), embeddings ? InputKind::embeddings : InputKind::tokens));
 }
 
-std::vector<Engine::Named> Context::names() {
-    std::vector<Engine::Named> names = decode_road().names();
+std::vector<Engine::ValueInfo> Context::value_infos() {
+    std::vector<Engine::ValueInfo> values = decode_runner().values();
     if (model_->info().has_encoder)  // two graphs, whose values share names
-        for (const Engine::Named& value : encode_road().names())
-            if (std::ranges::find(names, value.name, &Engine::Named::name) == names.end())
-                names.push_back(value);
-    return names;
+        for (const Engine::ValueInfo& value : encode_runner().values())
+            if (std::ranges::find(values, value.name, &Engine::ValueInfo::name) == values.end())
+                values.push_back(value);
+    return values;
 }
 
-Engine::Named Context::named(std::string_view what, const std::string& name) {
-    const std::vector<Engine::Named> known = names();
+Engine::ValueInfo Context::find_value(std::string_view what, const std::string& name) {
+    const std::vector<Engine::ValueInfo> known = value_infos();
     const auto found = std::ranges::find(
-        known, name, [](const Engine::Named& value) { return full_name(value.name); });
+        known, name, [](const Engine::ValueInfo& value) { return full_name(value.name); });
     if (found == known.end())
         throw InvalidArgument(text(what, ": \"", name, "\" names no value of this model"));
     return *found;
@@ -427,16 +429,16 @@ Engine::Named Context::named(std::string_view what, const std::string& name) {
 std::vector<std::string> Context::value_names() {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> result;
-    for (const Engine::Named& value : names()) result.push_back(full_name(value.name));
+    for (const Engine::ValueInfo& value : value_infos()) result.push_back(full_name(value.name));
     return result;
 }
 
 std::vector<std::string> Context::start_capture(std::span<const std::string> wanted) {
     const std::lock_guard lock(mutex_);
-    decode_road();
+    decode_runner();
     if (recorder_.active()) throw InvalidArgument("capture: another one of this context is open");
     std::vector<ValueName> set;
-    for (const std::string& name : wanted) set.push_back(named("capture", name).name);
+    for (const std::string& name : wanted) set.push_back(find_value("capture", name).name);
     std::ranges::sort(set);
     const auto repeated = std::ranges::unique(set);
     set.erase(repeated.begin(), repeated.end());
@@ -460,7 +462,7 @@ std::vector<CapturedCall> Context::stop_capture() {
 
 void Context::start_trace() {
     const std::lock_guard lock(mutex_);
-    decode_road();
+    decode_runner();
     engine_->start_trace();
 }
 
@@ -481,14 +483,14 @@ void Context::reset_stats() {
 
 void Context::close() noexcept {
     const std::lock_guard lock(mutex_);
-    encode_road_.reset();
-    decode_road_.reset();
+    encode_runner_.reset();
+    decode_runner_.reset();
     engine_.reset();
 }
 
 bool Context::closed() const {
     const std::lock_guard lock(mutex_);
-    return decode_road_ == nullptr;
+    return decode_runner_ == nullptr;
 }
 
 }  // namespace plait

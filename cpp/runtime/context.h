@@ -22,8 +22,8 @@
 #include "runtime/state/state_transfer.h"
 #include "runtime/step/engine.h"
 #include "runtime/step/outputs.h"
-#include "runtime/step/road.h"
 #include "runtime/step/stats.h"
+#include "runtime/step/step_runner.h"
 
 namespace plait {
 
@@ -163,11 +163,11 @@ private:
     void check_sequence(std::optional<SequenceId> sequence) const;
     void check_range(PositionRange range) const;
     Rows read_rows(int layer, SequenceId sequence, uint8_t part);
-    Road& decode_road() const;  // throws when closed
-    Road& encode_road();
-    std::unique_ptr<Road> make_road(GraphKind kind, std::shared_ptr<StoredMemory> past);
-    std::vector<Engine::Named> names();
-    Engine::Named named(std::string_view what, const std::string& name);
+    StepRunner& decode_runner() const;  // throws when closed
+    StepRunner& encode_runner();
+    std::unique_ptr<StepRunner> make_runner(GraphKind kind, std::shared_ptr<StoredMemory> stored);
+    std::vector<Engine::ValueInfo> value_infos();
+    Engine::ValueInfo find_value(std::string_view what, const std::string& name);
     void use_edits();
     MemoryOptions memory_options() const;
     DeviceSet choose_devices(const MemoryLayout& layout, const EngineLimits& limits);
@@ -179,10 +179,10 @@ private:
     mutable std::mutex mutex_;
     std::unique_ptr<Engine> engine_;  // null once closed
     Recorder recorder_;
-    std::unique_ptr<Road> decode_road_;
-    std::unique_ptr<Road> encode_road_;  // of a decoder: made by the first encode()
-    Facts facts_;                        // of states that fit
-    std::vector<bool> handles_;          // by sequence id: given out by open_sequence()
+    std::unique_ptr<StepRunner> decode_runner_;
+    std::unique_ptr<StepRunner> encode_runner_;  // of a decoder: made by the first encode()
+    Facts facts_;                                // of states that fit
+    std::vector<bool> handles_;                  // by sequence id: given out by open_sequence()
     struct StartedEdit {
         uint64_t number;
         ValueName name;

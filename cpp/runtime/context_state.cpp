@@ -9,7 +9,7 @@ namespace plait {
 namespace {
 
 template <typename Call>
-auto naming(const std::string& path, Call call) {
+auto with_path(const std::string& path, Call call) {
     try {
         return call();
     } catch (const StateError& error) {
@@ -25,16 +25,16 @@ void Context::check_sequence(std::optional<SequenceId> sequence) const {
 
 void Context::save_state(std::optional<SequenceId> sequence, const MakeRoom& make_room) {
     const std::lock_guard lock(mutex_);
-    Road& road = decode_road();
+    StepRunner& runner = decode_runner();
     check_sequence(sequence);
-    plait::save_state(road, facts_, engine_->steering().active(), sequence, make_room);
+    plait::save_state(runner, facts_, engine_->steering().active(), sequence, make_room);
 }
 
 void Context::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to) {
     const std::lock_guard lock(mutex_);
-    Road& road = decode_road();
+    StepRunner& runner = decode_runner();
     check_sequence(to);
-    plait::load_state(road, facts_, engine_->steering().active(), bytes, to);
+    plait::load_state(runner, facts_, engine_->steering().active(), bytes, to);
 }
 
 // Files are read and written while other threads may use the context.
@@ -44,24 +44,24 @@ void Context::save_file(const std::string& path, std::optional<SequenceId> seque
         bytes = {std::make_unique_for_overwrite<std::byte[]>(n), n};
         return std::span(bytes.data.get(), n);
     });
-    naming(path, [&] { write_file(path, bytes.view()); });
+    with_path(path, [&] { write_file(path, bytes.view()); });
 }
 
 void Context::load_file(const std::string& path, std::optional<SequenceId> to) {
     const FileBytes bytes =
-        naming(path, [&] { return read_file(path, kStateHeaderBytes, read_state_bytes); });
-    naming(path, [&] { load_state(bytes.view(), to); });
+        with_path(path, [&] { return read_file(path, kStateHeaderBytes, read_state_bytes); });
+    with_path(path, [&] { load_state(bytes.view(), to); });
 }
 
 void Context::copy_state_to(Context& other) {
     if (this == &other) {
         const std::lock_guard alone(mutex_);
-        decode_road();
+        decode_runner();
         return;
     }
     const std::scoped_lock both(mutex_, other.mutex_);
-    Road& from = decode_road();
-    Road& to = other.decode_road();
+    StepRunner& from = decode_runner();
+    StepRunner& to = other.decode_runner();
     check_facts(facts_, other.facts_);
     check_active(engine_->steering().active(), other.engine_->steering().active());
     copy_state(from, to);
@@ -69,11 +69,11 @@ void Context::copy_state_to(Context& other) {
 
 Position Context::rewind(SequenceId sequence, Position next) {
     const std::lock_guard lock(mutex_);
-    Road& road = decode_road();
+    StepRunner& runner = decode_runner();
     check_sequence(sequence);
     check_range({.begin = next});
     RewindPoint point;
-    road.edit([&](Memory& memory, std::vector<RowMove>& moves) {
+    runner.edit([&](Memory& memory, std::vector<RowMove>& moves) {
         point = memory.rewind_point(sequence, next);
         if (point.from == sequence) {
             PLAIT_CHECK(memory.remove(sequence, {.begin = point.next}));
@@ -86,20 +86,20 @@ Position Context::rewind(SequenceId sequence, Position next) {
 
 DefragReport Context::defrag(std::optional<int64_t> max_moves) {
     const std::lock_guard lock(mutex_);
-    Road& road = decode_road();
+    StepRunner& runner = decode_runner();
     if (max_moves && *max_moves < 1)
         throw InvalidArgument(text("max_moves: expected at least 1, got ", *max_moves));
-    return road.defragment(max_moves.value_or(Engine::kMaxMoves));
+    return runner.defragment(max_moves.value_or(Engine::kMaxMoves));
 }
 
 std::optional<DefragReport> Context::last_defrag() const {
     const std::lock_guard lock(mutex_);
-    return decode_road().last_defrag();
+    return decode_runner().last_defrag();
 }
 
 double Context::fragmentation() const {
     const std::lock_guard lock(mutex_);
-    return plait::fragmentation(decode_road().memory().count_runs());
+    return plait::fragmentation(decode_runner().memory().count_runs());
 }
 
 }  // namespace plait

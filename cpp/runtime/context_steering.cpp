@@ -12,9 +12,9 @@ namespace plait {
 
 void Context::set_lora(std::vector<ScaledAdapter> adapters) {
     const std::lock_guard lock(mutex_);
-    std::vector<WeightId> adaptable = decode_road().adaptable();
+    std::vector<WeightId> adaptable = decode_runner().adaptable();
     if (model_->info().has_encoder)
-        std::ranges::copy(encode_road().adaptable(), std::back_inserter(adaptable));
+        std::ranges::copy(encode_runner().adaptable(), std::back_inserter(adaptable));
     for (const ScaledAdapter& one : adapters) {
         const Adapter& adapter = *one.adapter;
         if (&adapter.model() != model_.get())
@@ -41,7 +41,7 @@ void Context::set_lora(std::vector<ScaledAdapter> adapters) {
 void Context::set_control_vector(std::span<const float> rows, int64_t n, int64_t first_layer,
                                  std::optional<int64_t> last_layer) {
     const std::lock_guard lock(mutex_);
-    decode_road();
+    decode_runner();
     if (rows.empty()) return engine_->use_control({});
     const ModelInfo& info = model_->info();
     const auto width = static_cast<size_t>(info.width);
@@ -66,8 +66,8 @@ void Context::set_control_vector(std::span<const float> rows, int64_t n, int64_t
 
 uint64_t Context::start_edit(const std::string& name, std::shared_ptr<ValueEdit> edit) {
     const std::lock_guard lock(mutex_);
-    decode_road();
-    edits_.push_back({++n_edits_, named("edit", name).name, std::move(edit)});
+    decode_runner();
+    edits_.push_back({++n_edits_, find_value("edit", name).name, std::move(edit)});
     try {
         use_edits();
     } catch (...) {
@@ -99,8 +99,8 @@ void Context::use_edits() {
 
 Shape Context::value_shape(const std::string& name) {
     const std::lock_guard lock(mutex_);
-    decode_road();
-    const Shape whole = named("edit", name).type.shape;
+    decode_runner();
+    const Shape whole = find_value("edit", name).type.shape;
     Shape row;
     for (int axis = 1; axis < whole.rank; ++axis) row.dims[row.rank++] = whole[axis];
     return row;

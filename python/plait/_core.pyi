@@ -603,7 +603,7 @@ class Context:
         BackendError
             A device failed.
 
-        Source: cpp/runtime/step/road.cpp
+        Source: cpp/runtime/step/step_runner.cpp
         """
     def encode(self, batch: Batch) -> Output:
         """

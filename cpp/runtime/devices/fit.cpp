@@ -19,17 +19,17 @@ uint64_t free_memory() {
 
 int64_t fitting_n_ctx(const MemorySpecs& specs, const MemoryOptions& options, int64_t n_ctx_train) {
     const int64_t asked = n_ctx_train > 0 ? n_ctx_train : 512;
-    const uint64_t most = free_memory() / 2;
+    const uint64_t max_bytes = free_memory() / 2;
     const auto bytes = [&](int64_t n_ctx) {
         MemoryOptions trial = options;
         trial.n_ctx = n_ctx;
         return make_memory(specs, trial)->layout().bytes();
     };
-    if (most == 0 || bytes(asked) <= most) return asked;
+    if (max_bytes == 0 || bytes(asked) <= max_bytes) return asked;
     int64_t fits = 1, too_many = asked;
     while (too_many - fits > 1) {
         const int64_t middle = fits + (too_many - fits) / 2;
-        (bytes(middle) <= most ? fits : too_many) = middle;
+        (bytes(middle) <= max_bytes ? fits : too_many) = middle;
     }
     return fits;
 }

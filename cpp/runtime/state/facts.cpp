@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-constexpr size_t kMostSamples = 256;  // tensors
+constexpr size_t kMaxSamples = 256;  // tensors
 constexpr uint64_t kSampleBytes = 64;
 
 // A stream that throws when it cannot grow; by default it drops what has no room.
@@ -62,7 +62,7 @@ Fact tensor_directory(const gguf::File& file) {
 // The middle of tensors spread over the whole file.
 Fact weight_sample(const gguf::File& file) {
     const auto tensors = file.tensors();
-    const size_t n = std::min(tensors.size(), kMostSamples);
+    const size_t n = std::min(tensors.size(), kMaxSamples);
     std::string bytes(n * kSampleBytes, '\0');
     const auto sample = std::as_writable_bytes(std::span(bytes));
     for (size_t i = 0; i < n; ++i) {

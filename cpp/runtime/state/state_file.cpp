@@ -18,7 +18,7 @@
 namespace plait {
 namespace {
 
-constexpr size_t kMostPerCall = size_t{1} << 30;  // Linux moves less than 2^31 bytes in one call
+constexpr size_t kMaxPerCall = size_t{1} << 30;  // Linux moves less than 2^31 bytes in one call
 
 [[noreturn]] void fail(const char* what, int error = errno) {
     throw StateError(text(what, ": ", std::generic_category().message(error)));
@@ -51,7 +51,7 @@ public:
     void write(std::span<const std::byte> bytes) {
         while (!bytes.empty()) {
             const ssize_t n = retry(
-                [&] { return ::write(fd_, bytes.data(), std::min(bytes.size(), kMostPerCall)); });
+                [&] { return ::write(fd_, bytes.data(), std::min(bytes.size(), kMaxPerCall)); });
             if (n < 0) fail("cannot be written");
             bytes = bytes.subspan(static_cast<size_t>(n));
         }
@@ -59,7 +59,7 @@ public:
     void read(uint64_t offset, std::span<std::byte> target) const {
         while (!target.empty()) {
             const ssize_t n = retry([&] {
-                return ::pread(fd_, target.data(), std::min(target.size(), kMostPerCall),
+                return ::pread(fd_, target.data(), std::min(target.size(), kMaxPerCall),
                                static_cast<off_t>(offset));
             });
             if (n < 0) fail("cannot be read");
@@ -77,9 +77,9 @@ private:
 };
 
 // A file beside the one to be written, this writer's alone for as long as it lives.
-class Draft {
+class TemporaryFile {
 public:
-    explicit Draft(const std::string& path) : path_(path + ".plait-tmp") {
+    explicit TemporaryFile(const std::string& path) : path_(path + ".plait-tmp") {
         do {
             file_.emplace(path_, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, "cannot be written");
             if (!S_ISREG(file_->status().st_mode))
@@ -88,11 +88,11 @@ public:
             retry([&] { return ::flock(file_->fd(), LOCK_EX); });
         } while (!is_in_place());  // the writer before renamed it meanwhile
     }
-    ~Draft() {
+    ~TemporaryFile() {
         if (!renamed_) ::unlink(path_.c_str());
     }
-    Draft(const Draft&) = delete;
-    Draft& operator=(const Draft&) = delete;
+    TemporaryFile(const TemporaryFile&) = delete;
+    TemporaryFile& operator=(const TemporaryFile&) = delete;
 
     void write(std::span<const std::byte> bytes) {
         if (::ftruncate(file_->fd(), 0) != 0) fail("cannot be written");
@@ -151,7 +151,7 @@ void write_file(const std::string& path, std::span<const std::byte> bytes) {
         throw StateError("is no regular file");
     std::string folder = std::filesystem::path(target).parent_path().string();
     if (folder.empty()) folder = ".";
-    Draft draft(target);
+    TemporaryFile draft(target);
     draft.take_mode_of(target);
     draft.write(bytes);
     draft.replace(target);

@@ -72,9 +72,9 @@ public:
         std::memcpy(&value, take(1, sizeof value).data(), sizeof value);
         return value;
     }
-    uint32_t count(size_t least_bytes) {
+    uint32_t count(size_t min_bytes) {
         const auto n = number<uint32_t>();
-        if (n > bytes_.size() / least_bytes)
+        if (n > bytes_.size() / min_bytes)
             fail(text("claims ", n, " entries in the ", bytes_.size(), " bytes left"));
         return n;
     }
@@ -200,8 +200,8 @@ MemoryState read_contents(Reader reader) {
     MemoryState memory;
     memory.whole = reader.choice<bool>(2);
     memory.sequences = reader.numbers();
-    constexpr size_t kLeastPartBytes = 2 + 6 * sizeof(int32_t);
-    const uint32_t n = reader.count(kLeastPartBytes);
+    constexpr size_t kMinPartBytes = 2 + 6 * sizeof(int32_t);
+    const uint32_t n = reader.count(kMinPartBytes);
     for (uint32_t i = 0; i < n; ++i) memory.parts.push_back(read_part(reader));
     reader.end();
     return memory;

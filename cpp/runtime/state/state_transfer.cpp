@@ -13,7 +13,7 @@ namespace {
 
 // Stretches of items whose rows follow each other: visit(first item, first row, count).
 template <typename Visit>
-void for_each_stretch(const StateRows& rows, Visit visit) {
+void for_each_run(const StateRows& rows, Visit visit) {
     for (size_t i = 0; i < rows.items.size();) {
         size_t n = 1;
         while (i + n < rows.items.size() &&
@@ -74,10 +74,10 @@ void check_active(const std::vector<ActivePart>& state, const std::vector<Active
                           ", which this context has"));
 }
 
-void save_state(Road& road, const Facts& facts, const std::vector<ActivePart>& active,
+void save_state(StepRunner& runner, const Facts& facts, const std::vector<ActivePart>& active,
                 std::optional<SequenceId> sequence, const MakeRoom& make_room) {
-    road.apply_shifts();
-    const Memory& memory = road.memory();
+    runner.apply_shifts();
+    const Memory& memory = runner.memory();
     std::vector<StateRows> rows;
     const MemoryState state = memory.describe(sequence, rows);
     std::vector<uint64_t> row_bytes;
@@ -88,34 +88,34 @@ void save_state(Road& road, const Facts& facts, const std::vector<ActivePart>& a
     for_each_storage(memory.layout(), rows,
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
                          const std::span<std::byte> to = image.rows(target, i);
-                         const Buffer& from = *road.storage().buffers()[i];
+                         const Buffer& from = *runner.storage().buffers()[i];
                          const uint64_t bytes = storage.row_bytes;
-                         for_each_stretch(group, [&](uint64_t item, uint64_t row, uint64_t n) {
+                         for_each_run(group, [&](uint64_t item, uint64_t row, uint64_t n) {
                              from.read(row * bytes, to.subspan(item * bytes, n * bytes));
                          });
                      });
     image.seal(target);
 }
 
-void load_state(Road& road, const Facts& facts, const std::vector<ActivePart>& active,
+void load_state(StepRunner& runner, const Facts& facts, const std::vector<ActivePart>& active,
                 std::span<const std::byte> bytes, std::optional<SequenceId> to) {
     const StateReading state = read_state(bytes);
     check_facts(state.facts, facts);
     check_active(state.active, active);
-    check_rows(state, road.memory());
+    check_rows(state, runner.memory());
     std::vector<StateRows> rows;
-    road.memory().restore(state.memory, to, rows);
-    for_each_storage(road.memory().layout(), rows,
+    runner.memory().restore(state.memory, to, rows);
+    for_each_storage(runner.memory().layout(), rows,
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
-                         Buffer& target = *road.storage().buffers()[i];
+                         Buffer& target = *runner.storage().buffers()[i];
                          const uint64_t each = storage.row_bytes;
-                         for_each_stretch(group, [&](uint64_t item, uint64_t row, uint64_t n) {
+                         for_each_run(group, [&](uint64_t item, uint64_t row, uint64_t n) {
                              target.write(row * each, state.rows[i].subspan(item * each, n * each));
                          });
                      });
 }
 
-void copy_state(Road& from, Road& to) {
+void copy_state(StepRunner& from, StepRunner& to) {
     from.apply_shifts();
     std::vector<StateRows> sources;
     const MemoryState state = from.memory().describe(std::nullopt, sources);
@@ -126,7 +126,7 @@ void copy_state(Road& from, Road& to) {
                          const Buffer& source = *from.storage().buffers()[i];
                          const uint64_t each = storage.row_bytes;
                          rows[i].resize(group.items.size() * each);
-                         for_each_stretch(group, [&](uint64_t item, uint64_t row, uint64_t n) {
+                         for_each_run(group, [&](uint64_t item, uint64_t row, uint64_t n) {
                              source.read(row * each,
                                          std::span(rows[i]).subspan(item * each, n * each));
                          });
@@ -137,7 +137,7 @@ void copy_state(Road& from, Road& to) {
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
                          Buffer& target = *to.storage().buffers()[i];
                          const uint64_t each = storage.row_bytes;
-                         for_each_stretch(group, [&](uint64_t item, uint64_t row, uint64_t n) {
+                         for_each_run(group, [&](uint64_t item, uint64_t row, uint64_t n) {
                              target.write(row * each,
                                           std::span(rows[i]).subspan(item * each, n * each));
                          });

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "runtime/state/facts.h"
-#include "runtime/step/road.h"
+#include "runtime/step/step_runner.h"
 
 namespace plait {
 
@@ -14,18 +14,18 @@ namespace plait {
 using MakeRoom = std::function<std::span<std::byte>(uint64_t bytes)>;
 
 // One sequence or all. Pending shifts are applied first.
-void save_state(Road& road, const Facts& facts, const std::vector<ActivePart>& active,
+void save_state(StepRunner& runner, const Facts& facts, const std::vector<ActivePart>& active,
                 std::optional<SequenceId> sequence, const MakeRoom& make_room);
 
 // In place of everything, or of the sequence `to` (nothing: the one that was saved). StateError or
 // CacheFull, and nothing has changed.
-void load_state(Road& road, const Facts& facts, const std::vector<ActivePart>& active,
+void load_state(StepRunner& runner, const Facts& facts, const std::vector<ActivePart>& active,
                 std::span<const std::byte> bytes, std::optional<SequenceId> to);
 
 // StateError where a state was made with other adapters or another control vector.
 void check_active(const std::vector<ActivePart>& state, const std::vector<ActivePart>& here);
 
 // All that `from` holds in place of all that `to` holds. Errors are those of load_state().
-void copy_state(Road& from, Road& to);
+void copy_state(StepRunner& from, StepRunner& to);
 
 }  // namespace plait

@@ -9,15 +9,15 @@
 namespace plait {
 namespace {
 
-constexpr int64_t kLeastKeys = 256;
-constexpr int64_t kKeysOfStep = 32;
+constexpr int64_t kMinKeys = 256;
+constexpr int64_t kKeysPerStep = 32;
 
 }  // namespace
 
 double fragmentation(const RunCount& count) {
-    if (count.n_keys < kLeastKeys) return 0;
+    if (count.n_keys < kMinKeys) return 0;
     const auto steps = [&](int64_t n_runs) {
-        return static_cast<double>(std::max(count.n_keys / kKeysOfStep, n_runs));
+        return static_cast<double>(std::max(count.n_keys / kKeysPerStep, n_runs));
     };
     return 1 - steps(count.fewest_runs) / steps(count.n_runs);
 }
@@ -48,11 +48,11 @@ const DefragReport& Defragmenter::run(Memory& memory, RowMover& mover, int64_t m
 
 void Defragmenter::before_step(Memory& memory, RowMover& mover, size_t n_tokens) {
     if (!threshold_) return;
-    tokens_until_look_ -= static_cast<int64_t>(n_tokens);
-    if (tokens_until_look_ > 0) return;
+    tokens_until_check_ -= static_cast<int64_t>(n_tokens);
+    if (tokens_until_check_ > 0) return;
     const RunCount count = memory.count_runs();
     // Looking visits every row, moving copies every key: both seldom enough to cost a token little.
-    tokens_until_look_ = std::max({kLookEvery, memory.n_cells() / 16, count.n_keys / 8});
+    tokens_until_check_ = std::max({kCheckInterval, memory.n_cells() / 16, count.n_keys / 8});
     if (fragmentation(count) <= *threshold_) return;
     run(memory, mover, Engine::kMaxMoves);
     last_->automatic = true;

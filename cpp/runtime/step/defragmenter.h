@@ -39,10 +39,10 @@ public:
     const std::optional<DefragReport>& last() const { return last_; }
 
 private:
-    static constexpr int64_t kLookEvery = 256;  // tokens, at least
+    static constexpr int64_t kCheckInterval = 256;  // tokens, at least
 
     std::optional<double> threshold_;
-    int64_t tokens_until_look_ = kLookEvery;
+    int64_t tokens_until_check_ = kCheckInterval;
     std::optional<DefragReport> last_;
 };
 

@@ -14,11 +14,12 @@
 namespace plait {
 namespace {
 
-constexpr uint64_t kMostPlanBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxPlanBytes = uint64_t{64} << 20;
 
 }  // namespace
 
-InputLayout Engine::lay_out(const MemoryLayout& memory, const EngineLimits& limits, int64_t width) {
+InputLayout Engine::input_layout(const MemoryLayout& memory, const EngineLimits& limits,
+                                 int64_t width) {
     using enum InputField;
     const uint64_t by_token = uint64_t{limits.n_tokens} * 4;
     const uint64_t by_sequence = (uint64_t{limits.n_sequences} + 1) * 4;
@@ -53,9 +54,9 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, DeviceSet devices,
       devices_(std::move(devices)),
       limits_(limits),
       weights_(model_->weights_on(devices_)),
-      input_layout_(lay_out(layout, limits, model_->info().width)),
+      input_layout_(input_layout(layout, limits, model_->info().width)),
       inputs_(devices_.allocate_inputs(input_layout_.bytes())),
-      plans_(kMostPlanBytes) {
+      plans_(kMaxPlanBytes) {
     devices_.grow(arenas_, std::vector<uint64_t>(devices_.size()));
 }
 
@@ -148,12 +149,13 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     stats_.commands_submitted += after.submitted - before.submitted;
 }
 
-std::vector<Engine::Named> Engine::names(const PlanKey& key, const MemoryLayout& layout) const {
+std::vector<Engine::ValueInfo> Engine::values(const PlanKey& key,
+                                              const MemoryLayout& layout) const {
     const Graph graph = model_->model().build(key, layout, limits_.build);
-    std::vector<Named> names;
+    std::vector<ValueInfo> values;
     for (const NamedValue& value : named_values(graph))
-        names.push_back({value.name, graph.node(value.node).type});
-    return names;
+        values.push_back({value.name, graph.node(value.node).type});
+    return values;
 }
 
 std::vector<WeightId> Engine::adaptable(const PlanKey& key, const MemoryLayout& layout) const {

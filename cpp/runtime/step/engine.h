@@ -36,8 +36,8 @@ public:
            const EngineLimits& limits);
 
     // Where each input of a context's steps goes.
-    static InputLayout lay_out(const MemoryLayout& memory, const EngineLimits& limits,
-                               int64_t width);
+    static InputLayout input_layout(const MemoryLayout& memory, const EngineLimits& limits,
+                                    int64_t width);
 
     DeviceSet& device_set() { return devices_; }
     // Those that plans compute on.
@@ -67,11 +67,11 @@ public:
     }
 
     // What a model calls values of such a step, and what they are: axis 0 is a capacity.
-    struct Named {
+    struct ValueInfo {
         ValueName name;
         TensorType type;
     };
-    std::vector<Named> names(const PlanKey& key, const MemoryLayout& layout) const;
+    std::vector<ValueInfo> values(const PlanKey& key, const MemoryLayout& layout) const;
     // The weights of such a step that adapters can change.
     std::vector<WeightId> adaptable(const PlanKey& key, const MemoryLayout& layout) const;
     // The number of a set of names, for PlanKey::captures; equal sets have one number, none is 0.

@@ -21,7 +21,7 @@ struct OutputHandle::Buffer {
 
 struct OutputPool::State {
     // Beyond this many idle buffers the largest are given back to the system.
-    static constexpr size_t kMostIdle = 8;
+    static constexpr size_t kMaxIdle = 8;
 
     std::mutex mutex;
     std::vector<std::unique_ptr<OutputHandle::Buffer>> idle;
@@ -38,7 +38,7 @@ OutputHandle::~OutputHandle() {
     const std::shared_ptr<OutputPool::State> pool = std::move(buffer->pool);
     const std::lock_guard lock(pool->mutex);
     std::vector<std::unique_ptr<Buffer>>& idle = pool->idle;  // room was reserved
-    if (idle.size() == OutputPool::State::kMostIdle) {
+    if (idle.size() == OutputPool::State::kMaxIdle) {
         const auto largest = std::ranges::max_element(idle, {}, &Buffer::bytes);
         if ((*largest)->bytes > buffer->bytes) std::swap(*largest, buffer);
     } else {
@@ -49,7 +49,7 @@ OutputHandle::~OutputHandle() {
 std::byte* OutputHandle::data() const { return buffer_->data; }
 
 OutputPool::OutputPool() : state_(std::make_shared<State>()) {
-    state_->idle.reserve(State::kMostIdle);
+    state_->idle.reserve(State::kMaxIdle);
 }
 
 OutputHandle OutputPool::take(uint64_t bytes) {

@@ -20,11 +20,12 @@ void EmbeddingPool::start(Pooling kind, const PreparedBatch& batch, int64_t widt
     last_entries_.assign(sequences_.size(), 0);
 }
 
-void EmbeddingPool::add(const PreparedBatch& batch, const Microbatch& piece,
+void EmbeddingPool::add(const PreparedBatch& batch, const Microbatch& microbatch,
                         std::span<const float> hidden) {
-    PLAIT_CHECK(hidden.size() == piece.output_tokens.size() * width_);
-    for (size_t row = 0; row < piece.output_tokens.size(); ++row) {
-        const uint32_t entry = piece.entries[static_cast<size_t>(piece.output_tokens[row])];
+    PLAIT_CHECK(hidden.size() == microbatch.output_tokens.size() * width_);
+    for (size_t row = 0; row < microbatch.output_tokens.size(); ++row) {
+        const uint32_t entry =
+            microbatch.entries[static_cast<size_t>(microbatch.output_tokens[row])];
         const float* values = hidden.data() + row * width_;
         for (const SequenceId sequence : batch.sequences_of(entry)) {
             const auto s = static_cast<size_t>(slot_of_[static_cast<size_t>(sequence)]);

@@ -17,7 +17,8 @@ public:
     // Starts a call. Kinds: mean, cls (the first token of the call), last.
     void start(Pooling kind, const PreparedBatch& batch, int64_t width);
     // Rows of `hidden` are the piece's output tokens, all its tokens in batch order.
-    void add(const PreparedBatch& batch, const Microbatch& piece, std::span<const float> hidden);
+    void add(const PreparedBatch& batch, const Microbatch& microbatch,
+             std::span<const float> hidden);
 
     size_t n_sequences() const { return sequences_.size(); }
     // Rows in ascending sequence id; `last_entries`: the batch entry of each sequence's last token.

@@ -24,7 +24,7 @@ void Recorder::begin(const PreparedBatch& batch) {
     n_outputs_ = before;
 }
 
-void Recorder::add(const Plan& plan, const Microbatch& piece, const DeviceBuffers& arenas,
+void Recorder::add(const Plan& plan, const Microbatch& microbatch, const DeviceBuffers& arenas,
                    std::span<const float* const> outputs) {
     for (const CapturedPlace& place : plan.captured()) {
         const bool by_token = place.extent == Extent::tokens;
@@ -34,7 +34,7 @@ void Recorder::add(const Plan& plan, const Microbatch& piece, const DeviceBuffer
         const auto width = static_cast<size_t>(captured.shape.elements());
         captured.shape.dims[0] = by_token ? n_tokens_ : n_outputs_;
         captured.values.resize(static_cast<size_t>(captured.shape.elements()));
-        const size_t n = by_token ? piece.n_tokens() : piece.n_outputs();
+        const size_t n = by_token ? microbatch.n_tokens() : microbatch.n_outputs();
         const float* from = nullptr;
         if (place.address != nullptr) {
             from = reinterpret_cast<const float*>(place.address);
@@ -48,8 +48,8 @@ void Recorder::add(const Plan& plan, const Microbatch& piece, const DeviceBuffer
         }
         PLAIT_CHECK(from != nullptr || n == 0);
         for (size_t i = 0; i < n; ++i) {
-            const size_t token = by_token ? i : static_cast<size_t>(piece.output_tokens[i]);
-            const uint32_t entry = piece.entries[token];
+            const size_t token = by_token ? i : static_cast<size_t>(microbatch.output_tokens[i]);
+            const uint32_t entry = microbatch.entries[token];
             const size_t row = by_token ? entry : output_of_[entry];
             std::copy_n(from + i * width, width, captured.values.data() + row * width);
         }

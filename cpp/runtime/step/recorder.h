@@ -28,7 +28,7 @@ public:
 
     // Of a call: begin, each piece after its run, commit. A call that is not committed is forgotten.
     void begin(const PreparedBatch& batch);
-    void add(const Plan& plan, const Microbatch& piece, const DeviceBuffers& arenas,
+    void add(const Plan& plan, const Microbatch& microbatch, const DeviceBuffers& arenas,
              std::span<const float* const> outputs);
     void commit() { calls_.push_back(std::move(call_)); }
 

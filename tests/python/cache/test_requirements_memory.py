@@ -105,18 +105,18 @@ def test_every_expert_is_there_when_the_context_is(data_dir, tmp_path, name):  #
         assert built == 0
 
 
-def test_decode_and_encode_are_one_road():  # S4-36
-    """Both are a line or two before Road::run, which knows no kind of memory and no kind of call."""
+def test_decode_and_encode_share_one_step_runner():  # S4-36
+    """Both are a line or two before StepRunner::run, which knows no kind of memory and no kind of call."""
     source = (CPP / "runtime" / "context.cpp").read_text()
     for call in ("decode", "encode"):
         (body,) = re.findall(rf"^Outputs Context::{call}\(.*?^}}", source, re.DOTALL | re.MULTILINE)
         assert len(body.splitlines()) <= 12
-        assert re.search(r"road(\(\))?\.run\(", body)
-    road = (CPP / "runtime" / "step" / "road.cpp").read_text()
-    (run,) = re.findall(r"^Outputs Road::run\(.*?^}", road, re.DOTALL | re.MULTILINE)
+        assert re.search(r"runner(\(\))?\.run\(", body)
+    runner = (CPP / "runtime" / "step" / "step_runner.cpp").read_text()
+    (run,) = re.findall(r"^Outputs StepRunner::run\(.*?^}", runner, re.DOTALL | re.MULTILINE)
     assert len(run.splitlines()) <= 60
-    assert "dynamic_cast" not in road
-    assert not re.search(r"\.kind\(\)", road)
+    assert "dynamic_cast" not in runner
+    assert not re.search(r"\.kind\(\)", runner)
 
 
 def test_graphs_do_not_depend_on_the_worst_case():  # S4-37

@@ -78,10 +78,10 @@ def test_every_input_of_a_graph_has_a_type_and_is_set_in_one_place():  # S4-38
     (body,) = re.findall(r"enum class InputField : \w+ \{(.*?)\};", header, re.DOTALL)
     fields = re.findall(r"\w+", re.sub(r"//[^\n]*", "", body))
     assert len(fields) > 10
-    road = (CPP / "runtime" / "step" / "road.cpp").read_text()
-    (refresh,) = re.findall(r"void Road::refresh\(.*?^}", road, re.DOTALL | re.MULTILINE)
-    assert [field for field in fields if f"case InputField::{field}:" not in refresh] == []
-    assert "default:" not in refresh
+    runner = (CPP / "runtime" / "step" / "step_runner.cpp").read_text()
+    (write_inputs,) = re.findall(r"void StepRunner::write_inputs\(.*?^}", runner, re.DOTALL | re.MULTILINE)
+    assert [field for field in fields if f"case InputField::{field}:" not in write_inputs] == []
+    assert "default:" not in write_inputs
 
 
 @pytest.mark.parametrize("kv", ["unified", "streams"])

@@ -9,7 +9,7 @@
 #include "batch/batch.h"
 #include "memory/allocations.h"
 #include "memory/memory.h"
-#include "runtime/step/road.h"
+#include "runtime/step/step_runner.h"
 #include "support/tiny_model.h"
 
 namespace plait {
@@ -91,7 +91,7 @@ struct Example {
         options.n_ctx = 64;
         return make_memory(model->model().memory_specs(), options);
     }();
-    InputLayout inputs = Engine::lay_out(memory->layout(), limits, model->info().width);
+    InputLayout inputs = Engine::input_layout(memory->layout(), limits, model->info().width);
     std::vector<Graph> graphs =
         graphs_of(model->model(),
                   {.output = OutputKind::both, .n_tokens = 8, .n_sequences = 1, .n_outputs = 8},
@@ -121,8 +121,8 @@ TEST(PlaceLayers, WeightsCachesAndAStepAreCounted) {
         return std::ranges::count(placed.layers, 0) + (placed.output == 0);
     };
     const auto needed = [&](uint64_t layers) {  // a sixteenth is left free
-        const uint64_t most = 1u << 22;         // more than a step of this model
-        uint64_t low = 0, high = most;
+        const uint64_t max = 1u << 22;          // more than a step of this model
+        uint64_t low = 0, high = max;
         while (low < high) {
             const uint64_t middle = (low + high) / 2;
             (n_there(middle) >= static_cast<ptrdiff_t>(layers) ? high : low) =
@@ -167,18 +167,18 @@ TEST(PlaceLayers, WhatNoDeviceComputesIsNamed) {
 struct Driver {
     Engine engine;
     Recorder recorder;
-    std::unique_ptr<Road> road;
+    std::unique_ptr<StepRunner> runner;
 
     Driver(const Example& e, DeviceSet devices)
         : engine(e.model, std::move(devices), e.memory->layout(), e.limits) {
         MemoryOptions options;
         options.n_ctx = 64;
         auto memory = make_memory(e.model->model().memory_specs(), options);
-        RoadOptions how;
+        StepOptions how;
         how.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
         how.split.max_tokens = 8;
         how.embeddings = true;
-        road = std::make_unique<Road>(
+        runner = std::make_unique<StepRunner>(
             e.model->info(), std::make_shared<StoredMemory>(std::move(memory), engine.device_set()),
             engine, recorder, how);
     }
@@ -195,7 +195,7 @@ std::vector<float> logits(const Example& e, DeviceSet devices) {
     std::vector<float> all;
     for (const int n : {11, 1, 1, 3}) {
         const Batch batch = Driver::batch(n);
-        const Outputs outputs = driver.road->run(batch.view(), nullptr);
+        const Outputs outputs = driver.runner->run(batch.view(), nullptr);
         std::ranges::copy(outputs.logits(), std::back_inserter(all));
         std::ranges::copy(outputs.embeddings(), std::back_inserter(all));
     }
@@ -226,11 +226,11 @@ TEST(PlaceLayers, AStepOnTwoDevicesAllocatesNothing) {
     auto devices = Example::devices(kPlenty, {"gate"});
     const auto placed = e.place(devices, {3, {}});
     Driver driver(e, join(std::move(devices), placed));
-    for (const int n : {7, 1, 1}) driver.road->run(Driver::batch(n).view(), nullptr);
+    for (const int n : {7, 1, 1}) driver.runner->run(Driver::batch(n).view(), nullptr);
     const Batch step = Driver::batch(1);
     for (int i = 0; i < 20; ++i) {
         const uint64_t before = n_allocations();
-        driver.road->run(step.view(), nullptr);
+        driver.runner->run(step.view(), nullptr);
         EXPECT_EQ(n_allocations() - before, 0u) << "step " << i;
     }
 }
@@ -249,25 +249,25 @@ TEST(PlaceLayers, AnInterruptionOnEitherDeviceLeavesThePast) {
     const Example e;
     const std::vector<float> wanted = [&] {
         Driver driver(e, std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{.threads = 2}));
-        driver.road->run(Driver::batch(5).view(), nullptr);
-        const Outputs outputs = driver.road->run(Driver::batch(3).view(), nullptr);
+        driver.runner->run(Driver::batch(5).view(), nullptr);
+        const Outputs outputs = driver.runner->run(Driver::batch(3).view(), nullptr);
         return std::vector<float>(outputs.logits().begin(), outputs.logits().end());
     }();
     auto devices = Example::devices(kPlenty, {"rms_norm"});
     const auto placed = e.place(devices, {3, {}});
     Driver driver(e, join(std::move(devices), placed));
-    driver.road->run(Driver::batch(5).view(), nullptr);
+    driver.runner->run(Driver::batch(5).view(), nullptr);
     const Batch batch = Driver::batch(3);
     int n_stopped = 0;
     for (int questions = 0;; ++questions) {
         StopAfter stop(questions);
         try {
-            const Outputs outputs = driver.road->run(batch.view(), &stop);
+            const Outputs outputs = driver.runner->run(batch.view(), &stop);
             EXPECT_EQ(std::vector<float>(outputs.logits().begin(), outputs.logits().end()), wanted);
             break;
         } catch (const Interrupted&) {
             ++n_stopped;
-            EXPECT_EQ(driver.road->memory().n_used(), 5);
+            EXPECT_EQ(driver.runner->memory().n_used(), 5);
         }
     }
     EXPECT_GT(n_stopped, 5);

@@ -74,7 +74,7 @@ TEST_P(Hit, AllocatesNothing) {  // G17 A6
     for (int i = 0; i < 10; ++i) {
         const uint64_t before = n_allocations();
         { const Outputs outputs = feed(more, false); }
-        EXPECT_EQ(n_allocations() - before, 0u) << "piece " << i;
+        EXPECT_EQ(n_allocations() - before, 0u) << "microbatch " << i;
     }
 }
 

@@ -10,15 +10,15 @@
 namespace plait {
 
 // Rows come in the order of the batch, which a piece of whole sequences does not keep.
-class PieceEditor final : public Editor {
+class MicrobatchEditor final : public Editor {
 public:
-    PieceEditor(const Steering& steering, const Microbatch& piece)
-        : steering_(steering), piece_(piece) {}
+    MicrobatchEditor(const Steering& steering, const Microbatch& microbatch)
+        : steering_(steering), microbatch_(microbatch) {}
     void edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) override;
 
 private:
     const Steering& steering_;
-    const Microbatch& piece_;
+    const Microbatch& microbatch_;
 };
 
 }  // namespace plait

@@ -21,7 +21,7 @@
 
 namespace plait {
 
-struct RoadOptions {
+struct StepOptions {
     GraphKind kind = GraphKind::decode;
     StepKind step = StepKind::decode;  // encode: of an encoder-decoder
     BatchLimits limits;
@@ -42,13 +42,13 @@ struct StoredMemory {
         : memory(std::move(given)), storage(memory->layout(), devices) {}
 };
 
-class Road {
+class StepRunner {
 public:
-    Road(const ModelInfo& info, std::shared_ptr<StoredMemory> stored, Engine& engine,
-         Recorder& recorder, const RoadOptions& options);
+    StepRunner(const ModelInfo& info, std::shared_ptr<StoredMemory> stored, Engine& engine,
+               Recorder& recorder, const StepOptions& options);
     // Steps only: edits, defragmentation and saved states need a StoredMemory.
-    Road(const ModelInfo& info, StepMemory& memory, const Storage& storage, Engine& engine,
-         Recorder& recorder, const RoadOptions& options);
+    StepRunner(const ModelInfo& info, StepMemory& memory, const Storage& storage, Engine& engine,
+               Recorder& recorder, const StepOptions& options);
 
     // All or nothing: on any exception the memory is as before the call.
     Outputs run(const BatchView& batch, StopSignal* stop);
@@ -74,7 +74,7 @@ public:
     // Carries out rotations that are still pending.
     void apply_shifts();
     // The values that its steps compute and name.
-    std::vector<Engine::Named> names() const;
+    std::vector<Engine::ValueInfo> values() const;
     // The weights that adapters can change.
     std::vector<WeightId> adaptable() const;
     // The key of the largest step.
@@ -86,12 +86,13 @@ public:
 private:
     PlanKey key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
                     InputKind input) const;
-    void refresh(const Plan& plan, const Microbatch& piece, size_t index);
-    void refresh_attention(uint8_t group, size_t index);
+    void write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index);
+    void write_attention_inputs(uint8_t group, size_t index);
     // What pooling made of the call's sequences; scored where that is what was asked for.
     Outputs pooled_outputs(StopSignal* stop);
     PlanKey score_key(uint32_t n) const;
-    void run_piece(const Microbatch& piece, size_t index, Outputs& outputs, StopSignal* stop);
+    void run_microbatch(const Microbatch& microbatch, size_t index, Outputs& outputs,
+                        StopSignal* stop);
     void restore_batch_order(Outputs& outputs);
     OutputKind output_kind() const;
     bool pooled() const { return options_.pooling != Pooling::none; }
@@ -106,15 +107,15 @@ private:
     const Storage& storage_;
     Engine& engine_;
     Recorder& recorder_;
-    RoadOptions options_;
+    StepOptions options_;
     RowMover mover_;
     Defragmenter defragmenter_;
     PreparedBatch prepared_;
     Split split_;
     EmbeddingPool embedding_pool_;
-    std::vector<float> hidden_;    // of one piece, when pooling
-    std::vector<float> unscored_;  // of a call's sequences, when scoring
-    std::vector<uint8_t> all_;     // wants of a call, when pooling
+    std::vector<float> hidden_;         // of one piece, when pooling
+    std::vector<float> pooled_;         // of a call's sequences, when scoring
+    std::vector<uint8_t> all_outputs_;  // wants of a call, when pooling
     std::vector<KeyShift> shifts_;
 };
 

@@ -1,4 +1,4 @@
-#include "runtime/step/road.h"
+#include "runtime/step/step_runner.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "runtime/step/piece_editor.h"
+#include "runtime/step/microbatch_editor.h"
 
 namespace plait {
 namespace {
@@ -19,12 +19,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Adds the time it lives to a phase.
-class Timed {
+class PhaseTimer {
 public:
-    Timed(Stats& stats, Phase phase) : seconds_(stats.seconds[static_cast<size_t>(phase)]) {}
-    ~Timed() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-    Timed(const Timed&) = delete;
-    Timed& operator=(const Timed&) = delete;
+    PhaseTimer(Stats& stats, Phase phase) : seconds_(stats.seconds[static_cast<size_t>(phase)]) {}
+    ~PhaseTimer() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+    PhaseTimer(const PhaseTimer&) = delete;
+    PhaseTimer& operator=(const PhaseTimer&) = delete;
 
 private:
     double& seconds_;
@@ -32,18 +32,18 @@ private:
 };
 
 // Gives placed rows back unless they were committed.
-class Placement {
+class PlacementGuard {
 public:
-    Placement(StepMemory& memory, StepKind kind, const PreparedBatch& batch,
-              std::span<const Microbatch> pieces)
+    PlacementGuard(StepMemory& memory, StepKind kind, const PreparedBatch& batch,
+                   std::span<const Microbatch> microbatches)
         : memory_(memory) {
-        memory_.place(kind, batch, pieces);
+        memory_.place(kind, batch, microbatches);
     }
-    ~Placement() {
+    ~PlacementGuard() {
         if (!committed_) memory_.rollback();
     }
-    Placement(const Placement&) = delete;
-    Placement& operator=(const Placement&) = delete;
+    PlacementGuard(const PlacementGuard&) = delete;
+    PlacementGuard& operator=(const PlacementGuard&) = delete;
     void commit() noexcept {
         memory_.commit();
         committed_ = true;
@@ -56,14 +56,14 @@ private:
 
 }  // namespace
 
-Road::Road(const ModelInfo& info, std::shared_ptr<StoredMemory> stored, Engine& engine,
-           Recorder& recorder, const RoadOptions& options)
-    : Road(info, *stored->memory, stored->storage, engine, recorder, options) {
+StepRunner::StepRunner(const ModelInfo& info, std::shared_ptr<StoredMemory> stored, Engine& engine,
+                       Recorder& recorder, const StepOptions& options)
+    : StepRunner(info, *stored->memory, stored->storage, engine, recorder, options) {
     stored_ = std::move(stored);
 }
 
-Road::Road(const ModelInfo& info, StepMemory& memory, const Storage& storage, Engine& engine,
-           Recorder& recorder, const RoadOptions& options)
+StepRunner::StepRunner(const ModelInfo& info, StepMemory& memory, const Storage& storage,
+                       Engine& engine, Recorder& recorder, const StepOptions& options)
     : info_(info),
       step_memory_(memory),
       storage_(storage),
@@ -84,13 +84,13 @@ Road::Road(const ModelInfo& info, StepMemory& memory, const Storage& storage, En
                         storage_.buffers());
 }
 
-OutputKind Road::output_kind() const {
+OutputKind StepRunner::output_kind() const {
     if (pooled() || !options_.logits)
         return options_.embeddings ? OutputKind::embeddings : OutputKind::none;
     return options_.embeddings ? OutputKind::both : OutputKind::logits;
 }
 
-PlanKey Road::largest_key() const {
+PlanKey StepRunner::largest_key() const {
     PlanKey key;
     key.kind = options_.kind;
     key.output = output_kind();
@@ -101,7 +101,7 @@ PlanKey Road::largest_key() const {
     return key;
 }
 
-PlanKey Road::score_key(uint32_t n) const {
+PlanKey StepRunner::score_key(uint32_t n) const {
     PlanKey key;
     key.kind = GraphKind::score;
     key.input = InputKind::embeddings;
@@ -111,32 +111,32 @@ PlanKey Road::score_key(uint32_t n) const {
     return key;
 }
 
-PlanKey Road::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
-                      InputKind input) const {
+PlanKey StepRunner::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
+                            InputKind input) const {
     PlanKey key = largest_key();
-    const uint32_t most = engine_.limits().n_tokens;
+    const uint32_t max_tokens = engine_.limits().n_tokens;
     key.input = input;
     key.captures = recorder_.set();
     engine_.steering().mark(key);
     key.single = n_tokens == n_sequences;
-    key.n_tokens = bucket(n_tokens, most);
+    key.n_tokens = bucket(n_tokens, max_tokens);
     // One token a sequence: as many sequences as tokens. Otherwise any number, in one plan.
     if (key.single) key.n_sequences = std::min(key.n_tokens, key.n_sequences);
-    key.n_outputs = bucket(n_outputs, most);
+    key.n_outputs = bucket(n_outputs, max_tokens);
     if (key.n_outputs == 0) key.output = OutputKind::none;
     return key;
 }
 
-const Plan& Road::plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
-                          InputKind input) {
+const Plan& StepRunner::plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
+                                InputKind input) {
     return plan_of(key_for(n_tokens, n_sequences, n_outputs, input));
 }
 
-std::vector<Engine::Named> Road::names() const {
-    return engine_.names(largest_key(), step_memory_.layout());
+std::vector<Engine::ValueInfo> StepRunner::values() const {
+    return engine_.values(largest_key(), step_memory_.layout());
 }
 
-std::vector<WeightId> Road::adaptable() const {
+std::vector<WeightId> StepRunner::adaptable() const {
     std::vector<WeightId> weights = engine_.adaptable(largest_key(), step_memory_.layout());
     if (scored())
         std::ranges::copy(engine_.adaptable(score_key(1), step_memory_.layout()),
@@ -144,25 +144,25 @@ std::vector<WeightId> Road::adaptable() const {
     return weights;
 }
 
-Outputs Road::run(const BatchView& batch, StopSignal* stop) {
+Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
     Stats& stats = engine_.stats();
-    std::span<const Microbatch> pieces;
-    std::optional<Placement> placement;
+    std::span<const Microbatch> microbatches;
+    std::optional<PlacementGuard> placement;
     BatchView asked = batch;
     if (pooled()) {  // every token counts, whatever was asked for
-        all_.assign(batch.size, 1);
-        asked.wants = all_;
+        all_outputs_.assign(batch.size, 1);
+        asked.wants = all_outputs_;
     }
     {
         prepare(asked, options_.limits, step_memory_.sequences(options_.step), prepared_);
         apply_shifts();
-        const Timed timed(stats, Phase::place);
+        const PhaseTimer timed(stats, Phase::place);
         if (stored_) defragmenter_.before_step(memory(), mover_, batch.size);
-        pieces = split_.cut(prepared_, options_.split);
-        placement.emplace(step_memory_, options_.step, prepared_, pieces);
+        microbatches = split_.cut(prepared_, options_.split);
+        placement.emplace(step_memory_, options_.step, prepared_, microbatches);
     }
     if (log_enabled(LogLevel::trace))
-        log(LogLevel::trace, text("decode: ", batch.size, " tokens in ", pieces.size(),
+        log(LogLevel::trace, text("decode: ", batch.size, " tokens in ", microbatches.size(),
                                   " microbatches, ", prepared_.n_outputs, " outputs"));
     if (recorder_.active()) recorder_.begin(prepared_);
     Outputs outputs;
@@ -172,9 +172,10 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
         outputs =
             Outputs(engine_.outputs(), prepared_.n_outputs, options_.logits ? info_.n_vocab : 0,
                     options_.embeddings ? info_.width : 0);
-    for (size_t i = 0; i < pieces.size(); ++i) run_piece(pieces[i], i, outputs, stop);
+    for (size_t i = 0; i < microbatches.size(); ++i)
+        run_microbatch(microbatches[i], i, outputs, stop);
     {
-        const Timed timed(stats, Phase::output);
+        const PhaseTimer timed(stats, Phase::output);
         if (pooled()) {
             outputs = pooled_outputs(stop);
         } else if (options_.split.whole_sequences) {
@@ -184,11 +185,11 @@ Outputs Road::run(const BatchView& batch, StopSignal* stop) {
     if (recorder_.active()) recorder_.commit();
     placement->commit();
     stats.tokens += batch.size;
-    stats.microbatches += pieces.size();
+    stats.microbatches += microbatches.size();
     return outputs;
 }
 
-Outputs Road::pooled_outputs(StopSignal* stop) {
+Outputs StepRunner::pooled_outputs(StopSignal* stop) {
     const size_t n = embedding_pool_.n_sequences();
     const auto width = static_cast<size_t>(info_.width);
     const auto n_scores = static_cast<size_t>(info_.n_scores);
@@ -198,13 +199,13 @@ Outputs Road::pooled_outputs(StopSignal* stop) {
         embedding_pool_.finish(outputs.embeddings(), outputs.indices());
         return outputs;
     }
-    unscored_.resize(n * width);
-    embedding_pool_.finish(unscored_, outputs.indices());
-    const size_t most = engine_.limits().n_tokens;
-    for (size_t first = 0; first < n; first += most) {
-        const size_t count = std::min(most, n - first);
+    pooled_.resize(n * width);
+    embedding_pool_.finish(pooled_, outputs.indices());
+    const size_t max_tokens = engine_.limits().n_tokens;
+    for (size_t first = 0; first < n; first += max_tokens) {
+        const size_t count = std::min(max_tokens, n - first);
         engine_.write(InputId{InputField::embeddings},
-                      std::span<const float>(unscored_).subspan(first * width, count * width));
+                      std::span<const float>(pooled_).subspan(first * width, count * width));
         const auto rows = static_cast<int32_t>(count);
         engine_.run(plan_of(score_key(static_cast<uint32_t>(count))),
                     {.tokens = rows, .outputs = rows}, nullptr,
@@ -213,19 +214,21 @@ Outputs Road::pooled_outputs(StopSignal* stop) {
     return outputs;
 }
 
-void Road::run_piece(const Microbatch& piece, size_t index, Outputs& outputs, StopSignal* stop) {
+void StepRunner::run_microbatch(const Microbatch& microbatch, size_t index, Outputs& outputs,
+                                StopSignal* stop) {
     Stats& stats = engine_.stats();
     const InputKind input =
         prepared_.source.tokens.empty() ? InputKind::embeddings : InputKind::tokens;
-    Plan& plan = plan_of(key_for(piece.n_tokens(), piece.n_sequences(), piece.n_outputs(), input));
+    Plan& plan = plan_of(
+        key_for(microbatch.n_tokens(), microbatch.n_sequences(), microbatch.n_outputs(), input));
     {
-        const Timed timed(stats, Phase::input);
-        refresh(plan, piece, index);
+        const PhaseTimer timed(stats, Phase::input);
+        write_inputs(plan, microbatch, index);
     }
-    const Counts counts{.tokens = static_cast<int32_t>(piece.n_tokens()),
-                        .outputs = static_cast<int32_t>(piece.n_outputs()),
-                        .sequences = static_cast<int32_t>(piece.n_sequences())};
-    const size_t first = piece.first_output;
+    const Counts counts{.tokens = static_cast<int32_t>(microbatch.n_tokens()),
+                        .outputs = static_cast<int32_t>(microbatch.n_outputs()),
+                        .sequences = static_cast<int32_t>(microbatch.n_sequences())};
+    const size_t first = microbatch.first_output;
     float* logits = !outputs.has_logits()
                         ? nullptr
                         : outputs.logits().data() + first * static_cast<size_t>(info_.n_vocab);
@@ -234,54 +237,57 @@ void Road::run_piece(const Microbatch& piece, size_t index, Outputs& outputs, St
                         ? outputs.embeddings().data() + first * static_cast<size_t>(info_.width)
                         : nullptr;
     {
-        const Timed timed(stats, Phase::compute);
-        PieceEditor editor(engine_.steering(), piece);
+        const PhaseTimer timed(stats, Phase::compute);
+        MicrobatchEditor editor(engine_.steering(), microbatch);
         engine_.run(plan, counts, logits, hidden, stop, &editor);
     }
-    const Timed timed(stats, Phase::output);
+    const PhaseTimer timed(stats, Phase::output);
     if (recorder_.active())
-        recorder_.add(plan, piece, engine_.arenas(), std::array<const float*, 2>{logits, hidden});
+        recorder_.add(plan, microbatch, engine_.arenas(),
+                      std::array<const float*, 2>{logits, hidden});
     if (pooled()) {
         embedding_pool_.add(
-            prepared_, piece,
-            std::span(hidden_).first(piece.n_outputs() * static_cast<size_t>(info_.width)));
+            prepared_, microbatch,
+            std::span(hidden_).first(microbatch.n_outputs() * static_cast<size_t>(info_.width)));
         return;
     }
     const std::span<int32_t> indices = outputs.indices();
-    for (size_t i = 0; i < piece.output_tokens.size(); ++i)
-        indices[first + i] =
-            static_cast<int32_t>(piece.entries[static_cast<size_t>(piece.output_tokens[i])]);
+    for (size_t i = 0; i < microbatch.output_tokens.size(); ++i)
+        indices[first + i] = static_cast<int32_t>(
+            microbatch.entries[static_cast<size_t>(microbatch.output_tokens[i])]);
 }
 
-void Road::refresh(const Plan& plan, const Microbatch& piece, size_t index) {
+void StepRunner::write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index) {
     const auto axes = static_cast<size_t>(prepared_.axes);
-    const size_t n = piece.entries.size();
+    const size_t n = microbatch.entries.size();
     uint32_t groups = 0;  // bit g: attention inputs of group g are done
     for (const InputId id : plan.inputs()) {
         const auto group = static_cast<uint8_t>(id.group);  // of the memory's, where it has one
         switch (id.field) {
         case InputField::tokens: {
             const std::span<int32_t> to = engine_.in_place<int32_t>(id, n);
-            for (size_t i = 0; i < n; ++i) to[i] = prepared_.source.tokens[piece.entries[i]];
+            for (size_t i = 0; i < n; ++i) to[i] = prepared_.source.tokens[microbatch.entries[i]];
             break;
         }
         case InputField::embeddings: {
             const auto width = static_cast<size_t>(prepared_.source.width);
             const std::span<float> to = engine_.in_place<float>(id, n * width);
             for (size_t i = 0; i < n; ++i)
-                std::copy_n(prepared_.source.embeddings.data() + piece.entries[i] * width, width,
-                            to.data() + i * width);
+                std::copy_n(prepared_.source.embeddings.data() + microbatch.entries[i] * width,
+                            width, to.data() + i * width);
             break;
         }
         case InputField::positions: {
             const std::span<int32_t> to = engine_.in_place<int32_t>(id, n * axes);
             for (size_t i = 0; i < n; ++i)
-                std::copy_n(prepared_.positions.data() + piece.entries[i] * axes, axes,
+                std::copy_n(prepared_.positions.data() + microbatch.entries[i] * axes, axes,
                             to.data() + i * axes);
             break;
         }
-        case InputField::token_begin: engine_.write(id, std::span(piece.begin)); break;
-        case InputField::output_tokens: engine_.write(id, std::span(piece.output_tokens)); break;
+        case InputField::token_begin: engine_.write(id, std::span(microbatch.begin)); break;
+        case InputField::output_tokens:
+            engine_.write(id, std::span(microbatch.output_tokens));
+            break;
         case InputField::write_rows:
         case InputField::first:
         case InputField::last:
@@ -289,7 +295,7 @@ void Road::refresh(const Plan& plan, const Microbatch& piece, size_t index) {
         case InputField::run_begin:
         case InputField::key_positions:
         case InputField::key_begin:
-            if ((groups >> group & 1) == 0) refresh_attention(group, index);
+            if ((groups >> group & 1) == 0) write_attention_inputs(group, index);
             groups |= 1u << group;
             break;
         case InputField::read_states:
@@ -307,7 +313,7 @@ void Road::refresh(const Plan& plan, const Microbatch& piece, size_t index) {
     }
 }
 
-void Road::refresh_attention(uint8_t group, size_t index) {
+void StepRunner::write_attention_inputs(uint8_t group, size_t index) {
     const GroupView view = step_memory_.view(group, index);
     engine_.write(InputId{InputField::write_rows, group}, view.write_rows);
     engine_.write(InputId{InputField::runs, group}, view.runs);
@@ -319,7 +325,7 @@ void Road::refresh_attention(uint8_t group, size_t index) {
     engine_.write(InputId{InputField::key_begin, group}, view.key_begin);
 }
 
-void Road::restore_batch_order(Outputs& outputs) {
+void StepRunner::restore_batch_order(Outputs& outputs) {
     const std::span<const int32_t> indices = outputs.indices();
     if (std::ranges::is_sorted(indices)) return;
     std::vector<size_t> order(indices.size());
@@ -340,7 +346,7 @@ void Road::restore_batch_order(Outputs& outputs) {
     outputs = std::move(sorted);
 }
 
-void Road::apply_shifts() {
+void StepRunner::apply_shifts() {
     if (!step_memory_.has_shifts()) return;
     mover_.prepare();
     shifts_.clear();

@@ -1,5 +1,5 @@
 // The road from a batch to outputs, seen from outside and with a memory that only pretends.
-#include "runtime/step/road.h"
+#include "runtime/step/step_runner.h"
 
 #include <gtest/gtest.h>
 
@@ -40,9 +40,9 @@ ContextOptions small() {
 std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
 
 // Stores one contiguous row per token of sequence 0 and counts the calls it gets.
-class PretendMemory final : public StepMemory, public SequenceIndex {
+class FakeMemory final : public StepMemory, public SequenceIndex {
 public:
-    explicit PretendMemory(MemoryLayout layout) : layout_(std::move(layout)) {}
+    explicit FakeMemory(MemoryLayout layout) : layout_(std::move(layout)) {}
 
     const MemoryLayout& layout() const override { return layout_; }
     const SequenceIndex& sequences(StepKind) const override { return *this; }
@@ -94,7 +94,7 @@ private:
     std::vector<Run> runs_;
 };
 
-struct PretendRoad {
+struct FakeRunner {
     std::shared_ptr<const LoadedModel> model = test::TinyModel{}.open();
     MemoryLayout layout = [&] {
         MemoryOptions options;
@@ -105,13 +105,14 @@ struct PretendRoad {
         model, std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{2, std::nullopt}), layout,
         EngineLimits{.n_tokens = 8, .n_sequences = 1, .n_rows = 64, .build = {.n_ctx = 64}}};
     Recorder recorder;
-    PretendMemory memory{layout};
+    FakeMemory memory{layout};
     Storage storage{layout, engine.device_set()};
-    std::unique_ptr<Road> road = [&] {
-        RoadOptions options;
+    std::unique_ptr<StepRunner> runner = [&] {
+        StepOptions options;
         options.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
         options.split.max_tokens = 8;
-        return std::make_unique<Road>(model->info(), memory, storage, engine, recorder, options);
+        return std::make_unique<StepRunner>(model->info(), memory, storage, engine, recorder,
+                                            options);
     }();
 };
 
@@ -124,47 +125,47 @@ private:
     int left_;
 };
 
-TEST(Road, KnowsTheMemoryByItsInterfaceAlone) {  // S4-06, S4-07, S2-38
-    PretendRoad pretend;
+TEST(StepRunner, KnowsTheMemoryByItsInterfaceAlone) {  // S4-06, S4-07, S2-38
+    FakeRunner fake;
     const std::vector<TokenId> tokens = some_tokens(20, 3);
-    const Outputs got = pretend.road->run(batch_of(tokens, 0, 0, true).view(), nullptr);
+    const Outputs got = fake.runner->run(batch_of(tokens, 0, 0, true).view(), nullptr);
 
-    Context context(pretend.model, small());
+    Context context(fake.model, small());
     const Outputs expected = context.decode(batch_of(tokens, 0, 0, true).view());
     EXPECT_EQ(copy(got.logits()), copy(expected.logits()));
-    EXPECT_EQ(pretend.memory.n_placed, 1);
-    EXPECT_EQ(pretend.memory.n_committed, 1);
-    EXPECT_EQ(pretend.memory.n_rolled_back, 0);
+    EXPECT_EQ(fake.memory.n_placed, 1);
+    EXPECT_EQ(fake.memory.n_committed, 1);
+    EXPECT_EQ(fake.memory.n_rolled_back, 0);
     // Pieces of 8, 8 and 4: plans are kept for a memory that nobody has heard of.  S1-11
-    pretend.road->run(batch_of(tokens, 0, 20, true).view(), nullptr);
-    EXPECT_EQ(pretend.engine.stats().plans_built, 1u);
-    EXPECT_EQ(pretend.engine.stats().plans_reused, 5u);
+    fake.runner->run(batch_of(tokens, 0, 20, true).view(), nullptr);
+    EXPECT_EQ(fake.engine.stats().plans_built, 1u);
+    EXPECT_EQ(fake.engine.stats().plans_reused, 5u);
 }
 
-TEST(Road, WhateverStopsItTheMemoryIsRolledBackAndNotCommitted) {  // S4-08
-    PretendRoad pretend;
+TEST(StepRunner, WhateverStopsItTheMemoryIsRolledBackAndNotCommitted) {  // S4-08
+    FakeRunner fake;
     const Batch batch = batch_of(some_tokens(20, 3), 0, 0, true);
     int stopped = 0;
     for (int after = 0; after < 400; after += 7) {
         StopAfter stop(after);
         try {
-            pretend.road->run(batch.view(), &stop);
+            fake.runner->run(batch.view(), &stop);
             break;
         } catch (const Interrupted&) {
             ++stopped;
         }
-        EXPECT_EQ(pretend.memory.n_rolled_back, stopped);
-        EXPECT_EQ(pretend.memory.n_committed, 0);
+        EXPECT_EQ(fake.memory.n_rolled_back, stopped);
+        EXPECT_EQ(fake.memory.n_committed, 0);
     }
     EXPECT_GT(stopped, 3);
-    EXPECT_EQ(pretend.memory.n_committed, 1);
+    EXPECT_EQ(fake.memory.n_committed, 1);
 }
 
-TEST(Road, ARefusedBatchPlacesNothing) {
-    PretendRoad pretend;
-    EXPECT_THROW(pretend.road->run(batch_of({200}, 0, 0, true).view(), nullptr), BatchError);
-    EXPECT_THROW(pretend.road->run(batch_of({1}, 3, 0, true).view(), nullptr), BatchError);
-    EXPECT_EQ(pretend.memory.n_placed, 0);
+TEST(StepRunner, ARefusedBatchPlacesNothing) {
+    FakeRunner fake;
+    EXPECT_THROW(fake.runner->run(batch_of({200}, 0, 0, true).view(), nullptr), BatchError);
+    EXPECT_THROW(fake.runner->run(batch_of({1}, 3, 0, true).view(), nullptr), BatchError);
+    EXPECT_EQ(fake.memory.n_placed, 0);
 }
 
 TEST(Context, AStepOfAKnownShapeBuildsNoPlan) {  // S0-01, S0-02, S1-07
@@ -185,14 +186,14 @@ TEST(Context, AWholePromptEqualsItsPiecesBitForBit) {
     Context whole(model, small());
     const Outputs expected = whole.decode(batch_of(tokens, 0, 0, true).view());
     for (const size_t step : {1u, 3u, 7u, 16u}) {
-        Context pieces(model, small());
+        Context microbatches(model, small());
         std::vector<float> got;
         for (size_t at = 0; at < tokens.size(); at += step) {
             const size_t n = std::min(step, tokens.size() - at);
             const std::vector<TokenId> part(tokens.begin() + static_cast<long>(at),
                                             tokens.begin() + static_cast<long>(at + n));
             const Outputs out =
-                pieces.decode(batch_of(part, 0, static_cast<Position>(at), true).view());
+                microbatches.decode(batch_of(part, 0, static_cast<Position>(at), true).view());
             got.insert(got.end(), out.logits().begin(), out.logits().end());
         }
         EXPECT_EQ(got, copy(expected.logits())) << step;

@@ -1,17 +1,18 @@
-#include "runtime/step/piece_editor.h"
+#include "runtime/step/microbatch_editor.h"
 
 #include <algorithm>
 #include <numeric>
 
 namespace plait {
 
-void PieceEditor::edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) {
+void MicrobatchEditor::edit(uint16_t index, std::span<float> rows, const Shape& shape,
+                            Extent extent) {
     ValueEdit& edit = steering_.edit(index);
     const auto n = static_cast<size_t>(shape[0]);
     const auto entry = [&](size_t row) {
-        return piece_
-            .entries[extent == Extent::tokens ? row
-                                              : static_cast<size_t>(piece_.output_tokens[row])];
+        return microbatch_.entries[extent == Extent::tokens
+                                       ? row
+                                       : static_cast<size_t>(microbatch_.output_tokens[row])];
     };
     std::vector<size_t> order(n);
     std::iota(order.begin(), order.end(), size_t{0});
