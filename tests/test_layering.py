@@ -65,6 +65,27 @@ INCLUDES = [
 ]
 
 
+# What the files of each folder of cpp/runtime may include of that room besides their own folder.
+RUNTIME_MAY_INCLUDE = {
+    "devices": set(),
+    "state": {"devices"},
+    "steering": {"devices", "state", "loaded_model.h"},
+    "step": {"devices", "steering", "loaded_model.h"},
+}
+
+
+@pytest.mark.parametrize("folder", sorted(RUNTIME_MAY_INCLUDE))
+def test_folders_of_runtime_include_only_lower_ones(folder):
+    included = {
+        target.split("/")[1]
+        for source, target in INCLUDES
+        if source.startswith(f"runtime/{folder}/") and target.startswith("runtime/")
+    }
+    assert included <= RUNTIME_MAY_INCLUDE[folder] | {folder}
+    folders = {p.name for p in (CPP / "runtime").iterdir() if p.is_dir()}
+    assert folders == set(RUNTIME_MAY_INCLUDE)
+
+
 def test_every_room_is_on_the_ladder():
     assert {p.name for p in CPP.iterdir() if p.is_dir()} == set(MAY_INCLUDE)
 

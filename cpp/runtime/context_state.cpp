@@ -1,4 +1,4 @@
-// Context: states, going back, and moving rows together.
+// Context: saved states, rewind and defragmentation.
 #include "base/error.h"
 #include "base/text.h"
 #include "runtime/context.h"
@@ -27,17 +27,18 @@ void Context::save_state(std::optional<SequenceId> sequence, const MakeRoom& mak
     const std::lock_guard lock(mutex_);
     StepRunner& runner = decode_runner();
     check_sequence(sequence);
-    plait::save_state(runner, facts_, engine_->steering().active(), sequence, make_room);
+    runner.apply_shifts();
+    plait::save_state(*runner.stored(), facts_, engine_->steering().active(), sequence, make_room);
 }
 
 void Context::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to) {
     const std::lock_guard lock(mutex_);
     StepRunner& runner = decode_runner();
     check_sequence(to);
-    plait::load_state(runner, facts_, engine_->steering().active(), bytes, to);
+    plait::load_state(*runner.stored(), facts_, engine_->steering().active(), bytes, to);
 }
 
-// Files are read and written while other threads may use the context.
+// Files are read and written without the lock, so that other threads can use the context.
 void Context::save_file(const std::string& path, std::optional<SequenceId> sequence) {
     FileBytes bytes;
     save_state(sequence, [&](uint64_t n) {
@@ -64,7 +65,8 @@ void Context::copy_state_to(Context& other) {
     StepRunner& to = other.decode_runner();
     check_facts(facts_, other.facts_);
     check_active(engine_->steering().active(), other.engine_->steering().active());
-    copy_state(from, to);
+    from.apply_shifts();
+    copy_state(*from.stored(), *to.stored());
 }
 
 Position Context::rewind(SequenceId sequence, Position next) {
@@ -89,7 +91,7 @@ DefragReport Context::defrag(std::optional<int64_t> max_moves) {
     StepRunner& runner = decode_runner();
     if (max_moves && *max_moves < 1)
         throw InvalidArgument(text("max_moves: expected at least 1, got ", *max_moves));
-    return runner.defragment(max_moves.value_or(Engine::kMaxMoves));
+    return runner.defragment(max_moves.value_or(kMaxMovesPerRun));
 }
 
 std::optional<DefragReport> Context::last_defrag() const {

@@ -24,7 +24,7 @@ std::unique_ptr<Backend> make_vulkan(size_t index) { return vulkan::make_backend
 #else
 std::vector<DeviceInfo> vulkan_devices() { return {}; }
 std::unique_ptr<Backend> make_vulkan(size_t) {
-    throw BackendError("backend \"vulkan\": this build has no Vulkan");
+    throw BackendError("backend \"vulkan\": this build has no Vulkan support");
 }
 #endif
 

@@ -18,15 +18,15 @@ uint64_t free_memory() {
 }
 
 int64_t fitting_n_ctx(const MemorySpecs& specs, const MemoryOptions& options, int64_t n_ctx_train) {
-    const int64_t asked = n_ctx_train > 0 ? n_ctx_train : 512;
+    const int64_t wanted = n_ctx_train > 0 ? n_ctx_train : 512;
     const uint64_t max_bytes = free_memory() / 2;
     const auto bytes = [&](int64_t n_ctx) {
         MemoryOptions trial = options;
         trial.n_ctx = n_ctx;
         return make_memory(specs, trial)->layout().bytes();
     };
-    if (max_bytes == 0 || bytes(asked) <= max_bytes) return asked;
-    int64_t fits = 1, too_many = asked;
+    if (max_bytes == 0 || bytes(wanted) <= max_bytes) return wanted;
+    int64_t fits = 1, too_many = wanted;
     while (too_many - fits > 1) {
         const int64_t middle = fits + (too_many - fits) / 2;
         (bytes(middle) <= max_bytes ? fits : too_many) = middle;

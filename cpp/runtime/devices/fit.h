@@ -1,4 +1,4 @@
-// How long a context may be when the caller leaves that open.
+// The default context length.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace plait {
 
-// The training length, or less where the cache would take over half of the memory that is free now.
-// At least 1; 512 where the model states no training length.
+// Returns the training length (512 if the model has none), or the largest length, at least 1, whose cache
+// takes at most half of the available memory.
 int64_t fitting_n_ctx(const MemorySpecs& specs, const MemoryOptions& options, int64_t n_ctx_train);
 
-// Bytes of memory that programs can still get, as the system says; 0 where it does not.
+// Returns the available memory in bytes according to the operating system; 0 if unknown.
 uint64_t free_memory();
 
 }  // namespace plait

@@ -17,7 +17,7 @@ struct Choice {
     size_t index;
 };
 
-// What "vulkan" or "vulkan:N" refers to; nothing for other names.
+// Parses "vulkan" or "vulkan:N"; nullopt for unknown names.
 std::optional<Choice> find_device(std::string_view name) {
     const std::string_view kind_name = name.substr(0, name.find(':'));
     for (const BackendKind& kind : backend_kinds()) {
@@ -41,7 +41,7 @@ std::optional<Choice> first_gpu() {
     return std::nullopt;
 }
 
-[[noreturn]] void refuse(const std::string& names) {
+[[noreturn]] void throw_unknown_backend(const std::string& names) {
     std::string known;
     for (const BackendKind& kind : backend_kinds())
         known += text("\"", kind.name, "\", \"", kind.name, ":N\", ");
@@ -61,7 +61,7 @@ std::vector<std::unique_ptr<Backend>> make_devices(const std::string& names,
         for (size_t begin = 0; begin <= names.size();) {
             const size_t end = std::min(names.find(',', begin), names.size());
             const auto choice = find_device(std::string_view(names).substr(begin, end - begin));
-            if (!choice) refuse(names);
+            if (!choice) throw_unknown_backend(names);
             choices.push_back(*choice);
             begin = end + 1;
         }

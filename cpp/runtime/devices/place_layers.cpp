@@ -12,7 +12,6 @@
 #include "graph/node_layers.h"
 #include "plan/plan.h"
 #include "plan/prune.h"
-#include "runtime/step/engine.h"
 
 namespace plait {
 namespace {
@@ -136,7 +135,7 @@ std::vector<Graph> graphs_of(const Model& model, const PlanKey& step, const Memo
             moves.kind = kind;
             moves.group = group;
             moves.output = OutputKind::none;
-            moves.n_moves = Engine::kMaxMoves;
+            moves.n_moves = kMaxMovesPerRun;
         }
     }
     std::vector<Graph> graphs;
@@ -156,9 +155,9 @@ std::vector<uint8_t> place(std::span<const uint64_t> bytes, std::span<const uint
         split.assign(room.size(), 1.0);
     const size_t n_layers = bytes.size();
     if (options.n_gpu_layers) {
-        const int64_t asked = *options.n_gpu_layers;
-        const bool all = asked < 0 || static_cast<uint64_t>(asked) > n_layers;
-        return place(all ? n_layers : static_cast<size_t>(asked), n_layers, split);
+        const int64_t n = *options.n_gpu_layers;
+        const bool all = n < 0 || static_cast<uint64_t>(n) > n_layers;
+        return place(all ? n_layers : static_cast<size_t>(n), n_layers, split);
     }
     for (size_t n = n_layers; n > 0; --n)
         if (std::vector<uint8_t> devices = place(n, n_layers, split); fits(devices, bytes, room))

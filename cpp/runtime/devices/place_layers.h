@@ -14,12 +14,15 @@
 
 namespace plait {
 
+// Max rows per run of a copy_rows or shift_keys plan.
+inline constexpr uint32_t kMaxMovesPerRun = 1024;
+
 // One graph of each kind that a context can run. `step`: the key of the largest step.
 std::vector<Graph> graphs_of(const Model& model, const PlanKey& step, const MemoryLayout& layout,
                              const BuildOptions& options);
 
 struct LayerOptions {
-    std::optional<int64_t> n_gpu_layers;  // nothing: as many as fit; -1: all
+    std::optional<int64_t> n_gpu_layers;  // nullopt: as many as fit; -1: all
     std::vector<double> split;  // the share of each device but the CPU; empty: by free memory
 };
 

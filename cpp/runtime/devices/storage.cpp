@@ -10,7 +10,7 @@ Storage::Storage(const MemoryLayout& layout, DeviceSet& devices) {
     for (const StorageInfo& info : layout.storage) {
         buffers_.push_back(devices.allocate_cache(info.bytes(), info.id.layer));
         pointers_.push_back(buffers_.back().get());
-        // Row 0 is the state of an empty sequence.
+        // Row 0 is the state of an empty sequence, which is all zeros.
         if (layout.groups[info.group].kind->holds_states)
             buffers_.back()->write(0, std::vector<std::byte>(info.row_bytes));
     }

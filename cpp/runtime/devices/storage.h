@@ -1,4 +1,4 @@
-// The bytes of a context's caches: one buffer for each part of each layer.
+// The buffers of a context's caches: one for each part (keys, values or state) of each layer.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/device_set.h"
-#include "memory/layout.h"
+#include "memory/memory.h"
 
 namespace plait {
 
@@ -15,12 +15,20 @@ public:
     Storage(const MemoryLayout& layout, DeviceSet& devices);
 
     std::span<Buffer* const> buffers() const { return pointers_; }  // by index in layout.storage
-    // Rows [row, row + 1) of one part, dequantised, without padding: [n_heads, head_dim].
+    // Dequantises one row of one part into `target`, [n_heads, head_dim], without padding.
     void read_row(const StorageInfo& info, size_t index, int32_t row, float* target) const;
 
 private:
     std::vector<std::unique_ptr<Buffer>> buffers_;
     std::vector<Buffer*> pointers_;
+};
+
+// A memory and the buffers of its rows. An encoder and its decoder share one.
+struct StoredMemory {
+    std::unique_ptr<Memory> memory;
+    Storage storage;
+    StoredMemory(std::unique_ptr<Memory> given, DeviceSet& devices)
+        : memory(std::move(given)), storage(memory->layout(), devices) {}
 };
 
 }  // namespace plait

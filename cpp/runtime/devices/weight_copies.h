@@ -1,4 +1,4 @@
-// The packed copies of one file's weights, one store for all backends that pack alike.
+// The packed copies of the weights of one file. Backends with the same packing share a store.
 #pragma once
 
 #include <map>
@@ -12,13 +12,13 @@
 
 namespace plait {
 
-// Safe to call from several threads. Stores live as long as this.
+// Thread-safe. Stores live as long as this object.
 class WeightCopies {
 public:
     explicit WeightCopies(std::shared_ptr<const WeightSource> source)
         : source_(std::move(source)) {}
 
-    // The copies on each device.
+    // Returns the store of each device; creates missing ones.
     StoresByDevice on(const DeviceSet& devices) {
         const std::lock_guard lock(mutex_);
         StoresByDevice stores;

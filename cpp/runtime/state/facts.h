@@ -1,4 +1,5 @@
-// What a saved state was made with, fact by fact, so that an error can name the one that differs.
+// Facts about a model and a context that a saved state depends on. Each has a name, so that an error can
+// report the one that differs.
 #pragma once
 
 #include <string>
@@ -17,21 +18,28 @@ struct Fact {
 };
 using Facts = std::vector<Fact>;
 
-// The file: architecture, its hyperparameters, the directory of tensors, and a sample of their
-// bytes. A sample: two models that differ only in bytes that it does not see pass for one.
+// An adapter or control vector that was active when a state was saved. It shapes the cached values.
+struct ActivePart {
+    std::string what;  // "LoRA 'pirate' of digest ..."
+    float scale = 1.0f;
+    friend bool operator==(const ActivePart&, const ActivePart&) = default;
+};
+
+// Facts of a model file: the architecture, its hyperparameters, the tensor directory, and a sample of the
+// tensor bytes. Models that differ only in other bytes are treated as identical.
 Facts facts_of(const gguf::File& file);
 
-// Options of a context that its saved states depend on.
+// Context options that saved states depend on.
 struct CacheSettings {
     BuildOptions build;
     bool causal = true;
     bool swa_full = false;
 };
-// How a context stores its rows: the type and shape of each storage, how keys are rotated, causality
-// and whether windows free rows.
+// Facts of a context: the type and shape of each storage, the rotation of keys, causality, and whether
+// rows outside of windows are freed.
 Facts facts_of(const Model& model, const MemoryLayout& layout, const CacheSettings& settings);
 
-// StateError naming the first fact of the state that is not as it is here.
+// Throws StateError with the first fact of `state` that differs from `here`.
 void check_facts(const Facts& state, const Facts& here);
 
 }  // namespace plait

@@ -1,17 +1,17 @@
-// The bytes of a saved state. Equal contents give equal bytes, and every byte is covered by a
-// checksum. Integers are little endian, nothing is padded.
+// The format of a saved state. Equal contents give equal bytes, and every byte is covered by a checksum.
+// Integers are little-endian, without padding.
 //
-//   "\x89PLAITKV"  u32 version  u32 sections  u64 bytes in all
-//   for each section: u32 kind, u64 bytes, u64 checksum of them
-//   u64 checksum of all before
-//   the sections, one after the other: facts, adapters, contents, then the rows of each storage
+//   "\x89PLAITKV"  u32 version  u32 number of sections  u64 total bytes
+//   for each section: u32 kind, u64 bytes, u64 checksum
+//   u64 checksum of all bytes before this field
+//   the sections in order: facts, adapters, contents, then the rows of each storage
 //
 //   facts:     u32 n, n times: string name, string value       string: u32 bytes, UTF-8
-//   adapters:  u32 n, n times: string what, f32 scale: what was added to the model, see ActivePart
-//   contents:  MemoryState, field by field; lists as u32 n and n times i32
-//   rows:      those of the items, in order, as the storage holds them
+//   adapters:  u32 n, n times: string what, f32 scale; see ActivePart
+//   contents:  the fields of MemoryState; a list is u32 n, n times i32
+//   rows:      the rows of the items in order, in the format of the storage
 //
-// Checksums are base/checksum.h.
+// For checksums, see base/checksum.h.
 #pragma once
 
 #include <cstddef>
@@ -21,33 +21,31 @@
 
 #include "memory/state.h"
 #include "runtime/state/facts.h"
-#include "runtime/steering/steering.h"
 
 namespace plait {
 
 inline constexpr uint32_t kStateVersion = 1;
 inline constexpr size_t kStateHeaderBytes = 24;
 
-// A state of which the rows are still to be written: first `bytes()` are found, then each storage
-// fills its part, then seal().
+// Writes a state: allocate bytes() bytes, write the rows of each storage to rows(), then call seal().
 class StateImage {
 public:
-    // `row_bytes`: what the items of each storage take.
+    // `row_bytes`: total bytes of the rows of each storage.
     StateImage(const Facts& facts, const std::vector<ActivePart>& active, const MemoryState& memory,
                std::vector<uint64_t> row_bytes);
 
     uint64_t bytes() const;
-    // Where the rows of one storage go. `target` has bytes() bytes.
+    // Returns the part of `target` for the rows of one storage. `target` has bytes() bytes.
     std::span<std::byte> rows(std::span<std::byte> target, size_t storage) const;
-    // Everything but the rows, which are there by now.
+    // Writes everything except the rows. The rows must be complete, since seal() computes their checksums.
     void seal(std::span<std::byte> target) const;
 
 private:
-    std::vector<std::vector<std::byte>> sections_;  // before the rows
+    std::vector<std::vector<std::byte>> sections_;  // all sections except rows
     std::vector<uint64_t> row_bytes_;
 };
 
-// A state read and found whole. Rows are views of the bytes it was read from.
+// A parsed state whose checksums match. Rows are views of the bytes it was read from.
 struct StateReading {
     Facts facts;
     std::vector<ActivePart> active;
@@ -55,10 +53,11 @@ struct StateReading {
     std::vector<std::span<const std::byte>> rows;  // by storage
 };
 
-// StateError where the bytes are no state, a damaged or cut one, or of another version.
+// Throws StateError if the bytes are not a state, are damaged or truncated, or have another version.
 StateReading read_state(std::span<const std::byte> bytes);
 
-// How long a state claims to be, by its first kStateHeaderBytes; `bytes` may have less.
+// Returns the total size according to the first kStateHeaderBytes bytes of a state. Throws StateError if
+// `bytes` has fewer or is not a state.
 uint64_t read_state_bytes(std::span<const std::byte> bytes);
 
 }  // namespace plait

@@ -11,7 +11,7 @@
 namespace plait {
 namespace {
 
-// Stretches of items whose rows follow each other: visit(first item, first row, count).
+// Calls visit(first item, first row, count) for each run of items with contiguous rows.
 template <typename Visit>
 void for_each_run(const StateRows& rows, Visit visit) {
     for (size_t i = 0; i < rows.items.size();) {
@@ -26,7 +26,7 @@ void for_each_run(const StateRows& rows, Visit visit) {
     }
 }
 
-// Each storage of a group that has rows: visit(its index, its description, the group's rows).
+// Calls visit(index, storage info, rows of its group) for each storage of a group that has rows.
 template <typename Visit>
 void for_each_storage(const MemoryLayout& layout, const std::vector<StateRows>& rows, Visit visit) {
     for (size_t i = 0; i < layout.storage.size(); ++i) {
@@ -39,7 +39,7 @@ uint64_t n_items(const MemoryState& state, const Memory& memory, const StorageIn
     const uint32_t part = memory.state_part(storage.group);
     if (part >= state.parts.size())
         throw StateError(text("the state has ", state.parts.size(), " parts, expected ", part + 1,
-                              " or more: this memory is made of other ones"));
+                              " or more: it was saved from another kind of memory"));
     return static_cast<uint64_t>(std::max(state.parts[part].n_items, 0));
 }
 
@@ -54,7 +54,7 @@ void check_rows(const StateReading& state, const Memory& memory) {
         if (state.rows[i].size() != expected)
             throw StateError(text("the state has ", state.rows[i].size(),
                                   " bytes of rows of storage ", i,
-                                  ", which its tokens do not take"));
+                                  ", which does not match its number of tokens"));
     }
 }
 
@@ -74,10 +74,9 @@ void check_active(const std::vector<ActivePart>& state, const std::vector<Active
                           ", which this context has"));
 }
 
-void save_state(StepRunner& runner, const Facts& facts, const std::vector<ActivePart>& active,
+void save_state(const StoredMemory& from, const Facts& facts, const std::vector<ActivePart>& active,
                 std::optional<SequenceId> sequence, const MakeRoom& make_room) {
-    runner.apply_shifts();
-    const Memory& memory = runner.memory();
+    const Memory& memory = *from.memory;
     std::vector<StateRows> rows;
     const MemoryState state = memory.describe(sequence, rows);
     std::vector<uint64_t> row_bytes;
@@ -88,42 +87,41 @@ void save_state(StepRunner& runner, const Facts& facts, const std::vector<Active
     for_each_storage(memory.layout(), rows,
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
                          const std::span<std::byte> to = image.rows(target, i);
-                         const Buffer& from = *runner.storage().buffers()[i];
+                         const Buffer& source = *from.storage.buffers()[i];
                          const uint64_t bytes = storage.row_bytes;
                          for_each_run(group, [&](uint64_t item, uint64_t row, uint64_t n) {
-                             from.read(row * bytes, to.subspan(item * bytes, n * bytes));
+                             source.read(row * bytes, to.subspan(item * bytes, n * bytes));
                          });
                      });
     image.seal(target);
 }
 
-void load_state(StepRunner& runner, const Facts& facts, const std::vector<ActivePart>& active,
+void load_state(StoredMemory& target, const Facts& facts, const std::vector<ActivePart>& active,
                 std::span<const std::byte> bytes, std::optional<SequenceId> to) {
     const StateReading state = read_state(bytes);
     check_facts(state.facts, facts);
     check_active(state.active, active);
-    check_rows(state, runner.memory());
+    check_rows(state, *target.memory);
     std::vector<StateRows> rows;
-    runner.memory().restore(state.memory, to, rows);
-    for_each_storage(runner.memory().layout(), rows,
+    target.memory->restore(state.memory, to, rows);
+    for_each_storage(target.memory->layout(), rows,
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
-                         Buffer& target = *runner.storage().buffers()[i];
+                         Buffer& buffer = *target.storage.buffers()[i];
                          const uint64_t each = storage.row_bytes;
                          for_each_run(group, [&](uint64_t item, uint64_t row, uint64_t n) {
-                             target.write(row * each, state.rows[i].subspan(item * each, n * each));
+                             buffer.write(row * each, state.rows[i].subspan(item * each, n * each));
                          });
                      });
 }
 
-void copy_state(StepRunner& from, StepRunner& to) {
-    from.apply_shifts();
+void copy_state(const StoredMemory& from, StoredMemory& to) {
     std::vector<StateRows> sources;
-    const MemoryState state = from.memory().describe(std::nullopt, sources);
-    // All is read before anything changes, as a device may fail in between.
-    std::vector<std::vector<std::byte>> rows(from.memory().layout().storage.size());
-    for_each_storage(from.memory().layout(), sources,
+    const MemoryState state = from.memory->describe(std::nullopt, sources);
+    // Read everything before changing anything, since a device may fail in between.
+    std::vector<std::vector<std::byte>> rows(from.memory->layout().storage.size());
+    for_each_storage(from.memory->layout(), sources,
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
-                         const Buffer& source = *from.storage().buffers()[i];
+                         const Buffer& source = *from.storage.buffers()[i];
                          const uint64_t each = storage.row_bytes;
                          rows[i].resize(group.items.size() * each);
                          for_each_run(group, [&](uint64_t item, uint64_t row, uint64_t n) {
@@ -132,10 +130,10 @@ void copy_state(StepRunner& from, StepRunner& to) {
                          });
                      });
     std::vector<StateRows> targets;
-    to.memory().restore(state, std::nullopt, targets);
-    for_each_storage(to.memory().layout(), targets,
+    to.memory->restore(state, std::nullopt, targets);
+    for_each_storage(to.memory->layout(), targets,
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
-                         Buffer& target = *to.storage().buffers()[i];
+                         Buffer& target = *to.storage.buffers()[i];
                          const uint64_t each = storage.row_bytes;
                          for_each_run(group, [&](uint64_t item, uint64_t row, uint64_t n) {
                              target.write(row * each,

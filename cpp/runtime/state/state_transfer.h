@@ -1,31 +1,33 @@
-// What a road remembers, to bytes and back, or to another road; `active`: what is added to its model.
+// Converts the contents of a memory to bytes and back, and copies them to another memory. Pending key
+// shifts of the source must have been applied before. `active`: the adapters and the control vector
+// that the context adds to its model.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <span>
 
+#include "runtime/devices/storage.h"
 #include "runtime/state/facts.h"
-#include "runtime/step/step_runner.h"
 
 namespace plait {
 
-// Hands out the bytes that a state goes to; called once, when it is known how many.
+// Returns the buffer that receives a state of `bytes` bytes. Called once per state.
 using MakeRoom = std::function<std::span<std::byte>(uint64_t bytes)>;
 
-// One sequence or all. Pending shifts are applied first.
-void save_state(StepRunner& runner, const Facts& facts, const std::vector<ActivePart>& active,
+// Saves one sequence, or all of them.
+void save_state(const StoredMemory& from, const Facts& facts, const std::vector<ActivePart>& active,
                 std::optional<SequenceId> sequence, const MakeRoom& make_room);
 
-// In place of everything, or of the sequence `to` (nothing: the one that was saved). StateError or
-// CacheFull, and nothing has changed.
-void load_state(StepRunner& runner, const Facts& facts, const std::vector<ActivePart>& active,
+// Replaces the sequence `to`. Without `to`, replaces the sequence that was saved, or everything if all
+// sequences were saved. Throws StateError or CacheFull; the memory is then unchanged.
+void load_state(StoredMemory& target, const Facts& facts, const std::vector<ActivePart>& active,
                 std::span<const std::byte> bytes, std::optional<SequenceId> to);
 
-// StateError where a state was made with other adapters or another control vector.
+// Throws StateError if a state was made with other adapters or another control vector.
 void check_active(const std::vector<ActivePart>& state, const std::vector<ActivePart>& here);
 
-// All that `from` holds in place of all that `to` holds. Errors are those of load_state().
-void copy_state(StepRunner& from, StepRunner& to);
+// Replaces all contents of `to` with those of `from`. Throws what load_state() throws.
+void copy_state(const StoredMemory& from, StoredMemory& to);
 
 }  // namespace plait

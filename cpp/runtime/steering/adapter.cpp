@@ -24,7 +24,7 @@ void expect_string(const gguf::File& file, std::string_view key, std::string_vie
                               ", got ", gguf::quoted(value)));
 }
 
-// The weights that a file has pairs for, in its order.
+// Returns the names of the weights that the file has a pair of tensors for, in file order.
 std::vector<std::string> paired_names(const gguf::File& file) {
     std::vector<std::string> names;
     for (const gguf::TensorInfo& tensor : file.tensors()) {
@@ -34,12 +34,12 @@ std::vector<std::string> paired_names(const gguf::File& file) {
         };
         if (name.ends_with("norm.weight"))
             throw UnsupportedError(text(file.path(), ": tensor ", gguf::quoted(name),
-                                        " is of a norm; only matrices can be adapted"));
+                                        " belongs to a norm; only matrices can be adapted"));
         const bool is_a = name.ends_with(kA);
-        if (!is_a && !name.ends_with(kB)) fail("ends neither in .lora_a nor in .lora_b");
+        if (!is_a && !name.ends_with(kB)) fail("must end in .lora_a or .lora_b");
         const std::string weight = name.substr(0, name.size() - kA.size());
         if (file.find(weight + std::string(is_a ? kB : kA)) == nullptr)
-            fail(text("has no ", is_a ? kB : kA, " beside it"));
+            fail(text("has no ", is_a ? kB : kA, " counterpart"));
         if (tensor.type.dtype == DType::i32) fail("holds integers");
         if (tensor.type.shape.elements() == 0) fail("is empty");
         if (is_a) names.push_back(weight);
@@ -48,7 +48,7 @@ std::vector<std::string> paired_names(const gguf::File& file) {
     return names;
 }
 
-// What tells one adapter from another: how it is scaled, and facts of its file.
+// Identifies an adapter by its scaling and the facts of its file.
 std::string identity_of(const gguf::File& file, float alpha, bool rank_stabilized) {
     std::string said = text(alpha, rank_stabilized);
     for (const Fact& fact : facts_of(file)) said += text('\n', fact.name, ' ', fact.value);
@@ -88,7 +88,8 @@ void Adapter::read_metadata() {
     for (const int64_t token : metadata.integers(gguf::keys::kLoraInvocationTokens)) {
         if (token < 0 || token >= model_->info().n_vocab)
             throw ModelError(text(path(), ": ", gguf::keys::kLoraInvocationTokens, ": token ",
-                                  token, " is none of the model's ", model_->info().n_vocab));
+                                  token, " does not exist: expected 0 to ",
+                                  model_->info().n_vocab - 1));
         invocation_tokens_.push_back(static_cast<int32_t>(token));
     }
 }
@@ -100,9 +101,9 @@ void Adapter::read_delta(const std::string& name, bool rank_stabilized) {
                               ": the model has no tensor ", gguf::quoted(name)));
     const Shape& shape = base->type.shape;  // [out, in] or a stack of those
     if (shape.rank != 2 && shape.rank != 3)
-        throw ModelError(text(path(), ": tensor ", gguf::quoted(name + std::string(kA)), ": ",
-                              gguf::quoted(name), " is no matrix in the model, but ",
-                              to_string(shape)));
+        throw ModelError(text(
+            path(), ": tensor ", gguf::quoted(name + std::string(kA)), ": ", gguf::quoted(name),
+            " must be a matrix, but its shape in the model is ", to_string(shape)));
     const int64_t rank = file().find(name + std::string(kB))->type.shape[-1];
     const auto with_last_two = [&](int64_t rows, int64_t columns) {
         Shape result = shape;
@@ -110,7 +111,7 @@ void Adapter::read_delta(const std::string& name, bool rank_stabilized) {
         result.dims[shape.rank - 1u] = columns;
         return result;
     };
-    // Of a table a token's row is looked up, so A stands as [vocab, r] and B makes the width.
+    // Embedding tables are looked up by row, so A is [n_vocab, r] and B is [width, r].
     const bool is_table = name == kTable;
     const Weight a = weights_->get(
         name + std::string(kA), is_table ? Shape{shape[0], rank} : with_last_two(rank, shape[-1]));

@@ -1,6 +1,7 @@
-// A low-rank adapter, opened from its file for one model. Files are those of llama.cpp's converter:
-// general.type "adapter", adapter.type "lora", and for each weight that it changes NAME.lora_a and
-// NAME.lora_b. https://github.com/ggml-org/llama.cpp/blob/master/convert_lora_to_gguf.py
+// A low-rank adapter (LoRA), loaded from a file for one model. The format is that of llama.cpp's converter:
+// general.type is "adapter", adapter.type is "lora", and each changed weight NAME has the tensors
+// NAME.lora_a and NAME.lora_b.
+// https://github.com/ggml-org/llama.cpp/blob/master/convert_lora_to_gguf.py
 #pragma once
 
 #include <cstdint>
@@ -16,18 +17,19 @@
 
 namespace plait {
 
-// Immutable; shared between contexts of its model.
+// Immutable. Contexts of the same model share it.
 class Adapter {
 public:
-    // B A of a weight, by numbers of the two files.
+    // The product B A that is added to a weight. `base` is an id of the model file, `a` and `b` have ids of
+    // the adapter file.
     struct Delta {
         WeightId base;
         Weight a, b;
-        float factor;  // alpha / r, or alpha / sqrt(r); 1 where the file says no alpha
+        float factor;  // alpha / r, or alpha / sqrt(r) if rank-stabilized; 1 without alpha
     };
 
-    // ModelError, naming file and tensor, where it is no adapter, or one of another model.
-    // `rank_stabilized` (arXiv:2312.03732): nothing is as the file says.
+    // Throws ModelError, with the file and the tensor, if the file is not an adapter of this model.
+    // `rank_stabilized` (arXiv:2312.03732) overrides the file; nullopt: as in the file.
     static std::shared_ptr<const Adapter> open(const std::string& path,
                                                std::shared_ptr<const LoadedModel> model,
                                                std::optional<bool> rank_stabilized);
@@ -36,13 +38,13 @@ public:
     const gguf::File& file() const { return weights_->file(); }
     const LoadedModel& model() const { return *model_; }
     std::span<const Delta> deltas() const { return deltas_; }
-    float alpha() const { return alpha_; }  // 0: the file says none
-    // Those that switch it on, of an activated adapter (arXiv:2504.12397); else none.
+    float alpha() const { return alpha_; }  // 0 if the file has none
+    // Tokens that activate an activated adapter (arXiv:2504.12397); empty for other adapters.
     std::span<const int32_t> invocation_tokens() const { return invocation_tokens_; }
 
-    // Counts adapters as they are opened: the order in which several are summed.
+    // Increases with each opened adapter. Several adapters are summed in this order.
     uint64_t number() const { return number_; }
-    // What a saved state says of it.
+    // Identifies the adapter in saved states.
     const std::string& identity() const { return identity_; }
 
     StoresByDevice weights_on(const DeviceSet& devices) const { return copies_->on(devices); }

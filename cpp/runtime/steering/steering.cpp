@@ -9,21 +9,21 @@
 namespace plait {
 namespace {
 
-// The number of the set that `same` finds, or of the one that `make` makes.
+// Returns the index of the first set that matches `same`. If none does, adds the result of `make`.
 template <typename Set, typename Same, typename Make>
-uint16_t number_of(std::vector<Set>& sets, Same same, Make make) {
+uint16_t find_or_add(std::vector<Set>& sets, Same same, Make make) {
     const auto known = std::ranges::find_if(sets, same);
-    const auto number = static_cast<size_t>(known - sets.begin());
-    if (number > UINT16_MAX)
+    const auto index = static_cast<size_t>(known - sets.begin());
+    if (index > UINT16_MAX)
         throw UnsupportedError(
             text("a context has at most ", UINT16_MAX, " different sets of adapters or edits"));
     if (known == sets.end()) sets.push_back(make());
-    return static_cast<uint16_t>(number);
+    return static_cast<uint16_t>(index);
 }
 
 }  // namespace
 
-void Steering::mark(PlanKey& key) const {
+void Steering::set_fields(PlanKey& key) const {
     key.adapters = adapter_set_;
     key.control = !control_.empty();
     key.edits = edit_set_;
@@ -43,7 +43,7 @@ bool Steering::is_known(const Adapter& adapter) const {
 void Steering::activate(std::vector<ScaledAdapter> adapters) {
     std::vector<const Adapter*> wanted;
     for (const ScaledAdapter& one : adapters) wanted.push_back(one.adapter.get());
-    adapter_set_ = number_of(
+    adapter_set_ = find_or_add(
         adapter_sets_, [&](const AdapterSet& set) { return set.adapters == wanted; },
         [&] { return make_set(wanted); });
     adapters_ = std::move(adapters);
@@ -55,7 +55,7 @@ Steering::AdapterSet Steering::make_set(std::vector<const Adapter*> adapters) co
         const auto known = std::ranges::find_if(
             known_, [&](const Known& k) { return k.adapter.get() == adapters[i]; });
         for (const Adapter::Delta& delta : adapters[i]->deltas()) {
-            const auto scale = number_of(
+            const auto scale = find_or_add(
                 set.factors,
                 [&](const Factor& f) {
                     return f == Factor{i, delta.factor};
@@ -83,7 +83,7 @@ std::vector<float> Steering::scales() const {
 void Steering::use_edits(std::vector<ValueName> names,
                          std::vector<std::shared_ptr<ValueEdit>> edits) {
     PLAIT_CHECK(names.size() == edits.size());
-    edit_set_ = number_of(
+    edit_set_ = find_or_add(
         edit_sets_, [&](const std::vector<ValueName>& set) { return set == names; },
         [&] { return names; });
     edits_ = std::move(edits);

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "runtime/devices/place_layers.h"
 
 namespace plait {
 namespace {
@@ -31,7 +32,7 @@ const DefragReport& Defragmenter::run(Memory& memory, RowMover& mover, int64_t m
         mover.copy(round);
         report.cells += n;
         ++report.rounds;
-        // Groups that share their rows each have the same moves.
+        // Each group has the same moves, so the moves of one group are counted.
         report.n_moves += std::ranges::count(round, round[0].group, &RowMove::group);
         for (const RowMove& move : round)
             report.bytes += static_cast<uint64_t>(move.n) * mover.row_bytes(move.group);
@@ -51,10 +52,10 @@ void Defragmenter::before_step(Memory& memory, RowMover& mover, size_t n_tokens)
     tokens_until_check_ -= static_cast<int64_t>(n_tokens);
     if (tokens_until_check_ > 0) return;
     const RunCount count = memory.count_runs();
-    // Looking visits every row, moving copies every key: both seldom enough to cost a token little.
+    // A check visits every row and a run copies every key, so the interval grows with both.
     tokens_until_check_ = std::max({kCheckInterval, memory.n_cells() / 16, count.n_keys / 8});
     if (fragmentation(count) <= *threshold_) return;
-    run(memory, mover, Engine::kMaxMoves);
+    run(memory, mover, kMaxMovesPerRun);
     last_->automatic = true;
 }
 

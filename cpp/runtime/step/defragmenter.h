@@ -1,5 +1,5 @@
-// Moving rows together again. It makes attention faster, never a batch fit: what rows hold stays the
-// same, to the bit.
+// Defragmentation: moves the cache rows of a sequence next to each other. It makes attention faster and
+// frees no rows. Cell contents and outputs do not change.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +12,35 @@
 namespace plait {
 
 struct DefragReport {
-    int64_t cells = 0;    // that were moved
-    int64_t n_moves = 0;  // that `max_moves` bounds in each round
+    int64_t cells = 0;    // cells moved
+    int64_t n_moves = 0;  // contiguous copies; each round makes at most `max_moves`
     int64_t rounds = 0;
-    uint64_t bytes = 0;  // copied, on the device
+    uint64_t bytes = 0;  // bytes copied on the device
     double seconds = 0;
-    bool automatic = false;
-    std::vector<RowMove> moves;  // in order, for each group
+    bool automatic = false;      // started by a step rather than by the caller
+    std::vector<RowMove> moves;  // in the order of execution, for each group
 };
 
-// The share of its steps that attention takes only because runs are short: 0 where they have 32 keys
-// or more, which is what a step takes, towards 1 where every key is a run. 0 also for less than 256
-// keys, wherever they are.
+// Returns the share of attention's inner steps that short runs cause, from 0 to 1. A step handles up to
+// 32 contiguous keys: 0 if all runs have at least 32 keys, close to 1 if every key is its own run.
+// Returns 0 for fewer than 256 keys.
 double fragmentation(const RunCount& count);
 
 class Defragmenter {
 public:
-    // Above `threshold` rows are moved without being asked; nothing: never.
+    // Fragmentation above `threshold` starts an automatic run; nullopt disables automatic runs.
     explicit Defragmenter(std::optional<double> threshold) : threshold_(threshold) {}
 
-    // Rounds of at most `max_moves` until nothing is left to do.
+    // Defragments completely, in rounds of at most `max_moves` copies.
     const DefragReport& run(Memory& memory, RowMover& mover, int64_t max_moves);
-    // Before a step that places `n_tokens`: looks now and then, and runs where it is time.
+    // Call before a step that places `n_tokens`. Checks fragmentation periodically, and runs if it is
+    // above the threshold.
     void before_step(Memory& memory, RowMover& mover, size_t n_tokens);
 
     const std::optional<DefragReport>& last() const { return last_; }
 
 private:
-    static constexpr int64_t kCheckInterval = 256;  // tokens, at least
+    static constexpr int64_t kCheckInterval = 256;  // min tokens between checks
 
     std::optional<double> threshold_;
     int64_t tokens_until_check_ = kCheckInterval;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "memory/step_memory.h"
+#include "runtime/devices/place_layers.h"
 
 namespace plait {
 namespace {
@@ -32,7 +33,7 @@ InputLayout Engine::input_layout(const MemoryLayout& memory, const EngineLimits&
     for (uint8_t g = 0; g < memory.groups.size(); ++g) {
         const GroupInfo& group = memory.groups[g];
         for (const InputField field : {from_rows, to_rows, deltas})
-            layout.add({field, g}, Engine::kMaxMoves * 4);
+            layout.add({field, g}, kMaxMovesPerRun * 4);
         if (group.kind->holds_states) {
             layout.add({read_states, g}, by_sequence);
             layout.add({write_states, g}, by_sequence);
@@ -110,8 +111,8 @@ std::byte* Engine::input_bytes(InputId id, size_t bytes) {
     return inputs_.host() + input_layout_.offset(id);
 }
 
-void Engine::note_written(Written written) {
-    const auto known = std::ranges::find(written_, written.offset, &Written::offset);
+void Engine::note_written(InputRange written) {
+    const auto known = std::ranges::find(written_, written.offset, &InputRange::offset);
     if (known == written_.end())
         written_.push_back(written);
     else
@@ -133,7 +134,7 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     arguments.stop = stop;
     arguments.trace = trace_.get();
     const CommandCounts before = devices_.commands();
-    for (const Written& written : written_) inputs_.flush(written.offset, written.bytes);
+    for (const InputRange& written : written_) inputs_.flush(written.offset, written.bytes);
     written_.clear();
     try {
         plan.run(arguments);

@@ -1,4 +1,4 @@
-// Descriptions of a plan's nodes for people.
+// Human-readable descriptions of the nodes of a plan.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Hands rows of a piece to whoever edits them.
+// Passes the rows of a microbatch to the active edits.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace plait {
 
-// Rows come in the order of the batch, which a piece of whole sequences does not keep.
+// Passes rows in batch order. A microbatch of whole sequences stores them in another order.
 class MicrobatchEditor final : public Editor {
 public:
     MicrobatchEditor(const Steering& steering, const Microbatch& microbatch)

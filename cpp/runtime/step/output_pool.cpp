@@ -7,7 +7,7 @@
 namespace plait {
 
 struct OutputHandle::Buffer {
-    std::shared_ptr<OutputPool::State> pool;  // set while a handle is out
+    std::shared_ptr<OutputPool::State> pool;  // set while a handle exists
     std::atomic<int> handles{0};
     uint64_t bytes = 0;
     std::byte* data = nullptr;
@@ -20,7 +20,7 @@ struct OutputHandle::Buffer {
 };
 
 struct OutputPool::State {
-    // Beyond this many idle buffers the largest are given back to the system.
+    // Max idle buffers; beyond it the largest is freed.
     static constexpr size_t kMaxIdle = 8;
 
     std::mutex mutex;
@@ -37,7 +37,8 @@ OutputHandle::~OutputHandle() {
     std::unique_ptr<Buffer> buffer(buffer_);
     const std::shared_ptr<OutputPool::State> pool = std::move(buffer->pool);
     const std::lock_guard lock(pool->mutex);
-    std::vector<std::unique_ptr<Buffer>>& idle = pool->idle;  // room was reserved
+    std::vector<std::unique_ptr<Buffer>>& idle =
+        pool->idle;  // its capacity is reserved, so push_back cannot throw
     if (idle.size() == OutputPool::State::kMaxIdle) {
         const auto largest = std::ranges::max_element(idle, {}, &Buffer::bytes);
         if ((*largest)->bytes > buffer->bytes) std::swap(*largest, buffer);

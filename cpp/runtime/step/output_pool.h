@@ -1,6 +1,5 @@
-// Buffers for results, handed out and taken back. A buffer returns to its pool when the last handle
-// dies, so a caller who keeps k outputs costs k buffers, each allocated once. The pool outlives its
-// context as long as any handle does.
+// A pool of output buffers. A buffer returns to its pool when its last handle is destroyed, so a caller
+// that keeps k outputs causes k allocations in all. Handles keep the state of the pool alive.
 #pragma once
 
 #include <atomic>
@@ -15,7 +14,7 @@ namespace plait {
 
 class OutputPool;
 
-// Shared ownership of one buffer; copying counts, nothing is allocated.
+// Shared, reference-counted ownership of one buffer. Copying allocates nothing.
 class OutputHandle {
 public:
     OutputHandle() = default;
@@ -40,9 +39,10 @@ private:
 class OutputPool {
 public:
     OutputPool();
-    // At least `bytes`, 64-byte aligned, contents unspecified. Throws std::bad_alloc.
+    // Returns a buffer of at least `bytes` bytes, 64-byte aligned, with unspecified contents. Throws
+    // std::bad_alloc.
     OutputHandle take(uint64_t bytes);
-    uint64_t n_allocated() const;  // buffers made since birth
+    uint64_t n_allocated() const;  // buffers allocated since construction
 
 private:
     friend class OutputHandle;

@@ -1,4 +1,4 @@
-// What a decode or encode gives back. Cheap to copy; the arrays live as long as any copy.
+// The result of decode() or encode(). Cheap to copy; the arrays live as long as any copy.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace plait {
 class Outputs {
 public:
     Outputs() = default;
-    // Room for `rows` rows of logits and of embeddings; a width of 0 leaves either out.
+    // Allocates `rows` rows of logits and of embeddings; a width of 0 omits either.
     Outputs(OutputPool& pool, int64_t rows, int64_t n_vocab, int64_t width);
 
     int64_t rows() const { return rows_; }
@@ -19,7 +19,7 @@ public:
     bool has_embeddings() const { return width_ > 0; }
     std::span<float> logits() const;      // [rows, n_vocab]
     std::span<float> embeddings() const;  // [rows, width]
-    std::span<int32_t> indices() const;   // [rows] batch entry that each row answers
+    std::span<int32_t> indices() const;   // [rows] batch entry of each row
     int64_t n_vocab() const { return n_vocab_; }
     int64_t width() const { return width_; }
 

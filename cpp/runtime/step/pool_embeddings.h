@@ -1,4 +1,4 @@
-// One embedding for each sequence of a call, from those of its tokens.
+// Pooling: computes one embedding per sequence of a call from the hidden states of its tokens.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,26 @@
 
 namespace plait {
 
-// Adds up over pieces in order of position, so how a sequence was cut cannot change a bit.
+// Sums rows in order of position, so the result does not depend on how a sequence is split into
+// microbatches.
 class EmbeddingPool {
 public:
-    // Starts a call. Kinds: mean, cls (the first token of the call), last.
+    // Starts a call. `kind`: mean, cls (the first token of the call) or last.
     void start(Pooling kind, const PreparedBatch& batch, int64_t width);
-    // Rows of `hidden` are the piece's output tokens, all its tokens in batch order.
+    // Adds a microbatch. `hidden`: [n_outputs, width]; every token must be an output.
     void add(const PreparedBatch& batch, const Microbatch& microbatch,
              std::span<const float> hidden);
 
     size_t n_sequences() const { return sequences_.size(); }
-    // Rows in ascending sequence id; `last_entries`: the batch entry of each sequence's last token.
+    // Writes the pooled rows in ascending order of sequence id, and the batch entry of the last token of
+    // each sequence.
     void finish(std::span<float> rows, std::span<int32_t> last_entries) const;
 
 private:
     Pooling kind_ = Pooling::mean;
     size_t width_ = 0;
     std::vector<SequenceId> sequences_;  // ascending
-    std::vector<int32_t> slot_of_;       // by sequence id, or -1
+    std::vector<int32_t> slot_of_;       // by sequence id; -1 if absent
     std::vector<double> sums_;           // [n_sequences, width]
     std::vector<int64_t> counts_;        // tokens added so far
     std::vector<int32_t> last_entries_;

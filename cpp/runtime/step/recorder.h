@@ -1,4 +1,4 @@
-// Collects captured values: of each call, the rows of each name in batch order.
+// Collects captured values: for each call and name, the rows in batch order.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,22 @@
 
 namespace plait {
 
-// The rows of one name in one call; none where the call computed no such value.
+// The rows of one name in one call; empty if the call did not compute the value.
 struct Captured {
     std::vector<float> values;  // [n_rows, ...]
     Shape shape;
 };
-using CapturedCall = std::vector<Captured>;  // by name of the set
+using CapturedCall = std::vector<Captured>;  // indexed like the names of the set
 
 class Recorder {
 public:
-    // From now on calls are recorded under this number of a set of names; 0: none.
+    // Records later calls with the set of names of this index; index 0 stops recording.
     void start(uint16_t set, size_t n_names);
     uint16_t set() const { return set_; }
     bool active() const { return set_ != 0; }
 
-    // Of a call: begin, each piece after its run, commit. A call that is not committed is forgotten.
+    // For each call: begin(), add() after the run of each microbatch, commit(). Calls without commit()
+    // are discarded.
     void begin(const PreparedBatch& batch);
     void add(const Plan& plan, const Microbatch& microbatch, const DeviceBuffers& arenas,
              std::span<const float* const> outputs);
@@ -40,8 +41,8 @@ private:
     CapturedCall call_;
     std::vector<CapturedCall> calls_;
     int64_t n_tokens_ = 0, n_outputs_ = 0;
-    std::vector<uint32_t> output_of_;  // by entry of the batch: how many before it ask for output
-    std::vector<float> read_;          // rows of one value in the arena
+    std::vector<uint32_t> output_of_;  // by batch entry: number of outputs before it
+    std::vector<float> read_;          // scratch: rows of one value, read from the arena
 };
 
 }  // namespace plait

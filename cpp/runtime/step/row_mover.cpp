@@ -6,11 +6,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "runtime/devices/place_layers.h"
 
 namespace plait {
 namespace {
 
-// The two inputs of a plan of rows, filled pair by pair; a run whenever they are full.
+// Fills the two inputs of a plan pair by pair, and runs the plan whenever they are full.
 class MoveList {
 public:
     MoveList(Engine& engine, Plan& plan, InputId first, InputId second)
@@ -21,7 +22,7 @@ public:
     void add(int32_t first, int32_t second) {
         first_[n_] = first;
         second_[n_] = second;
-        if (++n_ == Engine::kMaxMoves) flush();
+        if (++n_ == kMaxMovesPerRun) flush();
     }
     void flush() {
         if (n_ == 0) return;
@@ -33,8 +34,8 @@ public:
 
 private:
     void open() {
-        first_ = engine_.in_place<int32_t>(first_id_, Engine::kMaxMoves);
-        second_ = engine_.in_place<int32_t>(second_id_, Engine::kMaxMoves);
+        first_ = engine_.in_place<int32_t>(first_id_, kMaxMovesPerRun);
+        second_ = engine_.in_place<int32_t>(second_id_, kMaxMovesPerRun);
     }
 
     Engine& engine_;
@@ -45,7 +46,7 @@ private:
     uint32_t n_ = 0;
 };
 
-// Loses records rather than fail where the memory has changed already.
+// Logs the moves. Drops log records instead of throwing, since the memory has already changed.
 void note(std::span<const RowMove> moves) noexcept {
     if (!log_enabled(LogLevel::trace)) return;
     try {
@@ -66,7 +67,7 @@ std::unique_ptr<Plan> RowMover::make_plan(uint8_t group, GraphKind kind) {
     key.kind = kind;
     key.group = group;
     key.output = OutputKind::none;
-    key.n_moves = Engine::kMaxMoves;
+    key.n_moves = kMaxMovesPerRun;
     return engine_.build(key, layout_, storage_);
 }
 

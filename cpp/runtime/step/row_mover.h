@@ -1,4 +1,4 @@
-// Carries out on the device what edits of a memory ask for: rows to be copied, keys to be rotated.
+// Copies cache rows and rotates cached keys on the device, as edits of a memory require.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,14 @@ class RowMover {
 public:
     RowMover(Engine& engine, const MemoryLayout& layout, std::span<Buffer* const> storage);
 
-    // Makes the plans, so that what follows allocates nothing and only a device can fail. To be
-    // called before a memory is told to change.
+    // Builds the plans. Call before changing the memory: copy() and rotate() then allocate nothing and
+    // fail only if a device fails.
     void prepare();
-    // Both in order, whatever their number: a run of the device takes Engine::kMaxMoves rows.
+    // Both apply their list in order, in runs of at most kMaxMovesPerRun rows.
     void copy(std::span<const RowMove> moves);
     void rotate(std::span<const KeyShift> shifts);
 
-    // Of a row of the group, in all its layers.
+    // Bytes per row of the group, summed over its layers.
     uint64_t row_bytes(uint8_t group) const;
 
 private:
@@ -30,7 +30,7 @@ private:
     Engine& engine_;
     const MemoryLayout& layout_;
     std::span<Buffer* const> storage_;
-    // By group, once prepared. Only tokens' rows move, and only rotated keys turn.
+    // By group, empty before prepare(). Null for groups without cells or without rotated keys.
     std::vector<std::unique_ptr<Plan>> copies_;
     std::vector<std::unique_ptr<Plan>> rotations_;
 };

@@ -1,4 +1,4 @@
-// Counters and times of a context since it was made or reset.
+// Counters and times of a context since its construction or the last reset.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@ struct Stats {
     uint64_t plans_reused = 0;
     std::array<uint64_t, kMissReasons> misses{};           // by MissReason
     std::array<double, kPhases> seconds{};                 // by Phase
-    std::array<uint64_t, DeviceSet::kMaxDevices> nodes{};  // run, by device
-    uint64_t rows_copied = 0;        // cache rows, for copies, shifts and defragmentation
-    uint64_t commands_recorded = 0;  // command buffers of a device that replays them
+    std::array<uint64_t, DeviceSet::kMaxDevices> nodes{};  // nodes run, by device
+    uint64_t rows_copied = 0;  // cache rows copied by sequence copies, shifts and defragmentation
+    uint64_t commands_recorded = 0;  // command buffers recorded by devices that replay them
     uint64_t commands_submitted = 0;
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Adds the time it lives to a phase.
+// Adds its lifetime to the time of a phase.
 class PhaseTimer {
 public:
     PhaseTimer(Stats& stats, Phase phase) : seconds_(stats.seconds[static_cast<size_t>(phase)]) {}
@@ -31,7 +31,7 @@ private:
     Clock::time_point start_ = Clock::now();
 };
 
-// Gives placed rows back unless they were committed.
+// Places a batch, and rolls it back on destruction unless it was committed.
 class PlacementGuard {
 public:
     PlacementGuard(StepMemory& memory, StepKind kind, const PreparedBatch& batch,
@@ -78,7 +78,7 @@ StepRunner::StepRunner(const ModelInfo& info, StepMemory& memory, const Storage&
     PlanKey given_embeddings = largest_key();
     given_embeddings.input = InputKind::embeddings;
     engine_.build(given_embeddings, step_memory_.layout(),
-                  storage_.buffers());  // for its arena alone
+                  storage_.buffers());  // only to grow the arenas
     if (scored())
         engine_.reserve(score_key(engine_.limits().n_tokens), step_memory_.layout(),
                         storage_.buffers());
@@ -117,10 +117,11 @@ PlanKey StepRunner::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_
     const uint32_t max_tokens = engine_.limits().n_tokens;
     key.input = input;
     key.captures = recorder_.set();
-    engine_.steering().mark(key);
+    engine_.steering().set_fields(key);
     key.single = n_tokens == n_sequences;
     key.n_tokens = bucket(n_tokens, max_tokens);
-    // One token a sequence: as many sequences as tokens. Otherwise any number, in one plan.
+    // With one token per sequence, there are as many sequences as tokens. Otherwise one plan serves any
+    // number of sequences.
     if (key.single) key.n_sequences = std::min(key.n_tokens, key.n_sequences);
     key.n_outputs = bucket(n_outputs, max_tokens);
     if (key.n_outputs == 0) key.output = OutputKind::none;
@@ -148,13 +149,13 @@ Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
     Stats& stats = engine_.stats();
     std::span<const Microbatch> microbatches;
     std::optional<PlacementGuard> placement;
-    BatchView asked = batch;
-    if (pooled()) {  // every token counts, whatever was asked for
+    BatchView requested = batch;
+    if (pooled()) {  // pooling needs every token, regardless of the output flags
         all_outputs_.assign(batch.size, 1);
-        asked.wants = all_outputs_;
+        requested.wants = all_outputs_;
     }
     {
-        prepare(asked, options_.limits, step_memory_.sequences(options_.step), prepared_);
+        prepare(requested, options_.limits, step_memory_.sequences(options_.step), prepared_);
         apply_shifts();
         const PhaseTimer timed(stats, Phase::place);
         if (stored_) defragmenter_.before_step(memory(), mover_, batch.size);
@@ -260,9 +261,10 @@ void StepRunner::run_microbatch(const Microbatch& microbatch, size_t index, Outp
 void StepRunner::write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index) {
     const auto axes = static_cast<size_t>(prepared_.axes);
     const size_t n = microbatch.entries.size();
-    uint32_t groups = 0;  // bit g: attention inputs of group g are done
+    uint32_t groups = 0;  // bit g: the attention inputs of group g are written
     for (const InputId id : plan.inputs()) {
-        const auto group = static_cast<uint8_t>(id.group);  // of the memory's, where it has one
+        const auto group =
+            static_cast<uint8_t>(id.group);  // a group of the memory, for fields that have one
         switch (id.field) {
         case InputField::tokens: {
             const std::span<int32_t> to = engine_.in_place<int32_t>(id, n);
@@ -308,7 +310,7 @@ void StepRunner::write_inputs(const Plan& plan, const Microbatch& microbatch, si
         case InputField::control: break;  // written when they were set
         case InputField::from_rows:
         case InputField::to_rows:
-        case InputField::deltas: throw InternalError("a decode plan asks for row moves");
+        case InputField::deltas: throw InternalError("a decode plan has inputs for row moves");
         }
     }
 }

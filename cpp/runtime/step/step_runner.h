@@ -1,6 +1,5 @@
-// The one way from a batch to its outputs, over one memory: prepare, split, place, then for each
-// piece its plan, its inputs and a run, and at last commit. Knows every memory kind by its
-// interface alone.
+// Runs batches over one memory: prepares and splits the batch, places its tokens in the memory, runs a
+// plan per microbatch, and commits. Uses memories through the StepMemory interface only.
 #pragma once
 
 #include <memory>
@@ -23,34 +22,26 @@ namespace plait {
 
 struct StepOptions {
     GraphKind kind = GraphKind::decode;
-    StepKind step = StepKind::decode;  // encode: of an encoder-decoder
+    StepKind step = StepKind::decode;  // encode: the encoder of an encoder-decoder
     BatchLimits limits;
     SplitPolicy split;
     bool causal = true;
     bool flash = true;
-    bool logits = true;                      // of a model that has any
-    bool embeddings = false;                 // hand out hidden states too
-    Pooling pooling = Pooling::none;         // other than none: one embedding a sequence, no logits
+    bool logits = true;                      // return logits; requires a model that computes them
+    bool embeddings = false;                 // return hidden states
+    Pooling pooling = Pooling::none;         // except none: one embedding per sequence, no logits
     std::optional<double> defrag_threshold;  // see Defragmenter
-};
-
-// A memory and the buffers of its rows. An encoder and its decoder share one.
-struct StoredMemory {
-    std::unique_ptr<Memory> memory;
-    Storage storage;
-    StoredMemory(std::unique_ptr<Memory> given, DeviceSet& devices)
-        : memory(std::move(given)), storage(memory->layout(), devices) {}
 };
 
 class StepRunner {
 public:
     StepRunner(const ModelInfo& info, std::shared_ptr<StoredMemory> stored, Engine& engine,
                Recorder& recorder, const StepOptions& options);
-    // Steps only: edits, defragmentation and saved states need a StoredMemory.
+    // Supports run() only: edits, defragmentation and saved states need a StoredMemory.
     StepRunner(const ModelInfo& info, StepMemory& memory, const Storage& storage, Engine& engine,
                Recorder& recorder, const StepOptions& options);
 
-    // All or nothing: on any exception the memory is as before the call.
+    // Runs a batch. If it throws, the memory is as before the call.
     Outputs run(const BatchView& batch, StopSignal* stop);
 
     const std::shared_ptr<StoredMemory>& stored() const { return stored_; }
@@ -58,7 +49,8 @@ public:
     const Memory& memory() const { return *stored_->memory; }
     const Storage& storage() const { return storage_; }
 
-    // change(memory, moves), and the moves that it asks for. All or nothing, as `change` is.
+    // Calls change(memory, moves), then copies the rows listed in `moves`. If `change` throws, the memory
+    // is unchanged.
     template <typename Change>
     void edit(Change&& change) {
         mover_.prepare();
@@ -66,20 +58,20 @@ public:
         change(memory(), moves);
         mover_.copy(moves);
     }
-    // Moves rows together, in rounds of at most `max_moves`.
+    // Defragments the memory in rounds of at most `max_moves` copies.
     const DefragReport& defragment(int64_t max_moves) {
         return defragmenter_.run(memory(), mover_, max_moves);
     }
     const std::optional<DefragReport>& last_defrag() const { return defragmenter_.last(); }
-    // Carries out rotations that are still pending.
+    // Applies pending key shifts.
     void apply_shifts();
-    // The values that its steps compute and name.
+    // Returns the named values that its steps compute.
     std::vector<Engine::ValueInfo> values() const;
-    // The weights that adapters can change.
+    // Returns the weights that adapters can change.
     std::vector<WeightId> adaptable() const;
-    // The key of the largest step.
+    // Returns the plan key of the largest step.
     PlanKey largest_key() const;
-    // The plan of a step of that shape, built if it is not known.
+    // Returns the plan of a step of that shape; builds it if needed.
     const Plan& plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
                         InputKind input);
 
@@ -88,7 +80,7 @@ private:
                     InputKind input) const;
     void write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index);
     void write_attention_inputs(uint8_t group, size_t index);
-    // What pooling made of the call's sequences; scored where that is what was asked for.
+    // Returns the pooled embeddings of the call's sequences, or their scores for Pooling::rank.
     Outputs pooled_outputs(StopSignal* stop);
     PlanKey score_key(uint32_t n) const;
     void run_microbatch(const Microbatch& microbatch, size_t index, Outputs& outputs,
@@ -113,9 +105,9 @@ private:
     PreparedBatch prepared_;
     Split split_;
     EmbeddingPool embedding_pool_;
-    std::vector<float> hidden_;         // of one piece, when pooling
-    std::vector<float> pooled_;         // of a call's sequences, when scoring
-    std::vector<uint8_t> all_outputs_;  // wants of a call, when pooling
+    std::vector<float> hidden_;         // of one microbatch, if pooled()
+    std::vector<float> pooled_;         // pooled rows of a call, if scored()
+    std::vector<uint8_t> all_outputs_;  // the output flags of a call, if pooled()
     std::vector<KeyShift> shifts_;
 };
 

@@ -79,7 +79,9 @@ def test_every_input_of_a_graph_has_a_type_and_is_set_in_one_place():  # S4-38
     fields = re.findall(r"\w+", re.sub(r"//[^\n]*", "", body))
     assert len(fields) > 10
     runner = (CPP / "runtime" / "step" / "step_runner.cpp").read_text()
-    (write_inputs,) = re.findall(r"void StepRunner::write_inputs\(.*?^}", runner, re.DOTALL | re.MULTILINE)
+    (write_inputs,) = re.findall(
+        r"void StepRunner::write_inputs\(.*?^}", runner, re.DOTALL | re.MULTILINE
+    )
     assert [field for field in fields if f"case InputField::{field}:" not in write_inputs] == []
     assert "default:" not in write_inputs
 
