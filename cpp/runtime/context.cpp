@@ -33,15 +33,16 @@ void check(const ContextOptions& o) {
     if (o.kv_cells) check_between<int64_t>("kv_cells", *o.kv_cells, 1, kMaxCells);
 }
 
-// `n_devices`: beside the CPU, as named; where "auto" has found none it is as if there were one.
+// `n_devices`: number of named devices, excluding the CPU. If "auto" found none, `split` needs one entry.
 void check_layers(const ContextOptions& o, size_t n_devices) {
-    const std::optional<int64_t> asked = o.layers.n_gpu_layers;
-    if (asked && *asked < -1)
+    const std::optional<int64_t> n_gpu_layers = o.layers.n_gpu_layers;
+    if (n_gpu_layers && *n_gpu_layers < -1)
         throw InvalidArgument(
-            text("n_gpu_layers: expected 0 or more, or -1 for all, got ", *asked));
+            text("n_gpu_layers: expected 0 or more, or -1 for all, got ", *n_gpu_layers));
     const bool other = o.backend != "cpu";
-    if (asked && *asked != 0 && !other)
-        throw InvalidArgument(text("n_gpu_layers: expected 0 with backend \"cpu\", got ", *asked));
+    if (n_gpu_layers && *n_gpu_layers != 0 && !other)
+        throw InvalidArgument(
+            text("n_gpu_layers: expected 0 with backend \"cpu\", got ", *n_gpu_layers));
     const std::vector<double>& split = o.layers.split;
     if (split.empty()) return;
     const size_t expected = other ? std::max<size_t>(n_devices, 1) : 0;
@@ -51,10 +52,11 @@ void check_layers(const ContextOptions& o, size_t n_devices) {
     double sum = 0;
     for (const double share : split) {
         if (!std::isfinite(share) || share < 0)
-            throw InvalidArgument(text("split: expected finite numbers from 0 on, got ", share));
+            throw InvalidArgument(
+                text("split: expected finite numbers of at least 0, got ", share));
         sum += share;
     }
-    if (!(sum > 0)) throw InvalidArgument("split: expected a share above 0, got none");
+    if (!(sum > 0)) throw InvalidArgument("split: expected a share above 0, but all shares are 0");
 }
 
 }  // namespace
@@ -73,10 +75,10 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
     handles_.assign(static_cast<size_t>(options_.n_seq_max), false);
 
     auto memory = make_memory(model_->model().memory_specs(), memory_options());
-    // A sequence that is attended in both directions runs whole.
-    const bool cuts = *options_.causal && !info.has_encoder;
+    // Bidirectional attention needs a whole sequence in one microbatch.
+    const bool can_split = *options_.causal && !info.has_encoder;
     const int64_t longest =
-        cuts ? options_.n_ubatch : std::min<int64_t>(*options_.n_ctx, options_.n_batch);
+        can_split ? options_.n_ubatch : std::min<int64_t>(*options_.n_ctx, options_.n_batch);
     const EngineLimits limits{
         .n_tokens = static_cast<uint32_t>(std::max<int64_t>(options_.n_ubatch, longest)),
         .n_sequences = static_cast<uint32_t>(std::min(options_.n_seq_max, options_.n_batch)),
@@ -183,7 +185,7 @@ StepRunner& Context::encode_runner() {
     decode_runner();
     if (!model_->info().has_decoder) return *decode_runner_;
     if (!encode_runner_) {
-        // A memory of its own, as large as a call and emptied after each.
+        // A separate memory with the size of one call, cleared after each call.
         MemoryOptions memory_for_call = memory_options();
         memory_for_call.streams = false;
         memory_for_call.n_ctx = *options_.causal
@@ -341,7 +343,7 @@ Rows Context::read_rows(int layer, SequenceId sequence, uint8_t part) {
     const auto slot = std::ranges::find_if(
         specs, [](const StateSpec& s) { return s.get_if<AttentionSpec>() != nullptr; });
     if (slot == specs.end())
-        throw UnsupportedError(text("layer ", layer, " keeps no keys and values"));
+        throw UnsupportedError(text("layer ", layer, " has no keys and values"));
     runner.apply_shifts();
     const auto spec = slot->get<AttentionSpec>();
     const bool within_keys = part == 1 && spec.value_dim == 0;
@@ -383,7 +385,7 @@ void Context::close_sequence(SequenceId sequence) {
     if (!decode_runner_) return;
     check_sequence(sequence);
     handles_[static_cast<size_t>(sequence)] = false;
-    // Removing a whole sequence is possible in every memory.
+    // Every memory can remove a whole sequence.
     PLAIT_CHECK(decode_runner_->memory().remove(sequence, {}));
 }
 
@@ -410,7 +412,7 @@ std::vector<NodeInfo> Context::graph(int64_t n_tokens, int64_t n_sequences, int6
 
 std::vector<Engine::ValueInfo> Context::value_infos() {
     std::vector<Engine::ValueInfo> values = decode_runner().values();
-    if (model_->info().has_encoder)  // two graphs, whose values share names
+    if (model_->info().has_encoder)  // two graphs may have values of the same name
         for (const Engine::ValueInfo& value : encode_runner().values())
             if (std::ranges::find(values, value.name, &Engine::ValueInfo::name) == values.end())
                 values.push_back(value);
@@ -422,7 +424,8 @@ Engine::ValueInfo Context::find_value(std::string_view what, const std::string& 
     const auto found = std::ranges::find(
         known, name, [](const Engine::ValueInfo& value) { return full_name(value.name); });
     if (found == known.end())
-        throw InvalidArgument(text(what, ": \"", name, "\" names no value of this model"));
+        throw InvalidArgument(
+            text(what, ": \"", name, "\" is not a value of this model; see value_names()"));
     return *found;
 }
 
@@ -436,7 +439,8 @@ std::vector<std::string> Context::value_names() {
 std::vector<std::string> Context::start_capture(std::span<const std::string> wanted) {
     const std::lock_guard lock(mutex_);
     decode_runner();
-    if (recorder_.active()) throw InvalidArgument("capture: another one of this context is open");
+    if (recorder_.active())
+        throw InvalidArgument("capture: another capture of this context is open");
     std::vector<ValueName> set;
     for (const std::string& name : wanted) set.push_back(find_value("capture", name).name);
     std::ranges::sort(set);

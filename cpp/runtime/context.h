@@ -1,6 +1,6 @@
-// A conversation with a model: its memory, its plans, and the one-way road between them.
+// A context runs batches through a model and keeps the memory of its sequences.
 //
-//   batch -> prepare -> split -> place -> (per piece: key -> plan, inputs, run) -> commit -> outputs
+//   batch -> prepare -> split -> place -> (per microbatch: key, plan, inputs, run) -> commit -> outputs
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 namespace plait {
 
 struct ContextOptions {
-    std::optional<int64_t> n_ctx;  // nothing: the training length, or what fits
+    std::optional<int64_t> n_ctx;  // nullopt: the training length, or less if memory is short
     int32_t n_seq_max = 1;
     std::string kv = "auto";  // "unified" | "streams"
     std::optional<int64_t> kv_cells;
@@ -37,21 +37,21 @@ struct ContextOptions {
     int32_t n_batch = 2048;
     int32_t n_ubatch = 512;
     std::string backend = "cpu";
-    LayerOptions layers;  // that are not on the CPU
+    LayerOptions layers;  // placement of layers on devices
     std::optional<int> threads;
     std::optional<std::string> isa;
     std::optional<bool> flash_attention;
     bool embeddings = false;
-    std::optional<Pooling> pooling;  // nothing: as the model says
+    std::optional<Pooling> pooling;  // nullopt: the model's own
     std::optional<bool> causal;
     bool graph_reuse = true;
     bool fuse = true;
     bool invariant = true;
     bool swa_full = false;
-    std::optional<double> defrag_threshold = 0.5;  // nothing: never without being asked
+    std::optional<double> defrag_threshold = 0.5;  // nullopt: never automatically
 };
 
-// Keys or values of one sequence, for people: a copy, by position.
+// A copy of the keys or values of one sequence, ordered by position.
 struct Rows {
     std::vector<float> values;  // [n, n_heads, head_dim]
     int64_t n = 0;
@@ -59,21 +59,21 @@ struct Rows {
     int head_dim = 0;
 };
 
-// Every public function locks: calls from several threads wait for each other. After close() they
-// throw InvalidArgument. An exception leaves the memory as it was.
+// Thread-safe: public functions lock, and calls from several threads run one after the other. After
+// close(), functions throw InvalidArgument unless noted. If a function throws, the memory is unchanged.
 class Context {
 public:
     Context(std::shared_ptr<const LoadedModel> model, const ContextOptions& options);
     ~Context();
 
-    // `stop`, if given, is asked between nodes on this thread; Interrupted when it says so.
+    // Polls `stop`, if given, between nodes on the calling thread, and throws Interrupted on request.
     Outputs decode(const BatchView& batch, StopSignal* stop = nullptr);
-    // Of a decoder: the same computation without a past and without keeping anything. Of an encoder
-    // with a decoder: what decode() of these sequences will attend to. An encoder alone has only
-    // this one; decode() does the same there.
+    // Decoder-only models: the same computation as decode(), in an empty memory that is discarded.
+    // Encoder-decoder models: stores what decode() of these sequences attends to. Encoder-only models:
+    // the same as decode().
     Outputs encode(const BatchView& batch, StopSignal* stop = nullptr);
 
-    // Sequence operations; see api of KVCache. Ranges are half open.
+    // Sequence operations; see KVCache in docs/api.md. Ranges are half open.
     bool seq_rm(SequenceId sequence, PositionRange range);
     void seq_cp(SequenceId from, SequenceId to, PositionRange range);
     void seq_keep(SequenceId sequence);
@@ -83,17 +83,17 @@ public:
     std::optional<PositionBounds> seq_positions(SequenceId sequence) const;
     bool can_shift() const;
     bool can_partial_remove() const;
-    // Goes back to before position `next`, or as far before it as this memory can. Returns where
-    // the sequence goes on then: what follows has to be fed again.
+    // Removes the positions from `next` on, or from an earlier position if the memory cannot roll back to
+    // `next`. Returns the position of the next token; later tokens must be decoded again.
     Position rewind(SequenceId sequence, Position next);
 
-    // Moves rows together, in rounds of at most `max_moves`; see Defragmenter.
+    // Defragments the cache in rounds of at most `max_moves` copies; see Defragmenter.
     DefragReport defrag(std::optional<int64_t> max_moves);
     std::optional<DefragReport> last_defrag() const;
     double fragmentation() const;
 
-    // What is remembered, of one sequence or of all: as bytes (state_format.h), from bytes in place
-    // of what is there, to a file and from one, to another context of the same model. StateError.
+    // Save and load the state of one sequence or of all: to bytes (state_format.h), to a file, to another
+    // context of the same model. Loading replaces what is there. Throw StateError.
     void save_state(std::optional<SequenceId> sequence, const MakeRoom& make_room);
     void load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to);
     void save_file(const std::string& path, std::optional<SequenceId> sequence);
@@ -105,51 +105,51 @@ public:
     int64_t n_cells() const;
     int64_t n_used() const;
     uint64_t memory_bytes() const;
-    uint64_t compute_bytes() const;  // scratch of a step and its inputs
+    uint64_t compute_bytes() const;  // arenas and input buffers
     std::vector<Cell> cells() const;
     Rows keys(int layer, SequenceId sequence);
     Rows values(int layer, SequenceId sequence);
 
-    // Sequence ids for handles: one that holds nothing and that nobody else was given.
-    SequenceId open_sequence();                // CacheFull when none is left
-    void close_sequence(SequenceId sequence);  // frees its cells; harmless after close()
+    // Reserves an empty sequence id that no open handle uses. Throws CacheFull if there is none.
+    SequenceId open_sequence();
+    void close_sequence(SequenceId sequence);  // frees its cells; does nothing after close()
 
     const std::shared_ptr<const LoadedModel>& model() const { return model_; }
-    const ContextOptions& options() const { return options_; }  // as resolved: n_ctx is set
+    // With defaults resolved; n_ctx is set.
+    const ContextOptions& options() const { return options_; }
     int64_t n_ctx() const { return *options_.n_ctx; }
-    std::vector<std::string> devices() const;  // that compute something, in order
-    const std::vector<std::string>& all_devices() const {
-        return devices_;
-    }  // as stats number them
+    std::vector<std::string> devices() const;  // devices that plans have computed on, in order
+    // In the order of Stats::nodes.
+    const std::vector<std::string>& all_devices() const { return devices_; }
     Pooling pooling() const { return pooling_; }
     bool invariant() const { return options_.invariant; }
-    // The plan of a step of `n_tokens` tokens of `n_sequences` sequences that wants `n_outputs`
-    // rows; counted as a step's plan is.
+    // Returns the nodes of the plan of a step with these counts. Counts in the statistics like the plan of
+    // a step.
     std::vector<NodeInfo> graph(int64_t n_tokens, int64_t n_sequences, int64_t n_outputs,
                                 bool embeddings, bool encode);
-    // The names of the values that its steps compute, in their order: "blk.3.attn_out".
+    // Returns the names of the values that a step computes, in order: "blk.3.attn_out".
     std::vector<std::string> value_names();
-    // Records values of these names in every call until stop_capture(), in the order that it
-    // returns. InvalidArgument for an unknown name, and while another capture is open.
+    // Records the values of these names in every call until stop_capture(). Returns the names in the order
+    // of CapturedCall. Throws InvalidArgument for an unknown name or if another capture is active.
     std::vector<std::string> start_capture(std::span<const std::string> names);
-    // What calls recorded since it was last asked; harmless after close(), as the next.
+    // Return the calls recorded since the last take_captured(). Allowed after close().
     std::vector<CapturedCall> take_captured();
     std::vector<CapturedCall> stop_capture();
-    // Adds these to the model in every later call, in place of those before; none removes them.
-    // Changing scales alone builds no plan. InvalidArgument, and UnsupportedError for an adapter of
-    // a weight that is no matrix of a product.
+    // Replaces the active adapters for all later calls; an empty list removes them. Changing only scales
+    // builds no plan. Throws InvalidArgument, or UnsupportedError if an adapter changes a weight that is not
+    // an operand of a matrix product.
     void set_lora(std::vector<ScaledAdapter> adapters);
-    // Adds row i, [n, width], to what layer i gives, from `first_layer` to `last_layer` (nothing: the
-    // last); no rows: nothing is added. InvalidArgument.
+    // Adds row i of `rows`, [n, width], to the output of layer i, for the layers from `first_layer` to
+    // `last_layer` (nullopt: the last layer). No rows: removes the vector. Throws InvalidArgument.
     void set_control_vector(std::span<const float> rows, int64_t n, int64_t first_layer,
                             std::optional<int64_t> last_layer);
-    // In every call from now on, `edit` is asked what becomes of the value of that name; several
-    // of one name follow each other. Returns a number for stop_edit(). InvalidArgument.
+    // Applies `edit` to the value of that name in every later call; edits of one name apply in the order
+    // of their start. Returns an id for stop_edit(). Throws InvalidArgument.
     uint64_t start_edit(const std::string& name, std::shared_ptr<ValueEdit> edit);
-    std::shared_ptr<ValueEdit> stop_edit(uint64_t number);  // what was started
-    // Of a row of such a value: [width], or [heads, head_dim].
+    std::shared_ptr<ValueEdit> stop_edit(uint64_t id);  // returns the edit; null if unknown
+    // Returns the shape of one row of that value: [width] or [heads, head_dim].
     Shape value_shape(const std::string& name);
-    // Notes what runs when, from now on until it is taken.
+    // Traces the nodes of every run until take_trace().
     void start_trace();
     std::vector<TracedNode> take_trace();
     Stats stats() const;
@@ -163,7 +163,7 @@ private:
     void check_sequence(std::optional<SequenceId> sequence) const;
     void check_range(PositionRange range) const;
     Rows read_rows(int layer, SequenceId sequence, uint8_t part);
-    StepRunner& decode_runner() const;  // throws when closed
+    StepRunner& decode_runner() const;  // throws InvalidArgument after close()
     StepRunner& encode_runner();
     std::unique_ptr<StepRunner> make_runner(GraphKind kind, std::shared_ptr<StoredMemory> stored);
     std::vector<Engine::ValueInfo> value_infos();
@@ -177,19 +177,19 @@ private:
     Pooling pooling_;
     std::vector<std::string> devices_;
     mutable std::mutex mutex_;
-    std::unique_ptr<Engine> engine_;  // null once closed
+    std::unique_ptr<Engine> engine_;  // null after close()
     Recorder recorder_;
     std::unique_ptr<StepRunner> decode_runner_;
-    std::unique_ptr<StepRunner> encode_runner_;  // of a decoder: made by the first encode()
-    Facts facts_;                                // of states that fit
-    std::vector<bool> handles_;                  // by sequence id: given out by open_sequence()
+    std::unique_ptr<StepRunner> encode_runner_;  // decoder-only: created by the first encode()
+    Facts facts_;                                // required of a state to load
+    std::vector<bool> handles_;                  // by sequence id: reserved by open_sequence()
     struct StartedEdit {
-        uint64_t number;
+        uint64_t id;
         ValueName name;
         std::shared_ptr<ValueEdit> edit;
     };
-    std::vector<StartedEdit> edits_;  // that were not stopped
-    uint64_t n_edits_ = 0;            // ever started
+    std::vector<StartedEdit> edits_;  // active edits
+    uint64_t n_edits_ = 0;            // edits started so far
 };
 
 }  // namespace plait

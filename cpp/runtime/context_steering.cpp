@@ -1,4 +1,4 @@
-// Context: what is added to its model, and what is made of its values.
+// Context: adapters, control vectors and edits of values.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -28,13 +28,13 @@ void Context::set_lora(std::vector<ScaledAdapter> adapters) {
             if (std::ranges::find(adaptable, delta.base) == adaptable.end())
                 throw UnsupportedError(text(adapter.path(), ": ",
                                             model_->weights().name(delta.base),
-                                            " is no matrix that this model multiplies by"));
+                                            " is not the matrix of a product in this model"));
     }
     const auto number = [](const ScaledAdapter& one) { return one.adapter->number(); };
     std::ranges::sort(adapters, {}, number);
     const auto twice = std::ranges::adjacent_find(adapters, {}, number);
     if (twice != adapters.end())
-        throw InvalidArgument(text("set_lora: ", twice->adapter->path(), " is there twice"));
+        throw InvalidArgument(text("set_lora: ", twice->adapter->path(), " is given twice"));
     engine_->use_adapters(std::move(adapters));
 }
 
@@ -48,7 +48,7 @@ void Context::set_control_vector(std::span<const float> rows, int64_t n, int64_t
     if (n > info.n_layers || rows.size() != static_cast<size_t>(n) * width)
         throw InvalidArgument(text("control vector: expected at most ", info.n_layers, " rows of ",
                                    width, " numbers, got ", n, " rows with ", rows.size(),
-                                   " in all"));
+                                   " numbers in total"));
     const int64_t last = last_layer.value_or(info.n_layers - 1);
     if (first_layer < 0 || last < first_layer || last >= info.n_layers)
         throw InvalidArgument(text("control vector: layers ", first_layer, " to ", last,
@@ -77,9 +77,9 @@ uint64_t Context::start_edit(const std::string& name, std::shared_ptr<ValueEdit>
     return n_edits_;
 }
 
-std::shared_ptr<ValueEdit> Context::stop_edit(uint64_t number) {
+std::shared_ptr<ValueEdit> Context::stop_edit(uint64_t id) {
     const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(edits_, number, &StartedEdit::number);
+    const auto found = std::ranges::find(edits_, id, &StartedEdit::id);
     if (found == edits_.end()) return nullptr;
     std::shared_ptr<ValueEdit> edit = std::move(found->edit);
     edits_.erase(found);

@@ -12,7 +12,7 @@
 namespace plait {
 namespace {
 
-// Those that python/plait/tokenizer knows, which reads and checks the rest when it is asked for.
+// The tokenizers that python/plait/tokenizer implements. It checks the other tokenizer metadata itself.
 constexpr std::array<std::string_view, 7> kTokenizers = {"bert", "gemma4", "gpt2", "llama",
                                                          "none", "rwkv",   "t5"};
 
@@ -22,7 +22,7 @@ std::string listed(std::span<const std::string_view> names) {
     return all;
 }
 
-// Where the key is there, it holds an array of one `type` a token.
+// If the key exists, it must hold an array with one `type` per token.
 void expect_one_each(const gguf::File& file, std::string_view key, gguf::ValueType type,
                      size_t n_tokens) {
     const gguf::Value* value = file.metadata().find(key);
@@ -33,10 +33,10 @@ void expect_one_each(const gguf::File& file, std::string_view key, gguf::ValueTy
                               gguf::to_string(type), ", got ", value->type_name()));
     if (array->size() != n_tokens)
         throw ModelError(text(file.path(), ": ", key, ": expected ", n_tokens,
-                              " values, one a token, got ", array->size()));
+                              " values, one per token, got ", array->size()));
 }
 
-// Weights alone are fine when the file says so; any other file must bring its tokens.
+// A file must contain its tokens unless its tokenizer model is "no_vocab".
 void check_vocabulary(const gguf::File& file, const ModelInfo& info) {
     const gguf::Metadata& metadata = file.metadata();
     const std::string& model = metadata.string(gguf::keys::kTokenizerModel);

@@ -1,4 +1,4 @@
-// A model file, opened: its metadata, its architecture, and the packed copies of its weights that
+// An open model file: its metadata, its architecture, and the packed copies of its weights, which
 // contexts share.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace plait {
 
 class LoadedModel {
 public:
-    // Throws ModelError (what is wrong, where) or UnsupportedError (an architecture or type that we
-    // do not have). Tensor bytes are read when a context first needs them.
+    // Throws ModelError for a damaged or inconsistent file, UnsupportedError for an architecture or tensor
+    // type without support. Tensor bytes are read when a context first needs them.
     static std::shared_ptr<const LoadedModel> open(const std::string& path, bool mmap);
 
     const std::string& path() const { return file_->path(); }
@@ -29,10 +29,11 @@ public:
     int64_t n_params() const;
     uint64_t nbytes() const { return file_->total_bytes(); }
 
-    // What a saved state says of the file; read when first asked for, and kept.
+    // Identifies the file in saved states. Computed on first use.
     const Facts& facts() const;
 
-    // One store for all backends that pack alike; kept as long as the model.
+    // Returns the packed weights of each device. Backends with the same packing share a store, which lives
+    // as long as the model.
     StoresByDevice weights_on(const DeviceSet& devices) const { return copies_->on(devices); }
 
 private:

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxSamples = 256;  // tensors
 constexpr uint64_t kSampleBytes = 64;
 
-// A stream that throws when it cannot grow; by default it drops what has no room.
+// A stream that throws if allocation fails; by default a stream discards the output.
 class TextStream : public std::ostringstream {
 public:
     TextStream() { exceptions(badbit); }
@@ -59,7 +59,7 @@ Fact tensor_directory(const gguf::File& file) {
     return {"tensors", text(file.tensors().size(), " of digest ", digest(bytes))};
 }
 
-// The middle of tensors spread over the whole file.
+// Samples the middle bytes of tensors that are evenly spread over the file.
 Fact weight_sample(const gguf::File& file) {
     const auto tensors = file.tensors();
     const size_t n = std::min(tensors.size(), kMaxSamples);
@@ -73,7 +73,7 @@ Fact weight_sample(const gguf::File& file) {
     return {"weights", text("a sample of digest ", digest(bytes))};
 }
 
-// As numbers, so that a fact differs where any of them does.
+// The bytes of all parameters of a key rotation, for a digest.
 std::string rotation(const Model::KeyRotation& how) {
     const Rope& rope = how.rope;
     std::string bytes = how.factors ? text(how.factors.id) : "none";

@@ -18,7 +18,7 @@
 namespace plait {
 namespace {
 
-constexpr size_t kMaxPerCall = size_t{1} << 30;  // Linux moves less than 2^31 bytes in one call
+constexpr size_t kMaxPerCall = size_t{1} << 30;  // Linux transfers less than 2^31 bytes per call
 
 [[noreturn]] void fail(const char* what, int error = errno) {
     throw StateError(text(what, ": ", std::generic_category().message(error)));
@@ -63,7 +63,7 @@ public:
                                static_cast<off_t>(offset));
             });
             if (n < 0) fail("cannot be read");
-            if (n == 0) throw StateError(text("ends at byte ", offset, " while it is read"));
+            if (n == 0) throw StateError(text("ends at byte ", offset, " while being read"));
             offset += static_cast<uint64_t>(n);
             target = target.subspan(static_cast<size_t>(n));
         }
@@ -76,17 +76,18 @@ private:
     int fd_ = -1;
 };
 
-// A file beside the one to be written, this writer's alone for as long as it lives.
+// A temporary file next to the target. Locked, so that only one writer uses it at a time.
 class TemporaryFile {
 public:
     explicit TemporaryFile(const std::string& path) : path_(path + ".plait-tmp") {
         do {
             file_.emplace(path_, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, "cannot be written");
             if (!S_ISREG(file_->status().st_mode))
-                throw StateError(text("cannot be written: ", path_, " is no regular file"));
-            // Where files cannot be locked writers must not meet.
+                throw StateError(text("cannot be written: ", path_, " is not a regular file"));
+            // On file systems without locks, callers must not write to one path concurrently.
             retry([&] { return ::flock(file_->fd(), LOCK_EX); });
-        } while (!is_in_place());  // the writer before renamed it meanwhile
+        } while (
+            !is_in_place());  // false if another writer has renamed the file before this one got the lock
     }
     ~TemporaryFile() {
         if (!renamed_) ::unlink(path_.c_str());
@@ -110,10 +111,10 @@ public:
 
 private:
     bool is_in_place() const {
-        struct stat there {};
+        struct stat current {};
         const struct stat mine = file_->status();
-        return ::stat(path_.c_str(), &there) == 0 && there.st_ino == mine.st_ino &&
-               there.st_dev == mine.st_dev;
+        return ::stat(path_.c_str(), &current) == 0 && current.st_ino == mine.st_ino &&
+               current.st_dev == mine.st_dev;
     }
 
     std::string path_;
@@ -122,18 +123,17 @@ private:
 };
 
 void check_path(const std::string& path) {
-    if (path.find('\0') != std::string::npos) throw StateError("has a NUL byte in its name");
+    if (path.find('\0') != std::string::npos) throw StateError("the path contains a NUL byte");
 }
 
-// Where a link leads to, so that the link stays one.
+// Resolves symbolic links, so that saving to a link replaces its target and not the link.
 std::string target_of(const std::string& path) {
     std::error_code error;
     const auto target = std::filesystem::canonical(path, error);
     return error ? path : target.string();
 }
 
-// So that the new name outlives a loss of power. The file is in its place by now, so that a system
-// which cannot do this is no reason to fail.
+// Makes the rename durable. Errors are ignored, since the file has already been replaced.
 void sync_folder(const std::string& folder) {
     const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return;
@@ -148,7 +148,7 @@ void write_file(const std::string& path, std::span<const std::byte> bytes) {
     const std::string target = target_of(path);
     struct stat old {};
     if (::stat(target.c_str(), &old) == 0 && !S_ISREG(old.st_mode))
-        throw StateError("is no regular file");
+        throw StateError("is not a regular file");
     std::string folder = std::filesystem::path(target).parent_path().string();
     if (folder.empty()) folder = ".";
     TemporaryFile draft(target);
@@ -161,10 +161,10 @@ void write_file(const std::string& path, std::span<const std::byte> bytes) {
 FileBytes read_file(const std::string& path, size_t n_first,
                     const std::function<uint64_t(std::span<const std::byte>)>& expected_bytes) {
     check_path(path);
-    // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
+    // O_NONBLOCK: otherwise opening a pipe without a writer would block.
     const File file(path, O_RDONLY | O_NONBLOCK, "cannot be opened");
     const struct stat status = file.status();
-    if (!S_ISREG(status.st_mode)) throw StateError("is no regular file");
+    if (!S_ISREG(status.st_mode)) throw StateError("is not a regular file");
     const auto size = static_cast<uint64_t>(status.st_size);
     std::vector<std::byte> first(std::min<uint64_t>(size, n_first));
     file.read(0, first);

@@ -1,4 +1,4 @@
-// Files that are written as a whole or not at all.
+// Atomic writes of whole files, and reads of whole files.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ struct FileBytes {
     std::span<const std::byte> view() const { return {data.get(), size}; }
 };
 
-// The file at `path` is the old one or the new one at any moment, and the new one once this
-// returns. Bytes go to `path` + ".plait-tmp" first: what a process that was killed leaves of it the
-// next one that writes to the path takes away. Several may write at once; they wait for each other.
-// StateError says what the system said, and leaves it to the caller to name the file.
+// Replaces the file at `path` atomically: readers see the old file or the new one. Writes to `path` +
+// ".plait-tmp" first and renames. If a process is killed meanwhile, the next write to the same path
+// removes the temporary file. Concurrent writers wait for each other. Throws StateError with the system's
+// message but without the path, which the caller adds.
 void write_file(const std::string& path, std::span<const std::byte> bytes);
 
-// The whole of a regular file. `expected_bytes` is shown its first `n_first` bytes (fewer where it
-// has fewer) and says how long it must be. StateError.
+// Reads a whole regular file. `expected_bytes` receives its first `n_first` bytes, or all if it has fewer,
+// and returns the expected size. Throws StateError if the size differs or the file cannot be read.
 FileBytes read_file(const std::string& path, size_t n_first,
                     const std::function<uint64_t(std::span<const std::byte>)>& expected_bytes);
 

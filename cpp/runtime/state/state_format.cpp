@@ -60,7 +60,7 @@ private:
     std::vector<std::byte> bytes_;
 };
 
-// Takes values off the front; a length is compared with what is left before anything is made of it.
+// Reads values in order. Compares each length with the remaining bytes before allocating.
 class Reader {
 public:
     Reader(std::span<const std::byte> bytes, std::string section)
@@ -97,7 +97,7 @@ public:
         return static_cast<Enum>(value);
     }
     void end() const {
-        if (!bytes_.empty()) fail(text("goes on for ", bytes_.size(), " bytes after its end"));
+        if (!bytes_.empty()) fail(text("has ", bytes_.size(), " bytes after its end"));
     }
     [[noreturn]] void fail(const std::string& why) const {
         throw StateError(text("the state is damaged: section \"", section_, "\" ", why));
@@ -207,7 +207,7 @@ MemoryState read_contents(Reader reader) {
     return memory;
 }
 
-// The head, found sound: how long each section is, and what its checksum must be.
+// Size and expected checksum of a section.
 struct Entry {
     uint64_t bytes = 0;
     uint64_t checksum = 0;
@@ -223,17 +223,18 @@ std::vector<Entry> read_head(std::span<const std::byte> bytes) {
     uint64_t expected = 0;
     std::memcpy(&expected, covered.data() + covered.size(), sizeof expected);
     if (checksum(covered) != expected) reader.fail("does not match its checksum");
-    reader.number<uint64_t>();  // bytes in all
+    reader.number<uint64_t>();  // total bytes
     std::vector<Entry> entries(n_sections);
     std::optional<uint64_t> end = head_bytes(n_sections);
     for (size_t i = 0; i < n_sections; ++i) {
         if (reader.number<uint32_t>() != static_cast<uint32_t>(kind_at(i)))
-            reader.fail(text("has another section in place of \"", name_of(i), "\""));
+            reader.fail(text("has another section instead of \"", name_of(i), "\""));
         entries[i].bytes = reader.number<uint64_t>();
         entries[i].checksum = reader.number<uint64_t>();
         if (end) end = checked_add(*end, entries[i].bytes);
     }
-    if (end != bytes.size()) reader.fail("claims sections of another length in all");
+    if (end != bytes.size())
+        reader.fail("claims sections whose total length differs from the length of the state");
     return entries;
 }
 
@@ -288,12 +289,12 @@ void StateImage::seal(std::span<std::byte> target) const {
 uint64_t read_state_bytes(std::span<const std::byte> bytes) {
     const size_t n_magic = std::min(bytes.size(), sizeof kMagic);
     if (n_magic == 0 || std::memcmp(bytes.data(), kMagic, n_magic) != 0)
-        throw StateError("this is not a saved state: it does not begin as one");
+        throw StateError("this is not a saved state: the signature at its start is missing");
     if (bytes.size() < kStateHeaderBytes)
         throw StateError(text("the state is cut short after ", bytes.size(), " bytes"));
     Reader reader(bytes.subspan(sizeof kMagic), "head");
     if (const auto version = reader.number<uint32_t>(); version != kStateVersion)
-        throw StateError(text("the state is of version ", version, ", expected ", kStateVersion));
+        throw StateError(text("the state has version ", version, ", expected ", kStateVersion));
     reader.number<uint32_t>();  // sections
     return reader.number<uint64_t>();
 }

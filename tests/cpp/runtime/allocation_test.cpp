@@ -1,5 +1,5 @@
-// A decode whose plan is known allocates nothing, whatever the model remembers. S0-07, S0-16, S1-33,
-// S1-40, S3-13
+// A decode with a cached plan allocates nothing, with every kind of memory. S0-07, S0-16, S1-33, S1-40,
+// S3-13
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace {
 
 struct Kind {
     const char* name;
-    const char* model;  // below conformance/ of the reference data; null: the tiny llama
+    const char* model;  // directory in conformance/ of the reference data; null: the tiny llama
     const char* kv = "auto";
 };
 
@@ -27,13 +27,13 @@ std::shared_ptr<const LoadedModel> open(const Kind& kind) {
     return std::filesystem::exists(path) ? LoadedModel::open(path.string(), false) : nullptr;
 }
 
-class Hit : public ::testing::TestWithParam<Kind> {};
+class PlanCacheHit : public ::testing::TestWithParam<Kind> {};
 
-TEST_P(Hit, AllocatesNothing) {  // G17 A6
+TEST_P(PlanCacheHit, AllocatesNothing) {  // G17 A6
     RecordProperty("goal", "G17");
     RecordProperty("figure", "0 allocations a step");
     const auto model = open(GetParam());
-    if (!model) GTEST_SKIP() << "PLAIT_TEST_DATA does not say where the reference data is";
+    if (!model) GTEST_SKIP() << "no reference data: set PLAIT_TEST_DATA to its directory";
     ContextOptions options;
     options.n_ctx = 512;
     options.n_seq_max = 3;
@@ -68,7 +68,7 @@ TEST_P(Hit, AllocatesNothing) {  // G17 A6
         EXPECT_EQ(n_allocations() - before, 0u) << "step " << i;
     }
     EXPECT_EQ(context.stats().plans_built, built);
-    // The same of pieces of several tokens.
+    // The same for microbatches of several tokens.
     Batch more = some(1, 6);
     for (int i = 0; i < 3; ++i) feed(more, false);
     for (int i = 0; i < 10; ++i) {
@@ -87,7 +87,7 @@ constexpr Kind kKinds[] = {
     {"delta", "qwen3next"},  {"none", "bert"},
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Hit, ::testing::ValuesIn(kKinds),
+INSTANTIATE_TEST_SUITE_P(Kinds, PlanCacheHit, ::testing::ValuesIn(kKinds),
                          [](const auto& of) { return std::string(of.param.name); });
 
 }  // namespace

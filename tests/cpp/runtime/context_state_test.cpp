@@ -1,4 +1,4 @@
-// States of contexts, and what faults leave of them.
+// Saved states of contexts, and the unchanged memory after faults.
 #include <gmock/gmock.h>
 
 #include <new>
@@ -47,9 +47,10 @@ struct Faults : testing::Test {
         feed(context, 1, 9, 2);
         context.seq_cp(0, 2, {.end = 12});
     }
-    // Refuses every allocation of `call` in turn, until it gets through.
+    // Lets the n-th allocation of `call` fail for n = 0, 1, ... until `call` succeeds. Checks that each failure
+    // leaves the state unchanged.
     template <typename Call>
-    void refuse_allocations(Call call) {
+    void fail_each_allocation(Call call) {
         const Bytes before = bytes_of(context);
         int refused = 0;
         for (int64_t n = 0;; ++n) {
@@ -72,14 +73,14 @@ struct Faults : testing::Test {
 
 class StopAfter final : public StopSignal {
 public:
-    explicit StopAfter(int questions) : left_(questions) {}
+    explicit StopAfter(int polls) : left_(polls) {}
     bool requested() override { return left_-- <= 0; }
 
 private:
     int left_;
 };
 
-TEST_F(Faults, ADecodeThatIsStoppedAnywhereLeavesTheSameBytes) {  // S4-08
+TEST_F(Faults, InterruptedDecodeLeavesStateUnchanged) {  // S4-08
     Batch batch = some_batch(0, 20, 5);
     const SequenceId one = 1;
     for (const TokenId t : {3, 4, 5}) batch.add(t, {}, std::span(&one, 1), true);
@@ -99,8 +100,8 @@ TEST_F(Faults, ADecodeThatIsStoppedAnywhereLeavesTheSameBytes) {  // S4-08
     EXPECT_FALSE(bytes_of(context) == before);
 }
 
-// Whoever writes a state may make its checksums too: one that describes another memory than it says.
-TEST_F(Faults, StatesThatContradictThemselvesAreRefused) {  // G6 S1
+// Valid checksums do not make a state consistent: these states contradict themselves.
+TEST_F(Faults, InconsistentStatesAreRejected) {  // G6 S1
     const Bytes good = bytes_of(context);
     const StateReading read = read_state(good);
     std::vector<uint64_t> sizes;
@@ -122,10 +123,10 @@ TEST_F(Faults, StatesThatContradictThemselvesAreRefused) {  // G6 S1
     refused(read.memory, fewer, "has rows of");
     std::vector<uint64_t> longer = sizes;
     ++longer[0];
-    refused(read.memory, longer, "which its tokens do not take");
+    refused(read.memory, longer, "does not match its number of tokens");
 }
 
-TEST(ActiveParts, OfAnotherStateAreListed) {
+TEST(ActiveParts, MismatchErrorListsBothSides) {
     const std::vector<ActivePart> some = {{"LoRA a", 0.5f}, {"control vector", 1.0f}};
     check_active(some, some);
     EXPECT_THAT([&] { check_active(some, {}); },
@@ -134,18 +135,18 @@ TEST(ActiveParts, OfAnotherStateAreListed) {
                                    testing::HasSubstr("expected neither"))));
 }
 
-TEST_F(Faults, ADecodeWithoutMemoryLeavesTheSameBytes) {  // S4-08
+TEST_F(Faults, OutOfMemoryDuringDecodeLeavesStateUnchanged) {  // S4-08
     Batch batch = some_batch(1, 20, 5);
     const SequenceId fresh = 3;
     for (const TokenId t : {3, 4, 5}) batch.add(t, {}, std::span(&fresh, 1), true);  // a new plan
-    refuse_allocations([&] { context.decode(batch.view()); });
+    fail_each_allocation([&] { context.decode(batch.view()); });
 }
 
-TEST_F(Faults, AShiftWithoutMemoryLeavesTheSameBytes) {
-    refuse_allocations([&] { context.seq_add(2, {.begin = 4}, 3); });
+TEST_F(Faults, OutOfMemoryDuringShiftLeavesStateUnchanged) {
+    fail_each_allocation([&] { context.seq_add(2, {.begin = 4}, 3); });
 }
 
-TEST_F(Faults, APendingShiftThatLacksMemoryIsStillPending) {
+TEST_F(Faults, PendingShiftSurvivesOutOfMemory) {
     context.seq_add(0, {.begin = 15}, 2);
     Context other(model, small());
     feed(other, 0, 20, 1);
@@ -163,27 +164,27 @@ TEST_F(Faults, APendingShiftThatLacksMemoryIsStillPending) {
     EXPECT_TRUE(bytes_of(context) == bytes_of(other));
 }
 
-TEST_F(Faults, ALoadWithoutMemoryLeavesTheSameBytes) {
+TEST_F(Faults, OutOfMemoryDuringLoadLeavesStateUnchanged) {
     Context other(model, small());
     feed(other, 3, 30, 9);
     const Bytes whole = bytes_of(other);
     const Bytes one = bytes_of(other, 3);
-    refuse_allocations([&] { context.load_state(one, 0); });
-    refuse_allocations([&] { context.load_state(whole, {}); });
+    fail_each_allocation([&] { context.load_state(one, 0); });
+    fail_each_allocation([&] { context.load_state(whole, {}); });
     EXPECT_TRUE(bytes_of(context) == whole);
     feed(other, 0, 7, 3);
-    refuse_allocations([&] { other.copy_state_to(context); });
+    fail_each_allocation([&] { other.copy_state_to(context); });
     EXPECT_TRUE(bytes_of(context) == bytes_of(other));
 }
 
-TEST_F(Faults, ASaveWithoutMemoryLeavesTheSameBytes) {
+TEST_F(Faults, OutOfMemoryDuringSaveLeavesStateUnchanged) {
     Bytes bytes(1 << 20);
-    refuse_allocations(
+    fail_each_allocation(
         [&] { context.save_state({}, [&](uint64_t n) { return std::span(bytes).first(n); }); });
 }
 
-// It is refused and changes nothing, or it is a state.
-TEST(ContextState, DamageThatNoChecksumTellsIsRefusedOrTakenUpAsAWhole) {
+// Loading either throws and changes nothing, or succeeds completely.
+TEST(ContextState, DamageWithValidChecksumsIsRejectedOrLoadedCompletely) {
     const auto model = test::TinyModel{}.open();
     Context from(model, small());
     feed(from, 0, 20, 1);
@@ -214,7 +215,7 @@ TEST(ContextState, DamageThatNoChecksumTellsIsRefusedOrTakenUpAsAWhole) {
             feed(context, 0, 3, 1);
             for (const SequenceId s : {0, 1, 2, 3}) context.keys(0, s);
             held = bytes_of(context);
-        } catch (const BatchError&) {  // no position is left
+        } catch (const BatchError&) {  // no positions left
             held = bytes_of(context);
         } catch (const StateError&) {
             ++refused;

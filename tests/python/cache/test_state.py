@@ -403,11 +403,11 @@ def test_errors_name_files_that_cannot_be_read_or_written(full, tmp_path):
     (tmp_path / "empty").touch()
     cases = [
         (lambda p: full.kv.save(p), "none/a.state", "No such file"),
-        (lambda p: full.kv.save(p), "fifo", "no regular file"),
-        (lambda p: full.kv.save(p), "", "no regular file"),
+        (lambda p: full.kv.save(p), "fifo", "not a regular file"),
+        (lambda p: full.kv.save(p), "", "not a regular file"),
         (lambda p: full.kv.load(p), "none.state", "No such file"),
-        (lambda p: full.kv.load(p), "fifo", "no regular file"),
-        (lambda p: full.kv.load(p), "", "no regular file"),
+        (lambda p: full.kv.load(p), "fifo", "not a regular file"),
+        (lambda p: full.kv.load(p), "", "not a regular file"),
         (lambda p: full.kv.load(p), "text", "not a saved state"),
         (lambda p: full.kv.load(p), "empty", "not a saved state"),
     ]

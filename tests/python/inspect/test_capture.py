@@ -168,7 +168,7 @@ def test_mistakes_are_named(tiny):
             ctx.capture()
         with pytest.raises(TypeError, match="int"):
             ctx.capture(3)
-        with pytest.raises(ValueError, match="names no value"):
+        with pytest.raises(ValueError, match="is not a value"):
             plait._core.Capture(ctx, ["nothing"]).__enter__()
         with ctx.capture("l_out.*"), pytest.raises(ValueError, match="open"), ctx.capture("q.*"):
             pass

@@ -336,7 +336,7 @@ def broken(case: Case, what: str):
         ("half a pair", r"blk.0.attn_q.weight.lora_a.*no .lora_b"),
         ("another suffix", "lora_c"), ("unknown weight", "no tensor 'blk.0.attn_z.weight'"),
         ("a layer too many", "no tensor 'blk.9.attn_q.weight'"),
-        ("a norm", "'blk.0.attn_norm.weight' is no matrix"),
+        ("a norm", "'blk.0.attn_norm.weight' must be a matrix"),
         ("A of another width", r"lora_a has shape \[4, 63\], expected \[4, 64\]"),
         ("A of another rank", r"lora_a has shape \[3, 64\], expected \[4, 64\]"),
         ("B of another height", r"lora_b has shape \[63, 4\], expected \[64, 4\]"),
@@ -357,7 +357,7 @@ def test_a_norm_in_an_adapter_is_named(tmp_path):
     made = lora_models.deltas(case.weights, ["output.weight"], 2, seed=1)
     made["output_norm.weight"] = np.ones(gguf_writer.WIDTH, np.float32)
     path = lora_models.write_adapter(tmp_path / "a.gguf", "llama", made)
-    with pytest.raises(plait.UnsupportedError, match=r"'output_norm\.weight' is of a norm"):
+    with pytest.raises(plait.UnsupportedError, match=r"'output_norm\.weight' belongs to a norm"):
         case.model.load_lora(path)
 
 

@@ -1,5 +1,4 @@
-// A backend outside of this repository's folders needs one file: this one registers a backend that
-// computes nothing.
+// A backend can be registered from outside of cpp/backend: this file registers one that computes nothing.
 #include "runtime/devices/backend_registry.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@ private:
     std::shared_ptr<const WeightSource> source_;
 };
 
-class Nothing final : public Executable {
+class EmptyExecutable final : public Executable {
 public:
     uint64_t scratch_bytes() const override { return 0; }
     void run(const RunArguments&) override {}
@@ -34,7 +33,7 @@ public:
     explicit StubGraph(const Graph& graph)
         : LoweredGraph(graph.nodes(), {graph.outputs().begin(), graph.outputs().end()}) {}
     std::unique_ptr<Executable> compile(const Segment&) override {
-        return std::make_unique<Nothing>();
+        return std::make_unique<EmptyExecutable>();
     }
 };
 
@@ -63,7 +62,7 @@ void register_stub() {
                       }});
 }
 
-TEST(BackendRegistry, AStubIsMadeByName) {
+TEST(BackendRegistry, StubIsCreatedByName) {
     register_stub();
     register_stub();  // replaces the first
     EXPECT_EQ(std::ranges::count(backend_kinds(), "stub", &BackendKind::name), 1);

@@ -1,4 +1,4 @@
-// How many layers go where.
+// Placement of layers on devices.
 #include "runtime/devices/place_layers.h"
 
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@ namespace plait {
 namespace {
 
 using Devices = std::vector<uint8_t>;
-constexpr uint64_t kPlenty = 1 << 30;
+constexpr uint64_t kAmpleBytes = 1 << 30;
 
 const std::vector<uint64_t> kBytes{10, 10, 10, 10, 5};  // four layers and the output
 
-TEST(PlaceLayers, TheLastOnesAreOnTheDevice) {
-    const std::vector<uint64_t> room{kPlenty};
+TEST(PlaceLayers, TrailingLayersGoToTheDevice) {
+    const std::vector<uint64_t> room{kAmpleBytes};
     EXPECT_EQ(place(kBytes, room, {0}), (Devices{1, 1, 1, 1, 1}));
     EXPECT_EQ(place(kBytes, room, {1}), (Devices{1, 1, 1, 1, 0}));
     EXPECT_EQ(place(kBytes, room, {3}), (Devices{1, 1, 0, 0, 0}));
@@ -30,17 +30,17 @@ TEST(PlaceLayers, TheLastOnesAreOnTheDevice) {
     EXPECT_EQ(place(kBytes, room, {-1}), (Devices{0, 0, 0, 0, 0}));
 }
 
-TEST(PlaceLayers, AsManyAsFit) {
+TEST(PlaceLayers, PlacesAsManyLayersAsFit) {
     for (const auto& [room, n] : std::vector<std::pair<uint64_t, size_t>>{
-             {0, 0}, {4, 0}, {5, 1}, {14, 1}, {15, 2}, {44, 4}, {45, 5}, {kPlenty, 5}}) {
+             {0, 0}, {4, 0}, {5, 1}, {14, 1}, {15, 2}, {44, 4}, {45, 5}, {kAmpleBytes, 5}}) {
         Devices wanted(5, 1);
         std::fill(wanted.end() - static_cast<ptrdiff_t>(n), wanted.end(), uint8_t{0});
         EXPECT_EQ(place(kBytes, std::vector{room}, {}), wanted) << room;
     }
 }
 
-TEST(PlaceLayers, EachDeviceHasItsShare) {
-    const std::vector<uint64_t> room{kPlenty, kPlenty};
+TEST(PlaceLayers, SplitSetsTheShareOfEachDevice) {
+    const std::vector<uint64_t> room{kAmpleBytes, kAmpleBytes};
     EXPECT_EQ(place(kBytes, room, {-1, {1, 1}}), (Devices{0, 0, 0, 1, 1}));
     EXPECT_EQ(place(kBytes, room, {-1, {1, 4}}), (Devices{0, 1, 1, 1, 1}));
     EXPECT_EQ(place(kBytes, room, {-1, {0, 1}}), (Devices{1, 1, 1, 1, 1}));
@@ -48,13 +48,13 @@ TEST(PlaceLayers, EachDeviceHasItsShare) {
     EXPECT_EQ(place(kBytes, room, {2, {1, 1}}), (Devices{2, 2, 2, 0, 1}));
 }
 
-TEST(PlaceLayers, SharesAreOfTheRoomUnlessAsked) {
+TEST(PlaceLayers, DefaultSplitFollowsFreeMemory) {
     EXPECT_EQ(place(kBytes, std::vector<uint64_t>{100, 400}, {}), (Devices{0, 1, 1, 1, 1}));
     EXPECT_EQ(place(kBytes, std::vector<uint64_t>{20, 25}, {}), (Devices{2, 0, 0, 1, 1}));
     EXPECT_EQ(place(kBytes, std::vector<uint64_t>{0, 0}, {}), (Devices{2, 2, 2, 2, 2}));
 }
 
-// A device of so much memory that has no kernel for some operations.
+// A device with `bytes` of memory that lacks kernels for some operations.
 class Partial final : public Backend {
 public:
     Partial(uint64_t bytes, std::vector<std::string> lacks)
@@ -110,12 +110,12 @@ struct Example {
     }
 };
 
-// A model larger than the device: its first layers stay where there is memory.
-TEST(PlaceLayers, WeightsCachesAndAStepAreCounted) {
+// If a model is larger than the device, its first layers stay on the CPU.
+TEST(PlaceLayers, CountsWeightsCachesAndStepMemory) {
     const Example e;
     const uint64_t layer = (64 * 64 * 2 + 32 * 64 * 2 + 96 * 64 * 3 + 2 * 64) * 4 +  // weights
                            e.memory->layout().bytes() / 4;
-    const uint64_t output = (80 * 64 + 64) * 4;  // the table of tokens, tied
+    const uint64_t output = (80 * 64 + 64) * 4;  // tied token embeddings
     const auto n_there = [&](uint64_t bytes) {
         const auto placed = e.place(Example::devices(bytes));
         return std::ranges::count(placed.layers, 0) + (placed.output == 0);
@@ -135,27 +135,27 @@ TEST(PlaceLayers, WeightsCachesAndAStepAreCounted) {
     EXPECT_NEAR(static_cast<double>(second - first), static_cast<double>(layer) * 16 / 15, 32);
     EXPECT_NEAR(static_cast<double>(fourth - second), 2.0 * static_cast<double>(layer) * 16 / 15,
                 32);
-    // The first layer brings the table of tokens along.
+    // The first layer includes the token embeddings.
     EXPECT_NEAR(static_cast<double>(all - fourth),
                 static_cast<double>(layer + 80 * 64 * 4) * 16 / 15, 32);
 }
 
 // S0-21
-TEST(PlaceLayers, ACacheGoesWhereThereAreKernelsForIt) {
+TEST(PlaceLayers, CacheGoesToTheCpuIfTheDeviceLacksItsKernels) {
     const Example e;
     for (const char* op : {"attend", "store_rows", "copy_rows", "rotate_rows"}) {
-        const auto placed = e.place(Example::devices(kPlenty, {op}));
+        const auto placed = e.place(Example::devices(kAmpleBytes, {op}));
         EXPECT_EQ(placed.layers, (Devices{0, 0, 0, 0})) << op;
         EXPECT_EQ(placed.caches, (Devices{1, 1, 1, 1})) << op;
     }
-    EXPECT_EQ(e.place(Example::devices(kPlenty, {"gate"})).caches, (Devices{0, 0, 0, 0}));
+    EXPECT_EQ(e.place(Example::devices(kAmpleBytes, {"gate"})).caches, (Devices{0, 0, 0, 0}));
 }
 
-TEST(PlaceLayers, WhatNoDeviceComputesIsNamed) {
+TEST(PlaceLayers, ErrorNamesTheUnsupportedOp) {
     const Example e;
     std::vector<std::unique_ptr<Backend>> devices;
     for (int i = 0; i < 2; ++i)
-        devices.push_back(std::make_unique<Partial>(kPlenty, std::vector<std::string>{"gate"}));
+        devices.push_back(std::make_unique<Partial>(kAmpleBytes, std::vector<std::string>{"gate"}));
     try {
         e.place(devices);
         FAIL();
@@ -171,16 +171,16 @@ struct Driver {
 
     Driver(const Example& e, DeviceSet devices)
         : engine(e.model, std::move(devices), e.memory->layout(), e.limits) {
-        MemoryOptions options;
-        options.n_ctx = 64;
-        auto memory = make_memory(e.model->model().memory_specs(), options);
-        StepOptions how;
-        how.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
-        how.split.max_tokens = 8;
-        how.embeddings = true;
+        MemoryOptions memory_options;
+        memory_options.n_ctx = 64;
+        auto memory = make_memory(e.model->model().memory_specs(), memory_options);
+        StepOptions options;
+        options.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
+        options.split.max_tokens = 8;
+        options.embeddings = true;
         runner = std::make_unique<StepRunner>(
             e.model->info(), std::make_shared<StoredMemory>(std::move(memory), engine.device_set()),
-            engine, recorder, how);
+            engine, recorder, options);
     }
     static Batch batch(int n) {
         Batch batch;
@@ -202,28 +202,28 @@ std::vector<float> logits(const Example& e, DeviceSet devices) {
     return all;
 }
 
-// Devices that compute alike: however the layers are spread, the bits are those of one.
-TEST(PlaceLayers, SpreadLayersGiveTheSameBits) {
+// With devices that compute the same bits, the placement of layers does not change the outputs.
+TEST(PlaceLayers, PlacementDoesNotChangeTheBits) {
     const Example e;
     const std::vector<float> alone =
         logits(e, std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{.threads = 2}));
     for (int64_t n = 0; n <= 5; ++n) {
-        auto devices = Example::devices(kPlenty);
+        auto devices = Example::devices(kAmpleBytes);
         const auto placed = e.place(devices, {n, {}});
         EXPECT_EQ(logits(e, join(std::move(devices), placed)), alone) << n << " layers";
     }
     for (const char* op :
          {"attend", "store_rows", "gate", "rms_norm", "rope_table", "linear", "add"}) {
-        auto devices = Example::devices(kPlenty, {op});
+        auto devices = Example::devices(kAmpleBytes, {op});
         const auto placed = e.place(devices, {4, {}});
         EXPECT_EQ(logits(e, join(std::move(devices), placed)), alone) << "without " << op;
     }
 }
 
-// G17: nor does what crosses allocate.
-TEST(PlaceLayers, AStepOnTwoDevicesAllocatesNothing) {
+// G17: transfers between devices do not allocate either.
+TEST(PlaceLayers, StepOnTwoDevicesAllocatesNothing) {
     const Example e;
-    auto devices = Example::devices(kPlenty, {"gate"});
+    auto devices = Example::devices(kAmpleBytes, {"gate"});
     const auto placed = e.place(devices, {3, {}});
     Driver driver(e, join(std::move(devices), placed));
     for (const int n : {7, 1, 1}) driver.runner->run(Driver::batch(n).view(), nullptr);
@@ -237,15 +237,15 @@ TEST(PlaceLayers, AStepOnTwoDevicesAllocatesNothing) {
 
 class StopAfter final : public StopSignal {
 public:
-    explicit StopAfter(int questions) : left_(questions) {}
+    explicit StopAfter(int polls) : left_(polls) {}
     bool requested() override { return left_-- <= 0; }
 
 private:
     int left_;
 };
 
-// Wherever a call is interrupted, the next one gives what it would have given without it.
-TEST(PlaceLayers, AnInterruptionOnEitherDeviceLeavesThePast) {
+// After an interrupted call, the next call returns what it would have returned without it.
+TEST(PlaceLayers, InterruptionOnEitherDeviceLeavesTheMemoryUnchanged) {
     const Example e;
     const std::vector<float> wanted = [&] {
         Driver driver(e, std::make_unique<cpu::CpuBackend>(cpu::CpuOptions{.threads = 2}));
@@ -253,14 +253,14 @@ TEST(PlaceLayers, AnInterruptionOnEitherDeviceLeavesThePast) {
         const Outputs outputs = driver.runner->run(Driver::batch(3).view(), nullptr);
         return std::vector<float>(outputs.logits().begin(), outputs.logits().end());
     }();
-    auto devices = Example::devices(kPlenty, {"rms_norm"});
+    auto devices = Example::devices(kAmpleBytes, {"rms_norm"});
     const auto placed = e.place(devices, {3, {}});
     Driver driver(e, join(std::move(devices), placed));
     driver.runner->run(Driver::batch(5).view(), nullptr);
     const Batch batch = Driver::batch(3);
     int n_stopped = 0;
-    for (int questions = 0;; ++questions) {
-        StopAfter stop(questions);
+    for (int polls = 0;; ++polls) {
+        StopAfter stop(polls);
         try {
             const Outputs outputs = driver.runner->run(batch.view(), &stop);
             EXPECT_EQ(std::vector<float>(outputs.logits().begin(), outputs.logits().end()), wanted);

@@ -1,4 +1,4 @@
-// Bytes of a state, damaged so that no checksum tells: whoever makes a file makes these too.
+// Helpers that damage the bytes of a state and then correct its checksums, as a malicious file could.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ inline uint64_t section_bytes(std::span<const std::byte> bytes, size_t section) 
     return n;
 }
 
-// Makes all checksums right again.
+// Recomputes all checksums.
 inline void reseal(std::vector<std::byte>& bytes, size_t n_sections) {
     size_t begin = state_head_bytes(n_sections);
     for (size_t i = 0; i < n_sections; ++i) {

@@ -1,4 +1,4 @@
-// States in files: written whole or not at all, and refused by name.
+// State files: atomic writes, and errors that contain the path.
 #include "runtime/state/state_file.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ struct StateFiles : testing::Test {
         options.threads = 1;
         return options;
     }
-    static void say(Context& to, SequenceId s, int n) {
+    static void feed(Context& to, SequenceId s, int n) {
         Batch batch;
         for (int i = 0; i < n; ++i) batch.add(3 + i, {}, std::span(&s, 1), i + 1 == n);
         to.decode(batch.view());
@@ -43,8 +43,8 @@ struct StateFiles : testing::Test {
     Context context{model, small()};
     Context other{model, small()};
     StateFiles() {
-        say(context, 0, 20);
-        say(context, 1, 7);
+        feed(context, 0, 20);
+        feed(context, 1, 7);
     }
 };
 
@@ -67,13 +67,13 @@ TEST_F(StateFiles, WhatIsSavedIsLoaded) {  // S3
 TEST_F(StateFiles, WhatCannotBeSavedOrLoadedIsNamed) {  // R10 S2
     const std::string pipe = folder.file("pipe");
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-    expect_refused([&] { context.save_file(pipe, {}); }, "pipe: is no regular file");
-    expect_refused([&] { context.load_file(pipe, {}); }, "pipe: is no regular file");
+    expect_refused([&] { context.save_file(pipe, {}); }, "pipe: is not a regular file");
+    expect_refused([&] { context.load_file(pipe, {}); }, "pipe: is not a regular file");
     expect_refused([&] { context.save_file(path + '\0', {}); }, "NUL byte");
     expect_refused([&] { context.save_file(folder.file("none/a"), {}); }, "cannot be written");
     expect_refused([&] { context.load_file(folder.file("none"), {}); }, "cannot be opened");
     ASSERT_EQ(::mkfifo((path + ".plait-tmp").c_str(), 0600), 0);
-    expect_refused([&] { context.save_file(path, {}); }, "no regular file");
+    expect_refused([&] { context.save_file(path, {}); }, "not a regular file");
     std::filesystem::remove(path + ".plait-tmp");
     context.save_file(path, {});
     std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
@@ -99,7 +99,7 @@ TEST_F(StateFiles, CallsThatTheSystemRefusesLeaveTheOldFile) {  // G8 S3
             expect_refused([&] { context.save_file(path, 0); }, "a.state: cannot be");
         }
         EXPECT_TRUE(std::ranges::equal(contents().view(), old.view()));
-        // A draft that cannot be inspected may be somebody else's.
+        // If fstat fails, the temporary file may belong to another writer, so it is kept.
         EXPECT_EQ(std::filesystem::exists(path + ".plait-tmp"), call == Call::fstat);
         std::filesystem::remove(path + ".plait-tmp");
     }
@@ -114,7 +114,7 @@ TEST_F(StateFiles, CallsThatTheSystemRefusesLeaveTheOldFile) {  // G8 S3
     EXPECT_EQ(other.n_used(), 0);
 }
 
-TEST_F(StateFiles, CallsThatAreInterruptedAreMadeAgain) {  // S3
+TEST_F(StateFiles, InterruptedCallsAreRetried) {  // S3
     using test::Call;
     for (const Call call : {Call::open, Call::write, Call::fsync}) {
         const test::FailingCall interrupted(call, EINTR, 0, 2);
@@ -125,12 +125,12 @@ TEST_F(StateFiles, CallsThatAreInterruptedAreMadeAgain) {  // S3
         other.load_file(path, {});
     }
     {
-        // Somebody else's draft was renamed: the first look finds no file of this name.
+        // Another writer renamed the temporary file: the first stat() finds no file.
         const test::FailingCall absent(Call::stat, ENOENT, 1, 1);
         context.save_file(path, {});
     }
     {
-        // A folder that cannot be synced is no reason to fail: the file is in its place.
+        // Failing to sync the directory is not an error, since the file has been replaced.
         const test::FailingCall refused(Call::open, EACCES, 1);
         context.save_file(path, 0);
     }
@@ -143,7 +143,7 @@ TEST_F(StateFiles, CallsThatAreInterruptedAreMadeAgain) {  // S3
     EXPECT_TRUE(std::filesystem::exists(folder.file("bare.state")));
 }
 
-TEST_F(StateFiles, StatesThatAreTooLargeAreNamedAsThat) {
+TEST_F(StateFiles, TooLargeStatesThrowCacheFull) {
     context.save_file(path, {});
     ContextOptions options = small();
     options.kv_cells = 12;
@@ -153,7 +153,7 @@ TEST_F(StateFiles, StatesThatAreTooLargeAreNamedAsThat) {
     EXPECT_EQ(few.n_used(), 0);
 }
 
-TEST_F(StateFiles, CopiesGoBackAndMoveTogether) {
+TEST_F(StateFiles, CopiesCanBeRewoundAndDefragmented) {
     context.copy_state_to(other);
     context.copy_state_to(context);
     EXPECT_EQ(other.n_used(), 27);
@@ -167,16 +167,16 @@ TEST_F(StateFiles, CopiesGoBackAndMoveTogether) {
     EXPECT_LE(other.fragmentation(), 1.0);
 }
 
-// A recurrent state has no parts: it goes back to what a fork still has.
-TEST(Rewind, FindsTheForkThatHasIt) {
+// A recurrent state cannot be truncated: rewind goes back to the state of a fork.
+TEST(Rewind, UsesTheStateOfAFork) {
     const char* data = std::getenv("PLAIT_TEST_DATA");
     const auto file =
         std::filesystem::path(data ? data : "") / "conformance" / "jamba" / "model.gguf";
     if (!std::filesystem::exists(file)) GTEST_SKIP() << "no reference data";
     Context context(LoadedModel::open(file.string(), false), StateFiles::small());
-    StateFiles::say(context, 0, 9);
+    StateFiles::feed(context, 0, 9);
     context.seq_cp(0, 1, {});
-    StateFiles::say(context, 0, 5);
+    StateFiles::feed(context, 0, 5);
     EXPECT_EQ(context.rewind(0, 12), 9);
     EXPECT_EQ(context.seq_positions(0)->max, 8);
     EXPECT_EQ(context.rewind(0, 4), 0);

@@ -1,4 +1,4 @@
-// Bytes of states: what is written is read, and nothing else is.
+// The format of saved states: round trips, and rejection of damaged bytes.
 #include "runtime/state/state_format.h"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ std::string message_of(std::span<const std::byte> bytes) {
     return "nothing thrown";
 }
 
-TEST(StateFormat, WhatIsWrittenIsRead) {
+TEST(StateFormat, RoundTrip) {
     const std::vector<std::byte> bytes = some_bytes();
     const StateReading read = read_state(bytes);
     EXPECT_EQ(read.facts, kFacts);
@@ -72,12 +72,12 @@ TEST(StateFormat, WhatIsWrittenIsRead) {
     EXPECT_EQ(read_state_bytes(std::span(bytes).first(kStateHeaderBytes)), bytes.size());
 }
 
-TEST(StateFormat, NothingIsAStateToo) {
+TEST(StateFormat, EmptyStateRoundTrips) {
     const std::vector<std::byte> bytes = write({}, {.whole = true}, {});
     EXPECT_EQ(read_state(bytes).memory, MemoryState{.whole = true});
 }
 
-TEST(StateFormat, EveryFlippedBitIsNoticed) {
+TEST(StateFormat, EveryFlippedBitIsDetected) {
     const std::vector<std::byte> good = some_bytes();
     for (size_t i = 0; i < good.size(); ++i) {
         for (int bit = 0; bit < 8; ++bit) {
@@ -88,7 +88,7 @@ TEST(StateFormat, EveryFlippedBitIsNoticed) {
     }
 }
 
-TEST(StateFormat, EveryCutAndEveryExtraByteIsNoticed) {
+TEST(StateFormat, TruncatedAndExtraBytesAreDetected) {
     std::vector<std::byte> bytes = some_bytes();
     for (size_t n = 0; n < bytes.size(); ++n)
         EXPECT_THROW(read_state(std::span(bytes).first(n)), StateError) << n;
@@ -96,19 +96,19 @@ TEST(StateFormat, EveryCutAndEveryExtraByteIsNoticed) {
     EXPECT_THAT(message_of(bytes), HasSubstr("bytes, expected"));
 }
 
-TEST(StateFormat, OtherFilesAndVersionsAreNamed) {
+TEST(StateFormat, OtherFilesAndVersionsAreRejected) {
     const auto text_bytes = std::as_bytes(std::span("GGUF and more than a header of bytes"));
     EXPECT_THAT(message_of(text_bytes), HasSubstr("not a saved state"));
     std::vector<std::byte> bytes = some_bytes();
     put(bytes, 8, uint32_t{7});
-    EXPECT_EQ(message_of(bytes), "the state is of version 7, expected 1");
+    EXPECT_EQ(message_of(bytes), "the state has version 7, expected 1");
     bytes.resize(20);
     EXPECT_THAT(message_of(some_bytes()), "nothing thrown");
     EXPECT_THAT(message_of(std::span(bytes).first(11)), HasSubstr("cut short after 11"));
 }
 
-// Whoever made the file may have made the checksums too.
-TEST(StateFormat, NumbersThatAreTooLargeAreRefused) {
+// Checksums may be valid, since the author of a file can compute them.
+TEST(StateFormat, TooLargeNumbersAreRejected) {
     const std::vector<std::byte> good = some_bytes();
     int refused = 0;
     for (const uint32_t value : {0x7fffffffu, 0xffffffffu, 0x40000001u, 0x80000000u}) {
@@ -131,13 +131,13 @@ TEST(StateFormat, NumbersThatAreTooLargeAreRefused) {
     EXPECT_GT(refused, 100);
 }
 
-TEST(StateFormat, MoreSectionsThanTheirEntriesHaveRoomForAreRefused) {
+TEST(StateFormat, TooManySectionsAreRejected) {
     std::vector<std::byte> bad = some_bytes();
     put(bad, 12, static_cast<uint32_t>(bad.size() / 20));
     EXPECT_THAT(message_of(bad), HasSubstr("claims"));
 }
 
-TEST(StateFormat, SectionLengthsThatWrapAroundAreRefused) {
+TEST(StateFormat, OverflowingSectionLengthsAreRejected) {
     for (const uint64_t size : {UINT64_MAX, UINT64_MAX - 500, uint64_t{1} << 63, uint64_t{0}}) {
         for (size_t section = 0; section < kSections; ++section) {
             std::vector<std::byte> bad = some_bytes();
@@ -156,7 +156,7 @@ TEST(StateFormat, SectionLengthsThatWrapAroundAreRefused) {
     EXPECT_THAT(message_of(bad), HasSubstr("another section"));
 }
 
-TEST(StateFormat, AdaptersThatAreNotThereAreDamage) {
+TEST(StateFormat, TooLargeAdapterCountIsRejected) {
     std::vector<std::byte> bytes = some_bytes();
     uint64_t n_facts = 0;
     std::memcpy(&n_facts, bytes.data() + kStateHeaderBytes + 4, 8);
@@ -165,7 +165,7 @@ TEST(StateFormat, AdaptersThatAreNotThereAreDamage) {
     EXPECT_THAT(message_of(bytes), HasSubstr("section \"adapters\" claims 200 entries"));
 }
 
-TEST(StateFormat, RandomDamageWithSoundChecksumsIsReadOrRefused) {
+TEST(StateFormat, RandomDamageWithValidChecksumsIsReadOrRejected) {
     const std::vector<std::byte> good = some_bytes();
     std::mt19937 random(1);
     for (int i = 0; i < 20000; ++i) {
@@ -180,7 +180,7 @@ TEST(StateFormat, RandomDamageWithSoundChecksumsIsReadOrRefused) {
     }
 }
 
-TEST(Facts, TheFirstThatDiffersIsNamed) {
+TEST(Facts, ErrorContainsTheFirstDifference) {
     const auto message = [](const Facts& state, const Facts& here) -> std::string {
         try {
             check_facts(state, here);

@@ -5,17 +5,17 @@
 namespace plait {
 namespace {
 
-TEST(Fragmentation, IsTheShareOfStepsThatShortRunsCost) {  // S3-31
+TEST(Fragmentation, IsTheShareOfStepsCausedByShortRuns) {  // S3-31
     const auto of = [](int64_t keys, int64_t runs, int64_t fewest) {
         return fragmentation({.n_keys = keys, .n_runs = runs, .fewest_runs = fewest});
     };
     EXPECT_EQ(of(0, 0, 0), 0);
     EXPECT_EQ(of(255, 255, 1), 0) << "small contexts never count";
     EXPECT_EQ(of(4096, 1, 1), 0);
-    EXPECT_EQ(of(4096, 128, 1), 0) << "a run of a step costs a step";
+    EXPECT_EQ(of(4096, 128, 1), 0) << "runs as long as a step cost no extra steps";
     EXPECT_EQ(of(4096, 256, 1), 0.5);
     EXPECT_EQ(of(4096, 4096, 1), 1 - 1 / 32.0);
-    EXPECT_EQ(of(4096, 4096, 4096), 0) << "what cannot be longer is no fragmentation";
+    EXPECT_EQ(of(4096, 4096, 4096), 0) << "runs that cannot be merged do not count";
     EXPECT_EQ(of(4096, 1024, 512), 0.5);
 }
 

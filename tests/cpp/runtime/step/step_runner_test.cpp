@@ -1,4 +1,4 @@
-// The road from a batch to outputs, seen from outside and with a memory that only pretends.
+// The step loop, tested through Context and with a fake memory.
 #include "runtime/step/step_runner.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ ContextOptions small() {
 
 std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
 
-// Stores one contiguous row per token of sequence 0 and counts the calls it gets.
+// Stores one contiguous row per token of sequence 0 and counts the calls of its functions.
 class FakeMemory final : public StepMemory, public SequenceIndex {
 public:
     explicit FakeMemory(MemoryLayout layout) : layout_(std::move(layout)) {}
@@ -118,14 +118,14 @@ struct FakeRunner {
 
 class StopAfter final : public StopSignal {
 public:
-    explicit StopAfter(int questions) : left_(questions) {}
+    explicit StopAfter(int polls) : left_(polls) {}
     bool requested() override { return left_-- <= 0; }
 
 private:
     int left_;
 };
 
-TEST(StepRunner, KnowsTheMemoryByItsInterfaceAlone) {  // S4-06, S4-07, S2-38
+TEST(StepRunner, UsesTheMemoryInterfaceOnly) {  // S4-06, S4-07, S2-38
     FakeRunner fake;
     const std::vector<TokenId> tokens = some_tokens(20, 3);
     const Outputs got = fake.runner->run(batch_of(tokens, 0, 0, true).view(), nullptr);
@@ -136,13 +136,13 @@ TEST(StepRunner, KnowsTheMemoryByItsInterfaceAlone) {  // S4-06, S4-07, S2-38
     EXPECT_EQ(fake.memory.n_placed, 1);
     EXPECT_EQ(fake.memory.n_committed, 1);
     EXPECT_EQ(fake.memory.n_rolled_back, 0);
-    // Pieces of 8, 8 and 4: plans are kept for a memory that nobody has heard of.  S1-11
+    // Microbatches of 8, 8 and 4 tokens: plans are reused with an unknown kind of memory.  S1-11
     fake.runner->run(batch_of(tokens, 0, 20, true).view(), nullptr);
     EXPECT_EQ(fake.engine.stats().plans_built, 1u);
     EXPECT_EQ(fake.engine.stats().plans_reused, 5u);
 }
 
-TEST(StepRunner, WhateverStopsItTheMemoryIsRolledBackAndNotCommitted) {  // S4-08
+TEST(StepRunner, InterruptedRunIsRolledBackAndNotCommitted) {  // S4-08
     FakeRunner fake;
     const Batch batch = batch_of(some_tokens(20, 3), 0, 0, true);
     int stopped = 0;
@@ -161,14 +161,14 @@ TEST(StepRunner, WhateverStopsItTheMemoryIsRolledBackAndNotCommitted) {  // S4-0
     EXPECT_EQ(fake.memory.n_committed, 1);
 }
 
-TEST(StepRunner, ARefusedBatchPlacesNothing) {
+TEST(StepRunner, RejectedBatchPlacesNothing) {
     FakeRunner fake;
     EXPECT_THROW(fake.runner->run(batch_of({200}, 0, 0, true).view(), nullptr), BatchError);
     EXPECT_THROW(fake.runner->run(batch_of({1}, 3, 0, true).view(), nullptr), BatchError);
     EXPECT_EQ(fake.memory.n_placed, 0);
 }
 
-TEST(Context, AStepOfAKnownShapeBuildsNoPlan) {  // S0-01, S0-02, S1-07
+TEST(Context, StepOfAKnownShapeBuildsNoPlan) {  // S0-01, S0-02, S1-07
     Context context(test::TinyModel{}.open(), small());
     for (const size_t n : {1u, 2u, 3u, 7u, 8u, 20u}) {
         context.clear();
@@ -180,7 +180,7 @@ TEST(Context, AStepOfAKnownShapeBuildsNoPlan) {  // S0-01, S0-02, S1-07
     }
 }
 
-TEST(Context, AWholePromptEqualsItsPiecesBitForBit) {
+TEST(Context, SplittingAPromptDoesNotChangeTheBits) {
     const auto model = test::TinyModel{}.open();
     const std::vector<TokenId> tokens = some_tokens(40, 5);
     Context whole(model, small());
@@ -200,7 +200,7 @@ TEST(Context, AWholePromptEqualsItsPiecesBitForBit) {
     }
 }
 
-TEST(Context, EncodeComputesWhatDecodeDoesAndKeepsNothing) {
+TEST(Context, EncodeEqualsDecodeAndStoresNothing) {
     Context context(test::TinyModel{}.open(), small());
     const Batch batch = batch_of(some_tokens(12, 5), 0, 0, true);
     const Outputs encoded = context.encode(batch.view());
@@ -212,7 +212,7 @@ TEST(Context, EncodeComputesWhatDecodeDoesAndKeepsNothing) {
     EXPECT_EQ(context.n_used(), 12);
 }
 
-TEST(Context, AFullCacheSaysHowManyCellsWereNeededAndChangesNothing) {
+TEST(Context, CacheFullReportsNeededCellsAndChangesNothing) {
     ContextOptions options = small();
     options.n_ctx = 16;
     options.n_seq_max = 1;
@@ -230,7 +230,7 @@ TEST(Context, AFullCacheSaysHowManyCellsWereNeededAndChangesNothing) {
     EXPECT_EQ(context.n_used(), 16);
 }
 
-TEST(Context, OutputsStayAsTheyAreWhateverTheContextDoesNext) {
+TEST(Context, OutputsAreUnaffectedByLaterCalls) {
     auto context = std::make_unique<Context>(test::TinyModel{}.open(), small());
     const Outputs kept = context->decode(batch_of(some_tokens(5, 1), 0, 0, true).view());
     const std::vector<float> before = copy(kept.logits());
@@ -240,7 +240,7 @@ TEST(Context, OutputsStayAsTheyAreWhateverTheContextDoesNext) {
     EXPECT_EQ(copy(kept.logits()), before);
 }
 
-TEST(OutputPool, EachOfTheBuffersACallerKeepsIsAllocatedOnce) {
+TEST(OutputPool, KeptBuffersAreAllocatedOnce) {
     OutputPool pool;
     std::vector<OutputHandle> kept;
     for (int i = 0; i < 3; ++i) kept.push_back(pool.take(1000));
