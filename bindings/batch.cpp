@@ -281,17 +281,13 @@ void PyBatch::Reading::copy_arrays() {
     view_.size = n;
 }
 
-void bind_batch(py::module_& m) {
-    py::class_<PyBatch>(
-        m, "Batch", R"(Tokens (or embeddings) to process: of which sequences, at which positions.
+namespace {
 
-What add(), add_sequence() and add_embeddings() are given is copied; the arrays of from_arrays() are
-read when decode() is called. A batch can be decoded again, and cannot be changed while it is.
+using BatchClass = py::class_<PyBatch>;
 
-Wherever a sequence id is expected, a `Sequence` will do.)")
-        .def("__init__", init(+[] { return PyBatch(); }), py::detail::is_new_style_constructor())
-        .def_static("from_arrays", &PyBatch::from_arrays, py::arg("tokens"), py::arg("positions"),
-                    py::arg("seq_ids"), py::arg("logits"), R"(A batch over arrays.
+void bind_from_arrays(BatchClass& batch) {
+    batch.def_static("from_arrays", &PyBatch::from_arrays, py::arg("tokens"), py::arg("positions"),
+                     py::arg("seq_ids"), py::arg("logits"), R"(A batch over arrays.
 
 Arrays of exactly these types, C-contiguous, are not copied: decode() reads what they hold then. Tensors
 of other libraries that lend their memory by DLPack (torch, jax) are arrays too.
@@ -312,7 +308,11 @@ Raises
 BatchError
     A shape that does not fit, or a value beyond int32.
 TypeError
-    Elements that are no integers, or in `logits` no bools.)")
+    Elements that are no integers, or in `logits` no bools.)");
+}
+
+void bind_additions(BatchClass& batch) {
+    batch
         .def("add", &PyBatch::add, py::arg("token"), py::arg("pos") = py::none(),
              py::arg("seq") = 0, py::arg("logits") = false, R"(Add one token.
 
@@ -370,7 +370,22 @@ Raises
 BatchError
     The batch holds tokens, or embeddings of another width; a shape that does not fit.
 TypeError
-    Elements that are no floats.)")
+    Elements that are no floats.)");
+}
+
+}  // namespace
+
+void bind_batch(py::module_& m) {
+    BatchClass batch(m, "Batch",
+                     R"(Tokens (or embeddings) to process: of which sequences, at which positions.
+
+What add(), add_sequence() and add_embeddings() are given is copied; the arrays of from_arrays() are
+read when decode() is called. A batch can be decoded again, and cannot be changed while it is.
+
+Wherever a sequence id is expected, a `Sequence` will do.)");
+    bind_from_arrays(batch);
+    bind_additions(batch);
+    batch.def("__init__", init(+[] { return PyBatch(); }), py::detail::is_new_style_constructor())
         .def("clear", &PyBatch::clear,
              "Remove all entries. BatchError while the batch is being decoded.")
         .def("__len__", &PyBatch::size)

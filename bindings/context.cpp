@@ -364,28 +364,26 @@ void SharedContext::close() {
     if (last) last_stats_ = last;
 }
 
-void bind_context(py::module_& m) {
-    const auto fixed = [](auto get) {
-        return [get](const PyContext& self) { return get(made(self.shared)->fixed()); };
-    };
-    const auto option = [](auto member) {
-        return [member](const PyContext& self) {
-            return made(self.shared)->fixed().options().*member;
-        };
-    };
-    py::class_<PyContext> context(m, "Context", kContextDoc);
+namespace {
+
+using ContextClass = py::class_<PyContext>;
+
+void bind_init(ContextClass& context) {
+    context.def("__init__", init(&make_context), py::detail::is_new_style_constructor(),
+                py::arg("model"), py::kw_only(), py::arg("n_ctx") = py::none(),
+                py::arg("n_seq_max") = 1, py::arg("kv") = "auto", py::arg("kv_cells") = py::none(),
+                py::arg("type_k") = "f16", py::arg("type_v") = "f16", py::arg("n_batch") = 2048,
+                py::arg("n_ubatch") = 512, py::arg("backend") = "cpu",
+                py::arg("n_gpu_layers") = py::none(), py::arg("split") = py::none(),
+                py::arg("threads") = py::none(), py::arg("isa") = py::none(),
+                py::arg("flash_attention") = "auto", py::arg("embeddings") = false,
+                py::arg("pooling") = "auto", py::arg("causal") = py::none(),
+                py::arg("graph_reuse") = true, py::arg("fuse") = true, py::arg("invariant") = true,
+                py::arg("swa_full") = false, py::arg("defrag_threshold") = 0.5);
+}
+
+void bind_runs(ContextClass& context) {
     context
-        .def("__init__", init(&make_context), py::detail::is_new_style_constructor(),
-             py::arg("model"), py::kw_only(), py::arg("n_ctx") = py::none(),
-             py::arg("n_seq_max") = 1, py::arg("kv") = "auto", py::arg("kv_cells") = py::none(),
-             py::arg("type_k") = "f16", py::arg("type_v") = "f16", py::arg("n_batch") = 2048,
-             py::arg("n_ubatch") = 512, py::arg("backend") = "cpu",
-             py::arg("n_gpu_layers") = py::none(), py::arg("split") = py::none(),
-             py::arg("threads") = py::none(), py::arg("isa") = py::none(),
-             py::arg("flash_attention") = "auto", py::arg("embeddings") = false,
-             py::arg("pooling") = "auto", py::arg("causal") = py::none(),
-             py::arg("graph_reuse") = true, py::arg("fuse") = true, py::arg("invariant") = true,
-             py::arg("swa_full") = false, py::arg("defrag_threshold") = 0.5)
         .def(
             "decode",
             [](const PyContext& self, PyBatch& batch) {
@@ -400,7 +398,19 @@ void bind_context(py::module_& m) {
             py::arg("batch"), R"(Run a batch without a past and without remembering anything.
 
 The same computation as decode() on an empty cache. Every sequence of the batch starts anew, at any
-position. Arguments, result and errors are those of decode().)")
+position. Arguments, result and errors are those of decode().)");
+}
+
+void bind_options(ContextClass& context) {
+    const auto fixed = [](auto get) {
+        return [get](const PyContext& self) { return get(made(self.shared)->fixed()); };
+    };
+    const auto option = [](auto member) {
+        return [member](const PyContext& self) {
+            return made(self.shared)->fixed().options().*member;
+        };
+    };
+    context
         .def_property_readonly(
             "model", [](const PyContext& self) -> ModelObject { return made(self.model); },
             "The Model.")
@@ -432,7 +442,11 @@ position. Arguments, result and errors are those of decode().)")
         .def_property_readonly("fuse", option(&ContextOptions::fuse),
                                "Whether operations that cost less together run as one.")
         .def_property_readonly("invariant", fixed([](const Context& c) { return c.invariant(); }),
-                               "Whether logits are the same bits whatever else is in the batch.")
+                               "Whether logits are the same bits whatever else is in the batch.");
+}
+
+void bind_state(ContextClass& context) {
+    context
         .def_property_readonly(
             "compute_bytes",
             [](const PyContext& self) {
@@ -456,6 +470,14 @@ position. Arguments, result and errors are those of decode().)")
                 return self.call([](const Context& c) { return c.closed(); });
             },
             "Whether close() was called.")
+        .def(
+            "close", [](const PyContext& self) { made(self.shared)->close(); },
+            "Free the cache and the plans. Outputs and statistics stay. Harmless when closed "
+            "already.");
+}
+
+void bind_graph(ContextClass& context) {
+    context
         .def("graph_nodes", &graph_nodes, py::arg("n_tokens"), py::arg("n_seqs"),
              py::arg("n_outputs"), py::arg("embeddings") = false, py::arg("encode") = false,
              R"(The nodes of the plan of such a step, each as a dict; see `graph`.
@@ -470,12 +492,19 @@ Raises ValueError for a step that this context cannot be asked for.)")
                     names.append(py::str(name));
                 return names;
             },
-            "Names of the values between input and output that `capture` can record.")
-        .def(
-            "close", [](const PyContext& self) { made(self.shared)->close(); },
-            "Free the cache and the plans. Outputs and statistics stay. Harmless when closed "
-            "already.")
-        .def("__repr__", &context_repr);
+            "Names of the values between input and output that `capture` can record.");
+}
+
+}  // namespace
+
+void bind_context(py::module_& m) {
+    ContextClass context(m, "Context", kContextDoc);
+    context.def("__repr__", &context_repr);
+    bind_init(context);
+    bind_runs(context);
+    bind_options(context);
+    bind_state(context);
+    bind_graph(context);
     bind_steering(context);
     bind_scopes(m, context);
 }

@@ -119,29 +119,13 @@ py::str kv_cache_repr(const PyKvCache& self) {
         .format(kind, used, cells, options.n_seq_max, static_cast<double>(bytes) / 1e6);
 }
 
-}  // namespace
-
-void bind_kv_cache(py::module_& m) {
+void bind_size(KvCacheClass& kv) {
     const auto ask = [](auto get) {
         return [get](const PyKvCache& self) { return self.call(get); };
     };
-    KvCacheClass kv(
-        m, "KVCache",
-        R"(What a context remembers: rows of keys and values, and which sequences hold them.
-
-Sequence ids are ints or `Sequence` handles. Ranges of positions are half open, [p0, p1); p1 None
-means to the end. An operation that raises or returns False has changed nothing. After close() of
-the context every method raises ValueError.
-
-Errors that every method shares: ValueError for a sequence id outside 0 to n_seq_max - 1, for
-positions that are negative or p0 > p1, and for a closed context; TypeError for what is no integer.)");
-    kv.def("__init__", init(+[](const PyContext& context) {
-               return PyKvCache{{}, made(context.shared)};
-           }),
-           py::detail::is_new_style_constructor(), py::arg("context"))
-        .def_property_readonly(
-            "kind", ask([](const Context& c) { return c.memory_kind(); }),
-            R"(Of the whole memory: "unified", "streams", "sliding", "recurrent", "hybrid", "cross" or "none".)")
+    kv.def_property_readonly(
+          "kind", ask([](const Context& c) { return c.memory_kind(); }),
+          R"(Of the whole memory: "unified", "streams", "sliding", "recurrent", "hybrid", "cross" or "none".)")
         .def_property_readonly("n_streams", ask([](const Context& c) { return c.n_streams(); }),
                                "1, or n_seq_max where each sequence has rows of its own.")
         .def_property_readonly("n_cells", ask([](const Context& c) { return c.n_cells(); }),
@@ -161,9 +145,12 @@ positions that are negative or p0 > p1, and for a closed context; TypeError for 
                                "Whether positions can be changed (seq_add, seq_div).")
         .def_property_readonly("can_partial_remove",
                                ask([](const Context& c) { return c.can_partial_remove(); }),
-                               "Whether a part of a sequence can be removed.")
-        .def("seq_rm", &seq_rm, py::arg("seq"), py::arg("p0") = 0, py::arg("p1") = py::none(),
-             R"(Forget positions [p0, p1) of a sequence. Cells that others hold too stay theirs.
+                               "Whether a part of a sequence can be removed.");
+}
+
+void bind_sequence_changes(KvCacheClass& kv) {
+    kv.def("seq_rm", &seq_rm, py::arg("seq"), py::arg("p0") = 0, py::arg("p1") = py::none(),
+           R"(Forget positions [p0, p1) of a sequence. Cells that others hold too stay theirs.
 
 Returns
 -------
@@ -204,12 +191,18 @@ UnsupportedError
 
 Errors are those of seq_add().)")
         .def(
-            "seq_pos_min",
-            [](const PyKvCache& self, const Integer& seq) {
-                const auto held = bounds(self, seq);
-                return held ? held->min : -1;
-            },
-            py::arg("seq"), "The smallest position that a sequence holds; -1 when it is empty.")
+            "clear", [](const PyKvCache& self) { self.call([](Context& c) { c.clear(); }); },
+            "Empty every sequence.");
+}
+
+void bind_sequence_queries(KvCacheClass& kv) {
+    kv.def(
+          "seq_pos_min",
+          [](const PyKvCache& self, const Integer& seq) {
+              const auto held = bounds(self, seq);
+              return held ? held->min : -1;
+          },
+          py::arg("seq"), "The smallest position that a sequence holds; -1 when it is empty.")
         .def(
             "seq_pos_max",
             [](const PyKvCache& self, const Integer& seq) {
@@ -219,11 +212,11 @@ Errors are those of seq_add().)")
             py::arg("seq"),
             "The largest position that a sequence holds, of all axes; -1 when it is empty.")
         .def("seq_len", &seq_len, py::arg("seq"),
-             "Number of cells that a sequence holds, shared ones included.")
-        .def(
-            "clear", [](const PyKvCache& self) { self.call([](Context& c) { c.clear(); }); },
-            "Empty every sequence.")
-        .def("cells", &cells, R"(The cells in use, for people.
+             "Number of cells that a sequence holds, shared ones included.");
+}
+
+void bind_contents(KvCacheClass& kv) {
+    kv.def("cells", &cells, R"(The cells in use, for people.
 
 Returns
 -------
@@ -255,8 +248,31 @@ UnsupportedError
             },
             py::arg("layer"), py::arg("seq"),
             "A copy of a sequence's cached values, float32 (n_pos, n_head_kv, head_dim); order and "
-            "errors as in keys().")
+            "errors as in keys().");
+}
+
+}  // namespace
+
+void bind_kv_cache(py::module_& m) {
+    KvCacheClass kv(
+        m, "KVCache",
+        R"(What a context remembers: rows of keys and values, and which sequences hold them.
+
+Sequence ids are ints or `Sequence` handles. Ranges of positions are half open, [p0, p1); p1 None
+means to the end. An operation that raises or returns False has changed nothing. After close() of
+the context every method raises ValueError.
+
+Errors that every method shares: ValueError for a sequence id outside 0 to n_seq_max - 1, for
+positions that are negative or p0 > p1, and for a closed context; TypeError for what is no integer.)");
+    kv.def("__init__", init(+[](const PyContext& context) {
+               return PyKvCache{{}, made(context.shared)};
+           }),
+           py::detail::is_new_style_constructor(), py::arg("context"))
         .def("__repr__", &kv_cache_repr);
+    bind_size(kv);
+    bind_sequence_changes(kv);
+    bind_sequence_queries(kv);
+    bind_contents(kv);
     bind_kv_state(kv);
     bind_kv_defrag(m, kv);
 }

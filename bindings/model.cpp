@@ -107,38 +107,10 @@ py::str model_repr(const PyModel& self) {
                 static_cast<double>(made(self.loaded)->nbytes()) / 1e6);
 }
 
-void bind_tensor_info(py::module_& m) {
-    using gguf::TensorInfo;
-    py::class_<TensorInfo>(m, "TensorInfo", only_ours(), "What a tensor of a model file is.")
-        .def_property_readonly(
-            "name", [](const TensorInfo& t) { return from_utf8(t.name); }, "Its name in the file.")
-        .def_property_readonly(
-            "shape",
-            [](const TensorInfo& t) -> py::typing::Tuple<py::int_, py::ellipsis> {
-                return shape_of(t.type.shape);
-            },
-            "Outermost axis first, as in NumPy: a matrix product's weight is (n_out, n_in).")
-        .def_property_readonly(
-            "dtype", [](const TensorInfo& t) { return std::string(info(t.type.dtype).name); },
-            "Element type as GGUF tools write it: \"F32\", \"Q4_K\".")
-        .def_property_readonly(
-            "nbytes", [](const TensorInfo& t) { return t.bytes; }, "Bytes in the file.")
-        .def("__repr__", &tensor_repr);
-}
+using ModelClass = py::class_<PyModel>;
 
-}  // namespace
-
-py::object read_only(py::handle dict) {
-    return py::module_::import("types").attr("MappingProxyType")(dict);
-}
-
-void bind_model(py::module_& m) {
-    bind_tensor_info(m);
-
-    const auto number = [](auto member) {
-        return [member](const PyModel& self) { return made(self.loaded)->info().*member; };
-    };
-    py::class_<PyModel>(m, "Model", R"(A model file, opened: its metadata and its weights.
+constexpr const char* kModelDoc =
+    R"(A model file, opened: its metadata and its weights.
 
 A model never changes and may be shared by any number of contexts and threads. The weights are read
 when a context first needs them, each once for all contexts that store them alike.
@@ -159,9 +131,32 @@ ModelError
 UnsupportedError
     An architecture or element type that plait does not have.
 
-Source: cpp/runtime/loaded_model.cpp)")
-        .def("__init__", init(&open), py::detail::is_new_style_constructor(), py::arg("path"),
-             py::arg("mmap") = false)
+Source: cpp/runtime/loaded_model.cpp)";
+
+void bind_tensor_info(py::module_& m) {
+    using gguf::TensorInfo;
+    py::class_<TensorInfo>(m, "TensorInfo", only_ours(), "What a tensor of a model file is.")
+        .def_property_readonly(
+            "name", [](const TensorInfo& t) { return from_utf8(t.name); }, "Its name in the file.")
+        .def_property_readonly(
+            "shape",
+            [](const TensorInfo& t) -> py::typing::Tuple<py::int_, py::ellipsis> {
+                return shape_of(t.type.shape);
+            },
+            "Outermost axis first, as in NumPy: a matrix product's weight is (n_out, n_in).")
+        .def_property_readonly(
+            "dtype", [](const TensorInfo& t) { return std::string(info(t.type.dtype).name); },
+            "Element type as GGUF tools write it: \"F32\", \"Q4_K\".")
+        .def_property_readonly(
+            "nbytes", [](const TensorInfo& t) { return t.bytes; }, "Bytes in the file.")
+        .def("__repr__", &tensor_repr);
+}
+
+void bind_properties(ModelClass& model) {
+    const auto number = [](auto member) {
+        return [member](const PyModel& self) { return made(self.loaded)->info().*member; };
+    };
+    model
         .def_property_readonly(
             "path", [](const PyModel& self) { return from_utf8(made(self.loaded)->path()); },
             "The file it was opened from.")
@@ -191,7 +186,11 @@ Values are int, float, bool, str, ndarray or list of str. Bytes of a string that
 kept as surrogates (PEP 383).)")
         .def_property_readonly(
             "tensors", [](PyModel& self) -> Tensors { return tensors(self); },
-            "The file's tensors by name, in its order; read-only.")
+            "The file's tensors by name, in its order; read-only.");
+}
+
+void bind_files(ModelClass& model) {
+    model
         .def("tensor", &tensor, py::arg("name"), R"(A copy of a tensor, dequantised.
 
 Parameters
@@ -228,8 +227,25 @@ ModelError
 UnsupportedError
     It changes what is no matrix.
 
-Source: cpp/runtime/steering/adapter.cpp)")
+Source: cpp/runtime/steering/adapter.cpp)");
+}
+
+}  // namespace
+
+py::object read_only(py::handle dict) {
+    return py::module_::import("types").attr("MappingProxyType")(dict);
+}
+
+void bind_model(py::module_& m) {
+    bind_tensor_info(m);
+
+    ModelClass model(m, "Model", kModelDoc);
+    model
+        .def("__init__", init(&open), py::detail::is_new_style_constructor(), py::arg("path"),
+             py::arg("mmap") = false)
         .def("__repr__", &model_repr);
+    bind_properties(model);
+    bind_files(model);
 
     m.def("read_metadata", &read_metadata, py::arg("path"),
           R"(The key-value pairs of a GGUF file, which need not hold weights.
