@@ -1,9 +1,9 @@
 #include "gguf/keys.h"
+#include "gil_release.h"
 #include "log.h"
 #include "model.h"
 #include "model/control_vector.h"
 #include "numpy.h"
-#include "unlocked.h"
 
 namespace plait::python {
 namespace {
@@ -16,7 +16,7 @@ py::array_t<float> load_control_vector(const PathLike& path) {
     follow_log_level();
     ControlVector vector;
     {
-        const Unlocked unlocked;
+        const GilRelease released;
         vector = read_control_vector(*gguf::File::open(name));
     }
     const auto width = static_cast<py::ssize_t>(vector.width);
@@ -45,34 +45,35 @@ PyAdapter load_lora(const PyModel& self, const PathLike& path,
     std::optional<bool> stabilized;
     if (!rank_stabilized.is_none()) stabilized = to_bool("rank_stabilized", rank_stabilized);
     follow_log_level();
-    const std::shared_ptr<const LoadedModel> model = made(self.loaded);
+    const std::shared_ptr<const LoadedModel> model = initialized(self.loaded);
     PyAdapter adapter;
-    const Unlocked unlocked;
+    const GilRelease released;
     adapter.adapter = Adapter::open(file, model, stabilized);
     return adapter;
 }
 
 void bind_adapter(py::module_& m) {
     py::class_<PyAdapter>(
-        m, "Adapter", only_ours(),
+        m, "Adapter", not_constructible(),
         R"(A low-rank adapter (LoRA, arXiv:2106.09685) of a model; see `Model.load_lora`.
 
-It never changes and may be active in any number of contexts of its model.
+Immutable. It can be active in any number of contexts of its model.
 
 Source: cpp/runtime/steering/adapter.cpp)")
         .def_property_readonly(
             "path", [](const PyAdapter& self) { return from_utf8(self.adapter->path()); },
-            "The file it was opened from.")
+            "Path of the file.")
         .def_property_readonly(
             "name",
             [](const PyAdapter& self) {
                 return from_utf8(self.adapter->file().metadata().string(gguf::keys::kName, ""));
             },
-            "What the file calls it; empty where it says nothing.")
+            "Name of the adapter in the file; empty if the file has none.")
         .def_property_readonly(
             "alpha", [](const PyAdapter& self) { return self.adapter->alpha(); },
-            "What the file scales by, before the rank; 0 where it says nothing, which means 1.")
-        .def_property_readonly("weights", &weights, "Names of the model's tensors that it changes.")
+            "Scale alpha from the file, not yet divided by the rank. 0 if absent: the scale is 1.")
+        .def_property_readonly("weights", &weights,
+                               "Names of the model tensors that the adapter changes.")
         .def_property_readonly(
             "invocation_tokens",
             [](const PyAdapter& self) -> TokenIds {
@@ -80,9 +81,9 @@ Source: cpp/runtime/steering/adapter.cpp)")
                 for (const int32_t id : self.adapter->invocation_tokens()) ids.append(id);
                 return ids;
             },
-            "Of an activated adapter (arXiv:2504.12397), the tokens from which on it is meant to "
-            "be "
-            "active; else none. Who feeds them sets the adapter before.")
+            R"(Token ids that activate an activated adapter (arXiv:2504.12397); empty for others.
+
+The adapter should be active from these tokens on; set it before decoding them.)")
         .def_property_readonly(
             "metadata",
             [](PyAdapter& self) -> Metadata {
@@ -90,14 +91,21 @@ Source: cpp/runtime/steering/adapter.cpp)")
                     self.metadata = read_only(to_dict(self.adapter->file().metadata()));
                 return self.metadata;
             },
-            "The file's key-value pairs, read-only; as `Model.metadata`.")
+            "Key-value pairs of the file, as in `Model.metadata`; read-only.")
         .def("__repr__", &adapter_repr);
 
     m.def("load_control_vector", &load_control_vector, py::arg("path"),
-          R"(The directions of a GGUF file, for `Context.set_control_vector`: float32 (n, n_embd).
+          R"(Read a control vector from a GGUF file, for use with `Context.set_control_vector`.
 
-Row i is for layer i: the file's direction.i, or zeros where it has none. Raises ModelError for a file
-that is no control vector.)");
+Args:
+    path: Path of the file.
+
+Returns:
+    float32 ndarray of shape (n, n_embd). Row i applies to layer i: direction.i from the file, or
+    zeros if the file has none.
+
+Raises:
+    ModelError: The file cannot be read or is not a control vector.)");
 }
 
 }  // namespace plait::python

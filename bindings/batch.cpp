@@ -6,10 +6,11 @@
 namespace plait::python {
 namespace {
 
-constexpr int kMostAxes = 4;
+constexpr int kMaxAxes = 4;
 
-// A few integers without an allocation: the ids or positions of one entry.
-class Few {
+// A list of integers that needs no allocation for up to kMaxAxes of them: the ids or positions of one
+// entry.
+class SmallList {
 public:
     void push_back(int32_t value) {
         if (n_ < inline_.size() && more_.empty()) {
@@ -25,13 +26,13 @@ public:
     }
 
 private:
-    std::array<int32_t, kMostAxes> inline_{};
+    std::array<int32_t, kMaxAxes> inline_{};
     size_t n_ = 0;
     std::vector<int32_t> more_;
 };
 
-// One integer or several.
-void read_few(const char* name, py::handle value, Few& out) {
+// Appends one integer or several.
+void read_integers(const char* name, py::handle value, SmallList& out) {
     if (PyLong_Check(value.ptr())) {
         out.push_back(to_int32<BatchError>(name, value));
         return;
@@ -46,7 +47,8 @@ void check_positions(const char* name, std::span<const Position> positions) {
         if (p < 0) throw BatchError(text(name, ": expected at least 0, got ", p));
 }
 
-// The positions of n entries: none (they go on), one (the first of consecutive ones), (n,) or (n, axes).
+// The positions of n entries. `pos` is None (the entries continue their sequences), an integer (the
+// first of consecutive positions), or an array of shape (n,) or (n, axes).
 class EntryPositions {
 public:
     EntryPositions(py::handle pos, py::ssize_t n) {
@@ -63,8 +65,8 @@ public:
         if (!array_) {
             check_positions("pos", std::span(&*first_, 1));
             if (n > 0 && *first_ > INT32_MAX - n)
-                throw BatchError(
-                    text("pos: ", n, " entries from ", *first_, " on do not fit 31 bits"));
+                throw BatchError(text("pos: ", n, " entries from position ", *first_,
+                                      " exceed the max position ", INT32_MAX));
             return;
         }
         const bool matrix = array_->ndim() == 2;
@@ -72,8 +74,9 @@ public:
             throw BatchError(text("pos: expected the shape (", n, ",) or (", n,
                                   ", n_pos_per_token), got ", shape_text(*array_)));
         axes_ = matrix ? static_cast<size_t>(array_->shape(1)) : 1;
-        if (axes_ != 1 && axes_ != kMostAxes)
-            throw BatchError(text("pos: an entry has 1 or ", kMostAxes, " positions, got ", axes_));
+        if (axes_ != 1 && axes_ != kMaxAxes)
+            throw BatchError(
+                text("pos: expected 1 or ", kMaxAxes, " positions per entry, got ", axes_));
         check_positions("pos", {array_->data(), static_cast<size_t>(array_->size())});
     }
 
@@ -91,10 +94,10 @@ private:
     Position current_ = 0;
 };
 
-// Which of n entries want an output.
-class EntryWants {
+// Which of n entries request an output row.
+class EntryOutputs {
 public:
-    EntryWants(py::handle logits, py::ssize_t n) : n_(n) {
+    EntryOutputs(py::handle logits, py::ssize_t n) : n_(n) {
         if (!PyUnicode_Check(logits.ptr())) {
             mask_ = mask_array("logits", logits, n);
             return;
@@ -143,11 +146,11 @@ PyBatch PyBatch::from_arrays(const ArrayLike& tokens, const OptionalArrayLike& p
     };
     arrays.positions = rows("positions", positions);
     if (arrays.positions && arrays.positions->ndim() == 2 && arrays.positions->shape(1) != 1 &&
-        arrays.positions->shape(1) != kMostAxes)
-        throw BatchError(text("positions: an entry has 1 or ", kMostAxes, " positions, got ",
+        arrays.positions->shape(1) != kMaxAxes)
+        throw BatchError(text("positions: expected 1 or ", kMaxAxes, " positions per entry, got ",
                               arrays.positions->shape(1)));
     arrays.seq_ids = rows("seq_ids", seq_ids);
-    arrays.wants = mask_array("logits", logits, n);
+    arrays.output_mask = mask_array("logits", logits, n);
     PyBatch batch;
     batch.arrays_ = std::move(arrays);
     return batch;
@@ -155,8 +158,7 @@ PyBatch PyBatch::from_arrays(const ArrayLike& tokens, const OptionalArrayLike& p
 
 void PyBatch::check_unread(const char* name) const {
     if (readers_ > 0)
-        throw BatchError(
-            text(name, ": the batch is being decoded; it cannot be changed meanwhile"));
+        throw BatchError(text(name, ": the batch cannot be changed while a context is reading it"));
 }
 
 Batch& PyBatch::editable(const char* name) {
@@ -180,12 +182,12 @@ Batch& PyBatch::editable(const char* name) {
 
 void PyBatch::add(const Integer& token, const Positions& pos, const Ids& seq, const Flag& logits) {
     const int32_t id = to_int32<BatchError>("token", token);
-    Few positions, sequences;
+    SmallList positions, sequences;
     if (!pos.is_none()) {
-        read_few("pos", pos, positions);
+        read_integers("pos", pos, positions);
         check_positions("pos", positions.values());
     }
-    read_few("seq", seq, sequences);
+    read_integers("seq", seq, sequences);
     editable("add").add(id, positions.values(), sequences.values(), to_bool("logits", logits));
 }
 
@@ -193,34 +195,34 @@ void PyBatch::add_sequence(const ArrayLike& tokens, const Ids& seq, const Positi
                            const LogitsChoice& logits) {
     const auto ids = int32_array<BatchError>("tokens", tokens);
     const py::ssize_t n = vector_length("tokens", ids);
-    Few sequences;
-    read_few("seq", seq, sequences);
+    SmallList sequences;
+    read_integers("seq", seq, sequences);
     EntryPositions positions(pos, n);
-    const EntryWants wants(logits, n);
+    const EntryOutputs outputs(logits, n);
     Batch& batch = editable("add_sequence");
     batch.reserve(std::max(batch.size() + static_cast<size_t>(n), 2 * batch.size()));
     for (py::ssize_t i = 0; i < n; ++i)
-        batch.add(ids.data()[i], positions.of(i), sequences.values(), wants(i));
+        batch.add(ids.data()[i], positions.of(i), sequences.values(), outputs(i));
 }
 
 void PyBatch::add_embeddings(const ArrayLike& array, const Ids& seq, const Positions& pos,
                              const LogitsChoice& logits) {
     const py::array given = as_array("array", array, "an array of float32");
     if (given.dtype().kind() != 'f')
-        throw py::type_error("array: expected an array of float32, got " + shown(array));
+        throw py::type_error("array: expected an array of float32, got " + short_repr(array));
     const py::array_t<float, py::array::c_style | py::array::forcecast> rows(given);
     if (rows.ndim() != 2)
         throw BatchError("array: expected the shape (n, n_embd), got " + shape_text(rows));
     const py::ssize_t n = rows.shape(0);
     const auto width = static_cast<size_t>(rows.shape(1));
-    Few sequences;
-    read_few("seq", seq, sequences);
+    SmallList sequences;
+    read_integers("seq", seq, sequences);
     EntryPositions positions(pos, n);
-    const EntryWants wants(logits, n);
+    const EntryOutputs outputs(logits, n);
     Batch& batch = editable("add_embeddings");
     for (py::ssize_t i = 0; i < n; ++i)
         batch.add_embedding({rows.data() + static_cast<size_t>(i) * width, width}, positions.of(i),
-                            sequences.values(), wants(i));
+                            sequences.values(), outputs(i));
 }
 
 void PyBatch::clear() {
@@ -250,9 +252,9 @@ void PyBatch::Reading::copy_arrays() {
                                   shape_text(array)));
     };
     tokens_.assign(arrays.tokens.data(), arrays.tokens.data() + n);
-    check_size("logits", arrays.wants);
-    wants_.resize(n);
-    std::copy_n(arrays.wants.data(), n, wants_.begin());
+    check_size("logits", arrays.output_mask);
+    output_mask_.resize(n);
+    std::copy_n(arrays.output_mask.data(), n, output_mask_.begin());
     if (arrays.positions) {
         check_size("positions", *arrays.positions);
         positions_.assign(arrays.positions->data(),
@@ -277,7 +279,7 @@ void PyBatch::Reading::copy_arrays() {
     view_.positions = positions_;
     view_.sequence_begin = sequence_begin_;
     view_.sequences = sequences_;
-    view_.wants = wants_;
+    view_.wants = output_mask_;
     view_.size = n;
 }
 
@@ -287,28 +289,26 @@ using BatchClass = py::class_<PyBatch>;
 
 void bind_from_arrays(BatchClass& batch) {
     batch.def_static("from_arrays", &PyBatch::from_arrays, py::arg("tokens"), py::arg("positions"),
-                     py::arg("seq_ids"), py::arg("logits"), R"(A batch over arrays.
+                     py::arg("seq_ids"), py::arg("logits"), R"(Create a batch that refers to arrays.
 
-Arrays of exactly these types, C-contiguous, are not copied: decode() reads what they hold then. Tensors
-of other libraries that lend their memory by DLPack (torch, jax) are arrays too.
-Others are converted now. Adding to such a batch copies its arrays first.
+C-contiguous arrays of the given dtypes are not copied: decode() reads their contents at the time of
+the call. Tensors of other libraries that support DLPack (torch, jax) count as arrays. Other arguments
+are converted now. Adding entries to such a batch copies the arrays first.
 
-Parameters
-----------
-tokens : array_like of int32, shape (n,)
-positions : array_like of int32, shape (n,) or (n, n_pos_per_token), or None
-    At least 0. None: every entry goes on where its sequence ends.
-seq_ids : array_like of int32, shape (n,) or (n, k), or None
-    Several ids of one token, filled up with -1. None: all sequence 0.
-logits : array_like of bool, shape (n,)
-    Whether an output row is asked for.
+Args:
+    tokens: int32 array of shape (n,).
+    positions: int32 array of shape (n,) or (n, n_pos_per_token), not negative. None: every entry
+        continues its sequence.
+    seq_ids: int32 array of shape (n,) or (n, k), padded with -1 where a token has fewer than k
+        sequences. None: sequence 0.
+    logits: bool array of shape (n,), True for each entry that requests an output row.
 
-Raises
-------
-BatchError
-    A shape that does not fit, or a value beyond int32.
-TypeError
-    Elements that are no integers, or in `logits` no bools.)");
+Returns:
+    The Batch.
+
+Raises:
+    BatchError: A shape does not match, or a value does not fit int32.
+    TypeError: An element is not an integer, or in `logits` not a bool.)");
 }
 
 void bind_additions(BatchClass& batch) {
@@ -316,78 +316,67 @@ void bind_additions(BatchClass& batch) {
         .def("add", &PyBatch::add, py::arg("token"), py::arg("pos") = py::none(),
              py::arg("seq") = 0, py::arg("logits") = false, R"(Add one token.
 
-Parameters
-----------
-token : int
-pos : int, four ints, or None
-    Index of the token in its sequence, from 0. None: decode() takes the one after the largest
-    position of the sequence. For M-RoPE models (t, y, x, 0); one int p stands for (p, p, p, 0).
-seq : int, Sequence, or several
-    The sequences it belongs to. Several share the token: it is computed once for all of them.
-logits : bool
-    Whether an output row is asked for.
+Args:
+    token: Token id.
+    pos: Position in the sequence, from 0. For M-RoPE models (t, y, x, 0); an int p is short for
+        (p, p, p, 0). None: the position after the largest one of the sequence.
+    seq: Sequence id or several. A token of several sequences is computed once and shared.
+    logits: Request an output row.
 
-Raises
-------
-BatchError
-    The batch holds embeddings; a negative position; a value beyond int32.
-TypeError
-    An argument of another type.)")
+Raises:
+    BatchError: The batch contains embeddings, a position is negative, or a value does not fit
+        int32.
+    TypeError: An argument has the wrong type.)")
         .def("add_sequence", &PyBatch::add_sequence, py::arg("tokens"), py::arg("seq") = 0,
              py::arg("pos") = py::none(), py::arg("logits") = "last",
              R"(Add consecutive tokens of a sequence.
 
-Parameters
-----------
-tokens : array_like of int, shape (n,)
-    None of them adds nothing.
-seq : int, Sequence, or several
-pos : int, array_like of int of shape (n,) or (n, n_pos_per_token), or None
-    An int is the position of the first token. None: they go on where the sequence ends.
-logits : "last", "all", "none", or array_like of bool of shape (n,)
-    Which of them an output row is asked for.
+Args:
+    tokens: Token ids, shape (n,). Adds nothing if n is 0.
+    seq: Sequence id or several.
+    pos: Position of the first token, or positions of shape (n,) or (n, n_pos_per_token). None: the
+        tokens continue the sequence.
+    logits: Which tokens request an output row: "last", "all", "none" or a bool array of shape (n,).
 
-Raises
-------
-BatchError
-    The batch holds embeddings; a shape that does not fit; a negative position; a value beyond int32.
-TypeError
-    Elements that are no integers.
-ValueError
-    `logits` is another word.)")
+Raises:
+    BatchError: The batch contains embeddings, a shape does not match, a position is negative, or a
+        value does not fit int32.
+    TypeError: An element is not an integer.
+    ValueError: `logits` is another string.)")
         .def("add_embeddings", &PyBatch::add_embeddings, py::arg("array"), py::arg("seq") = 0,
              py::arg("pos") = py::none(), py::arg("logits") = "last",
-             R"(Add consecutive entries given by their embeddings instead of token ids.
+             R"(Add consecutive entries as embeddings instead of token ids.
 
-Parameters
-----------
-array : array_like of float32, shape (n, n_embd)
-seq, pos, logits
-    As in add_sequence().
+Args:
+    array: float32 array of shape (n, n_embd).
+    seq: Sequence id or several.
+    pos: Position of the first entry, or positions of shape (n,) or (n, n_pos_per_token). None: the
+        entries continue the sequence.
+    logits: Which entries request an output row: "last", "all", "none" or a bool array of shape (n,).
 
-Raises
-------
-BatchError
-    The batch holds tokens, or embeddings of another width; a shape that does not fit.
-TypeError
-    Elements that are no floats.)");
+Raises:
+    BatchError: The batch contains tokens or embeddings of another width, or a shape does not match.
+    TypeError: The elements are not floats.
+    ValueError: `logits` is another string.)");
 }
 
 }  // namespace
 
 void bind_batch(py::module_& m) {
     BatchClass batch(m, "Batch",
-                     R"(Tokens (or embeddings) to process: of which sequences, at which positions.
+                     R"(Tokens or embeddings to process, with sequence ids and positions.
 
-What add(), add_sequence() and add_embeddings() are given is copied; the arrays of from_arrays() are
-read when decode() is called. A batch can be decoded again, and cannot be changed while it is.
+add(), add_sequence() and add_embeddings() copy their arguments; the arrays of from_arrays() are read
+when decode() is called. A batch can be decoded several times, but not changed during a call.
 
-Wherever a sequence id is expected, a `Sequence` will do.)");
+A `Sequence` is accepted wherever a sequence id is expected.)");
     bind_from_arrays(batch);
     bind_additions(batch);
     batch.def("__init__", init(+[] { return PyBatch(); }), py::detail::is_new_style_constructor())
-        .def("clear", &PyBatch::clear,
-             "Remove all entries. BatchError while the batch is being decoded.")
+        .def("clear", &PyBatch::clear, R"(Remove all entries.
+
+Raises:
+    BatchError: A context is reading the batch.)")
         .def("__len__", &PyBatch::size)
         .def("__repr__", [](const PyBatch& self) {
             const size_t n = self.size();

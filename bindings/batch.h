@@ -1,17 +1,17 @@
-// A batch as Python fills it.
+// The Python class Batch.
 #pragma once
 
 #include <optional>
 
 #include "batch/batch.h"
-#include "made.h"
 #include "numpy.h"
+#include "objects.h"
 
 namespace plait::python {
 
-// Owns what was added entry by entry, or refers to arrays of the caller's. Every method needs the
-// GIL. While a decode reads the batch it cannot be changed (BatchError).
-class PyBatch : public Zeroed {
+// Owns entries that were added one by one, or refers to arrays of the caller. Every method requires the
+// GIL. Methods that change the batch throw BatchError while a Reading exists.
+class PyBatch : public ZeroInitialized {
 public:
     static PyBatch from_arrays(const ArrayLike& tokens, const OptionalArrayLike& positions,
                                const OptionalArrayLike& seq_ids, const ArrayLike& logits);
@@ -24,8 +24,8 @@ public:
     void clear();
     size_t size() const;
 
-    // The entries for the time of one call. Arrays are copied here and now: what another thread
-    // does to them afterwards cannot reach code that has already checked them.
+    // A view of the entries for the duration of one call. The arrays are copied at construction, so
+    // that other threads cannot change values after they have been checked.
     class Reading {
     public:
         explicit Reading(PyBatch& batch);
@@ -43,24 +43,24 @@ public:
         std::vector<Position> positions_;
         std::vector<int32_t> sequence_begin_;
         std::vector<SequenceId> sequences_;
-        std::vector<uint8_t> wants_;
+        std::vector<uint8_t> output_mask_;
     };
 
 private:
     struct Arrays {
-        Int32Array tokens;                            // (n,)
-        std::optional<Int32Array> positions;          // (n,) or (n, axes)
-        std::optional<Int32Array> seq_ids;            // (n,) or (n, k), -1 fills up
-        py::array_t<bool, py::array::c_style> wants;  // (n,)
+        Int32Array tokens;                                  // (n,)
+        std::optional<Int32Array> positions;                // (n,) or (n, axes)
+        std::optional<Int32Array> seq_ids;                  // (n,) or (n, k), padded with -1
+        py::array_t<bool, py::array::c_style> output_mask;  // (n,)
     };
 
-    // The owned entries, ready to be changed.
+    // Returns the owned entries for a change; copies referenced arrays first.
     Batch& editable(const char* name);
     void check_unread(const char* name) const;
 
     Batch batch_;
     std::optional<Arrays> arrays_;
-    int readers_ = 0;  // calls that are reading the batch
+    int readers_ = 0;  // number of Readings
 };
 
 }  // namespace plait::python

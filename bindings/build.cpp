@@ -1,4 +1,4 @@
-// What this build is and what this machine offers.
+// Properties of this build and the devices of this machine.
 #include <thread>
 
 #include "backend/cpu/isa.h"
@@ -6,9 +6,9 @@
 #include "backend/vulkan/devices.h"
 #endif
 #include "base/text.h"
-#include "made.h"
 #include "model/model.h"
 #include "module.h"
+#include "objects.h"
 #include "runtime/devices/backend_registry.h"
 #include "runtime/devices/fit.h"
 
@@ -64,11 +64,11 @@ py::typing::Dict<py::str, py::object> build_info() {
     return info;
 }
 
-// A place where a context can run.
+// A device on which a context can run.
 struct Device {
-    std::string name;  // what Context(backend=...) and ctx.stats.nodes call it
+    std::string name;  // as in Context(backend=...) and ctx.stats.nodes
     std::string description;
-    uint64_t memory = 0;  // bytes that programs can still get
+    uint64_t memory = 0;  // bytes; free memory for the CPU
     py::list features;
     py::dict limits;
 };
@@ -101,43 +101,43 @@ py::typing::List<Device> devices() {
 }  // namespace
 
 void bind_build(py::module_& m) {
-    py::class_<Device>(m, "Device", only_ours(),
-                       "A place where a context can run, as listed by `devices()`.")
+    py::class_<Device>(m, "Device", not_constructible(),
+                       "A device on which a context can run; see `devices()`.")
         .def_property_readonly(
             "name", [](const Device& d) { return d.name; },
-            "What Context(backend=...) and ctx.stats.nodes call it: \"cpu\", \"vulkan:0\".")
+            "Name for Context(backend=...) and in ctx.stats.nodes, such as \"cpu\" or "
+            "\"vulkan:0\".")
         .def_property_readonly(
-            "description", [](const Device& d) { return d.description; }, "One line for people.")
+            "description", [](const Device& d) { return d.description; }, "One-line description.")
         .def_property_readonly(
             "memory", [](const Device& d) { return d.memory; },
-            "Bytes of its memory: of the CPU those that were free when it was listed, of others "
-            "the "
-            "largest heap of their own; 0 where the system does not say.")
+            R"(Memory in bytes; 0 if unknown.
+
+For the CPU, the free memory when the device was listed; for others, the largest device-local heap.)")
         .def_property_readonly(
             "features", [](const Device& d) -> py::typing::List<py::str> { return d.features; },
-            "Names of what it offers; of the CPU its instruction sets, weakest first, of a Vulkan "
-            "device features and extensions.")
+            R"(Names of supported features.
+
+For the CPU, its instruction sets in ascending order; for Vulkan, device features and extensions.)")
         .def_property_readonly(
             "limits",
             [](const Device& d) -> py::typing::Dict<py::str, py::int_> { return d.limits; },
-            "What it takes at most, by name; none are known of the CPU.")
+            "Limits of the device by name; empty for the CPU.")
         .def("__repr__", [](const Device& d) {
             return py::str("<plait.Device {}: {}>").format(d.name, d.description);
         });
 
     m.def("devices", &devices,
-          "The devices of this machine that this build can run a context on, the CPU first.");
+          R"(Return the devices on which this build can run a context, the CPU first.)");
 
-    m.def("build_info", &build_info, R"(What this build of plait is made of.
+    m.def("build_info", &build_info, R"(Return the properties of this build of plait.
 
-Returns
--------
-dict
-    "version" (str), "compiler" (str), "isas" (list of str: instruction sets that this machine runs,
-    weakest first), "isas_built" (list of str: those compiled in), "vulkan" (bool),
-    "cooperative_matrices" (list of str: "KHR", "NV", the extensions of Vulkan that products can use),
-    "architectures" (list of str: general.architecture of the files that Model opens),
-    "commit" (str, or None where the build was not told).)");
+Returns:
+    A dict with the keys "version" (str), "compiler" (str), "isas" (list of str, instruction sets
+    that this machine can run, in ascending order), "isas_built" (list of str, instruction sets
+    compiled in), "vulkan" (bool), "cooperative_matrices" (list of str, Vulkan extensions usable for
+    matrix products: "KHR", "NV"), "architectures" (list of str, values of general.architecture that
+    Model supports) and "commit" (str, or None if unknown at build time).)");
 }
 
 }  // namespace plait::python

@@ -13,9 +13,9 @@
 namespace plait::python {
 namespace {
 
-thread_local Inside* t_innermost = nullptr;
+thread_local CallGuard* t_innermost_call = nullptr;
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 constexpr std::array<std::pair<const char*, Pooling>, 5> kPoolings = {{
     {"none", Pooling::none},
@@ -39,7 +39,7 @@ std::string name_of(DType type) { return lower(std::string(info(type).name)); }
 std::string name_of(Pooling pooling) {
     for (const auto& [name, value] : kPoolings)
         if (value == pooling) return name;
-    throw InternalError("a pooling without a name");
+    throw InternalError("pooling type has no name");
 }
 
 [[noreturn]] void no_choice(const char* argument, const std::string& choices,
@@ -91,7 +91,7 @@ std::vector<double> shares(py::handle split) {
     std::vector<double> result;
     if (split.is_none()) return result;
     if (!py::isinstance<py::iterable>(split) || PyUnicode_Check(split.ptr()))
-        wrong_type("split", "numbers, one for each device", split);
+        wrong_type("split", "an iterable of numbers, one per device", split);
     for (const py::handle share : split) result.push_back(to_double("split", share));
     if (result.empty()) throw InvalidArgument("split: expected a share for each device, got none");
     return result;
@@ -157,7 +157,7 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
     options.backend = to_text("backend", backend);
     options.layers = {optional_size("n_gpu_layers", n_gpu_layers), shares(split)};
     if (!threads.is_none())
-        options.threads = static_cast<int>(to_int_between("threads", threads, 1, kMostThreads));
+        options.threads = static_cast<int>(to_int_between("threads", threads, 1, kMaxThreads));
     options.isa = instruction_set(isa);
     options.flash_attention = flag_or_auto("flash_attention", flash_attention);
     options.embeddings = to_bool("embeddings", embeddings);
@@ -172,30 +172,30 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
         options.defrag_threshold = to_double("defrag_threshold", defrag_threshold);
 
     follow_log_level();
-    std::shared_ptr<const LoadedModel> loaded = made(py::cast<const PyModel&>(model).loaded);
+    std::shared_ptr<const LoadedModel> loaded = initialized(py::cast<const PyModel&>(model).loaded);
     std::shared_ptr<SharedContext> shared;
     {
-        const Unlocked unlocked;
+        const GilRelease released;
         shared = std::make_shared<SharedContext>(std::move(loaded), options);
     }
     return {{}, std::move(shared), model};
 }
 
-py::object weak(const py::object& model) {
-    // A plain _core.Model, which users do not meet, can have none.
+py::object weak_reference(const py::object& model) {
+    // Instances of the base class _core.Model do not support weak references.
     if (!model || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(model.ptr()))) return py::none();
     return py::weakref(model);
 }
 
 using Run = Outputs (Context::*)(const BatchView&, StopSignal*);
 
-// The object comes first: once the tokens are remembered nothing may fail.
+// Creates the Output first, because nothing may fail after the cache has changed.
 OutputObject run(const PyContext& self, PyBatch& batch, Run function) {
     follow_log_level();
     const PyBatch::Reading reading(batch);
     PythonSignals signals;
     try {
-        py::object output = py::cast(PyOutput{{}, reading.view().size, weak(self.model)});
+        py::object output = py::cast(PyOutput{{}, reading.view().size, weak_reference(self.model)});
         py::cast<PyOutput&>(output).outputs = self.call(
             [&](Context& context) { return (context.*function)(reading.view(), &signals); });
         return output;
@@ -207,11 +207,11 @@ OutputObject run(const PyContext& self, PyBatch& batch, Run function) {
 py::str context_repr(const PyContext& self) {
     const bool closed = self.call([](const Context& context) { return context.closed(); });
     if (closed) return py::str("<plait.Context, closed>");
-    const Context& context = made(self.shared)->fixed();
+    const Context& context = initialized(self.shared)->fixed();
     const auto [kind, used, cells] = self.call(
         [](const Context& c) { return std::tuple(c.memory_kind(), c.n_used(), c.n_cells()); });
     std::string devices;
-    for (const std::string& name : made(self.shared)->devices())
+    for (const std::string& name : initialized(self.shared)->devices())
         devices += text(devices.empty() ? "" : " + ", name);
     return text("<plait.Context of ", context.model()->info().arch, " on ", devices, ": ", kind,
                 ", n_ctx=", context.n_ctx(), ", n_seq_max=", context.options().n_seq_max, ", ",
@@ -219,120 +219,120 @@ py::str context_repr(const PyContext& self) {
 }
 
 constexpr const char* kContextDoc =
-    R"(A conversation with a model: what it remembers, and the plans that compute it.
+    R"(Runs a model on batches and stores the KV cache of its sequences.
 
-Everything about it is fixed at creation. Contexts are independent of each other and may share a
-model; one context called from several threads lets them wait for each other. A closed context
-raises ValueError.
+All settings are fixed at construction. Contexts are independent of each other and may share a model.
+Calls from several threads to one context run one after another. A closed context raises ValueError.
 
-Parameters
-----------
-model : Model
-n_ctx : int, optional
-    Cells that one sequence can hold, never rounded. None: the training length, or less where the
-    cache would take over half of the memory that is free.
-n_seq_max : int
-    Sequences that may live at once; their ids are 0 to n_seq_max - 1.
-kv : "auto", "unified" or "streams"
-    How sequences share rows: one table for all ("unified", what "auto" means), or n_ctx rows for
-    each ("streams").
-kv_cells : int, optional
-    Rows of the unified table. None: n_ctx * n_seq_max.
-type_k, type_v : str
-    Element types of cached keys and values: f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl.
-n_batch : int
-    Most entries of one call.
-n_ubatch : int
-    Most tokens computed at once; longer batches are cut.
-backend : str
-    "cpu", "vulkan", "vulkan:1", several as in "vulkan:0,vulkan:1", or "auto": the first GPU, if
-    there is one. What a device has no kernel for runs on the CPU.
-n_gpu_layers : int, optional
-    So many of the layers run on the devices, with their caches, and the others on the CPU: the last
-    ones, where the output counts as one more. -1: all. None: those that the devices have memory for.
-split : sequence of float, optional
-    How many of these layers each device has, in proportion. None: by the memory that is free.
-threads : int, optional
-    None: the physical cores that this process may use.
-isa : str, optional
-    "scalar", "avx2", "avx512" or "amx": at most this instruction set. The environment variable
-    PLAIT_ISA does the same for the whole process.
-flash_attention : bool or "auto"
-    Attention in one pass over the keys, or with all its scores written out.
-embeddings : bool
-    Return embeddings too.
-pooling : str
-    "auto" (as the model says), "none", "mean", "cls", "last" or "rank": one embedding for each
-    sequence of a call, instead of logits, when `embeddings` are asked for. With "rank" it is the
-    scores that the model's head gives the sequence: a classifier's labels, a reranker's one.
-causal : bool, optional
-    Whether a token sees only those before it. None: as the model says.
-graph_reuse : bool
-    Keep plans for later steps of the same shape. Off is for comparison.
-fuse : bool
-    Run what costs less together as one operation, with the same bits. Off is for comparison.
-invariant : bool
-    A sequence's logits are the same bits whatever else is in the batch. False permits faster
-    arithmetic where there is some.
-swa_full : bool
-    Keep every cell of layers with a sliding window.
-defrag_threshold : float, optional
-    `kv.fragmentation` above which decode() moves cells together before it goes on. It looks now and
-    then, as tokens come. None: never.
+Args:
+    model: The Model to run.
+    n_ctx: Max cells per sequence, never rounded. None: the training length, or less if the cache
+        would take more than half of the free memory.
+    n_seq_max: Max number of sequences. Ids are 0 to n_seq_max - 1.
+    kv: How sequences share cache rows: "unified" (one table for all sequences), "streams" (n_ctx
+        rows per sequence) or "auto" (same as "unified").
+    kv_cells: Number of rows of the unified table. None: n_ctx * n_seq_max.
+    type_k: Element type of cached keys: f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 or iq4_nl.
+    type_v: Element type of cached values; same choices as `type_k`.
+    n_batch: Max entries per call.
+    n_ubatch: Max tokens computed at once. Longer batches are split into microbatches.
+    backend: "cpu", "vulkan", "vulkan:1", a list such as "vulkan:0,vulkan:1", or "auto" (the first
+        GPU if there is one, else the CPU). Operations without a kernel on a device run on the CPU.
+    n_gpu_layers: Number of layers to run on devices, with their caches; the others run on the CPU.
+        The last layers are chosen, and the output layer counts as one. -1: all layers. None: as
+        many as fit in device memory.
+    split: Relative number of these layers for each device. None: in proportion to free memory.
+    threads: Number of CPU threads. None: the number of physical cores available to this process.
+    isa: Highest CPU instruction set to use: "scalar", "avx2", "avx512" or "amx". None: the best
+        available one. The environment variable PLAIT_ISA sets the same limit for the whole process.
+    flash_attention: True computes attention in one pass over the keys; False stores all scores
+        first. "auto" chooses.
+    embeddings: Return embeddings as well.
+    pooling: How to reduce the embeddings of each sequence to one, returned instead of logits if
+        `embeddings` is True: "auto" (from the model), "none", "mean", "cls", "last" or "rank". "rank"
+        returns the scores of the model's classification head: one per label, or one from a reranker.
+    causal: True if a token attends only to earlier tokens. None: from the model.
+    graph_reuse: Keep plans for later steps of the same shape. Turn off only for comparison.
+    fuse: Run operations together if that is cheaper; the output bits are the same. Turn off only for
+        comparison.
+    invariant: Make the logits of a sequence bitwise independent of the rest of the batch. False
+        allows faster arithmetic where available.
+    swa_full: Keep all cells in layers with a sliding window.
+    defrag_threshold: Value of `kv.fragmentation` above which decode() defragments the cache before a
+        step. It is checked from time to time. None: never.
 
-Raises
-------
-ValueError
-    An argument that does not fit; the message names it, its value and what was expected.
-BackendError
-    A device or instruction set that this machine lacks.
-UnsupportedError
-    A combination that this model cannot do.
-MemoryError
+Raises:
+    ValueError: An argument is invalid. The message names the argument, its value and the expected
+        values.
+    BackendError: This machine does not have the device or the instruction set.
+    UnsupportedError: The model does not support this combination of arguments.
+    MemoryError: There is too little memory.
 
 Source: cpp/runtime/context.cpp)";
 
-constexpr const char* kDecodeDoc = R"(Run a batch and remember its keys and values.
+constexpr const char* kDecodeDoc = R"(Run a batch and store its keys and values in the cache.
 
-All or nothing: on any exception the cache is as it was before the call. The GIL is released.
-Signal handlers run about every 20 ms, so Ctrl-C ends the call.
+If an exception is raised, the cache is as it was before the call. The GIL is released. Signal
+handlers run about every 20 ms, so Ctrl-C ends the call.
 
-Parameters
-----------
-batch : Batch
-    Entries of a sequence must go on where the cache ends.
+Args:
+    batch: The batch. The entries of each sequence must continue where its cached positions end.
 
-Returns
--------
-Output
-    A row for each entry that asked for one, in the order of the batch.
+Returns:
+    An Output with one row for each entry that requested one, in batch order.
 
-Raises
-------
-BatchError
-    The batch is empty, longer than n_batch, or has an entry that cannot be: the message names it,
-    the value and what was expected.
-CacheFull
-    There are not enough free cells; `needed` and `free` say how many.
-ValueError
-    The context is closed.
-BackendError
-    A device failed.
+Raises:
+    BatchError: The batch is empty or longer than n_batch, or an entry is invalid. The message names
+        the entry, its value and what was expected.
+    CacheFull: Too few cells are free; see the attributes `needed` and `free`.
+    ValueError: The context is closed.
+    BackendError: A device failed.
 
 Source: cpp/runtime/step/step_runner.cpp)";
 
+constexpr const char* kEncodeDoc =
+    R"(Run a batch without reading or changing the cache.
+
+Computes the same as decode() on an empty cache. Every sequence of the batch starts anew, at any
+position.
+
+Args:
+    batch: The batch.
+
+Returns:
+    An Output with one row for each entry that requested one, in batch order.
+
+Raises:
+    BatchError: The batch is invalid; other errors are those of decode().)";
+
+constexpr const char* kGraphNodesDoc =
+    R"(Return the nodes of the plan for a step of the given size; used by `graph`.
+
+Args:
+    n_tokens: Number of tokens.
+    n_seqs: Number of sequences.
+    n_outputs: Number of output rows.
+    embeddings: The entries are embeddings instead of token ids.
+    encode: The step is one of encode() instead of decode().
+
+Returns:
+    One dict per node.
+
+Raises:
+    ValueError: This context cannot run such a step.)";
+
 }  // namespace
 
-Inside::Inside(const Context& context) : context_(&context), outer_(t_innermost) {
-    for (const Inside* i = outer_; i != nullptr; i = i->outer_)
+CallGuard::CallGuard(const Context& context) : context_(&context), outer_(t_innermost_call) {
+    for (const CallGuard* i = outer_; i != nullptr; i = i->outer_)
         if (i->context_ == context_)
             throw InvalidArgument(
-                "the context is busy: a signal handler or log handler called it from inside its "
-                "own call");
-    t_innermost = this;
+                "the context is busy: a signal handler or log handler must not call the context "
+                "whose call it interrupted");
+    t_innermost_call = this;
 }
 
-Inside::~Inside() { t_innermost = outer_; }
+CallGuard::~CallGuard() { t_innermost_call = outer_; }
 
 Stats SharedContext::stats() {
     if (last_stats_) return *last_stats_;
@@ -395,33 +395,29 @@ void bind_runs(ContextClass& context) {
             [](const PyContext& self, PyBatch& batch) {
                 return run(self, batch, &Context::encode);
             },
-            py::arg("batch"), R"(Run a batch without a past and without remembering anything.
-
-The same computation as decode() on an empty cache. Every sequence of the batch starts anew, at any
-position. Arguments, result and errors are those of decode().)");
+            py::arg("batch"), kEncodeDoc);
 }
 
 void bind_options(ContextClass& context) {
     const auto fixed = [](auto get) {
-        return [get](const PyContext& self) { return get(made(self.shared)->fixed()); };
+        return [get](const PyContext& self) { return get(initialized(self.shared)->fixed()); };
     };
     const auto option = [](auto member) {
         return [member](const PyContext& self) {
-            return made(self.shared)->fixed().options().*member;
+            return initialized(self.shared)->fixed().options().*member;
         };
     };
     context
         .def_property_readonly(
-            "model", [](const PyContext& self) -> ModelObject { return made(self.model); },
-            "The Model.")
+            "model", [](const PyContext& self) -> ModelObject { return initialized(self.model); },
+            "The Model that the context runs.")
         .def_property_readonly("n_ctx", fixed([](const Context& c) { return c.n_ctx(); }),
-                               "Cells that one sequence can hold.")
+                               "Max cells per sequence.")
         .def_property_readonly("n_seq_max", option(&ContextOptions::n_seq_max),
-                               "Sequences that may live at once.")
-        .def_property_readonly("n_batch", option(&ContextOptions::n_batch),
-                               "Most entries of one call.")
+                               "Max number of sequences.")
+        .def_property_readonly("n_batch", option(&ContextOptions::n_batch), "Max entries per call.")
         .def_property_readonly("n_ubatch", option(&ContextOptions::n_ubatch),
-                               "Most tokens computed at once.")
+                               "Max tokens computed at once.")
         .def_property_readonly("type_k",
                                fixed([](const Context& c) { return name_of(c.options().type_k); }),
                                "Element type of cached keys.")
@@ -430,19 +426,19 @@ void bind_options(ContextClass& context) {
                                "Element type of cached values.")
         .def_property_readonly(
             "pooling", fixed([](const Context& c) { return name_of(c.pooling()); }),
-            "How token embeddings become one: \"none\", \"mean\", \"cls\", \"last\" or \"rank\".")
+            "Pooling of token embeddings: \"none\", \"mean\", \"cls\", \"last\" or \"rank\".")
         .def_property_readonly("causal",
                                fixed([](const Context& c) { return *c.options().causal; }),
-                               "Whether a token sees only those before it.")
+                               "True if a token attends only to earlier tokens.")
         .def_property_readonly("flash_attention",
                                fixed([](const Context& c) { return *c.options().flash_attention; }),
-                               "Whether attention is computed in one pass over the keys.")
+                               "True if attention is computed in one pass over the keys.")
         .def_property_readonly("graph_reuse", option(&ContextOptions::graph_reuse),
-                               "Whether plans are kept for later steps.")
+                               "True if plans are kept for later steps.")
         .def_property_readonly("fuse", option(&ContextOptions::fuse),
-                               "Whether operations that cost less together run as one.")
+                               "True if operations are fused where that is cheaper.")
         .def_property_readonly("invariant", fixed([](const Context& c) { return c.invariant(); }),
-                               "Whether logits are the same bits whatever else is in the batch.");
+                               "True if logits are bitwise independent of the rest of the batch.");
 }
 
 void bind_state(ContextClass& context) {
@@ -452,37 +448,38 @@ void bind_state(ContextClass& context) {
             [](const PyContext& self) {
                 return self.call([](const Context& c) { return c.compute_bytes(); });
             },
-            "Bytes for the inputs and the intermediate values of a step. Creation takes what the "
-            "largest step of decode() needs.")
+            R"(Size in bytes of the buffers for inputs and intermediate values.
+
+Construction allocates enough for the largest step of decode().)")
         .def_property_readonly(
             "devices",
             [](const PyContext& self) -> py::typing::List<py::str> {
                 py::list names;
-                for (const std::string& name : made(self.shared)->devices())
+                for (const std::string& name : initialized(self.shared)->devices())
                     names.append(py::str(name));
                 return names;
             },
-            "Names of the devices that compute something, as in `devices()`; the CPU comes last. "
-            "A device named twice is \"vulkan:0\" and \"vulkan:0/2\".")
+            R"(Names of the devices in use, as in `devices()`; the CPU comes last.
+
+A device listed twice in `backend` appears as "vulkan:0" and "vulkan:0/2".)")
         .def_property_readonly(
             "closed",
             [](const PyContext& self) {
                 return self.call([](const Context& c) { return c.closed(); });
             },
-            "Whether close() was called.")
+            "True if close() was called.")
         .def(
-            "close", [](const PyContext& self) { made(self.shared)->close(); },
-            "Free the cache and the plans. Outputs and statistics stay. Harmless when closed "
-            "already.");
+            "close", [](const PyContext& self) { initialized(self.shared)->close(); },
+            R"(Free the cache and the plans. Outputs and statistics stay valid.
+
+Does nothing if the context is closed.)");
 }
 
 void bind_graph(ContextClass& context) {
     context
         .def("graph_nodes", &graph_nodes, py::arg("n_tokens"), py::arg("n_seqs"),
              py::arg("n_outputs"), py::arg("embeddings") = false, py::arg("encode") = false,
-             R"(The nodes of the plan of such a step, each as a dict; see `graph`.
-
-Raises ValueError for a step that this context cannot be asked for.)")
+             kGraphNodesDoc)
         .def(
             "value_names",
             [](const PyContext& self) -> py::typing::List<py::str> {
@@ -492,7 +489,7 @@ Raises ValueError for a step that this context cannot be asked for.)")
                     names.append(py::str(name));
                 return names;
             },
-            "Names of the values between input and output that `capture` can record.");
+            R"(Return the names of the intermediate values that `capture` can record.)");
 }
 
 }  // namespace

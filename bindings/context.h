@@ -1,4 +1,4 @@
-// A context as Python's objects share it.
+// The C++ context that the Python objects Context, KVCache and Stats share.
 #pragma once
 
 #include <memory>
@@ -7,79 +7,81 @@
 #include <utility>
 #include <vector>
 
-#include "made.h"
+#include "gil_release.h"
 #include "module.h"
+#include "objects.h"
 #include "runtime/context.h"
-#include "unlocked.h"
 
 namespace plait::python {
 
-// Marks what a thread is inside of. A signal handler or a log handler runs in the middle of a call,
-// on the same thread; calling the same context from there would wait for itself for ever.
-class Inside {
+// Records that this thread is in a call of the context. A signal handler or log handler runs on the
+// same thread in the middle of a call; a call of the same context from there would deadlock.
+class CallGuard {
 public:
-    explicit Inside(const Context& context);  // InvalidArgument when the thread is inside already
-    ~Inside();
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
+    explicit CallGuard(
+        const Context& context);  // throws InvalidArgument if this thread is already in one
+    ~CallGuard();
+    CallGuard(const CallGuard&) = delete;
+    CallGuard& operator=(const CallGuard&) = delete;
 
 private:
     const Context* context_;
-    Inside* outer_;
+    CallGuard* outer_;
 };
 
-// Held by the Context, its KVCache and its Stats, so that each is safe to use whichever dies first.
+// Owned jointly by Context, KVCache and Stats, so that they can be destroyed in any order.
 class SharedContext {
 public:
     SharedContext(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
         : context_(std::move(model), options), devices_(context_.devices()) {}
 
-    // f(context) without the GIL: the context may be busy in another thread that waits for the GIL.
+    // Returns f(context), called without the GIL: another thread may hold the context and wait for the
+    // GIL.
     template <typename F>
     auto call(F&& f) {
-        const Inside inside(context_);
-        const Unlocked unlocked;
+        const CallGuard guard(context_);
+        const GilRelease released;
         return std::forward<F>(f)(context_);
     }
 
-    // f(context, other's context), likewise.
+    // Returns f(context, context of other), called without the GIL.
     template <typename F>
     auto call_with(SharedContext& other, F&& f) {
-        const Inside inside_other(other.context_);
+        const CallGuard other_guard(other.context_);
         return call([&](Context& context) { return std::forward<F>(f)(context, other.context_); });
     }
 
-    // What was fixed at creation; needs no lock.
+    // For reading what is fixed at construction, which needs no lock.
     const Context& fixed() const { return context_; }
-    // Those that compute something; once closed, those that did.
+    // Names of the devices in use; after close(), of those that were in use.
     std::vector<std::string> devices();
 
     Stats stats();
     void reset_stats();
-    void close();  // the statistics stay
+    void close();  // keeps the statistics
 
 private:
     Context context_;
     std::vector<std::string> devices_;  // guarded by the GIL
-    std::optional<Stats> last_stats_;   // once closed; guarded by the GIL
+    std::optional<Stats> last_stats_;   // set by close(); guarded by the GIL
 };
 
-struct PyContext : Zeroed {
-    std::shared_ptr<SharedContext> shared;  // null in one that was never initialised
+struct PyContext : ZeroInitialized {
+    std::shared_ptr<SharedContext> shared;  // null if __init__ was never called
     py::object model;
 
     template <typename F>
     auto call(F&& f) const {
-        return made(shared)->call(std::forward<F>(f));
+        return initialized(shared)->call(std::forward<F>(f));
     }
 };
 
-// What is added to the model, and what is made of its values.
+// Binds adapters, control vectors and edits.
 void bind_steering(py::class_<PyContext>& context);
-// `what`: a function of the value's rows, or one row for all.
-std::shared_ptr<ValueEdit> make_edit(py::handle what, bool adds);
+// `change` is a function of the value's rows, or one row that applies to every token.
+std::shared_ptr<ValueEdit> make_edit(py::handle change, bool adds);
 
-// What is open for a while: captures, edits, traces, sequences that are held.
+// Binds captures, edits, traces and reserved sequence ids.
 void bind_scopes(py::module_& m, py::class_<PyContext>& context);
 
 }  // namespace plait::python

@@ -5,7 +5,7 @@
 namespace plait::python {
 namespace {
 
-constexpr size_t kShownCharacters = 60;
+constexpr size_t kMaxReprChars = 60;
 
 py::str decode(std::string_view bytes, const char* errors) {
     PyObject* result =
@@ -16,16 +16,15 @@ py::str decode(std::string_view bytes, const char* errors) {
 
 }  // namespace
 
-std::string shown(py::handle value) {
+std::string short_repr(py::handle value) {
     const auto repr = py::reinterpret_steal<py::object>(PyObject_Repr(value.ptr()));
     if (!repr) {
         if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw py::error_already_set();
-        PyErr_Clear();  // such as an int of more digits than Python prints
+        PyErr_Clear();  // for example an int with more digits than Python prints
         return text("a value of type ", Py_TYPE(value.ptr())->tp_name);
     }
     auto result = py::cast<std::string>(py::str(repr).attr("encode")("ascii", "backslashreplace"));
-    if (result.size() > kShownCharacters)
-        result.replace(kShownCharacters - 3, std::string::npos, "...");
+    if (result.size() > kMaxReprChars) result.replace(kMaxReprChars - 3, std::string::npos, "...");
     return result;
 }
 
@@ -59,7 +58,7 @@ std::string to_text(const char* name, py::handle value) {
     if (!PyUnicode_Check(value.ptr())) wrong_type(name, "a str", value);
     Py_ssize_t size = 0;
     const char* data = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
-    if (data == nullptr) throw py::error_already_set();  // a lone surrogate: UnicodeEncodeError
+    if (data == nullptr) throw py::error_already_set();  // UnicodeEncodeError for a lone surrogate
     return {data, static_cast<size_t>(size)};
 }
 
@@ -71,7 +70,7 @@ std::string to_path(const char* name, py::handle value) {
 }
 
 py::str from_utf8(std::string_view bytes) { return decode(bytes, "surrogateescape"); }
-py::str legible(std::string_view bytes) { return decode(bytes, "backslashreplace"); }
+py::str printable(std::string_view bytes) { return decode(bytes, "backslashreplace"); }
 
 template <typename Error>
 void to_int32s(const char* name, py::handle value, std::vector<int32_t>& out) {

@@ -1,4 +1,4 @@
-// C++ exceptions become Python's. The classes are written in Python (plait/errors.py).
+// Translation of C++ exceptions to the Python exceptions of plait/errors.py.
 #include "base/error.h"
 
 #include "convert.h"
@@ -7,7 +7,7 @@
 namespace plait::python {
 namespace {
 
-// Classes of plait.errors, held for the life of the process: translation must work at any time.
+// Classes of plait.errors, never released, so that translation works at any time.
 struct Classes {
     PyObject* batch = nullptr;
     PyObject* model = nullptr;
@@ -18,15 +18,15 @@ struct Classes {
 };
 Classes g_classes;
 
-// A message may quote a file, whose bytes need not be text.
+// The message may contain bytes of a file that are not UTF-8.
 void set_error(PyObject* kind, const std::exception& error) {
-    PyErr_SetObject(kind, legible(error.what()).ptr());
+    PyErr_SetObject(kind, printable(error.what()).ptr());
 }
 
 void raise_cache_full(const CacheFull& error) {
-    const auto made =
-        py::handle(g_classes.cache_full)(legible(error.what()), error.needed, error.free);
-    PyErr_SetObject(g_classes.cache_full, made.ptr());
+    const auto exception =
+        py::handle(g_classes.cache_full)(printable(error.what()), error.needed, error.free);
+    PyErr_SetObject(g_classes.cache_full, exception.ptr());
 }
 
 void translate(std::exception_ptr pointer) {
@@ -54,7 +54,8 @@ void translate(std::exception_ptr pointer) {
     }
 }
 
-PyObject* take(py::module_& m, const py::module_& errors, const char* name) {
+// Exports a class of `errors` from `m` and returns a new reference to it.
+PyObject* export_class(py::module_& m, const py::module_& errors, const char* name) {
     py::object found = errors.attr(name);
     m.attr(name) = found;
     return found.release().ptr();
@@ -64,14 +65,14 @@ PyObject* take(py::module_& m, const py::module_& errors, const char* name) {
 
 void bind_errors(py::module_& m) {
     const auto errors = py::module_::import("plait.errors");
-    take(m, errors, "Error");
+    export_class(m, errors, "Error");
     g_classes = {
-        .batch = take(m, errors, "BatchError"),
-        .model = take(m, errors, "ModelError"),
-        .cache_full = take(m, errors, "CacheFull"),
-        .state = take(m, errors, "StateError"),
-        .backend = take(m, errors, "BackendError"),
-        .unsupported = take(m, errors, "UnsupportedError"),
+        .batch = export_class(m, errors, "BatchError"),
+        .model = export_class(m, errors, "ModelError"),
+        .cache_full = export_class(m, errors, "CacheFull"),
+        .state = export_class(m, errors, "StateError"),
+        .backend = export_class(m, errors, "BackendError"),
+        .unsupported = export_class(m, errors, "UnsupportedError"),
     };
     py::register_exception_translator(&translate);
 }

@@ -61,7 +61,7 @@ std::optional<PositionBounds> bounds(const PyKvCache& self, const Integer& seq) 
 size_t seq_len(const PyKvCache& self, const Integer& seq) {
     const int32_t id = to_int32("seq", seq);
     return self.call([&](const Context& c) {
-        c.seq_positions(id);  // refuses ids that do not exist
+        c.seq_positions(id);  // raises for an id outside [0, n_seq_max)
         const std::vector<Cell> cells = c.cells();
         return static_cast<size_t>(std::ranges::count_if(cells, [id](const Cell& cell) {
             return std::ranges::binary_search(cell.sequences, id);
@@ -71,7 +71,7 @@ size_t seq_len(const PyKvCache& self, const Integer& seq) {
 
 py::array cells(const PyKvCache& self) {
     const std::vector<Cell> cells = self.call([](const Context& c) { return c.cells(); });
-    const Context& fixed = made(self.shared)->fixed();
+    const Context& fixed = initialized(self.shared)->fixed();
     const auto axes = static_cast<size_t>(fixed.model()->info().n_pos_per_token);
     const auto n_seq_max = static_cast<size_t>(fixed.options().n_seq_max);
     py::list fields;
@@ -98,10 +98,10 @@ py::array cells(const PyKvCache& self) {
     return result;
 }
 
-using Read = Rows (Context::*)(int, SequenceId);
+using ReadRows = Rows (Context::*)(int, SequenceId);
 
 py::array_t<float> read(const PyKvCache& self, const Integer& layer, const Integer& seq,
-                        Read function) {
+                        ReadRows function) {
     const int32_t index = to_int32("layer", layer);
     const int32_t id = to_int32("seq", seq);
     Rows rows = self.call([&](Context& c) { return (c.*function)(index, id); });
@@ -114,85 +114,116 @@ py::str kv_cache_repr(const PyKvCache& self) {
     const auto [kind, cells, used, bytes] = self.call([](const Context& c) {
         return std::tuple(c.memory_kind(), c.n_cells(), c.n_used(), c.memory_bytes());
     });
-    const ContextOptions& options = made(self.shared)->fixed().options();
+    const ContextOptions& options = initialized(self.shared)->fixed().options();
     return py::str("<plait.KVCache {}: {} of {} cells used, {} sequences, {:.4g} MB>")
         .format(kind, used, cells, options.n_seq_max, static_cast<double>(bytes) / 1e6);
 }
 
 void bind_size(KvCacheClass& kv) {
-    const auto ask = [](auto get) {
-        return [get](const PyKvCache& self) { return self.call(get); };
+    const auto get = [](auto function) {
+        return [function](const PyKvCache& self) { return self.call(function); };
     };
-    kv.def_property_readonly(
-          "kind", ask([](const Context& c) { return c.memory_kind(); }),
-          R"(Of the whole memory: "unified", "streams", "sliding", "recurrent", "hybrid", "cross" or "none".)")
-        .def_property_readonly("n_streams", ask([](const Context& c) { return c.n_streams(); }),
-                               "1, or n_seq_max where each sequence has rows of its own.")
-        .def_property_readonly("n_cells", ask([](const Context& c) { return c.n_cells(); }),
-                               "Cells in all.")
-        .def_property_readonly("n_used", ask([](const Context& c) { return c.n_used(); }),
-                               "Cells that at least one sequence holds.")
+    kv.def_property_readonly("kind", get([](const Context& c) { return c.memory_kind(); }),
+                             R"(Kind of the cache, as a str.
+
+One of "unified", "streams", "sliding", "recurrent", "hybrid", "cross" and "none".)")
+        .def_property_readonly(
+            "n_streams", get([](const Context& c) { return c.n_streams(); }),
+            "Number of streams: n_seq_max if each sequence has its own rows, else 1.")
+        .def_property_readonly("n_cells", get([](const Context& c) { return c.n_cells(); }),
+                               "Total number of cells.")
+        .def_property_readonly("n_used", get([](const Context& c) { return c.n_used(); }),
+                               "Number of cells that at least one sequence holds.")
         .def_property_readonly("n_free",
-                               ask([](const Context& c) { return c.n_cells() - c.n_used(); }),
-                               "Cells that no sequence holds.")
-        .def_property_readonly("nbytes", ask([](const Context& c) { return c.memory_bytes(); }),
-                               "Bytes of all keys and values, used or not.")
+                               get([](const Context& c) { return c.n_cells() - c.n_used(); }),
+                               "Number of cells that no sequence holds.")
+        .def_property_readonly("nbytes", get([](const Context& c) { return c.memory_bytes(); }),
+                               "Size of all cells in bytes, used or not.")
         .def_property_readonly(
             "n_seq_max",
-            [](const PyKvCache& self) { return made(self.shared)->fixed().options().n_seq_max; },
-            "Sequences that may live at once.")
-        .def_property_readonly("can_shift", ask([](const Context& c) { return c.can_shift(); }),
-                               "Whether positions can be changed (seq_add, seq_div).")
+            [](const PyKvCache& self) {
+                return initialized(self.shared)->fixed().options().n_seq_max;
+            },
+            "Max number of sequences.")
+        .def_property_readonly("can_shift", get([](const Context& c) { return c.can_shift(); }),
+                               "True if positions can be changed with seq_add() and seq_div().")
         .def_property_readonly("can_partial_remove",
-                               ask([](const Context& c) { return c.can_partial_remove(); }),
-                               "Whether a part of a sequence can be removed.");
+                               get([](const Context& c) { return c.can_partial_remove(); }),
+                               "True if part of a sequence can be removed with seq_rm().");
 }
 
 void bind_sequence_changes(KvCacheClass& kv) {
     kv.def("seq_rm", &seq_rm, py::arg("seq"), py::arg("p0") = 0, py::arg("p1") = py::none(),
-           R"(Forget positions [p0, p1) of a sequence. Cells that others hold too stay theirs.
+           R"(Remove positions [p0, p1) from a sequence.
 
-Returns
--------
-bool
-    False where this memory cannot remove that part. An empty range is True.)")
+Cells shared with other sequences stay in those sequences.
+
+Args:
+    seq: Sequence id.
+    p0: First position to remove.
+    p1: End of the range, exclusive. None: the end of the sequence.
+
+Returns:
+    False if this kind of cache cannot remove that range, else True. True for an empty range.
+
+Raises:
+    ValueError: The id or the range is invalid.)")
         .def("seq_cp", &seq_cp, py::arg("src"), py::arg("dst"), py::arg("p0") = 0,
-             py::arg("p1") = py::none(), R"(Make `dst` hold what `src` holds at positions [p0, p1).
+             py::arg("p1") = py::none(), R"(Copy positions [p0, p1) of one sequence to another.
 
-What `dst` held there is released first; the rest of it stays. Cells are shared where the memory
-can, copied otherwise. `src` equal to `dst` does nothing.
+Replaces the content of `dst` in that range; the rest of `dst` stays. Cells are shared if the kind
+of cache supports it, otherwise copied. Does nothing if `src` equals `dst`.
 
-Raises
-------
-UnsupportedError
-    This memory cannot copy that part.
-CacheFull
-    A copy that needs cells found none.)")
-        .def("seq_keep", &seq_keep, py::arg("seq"), "Empty every other sequence.")
-        .def(
-            "seq_add", &seq_add, py::arg("seq"), py::arg("p0"), py::arg("p1"), py::arg("delta"),
-            R"(Add `delta` to positions [p0, p1); cached keys are rotated accordingly before they are next read.
+Args:
+    src: Id of the sequence to copy from.
+    dst: Id of the sequence to copy to.
+    p0: First position to copy.
+    p1: End of the range, exclusive. None: the end of the sequence.
 
-Cells shared with another sequence are copied first. Where the rotary function also multiplies
-(YaRN), each shift multiplies every key that the sequence alone holds once more: after many
-shifts it is better to compute the sequence again.
+Raises:
+    ValueError: An id or the range is invalid.
+    UnsupportedError: This kind of cache cannot copy that range.
+    CacheFull: The copy needs more cells than are free.)")
+        .def("seq_keep", &seq_keep, py::arg("seq"), R"(Remove every other sequence.
 
-Raises
-------
-ValueError
-    A position would become negative, or the order of positions change.
-CacheFull
-    There are no cells for the copies.
-UnsupportedError
-    The keys of this model cannot be rotated.)")
-        .def(
-            "seq_div", &seq_div, py::arg("seq"), py::arg("p0"), py::arg("p1"), py::arg("divisor"),
-            R"(Divide positions [p0, p1) by `divisor`, at least 1, rounding down. Several may become equal.
+Args:
+    seq: Id of the sequence to keep.
 
-Errors are those of seq_add().)")
+Raises:
+    ValueError: The id is invalid.)")
+        .def("seq_add", &seq_add, py::arg("seq"), py::arg("p0"), py::arg("p1"), py::arg("delta"),
+             R"(Add `delta` to positions [p0, p1) of a sequence.
+
+Cached keys are rotated to their new positions before they are next read. Cells shared with another
+sequence are copied first. With YaRN, which also scales keys, each shift scales the keys that only
+this sequence holds once more; after many shifts, compute the sequence again instead.
+
+Args:
+    seq: Sequence id.
+    p0: First position to change.
+    p1: End of the range, exclusive. None: the end of the sequence.
+    delta: Number to add; may be negative.
+
+Raises:
+    ValueError: A position would become negative, or the order of positions would change.
+    CacheFull: Copying shared cells needs more cells than are free.
+    UnsupportedError: The keys of this model cannot be rotated.)")
+        .def("seq_div", &seq_div, py::arg("seq"), py::arg("p0"), py::arg("p1"), py::arg("divisor"),
+             R"(Divide positions [p0, p1) of a sequence by `divisor`, rounding down.
+
+Several positions may become equal.
+
+Args:
+    seq: Sequence id.
+    p0: First position to change.
+    p1: End of the range, exclusive. None: the end of the sequence.
+    divisor: At least 1.
+
+Raises:
+    ValueError: `divisor` is less than 1; other errors are those of seq_add().)")
         .def(
             "clear", [](const PyKvCache& self) { self.call([](Context& c) { c.clear(); }); },
-            "Empty every sequence.");
+            "Remove all sequences.");
 }
 
 void bind_sequence_queries(KvCacheClass& kv) {
@@ -202,53 +233,88 @@ void bind_sequence_queries(KvCacheClass& kv) {
               const auto held = bounds(self, seq);
               return held ? held->min : -1;
           },
-          py::arg("seq"), "The smallest position that a sequence holds; -1 when it is empty.")
+          py::arg("seq"), R"(Return the smallest position of a sequence.
+
+Args:
+    seq: Sequence id.
+
+Returns:
+    The smallest position, or -1 if the sequence is empty.
+
+Raises:
+    ValueError: The id is invalid.)")
         .def(
             "seq_pos_max",
             [](const PyKvCache& self, const Integer& seq) {
                 const auto held = bounds(self, seq);
                 return held ? held->max : -1;
             },
-            py::arg("seq"),
-            "The largest position that a sequence holds, of all axes; -1 when it is empty.")
-        .def("seq_len", &seq_len, py::arg("seq"),
-             "Number of cells that a sequence holds, shared ones included.");
+            py::arg("seq"), R"(Return the largest position of a sequence.
+
+Args:
+    seq: Sequence id.
+
+Returns:
+    The largest position on any axis, or -1 if the sequence is empty.
+
+Raises:
+    ValueError: The id is invalid.)")
+        .def("seq_len", &seq_len, py::arg("seq"), R"(Return the number of cells of a sequence.
+
+Args:
+    seq: Sequence id.
+
+Returns:
+    The number of cells, including cells shared with other sequences.
+
+Raises:
+    ValueError: The id is invalid.)");
 }
 
 void bind_contents(KvCacheClass& kv) {
-    kv.def("cells", &cells, R"(The cells in use, for people.
+    kv.def("cells", &cells, R"(Return a table of the used cells, for inspection.
 
-Returns
--------
-structured ndarray, shape (n_used,)
-    Fields: `row` (int32, storage row), `stream` (int32), `pos` (int32, (n_pos_per_token,)),
-    `shift` (int32, rotation that is still to be applied), `seqs` (bool, (n_seq_max,), who holds it).)")
+Returns:
+    Structured ndarray of shape (n_used,) with the fields `row` (int32, storage row), `stream`
+    (int32), `pos` (int32, shape (n_pos_per_token,)), `shift` (int32, rotation not yet applied) and
+    `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).)")
         .def(
             "keys",
             [](const PyKvCache& self, const Integer& layer, const Integer& seq) {
                 return read(self, layer, seq, &Context::keys);
             },
-            py::arg("layer"), py::arg("seq"), R"(A copy of a sequence's cached keys.
+            py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached keys of a sequence.
 
-Returns
--------
-ndarray of float32, shape (n_pos, n_head_kv, head_dim)
-    In order of position, pending shifts applied, as rotated for their positions.
+Args:
+    layer: Layer index, from 0.
+    seq: Sequence id.
 
-Raises
-------
-IndexError
-    There is no such layer.
-UnsupportedError
-    The layer keeps no keys.)")
+Returns:
+    float32 ndarray of shape (n_pos, n_head_kv, head_dim), in order of position. The keys are
+    rotated for their positions; pending shifts are applied.
+
+Raises:
+    IndexError: The layer does not exist.
+    ValueError: The id is invalid.
+    UnsupportedError: The layer caches no keys.)")
         .def(
             "values",
             [](const PyKvCache& self, const Integer& layer, const Integer& seq) {
                 return read(self, layer, seq, &Context::values);
             },
-            py::arg("layer"), py::arg("seq"),
-            "A copy of a sequence's cached values, float32 (n_pos, n_head_kv, head_dim); order and "
-            "errors as in keys().");
+            py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached values of a sequence.
+
+Args:
+    layer: Layer index, from 0.
+    seq: Sequence id.
+
+Returns:
+    float32 ndarray of shape (n_pos, n_head_kv, head_dim), in order of position.
+
+Raises:
+    IndexError: The layer does not exist.
+    ValueError: The id is invalid.
+    UnsupportedError: The layer caches no values.)");
 }
 
 }  // namespace
@@ -256,16 +322,20 @@ UnsupportedError
 void bind_kv_cache(py::module_& m) {
     KvCacheClass kv(
         m, "KVCache",
-        R"(What a context remembers: rows of keys and values, and which sequences hold them.
+        R"(The cache of a context: rows of keys and values, and the sequences that hold them.
 
-Sequence ids are ints or `Sequence` handles. Ranges of positions are half open, [p0, p1); p1 None
-means to the end. An operation that raises or returns False has changed nothing. After close() of
-the context every method raises ValueError.
+Sequence ids are ints or `Sequence` objects. Position ranges are half-open, [p0, p1); a p1 of None
+means the end of the sequence. A method that raises or returns False leaves the cache unchanged.
 
-Errors that every method shares: ValueError for a sequence id outside 0 to n_seq_max - 1, for
-positions that are negative or p0 > p1, and for a closed context; TypeError for what is no integer.)");
+Args:
+    context: The context that owns the cache.
+
+Raises:
+    ValueError: Raised by every method if a sequence id is outside [0, n_seq_max), a position is
+        negative, p0 exceeds p1, or the context is closed.
+    TypeError: Raised by every method if an argument is not an integer.)");
     kv.def("__init__", init(+[](const PyContext& context) {
-               return PyKvCache{{}, made(context.shared)};
+               return PyKvCache{{}, initialized(context.shared)};
            }),
            py::detail::is_new_style_constructor(), py::arg("context"))
         .def("__repr__", &kv_cache_repr);

@@ -1,4 +1,4 @@
-// A KVCache as Python's objects hold it, and the parts of its class.
+// The Python class KVCache. Its methods are bound in kv_cache.cpp, kv_state.cpp and kv_defrag.cpp.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,12 @@
 
 namespace plait::python {
 
-struct PyKvCache : Zeroed {
+struct PyKvCache : ZeroInitialized {
     std::shared_ptr<SharedContext> shared;
 
     template <typename F>
     auto call(F&& f) const {
-        return made(shared)->call(std::forward<F>(f));
+        return initialized(shared)->call(std::forward<F>(f));
     }
 };
 

@@ -1,4 +1,4 @@
-// KVCache: moving cells together.
+// Defragmentation methods of KVCache.
 #include <cstring>
 
 #include "base/text.h"
@@ -11,10 +11,10 @@ namespace plait::python {
 namespace {
 
 int64_t defrag(const PyKvCache& self, const OptionalInteger& max_moves) {
-    std::optional<int64_t> most;
-    if (!max_moves.is_none()) most = to_int64("max_moves", max_moves);
+    std::optional<int64_t> max;
+    if (!max_moves.is_none()) max = to_int64("max_moves", max_moves);
     follow_log_level();
-    return self.call([&](Context& c) { return c.defrag(most).cells; });
+    return self.call([&](Context& c) { return c.defrag(max).cells; });
 }
 
 py::array records(const DefragReport& report) {
@@ -38,45 +38,40 @@ std::string defrag_repr(const DefragReport& report) {
 }  // namespace
 
 void bind_kv_defrag(py::module_& m, KvCacheClass& kv) {
-    py::class_<DefragReport>(m, "Defrag", "What a defragmentation did; from `KVCache.last_defrag`.",
-                             only_ours())
-        .def_readonly("cells", &DefragReport::cells, "Cells that were moved.")
+    py::class_<DefragReport>(m, "Defrag",
+                             "Figures of one defragmentation; see `KVCache.last_defrag`.",
+                             not_constructible())
+        .def_readonly("cells", &DefragReport::cells, "Number of cells moved.")
         .def_readonly("moves", &DefragReport::n_moves,
-                      "Moves; cells that went side by side are one. Layers of other windows count "
-                      "for themselves where their cells are their own.")
-        .def_readonly("rounds", &DefragReport::rounds, "Rounds of at most `max_moves` of them.")
-        .def_readonly("bytes", &DefragReport::bytes, "Bytes copied, on the device.")
+                      R"(Number of moves. Adjacent cells that move together count as one move.
+
+Layer groups with separate cells count separately.)")
+        .def_readonly("rounds", &DefragReport::rounds,
+                      "Number of rounds, each of at most `max_moves` moves.")
+        .def_readonly("bytes", &DefragReport::bytes, "Number of bytes copied on the device.")
         .def_readonly("seconds", &DefragReport::seconds, "Wall time in seconds.")
-        .def_readonly("automatic", &DefragReport::automatic, "Whether nobody had asked.")
-        .def_property_readonly("records", &records, R"(The moves, in order.
+        .def_readonly("automatic", &DefragReport::automatic,
+                      "True if decode() started it, False if defrag() did.")
+        .def_property_readonly("records", &records,
+                               R"(The moves in order, as a structured ndarray of shape (moves,).
 
-Returns
--------
-structured ndarray
-    Fields `group` (layers with the same cells), `from`, `to`, `n`: cells [from, from + n) went to
-    [to, to + n). All int32.)")
+The fields are int32: `group` (index of the group of layers that share cells), `from`, `to` and `n`.
+Cells [from, from + n) moved to [to, to + n).)")
         .def("__repr__", &defrag_repr);
-    kv.def(
-          "defrag", &defrag, py::arg("max_moves") = py::none(),
-          R"(Move cells together: afterwards the first cells of every stream are in use, in long runs.
+    kv.def("defrag", &defrag, py::arg("max_moves") = py::none(),
+           R"(Move the used cells of every stream to its front, in long runs.
 
-Only attention gets faster. What cells hold stays the same to the bit, pending shifts included, and
-no batch needs it to fit.
+Speeds up attention. The contents of cells, including pending shifts, do not change by a single bit.
+A batch never needs defragmentation to fit.
 
-Parameters
-----------
-max_moves : int, optional
-    Moves in one round, at least 1; there are as many rounds as it takes. None: 1024.
+Args:
+    max_moves: Max moves per round, at least 1; there are as many rounds as needed. None: 1024.
 
-Returns
--------
-int
-    Cells that were moved; 0 when there was nothing to do. `last_defrag` says more.
+Returns:
+    Number of cells moved; 0 if there was nothing to do. See `last_defrag` for details.
 
-Raises
-------
-ValueError
-    `max_moves` below 1.)")
+Raises:
+    ValueError: `max_moves` is less than 1.)")
         .def_property_readonly(
             "last_defrag",
             [](const PyKvCache& self) -> py::typing::Optional<DefragReport> {
@@ -84,17 +79,16 @@ ValueError
                 if (!last) return py::none();
                 return py::cast(std::move(*last));
             },
-            "What the last defragmentation did, asked for or automatic; None when there was none.")
+            "Figures of the last defragmentation, explicit or automatic. None if there was none.")
         .def_property_readonly(
             "fragmentation",
             [](const PyKvCache& self) {
                 return self.call([](const Context& c) { return c.fragmentation(); });
             },
-            R"(How much attention suffers from where cells lie, from 0 to 1.
+            R"(Share of attention steps that are needed only because runs of cells are short, from 0 to 1.
 
-The share of its steps that it takes only because runs of cells are short: 0 where they have 32 cells
-or more, or where they cannot be longer, towards 1 where each cell is by itself. 0 also where
-sequences hold less than 256 cells.)");
+0 if all runs have at least 32 cells or cannot be longer; close to 1 if every cell is isolated. Also
+0 if the sequences hold fewer than 256 cells.)");
 }
 
 }  // namespace plait::python

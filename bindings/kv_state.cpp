@@ -1,4 +1,4 @@
-// KVCache: saving, loading, copying, going back.
+// KVCache methods that save, load, copy and rewind its state.
 #include <optional>
 #include <span>
 
@@ -13,21 +13,21 @@ std::optional<SequenceId> optional_sequence(py::handle value) {
     return to_int32("seq", value);
 }
 
-// The bytes of an object that has some in one piece, for as long as this lives.
-class BytesOf {
+// Holds the contiguous buffer of a Python object.
+class BufferView {
 public:
-    explicit BytesOf(py::handle object) {
+    explicit BufferView(py::handle object) {
         if (PyUnicode_Check(object.ptr()) ||
             PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) {
             if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_Exception) == 0)
                 throw py::error_already_set();
             PyErr_Clear();
-            wrong_type("data", "bytes, or what holds them in one piece", object);
+            wrong_type("data", "bytes or a contiguous buffer", object);
         }
     }
-    ~BytesOf() { PyBuffer_Release(&buffer_); }
-    BytesOf(const BytesOf&) = delete;
-    BytesOf& operator=(const BytesOf&) = delete;
+    ~BufferView() { PyBuffer_Release(&buffer_); }
+    BufferView(const BufferView&) = delete;
+    BufferView& operator=(const BufferView&) = delete;
     std::span<const std::byte> view() const {
         return {static_cast<const std::byte*>(buffer_.buf), static_cast<size_t>(buffer_.len)};
     }
@@ -36,25 +36,25 @@ private:
     Py_buffer buffer_{};
 };
 
-// The bytes object is made in the middle of the call, when their number is known: a state is never
-// held twice.
+// Allocates the bytes object during the call, once its size is known, so that the state is never in
+// memory twice.
 py::bytes to_bytes(const PyKvCache& self, const OptionalInteger& seq) {
     const auto sequence = optional_sequence(seq);
     py::object result;
-    const auto make_room = [&](uint64_t n) {
+    const auto allocate = [&](uint64_t n) {
         const py::gil_scoped_acquire locked;
         result = py::reinterpret_steal<py::object>(
             PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(n)));
         if (!result) throw py::error_already_set();
         return std::span(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(result.ptr())), n);
     };
-    self.call([&](Context& c) { c.save_state(sequence, make_room); });
+    self.call([&](Context& c) { c.save_state(sequence, allocate); });
     return result;
 }
 
 void from_bytes(const PyKvCache& self, const BytesLike& data, const OptionalInteger& seq) {
     const auto sequence = optional_sequence(seq);
-    const BytesOf bytes(data);
+    const BufferView bytes(data);
     self.call([&](Context& c) { c.load_state(bytes.view(), sequence); });
 }
 
@@ -72,8 +72,8 @@ void load(const PyKvCache& self, const PathLike& path, const OptionalInteger& se
 
 void copy_to(const PyKvCache& self, const ContextObject& other) {
     if (!py::isinstance<PyContext>(other)) wrong_type("other", "a Context", other);
-    SharedContext& target = *made(py::cast<const PyContext&>(other).shared);
-    if (made(self.shared).get() == &target)
+    SharedContext& target = *initialized(py::cast<const PyContext&>(other).shared);
+    if (initialized(self.shared).get() == &target)
         return self.call([](Context& c) { c.copy_state_to(c); });
     self.shared->call_with(target, [](Context& from, Context& to) { from.copy_state_to(to); });
 }
@@ -88,59 +88,80 @@ Position seq_rewind(const PyKvCache& self, const Integer& seq, const Integer& po
 
 void bind_kv_state(KvCacheClass& kv) {
     kv.def("to_bytes", &to_bytes, py::arg("seq") = py::none(),
-           R"(What is remembered, as bytes.
+           R"(Return the contents of the cache as bytes.
 
-They name the model and the cache types, and carry checksums. Equal contents give equal bytes,
-whatever rows hold them and whatever happened before. Pending shifts are applied first.
+The bytes include the model's identity, the cache types and checksums. Equal contents give equal
+bytes, regardless of the storage rows and of earlier operations. Pending shifts are applied first.
 
-Parameters
-----------
-seq : int, optional
-    One sequence; None: all.
+Args:
+    seq: Id of the sequence to save. None: all sequences.
+
+Returns:
+    The saved state.
+
+Raises:
+    ValueError: The id is invalid.
 
 Source: cpp/runtime/state/state_format.h)")
         .def("from_bytes", &from_bytes, py::arg("data"), py::arg("seq") = py::none(),
-             R"(Take up what to_bytes() gave, of this context or another one of the same model.
+             R"(Restore a state that to_bytes() saved from any context of the same model.
 
-A state of all sequences takes the place of everything, one of a single sequence that of one.
-n_ctx, n_seq_max, kv= ("unified" or "streams"), flash_attention and the device may differ, as far
-as there is room.
+A state of all sequences replaces the whole cache; a state of one sequence replaces that sequence.
+n_ctx, n_seq_max, kv ("unified" or "streams"), flash_attention and the device may differ if the state
+fits. The cache is unchanged if an exception is raised.
 
-Parameters
-----------
-data : bytes or a contiguous buffer
-seq : int, optional
-    The sequence to load into, for a state of a single one. None: the id that it was saved from.
+Args:
+    data: The saved bytes, in any contiguous buffer.
+    seq: Id of the sequence to load a single-sequence state into. None: the id it was saved from.
 
-Raises
-------
-StateError
-    The bytes are damaged or no state, or another model, cache type or window made them: the
-    message names what differs. Nothing has changed.
-CacheFull
-    There is no room. Nothing has changed.)")
+Raises:
+    StateError: The bytes are damaged or are not a state, or the model, the cache types or the window
+        differ. The message names the difference.
+    CacheFull: The state needs more cells than are free.)")
         .def("save", &save, py::arg("path"), py::arg("seq") = py::none(),
              R"(Write to_bytes(seq) to a file.
 
-A file that is there is replaced as a whole at the end: a process that dies leaves the old one, and
-beside it "{path}.plait-tmp", which the next save to the same path takes away. StateError where the
-file cannot be written.)")
+An existing file is replaced atomically at the end. A process that dies earlier leaves the old file
+and "{path}.plait-tmp", which the next save to the same path removes.
+
+Args:
+    path: Path of the file.
+    seq: Id of the sequence to save. None: all sequences.
+
+Raises:
+    StateError: The file cannot be written.)")
         .def("load", &load, py::arg("path"), py::arg("seq") = py::none(),
-             "Take up a file that save() wrote; arguments and errors are those of from_bytes().")
+             R"(Restore a state from a file that save() wrote.
+
+Args:
+    path: Path of the file.
+    seq: Id of the sequence to load a single-sequence state into. None: the id it was saved from.
+
+Raises:
+    StateError: The file cannot be read; other errors are those of from_bytes().)")
         .def("copy_to", &copy_to, py::arg("other"),
-             R"(Put a copy of all that is remembered in place of all that another context remembers.
+             R"(Replace the cache of another context with a copy of this one.
 
-Both must be of one model and have the same cache types. Errors are those of from_bytes().)")
+Args:
+    other: A context of the same model with the same cache types.
+
+Raises:
+    StateError: The contexts do not match; other errors are those of from_bytes().)")
         .def("seq_rewind", &seq_rewind, py::arg("seq"), py::arg("pos"),
-             R"(Go back to before position `pos`, or as far before it as this memory can.
+             R"(Roll a sequence back so that it ends before position `pos`, or earlier if necessary.
 
-Windows and recurrent states forget what a sequence no longer needs, so it may go back only to what
-a fork of it (seq_cp) still has, or to its beginning.
+Sliding windows and recurrent states discard what a sequence no longer needs. Such a sequence can
+return only to a point that a fork of it (seq_cp) still holds, or to its start.
 
-Returns
--------
-int
-    The position where the sequence goes on: tokens from there on have to be fed again.)");
+Args:
+    seq: Sequence id.
+    pos: First position to remove.
+
+Returns:
+    The position at which the sequence continues; decode the tokens from there again.
+
+Raises:
+    ValueError: The id or the position is invalid.)");
 }
 
 }  // namespace plait::python

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kSilent = 1000;  // above every level
 
-// Never given back: records may come until the process ends.
+// Never released: records may arrive until the process exits.
 PyObject* g_logger = nullptr;
 int g_level = kSilent;  // guarded by the GIL
 
@@ -32,7 +32,7 @@ int effective_level() {
 void emit(LogLevel level, const std::string& message) {
     const py::gil_scoped_acquire locked;
     try {
-        py::handle(g_logger).attr("log")(static_cast<int>(level), legible(message));
+        py::handle(g_logger).attr("log")(static_cast<int>(level), printable(message));
     } catch (py::error_already_set& error) {
         error.discard_as_unraisable("plait: writing a log record");
     }
@@ -56,7 +56,7 @@ void bind_log(py::module_&) {
     logger.attr("addHandler")(logging.attr("NullHandler")());
     g_logger = logger.release().ptr();
     follow_log_level();
-    // No record may reach an interpreter that is gone.
+    // No record may reach a finalised interpreter.
     py::module_::import("atexit").attr("register")(py::cpp_function([] {
         g_level = kSilent;
         set_log_sink(nullptr, LogLevel::error);

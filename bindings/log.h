@@ -1,10 +1,10 @@
-// Records of the runtime go to Python's logger "plait".
+// Forwards log records of the runtime to the Python logger "plait".
 #pragma once
 
 namespace plait::python {
 
-// Takes over the level that the logger has now. Called, with the GIL, before work that may log:
-// Python has no way of telling when a level changes. Three attributes are read, nothing is called.
+// Applies the current level of the Python logger to the runtime. Call it with the GIL before work that
+// may log, because Python does not report changes of a level. It only reads attributes.
 void follow_log_level();
 
 }  // namespace plait::python

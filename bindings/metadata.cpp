@@ -1,4 +1,4 @@
-// GGUF metadata as Python values: int, float, bool, str, ndarray, list of str.
+// Conversion of GGUF metadata to Python values: int, float, bool, str, ndarray, list of str.
 #include "gguf/metadata.h"
 
 #include "model.h"

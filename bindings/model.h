@@ -1,33 +1,33 @@
-// A loaded model as Python holds it.
+// The Python classes Model and Adapter.
 #pragma once
 
 #include <memory>
 
 #include "convert.h"
-#include "made.h"
 #include "module.h"
+#include "objects.h"
 #include "runtime/loaded_model.h"
 #include "runtime/steering/adapter.h"
 
 namespace plait::python {
 
-struct PyModel : Zeroed {
-    std::shared_ptr<const LoadedModel> loaded;  // null in one that was never initialised
-    py::object metadata;                        // mapping proxies, made when first asked for
+struct PyModel : ZeroInitialized {
+    std::shared_ptr<const LoadedModel> loaded;  // null if __init__ was never called
+    py::object metadata;                        // mapping proxies, created on first use
     py::object tensors;
 };
 
-// An adapter as Python holds it.
 struct PyAdapter {
     std::shared_ptr<const Adapter> adapter;
-    py::object metadata;  // a mapping proxy, made when first asked for
+    py::object metadata;  // a mapping proxy, created on first use
 };
 
 PyAdapter load_lora(const PyModel& self, const PathLike& path, const OptionalFlag& rank_stabilized);
 
-py::object read_only(py::handle dict);  // as a mapping proxy
+// Returns a mapping proxy of the dict.
+py::object read_only(py::handle dict);
 
-// The key-value part of a file as a dict.
+// Converts the key-value pairs of a GGUF file.
 py::dict to_dict(const gguf::Metadata& metadata);
 
 }  // namespace plait::python

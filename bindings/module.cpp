@@ -1,9 +1,9 @@
 #include "module.h"
-#include "unlocked.h"
+#include "gil_release.h"
 
 PYBIND11_MODULE(_core, m) {
     m.doc() =
-        "The compiled half of plait. Import plait; what is meant for users is re-exported there.";
+        "The compiled part of plait. Import plait instead, which re-exports the public names.";
 
     plait::python::bind_errors(m);
     plait::python::bind_log(m);
@@ -17,5 +17,5 @@ PYBIND11_MODULE(_core, m) {
     plait::python::bind_kv_cache(m);
     plait::python::bind_stats(m);
     plait::python::bind_sampler(m);
-    plait::python::watch_for_the_end();  // last, as what is registered last comes first then
+    plait::python::register_exit_handler();  // last, because exit handlers run in reverse order
 }

@@ -1,4 +1,4 @@
-// The parts of plait._core, and the order in which module.cpp puts them in.
+// The functions that bind the parts of plait._core, in the order in which module.cpp calls them.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -3,18 +3,18 @@
 namespace plait::python {
 namespace {
 
-// What libraries raise for what is no array. Not a lack of memory, nor what a signal handler raised
-// meanwhile.
-bool is_refusal(const py::error_already_set& error) {
+// True for the exceptions that libraries raise if an object cannot be converted to an array. False for
+// MemoryError and for exceptions of signal handlers.
+bool is_conversion_error(const py::error_already_set& error) {
     for (PyObject* kind :
          {PyExc_TypeError, PyExc_ValueError, PyExc_RuntimeError, PyExc_BufferError})
         if (error.matches(kind)) return true;
     return false;
 }
 
-// Elements that fit int64 or uint64, whichever T is.
+// Converts elements that fit T, which is int64_t or uint64_t.
 template <typename Error, typename T>
-Int32Array narrowed(const char* name, const py::array& array) {
+Int32Array narrow_to_int32(const char* name, const py::array& array) {
     const py::array_t<T, py::array::c_style | py::array::forcecast> wide(array);
     Int32Array result(std::vector<py::ssize_t>(array.shape(), array.shape() + array.ndim()));
     for (py::ssize_t i = 0; i < wide.size(); ++i) {
@@ -27,7 +27,7 @@ Int32Array narrowed(const char* name, const py::array& array) {
     return result;
 }
 
-// What NumPy could not make an array of integers of: Python's integers beyond 64 bits, say.
+// Converts an array of Python objects, such as integers of more than 64 bits.
 template <typename Error>
 Int32Array from_objects(const char* name, const py::array& array) {
     Int32Array result(std::vector<py::ssize_t>(array.shape(), array.shape() + array.ndim()));
@@ -43,19 +43,19 @@ py::array as_array(const char* name, py::handle value, const char* expected) {
     if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || value.is_none())
         wrong_type(name, expected, value);
     if (!is_array(value) && py::hasattr(value, "__dlpack__")) {
-        try {  // tensors of other libraries: the same memory where they allow it
+        try {  // shares the memory of tensors of other libraries if they allow it
             return py::module_::import("numpy").attr("from_dlpack")(value);
         } catch (const py::error_already_set& error) {
-            // What they do not lend (elements that NumPy lacks, gradients) they may convert below.
-            if (!is_refusal(error)) throw;
+            // Tensors that cannot be shared (unknown dtype, gradients) may still be convertible below.
+            if (!is_conversion_error(error)) throw;
         }
     }
     try {
         return py::array(py::reinterpret_borrow<py::object>(value));
     } catch (const py::error_already_set& error) {
-        if (!is_refusal(error)) throw;
+        if (!is_conversion_error(error)) throw;
     }
-    throw py::type_error(text(name, ": expected ", expected, ", got ", shown(value)));
+    throw py::type_error(text(name, ": expected ", expected, ", got ", short_repr(value)));
 }
 
 bool is_numpy_bool(py::handle value) {
@@ -68,7 +68,7 @@ Int32Array int32_array(const char* name, py::handle value) {
     py::array array = as_array(name, value);
     char kind = array.dtype().kind();
     if (kind == 'f' && !is_array(value)) {
-        // A list such as [1, 2**63], which has no integer type of NumPy's; or one of floats.
+        // A list of floats, or one such as [1, 2**63], which fits no NumPy integer type.
         array = py::module_::import("numpy").attr("array")(value, py::arg("dtype") = "object");
         kind = 'O';
     }
@@ -77,8 +77,8 @@ Int32Array int32_array(const char* name, py::handle value) {
         throw py::type_error(
             text(name, ": expected integers, got ", py::cast<std::string>(py::str(array.dtype()))));
     if (py::isinstance<Int32Array>(array)) return py::reinterpret_borrow<Int32Array>(array);
-    if (kind == 'u') return narrowed<Error, uint64_t>(name, array);
-    return narrowed<Error, int64_t>(name, array);
+    if (kind == 'u') return narrow_to_int32<Error, uint64_t>(name, array);
+    return narrow_to_int32<Error, int64_t>(name, array);
 }
 
 template Int32Array int32_array<BatchError>(const char*, py::handle);

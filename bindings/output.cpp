@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "made.h"
 #include "numpy.h"
+#include "objects.h"
 
 namespace plait::python {
 namespace {
 
-// Arrays refer to the Output, the Output to the buffer: as long as one lives, the buffer does.
+// The returned array keeps the Output alive, which keeps the buffer alive.
 py::array_t<float> rows(std::span<float> values, int64_t n, int64_t width, py::handle owner) {
     return view_of(values.data(), {n, width}, owner);
 }
@@ -35,20 +35,21 @@ py::array_t<float> logits_of(py::handle self, const Integer& index) {
     const int64_t given = to_int64("index", index);
     const auto n = static_cast<int64_t>(output.n_entries);
     if (given < -n || given >= n)
-        throw OutOfRange(text("entry ", given, " does not exist: the batch had ", n));
+        throw OutOfRange(text("index ", given, " is out of range: the batch had ", n, " entries"));
     if (!output.outputs.has_logits()) throw OutOfRange("this output has no logits");
     const int64_t entry = given < 0 ? given + n : given;
     const std::span<const int32_t> indices = output.outputs.indices();
     const auto found = std::ranges::lower_bound(indices, entry);
     if (found == indices.end() || *found != entry)
-        throw OutOfRange(text("entry ", entry, " of the batch asked for no output"));
+        throw OutOfRange(
+            text("entry ", entry, " of the batch requested no output row; set logits=True for it"));
     const auto width = static_cast<size_t>(output.outputs.n_vocab());
     const auto row = static_cast<size_t>(found - indices.begin());
     return view_of(output.outputs.logits().data() + row * width, {output.outputs.n_vocab()}, self);
 }
 
-// What DLPack shows of an output: its logits, or its embeddings where it has no logits.
-py::object shown_rows(py::handle self) {
+// Returns the array that DLPack exports: the logits, or the embeddings if there are no logits.
+py::object exported_rows(py::handle self) {
     const py::object all = logits(self);
     if (!all.is_none()) return all;
     const py::object vectors = embeddings(self);
@@ -56,14 +57,14 @@ py::object shown_rows(py::handle self) {
     throw py::buffer_error("this output has neither logits nor embeddings");
 }
 
-py::object lend(py::handle self, const py::object& stream, const py::object& max_version,
-                const py::object& device, const py::object& copy) {
-    py::dict given;  // older NumPy knows the first alone
+py::object dlpack(py::handle self, const py::object& stream, const py::object& max_version,
+                  const py::object& device, const py::object& copy) {
+    py::dict given;  // older NumPy versions accept only `stream`
     if (!stream.is_none()) given["stream"] = stream;
     if (!max_version.is_none()) given["max_version"] = max_version;
     if (!device.is_none()) given["dl_device"] = device;
     if (!copy.is_none()) given["copy"] = copy;
-    return shown_rows(self).attr("__dlpack__")(**given);
+    return exported_rows(self).attr("__dlpack__")(**given);
 }
 
 py::object model(const PyOutput& self) {
@@ -88,32 +89,42 @@ py::str output_repr(const PyOutput& self) {
 }  // namespace
 
 void bind_output(py::module_& m) {
-    py::class_<PyOutput>(m, "Output", only_ours(), R"(What decode() and encode() return.
+    py::class_<PyOutput>(m, "Output", not_constructible(), R"(The result of decode() or encode().
 
-The arrays are views of memory that belongs to this output alone: nothing is copied, and they stay
-valid and unchanged for as long as they exist, whatever the context does next. They are writable
-(some consumers of DLPack insist); nobody but their holder ever writes to them or reads them. torch.from_dlpack(output) and its like in
-other libraries take the logits (the embeddings where there are none), without a copy too.
+The arrays are views, without a copy, of memory that belongs to this output alone. They stay valid and
+unchanged while they exist, whatever the context does next. They are writable because some DLPack
+consumers require it; plait never reads or writes them again. torch.from_dlpack(output) and its
+counterparts in other libraries share the logits, or the embeddings if there are no logits.
 
-In a notebook an output shows the likeliest tokens of its rows. len() is the number of rows. Iterating gives the rows of logits.)")
-        .def_property_readonly("logits", &logits,
-                               R"(float32 (n_outputs, n_vocab), or None where there are none.
+len() returns the number of rows, and iteration yields the rows of logits. A notebook displays the most
+probable tokens of each row.)")
+        .def_property_readonly(
+            "logits", &logits,
+            R"(float32 ndarray of shape (n_outputs, n_vocab), or None if there are no logits.
 
-Unnormalised natural logarithms of the next token's probabilities; one row for each entry that asked
-for one, in the order of the batch.)")
-        .def_property_readonly("embeddings", &embeddings,
-                               R"(float32 (n_outputs, n_embd), or None where there are none.
+Unnormalised natural log-probabilities of the next token. There is one row for each entry that
+requested one, in batch order.)")
+        .def_property_readonly(
+            "embeddings", &embeddings,
+            R"(float32 ndarray of shape (n_outputs, n_embd), or None if there are no embeddings.
 
-Pooled ones are (n_seqs, n_embd), in ascending sequence id. Not normalised. Scores ("rank") are
-(n_seqs, n_scores).)")
+Pooled embeddings have shape (n_seqs, n_embd), in order of sequence id; "rank" pooling gives scores of
+shape (n_seqs, n_scores). Not normalised.)")
         .def_property_readonly("indices", &indices,
-                               "int32 (n_outputs,): which batch entry each row answers. Pooled: "
-                               "the sequence's last entry.")
-        .def("__getitem__", &logits_of, py::arg("index"),
-             R"(The row of logits of a batch entry, float32 (n_vocab,).
+                               R"(int32 ndarray of shape (n_outputs,): the batch entry of each row.
 
-Negative indices count from the end of the batch. IndexError where the entry does not exist or asked
-for no output.)")
+With pooling, the last entry of each sequence.)")
+        .def("__getitem__", &logits_of, py::arg("index"),
+             R"(Return the logits of a batch entry.
+
+Args:
+    index: Index of the entry in the batch; negative indices count from the end.
+
+Returns:
+    float32 ndarray of shape (n_vocab,).
+
+Raises:
+    IndexError: The entry does not exist or requested no output row.)")
         .def("__iter__",
              [](py::handle self) -> py::typing::Iterator<py::array_t<float>> {
                  const py::object all = logits(self);
@@ -121,13 +132,13 @@ for no output.)")
              })
         .def("__len__", [](const PyOutput& self) { return self.outputs.rows(); })
         .def_property_readonly(
-            "model", &model, "The Model that computed it, or None where nobody holds it any more.")
-        .def("__dlpack__", &lend, py::kw_only(), py::arg("stream") = py::none(),
+            "model", &model, "The Model that computed the output, or None if it no longer exists.")
+        .def("__dlpack__", &dlpack, py::kw_only(), py::arg("stream") = py::none(),
              py::arg("max_version") = py::none(), py::arg("dl_device") = py::none(),
              py::arg("copy") = py::none())
         .def("__dlpack_device__",
              [](py::handle self) -> py::typing::Tuple<int, int> {
-                 return shown_rows(self).attr("__dlpack_device__")();
+                 return exported_rows(self).attr("__dlpack_device__")();
              })
         .def("__repr__", &output_repr)
         .def("_repr_html_", &html);

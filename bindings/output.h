@@ -1,4 +1,4 @@
-// What decode() and encode() return.
+// The Python class Output.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@ namespace plait::python {
 
 struct PyOutput {
     Outputs outputs;
-    size_t n_entries = 0;  // of the batch
-    py::object model;      // a weak reference to it: an output keeps no weights alive
+    size_t n_entries = 0;  // in the batch
+    py::object model;      // a weak reference, so that an output does not keep the weights alive
 };
 
 }  // namespace plait::python

@@ -1,10 +1,10 @@
-// The block formats of GGUF files, to and from float32.
+// Conversion between float32 and the block formats of GGUF files.
 #include <string>
 
 #include "base/checked.h"
+#include "gil_release.h"
 #include "numpy.h"
 #include "tensor/convert.h"
-#include "unlocked.h"
 
 namespace plait::python {
 namespace {
@@ -25,8 +25,8 @@ py::typing::List<py::str> quant_types() {
     return names;
 }
 
-// The shape of `array` with another last axis.
-std::vector<py::ssize_t> with_last(const py::array& array, py::ssize_t last) {
+// Returns the shape of `array` with the last axis replaced.
+std::vector<py::ssize_t> with_last_axis(const py::array& array, py::ssize_t last) {
     std::vector<py::ssize_t> shape(array.shape(), array.shape() + array.ndim());
     shape.back() = last;
     return shape;
@@ -37,18 +37,19 @@ py::array_t<float> dequantize_rows(const ArrayLike& raw, const Text& type) {
     const DTypeInfo& format = info(dtype);
     const py::array given = as_array("raw", raw, "an array of uint8");
     if (given.dtype().kind() != 'u' || given.itemsize() != 1)
-        throw py::type_error("raw: expected an array of uint8, got " + shown(raw));
+        throw py::type_error("raw: expected an array of uint8, got " + short_repr(raw));
     const py::array_t<uint8_t, py::array::c_style> bytes(given);
     if (bytes.ndim() == 0) throw InvalidArgument("raw: expected the shape (rows, bytes), got ()");
     const py::ssize_t row = bytes.shape(bytes.ndim() - 1);
     if (row % format.block_bytes != 0)
-        throw InvalidArgument(text("raw: ", row, " bytes a row are no multiple of the ",
-                                   format.block_bytes, " bytes of a block of ", format.name));
-    py::array_t<float> result(with_last(bytes, row / format.block_bytes * format.block_elements));
+        throw InvalidArgument(text("raw: rows have ", row, " bytes; expected a multiple of ",
+                                   format.block_bytes, ", the size of a block of ", format.name));
+    py::array_t<float> result(
+        with_last_axis(bytes, row / format.block_bytes * format.block_elements));
     const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
     float* to = result.mutable_data();
     const auto n = static_cast<uint64_t>(result.size());
-    const Unlocked unlocked;
+    const GilRelease released;
     dequantize(dtype, from, to, n);
     return result;
 }
@@ -58,19 +59,20 @@ py::array_t<uint8_t> quantize_rows(const ArrayLike& values, const Text& type) {
     const DTypeInfo& format = info(dtype);
     const py::array given = as_array("values", values, "an array of float32");
     if (given.dtype().kind() == 'O')
-        throw py::type_error("values: expected an array of float32, got " + shown(values));
+        throw py::type_error("values: expected an array of float32, got " + short_repr(values));
     const py::array_t<float, py::array::c_style | py::array::forcecast> floats(given);
     if (floats.ndim() == 0) throw InvalidArgument("values: expected the shape (rows, n), got ()");
     const py::ssize_t row = floats.shape(floats.ndim() - 1);
     if (row % format.block_elements != 0)
-        throw InvalidArgument(text("values: ", row, " elements a row are no multiple of the ",
-                                   format.block_elements, " of a block of ", format.name));
+        throw InvalidArgument(text("values: rows have ", row, " elements; expected a multiple of ",
+                                   format.block_elements, ", the size of a block of ",
+                                   format.name));
     py::array_t<uint8_t> result(
-        with_last(floats, row / format.block_elements * format.block_bytes));
+        with_last_axis(floats, row / format.block_elements * format.block_bytes));
     const float* from = floats.data();
     auto* to = reinterpret_cast<std::byte*>(result.mutable_data());
     const auto n = static_cast<uint64_t>(floats.size());
-    const Unlocked unlocked;
+    const GilRelease released;
     quantize(dtype, from, to, n);
     return result;
 }
@@ -78,55 +80,43 @@ py::array_t<uint8_t> quantize_rows(const ArrayLike& values, const Text& type) {
 }  // namespace
 
 void bind_quant(py::module_& m) {
-    m.def(
-        "quant_types", &quant_types,
-        "Names of the element types that `dequantize` reads, as GGUF tools write them; `quantize` "
-        "says which of them it writes.");
+    m.def("quant_types", &quant_types,
+          R"(Return the names of the element types that dequantize() accepts, as in GGUF.
+
+quantize() accepts only some of them.)");
 
     m.def("dequantize", &dequantize_rows, py::arg("raw"), py::arg("type"),
-          R"(Float values of rows stored in one of GGUF's formats; the reverse of quantize().
+          R"(Convert rows from a GGUF element type to float32.
 
-Parameters
-----------
-raw : array_like of uint8, shape (rows, bytes)
-    Whole blocks. Any number of leading axes.
-type : str
-    One of `types()`, in any case.
+The results have the same bits as those of ggml.
 
-Returns
--------
-ndarray of float32, shape (rows, n)
-    Bit for bit what ggml makes of the same bytes.
+Args:
+    raw: uint8 array of shape (..., bytes); each row must consist of whole blocks.
+    type: Element type, one of `types()`, in upper or lower case.
 
-Raises
-------
-ValueError
-    Unknown type, or rows that are not whole blocks.
-TypeError
-    Elements that are not uint8.)");
+Returns:
+    float32 ndarray of shape (..., n).
+
+Raises:
+    ValueError: The type is unknown, or the rows are not whole blocks.
+    TypeError: The elements are not uint8.)");
 
     m.def("quantize", &quantize_rows, py::arg("values"), py::arg("type"),
-          R"(Rows of float values stored in one of GGUF's formats.
+          R"(Convert rows of float32 to a GGUF element type.
 
-Parameters
-----------
-values : array_like of float32, shape (rows, n)
-    Whole blocks. Any number of leading axes.
-type : str
-    F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_NL, Q4_K or Q6_K, in any case.
+For finite values the results have the same bits as those of ggml's reference quantiser, except for
+Q4_K and Q6_K, which search for the codes with the least squared error.
 
-Returns
--------
-ndarray of uint8, shape (rows, bytes)
-    Bit for bit what ggml's reference quantiser makes of finite values; of Q4_K and Q6_K the codes with the
-    least squared error that were found.
+Args:
+    values: float32 array of shape (..., n); each row must consist of whole blocks.
+    type: F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_NL, Q4_K or Q6_K, in upper or lower case.
 
-Raises
-------
-ValueError
-    Unknown type, or rows that are not whole blocks.
-UnsupportedError
-    A type that can only be read.)");
+Returns:
+    uint8 ndarray of shape (..., bytes).
+
+Raises:
+    ValueError: The type is unknown, or the rows are not whole blocks.
+    UnsupportedError: The type can only be read.)");
 }
 
 }  // namespace plait::python

@@ -1,15 +1,15 @@
-// Drawing tokens. The class for users is plait.Sampler (python/plait/sampling.py), which says in words
-// what is passed here as tuples.
+// The class SamplerChain. The public class is plait.Sampler, which converts its arguments to the tuples
+// that SamplerChain accepts.
 #include "sampling/sampler.h"
 
 #include <pybind11/stl.h>
 
 #include <algorithm>
 
-#include "made.h"
+#include "gil_release.h"
 #include "numpy.h"
+#include "objects.h"
 #include "sampling/logprobs.h"
-#include "unlocked.h"
 
 namespace plait::python {
 namespace {
@@ -51,7 +51,7 @@ Stage stage_of(const py::tuple& t) {
         return Temperature{
             .value = at<double>(t, 1), .range = at<double>(t, 2), .exponent = at<double>(t, 3)};
     if (name == "mirostat") return Mirostat{at<double>(t, 1), at<double>(t, 2)};
-    throw InvalidArgument(text("there is no stage \"", name, "\""));
+    throw InvalidArgument(text("stages: unknown stage \"", name, "\""));
 }
 
 std::vector<Stage> stages_of(const StageList& list) {
@@ -60,11 +60,11 @@ std::vector<Stage> stages_of(const StageList& list) {
     return stages;
 }
 
-// The arrays stay with the caller.
+// The returned spans refer to the arguments.
 Rows rows_of(const FloatRows2& logits, const Keys& keys, const Masks& masks) {
     if (logits.ndim() != 2 || logits.shape(0) != static_cast<py::ssize_t>(keys.size()) ||
         logits.shape(1) < 1)
-        throw InvalidArgument(text("expected logits of shape (", keys.size(), ", n_vocab), got ",
+        throw InvalidArgument(text("logits: expected the shape (", keys.size(), ", n_vocab), got ",
                                    shape_text(logits)));
     Rows rows{.logits = {logits.data(), static_cast<size_t>(logits.size())},
               .keys = keys,
@@ -73,26 +73,28 @@ Rows rows_of(const FloatRows2& logits, const Keys& keys, const Masks& masks) {
     if (!masks) return rows;
     const py::ssize_t words = (logits.shape(1) + 31) / 32;
     if (masks->ndim() != 2 || masks->shape(0) != logits.shape(0) || masks->shape(1) != words)
-        throw InvalidArgument(text("expected masks of shape (", keys.size(), ", ", words, "), got ",
-                                   shape_text(*masks)));
+        throw InvalidArgument(text("masks: expected the shape (", keys.size(), ", ", words,
+                                   "), got ", shape_text(*masks)));
     rows.masks = {masks->data(), static_cast<size_t>(masks->size())};
     return rows;
 }
 
-void check_different(Keys keys) {
+void check_distinct(Keys keys) {
     std::sort(keys.begin(), keys.end());
-    const auto twice = std::adjacent_find(keys.begin(), keys.end());
-    if (twice != keys.end())
-        throw InvalidArgument(text("sequence ", *twice, " has two rows in one call"));
+    const auto duplicate = std::adjacent_find(keys.begin(), keys.end());
+    if (duplicate != keys.end())
+        throw InvalidArgument(
+            text("keys: sequence ", *duplicate, " has more than one row in the call"));
 }
 
-struct PySampler : Zeroed {
+struct PySampler : ZeroInitialized {
     std::unique_ptr<sampling::Sampler> sampler;
 
-    sampling::Sampler& get() const { return *made(sampler); }
+    sampling::Sampler& get() const { return *initialized(sampler); }
     size_t checked_stage(size_t stage) const {
         if (stage > get().n_stages())
-            throw OutOfRange(text("stage ", stage, " of ", get().n_stages()));
+            throw OutOfRange(text("stage ", stage, " is out of range; the sampler has ",
+                                  get().n_stages(), " stages"));
         return stage;
     }
 };
@@ -100,11 +102,11 @@ struct PySampler : Zeroed {
 py::array_t<int32_t> sample(const PySampler& self, const FloatRows2& logits, const Keys& keys,
                             const Masks& masks, size_t first) {
     const Rows rows = rows_of(logits, keys, masks);
-    check_different(keys);
+    check_distinct(keys);
     self.checked_stage(first);
     py::array_t<int32_t> tokens(static_cast<py::ssize_t>(rows.n()));
     const std::span<int32_t> out(tokens.mutable_data(), rows.n());
-    const Unlocked unlocked;
+    const GilRelease released;
     self.get().sample(rows, first, out);
     return tokens;
 }
@@ -115,7 +117,7 @@ py::array_t<float> apply(const PySampler& self, const FloatRows2& logits, const 
     self.checked_stage(last);
     py::array_t<float> result({logits.shape(0), logits.shape(1)});
     const std::span<float> out(result.mutable_data(), static_cast<size_t>(result.size()));
-    const Unlocked unlocked;
+    const GilRelease released;
     self.get().apply(rows, first, last, out);
     return result;
 }
@@ -126,7 +128,7 @@ py::array_t<double> probabilities(const PySampler& self, const FloatRows2& logit
     self.checked_stage(first);
     py::array_t<double> result({logits.shape(0), logits.shape(1)});
     const std::span<double> out(result.mutable_data(), static_cast<size_t>(result.size()));
-    const Unlocked unlocked;
+    const GilRelease released;
     self.get().probabilities(rows, first, out);
     return result;
 }
@@ -142,62 +144,89 @@ py::array_t<double> logprobs(const FloatRows2& logits, const std::vector<int32_t
     const std::span<const float> in(logits.data(), static_cast<size_t>(logits.size()));
     py::array_t<double> result(static_cast<py::ssize_t>(tokens.size()));
     const std::span<double> out(result.mutable_data(), tokens.size());
-    const Unlocked unlocked;
+    const GilRelease released;
     token_logprobs(in, tokens, out);
     return result;
 }
 
-}  // namespace
+using SamplerClass = py::class_<PySampler>;
 
-void bind_sampler(py::module_& m) {
-    py::class_<PySampler>(
-        m, "SamplerChain",
-        R"(What plait.Sampler calls: methods in order, and what each sequence drew.
-
-`stages`: tuples of a method's name and its numbers. Sequences are named by any number (`keys`).
-Rows are float32 (n, n_vocab), masks uint32 (n, (n_vocab + 31) // 32) with a bit for each token that
-may be drawn. Calls run without the GIL.
-
-Source: cpp/sampling/sampler.h)")
-        .def(py::init([](const StageList& stages, std::vector<int32_t> forced, uint64_t seed) {
-                 auto self = std::make_unique<PySampler>();
-                 self->sampler = std::make_unique<sampling::Sampler>(stages_of(stages),
-                                                                     std::move(forced), seed);
-                 return self;
-             }),
-             py::arg("stages"), py::arg("forced"), py::arg("seed"))
+void bind_rows(SamplerClass& sampler) {
+    sampler
         .def("sample", &sample, py::arg("logits").noconvert(), py::arg("keys"),
              py::arg("masks") = py::none(), py::arg("first") = 0,
-             "A token for each row, noted as the next of its sequence: int32 (n,). Stages before "
-             "`first` are left out. ValueError, and nothing noted, for rows that hold NaN or +inf "
-             "or leave no token.")
+             R"(Sample one token per row and append it to the history of its sequence.
+
+Args:
+    logits: float32 array of shape (n, n_vocab).
+    keys: Keys of the n sequences, all different.
+    masks: uint32 array of shape (n, (n_vocab + 31) // 32), or None.
+    first: Index of the first stage to apply.
+
+Returns:
+    int32 ndarray of shape (n,).
+
+Raises:
+    ValueError: A row contains NaN or +inf, or no token remains. No history changes.)")
         .def("apply", &apply, py::arg("logits").noconvert(), py::arg("keys"), py::arg("masks"),
-             py::arg("first"), py::arg("last"),
-             "The rows after stages [first, last), float32 (n, n_vocab): -inf where a token has "
-             "gone.")
+             py::arg("first"), py::arg("last"), R"(Return the rows after stages [first, last).
+
+Args:
+    logits: float32 array of shape (n, n_vocab).
+    keys: Keys of the n sequences.
+    masks: uint32 array of shape (n, (n_vocab + 31) // 32), or None.
+    first: Index of the first stage to apply.
+    last: Index after the last stage to apply.
+
+Returns:
+    float32 ndarray of shape (n, n_vocab), -inf for removed tokens.)")
         .def("probabilities", &probabilities, py::arg("logits").noconvert(), py::arg("keys"),
              py::arg("masks") = py::none(), py::arg("first") = 0,
-             "What sample() would draw from: float64 (n, n_vocab).")
+             R"(Return the distributions that sample() would draw from.
+
+Args:
+    logits: float32 array of shape (n, n_vocab).
+    keys: Keys of the n sequences.
+    masks: uint32 array of shape (n, (n_vocab + 31) // 32), or None.
+    first: Index of the first stage to apply.
+
+Returns:
+    float64 ndarray of shape (n, n_vocab).)");
+}
+
+void bind_histories(SamplerClass& sampler) {
+    sampler
         .def(
             "start",
             [](const PySampler& self, uint64_t key, const std::vector<int32_t>& tokens) {
                 self.get().start(key, tokens);
             },
             py::arg("key"), py::arg("tokens"),
-            "The sequence holds these tokens, and nothing was drawn of it yet; its random numbers "
-            "go on.")
+            R"(Set the history of a sequence, none of it sampled. Its random numbers continue.
+
+Args:
+    key: Key of the sequence.
+    tokens: Token ids.)")
         .def(
             "accept",
             [](const PySampler& self, uint64_t key, const std::vector<int32_t>& tokens) {
                 self.get().accept(key, tokens);
             },
-            py::arg("key"), py::arg("tokens"), "Tokens of the sequence that somebody else chose.")
+            py::arg("key"), py::arg("tokens"),
+            R"(Append tokens that were not sampled here to the history of a sequence.
+
+Args:
+    key: Key of the sequence.
+    tokens: Token ids.)")
         .def(
             "reset",
             [](const PySampler& self, std::optional<uint64_t> key) {
                 key ? self.get().reset(*key) : self.get().reset();
             },
-            py::arg("key") = py::none(), "Forget a sequence; None: all of them.")
+            py::arg("key") = py::none(), R"(Discard the state of a sequence.
+
+Args:
+    key: Key of the sequence. None: all sequences.)")
         .def(
             "tokens",
             [](const PySampler& self, uint64_t key) {
@@ -205,13 +234,53 @@ Source: cpp/sampling/sampler.h)")
                 const auto n = static_cast<py::ssize_t>(tokens.size());
                 return take_vector(std::move(tokens), {n});
             },
-            py::arg("key"), "A copy of what it knows the sequence to hold: int32 (n,).");
+            py::arg("key"), R"(Return a copy of the history of a sequence.
+
+Args:
+    key: Key of the sequence.
+
+Returns:
+    int32 ndarray of shape (n,).)");
+}
+
+}  // namespace
+
+void bind_sampler(py::module_& m) {
+    SamplerClass sampler(m, "SamplerChain",
+                         R"(A chain of sampling stages with the history of each sequence.
+
+plait.Sampler is the public interface. A sequence is identified by any unsigned integer, its key. A
+mask has one bit per token, set if the token may be sampled. Calls release the GIL.
+
+Args:
+    stages: Tuples of a stage's name and its parameters, in order of application.
+    forced: Token ids, as in plait.Sampler.
+    seed: Seed of the random numbers.
+
+Source: cpp/sampling/sampler.h)");
+    sampler.def(py::init([](const StageList& stages, std::vector<int32_t> forced, uint64_t seed) {
+                    auto self = std::make_unique<PySampler>();
+                    self->sampler = std::make_unique<sampling::Sampler>(stages_of(stages),
+                                                                        std::move(forced), seed);
+                    return self;
+                }),
+                py::arg("stages"), py::arg("forced"), py::arg("seed"));
+    bind_rows(sampler);
+    bind_histories(sampler);
 
     m.def("token_logprobs", &logprobs, py::arg("logits").noconvert(), py::arg("tokens"),
-          R"(Natural logarithms of the probabilities that rows give to tokens, one each.
+          R"(Return the natural log-probability of one token per row.
 
-`logits` float32 (n, n_vocab), `tokens` (n,); the result is float64 (n,). Raises ValueError for rows
-that hold NaN or +inf, or nothing but -inf, IndexError for a token outside the vocabulary.)");
+Args:
+    logits: float32 array of shape (n, n_vocab).
+    tokens: Token ids, shape (n,).
+
+Returns:
+    float64 ndarray of shape (n,).
+
+Raises:
+    ValueError: A row contains NaN or +inf, or only -inf.
+    IndexError: A token is outside the vocabulary.)");
 }
 
 }  // namespace plait::python

@@ -1,10 +1,9 @@
-// What is open for a while: captures, edits, traces, sequences that are held.
+// Captures, edits, traces and reserved sequence ids: objects that open something and later close it.
 //
-// Python raises what a signal handler raises between any two of its own instructions, also between
-// the one that opens something and the one that notes it. Here both are one call, so whoever is
-// interrupted finds it open and known, or not open: `with` calls __enter__ and __exit__ without an
-// instruction in between. What nobody got to close, as where there was no memory for a call, is
-// closed when its object dies.
+// A Python signal handler can raise between any two bytecode instructions, including between opening
+// something and recording that it is open. Here both happen in one call, so an interrupted `with`
+// statement leaves the object either open and recorded, or not open. The destructor closes whatever is
+// still open, for example after an allocation failure.
 #include <optional>
 
 #include "context.h"
@@ -13,38 +12,39 @@
 namespace plait::python {
 namespace {
 
-using Any = py::object;  // of an exception, as `with` gives it
+using Any = py::object;  // an argument of __exit__
 using RowsByName = py::typing::Dict<py::str, FloatRows>;
 using Traced = py::typing::Tuple<py::str, py::str, py::int_, py::int_, py::int_>;
 
 std::shared_ptr<SharedContext> shared_of(const ContextObject& context) {
     if (!py::isinstance<PyContext>(context)) wrong_type("context", "a Context", context);
-    return made(py::cast<const PyContext&>(context).shared);
+    return initialized(py::cast<const PyContext&>(context).shared);
 }
 
-// In the middle of a call of the context, from a handler, nothing can be closed.
+// Calls close() and ignores exceptions: closing fails in a signal handler that interrupted a call of the
+// context.
 template <typename F>
-void close_quietly(F&& close) noexcept {
+void close_noexcept(F&& close) noexcept {
     try {
         close();
     } catch (...) {
     }
 }
 
-struct PyCapture : Zeroed {
+struct PyCapture : ZeroInitialized {
     PyCapture() = default;
     PyCapture(PyCapture&&) = default;
     PyCapture& operator=(PyCapture&&) = delete;
     ~PyCapture() {
         if (shared && open)
-            close_quietly([this] { shared->call([](Context& c) { c.stop_capture(); }); });
+            close_noexcept([this] { shared->call([](Context& c) { c.stop_capture(); }); });
     }
 
     std::shared_ptr<SharedContext> shared;
     std::vector<std::string> names;
     bool open = false;
-    std::vector<CapturedCall> taken;  // no arrays yet
-    py::object calls;                 // a list, once there are some
+    std::vector<CapturedCall> taken;  // not yet converted to arrays
+    py::object calls;                 // a list, created on first use
 };
 
 PyCapture make_capture(const ContextObject& context, const py::typing::List<Text>& names) {
@@ -55,7 +55,7 @@ PyCapture make_capture(const ContextObject& context, const py::typing::List<Text
 }
 
 PyCapture& enter(PyCapture& self) {
-    self.names = made(self.shared)->call([names = self.names](Context& c) {
+    self.names = initialized(self.shared)->call([names = self.names](Context& c) {
         return c.start_capture(names);
     });
     self.taken.clear();
@@ -78,7 +78,7 @@ RowsByName arrays(const std::vector<std::string>& names, CapturedCall& call) {
     py::dict result;
     for (size_t i = 0; i < call.size(); ++i) {
         const Shape& shape = call[i].shape;
-        if (shape.rank == 0) continue;  // this call computed no such value
+        if (shape.rank == 0) continue;  // the call did not compute this value
         std::vector<py::ssize_t> sizes(shape.dims.begin(), shape.dims.begin() + shape.rank);
         result[py::str(names[i])] = take_vector(std::move(call[i].values), std::move(sizes));
     }
@@ -86,7 +86,7 @@ RowsByName arrays(const std::vector<std::string>& names, CapturedCall& call) {
 }
 
 py::typing::List<RowsByName> calls(PyCapture& self) {
-    made(self.shared);
+    initialized(self.shared);
     if (self.open) take(self, self.shared->call([](Context& c) { return c.take_captured(); }));
     if (!self.calls) self.calls = py::list();
     auto list = py::reinterpret_borrow<py::list>(self.calls);
@@ -95,15 +95,15 @@ py::typing::List<RowsByName> calls(PyCapture& self) {
     return py::reinterpret_steal<py::list>(PySequence_List(list.ptr()));
 }
 
-struct PyEdit : Zeroed {
+struct PyEdit : ZeroInitialized {
     PyEdit() = default;
     PyEdit(PyEdit&&) = default;
     PyEdit& operator=(PyEdit&&) = delete;
     ~PyEdit() {
-        if (shared && number != 0) close_quietly([this] { stop(); });
+        if (shared && number != 0) close_noexcept([this] { stop(); });
     }
     void stop() {
-        // Its function may be the last of its kind, and dies with the GIL.
+        // Destroyed after the call, with the GIL: this may be the last reference to a function.
         const auto edit = shared->call([n = number](Context& c) { return c.stop_edit(n); });
         number = 0;
     }
@@ -111,7 +111,7 @@ struct PyEdit : Zeroed {
     std::shared_ptr<SharedContext> shared;
     std::string name;
     bool adds = false;
-    uint64_t number = 0;  // of what was started; none is 0
+    uint64_t number = 0;  // of the started edit; 0 if none
 };
 
 PyEdit make_edit_scope(const ContextObject& context, const Text& name, const Flag& adds) {
@@ -123,9 +123,10 @@ PyEdit make_edit_scope(const ContextObject& context, const Text& name, const Fla
 }
 
 PyEdit& enter(PyEdit& self) {
-    made(self.shared);
+    initialized(self.shared);
     if (self.number != 0)
-        throw InvalidArgument(text("edit: ", self.name, " is being edited by this already"));
+        throw InvalidArgument(
+            text("edit: this edit of ", self.name, " is active; leave its `with` block first"));
     auto edit =
         make_edit(py::cast(self, py::return_value_policy::reference).attr("_what"), self.adds);
     self.number = self.shared->call(
@@ -137,18 +138,18 @@ void exit(PyEdit& self, const Any&, const Any&, const Any&) {
     if (self.number != 0) self.stop();
 }
 
-struct PyTrace : Zeroed {
+struct PyTrace : ZeroInitialized {
     PyTrace() = default;
     PyTrace(PyTrace&&) = default;
     PyTrace& operator=(PyTrace&&) = delete;
     ~PyTrace() {
         if (shared && open)
-            close_quietly([this] { shared->call([](Context& c) { c.take_trace(); }); });
+            close_noexcept([this] { shared->call([](Context& c) { c.take_trace(); }); });
     }
 
     std::shared_ptr<SharedContext> shared;
     bool open = false;
-    std::optional<std::vector<TracedNode>> nodes;  // of what ended last, until they are asked for
+    std::optional<std::vector<TracedNode>> nodes;  // of the last trace, until taken() returns them
 };
 
 PyTrace make_trace(const ContextObject& context) {
@@ -158,13 +159,13 @@ PyTrace make_trace(const ContextObject& context) {
 }
 
 PyTrace& enter(PyTrace& self) {
-    made(self.shared)->call([](Context& c) { c.start_trace(); });
+    initialized(self.shared)->call([](Context& c) { c.start_trace(); });
     self.open = true;
     return self;
 }
 
 void exit(PyTrace& self, const Any&, const Any&, const Any&) {
-    self.nodes = made(self.shared)->call([](Context& c) { return c.take_trace(); });
+    self.nodes = initialized(self.shared)->call([](Context& c) { return c.take_trace(); });
     self.open = false;
 }
 
@@ -177,21 +178,21 @@ py::typing::Optional<py::typing::List<Traced>> taken(PyTrace& self) {
     return result;
 }
 
-// A sequence id that is this object's alone.
-class PyHeld {
+// A reserved sequence id.
+class PyHeldSequence {
 public:
-    PyHeld() = default;
-    PyHeld(PyHeld&&) = default;
-    PyHeld& operator=(PyHeld&&) = delete;
-    ~PyHeld() {
-        close_quietly([this] { close(); });
+    PyHeldSequence() = default;
+    PyHeldSequence(PyHeldSequence&&) = default;
+    PyHeldSequence& operator=(PyHeldSequence&&) = delete;
+    ~PyHeldSequence() {
+        close_noexcept([this] { close(); });
     }
     void open(const std::shared_ptr<SharedContext>& shared) {
         id_ = shared->call([](Context& c) { return c.open_sequence(); });
         shared_ = shared;
     }
     void close() {
-        auto shared = std::exchange(shared_, nullptr);  // no other thread closes it again meanwhile
+        auto shared = std::exchange(shared_, nullptr);  // so that no other thread closes it as well
         if (!shared) return;
         try {
             shared->call([this](Context& c) { c.close_sequence(id_); });
@@ -204,71 +205,82 @@ public:
 
 private:
     SequenceId id_ = 0;
-    std::shared_ptr<SharedContext> shared_;  // null once closed
+    std::shared_ptr<SharedContext> shared_;  // null after close()
 };
 
-// The object comes first: once the id is taken nothing may fail.
+// Creates the object first, because nothing may fail after the id is reserved.
 HeldSequence open_sequence(const PyContext& self) {
-    HeldSequence held = py::cast(PyHeld());
-    py::cast<PyHeld&>(held).open(made(self.shared));
+    HeldSequence held = py::cast(PyHeldSequence());
+    py::cast<PyHeldSequence&>(held).open(initialized(self.shared));
     return held;
 }
 
 template <typename T>
 py::class_<T> scope(py::module_& m, const char* name, const char* doc) {
-    py::class_<T> made_class(m, name, doc);
-    made_class.def("__enter__", static_cast<T& (*)(T&)>(&enter), py::return_value_policy::reference)
+    py::class_<T> result(m, name, doc);
+    result.def("__enter__", static_cast<T& (*)(T&)>(&enter), py::return_value_policy::reference)
         .def("__exit__", static_cast<void (*)(T&, const Any&, const Any&, const Any&)>(&exit),
              py::arg("kind"), py::arg("error"), py::arg("trace"));
-    return made_class;
+    return result;
 }
 
 }  // namespace
 
 void bind_scopes(py::module_& m, py::class_<PyContext>& context) {
     scope<PyCapture>(m, "Capture",
-                     "What records values between input and output; see plait.capture.")
+                     "Records intermediate values of calls; see plait.inspect.capture.")
         .def("__init__", init(&make_capture), py::detail::is_new_style_constructor(),
              py::arg("context"), py::arg("names"))
         .def_property_readonly(
             "names",
             [](const PyCapture& self) -> py::typing::List<py::str> {
-                made(self.shared);
+                initialized(self.shared);
                 py::list names;
                 for (const std::string& name : self.names) names.append(py::str(name));
                 return names;
             },
-            "Names of the values that it records, in the order in which they are computed.")
+            "Names of the recorded values, in order of computation.")
         .def_property_readonly("calls", &calls,
-                               "For each call, its values by name, float32 (n_rows, ...); those "
-                               "that it did not compute "
-                               "are left out.");
-    scope<PyEdit>(m, "Edit",
-                  "What changes a value to what its attribute _what says; see plait.edit.")
+                               R"(The recorded values of each call by name.
+
+Each value is a float32 ndarray of shape (n_rows, ...). Values that a call did not compute are omitted.)");
+    scope<PyEdit>(
+        m, "Edit",
+        "Changes an intermediate value as its attribute _what defines; see plait.inspect.edit.")
         .def("__init__", init(&make_edit_scope), py::detail::is_new_style_constructor(),
              py::arg("context"), py::arg("name"), py::arg("adds"))
         .def_property_readonly(
             "name",
             [](const PyEdit& self) {
-                made(self.shared);
+                initialized(self.shared);
                 return self.name;
             },
-            "The value's name.");
-    scope<PyTrace>(m, "Trace", "What notes which thread runs what when; see plait.graph.")
+            "Name of the value.");
+    scope<PyTrace>(m, "Trace",
+                   "Records when each thread runs which operation; see plait.inspect.graph.")
         .def("__init__", init(&make_trace), py::detail::is_new_style_constructor(),
              py::arg("context"))
         .def("taken", &taken,
-             "(operation, name, thread, begin, end) of what ran in the `with` that ended last, in "
-             "nanoseconds of one clock; None where it was asked before.");
-    py::class_<PyHeld>(m, "HeldSequence", only_ours(),
-                       "A sequence id that nobody else is given until it is closed, or gone.")
-        .def_property_readonly("id", &PyHeld::id, "The id, also when closed.")
-        .def("close", &PyHeld::close,
-             "Free its cells and give the id back. Harmless when closed already.");
-    context.def("open_sequence", &open_sequence,
-                R"(Reserve a sequence id that holds nothing; what `sequence()` stands on.
+             R"(Return the events of the last `with` block once.
 
-Raises CacheFull when none is left.)");
+Returns:
+    A list of (operation, name, thread, begin, end), with times in nanoseconds of a monotonic clock.
+    None if the events were returned before.)");
+    py::class_<PyHeldSequence>(
+        m, "HeldSequence", not_constructible(),
+        "A sequence id that stays reserved until the object is closed or destroyed.")
+        .def_property_readonly("id", &PyHeldSequence::id,
+                               "The sequence id; also valid after close().")
+        .def("close", &PyHeldSequence::close,
+             R"(Free the cells of the sequence and release its id. Does nothing if closed.)");
+    context.def("open_sequence", &open_sequence,
+                R"(Reserve the id of an empty sequence. Used by `sequence()`.
+
+Returns:
+    A HeldSequence.
+
+Raises:
+    CacheFull: All ids are in use.)");
 }
 
 }  // namespace plait::python

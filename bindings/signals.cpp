@@ -4,16 +4,16 @@
 
 #include <climits>
 
+#include "gil_release.h"
 #include "module.h"
-#include "unlocked.h"
 
 namespace plait::python {
 namespace {
 
-// A person notices a quarter of a second; a node of a large prompt can take a tenth.
+// Users notice a delay of 250 ms, and one node of a large prompt can take 100 ms.
 constexpr int64_t kPeriodNs = 20'000'000;
 
-// Asked between any two nodes of a plan, so it must cost next to nothing.
+// Called between any two nodes of a plan, so it must be cheap.
 int64_t now_ns() {
 #if defined(CLOCK_MONOTONIC_COARSE)
     timespec now{};
@@ -30,13 +30,13 @@ int64_t now_ns() {
 PythonSignals::PythonSignals() : next_ns_(now_ns() + kPeriodNs) {}
 
 bool PythonSignals::requested() {
-    if (Unlocked::should_stop()) return true;
+    if (GilRelease::should_stop()) return true;
     if (now_ns() < next_ns_) return false;
     next_ns_ = now_ns() + kPeriodNs;
-    return ask_python();
+    return check_python();
 }
 
-bool PythonSignals::ask_python() {
+bool PythonSignals::check_python() {
     const py::gil_scoped_acquire locked;
     try {
         const auto threading = py::module_::import("threading");

@@ -8,18 +8,18 @@
 
 namespace plait::python {
 
-// Asks Python for pending signals now and then; made and asked on the calling thread, without the
-// GIL, which is taken only then. Only the main thread of Python handles signals, so another one
-// asks once and never again.
+// Checks periodically for pending Python signals. Constructed and called on the thread of the call
+// without the GIL, which it takes only for a check. Only the main thread of Python handles signals, so
+// on other threads the first check is the last.
 class PythonSignals final : public StopSignal {
 public:
     PythonSignals();
     bool requested() override;
-    // What the signal handler raised. With the GIL.
+    // Throws the exception of the signal handler. Requires the GIL.
     [[noreturn]] void rethrow() const { std::rethrow_exception(raised_); }
 
 private:
-    bool ask_python();
+    bool check_python();
 
     int64_t next_ns_;
     std::exception_ptr raised_;

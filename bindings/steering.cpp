@@ -1,4 +1,4 @@
-// Context: adapters, control vectors, edits.
+// Methods of Context for adapters, control vectors and edits.
 #include "context.h"
 #include "model.h"
 #include "numpy.h"
@@ -24,7 +24,7 @@ void set_lora(const PyContext& self, const AdapterScales& adapters) {
     std::vector<ScaledAdapter> scaled;
     if (!adapters.is_none()) {
         if (!py::hasattr(adapters, "items"))
-            wrong_type("adapters", "a dict of adapters and their scales, or None", adapters);
+            wrong_type("adapters", "a dict of Adapter to scale, or None", adapters);
         for (const py::handle item : adapters.attr("items")()) {
             const auto [adapter, scale] = py::cast<std::pair<py::object, py::object>>(item);
             if (!py::isinstance<PyAdapter>(adapter)) wrong_type("adapters", "an Adapter", adapter);
@@ -44,13 +44,14 @@ void set_control_vector(const PyContext& self, const OptionalArrayLike& vector,
         return self.call([&](Context& c) { c.set_control_vector({}, 0, first, last); });
     const Floats rows = float_array("vector", vector);
     if (rows.ndim() != 2 || rows.size() == 0)
-        throw InvalidArgument(text("vector: expected (n_layer, n_embd), got ", shape_text(rows)));
+        throw InvalidArgument(
+            text("vector: expected the shape (n_layer, n_embd), got ", shape_text(rows)));
     const std::span values(rows.data(), static_cast<size_t>(rows.size()));
     const auto n = static_cast<int64_t>(rows.shape(0));
     self.call([&](Context& c) { c.set_control_vector(values, n, first, last); });
 }
 
-// The same row for every token: added, or in the value's place.
+// Adds one row to the value of every token, or replaces the value by it.
 class RowEdit final : public ValueEdit {
 public:
     RowEdit(std::vector<float> row, bool adds) : row_(std::move(row)), adds_(adds) {}
@@ -70,7 +71,7 @@ private:
     bool adds_;
 };
 
-// Whatever a Python function returns. Called without the GIL, from inside a decode.
+// Replaces a value by the result of a Python function. apply() is called without the GIL.
 class FunctionEdit final : public ValueEdit {
 public:
     explicit FunctionEdit(py::object function) : function_(std::move(function)) {}
@@ -82,15 +83,15 @@ public:
     FunctionEdit& operator=(const FunctionEdit&) = delete;
 
     void apply(std::span<float> rows, const Shape& shape) override {
-        if (Unlocked::should_stop()) throw Interrupted();
+        if (GilRelease::should_stop()) throw Interrupted();
         const py::gil_scoped_acquire locked;
         const std::vector<py::ssize_t> sizes(shape.dims.begin(), shape.dims.begin() + shape.rank);
         const py::array_t<float> given = take_vector(std::vector(rows.begin(), rows.end()), sizes);
-        const Floats made = float_array("edit", function_(given));
-        if (std::vector(made.shape(), made.shape() + made.ndim()) != sizes)
-            throw InvalidArgument(text("edit: expected an array ", shape_text(given),
-                                       ", the function returned ", shape_text(made)));
-        std::copy_n(made.data(), rows.size(), rows.data());
+        const Floats result = float_array("edit", function_(given));
+        if (std::vector(result.shape(), result.shape() + result.ndim()) != sizes)
+            throw InvalidArgument(text("edit: expected an array of shape ", shape_text(given),
+                                       ", the function returned ", shape_text(result)));
+        std::copy_n(result.data(), rows.size(), rows.data());
     }
 
 private:
@@ -107,58 +108,56 @@ py::typing::Tuple<py::int_, py::ellipsis> value_shape(const PyContext& self, con
 
 }  // namespace
 
-std::shared_ptr<ValueEdit> make_edit(py::handle what, bool adds) {
-    if (PyCallable_Check(what.ptr()))
-        return std::make_shared<FunctionEdit>(py::reinterpret_borrow<py::object>(what));
-    const Floats row = float_array("edit", what);
+std::shared_ptr<ValueEdit> make_edit(py::handle change, bool adds) {
+    if (PyCallable_Check(change.ptr()))
+        return std::make_shared<FunctionEdit>(py::reinterpret_borrow<py::object>(change));
+    const Floats row = float_array("edit", change);
     return std::make_shared<RowEdit>(std::vector(row.data(), row.data() + row.size()), adds);
 }
 
 void bind_steering(py::class_<PyContext>& context) {
     context
         .def("set_lora", &set_lora, py::arg("adapters"),
-             R"(Add adapters to the model in every later call: y = W x + sum of scale * B A x.
+             R"(Set the adapters for all later calls: y = W x + sum of scale * B A x.
 
-In place of those before; {} or None removes them. Changing scales alone builds no plan, nor does
-going back to a set that was active before. What is cached stays as it was computed.
+Replaces the previous adapters. Changing only the scales, or returning to an earlier set, builds no
+plan. Cached keys and values do not change.
 
-Parameters
-----------
-adapters : dict of Adapter to float, or None
-    From `Model.load_lora` of this context's model, with a scale each. Several are summed in the
-    order in which they were loaded.
+Args:
+    adapters: Scale of each adapter, as a dict of Adapter to float. The adapters come from
+        `Model.load_lora` of this context's model and are summed in the order in which they were
+        loaded. None or {} removes all adapters.
 
-Raises
-------
-ValueError
-    An adapter of another model; a scale that is not finite.
-UnsupportedError
-    An adapter of a weight that this model does not multiply by.
+Raises:
+    ValueError: An adapter is for another model, or a scale is not finite.
+    UnsupportedError: An adapter changes a weight that this model does not use in a matrix product.
 
 Source: cpp/graph/low_rank.cpp)")
         .def("set_control_vector", &set_control_vector, py::arg("vector"),
              py::arg("first_layer") = 1, py::arg("last_layer") = py::none(),
-             R"(Add a vector to the output of every layer in every later call (arXiv:2310.01405).
+             R"(Add a control vector to the layer outputs in all later calls (arXiv:2310.01405).
 
-What is cached stays as it was computed. Another vector of these layers builds no plan.
+Cached keys and values do not change. Replacing the vector for the same layers builds no plan.
 
-Parameters
-----------
-vector : array-like of float32, (n_layer, n_embd), or None
-    Row i is added to what layer i gives, blk.i.l_out; rows may be missing at the end. None removes
-    the vector. Of a model with an encoder it is the decoder's layers.
-first_layer, last_layer : int
-    The first and the last layer that it is added to. None: the model's last. Layer 0 is left out
-    unless asked for, as in llama.cpp.
+Args:
+    vector: float32 array of shape (n_layer, n_embd). Row i is added to the output of layer i,
+        blk.i.l_out; trailing rows may be missing. In a model with an encoder, the rows apply to the
+        decoder layers. None removes the vector.
+    first_layer: First layer that the vector is added to. The default omits layer 0, as in llama.cpp.
+    last_layer: Last layer that the vector is added to. None: the last layer of the model.
 
-Raises
-------
-ValueError
-    An array of another shape, or with numbers that are not finite; layers that the model lacks.
+Raises:
+    ValueError: The shape is wrong, a number is not finite, or a layer does not exist.
 
 Source: cpp/graph/steer.cpp)")
         .def("value_shape", &value_shape, py::arg("name"),
-             "Shape of one token's row of a value: (n_embd,), or (n_head, head_dim).");
+             R"(Return the shape of one token's row of an intermediate value.
+
+Args:
+    name: Name of the value, one of value_names().
+
+Returns:
+    The shape, such as (n_embd,) or (n_head, head_dim).)");
 }
 
 }  // namespace plait::python

@@ -1,4 +1,4 @@
-"""Prints python/plait/_core.pyi as the installed module gives it: `./dev stubs` writes it, a test compares it."""
+"""Print the stub python/plait/_core.pyi for the installed module. Run by `./dev stubs` and compared by a test."""
 
 import re
 import subprocess
@@ -6,14 +6,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Of classes that cannot be made from Python: only that their __new__ is their own, which says nothing.
+# Classes that cannot be constructed from Python define __new__; the stub entry has no information.
 REFUSAL = re.compile(
     r' +@staticmethod\n +def __new__\(type, \*args, \*\*kwargs\):\n +"""\n[^"]*"""\n'
 )
 
 
 def make() -> str:
-    """The text of the stub."""
+    """Return the text of the stub."""
     with tempfile.TemporaryDirectory() as folder:
         run("pybind11_stubgen", "plait._core", "-o", folder, "--exit-code")
         if (Path(folder) / "plait" / "_core").is_dir():
@@ -26,7 +26,7 @@ def make() -> str:
 
 
 def run(module: str, *arguments: str) -> None:
-    """Run a tool of this environment; its output only where it fails."""
+    """Run a tool of this environment and show its output only if it fails."""
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False
     )

@@ -255,7 +255,7 @@ def test_a_wrong_row_changes_no_sequence():
         sampler.sample(rows, [0, 1])
     assert len(sampler.tokens(0)) == 0
     assert sampler(LOGITS) == untouched(LOGITS)
-    with pytest.raises(ValueError, match="sequence 4 has two rows"):
+    with pytest.raises(ValueError, match="sequence 4 has more than one row"):
         sampler.sample(np.stack([LOGITS, LOGITS]), [4, 4])
 
 

@@ -260,7 +260,7 @@ def test_properties_of_an_adapter(tmp_path):
     assert adapter.invocation_tokens == [7, 9]
     assert adapter.metadata["adapter.type"] == "lora"
     assert "1 weights" in repr(adapter)
-    with pytest.raises(TypeError, match="cannot be made from Python"):
+    with pytest.raises(TypeError, match="cannot be created from Python"):
         type(adapter)()
 
 

@@ -1,4 +1,4 @@
-// Objects that Python holds without having made them: T.__new__(T) calls no constructor of ours.
+// Helpers for bound classes, including objects without __init__: T.__new__(T) calls no C++ constructor.
 #pragma once
 
 #include <cstring>
@@ -9,9 +9,9 @@
 
 namespace plait::python {
 
-// Base of classes that Python can make. pybind11 gives an object that was never constructed raw
-// memory at its first use; as zeros it is empty vectors and null pointers, which methods find.
-struct Zeroed {
+// Base of classes that Python can construct. For an object without __init__, pybind11 allocates raw
+// memory on first use. ZeroInitialized memory reads as empty vectors and null pointers, which methods detect.
+struct ZeroInitialized {
     static void* operator new(size_t bytes) {
         void* memory = ::operator new(bytes);
         std::memset(memory, 0, bytes);
@@ -21,17 +21,16 @@ struct Zeroed {
     static void operator delete(void* memory) { ::operator delete(memory); }
 };
 
-// What a null pointer in such an object means.
+// Returns the pointer; throws TypeError if it is null because __init__ was never called.
 template <typename Pointer>
-const Pointer& made(const Pointer& pointer) {
-    if (!pointer)
-        throw py::type_error("the object was never initialised: __init__() was not called");
+const Pointer& initialized(const Pointer& pointer) {
+    if (!pointer) throw py::type_error("the object is not initialised: __init__() was not called");
     return pointer;
 }
 
-// __init__ of what `function` makes; py::init(function) ends the process where memory is short, as
-// it enters the object among those that pybind11 knows when nothing is caught any more. Given to
-// def() with py::detail::is_new_style_constructor().
+// Returns an __init__ that stores the result of `function`. Unlike py::init(function), it survives an
+// allocation failure while pybind11 registers the instance; py::init would terminate the process. Pass it
+// to def() with py::detail::is_new_style_constructor().
 template <typename T, typename... Args>
 auto init(T (*function)(Args...)) {
     return [function](py::detail::value_and_holder& self, Args... args) {
@@ -46,11 +45,11 @@ auto init(T (*function)(Args...)) {
     };
 }
 
-// For classes that Python cannot make at all.
-inline py::custom_type_setup only_ours() {
+// For classes that Python code cannot construct.
+inline py::custom_type_setup not_constructible() {
     return py::custom_type_setup([](PyHeapTypeObject* type) {
         type->ht_type.tp_new = [](PyTypeObject* self, PyObject*, PyObject*) -> PyObject* {
-            PyErr_Format(PyExc_TypeError, "%s objects cannot be made from Python", self->tp_name);
+            PyErr_Format(PyExc_TypeError, "%s objects cannot be created from Python", self->tp_name);
             return nullptr;
         };
     });
