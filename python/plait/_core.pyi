@@ -1,5 +1,5 @@
 """
-The compiled half of plait. Import plait; what is meant for users is re-exported there.
+The compiled part of plait. Import plait instead, which re-exports the public names.
 """
 
 from __future__ import annotations
@@ -56,40 +56,44 @@ __all__: list[str] = [
 
 class Device:
     """
-    A place where a context can run, as listed by `devices()`.
+    A device on which a context can run; see `devices()`.
     """
     def __repr__(self) -> str: ...
     @property
     def description(self) -> str:
         """
-        One line for people.
+        One-line description.
         """
     @property
     def features(self) -> list[str]:
         """
-        Names of what it offers; of the CPU its instruction sets, weakest first, of a Vulkan device features and extensions.
+        Names of supported features.
+
+        For the CPU, its instruction sets in ascending order; for Vulkan, device features and extensions.
         """
     @property
     def limits(self) -> dict[str, int]:
         """
-        What it takes at most, by name; none are known of the CPU.
+        Limits of the device by name; empty for the CPU.
         """
     @property
     def memory(self) -> int:
         """
-        Bytes of its memory: of the CPU those that were free when it was listed, of others the largest heap of their own; 0 where the system does not say.
+        Memory in bytes; 0 if unknown.
+
+        For the CPU, the free memory when the device was listed; for others, the largest device-local heap.
         """
     @property
     def name(self) -> str:
         """
-        What Context(backend=...) and ctx.stats.nodes call it: "cpu", "vulkan:0".
+        Name for Context(backend=...) and in ctx.stats.nodes, such as "cpu" or "vulkan:0".
         """
 
 class Adapter:
     """
     A low-rank adapter (LoRA, arXiv:2106.09685) of a model; see `Model.load_lora`.
 
-    It never changes and may be active in any number of contexts of its model.
+    Immutable. It can be active in any number of contexts of its model.
 
     Source: cpp/runtime/steering/adapter.cpp
     """
@@ -97,82 +101,78 @@ class Adapter:
     @property
     def alpha(self) -> float:
         """
-        What the file scales by, before the rank; 0 where it says nothing, which means 1.
+        Scale alpha from the file, not yet divided by the rank. 0 if absent: the scale is 1.
         """
     @property
     def invocation_tokens(self) -> list[int]:
         """
-        Of an activated adapter (arXiv:2504.12397), the tokens from which on it is meant to be active; else none. Who feeds them sets the adapter before.
+        Token ids that activate an activated adapter (arXiv:2504.12397); empty for others.
+
+        The adapter should be active from these tokens on; set it before decoding them.
         """
     @property
     def metadata(self) -> types.MappingProxyType[str, typing.Any]:
         """
-        The file's key-value pairs, read-only; as `Model.metadata`.
+        Key-value pairs of the file, as in `Model.metadata`; read-only.
         """
     @property
     def name(self) -> str:
         """
-        What the file calls it; empty where it says nothing.
+        Name of the adapter in the file; empty if the file has none.
         """
     @property
     def path(self) -> str:
         """
-        The file it was opened from.
+        Path of the file.
         """
     @property
     def weights(self) -> list[str]:
         """
-        Names of the model's tensors that it changes.
+        Names of the model tensors that the adapter changes.
         """
 
 class TensorInfo:
     """
-    What a tensor of a model file is.
+    Name, shape and element type of a tensor in a model file.
     """
     def __repr__(self) -> str: ...
     @property
     def dtype(self) -> str:
         """
-        Element type as GGUF tools write it: "F32", "Q4_K".
+        Name of the element type in GGUF, such as "F32" or "Q4_K".
         """
     @property
     def name(self) -> str:
         """
-        Its name in the file.
+        Name of the tensor in the file.
         """
     @property
     def nbytes(self) -> int:
         """
-        Bytes in the file.
+        Size in the file in bytes.
         """
     @property
     def shape(self) -> tuple[int, ...]:
         """
-        Outermost axis first, as in NumPy: a matrix product's weight is (n_out, n_in).
+        Shape, outermost axis first as in NumPy: a weight matrix is (n_out, n_in).
         """
 
 class Model:
     """
-    A model file, opened: its metadata and its weights.
+    The metadata and weights of a GGUF model file.
 
-    A model never changes and may be shared by any number of contexts and threads. The weights are read
-    when a context first needs them, each once for all contexts that store them alike.
+    Immutable; any number of contexts and threads may share it. Weights are read when a context first
+    needs them, once for all contexts that store them in the same format.
 
-    Parameters
-    ----------
-    path : str or path-like
-        A GGUF file; of a split model (name-00001-of-00003.gguf) the first.
-    mmap : bool
-        Share the pages of the file with other processes instead of copying from it. Someone who
-        truncates a mapped file ends every process that uses it (SIGBUS); without mapping, that and
-        every other change of the file is an error, or goes unnoticed.
+    Args:
+        path: Path of a GGUF file; for a split model, of the first file (name-00001-of-00003.gguf).
+        mmap: Map the file into memory and share its pages with other processes instead of copying them.
+            If a mapped file is truncated, every process that uses it dies with SIGBUS. Without mapping,
+            a change of the file raises an error or has no effect.
 
-    Raises
-    ------
-    ModelError
-        The file cannot be read or is not what it claims to be; the message names the defect.
-    UnsupportedError
-        An architecture or element type that plait does not have.
+    Raises:
+        ModelError: The file cannot be read or is invalid. The message names the defect.
+        UnsupportedError: plait does not support the architecture or an element type.
 
     Source: cpp/runtime/loaded_model.cpp
     """
@@ -182,68 +182,58 @@ class Model:
         self, path: str | os.PathLike[str], rank_stabilized: bool | None = None
     ) -> Adapter:
         """
-        Open a low-rank adapter of this model, for `Context.set_lora`.
+        Open a low-rank adapter for this model, for use with `Context.set_lora`.
 
-        Parameters
-        ----------
-        path : str or path-like
-            A GGUF file as llama.cpp's convert_lora_to_gguf.py writes it.
-        rank_stabilized : bool, optional
-            Scale by alpha over the root of the rank (arXiv:2312.03732), not over the rank. None: as the
-            file says in adapter.lora.rank_stabilized; the converter does not.
+        Args:
+            path: Path of a GGUF file, as written by llama.cpp's convert_lora_to_gguf.py.
+            rank_stabilized: Scale by alpha / sqrt(rank) (arXiv:2312.03732) instead of alpha / rank. None:
+                use adapter.lora.rank_stabilized from the file, which the converter does not write.
 
-        Raises
-        ------
-        ModelError
-            It is no adapter, or one of another model; the message names the tensor.
-        UnsupportedError
-            It changes what is no matrix.
+        Returns:
+            The Adapter.
+
+        Raises:
+            ModelError: The file is not an adapter or is for another model. The message names the tensor.
+            UnsupportedError: The adapter changes a tensor that is not a matrix.
 
         Source: cpp/runtime/steering/adapter.cpp
         """
     def tensor(self, name: str) -> numpy.ndarray:
         """
-        A copy of a tensor, dequantised.
+        Return a dequantised copy of a tensor.
 
-        Parameters
-        ----------
-        name : str
-            A key of `tensors`.
+        Args:
+            name: Name of the tensor, a key of `tensors`.
 
-        Returns
-        -------
-        ndarray of float32, of the tensor's shape
-            int32 where the file holds I32.
+        Returns:
+            float32 ndarray with the shape of the tensor; int32 if its element type is I32.
 
-        Raises
-        ------
-        KeyError
-            There is no such tensor.
-        ModelError
-            The file has changed since it was opened.
+        Raises:
+            KeyError: The model has no such tensor.
+            ModelError: The file has changed since it was opened.
         """
     @property
     def arch(self) -> str:
         """
-        Name of the architecture: "llama".
+        Name of the architecture, such as "llama".
         """
     @property
     def metadata(self) -> types.MappingProxyType[str, typing.Any]:
         """
-        The file's key-value pairs, in its order; read-only.
+        Key-value pairs of the file, in file order; read-only.
 
-        Values are int, float, bool, str, ndarray or list of str. Bytes of a string that are not UTF-8 are
-        kept as surrogates (PEP 383).
+        Values are int, float, bool, str, ndarray or list of str. Bytes that are not UTF-8 are kept as
+        surrogates (PEP 383).
         """
     @property
     def n_ctx_train(self) -> int:
         """
-        Tokens of the longest text in training; 0 where the file says nothing.
+        Context length in training, in tokens; 0 if the file does not state it.
         """
     @property
     def n_embd(self) -> int:
         """
-        Width of an embedding, input and output.
+        Length of an input or output embedding.
         """
     @property
     def n_layer(self) -> int:
@@ -258,37 +248,37 @@ class Model:
     @property
     def n_pos_per_token(self) -> int:
         """
-        Positions of a token: 1, or 4 for M-RoPE.
+        Number of positions per token: 4 for M-RoPE, else 1.
         """
     @property
     def n_vocab(self) -> int:
         """
-        Number of token ids, the width of a row of logits.
+        Vocabulary size, which is the length of a row of logits.
         """
     @property
     def nbytes(self) -> int:
         """
-        Bytes of all tensors in the file.
+        Total size of all tensors in the file in bytes.
         """
     @property
     def path(self) -> str:
         """
-        The file it was opened from.
+        Path of the file.
         """
     @property
     def tensors(self) -> types.MappingProxyType[str, TensorInfo]:
         """
-        The file's tensors by name, in its order; read-only.
+        TensorInfo of each tensor by name, in file order; read-only.
         """
 
 class Batch:
     """
-    Tokens (or embeddings) to process: of which sequences, at which positions.
+    Tokens or embeddings to process, with sequence ids and positions.
 
-    What add(), add_sequence() and add_embeddings() are given is copied; the arrays of from_arrays() are
-    read when decode() is called. A batch can be decoded again, and cannot be changed while it is.
+    add(), add_sequence() and add_embeddings() copy their arguments; the arrays of from_arrays() are read
+    when decode() is called. A batch can be decoded several times, but not changed during a call.
 
-    Wherever a sequence id is expected, a `Sequence` will do.
+    A `Sequence` is accepted wherever a sequence id is expected.
     """
     @staticmethod
     def from_arrays(
@@ -298,28 +288,26 @@ class Batch:
         logits: numpy.typing.ArrayLike,
     ) -> Batch:
         """
-        A batch over arrays.
+        Create a batch that refers to arrays.
 
-        Arrays of exactly these types, C-contiguous, are not copied: decode() reads what they hold then. Tensors
-        of other libraries that lend their memory by DLPack (torch, jax) are arrays too.
-        Others are converted now. Adding to such a batch copies its arrays first.
+        C-contiguous arrays of the given dtypes are not copied: decode() reads their contents at the time of
+        the call. Tensors of other libraries that support DLPack (torch, jax) count as arrays. Other arguments
+        are converted now. Adding entries to such a batch copies the arrays first.
 
-        Parameters
-        ----------
-        tokens : array_like of int32, shape (n,)
-        positions : array_like of int32, shape (n,) or (n, n_pos_per_token), or None
-            At least 0. None: every entry goes on where its sequence ends.
-        seq_ids : array_like of int32, shape (n,) or (n, k), or None
-            Several ids of one token, filled up with -1. None: all sequence 0.
-        logits : array_like of bool, shape (n,)
-            Whether an output row is asked for.
+        Args:
+            tokens: int32 array of shape (n,).
+            positions: int32 array of shape (n,) or (n, n_pos_per_token), not negative. None: every entry
+                continues its sequence.
+            seq_ids: int32 array of shape (n,) or (n, k), padded with -1 where a token has fewer than k
+                sequences. None: sequence 0.
+            logits: bool array of shape (n,), True for each entry that requests an output row.
 
-        Raises
-        ------
-        BatchError
-            A shape that does not fit, or a value beyond int32.
-        TypeError
-            Elements that are no integers, or in `logits` no bools.
+        Returns:
+            The Batch.
+
+        Raises:
+            BatchError: A shape does not match, or a value does not fit int32.
+            TypeError: An element is not an integer, or in `logits` not a bool.
         """
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
@@ -334,23 +322,17 @@ class Batch:
         """
         Add one token.
 
-        Parameters
-        ----------
-        token : int
-        pos : int, four ints, or None
-            Index of the token in its sequence, from 0. None: decode() takes the one after the largest
-            position of the sequence. For M-RoPE models (t, y, x, 0); one int p stands for (p, p, p, 0).
-        seq : int, Sequence, or several
-            The sequences it belongs to. Several share the token: it is computed once for all of them.
-        logits : bool
-            Whether an output row is asked for.
+        Args:
+            token: Token id.
+            pos: Position in the sequence, from 0. For M-RoPE models (t, y, x, 0); an int p is short for
+                (p, p, p, 0). None: the position after the largest one of the sequence.
+            seq: Sequence id or several. A token of several sequences is computed once and shared.
+            logits: Request an output row.
 
-        Raises
-        ------
-        BatchError
-            The batch holds embeddings; a negative position; a value beyond int32.
-        TypeError
-            An argument of another type.
+        Raises:
+            BatchError: The batch contains embeddings, a position is negative, or a value does not fit
+                int32.
+            TypeError: An argument has the wrong type.
         """
     def add_embeddings(
         self,
@@ -360,20 +342,19 @@ class Batch:
         logits: str | numpy.typing.ArrayLike = "last",
     ) -> None:
         """
-        Add consecutive entries given by their embeddings instead of token ids.
+        Add consecutive entries as embeddings instead of token ids.
 
-        Parameters
-        ----------
-        array : array_like of float32, shape (n, n_embd)
-        seq, pos, logits
-            As in add_sequence().
+        Args:
+            array: float32 array of shape (n, n_embd).
+            seq: Sequence id or several.
+            pos: Position of the first entry, or positions of shape (n,) or (n, n_pos_per_token). None: the
+                entries continue the sequence.
+            logits: Which entries request an output row: "last", "all", "none" or a bool array of shape (n,).
 
-        Raises
-        ------
-        BatchError
-            The batch holds tokens, or embeddings of another width; a shape that does not fit.
-        TypeError
-            Elements that are no floats.
+        Raises:
+            BatchError: The batch contains tokens or embeddings of another width, or a shape does not match.
+            TypeError: The elements are not floats.
+            ValueError: `logits` is another string.
         """
     def add_sequence(
         self,
@@ -385,40 +366,38 @@ class Batch:
         """
         Add consecutive tokens of a sequence.
 
-        Parameters
-        ----------
-        tokens : array_like of int, shape (n,)
-            None of them adds nothing.
-        seq : int, Sequence, or several
-        pos : int, array_like of int of shape (n,) or (n, n_pos_per_token), or None
-            An int is the position of the first token. None: they go on where the sequence ends.
-        logits : "last", "all", "none", or array_like of bool of shape (n,)
-            Which of them an output row is asked for.
+        Args:
+            tokens: Token ids, shape (n,). Adds nothing if n is 0.
+            seq: Sequence id or several.
+            pos: Position of the first token, or positions of shape (n,) or (n, n_pos_per_token). None: the
+                tokens continue the sequence.
+            logits: Which tokens request an output row: "last", "all", "none" or a bool array of shape (n,).
 
-        Raises
-        ------
-        BatchError
-            The batch holds embeddings; a shape that does not fit; a negative position; a value beyond int32.
-        TypeError
-            Elements that are no integers.
-        ValueError
-            `logits` is another word.
+        Raises:
+            BatchError: The batch contains embeddings, a shape does not match, a position is negative, or a
+                value does not fit int32.
+            TypeError: An element is not an integer.
+            ValueError: `logits` is another string.
         """
     def clear(self) -> None:
         """
-        Remove all entries. BatchError while the batch is being decoded.
+        Remove all entries.
+
+        Raises:
+            BatchError: A context is reading the batch.
         """
 
 class Output:
     """
-    What decode() and encode() return.
+    The result of decode() or encode().
 
-    The arrays are views of memory that belongs to this output alone: nothing is copied, and they stay
-    valid and unchanged for as long as they exist, whatever the context does next. They are writable
-    (some consumers of DLPack insist); nobody but their holder ever writes to them or reads them. torch.from_dlpack(output) and its like in
-    other libraries take the logits (the embeddings where there are none), without a copy too.
+    The arrays are views, without a copy, of memory that belongs to this output alone. They stay valid and
+    unchanged while they exist, whatever the context does next. They are writable because some DLPack
+    consumers require it; plait never reads or writes them again. torch.from_dlpack(output) and its
+    counterparts in other libraries share the logits, or the embeddings if there are no logits.
 
-    In a notebook an output shows the likeliest tokens of its rows. len() is the number of rows. Iterating gives the rows of logits.
+    len() returns the number of rows, and iteration yields the rows of logits. A notebook displays the most
+    probable tokens of each row.
     """
     def __dlpack__(
         self,
@@ -431,10 +410,16 @@ class Output:
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __getitem__(self, index: typing.SupportsIndex) -> numpy.typing.NDArray[numpy.float32]:
         """
-        The row of logits of a batch entry, float32 (n_vocab,).
+        Return the logits of a batch entry.
 
-        Negative indices count from the end of the batch. IndexError where the entry does not exist or asked
-        for no output.
+        Args:
+            index: Index of the entry in the batch; negative indices count from the end.
+
+        Returns:
+            float32 ndarray of shape (n_vocab,).
+
+        Raises:
+            IndexError: The entry does not exist or requested no output row.
         """
     def __iter__(self) -> collections.abc.Iterator[numpy.typing.NDArray[numpy.float32]]: ...
     def __len__(self) -> int: ...
@@ -443,102 +428,82 @@ class Output:
     @property
     def embeddings(self) -> numpy.typing.NDArray[numpy.float32] | typing.Any:
         """
-        float32 (n_outputs, n_embd), or None where there are none.
+        float32 ndarray of shape (n_outputs, n_embd), or None if there are no embeddings.
 
-        Pooled ones are (n_seqs, n_embd), in ascending sequence id. Not normalised. Scores ("rank") are
-        (n_seqs, n_scores).
+        Pooled embeddings have shape (n_seqs, n_embd), in order of sequence id; "rank" pooling gives scores of
+        shape (n_seqs, n_scores). Not normalised.
         """
     @property
     def indices(self) -> numpy.typing.NDArray[numpy.int32]:
         """
-        int32 (n_outputs,): which batch entry each row answers. Pooled: the sequence's last entry.
+        int32 ndarray of shape (n_outputs,): the batch entry of each row.
+
+        With pooling, the last entry of each sequence.
         """
     @property
     def logits(self) -> numpy.typing.NDArray[numpy.float32] | typing.Any:
         """
-        float32 (n_outputs, n_vocab), or None where there are none.
+        float32 ndarray of shape (n_outputs, n_vocab), or None if there are no logits.
 
-        Unnormalised natural logarithms of the next token's probabilities; one row for each entry that asked
-        for one, in the order of the batch.
+        Unnormalised natural log-probabilities of the next token. There is one row for each entry that
+        requested one, in batch order.
         """
     @property
     def model(self) -> typing.Any:
         """
-        The Model that computed it, or None where nobody holds it any more.
+        The Model that computed the output, or None if it no longer exists.
         """
 
 class Context:
     """
-    A conversation with a model: what it remembers, and the plans that compute it.
+    Runs a model on batches and stores the KV cache of its sequences.
 
-    Everything about it is fixed at creation. Contexts are independent of each other and may share a
-    model; one context called from several threads lets them wait for each other. A closed context
-    raises ValueError.
+    All settings are fixed at construction. Contexts are independent of each other and may share a model.
+    Calls from several threads to one context run one after another. A closed context raises ValueError.
 
-    Parameters
-    ----------
-    model : Model
-    n_ctx : int, optional
-        Cells that one sequence can hold, never rounded. None: the training length, or less where the
-        cache would take over half of the memory that is free.
-    n_seq_max : int
-        Sequences that may live at once; their ids are 0 to n_seq_max - 1.
-    kv : "auto", "unified" or "streams"
-        How sequences share rows: one table for all ("unified", what "auto" means), or n_ctx rows for
-        each ("streams").
-    kv_cells : int, optional
-        Rows of the unified table. None: n_ctx * n_seq_max.
-    type_k, type_v : str
-        Element types of cached keys and values: f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl.
-    n_batch : int
-        Most entries of one call.
-    n_ubatch : int
-        Most tokens computed at once; longer batches are cut.
-    backend : str
-        "cpu", "vulkan", "vulkan:1", several as in "vulkan:0,vulkan:1", or "auto": the first GPU, if
-        there is one. What a device has no kernel for runs on the CPU.
-    n_gpu_layers : int, optional
-        So many of the layers run on the devices, with their caches, and the others on the CPU: the last
-        ones, where the output counts as one more. -1: all. None: those that the devices have memory for.
-    split : sequence of float, optional
-        How many of these layers each device has, in proportion. None: by the memory that is free.
-    threads : int, optional
-        None: the physical cores that this process may use.
-    isa : str, optional
-        "scalar", "avx2", "avx512" or "amx": at most this instruction set. The environment variable
-        PLAIT_ISA does the same for the whole process.
-    flash_attention : bool or "auto"
-        Attention in one pass over the keys, or with all its scores written out.
-    embeddings : bool
-        Return embeddings too.
-    pooling : str
-        "auto" (as the model says), "none", "mean", "cls", "last" or "rank": one embedding for each
-        sequence of a call, instead of logits, when `embeddings` are asked for. With "rank" it is the
-        scores that the model's head gives the sequence: a classifier's labels, a reranker's one.
-    causal : bool, optional
-        Whether a token sees only those before it. None: as the model says.
-    graph_reuse : bool
-        Keep plans for later steps of the same shape. Off is for comparison.
-    fuse : bool
-        Run what costs less together as one operation, with the same bits. Off is for comparison.
-    invariant : bool
-        A sequence's logits are the same bits whatever else is in the batch. False permits faster
-        arithmetic where there is some.
-    swa_full : bool
-        Keep every cell of layers with a sliding window.
-    defrag_threshold : float, optional
-        `kv.fragmentation` above which decode() moves cells together before it goes on. It looks now and
-        then, as tokens come. None: never.
+    Args:
+        model: The Model to run.
+        n_ctx: Max cells per sequence, never rounded. None: the training length, or less if the cache
+            would take more than half of the free memory.
+        n_seq_max: Max number of sequences. Ids are 0 to n_seq_max - 1.
+        kv: How sequences share cache rows: "unified" (one table for all sequences), "streams" (n_ctx
+            rows per sequence) or "auto" (same as "unified").
+        kv_cells: Number of rows of the unified table. None: n_ctx * n_seq_max.
+        type_k: Element type of cached keys: f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 or iq4_nl.
+        type_v: Element type of cached values; same choices as `type_k`.
+        n_batch: Max entries per call.
+        n_ubatch: Max tokens computed at once. Longer batches are split into microbatches.
+        backend: "cpu", "vulkan", "vulkan:1", a list such as "vulkan:0,vulkan:1", or "auto" (the first
+            GPU if there is one, else the CPU). Operations without a kernel on a device run on the CPU.
+        n_gpu_layers: Number of layers to run on devices, with their caches; the others run on the CPU.
+            The last layers are chosen, and the output layer counts as one. -1: all layers. None: as
+            many as fit in device memory.
+        split: Relative number of these layers for each device. None: in proportion to free memory.
+        threads: Number of CPU threads. None: the number of physical cores available to this process.
+        isa: Highest CPU instruction set to use: "scalar", "avx2", "avx512" or "amx". None: the best
+            available one. The environment variable PLAIT_ISA sets the same limit for the whole process.
+        flash_attention: True computes attention in one pass over the keys; False stores all scores
+            first. "auto" chooses.
+        embeddings: Return embeddings as well.
+        pooling: How to reduce the embeddings of each sequence to one, returned instead of logits if
+            `embeddings` is True: "auto" (from the model), "none", "mean", "cls", "last" or "rank". "rank"
+            returns the scores of the model's classification head: one per label, or one from a reranker.
+        causal: True if a token attends only to earlier tokens. None: from the model.
+        graph_reuse: Keep plans for later steps of the same shape. Turn off only for comparison.
+        fuse: Run operations together if that is cheaper; the output bits are the same. Turn off only for
+            comparison.
+        invariant: Make the logits of a sequence bitwise independent of the rest of the batch. False
+            allows faster arithmetic where available.
+        swa_full: Keep all cells in layers with a sliding window.
+        defrag_threshold: Value of `kv.fragmentation` above which decode() defragments the cache before a
+            step. It is checked from time to time. None: never.
 
-    Raises
-    ------
-    ValueError
-        An argument that does not fit; the message names it, its value and what was expected.
-    BackendError
-        A device or instruction set that this machine lacks.
-    UnsupportedError
-        A combination that this model cannot do.
-    MemoryError
+    Raises:
+        ValueError: An argument is invalid. The message names the argument, its value and the expected
+            values.
+        BackendError: This machine does not have the device or the instruction set.
+        UnsupportedError: The model does not support this combination of arguments.
+        MemoryError: There is too little memory.
 
     Source: cpp/runtime/context.cpp
     """
@@ -572,45 +537,47 @@ class Context:
     def __repr__(self) -> str: ...
     def close(self) -> None:
         """
-        Free the cache and the plans. Outputs and statistics stay. Harmless when closed already.
+        Free the cache and the plans. Outputs and statistics stay valid.
+
+        Does nothing if the context is closed.
         """
     def decode(self, batch: Batch) -> Output:
         """
-        Run a batch and remember its keys and values.
+        Run a batch and store its keys and values in the cache.
 
-        All or nothing: on any exception the cache is as it was before the call. The GIL is released.
-        Signal handlers run about every 20 ms, so Ctrl-C ends the call.
+        If an exception is raised, the cache is as it was before the call. The GIL is released. Signal
+        handlers run about every 20 ms, so Ctrl-C ends the call.
 
-        Parameters
-        ----------
-        batch : Batch
-            Entries of a sequence must go on where the cache ends.
+        Args:
+            batch: The batch. The entries of each sequence must continue where its cached positions end.
 
-        Returns
-        -------
-        Output
-            A row for each entry that asked for one, in the order of the batch.
+        Returns:
+            An Output with one row for each entry that requested one, in batch order.
 
-        Raises
-        ------
-        BatchError
-            The batch is empty, longer than n_batch, or has an entry that cannot be: the message names it,
-            the value and what was expected.
-        CacheFull
-            There are not enough free cells; `needed` and `free` say how many.
-        ValueError
-            The context is closed.
-        BackendError
-            A device failed.
+        Raises:
+            BatchError: The batch is empty or longer than n_batch, or an entry is invalid. The message names
+                the entry, its value and what was expected.
+            CacheFull: Too few cells are free; see the attributes `needed` and `free`.
+            ValueError: The context is closed.
+            BackendError: A device failed.
 
         Source: cpp/runtime/step/step_runner.cpp
         """
     def encode(self, batch: Batch) -> Output:
         """
-        Run a batch without a past and without remembering anything.
+        Run a batch without reading or changing the cache.
 
-        The same computation as decode() on an empty cache. Every sequence of the batch starts anew, at any
-        position. Arguments, result and errors are those of decode().
+        Computes the same as decode() on an empty cache. Every sequence of the batch starts anew, at any
+        position.
+
+        Args:
+            batch: The batch.
+
+        Returns:
+            An Output with one row for each entry that requested one, in batch order.
+
+        Raises:
+            BatchError: The batch is invalid; other errors are those of decode().
         """
     def graph_nodes(
         self,
@@ -621,15 +588,30 @@ class Context:
         encode: bool = False,
     ) -> list[dict[str, typing.Any]]:
         """
-        The nodes of the plan of such a step, each as a dict; see `graph`.
+        Return the nodes of the plan for a step of the given size; used by `graph`.
 
-        Raises ValueError for a step that this context cannot be asked for.
+        Args:
+            n_tokens: Number of tokens.
+            n_seqs: Number of sequences.
+            n_outputs: Number of output rows.
+            embeddings: The entries are embeddings instead of token ids.
+            encode: The step is one of encode() instead of decode().
+
+        Returns:
+            One dict per node.
+
+        Raises:
+            ValueError: This context cannot run such a step.
         """
     def open_sequence(self) -> HeldSequence:
         """
-        Reserve a sequence id that holds nothing; what `sequence()` stands on.
+        Reserve the id of an empty sequence. Used by `sequence()`.
 
-        Raises CacheFull when none is left.
+        Returns:
+            A HeldSequence.
+
+        Raises:
+            CacheFull: All ids are in use.
         """
     def set_control_vector(
         self,
@@ -638,125 +620,127 @@ class Context:
         last_layer: typing.SupportsIndex | None = None,
     ) -> None:
         """
-        Add a vector to the output of every layer in every later call (arXiv:2310.01405).
+        Add a control vector to the layer outputs in all later calls (arXiv:2310.01405).
 
-        What is cached stays as it was computed. Another vector of these layers builds no plan.
+        Cached keys and values do not change. Replacing the vector for the same layers builds no plan.
 
-        Parameters
-        ----------
-        vector : array-like of float32, (n_layer, n_embd), or None
-            Row i is added to what layer i gives, blk.i.l_out; rows may be missing at the end. None removes
-            the vector. Of a model with an encoder it is the decoder's layers.
-        first_layer, last_layer : int
-            The first and the last layer that it is added to. None: the model's last. Layer 0 is left out
-            unless asked for, as in llama.cpp.
+        Args:
+            vector: float32 array of shape (n_layer, n_embd). Row i is added to the output of layer i,
+                blk.i.l_out; trailing rows may be missing. In a model with an encoder, the rows apply to the
+                decoder layers. None removes the vector.
+            first_layer: First layer that the vector is added to. The default omits layer 0, as in llama.cpp.
+            last_layer: Last layer that the vector is added to. None: the last layer of the model.
 
-        Raises
-        ------
-        ValueError
-            An array of another shape, or with numbers that are not finite; layers that the model lacks.
+        Raises:
+            ValueError: The shape is wrong, a number is not finite, or a layer does not exist.
 
         Source: cpp/graph/steer.cpp
         """
     def set_lora(self, adapters: collections.abc.Mapping[Adapter, float] | None) -> None:
         """
-        Add adapters to the model in every later call: y = W x + sum of scale * B A x.
+        Set the adapters for all later calls: y = W x + sum of scale * B A x.
 
-        In place of those before; {} or None removes them. Changing scales alone builds no plan, nor does
-        going back to a set that was active before. What is cached stays as it was computed.
+        Replaces the previous adapters. Changing only the scales, or returning to an earlier set, builds no
+        plan. Cached keys and values do not change.
 
-        Parameters
-        ----------
-        adapters : dict of Adapter to float, or None
-            From `Model.load_lora` of this context's model, with a scale each. Several are summed in the
-            order in which they were loaded.
+        Args:
+            adapters: Scale of each adapter, as a dict of Adapter to float. The adapters come from
+                `Model.load_lora` of this context's model and are summed in the order in which they were
+                loaded. None or {} removes all adapters.
 
-        Raises
-        ------
-        ValueError
-            An adapter of another model; a scale that is not finite.
-        UnsupportedError
-            An adapter of a weight that this model does not multiply by.
+        Raises:
+            ValueError: An adapter is for another model, or a scale is not finite.
+            UnsupportedError: An adapter changes a weight that this model does not use in a matrix product.
 
         Source: cpp/graph/low_rank.cpp
         """
     def value_names(self) -> list[str]:
         """
-        Names of the values between input and output that `capture` can record.
+        Return the names of the intermediate values that `capture` can record.
         """
     def value_shape(self, name: str) -> tuple[int, ...]:
         """
-        Shape of one token's row of a value: (n_embd,), or (n_head, head_dim).
+        Return the shape of one token's row of an intermediate value.
+
+        Args:
+            name: Name of the value, one of value_names().
+
+        Returns:
+            The shape, such as (n_embd,) or (n_head, head_dim).
         """
     @property
     def causal(self) -> bool:
         """
-        Whether a token sees only those before it.
+        True if a token attends only to earlier tokens.
         """
     @property
     def closed(self) -> bool:
         """
-        Whether close() was called.
+        True if close() was called.
         """
     @property
     def compute_bytes(self) -> int:
         """
-        Bytes for the inputs and the intermediate values of a step. Creation takes what the largest step of decode() needs.
+        Size in bytes of the buffers for inputs and intermediate values.
+
+        Construction allocates enough for the largest step of decode().
         """
     @property
     def devices(self) -> list[str]:
         """
-        Names of the devices that compute something, as in `devices()`; the CPU comes last. A device named twice is "vulkan:0" and "vulkan:0/2".
+        Names of the devices in use, as in `devices()`; the CPU comes last.
+
+        A device listed twice in `backend` appears as "vulkan:0" and "vulkan:0/2".
         """
     @property
     def flash_attention(self) -> bool:
         """
-        Whether attention is computed in one pass over the keys.
+        True if attention is computed in one pass over the keys.
         """
     @property
     def fuse(self) -> bool:
         """
-        Whether operations that cost less together run as one.
+        True if operations are fused where that is cheaper.
         """
     @property
     def graph_reuse(self) -> bool:
         """
-        Whether plans are kept for later steps.
+        True if plans are kept for later steps.
         """
     @property
     def invariant(self) -> bool:
         """
-        Whether logits are the same bits whatever else is in the batch.
+        True if logits are bitwise independent of the rest of the batch.
         """
     @property
     def model(self) -> Model:
         """
-        The Model.
+        The Model that the context runs.
         """
     @property
     def n_batch(self) -> int:
         """
-        Most entries of one call.
+        Max entries per call.
         """
     @property
     def n_ctx(self) -> int:
         """
-        Cells that one sequence can hold.
+        Max cells per sequence.
         """
     @property
     def n_seq_max(self) -> int:
         """
-        Sequences that may live at once.
+        Max number of sequences.
         """
     @property
     def n_ubatch(self) -> int:
         """
-        Most tokens computed at once.
+        Max tokens computed at once.
         """
     @property
     def pooling(self) -> str:
         """
-        How token embeddings become one: "none", "mean", "cls", "last" or "rank".
+        Pooling of token embeddings: "none", "mean", "cls", "last" or "rank".
         """
     @property
     def type_k(self) -> str:
@@ -771,7 +755,7 @@ class Context:
 
 class Capture:
     """
-    What records values between input and output; see plait.capture.
+    Records intermediate values of calls; see plait.inspect.capture.
     """
     def __enter__(self) -> Capture: ...
     def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
@@ -779,17 +763,19 @@ class Capture:
     @property
     def calls(self) -> list[dict[str, numpy.typing.NDArray[numpy.float32] | typing.Any]]:
         """
-        For each call, its values by name, float32 (n_rows, ...); those that it did not compute are left out.
+        The recorded values of each call by name.
+
+        Each value is a float32 ndarray of shape (n_rows, ...). Values that a call did not compute are omitted.
         """
     @property
     def names(self) -> list[str]:
         """
-        Names of the values that it records, in the order in which they are computed.
+        Names of the recorded values, in order of computation.
         """
 
 class Edit:
     """
-    What changes a value to what its attribute _what says; see plait.edit.
+    Changes an intermediate value as its attribute _what defines; see plait.inspect.edit.
     """
     def __enter__(self) -> Edit: ...
     def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
@@ -797,89 +783,94 @@ class Edit:
     @property
     def name(self) -> str:
         """
-        The value's name.
+        Name of the value.
         """
 
 class Trace:
     """
-    What notes which thread runs what when; see plait.graph.
+    Records when each thread runs which operation; see plait.inspect.graph.
     """
     def __enter__(self) -> Trace: ...
     def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
     def __init__(self, context: Context) -> None: ...
     def taken(self) -> list[tuple[str, str, int, int, int]] | None:
         """
-        (operation, name, thread, begin, end) of what ran in the `with` that ended last, in nanoseconds of one clock; None where it was asked before.
+        Return the events of the last `with` block once.
+
+        Returns:
+            A list of (operation, name, thread, begin, end), with times in nanoseconds of a monotonic clock.
+            None if the events were returned before.
         """
 
 class HeldSequence:
     """
-    A sequence id that nobody else is given until it is closed, or gone.
+    A sequence id that stays reserved until the object is closed or destroyed.
     """
     def close(self) -> None:
         """
-        Free its cells and give the id back. Harmless when closed already.
+        Free the cells of the sequence and release its id. Does nothing if closed.
         """
     @property
     def id(self) -> int:
         """
-        The id, also when closed.
+        The sequence id; also valid after close().
         """
 
 class KVCache:
     """
-    What a context remembers: rows of keys and values, and which sequences hold them.
+    The cache of a context: rows of keys and values, and the sequences that hold them.
 
-    Sequence ids are ints or `Sequence` handles. Ranges of positions are half open, [p0, p1); p1 None
-    means to the end. An operation that raises or returns False has changed nothing. After close() of
-    the context every method raises ValueError.
+    Sequence ids are ints or `Sequence` objects. Position ranges are half-open, [p0, p1); a p1 of None
+    means the end of the sequence. A method that raises or returns False leaves the cache unchanged.
 
-    Errors that every method shares: ValueError for a sequence id outside 0 to n_seq_max - 1, for
-    positions that are negative or p0 > p1, and for a closed context; TypeError for what is no integer.
+    Args:
+        context: The context that owns the cache.
+
+    Raises:
+        ValueError: Raised by every method if a sequence id is outside [0, n_seq_max), a position is
+            negative, p0 exceeds p1, or the context is closed.
+        TypeError: Raised by every method if an argument is not an integer.
     """
     def __init__(self, context: Context) -> None: ...
     def __repr__(self) -> str: ...
     def cells(self) -> numpy.ndarray:
         """
-        The cells in use, for people.
+        Return a table of the used cells, for inspection.
 
-        Returns
-        -------
-        structured ndarray, shape (n_used,)
-            Fields: `row` (int32, storage row), `stream` (int32), `pos` (int32, (n_pos_per_token,)),
-            `shift` (int32, rotation that is still to be applied), `seqs` (bool, (n_seq_max,), who holds it).
+        Returns:
+            Structured ndarray of shape (n_used,) with the fields `row` (int32, storage row), `stream`
+            (int32), `pos` (int32, shape (n_pos_per_token,)), `shift` (int32, rotation not yet applied) and
+            `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).
         """
     def clear(self) -> None:
         """
-        Empty every sequence.
+        Remove all sequences.
         """
     def copy_to(self, other: Context) -> None:
         """
-        Put a copy of all that is remembered in place of all that another context remembers.
+        Replace the cache of another context with a copy of this one.
 
-        Both must be of one model and have the same cache types. Errors are those of from_bytes().
+        Args:
+            other: A context of the same model with the same cache types.
+
+        Raises:
+            StateError: The contexts do not match; other errors are those of from_bytes().
         """
     def defrag(self, max_moves: typing.SupportsIndex | None = None) -> int:
         """
-        Move cells together: afterwards the first cells of every stream are in use, in long runs.
+        Move the used cells of every stream to its front, in long runs.
 
-        Only attention gets faster. What cells hold stays the same to the bit, pending shifts included, and
-        no batch needs it to fit.
+        Speeds up attention. The contents of cells, including pending shifts, do not change by a single bit.
+        A batch never needs defragmentation to fit.
 
-        Parameters
-        ----------
-        max_moves : int, optional
-            Moves in one round, at least 1; there are as many rounds as it takes. None: 1024.
+        Args:
+            max_moves: Max moves per round, at least 1; there are as many rounds as needed. None: 1024.
 
-        Returns
-        -------
-        int
-            Cells that were moved; 0 when there was nothing to do. `last_defrag` says more.
+        Returns:
+            Number of cells moved; 0 if there was nothing to do. See `last_defrag` for details.
 
-        Raises
-        ------
-        ValueError
-            `max_moves` below 1.
+        Raises:
+            ValueError: `max_moves` is less than 1.
         """
     def from_bytes(
         self,
@@ -887,55 +878,64 @@ class KVCache:
         seq: typing.SupportsIndex | None = None,
     ) -> None:
         """
-        Take up what to_bytes() gave, of this context or another one of the same model.
+        Restore a state that to_bytes() saved from any context of the same model.
 
-        A state of all sequences takes the place of everything, one of a single sequence that of one.
-        n_ctx, n_seq_max, kv= ("unified" or "streams"), flash_attention and the device may differ, as far
-        as there is room.
+        A state of all sequences replaces the whole cache; a state of one sequence replaces that sequence.
+        n_ctx, n_seq_max, kv ("unified" or "streams"), flash_attention and the device may differ if the state
+        fits. The cache is unchanged if an exception is raised.
 
-        Parameters
-        ----------
-        data : bytes or a contiguous buffer
-        seq : int, optional
-            The sequence to load into, for a state of a single one. None: the id that it was saved from.
+        Args:
+            data: The saved bytes, in any contiguous buffer.
+            seq: Id of the sequence to load a single-sequence state into. None: the id it was saved from.
 
-        Raises
-        ------
-        StateError
-            The bytes are damaged or no state, or another model, cache type or window made them: the
-            message names what differs. Nothing has changed.
-        CacheFull
-            There is no room. Nothing has changed.
+        Raises:
+            StateError: The bytes are damaged or are not a state, or the model, the cache types or the window
+                differ. The message names the difference.
+            CacheFull: The state needs more cells than are free.
         """
     def keys(
         self, layer: typing.SupportsIndex, seq: typing.SupportsIndex
     ) -> numpy.typing.NDArray[numpy.float32]:
         """
-        A copy of a sequence's cached keys.
+        Return a copy of the cached keys of a sequence.
 
-        Returns
-        -------
-        ndarray of float32, shape (n_pos, n_head_kv, head_dim)
-            In order of position, pending shifts applied, as rotated for their positions.
+        Args:
+            layer: Layer index, from 0.
+            seq: Sequence id.
 
-        Raises
-        ------
-        IndexError
-            There is no such layer.
-        UnsupportedError
-            The layer keeps no keys.
+        Returns:
+            float32 ndarray of shape (n_pos, n_head_kv, head_dim), in order of position. The keys are
+            rotated for their positions; pending shifts are applied.
+
+        Raises:
+            IndexError: The layer does not exist.
+            ValueError: The id is invalid.
+            UnsupportedError: The layer caches no keys.
         """
     def load(self, path: str | os.PathLike[str], seq: typing.SupportsIndex | None = None) -> None:
         """
-        Take up a file that save() wrote; arguments and errors are those of from_bytes().
+        Restore a state from a file that save() wrote.
+
+        Args:
+            path: Path of the file.
+            seq: Id of the sequence to load a single-sequence state into. None: the id it was saved from.
+
+        Raises:
+            StateError: The file cannot be read; other errors are those of from_bytes().
         """
     def save(self, path: str | os.PathLike[str], seq: typing.SupportsIndex | None = None) -> None:
         """
         Write to_bytes(seq) to a file.
 
-        A file that is there is replaced as a whole at the end: a process that dies leaves the old one, and
-        beside it "{path}.plait-tmp", which the next save to the same path takes away. StateError where the
-        file cannot be written.
+        An existing file is replaced atomically at the end. A process that dies earlier leaves the old file
+        and "{path}.plait-tmp", which the next save to the same path removes.
+
+        Args:
+            path: Path of the file.
+            seq: Id of the sequence to save. None: all sequences.
+
+        Raises:
+            StateError: The file cannot be written.
         """
     def seq_add(
         self,
@@ -945,20 +945,22 @@ class KVCache:
         delta: typing.SupportsIndex,
     ) -> None:
         """
-        Add `delta` to positions [p0, p1); cached keys are rotated accordingly before they are next read.
+        Add `delta` to positions [p0, p1) of a sequence.
 
-        Cells shared with another sequence are copied first. Where the rotary function also multiplies
-        (YaRN), each shift multiplies every key that the sequence alone holds once more: after many
-        shifts it is better to compute the sequence again.
+        Cached keys are rotated to their new positions before they are next read. Cells shared with another
+        sequence are copied first. With YaRN, which also scales keys, each shift scales the keys that only
+        this sequence holds once more; after many shifts, compute the sequence again instead.
 
-        Raises
-        ------
-        ValueError
-            A position would become negative, or the order of positions change.
-        CacheFull
-            There are no cells for the copies.
-        UnsupportedError
-            The keys of this model cannot be rotated.
+        Args:
+            seq: Sequence id.
+            p0: First position to change.
+            p1: End of the range, exclusive. None: the end of the sequence.
+            delta: Number to add; may be negative.
+
+        Raises:
+            ValueError: A position would become negative, or the order of positions would change.
+            CacheFull: Copying shared cells needs more cells than are free.
+            UnsupportedError: The keys of this model cannot be rotated.
         """
     def seq_cp(
         self,
@@ -968,17 +970,21 @@ class KVCache:
         p1: typing.SupportsIndex | None = None,
     ) -> None:
         """
-        Make `dst` hold what `src` holds at positions [p0, p1).
+        Copy positions [p0, p1) of one sequence to another.
 
-        What `dst` held there is released first; the rest of it stays. Cells are shared where the memory
-        can, copied otherwise. `src` equal to `dst` does nothing.
+        Replaces the content of `dst` in that range; the rest of `dst` stays. Cells are shared if the kind
+        of cache supports it, otherwise copied. Does nothing if `src` equals `dst`.
 
-        Raises
-        ------
-        UnsupportedError
-            This memory cannot copy that part.
-        CacheFull
-            A copy that needs cells found none.
+        Args:
+            src: Id of the sequence to copy from.
+            dst: Id of the sequence to copy to.
+            p0: First position to copy.
+            p1: End of the range, exclusive. None: the end of the sequence.
+
+        Raises:
+            ValueError: An id or the range is invalid.
+            UnsupportedError: This kind of cache cannot copy that range.
+            CacheFull: The copy needs more cells than are free.
         """
     def seq_div(
         self,
@@ -988,37 +994,84 @@ class KVCache:
         divisor: typing.SupportsIndex,
     ) -> None:
         """
-        Divide positions [p0, p1) by `divisor`, at least 1, rounding down. Several may become equal.
+        Divide positions [p0, p1) of a sequence by `divisor`, rounding down.
 
-        Errors are those of seq_add().
+        Several positions may become equal.
+
+        Args:
+            seq: Sequence id.
+            p0: First position to change.
+            p1: End of the range, exclusive. None: the end of the sequence.
+            divisor: At least 1.
+
+        Raises:
+            ValueError: `divisor` is less than 1; other errors are those of seq_add().
         """
     def seq_keep(self, seq: typing.SupportsIndex) -> None:
         """
-        Empty every other sequence.
+        Remove every other sequence.
+
+        Args:
+            seq: Id of the sequence to keep.
+
+        Raises:
+            ValueError: The id is invalid.
         """
     def seq_len(self, seq: typing.SupportsIndex) -> int:
         """
-        Number of cells that a sequence holds, shared ones included.
+        Return the number of cells of a sequence.
+
+        Args:
+            seq: Sequence id.
+
+        Returns:
+            The number of cells, including cells shared with other sequences.
+
+        Raises:
+            ValueError: The id is invalid.
         """
     def seq_pos_max(self, seq: typing.SupportsIndex) -> int:
         """
-        The largest position that a sequence holds, of all axes; -1 when it is empty.
+        Return the largest position of a sequence.
+
+        Args:
+            seq: Sequence id.
+
+        Returns:
+            The largest position on any axis, or -1 if the sequence is empty.
+
+        Raises:
+            ValueError: The id is invalid.
         """
     def seq_pos_min(self, seq: typing.SupportsIndex) -> int:
         """
-        The smallest position that a sequence holds; -1 when it is empty.
+        Return the smallest position of a sequence.
+
+        Args:
+            seq: Sequence id.
+
+        Returns:
+            The smallest position, or -1 if the sequence is empty.
+
+        Raises:
+            ValueError: The id is invalid.
         """
     def seq_rewind(self, seq: typing.SupportsIndex, pos: typing.SupportsIndex) -> int:
         """
-        Go back to before position `pos`, or as far before it as this memory can.
+        Roll a sequence back so that it ends before position `pos`, or earlier if necessary.
 
-        Windows and recurrent states forget what a sequence no longer needs, so it may go back only to what
-        a fork of it (seq_cp) still has, or to its beginning.
+        Sliding windows and recurrent states discard what a sequence no longer needs. Such a sequence can
+        return only to a point that a fork of it (seq_cp) still holds, or to its start.
 
-        Returns
-        -------
-        int
-            The position where the sequence goes on: tokens from there on have to be fed again.
+        Args:
+            seq: Sequence id.
+            pos: First position to remove.
+
+        Returns:
+            The position at which the sequence continues; decode the tokens from there again.
+
+        Raises:
+            ValueError: The id or the position is invalid.
         """
     def seq_rm(
         self,
@@ -1027,24 +1080,36 @@ class KVCache:
         p1: typing.SupportsIndex | None = None,
     ) -> bool:
         """
-        Forget positions [p0, p1) of a sequence. Cells that others hold too stay theirs.
+        Remove positions [p0, p1) from a sequence.
 
-        Returns
-        -------
-        bool
-            False where this memory cannot remove that part. An empty range is True.
+        Cells shared with other sequences stay in those sequences.
+
+        Args:
+            seq: Sequence id.
+            p0: First position to remove.
+            p1: End of the range, exclusive. None: the end of the sequence.
+
+        Returns:
+            False if this kind of cache cannot remove that range, else True. True for an empty range.
+
+        Raises:
+            ValueError: The id or the range is invalid.
         """
     def to_bytes(self, seq: typing.SupportsIndex | None = None) -> bytes:
         """
-        What is remembered, as bytes.
+        Return the contents of the cache as bytes.
 
-        They name the model and the cache types, and carry checksums. Equal contents give equal bytes,
-        whatever rows hold them and whatever happened before. Pending shifts are applied first.
+        The bytes include the model's identity, the cache types and checksums. Equal contents give equal
+        bytes, regardless of the storage rows and of earlier operations. Pending shifts are applied first.
 
-        Parameters
-        ----------
-        seq : int, optional
-            One sequence; None: all.
+        Args:
+            seq: Id of the sequence to save. None: all sequences.
+
+        Returns:
+            The saved state.
+
+        Raises:
+            ValueError: The id is invalid.
 
         Source: cpp/runtime/state/state_format.h
         """
@@ -1052,108 +1117,120 @@ class KVCache:
         self, layer: typing.SupportsIndex, seq: typing.SupportsIndex
     ) -> numpy.typing.NDArray[numpy.float32]:
         """
-        A copy of a sequence's cached values, float32 (n_pos, n_head_kv, head_dim); order and errors as in keys().
+        Return a copy of the cached values of a sequence.
+
+        Args:
+            layer: Layer index, from 0.
+            seq: Sequence id.
+
+        Returns:
+            float32 ndarray of shape (n_pos, n_head_kv, head_dim), in order of position.
+
+        Raises:
+            IndexError: The layer does not exist.
+            ValueError: The id is invalid.
+            UnsupportedError: The layer caches no values.
         """
     @property
     def can_partial_remove(self) -> bool:
         """
-        Whether a part of a sequence can be removed.
+        True if part of a sequence can be removed with seq_rm().
         """
     @property
     def can_shift(self) -> bool:
         """
-        Whether positions can be changed (seq_add, seq_div).
+        True if positions can be changed with seq_add() and seq_div().
         """
     @property
     def fragmentation(self) -> float:
         """
-        How much attention suffers from where cells lie, from 0 to 1.
+        Share of attention steps that are needed only because runs of cells are short, from 0 to 1.
 
-        The share of its steps that it takes only because runs of cells are short: 0 where they have 32 cells
-        or more, or where they cannot be longer, towards 1 where each cell is by itself. 0 also where
-        sequences hold less than 256 cells.
+        0 if all runs have at least 32 cells or cannot be longer; close to 1 if every cell is isolated. Also
+        0 if the sequences hold fewer than 256 cells.
         """
     @property
     def kind(self) -> str:
         """
-        Of the whole memory: "unified", "streams", "sliding", "recurrent", "hybrid", "cross" or "none".
+        Kind of the cache, as a str.
+
+        One of "unified", "streams", "sliding", "recurrent", "hybrid", "cross" and "none".
         """
     @property
     def last_defrag(self) -> Defrag | None:
         """
-        What the last defragmentation did, asked for or automatic; None when there was none.
+        Figures of the last defragmentation, explicit or automatic. None if there was none.
         """
     @property
     def n_cells(self) -> int:
         """
-        Cells in all.
+        Total number of cells.
         """
     @property
     def n_free(self) -> int:
         """
-        Cells that no sequence holds.
+        Number of cells that no sequence holds.
         """
     @property
     def n_seq_max(self) -> int:
         """
-        Sequences that may live at once.
+        Max number of sequences.
         """
     @property
     def n_streams(self) -> int:
         """
-        1, or n_seq_max where each sequence has rows of its own.
+        Number of streams: n_seq_max if each sequence has its own rows, else 1.
         """
     @property
     def n_used(self) -> int:
         """
-        Cells that at least one sequence holds.
+        Number of cells that at least one sequence holds.
         """
     @property
     def nbytes(self) -> int:
         """
-        Bytes of all keys and values, used or not.
+        Size of all cells in bytes, used or not.
         """
 
 class Defrag:
     """
-    What a defragmentation did; from `KVCache.last_defrag`.
+    Figures of one defragmentation; see `KVCache.last_defrag`.
     """
     def __repr__(self) -> str: ...
     @property
     def automatic(self) -> bool:
         """
-        Whether nobody had asked.
+        True if decode() started it, False if defrag() did.
         """
     @property
     def bytes(self) -> int:
         """
-        Bytes copied, on the device.
+        Number of bytes copied on the device.
         """
     @property
     def cells(self) -> int:
         """
-        Cells that were moved.
+        Number of cells moved.
         """
     @property
     def moves(self) -> int:
         """
-        Moves; cells that went side by side are one. Layers of other windows count for themselves where their cells are their own.
+        Number of moves. Adjacent cells that move together count as one move.
+
+        Layer groups with separate cells count separately.
         """
     @property
     def records(self) -> numpy.ndarray:
         """
-        The moves, in order.
+        The moves in order, as a structured ndarray of shape (moves,).
 
-        Returns
-        -------
-        structured ndarray
-            Fields `group` (layers with the same cells), `from`, `to`, `n`: cells [from, from + n) went to
-            [to, to + n). All int32.
+        The fields are int32: `group` (index of the group of layers that share cells), `from`, `to` and `n`.
+        Cells [from, from + n) moved to [to, to + n).
         """
     @property
     def rounds(self) -> int:
         """
-        Rounds of at most `max_moves` of them.
+        Number of rounds, each of at most `max_moves` moves.
         """
     @property
     def seconds(self) -> float:
@@ -1163,60 +1240,64 @@ class Defrag:
 
 class Stats:
     """
-    What a context has done since it was made or reset. Read when asked, not a copy.
+    Counters and times of a context since construction or the last reset.
 
-    After close() the last figures stay.
+    The attributes are live values, not a snapshot. After the context is closed they keep their last
+    values.
+
+    Args:
+        context: The context.
     """
     def __init__(self, context: Context) -> None: ...
     def __repr__(self) -> str: ...
     def reset(self) -> None:
         """
-        Set every figure to zero.
+        Reset all counters and times to zero.
         """
     @property
     def commands_recorded(self) -> int:
         """
-        Command buffers recorded: a plan records one when it first runs.
+        Number of command buffers recorded; a plan records one when it first runs.
 
-        0 on the CPU, which has none.
+        0 on the CPU, which has no command buffers.
         """
     @property
     def commands_submitted(self) -> int:
         """
-        How often one was submitted: once for every run of a plan.
+        Number of command buffers submitted: one per run of a plan.
         """
     @property
     def microbatches(self) -> int:
         """
-        Pieces that they were computed in.
+        Number of microbatches computed.
         """
     @property
     def nodes(self) -> dict[str, int]:
         """
-        Graph nodes run, by device as in `devices()`.
+        Number of graph nodes run by device, named as in `devices()`.
         """
     @property
     def plan_misses(self) -> dict[str, int]:
         """
-        Why plans were built: reason to count, without those that did not occur.
+        Number of plans built by reason, omitting reasons that did not occur.
 
-        Reasons: "first use", "new bucket", "new adapter set", "new capture set", "new edit set",
-        "reuse off", "evicted".
+        The reasons are "first use", "new bucket", "new adapter set", "new capture set", "new edit set",
+        "reuse off" and "evicted".
         """
     @property
     def plans_built(self) -> int:
         """
-        Plans made.
+        Number of plans built.
         """
     @property
     def plans_reused(self) -> int:
         """
-        How often a plan was found made.
+        Number of times that an existing plan was reused.
         """
     @property
     def rows_copied(self) -> int:
         """
-        Cache rows copied for copies, shifts and defragmentation.
+        Number of cache rows copied by sequence copies, shifts and defragmentation.
         """
     @property
     def seconds(self) -> dict[str, float]:
@@ -1226,16 +1307,20 @@ class Stats:
     @property
     def tokens(self) -> int:
         """
-        Entries of successful calls.
+        Number of entries in successful calls.
         """
 
 class SamplerChain:
     """
-    What plait.Sampler calls: methods in order, and what each sequence drew.
+    A chain of sampling stages with the history of each sequence.
 
-    `stages`: tuples of a method's name and its numbers. Sequences are named by any number (`keys`).
-    Rows are float32 (n, n_vocab), masks uint32 (n, (n_vocab + 31) // 32) with a bit for each token that
-    may be drawn. Calls run without the GIL.
+    plait.Sampler is the public interface. A sequence is identified by any unsigned integer, its key. A
+    mask has one bit per token, set if the token may be sampled. Calls release the GIL.
+
+    Args:
+        stages: Tuples of a stage's name and its parameters, in order of application.
+        forced: Token ids, as in plait.Sampler.
+        seed: Seed of the random numbers.
 
     Source: cpp/sampling/sampler.h
     """
@@ -1251,7 +1336,11 @@ class SamplerChain:
         tokens: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
     ) -> None:
         """
-        Tokens of the sequence that somebody else chose.
+        Append tokens that were not sampled here to the history of a sequence.
+
+        Args:
+            key: Key of the sequence.
+            tokens: Token ids.
         """
     def apply(
         self,
@@ -1262,7 +1351,17 @@ class SamplerChain:
         last: typing.SupportsInt | typing.SupportsIndex,
     ) -> numpy.typing.NDArray[numpy.float32]:
         """
-        The rows after stages [first, last), float32 (n, n_vocab): -inf where a token has gone.
+        Return the rows after stages [first, last).
+
+        Args:
+            logits: float32 array of shape (n, n_vocab).
+            keys: Keys of the n sequences.
+            masks: uint32 array of shape (n, (n_vocab + 31) // 32), or None.
+            first: Index of the first stage to apply.
+            last: Index after the last stage to apply.
+
+        Returns:
+            float32 ndarray of shape (n, n_vocab), -inf for removed tokens.
         """
     def probabilities(
         self,
@@ -1272,11 +1371,23 @@ class SamplerChain:
         first: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> numpy.typing.NDArray[numpy.float64]:
         """
-        What sample() would draw from: float64 (n, n_vocab).
+        Return the distributions that sample() would draw from.
+
+        Args:
+            logits: float32 array of shape (n, n_vocab).
+            keys: Keys of the n sequences.
+            masks: uint32 array of shape (n, (n_vocab + 31) // 32), or None.
+            first: Index of the first stage to apply.
+
+        Returns:
+            float64 ndarray of shape (n, n_vocab).
         """
     def reset(self, key: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
         """
-        Forget a sequence; None: all of them.
+        Discard the state of a sequence.
+
+        Args:
+            key: Key of the sequence. None: all sequences.
         """
     def sample(
         self,
@@ -1286,7 +1397,19 @@ class SamplerChain:
         first: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> numpy.typing.NDArray[numpy.int32]:
         """
-        A token for each row, noted as the next of its sequence: int32 (n,). Stages before `first` are left out. ValueError, and nothing noted, for rows that hold NaN or +inf or leave no token.
+        Sample one token per row and append it to the history of its sequence.
+
+        Args:
+            logits: float32 array of shape (n, n_vocab).
+            keys: Keys of the n sequences, all different.
+            masks: uint32 array of shape (n, (n_vocab + 31) // 32), or None.
+            first: Index of the first stage to apply.
+
+        Returns:
+            int32 ndarray of shape (n,).
+
+        Raises:
+            ValueError: A row contains NaN or +inf, or no token remains. No history changes.
         """
     def start(
         self,
@@ -1294,101 +1417,113 @@ class SamplerChain:
         tokens: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
     ) -> None:
         """
-        The sequence holds these tokens, and nothing was drawn of it yet; its random numbers go on.
+        Set the history of a sequence, none of it sampled. Its random numbers continue.
+
+        Args:
+            key: Key of the sequence.
+            tokens: Token ids.
         """
     def tokens(
         self, key: typing.SupportsInt | typing.SupportsIndex
     ) -> numpy.typing.NDArray[numpy.int32]:
         """
-        A copy of what it knows the sequence to hold: int32 (n,).
+        Return a copy of the history of a sequence.
+
+        Args:
+            key: Key of the sequence.
+
+        Returns:
+            int32 ndarray of shape (n,).
         """
 
 def build_info() -> dict[str, typing.Any]:
     """
-    What this build of plait is made of.
+    Return the properties of this build of plait.
 
-    Returns
-    -------
-    dict
-        "version" (str), "compiler" (str), "isas" (list of str: instruction sets that this machine runs,
-        weakest first), "isas_built" (list of str: those compiled in), "vulkan" (bool),
-        "cooperative_matrices" (list of str: "KHR", "NV", the extensions of Vulkan that products can use),
-        "architectures" (list of str: general.architecture of the files that Model opens),
-        "commit" (str, or None where the build was not told).
+    Returns:
+        A dict with the keys "version" (str), "compiler" (str), "isas" (list of str, instruction sets
+        that this machine can run, in ascending order), "isas_built" (list of str, instruction sets
+        compiled in), "vulkan" (bool), "cooperative_matrices" (list of str, Vulkan extensions usable for
+        matrix products: "KHR", "NV"), "architectures" (list of str, values of general.architecture that
+        Model supports) and "commit" (str, or None if unknown at build time).
     """
 
 def dequantize(raw: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[numpy.float32]:
     """
-    Float values of rows stored in one of GGUF's formats; the reverse of quantize().
+    Convert rows from a GGUF element type to float32.
 
-    Parameters
-    ----------
-    raw : array_like of uint8, shape (rows, bytes)
-        Whole blocks. Any number of leading axes.
-    type : str
-        One of `types()`, in any case.
+    The results have the same bits as those of ggml.
 
-    Returns
-    -------
-    ndarray of float32, shape (rows, n)
-        Bit for bit what ggml makes of the same bytes.
+    Args:
+        raw: uint8 array of shape (..., bytes); each row must consist of whole blocks.
+        type: Element type, one of `types()`, in upper or lower case.
 
-    Raises
-    ------
-    ValueError
-        Unknown type, or rows that are not whole blocks.
-    TypeError
-        Elements that are not uint8.
+    Returns:
+        float32 ndarray of shape (..., n).
+
+    Raises:
+        ValueError: The type is unknown, or the rows are not whole blocks.
+        TypeError: The elements are not uint8.
     """
 
 def devices() -> list[Device]:
     """
-    The devices of this machine that this build can run a context on, the CPU first.
+    Return the devices on which this build can run a context, the CPU first.
     """
 
 def load_control_vector(path: str | os.PathLike[str]) -> numpy.typing.NDArray[numpy.float32]:
     """
-    The directions of a GGUF file, for `Context.set_control_vector`: float32 (n, n_embd).
+    Read a control vector from a GGUF file, for use with `Context.set_control_vector`.
 
-    Row i is for layer i: the file's direction.i, or zeros where it has none. Raises ModelError for a file
-    that is no control vector.
+    Args:
+        path: Path of the file.
+
+    Returns:
+        float32 ndarray of shape (n, n_embd). Row i applies to layer i: direction.i from the file, or
+        zeros if the file has none.
+
+    Raises:
+        ModelError: The file cannot be read or is not a control vector.
     """
 
 def quant_types() -> list[str]:
     """
-    Names of the element types that `dequantize` reads, as GGUF tools write them; `quantize` says which of them it writes.
+    Return the names of the element types that dequantize() accepts, as in GGUF.
+
+    quantize() accepts only some of them.
     """
 
 def quantize(values: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[numpy.uint8]:
     """
-    Rows of float values stored in one of GGUF's formats.
+    Convert rows of float32 to a GGUF element type.
 
-    Parameters
-    ----------
-    values : array_like of float32, shape (rows, n)
-        Whole blocks. Any number of leading axes.
-    type : str
-        F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_NL, Q4_K or Q6_K, in any case.
+    For finite values the results have the same bits as those of ggml's reference quantiser, except for
+    Q4_K and Q6_K, which search for the codes with the least squared error.
 
-    Returns
-    -------
-    ndarray of uint8, shape (rows, bytes)
-        Bit for bit what ggml's reference quantiser makes of finite values; of Q4_K and Q6_K the codes with the
-        least squared error that were found.
+    Args:
+        values: float32 array of shape (..., n); each row must consist of whole blocks.
+        type: F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_NL, Q4_K or Q6_K, in upper or lower case.
 
-    Raises
-    ------
-    ValueError
-        Unknown type, or rows that are not whole blocks.
-    UnsupportedError
-        A type that can only be read.
+    Returns:
+        uint8 ndarray of shape (..., bytes).
+
+    Raises:
+        ValueError: The type is unknown, or the rows are not whole blocks.
+        UnsupportedError: The type can only be read.
     """
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, typing.Any]:
     """
-    The key-value pairs of a GGUF file, which need not hold weights.
+    Read the key-value pairs of a GGUF file, with or without weights.
 
-    Values are as in `Model.metadata`. Raises ModelError for a file that cannot be read or is not GGUF.
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The pairs as a dict, with values as in `Model.metadata`.
+
+    Raises:
+        ModelError: The file cannot be read or is not a GGUF file.
     """
 
 def token_logprobs(
@@ -1396,8 +1531,16 @@ def token_logprobs(
     tokens: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
 ) -> numpy.typing.NDArray[numpy.float64]:
     """
-    Natural logarithms of the probabilities that rows give to tokens, one each.
+    Return the natural log-probability of one token per row.
 
-    `logits` float32 (n, n_vocab), `tokens` (n,); the result is float64 (n,). Raises ValueError for rows
-    that hold NaN or +inf, or nothing but -inf, IndexError for a token outside the vocabulary.
+    Args:
+        logits: float32 array of shape (n, n_vocab).
+        tokens: Token ids, shape (n,).
+
+    Returns:
+        float64 ndarray of shape (n,).
+
+    Raises:
+        ValueError: A row contains NaN or +inf, or only -inf.
+        IndexError: A token is outside the vocabulary.
     """
