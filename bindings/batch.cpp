@@ -66,7 +66,7 @@ public:
             check_positions("pos", std::span(&*first_, 1));
             if (n > 0 && *first_ > INT32_MAX - n)
                 throw BatchError(text("pos: ", n, " entries from position ", *first_,
-                                      " exceed the max position ", INT32_MAX));
+                                      " exceed the max position ", INT32_MAX - 1));
             return;
         }
         const bool matrix = array_->ndim() == 2;

@@ -133,7 +133,7 @@ def test_several_of_one_value_follow_each_other(tiny):
                 feed(ctx, IDS)
             assert same_bits(seen["l_out.0"], 2 * before + 1)
             assert order == ["double", "one more"]
-            with pytest.raises(ValueError, match="already"):
+            with pytest.raises(ValueError, match="is active"):
                 double.__enter__()
         with double, ctx.capture("l_out.0") as seen:  # again, in another context manager
             ctx.kv.clear()
