@@ -159,7 +159,7 @@ def test_a_batch_cannot_be_changed_while_it_is_decoded(slow):
     time.sleep(0.15)
     try:
         for change in (lambda: long.add(5), lambda: long.clear(), lambda: long.add_sequence([5])):
-            with pytest.raises(plait.BatchError, match="being decoded"):
+            with pytest.raises(plait.BatchError, match="cannot be changed while"):
                 change()
     finally:
         thread.join()
