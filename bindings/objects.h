@@ -49,7 +49,8 @@ auto init(T (*function)(Args...)) {
 inline py::custom_type_setup not_constructible() {
     return py::custom_type_setup([](PyHeapTypeObject* type) {
         type->ht_type.tp_new = [](PyTypeObject* self, PyObject*, PyObject*) -> PyObject* {
-            PyErr_Format(PyExc_TypeError, "%s objects cannot be created from Python", self->tp_name);
+            PyErr_Format(PyExc_TypeError, "%s objects cannot be created from Python",
+                         self->tp_name);
             return nullptr;
         };
     });

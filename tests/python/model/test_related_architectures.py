@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plait
 import pytest
-from python import gguf_writer
 from reference.attend import attend
 from reference.rms_norm import rms_norm
 from reference.rope import rope
 
-import plait
+from python import gguf_writer
 
 WIDTH, HEADS, KV_HEADS, HEAD_DIM, N_FFN, EXPERTS, EXPERT_FFN, LAYERS = 64, 4, 2, 16, 96, 6, 32, 3
 TOKENS = np.random.default_rng(5).integers(3, gguf_writer.N_VOCAB, 40)
