@@ -190,7 +190,7 @@ def test_tensors_unknown_to_the_architecture_are_refused(tmp_path):
     weights = gguf_writer.llama_weights()
     weights["output.weights"] = weights.pop("output.weight")
     metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
-    with pytest.raises(plait.ModelError, match=r"output\.weights is none .* llama"):
+    with pytest.raises(plait.ModelError, match=r"output\.weights does not belong to .* llama"):
         plait.Model(write(tmp_path / "m.gguf", metadata, weights))
 
 
