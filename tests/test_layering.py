@@ -38,7 +38,7 @@ KERNELS_MAY_INCLUDE = re.compile(
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {
     "cstdint", "cstddef", "cstring", "cfloat", "climits", "math.h",
-    "stdint.h", "stddef.h", "string.h", "float.h", "limits.h", "immintrin.h",
+    "stdint.h", "stddef.h", "string.h", "float.h", "limits.h",
 }  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 #pragma once
 
 // GCC warns about the undefined operands of AVX-512 intrinsics (gcc.gnu.org/PR105593). The warnings
-// are off where <immintrin.h> is first included, so every file includes it through this header.
+// are off where <immintrin.h> is first included, so every file of cpp/ includes it through this
+// header.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
