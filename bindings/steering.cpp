@@ -149,7 +149,7 @@ Args:
 Raises:
     ValueError: The shape is wrong, a number is not finite, or a layer does not exist.
 
-Source: cpp/graph/steer.cpp)")
+Source: cpp/graph/rewrite.cpp)")
         .def("value_shape", &value_shape, py::arg("name"),
              R"(Return the shape of one token's row of an intermediate value.
 

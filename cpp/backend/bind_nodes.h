@@ -2,7 +2,10 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
+#include "base/error.h"
+#include "base/text.h"
 #include "graph/graph.h"
 
 namespace plait {
@@ -19,6 +22,11 @@ void bind_nodes(std::span<const BasicNode<OpVariant>> nodes, std::span<const Nod
             },
             node.op);
     }
+}
+
+[[noreturn]] inline void no_kernel(std::string_view device, const Node& node) {
+    throw UnsupportedError(
+        text(device, ": no kernel for ", op_name(node.op), " of ", to_string(node.type)));
 }
 
 }  // namespace plait

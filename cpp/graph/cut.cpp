@@ -3,7 +3,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "graph/alias_roots.h"
+#include "graph/analysis.h"
 
 namespace plait {
 namespace {

@@ -1,6 +1,8 @@
-#include "graph/fuse.h"
+#include "graph/rewrite.h"
 
 #include <optional>
+
+#include "graph/analysis.h"
 
 namespace plait {
 namespace {
@@ -28,14 +30,6 @@ std::optional<Fused> match(const Graph& graph, const Node& node, const std::vect
 }
 
 }  // namespace
-
-std::vector<int> count_uses(const Graph& graph) {
-    std::vector<int> uses(graph.nodes().size());
-    for (const Node& node : graph.nodes())
-        for_each_operand(node.op, [&](NodeId id) { ++uses[id]; });
-    for (const auto& [id, node] : graph.outputs()) ++uses[node];
-    return uses;
-}
 
 void fuse_linear_add(Graph& graph) {
     const std::vector<int> uses = count_uses(graph);

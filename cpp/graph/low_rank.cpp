@@ -1,10 +1,9 @@
-#include "graph/low_rank.h"
+#include "graph/rewrite.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "graph/ops.h"
-#include "graph/rewrite.h"
 
 namespace plait {
 namespace {

@@ -1,8 +1,10 @@
-// Rewrites that insert nodes after values of a graph.
+// Rewrites of a graph: a general one, fusions, low-rank adapters, control vectors and edits.
 #pragma once
 
 #include <functional>
+#include <span>
 
+#include "graph/capture.h"
 #include "graph/graph.h"
 
 namespace plait {
@@ -12,5 +14,37 @@ namespace plait {
 using Follow = std::function<Value(NodeId old, Value copy)>;
 
 void rewrite(Graph& graph, const Follow& follow);
+
+// Replaces x + linear(y) by LinearAdd if nothing else reads the product. Each result keeps its bits;
+// the sum costs one pass over the rows less.
+void fuse_linear_add(Graph& graph);
+
+// The matrices that one low-rank adapter adds to one weight. Hu et al. 2021, arXiv:2106.09685:
+//
+//   y = W x + sum over adapters of scale * B (A x)        A [r, in], B [out, r]
+//
+// The same holds for the matrices of experts and heads; for a table of tokens,
+// y = W[t] + scale * B A[t].
+struct LowRank {
+    WeightId base = 0;
+    Weight a;            // [r, in] or [e, r, in]; for a table [vocab, r]
+    Weight b;            // [out, r] or [e, out, r]
+    uint16_t scale = 0;  // index of its scale: InputId{adapter_scale, scale}
+};
+
+// Adds the adapters to each op that multiplies by their weight or looks up rows of it.
+void add_low_rank(Graph& graph, std::span<const LowRank> deltas);
+
+// The weights that the graph reads only as operands that adapters can change.
+std::vector<WeightId> adaptable_weights(const Graph& graph);
+
+// Adds a vector to the residual stream after each of the first n_layers layers:
+// l_out += InputId{control, layer}.
+// Zou et al. 2023, arXiv:2310.01405; Turner et al. 2023, arXiv:2308.10248.
+void add_control(Graph& graph, int n_layers);
+
+// Inserts edit i after the value of the i-th name if the graph has it. Several edits of one value run
+// in order. In a step without output rows, values that have output rows only are not edited.
+void insert_edits(Graph& graph, std::span<const ValueName> names, bool has_outputs);
 
 }  // namespace plait

@@ -1,8 +1,7 @@
-#include "plan/assign.h"
+#include "plan/passes.h"
 
-#include "backend/no_kernel.h"
-#include "graph/alias_roots.h"
-#include "graph/node_layers.h"
+#include "backend/bind_nodes.h"
+#include "graph/analysis.h"
 
 namespace plait {
 

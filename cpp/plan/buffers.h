@@ -1,4 +1,4 @@
-// Where each value of a graph is stored: lifetimes become offsets in one arena.
+// Where values are stored: inputs in one buffer of the context, the values of a graph in an arena.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,35 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "plan/input_layout.h"
+#include "graph/graph.h"
 
 namespace plait {
 
+// The place of each input of a step in a context's input buffer. It is the same for every plan, with
+// room for the largest step.
+class InputLayout {
+public:
+    // Appends an input of at most `bytes`. An id can be added once (InternalError).
+    void add(InputId id, uint64_t bytes);
+
+    uint64_t offset(InputId id) const;    // InternalError if the input was not added
+    uint64_t capacity(InputId id) const;  // in bytes
+    uint64_t bytes() const { return bytes_; }
+    bool has(InputId id) const;
+
+private:
+    struct Entry {
+        InputId id;
+        uint64_t offset;
+        uint64_t bytes;
+    };
+    const Entry& at(InputId id) const;
+
+    std::vector<Entry> entries_;
+    uint64_t bytes_ = 0;
+};
+
+// The places of a graph's values. The lifetimes of values become offsets in one arena.
 struct Buffers {
     std::vector<Place> places;  // by node
     uint64_t arena_bytes = 0;

@@ -5,10 +5,7 @@
 
 #include "base/error.h"
 #include "graph/cut.h"
-#include "plan/assign.h"
-#include "plan/prune.h"
-#include "plan/select_early.h"
-#include "plan/stages.h"
+#include "plan/passes.h"
 
 namespace plait {
 namespace {

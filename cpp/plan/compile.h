@@ -6,8 +6,8 @@
 
 #include "base/first_fit.h"
 #include "plan/buffers.h"
+#include "plan/passes.h"
 #include "plan/plan.h"
-#include "plan/schedule.h"
 
 namespace plait {
 

@@ -13,7 +13,7 @@
 
 #include "backend/device_set.h"
 #include "graph/graph.h"
-#include "plan/input_layout.h"
+#include "plan/buffers.h"
 
 namespace plait {
 

@@ -1,4 +1,4 @@
-#include "plan/schedule.h"
+#include "plan/passes.h"
 
 #include <set>
 

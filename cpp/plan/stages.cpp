@@ -1,4 +1,4 @@
-#include "plan/stages.h"
+#include "plan/passes.h"
 
 #include <algorithm>
 

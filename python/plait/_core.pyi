@@ -634,7 +634,7 @@ class Context:
         Raises:
             ValueError: The shape is wrong, a number is not finite, or a layer does not exist.
 
-        Source: cpp/graph/steer.cpp
+        Source: cpp/graph/rewrite.cpp
         """
     def set_lora(self, adapters: collections.abc.Mapping[Adapter, float] | None) -> None:
         """

@@ -5,7 +5,6 @@
 #include "backend/bind_nodes.h"
 #include "backend/cpu/executable.h"
 #include "backend/cpu/graph.h"
-#include "backend/cpu/lower.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/ops/bind.h"
 #include "backend/cpu/weights/weights.h"

@@ -1,10 +1,11 @@
-#include "backend/cpu/lower.h"
+#include "backend/cpu/graph.h"
 
 #include <unordered_map>
 
 #include "backend/cpu/kernels/attention/attend.h"
 #include "base/error.h"
-#include "graph/fuse.h"
+#include "graph/analysis.h"
+#include "graph/rewrite.h"
 
 namespace plait::cpu {
 namespace {

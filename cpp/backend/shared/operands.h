@@ -1,7 +1,7 @@
 // What bindings of several backends compute from a node.
 #pragma once
 
-#include "backend/shared/rotary.h"
+#include "backend/shared/positions.h"
 #include "graph/graph.h"
 
 namespace plait {

@@ -13,7 +13,7 @@
 #include "backend/vulkan/weights.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "graph/fuse.h"
+#include "graph/rewrite.h"
 
 namespace plait::vulkan {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "backend/vulkan/settings.h"
-#include "base/checksum.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
 

@@ -4,14 +4,13 @@
 #include <numeric>
 #include <set>
 
-#include "backend/no_kernel.h"
+#include "backend/bind_nodes.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "graph/alias_roots.h"
-#include "graph/node_layers.h"
+#include "graph/analysis.h"
+#include "plan/passes.h"
 #include "plan/plan.h"
-#include "plan/prune.h"
 
 namespace plait {
 namespace {

@@ -10,7 +10,7 @@
 #include "backend/device_set.h"
 #include "memory/layout.h"
 #include "model/model.h"
-#include "plan/input_layout.h"
+#include "plan/buffers.h"
 
 namespace plait {
 

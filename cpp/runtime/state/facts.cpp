@@ -4,8 +4,8 @@
 #include <iomanip>
 #include <sstream>
 
-#include "base/checksum.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "gguf/keys.h"
 #include "gguf/text.h"

@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "base/checked.h"
-#include "base/checksum.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text.h"
 
 namespace plait {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/low_rank.h"
+#include "graph/rewrite.h"
 #include "runtime/devices/weight_copies.h"
 #include "runtime/loaded_model.h"
 

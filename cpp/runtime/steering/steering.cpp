@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "graph/steer.h"
+#include "graph/rewrite.h"
 
 namespace plait {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "graph/capture.h"
-#include "graph/low_rank.h"
 #include "graph/plan_key.h"
+#include "graph/rewrite.h"
 #include "runtime/state/facts.h"
 #include "runtime/steering/adapter.h"
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "base/checksum.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "memory/step_memory.h"

@@ -6,8 +6,7 @@
 
 #include "graph/capture.h"
 #include "graph/ops.h"
-#include "plan/prune.h"
-#include "plan/stages.h"
+#include "plan/passes.h"
 #include "support/plain_graph.h"
 
 namespace plait {

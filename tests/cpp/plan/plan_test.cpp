@@ -9,8 +9,8 @@
 #include "backend/cpu/backend.h"
 #include "graph/capture.h"
 #include "graph/ops.h"
-#include "graph/steer.h"
-#include "plan/schedule.h"
+#include "graph/rewrite.h"
+#include "plan/passes.h"
 #include "support/plain_graph.h"
 #include "support/random_weights.h"
 

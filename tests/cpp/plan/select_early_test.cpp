@@ -1,4 +1,4 @@
-#include "plan/select_early.h"
+#include "plan/passes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "backend/shared/position_buckets.h"
+#include "backend/shared/positions.h"
 #include "backend/vulkan/ops/operands.h"
 
 namespace plait::vulkan {

@@ -32,6 +32,10 @@ struct CacheLayout {
     DType dtype;
     uint32_t head_elements, head_bytes, row_bytes;
 };
-CacheLayout cache_layout(const TensorType& storage, int64_t heads);
+inline CacheLayout cache_layout(const TensorType& storage, int64_t heads) {
+    const HeadLayout layout = head_layout(storage, heads);
+    return {layout.dtype, to_u32(layout.head_elements), to_u32(layout.head_bytes),
+            to_u32(layout.row_bytes)};
+}
 
 }  // namespace plait::vulkan

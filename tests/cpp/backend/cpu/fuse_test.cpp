@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/lower.h"
+#include "backend/cpu/graph.h"
 #include "graph/ops.h"
 
 namespace plait::cpu {

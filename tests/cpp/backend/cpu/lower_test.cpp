@@ -1,4 +1,4 @@
-#include "backend/cpu/lower.h"
+#include "backend/cpu/graph.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/hash.h"
 #include "runtime/state/state_format.h"
 
 namespace plait {

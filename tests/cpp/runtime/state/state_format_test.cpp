@@ -6,8 +6,8 @@
 #include <cstring>
 #include <random>
 
-#include "base/checksum.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "state_bytes.h"
 
 namespace plait {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/attention/attend.h"
-#include "backend/shared/position_buckets.h"
+#include "backend/shared/positions.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/common/frame.h"
-#include "backend/shared/rotary.h"
+#include "backend/shared/positions.h"
 
 namespace plait::cpu {
 

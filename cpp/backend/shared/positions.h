@@ -1,5 +1,6 @@
-// The frequencies of rotary position embeddings. Kernels include this header too, so it may contain no
-// function that a linker could share between instruction sets.
+// The mathematics of positions: frequencies of rotary embeddings, and buckets of distances for relative
+// position biases. Kernels include this header too, so it may contain no function that a linker could
+// share between instruction sets.
 #pragma once
 
 #include <math.h>
@@ -29,6 +30,18 @@ PLAIT_INLINE double frequency(const RopeFrequencies& rope, int64_t pair, double 
     const double kept = 1.0 - (along < 0.0 ? 0.0 : along > 1.0 ? 1.0 : along);
     const double mix = kept * rope.extrapolation;
     return whole * (rope.scale * (1.0 - mix) + mix);
+}
+
+// The first distance of a bucket. T5, arXiv:1910.10683: half of the buckets of a direction hold one
+// distance each, the others grow by a constant ratio up to max_distance, and the last one holds all
+// greater distances. Slightly less than the exact threshold, so that rounding cannot exclude a distance
+// that is equal to it.
+PLAIT_INLINE double bucket_begin(int32_t bucket, int32_t buckets, int32_t max_distance) {
+    const int32_t exact = buckets / 2;
+    if (bucket <= exact) return bucket;
+    const double turns = static_cast<double>(bucket - exact) / (buckets - exact);
+    const double ratio = static_cast<double>(max_distance) / exact;
+    return exact * __builtin_pow(ratio, turns) * (1.0 - 1e-6);
 }
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-#include "base/checksum.h"
+#include "base/hash.h"
 
 #include <bit>
 #include <cstring>
