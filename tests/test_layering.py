@@ -33,7 +33,7 @@ MAY_INCLUDE = {
 # A template or inline function of the standard library that is instantiated in a kernel could be
 # the copy that the linker keeps for everyone, with instructions this machine lacks.
 KERNELS_MAY_INCLUDE = re.compile(
-    r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|backend/shared/(rotary|position_buckets)\.h"
+    r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|backend/shared/positions\.h"
     r"|tensor/half\.h|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/(inline|x86_intrinsics)\.h"
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {
