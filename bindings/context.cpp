@@ -107,8 +107,8 @@ py::typing::List<NodeByField> graph_nodes(const PyContext& self, const Integer& 
     const int64_t outputs = to_int64("n_outputs", n_outputs);
     const bool as_embeddings = to_bool("embeddings", embeddings);
     const bool of_encoder = to_bool("encode", encode);
-    const std::vector<NodeInfo> nodes = self.call(
-        [&](Context& c) { return c.graph(tokens, sequences, outputs, as_embeddings, of_encoder); });
+    const std::vector<NodeInfo> nodes = self.session(
+        [&](Session& s) { return s.graph(tokens, sequences, outputs, as_embeddings, of_encoder); });
     py::list result;
     for (const NodeInfo& node : nodes) {
         py::list shape, inputs, fused;
@@ -187,7 +187,7 @@ py::object weak_reference(const py::object& model) {
     return py::weakref(model);
 }
 
-using Run = Outputs (Context::*)(const BatchView&, StopSignal*);
+using Run = Outputs (Session::*)(const BatchView&, StopSignal*);
 
 // Creates the Output first, because nothing may fail after the cache has changed.
 OutputObject run(const PyContext& self, PyBatch& batch, Run function) {
@@ -196,26 +196,33 @@ OutputObject run(const PyContext& self, PyBatch& batch, Run function) {
     PythonSignals signals;
     try {
         py::object output = py::cast(PyOutput{{}, reading.view().size, weak_reference(self.model)});
-        py::cast<PyOutput&>(output).outputs = self.call(
-            [&](Context& context) { return (context.*function)(reading.view(), &signals); });
+        py::cast<PyOutput&>(output).outputs =
+            self.session([&](Session& s) { return (s.*function)(reading.view(), &signals); });
         return output;
     } catch (const Interrupted&) {
         signals.rethrow();
     }
 }
 
+std::vector<std::string> devices_of(const PyContext& self) {
+    return self.call([](const Context& context) { return context.devices(); });
+}
+
 py::str context_repr(const PyContext& self) {
     const bool closed = self.call([](const Context& context) { return context.closed(); });
     if (closed) return py::str("<plait.Context, closed>");
     const Context& context = initialized(self.shared)->fixed();
-    const auto [kind, used, cells] = self.call(
-        [](const Context& c) { return std::tuple(c.memory_kind(), c.n_used(), c.n_cells()); });
+    const auto [kind, used, cells] = self.session([](Session& s) {
+        return std::tuple(std::string(s.memory().kind()), s.memory().n_used(),
+                          s.memory().n_cells());
+    });
     std::string devices;
-    for (const std::string& name : initialized(self.shared)->devices())
+    for (const std::string& name : devices_of(self))
         devices += text(devices.empty() ? "" : " + ", name);
     return text("<plait.Context of ", context.model()->info().arch, " on ", devices, ": ", kind,
-                ", n_ctx=", context.n_ctx(), ", n_seq_max=", context.options().n_seq_max, ", ",
-                used, " of ", cells, " cells used>");
+                ", n_ctx=", context.settings().n_ctx(),
+                ", n_seq_max=", context.settings().n_seq_max(), ", ", used, " of ", cells,
+                " cells used>");
 }
 
 constexpr const char* kContextDoc =
@@ -334,36 +341,6 @@ CallGuard::CallGuard(const Context& context) : context_(&context), outer_(t_inne
 
 CallGuard::~CallGuard() { t_innermost_call = outer_; }
 
-Stats SharedContext::stats() {
-    if (last_stats_) return *last_stats_;
-    return call([](const Context& context) { return context.stats(); });
-}
-
-std::vector<std::string> SharedContext::devices() {
-    const auto now = call([](const Context& context) -> std::optional<std::vector<std::string>> {
-        if (context.closed()) return std::nullopt;
-        return context.devices();
-    });
-    if (now) devices_ = *now;
-    return devices_;
-}
-
-void SharedContext::reset_stats() {
-    if (last_stats_) last_stats_ = Stats{};
-    call([](Context& context) { context.reset_stats(); });
-}
-
-void SharedContext::close() {
-    devices();
-    const auto last = call([](Context& context) -> std::optional<Stats> {
-        if (context.closed()) return std::nullopt;
-        const Stats stats = context.stats();
-        context.close();
-        return stats;
-    });
-    if (last) last_stats_ = last;
-}
-
 namespace {
 
 using ContextClass = py::class_<PyContext>;
@@ -387,58 +364,62 @@ void bind_runs(ContextClass& context) {
         .def(
             "decode",
             [](const PyContext& self, PyBatch& batch) {
-                return run(self, batch, &Context::decode);
+                return run(self, batch, &Session::decode);
             },
             py::arg("batch"), kDecodeDoc)
         .def(
             "encode",
             [](const PyContext& self, PyBatch& batch) {
-                return run(self, batch, &Context::encode);
+                return run(self, batch, &Session::encode);
             },
             py::arg("batch"), kEncodeDoc);
 }
 
 void bind_options(ContextClass& context) {
     const auto fixed = [](auto get) {
-        return [get](const PyContext& self) { return get(initialized(self.shared)->fixed()); };
-    };
-    const auto option = [](auto member) {
-        return [member](const PyContext& self) {
-            return initialized(self.shared)->fixed().options().*member;
+        return [get](const PyContext& self) {
+            return get(initialized(self.shared)->fixed().settings());
         };
     };
     context
         .def_property_readonly(
             "model", [](const PyContext& self) -> ModelObject { return initialized(self.model); },
             "The Model that the context runs.")
-        .def_property_readonly("n_ctx", fixed([](const Context& c) { return c.n_ctx(); }),
+        .def_property_readonly("n_ctx", fixed([](const ContextSettings& s) { return s.n_ctx(); }),
                                "Max cells per sequence.")
-        .def_property_readonly("n_seq_max", option(&ContextOptions::n_seq_max),
+        .def_property_readonly("n_seq_max",
+                               fixed([](const ContextSettings& s) { return s.n_seq_max(); }),
                                "Max number of sequences.")
-        .def_property_readonly("n_batch", option(&ContextOptions::n_batch), "Max entries per call.")
-        .def_property_readonly("n_ubatch", option(&ContextOptions::n_ubatch),
+        .def_property_readonly("n_batch",
+                               fixed([](const ContextSettings& s) { return s.n_batch(); }),
+                               "Max entries per call.")
+        .def_property_readonly("n_ubatch",
+                               fixed([](const ContextSettings& s) { return s.n_ubatch(); }),
                                "Max tokens computed at once.")
-        .def_property_readonly("type_k",
-                               fixed([](const Context& c) { return name_of(c.options().type_k); }),
-                               "Element type of cached keys.")
-        .def_property_readonly("type_v",
-                               fixed([](const Context& c) { return name_of(c.options().type_v); }),
-                               "Element type of cached values.")
         .def_property_readonly(
-            "pooling", fixed([](const Context& c) { return name_of(c.pooling()); }),
+            "type_k", fixed([](const ContextSettings& s) { return name_of(s.memory.keys); }),
+            "Element type of cached keys.")
+        .def_property_readonly(
+            "type_v", fixed([](const ContextSettings& s) { return name_of(s.memory.values); }),
+            "Element type of cached values.")
+        .def_property_readonly(
+            "pooling", fixed([](const ContextSettings& s) { return name_of(s.pooling); }),
             "Pooling of token embeddings: \"none\", \"mean\", \"cls\", \"last\" or \"rank\".")
         .def_property_readonly("causal",
-                               fixed([](const Context& c) { return *c.options().causal; }),
+                               fixed([](const ContextSettings& s) { return s.memory.causal; }),
                                "True if a token attends only to earlier tokens.")
         .def_property_readonly("flash_attention",
-                               fixed([](const Context& c) { return *c.options().flash_attention; }),
+                               fixed([](const ContextSettings& s) { return s.flash_attention; }),
                                "True if attention is computed in one pass over the keys.")
-        .def_property_readonly("graph_reuse", option(&ContextOptions::graph_reuse),
+        .def_property_readonly("graph_reuse",
+                               fixed([](const ContextSettings& s) { return s.graph_reuse; }),
                                "True if plans are kept for later steps.")
-        .def_property_readonly("fuse", option(&ContextOptions::fuse),
+        .def_property_readonly("fuse", fixed([](const ContextSettings& s) { return s.fuse; }),
                                "True if operations are fused where that is cheaper.")
-        .def_property_readonly("invariant", fixed([](const Context& c) { return c.invariant(); }),
-                               "True if logits are bitwise independent of the rest of the batch.");
+        .def_property_readonly(
+            "invariant",
+            [](const PyContext& self) { return initialized(self.shared)->fixed().invariant(); },
+            "True if logits are bitwise independent of the rest of the batch.");
 }
 
 void bind_state(ContextClass& context) {
@@ -446,7 +427,7 @@ void bind_state(ContextClass& context) {
         .def_property_readonly(
             "compute_bytes",
             [](const PyContext& self) {
-                return self.call([](const Context& c) { return c.compute_bytes(); });
+                return self.session([](Session& s) { return s.compute_bytes(); });
             },
             R"(Size in bytes of the buffers for inputs and intermediate values.
 
@@ -455,8 +436,7 @@ Construction allocates enough for the largest step of decode().)")
             "devices",
             [](const PyContext& self) -> py::typing::List<py::str> {
                 py::list names;
-                for (const std::string& name : initialized(self.shared)->devices())
-                    names.append(py::str(name));
+                for (const std::string& name : devices_of(self)) names.append(py::str(name));
                 return names;
             },
             R"(Names of the devices in use, as in `devices()`; the CPU comes last.
@@ -469,7 +449,7 @@ A device listed twice in `backend` appears as "vulkan:0" and "vulkan:0/2".)")
             },
             "True if close() was called.")
         .def(
-            "close", [](const PyContext& self) { initialized(self.shared)->close(); },
+            "close", [](const PyContext& self) { self.call([](Context& c) { c.close(); }); },
             R"(Free the cache and the plans. Outputs and statistics stay valid.
 
 Does nothing if the context is closed.)");
@@ -485,7 +465,7 @@ void bind_graph(ContextClass& context) {
             [](const PyContext& self) -> py::typing::List<py::str> {
                 py::list names;
                 for (const std::string& name :
-                     self.call([](Context& c) { return c.value_names(); }))
+                     self.session([](Session& s) { return s.value_names(); }))
                     names.append(py::str(name));
                 return names;
             },

@@ -2,10 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "gil_release.h"
 #include "module.h"
@@ -33,7 +30,7 @@ private:
 class SharedContext {
 public:
     SharedContext(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
-        : context_(std::move(model), options), devices_(context_.devices()) {}
+        : context_(std::move(model), options) {}
 
     // Returns f(context), called without the GIL: another thread may hold the context and wait for the
     // GIL.
@@ -42,6 +39,14 @@ public:
         const CallGuard guard(context_);
         const GilRelease released;
         return std::forward<F>(f)(context_);
+    }
+
+    // Returns f(session), called with the lock of the context and without the GIL. Throws InvalidArgument
+    // after close().
+    template <typename F>
+    auto session(F&& f) {
+        return call(
+            [&](Context& context) { return std::forward<F>(f)(*context.session().lock()); });
     }
 
     // Returns f(context, context of other), called without the GIL.
@@ -53,17 +58,9 @@ public:
 
     // For reading what is fixed at construction, which needs no lock.
     const Context& fixed() const { return context_; }
-    // Names of the devices in use; after close(), of those that were in use.
-    std::vector<std::string> devices();
-
-    Stats stats();
-    void reset_stats();
-    void close();  // keeps the statistics
 
 private:
     Context context_;
-    std::vector<std::string> devices_;  // guarded by the GIL
-    std::optional<Stats> last_stats_;   // set by close(); guarded by the GIL
 };
 
 struct PyContext : ZeroInitialized {
@@ -73,6 +70,10 @@ struct PyContext : ZeroInitialized {
     template <typename F>
     auto call(F&& f) const {
         return initialized(shared)->call(std::forward<F>(f));
+    }
+    template <typename F>
+    auto session(F&& f) const {
+        return initialized(shared)->session(std::forward<F>(f));
     }
 };
 

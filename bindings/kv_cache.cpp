@@ -20,7 +20,7 @@ bool seq_rm(const PyKvCache& self, const Integer& seq, const Integer& p0,
             const OptionalInteger& p1) {
     const int32_t id = to_int32("seq", seq);
     const PositionRange positions = range(p0, p1);
-    return self.call([&](Context& c) { return c.seq_rm(id, positions); });
+    return self.session([&](Session& s) { return s.seq_rm(id, positions); });
 }
 
 void seq_cp(const PyKvCache& self, const Integer& src, const Integer& dst, const Integer& p0,
@@ -29,12 +29,12 @@ void seq_cp(const PyKvCache& self, const Integer& src, const Integer& dst, const
     const int32_t to = to_int32("dst", dst);
     const PositionRange positions = range(p0, p1);
     follow_log_level();
-    self.call([&](Context& c) { c.seq_cp(from, to, positions); });
+    self.session([&](Session& s) { s.seq_cp(from, to, positions); });
 }
 
 void seq_keep(const PyKvCache& self, const Integer& seq) {
     const int32_t id = to_int32("seq", seq);
-    self.call([&](Context& c) { c.seq_keep(id); });
+    self.session([&](Session& s) { s.seq_keep(id); });
 }
 
 void seq_add(const PyKvCache& self, const Integer& seq, const Integer& p0,
@@ -42,7 +42,7 @@ void seq_add(const PyKvCache& self, const Integer& seq, const Integer& p0,
     const int32_t id = to_int32("seq", seq);
     const PositionRange positions = range(p0, p1);
     const int32_t by = to_int32("delta", delta);
-    self.call([&](Context& c) { c.seq_add(id, positions, by); });
+    self.session([&](Session& s) { s.seq_add(id, positions, by); });
 }
 
 void seq_div(const PyKvCache& self, const Integer& seq, const Integer& p0,
@@ -50,19 +50,19 @@ void seq_div(const PyKvCache& self, const Integer& seq, const Integer& p0,
     const int32_t id = to_int32("seq", seq);
     const PositionRange positions = range(p0, p1);
     const int32_t by = to_int32("divisor", divisor);
-    self.call([&](Context& c) { c.seq_div(id, positions, by); });
+    self.session([&](Session& s) { s.seq_div(id, positions, by); });
 }
 
 std::optional<PositionBounds> bounds(const PyKvCache& self, const Integer& seq) {
     const int32_t id = to_int32("seq", seq);
-    return self.call([&](const Context& c) { return c.seq_positions(id); });
+    return self.session([&](Session& s) { return s.seq_positions(id); });
 }
 
 size_t seq_len(const PyKvCache& self, const Integer& seq) {
     const int32_t id = to_int32("seq", seq);
-    return self.call([&](const Context& c) {
-        c.seq_positions(id);  // raises for an id outside [0, n_seq_max)
-        const std::vector<Cell> cells = c.cells();
+    return self.session([&](Session& s) {
+        s.seq_positions(id);  // raises for an id outside [0, n_seq_max)
+        const std::vector<Cell> cells = s.memory().cells();
         return static_cast<size_t>(std::ranges::count_if(cells, [id](const Cell& cell) {
             return std::ranges::binary_search(cell.sequences, id);
         }));
@@ -70,10 +70,10 @@ size_t seq_len(const PyKvCache& self, const Integer& seq) {
 }
 
 py::array cells(const PyKvCache& self) {
-    const std::vector<Cell> cells = self.call([](const Context& c) { return c.cells(); });
+    const std::vector<Cell> cells = self.session([](Session& s) { return s.memory().cells(); });
     const Context& fixed = initialized(self.shared)->fixed();
     const auto axes = static_cast<size_t>(fixed.model()->info().n_pos_per_token);
-    const auto n_seq_max = static_cast<size_t>(fixed.options().n_seq_max);
+    const auto n_seq_max = static_cast<size_t>(fixed.settings().n_seq_max());
     py::list fields;
     fields.append(py::make_tuple("row", "<i4"));
     fields.append(py::make_tuple("stream", "<i4"));
@@ -98,57 +98,60 @@ py::array cells(const PyKvCache& self) {
     return result;
 }
 
-using ReadRows = Rows (Context::*)(int, SequenceId);
+using ReadRows = SequenceRows (Session::*)(int, SequenceId);
 
 py::array_t<float> read(const PyKvCache& self, const Integer& layer, const Integer& seq,
                         ReadRows function) {
     const int32_t index = to_int32("layer", layer);
     const int32_t id = to_int32("seq", seq);
-    Rows rows = self.call([&](Context& c) { return (c.*function)(index, id); });
+    SequenceRows rows = self.session([&](Session& s) { return (s.*function)(index, id); });
     return take_vector(std::move(rows.values), {rows.n, rows.n_heads, rows.head_dim});
 }
 
 py::str kv_cache_repr(const PyKvCache& self) {
-    if (self.call([](const Context& c) { return c.closed(); }))
-        return py::str("<plait.KVCache, closed>");
-    const auto [kind, cells, used, bytes] = self.call([](const Context& c) {
-        return std::tuple(c.memory_kind(), c.n_cells(), c.n_used(), c.memory_bytes());
+    if (self.call([](Context& c) { return c.closed(); })) return py::str("<plait.KVCache, closed>");
+    const auto [kind, cells, used, bytes] = self.session([](Session& s) {
+        const Memory& memory = s.memory();
+        return std::tuple(std::string(memory.kind()), memory.n_cells(), memory.n_used(),
+                          memory.layout().bytes());
     });
-    const ContextOptions& options = initialized(self.shared)->fixed().options();
+    const ContextSettings& settings = initialized(self.shared)->fixed().settings();
     return py::str("<plait.KVCache {}: {} of {} cells used, {} sequences, {:.4g} MB>")
-        .format(kind, used, cells, options.n_seq_max, static_cast<double>(bytes) / 1e6);
+        .format(kind, used, cells, settings.n_seq_max(), static_cast<double>(bytes) / 1e6);
 }
 
 void bind_size(KvCacheClass& kv) {
     const auto get = [](auto function) {
-        return [function](const PyKvCache& self) { return self.call(function); };
+        return [function](const PyKvCache& self) {
+            return self.session([&](Session& s) { return function(s.memory()); });
+        };
     };
-    kv.def_property_readonly("kind", get([](const Context& c) { return c.memory_kind(); }),
+    kv.def_property_readonly("kind", get([](const Memory& m) { return std::string(m.kind()); }),
                              R"(Kind of the cache, as a str.
 
 One of "unified", "streams", "sliding", "recurrent", "hybrid", "cross" and "none".)")
         .def_property_readonly(
-            "n_streams", get([](const Context& c) { return c.n_streams(); }),
+            "n_streams", get([](const Memory& m) { return m.n_streams(); }),
             "Number of streams: n_seq_max if each sequence has its own rows, else 1.")
-        .def_property_readonly("n_cells", get([](const Context& c) { return c.n_cells(); }),
+        .def_property_readonly("n_cells", get([](const Memory& m) { return m.n_cells(); }),
                                "Total number of cells.")
-        .def_property_readonly("n_used", get([](const Context& c) { return c.n_used(); }),
+        .def_property_readonly("n_used", get([](const Memory& m) { return m.n_used(); }),
                                "Number of cells that at least one sequence holds.")
         .def_property_readonly("n_free",
-                               get([](const Context& c) { return c.n_cells() - c.n_used(); }),
+                               get([](const Memory& m) { return m.n_cells() - m.n_used(); }),
                                "Number of cells that no sequence holds.")
-        .def_property_readonly("nbytes", get([](const Context& c) { return c.memory_bytes(); }),
+        .def_property_readonly("nbytes", get([](const Memory& m) { return m.layout().bytes(); }),
                                "Size of all cells in bytes, used or not.")
         .def_property_readonly(
             "n_seq_max",
             [](const PyKvCache& self) {
-                return initialized(self.shared)->fixed().options().n_seq_max;
+                return initialized(self.shared)->fixed().settings().n_seq_max();
             },
             "Max number of sequences.")
-        .def_property_readonly("can_shift", get([](const Context& c) { return c.can_shift(); }),
+        .def_property_readonly("can_shift", get([](const Memory& m) { return m.can_shift(); }),
                                "True if positions can be changed with seq_add() and seq_div().")
         .def_property_readonly("can_partial_remove",
-                               get([](const Context& c) { return c.can_partial_remove(); }),
+                               get([](const Memory& m) { return m.can_partial_remove(); }),
                                "True if part of a sequence can be removed with seq_rm().");
 }
 
@@ -222,7 +225,7 @@ Args:
 Raises:
     ValueError: `divisor` is less than 1; other errors are those of seq_add().)")
         .def(
-            "clear", [](const PyKvCache& self) { self.call([](Context& c) { c.clear(); }); },
+            "clear", [](const PyKvCache& self) { self.session([](Session& s) { s.clear(); }); },
             "Remove all sequences.");
 }
 
@@ -281,7 +284,7 @@ Returns:
         .def(
             "keys",
             [](const PyKvCache& self, const Integer& layer, const Integer& seq) {
-                return read(self, layer, seq, &Context::keys);
+                return read(self, layer, seq, &Session::keys);
             },
             py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached keys of a sequence.
 
@@ -300,7 +303,7 @@ Raises:
         .def(
             "values",
             [](const PyKvCache& self, const Integer& layer, const Integer& seq) {
-                return read(self, layer, seq, &Context::values);
+                return read(self, layer, seq, &Session::values);
             },
             py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached values of a sequence.
 

@@ -15,6 +15,10 @@ struct PyKvCache : ZeroInitialized {
     auto call(F&& f) const {
         return initialized(shared)->call(std::forward<F>(f));
     }
+    template <typename F>
+    auto session(F&& f) const {
+        return initialized(shared)->session(std::forward<F>(f));
+    }
 };
 
 using KvCacheClass = py::class_<PyKvCache>;

@@ -14,7 +14,7 @@ int64_t defrag(const PyKvCache& self, const OptionalInteger& max_moves) {
     std::optional<int64_t> max;
     if (!max_moves.is_none()) max = to_int64("max_moves", max_moves);
     follow_log_level();
-    return self.call([&](Context& c) { return c.defrag(max).cells; });
+    return self.session([&](Session& s) { return s.defrag(max).cells; });
 }
 
 py::array records(const DefragReport& report) {
@@ -75,7 +75,7 @@ Raises:
         .def_property_readonly(
             "last_defrag",
             [](const PyKvCache& self) -> py::typing::Optional<DefragReport> {
-                auto last = self.call([](const Context& c) { return c.last_defrag(); });
+                auto last = self.session([](Session& s) { return s.last_defrag(); });
                 if (!last) return py::none();
                 return py::cast(std::move(*last));
             },
@@ -83,7 +83,8 @@ Raises:
         .def_property_readonly(
             "fragmentation",
             [](const PyKvCache& self) {
-                return self.call([](const Context& c) { return c.fragmentation(); });
+                return self.session(
+                    [](Session& s) { return fragmentation(s.memory().count_runs()); });
             },
             R"(Share of attention steps that are needed only because runs of cells are short, from 0 to 1.
 

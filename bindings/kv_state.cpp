@@ -48,14 +48,14 @@ py::bytes to_bytes(const PyKvCache& self, const OptionalInteger& seq) {
         if (!result) throw py::error_already_set();
         return std::span(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(result.ptr())), n);
     };
-    self.call([&](Context& c) { c.save_state(sequence, allocate); });
+    self.session([&](Session& s) { s.save_state(sequence, allocate); });
     return result;
 }
 
 void from_bytes(const PyKvCache& self, const BytesLike& data, const OptionalInteger& seq) {
     const auto sequence = optional_sequence(seq);
     const BufferView bytes(data);
-    self.call([&](Context& c) { c.load_state(bytes.view(), sequence); });
+    self.session([&](Session& s) { s.load_state(bytes.view(), sequence); });
 }
 
 void save(const PyKvCache& self, const PathLike& path, const OptionalInteger& seq) {
@@ -81,7 +81,7 @@ void copy_to(const PyKvCache& self, const ContextObject& other) {
 Position seq_rewind(const PyKvCache& self, const Integer& seq, const Integer& pos) {
     const int32_t id = to_int32("seq", seq);
     const int32_t next = to_int32("pos", pos);
-    return self.call([&](Context& c) { return c.rewind(id, next); });
+    return self.session([&](Session& s) { return s.rewind(id, next); });
 }
 
 }  // namespace

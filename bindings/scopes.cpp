@@ -55,8 +55,8 @@ PyCapture make_capture(const ContextObject& context, const py::typing::List<Text
 }
 
 PyCapture& enter(PyCapture& self) {
-    self.names = initialized(self.shared)->call([names = self.names](Context& c) {
-        return c.start_capture(names);
+    self.names = initialized(self.shared)->session([names = self.names](Session& s) {
+        return s.start_capture(names);
     });
     self.taken.clear();
     self.calls = py::object();
@@ -129,8 +129,8 @@ PyEdit& enter(PyEdit& self) {
             text("edit: this edit of ", self.name, " is active; leave its `with` block first"));
     auto edit =
         make_edit(py::cast(self, py::return_value_policy::reference).attr("_what"), self.adds);
-    self.number = self.shared->call(
-        [name = self.name, &edit](Context& c) { return c.start_edit(name, edit); });
+    self.number = self.shared->session(
+        [name = self.name, &edit](Session& s) { return s.start_edit(name, edit); });
     return self;
 }
 
@@ -159,7 +159,7 @@ PyTrace make_trace(const ContextObject& context) {
 }
 
 PyTrace& enter(PyTrace& self) {
-    initialized(self.shared)->call([](Context& c) { c.start_trace(); });
+    initialized(self.shared)->session([](Session& s) { s.start_trace(); });
     self.open = true;
     return self;
 }
@@ -188,7 +188,7 @@ public:
         close_noexcept([this] { close(); });
     }
     void open(const std::shared_ptr<SharedContext>& shared) {
-        id_ = shared->call([](Context& c) { return c.open_sequence(); });
+        id_ = shared->session([](Session& s) { return s.open_sequence(); });
         shared_ = shared;
     }
     void close() {

@@ -15,8 +15,12 @@ using SecondsByName = py::typing::Dict<py::str, py::float_>;
 
 constexpr const char* kPhaseNames[kPhases] = {"place", "build", "input", "compute", "output"};
 
+Stats stats_of(const PyStats& self) {
+    return initialized(self.shared)->call([](const Context& c) { return c.stats(); });
+}
+
 CountsByName misses(const PyStats& self) {
-    const Stats stats = initialized(self.shared)->stats();
+    const Stats stats = stats_of(self);
     py::dict result;
     for (size_t i = 0; i < kMissReasons; ++i)
         if (stats.misses[i] > 0) result[to_string(static_cast<MissReason>(i))] = stats.misses[i];
@@ -24,14 +28,14 @@ CountsByName misses(const PyStats& self) {
 }
 
 SecondsByName seconds(const PyStats& self) {
-    const Stats stats = initialized(self.shared)->stats();
+    const Stats stats = stats_of(self);
     py::dict result;
     for (size_t i = 0; i < kPhases; ++i) result[kPhaseNames[i]] = stats.seconds[i];
     return result;
 }
 
 CountsByName nodes(const PyStats& self) {
-    const Stats stats = initialized(self.shared)->stats();
+    const Stats stats = stats_of(self);
     const std::vector<std::string>& devices = initialized(self.shared)->fixed().all_devices();
     py::dict result;
     for (size_t i = 0; i < devices.size(); ++i)
@@ -40,7 +44,7 @@ CountsByName nodes(const PyStats& self) {
 }
 
 py::str stats_repr(const PyStats& self) {
-    const Stats stats = initialized(self.shared)->stats();
+    const Stats stats = stats_of(self);
     return text("<plait.Stats: ", stats.tokens, " tokens in ", stats.microbatches,
                 " microbatches, plans ", stats.plans_built, " built and ", stats.plans_reused,
                 " times reused>");
@@ -50,7 +54,7 @@ py::str stats_repr(const PyStats& self) {
 
 void bind_stats(py::module_& m) {
     const auto counter = [](auto member) {
-        return [member](const PyStats& self) { return initialized(self.shared)->stats().*member; };
+        return [member](const PyStats& self) { return stats_of(self).*member; };
     };
     py::class_<PyStats>(m, "Stats",
                         R"(Counters and times of a context since construction or the last reset.
@@ -95,7 +99,10 @@ The reasons are "first use", "new bucket", "new adapter set", "new capture set",
         .def_property_readonly("commands_submitted", counter(&Stats::commands_submitted),
                                "Number of command buffers submitted: one per run of a plan.")
         .def(
-            "reset", [](const PyStats& self) { initialized(self.shared)->reset_stats(); },
+            "reset",
+            [](const PyStats& self) {
+                initialized(self.shared)->call([](Context& c) { c.reset_stats(); });
+            },
             "Reset all counters and times to zero.")
         .def("__repr__", &stats_repr);
 }

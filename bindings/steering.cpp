@@ -32,7 +32,7 @@ void set_lora(const PyContext& self, const AdapterScales& adapters) {
                               static_cast<float>(to_double("scale", scale))});
         }
     }
-    self.call([&](Context& c) { c.set_lora(std::move(scaled)); });
+    self.session([&](Session& s) { s.set_lora(std::move(scaled)); });
 }
 
 void set_control_vector(const PyContext& self, const OptionalArrayLike& vector,
@@ -41,14 +41,14 @@ void set_control_vector(const PyContext& self, const OptionalArrayLike& vector,
     std::optional<int64_t> last;
     if (!last_layer.is_none()) last = to_int64("last_layer", last_layer);
     if (vector.is_none())
-        return self.call([&](Context& c) { c.set_control_vector({}, 0, first, last); });
+        return self.session([&](Session& s) { s.set_control_vector({}, 0, first, last); });
     const Floats rows = float_array("vector", vector);
     if (rows.ndim() != 2 || rows.size() == 0)
         throw InvalidArgument(
             text("vector: expected the shape (n_layer, n_embd), got ", shape_text(rows)));
     const std::span values(rows.data(), static_cast<size_t>(rows.size()));
     const auto n = static_cast<int64_t>(rows.shape(0));
-    self.call([&](Context& c) { c.set_control_vector(values, n, first, last); });
+    self.session([&](Session& s) { s.set_control_vector(values, n, first, last); });
 }
 
 // Adds one row to the value of every token, or replaces the value by it.
@@ -100,7 +100,7 @@ private:
 
 py::typing::Tuple<py::int_, py::ellipsis> value_shape(const PyContext& self, const Text& name) {
     const std::string value = to_text("name", name);
-    const Shape shape = self.call([&](Context& c) { return c.value_shape(value); });
+    const Shape shape = self.session([&](Session& s) { return s.value_shape(value); });
     py::tuple sizes(shape.rank);
     for (uint8_t i = 0; i < shape.rank; ++i) sizes[i] = shape.dims[i];
     return sizes;

@@ -75,7 +75,7 @@ void check_active(const std::vector<ActivePart>& state, const std::vector<Active
 }
 
 void save_state(const StoredMemory& from, const Facts& facts, const std::vector<ActivePart>& active,
-                std::optional<SequenceId> sequence, const MakeRoom& make_room) {
+                std::optional<SequenceId> sequence, const ByteSink& sink) {
     const Memory& memory = *from.memory;
     std::vector<StateRows> rows;
     const MemoryState state = memory.describe(sequence, rows);
@@ -83,7 +83,7 @@ void save_state(const StoredMemory& from, const Facts& facts, const std::vector<
     for (const StorageInfo& storage : memory.layout().storage)
         row_bytes.push_back(n_items(state, memory, storage) * storage.row_bytes);
     const StateImage image(facts, active, state, std::move(row_bytes));
-    const std::span<std::byte> target = make_room(image.bytes());
+    const std::span<std::byte> target = sink(image.bytes());
     for_each_storage(memory.layout(), rows,
                      [&](size_t i, const StorageInfo& storage, const StateRows& group) {
                          const std::span<std::byte> to = image.rows(target, i);

@@ -13,11 +13,11 @@
 namespace plait {
 
 // Returns the buffer that receives a state of `bytes` bytes. Called once per state.
-using MakeRoom = std::function<std::span<std::byte>(uint64_t bytes)>;
+using ByteSink = std::function<std::span<std::byte>(uint64_t bytes)>;
 
 // Saves one sequence, or all of them.
 void save_state(const StoredMemory& from, const Facts& facts, const std::vector<ActivePart>& active,
-                std::optional<SequenceId> sequence, const MakeRoom& make_room);
+                std::optional<SequenceId> sequence, const ByteSink& sink);
 
 // Replaces the sequence `to`. Without `to`, replaces the sequence that was saved, or everything if all
 // sequences were saved. Throws StateError or CacheFull; the memory is then unchanged.

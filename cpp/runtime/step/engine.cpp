@@ -225,14 +225,6 @@ std::vector<NodeInfo> Engine::describe(const Plan& plan) const {
     return plait::describe(plan, weights_, devices_.names());
 }
 
-std::vector<std::string> Engine::devices() const {
-    std::vector<std::string> used;
-    const std::vector<std::string>& all = devices_.names();
-    for (size_t d = 0; d < all.size(); ++d)
-        if ((used_devices_ >> d & 1) != 0) used.push_back(all[d]);
-    return used;
-}
-
 void Engine::start_trace() {
     traced_.clear();
     trace_ = std::make_unique<Trace>(devices_.n_threads());

@@ -38,10 +38,12 @@ public:
                                     int64_t width);
 
     DeviceSet& device_set() { return devices_; }
-    // Names of the devices that plans have computed on.
-    std::vector<std::string> devices() const;
+    const DeviceSet& device_set() const { return devices_; }
+    // Bit d is set if a plan has computed on device d.
+    uint32_t used_devices() const { return used_devices_; }
     OutputPool& outputs() { return outputs_; }
     Stats& stats() { return stats_; }
+    const Stats& stats() const { return stats_; }
     const EngineLimits& limits() const { return limits_; }
 
     // Returns the plan for `key` from the cache, or builds it. Counts the hit, or the miss and its reason.
@@ -118,7 +120,7 @@ private:
     InputLayout input_layout_;
     DeviceBuffers inputs_;
     std::vector<InputRange> written_;  // since the last run
-    uint32_t used_devices_ = 0;        // bit d: a plan computes on device d
+    uint32_t used_devices_ = 0;
     DeviceBuffers arenas_;
     PlanCache plans_;
     std::unique_ptr<Plan> single_use_;  // the last plan built with reuse off

@@ -85,16 +85,16 @@ StepRunner::StepRunner(const ModelInfo& info, StepMemory& memory, const Storage&
 }
 
 OutputKind StepRunner::output_kind() const {
-    if (pooled() || !options_.logits)
-        return options_.embeddings ? OutputKind::embeddings : OutputKind::none;
-    return options_.embeddings ? OutputKind::both : OutputKind::logits;
+    if (pooled() || !options_.form.outputs.logits)
+        return options_.form.outputs.hidden ? OutputKind::embeddings : OutputKind::none;
+    return options_.form.outputs.hidden ? OutputKind::both : OutputKind::logits;
 }
 
 PlanKey StepRunner::largest_key() const {
     PlanKey key;
-    key.kind = options_.kind;
+    key.kind = options_.form.graph;
     key.output = output_kind();
-    key.causal = options_.causal;
+    key.causal = options_.form.causal;
     key.flash = options_.flash;
     key.n_tokens = key.n_outputs = engine_.limits().n_tokens;
     key.n_sequences = engine_.limits().n_sequences;
@@ -155,12 +155,12 @@ Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
         requested.wants = all_outputs_;
     }
     {
-        prepare(requested, options_.limits, step_memory_.sequences(options_.step), prepared_);
+        prepare(requested, options_.limits, step_memory_.sequences(options_.form.step), prepared_);
         apply_shifts();
         const PhaseTimer timed(stats, Phase::place);
         if (stored_) defragmenter_.before_step(memory(), mover_, batch.size);
         microbatches = split_.cut(prepared_, options_.split);
-        placement.emplace(step_memory_, options_.step, prepared_, microbatches);
+        placement.emplace(step_memory_, options_.form.step, prepared_, microbatches);
     }
     if (log_enabled(LogLevel::trace))
         log(LogLevel::trace, text("decode: ", batch.size, " tokens in ", microbatches.size(),
@@ -168,11 +168,12 @@ Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
     if (recorder_.active()) recorder_.begin(prepared_);
     Outputs outputs;
     if (pooled())
-        embedding_pool_.start(scored() ? info_.scored : options_.pooling, prepared_, info_.width);
+        embedding_pool_.start(scored() ? info_.scored : options_.form.outputs.pooling, prepared_,
+                              info_.width);
     else
-        outputs =
-            Outputs(engine_.outputs(), prepared_.n_outputs, options_.logits ? info_.n_vocab : 0,
-                    options_.embeddings ? info_.width : 0);
+        outputs = Outputs(engine_.outputs(), prepared_.n_outputs,
+                          options_.form.outputs.logits ? info_.n_vocab : 0,
+                          options_.form.outputs.hidden ? info_.width : 0);
     for (size_t i = 0; i < microbatches.size(); ++i)
         run_microbatch(microbatches[i], i, outputs, stop);
     {
@@ -234,7 +235,7 @@ void StepRunner::run_microbatch(const Microbatch& microbatch, size_t index, Outp
                         ? nullptr
                         : outputs.logits().data() + first * static_cast<size_t>(info_.n_vocab);
     float* hidden = pooled() ? hidden_.data()
-                    : options_.embeddings
+                    : options_.form.outputs.hidden
                         ? outputs.embeddings().data() + first * static_cast<size_t>(info_.width)
                         : nullptr;
     {

@@ -11,6 +11,7 @@
 #include "batch/split.h"
 #include "memory/memory.h"
 #include "runtime/devices/storage.h"
+#include "runtime/step/calls.h"
 #include "runtime/step/defragmenter.h"
 #include "runtime/step/engine.h"
 #include "runtime/step/outputs.h"
@@ -21,15 +22,10 @@
 namespace plait {
 
 struct StepOptions {
-    GraphKind kind = GraphKind::decode;
-    StepKind step = StepKind::decode;  // encode: the encoder of an encoder-decoder
+    CallForm form;
     BatchLimits limits;
     SplitPolicy split;
-    bool causal = true;
     bool flash = true;
-    bool logits = true;                      // return logits; requires a model that computes them
-    bool embeddings = false;                 // return hidden states
-    Pooling pooling = Pooling::none;         // except none: one embedding per sequence, no logits
     std::optional<double> defrag_threshold;  // see Defragmenter
 };
 
@@ -87,8 +83,8 @@ private:
                         StopSignal* stop);
     void restore_batch_order(Outputs& outputs);
     OutputKind output_kind() const;
-    bool pooled() const { return options_.pooling != Pooling::none; }
-    bool scored() const { return options_.pooling == Pooling::rank; }
+    bool pooled() const { return options_.form.outputs.pooling != Pooling::none; }
+    bool scored() const { return options_.form.outputs.pooling == Pooling::rank; }
     Plan& plan_of(const PlanKey& key) {
         return engine_.plan(key, step_memory_.layout(), storage_.buffers());
     }

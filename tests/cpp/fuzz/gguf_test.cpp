@@ -113,8 +113,8 @@ TEST(FuzzModel, AnyDamageIsRefusedOrRuns) {  // G4 R6 R8
             for (const SequenceId s : {0, 1})
                 for (int i = 0; i < 5; ++i) batch.add(1 + i, {}, std::span(&s, 1), i == 4);
             const ModelInfo& info = context.model()->info();
-            if (info.has_encoder || !info.has_decoder) context.encode(batch.view());
-            if (info.has_decoder) context.decode(batch.view());
+            if (info.has_encoder || !info.has_decoder) context.session()->encode(batch.view());
+            if (info.has_decoder) context.session()->decode(batch.view());
         });
     });
 }

@@ -40,13 +40,13 @@ struct Case {
     static void say(Context& context, SequenceId s, int n) {
         Batch batch;
         for (int i = 0; i < n; ++i) batch.add(3 + i, {}, std::span(&s, 1), i + 1 == n);
-        if (context.model()->info().has_encoder) context.encode(batch.view());
-        context.decode(batch.view());
+        if (context.model()->info().has_encoder) context.session()->encode(batch.view());
+        context.session()->decode(batch.view());
     }
     static void converse(Context& context) {
         say(context, 0, 12);
         say(context, 1, 9);
-        context.seq_cp(0, 2, {});
+        context.session()->seq_cp(0, 2, {});
         say(context, 2, 3);
     }
 };
@@ -67,7 +67,7 @@ std::vector<Case> cases() {
 // Refused, and nothing has changed.
 bool refused(Context& context, const Bytes& bytes, std::optional<SequenceId> to) {
     try {
-        context.load_state(bytes, to);
+        context.session()->load_state(bytes, to);
         return false;
     } catch (const StateError&) {
     } catch (const CacheFull&) {
@@ -114,7 +114,7 @@ TEST(FuzzState, WhatPassesEveryChecksumIsRefusedOrTakenUpAsAWhole) {  // G4 S1
             return;
         }
         const Bytes taken = bytes_of(*one.target);
-        one.target->load_state(taken, {});
+        one.target->session()->load_state(taken, {});
         EXPECT_TRUE(bytes_of(*one.target) == taken);
         for (const SequenceId s : {0, 1, 2, 3}) {
             try {
@@ -123,7 +123,7 @@ TEST(FuzzState, WhatPassesEveryChecksumIsRefusedOrTakenUpAsAWhole) {  // G4 S1
             } catch (const CacheFull&) {
             }
         }
-        one.target->clear();
+        one.target->session()->clear();
         Case::say(*one.target, 3, 4);
     });
 }

@@ -40,7 +40,8 @@ TEST_P(PlanCacheHit, AllocatesNothing) {  // G17 A6
     options.kv = GetParam().kv;
     Context context(model, options);
     const auto feed = [&](Batch& batch, bool encode) {
-        return encode ? context.encode(batch.view()) : context.decode(batch.view());
+        return encode ? context.session()->encode(batch.view())
+                      : context.session()->decode(batch.view());
     };
     const auto some = [](SequenceId s, int n) {
         Batch batch;

@@ -36,7 +36,7 @@ Batch some_batch(SequenceId sequence, size_t n, uint32_t seed) {
 }
 
 void feed(Context& context, SequenceId sequence, size_t n, uint32_t seed) {
-    context.decode(some_batch(sequence, n, seed).view());
+    context.session()->decode(some_batch(sequence, n, seed).view());
 }
 
 struct Faults : testing::Test {
@@ -45,7 +45,7 @@ struct Faults : testing::Test {
     Faults() {
         feed(context, 0, 20, 1);
         feed(context, 1, 9, 2);
-        context.seq_cp(0, 2, {.end = 12});
+        context.session()->seq_cp(0, 2, {.end = 12});
     }
     // Lets the n-th allocation of `call` fail for n = 0, 1, ... until `call` succeeds. Checks that each failure
     // leaves the state unchanged.
@@ -89,7 +89,7 @@ TEST_F(Faults, InterruptedDecodeLeavesStateUnchanged) {  // S4-08
     for (int after = 0;; after += 2) {
         StopAfter stop(after);
         try {
-            context.decode(batch.view(), &stop);
+            context.session()->decode(batch.view(), &stop);
             break;
         } catch (const Interrupted&) {
             ++stopped;
@@ -111,7 +111,7 @@ TEST_F(Faults, InconsistentStatesAreRejected) {  // G6 S1
         const StateImage image(read.facts, read.active, memory, row_bytes);
         Bytes bad(image.bytes());
         image.seal(bad);
-        EXPECT_THAT([&] { context.load_state(bad, {}); },
+        EXPECT_THAT([&] { context.session()->load_state(bad, {}); },
                     testing::ThrowsMessage<StateError>(testing::HasSubstr(why)));
         EXPECT_TRUE(bytes_of(context) == good);
     };
@@ -139,24 +139,24 @@ TEST_F(Faults, OutOfMemoryDuringDecodeLeavesStateUnchanged) {  // S4-08
     Batch batch = some_batch(1, 20, 5);
     const SequenceId fresh = 3;
     for (const TokenId t : {3, 4, 5}) batch.add(t, {}, std::span(&fresh, 1), true);  // a new plan
-    fail_each_allocation([&] { context.decode(batch.view()); });
+    fail_each_allocation([&] { context.session()->decode(batch.view()); });
 }
 
 TEST_F(Faults, OutOfMemoryDuringShiftLeavesStateUnchanged) {
-    fail_each_allocation([&] { context.seq_add(2, {.begin = 4}, 3); });
+    fail_each_allocation([&] { context.session()->seq_add(2, {.begin = 4}, 3); });
 }
 
 TEST_F(Faults, PendingShiftSurvivesOutOfMemory) {
-    context.seq_add(0, {.begin = 15}, 2);
+    context.session()->seq_add(0, {.begin = 15}, 2);
     Context other(model, small());
     feed(other, 0, 20, 1);
     feed(other, 1, 9, 2);
-    other.seq_cp(0, 2, {.end = 12});
-    other.seq_add(0, {.begin = 15}, 2);
+    other.session()->seq_cp(0, 2, {.end = 12});
+    other.session()->seq_add(0, {.begin = 15}, 2);
     for (int64_t n = 0;; ++n) {
         try {
             const FailingAllocation failing(n);
-            context.keys(0, 0);
+            context.session()->keys(0, 0);
             break;
         } catch (const std::bad_alloc&) {
         }
@@ -169,8 +169,8 @@ TEST_F(Faults, OutOfMemoryDuringLoadLeavesStateUnchanged) {
     feed(other, 3, 30, 9);
     const Bytes whole = bytes_of(other);
     const Bytes one = bytes_of(other, 3);
-    fail_each_allocation([&] { context.load_state(one, 0); });
-    fail_each_allocation([&] { context.load_state(whole, {}); });
+    fail_each_allocation([&] { context.session()->load_state(one, 0); });
+    fail_each_allocation([&] { context.session()->load_state(whole, {}); });
     EXPECT_TRUE(bytes_of(context) == whole);
     feed(other, 0, 7, 3);
     fail_each_allocation([&] { other.copy_state_to(context); });
@@ -179,8 +179,9 @@ TEST_F(Faults, OutOfMemoryDuringLoadLeavesStateUnchanged) {
 
 TEST_F(Faults, OutOfMemoryDuringSaveLeavesStateUnchanged) {
     Bytes bytes(1 << 20);
-    fail_each_allocation(
-        [&] { context.save_state({}, [&](uint64_t n) { return std::span(bytes).first(n); }); });
+    fail_each_allocation([&] {
+        context.session()->save_state({}, [&](uint64_t n) { return std::span(bytes).first(n); });
+    });
 }
 
 // Loading either throws and changes nothing, or succeeds completely.
@@ -189,7 +190,7 @@ TEST(ContextState, DamageWithValidChecksumsIsRejectedOrLoadedCompletely) {
     Context from(model, small());
     feed(from, 0, 20, 1);
     feed(from, 1, 9, 2);
-    from.seq_cp(0, 2, {.end = 12});
+    from.session()->seq_cp(0, 2, {.end = 12});
     const Bytes good = bytes_of(from);
     uint32_t n_sections = 0;
     std::memcpy(&n_sections, good.data() + 12, sizeof n_sections);
@@ -211,9 +212,9 @@ TEST(ContextState, DamageWithValidChecksumsIsRejectedOrLoadedCompletely) {
         }
         reseal(bad, n_sections);
         try {
-            context.load_state(bad, {});
+            context.session()->load_state(bad, {});
             feed(context, 0, 3, 1);
-            for (const SequenceId s : {0, 1, 2, 3}) context.keys(0, s);
+            for (const SequenceId s : {0, 1, 2, 3}) context.session()->keys(0, s);
             held = bytes_of(context);
         } catch (const BatchError&) {  // no positions left
             held = bytes_of(context);
@@ -238,17 +239,17 @@ TEST(ContextState, RoundTripsThroughEveryCacheTypeAndVariant) {  // S4-10
         Context from(model, options);
         feed(from, 0, 20, 1);
         feed(from, 2, 11, 2);
-        from.seq_cp(0, 1, {.end = 9});
-        from.seq_add(0, {.begin = 10}, 4);
+        from.session()->seq_cp(0, 1, {.end = 9});
+        from.session()->seq_add(0, {.begin = 10}, 4);
         const Bytes saved = bytes_of(from);
         Context same(model, options);
         feed(same, 3, 30, 3);
-        same.load_state(saved, {});
+        same.session()->load_state(saved, {});
         EXPECT_TRUE(bytes_of(same) == saved);
         options.kv = "streams";
         options.n_ctx = 40;
         Context streams(model, options);
-        streams.load_state(saved, {});
+        streams.session()->load_state(saved, {});
         for (const SequenceId s : {0, 1, 2})
             EXPECT_TRUE(bytes_of(streams, s) == bytes_of(from, s)) << s;
     }

@@ -12,7 +12,7 @@ using Bytes = std::vector<std::byte>;
 
 inline Bytes bytes_of(Context& context, std::optional<SequenceId> sequence = {}) {
     Bytes bytes;
-    context.save_state(sequence, [&](uint64_t n) {
+    context.session()->save_state(sequence, [&](uint64_t n) {
         bytes.resize(n);
         return std::span(bytes);
     });

@@ -31,7 +31,7 @@ std::vector<float> feed(Context& context, SequenceId sequence, size_t n, uint32_
     Batch batch;
     for (size_t i = 0; i < n; ++i)
         batch.add(static_cast<TokenId>(random() % 80), {}, std::span(&sequence, 1), i + 1 == n);
-    const Outputs outputs = context.decode(batch.view());
+    const Outputs outputs = context.session()->decode(batch.view());
     return {outputs.logits().begin(), outputs.logits().end()};
 }
 
@@ -60,13 +60,13 @@ protected:
         Context context(model_, options_);
         feed(context, 0, 20, 1);
         feed(context, 1, 9, 2);
-        context.seq_cp(0, 2, shared_);
+        context.session()->seq_cp(0, 2, shared_);
         saved_ = bytes_of(context);
         next_ = feed(context, 1, 3, 7);
     }
     std::unique_ptr<Context> restored() const {
         auto context = std::make_unique<Context>(model_, options_);
-        context->load_state(saved_, {});
+        context->session()->load_state(saved_, {});
         return context;
     }
 
@@ -91,9 +91,9 @@ protected:
                                             HasSubstr("the device was lost")));
         }
         EXPECT_THROW(feed(context, 0, 1, 1), BackendError);
-        EXPECT_THROW(context.load_state(saved_, {}), BackendError);
+        EXPECT_THROW(context.session()->load_state(saved_, {}), BackendError);
         if (has_keys_) {
-            EXPECT_THROW(context.keys(0, 0), BackendError);
+            EXPECT_THROW(context.session()->keys(0, 0), BackendError);
         }
         return false;
     }
@@ -109,11 +109,11 @@ protected:
         const Bytes before = bytes_of(*context);
         Count count;
         for (int64_t n = 0; n < 2000; ++n) {
-            context->load_state(saved_, {});
+            context->session()->load_state(saved_, {});
             arrange(*context);
             fail<test::CallWithoutMemory>(n, VK_ERROR_OUT_OF_DEVICE_MEMORY, *context, use);
             if (!test::Fault::came) {
-                context->load_state(saved_, {});
+                context->session()->load_state(saved_, {});
                 EXPECT_EQ(feed(*context, 1, 3, 7), next_);
                 return count;
             }
@@ -132,7 +132,7 @@ protected:
     // is as ever.
     void lose(int64_t n, const Use& arrange, const Use& use) {
         const auto context = restored();
-        context->graph(8, 1, 1, /*embeddings=*/false, /*encode=*/false);
+        context->session()->graph(8, 1, 1, /*embeddings=*/false, /*encode=*/false);
         arrange(*context);
         fail<test::CallThatLosesTheDevice>(n, VK_ERROR_DEVICE_LOST, *context, use);
         EXPECT_TRUE(test::Fault::came);
@@ -150,20 +150,20 @@ protected:
 
 void decode(Context& context) { feed(context, 1, 20, 5); }  // in three pieces
 void save(Context& context) { bytes_of(context); }
-void shift(Context& context) { context.seq_add(2, {.begin = 4}, 3); }
-void rotate(Context& context) { context.keys(0, 2); }
+void shift(Context& context) { context.session()->seq_add(2, {.begin = 4}, 3); }
+void rotate(Context& context) { context.session()->keys(0, 2); }
 void fragment(Context& context) {
-    context.seq_rm(0, {.begin = 3, .end = 6});
+    context.session()->seq_rm(0, {.begin = 3, .end = 6});
     feed(context, 3, 5, 3);
-    context.seq_rm(0, {.begin = 8, .end = 11});
+    context.session()->seq_rm(0, {.begin = 8, .end = 11});
 }
-void defragment(Context& context) { context.defrag(4); }
+void defragment(Context& context) { context.session()->defrag(4); }
 
 TEST_F(VulkanFaults, ACallWithoutMemoryLeavesTheBytes) {  // S4-08
     EXPECT_EQ(without_memory(nothing, decode).of_no_use, 0);
     EXPECT_EQ(without_memory(nothing, save).of_no_use, 0);
     const Count planned = without_memory(nothing, [](Context& context) {
-        context.graph(5, 3, 2, /*embeddings=*/false, /*encode=*/false);
+        context.session()->graph(5, 3, 2, /*embeddings=*/false, /*encode=*/false);
     });
     EXPECT_GT(planned.intact, 5);
     EXPECT_EQ(planned.of_no_use, 0);
@@ -179,12 +179,12 @@ TEST_F(VulkanFaults, AChangeThatEndsHalfwayIsSaidAloud) {
         EXPECT_GE(count.intact, 5);
         EXPECT_GE(count.of_no_use, 2);
     }
-    const Count loaded =
-        without_memory(decode, [&](Context& context) { context.load_state(saved_, {}); });
+    const Count loaded = without_memory(
+        decode, [&](Context& context) { context.session()->load_state(saved_, {}); });
     EXPECT_GE(loaded.of_no_use, 4);
     options_.kv = "streams";
     const Count copied =
-        without_memory(nothing, [](Context& context) { context.seq_cp(0, 3, {}); });
+        without_memory(nothing, [](Context& context) { context.session()->seq_cp(0, 3, {}); });
     EXPECT_GE(copied.intact, 5);
     EXPECT_GE(copied.of_no_use, 2);
 }
@@ -197,7 +197,8 @@ TEST_F(VulkanFaults, ADeviceThatHasSomeOfTheLayers) {
     EXPECT_GE(without_memory(shift, rotate).of_no_use, 1);
     EXPECT_GE(without_memory(fragment, defragment).of_no_use, 1);
     EXPECT_GE(
-        without_memory(decode, [&](Context& context) { context.load_state(saved_, {}); }).of_no_use,
+        without_memory(decode, [&](Context& context) { context.session()->load_state(saved_, {}); })
+            .of_no_use,
         2);
 }
 
@@ -237,11 +238,11 @@ TEST_P(VulkanFaultsOf, ACallThatFailsLeavesTheBytes) {  // S4-08
     EXPECT_GT(decoded.intact, 5);
     EXPECT_EQ(decoded.of_no_use, 0);
     EXPECT_EQ(without_memory(nothing, save).of_no_use, 0);
-    const Count loaded =
-        without_memory(decode, [&](Context& context) { context.load_state(saved_, {}); });
+    const Count loaded = without_memory(
+        decode, [&](Context& context) { context.session()->load_state(saved_, {}); });
     EXPECT_GE(loaded.of_no_use, 1);
-    without_memory(nothing, [](Context& context) { context.seq_cp(1, 3, {}); });
-    const Count begun = without_memory([](Context& context) { context.seq_rm(1, {}); },
+    without_memory(nothing, [](Context& context) { context.session()->seq_cp(1, 3, {}); });
+    const Count begun = without_memory([](Context& context) { context.session()->seq_rm(1, {}); },
                                        [](Context& context) { feed(context, 1, 9, 4); });
     EXPECT_GT(begun.intact, 5);
     EXPECT_EQ(begun.of_no_use, 0);
@@ -259,9 +260,9 @@ INSTANTIATE_TEST_SUITE_P(Memories, VulkanFaultsOf,
 // The one it runs on is lost to all contexts, and to no other device.
 TEST_F(VulkanFaults, OtherDevicesAreNotLost) {
     Context cpu(model_, on("cpu"));
-    cpu.load_state(saved_, {});
+    cpu.session()->load_state(saved_, {});
     Context first(model_, options_), second(model_, options_);
-    first.load_state(saved_, {});
+    first.session()->load_state(saved_, {});
     {
         const test::CallThatLosesTheDevice lost(0, VK_ERROR_DEVICE_LOST);
         EXPECT_THAT([&] { cpu.copy_state_to(second); },

@@ -31,7 +31,7 @@ struct StateFiles : testing::Test {
     static void feed(Context& to, SequenceId s, int n) {
         Batch batch;
         for (int i = 0; i < n; ++i) batch.add(3 + i, {}, std::span(&s, 1), i + 1 == n);
-        to.decode(batch.view());
+        to.session()->decode(batch.view());
     }
     void expect_refused(auto call, const std::string& why) {
         EXPECT_THAT(call, ThrowsMessage<StateError>(HasSubstr(why)));
@@ -52,16 +52,16 @@ TEST_F(StateFiles, WhatIsSavedIsLoaded) {  // S3
     context.save_file(path, {});
     context.save_file(path, {});  // in place of an old one
     other.load_file(path, {});
-    EXPECT_EQ(other.n_used(), 27);
+    EXPECT_EQ(other.session()->memory().n_used(), 27);
     context.save_file(path, 1);
     other.load_file(path, 2);
-    EXPECT_EQ(other.seq_positions(2)->max, 6);
+    EXPECT_EQ(other.session()->seq_positions(2)->max, 6);
     std::filesystem::create_symlink(path, folder.file("link"));
     context.save_file(folder.file("link"), 0);
     EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
-    other.clear();
+    other.session()->clear();
     other.load_file(path, {});
-    EXPECT_EQ(other.n_used(), 20);
+    EXPECT_EQ(other.session()->memory().n_used(), 20);
 }
 
 TEST_F(StateFiles, WhatCannotBeSavedOrLoadedIsNamed) {  // R10 S2
@@ -78,7 +78,7 @@ TEST_F(StateFiles, WhatCannotBeSavedOrLoadedIsNamed) {  // R10 S2
     context.save_file(path, {});
     std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
     expect_refused([&] { context.load_file(path, {}); }, "bytes, expected");
-    EXPECT_EQ(context.n_used(), 27);
+    EXPECT_EQ(context.session()->memory().n_used(), 27);
     EXPECT_THROW(context.save_file(path, 3), InvalidArgument);
     EXPECT_THROW(context.load_file(path, -1), StateError);
 }
@@ -111,7 +111,7 @@ TEST_F(StateFiles, CallsThatTheSystemRefusesLeaveTheOldFile) {  // G8 S3
         const test::FailingCall ended(Call::pread, 0, 1);
         expect_refused([&] { other.load_file(path, {}); }, "ends at byte 0");
     }
-    EXPECT_EQ(other.n_used(), 0);
+    EXPECT_EQ(other.session()->memory().n_used(), 0);
 }
 
 TEST_F(StateFiles, InterruptedCallsAreRetried) {  // S3
@@ -135,7 +135,7 @@ TEST_F(StateFiles, InterruptedCallsAreRetried) {  // S3
         context.save_file(path, 0);
     }
     other.load_file(path, {});
-    EXPECT_EQ(other.seq_positions(0)->max, 19);
+    EXPECT_EQ(other.session()->seq_positions(0)->max, 19);
     const auto here = std::filesystem::current_path();
     std::filesystem::current_path(std::filesystem::path(path).parent_path());
     context.save_file("bare.state", {});
@@ -150,20 +150,20 @@ TEST_F(StateFiles, TooLargeStatesThrowCacheFull) {
     Context few(model, options);
     EXPECT_THAT([&] { few.load_file(path, {}); },
                 ThrowsMessage<CacheFull>(HasSubstr("there are 12")));
-    EXPECT_EQ(few.n_used(), 0);
+    EXPECT_EQ(few.session()->memory().n_used(), 0);
 }
 
 TEST_F(StateFiles, CopiesCanBeRewoundAndDefragmented) {
     context.copy_state_to(other);
     context.copy_state_to(context);
-    EXPECT_EQ(other.n_used(), 27);
-    EXPECT_EQ(other.rewind(0, 12), 12);
-    EXPECT_EQ(other.n_used(), 19);
-    EXPECT_THROW(other.defrag(0), InvalidArgument);
-    EXPECT_FALSE(other.last_defrag());
-    other.defrag({});
-    other.defrag(5);
-    EXPECT_TRUE(other.last_defrag());
+    EXPECT_EQ(other.session()->memory().n_used(), 27);
+    EXPECT_EQ(other.session()->rewind(0, 12), 12);
+    EXPECT_EQ(other.session()->memory().n_used(), 19);
+    EXPECT_THROW(other.session()->defrag(0), InvalidArgument);
+    EXPECT_FALSE(other.session()->last_defrag());
+    other.session()->defrag({});
+    other.session()->defrag(5);
+    EXPECT_TRUE(other.session()->last_defrag());
     EXPECT_LE(other.fragmentation(), 1.0);
 }
 
@@ -175,11 +175,11 @@ TEST(Rewind, UsesTheStateOfAFork) {
     if (!std::filesystem::exists(file)) GTEST_SKIP() << "no reference data";
     Context context(LoadedModel::open(file.string(), false), StateFiles::small());
     StateFiles::feed(context, 0, 9);
-    context.seq_cp(0, 1, {});
+    context.session()->seq_cp(0, 1, {});
     StateFiles::feed(context, 0, 5);
-    EXPECT_EQ(context.rewind(0, 12), 9);
-    EXPECT_EQ(context.seq_positions(0)->max, 8);
-    EXPECT_EQ(context.rewind(0, 4), 0);
+    EXPECT_EQ(context.session()->rewind(0, 12), 9);
+    EXPECT_EQ(context.session()->seq_positions(0)->max, 8);
+    EXPECT_EQ(context.session()->rewind(0, 4), 0);
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ TEST(StepRunner, UsesTheMemoryInterfaceOnly) {  // S4-06, S4-07, S2-38
     const Outputs got = fake.runner->run(batch_of(tokens, 0, 0, true).view(), nullptr);
 
     Context context(fake.model, small());
-    const Outputs expected = context.decode(batch_of(tokens, 0, 0, true).view());
+    const Outputs expected = context.session()->decode(batch_of(tokens, 0, 0, true).view());
     EXPECT_EQ(copy(got.logits()), copy(expected.logits()));
     EXPECT_EQ(fake.memory.n_placed, 1);
     EXPECT_EQ(fake.memory.n_committed, 1);
@@ -171,11 +171,11 @@ TEST(StepRunner, RejectedBatchPlacesNothing) {
 TEST(Context, StepOfAKnownShapeBuildsNoPlan) {  // S0-01, S0-02, S1-07
     Context context(test::TinyModel{}.open(), small());
     for (const size_t n : {1u, 2u, 3u, 7u, 8u, 20u}) {
-        context.clear();
-        context.decode(batch_of(some_tokens(n, 1), 0, 0, false).view());
+        context.session()->clear();
+        context.session()->decode(batch_of(some_tokens(n, 1), 0, 0, false).view());
         const uint64_t built = context.stats().plans_built;
-        context.clear();
-        context.decode(batch_of(some_tokens(n, 2), 0, 0, false).view());
+        context.session()->clear();
+        context.session()->decode(batch_of(some_tokens(n, 2), 0, 0, false).view());
         EXPECT_EQ(context.stats().plans_built, built) << n;
     }
 }
@@ -184,7 +184,7 @@ TEST(Context, SplittingAPromptDoesNotChangeTheBits) {
     const auto model = test::TinyModel{}.open();
     const std::vector<TokenId> tokens = some_tokens(40, 5);
     Context whole(model, small());
-    const Outputs expected = whole.decode(batch_of(tokens, 0, 0, true).view());
+    const Outputs expected = whole.session()->decode(batch_of(tokens, 0, 0, true).view());
     for (const size_t step : {1u, 3u, 7u, 16u}) {
         Context microbatches(model, small());
         std::vector<float> got;
@@ -192,8 +192,8 @@ TEST(Context, SplittingAPromptDoesNotChangeTheBits) {
             const size_t n = std::min(step, tokens.size() - at);
             const std::vector<TokenId> part(tokens.begin() + static_cast<long>(at),
                                             tokens.begin() + static_cast<long>(at + n));
-            const Outputs out =
-                microbatches.decode(batch_of(part, 0, static_cast<Position>(at), true).view());
+            const Outputs out = microbatches.session()->decode(
+                batch_of(part, 0, static_cast<Position>(at), true).view());
             got.insert(got.end(), out.logits().begin(), out.logits().end());
         }
         EXPECT_EQ(got, copy(expected.logits())) << step;
@@ -203,13 +203,13 @@ TEST(Context, SplittingAPromptDoesNotChangeTheBits) {
 TEST(Context, EncodeEqualsDecodeAndStoresNothing) {
     Context context(test::TinyModel{}.open(), small());
     const Batch batch = batch_of(some_tokens(12, 5), 0, 0, true);
-    const Outputs encoded = context.encode(batch.view());
-    EXPECT_EQ(context.n_used(), 0);
-    const Outputs decoded = context.decode(batch.view());
+    const Outputs encoded = context.session()->encode(batch.view());
+    EXPECT_EQ(context.session()->memory().n_used(), 0);
+    const Outputs decoded = context.session()->decode(batch.view());
     EXPECT_EQ(copy(encoded.logits()), copy(decoded.logits()));
-    EXPECT_EQ(context.n_used(), 12);
-    EXPECT_EQ(copy(context.encode(batch.view()).logits()), copy(encoded.logits()));
-    EXPECT_EQ(context.n_used(), 12);
+    EXPECT_EQ(context.session()->memory().n_used(), 12);
+    EXPECT_EQ(copy(context.session()->encode(batch.view()).logits()), copy(encoded.logits()));
+    EXPECT_EQ(context.session()->memory().n_used(), 12);
 }
 
 TEST(Context, CacheFullReportsNeededCellsAndChangesNothing) {
@@ -217,24 +217,24 @@ TEST(Context, CacheFullReportsNeededCellsAndChangesNothing) {
     options.n_ctx = 16;
     options.n_seq_max = 1;
     Context context(test::TinyModel{}.open(), options);
-    context.decode(batch_of(some_tokens(10, 1), 0, 0, false).view());
+    context.session()->decode(batch_of(some_tokens(10, 1), 0, 0, false).view());
     try {
-        context.decode(batch_of(some_tokens(7, 1), 0, 10, false).view());
+        context.session()->decode(batch_of(some_tokens(7, 1), 0, 10, false).view());
         FAIL() << "17 tokens fitted into 16 cells";
     } catch (const CacheFull& full) {
         EXPECT_EQ(full.needed, 7);
         EXPECT_EQ(full.free, 6);
     }
-    EXPECT_EQ(context.n_used(), 10);
-    context.decode(batch_of(some_tokens(6, 1), 0, 10, false).view());
-    EXPECT_EQ(context.n_used(), 16);
+    EXPECT_EQ(context.session()->memory().n_used(), 10);
+    context.session()->decode(batch_of(some_tokens(6, 1), 0, 10, false).view());
+    EXPECT_EQ(context.session()->memory().n_used(), 16);
 }
 
 TEST(Context, OutputsAreUnaffectedByLaterCalls) {
     auto context = std::make_unique<Context>(test::TinyModel{}.open(), small());
-    const Outputs kept = context->decode(batch_of(some_tokens(5, 1), 0, 0, true).view());
+    const Outputs kept = context->session()->decode(batch_of(some_tokens(5, 1), 0, 0, true).view());
     const std::vector<float> before = copy(kept.logits());
-    for (Position p = 5; p < 60; ++p) context->decode(batch_of({1}, 0, p, true).view());
+    for (Position p = 5; p < 60; ++p) context->session()->decode(batch_of({1}, 0, p, true).view());
     EXPECT_EQ(copy(kept.logits()), before);
     context.reset();
     EXPECT_EQ(copy(kept.logits()), before);

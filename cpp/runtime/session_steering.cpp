@@ -1,4 +1,4 @@
-// Context: adapters, control vectors and edits of values.
+// Session: adapters, control vectors and edits of values.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -6,15 +6,14 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "runtime/context.h"
+#include "runtime/session.h"
 
 namespace plait {
 
-void Context::set_lora(std::vector<ScaledAdapter> adapters) {
-    const std::lock_guard lock(mutex_);
-    std::vector<WeightId> adaptable = decode_runner().adaptable();
-    if (model_->info().has_encoder)
-        std::ranges::copy(encode_runner().adaptable(), std::back_inserter(adaptable));
+void Session::set_lora(std::vector<ScaledAdapter> adapters) {
+    std::vector<WeightId> adaptable;
+    for (StepRunner* runner : runners())
+        std::ranges::copy(runner->adaptable(), std::back_inserter(adaptable));
     for (const ScaledAdapter& one : adapters) {
         const Adapter& adapter = *one.adapter;
         if (&adapter.model() != model_.get())
@@ -35,14 +34,12 @@ void Context::set_lora(std::vector<ScaledAdapter> adapters) {
     const auto twice = std::ranges::adjacent_find(adapters, {}, number);
     if (twice != adapters.end())
         throw InvalidArgument(text("set_lora: ", twice->adapter->path(), " is given twice"));
-    engine_->use_adapters(std::move(adapters));
+    engine_.use_adapters(std::move(adapters));
 }
 
-void Context::set_control_vector(std::span<const float> rows, int64_t n, int64_t first_layer,
+void Session::set_control_vector(std::span<const float> rows, int64_t n, int64_t first_layer,
                                  std::optional<int64_t> last_layer) {
-    const std::lock_guard lock(mutex_);
-    decode_runner();
-    if (rows.empty()) return engine_->use_control({});
+    if (rows.empty()) return engine_.use_control({});
     const ModelInfo& info = model_->info();
     const auto width = static_cast<size_t>(info.width);
     if (n > info.n_layers || rows.size() != static_cast<size_t>(n) * width)
@@ -61,45 +58,32 @@ void Context::set_control_vector(std::span<const float> rows, int64_t n, int64_t
     std::copy(rows.begin() + static_cast<std::ptrdiff_t>(begin),
               rows.begin() + static_cast<std::ptrdiff_t>(end),
               all.begin() + static_cast<std::ptrdiff_t>(begin));
-    engine_->use_control(all);
+    engine_.use_control(all);
 }
 
-uint64_t Context::start_edit(const std::string& name, std::shared_ptr<ValueEdit> edit) {
-    const std::lock_guard lock(mutex_);
-    decode_runner();
-    edits_.push_back({++n_edits_, find_value("edit", name).name, std::move(edit)});
+uint64_t Session::start_edit(const std::string& name, std::shared_ptr<ValueEdit> edit) {
+    std::vector<Attachments::Edit>& edits = attachments_.edits;
+    edits.push_back({++attachments_.n_edits, find_value("edit", name).name, std::move(edit)});
     try {
         use_edits();
     } catch (...) {
-        edits_.pop_back();
+        edits.pop_back();
         throw;
     }
-    return n_edits_;
+    return attachments_.n_edits;
 }
 
-std::shared_ptr<ValueEdit> Context::stop_edit(uint64_t id) {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(edits_, id, &StartedEdit::id);
-    if (found == edits_.end()) return nullptr;
-    std::shared_ptr<ValueEdit> edit = std::move(found->edit);
-    edits_.erase(found);
-    if (engine_) use_edits();
-    return edit;
-}
-
-void Context::use_edits() {
+void Session::use_edits() {
     std::vector<ValueName> names;
     std::vector<std::shared_ptr<ValueEdit>> edits;
-    for (const StartedEdit& started : edits_) {
+    for (const Attachments::Edit& started : attachments_.edits) {
         names.push_back(started.name);
         edits.push_back(started.edit);
     }
-    engine_->use_edits(std::move(names), std::move(edits));
+    engine_.use_edits(std::move(names), std::move(edits));
 }
 
-Shape Context::value_shape(const std::string& name) {
-    const std::lock_guard lock(mutex_);
-    decode_runner();
+Shape Session::value_shape(const std::string& name) {
     const Shape whole = find_value("edit", name).type.shape;
     Shape row;
     for (int axis = 1; axis < whole.rank; ++axis) row.dims[row.rank++] = whole[axis];

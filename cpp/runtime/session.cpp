@@ -1,0 +1,302 @@
+#include "runtime/session.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "runtime/devices/make_devices.h"
+
+namespace plait {
+namespace {
+
+EngineLimits limits_of(const ContextSettings& settings, const ModelInfo& info) {
+    const int64_t n_ubatch = settings.n_ubatch();
+    // Bidirectional attention needs a whole sequence in one microbatch.
+    const int64_t longest = settings.calls.causal()
+                                ? n_ubatch
+                                : std::min<int64_t>(settings.n_ctx(), settings.n_batch());
+    return {
+        .n_tokens = static_cast<uint32_t>(std::max(n_ubatch, longest)),
+        .n_sequences = static_cast<uint32_t>(std::min(settings.n_seq_max(), settings.n_batch())),
+        .n_rows = static_cast<uint32_t>(settings.n_batch()),
+        .build = {.n_ctx = settings.n_ctx(), .n_pos_per_token = info.n_pos_per_token},
+        .reuse = settings.graph_reuse,
+        .fuse = settings.fuse,
+    };
+}
+
+DeviceSet choose_devices(const Model& model, const ContextSettings& settings,
+                         const MemoryLayout& layout, const EngineLimits& limits) {
+    std::vector<std::unique_ptr<Backend>> devices =
+        make_devices(settings.backend, {settings.threads, settings.isa});
+    check_layers(settings, devices.size() - 1);
+    if (devices.size() == 1) return std::move(devices.front());
+    const CallForm& form = settings.calls.decode;
+    const PlanKey largest{
+        .kind = form.graph,
+        .output = form.graph == GraphKind::decode ? OutputKind::both : OutputKind::embeddings,
+        .causal = form.causal,
+        .flash = settings.flash_attention,
+        .n_tokens = limits.n_tokens,
+        .n_sequences = limits.n_sequences,
+        .n_outputs = limits.n_tokens,
+    };
+    const std::vector<Graph> graphs = graphs_of(model, largest, layout, limits.build);
+    LayerDevices placed =
+        place_layers(model.info(), graphs, layout, devices,
+                     Engine::input_layout(layout, limits, model.info().width), settings.layers);
+    return join(std::move(devices), std::move(placed));
+}
+
+// The memory of encode() where it has its own: of the size of one call.
+MemoryOptions memory_of_a_call(const ContextSettings& settings) {
+    MemoryOptions options = settings.memory;
+    options.streams = false;
+    options.n_cells = options.n_batch;
+    options.n_ctx = options.causal ? int64_t{options.n_batch}
+                                   : std::min<int64_t>(options.n_ctx, options.n_batch);
+    return options;
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<const LoadedModel> model, const ContextSettings& settings,
+                 Attachments& attachments)
+    : Session(model, settings, attachments,
+              make_memory(model->model().memory_specs(), settings.memory)) {}
+
+Session::Session(const std::shared_ptr<const LoadedModel>& model, const ContextSettings& settings,
+                 Attachments& attachments, std::unique_ptr<Memory> memory)
+    : model_(model),
+      settings_(settings),
+      attachments_(attachments),
+      engine_(model_,
+              choose_devices(model_->model(), settings_, memory->layout(),
+                             limits_of(settings_, model_->info())),
+              memory->layout(), limits_of(settings_, model_->info())),
+      facts_(model_->facts()),
+      handles_(static_cast<size_t>(settings_.n_seq_max())) {
+    const auto stored = std::make_shared<StoredMemory>(std::move(memory), engine_.device_set());
+    decode_runner_ = make_runner(settings_.calls.decode, stored, settings_.defrag_threshold);
+    if (settings_.calls.encode_memory == EncodeMemory::shared)
+        encode_runner_ = make_runner(settings_.calls.encode, stored);
+    const CacheSettings cache{engine_.limits().build, settings_.memory.causal,
+                              settings_.memory.swa_full};
+    std::ranges::move(facts_of(model_->model(), stored->memory->layout(), cache),
+                      std::back_inserter(facts_));
+}
+
+std::unique_ptr<StepRunner> Session::make_runner(const CallForm& form,
+                                                 std::shared_ptr<StoredMemory> stored,
+                                                 std::optional<double> defrag_threshold) {
+    const ModelInfo& info = model_->info();
+    StepOptions options;
+    options.form = form;
+    options.limits = {
+        .n_vocab = info.n_vocab,
+        .width = info.width,
+        .n_positions = info.n_positions,
+        .n_batch = settings_.n_batch(),
+        .n_seq_max = settings_.n_seq_max(),
+        .axes = info.n_pos_per_token,
+        .coupled = stored->memory->n_streams() == 1,
+        .call = form.name,
+    };
+    options.split = {.max_tokens = static_cast<uint32_t>(settings_.n_ubatch()),
+                     .whole_sequences = !form.causal,
+                     .constant_coupling = stored->memory->needs_constant_coupling()};
+    options.flash = settings_.flash_attention;
+    options.defrag_threshold = defrag_threshold;
+    return std::make_unique<StepRunner>(info, std::move(stored), engine_, attachments_.recorder,
+                                        options);
+}
+
+StepRunner& Session::encode_runner() {
+    if (settings_.calls.encode_memory == EncodeMemory::same) return *decode_runner_;
+    if (!encode_runner_) {
+        auto memory = make_memory(model_->model().memory_specs(), memory_of_a_call(settings_));
+        encode_runner_ =
+            make_runner(settings_.calls.encode,
+                        std::make_shared<StoredMemory>(std::move(memory), engine_.device_set()));
+    }
+    return *encode_runner_;
+}
+
+std::vector<StepRunner*> Session::runners() {
+    if (settings_.calls.encode_memory == EncodeMemory::shared)
+        return {decode_runner_.get(), encode_runner_.get()};
+    return {decode_runner_.get()};
+}
+
+Outputs Session::decode(const BatchView& batch, StopSignal* stop) {
+    return decode_runner_->run(batch, stop);
+}
+
+Outputs Session::encode(const BatchView& batch, StopSignal* stop) {
+    StepRunner& runner = encode_runner();
+    Outputs outputs = runner.run(batch, stop);
+    if (settings_.calls.encode_memory != EncodeMemory::shared) runner.memory().clear();
+    return outputs;
+}
+
+void Session::check_sequence(SequenceId sequence) const {
+    if (sequence < 0 || sequence >= settings_.n_seq_max())
+        throw InvalidArgument(text("sequence ", sequence, " does not exist: expected 0 to ",
+                                   settings_.n_seq_max() - 1));
+}
+
+void Session::check_range(PositionRange range) const {
+    if (range.begin < 0 || range.end < range.begin)
+        throw InvalidArgument(
+            text("positions [", range.begin, ", ", range.end, "): expected 0 <= p0 <= p1"));
+}
+
+bool Session::seq_rm(SequenceId sequence, PositionRange range) {
+    check_sequence(sequence);
+    check_range(range);
+    return decode_runner_->memory().remove(sequence, range);
+}
+
+void Session::seq_cp(SequenceId from, SequenceId to, PositionRange range) {
+    check_sequence(from);
+    check_sequence(to);
+    check_range(range);
+    decode_runner_->edit(
+        [&](Memory& memory, std::vector<RowMove>& moves) { memory.copy(from, to, range, moves); });
+}
+
+void Session::seq_keep(SequenceId sequence) {
+    check_sequence(sequence);
+    decode_runner_->memory().keep(sequence);
+}
+
+void Session::seq_add(SequenceId sequence, PositionRange range, int32_t delta) {
+    check_sequence(sequence);
+    check_range(range);
+    decode_runner_->edit([&](Memory& memory, std::vector<RowMove>& moves) {
+        memory.add(sequence, range, delta, moves);
+    });
+}
+
+void Session::seq_div(SequenceId sequence, PositionRange range, int32_t divisor) {
+    check_sequence(sequence);
+    check_range(range);
+    if (divisor < 1) throw InvalidArgument(text("divisor: expected at least 1, got ", divisor));
+    decode_runner_->edit([&](Memory& memory, std::vector<RowMove>& moves) {
+        memory.divide(sequence, range, divisor, moves);
+    });
+}
+
+std::optional<PositionBounds> Session::seq_positions(SequenceId sequence) const {
+    check_sequence(sequence);
+    return decode_runner_->memory().positions(sequence);
+}
+
+SequenceRows Session::read_rows(int layer, SequenceId sequence, uint8_t part) {
+    StepRunner& runner = *decode_runner_;
+    check_sequence(sequence);
+    const MemoryLayout& layout = runner.memory().layout();
+    if (layer < 0 || static_cast<size_t>(layer) >= layout.specs.size())
+        throw OutOfRange(
+            text("layer ", layer, " does not exist: expected 0 to ", layout.specs.size() - 1));
+    const auto& specs = layout.specs[static_cast<size_t>(layer)];
+    const auto slot = std::ranges::find_if(
+        specs, [](const StateSpec& s) { return s.get_if<AttentionSpec>() != nullptr; });
+    if (slot == specs.end())
+        throw UnsupportedError(text("layer ", layer, " has no keys and values"));
+    runner.apply_shifts();
+    const auto spec = slot->get<AttentionSpec>();
+    const bool within_keys = part == 1 && spec.value_dim == 0;
+    const StorageId id{static_cast<uint16_t>(layer), static_cast<uint8_t>(slot - specs.begin()),
+                       within_keys ? uint8_t{0} : part};
+    const StorageInfo& info = layout.at(id);
+    const std::vector<int32_t> rows = runner.memory().rows_of(info.group, sequence);
+    SequenceRows result{.n = static_cast<int64_t>(rows.size()),
+                        .n_heads = info.n_heads,
+                        .head_dim = within_keys ? spec.value_dim_in_key : info.head_dim};
+    const auto stored = static_cast<size_t>(info.head_dim);
+    const auto wanted = static_cast<size_t>(result.head_dim);
+    const auto n_heads = static_cast<size_t>(info.n_heads);
+    result.values.resize(rows.size() * n_heads * wanted);
+    std::vector<float> row(n_heads * stored);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        runner.storage().read_row(info, layout.index(id), rows[i], row.data());
+        for (size_t h = 0; h < n_heads; ++h)
+            std::copy_n(row.data() + h * stored, wanted,
+                        result.values.data() + (i * n_heads + h) * wanted);
+    }
+    return result;
+}
+
+SequenceId Session::open_sequence() {
+    const Memory& memory = decode_runner_->memory();
+    for (SequenceId id = 0; id < settings_.n_seq_max(); ++id) {
+        if (handles_[static_cast<size_t>(id)] || memory.positions(id)) continue;
+        handles_[static_cast<size_t>(id)] = true;
+        return id;
+    }
+    throw CacheFull(
+        text("no free sequence: all ", settings_.n_seq_max(), " (n_seq_max) are in use"), 1, 0);
+}
+
+void Session::close_sequence(SequenceId sequence) {
+    check_sequence(sequence);
+    handles_[static_cast<size_t>(sequence)] = false;
+    // Every memory can remove a whole sequence.
+    PLAIT_CHECK(decode_runner_->memory().remove(sequence, {}));
+}
+
+std::vector<NodeInfo> Session::graph(int64_t n_tokens, int64_t n_sequences, int64_t n_outputs,
+                                     bool embeddings, bool encode) {
+    const auto max_tokens = static_cast<int64_t>(engine_.limits().n_tokens);
+    check_between<int64_t>("n_tokens", n_tokens, 1, max_tokens);
+    check_between<int64_t>("n_seqs", n_sequences, 1,
+                           std::min<int64_t>(n_tokens, settings_.n_seq_max()));
+    check_between<int64_t>("n_outputs", n_outputs, 0, n_tokens);
+    StepRunner& runner = encode ? encode_runner() : *decode_runner_;
+    return engine_.describe(runner.plan_of(
+        static_cast<uint32_t>(n_tokens), static_cast<uint32_t>(n_sequences),
+        static_cast<uint32_t>(n_outputs), embeddings ? InputKind::embeddings : InputKind::tokens));
+}
+
+std::vector<Engine::ValueInfo> Session::value_infos() {
+    std::vector<Engine::ValueInfo> values;
+    for (StepRunner* runner : runners())
+        for (const Engine::ValueInfo& value : runner->values())  // two graphs may share names
+            if (std::ranges::find(values, value.name, &Engine::ValueInfo::name) == values.end())
+                values.push_back(value);
+    return values;
+}
+
+Engine::ValueInfo Session::find_value(std::string_view what, const std::string& name) {
+    const std::vector<Engine::ValueInfo> known = value_infos();
+    const auto found = std::ranges::find(
+        known, name, [](const Engine::ValueInfo& value) { return full_name(value.name); });
+    if (found == known.end())
+        throw InvalidArgument(
+            text(what, ": \"", name, "\" is not a value of this model; see value_names()"));
+    return *found;
+}
+
+std::vector<std::string> Session::value_names() {
+    std::vector<std::string> result;
+    for (const Engine::ValueInfo& value : value_infos()) result.push_back(full_name(value.name));
+    return result;
+}
+
+std::vector<std::string> Session::start_capture(std::span<const std::string> wanted) {
+    if (attachments_.recorder.active())
+        throw InvalidArgument("capture: another capture of this context is open");
+    std::vector<ValueName> set;
+    for (const std::string& name : wanted) set.push_back(find_value("capture", name).name);
+    std::ranges::sort(set);
+    const auto repeated = std::ranges::unique(set);
+    set.erase(repeated.begin(), repeated.end());
+    std::vector<std::string> result;
+    for (const ValueName& name : set) result.push_back(full_name(name));
+    attachments_.recorder.start(engine_.capture_set(set), set.size());
+    return result;
+}
+
+}  // namespace plait

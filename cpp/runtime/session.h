@@ -1,0 +1,150 @@
+// A session runs batches through a model and keeps the memory of its sequences. Not thread-safe: Context
+// puts a lock in front of it.
+//
+//   batch -> prepare -> split -> place -> (per microbatch: key, plan, inputs, run) -> commit -> outputs
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/device_set.h"
+#include "memory/memory.h"
+#include "runtime/context_options.h"
+#include "runtime/loaded_model.h"
+#include "runtime/state/state_transfer.h"
+#include "runtime/step/engine.h"
+#include "runtime/step/outputs.h"
+#include "runtime/step/step_runner.h"
+
+namespace plait {
+
+// What the caller attached to a session: a capture, and edits in the order of their start. They belong to
+// scopes of the caller, which may end after the session, so they outlive it.
+struct Attachments {
+    struct Edit {
+        uint64_t id;
+        ValueName name;
+        std::shared_ptr<ValueEdit> edit;
+    };
+    Recorder recorder;
+    std::vector<Edit> edits;
+    uint64_t n_edits = 0;  // edits started so far
+};
+
+// A copy of the keys or values of one sequence, ordered by position.
+struct SequenceRows {
+    std::vector<float> values;  // [n, n_heads, head_dim]
+    int64_t n = 0;
+    int n_heads = 0;
+    int head_dim = 0;
+};
+
+// If a function throws, the memory is unchanged.
+class Session {
+public:
+    Session(std::shared_ptr<const LoadedModel> model, const ContextSettings& settings,
+            Attachments& attachments);
+
+    // Polls `stop`, if given, between nodes on the calling thread, and throws Interrupted on request.
+    Outputs decode(const BatchView& batch, StopSignal* stop = nullptr);
+    // Decoder-only models: the same computation as decode(), in an empty memory that is discarded.
+    // Encoder-decoder models: stores what decode() of these sequences attends to. Encoder-only models:
+    // the same as decode().
+    Outputs encode(const BatchView& batch, StopSignal* stop = nullptr);
+
+    // For questions about the memory; the functions below change it.
+    const Memory& memory() const { return decode_runner_->memory(); }
+
+    // Sequence operations; see KVCache in docs/api.md. Ranges are half open.
+    bool seq_rm(SequenceId sequence, PositionRange range);
+    void seq_cp(SequenceId from, SequenceId to, PositionRange range);
+    void seq_keep(SequenceId sequence);
+    void seq_add(SequenceId sequence, PositionRange range, int32_t delta);
+    void seq_div(SequenceId sequence, PositionRange range, int32_t divisor);
+    void clear() { decode_runner_->memory().clear(); }
+    std::optional<PositionBounds> seq_positions(SequenceId sequence) const;
+    // Removes the positions from `next` on, or from an earlier position if the memory cannot roll back to
+    // `next`. Returns the position of the next token; later tokens must be decoded again.
+    Position rewind(SequenceId sequence, Position next);
+    SequenceRows keys(int layer, SequenceId sequence) { return read_rows(layer, sequence, 0); }
+    SequenceRows values(int layer, SequenceId sequence) { return read_rows(layer, sequence, 1); }
+
+    // Reserves an empty sequence id that no open handle uses. Throws CacheFull if there is none.
+    SequenceId open_sequence();
+    void close_sequence(SequenceId sequence);  // frees its cells
+
+    // Defragments the cache in rounds of at most `max_moves` copies; see Defragmenter.
+    DefragReport defrag(std::optional<int64_t> max_moves);
+    std::optional<DefragReport> last_defrag() const { return decode_runner_->last_defrag(); }
+
+    // Save and load the state of one sequence or of all as bytes (state_format.h), and copy all of it to
+    // another session of the same model. Loading replaces what is there. Throw StateError.
+    void save_state(std::optional<SequenceId> sequence, const ByteSink& sink);
+    void load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to);
+    void copy_state_to(Session& other);
+
+    uint64_t compute_bytes() const { return engine_.compute_bytes(); }  // arenas and input buffers
+    const DeviceSet& devices() const { return engine_.device_set(); }
+    // Bit d is set if a plan has computed on device d.
+    uint32_t used_devices() const { return engine_.used_devices(); }
+    // Returns the nodes of the plan of a step with these counts. Counts in the statistics like the plan of
+    // a step.
+    std::vector<NodeInfo> graph(int64_t n_tokens, int64_t n_sequences, int64_t n_outputs,
+                                bool embeddings, bool encode);
+    const Stats& stats() const { return engine_.stats(); }
+    void reset_stats() { engine_.stats() = {}; }
+    // Traces the nodes of every run until take_trace().
+    void start_trace() { engine_.start_trace(); }
+    std::vector<TracedNode> take_trace() { return engine_.take_trace(); }
+
+    // Returns the names of the values that a step computes, in order: "blk.3.attn_out".
+    std::vector<std::string> value_names();
+    // Returns the shape of one row of that value: [width] or [heads, head_dim].
+    Shape value_shape(const std::string& name);
+    // Records the values of these names in every later call. Returns the names in the order of
+    // CapturedCall. Throws InvalidArgument for an unknown name or if another capture is active.
+    std::vector<std::string> start_capture(std::span<const std::string> names);
+    // Applies `edit` to the value of that name in every later call; edits of one name apply in the order
+    // of their start. Returns its id in Attachments::edits. Throws InvalidArgument.
+    uint64_t start_edit(const std::string& name, std::shared_ptr<ValueEdit> edit);
+    // Makes later calls apply the attached edits.
+    void use_edits();
+    // Replaces the active adapters for all later calls; an empty list removes them. Changing only scales
+    // builds no plan. Throws InvalidArgument, or UnsupportedError if an adapter changes a weight that is not
+    // an operand of a matrix product.
+    void set_lora(std::vector<ScaledAdapter> adapters);
+    // Adds row i of `rows`, [n, width], to the output of layer i, for the layers from `first_layer` to
+    // `last_layer` (nullopt: the last layer). No rows: removes the vector. Throws InvalidArgument.
+    void set_control_vector(std::span<const float> rows, int64_t n, int64_t first_layer,
+                            std::optional<int64_t> last_layer);
+
+private:
+    Session(const std::shared_ptr<const LoadedModel>& model, const ContextSettings& settings,
+            Attachments& attachments, std::unique_ptr<Memory> memory);
+    void check_sequence(SequenceId sequence) const;
+    void check_sequence(std::optional<SequenceId> sequence) const;
+    void check_range(PositionRange range) const;
+    SequenceRows read_rows(int layer, SequenceId sequence, uint8_t part);
+    StepRunner& encode_runner();
+    std::vector<StepRunner*> runners();  // one for each graph that the calls of the model run
+    std::unique_ptr<StepRunner> make_runner(const CallForm& form,
+                                            std::shared_ptr<StoredMemory> stored,
+                                            std::optional<double> defrag_threshold = {});
+    std::vector<Engine::ValueInfo> value_infos();
+    Engine::ValueInfo find_value(std::string_view what, const std::string& name);
+
+    std::shared_ptr<const LoadedModel> model_;
+    ContextSettings settings_;
+    Attachments& attachments_;
+    Engine engine_;
+    Facts facts_;                // required of a state to load
+    std::vector<bool> handles_;  // by sequence id: reserved by open_sequence()
+    std::unique_ptr<StepRunner> decode_runner_;
+    std::unique_ptr<StepRunner> encode_runner_;  // EncodeMemory::own: created by the first encode()
+};
+
+}  // namespace plait
