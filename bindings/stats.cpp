@@ -1,5 +1,3 @@
-#include "runtime/step/stats.h"
-
 #include "base/text.h"
 #include "context.h"
 

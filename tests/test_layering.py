@@ -315,7 +315,7 @@ def test_nodes_carry_no_text():
         "graph/capture.cpp",
         "runtime/step/graph_info.cpp",
         "runtime/step/engine.cpp",
-        "runtime/context.cpp",
+        "runtime/session.cpp",
     }
     engine = code(CPP / "runtime" / "step" / "engine.cpp")
     assert engine.count("full_name(") == body_of(engine, "void Engine::note_trace").count(

@@ -6,7 +6,7 @@
 
 namespace plait {
 
-Storage::Storage(const MemoryLayout& layout, DeviceSet& devices) {
+Storage::Storage(const MemoryLayout& layout, DeviceSet& devices) : layout_(layout) {
     for (const StorageInfo& info : layout.storage) {
         buffers_.push_back(devices.allocate_cache(info.bytes(), info.id.layer));
         pointers_.push_back(buffers_.back().get());

@@ -12,13 +12,16 @@ namespace plait {
 
 class Storage {
 public:
+    // Keeps a reference to `layout`.
     Storage(const MemoryLayout& layout, DeviceSet& devices);
 
+    const MemoryLayout& layout() const { return layout_; }
     std::span<Buffer* const> buffers() const { return pointers_; }  // by index in layout.storage
     // Dequantises one row of one part into `target`, [n_heads, head_dim], without padding.
     void read_row(const StorageInfo& info, size_t index, int32_t row, float* target) const;
 
 private:
+    const MemoryLayout& layout_;
     std::vector<std::unique_ptr<Buffer>> buffers_;
     std::vector<Buffer*> pointers_;
 };

@@ -61,29 +61,27 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, DeviceSet devices,
     devices_.grow(arenas_, std::vector<uint64_t>(devices_.size()));
 }
 
-std::unique_ptr<Plan> Engine::build(const PlanKey& key, const MemoryLayout& layout,
-                                    std::span<Buffer* const> storage) {
-    Graph graph = model_->model().build(key, layout, limits_.build);
+Graph Engine::graph_of(const PlanKey& key, const MemoryLayout& layout) const {
+    return model_->model().build(key, layout, limits_.build);
+}
+
+std::unique_ptr<Plan> Engine::build(const PlanKey& key, const Storage& storage) {
+    const MemoryLayout& layout = storage.layout();
+    Graph graph = graph_of(key, layout);
     steering_.rewrite(graph, key);
     if (key.captures != 0) capture(graph, captures(key.captures), key.n_outputs > 0);
     std::vector<size_t> storage_devices;
     for (const StorageInfo& info : layout.storage)
         storage_devices.push_back(devices_.cache_device(info.id.layer));
     auto plan = std::make_unique<Plan>(
-        std::move(graph),
-        PlanTarget{devices_, input_layout_, weights_, storage, storage_devices, limits_.fuse});
+        std::move(graph), PlanTarget{devices_, input_layout_, weights_, storage.buffers(),
+                                     storage_devices, limits_.fuse});
     for (const Plan::Part& part : plan->parts()) used_devices_ |= 1u << part.device;
     devices_.grow(arenas_, plan->arena_bytes());
     return plan;
 }
 
-void Engine::reserve(const PlanKey& key, const MemoryLayout& layout,
-                     std::span<Buffer* const> storage) {
-    plans_.insert(key, build(key, layout, storage));
-}
-
-Plan& Engine::plan(const PlanKey& key, const MemoryLayout& layout,
-                   std::span<Buffer* const> storage) {
+Plan& Engine::plan(const PlanKey& key, const Storage& storage) {
     Plan* known = limits_.reuse ? plans_.find(key) : nullptr;
     if (known != nullptr) {
         ++stats_.plans_reused;
@@ -91,7 +89,7 @@ Plan& Engine::plan(const PlanKey& key, const MemoryLayout& layout,
     }
     const auto start = std::chrono::steady_clock::now();
     const MissReason reason = limits_.reuse ? plans_.reason(key) : MissReason::reuse_off;
-    std::unique_ptr<Plan> built = build(key, layout, storage);
+    std::unique_ptr<Plan> built = build(key, storage);
     ++stats_.plans_built;
     ++stats_.misses[static_cast<size_t>(reason)];
     stats_.seconds[static_cast<size_t>(Phase::build)] +=
@@ -150,17 +148,12 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     stats_.commands_submitted += after.submitted - before.submitted;
 }
 
-std::vector<Engine::ValueInfo> Engine::values(const PlanKey& key,
-                                              const MemoryLayout& layout) const {
-    const Graph graph = model_->model().build(key, layout, limits_.build);
-    std::vector<ValueInfo> values;
+std::vector<Engine::ValueInfo> Plans::values(const PlanKey& key) const {
+    const Graph graph = engine_.graph_of(key, layout());
+    std::vector<Engine::ValueInfo> values;
     for (const NamedValue& value : named_values(graph))
         values.push_back({value.name, graph.node(value.node).type});
     return values;
-}
-
-std::vector<WeightId> Engine::adaptable(const PlanKey& key, const MemoryLayout& layout) const {
-    return adaptable_weights(model_->model().build(key, layout, limits_.build));
 }
 
 void Engine::add_inputs(InputField field, size_t n, uint64_t bytes) {

@@ -1,6 +1,7 @@
 // Builds, caches and runs the plans of a context. Owns its devices and the buffers that all plans share.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -10,13 +11,32 @@
 #include "graph/capture.h"
 #include "memory/layout.h"
 #include "plan/plan_cache.h"
+#include "runtime/devices/storage.h"
 #include "runtime/loaded_model.h"
 #include "runtime/steering/steering.h"
 #include "runtime/step/graph_info.h"
 #include "runtime/step/output_pool.h"
-#include "runtime/step/stats.h"
 
 namespace plait {
+
+// Where the time of a step goes.
+enum class Phase : uint8_t { place, build, input, compute, output };
+inline constexpr size_t kPhases = 5;
+inline constexpr size_t kMissReasons = 7;
+
+// Counters and times of a context since its construction or the last reset.
+struct Stats {
+    uint64_t tokens = 0;
+    uint64_t microbatches = 0;
+    uint64_t plans_built = 0;
+    uint64_t plans_reused = 0;
+    std::array<uint64_t, kMissReasons> misses{};           // by MissReason
+    std::array<double, kPhases> seconds{};                 // by Phase
+    std::array<uint64_t, DeviceSet::kMaxDevices> nodes{};  // nodes run, by device
+    uint64_t rows_copied = 0;  // cache rows copied by sequence copies, shifts and defragmentation
+    uint64_t commands_recorded = 0;  // command buffers recorded by devices that replay them
+    uint64_t commands_submitted = 0;
+};
 
 // The size of the largest step of a context.
 struct EngineLimits {
@@ -46,15 +66,6 @@ public:
     const Stats& stats() const { return stats_; }
     const EngineLimits& limits() const { return limits_; }
 
-    // Returns the plan for `key` from the cache, or builds it. Counts the hit, or the miss and its reason.
-    Plan& plan(const PlanKey& key, const MemoryLayout& layout, std::span<Buffer* const> storage);
-    // Builds a plan outside the cache; the caller owns it. Grows the arenas to fit it.
-    std::unique_ptr<Plan> build(const PlanKey& key, const MemoryLayout& layout,
-                                std::span<Buffer* const> storage);
-    // Builds the plan of the largest step and grows the arenas to fit it, so that no later step
-    // allocates arena memory. Also packs the weights.
-    void reserve(const PlanKey& key, const MemoryLayout& layout, std::span<Buffer* const> storage);
-
     // Copies `values` into an input of the next run.
     template <typename T>
     void write(InputId id, std::span<const T> values) {
@@ -71,9 +82,6 @@ public:
         ValueName name;
         TensorType type;
     };
-    std::vector<ValueInfo> values(const PlanKey& key, const MemoryLayout& layout) const;
-    // Returns the weights of that graph that adapters can change.
-    std::vector<WeightId> adaptable(const PlanKey& key, const MemoryLayout& layout) const;
     // Returns the index of a set of names, for PlanKey::captures. Equal sets share an index; the empty
     // set has index 0.
     uint16_t capture_set(const std::vector<ValueName>& names);
@@ -101,6 +109,11 @@ public:
     std::vector<TracedNode> take_trace();
 
 private:
+    friend class Plans;
+    Plan& plan(const PlanKey& key, const Storage& storage);
+    std::unique_ptr<Plan> build(const PlanKey& key, const Storage& storage);
+    Graph graph_of(const PlanKey& key, const MemoryLayout& layout) const;
+
     // A range of the input buffer.
     struct InputRange {
         uint64_t offset, bytes;
@@ -129,6 +142,35 @@ private:
     std::vector<std::vector<ValueName>> capture_sets_{{}};  // by index
     std::unique_ptr<Trace> trace_;                          // null unless tracing
     std::vector<TracedNode> traced_;
+};
+
+// The plans of one memory: an engine bound to the buffers that its plans read and write.
+class Plans {
+public:
+    Plans(Engine& engine, const Storage& storage) : engine_(engine), storage_(storage) {}
+
+    Engine& engine() const { return engine_; }
+    const Storage& storage() const { return storage_; }
+    const MemoryLayout& layout() const { return storage_.layout(); }
+
+    // Returns the plan for `key` from the cache, or builds it. Counts the hit, or the miss and its reason.
+    Plan& get(const PlanKey& key) const { return engine_.plan(key, storage_); }
+    // Builds a plan outside the cache; the caller owns it. Grows the arenas to fit it.
+    std::unique_ptr<Plan> build(const PlanKey& key) const { return engine_.build(key, storage_); }
+    // Builds the plan of the largest step into the cache, so that no later step allocates arena memory.
+    // Also packs the weights.
+    void reserve(const PlanKey& key) const { engine_.plans_.insert(key, build(key)); }
+
+    // Returns the named values of that graph.
+    std::vector<Engine::ValueInfo> values(const PlanKey& key) const;
+    // Returns the weights of that graph that adapters can change.
+    std::vector<WeightId> adaptable(const PlanKey& key) const {
+        return adaptable_weights(engine_.graph_of(key, layout()));
+    }
+
+private:
+    Engine& engine_;
+    const Storage& storage_;
 };
 
 }  // namespace plait

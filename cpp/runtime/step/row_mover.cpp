@@ -59,27 +59,25 @@ void note(std::span<const RowMove> moves) noexcept {
 
 }  // namespace
 
-RowMover::RowMover(Engine& engine, const MemoryLayout& layout, std::span<Buffer* const> storage)
-    : engine_(engine), layout_(layout), storage_(storage) {}
-
 std::unique_ptr<Plan> RowMover::make_plan(uint8_t group, GraphKind kind) {
     PlanKey key;
     key.kind = kind;
     key.group = group;
     key.output = OutputKind::none;
     key.n_moves = kMaxMovesPerRun;
-    return engine_.build(key, layout_, storage_);
+    return plans_.build(key);
 }
 
 void RowMover::prepare() {
-    const size_t n_groups = layout_.groups.size();
+    const size_t n_groups = plans_.layout().groups.size();
     if (rotations_.size() == n_groups) return;
     std::vector<std::unique_ptr<Plan>> copies(n_groups);
     std::vector<std::unique_ptr<Plan>> rotations(n_groups);
     for (uint8_t group = 0; group < n_groups; ++group) {
-        if (!layout_.groups[group].kind->has_cells) continue;
+        if (!plans_.layout().groups[group].kind->has_cells) continue;
         copies[group] = make_plan(group, GraphKind::copy_rows);
-        if (layout_.rotates_keys(group)) rotations[group] = make_plan(group, GraphKind::shift_keys);
+        if (plans_.layout().rotates_keys(group))
+            rotations[group] = make_plan(group, GraphKind::shift_keys);
     }
     copies_ = std::move(copies);
     rotations_ = std::move(rotations);
@@ -87,25 +85,25 @@ void RowMover::prepare() {
 
 void RowMover::copy(std::span<const RowMove> moves) {
     note(moves);
-    for (uint8_t group = 0; group < layout_.groups.size(); ++group) {
+    for (uint8_t group = 0; group < plans_.layout().groups.size(); ++group) {
         if (std::ranges::find(moves, group, &RowMove::group) == moves.end()) continue;
         PLAIT_CHECK(group < copies_.size() && copies_[group]);
-        MoveList list(engine_, *copies_[group], {InputField::from_rows, group},
+        MoveList list(plans_.engine(), *copies_[group], {InputField::from_rows, group},
                       {InputField::to_rows, group});
         for (const RowMove& move : moves) {
             if (move.group != group) continue;
             for (int32_t i = 0; i < move.n; ++i) list.add(move.from + i, move.to + i);
-            engine_.stats().rows_copied += static_cast<uint64_t>(move.n);
+            plans_.engine().stats().rows_copied += static_cast<uint64_t>(move.n);
         }
         list.flush();
     }
 }
 
 void RowMover::rotate(std::span<const KeyShift> shifts) {
-    for (uint8_t group = 0; group < layout_.groups.size(); ++group) {
+    for (uint8_t group = 0; group < plans_.layout().groups.size(); ++group) {
         if (std::ranges::find(shifts, group, &KeyShift::group) == shifts.end()) continue;
         PLAIT_CHECK(group < rotations_.size() && rotations_[group]);
-        MoveList list(engine_, *rotations_[group], {InputField::to_rows, group},
+        MoveList list(plans_.engine(), *rotations_[group], {InputField::to_rows, group},
                       {InputField::deltas, group});
         for (const KeyShift& shift : shifts)
             if (shift.group == group) list.add(shift.row, shift.delta);
@@ -115,7 +113,7 @@ void RowMover::rotate(std::span<const KeyShift> shifts) {
 
 uint64_t RowMover::row_bytes(uint8_t group) const {
     uint64_t bytes = 0;
-    for (const StorageInfo& storage : layout_.storage)
+    for (const StorageInfo& storage : plans_.layout().storage)
         if (storage.group == group) bytes += storage.row_bytes;
     return bytes;
 }

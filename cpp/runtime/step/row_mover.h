@@ -12,7 +12,7 @@ namespace plait {
 
 class RowMover {
 public:
-    RowMover(Engine& engine, const MemoryLayout& layout, std::span<Buffer* const> storage);
+    explicit RowMover(const Plans& plans) : plans_(plans) {}
 
     // Builds the plans. Call before changing the memory: copy() and rotate() then allocate nothing and
     // fail only if a device fails.
@@ -27,9 +27,7 @@ public:
 private:
     std::unique_ptr<Plan> make_plan(uint8_t group, GraphKind kind);
 
-    Engine& engine_;
-    const MemoryLayout& layout_;
-    std::span<Buffer* const> storage_;
+    const Plans& plans_;
     // By group, empty before prepare(). Null for groups without cells or without rotated keys.
     std::vector<std::unique_ptr<Plan>> copies_;
     std::vector<std::unique_ptr<Plan>> rotations_;

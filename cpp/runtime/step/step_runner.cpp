@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "runtime/step/microbatch_editor.h"
 
 namespace plait {
 namespace {
@@ -54,6 +53,40 @@ private:
     bool committed_ = false;
 };
 
+// Passes the rows of a microbatch to the active edits, in batch order. A microbatch of whole sequences stores
+// them in another order.
+class MicrobatchEditor final : public Editor {
+public:
+    MicrobatchEditor(const Steering& steering, const Microbatch& microbatch)
+        : steering_(steering), microbatch_(microbatch) {}
+
+    void edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) override {
+        ValueEdit& edit = steering_.edit(index);
+        const auto n = static_cast<size_t>(shape[0]);
+        const auto entry = [&](size_t row) {
+            return microbatch_.entries[extent == Extent::tokens
+                                           ? row
+                                           : static_cast<size_t>(microbatch_.output_tokens[row])];
+        };
+        std::vector<size_t> order(n);
+        std::iota(order.begin(), order.end(), size_t{0});
+        if (std::ranges::is_sorted(order, {}, entry)) return edit.apply(rows, shape);
+
+        std::ranges::sort(order, {}, entry);
+        const size_t width = rows.size() / n;
+        std::vector<float> sorted(rows.size());
+        for (size_t i = 0; i < n; ++i)
+            std::copy_n(rows.data() + order[i] * width, width, sorted.data() + i * width);
+        edit.apply(sorted, shape);
+        for (size_t i = 0; i < n; ++i)
+            std::copy_n(sorted.data() + i * width, width, rows.data() + order[i] * width);
+    }
+
+private:
+    const Steering& steering_;
+    const Microbatch& microbatch_;
+};
+
 }  // namespace
 
 StepRunner::StepRunner(const ModelInfo& info, std::shared_ptr<StoredMemory> stored, Engine& engine,
@@ -64,50 +97,29 @@ StepRunner::StepRunner(const ModelInfo& info, std::shared_ptr<StoredMemory> stor
 
 StepRunner::StepRunner(const ModelInfo& info, StepMemory& memory, const Storage& storage,
                        Engine& engine, Recorder& recorder, const StepOptions& options)
-    : info_(info),
-      step_memory_(memory),
-      storage_(storage),
+    : step_memory_(memory),
       engine_(engine),
+      plans_(engine, storage),
       recorder_(recorder),
       options_(options),
-      mover_(engine, memory.layout(), storage.buffers()),
+      outputs_(make_output_policy(options.form.outputs, info, plans_)),
+      mover_(plans_),
       defragmenter_(options.defrag_threshold) {
-    if (pooled())
-        hidden_.resize(size_t{engine.limits().n_tokens} * static_cast<size_t>(info.width));
-    engine_.reserve(largest_key(), step_memory_.layout(), storage_.buffers());
+    plans_.reserve(largest_key());
     PlanKey given_embeddings = largest_key();
     given_embeddings.input = InputKind::embeddings;
-    engine_.build(given_embeddings, step_memory_.layout(),
-                  storage_.buffers());  // only to grow the arenas
-    if (scored())
-        engine_.reserve(score_key(engine_.limits().n_tokens), step_memory_.layout(),
-                        storage_.buffers());
-}
-
-OutputKind StepRunner::output_kind() const {
-    if (pooled() || !options_.form.outputs.logits)
-        return options_.form.outputs.hidden ? OutputKind::embeddings : OutputKind::none;
-    return options_.form.outputs.hidden ? OutputKind::both : OutputKind::logits;
+    plans_.build(given_embeddings);  // only to grow the arenas
+    if (const auto last = outputs_->last_graph()) plans_.reserve(*last);
 }
 
 PlanKey StepRunner::largest_key() const {
     PlanKey key;
     key.kind = options_.form.graph;
-    key.output = output_kind();
+    key.output = outputs_->graph_outputs();
     key.causal = options_.form.causal;
     key.flash = options_.flash;
     key.n_tokens = key.n_outputs = engine_.limits().n_tokens;
     key.n_sequences = engine_.limits().n_sequences;
-    return key;
-}
-
-PlanKey StepRunner::score_key(uint32_t n) const {
-    PlanKey key;
-    key.kind = GraphKind::score;
-    key.input = InputKind::embeddings;
-    key.output = OutputKind::embeddings;
-    key.adapters = engine_.steering().adapter_set();
-    key.n_tokens = key.n_outputs = bucket(n, engine_.limits().n_tokens);
     return key;
 }
 
@@ -129,19 +141,16 @@ PlanKey StepRunner::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_
 }
 
 const Plan& StepRunner::plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
-                                InputKind input) {
-    return plan_of(key_for(n_tokens, n_sequences, n_outputs, input));
+                                InputKind input) const {
+    return plans_.get(key_for(n_tokens, n_sequences, n_outputs, input));
 }
 
-std::vector<Engine::ValueInfo> StepRunner::values() const {
-    return engine_.values(largest_key(), step_memory_.layout());
-}
+std::vector<Engine::ValueInfo> StepRunner::values() const { return plans_.values(largest_key()); }
 
 std::vector<WeightId> StepRunner::adaptable() const {
-    std::vector<WeightId> weights = engine_.adaptable(largest_key(), step_memory_.layout());
-    if (scored())
-        std::ranges::copy(engine_.adaptable(score_key(1), step_memory_.layout()),
-                          std::back_inserter(weights));
+    std::vector<WeightId> weights = plans_.adaptable(largest_key());
+    if (const auto last = outputs_->last_graph())
+        std::ranges::copy(plans_.adaptable(*last), std::back_inserter(weights));
     return weights;
 }
 
@@ -149,13 +158,9 @@ Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
     Stats& stats = engine_.stats();
     std::span<const Microbatch> microbatches;
     std::optional<PlacementGuard> placement;
-    BatchView requested = batch;
-    if (pooled()) {  // pooling needs every token, regardless of the output flags
-        all_outputs_.assign(batch.size, 1);
-        requested.wants = all_outputs_;
-    }
     {
-        prepare(requested, options_.limits, step_memory_.sequences(options_.form.step), prepared_);
+        prepare(outputs_->with_flags(batch), options_.limits,
+                step_memory_.sequences(options_.form.step), prepared_);
         apply_shifts();
         const PhaseTimer timed(stats, Phase::place);
         if (stored_) defragmenter_.before_step(memory(), mover_, batch.size);
@@ -166,23 +171,12 @@ Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
         log(LogLevel::trace, text("decode: ", batch.size, " tokens in ", microbatches.size(),
                                   " microbatches, ", prepared_.n_outputs, " outputs"));
     if (recorder_.active()) recorder_.begin(prepared_);
-    Outputs outputs;
-    if (pooled())
-        embedding_pool_.start(scored() ? info_.scored : options_.form.outputs.pooling, prepared_,
-                              info_.width);
-    else
-        outputs = Outputs(engine_.outputs(), prepared_.n_outputs,
-                          options_.form.outputs.logits ? info_.n_vocab : 0,
-                          options_.form.outputs.hidden ? info_.width : 0);
+    Outputs outputs = outputs_->begin(prepared_);
     for (size_t i = 0; i < microbatches.size(); ++i)
         run_microbatch(microbatches[i], i, outputs, stop);
     {
         const PhaseTimer timed(stats, Phase::output);
-        if (pooled()) {
-            outputs = pooled_outputs(stop);
-        } else if (options_.split.whole_sequences) {
-            restore_batch_order(outputs);
-        }
+        outputs_->finish(outputs, stop);
     }
     if (recorder_.active()) recorder_.commit();
     placement->commit();
@@ -191,37 +185,12 @@ Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
     return outputs;
 }
 
-Outputs StepRunner::pooled_outputs(StopSignal* stop) {
-    const size_t n = embedding_pool_.n_sequences();
-    const auto width = static_cast<size_t>(info_.width);
-    const auto n_scores = static_cast<size_t>(info_.n_scores);
-    Outputs outputs(engine_.outputs(), static_cast<int64_t>(n), 0,
-                    scored() ? info_.n_scores : info_.width);
-    if (!scored()) {
-        embedding_pool_.finish(outputs.embeddings(), outputs.indices());
-        return outputs;
-    }
-    pooled_.resize(n * width);
-    embedding_pool_.finish(pooled_, outputs.indices());
-    const size_t max_tokens = engine_.limits().n_tokens;
-    for (size_t first = 0; first < n; first += max_tokens) {
-        const size_t count = std::min(max_tokens, n - first);
-        engine_.write(InputId{InputField::embeddings},
-                      std::span<const float>(pooled_).subspan(first * width, count * width));
-        const auto rows = static_cast<int32_t>(count);
-        engine_.run(plan_of(score_key(static_cast<uint32_t>(count))),
-                    {.tokens = rows, .outputs = rows}, nullptr,
-                    outputs.embeddings().data() + first * n_scores, stop);
-    }
-    return outputs;
-}
-
 void StepRunner::run_microbatch(const Microbatch& microbatch, size_t index, Outputs& outputs,
                                 StopSignal* stop) {
     Stats& stats = engine_.stats();
     const InputKind input =
         prepared_.source.tokens.empty() ? InputKind::embeddings : InputKind::tokens;
-    Plan& plan = plan_of(
+    Plan& plan = plans_.get(
         key_for(microbatch.n_tokens(), microbatch.n_sequences(), microbatch.n_outputs(), input));
     {
         const PhaseTimer timed(stats, Phase::input);
@@ -230,33 +199,17 @@ void StepRunner::run_microbatch(const Microbatch& microbatch, size_t index, Outp
     const Counts counts{.tokens = static_cast<int32_t>(microbatch.n_tokens()),
                         .outputs = static_cast<int32_t>(microbatch.n_outputs()),
                         .sequences = static_cast<int32_t>(microbatch.n_sequences())};
-    const size_t first = microbatch.first_output;
-    float* logits = !outputs.has_logits()
-                        ? nullptr
-                        : outputs.logits().data() + first * static_cast<size_t>(info_.n_vocab);
-    float* hidden = pooled() ? hidden_.data()
-                    : options_.form.outputs.hidden
-                        ? outputs.embeddings().data() + first * static_cast<size_t>(info_.width)
-                        : nullptr;
+    const OutputRows rows = outputs_->rows(microbatch, outputs);
     {
         const PhaseTimer timed(stats, Phase::compute);
         MicrobatchEditor editor(engine_.steering(), microbatch);
-        engine_.run(plan, counts, logits, hidden, stop, &editor);
+        engine_.run(plan, counts, rows.logits, rows.hidden, stop, &editor);
     }
     const PhaseTimer timed(stats, Phase::output);
     if (recorder_.active())
         recorder_.add(plan, microbatch, engine_.arenas(),
-                      std::array<const float*, 2>{logits, hidden});
-    if (pooled()) {
-        embedding_pool_.add(
-            prepared_, microbatch,
-            std::span(hidden_).first(microbatch.n_outputs() * static_cast<size_t>(info_.width)));
-        return;
-    }
-    const std::span<int32_t> indices = outputs.indices();
-    for (size_t i = 0; i < microbatch.output_tokens.size(); ++i)
-        indices[first + i] = static_cast<int32_t>(
-            microbatch.entries[static_cast<size_t>(microbatch.output_tokens[i])]);
+                      std::array<const float*, 2>{rows.logits, rows.hidden});
+    outputs_->add(prepared_, microbatch, outputs);
 }
 
 void StepRunner::write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index) {
@@ -326,27 +279,6 @@ void StepRunner::write_attention_inputs(uint8_t group, size_t index) {
     if (!step_memory_.layout().groups[group].needs_key_positions) return;
     engine_.write(InputId{InputField::key_positions, group}, view.key_positions);
     engine_.write(InputId{InputField::key_begin, group}, view.key_begin);
-}
-
-void StepRunner::restore_batch_order(Outputs& outputs) {
-    const std::span<const int32_t> indices = outputs.indices();
-    if (std::ranges::is_sorted(indices)) return;
-    std::vector<size_t> order(indices.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::ranges::sort(order, {}, [&](size_t row) { return indices[row]; });
-    Outputs sorted(engine_.outputs(), outputs.rows(), outputs.n_vocab(), outputs.width());
-    const auto copy_row = [](std::span<const float> from, std::span<float> to, size_t a, size_t b,
-                             size_t width) {
-        std::copy_n(from.data() + a * width, width, to.data() + b * width);
-    };
-    for (size_t row = 0; row < order.size(); ++row) {
-        sorted.indices()[row] = indices[order[row]];
-        copy_row(outputs.logits(), sorted.logits(), order[row], row,
-                 static_cast<size_t>(outputs.n_vocab()));
-        copy_row(outputs.embeddings(), sorted.embeddings(), order[row], row,
-                 static_cast<size_t>(outputs.width()));
-    }
-    outputs = std::move(sorted);
 }
 
 void StepRunner::apply_shifts() {

@@ -14,8 +14,8 @@
 #include "runtime/step/calls.h"
 #include "runtime/step/defragmenter.h"
 #include "runtime/step/engine.h"
+#include "runtime/step/output_policy.h"
 #include "runtime/step/outputs.h"
-#include "runtime/step/pool_embeddings.h"
 #include "runtime/step/recorder.h"
 #include "runtime/step/row_mover.h"
 
@@ -36,6 +36,8 @@ public:
     // Supports run() only: edits, defragmentation and saved states need a StoredMemory.
     StepRunner(const ModelInfo& info, StepMemory& memory, const Storage& storage, Engine& engine,
                Recorder& recorder, const StepOptions& options);
+    StepRunner(const StepRunner&) = delete;
+    StepRunner& operator=(const StepRunner&) = delete;
 
     // Runs a batch. If it throws, the memory is as before the call.
     Outputs run(const BatchView& batch, StopSignal* stop);
@@ -43,7 +45,7 @@ public:
     const std::shared_ptr<StoredMemory>& stored() const { return stored_; }
     Memory& memory() { return *stored_->memory; }
     const Memory& memory() const { return *stored_->memory; }
-    const Storage& storage() const { return storage_; }
+    const Storage& storage() const { return plans_.storage(); }
 
     // Calls change(memory, moves), then copies the rows listed in `moves`. If `change` throws, the memory
     // is unchanged.
@@ -69,41 +71,27 @@ public:
     PlanKey largest_key() const;
     // Returns the plan of a step of that shape; builds it if needed.
     const Plan& plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
-                        InputKind input);
+                        InputKind input) const;
 
 private:
     PlanKey key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
                     InputKind input) const;
     void write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index);
     void write_attention_inputs(uint8_t group, size_t index);
-    // Returns the pooled embeddings of the call's sequences, or their scores for Pooling::rank.
-    Outputs pooled_outputs(StopSignal* stop);
-    PlanKey score_key(uint32_t n) const;
     void run_microbatch(const Microbatch& microbatch, size_t index, Outputs& outputs,
                         StopSignal* stop);
-    void restore_batch_order(Outputs& outputs);
-    OutputKind output_kind() const;
-    bool pooled() const { return options_.form.outputs.pooling != Pooling::none; }
-    bool scored() const { return options_.form.outputs.pooling == Pooling::rank; }
-    Plan& plan_of(const PlanKey& key) {
-        return engine_.plan(key, step_memory_.layout(), storage_.buffers());
-    }
 
-    const ModelInfo& info_;
     std::shared_ptr<StoredMemory> stored_;  // null if there is only a StepMemory
     StepMemory& step_memory_;
-    const Storage& storage_;
     Engine& engine_;
+    Plans plans_;
     Recorder& recorder_;
     StepOptions options_;
+    std::unique_ptr<OutputPolicy> outputs_;
     RowMover mover_;
     Defragmenter defragmenter_;
     PreparedBatch prepared_;
     Split split_;
-    EmbeddingPool embedding_pool_;
-    std::vector<float> hidden_;         // of one microbatch, if pooled()
-    std::vector<float> pooled_;         // pooled rows of a call, if scored()
-    std::vector<uint8_t> all_outputs_;  // the output flags of a call, if pooled()
     std::vector<KeyShift> shifts_;
 };
 
