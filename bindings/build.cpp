@@ -10,7 +10,6 @@
 #include "module.h"
 #include "objects.h"
 #include "runtime/devices/backend_registry.h"
-#include "runtime/devices/fit.h"
 
 namespace plait::python {
 namespace {

@@ -36,6 +36,14 @@ uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
     return group;
 }
 
+CachedHeads cached_heads(StorageId id, const StateSpec& of) {
+    const auto spec = of.get<AttentionSpec>();
+    if (id.part == 0) return {id, spec.key_dim};
+    if (spec.value_dim > 0) return {id, spec.value_dim};
+    id.part = 0;  // the values are part of the keys
+    return {id, spec.value_dim_in_key};
+}
+
 std::string storage_name(uint8_t part) { return part == 0 ? "keys" : "values"; }
 
 // Groups with the same window share rows, and so do all groups that free none.
@@ -64,6 +72,7 @@ constinit const PartKind kAttention{
     .code = 0,
     .has_cells = true,
     .add_slot = add_slot,
+    .cached_heads = cached_heads,
     .storage_name = storage_name,
     .add_parts = add_parts,
 };

@@ -18,6 +18,16 @@ size_t MemoryLayout::index(StorageId id) const {
 
 const StorageInfo& MemoryLayout::at(StorageId id) const { return storage[index(id)]; }
 
+std::optional<CachedHeads> MemoryLayout::cached_heads(size_t layer, uint8_t part) const {
+    for (size_t slot = 0; slot < specs[layer].size(); ++slot) {
+        const StateSpec& spec = specs[layer][slot];
+        if (spec.kind().cached_heads != nullptr)
+            return spec.kind().cached_heads(
+                {static_cast<uint16_t>(layer), static_cast<uint8_t>(slot), part}, spec);
+    }
+    return std::nullopt;
+}
+
 bool MemoryLayout::has(const PartKind& kind) const {
     return std::ranges::find(groups, &kind, &GroupInfo::kind) != groups.end();
 }

@@ -45,6 +45,12 @@ struct StorageId {
     friend bool operator==(const StorageId&, const StorageId&) = default;
 };
 
+// The first `head_dim` elements of every head of a storage.
+struct CachedHeads {
+    StorageId id;
+    int head_dim = 0;
+};
+
 class LayoutBuilder;
 class StateSpec;
 struct MemoryLayout;
@@ -77,6 +83,8 @@ struct PartKind {
 
     // Adds the storage of one slot; returns its group.
     uint8_t (*add_slot)(LayoutBuilder& builder, StorageId id, const StateSpec& spec) = nullptr;
+    // Where the keys (part 0) or values (part 1) of a slot are stored. Null: the kind has none to show.
+    CachedHeads (*cached_heads)(StorageId id, const StateSpec& spec) = nullptr;
     // Name of a storage in errors and saved states, for example "keys".
     std::string (*storage_name)(uint8_t part) = nullptr;
     // Throws UnsupportedError if the kind does not work with the rest of the layout. May be null.
@@ -188,6 +196,8 @@ struct MemoryLayout {
     uint8_t group_of(int layer, int slot) const {
         return slot_groups.at(static_cast<size_t>(layer)).at(static_cast<size_t>(slot));
     }
+    // The keys (part 0) or values (part 1) of a layer; nullopt if it has none to show.
+    std::optional<CachedHeads> cached_heads(size_t layer, uint8_t part) const;
     bool has(const PartKind& kind) const;
     bool has_cells() const;                  // any group of a kind with cells
     bool rotates_keys(uint8_t group) const;  // any storage of the group is rotated

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/devices/fit.h"
+#include "memory/memory.h"
+#include "runtime/devices/backend_registry.h"
 
 namespace plait {
 namespace {
@@ -21,6 +22,54 @@ void check(const ContextOptions& o) {
     if (o.defrag_threshold && !(*o.defrag_threshold >= 0 && *o.defrag_threshold <= 1))
         throw InvalidArgument(text("defrag_threshold: expected 0 to 1, got ", *o.defrag_threshold));
     if (o.kv_cells) check_between<int64_t>("kv_cells", *o.kv_cells, 1, kMaxCells);
+}
+
+// Returns the training length (512 if the model has none), or the largest length, at least 1, whose cache
+// takes at most half of the available memory.
+int64_t fitting_n_ctx(const MemorySpecs& specs, const MemoryOptions& options, int64_t n_ctx_train) {
+    const int64_t wanted = n_ctx_train > 0 ? n_ctx_train : 512;
+    const uint64_t max_bytes = free_memory() / 2;
+    const auto bytes = [&](int64_t n_ctx) {
+        MemoryOptions trial = options;
+        trial.n_ctx = n_ctx;
+        return make_memory(specs, trial)->layout().bytes();
+    };
+    if (max_bytes == 0 || bytes(wanted) <= max_bytes) return wanted;
+    int64_t fits = 1, too_many = wanted;
+    while (too_many - fits > 1) {
+        const int64_t middle = fits + (too_many - fits) / 2;
+        (bytes(middle) <= max_bytes ? fits : too_many) = middle;
+    }
+    return fits;
+}
+
+// `causal`, `hidden`: options of the context. `pooling`: nullopt unless the caller chose it; the model's own
+// applies only where hidden states are returned anyway. Throws InvalidArgument for scores of a model
+// without a head.
+Calls calls_of(const ModelInfo& model, bool causal, bool hidden, std::optional<Pooling> pooling) {
+    const bool pools = pooling.value_or(Pooling::none) != Pooling::none;
+    CallForm decode{.name = "decode", .causal = causal, .outputs = {.hidden = hidden || pools}};
+    if (!model.has_decoder) {
+        decode.name = "encode";
+        decode.graph = GraphKind::encode;
+        decode.outputs = {.logits = false, .hidden = true};
+    }
+    if (decode.outputs.hidden) decode.outputs.pooling = pooling.value_or(model.pooling);
+    if (decode.outputs.pooling == Pooling::rank && model.n_scores == 0)
+        throw InvalidArgument(text("pooling: \"rank\" needs a head that scores, which this ",
+                                   model.arch,
+                                   " model has none of; expected \"none\", \"mean\", "
+                                   "\"cls\" or \"last\""));
+    if (!model.has_decoder) return {decode, decode, EncodeMemory::same};
+
+    CallForm encode = decode;
+    encode.name = "encode";
+    encode.graph = GraphKind::encode;
+    if (!model.has_encoder) return {decode, encode, EncodeMemory::own};
+    encode.step = StepKind::encode;
+    encode.causal = false;
+    encode.outputs = {.logits = false, .hidden = hidden};
+    return {decode, encode, EncodeMemory::shared};
 }
 
 }  // namespace

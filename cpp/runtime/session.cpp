@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "runtime/devices/make_devices.h"
+#include "runtime/devices/backend_registry.h"
 
 namespace plait {
 namespace {
@@ -194,37 +194,28 @@ std::optional<PositionBounds> Session::seq_positions(SequenceId sequence) const 
 }
 
 SequenceRows Session::read_rows(int layer, SequenceId sequence, uint8_t part) {
-    StepRunner& runner = *decode_runner_;
     check_sequence(sequence);
-    const MemoryLayout& layout = runner.memory().layout();
+    const MemoryLayout& layout = memory().layout();
     if (layer < 0 || static_cast<size_t>(layer) >= layout.specs.size())
         throw OutOfRange(
             text("layer ", layer, " does not exist: expected 0 to ", layout.specs.size() - 1));
-    const auto& specs = layout.specs[static_cast<size_t>(layer)];
-    const auto slot = std::ranges::find_if(
-        specs, [](const StateSpec& s) { return s.get_if<AttentionSpec>() != nullptr; });
-    if (slot == specs.end())
-        throw UnsupportedError(text("layer ", layer, " has no keys and values"));
-    runner.apply_shifts();
-    const auto spec = slot->get<AttentionSpec>();
-    const bool within_keys = part == 1 && spec.value_dim == 0;
-    const StorageId id{static_cast<uint16_t>(layer), static_cast<uint8_t>(slot - specs.begin()),
-                       within_keys ? uint8_t{0} : part};
-    const StorageInfo& info = layout.at(id);
-    const std::vector<int32_t> rows = runner.memory().rows_of(info.group, sequence);
+    const auto heads = layout.cached_heads(static_cast<size_t>(layer), part);
+    if (!heads) throw UnsupportedError(text("layer ", layer, " has no keys and values"));
+    decode_runner_->apply_shifts();
+    const StorageInfo& info = layout.at(heads->id);
+    const std::vector<int32_t> rows = memory().rows_of(info.group, sequence);
     SequenceRows result{.n = static_cast<int64_t>(rows.size()),
                         .n_heads = info.n_heads,
-                        .head_dim = within_keys ? spec.value_dim_in_key : info.head_dim};
+                        .head_dim = heads->head_dim};
     const auto stored = static_cast<size_t>(info.head_dim);
-    const auto wanted = static_cast<size_t>(result.head_dim);
+    const auto wanted = static_cast<size_t>(heads->head_dim);
     const auto n_heads = static_cast<size_t>(info.n_heads);
     result.values.resize(rows.size() * n_heads * wanted);
     std::vector<float> row(n_heads * stored);
-    for (size_t i = 0; i < rows.size(); ++i) {
-        runner.storage().read_row(info, layout.index(id), rows[i], row.data());
-        for (size_t h = 0; h < n_heads; ++h)
-            std::copy_n(row.data() + h * stored, wanted,
-                        result.values.data() + (i * n_heads + h) * wanted);
+    float* to = result.values.data();
+    for (const int32_t i : rows) {
+        decode_runner_->storage().read_row(info, layout.index(heads->id), i, row.data());
+        for (size_t h = 0; h < n_heads; ++h) to = std::copy_n(row.data() + h * stored, wanted, to);
     }
     return result;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "graph/plan_key.h"
@@ -42,10 +41,5 @@ struct Calls {
     // False if a microbatch must hold whole sequences in either call: their attention is bidirectional.
     bool causal() const { return decode.causal && encode.causal; }
 };
-
-// `causal`, `hidden`: options of the context. `pooling`: nullopt unless the caller chose it; the model's own
-// applies only where hidden states are returned anyway. Throws InvalidArgument for scores of a model
-// without a head.
-Calls calls_of(const ModelInfo& model, bool causal, bool hidden, std::optional<Pooling> pooling);
 
 }  // namespace plait

@@ -15,7 +15,7 @@
 #include "runtime/loaded_model.h"
 #include "runtime/steering/steering.h"
 #include "runtime/step/graph_info.h"
-#include "runtime/step/output_pool.h"
+#include "runtime/step/outputs.h"
 
 namespace plait {
 

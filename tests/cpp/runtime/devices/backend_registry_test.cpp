@@ -7,7 +7,6 @@
 
 #include "backend/cpu/memory.h"
 #include "base/error.h"
-#include "runtime/devices/make_devices.h"
 
 namespace plait {
 namespace {
