@@ -8,11 +8,11 @@
 namespace plait {
 namespace {
 
-constexpr int kMostAxes = 4;  // t, y, x, extra
+constexpr int kMaxAxes = 4;  // t, y, x, extra
 
-// Room for `extra` more elements, so that the insertions that follow cannot fail half way.
+// Reserves memory for `extra` more elements, so that the insertions that follow cannot fail.
 template <typename T>
-void make_room(std::vector<T>& values, size_t extra) {
+void reserve_extra(std::vector<T>& values, size_t extra) {
     if (values.capacity() - values.size() >= extra) return;
     values.reserve(std::max(values.size() + extra, 2 * values.capacity()));
 }
@@ -22,7 +22,7 @@ void make_room(std::vector<T>& values, size_t extra) {
 void Batch::add(TokenId token, std::span<const Position> position,
                 std::span<const SequenceId> sequences, bool want) {
     if (width_ > 0) throw BatchError("add: the batch holds embeddings; it cannot hold tokens too");
-    make_room(tokens_, 1);
+    reserve_extra(tokens_, 1);
     add_entry(position, sequences, want);
     tokens_.push_back(token);
 }
@@ -36,7 +36,7 @@ void Batch::add_embedding(std::span<const float> row, std::span<const Position> 
     if (width_ > 0 && width != width_)
         throw BatchError(text("add_embeddings: an embedding has ", width,
                               " elements, those already in the batch have ", width_));
-    make_room(embeddings_, row.size());
+    reserve_extra(embeddings_, row.size());
     add_entry(position, sequences, want);
     width_ = width;
     embeddings_.insert(embeddings_.end(), row.begin(), row.end());
@@ -45,18 +45,18 @@ void Batch::add_embedding(std::span<const float> row, std::span<const Position> 
 void Batch::add_entry(std::span<const Position> position, std::span<const SequenceId> sequences,
                       bool want) {
     const size_t given = position.size();
-    if (given > 1 && given != kMostAxes)
-        throw BatchError(text("add: an entry has 1 or ", kMostAxes, " positions, got ", given));
+    if (given > 1 && given != kMaxAxes)
+        throw BatchError(text("add: an entry has 1 or ", kMaxAxes, " positions, got ", given));
     if (sequences.empty()) throw BatchError("add: an entry needs at least one sequence id");
 
-    const bool widen = given == kMostAxes && axes_ == 1;
-    const auto axes = widen ? size_t{kMostAxes} : static_cast<size_t>(axes_);
-    make_room(positions_, widen ? axes * (size() + 1) : axes);
-    make_room(sequence_begin_, 1);
-    make_room(sequences_, sequences.size());
-    make_room(wants_, 1);
+    const bool widen = given == kMaxAxes && axes_ == 1;
+    const auto axes = widen ? size_t{kMaxAxes} : static_cast<size_t>(axes_);
+    reserve_extra(positions_, widen ? axes * (size() + 1) : axes);
+    reserve_extra(sequence_begin_, 1);
+    reserve_extra(sequences_, sequences.size());
+    reserve_extra(wants_, 1);
 
-    // A single position p of text stands for (p, p, p, 0).
+    // A single position p is equivalent to (p, p, p, 0).
     const auto put_text = [this](size_t at, Position p) {
         std::fill_n(positions_.begin() + static_cast<std::ptrdiff_t>(at), 3, p);
         positions_[at + 3] = 0;
@@ -64,14 +64,14 @@ void Batch::add_entry(std::span<const Position> position, std::span<const Sequen
     if (widen) {
         positions_.resize(axes * size());
         for (size_t i = size(); i-- > 0;) put_text(axes * i, positions_[i]);
-        axes_ = kMostAxes;
+        axes_ = kMaxAxes;
     }
     if (given == axes) {
         positions_.insert(positions_.end(), position.begin(), position.end());
     } else {
         const Position p = given == 0 ? kNextPosition : position[0];
         positions_.resize(positions_.size() + axes, p);
-        if (axes == kMostAxes) put_text(positions_.size() - axes, p);
+        if (axes == kMaxAxes) put_text(positions_.size() - axes, p);
     }
     sequences_.insert(sequences_.end(), sequences.begin(), sequences.end());
     sequence_begin_.push_back(static_cast<int32_t>(sequences_.size()));

@@ -1,4 +1,4 @@
-// What the caller asks for: tokens (or embeddings), of which sequences, at which positions.
+// The input of a call: tokens or embeddings, with their sequences and positions.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@ using TokenId = int32_t;
 using Position = int32_t;    // index of a token within its sequence, from 0
 using SequenceId = int32_t;  // 0 .. n_seq_max - 1
 
-inline constexpr Position kNextPosition = -1;  // "wherever the sequence goes on"
+inline constexpr Position kNextPosition = -1;  // the position after the sequence's last token
 
-// Entries to process, in order. Plain views; nothing is owned.
+// The entries of a batch, in order, in arrays that the caller owns.
 struct BatchView {
     std::span<const TokenId> tokens;          // [n], empty when `embeddings` are given
     std::span<const float> embeddings;        // [n, width], empty when `tokens` are given
     int64_t width = 0;                        // of embeddings
-    std::span<const Position> positions;      // [n, axes]; empty or kNextPosition: go on
+    std::span<const Position> positions;      // [n, axes]; empty: kNextPosition everywhere
     int axes = 1;                             // positions per entry: 1, or 4 (t, y, x, extra)
-    std::span<const int32_t> sequence_begin;  // [n + 1] into sequences; empty: one each
-    std::span<const SequenceId> sequences;    // ids of entry i: [begin[i], begin[i + 1])
-    std::span<const uint8_t> wants;           // [n]; non-zero: an output row is asked for
+    std::span<const int32_t> sequence_begin;  // [n + 1] into sequences; empty: one id per entry
+    std::span<const SequenceId> sequences;    // entry i: sequence_begin[i] .. sequence_begin[i + 1]
+    std::span<const uint8_t> wants;           // [n]; non-zero: the entry wants an output row
     size_t size = 0;                          // n
 
     std::span<const SequenceId> sequences_of(size_t entry) const {
@@ -33,10 +33,11 @@ struct BatchView {
     }
 };
 
-// A batch that owns its arrays. Holds tokens or embeddings, never both.
+// A batch that owns its arrays. It holds either tokens or embeddings.
 class Batch {
 public:
-    // `position`: one value, or four for models with several axes.
+    // `position`: empty for kNextPosition, one value, or four (t, y, x, extra). All functions throw
+    // BatchError without changing the batch.
     void add(TokenId token, std::span<const Position> position,
              std::span<const SequenceId> sequences, bool want);
     void add_embedding(std::span<const float> row, std::span<const Position> position,

@@ -8,8 +8,8 @@
 namespace plait {
 namespace {
 
-constexpr Position kLastPosition = INT32_MAX - 1;  // PositionRange::end is one past it
-constexpr int kSpatialAxes = 3;                    // t, y, x; the fourth axis orders nothing
+constexpr Position kMaxPosition = INT32_MAX - 1;  // so that PositionRange::end can be one more
+constexpr int kSpatialAxes = 3;                   // t, y, x; the fourth axis is not ordered
 
 std::string list(std::span<const SequenceId> ids) {
     std::string out;
@@ -19,18 +19,18 @@ std::string list(std::span<const SequenceId> ids) {
 
 class Preparation {
 public:
-    Preparation(const BatchView& batch, const BatchLimits& limits, const SequenceIndex& past,
+    Preparation(const BatchView& batch, const BatchLimits& limits, const SequenceIndex& stored,
                 PreparedBatch& out)
-        : batch_(batch), limits_(limits), past_(past), out_(out) {}
+        : batch_(batch), limits_(limits), stored_(stored), out_(out) {}
 
     void run() {
         check_arrays();
         start();
         for (size_t i = 0; i < batch_.size; ++i) {
             check_token(i);
-            const auto ids = take_sequences(i);
+            const auto ids = add_sequences(i);
             check_coupling(i, ids);
-            take_position(i, ids);
+            add_position(i, ids);
             out_.n_outputs += batch_.wants[i] != 0 ? 1u : 0u;
         }
     }
@@ -51,26 +51,28 @@ private:
                 fail("the batch has ", batch_.tokens.size(), " tokens for ", n, " entries");
         } else {
             if (!batch_.tokens.empty())
-                fail("the batch holds both tokens and embeddings; give one of them");
+                fail("the batch holds both tokens and embeddings; expected one of them");
             if (batch_.width != limits_.width)
-                fail("embeddings have ", batch_.width, " elements each, the model takes ",
+                fail("embeddings have ", batch_.width, " elements each, the model expects ",
                      limits_.width);
             if (batch_.embeddings.size() != n * static_cast<size_t>(batch_.width))
                 fail("the batch has ", batch_.embeddings.size(), " embedding elements, expected ",
                      n, " x ", batch_.width);
         }
         if (batch_.axes != 1 && batch_.axes != limits_.axes)
-            fail("entries have ", batch_.axes, " positions each, the model takes ", limits_.axes);
+            fail("entries have ", batch_.axes, " positions each, the model expects ", limits_.axes);
         const size_t n_positions = n * static_cast<size_t>(batch_.axes);
         if (!batch_.positions.empty() && batch_.positions.size() != n_positions)
             fail("the batch has ", batch_.positions.size(), " positions, expected ", n, " x ",
                  batch_.axes);
         if (batch_.wants.size() != n)
-            fail("the batch says for ", batch_.wants.size(), " entries whether they want output, ",
-                 "expected ", n);
+            fail("the batch has ", batch_.wants.size(), " output flags, expected ", n);
         if (batch_.sequence_begin.empty() ? batch_.sequences.size() != n
                                           : batch_.sequence_begin.size() != n + 1)
-            fail("the batch does not name the sequences of each of its ", n, " entries");
+            fail("the batch has sequence ids for ",
+                 batch_.sequence_begin.empty() ? batch_.sequences.size()
+                                               : batch_.sequence_begin.size() - 1,
+                 " entries, expected ", n);
     }
 
     void start() {
@@ -81,7 +83,7 @@ private:
         out_.sequence_begin.push_back(0);
         out_.sequences.clear();
         out_.n_outputs = 0;
-        // Only the sequences of the batch before: n_seq_max may be far larger than a batch.
+        // Resets only the sequences of the previous batch, since n_seq_max may be large.
         for (const SequenceId s : out_.touched) out_.last_entry[static_cast<size_t>(s)] = -1;
         out_.touched.clear();
         out_.next.resize(static_cast<size_t>(limits_.n_seq_max));
@@ -107,7 +109,7 @@ private:
         return batch_.sequences_of(entry);
     }
 
-    std::span<const SequenceId> take_sequences(size_t entry) {
+    std::span<const SequenceId> add_sequences(size_t entry) {
         const auto given = given_sequences(entry);
         for (const SequenceId s : given)
             if (s < 0 || s >= limits_.n_seq_max)
@@ -118,35 +120,36 @@ private:
         if (ids.size() > 1) {
             std::sort(ids.begin(), ids.end());
             const auto twice = std::adjacent_find(ids.begin(), ids.end());
-            if (twice != ids.end()) fail("entry ", entry, " names sequence ", *twice, " twice");
+            if (twice != ids.end()) fail("entry ", entry, " has sequence id ", *twice, " twice");
         }
         out_.sequence_begin.push_back(static_cast<int32_t>(out_.sequences.size()));
         return ids;
     }
 
-    // Sequences whose last entry is the same one were the same then, and nothing came since.
+    // Sequences of an entry must have the same content. Those with the same last entry in this
+    // batch do; those without entries are compared in the memory.
     void check_coupling(size_t entry, std::span<const SequenceId> ids) const {
         if (ids.size() == 1) return;
         if (!limits_.coupled)
             fail("entry ", entry, " belongs to sequences ", list(ids),
-                 "; with kv=\"streams\" a token belongs to one sequence");
+                 "; with kv=\"streams\" a token can only belong to one sequence");
         const int32_t last = out_.last_entry[static_cast<size_t>(ids[0])];
-        const bool together = std::all_of(ids.begin(), ids.end(), [&](SequenceId s) {
+        const bool same_last_entry = std::all_of(ids.begin(), ids.end(), [&](SequenceId s) {
             return out_.last_entry[static_cast<size_t>(s)] == last;
         });
-        if (!together || (last < 0 && !past_.same_content(ids)))
+        if (!same_last_entry || (last < 0 && !stored_.same_content(ids)))
             fail("entry ", entry, " belongs to sequences ", list(ids),
                  ", which do not hold the same cells; copy one to the others first");
     }
 
-    void take_position(size_t entry, std::span<const SequenceId> ids) {
+    void add_position(size_t entry, std::span<const SequenceId> ids) {
         const auto first = static_cast<size_t>(ids[0]);
         const int32_t last = out_.last_entry[first];
-        // Coupled sequences hold the same, so what one of them expects all expect; -1: anything.
+        // The next position, which is the same for all of `ids`; -1 if the sequence is empty.
         Position expected = -1;
         if (last >= 0) {
             expected = out_.next[first];
-        } else if (const auto held = past_.positions(ids[0])) {
+        } else if (const auto held = stored_.positions(ids[0])) {
             expected = held->max + 1;
         }
         const auto axes = static_cast<size_t>(limits_.axes);
@@ -164,22 +167,21 @@ private:
         }
     }
 
-    // Writes the entry's position on every axis of the model.
+    // Writes the entry's position on every axis of the model to `to`.
     void fill_position(size_t entry, SequenceId s, Position expected, Position* to) const {
         const auto axes = static_cast<size_t>(batch_.axes);
         const Position* given =
             batch_.positions.empty() ? nullptr : batch_.positions.data() + entry * axes;
-        const bool goes_on = given == nullptr || given[0] == kNextPosition;
-        if (goes_on || batch_.axes == 1) {
-            const Position p = goes_on ? std::max(expected, 0) : given[0];
+        const bool continues = given == nullptr || given[0] == kNextPosition;
+        if (continues || batch_.axes == 1) {
+            const Position p = continues ? std::max(expected, 0) : given[0];
             std::fill_n(to, limits_.axes, p);
             for (int a = kSpatialAxes; a < limits_.axes; ++a) to[a] = 0;
         } else {
             std::copy_n(given, limits_.axes, to);
         }
-        const Position last = limits_.n_positions > 0
-                                  ? static_cast<Position>(limits_.n_positions - 1)
-                                  : kLastPosition;
+        const Position last =
+            limits_.n_positions > 0 ? static_cast<Position>(limits_.n_positions - 1) : kMaxPosition;
         for (int a = 0; a < limits_.axes; ++a)
             if (to[a] < 0 || to[a] > last)
                 fail("position ", to[a], " of sequence ", s, " is outside 0..", last, " (entry ",
@@ -195,15 +197,15 @@ private:
             return;
         }
         if (p[0] >= expected) return;
-        // Inside one batch the patches of an image share t, and the frames of a video start
-        // again on the other axes.
+        // The patches of an image have the same t, and y and x restart with each frame of a video.
         if (last >= 0 && batch_.axes > 1) {
             const Position* before = out_.positions.data() +
                                      static_cast<size_t>(last) * static_cast<size_t>(limits_.axes);
             if (!std::lexicographical_compare(p, p + kSpatialAxes, before, before + kSpatialAxes))
                 return;
-            fail("sequence ", s, " goes back from position (", before[0], ", ", before[1], ", ",
-                 before[2], ") to (", p[0], ", ", p[1], ", ", p[2], ") (entry ", entry, ")");
+            fail("sequence ", s, " has position (", p[0], ", ", p[1], ", ", p[2],
+                 ") after position (", before[0], ", ", before[1], ", ", before[2],
+                 "); positions must not decrease (entry ", entry, ")");
         }
         fail("sequence ", s, " expects position ", expected, " or later, got ", p[0], " (entry ",
              entry, ")");
@@ -211,15 +213,15 @@ private:
 
     const BatchView& batch_;
     const BatchLimits& limits_;
-    const SequenceIndex& past_;
+    const SequenceIndex& stored_;
     PreparedBatch& out_;
 };
 
 }  // namespace
 
-void prepare(const BatchView& batch, const BatchLimits& limits, const SequenceIndex& past,
+void prepare(const BatchView& batch, const BatchLimits& limits, const SequenceIndex& stored,
              PreparedBatch& prepared) {
-    Preparation(batch, limits, past, prepared).run();
+    Preparation(batch, limits, stored, prepared).run();
 }
 
 }  // namespace plait

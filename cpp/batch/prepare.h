@@ -1,4 +1,4 @@
-// Checks a batch against its limits and the past, and fills in the positions left open.
+// Checks a batch against its limits and the stored sequences, and fills in missing positions.
 #pragma once
 
 #include <cstddef>
@@ -15,23 +15,24 @@ namespace plait {
 struct BatchLimits {
     int64_t n_vocab = 0;
     int64_t width = 0;        // of an embedding row
-    int64_t n_positions = 0;  // a position is below this; 0: any
-    int32_t n_batch = 2048;   // most entries of a call
+    int64_t n_positions = 0;  // exclusive upper bound of positions; 0: none
+    int32_t n_batch = 2048;   // max entries of a call
     int32_t n_seq_max = 1;
     int32_t axes = 1;                  // positions per token: 1, or 4 for M-RoPE
-    bool coupled = true;               // one token in several sequences is allowed
-    std::string_view call = "decode";  // what messages begin with
+    bool coupled = true;               // an entry may belong to several sequences
+    std::string_view call = "decode";  // first word of error messages
 };
 
-// A batch ready to be split: every entry has a position on every axis and at least one sequence.
-// The arrays are reused from call to call.
+// A checked batch: every entry has a position on every axis and at least one sequence. The arrays
+// are reused from call to call.
 struct PreparedBatch {
     BatchView source;
     int axes = 1;
     std::vector<Position> positions;      // [n, axes]
     std::vector<int32_t> sequence_begin;  // [n + 1]
-    // Distinct and ascending per entry. A coupled entry thereby goes to the same sequence as those
-    // coupled before it, and handling sequence after sequence keeps the order within each of them.
+    // Distinct and ascending per entry. Entries that belong to the same sequences therefore have
+    // the same first sequence, and grouping entries by first sequence keeps the order in each
+    // sequence.
     std::vector<SequenceId> sequences;
     uint32_t n_outputs = 0;
 
@@ -52,19 +53,23 @@ struct PreparedBatch {
         return std::span(positions).subspan(entry * n, n);
     }
 
-    std::vector<Position> next;       // [n_seq_max] position where the sequence goes on after this
-                                      // batch; meaningful where last_entry >= 0
+    // [n_seq_max] position after the sequence's last token, including this batch. Undefined for
+    // sequences without entries.
+    std::vector<Position> next;
     std::vector<int32_t> last_entry;  // [n_seq_max] last entry of the sequence; -1: none
     std::vector<SequenceId> touched;  // the sequences of the batch, in order of appearance
 };
 
-// Throws BatchError naming the entry, the value and what was expected; `prepared` is then
-// unspecified. A sequence that holds something goes on at exactly 1 + its largest position
-// component; an empty one may start anywhere. Entries of one position p stand for (p, p, p, 0)
-// where a token has several axes. There a sequence goes on at or after that position, and entries
-// that give all axes need only not decrease in (t, y, x) inside one batch: the patches of an image
-// share t.
-void prepare(const BatchView& batch, const BatchLimits& limits, const SequenceIndex& past,
+// Checks `batch` and writes the result to `prepared`. `stored` has the sequences that the batch
+// continues. Throws BatchError with the entry, its value and the expected value; `prepared` is then
+// unspecified.
+//
+// An empty sequence may start at any position. Otherwise let `next` be 1 + the largest position of
+// the sequence on any axis. With one axis, the next entry must be at `next`. With several axes, a
+// single position p is equivalent to (p, p, p, 0), and the next entry must have t >= next; within
+// one batch, an entry that gives all axes may instead continue the entry before it in nondecreasing
+// (t, y, x) order, as the patches of an image do.
+void prepare(const BatchView& batch, const BatchLimits& limits, const SequenceIndex& stored,
              PreparedBatch& prepared);
 
 }  // namespace plait

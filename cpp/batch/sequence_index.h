@@ -1,4 +1,4 @@
-// What a batch must know about the past to be checked. The memory implements it.
+// The stored sequences, as far as checking a batch needs them. Memory implements this interface.
 #pragma once
 
 #include <climits>
@@ -10,25 +10,28 @@
 
 namespace plait {
 
-struct PositionRange {  // half open; the default is the whole sequence
+// Positions begin <= p < end. The default is the whole sequence.
+struct PositionRange {
     Position begin = 0;
     Position end = INT32_MAX;
     bool contains(Position p) const { return begin <= p && p < end; }
     bool whole() const { return begin <= 0 && end == INT32_MAX; }
+    friend bool operator==(const PositionRange&, const PositionRange&) = default;
 };
 
-struct PositionBounds {  // of the positions that a sequence holds, both included
+// The positions of a sequence, both bounds inclusive.
+struct PositionBounds {
     Position min = 0;
-    Position max = 0;  // the largest of all axes
+    Position max = 0;  // the largest on any axis
 };
 
-// Two questions, so that a test can fake it in a few lines.
 class SequenceIndex {
 public:
     virtual ~SequenceIndex() = default;
-    // Nothing when the sequence is empty.
+    // Returns nullopt if the sequence is empty.
     virtual std::optional<PositionBounds> positions(SequenceId sequence) const = 0;
-    // Whether one token may go on all of these (at least two) sequences: they hold the same.
+    // Returns true if the given sequences, at least two, have the same content, so that one entry
+    // may belong to all of them.
     virtual bool same_content(std::span<const SequenceId> sequences) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Cuts a batch into microbatches small enough to run at once.
+// Splits a batch into microbatches.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@
 
 namespace plait {
 
-// One microbatch: entries [begin, end) of the batch, regrouped by sequence. A coupled entry belongs
-// to its first sequence. Microbatches follow each other in batch order, so the outputs of a microbatch are
-// consecutive rows of the call's outputs. Any order of sequences costs the same number of microbatches.
+// Consecutive entries of a batch, grouped by sequence. An entry of several sequences is grouped
+// with its first sequence. Microbatches are in batch order, so the outputs of a microbatch are
+// consecutive rows of the call's outputs. The order of sequences in the batch does not affect the
+// number of microbatches.
 struct Microbatch {
-    std::vector<uint32_t> entries;      // [n_tokens] batch entry of each token, sequence-major
-    std::vector<SequenceId> sequences;  // [n_sequences] distinct, in order of first appearance
-    std::vector<int32_t> begin;  // [n_sequences + 1] tokens of a sequence: begin[s]..begin[s+1]
+    std::vector<uint32_t> entries;       // [n_tokens] batch entry of each token, sequence-major
+    std::vector<SequenceId> sequences;   // [n_sequences] distinct, in order of first appearance
+    std::vector<int32_t> begin;          // [n_sequences + 1] first token of each sequence
     std::vector<int32_t> output_tokens;  // [n_outputs] tokens that want output, in batch order
-    uint32_t first_output = 0;           // row of the call's outputs that output_tokens[0] fills
+    uint32_t first_output = 0;           // output row of output_tokens[0] in the call
 
     uint32_t n_tokens() const { return static_cast<uint32_t>(entries.size()); }
     uint32_t n_sequences() const { return static_cast<uint32_t>(sequences.size()); }
@@ -26,36 +27,38 @@ struct Microbatch {
 
 struct SplitPolicy {
     uint32_t max_tokens = 512;
-    // Sequences attended in both directions are never cut: a microbatch holds whole sequences, at most
-    // max_tokens of them together unless one alone is longer. Microbatches then follow sequences, in
-    // order of first appearance, not batch order, and `first_output` counts in that order.
+    // For attention in both directions. All tokens of a sequence are in one microbatch, which
+    // exceeds max_tokens only if it consists of a single sequence. Entries and outputs are then
+    // ordered by sequence, in order of first appearance, instead of batch order.
     bool whole_sequences = false;
-    // All entries that a sequence has in a microbatch belong to the same sequences, as recurrent states
-    // need it: a state goes from one company to another between microbatches only.
+    // For recurrent states. All entries of a sequence in a microbatch belong to the same sequences,
+    // so that the microbatch computes one state for these sequences.
     bool constant_coupling = false;
 };
 
-// The microbatches of a call; storage is reused from call to call.
+// The microbatches of a call. The arrays are reused from call to call.
 class Split {
 public:
-    // Covers every entry exactly once, keeping each sequence's order.
+    // Every entry is in exactly one microbatch, and the order within each sequence is kept. The
+    // result is valid until the next call.
     std::span<const Microbatch> cut(const PreparedBatch& batch, const SplitPolicy& policy);
 
 private:
-    void list_entries(const PreparedBatch& batch, bool whole_sequences);
+    void order_entries(const PreparedBatch& batch, bool whole_sequences);
     Microbatch& next_microbatch();
     void fill(Microbatch& microbatch, const PreparedBatch& batch,
               std::span<const uint32_t> entries);
-    size_t end_of_company(const PreparedBatch& batch, size_t begin, size_t end);
-    void forget_slots(const Microbatch& microbatch);
+    size_t end_of_coupling(const PreparedBatch& batch, size_t begin, size_t end);
+    void clear_slots(const Microbatch& microbatch);
 
     std::vector<Microbatch> microbatches_;
-    size_t used_ = 0;
-    std::vector<uint32_t> order_;     // every entry, in the order that microbatches take them
-    std::vector<uint32_t> ends_;      // where in order_ a cut is allowed; empty: anywhere
-    std::vector<int32_t> slot_of_;    // sequence id -> index in the microbatch being built, or -1
-    std::vector<uint32_t> entry_of_;  // sequence id -> last entry of it in the microbatch being cut
-    std::vector<int32_t> fill_;       // next token of each sequence of the microbatch being built
+    size_t n_used_ = 0;
+    std::vector<uint32_t> order_;       // [n] all entries, in microbatch order
+    std::vector<uint32_t> cut_points_;  // indices in order_ where a microbatch may end; empty: any
+    // [n_seq_max], of the microbatch being built.
+    std::vector<int32_t> slot_of_;     // index in Microbatch::sequences; -1: no entry yet
+    std::vector<uint32_t> entry_of_;   // last entry of the sequence
+    std::vector<int32_t> next_token_;  // [n_sequences] next token index of each sequence
 };
 
 }  // namespace plait

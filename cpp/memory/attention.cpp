@@ -36,19 +36,19 @@ AttentionPart::AttentionPart(const MemoryLayout& layout, std::vector<uint8_t> gr
       window_(groups_.size() == 1 ? layout.groups[groups_[0]].window : Window{}),
       n_ctx_(options.n_ctx),
       causal_(options.causal),
-      step_(table_, options.n_ctx) {}
+      placement_(table_, options.n_ctx) {}
 
 void AttentionPart::place(StepKind kind, const PreparedBatch& batch,
                           std::span<const Microbatch> microbatches) {
-    if (kind == StepKind::decode) step_.place(batch, microbatches);
+    if (kind == StepKind::decode) placement_.place(batch, microbatches);
 }
 
 GroupView AttentionPart::view(const GroupInfo& group, size_t microbatch) {
-    return step_.view(group, causal_, microbatch);
+    return placement_.view(group, causal_, microbatch);
 }
 
 bool AttentionPart::can_remove(SequenceId sequence, PositionRange) {
-    PLAIT_CHECK(!step_.under_way());
+    PLAIT_CHECK(!placement_.in_step());
     table_.reserve_release(sequence);
     return true;
 }
@@ -63,8 +63,8 @@ size_t AttentionPart::check_copy(SequenceId from, SequenceId to, PositionRange r
     const int64_t needed = keys.size();
     const int64_t free = n_ctx_ - table_.n_keys(to) + replaced.size();
     if (needed > free)
-        throw CacheFull(text("copying ", needed, " cells of sequence ", from, " to sequence ", to,
-                             ", of whose n_ctx = ", n_ctx_, " only ", free, " are free"),
+        throw CacheFull(text("copying sequence ", from, " to sequence ", to, " needs ", needed,
+                             " cells, ", free, " of its n_ctx = ", n_ctx_, " are free"),
                         needed, free);
     return reserve_copy(from, keys, to, replaced);
 }
@@ -80,15 +80,15 @@ size_t AttentionPart::reserve_fork(SequenceId from, SequenceId to) {
 
 size_t AttentionPart::reserve_copy(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
                                    int32_t n_dropped) {
-    PLAIT_CHECK(!step_.under_way());
+    PLAIT_CHECK(!placement_.in_step());
     if (table_.n_pools() == 1) {
         table_.reserve_share(from, to);
         return 0;
     }
     const int64_t free = int64_t{table_.n_free(to)} + replaced.size() + n_dropped;
     if (keys.size() > free)
-        throw CacheFull(text("copying ", keys.size(), " cells of sequence ", from, " to sequence ",
-                             to, ", in whose stream only ", free, " are free"),
+        throw CacheFull(text("copying sequence ", from, " to sequence ", to, " needs ", keys.size(),
+                             " cells, ", free, " in its stream are free"),
                         keys.size(), free);
     table_.reserve_duplicate(keys.size(), to);
     return reserve_moves(keys.size());
@@ -103,41 +103,41 @@ void AttentionPart::copy_keys(SequenceId from, KeyRange keys, SequenceId to, Key
                               std::vector<RowMove>& moves) noexcept {
     if (table_.n_pools() == 1) return table_.share(from, keys, to, replaced);
     table_.duplicate(from, keys, to, replaced, table_moves_);
-    hand_over_moves(moves);
+    append_moves(moves);
 }
 
 size_t AttentionPart::check_reposition(SequenceId sequence, const Reposition& how) {
-    PLAIT_CHECK(!step_.under_way());
+    PLAIT_CHECK(!placement_.in_step());
     const KeyRange keys = table_.keys(sequence, how.range);
     if (keys.size() == 0) return 0;
     const auto position = [&](int32_t key) {
         return table_.position(table_.row_of(sequence, key));
     };
-    // The new positions rise with the old ones, so the two ends tell whether the order stays.
+    // The new positions are nondecreasing in the old ones, so checking both ends suffices.
     const int64_t first = int64_t{position(keys.begin)} / how.divisor + how.delta;
     const int64_t last = int64_t{position(keys.end - 1)} / how.divisor + how.delta;
     if (first < 0)
         throw InvalidArgument(text("position ", position(keys.begin), " of sequence ", sequence,
-                                   " would become ", first));
+                                   " would become ", first, "; positions must not be negative"));
     if (last >= INT32_MAX)
         throw InvalidArgument(text("position ", position(keys.end - 1), " of sequence ", sequence,
-                                   " would become ", last, ", the largest is ", INT32_MAX - 1));
+                                   " would become ", last, ", expected at most ", INT32_MAX - 1));
     if (keys.begin > 0 && first < position(keys.begin - 1))
-        throw InvalidArgument(text("position ", position(keys.begin), " of sequence ", sequence,
-                                   " would become ", first, ", before position ",
-                                   position(keys.begin - 1), " that precedes it"));
+        throw InvalidArgument(
+            text("position ", position(keys.begin), " of sequence ", sequence, " would become ",
+                 first, ", before the previous token's position ", position(keys.begin - 1)));
     if (keys.end < table_.n_keys(sequence) && last > position(keys.end))
         throw InvalidArgument(text("position ", position(keys.end - 1), " of sequence ", sequence,
-                                   " would become ", last, ", after position ", position(keys.end),
-                                   " that follows it"));
+                                   " would become ", last, ", after the next token's position ",
+                                   position(keys.end)));
 
     const int32_t needed = table_.n_shared(sequence, keys);
     const int32_t free = table_.n_free(sequence);
     if (needed > free)
-        throw CacheFull(text("sequence ", sequence, " shares ", needed, " of the cells to shift; ",
-                             "copies of them are needed, and ", free, " cells are free"),
+        throw CacheFull(text("sequence ", sequence, " shares ", needed, " of the cells to shift, ",
+                             "which must be copied first; ", free, " cells are free"),
                         needed, free);
-    table_.reserve_make_own(sequence, needed);
+    table_.reserve_unshare(sequence, needed);
     return reserve_moves(needed);
 }
 
@@ -145,8 +145,8 @@ void AttentionPart::reposition(SequenceId sequence, const Reposition& how,
                                std::vector<RowMove>& moves) noexcept {
     const KeyRange keys = table_.keys(sequence, how.range);
     if (keys.size() == 0) return;
-    table_.make_own(sequence, keys, table_moves_);
-    hand_over_moves(moves);
+    table_.unshare(sequence, keys, table_moves_);
+    append_moves(moves);
     table_.reposition(sequence, keys, how.divisor, how.delta, shifts_magnify_);
 }
 
@@ -155,7 +155,7 @@ size_t AttentionPart::reserve_moves(int32_t rows) {
     return static_cast<size_t>(rows) * groups_.size();
 }
 
-void AttentionPart::hand_over_moves(std::vector<RowMove>& moves) noexcept {
+void AttentionPart::append_moves(std::vector<RowMove>& moves) noexcept {
     for (const uint8_t group : groups_) {
         for (RowMove move : table_moves_) {
             move.group = group;
@@ -178,20 +178,20 @@ void AttentionPart::take_shifts(std::vector<KeyShift>& shifts) noexcept {
 }
 
 int64_t AttentionPart::defragment(int64_t max_moves, std::vector<RowMove>& moves) {
-    PLAIT_CHECK(!step_.under_way());
+    PLAIT_CHECK(!placement_.in_step());
     const std::vector<RowMove> round = compaction_.plan(table_, max_moves);
     moves.reserve(moves.size() + round.size() * groups_.size());
     table_moves_.reserve(round.size());
     table_.move_rows(round);
     table_moves_.assign(round.begin(), round.end());
-    hand_over_moves(moves);
+    append_moves(moves);
     int64_t n = 0;
     for (const RowMove& move : round) n += move.n;
     return n;
 }
 
 RunCount AttentionPart::count_runs() const {
-    RunCount count{.n_runs = table_.n_runs(), .fewest_runs = fewest_runs(table_)};
+    RunCount count{.n_runs = table_.n_runs(), .min_runs = min_runs(table_)};
     for (SequenceId s = 0; s < table_.n_sequences(); ++s) count.n_keys += table_.n_keys(s);
     return count;
 }

@@ -1,8 +1,9 @@
-// Keys and values, a row a token, kept until they are removed.
+// The part for attention layers without a window. There is one row per token, kept until it is
+// removed.
 //
-// "unified": all sequences share one pool of rows, and copies share rows by reference. "streams":
-// the same table divided by sequence. Each has rows of its own, so sequences never compete for
-// room, and a copy moves bytes.
+// With kv="unified", all sequences share one pool of rows, and copies of sequences share rows by
+// reference. With kv="streams", each sequence has a pool: sequences do not compete for rows, and
+// copies of sequences copy rows.
 #pragma once
 
 #include <vector>
@@ -16,7 +17,7 @@ namespace plait {
 
 class AttentionPart : public Part {
 public:
-    // `groups` of the layout have the same rows: in each of them a token has the same one.
+    // A token has the same row number in all of `groups`.
     AttentionPart(const MemoryLayout& layout, std::vector<uint8_t> groups,
                   const MemoryOptions& options);
 
@@ -34,8 +35,8 @@ public:
 
     void place(StepKind kind, const PreparedBatch& batch,
                std::span<const Microbatch> microbatches) override;
-    void commit() noexcept override { step_.commit(); }
-    void rollback() noexcept override { step_.rollback(); }
+    void commit() noexcept override { placement_.commit(); }
+    void rollback() noexcept override { placement_.rollback(); }
     GroupView view(const GroupInfo& group, size_t microbatch) override;
 
     bool can_remove(SequenceId sequence, PositionRange range) override;
@@ -68,12 +69,13 @@ public:
                  std::span<StateRows> rows) noexcept override;
 
 protected:
-    // Positions that a sequence remembers without keys.
-    virtual PositionRange past(SequenceId) const { return {0, 0}; }
+    // The positions whose keys were freed by a window.
+    virtual PositionRange freed_positions(SequenceId) const { return {0, 0}; }
 
-    // Room for the moves of an edit of the table; the number there are once every group has them.
+    // Allocates memory for moves of `rows` rows per group; returns the max moves of all groups.
     size_t reserve_moves(int32_t rows);
-    // `replaced` is counted once the first `n_dropped` keys of `to` are gone.
+    // Prepares copy_keys(). `replaced` are indices after the first `n_dropped` keys of `to` have
+    // been removed. Throws CacheFull if the stream of `to` has too few rows. Returns the max moves.
     size_t reserve_copy(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
                         int32_t n_dropped = 0);
     void copy_keys(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
@@ -82,20 +84,20 @@ protected:
     RowTable table_;
 
 private:
-    void hand_over_moves(std::vector<RowMove>& moves) noexcept;
+    void append_moves(std::vector<RowMove>& moves) noexcept;
     int32_t check_sequence(const PartState& state, const SequenceState& sequence,
                            int32_t n_known) const;
 
     std::vector<uint8_t> groups_;
-    std::vector<uint8_t> rotated_groups_;  // with a layer whose keys are rotated
+    std::vector<uint8_t> rotated_groups_;  // those with rotated keys
     bool shifts_magnify_;                  // see AttentionSpec
-    Window window_;                        // of a saved state; full where groups differ
+    Window window_;                        // for saved states; full if there are several groups
     int64_t n_ctx_;
     bool causal_;
-    RowPlacement step_;
+    RowPlacement placement_;
     Compaction compaction_;
-    std::vector<RowMove> table_moves_;  // of the edit under way
-    std::vector<int32_t> row_of_item_;  // of the state being taken up
+    std::vector<RowMove> table_moves_;  // of the current edit
+    std::vector<int32_t> row_of_item_;  // [n_items] of the state being restored; -1: not yet placed
 };
 
 }  // namespace plait

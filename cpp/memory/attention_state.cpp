@@ -7,19 +7,19 @@
 namespace plait {
 namespace {
 
-constexpr int32_t kMaxOrdinal = 1 << 30;  // later tokens get larger ordinals
+constexpr int32_t kMaxOrdinal = 1 << 30;  // leaves room for the ordinals of later tokens
 
 }  // namespace
 
 PartState AttentionPart::describe(std::span<const SequenceId> sequences,
                                   std::vector<StateRows>& rows) const {
-    PLAIT_CHECK(!step_.under_way() && !table_.has_shifts());
+    PLAIT_CHECK(!placement_.in_step() && !table_.has_shifts());
     PartState state{.window = window_, .axes = table_.axes()};
     StateRows found;
     std::vector<int32_t> item_of(static_cast<size_t>(table_.n_rows()), -1);
     for (const SequenceId s : sequences) {
         SequenceState& sequence = state.sequences.emplace_back();
-        sequence.past = past(s);
+        sequence.unstored = freed_positions(s);
         for (const int32_t row : rows_of(s)) {
             int32_t& item = item_of[static_cast<size_t>(row)];
             if (item < 0) {
@@ -40,7 +40,9 @@ PartState AttentionPart::describe(std::span<const SequenceId> sequences,
     return state;
 }
 
-// Items come in order, each new one when the last before it is known; returns how many are now.
+// Checks one sequence of a state. `n_known` is the number of items that the sequences before it
+// list; returns that number including this sequence. An item that is listed for the first time must
+// have the lowest unused number.
 int32_t AttentionPart::check_sequence(const PartState& state, const SequenceState& sequence,
                                       int32_t n_known) const {
     const auto position = [&](int32_t item) {
@@ -50,11 +52,12 @@ int32_t AttentionPart::check_sequence(const PartState& state, const SequenceStat
     int32_t before = -1;
     for (const int32_t item : sequence.items) {
         if (item < 0 || item >= state.n_items || item > n_known || seen[static_cast<size_t>(item)])
-            throw StateError(text("a sequence of the state holds token ", item, ", of ",
-                                  state.n_items, ", out of turn"));
+            throw StateError(text("a sequence of the state lists token ", item, " of ",
+                                  state.n_items, " twice or out of order"));
         if (before >= 0 && position(item) < position(before))
-            throw StateError(text("a sequence of the state goes back from position ",
-                                  position(before), " to ", position(item)));
+            throw StateError(text("a sequence of the state has position ", position(item),
+                                  " after position ", position(before),
+                                  "; positions must not decrease"));
         seen[static_cast<size_t>(item)] = true;
         n_known += item == n_known ? 1 : 0;
         before = item;
@@ -64,7 +67,7 @@ int32_t AttentionPart::check_sequence(const PartState& state, const SequenceStat
         throw CacheFull(text("a sequence of the state has ", needed, " cells, n_ctx is ", n_ctx_),
                         needed, n_ctx_);
     if (needed > table_.rows_per_pool())
-        throw CacheFull(text("a sequence of the state has ", needed, " cells, there are ",
+        throw CacheFull(text("a sequence of the state has ", needed, " cells, the cache has ",
                              table_.rows_per_pool()),
                         needed, table_.rows_per_pool());
     return n_known;
@@ -76,19 +79,21 @@ std::optional<Position> AttentionPart::end_of(const PartState& state, size_t seq
     if (items.empty()) return 0;
     const auto last = static_cast<size_t>(items.back());
     if (items.back() < 0 || last >= state.positions.size() || state.positions[last] == INT32_MAX)
-        throw StateError(text("a sequence of the state holds token ", items.back(), ", of ",
-                              state.positions.size()));
+        throw StateError(text("a sequence of the state lists token ", items.back(),
+                              ", expected 0..", state.n_items - 1, " with a position below ",
+                              INT32_MAX));
     return state.positions[last] + 1;
 }
 
 void AttentionPart::check_restore(const PartState& state, std::span<const SequenceId> sequences,
                                   bool whole, std::vector<StateRows>& rows) {
-    PLAIT_CHECK(!step_.under_way() && state.sequences.size() == sequences.size());
+    PLAIT_CHECK(!placement_.in_step() && state.sequences.size() == sequences.size());
     const auto n_items = static_cast<size_t>(std::max(state.n_items, 0));
     if (!(state.window == window_) || state.axes != table_.axes())
-        throw StateError(text("the state has keys with ", state.axes, " positions and a window of ",
-                              state.window.tokens, " tokens, expected ", table_.axes(), " and ",
-                              window_.tokens));
+        throw StateError(text("the state has keys with ", state.axes,
+                              " positions each and a window ", "of ", state.window.tokens,
+                              " tokens, expected ", table_.axes(), " positions and a window of ",
+                              window_.tokens, " tokens"));
     if (state.n_items < 0 || state.ordinals.size() != n_items ||
         state.positions.size() != n_items * static_cast<size_t>(state.axes))
         throw StateError(text("the state has ", state.positions.size(), " positions and ",
@@ -96,7 +101,8 @@ void AttentionPart::check_restore(const PartState& state, std::span<const Sequen
     const auto outside = [](int32_t max) { return [max](int32_t n) { return n < 0 || n > max; }; };
     if (std::ranges::any_of(state.positions, outside(INT32_MAX - 1)) ||
         std::ranges::any_of(state.ordinals, outside(kMaxOrdinal)))
-        throw StateError("the state has positions or ordinals out of range");
+        throw StateError(text("the state has a position outside 0..", INT32_MAX - 1,
+                              " or an ordinal outside 0..", kMaxOrdinal));
     int32_t n_known = 0;
     size_t n_keys = 0;
     for (const SequenceState& sequence : state.sequences) {
@@ -104,7 +110,7 @@ void AttentionPart::check_restore(const PartState& state, std::span<const Sequen
         n_keys += sequence.items.size();
     }
     if (n_known != state.n_items)
-        throw StateError(text("no sequence of the state holds token ", n_known));
+        throw StateError(text("no sequence of the state lists token ", n_known));
     if (table_.n_pools() == 1) {
         int64_t free = table_.n_rows();
         if (!whole) {
@@ -115,7 +121,7 @@ void AttentionPart::check_restore(const PartState& state, std::span<const Sequen
             }
         }
         if (state.n_items > free)
-            throw CacheFull(text("the state has ", state.n_items, " cells, ", free, " of ",
+            throw CacheFull(text("the state needs ", state.n_items, " cells, ", free, " of ",
                                  table_.n_rows(), " are free"),
                             state.n_items, free);
         n_keys = n_items;
@@ -138,10 +144,10 @@ void AttentionPart::restore(const PartState& state, std::span<const SequenceId> 
         for (const int32_t item : state.sequences[i].items) {
             int32_t& row = row_of_item_[static_cast<size_t>(item)];
             if (row >= 0 && table_.n_pools() == 1) {
-                table_.put_shared(sequences[i], row);
+                table_.restore_shared_key(sequences[i], row);
                 continue;
             }
-            row = table_.put(
+            row = table_.restore_key(
                 sequences[i],
                 std::span(state.positions).subspan(static_cast<size_t>(item) * axes, axes),
                 state.ordinals[static_cast<size_t>(item)]);

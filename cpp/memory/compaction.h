@@ -1,4 +1,4 @@
-// Moving the rows of a table together, round by round.
+// Defragmentation of a row table, in rounds.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,23 @@
 
 namespace plait {
 
-// Runs of all sequences if each pool held sequence after sequence, key after key.
-int64_t fewest_runs(const RowTable& table);
+// Returns the number of runs that the sequences would have if the rows of each pool were sorted by
+// sequence and key.
+int64_t min_runs(const RowTable& table);
 
 class Compaction {
 public:
-    // The moves of one round, at most `max_moves`, adjacent ones merged; none: the table is done.
-    // Rows that are taken end up below all that are free. What is free is filled from the back,
-    // which moves the fewest rows; where runs have become short all keys are put in order, for
-    // which rows in the way step aside into free ones.
+    // Returns the moves of one round: at most `max_moves`, after merging adjacent moves. If there
+    // are none, the table is done: the used rows of each pool precede the free ones.
+    //
+    // Usually rows from the end of a pool fill its free rows, which moves the fewest rows. If runs
+    // are short, all rows are sorted by sequence and key instead; rows that occupy the target of
+    // another are moved to free rows first.
     std::vector<RowMove> plan(const RowTable& table, int64_t max_moves);
 
 private:
-    bool put_in_order_ = false;
-    uint64_t version_ = UINT64_MAX;  // of the table when that was decided: it holds for all rounds
+    bool sorts_ = false;             // sort rows instead of filling free rows
+    uint64_t version_ = UINT64_MAX;  // table version for which sorts_ was chosen, for all rounds
 };
 
 }  // namespace plait

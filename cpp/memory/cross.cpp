@@ -38,8 +38,8 @@ std::string storage_name(uint8_t part) { return part == 0 ? "cross keys" : "cros
 void check(const MemoryLayout& layout, const MemoryOptions&) {
     if (!layout.has_cells())
         throw UnsupportedError(
-            "cross attention needs self attention in the same model: nothing else records where a "
-            "sequence continues");
+            "cross attention without self attention is not supported: no other layer records the "
+            "positions of the decoder's sequences");
 }
 
 void add_parts(const MemoryLayout& layout, std::span<const uint8_t> groups,
@@ -81,7 +81,7 @@ std::vector<int32_t> CrossPart::rows_of(SequenceId sequence) const {
 void CrossPart::place(StepKind kind, const PreparedBatch& batch,
                       std::span<const Microbatch> microbatches) {
     PLAIT_CHECK(batch_ == nullptr);
-    if (kind == StepKind::encode) take_rows(batch, microbatches);
+    if (kind == StepKind::encode) place_output(batch, microbatches);
     kind_ = kind;
     batch_ = &batch;
     microbatches_ = microbatches;
@@ -95,23 +95,23 @@ void CrossPart::check_batch(StepKind kind, const PreparedBatch& batch) const {
                 text("decode: sequence ", s, " has no encoder output; encode its input first"));
 }
 
-void CrossPart::take_rows(const PreparedBatch& batch, std::span<const Microbatch> microbatches) {
+void CrossPart::place_output(const PreparedBatch& batch, std::span<const Microbatch> microbatches) {
     const auto needed = static_cast<int64_t>(batch.size());
     if (needed > table_.n_free())
         throw CacheFull(text("the encoder's output needs ", needed, " cells, ", table_.n_free(),
                              " of ", table_.n_rows(), " are free"),
                         needed, table_.n_free());
     first_token_.assign(1, 0);
-    written_.clear();
+    write_rows_.clear();
     try {
         for (const Microbatch& microbatch : microbatches) {
             for (const uint32_t entry : microbatch.entries) {
                 ids_.clear();
                 for (const SequenceId s : batch.sequences_of(entry)) ids_.push_back(incoming(s));
                 const Position position = table_.n_keys(ids_[0]);
-                written_.push_back(table_.append(ids_, std::span(&position, 1)));
+                write_rows_.push_back(table_.append(ids_, std::span(&position, 1)));
             }
-            first_token_.push_back(written_.size());
+            first_token_.push_back(write_rows_.size());
         }
         for (const SequenceId s : batch.touched) {
             const int32_t n = table_.n_keys(incoming(s));
@@ -130,7 +130,7 @@ void CrossPart::commit() noexcept {
     if (batch_ != nullptr && kind_ == StepKind::encode) {
         table_.commit();
         for (const SequenceId s : batch_->touched) {
-            table_.exchange(s, incoming(s));
+            table_.swap(s, incoming(s));
             table_.release_all(incoming(s));
         }
     }
@@ -149,26 +149,26 @@ GroupView CrossPart::view(const GroupInfo&, size_t index) {
     const Microbatch& microbatch = microbatches_[index];
     if (kind_ == StepKind::encode)
         return {.write_rows =
-                    std::span(written_).subspan(first_token_[index], microbatch.entries.size())};
+                    std::span(write_rows_).subspan(first_token_[index], microbatch.entries.size())};
     runs_.clear();
     run_begin_.assign(1, 0);
-    seen_first_.assign(microbatch.entries.size(), 0);
-    seen_last_.clear();
+    first_.assign(microbatch.entries.size(), 0);
+    last_.clear();
     for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
         const auto runs = table_.runs(microbatch.sequences[s]);
         runs_.insert(runs_.end(), runs.begin(), runs.end());
         run_begin_.push_back(static_cast<int32_t>(runs_.size()));
-        seen_last_.resize(static_cast<size_t>(microbatch.begin[s + 1]),
-                          table_.n_keys(microbatch.sequences[s]));
+        last_.resize(static_cast<size_t>(microbatch.begin[s + 1]),
+                     table_.n_keys(microbatch.sequences[s]));
     }
-    return {.runs = runs_, .run_begin = run_begin_, .first = seen_first_, .last = seen_last_};
+    return {.runs = runs_, .run_begin = run_begin_, .first = first_, .last = last_};
 }
 
 void CrossPart::remove(SequenceId sequence, PositionRange range) noexcept {
     if (range.whole()) table_.release_all(sequence);
 }
 
-bool CrossPart::takes_output(SequenceId from, SequenceId to, PositionRange range) const {
+bool CrossPart::copies_output(SequenceId from, SequenceId to, PositionRange range) const {
     if (range.whole()) return true;
     return range.end > range.begin && table_.n_keys(from) > 0 &&
            (range.begin == 0 || table_.n_keys(to) == 0);
@@ -186,7 +186,7 @@ size_t CrossPart::reserve_fork(SequenceId from, SequenceId to) {
 
 void CrossPart::copy(SequenceId from, SequenceId to, PositionRange range,
                      std::vector<RowMove>&) noexcept {
-    if (takes_output(from, to, range))
+    if (copies_output(from, to, range))
         table_.share(from, {0, table_.n_keys(from)}, to, {0, table_.n_keys(to)});
 }
 
@@ -212,36 +212,38 @@ PartState CrossPart::describe(std::span<const SequenceId> sequences,
     return state;
 }
 
-// An encoder's output is shared as a whole or not at all: a sequence's items are a new stretch, or
-// one that came before.
+// Sequences share an encoder output as a whole or not at all. The items of a sequence must
+// therefore be either the next unused numbers, in order, or exactly those of an earlier sequence.
 void CrossPart::check_restore(const PartState& state, std::span<const SequenceId> sequences,
                               bool whole, std::vector<StateRows>& rows) {
     PLAIT_CHECK(batch_ == nullptr && state.sequences.size() == sequences.size());
     if (state.axes != 0)
         throw StateError(
-            text("the state has an encoder output with ", state.axes, " positions, expected 0"));
-    std::vector<int32_t> length_from;  // by first item, of the outputs so far
+            text("the state has encoder outputs with ", state.axes, " positions each, expected 0"));
+    std::vector<int32_t> length_at;  // [n items so far] length of the output that starts there
     for (const SequenceState& sequence : state.sequences) {
         if (sequence.items.empty()) continue;
         const auto n = static_cast<int32_t>(sequence.items.size());
         const int32_t first = sequence.items[0];
-        const auto known = static_cast<int32_t>(length_from.size());
+        const auto known = static_cast<int32_t>(length_at.size());
         for (int32_t i = 0; i < n; ++i)
             if (first < 0 || sequence.items[static_cast<size_t>(i)] != first + i)
-                throw StateError("the state has an encoder output out of order");
-        const bool fresh = first == known;
-        if (!fresh && (first > known || length_from[static_cast<size_t>(first)] != n))
+                throw StateError("the state has an encoder output whose tokens are out of order");
+        const bool is_new = first == known;
+        if (!is_new && (first > known || length_at[static_cast<size_t>(first)] != n))
             throw StateError("the state has encoder outputs that overlap");
         if (n > n_ctx_)
             throw CacheFull(text("the state has ", n, " encoder tokens, n_ctx is ", n_ctx_), n,
                             n_ctx_);
-        if (!fresh) continue;
-        if (n > state.n_items - known) throw StateError("the state lacks encoder outputs");
-        length_from.resize(static_cast<size_t>(known) + static_cast<size_t>(n));
-        length_from[static_cast<size_t>(known)] = n;
+        if (!is_new) continue;
+        if (n > state.n_items - known)
+            throw StateError(text("the state has ", state.n_items, " encoder tokens, but its ",
+                                  "sequences list more"));
+        length_at.resize(static_cast<size_t>(known) + static_cast<size_t>(n));
+        length_at[static_cast<size_t>(known)] = n;
     }
-    if (std::ssize(length_from) != state.n_items)
-        throw StateError("the state has an encoder output of no sequence");
+    if (std::ssize(length_at) != state.n_items)
+        throw StateError(text("no sequence of the state lists encoder token ", length_at.size()));
     int64_t free = table_.n_rows();
     if (!whole) {
         free = table_.n_free();
@@ -251,16 +253,16 @@ void CrossPart::check_restore(const PartState& state, std::span<const SequenceId
         }
     }
     if (state.n_items > free)
-        throw CacheFull(text("the state has ", state.n_items, " encoder cells, ", free, " of ",
+        throw CacheFull(text("the state needs ", state.n_items, " encoder cells, ", free, " of ",
                              table_.n_rows(), " are free"),
                         state.n_items, free);
-    row_of_item_.assign(length_from.size(), -1);
+    row_of_item_.assign(length_at.size(), -1);
     for (size_t i = 0; i < sequences.size(); ++i)
         table_.reserve_keys(sequences[i], static_cast<int32_t>(state.sequences[i].items.size()));
     StateRows& found = rows.emplace_back();
     found.group = group_;
-    found.items.reserve(length_from.size());
-    found.rows.reserve(length_from.size());
+    found.items.reserve(length_at.size());
+    found.rows.reserve(length_at.size());
 }
 
 void CrossPart::restore(const PartState& state, std::span<const SequenceId> sequences,
@@ -271,10 +273,10 @@ void CrossPart::restore(const PartState& state, std::span<const SequenceId> sequ
             const Position position = ordinal++;
             int32_t& row = row_of_item_[static_cast<size_t>(item)];
             if (row >= 0) {
-                table_.put_shared(sequences[i], row);
+                table_.restore_shared_key(sequences[i], row);
                 continue;
             }
-            row = table_.put(sequences[i], std::span(&position, 1), position);
+            row = table_.restore_key(sequences[i], std::span(&position, 1), position);
             rows[0].items.push_back(item);
             rows[0].rows.push_back(row);
         }

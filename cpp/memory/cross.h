@@ -1,8 +1,9 @@
-// An encoder's output, a row a token: written by encode(), read whole by every decode() of its
-// sequence, until the next encode() of that sequence or the removal of everything.
+// The part for the output of an encoder. There is one row per encoder token. encode() writes the
+// rows of a sequence; each decode() of the sequence reads all of them, until the next encode()
+// replaces them or the whole sequence is removed.
 //
-// A new output is kept beside the one it is to replace until the call commits, hence room for one
-// call more than all sequences can hold.
+// The rows that a call replaces are kept until it commits. The capacity therefore exceeds the rows
+// that all sequences can hold by n_batch.
 #pragma once
 
 #include <vector>
@@ -23,7 +24,7 @@ public:
     int64_t n_used() const override { return table_.n_rows() - table_.n_free(); }
     std::vector<int32_t> rows_of(SequenceId sequence) const override;
 
-    // Decoding needs an encoder's output.
+    // Throws BatchError if a sequence of a decode step has no encoder output.
     void check_batch(StepKind kind, const PreparedBatch& batch) const override;
     void place(StepKind kind, const PreparedBatch& batch,
                std::span<const Microbatch> microbatches) override;
@@ -31,10 +32,10 @@ public:
     void rollback() noexcept override;
     GroupView view(const GroupInfo& group, size_t microbatch) override;
 
-    // Only the removal of the whole sequence, empty or not, removes its encoder's output.
+    // The encoder output is removed only if `range` is the whole sequence.
     void remove(SequenceId sequence, PositionRange range) noexcept override;
-    // A copy from the beginning takes the encoder's output along; another one does where there is
-    // none yet.
+    // A copy includes the encoder output if it starts at position 0 or `to` has none; see
+    // copies_output().
     size_t check_copy(SequenceId from, SequenceId to, PositionRange range) override;
     size_t reserve_fork(SequenceId from, SequenceId to) override;
     void copy(SequenceId from, SequenceId to, PositionRange range,
@@ -49,27 +50,29 @@ public:
                  std::span<StateRows> rows) noexcept override;
 
 private:
-    // What a call encodes is kept here until it commits.
+    // The sequence of table_ that holds the new output of `s` until the call commits.
     SequenceId incoming(SequenceId s) const { return s + n_sequences_; }
-    bool takes_output(SequenceId from, SequenceId to, PositionRange range) const;
-    void take_rows(const PreparedBatch& batch, std::span<const Microbatch> microbatches);
+    bool copies_output(SequenceId from, SequenceId to, PositionRange range) const;
+    void place_output(const PreparedBatch& batch, std::span<const Microbatch> microbatches);
 
     uint8_t group_;
     SequenceId n_sequences_;
     int64_t n_ctx_;
-    RowTable table_;  // of twice as many sequences
+    RowTable table_;  // has 2 * n_seq_max sequences; see incoming()
 
-    const PreparedBatch* batch_ = nullptr;  // of the step under way
+    // The current step.
+    const PreparedBatch* batch_ = nullptr;
     std::span<const Microbatch> microbatches_;
     StepKind kind_ = StepKind::decode;
-    std::vector<int32_t> written_;  // [n_tokens] of an encode step
-    std::vector<size_t> first_token_;
-    std::vector<SequenceId> ids_;
-    std::vector<Run> runs_;  // and the rest of the last view
+    std::vector<int32_t> write_rows_;  // [n_tokens] of an encode step
+    std::vector<size_t> first_token_;  // [n_microbatches + 1] into write_rows_
+    std::vector<SequenceId> ids_;      // scratch of place_output()
+    // The arrays of the last view.
+    std::vector<Run> runs_;
     std::vector<int32_t> run_begin_;
-    std::vector<int32_t> seen_first_;
-    std::vector<int32_t> seen_last_;
-    std::vector<int32_t> row_of_item_;  // of the state being taken up
+    std::vector<int32_t> first_;
+    std::vector<int32_t> last_;
+    std::vector<int32_t> row_of_item_;  // [n_items] of the state being restored; -1: not yet placed
 };
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// What a model needs remembered (specs), what the caller asks for (options) and how it is stored
-// (layout). All three are fixed for the life of a context.
+// The specs state what a model stores per layer, the options what the caller asked for, and the
+// layout where everything is stored. All three are fixed for the life of a context.
 #pragma once
 
 #include <any>
@@ -19,7 +19,7 @@ struct MemoryOptions {
     int64_t n_ctx = 4096;  // max tokens of one sequence
     int32_t n_seq_max = 1;
     std::optional<int64_t> n_cells;  // max tokens of all sequences; default: n_ctx * n_seq_max
-    bool streams = false;            // each sequence has n_ctx rows of its own
+    bool streams = false;            // reserve n_ctx rows per sequence instead of sharing rows
     bool swa_full = false;           // sliding windows keep all rows instead of freeing old ones
     DType keys = DType::f16;
     DType values = DType::f16;
@@ -56,32 +56,32 @@ class StateSpec;
 struct MemoryLayout;
 struct Parts;
 
-// A kind of memory: its properties, and the functions that lay it out and build it. Each kind is one
-// constant, defined in the file of its part; a spec names its kind, and nothing lists all kinds.
+// A kind of memory: its properties, and the functions that lay it out and build it. Each kind is
+// one constant, defined next to its part. A spec refers to its kind; there is no list of kinds.
 //
-// To add a kind: 1. declare its spec below; 2. write cpp/memory/<name>.{h,cpp} with the PartKind and
-// a class derived from Part; 3. add tests/cpp/memory/<name>_test.cpp. No other file of memory/ or
-// runtime/ changes.
+// To add a kind, write a spec, a PartKind and a class derived from Part, as
+// tests/cpp/memory/new_kind_test.cpp does in one file. No other file of memory/ changes.
 struct PartKind {
     std::string_view name;
-    // Identifies the kind in saved states; never reused. Parts are sorted by it, and the first part
-    // of a memory reports its positions and cells.
+    // Identifies the kind in saved states, so a code is never reused. Parts are sorted by code, and
+    // the first part of a memory reports the memory's positions and cells.
     uint8_t code = 0;
 
-    // Rows are the cells of the memory, one per token: limited by kv_cells, divided among streams,
-    // and moved by edits and by defragmentation.
+    // The rows are the cells of the memory, one per token. They are limited by kv_cells, divided
+    // among streams, and moved by edits and by defragmentation.
     bool has_cells = false;
-    // One row per sequence, which steps read and overwrite. Row 0 of each storage is all zeros and
-    // never written: the state of an empty sequence.
+    // There is one row per sequence, which steps read and overwrite. Row 0 of each storage is the
+    // state of an empty sequence: all zeros, and never written.
     bool holds_states = false;
-    // Keys are the tokens of the microbatch itself; nothing is stored.
+    // The keys are the tokens of the microbatch itself; nothing is stored.
     bool keys_are_tokens = false;
 
-    // Name of a memory that contains this kind, without and with cells. Empty: other parts name it.
+    // Names of a memory that contains this kind, without and with cells. If empty, the memory is
+    // named after its other kinds.
     std::string_view memory_name;
     std::string_view memory_name_with_cells;
 
-    // Adds the storage of one slot; returns its group.
+    // Adds the storage of one slot and returns its group.
     uint8_t (*add_slot)(LayoutBuilder& builder, StorageId id, const StateSpec& spec) = nullptr;
     // Where the keys (part 0) or values (part 1) of a slot are stored. Null: the kind has none to show.
     CachedHeads (*cached_heads)(StorageId id, const StateSpec& spec) = nullptr;
@@ -99,7 +99,7 @@ concept SpecOfKind = requires {
     { Spec::kind() } -> std::same_as<const PartKind&>;
 };
 
-// What one slot of a layer needs remembered: holds a spec of any kind.
+// A spec of any kind: what one slot of a layer stores.
 class StateSpec {
 public:
     template <SpecOfKind Spec>
@@ -127,20 +127,20 @@ struct AttentionSpec {
     int n_kv_heads = 0;
     int key_dim = 0;
     int value_dim = 0;  // 0: no value rows; values are part of the keys (MLA)
-    int value_dim_in_key =
-        0;  // if value_dim is 0: leading elements of a key head that are the value
+    // If value_dim is 0, the value of a head is this many leading elements of its key.
+    int value_dim_in_key = 0;
     Window window;
     bool needs_key_positions = false;  // ALiBi, T5 buckets
     bool shifts = true;  // keys are rotated by position, so seq_add rotates them again
-    // The rotation also scales keys (YaRN). A shift then touches every key that only this sequence
-    // holds, including those whose position stays the same. See docs/decisions/0005.
+    // The rotation also scales keys (YaRN). A shift then rotates every key that only this sequence
+    // holds, including keys whose position stays the same. See docs/decisions/0005.
     bool shifts_magnify = false;
     static const PartKind& kind();
 };
 
 // States of one recurrent block, one row per sequence.
 struct RecurrentSpec {
-    std::vector<int64_t> elements;  // f32 elements of each state; 0: this layer does not have it
+    std::vector<int64_t> elements;  // f32 elements of each state; 0: this layer lacks the state
     static const PartKind& kind();
 };
 
@@ -159,7 +159,7 @@ struct WithinSpec {
     static const PartKind& kind();
 };
 
-// The rows of one storage: [n_rows, n_heads * head_elements], with the heads of a row in order.
+// The rows of one storage: [n_rows, n_heads * head_elements]
 struct StorageInfo {
     StorageId id;
     uint8_t group = 0;  // rows are numbered per group
@@ -178,7 +178,7 @@ struct GroupInfo {
     const PartKind* kind = nullptr;
     Window window;
     bool needs_key_positions = false;
-    uint32_t n_rows = 0;    // storage rows, all streams together
+    uint32_t n_rows = 0;    // storage rows, summed over streams
     uint32_t max_runs = 0;  // max runs in the view of a microbatch
 };
 
@@ -199,9 +199,9 @@ struct MemoryLayout {
     // The keys (part 0) or values (part 1) of a layer; nullopt if it has none to show.
     std::optional<CachedHeads> cached_heads(size_t layer, uint8_t part) const;
     bool has(const PartKind& kind) const;
-    bool has_cells() const;                  // any group of a kind with cells
-    bool rotates_keys(uint8_t group) const;  // any storage of the group is rotated
-    // For errors and saved states, for example "keys of layer 3".
+    bool has_cells() const;                  // true if a group is of a kind with cells
+    bool rotates_keys(uint8_t group) const;  // true if a storage of the group is rotated
+    // A name for errors and saved states, for example "keys of layer 3".
     std::string storage_name(const StorageInfo& info) const;
     uint64_t bytes() const;
 };

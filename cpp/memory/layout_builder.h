@@ -14,13 +14,16 @@ public:
     void add_layer(const std::vector<StateSpec>& slots);
     MemoryLayout take() { return std::move(layout_); }
 
-    // For PartKind::add_slot(). Slots of the same kind, window and inputs share a group, whatever
-    // their head counts and sizes.
+    // The following are for PartKind::add_slot().
+
+    // Returns the group with the same kind, window and needs_key_positions as `wanted`, after
+    // adding `wanted` if there is none. Slots of a group may differ in head counts and sizes.
     uint8_t find_group(const GroupInfo& wanted);
-    // Adds rows of `n_heads` padded heads.
+    // Adds a storage whose rows consist of `n_heads` heads, each padded to whole blocks of `dtype`.
     void add_storage(StorageId id, uint8_t group, DType dtype, int n_heads, int head_dim,
                      bool rotated = false);
-    // Max runs that one microbatch lists: one per key at worst, for each sequence of the batch.
+    // Max runs in the view of one microbatch. In the worst case every key of every sequence of the
+    // batch is a run.
     uint32_t max_runs(int64_t keys_per_sequence) const;
 
 private:
@@ -28,7 +31,7 @@ private:
     MemoryLayout layout_;
 };
 
-// `n`, or the largest uint32_t if that is less.
+// Returns min(n, UINT32_MAX).
 uint32_t saturate32(int64_t n);
 
 }  // namespace plait

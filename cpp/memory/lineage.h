@@ -1,5 +1,6 @@
-// How much of their beginning sequences have in common, because one was copied from the other. What
-// rows they hold does not tell: windows retire rows, states are replaced, streams copy.
+// Records which sequences have a common prefix because one was copied from the other. The rows that
+// they hold do not show this: windows free rows, states are replaced, and streams do not share
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,19 @@ class Lineage {
 public:
     explicit Lineage(int32_t n_sequences) : marks_(static_cast<size_t>(n_sequences)) {}
 
-    // Both hold the same tokens at positions before this; 0: not known to.
+    // Returns the position before which both sequences are known to have the same tokens; 0 if no
+    // common prefix is known.
     Position common(SequenceId a, SequenceId b) const;
 
-    // `to` has become the same as `from` before position `end`. Needs reserve_fork().
+    // Records that `to` was replaced by a copy of positions [0, end) of `from`. reserve_fork() must
+    // be called first; it allocates memory.
     void reserve_fork(SequenceId from, SequenceId to);
     void fork(SequenceId from, SequenceId to, Position end) noexcept;
-    // The sequence has changed from position `begin` on, other than by growing.
+    // Records that tokens from position `begin` on were removed or changed.
     void cut(SequenceId s, Position begin) noexcept;
 
 private:
-    // Sequences with the same mark have in common what lies before both of their ends.
+    // Sequences that have marks with the same id have the same tokens before the smaller `end`.
     struct Mark {
         size_t id = 0;
         Position end = 0;
@@ -33,8 +36,8 @@ private:
     void drop(size_t id) noexcept;
 
     std::vector<std::vector<Mark>> marks_;  // by sequence
-    std::vector<int32_t> holders_;          // by mark: sequences that have it
-    std::vector<size_t> unused_;            // marks that none has
+    std::vector<int32_t> ref_counts_;       // by mark id: number of sequences that have it
+    std::vector<size_t> unused_;            // mark ids that no sequence has
 };
 
 }  // namespace plait

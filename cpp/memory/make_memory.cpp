@@ -1,5 +1,5 @@
-// Builds a memory: checks the options, lays out the slots of all layers, and lets each kind of part
-// that occurs add its parts.
+// Builds a memory: checks the options, lays out the slots of all layers, and calls the functions of
+// each kind that occurs to check the layout and add parts.
 #include <algorithm>
 #include <array>
 #include <map>

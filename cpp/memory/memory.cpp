@@ -124,8 +124,8 @@ void Memory::copy(SequenceId from, SequenceId to, PositionRange range,
     if (range.end > range.begin) cut_lineage(to, range.begin <= 0 ? INT32_MAX : range.begin);
 }
 
-// An edit has changed the sequence from `begin` on. Tokens decoded next are new, too, even at
-// positions before `begin`.
+// Records that an edit changed the sequence from `begin` on. If the sequence ends before `begin`,
+// the tokens decoded next are new as well.
 void Memory::cut_lineage(SequenceId sequence, Position begin) noexcept {
     lineage_.cut(sequence, std::min(begin, next(sequence)));
 }
@@ -157,13 +157,13 @@ bool Memory::can_partial_remove() const {
 
 void Memory::add(SequenceId sequence, PositionRange range, int32_t delta,
                  std::vector<RowMove>& moves) {
-    if (!can_shift()) throw UnsupportedError("positions with several axes cannot be shifted");
+    if (!can_shift()) throw UnsupportedError("tokens with several position axes cannot be shifted");
     if (delta != 0) reposition(sequence, {.range = range, .delta = delta}, moves);
 }
 
 void Memory::divide(SequenceId sequence, PositionRange range, int32_t divisor,
                     std::vector<RowMove>& moves) {
-    if (!can_shift()) throw UnsupportedError("positions with several axes cannot be divided");
+    if (!can_shift()) throw UnsupportedError("tokens with several position axes cannot be divided");
     if (divisor < 1)
         throw InvalidArgument(text("the divisor is ", divisor, ", expected 1 or more"));
     if (divisor != 1) reposition(sequence, {.range = range, .divisor = divisor}, moves);
@@ -218,7 +218,7 @@ void Memory::refork(const RewindPoint& point, SequenceId to, std::vector<RowMove
     for (const auto& part : parts_.list) n_moves += part->reserve_fork(point.from, to);
     lineage_.reserve_fork(point.from, to);
     moves.reserve(moves.size() + n_moves);
-    // Nothing below allocates: what the fork holds fits into an empty sequence.
+    // Nothing below can fail: reserve_fork() has allocated memory, and `to` is empty.
     release(to);
     copy(point.from, to, {.end = point.next}, moves);
 }
@@ -227,7 +227,7 @@ int64_t Memory::defragment(int64_t max_moves, std::vector<RowMove>& moves) {
     PLAIT_CHECK(!in_step_);
     if (max_moves < 1)
         throw InvalidArgument(text("max_moves is ", max_moves, ", expected 1 or more"));
-    // Parts have separate rows, so a round of any one part is a round.
+    // The rows of parts are independent, so one round may consist of the moves of a single part.
     for (const auto& part : parts_.list)
         if (const int64_t n = part->defragment(max_moves, moves); n > 0) return n;
     return 0;
@@ -263,15 +263,15 @@ MemoryState Memory::describe(std::optional<SequenceId> sequence,
 void Memory::check_state(const MemoryState& state) const {
     if (state.parts.size() != parts_.list.size())
         throw StateError(
-            text("the state has ", state.parts.size(), " parts, this memory ", parts_.list.size()));
+            text("the state has ", state.parts.size(), " parts, expected ", parts_.list.size()));
     for (size_t i = 0; i < state.parts.size(); ++i) {
         const PartKind& kind = parts_.list[i]->kind();
         if (state.parts[i].kind != kind.code)
             throw StateError(text("part ", i, " of the state is of kind ", int{state.parts[i].kind},
                                   ", expected ", int{kind.code}, " (", kind.name, ")"));
         if (state.parts[i].sequences.size() != state.sequences.size())
-            throw StateError(text("the state has ", state.sequences.size(), " sequences, part ", i,
-                                  " has ", state.parts[i].sequences.size()));
+            throw StateError(text("the state has ", state.sequences.size(), " sequences, but part ",
+                                  i, " has ", state.parts[i].sequences.size()));
     }
     for (size_t s = 0; s < state.sequences.size(); ++s) {
         std::optional<Position> end;
@@ -287,16 +287,17 @@ void Memory::check_state(const MemoryState& state) const {
 
 std::vector<SequenceId> Memory::targets(const MemoryState& state,
                                         std::optional<SequenceId> to) const {
-    if (state.whole && to) throw StateError("the state is of a whole memory, not of one sequence");
+    if (state.whole && to)
+        throw StateError("the state is that of a whole memory, expected one sequence");
     if (!state.whole && state.sequences.size() != 1)
         throw StateError(text("the state has ", state.sequences.size(), " sequences, expected 1"));
     if (to) return {*to};
     SequenceId before = -1;
     for (const SequenceId s : state.sequences) {
         if (s <= before || s >= n_sequences_)
-            throw StateError(text("the state has sequence ", s, " after ", before,
-                                  ", expected ids ", "that rise to ", n_sequences_ - 1,
-                                  " (n_seq_max - 1) at most"));
+            throw StateError(
+                text("the state has sequence ", s, " after ", before,
+                     ", expected ascending ids up to n_seq_max - 1 = ", n_sequences_ - 1));
         before = s;
     }
     return state.sequences;

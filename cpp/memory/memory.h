@@ -1,7 +1,7 @@
-// What a context remembers between steps. A Memory consists of parts, one or more for each kind of
-// layer state (attention, sliding windows, recurrent states, an encoder's output); a model whose
-// layers store nothing has a Memory without cells. It does the bookkeeping only: it numbers rows but
-// never touches their bytes, and reports which rows the caller has to copy.
+// The contents of a context's sequences: attention caches, recurrent states, encoder outputs. A
+// Memory consists of parts, each of which manages one kind of storage; a model whose layers store
+// nothing has a Memory without cells. Memory only keeps track of row numbers. It never accesses the
+// bytes of rows; instead it reports which rows the caller has to copy.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace plait {
 
-// Where a sequence can continue after a rewind: the first `next` tokens of `from` (the sequence
-// itself or a fork of it) are still stored. Later tokens have to be decoded again.
+// Where a sequence can continue after a rewind. Positions [0, next) of `from`, which is the
+// sequence itself or a fork of it, are still stored; later tokens have to be decoded again.
 struct RewindPoint {
     Position next = 0;
     SequenceId from = 0;
@@ -38,7 +38,7 @@ public:
     int32_t n_sequences() const { return n_sequences_; }  // n_seq_max
     int64_t n_cells() const;
     int64_t n_used() const;
-    // Whether batches must be split with SplitPolicy::constant_coupling.
+    // True if batches must be split with SplitPolicy::constant_coupling.
     bool needs_constant_coupling() const { return needs_constant_coupling_; }
 
     const MemoryLayout& layout() const override { return layout_; }
@@ -51,9 +51,10 @@ public:
     bool has_shifts() const override;
     void take_shifts(std::vector<KeyShift>& shifts) override;
 
-    // Edits change the bookkeeping at once and append the row copies they need to `moves`; the caller
-    // carries these out before the next call. If an edit throws (UnsupportedError, CacheFull,
-    // InvalidArgument) or returns false, nothing has changed. Sequence ids and ranges must be valid.
+    // Edits change row numbers immediately and append the row copies that they need to `moves`; the
+    // caller carries these out before the next call. If an edit throws (UnsupportedError,
+    // CacheFull, InvalidArgument) or returns false, nothing has changed. Sequence ids and ranges
+    // must be valid.
     [[nodiscard]] bool remove(SequenceId sequence, PositionRange range);
     void copy(SequenceId from, SequenceId to, PositionRange range, std::vector<RowMove>& moves);
     void keep(SequenceId sequence);
@@ -64,45 +65,47 @@ public:
     bool can_shift() const;
     bool can_partial_remove() const;
 
-    // The largest position up to `next` to which the sequence can be rewound: with remove() if
-    // `from` is the sequence itself, otherwise with refork().
+    // Returns the largest position up to `next` to which the sequence can be rewound. If `from` is
+    // the sequence itself, remove() does so, otherwise refork().
     RewindPoint rewind_point(SequenceId sequence, Position next) const;
-    // An edit: replaces everything `to` holds by [0, point.next) of the fork.
+    // An edit: replaces everything that `to` holds by positions [0, point.next) of point.from.
     void refork(const RewindPoint& point, SequenceId to, std::vector<RowMove>& moves);
 
-    // One round of defragmentation; after the last round, rows [0, n_used) of every stream are taken
-    // and runs are long. Appends at most `max_moves` moves per group and returns the number of cells
-    // they move; 0: done. In one round no row moves twice, and none is overwritten before it has
-    // moved. Row contents and pending shifts stay the same. Defragmentation makes attention faster;
-    // batches never need it to fit, since they take any free rows.
+    // Performs one round of defragmentation. Appends at most `max_moves` moves per group and
+    // returns the number of cells that they move; 0 means that no round is left. After the last
+    // round, rows [0, n_used) of every stream are in use and runs are long. In one round no row
+    // moves twice, and no row is overwritten before it has moved. Row contents and pending shifts
+    // stay the same. Defragmentation makes attention faster; it is never needed to make a batch
+    // fit, since a batch can use any free rows.
     int64_t defragment(int64_t max_moves, std::vector<RowMove>& moves);
     RunCount count_runs() const;
 
-    // Describes one sequence or all, and the rows of each item. No shift may be pending.
+    // Describes one sequence, or all if nullopt, and lists the rows of each item. No shift may be
+    // pending.
     MemoryState describe(std::optional<SequenceId> sequence, std::vector<StateRows>& rows) const;
-    // Restores a description: all sequences, replacing everything, or one sequence, replacing `to`
-    // (by default the sequence it was saved from). `rows` receives the rows to write the bytes of
-    // the items to; the caller writes them before the next call. On StateError or CacheFull nothing
-    // has changed.
+    // Restores a description. That of a whole memory replaces the contents of all sequences; that
+    // of one sequence replaces the contents of `to`, by default the sequence that was described.
+    // `rows` receives the rows of each item; the caller writes the items' bytes to them before the
+    // next call. If StateError or CacheFull is thrown, nothing has changed.
     void restore(const MemoryState& state, std::optional<SequenceId> to,
                  std::vector<StateRows>& rows);
-    // Index in MemoryState::parts of the part that manages the group.
+    // Returns the index in MemoryState::parts of the part that manages the group.
     uint32_t state_part(uint8_t group) const;
 
     std::vector<Cell> cells() const;
-    // Rows of the group that hold the sequence, oldest first.
+    // Returns the rows of the group that the sequence holds, oldest first.
     std::vector<int32_t> rows_of(uint8_t group, SequenceId sequence) const {
         return part_of(group).rows_of(sequence);
     }
 
 private:
-    // An encoder starts every sequence anew.
+    // An encode step does not continue stored sequences.
     struct EmptySequences final : SequenceIndex {
         std::optional<PositionBounds> positions(SequenceId) const override { return {}; }
         bool same_content(std::span<const SequenceId>) const override { return true; }
     };
 
-    // Reports positions and cells; null in a memory without parts.
+    // The part that reports positions and cells; null in a memory without parts.
     const Part* first() const { return parts_.list.empty() ? nullptr : parts_.list[0].get(); }
     Part& part_of(uint8_t group) const;
     bool can_end_at(SequenceId sequence, Position next) const;
@@ -123,8 +126,8 @@ private:
     bool in_step_ = false;
 };
 
-// Builds the memory that the specs and options ask for. Throws UnsupportedError or InvalidArgument
-// with the reason if there is none.
+// Builds a memory from the specs of a model and the options of a context. Throws UnsupportedError
+// or InvalidArgument if the options are out of range or do not work with the specs.
 std::unique_ptr<Memory> make_memory(const MemorySpecs& specs, const MemoryOptions& options);
 
 }  // namespace plait

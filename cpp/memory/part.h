@@ -1,4 +1,5 @@
-// A part of a memory: manages the rows of some groups. One file per kind of part.
+// The base class of the parts of a memory. A part manages the rows of some groups of layers; each
+// kind of part has its own file.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace plait {
 
-// Rows [from, from + n) of a group are copied to [to, to + n). Lists of moves are carried out in
-// order.
+// A copy of rows [from, from + n) of a group to [to, to + n). Moves are carried out in the order in
+// which they are listed.
 struct RowMove {
     uint8_t group = 0;
     int32_t from = 0;
@@ -34,12 +35,12 @@ struct Cell {
 
 // Counts the runs that attention reads; `n_keys / n_runs` is their average length.
 struct RunCount {
-    int64_t n_keys = 0;  // of all sequences
-    int64_t n_runs = 0;
-    int64_t fewest_runs = 0;  // if all rows were stored sequence after sequence
+    int64_t n_keys = 0;    // of all sequences
+    int64_t n_runs = 0;    // of all sequences
+    int64_t min_runs = 0;  // value of n_runs if the rows were sorted by sequence and key
 };
 
-// position -> position / divisor + delta, for positions in `range`.
+// Changes each position p in `range` to p / divisor + delta.
 struct Reposition {
     PositionRange range;
     int32_t divisor = 1;
@@ -49,10 +50,11 @@ struct Reposition {
     }
 };
 
-// Edits have two phases, so that a memory changes all of its parts or none: check_x() throws or
-// reserves what x() needs and returns the max number of moves that x() appends; x() cannot fail.
+// Edits have two phases, so that either all parts of a memory change or none. First, check_x()
+// throws if the edit is not possible; otherwise it allocates what x() needs and returns the max
+// number of moves that x() appends. Then x() makes the change and cannot fail.
 //
-// The defaults are those of a part that stores nothing.
+// The default implementations are for a part that stores nothing.
 class Part {
 public:
     explicit Part(const PartKind& kind) : kind_(kind) {}
@@ -70,8 +72,8 @@ public:
     virtual std::vector<Cell> cells() const { return {}; }
     virtual std::vector<int32_t> rows_of(SequenceId) const { return {}; }
 
-    // A step; see StepMemory. check_batch() throws BatchError if the batch needs something that this
-    // part does not have. rollback() does nothing if the part was not placed.
+    // A step; see StepMemory. check_batch() throws BatchError if the batch needs contents that this
+    // part lacks. rollback() without a preceding place() has no effect.
     virtual void check_batch(StepKind, const PreparedBatch&) const {}
     virtual void place(StepKind kind, const PreparedBatch& batch,
                        std::span<const Microbatch> microbatches) = 0;
@@ -83,36 +85,40 @@ public:
     virtual void remove(SequenceId, PositionRange) noexcept {}
     virtual size_t check_copy(SequenceId, SequenceId, PositionRange) { return 0; }
     virtual void copy(SequenceId, SequenceId, PositionRange, std::vector<RowMove>&) noexcept {}
-    // Reserves what copy() of any range from `from` to `to` needs if `to` is empty by then.
+    // Allocates what copy() needs for any range of `from`, given that `to` is empty by then.
+    // Returns the max number of moves.
     virtual size_t reserve_fork(SequenceId, SequenceId) { return 0; }
     virtual size_t check_reposition(SequenceId, const Reposition&) { return 0; }
     virtual void reposition(SequenceId, const Reposition&, std::vector<RowMove>&) noexcept {}
-    virtual void release(SequenceId) noexcept {}  // everything that the sequence holds
+    virtual void release(SequenceId) noexcept {}  // removes everything that the sequence holds
 
-    // Whether [0, next) of the sequence can be kept or copied, so that it continues at `next`.
+    // Returns true if the sequence can be truncated to positions [0, next), or copied up to there,
+    // and then continue at `next`.
     virtual bool can_end_at(SequenceId, Position) const { return true; }
     virtual bool can_partial_remove() const { return true; }
     virtual bool can_shift() const { return true; }
     virtual bool has_shifts() const { return false; }
-    virtual size_t n_shifts() const { return 0; }  // number that take_shifts() appends
+    virtual size_t n_shifts() const { return 0; }  // number of shifts that take_shifts() appends
     virtual void take_shifts(std::vector<KeyShift>&) noexcept {}
 
-    // See Memory.
+    // See Memory::defragment() and Memory::count_runs().
     virtual int64_t defragment(int64_t, std::vector<RowMove>&) { return 0; }
     virtual RunCount count_runs() const { return {}; }
 
-    // Describes what `sequences` hold; appends the rows of each item to `rows`, one entry per group.
+    // Describes what `sequences` hold, and appends the rows of the items to `rows`, with one entry
+    // per group. The caller fills in PartState::kind and StateRows::part.
     virtual PartState describe(std::span<const SequenceId> sequences,
                                std::vector<StateRows>& rows) const = 0;
-    // Position after the last token of a described sequence; nullopt if this part does not know.
-    // Throws StateError if the description contradicts itself.
+    // Returns the position after the last token of a described sequence, or nullopt if this part
+    // does not record it. Throws StateError if the description is inconsistent.
     virtual std::optional<Position> end_of(const PartState&, size_t /*sequence*/) const {
         return std::nullopt;
     }
-    // Restores a description in two phases, like an edit. check_restore() appends the entries of
-    // `rows` that restore() fills in; it throws StateError if the description contradicts itself or
-    // does not fit this part, and CacheFull if there are too few rows. `whole`: everything is
-    // replaced, rather than what `sequences` hold. Memory releases what is replaced in between.
+    // Restores a description in two phases, like an edit. check_restore() appends one entry per
+    // group to `rows`, with capacity for the items and rows that restore() adds. It throws
+    // StateError if the description is inconsistent or does not match this part, and CacheFull if
+    // there are too few rows. If `whole` is true, the contents of all sequences are replaced,
+    // otherwise those of `sequences`. Memory releases the replaced contents between the two phases.
     virtual void check_restore(const PartState& state, std::span<const SequenceId> sequences,
                                bool whole, std::vector<StateRows>& rows) = 0;
     virtual void restore(const PartState& state, std::span<const SequenceId> sequences,
@@ -122,10 +128,10 @@ private:
     const PartKind& kind_;
 };
 
-// The parts of a memory, sorted by PartKind::code.
+// The parts of a memory, in ascending order of PartKind::code.
 struct Parts {
     std::vector<std::unique_ptr<Part>> list;
-    std::vector<Part*> of_group;  // by group of the layout
+    std::vector<Part*> of_group;  // [n_groups of the layout]
 
     void add(std::unique_ptr<Part> part, std::span<const uint8_t> groups) {
         for (const uint8_t group : groups) of_group.at(group) = part.get();

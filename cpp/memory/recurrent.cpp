@@ -33,7 +33,7 @@ std::string storage_name(uint8_t part) { return text("recurrent state ", int{par
 void check(const MemoryLayout& layout, const MemoryOptions& options) {
     if (!options.causal)
         throw UnsupportedError(
-            "causal=False: a recurrent layer sees only the tokens before its own");
+            "causal=False is not supported: a recurrent layer cannot see later tokens");
     if (layout.has(CrossSpec::kind()) || layout.has(WithinSpec::kind()))
         throw UnsupportedError(
             "recurrent layers of an encoder-decoder are not supported: an encoder step has no "
@@ -67,24 +67,24 @@ RecurrentPart::RecurrentPart(uint8_t group, const MemoryOptions& options)
       group_(group),
       axes_(options.axes),
       rows_(1, 2 * options.n_seq_max),
-      holders_(static_cast<size_t>(recurrent_rows(options))),
+      ref_counts_(static_cast<size_t>(recurrent_rows(options))),
       sequences_(static_cast<size_t>(options.n_seq_max)),
-      parted_(holders_.size()) {
+      last_copy_from_(ref_counts_.size()) {
     touched_.reserve(sequences_.size());
-    outdated_.reserve(sequences_.size());
+    stale_rows_.reserve(sequences_.size());
 }
 
 std::optional<PositionBounds> RecurrentPart::positions(SequenceId s) const {
     const Sequence& q = sequence(s);
     if (q.row == kZeroRow) return std::nullopt;
-    return PositionBounds{q.past.begin, q.past.end - 1};
+    return PositionBounds{q.positions.begin, q.positions.end - 1};
 }
 
 bool RecurrentPart::same_content(std::span<const SequenceId> ids) const {
     const Sequence& first = sequence(ids[0]);
     return std::ranges::all_of(ids, [&](SequenceId s) {
         const Sequence& q = sequence(s);
-        return q.row == first.row && q.past.end == first.past.end;
+        return q.row == first.row && q.positions.end == first.positions.end;
     });
 }
 
@@ -93,9 +93,9 @@ std::vector<Cell> RecurrentPart::cells() const {
     for (SequenceId s = 0; s < std::ssize(sequences_); ++s) {
         const Sequence& q = sequence(s);
         if (q.row == kZeroRow) continue;
-        Cell& cell = cells[{q.row, q.past.end}];
+        Cell& cell = cells[{q.row, q.positions.end}];
         cell.row = q.row;
-        std::fill_n(cell.position, axes_ == 1 ? 1 : 3, q.past.end - 1);
+        std::fill_n(cell.position, axes_ == 1 ? 1 : 3, q.positions.end - 1);
         cell.sequences.push_back(s);
     }
     std::vector<Cell> list;
@@ -108,12 +108,12 @@ std::vector<int32_t> RecurrentPart::rows_of(SequenceId s) const {
     return {sequence(s).row};
 }
 
-void RecurrentPart::hold(int32_t row) noexcept {
-    if (row != kZeroRow) ++holders(row);
+void RecurrentPart::add_reference(int32_t row) noexcept {
+    if (row != kZeroRow) ++ref_count(row);
 }
 
-void RecurrentPart::drop(int32_t row) noexcept {
-    if (row != kZeroRow && --holders(row) == 0) rows_.give(row);
+void RecurrentPart::drop_reference(int32_t row) noexcept {
+    if (row != kZeroRow && --ref_count(row) == 0) rows_.give(row);
 }
 
 void RecurrentPart::place(StepKind kind, const PreparedBatch& batch,
@@ -125,64 +125,66 @@ void RecurrentPart::place(StepKind kind, const PreparedBatch& batch,
     first_.reserve(microbatches.size() + 1);
     reads_.reserve(n);
     writes_.reserve(n);
-    // Nothing below needs memory.
+    // Nothing below allocates memory.
     first_.assign(1, 0);
     reads_.clear();
     writes_.clear();
     for (const SequenceId s : batch.touched) {
         Sequence& q = sequence(s);
         touched_.push_back(s);
-        q.begin = q.past.begin;
-        q.end = batch.next[static_cast<size_t>(s)];
+        q.new_positions = {q.positions.begin, batch.next[static_cast<size_t>(s)]};
     }
+    // An empty sequence begins at the position of its first entry.
     for (size_t i = batch.size(); i-- > 0;)
         for (const SequenceId s : batch.sequences_of(i))
-            if (sequence(s).row == kZeroRow) sequence(s).begin = batch.position(i);
+            if (sequence(s).row == kZeroRow) sequence(s).new_positions.begin = batch.position(i);
     for (const Microbatch& microbatch : microbatches) {
         ++n_placed_;
-        // All tokens that a sequence has in a microbatch go to the same sequences: steady company.
+        // With SplitPolicy::constant_coupling, all tokens of a sequence in a microbatch belong to
+        // the same sequences, so the first token stands for all.
         for (const int32_t begin : std::span(microbatch.begin).first(microbatch.sequences.size()))
             advance(batch.sequences_of(microbatch.entries[static_cast<size_t>(begin)]));
-        for (const int32_t row : outdated_) drop(row);
-        outdated_.clear();
+        for (const int32_t row : stale_rows_) drop_reference(row);
+        stale_rows_.clear();
         first_.push_back(reads_.size());
     }
 }
 
-// One microbatch's tokens of `ids`, which hold the same state: in the fresh row that they alone hold, or
-// from the row that they share with others into a fresh one. What one sequence of a microbatch reads no
-// other one writes.
+// Chooses the row that a microbatch reads and the row that it writes for coupled sequences `ids`,
+// which have the same state. A new row that no other sequence holds is updated in place. Otherwise
+// the microbatch writes another row, since sequences of one microbatch are computed in any order: a
+// row that one of them reads must not be written for another.
 void RecurrentPart::advance(std::span<const SequenceId> ids) noexcept {
     const Sequence& first = sequence(ids[0]);
-    const int32_t before = first.fresh != kNone ? first.fresh : first.row;
-    uint64_t& parted = parted_[static_cast<size_t>(before)];
+    const int32_t before = first.new_row != kNone ? first.new_row : first.row;
+    uint64_t& last_copy = last_copy_from_[static_cast<size_t>(before)];
     reads_.push_back(before);
-    if (first.fresh != kNone && holders(before) == std::ssize(ids) && parted != n_placed_) {
+    if (first.new_row != kNone && ref_count(before) == std::ssize(ids) && last_copy != n_placed_) {
         writes_.push_back(before);
         return;
     }
-    parted = n_placed_;
+    last_copy = n_placed_;
     const int32_t row = rows_.take(kNone);
     writes_.push_back(row);
     for (const SequenceId s : ids) {
         Sequence& q = sequence(s);
-        if (q.fresh != kNone && holders(q.fresh) > 1) {
-            --holders(q.fresh);
-        } else if (q.fresh != kNone) {
-            outdated_.push_back(q.fresh);
+        if (q.new_row != kNone && ref_count(q.new_row) > 1) {
+            --ref_count(q.new_row);
+        } else if (q.new_row != kNone) {
+            stale_rows_.push_back(q.new_row);
         }
-        q.fresh = row;
-        hold(row);
+        q.new_row = row;
+        add_reference(row);
     }
 }
 
 void RecurrentPart::commit() noexcept {
     for (const SequenceId s : touched_) {
         Sequence& q = sequence(s);
-        drop(q.row);
-        q.row = q.fresh;
-        q.past = {q.begin, q.end};
-        q.fresh = kNone;
+        drop_reference(q.row);
+        q.row = q.new_row;
+        q.positions = q.new_positions;
+        q.new_row = kNone;
     }
     touched_.clear();
 }
@@ -190,8 +192,8 @@ void RecurrentPart::commit() noexcept {
 void RecurrentPart::rollback() noexcept {
     for (const SequenceId s : touched_) {
         Sequence& q = sequence(s);
-        if (q.fresh != kNone) drop(q.fresh);
-        q.fresh = kNone;
+        if (q.new_row != kNone) drop_reference(q.new_row);
+        q.new_row = kNone;
     }
     touched_.clear();
 }
@@ -206,10 +208,11 @@ GroupView RecurrentPart::view(const GroupInfo&, size_t microbatch) {
 
 RecurrentPart::Overlap RecurrentPart::overlap(SequenceId s, PositionRange range) const {
     const Sequence& q = sequence(s);
-    if (q.row == kZeroRow || range.end <= range.begin || range.end <= q.past.begin ||
-        range.begin >= q.past.end)
+    const PositionRange own = q.positions;
+    if (q.row == kZeroRow || range.end <= range.begin || range.end <= own.begin ||
+        range.begin >= own.end)
         return Overlap::none;
-    return range.begin <= q.past.begin && range.end >= q.past.end ? Overlap::whole : Overlap::part;
+    return range.begin <= own.begin && range.end >= own.end ? Overlap::whole : Overlap::part;
 }
 
 bool RecurrentPart::can_remove(SequenceId s, PositionRange range) {
@@ -223,28 +226,27 @@ void RecurrentPart::remove(SequenceId s, PositionRange range) noexcept {
 
 size_t RecurrentPart::check_copy(SequenceId from, SequenceId to, PositionRange range) {
     PLAIT_CHECK(touched_.empty());
-    const Overlap given = overlap(from, range);
+    const auto fail = [&](SequenceId s, std::string_view what) {
+        const PositionRange own = sequence(s).positions;
+        throw UnsupportedError(text("positions [", range.begin, ", ", range.end, ") of sequence ",
+                                    s, " cannot be ", what, ": a recurrent state can only be ",
+                                    what, " as a whole, here positions [", own.begin, ", ", own.end,
+                                    ")"));
+    };
+    const Overlap copied = overlap(from, range);
     const Overlap replaced = overlap(to, range);
-    const bool rest = sequence(to).row != kZeroRow && replaced != Overlap::whole;
-    if (given == Overlap::part)
-        throw UnsupportedError(text("positions [", range.begin, ", ", range.end, ") of sequence ",
-                                    from, " cannot be copied: its state is of positions [",
-                                    sequence(from).past.begin, ", ", sequence(from).past.end,
-                                    ") and has no parts"));
-    if (replaced == Overlap::part || (given == Overlap::whole && rest))
-        throw UnsupportedError(text("positions [", range.begin, ", ", range.end, ") of sequence ",
-                                    to, " cannot be replaced: its state is of positions [",
-                                    sequence(to).past.begin, ", ", sequence(to).past.end,
-                                    ") and has no parts"));
+    const bool keeps_state = sequence(to).row != kZeroRow && replaced != Overlap::whole;
+    if (copied == Overlap::part) fail(from, "copied");
+    if (replaced == Overlap::part || (copied == Overlap::whole && keeps_state))
+        fail(to, "replaced");
     return 0;
 }
 
 void RecurrentPart::copy(SequenceId from, SequenceId to, PositionRange range,
                          std::vector<RowMove>&) noexcept {
-    const bool given = overlap(from, range) == Overlap::whole;
     if (overlap(to, range) == Overlap::whole) release(to);
-    if (!given) return;
-    hold(sequence(from).row);
+    if (overlap(from, range) != Overlap::whole) return;
+    add_reference(sequence(from).row);
     sequence(to) = sequence(from);
 }
 
@@ -255,13 +257,13 @@ size_t RecurrentPart::check_reposition(SequenceId s, const Reposition& how) {
     const auto moved = [&](Position p) {
         return how.range.contains(p) ? int64_t{p} / how.divisor + how.delta : int64_t{p};
     };
-    const int64_t begin = moved(q.past.begin);
-    const int64_t last = moved(q.past.end - 1);
+    const int64_t begin = moved(q.positions.begin);
+    const int64_t last = moved(q.positions.end - 1);
     if (begin < 0)
-        throw InvalidArgument(
-            text("position ", q.past.begin, " of sequence ", s, " would become ", begin));
+        throw InvalidArgument(text("position ", q.positions.begin, " of sequence ", s,
+                                   " would become ", begin, "; positions must not be negative"));
     if (last < begin || last >= INT32_MAX)
-        throw InvalidArgument(text("position ", q.past.end - 1, " of sequence ", s,
+        throw InvalidArgument(text("position ", q.positions.end - 1, " of sequence ", s,
                                    " would become ", last, ", expected ", begin, "..",
                                    INT32_MAX - 1));
     return 0;
@@ -270,17 +272,17 @@ size_t RecurrentPart::check_reposition(SequenceId s, const Reposition& how) {
 void RecurrentPart::reposition(SequenceId s, const Reposition& how,
                                std::vector<RowMove>&) noexcept {
     Sequence& q = sequence(s);
-    if (q.row != kZeroRow) q.past = {how(q.past.begin), how(q.past.end - 1) + 1};
+    if (q.row != kZeroRow) q.positions = {how(q.positions.begin), how(q.positions.end - 1) + 1};
 }
 
 void RecurrentPart::release(SequenceId s) noexcept {
-    drop(sequence(s).row);
+    drop_reference(sequence(s).row);
     sequence(s) = {};
 }
 
 bool RecurrentPart::can_end_at(SequenceId s, Position next) const {
     const Sequence& q = sequence(s);
-    return q.row == kZeroRow || next >= q.past.end || next <= q.past.begin;
+    return q.row == kZeroRow || next >= q.positions.end || next <= q.positions.begin;
 }
 
 PartState RecurrentPart::describe(std::span<const SequenceId> sequences,
@@ -289,11 +291,11 @@ PartState RecurrentPart::describe(std::span<const SequenceId> sequences,
     PartState state;
     StateRows& found = rows.emplace_back();
     found.group = group_;
-    std::vector<int32_t> item_of(holders_.size(), -1);
+    std::vector<int32_t> item_of(ref_counts_.size(), -1);
     for (const SequenceId s : sequences) {
         const Sequence& q = sequence(s);
         SequenceState& described = state.sequences.emplace_back();
-        described.past = q.past;
+        described.unstored = q.positions;
         if (q.row == kZeroRow) continue;
         int32_t& item = item_of[static_cast<size_t>(q.row)];
         if (item < 0) {
@@ -310,25 +312,25 @@ void RecurrentPart::check_restore(const PartState& state, std::span<const Sequen
                                   bool, std::vector<StateRows>& rows) {
     PLAIT_CHECK(touched_.empty() && state.sequences.size() == sequences.size());
     if (state.axes != 0)
-        throw StateError(
-            text("the state has recurrent states with ", state.axes, " positions, expected 0"));
+        throw StateError(text("the state has recurrent states with ", state.axes,
+                              " positions each, expected 0"));
     int32_t n_known = 0;
     for (const SequenceState& sequence : state.sequences) {
-        const PositionRange past = sequence.past;
-        const size_t expected = past.begin < past.end ? 1 : 0;
-        if (past.begin < 0 || past.end < past.begin || sequence.items.size() != expected)
+        const PositionRange own = sequence.unstored;
+        const size_t expected = own.begin < own.end ? 1 : 0;
+        if (own.begin < 0 || own.end < own.begin || sequence.items.size() != expected)
             throw StateError(text("a sequence of the state has ", sequence.items.size(),
-                                  " recurrent states for positions [", past.begin, ", ", past.end,
-                                  ")"));
+                                  " recurrent states for positions [", own.begin, ", ", own.end,
+                                  "), expected ", expected));
         for (const int32_t item : sequence.items) {
             if (item < 0 || item > n_known)
-                throw StateError(text("a sequence of the state holds recurrent state ", item,
-                                      ", of ", state.n_items, ", out of turn"));
+                throw StateError(text("a sequence of the state lists recurrent state ", item,
+                                      ", expected 0..", n_known));
             n_known += item == n_known ? 1 : 0;
         }
     }
     if (n_known != state.n_items)
-        throw StateError(text("no sequence of the state holds recurrent state ", n_known));
+        throw StateError(text("no sequence of the state lists recurrent state ", n_known));
     row_of_item_.assign(static_cast<size_t>(n_known), kNone);
     StateRows& found = rows.emplace_back();
     found.group = group_;
@@ -346,10 +348,10 @@ void RecurrentPart::restore(const PartState& state, std::span<const SequenceId> 
                 rows[0].items.push_back(item);
                 rows[0].rows.push_back(row);
             }
-            hold(row);
+            add_reference(row);
             Sequence& q = sequence(sequences[i]);
             q.row = row;
-            q.past = state.sequences[i].past;
+            q.positions = state.sequences[i].unstored;
         }
     }
 }

@@ -1,12 +1,14 @@
-// States of recurrent layers (Mamba, Gu & Dao 2023, arXiv:2312.00752; RWKV): a row a sequence.
+// The part for the states of recurrent layers (Mamba, Gu & Dao 2023, arXiv:2312.00752; RWKV). There
+// is one row per sequence.
 //
-// A step never writes a row that was there before it: the first microbatch of a call reads the committed
-// row and writes a fresh one, later microbatches go on in that, and commit() puts it in place of the
-// committed one. So a call that fails leaves the old state, a copy is a second holder of the row,
-// and both go on apart by themselves. Row 0 is all zeros: the state of a fresh sequence.
+// States are copy-on-write. The first microbatch of a call reads a sequence's committed row and
+// writes a new row, which the later microbatches update; commit() then replaces the committed row
+// by the new one. Hence rollback() restores the old state, and a copy of a sequence shares its row
+// until one of the two continues. Row 0 is all zeros, the state of an empty sequence.
 //
-// Twice as many rows as sequences are enough. When sequences that went on together part within a
-// call, each takes a fresh row and theirs is given back; but they shared their committed row, too.
+// Two rows per sequence are enough. When k >= 2 sequences that share a new row diverge within a
+// call, each takes a row of its own before the shared one is freed; but since they also share a
+// committed row, they hold at most k + 2 <= 2 k rows.
 #pragma once
 
 #include <vector>
@@ -24,7 +26,7 @@ public:
     bool same_content(std::span<const SequenceId> sequences) const override;
     int64_t n_cells() const override { return std::ssize(sequences_); }
     int64_t n_used() const override { return rows_.n_rows() - rows_.n_free(); }
-    // A state that sequences share is listed for each position that they have it at.
+    // Sequences that share a row but end at different positions have separate cells.
     std::vector<Cell> cells() const override;
     std::vector<int32_t> rows_of(SequenceId sequence) const override;
 
@@ -34,13 +36,13 @@ public:
     void rollback() noexcept override;
     GroupView view(const GroupInfo& group, size_t microbatch) override;
 
-    // A state has no parts: all goes, or is copied, or nothing.
+    // A state can only be removed or copied as a whole.
     bool can_remove(SequenceId sequence, PositionRange range) override;
     void remove(SequenceId sequence, PositionRange range) noexcept override;
     size_t check_copy(SequenceId from, SequenceId to, PositionRange range) override;
     void copy(SequenceId from, SequenceId to, PositionRange range,
               std::vector<RowMove>& moves) noexcept override;
-    // Positions move; the state does not know them.
+    // Changes positions; the contents of a state do not depend on them.
     size_t check_reposition(SequenceId sequence, const Reposition& how) override;
     void reposition(SequenceId sequence, const Reposition& how,
                     std::vector<RowMove>& moves) noexcept override;
@@ -53,7 +55,7 @@ public:
     PartState describe(std::span<const SequenceId> sequences,
                        std::vector<StateRows>& rows) const override;
     std::optional<Position> end_of(const PartState& state, size_t sequence) const override {
-        return state.sequences[sequence].past.end;
+        return state.sequences[sequence].unstored.end;
     }
     void check_restore(const PartState& state, std::span<const SequenceId> sequences, bool whole,
                        std::vector<StateRows>& rows) override;
@@ -65,36 +67,37 @@ private:
     static constexpr int32_t kNone = -1;
 
     struct Sequence {
-        int32_t row = kZeroRow;    // kZeroRow: empty
-        PositionRange past{0, 0};  // of the tokens that made the state
-        int32_t fresh = kNone;     // row of the step under way; kNone: untouched by it
-        Position begin = 0;        // `past` once it commits
-        Position end = 0;
+        int32_t row = kZeroRow;         // kZeroRow: empty
+        PositionRange positions{0, 0};  // of the tokens from which the state was computed
+        int32_t new_row = kNone;        // row that the current step writes; kNone: none
+        PositionRange new_positions{0, 0};
     };
+    // The share of a sequence's positions that a range contains.
     enum class Overlap { none, part, whole };
 
     Sequence& sequence(SequenceId s) { return sequences_[static_cast<size_t>(s)]; }
     const Sequence& sequence(SequenceId s) const { return sequences_[static_cast<size_t>(s)]; }
     Overlap overlap(SequenceId s, PositionRange range) const;
-    int32_t& holders(int32_t row) { return holders_[static_cast<size_t>(row)]; }
-    void hold(int32_t row) noexcept;
-    void drop(int32_t row) noexcept;
+    int32_t& ref_count(int32_t row) { return ref_counts_[static_cast<size_t>(row)]; }
+    void add_reference(int32_t row) noexcept;
+    void drop_reference(int32_t row) noexcept;
     void advance(std::span<const SequenceId> ids) noexcept;
 
     uint8_t group_;
     int axes_;
-    RowPool rows_;                  // all but row 0
-    std::vector<int32_t> holders_;  // [n_rows] sequences that hold the row, committed or fresh
+    RowPool rows_;                     // all rows except row 0
+    std::vector<int32_t> ref_counts_;  // [n_rows] sequences whose `row` or `new_row` it is
     std::vector<Sequence> sequences_;
-    std::vector<SequenceId> touched_;  // by the step under way
-    std::vector<int32_t>
-        outdated_;                  // rows that the microbatch being placed reads for the last time
-    uint64_t n_placed_ = 0;         // microbatches, of all calls
-    std::vector<uint64_t> parted_;  // [n_rows] last microbatch in which a holder left the row
-    std::vector<size_t> first_;     // [n_microbatches + 1] into reads_, writes_
-    std::vector<int32_t> reads_;    // by microbatch and sequence
+    std::vector<SequenceId> touched_;  // sequences of the current step
+    std::vector<int32_t> stale_rows_;  // new rows last read by the microbatch being placed
+    uint64_t n_placed_ = 0;            // microbatches placed, over all calls
+    std::vector<uint64_t>
+        last_copy_from_;  // [n_rows] n_placed_ when a row was last copied on write
+    // Of the current step.
+    std::vector<size_t> first_;   // [n_microbatches + 1] into reads_, writes_
+    std::vector<int32_t> reads_;  // by microbatch and its sequences
     std::vector<int32_t> writes_;
-    std::vector<int32_t> row_of_item_;  // of the state being taken up
+    std::vector<int32_t> row_of_item_;  // [n_items] of the state being restored; kNone: not yet
 };
 
 }  // namespace plait

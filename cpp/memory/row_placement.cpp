@@ -7,20 +7,21 @@
 #include "memory/window.h"
 
 namespace plait {
+
 void RowPlacement::place(const PreparedBatch& batch, std::span<const Microbatch> microbatches) {
-    PLAIT_CHECK(!under_way());
-    check_room(batch);
+    PLAIT_CHECK(!in_step());
+    check_capacity(batch);
     first_token_.assign(1, 0);
     first_sequence_.assign(1, 0);
     rows_.clear();
-    own_end_.clear();
+    causal_end_.clear();
     n_keys_.clear();
     try {
         for (const Microbatch& microbatch : microbatches) {
             for (const uint32_t entry : microbatch.entries) {
                 const auto ids = batch.sequences_of(entry);
                 rows_.push_back(table_.append(ids, batch.positions_of(entry)));
-                own_end_.push_back(table_.n_keys(ids[0]));
+                causal_end_.push_back(table_.n_keys(ids[0]));
             }
             for (const SequenceId s : microbatch.sequences) n_keys_.push_back(table_.n_keys(s));
             first_token_.push_back(rows_.size());
@@ -33,23 +34,24 @@ void RowPlacement::place(const PreparedBatch& batch, std::span<const Microbatch>
     microbatches_ = microbatches;
 }
 
-// Every token takes one row, whoever shares it, so counting is enough to know that all will fit.
-void RowPlacement::check_room(const PreparedBatch& batch) {
-    added_.resize(static_cast<size_t>(table_.n_sequences()));
-    for (const SequenceId s : batch.touched) added_[static_cast<size_t>(s)] = 0;
-    for (const SequenceId s : batch.sequences) ++added_[static_cast<size_t>(s)];
+// Each token takes exactly one row, even if several sequences share it, so comparing counts
+// suffices.
+void RowPlacement::check_capacity(const PreparedBatch& batch) {
+    n_added_.resize(static_cast<size_t>(table_.n_sequences()));
+    for (const SequenceId s : batch.touched) n_added_[static_cast<size_t>(s)] = 0;
+    for (const SequenceId s : batch.sequences) ++n_added_[static_cast<size_t>(s)];
     for (const SequenceId s : batch.touched) {
-        const int64_t needed = added_[static_cast<size_t>(s)];
+        const int64_t needed = n_added_[static_cast<size_t>(s)];
         const int64_t free = n_ctx_ - table_.n_keys(s);
         if (needed > free)
             throw CacheFull(text("sequence ", s, " needs ", needed, " more cells, ", free,
                                  " of its n_ctx = ", n_ctx_, " are free"),
                             needed, free);
-        const int64_t left = table_.n_free(s);
-        if (table_.n_pools() > 1 && needed > left)
-            throw CacheFull(text("sequence ", s, " needs ", needed, " more cells, ", left, " of ",
-                                 table_.rows_per_pool(), " in its stream are free"),
-                            needed, left);
+        const int64_t free_in_pool = table_.n_free(s);
+        if (table_.n_pools() > 1 && needed > free_in_pool)
+            throw CacheFull(text("sequence ", s, " needs ", needed, " more cells, ", free_in_pool,
+                                 " of ", table_.rows_per_pool(), " in its stream are free"),
+                            needed, free_in_pool);
     }
     if (table_.n_pools() > 1) return;
     const auto needed = static_cast<int64_t>(batch.size());
@@ -75,12 +77,12 @@ GroupView RowPlacement::view(const GroupInfo& group, bool causal, size_t index) 
     const Microbatch& microbatch = microbatches_[index];
     const size_t n = microbatch.entries.size();
     const int32_t* const rows = rows_.data() + first_token_[index];
-    const int32_t* const own_end = own_end_.data() + first_token_[index];
+    const int32_t* const causal_end = causal_end_.data() + first_token_[index];
     const int32_t* const n_keys = n_keys_.data() + first_sequence_[index];
 
     list_runs(microbatch.sequences, n_keys);
     first_.assign(n, 0);
-    last_.assign(own_end, own_end + n);
+    last_.assign(causal_end, causal_end + n);
     for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
         const SequenceId id = microbatch.sequences[s];
         const auto begin = static_cast<size_t>(microbatch.begin[s]);
@@ -88,7 +90,7 @@ GroupView RowPlacement::view(const GroupInfo& group, bool causal, size_t index) 
         if (!causal) std::fill(last_.data() + begin, last_.data() + end, n_keys[s]);
         if (group.window.kind == WindowKind::full) continue;
         for (size_t i = begin; i < end; ++i) {
-            const auto seen = sight(group.window, table_.position(rows[i]));
+            const auto seen = visible_positions(group.window, table_.position(rows[i]));
             if (seen.begin > 0)
                 first_[i] = table_.first_key_from(id, static_cast<Position>(seen.begin));
             if (!causal && seen.last < INT32_MAX)
@@ -110,7 +112,8 @@ GroupView RowPlacement::view(const GroupInfo& group, bool causal, size_t index) 
     };
 }
 
-// Keys that later microbatches of the call add are left out.
+// Lists the runs of the first n_keys[s] keys of each sequence, which exclude the keys of later
+// microbatches.
 void RowPlacement::list_runs(std::span<const SequenceId> sequences, const int32_t* n_keys) {
     runs_.clear();
     run_begin_.assign(1, 0);

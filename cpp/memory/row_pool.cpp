@@ -23,19 +23,19 @@ bool RowPool::is_free(int32_t row) const {
 
 int32_t RowPool::take(int32_t wanted) noexcept {
     if (n_free_ == 0) return kNone;
-    const int32_t row = is_free(wanted) ? wanted : pick();
+    const int32_t row = is_free(wanted) ? wanted : find_free_row();
     const auto at = static_cast<uint32_t>(row - first_);
     used_[at / kChunk] |= 1u << (at % kChunk);
     --n_free_;
     return row;
 }
 
-int32_t RowPool::pick() noexcept {
+int32_t RowPool::find_free_row() noexcept {
     while (first_empty_ < used_.size() && used_[first_empty_] != 0) ++first_empty_;
     if (first_empty_ < used_.size()) return first_ + static_cast<int32_t>(first_empty_) * kChunk;
-    while (used_[first_open_] == kFull) ++first_open_;
-    return first_ + static_cast<int32_t>(first_open_) * kChunk +
-           std::countr_one(used_[first_open_]);
+    while (used_[first_not_full_] == kFull) ++first_not_full_;
+    return first_ + static_cast<int32_t>(first_not_full_) * kChunk +
+           std::countr_one(used_[first_not_full_]);
 }
 
 void RowPool::give(int32_t row) noexcept {
@@ -43,7 +43,7 @@ void RowPool::give(int32_t row) noexcept {
     const size_t word = at / kChunk;
     used_[word] &= ~(1u << (at % kChunk));
     ++n_free_;
-    first_open_ = std::min(first_open_, word);
+    first_not_full_ = std::min(first_not_full_, word);
     if (used_[word] == 0) first_empty_ = std::min(first_empty_, word);
 }
 

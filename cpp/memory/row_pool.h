@@ -1,4 +1,4 @@
-// Which rows of a consecutive range are free, and which of them to take next.
+// An allocator of rows. It tends to give each sequence consecutive rows.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace plait {
 
-// Rows [first, first + n). Sequences that grow side by side start in chunks of their own, so that
-// each keeps consecutive rows while there is room for that.
+// Manages rows [first, first + n). Sequences that grow at the same time start in different chunks,
+// so that each gets consecutive rows as long as there are free chunks.
 class RowPool {
 public:
     static constexpr int32_t kChunk = 32;  // rows; also the bits of a word below
@@ -18,23 +18,25 @@ public:
 
     int32_t n_rows() const { return n_; }
     int32_t n_free() const { return n_free_; }
-    bool is_free(int32_t row) const;  // false for rows of other pools
+    bool is_free(int32_t row) const;  // false for rows outside the range
 
-    // `wanted` if it is free; else the first row of a free chunk; else the lowest free row; else
-    // kNone. Which row comes back depends on nothing but `wanted` and the rows that are free.
+    // Takes a row and returns it: `wanted` if it is free, otherwise the first row of the lowest
+    // free chunk, otherwise the lowest free row. Returns kNone if no row is free. The result
+    // depends only on `wanted` and on which rows are free.
     int32_t take(int32_t wanted) noexcept;
     void give(int32_t row) noexcept;
 
 private:
-    int32_t pick() noexcept;
+    int32_t find_free_row() noexcept;
 
     int32_t first_;
     int32_t n_;
     int32_t n_free_;
-    std::vector<uint32_t> used_;  // one bit a row; bits past the end are set
-    // Where searches begin: every word before has a row taken, or has no row left.
+    std::vector<uint32_t> used_;  // one bit per row; bits past the end are set
+    // Lower bounds of the indices in used_ of the first word without a used row and of the first
+    // word with a free row, where searches start.
     size_t first_empty_ = 0;
-    size_t first_open_ = 0;
+    size_t first_not_full_ = 0;
 };
 
 }  // namespace plait

@@ -9,9 +9,9 @@
 namespace plait {
 namespace {
 
-constexpr size_t kSpatialAxes = 3;  // t, y, x; the fourth axis is no position
+constexpr size_t kSpatialAxes = 3;  // t, y, x; the fourth axis is not a position in space or time
 
-// Whether `next` goes on where `run` ends.
+// Returns true if the two runs can be merged.
 bool continues(const Run& run, const Run& next) {
     return next.row == run.row + run.count && next.ordinal == run.ordinal + run.count;
 }
@@ -20,16 +20,16 @@ Run slice(const Run& run, int32_t begin, int32_t end) {
     return {run.row + begin, end - begin, run.first_key + begin, run.ordinal + begin};
 }
 
-// The run that holds a key of the sequence.
+// Returns the index of the run that contains a key.
 size_t run_of(std::span<const Run> runs, int32_t key) {
     const auto after = std::upper_bound(
         runs.begin(), runs.end(), key, [](int32_t k, const Run& run) { return k < run.first_key; });
     return static_cast<size_t>(after - runs.begin()) - 1;
 }
 
-// Room for `n` more, growing by doubling.
+// Reserves memory for `n` more elements; grows by doubling.
 template <typename T>
-void make_room(std::vector<T>& values, size_t n) {
+void reserve_extra(std::vector<T>& values, size_t n) {
     if (values.capacity() - values.size() >= n) return;
     values.reserve(std::max(values.size() + n, 2 * values.capacity()));
 }
@@ -46,16 +46,16 @@ RowTable::RowTable(int32_t rows_per_pool, bool pool_per_sequence, int32_t n_sequ
     ordinals_.resize(n_rows);
     shifts_.resize(n_rows);
     shifted_.resize(n_rows);
-    holders_.resize(n_rows);
+    ref_counts_.resize(n_rows);
     sequences_.resize(static_cast<size_t>(n_sequences));
     touched_.reserve(static_cast<size_t>(n_sequences));
-    for (Sequence& s : sequences_) s.runs.reserve(runs_ahead());
-    scratch_.reserve(runs_ahead());
+    for (Sequence& s : sequences_) s.runs.reserve(reserved_runs());
+    scratch_.reserve(reserved_runs());
 }
 
-size_t RowTable::runs_ahead() const {
-    constexpr size_t kOfAll = 65536, kLeast = 16, kMost = 1024;
-    return std::min(std::clamp(kOfAll / sequences_.size(), kLeast, kMost),
+size_t RowTable::reserved_runs() const {
+    constexpr size_t kTotal = 65536, kMin = 16, kMax = 1024;
+    return std::min(std::clamp(kTotal / sequences_.size(), kMin, kMax),
                     static_cast<size_t>(rows_per_pool_));
 }
 
@@ -70,18 +70,18 @@ int32_t RowTable::row_of(SequenceId s, int32_t key) const {
     return run.row + (key - run.first_key);
 }
 
-// Keys of `s` for which `holds(row)`; they come first.
-template <typename Holds>
-int32_t RowTable::partition_point(SequenceId s, Holds holds) const {
+// Returns the number of keys of `s` whose rows satisfy the predicate. They must precede the others.
+template <typename Predicate>
+int32_t RowTable::partition_point(SequenceId s, Predicate predicate) const {
     const auto& runs = sequence(s).runs;
-    const auto run = std::partition_point(runs.begin(), runs.end(),
-                                          [&](const Run& r) { return holds(r.row + r.count - 1); });
+    const auto run = std::partition_point(
+        runs.begin(), runs.end(), [&](const Run& r) { return predicate(r.row + r.count - 1); });
     if (run == runs.end()) return n_keys(s);
     int32_t begin = 0;
-    int32_t end = run->count - 1;  // the last row of the run does not hold
+    int32_t end = run->count - 1;  // the last row of the run does not satisfy it
     while (begin < end) {
         const int32_t middle = begin + (end - begin) / 2;
-        if (holds(run->row + middle)) {
+        if (predicate(run->row + middle)) {
             begin = middle + 1;
         } else {
             end = middle;
@@ -113,7 +113,7 @@ bool RowTable::same_content(std::span<const SequenceId> ids) const {
 }
 
 int32_t RowTable::append(std::span<const SequenceId> ids, std::span<const Position> position) {
-    for (const SequenceId s : ids) make_room(sequence(s).runs, 1);  // nothing below can fail
+    for (const SequenceId s : ids) reserve_extra(sequence(s).runs, 1);  // nothing below can fail
 
     const Sequence& first = sequence(ids[0]);
     const int32_t last =
@@ -146,7 +146,7 @@ void RowTable::add_key(Sequence& q, int32_t row) noexcept {
         q.runs.push_back(next);
     }
     ++q.n_keys;
-    hold(row);
+    add_reference(row);
 }
 
 void RowTable::commit() noexcept {
@@ -194,15 +194,16 @@ void RowTable::add_to_scratch(const Sequence& from, KeyRange keys) {
     }
 }
 
-// Takes a row of `to` for a copy of `row`, next to the row `after`; returns it.
-int32_t RowTable::copy_to_scratch(int32_t row, SequenceId to, int32_t after,
-                                  std::vector<RowMove>& moves) {
+// Takes a row for `to`, if possible the one after row `after`, and appends the move from `row` to
+// it. Returns the new row.
+int32_t RowTable::copy_row_to_scratch(int32_t row, SequenceId to, int32_t after,
+                                      std::vector<RowMove>& moves) {
     const int32_t copy = pool(to).take(after == RowPool::kNone ? RowPool::kNone : after + 1);
     std::copy_n(positions_.begin() + static_cast<std::ptrdiff_t>(at(row) * axes_), axes_,
                 positions_.begin() + static_cast<std::ptrdiff_t>(at(copy) * axes_));
     ordinals_[at(copy)] = ordinals_[at(row)];
     set_shift(copy, shifts_[at(row)], is_shifted(row));
-    hold(copy);
+    add_reference(copy);
     add_to_scratch(Run{copy, 1, 0, ordinals_[at(copy)]});
 
     if (!moves.empty()) {
@@ -216,32 +217,31 @@ int32_t RowTable::copy_to_scratch(int32_t row, SequenceId to, int32_t after,
     return copy;
 }
 
-void RowTable::adopt_scratch(Sequence& q) noexcept {
+void RowTable::set_runs_from_scratch(Sequence& q) noexcept {
     q.runs.swap(scratch_);
     q.n_keys = n_scratch_keys_;
     scratch_.clear();
     n_scratch_keys_ = 0;
-    refresh(q);
+    update_max_position(q);
 }
 
-void RowTable::drop(int32_t row) noexcept {
+void RowTable::drop_reference(int32_t row) noexcept {
     ++version_;
-    if (--holders_[at(row)] > 0) return;
+    if (--ref_counts_[at(row)] > 0) return;
     set_shift(row, 0, false);
     pools_[at(row / rows_per_pool_)].give(row);
 }
 
 void RowTable::truncate(SequenceId s, int32_t n_keys) noexcept {
     Sequence& q = sequence(s);
-    for_each_row(q, {n_keys, q.n_keys}, [this](int32_t row) { drop(row); });
+    for_each_row(q, {n_keys, q.n_keys}, [this](int32_t row) { drop_reference(row); });
     while (!q.runs.empty() && q.runs.back().first_key >= n_keys) q.runs.pop_back();
     if (!q.runs.empty()) q.runs.back().count = n_keys - q.runs.back().first_key;
     q.n_keys = n_keys;
-    refresh(q);
+    update_max_position(q);
 }
 
-// Recomputes max_position after an edit.
-void RowTable::refresh(Sequence& q) noexcept {
+void RowTable::update_max_position(Sequence& q) noexcept {
     q.max_position = 0;
     if (q.n_keys == 0) return;
     if (axes_ == 1) {
@@ -255,7 +255,9 @@ void RowTable::refresh(Sequence& q) noexcept {
     });
 }
 
-void RowTable::reserve_release(SequenceId s) { make_room(scratch_, sequence(s).runs.size() + 1); }
+void RowTable::reserve_release(SequenceId s) {
+    reserve_extra(scratch_, sequence(s).runs.size() + 1);
+}
 
 void RowTable::release(SequenceId s, KeyRange keys) noexcept {
     Sequence& q = sequence(s);
@@ -263,28 +265,29 @@ void RowTable::release(SequenceId s, KeyRange keys) noexcept {
     if (keys.end == q.n_keys) return truncate(s, keys.begin);
     add_to_scratch(q, {0, keys.begin});
     add_to_scratch(q, {keys.end, q.n_keys});
-    for_each_row(q, keys, [this](int32_t row) { drop(row); });
-    adopt_scratch(q);
+    for_each_row(q, keys, [this](int32_t row) { drop_reference(row); });
+    set_runs_from_scratch(q);
 }
 
-// In place: this is what a window does after every step.
+// Works in place, since windows free keys after every step.
 void RowTable::release_front(SequenceId s, int32_t n_keys) noexcept {
     Sequence& q = sequence(s);
     if (n_keys == 0) return;
-    for_each_row(q, {0, n_keys}, [this](int32_t row) { drop(row); });
-    const auto keeps = [&](const Run& run) { return run.first_key + run.count > n_keys; };
-    q.runs.erase(q.runs.begin(), std::find_if(q.runs.begin(), q.runs.end(), keeps));
+    for_each_row(q, {0, n_keys}, [this](int32_t row) { drop_reference(row); });
+    const auto remains = [&](const Run& run) { return run.first_key + run.count > n_keys; };
+    q.runs.erase(q.runs.begin(), std::find_if(q.runs.begin(), q.runs.end(), remains));
     if (!q.runs.empty() && q.runs.front().first_key < n_keys) {
         Run& first = q.runs.front();
         first = slice(first, n_keys - first.first_key, first.count);
     }
     for (Run& run : q.runs) run.first_key -= n_keys;
     q.n_keys -= n_keys;
-    if (axes_ > 1 || q.n_keys == 0) refresh(q);  // with one axis the largest position is the last
+    // With one axis, the last key has the largest position, and it is still there.
+    if (axes_ > 1 || q.n_keys == 0) update_max_position(q);
 }
 
 void RowTable::reserve_share(SequenceId from, SequenceId to) {
-    make_room(scratch_, sequence(from).runs.size() + sequence(to).runs.size() + 1);
+    reserve_extra(scratch_, sequence(from).runs.size() + sequence(to).runs.size() + 1);
 }
 
 void RowTable::share(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced) noexcept {
@@ -293,64 +296,63 @@ void RowTable::share(SequenceId from, KeyRange keys, SequenceId to, KeyRange rep
     add_to_scratch(q, {0, replaced.begin});
     add_to_scratch(source, keys);
     add_to_scratch(q, {replaced.end, q.n_keys});
-    for_each_row(source, keys, [this](int32_t row) { hold(row); });
-    for_each_row(q, replaced, [this](int32_t row) { drop(row); });
-    adopt_scratch(q);
+    for_each_row(source, keys, [this](int32_t row) { add_reference(row); });
+    for_each_row(q, replaced, [this](int32_t row) { drop_reference(row); });
+    set_runs_from_scratch(q);
 }
 
 void RowTable::reserve_duplicate(int32_t n_keys, SequenceId to) {
-    make_room(scratch_, sequence(to).runs.size() + 1 + static_cast<size_t>(n_keys));
+    reserve_extra(scratch_, sequence(to).runs.size() + 1 + static_cast<size_t>(n_keys));
 }
 
 void RowTable::duplicate(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
                          std::vector<RowMove>& moves) noexcept {
     Sequence& q = sequence(to);
     add_to_scratch(q, {0, replaced.begin});
-    for_each_row(q, replaced, [this](int32_t row) { drop(row); });
+    for_each_row(q, replaced, [this](int32_t row) { drop_reference(row); });
     int32_t after = replaced.begin == 0 ? RowPool::kNone : row_of(to, replaced.begin - 1);
     for_each_row(sequence(from), keys,
-                 [&](int32_t row) { after = copy_to_scratch(row, to, after, moves); });
+                 [&](int32_t row) { after = copy_row_to_scratch(row, to, after, moves); });
     add_to_scratch(q, {replaced.end, q.n_keys});
-    adopt_scratch(q);
+    set_runs_from_scratch(q);
 }
 
 int32_t RowTable::n_shared(SequenceId s, KeyRange keys) const {
     int32_t n = 0;
-    for_each_row(sequence(s), keys, [&](int32_t row) { n += holders_[at(row)] > 1 ? 1 : 0; });
+    for_each_row(sequence(s), keys, [&](int32_t row) { n += ref_counts_[at(row)] > 1 ? 1 : 0; });
     return n;
 }
 
-void RowTable::reserve_make_own(SequenceId s, int32_t n_shared) {
-    make_room(scratch_, sequence(s).runs.size() + 2 * static_cast<size_t>(n_shared) + 2);
+void RowTable::reserve_unshare(SequenceId s, int32_t n_shared) {
+    reserve_extra(scratch_, sequence(s).runs.size() + 2 * static_cast<size_t>(n_shared) + 2);
 }
 
-void RowTable::make_own(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) noexcept {
+void RowTable::unshare(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) noexcept {
     if (n_shared(s, keys) == 0) return;
     Sequence& q = sequence(s);
     add_to_scratch(q, {0, keys.begin});
     int32_t after = keys.begin == 0 ? RowPool::kNone : row_of(s, keys.begin - 1);
     for_each_row(q, keys, [&](int32_t row) {
-        if (holders_[at(row)] > 1) {
-            after = copy_to_scratch(row, s, after, moves);
-            --holders_[at(row)];
+        if (ref_counts_[at(row)] > 1) {
+            after = copy_row_to_scratch(row, s, after, moves);
+            --ref_counts_[at(row)];
         } else {
             add_to_scratch(Run{row, 1, 0, ordinals_[at(row)]});
             after = row;
         }
     });
     add_to_scratch(q, {keys.end, q.n_keys});
-    adopt_scratch(q);
+    set_runs_from_scratch(q);
 }
 
-void RowTable::exchange(SequenceId a, SequenceId b) noexcept {
-    std::swap(sequence(a), sequence(b));
-}
+void RowTable::swap(SequenceId a, SequenceId b) noexcept { std::swap(sequence(a), sequence(b)); }
 
 void RowTable::reserve_keys(SequenceId s, int32_t n_keys) {
     sequence(s).runs.reserve(static_cast<size_t>(n_keys));
 }
 
-int32_t RowTable::put(SequenceId s, std::span<const Position> position, int32_t ordinal) noexcept {
+int32_t RowTable::restore_key(SequenceId s, std::span<const Position> position,
+                              int32_t ordinal) noexcept {
     Sequence& q = sequence(s);
     const int32_t row =
         pool(s).take(q.n_keys == 0 ? RowPool::kNone : q.runs.back().row + q.runs.back().count);
@@ -361,11 +363,11 @@ int32_t RowTable::put(SequenceId s, std::span<const Position> position, int32_t 
     return row;
 }
 
-void RowTable::put_shared(SequenceId s, int32_t row) noexcept { add_key(sequence(s), row); }
+void RowTable::restore_shared_key(SequenceId s, int32_t row) noexcept { add_key(sequence(s), row); }
 
 void RowTable::move_rows(std::span<const RowMove> moves) {
-    // Where each row goes, and the runs that come of it, before anything changes.
-    std::vector<int32_t> moved(holders_.size());
+    // Allocates everything before anything changes.
+    std::vector<int32_t> moved(ref_counts_.size());
     std::iota(moved.begin(), moved.end(), 0);
     for (const RowMove& move : moves)
         for (int32_t i = 0; i < move.n; ++i) moved[at(move.from + i)] = move.to + i;
@@ -393,7 +395,7 @@ void RowTable::move_row(int32_t from, int32_t to) noexcept {
     ordinals_[at(to)] = ordinals_[at(from)];
     set_shift(to, shifts_[at(from)], is_shifted(from));
     set_shift(from, 0, false);
-    holders_[at(to)] = std::exchange(holders_[at(from)], 0);
+    ref_counts_[at(to)] = std::exchange(ref_counts_[at(from)], 0);
     pools_[at(from / rows_per_pool_)].give(from);
     pools_[at(to / rows_per_pool_)].take(to);
 }
@@ -404,20 +406,20 @@ int64_t RowTable::n_runs() const {
 }
 
 void RowTable::reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta,
-                          bool touch_all) noexcept {
+                          bool rotate_all) noexcept {
     Sequence& q = sequence(s);
     for_each_row(q, keys, [&](int32_t row) {
-        Position& p = positions_[at(row)];  // tokens with several axes are never moved
+        Position& p = positions_[at(row)];  // tokens with several axes cannot be shifted
         const Position moved = p / divisor + delta;
         const int32_t shift = shifts_[at(row)] + moved - p;
         set_shift(row, shift, shift != 0);
         p = moved;
     });
-    if (touch_all)
+    if (rotate_all)
         for_each_row(q, {0, q.n_keys}, [&](int32_t row) {
-            if (holders_[at(row)] == 1) set_shift(row, shifts_[at(row)], true);
+            if (ref_counts_[at(row)] == 1) set_shift(row, shifts_[at(row)], true);
         });
-    refresh(q);
+    update_max_position(q);
 }
 
 void RowTable::set_shift(int32_t row, int32_t shift, bool shifted) noexcept {

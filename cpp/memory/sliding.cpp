@@ -10,20 +10,21 @@ namespace plait {
 namespace {
 
 bool empty(PositionRange range) { return range.begin >= range.end; }
-PositionRange or_none(PositionRange range) { return empty(range) ? PositionRange{0, 0} : range; }
+PositionRange normalized(PositionRange range) { return empty(range) ? PositionRange{0, 0} : range; }
 
-PositionRange inside(PositionRange a, PositionRange b) {
-    return or_none({std::max(a.begin, b.begin), std::min(a.end, b.end)});
+PositionRange intersection(PositionRange a, PositionRange b) {
+    return normalized({std::max(a.begin, b.begin), std::min(a.end, b.end)});
 }
 
-// What is left of `a` without `b`; all of it where `b` only makes a hole.
-PositionRange without(PositionRange a, PositionRange b) {
+// Returns `a` without `b`, or all of `a` if the rest would consist of two ranges.
+PositionRange minus(PositionRange a, PositionRange b) {
     if (b.begin <= a.begin) a.begin = std::max(a.begin, b.end);
     if (b.end >= a.end) a.end = std::min(a.end, b.begin);
-    return or_none(a);
+    return normalized(a);
 }
 
-PositionRange around(PositionRange a, PositionRange b) {
+// Returns the smallest range that contains both.
+PositionRange hull(PositionRange a, PositionRange b) {
     if (empty(a)) return b;
     if (empty(b)) return a;
     return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
@@ -31,8 +32,8 @@ PositionRange around(PositionRange a, PositionRange b) {
 
 }  // namespace
 
-// If tokens have several axes, any number of them can share a position, so no number of rows is
-// enough for a window.
+// If tokens have several axes, any number of them can share a position, so the number of keys in a
+// window is unbounded.
 bool frees_rows(const Window& window, const MemoryOptions& options) {
     return window.kind != WindowKind::full && !options.swa_full && options.axes == 1;
 }
@@ -48,7 +49,7 @@ SlidingPart::SlidingPart(const MemoryLayout& layout, std::vector<uint8_t> groups
     : AttentionPart(layout, groups, options),
       window_(layout.groups[groups.at(0)].window),
       n_ctx_(options.n_ctx),
-      retired_(static_cast<size_t>(options.n_seq_max), PositionRange{0, 0}) {}
+      freed_(static_cast<size_t>(options.n_seq_max), PositionRange{0, 0}) {}
 
 void SlidingPart::place(StepKind kind, const PreparedBatch& batch,
                         std::span<const Microbatch> microbatches) {
@@ -59,7 +60,7 @@ void SlidingPart::place(StepKind kind, const PreparedBatch& batch,
 void SlidingPart::commit() noexcept {
     AttentionPart::commit();
     if (batch_ == nullptr) return;
-    for (const SequenceId s : batch_->touched) retire(s);
+    for (const SequenceId s : batch_->touched) free_unseen_keys(s);
     batch_ = nullptr;
 }
 
@@ -68,39 +69,38 @@ void SlidingPart::rollback() noexcept {
     batch_ = nullptr;
 }
 
-void SlidingPart::retire(SequenceId s) noexcept {
+void SlidingPart::free_unseen_keys(SequenceId s) noexcept {
     const int32_t n = table_.n_keys(s);
     if (n == 0) return;
-    const int32_t n_out = table_.first_key_from(s, oldest_kept(window_, position_of(s, n - 1)));
-    if (n_out == 0) return;
-    const PositionRange out{position_of(s, 0), position_of(s, n_out - 1) + 1};
-    retired(s) = around(retired(s), out);
-    table_.release_front(s, n_out);
+    const int32_t n_freed = table_.first_key_from(s, oldest_kept(window_, position_of(s, n - 1)));
+    if (n_freed == 0) return;
+    freed(s) = hull(freed(s), {position_of(s, 0), position_of(s, n_freed - 1) + 1});
+    table_.release_front(s, n_freed);
 }
 
-bool SlidingPart::sees_all(std::optional<Position> last, PositionRange retired) const {
-    return empty(retired) || (last && retired.end <= oldest_kept(window_, *last));
+bool SlidingPart::keeps_visible_keys(std::optional<Position> last, PositionRange freed) const {
+    return empty(freed) || (last && freed.end <= oldest_kept(window_, *last));
 }
 
 bool SlidingPart::can_remove(SequenceId sequence, PositionRange range) {
     AttentionPart::can_remove(sequence, range);
     const KeyRange keys = table_.keys(sequence, range);
     const int32_t n = table_.n_keys(sequence);
-    if (keys.size() == 0) return true;  // what it has given back may go, and goes on to count
+    if (keys.size() == 0) return true;  // only freed positions: later tokens see the same keys
     const int32_t last = keys.end < n ? n - 1 : keys.begin - 1;
-    return sees_all(last < 0 ? std::nullopt : std::optional(position_of(sequence, last)),
-                    without(past(sequence), range));
+    return keeps_visible_keys(last < 0 ? std::nullopt : std::optional(position_of(sequence, last)),
+                              minus(freed_positions(sequence), range));
 }
 
 void SlidingPart::remove(SequenceId sequence, PositionRange range) noexcept {
     AttentionPart::remove(sequence, range);
-    retired(sequence) = without(retired(sequence), range);
+    freed(sequence) = minus(freed(sequence), range);
 }
 
 bool SlidingPart::can_end_at(SequenceId sequence, Position next) const {
     const int32_t n = table_.first_key_from(sequence, next);
-    return sees_all(n == 0 ? std::nullopt : std::optional(position_of(sequence, n - 1)),
-                    without(past(sequence), {next, INT32_MAX}));
+    return keeps_visible_keys(n == 0 ? std::nullopt : std::optional(position_of(sequence, n - 1)),
+                              minus(freed_positions(sequence), {next, INT32_MAX}));
 }
 
 SlidingPart::Copy SlidingPart::plan_copy(SequenceId from, SequenceId to,
@@ -109,7 +109,8 @@ SlidingPart::Copy SlidingPart::plan_copy(SequenceId from, SequenceId to,
     const KeyRange replaced = table_.keys(to, range);
     const int32_t n = table_.n_keys(to);
     Copy copy{.range = range, .keys = keys, .replaced = replaced};
-    copy.retired = around(inside(past(from), range), without(past(to), range));
+    copy.freed =
+        hull(intersection(freed_positions(from), range), minus(freed_positions(to), range));
     if (replaced.end < n) {
         copy.last = position_of(to, n - 1);
     } else if (keys.size() > 0) {
@@ -119,7 +120,7 @@ SlidingPart::Copy SlidingPart::plan_copy(SequenceId from, SequenceId to,
     } else {
         return copy;
     }
-    // Keys that the result cannot see any more are not even copied.
+    // Keys that the result cannot see are not copied.
     const Position oldest = oldest_kept(window_, *copy.last);
     copy.range.begin = std::max(range.begin, std::min(oldest, range.end));
     copy.keys = table_.keys(from, copy.range);
@@ -130,18 +131,19 @@ SlidingPart::Copy SlidingPart::plan_copy(SequenceId from, SequenceId to,
 
 size_t SlidingPart::check_copy(SequenceId from, SequenceId to, PositionRange range) {
     const Copy copy = plan_copy(from, to, range);
-    if (!sees_all(copy.last, copy.retired))
-        throw UnsupportedError(text("positions [", range.begin, ", ", range.end, ") of sequence ",
-                                    from, " cannot be copied to sequence ", to, ": ",
-                                    copy.last ? text("what follows position ", *copy.last, " sees")
-                                              : text("they are made of"),
-                                    " keys up to position ", copy.retired.end - 1,
-                                    ", which the window has given back"));
+    if (!keeps_visible_keys(copy.last, copy.freed))
+        throw UnsupportedError(
+            text("positions [", range.begin, ", ", range.end, ") of sequence ", from,
+                 " cannot be copied to sequence ", to, ": ",
+                 copy.last ? text("the token after position ", *copy.last, " would see")
+                           : text("the copy would lack"),
+                 " keys up to position ", copy.freed.end - 1,
+                 ", which the window has freed; copy before they are freed, or use swa_full=True"));
     const int64_t free = n_ctx_ - (table_.n_keys(to) - copy.n_dropped) + copy.replaced.size();
     if (copy.keys.size() > free)
         throw CacheFull(
-            text("copying ", copy.keys.size(), " cells of sequence ", from, " to sequence ", to,
-                 ", of whose n_ctx = ", n_ctx_, " only ", free, " are free"),
+            text("copying sequence ", from, " to sequence ", to, " needs ", copy.keys.size(),
+                 " cells, ", free, " of its n_ctx = ", n_ctx_, " are free"),
             copy.keys.size(), free);
     return reserve_copy(from, copy.keys, to, copy.replaced, copy.n_dropped);
 }
@@ -149,49 +151,53 @@ size_t SlidingPart::check_copy(SequenceId from, SequenceId to, PositionRange ran
 void SlidingPart::copy(SequenceId from, SequenceId to, PositionRange range,
                        std::vector<RowMove>& moves) noexcept {
     const Copy copy = plan_copy(from, to, range);
-    PositionRange out{0, 0};
-    if (copy.n_dropped > 0) out = {position_of(to, 0), position_of(to, copy.n_dropped - 1) + 1};
-    const KeyRange given = table_.keys(from, {range.begin, copy.range.begin});
-    if (given.size() > 0)
-        out = around(out, {position_of(from, given.begin), position_of(from, given.end - 1) + 1});
+    PositionRange dropped{0, 0};
+    if (copy.n_dropped > 0) dropped = {position_of(to, 0), position_of(to, copy.n_dropped - 1) + 1};
+    const KeyRange skipped = table_.keys(from, {range.begin, copy.range.begin});
+    if (skipped.size() > 0)
+        dropped = hull(dropped,
+                       {position_of(from, skipped.begin), position_of(from, skipped.end - 1) + 1});
     table_.release_front(to, copy.n_dropped);
     copy_keys(from, copy.keys, to, copy.replaced, moves);
-    retired(to) = around(copy.retired, out);
+    freed(to) = hull(copy.freed, dropped);
 }
 
 size_t SlidingPart::check_reposition(SequenceId sequence, const Reposition& how) {
     const size_t n_moves = AttentionPart::check_reposition(sequence, how);
-    const PositionRange out = past(sequence);
-    if (empty(out)) return n_moves;
+    const PositionRange old = freed_positions(sequence);
+    if (empty(old)) return n_moves;
     const auto moved = [&](Position p) {
         return how.range.contains(p) ? int64_t{p} / how.divisor + how.delta : int64_t{p};
     };
-    if (moved(out.begin) < 0)
-        throw InvalidArgument(text("position ", out.begin, " of sequence ", sequence,
-                                   " would become ", moved(out.begin)));
+    const int64_t last_freed = moved(old.end - 1);
+    if (moved(old.begin) < 0)
+        throw InvalidArgument(text("position ", old.begin, " of sequence ", sequence,
+                                   " would become ", moved(old.begin),
+                                   "; positions must not be negative"));
     const int64_t first = moved(position_of(sequence, 0));
-    if (moved(out.end - 1) > first)
-        throw InvalidArgument(text("position ", out.end - 1, " of sequence ", sequence,
-                                   " would become ", moved(out.end - 1), ", after position ", first,
-                                   " that follows it"));
+    if (last_freed > first)
+        throw InvalidArgument(text("position ", old.end - 1, " of sequence ", sequence,
+                                   " would become ", last_freed,
+                                   ", after the next token's position ", first));
     const int64_t last = moved(position_of(sequence, table_.n_keys(sequence) - 1));
-    if (moved(out.end - 1) >= oldest_kept(window_, static_cast<Position>(last)))
+    if (last_freed >= oldest_kept(window_, static_cast<Position>(last)))
         throw UnsupportedError(text("sequence ", sequence, " would see keys up to position ",
-                                    moved(out.end - 1), ", which its window has given back"));
+                                    last_freed, ", which its window has freed; use swa_full=True ",
+                                    "to keep all keys"));
     return n_moves;
 }
 
 void SlidingPart::reposition(SequenceId sequence, const Reposition& how,
                              std::vector<RowMove>& moves) noexcept {
     AttentionPart::reposition(sequence, how, moves);
-    PositionRange& out = retired(sequence);
-    if (!empty(out)) out = {how(out.begin), how(out.end - 1) + 1};
-    retire(sequence);
+    PositionRange& range = freed(sequence);
+    if (!empty(range)) range = {how(range.begin), how(range.end - 1) + 1};
+    free_unseen_keys(sequence);
 }
 
 void SlidingPart::release(SequenceId sequence) noexcept {
     AttentionPart::release(sequence);
-    retired(sequence) = {0, 0};
+    freed(sequence) = {0, 0};
 }
 
 void SlidingPart::check_restore(const PartState& state, std::span<const SequenceId> sequences,
@@ -202,17 +208,17 @@ void SlidingPart::check_restore(const PartState& state, std::span<const Sequence
         if (!sequence.items.empty())
             last = state.positions[static_cast<size_t>(sequence.items.back()) *
                                    static_cast<size_t>(state.axes)];
-        const PositionRange past = sequence.past;
-        if (past.begin < 0 || past.end < past.begin || !sees_all(last, past))
-            throw StateError(text("the state of a sequence lacks keys of its window: positions ",
-                                  past.begin, " to ", past.end, " were given back"));
+        const PositionRange freed = sequence.unstored;
+        if (freed.begin < 0 || freed.end < freed.begin || !keeps_visible_keys(last, freed))
+            throw StateError(text("a sequence of the state lacks keys of its window: those of ",
+                                  "positions [", freed.begin, ", ", freed.end, ") were freed"));
     }
 }
 
 void SlidingPart::restore(const PartState& state, std::span<const SequenceId> sequences,
                           std::span<StateRows> rows) noexcept {
     AttentionPart::restore(state, sequences, rows);
-    for (size_t i = 0; i < sequences.size(); ++i) retired(sequences[i]) = state.sequences[i].past;
+    for (size_t i = 0; i < sequences.size(); ++i) freed(sequences[i]) = state.sequences[i].unstored;
 }
 
 }  // namespace plait

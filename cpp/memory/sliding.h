@@ -1,21 +1,21 @@
-// Keys and values of layers with a window, whose rows are given back once no token to come can see
-// them. Beltagy et al. 2020, arXiv:2004.05150; as used by Mistral and Gemma.
+// The part for attention layers with a window. It frees the rows that later tokens cannot see.
+// Beltagy et al. 2020, arXiv:2004.05150; as used by Mistral and Gemma.
 //
-// Rows are retired when a call commits, so that a call that fails finds all of them. While it runs
-// its first token needs the keys before it and its own tokens need rows too, hence the capacity:
-// max_sequences * (window - 1) + n_batch rows; each stream alone window - 1 + n_batch.
+// Rows are freed when a call commits, so that a call that fails can be rolled back. During a call,
+// its first token needs the window - 1 keys before it, and each of its tokens needs a row. Hence
+// the capacity is n_seq_max * (window - 1) + n_batch rows, or window - 1 + n_batch rows per stream.
 //
-// Every sequence retires its own keys, and a row is free when nobody holds it. So a copy keeps the
-// window at its end alive, however far the sequence that it was made of goes on.
+// Each sequence releases its own keys, and a row is free once no sequence holds it. A copy of a
+// sequence therefore keeps the window at its end, even if the original continues beyond it.
 #pragma once
 
 #include "memory/attention.h"
 
 namespace plait {
 
-// Whether rows are freed when a window moves past them.
+// Returns true if rows are freed when the window moves past them.
 bool frees_rows(const Window& window, const MemoryOptions& options);
-// Rows of a group that frees rows: for all sequences together, or per stream.
+// Returns the number of rows of a group that frees rows, per stream.
 int64_t sliding_rows(const Window& window, const MemoryOptions& options);
 
 class SlidingPart final : public AttentionPart {
@@ -28,7 +28,7 @@ public:
     void commit() noexcept override;
     void rollback() noexcept override;
 
-    // Refused where the sequence would need keys again that it has given back.
+    // Returns false if later tokens of the sequence would see keys that have been freed.
     bool can_remove(SequenceId sequence, PositionRange range) override;
     void remove(SequenceId sequence, PositionRange range) noexcept override;
     size_t check_copy(SequenceId from, SequenceId to, PositionRange range) override;
@@ -46,34 +46,36 @@ public:
                  std::span<StateRows> rows) noexcept override;
 
 protected:
-    PositionRange past(SequenceId s) const override { return retired_[static_cast<size_t>(s)]; }
+    PositionRange freed_positions(SequenceId s) const override {
+        return freed_[static_cast<size_t>(s)];
+    }
 
 private:
-    // What a copy leaves of both sequences in the one that takes it.
+    // The effect of a copy on `to`. Keys that the result cannot see are dropped or not copied.
     struct Copy {
-        std::optional<Position> last;  // where it ends; nothing: it is empty
-        PositionRange retired;
-        PositionRange range;    // of what is copied: the rest is out of sight
-        int32_t n_dropped = 0;  // first keys of `to` that go out of sight
-        KeyRange keys;          // of `from`
-        KeyRange replaced;      // of `to`, once the first keys are gone
+        std::optional<Position> last;  // last position of the result; nullopt: it has no keys
+        PositionRange freed;           // positions of the result whose keys both had freed before
+        PositionRange range;           // positions that are copied
+        int32_t n_dropped = 0;         // keys dropped from the beginning of `to`
+        KeyRange keys;                 // copied keys, as indices in `from`
+        KeyRange replaced;             // keys that they replace, as indices in `to` after dropping
     };
     Copy plan_copy(SequenceId from, SequenceId to, PositionRange range) const;
 
     Position position_of(SequenceId s, int32_t key) const {
         return table_.position(table_.row_of(s, key));
     }
-    // Whether a sequence whose last key that it holds is at `last` has all that it will see.
-    bool sees_all(std::optional<Position> last, PositionRange retired) const;
-    PositionRange& retired(SequenceId s) { return retired_[static_cast<size_t>(s)]; }
-    void retire(SequenceId s) noexcept;
+    // Returns true if a sequence whose last key is at `last` will not see any of the `freed` keys.
+    bool keeps_visible_keys(std::optional<Position> last, PositionRange freed) const;
+    PositionRange& freed(SequenceId s) { return freed_[static_cast<size_t>(s)]; }
+    void free_unseen_keys(SequenceId s) noexcept;
 
     Window window_;
     int64_t n_ctx_;
-    // By sequence: from the first to one past the last position whose key was given back; both 0
-    // when there is none. The last key of a sequence always stays.
-    std::vector<PositionRange> retired_;
-    const PreparedBatch* batch_ = nullptr;  // of the step under way
+    // [n_sequences] the range of positions whose keys were freed; {0, 0} if none. The last key of a
+    // sequence is never freed.
+    std::vector<PositionRange> freed_;
+    const PreparedBatch* batch_ = nullptr;  // of the current step
 };
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// What the sequences of a memory hold, independent of row numbers: equal contents give equal
-// descriptions. The bytes of the items are stored separately.
+// A description of what the sequences of a memory hold. It does not contain row numbers, so equal
+// contents have equal descriptions. The bytes of the rows are saved separately.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,15 @@ namespace plait {
 
 struct SequenceState {
     std::vector<int32_t> items;  // oldest first
-    // Positions without an item: a window has freed them, or a recurrent state was computed from
-    // them.
-    PositionRange past{0, 0};
-    friend bool operator==(const SequenceState& a, const SequenceState& b) {
-        return a.items == b.items && a.past.begin == b.past.begin && a.past.end == b.past.end;
-    }
+    // Positions of tokens that have no item: a window has freed their keys, or a recurrent state
+    // was computed from them.
+    PositionRange unstored{0, 0};
+    friend bool operator==(const SequenceState&, const SequenceState&) = default;
 };
 
-// An item is the content of one row: a token or a recurrent state. Sequences that share a row list
-// the same item. Items are numbered in the order in which the sequences list them.
+// An item is the content of one row: the keys and values of a token, or a recurrent state.
+// Sequences that share a row list the same item. Items are numbered in the order of their first
+// listing.
 struct PartState {
     uint8_t kind = 0;  // PartKind::code
     Window window;
@@ -34,19 +33,19 @@ struct PartState {
 };
 
 struct MemoryState {
-    bool whole = false;                 // describes the whole memory rather than one sequence
+    bool whole = false;                 // true: the whole memory; false: one sequence
     std::vector<SequenceId> sequences;  // ascending
     std::vector<PartState> parts;
     friend bool operator==(const MemoryState&, const MemoryState&) = default;
 };
 
-// Rows of one group and the items that they hold, in parallel. An item can have several rows if
-// sequences that shared it no longer can.
+// The rows of one group and the items that they hold, in parallel. An item that several sequences
+// share has several rows when it is restored into separate streams.
 struct StateRows {
     uint8_t group = 0;
-    uint32_t part = 0;  // index in MemoryState::parts
-    std::vector<int32_t> items;
-    std::vector<int32_t> rows;
+    uint32_t part = 0;           // index in MemoryState::parts
+    std::vector<int32_t> items;  // [n]
+    std::vector<int32_t> rows;   // [n]
 };
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// Which keys a token sees through a window, by position.
+// The keys that attention windows let a token see, and those that a cache has to keep for them.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,15 @@
 
 namespace plait {
 
-// Positions begin <= p <= last.
-struct Sight {
+// The positions begin <= p <= last.
+struct PositionInterval {
     int64_t begin = 0;
     int64_t last = INT32_MAX;
 };
 
-// Of a token at `own`. Both ends rise with it.
-inline Sight sight(const Window& window, int64_t own) {
+// The positions that a token at position `own` sees, except that causality is not considered. Both
+// ends are nondecreasing in `own`.
+inline PositionInterval visible_positions(const Window& window, int64_t own) {
     const int64_t w = window.tokens;
     switch (window.kind) {
     case WindowKind::full: return {};
@@ -27,14 +28,15 @@ inline Sight sight(const Window& window, int64_t own) {
     return {};
 }
 
-// A sequence that ends at position `last` keeps what its next token sees, and always its last key:
-// that is where it goes on. Keys before this position are given back.
+// The first position whose key a sequence keeps if its last key is at position `last`. The sequence
+// keeps the keys that its next token will see. It always keeps its last key, whose position and
+// ordinal determine those of the next token.
 inline Position oldest_kept(const Window& window, Position last) {
-    const int64_t begin = sight(window, int64_t{last} + 1).begin;
+    const int64_t begin = visible_positions(window, int64_t{last} + 1).begin;
     return static_cast<Position>(std::clamp<int64_t>(begin, 0, last));
 }
 
-// Max keys, at one key per position, that a sequence keeps between two calls.
+// Max keys that a sequence keeps between two calls, given one key per position.
 inline int64_t max_kept(const Window& window) {
     const int64_t w = window.tokens;
     return std::max<int64_t>(1, window.kind == WindowKind::symmetric ? w / 2 : w - 1);

@@ -31,6 +31,11 @@ void add_parts(const MemoryLayout& layout, std::span<const uint8_t> groups,
     parts.add(std::make_unique<WithinPart>(options, encodes_only), groups);
 }
 
+[[noreturn]] void throw_partly_shared(SequenceId s) {
+    throw BatchError(text("sequence ", s, " shares some of its tokens with another sequence; in a ",
+                          "model without a cache it must share all of them or none"));
+}
+
 constinit const PartKind kWithin{
     .name = "within",
     .code = 3,
@@ -49,18 +54,19 @@ WithinPart::WithinPart(const MemoryOptions& options, bool encodes_only)
       causal_(options.causal && !encodes_only),
       encodes_only_(encodes_only),
       n_ctx_(options.n_ctx),
-      placed_as_(static_cast<size_t>(options.n_seq_max)) {}
+      last_placed_(static_cast<size_t>(options.n_seq_max)) {}
 
 void WithinPart::place(StepKind kind, const PreparedBatch& batch,
                        std::span<const Microbatch> microbatches) {
     if (encodes_only_ && kind == StepKind::decode) return;
-    check_whole(batch, microbatches);
+    check_not_split(batch, microbatches);
     batch_ = &batch;
     microbatches_ = microbatches;
 }
 
-// Nothing of a sequence may be outside its microbatch, or in it as another sequence's token.
-void WithinPart::check_whole(const PreparedBatch& batch, std::span<const Microbatch> microbatches) {
+// Checks that all tokens of a sequence are in one microbatch and belong to the same sequences.
+void WithinPart::check_not_split(const PreparedBatch& batch,
+                                 std::span<const Microbatch> microbatches) {
     const uint64_t before = n_placed_;
     for (const Microbatch& microbatch : microbatches) {
         for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
@@ -69,24 +75,19 @@ void WithinPart::check_whole(const PreparedBatch& batch, std::span<const Microba
                 std::span(microbatch.entries)
                     .subspan(static_cast<size_t>(microbatch.begin[s]),
                              static_cast<size_t>(microbatch.begin[s + 1] - microbatch.begin[s]));
-            const auto company = batch.sequences_of(entries[0]);
+            const auto ids = batch.sequences_of(entries[0]);
             if (std::ssize(entries) > n_ctx_)
-                throw BatchError(text("sequence ", company[0], " has ", entries.size(),
+                throw BatchError(text("sequence ", ids[0], " has ", entries.size(),
                                       " tokens, n_ctx is ", n_ctx_));
-            for (const SequenceId id : company) {
-                uint64_t& placed_as = placed_as_[static_cast<size_t>(id)];
-                PLAIT_CHECK(placed_as <= before || batch.sequences.size() > batch.size());
-                if (placed_as > before)
-                    throw BatchError(text("sequence ", id,
-                                          " shares some of its tokens; without "
-                                          "a cache it must share all of them or none"));
-                placed_as = now;
+            for (const SequenceId id : ids) {
+                uint64_t& last_placed = last_placed_[static_cast<size_t>(id)];
+                PLAIT_CHECK(last_placed <= before || batch.sequences.size() > batch.size());
+                if (last_placed > before) throw_partly_shared(id);
+                last_placed = now;
             }
             for (const uint32_t entry : entries)
-                if (!std::ranges::equal(batch.sequences_of(entry), company))
-                    throw BatchError(text("sequence ", company[0],
-                                          " shares some of its tokens; "
-                                          "without a cache it must share all of them or none"));
+                if (!std::ranges::equal(batch.sequences_of(entry), ids))
+                    throw_partly_shared(ids[0]);
         }
     }
 }
@@ -108,11 +109,11 @@ GroupView WithinPart::view(const GroupInfo& group, size_t index) {
         const int32_t end = microbatch.begin[s + 1];
         runs_.push_back({.row = begin, .count = end - begin});
         run_begin_.push_back(static_cast<int32_t>(s) + 1);
-        // Positions rise within a sequence, and both ends of what is seen with them.
+        // Positions are nondecreasing within a sequence, and so are both ends of the interval.
         int32_t first = begin;
         int32_t last = begin;
         for (int32_t i = begin; i < end; ++i) {
-            const Sight seen = sight(group.window, position(i));
+            const PositionInterval seen = visible_positions(group.window, position(i));
             while (position(first) < seen.begin) ++first;
             while (last < end && (causal_ ? last <= i : position(last) <= seen.last)) ++last;
             first_[static_cast<size_t>(i)] = first - begin;
@@ -144,8 +145,8 @@ void WithinPart::check_restore(const PartState& state, std::span<const SequenceI
     const auto holds = [](const SequenceState& s) { return !s.items.empty(); };
     if (state.n_items != 0 || state.sequences.size() != sequences.size() ||
         std::ranges::any_of(state.sequences, holds))
-        throw StateError(
-            text("the state has ", state.n_items, " tokens of layers that store nothing"));
+        throw StateError(text("the state has ", state.n_items,
+                              " items of layers that store nothing, expected 0"));
 }
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// Attention among the tokens of one microbatch, as in encoders: stores nothing, so sequences must
-// not be split.
+// Attention among the tokens of one microbatch, as in encoders. Nothing is stored, so all tokens of
+// a sequence must be in the same microbatch.
 #pragma once
 
 #include <vector>
@@ -10,14 +10,14 @@ namespace plait {
 
 class WithinPart final : public Part {
 public:
-    // `encodes_only`: part of an encoder-decoder, whose decode steps do not use it.
+    // `encodes_only`: true in an encoder-decoder, where only encode steps use this part.
     WithinPart(const MemoryOptions& options, bool encodes_only);
 
     void place(StepKind kind, const PreparedBatch& batch,
                std::span<const Microbatch> microbatches) override;
     void commit() noexcept override { microbatches_ = {}; }
     void rollback() noexcept override { microbatches_ = {}; }
-    // The rows of a run are token indices of the microbatch.
+    // The rows of the view's runs are token indices in the microbatch.
     GroupView view(const GroupInfo& group, size_t microbatch) override;
 
     PartState describe(std::span<const SequenceId> sequences,
@@ -28,16 +28,16 @@ public:
                  std::span<StateRows>) noexcept override {}
 
 private:
-    void check_whole(const PreparedBatch& batch, std::span<const Microbatch> microbatches);
+    void check_not_split(const PreparedBatch& batch, std::span<const Microbatch> microbatches);
 
-    bool causal_;  // false for the encoder of an encoder-decoder, whatever the option says
+    bool causal_;  // always false in an encoder-decoder
     bool encodes_only_;
     int64_t n_ctx_;
     uint64_t n_placed_ = 0;                 // sequences placed, over all calls
-    std::vector<uint64_t> placed_as_;       // [n_sequences] value of n_placed_ when last placed
+    std::vector<uint64_t> last_placed_;     // [n_sequences] value of n_placed_ when last placed
     const PreparedBatch* batch_ = nullptr;  // of the current step
     std::span<const Microbatch> microbatches_;
-    // Storage of the last view.
+    // The arrays of the last view.
     std::vector<Run> runs_;
     std::vector<int32_t> run_begin_;
     std::vector<int32_t> first_;

@@ -96,7 +96,8 @@ void Temperature::apply(Candidates& candidates) const {
         candidates.keep_first(1);
         return;
     }
-    // Probabilities depend only on differences, and differences from the highest logit cannot overflow to +inf.
+    // Probabilities depend only on differences, and differences from the highest logit cannot
+    // overflow to +inf.
     const double highest = candidates.best().logit;
     const double base = std::isfinite(highest / t) ? highest / t : 0.0;
     candidates.change_logits([&](const Candidate& c) { return base + (c.logit - highest) / t; });

@@ -44,8 +44,8 @@ void Candidates::fill_best(std::span<const float> logits, std::span<const uint32
     check_finite(logits);
     items_.clear();
     n_sorted_ = 0;
-    // Invariant: the items contain the best n so far, all of which are at least `last`. A later logit equal
-    // to `last` cannot enter the best n, because its token id is higher.
+    // Invariant: the items contain the best n so far, all of which are at least `last`. A later
+    // logit equal to `last` cannot enter the best n, because its token id is higher.
     float last = kForbidden;
     const size_t capacity = n + std::max<size_t>(n, 256);
     for (size_t i = 0; i < logits.size(); ++i) {

@@ -1,4 +1,5 @@
-// The tokens that can still be drawn, with their logits. Sampling stages remove candidates or change logits.
+// The tokens that can still be drawn, with their logits. Sampling stages remove candidates or
+// change logits.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,8 @@ struct Candidate {
     double logit;
 };
 
-// Probabilities of candidates: log p = (logit - highest) - log_sum. The subtractions are separate because
-// highest + log_sum can round to highest.
+// Probabilities of candidates: log p = (logit - highest) - log_sum. The subtractions are separate
+// because highest + log_sum can round to highest.
 struct Softmax {
     double highest;
     double log_sum;  // log sum exp(logit - highest)
@@ -33,9 +34,9 @@ class Candidates {
 public:
     static constexpr double kMaxLogit = 1e300;
 
-    // Takes the tokens whose logit is above -inf and whose bit in the mask is set. Throws InvalidArgument
-    // if a logit is NaN or +inf, or if no token remains. `logits`: [n_vocab]; `mask`:
-    // [ceil(n_vocab / 32)] bits, or empty for no restriction.
+    // Takes the tokens whose logit is above -inf and whose bit in the mask is set. Throws
+    // InvalidArgument if a logit is NaN or +inf, or if no token remains. `logits`: [n_vocab];
+    // `mask`: [ceil(n_vocab / 32)] bits, or empty for no restriction.
     void fill(std::span<const float> logits, std::span<const uint32_t> mask);
     // Equivalent to fill(), sort_first(n) and keep_first(n), in one pass over the row.
     void fill_best(std::span<const float> logits, std::span<const uint32_t> mask, size_t n);

@@ -1,7 +1,7 @@
-// Counter-based random numbers: each number is a function of seed, sequence, step and purpose. There is no
-// generator state, so a sequence's numbers do not depend on draws for other sequences.
+// Counter-based random numbers: each number is a function of seed, sequence, step and purpose.
+// There is no generator state, so a sequence's numbers do not depend on draws for other sequences.
 //
-// Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// Philox4x32-10: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
 #include <array>

@@ -34,15 +34,15 @@ struct Rows {
     }
 };
 
-// Applies the stages in order to each row and draws a token from the softmax of the remaining logits.
-// Thread-safe: calls are serialised.
+// Applies the stages in order to each row and draws a token from the softmax of the remaining
+// logits. Thread-safe: calls are serialised.
 class Sampler {
 public:
     // `forced`: the first tokens of every sequence, drawn with probability 1.
     Sampler(std::vector<Stage> stages, std::vector<int32_t> forced, uint64_t seed);
 
-    // Applies the stages from `first` on, draws a token for each row and appends it to the sequence's
-    // history. If a row throws InvalidArgument, no history has changed. `tokens`: [n]
+    // Applies the stages from `first` on, draws a token for each row and appends it to the
+    // sequence's history. If a row throws InvalidArgument, no history has changed. `tokens`: [n]
     void sample(const Rows& rows, size_t first, std::span<int32_t> tokens);
 
     // Applies the stages [first, last). `out`: [n, n_vocab] logits, -inf for removed tokens.
@@ -51,7 +51,8 @@ public:
     // The distribution from which sample() draws. `out`: [n, n_vocab]
     void probabilities(const Rows& rows, size_t first, std::span<double> out) const;
 
-    // Replaces the sequence's tokens and resets its draws and mirostat state. Its random numbers continue.
+    // Replaces the sequence's tokens and resets its draws and mirostat state. Its random numbers
+    // continue.
     void start(uint64_t key, std::span<const int32_t> tokens);
     // Appends tokens that were not drawn by this sampler.
     void accept(uint64_t key, std::span<const int32_t> tokens);

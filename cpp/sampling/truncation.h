@@ -32,7 +32,8 @@ struct MinP {
     void apply(Candidates& candidates) const;
 };
 
-// Keeps tokens whose logit is at most n standard deviations (over the remaining logits) below the highest.
+// Keeps tokens whose logit is at most n standard deviations (over the remaining logits) below the
+// highest.
 // Tang et al. 2024, "Top-n-sigma: not all logits are you need", arXiv:2411.07641.
 struct TopNSigma {
     double n;
@@ -40,16 +41,16 @@ struct TopNSigma {
     void apply(Candidates& candidates) const;
 };
 
-// Locally typical sampling: sorts tokens by |-log p(i) - entropy| and keeps the shortest prefix with a
-// total probability of at least p. Meister et al. 2022, arXiv:2202.00666.
+// Locally typical sampling: sorts tokens by |-log p(i) - entropy| and keeps the shortest prefix
+// with a total probability of at least p. Meister et al. 2022, arXiv:2202.00666.
 struct Typical {
     double p;
 
     void apply(Candidates& candidates) const;
 };
 
-// "Exclude top choices": with the given probability, of all tokens with p(i) >= threshold keeps only the
-// least likely one. Tokens below the threshold remain.
+// "Exclude top choices": with the given probability, keeps only the least likely of the tokens with
+// p(i) >= threshold. Tokens below the threshold remain.
 // p-e-w 2024, https://github.com/oobabooga/text-generation-webui/pull/6335
 struct Xtc {
     double probability;

@@ -8,8 +8,8 @@
 
 namespace plait {
 
-// A block of device memory, initially zero. Its only owner is a weight store or a context's storage, arena or
-// output pool.
+// A block of device memory, initially zero. Its only owner is a weight store or a context's
+// storage, arena or output pool.
 class Buffer {
 public:
     virtual ~Buffer() = default;
@@ -18,7 +18,8 @@ public:
     virtual void read(uint64_t offset, std::span<std::byte> target) const = 0;
     // The host address of the first byte; null if the memory is not mapped.
     virtual std::byte* host() = 0;
-    // Makes writes through host() visible to every device. The default is for memory that devices read directly.
+    // Makes writes through host() visible to every device. The default is for memory that devices
+    // read directly.
     virtual void flush(uint64_t offset, uint64_t bytes) {
         static_cast<void>(offset);
         static_cast<void>(bytes);

@@ -8,8 +8,9 @@
 
 namespace plait {
 
-// All functions throw InvalidArgument unless `elements` is a multiple of the type's block size. Pointers need only
-// the alignment of their C++ type. Every bit pattern is valid input, including NaN and infinities.
+// All functions throw InvalidArgument unless `elements` is a multiple of the type's block size.
+// Pointers need only the alignment of their C++ type. Every bit pattern is valid input, including
+// NaN and infinities.
 
 // Bit-identical to ggml and gguf-py. Throws UnsupportedError for i32.
 void dequantize(DType dtype, const std::byte* source, float* target, uint64_t elements);
@@ -17,8 +18,9 @@ void dequantize(DType dtype, const std::byte* source, float* target, uint64_t el
 // For the types of tensor/blocks/expanded.h: value[i] = scales[i / 16] * (codes[i] - 64).
 void expand(DType dtype, const std::byte* source, uint8_t* codes, float* scales, uint64_t elements);
 
-// Bit-identical to ggml's reference quantiser on finite input for f32, f16, bf16 and the KV cache types q8_0, q5_1,
-// q5_0, q4_1, q4_0 and iq4_nl. Types q4_k and q6_k use a least-squares fit. Throws UnsupportedError for others.
+// Bit-identical to ggml's reference quantiser on finite input for f32, f16, bf16 and the KV cache
+// types q8_0, q5_1, q5_0, q4_1, q4_0 and iq4_nl. Types q4_k and q6_k use a least-squares fit.
+// Throws UnsupportedError for others.
 void quantize(DType dtype, const float* source, std::byte* target, uint64_t elements);
 bool can_quantize(DType dtype);
 

@@ -1,6 +1,6 @@
-// Software conversion of 16-bit floats: the reference that vector code must match.
-// f16 is IEEE 754 binary16; bf16 is the upper half of binary32. Both round to nearest, ties to even. A NaN
-// becomes quiet and keeps the payload bits that fit, as with the x86 instructions.
+// Software conversion of 16-bit floats: the reference that vector code must match. f16 is IEEE 754
+// binary16; bf16 is the upper half of binary32. Both round to nearest, ties to even. A NaN becomes
+// quiet and keeps the payload bits that fit, as with the x86 instructions.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,7 @@ PLAIT_INLINE uint16_t f32_to_f16(float value) {
     uint32_t half = 0;
     if (magnitude > 0x7F800000u) {
         half = 0x7E00u | ((magnitude >> 13) & 0x3FFu);
-    } else if (
-        magnitude >=
-        0x477FF000u) {  // 65520, halfway between the largest f16 and the next step: rounds to infinity
+    } else if (magnitude >= 0x477FF000u) {  // 65520, halfway to 2^16: rounds to infinity
         half = 0x7C00u;
     } else if (magnitude >= 0x38800000u) {  // 2^-14, the smallest normal
         half = (magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;

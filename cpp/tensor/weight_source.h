@@ -19,7 +19,8 @@ public:
     virtual size_t count() const = 0;
     virtual const std::string& name(WeightId id) const = 0;
     virtual const TensorType& type(WeightId id) const = 0;
-    // Copies bytes [begin, begin + target.size()) of the tensor as the file stores them, row by row.
+    // Copies bytes [begin, begin + target.size()) of the tensor as the file stores them, row by
+    // row.
     virtual void read(WeightId id, uint64_t begin, std::span<std::byte> target) const = 0;
 };
 

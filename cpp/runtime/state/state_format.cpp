@@ -170,8 +170,8 @@ std::vector<std::byte> write_contents(const MemoryState& memory) {
         writer.put(part.ordinals);
         writer.put_count(part.sequences.size());
         for (const SequenceState& sequence : part.sequences) {
-            writer.put(sequence.past.begin);
-            writer.put(sequence.past.end);
+            writer.put(sequence.unstored.begin);
+            writer.put(sequence.unstored.end);
             writer.put(sequence.items);
         }
     }
@@ -189,8 +189,8 @@ PartState read_part(Reader& reader) {
     part.ordinals = reader.numbers();
     part.sequences.resize(reader.count(3 * sizeof(int32_t)));
     for (SequenceState& sequence : part.sequences) {
-        sequence.past.begin = reader.number<int32_t>();
-        sequence.past.end = reader.number<int32_t>();
+        sequence.unstored.begin = reader.number<int32_t>();
+        sequence.unstored.end = reader.number<int32_t>();
         sequence.items = reader.numbers();
     }
     return part;

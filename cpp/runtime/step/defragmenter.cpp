@@ -20,7 +20,7 @@ double fragmentation(const RunCount& count) {
     const auto steps = [&](int64_t n_runs) {
         return static_cast<double>(std::max(count.n_keys / kKeysPerStep, n_runs));
     };
-    return 1 - steps(count.fewest_runs) / steps(count.n_runs);
+    return 1 - steps(count.min_runs) / steps(count.n_runs);
 }
 
 const DefragReport& Defragmenter::run(Memory& memory, RowMover& mover, int64_t max_moves) {

@@ -421,7 +421,7 @@ TEST_P(OpsTest, AttentionInOnePass) { attend_over_stored_rows(/*flash=*/true); }
 TEST_P(OpsTest, AttentionByScores) { attend_over_stored_rows(/*flash=*/false); }
 
 // An encoder: two sequences, of three tokens and of two, whose keys and values are the graph's.
-TEST_P(OpsTest, AttentionWithinAPiece) {
+TEST_P(OpsTest, AttentionWithinAMicrobatch) {
     const std::vector<float> q = some(5 * 2 * 4), k = some(5 * 4), v = some(5 * 6), b = some(8 * 2);
     const std::vector<int32_t> at = {0, 1, 2, 4, 9};
     const auto by_token = [&](InputField field, std::vector<int32_t> data) {

@@ -28,7 +28,7 @@ TEST(Batch, KeepsEntriesInTheOrderTheyWereAdded) {
     EXPECT_THAT(view.embeddings, IsEmpty());
 }
 
-TEST(Batch, OnePositionBesideSeveralAxesIsRepeatedOnEachOfThem) {
+TEST(Batch, OnePositionAmongSeveralAxesIsRepeated) {
     Batch batch;
     const Position text[] = {7};
     const Position patch[] = {8, 9, 10, 11};
@@ -39,7 +39,7 @@ TEST(Batch, OnePositionBesideSeveralAxesIsRepeatedOnEachOfThem) {
     EXPECT_THAT(batch.view().positions, ElementsAre(7, 7, 7, 0, 8, 9, 10, 11, -1, -1, -1, 0));
 }
 
-TEST(Batch, HoldsTokensOrEmbeddingsNeverBoth) {
+TEST(Batch, HoldsEitherTokensOrEmbeddings) {
     const float row[] = {1.0f, 2.0f};
     Batch tokens;
     tokens.add(1, {}, kZero, false);
@@ -53,7 +53,7 @@ TEST(Batch, HoldsTokensOrEmbeddingsNeverBoth) {
     EXPECT_THAT(embeddings.view().embeddings, ElementsAre(1.0f, 2.0f));
 }
 
-TEST(Batch, ARefusedEntryLeavesNothingBehind) {
+TEST(Batch, AnInvalidEntryChangesNothing) {
     Batch batch;
     const float two[] = {1.0f, 2.0f};
     const float three[] = {1.0f, 2.0f, 3.0f};
@@ -70,7 +70,7 @@ TEST(Batch, ARefusedEntryLeavesNothingBehind) {
     EXPECT_EQ(view.sequence_begin.size(), 2u);
 }
 
-TEST(Batch, AClearedBatchTakesTheOtherKindOfInput) {
+TEST(Batch, AClearedBatchAcceptsTheOtherKindOfInput) {
     Batch batch;
     const Position patch[] = {8, 9, 10, 11};
     batch.add(1, patch, kZero, true);

@@ -1,4 +1,4 @@
-// A past made of a table, for tests of what a batch is checked against.
+// Stored sequences for tests of prepare().
 #pragma once
 
 #include <algorithm>

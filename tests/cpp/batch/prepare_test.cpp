@@ -40,7 +40,7 @@ protected:
     PreparedBatch prepared;
 };
 
-TEST_F(Prepare, OpenPositionsContinuePerSequence) {  // # S4-31
+TEST_F(Prepare, MissingPositionsContinueEachSequence) {  // # S4-31
     past.held[0] = {0, 9};
     past.held[2] = {3, 4};
     for (const SequenceId s : {0, 2, 1, 0, 2, 1}) add({s});
@@ -65,7 +65,7 @@ TEST_F(Prepare, CountsOutputs) {
     EXPECT_EQ(prepared.n_outputs, 2u);
 }
 
-TEST_F(Prepare, PositionsMustGoOnExactly) {
+TEST_F(Prepare, PositionsMustBeConsecutive) {
     past.held[3] = {0, 16};
     add({0});
     add({3}, {19});
@@ -79,7 +79,7 @@ TEST_F(Prepare, PositionsMustGoOnExactly) {
     EXPECT_EQ(error(), "decode: sequence 3 expects position 18, got 5 (entry 1)");
 }
 
-TEST_F(Prepare, PositionsOutsideTheirRangeAreRefused) {
+TEST_F(Prepare, PositionsOutOfRangeThrow) {
     add({0}, {-2});
     EXPECT_EQ(error(), "decode: position -2 of sequence 0 is outside 0..2147483646 (entry 0)");
     batch.clear();
@@ -102,7 +102,7 @@ TEST_F(Prepare, SizesAreChecked) {
     EXPECT_EQ(error(), "encode: the batch has 9 entries, more than n_batch = 8");
 }
 
-TEST_F(Prepare, ViewsThatContradictThemselvesAreRefused) {
+TEST_F(Prepare, InconsistentViewsThrow) {
     add({0});
     add({1});
     const BatchView good = batch.view();
@@ -137,7 +137,7 @@ TEST_F(Prepare, ViewsThatContradictThemselvesAreRefused) {
     }));
 }
 
-TEST_F(Prepare, TokensOutsideTheVocabularyAreRefused) {
+TEST_F(Prepare, TokensOutsideTheVocabularyThrow) {
     add({0}, {}, 99);
     EXPECT_EQ(error(), "accepted");
     add({0}, {}, 100);
@@ -147,11 +147,11 @@ TEST_F(Prepare, TokensOutsideTheVocabularyAreRefused) {
     EXPECT_EQ(error(), "decode: token -1 is outside 0..99 (entry 0)");
 }
 
-TEST_F(Prepare, EmbeddingsMustHaveTheModelsWidth) {
+TEST_F(Prepare, EmbeddingsMustHaveTheWidthOfTheModel) {
     const float row[] = {1.0f, 2.0f, 3.0f};
     const SequenceId zero[] = {0};
     batch.add_embedding(row, {}, zero, false);
-    EXPECT_EQ(error(), "decode: embeddings have 3 elements each, the model takes 2");
+    EXPECT_EQ(error(), "decode: embeddings have 3 elements each, the model expects 2");
 }
 
 TEST_F(Prepare, SequenceIdsAreChecked) {
@@ -162,10 +162,10 @@ TEST_F(Prepare, SequenceIdsAreChecked) {
     EXPECT_EQ(error(), "decode: sequence id -1 is outside 0..3 (entry 0; n_seq_max = 4)");
     batch.clear();
     add({2, 1, 2});
-    EXPECT_EQ(error(), "decode: entry 0 names sequence 2 twice");
+    EXPECT_EQ(error(), "decode: entry 0 has sequence id 2 twice");
 }
 
-TEST_F(Prepare, ATokenOfSeveralSequencesNeedsThemToHoldTheSame) {
+TEST_F(Prepare, ATokenOfSeveralSequencesNeedsEqualContents) {
     past.held[0] = past.held[1] = {0, 4};
     add({1, 0});
     add({0, 1});
@@ -180,7 +180,7 @@ TEST_F(Prepare, ATokenOfSeveralSequencesNeedsThemToHoldTheSame) {
               "cells; copy one to the others first");
 }
 
-TEST_F(Prepare, SequencesThatPartedWithinTheBatchAreNotCoupledAgain) {
+TEST_F(Prepare, SequencesThatDivergedInTheBatchCannotShareATokenAgain) {
     add({0, 1, 2});
     add({1, 2});
     add({0});
@@ -198,7 +198,7 @@ TEST_F(Prepare, SequencesThatPartedWithinTheBatchAreNotCoupledAgain) {
               "cells; copy one to the others first");
 }
 
-TEST_F(Prepare, StreamsRefuseATokenOfSeveralSequencesByName) {  // # S2-27
+TEST_F(Prepare, ATokenOfSeveralSequencesThrowsWithStreams) {  // # S2-27
     limits.coupled = false;
     add({3});
     add({1, 0});
@@ -207,7 +207,7 @@ TEST_F(Prepare, StreamsRefuseATokenOfSeveralSequencesByName) {  // # S2-27
               "belongs to one sequence");
 }
 
-TEST_F(Prepare, AFailedBatchLeavesNoTraceInTheNext) {
+TEST_F(Prepare, AFailedBatchDoesNotAffectTheNext) {
     past.held[0] = {0, 4};
     add({0});
     add({1, 0});
@@ -232,7 +232,7 @@ TEST_F(PrepareAxes, TextHasItsPositionOnEveryAxis) {
     EXPECT_THAT(prepared.positions, ElementsAre(7, 7, 7, 0, 8, 8, 8, 0));
 }
 
-TEST_F(PrepareAxes, PatchesShareTimeAndTextGoesOnAfterTheLargestAxis) {
+TEST_F(PrepareAxes, PatchesShareTimeAndTextContinuesAfterTheLargestAxis) {
     for (const int y : {0, 1})
         for (const int x : {0, 1, 2}) add({0}, {5, 5 + y, 5 + x, 0});
     add({0});
@@ -242,15 +242,17 @@ TEST_F(PrepareAxes, PatchesShareTimeAndTextGoesOnAfterTheLargestAxis) {
     EXPECT_EQ(prepared.next[0], 9);
 }
 
-TEST_F(PrepareAxes, GoingBackIsRefused) {
+TEST_F(PrepareAxes, DecreasingPositionsThrow) {
     past.held[0] = {0, 6};
     add({0}, {6, 7, 7, 0});
     EXPECT_EQ(error(), "decode: sequence 0 expects position 7 or later, got 6 (entry 0)");
     batch.clear();
     add({0}, {7, 9, 9, 0});
     add({0}, {7, 9, 8, 0});
-    EXPECT_EQ(error(),
-              "decode: sequence 0 goes back from position (7, 9, 9) to (7, 9, 8) (entry 1)");
+    EXPECT_EQ(
+        error(),
+        "decode: sequence 0 has position (7, 9, 8) after position (7, 9, 9); positions must not "
+        "decrease (entry 1)");
     batch.clear();
     add({0}, {7, -1, 9, 0});
     EXPECT_EQ(error(), "decode: position -1 of sequence 0 is outside 0..2147483646 (entry 0)");

@@ -37,7 +37,7 @@ Batch make_batch(const std::vector<Entry>& entries) {
 
 std::vector<Entry> random_entries(std::mt19937& random, size_t n, int32_t n_seq_max) {
     std::vector<Entry> entries;
-    // Coupled first: sequences that have parted stay apart.
+    // Coupled entries come first, since sequences that have diverged cannot be coupled again.
     const size_t coupled = random() % 3;
     for (size_t i = 0; i < n; ++i) {
         Entry e{{static_cast<SequenceId>(random() % static_cast<uint32_t>(n_seq_max))},
@@ -52,8 +52,8 @@ std::vector<Entry> random_entries(std::mt19937& random, size_t n, int32_t n_seq_
     return entries;
 }
 
-// Every token once, in microbatches that are whole in themselves, whatever the policy.
-void check_pieces(const PreparedBatch& batch, std::span<const Microbatch> microbatches) {
+// Checks that each token is in one microbatch and that the arrays of microbatches are consistent.
+void check_microbatches(const PreparedBatch& batch, std::span<const Microbatch> microbatches) {
     std::vector<int> seen(batch.size(), 0);
     std::map<SequenceId, uint32_t> last;  // entry of each sequence
     uint32_t n_outputs = 0;
@@ -91,7 +91,7 @@ void check_pieces(const PreparedBatch& batch, std::span<const Microbatch> microb
     EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
 }
 
-TEST(Split, CoversEveryTokenOnceAndKeepsEachSequencesOrder) {  // # S2-42 # S4-09
+TEST(Split, CoversEveryTokenOnceAndKeepsTheOrderInEachSequence) {  // # S2-42 # S4-09
     std::mt19937 random(1);
     Split split;
     for (int round = 0; round < 500; ++round) {
@@ -99,9 +99,9 @@ TEST(Split, CoversEveryTokenOnceAndKeepsEachSequencesOrder) {  // # S2-42 # S4-0
         const PreparedBatch p = prepared(batch, 6);
         for (const uint32_t max_tokens : {1u, 7u, 64u}) {
             const auto microbatches = split.cut(p, {.max_tokens = max_tokens});
-            check_pieces(p, microbatches);
+            check_microbatches(p, microbatches);
             EXPECT_EQ(microbatches.size(), (p.size() + max_tokens - 1) / max_tokens);
-            // Microbatches follow each other in batch order, and so do their outputs.
+            // Microbatches and their outputs are in batch order.
             uint32_t begin = 0;
             for (const Microbatch& microbatch : microbatches) {
                 EXPECT_EQ(*std::ranges::min_element(microbatch.entries), begin);
@@ -109,12 +109,12 @@ TEST(Split, CoversEveryTokenOnceAndKeepsEachSequencesOrder) {  // # S2-42 # S4-0
                 EXPECT_EQ(*std::ranges::max_element(microbatch.entries), begin - 1);
             }
         }
-        check_pieces(p, split.cut(p, {.max_tokens = 7, .whole_sequences = true}));
+        check_microbatches(p, split.cut(p, {.max_tokens = 7, .whole_sequences = true}));
     }
 }
 
 // # S2-53 # S2-54 # S2-55
-TEST(Split, APermutationOfSequencesCostsNoExtraPiece) {
+TEST(Split, TheOrderOfSequencesDoesNotChangeTheNumberOfMicrobatches) {
     std::mt19937 random(2);
     std::vector<SequenceId> order(16);
     std::iota(order.begin(), order.end(), 0);
@@ -130,7 +130,7 @@ TEST(Split, APermutationOfSequencesCostsNoExtraPiece) {
     }
 }
 
-TEST(Split, InterleavedSequencesAreRegroupedAndOutputsKeepBatchOrder) {  // # S2-56
+TEST(Split, InterleavedSequencesAreGroupedAndOutputsKeepBatchOrder) {  // # S2-56
     const Batch batch = make_batch({{{3}, true}, {{1}, true}, {{3}, false}, {{1}, true}});
     const PreparedBatch p = prepared(batch, 4);
     Split split;
@@ -142,49 +142,49 @@ TEST(Split, InterleavedSequencesAreRegroupedAndOutputsKeepBatchOrder) {  // # S2
     EXPECT_THAT(microbatches[0].output_tokens, ElementsAre(0, 2, 3));
 }
 
-TEST(Split, WholeSequencesAreNeverCut) {
+TEST(Split, WholeSequencesAreNeverSplit) {
     std::mt19937 random(3);
     Split split;
     for (int round = 0; round < 300; ++round) {
         const Batch batch = make_batch(random_entries(random, 1 + random() % 40, 5));
         const PreparedBatch p = prepared(batch, 5);
         const auto max_tokens = static_cast<uint32_t>(1 + random() % 20);
-        std::map<SequenceId, int> pieces_of;
+        std::map<SequenceId, int> n_microbatches_of;
         for (const Microbatch& microbatch :
              split.cut(p, {.max_tokens = max_tokens, .whole_sequences = true})) {
-            for (const SequenceId s : microbatch.sequences) ++pieces_of[s];
+            for (const SequenceId s : microbatch.sequences) ++n_microbatches_of[s];
             EXPECT_TRUE(microbatch.n_tokens() <= max_tokens || microbatch.n_sequences() == 1);
         }
-        for (const auto& [s, n] : pieces_of) EXPECT_EQ(n, 1) << "sequence " << s;
+        for (const auto& [s, n] : n_microbatches_of) EXPECT_EQ(n, 1) << "sequence " << s;
     }
 }
 
-TEST(Split, SequencesChangeTheirCompanyBetweenPiecesOnly) {
+TEST(Split, CouplingChangesOnlyBetweenMicrobatches) {
     std::mt19937 random(11);
     Split split;
     for (int round = 0; round < 200; ++round) {
         const Batch batch = make_batch(random_entries(random, 1 + random() % 40, 5));
         const PreparedBatch p = prepared(batch, 5);
         const auto microbatches = split.cut(p, {.max_tokens = 8, .constant_coupling = true});
-        check_pieces(p, microbatches);
+        check_microbatches(p, microbatches);
         for (const Microbatch& microbatch : microbatches) {
-            std::map<SequenceId, std::vector<SequenceId>> company;
+            std::map<SequenceId, std::vector<SequenceId>> coupled_with;
             for (const uint32_t entry : microbatch.entries) {
                 const auto ids = p.sequences_of(entry);
                 for (const SequenceId s : ids) {
                     const std::vector<SequenceId> now(ids.begin(), ids.end());
-                    EXPECT_EQ(company.try_emplace(s, now).first->second, now);
+                    EXPECT_EQ(coupled_with.try_emplace(s, now).first->second, now);
                 }
             }
         }
     }
-    // Nobody changes company: no microbatch more than without.
+    // The coupling never changes, so one microbatch suffices.
     const Batch batch = make_batch({{{0, 1}}, {{2}}, {{0, 1}}, {{3, 4}}, {{2}}, {{0, 1}}});
     EXPECT_EQ(split.cut(prepared(batch, 5), {.max_tokens = 8, .constant_coupling = true}).size(),
               1u);
 }
 
-TEST(Split, WholeSequencesShareAPieceWhileTheyFit) {
+TEST(Split, WholeSequencesShareAMicrobatchIfTheyFit) {
     const Batch batch = make_batch({{{0}}, {{1}}, {{0}}, {{2}}, {{1}}, {{3}}, {{2}}, {{2}}, {{2}}});
     const PreparedBatch p = prepared(batch, 4);
     Split split;

@@ -25,7 +25,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-constexpr uint64_t kMost = ~0ull;
+constexpr uint64_t kMax = ~0ull;
 constexpr uint32_t kU8 = 0, kU64 = 10, kString = 8, kArray = 9, kBoolean = 7;
 
 // A valid file with two keys and three tensors.
@@ -87,11 +87,11 @@ const std::vector<Defect>& defects() {
         {"version_4", [](auto& w) { w.version = 4; }, "'version' is 4, expected 2 or 3"},
         {"version_big_endian", [](auto& w) { w.version = 0x03000000; }, "big-endian"},
         // Counts larger than the file, R2.
-        {"tensor_count", [](auto& w) { w.tensor_count = kMost; },
+        {"tensor_count", [](auto& w) { w.tensor_count = kMax; },
          "'tensor_count' claims 18446744073709551615 tensors"},
         {"tensor_count_fits_uint32", [](auto& w) { w.tensor_count = uint64_t{1} << 32; },
          "'tensor_count' claims 4294967296 tensors"},
-        {"entry_count", [](auto& w) { w.entry_count = kMost; }, "'metadata_kv_count' claims"},
+        {"entry_count", [](auto& w) { w.entry_count = kMax; }, "'metadata_kv_count' claims"},
         {"entry_count_signed", [](auto& w) { w.entry_count = uint64_t{1} << 63; },
          "'metadata_kv_count' claims"},
         {"entry_count_one_more", [](auto& w) { w.entry_count = 3; }, "tensor 0"},
@@ -105,22 +105,22 @@ const std::vector<Defect>& defects() {
         // Lengths, R1 R2 R7.
         {"key_length",
          [](auto& w) {
-             w.entries[0] = {"", 0, raw(kMost)};
+             w.entries[0] = {"", 0, raw(kMax)};
              w.entry_count = 1;
          },
          "key 0"},
-        {"string_length", key("bad", kString, raw(kMost) + "abc"),
+        {"string_length", key("bad", kString, raw(kMax) + "abc"),
          "key 0 'bad' claims 18446744073709551615 bytes of a string"},
         {"string_length_signed", key("bad", kString, raw(uint64_t{1} << 63) + "abc"),
          "'bad' claims"},
         {"string_length_2_to_the_32", key("bad", kString, raw(uint64_t{1} << 32) + "abc"),
          "'bad' claims 4294967296 bytes"},
-        {"array_count", array_of(kU8, kMost), "key 0 'bad' claims"},
+        {"array_count", array_of(kU8, kMax), "key 0 'bad' claims"},
         {"array_count_wraps", array_of(kU64, (uint64_t{1} << 61) + 1),
          "'bad' claims 2305843009213693953 elements, more than the"},
         {"array_of_strings_count", array_of(kString, uint64_t{1} << 40),
          "'bad' claims 1099511627776 strings"},
-        {"array_of_strings_inner_length", array_of(kString, 2, raw_string("a") + raw(kMost - 4)),
+        {"array_of_strings_inner_length", array_of(kString, 2, raw_string("a") + raw(kMax - 4)),
          "'bad' claims 18446744073709551611 bytes"},
         // Types of values.
         {"value_type", key("bad", 13, raw(uint64_t{0})),
@@ -157,7 +157,7 @@ const std::vector<Defect>& defects() {
         {"rank_5", rank(5), "tensor 0 'a' has 5 dimensions"},
         {"rank_signed", rank(0x80000000), "tensor 0 'a' has 2147483648 dimensions"},
         {"dimension_0", dims({8, 0}), "tensor 0 'a' has dimension 1 of 0"},
-        {"dimension_negative", dims({kMost, 4}), "has dimension 0 of 18446744073709551615"},
+        {"dimension_negative", dims({kMax, 4}), "has dimension 0 of 18446744073709551615"},
         {"elements_wrap_to_0", dims({uint64_t{1} << 32, uint64_t{1} << 32}),
          "tensor 0 'a' has shape [4294967296, 4294967296], whose size overflows"},
         {"elements_wrap_to_1", dims({7, 0x6DB6DB6DB6DB6DB7}), "overflows"},
@@ -184,7 +184,7 @@ const std::vector<Defect>& defects() {
          "tensor 2 'c' has offset 65, expected a multiple of 32"},
         {"offset_past_end", offset(2, 4096), "tensor 2 'c' has 32 bytes at offset 4096, beyond"},
         {"offset_2_to_the_63", offset(2, uint64_t{1} << 63), "tensor 2 'c'"},
-        {"offset_wraps", offset(2, kMost - 31), "tensor 2 'c' has 32 bytes at offset 1844674"},
+        {"offset_wraps", offset(2, kMax - 31), "tensor 2 'c' has 32 bytes at offset 1844674"},
         {"overlap", offset(2, 32), "tensors 'a' and 'c' overlap"},
         {"same_place",
          [](auto& w) {
@@ -285,8 +285,8 @@ TEST_F(BadFiles, ChangedWordsDoNoHarm) {
     const GgufWriter writer = sound();
     const std::string whole = writer.bytes();
     const uint64_t words[] = {
-        0,         1,    0x7FFFFFFF, 0x80000000, uint64_t{1} << 32, kMost >> 1, uint64_t{1} << 63,
-        kMost - 7, kMost};
+        0,         1,    0x7FFFFFFF, 0x80000000, uint64_t{1} << 32, kMax >> 1, uint64_t{1} << 63,
+        kMax - 7, kMax};
     for (size_t at = 0; at + 8 <= writer.head().size(); ++at) {
         for (const uint64_t word : words) {
             std::string changed = whole;

@@ -1,4 +1,4 @@
-// What a lack of memory must leave behind: nothing.
+// Tests that an edit whose allocations fail changes nothing.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 
 namespace plait {
 
-// Everything that a memory tells of itself, by groups; views aside.
+// Returns the rows of every sequence in every group.
 inline std::vector<std::vector<int32_t>> rows_of_all(const Memory& memory) {
     std::vector<std::vector<int32_t>> rows;
     for (uint8_t g = 0; g < memory.layout().groups.size(); ++g)
@@ -18,7 +18,8 @@ inline std::vector<std::vector<int32_t>> rows_of_all(const Memory& memory) {
     return rows;
 }
 
-// Runs `edit` with every one of its allocations refused in turn, then in full; how many there were.
+// Runs `edit` repeatedly: first with its first allocation failing, then with its second, and so on,
+// until it succeeds. Checks that each failure changes nothing. Returns the number of allocations.
 int expect_all_or_nothing(Driver& driver, auto&& edit) {
     for (int n = 0;; ++n) {
         const auto before = driver.memory->cells();

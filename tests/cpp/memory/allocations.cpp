@@ -27,7 +27,8 @@ void* try_allocate(std::size_t bytes) noexcept {
 
 }  // namespace
 
-// All of them: a sanitizer brings its own for those left out, whose memory must not be freed here.
+// Every form is replaced: a sanitizer supplies those that are not, and memory from its operator new
+// must not be passed to free().
 void* operator new(std::size_t bytes) { return allocate(bytes); }
 void* operator new[](std::size_t bytes) { return allocate(bytes); }
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {

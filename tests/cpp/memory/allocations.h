@@ -1,5 +1,4 @@
-// Memory asked for with operator new: counted, for tests of what allocates nothing, and refused,
-// for tests of what a lack of memory leaves behind. Both of the calling thread.
+// Counts the allocations of the calling thread with operator new, and makes chosen ones fail.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@ namespace plait {
 
 uint64_t n_allocations();
 
-// While one lives, the allocation after the next `n` throws std::bad_alloc.
+// During its lifetime, `n` allocations of this thread succeed and the next throws std::bad_alloc.
 class FailingAllocation {
 public:
     explicit FailingAllocation(int64_t n);

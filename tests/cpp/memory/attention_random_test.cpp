@@ -1,4 +1,4 @@
-// Memories beside a model that keeps every sequence as a plain list of tokens.
+// Compares attention memories with a model that keeps each sequence as a list of tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -122,7 +122,7 @@ protected:
     std::map<std::string, int> outcomes;  // so that a test knows that it met every case
 };
 
-// Some tokens of some sequences, now and then of several at once; committed, or given back.
+// Decodes some tokens, some of which belong to several sequences, and commits or rolls back.
 void EveryAttentionMemory::decode() {
     const auto before = model.sequences;
     Batch batch;
@@ -132,7 +132,8 @@ void EveryAttentionMemory::decode() {
     for (int i = 0; i < n; ++i) {
         std::vector<SequenceId> ids{any_sequence()};
         if (!play.streams && below(3) == 0) {
-            // All that hold the same as the first; rarely one more, which the batch must refuse.
+            // All sequences with the same content as the first; rarely another one, with which the
+            // batch is invalid.
             for (SequenceId s = 0; s < kSequences; ++s)
                 if (s != ids[0] && (list(s) == list(ids[0]) || below(60) == 0)) ids.push_back(s);
             std::shuffle(ids.begin(), ids.end(), random);
@@ -141,7 +142,7 @@ void EveryAttentionMemory::decode() {
         for (const SequenceId s : ids) parted = parted || list(s) != first;
         auto token = std::make_shared<Token>();
         token->id = next_id++;
-        // An empty sequence may start anywhere.
+        // An empty sequence may start at any position.
         const bool start = first.empty() && below(2) == 0;
         token->position = start ? below(20) : first.empty() ? 0 : first.back()->position + 1;
         token->ordinal = first.empty() ? 0 : first.back()->ordinal + 1;
@@ -197,7 +198,8 @@ bool EveryAttentionMemory::visible(const Window& window, size_t own, size_t key,
     return false;
 }
 
-// The intervals of a view equal a mask over every key, also of the keys that later microbatches add.
+// Checks the intervals of a view against a mask over all keys, including those of later
+// microbatches.
 void EveryAttentionMemory::check_view(const Microbatch& microbatch, size_t index) {
     for (size_t g = 0; g < std::size(kWindows); ++g) {
         const auto view = driver.memory->view(static_cast<uint8_t>(g), index);
@@ -279,8 +281,8 @@ void EveryAttentionMemory::copy() {
     list(to).insert(list(to).end(), after.begin(), after.end());
 }
 
-// Moves the positions in range of one list, with copies of tokens that are shared. False, and
-// nothing changed, where positions would change their order or their sign.
+// Shifts or divides the positions of one list in a range, copying shared tokens. Returns false and
+// changes nothing if positions would become negative or change their order.
 bool EveryAttentionMemory::repositioned(List& tokens, PositionRange range, int divisor, int delta,
                                         int* n_copied) {
     List moved;
@@ -378,9 +380,8 @@ void EveryAttentionMemory::check() {
     }
 }
 
-// Positions and rows have nothing to do with each other, whatever happened before. # S1-35 # S1-37
-// # S1-47 # S2-38 # S2-50
-TEST_P(EveryAttentionMemory, EqualsAListOfTokensUnderRandomOperations) {
+// Positions do not depend on row numbers. # S1-35 # S1-37 # S1-47 # S2-38 # S2-50
+TEST_P(EveryAttentionMemory, MatchesAListOfTokensUnderRandomOperations) {
     for (int step = 0; step < 10000 && !HasFailure(); ++step) {
         SCOPED_TRACE(step);
         const int op = below(100);

@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(Unified, EverySequenceLivesInStreamZero) {  // # S2-36
+TEST(Unified, EverySequenceIsInStreamZero) {  // # S2-36
     Driver driver(sized(8, 3));
     for (const SequenceId s : {0, 1, 2}) driver.feed(s, 2);
     EXPECT_EQ(kind_of(driver), "unified");
@@ -24,7 +24,7 @@ TEST(Unified, EverySequenceLivesInStreamZero) {  // # S2-36
     for (const Cell& cell : driver.memory->cells()) EXPECT_EQ(cell.stream, 0);
 }
 
-TEST(Streams, EverySequenceHasAStreamOfItsOwn) {  // # S2-41
+TEST(Streams, EachSequenceHasItsOwnStream) {  // # S2-41
     Driver driver(sized(8, 3, /*streams=*/true));
     for (const SequenceId s : {2, 0, 1}) driver.feed(s, 2);
     EXPECT_EQ(kind_of(driver), "streams");
@@ -35,7 +35,7 @@ TEST(Streams, EverySequenceHasAStreamOfItsOwn) {  // # S2-41
     }
 }
 
-TEST(Streams, FillingOneLeavesTheRoomOfTheOthers) {  // # S2-60
+TEST(Streams, FillingOneStreamLeavesTheOthersFree) {  // # S2-60
     Driver driver(sized(8, 2, /*streams=*/true));
     driver.feed(0, 8);
     EXPECT_THROW(driver.feed(0, 1), CacheFull);
@@ -44,7 +44,7 @@ TEST(Streams, FillingOneLeavesTheRoomOfTheOthers) {  // # S2-60
     EXPECT_THAT(driver.tokens(1), ElementsAre(100, 101, 102, 103, 104, 105, 106, 107));
 }
 
-TEST(Unified, SequencesThatGrowSideBySideKeepConsecutiveRows) {
+TEST(Unified, SequencesThatGrowAtTheSameTimeGetConsecutiveRows) {
     Driver driver(sized(64, 3));
     for (int i = 0; i < 20; ++i)
         for (const SequenceId s : {0, 1, 2}) driver.feed(s, 1);
@@ -86,10 +86,10 @@ TEST(Unified, ACopyTakesNoRow) {
     EXPECT_THAT(driver.tokens(1), ElementsAre(10, 11, 12, 13, 14));
     EXPECT_THAT(driver.tokens(2), ElementsAre(11, 12, 13));
     EXPECT_TRUE(driver.memory->remove(0, {}));
-    EXPECT_EQ(driver.memory->n_used(), 5) << "rows stay while someone holds them";
+    EXPECT_EQ(driver.memory->n_used(), 5) << "a row is used while a sequence holds it";
 }
 
-TEST(Streams, ACopyMovesAdjacentRowsAtOnce) {
+TEST(Streams, ACopyMergesMovesOfAdjacentRows) {
     Driver driver(sized(8, 2, /*streams=*/true));
     driver.feed(0, 5, 10);
     driver.memory->copy(0, 1, {1, 4}, driver.moves);
@@ -125,7 +125,7 @@ TEST_P(EitherMode, ACopyReplacesTheRangeAndKeepsTheRest) {  // # S2-50
     EXPECT_THAT(driver.tokens(1), ElementsAre(10, 11, 12, 13, 14, 15));
 }
 
-TEST_P(EitherMode, ABatchThatDoesNotFitTakesNothingOfAnyPiece) {  // # S3-02
+TEST_P(EitherMode, ABatchThatDoesNotFitTakesNoRows) {  // # S3-02
     Driver driver = make(10, 2);
     driver.feed(0, 3);
     const auto before = driver.memory->cells();
@@ -142,7 +142,7 @@ TEST_P(EitherMode, ABatchThatDoesNotFitTakesNothingOfAnyPiece) {  // # S3-02
     EXPECT_EQ(driver.memory->positions(0)->max, 9);
 }
 
-TEST(Unified, SequencesShareTheRoomThereIs) {
+TEST(Unified, SequencesShareTheFreeRows) {
     MemoryOptions options = sized(10, 2);
     options.n_cells = 12;
     Driver driver(options);
@@ -153,7 +153,7 @@ TEST(Unified, SequencesShareTheRoomThereIs) {
     EXPECT_EQ(driver.memory->n_used(), 12);
 }
 
-TEST_P(EitherMode, LaterPiecesSeeWhatEarlierOnesWroteAndNotTheOtherWayRound) {
+TEST_P(EitherMode, MicrobatchesSeeKeysOfEarlierButNotOfLaterMicrobatches) {
     Driver driver = make(16, 1);
     Batch batch;
     const SequenceId zero[] = {0};
@@ -169,7 +169,7 @@ TEST_P(EitherMode, LaterPiecesSeeWhatEarlierOnesWroteAndNotTheOtherWayRound) {
     EXPECT_EQ(driver.memory->n_used(), 0);
 }
 
-TEST_P(EitherMode, OrdinalsGoOnFromTheLastKeyWhateverItsPosition) {
+TEST_P(EitherMode, OrdinalsContinueFromTheLastKeyRegardlessOfItsPosition) {
     Driver driver = make(16, 1);
     driver.feed(0, 6);
     ASSERT_TRUE(driver.memory->remove(0, {1, 4}));
@@ -185,7 +185,7 @@ TEST_P(EitherMode, OrdinalsGoOnFromTheLastKeyWhateverItsPosition) {
     EXPECT_EQ(driver.memory->cells()[0].ordinal, 0);
 }
 
-TEST_P(EitherMode, RemovingAnEmptyRangeIsNothing) {
+TEST_P(EitherMode, RemovingAnEmptyRangeChangesNothing) {
     Driver driver = make(8, 2);
     driver.feed(0, 4);
     EXPECT_TRUE(driver.memory->remove(0, {2, 2}));
@@ -194,7 +194,7 @@ TEST_P(EitherMode, RemovingAnEmptyRangeIsNothing) {
     EXPECT_EQ(driver.memory->n_used(), 4);
 }
 
-TEST(Unified, ShiftingOneOfTwoThatShareCopiesTheRowsFirst) {
+TEST(Unified, ShiftingASequenceCopiesSharedRowsFirst) {
     Driver driver(sized(8, 2));
     driver.feed(0, 4, 10);
     driver.memory->copy(0, 1, {}, driver.moves);
@@ -215,7 +215,7 @@ TEST(Unified, ShiftingOneOfTwoThatShareCopiesTheRowsFirst) {
     EXPECT_FALSE(driver.memory->has_shifts());
 }
 
-TEST_P(EitherMode, PendingShiftsTravelWithCopies) {
+TEST_P(EitherMode, CopiesIncludePendingShifts) {
     Driver driver = make(8, 2);
     driver.feed(0, 3);
     driver.memory->add(0, {}, 4, driver.moves);
@@ -231,7 +231,7 @@ TEST_P(EitherMode, PendingShiftsTravelWithCopies) {
         EXPECT_EQ(driver.rotations[0][static_cast<size_t>(cell.row)], cell.position[0]);
 }
 
-TEST_P(EitherMode, AShiftThatCannotBeChangesNothing) {
+TEST_P(EitherMode, AnInvalidShiftChangesNothing) {
     Driver driver = make(8, 1);
     driver.feed(0, 6);
     const auto before = driver.memory->cells();
@@ -241,9 +241,9 @@ TEST_P(EitherMode, AShiftThatCannotBeChangesNothing) {
     };
     EXPECT_EQ(add({}, -1), "position 0 of sequence 0 would become -1");
     EXPECT_EQ(add({3, INT32_MAX}, -2),
-              "position 3 of sequence 0 would become 1, before position 2 that precedes it");
+              "position 3 of sequence 0 would become 1, before the previous token's position 2");
     EXPECT_EQ(add({0, 3}, 2),
-              "position 2 of sequence 0 would become 4, after position 3 that follows it");
+              "position 2 of sequence 0 would become 4, after the next token's position 3");
     EXPECT_EQ(add({}, INT32_MAX - 4),
               "position 5 of sequence 0 would become 2147483648, the largest is 2147483646");
     EXPECT_EQ(message_of<InvalidArgument>([&] { driver.memory->divide(0, {}, 0, driver.moves); }),
@@ -252,7 +252,7 @@ TEST_P(EitherMode, AShiftThatCannotBeChangesNothing) {
     EXPECT_THAT(driver.moves, IsEmpty());
 }
 
-TEST(Unified, AShiftWithoutRoomForCopiesChangesNothing) {
+TEST(Unified, AShiftWithTooFewFreeRowsChangesNothing) {
     MemoryOptions options = sized(8, 2);
     options.n_cells = 8;
     Driver driver(options);
@@ -266,7 +266,7 @@ TEST(Unified, AShiftWithoutRoomForCopiesChangesNothing) {
     EXPECT_THAT(driver.moves, IsEmpty());
 }
 
-TEST_P(EitherMode, ACopyBeyondTheContextOfASequenceIsRefused) {
+TEST_P(EitherMode, ACopyThatExceedsTheContextLengthThrows) {
     Driver driver = make(8, 2);
     Batch later;
     const SequenceId one[] = {1};
@@ -277,7 +277,7 @@ TEST_P(EitherMode, ACopyBeyondTheContextOfASequenceIsRefused) {
     EXPECT_EQ(message_of<CacheFull>([&] {
                   driver.memory->copy(0, 1, {0, 6}, driver.moves);
               }),
-              "copying 6 cells of sequence 0 to sequence 1, of whose n_ctx = 8 only 4 are free");
+              "copying sequence 0 to sequence 1 needs 6 cells, 4 of its n_ctx = 8 are free");
     EXPECT_EQ(driver.memory->cells(), before);
 }
 
@@ -297,7 +297,7 @@ TEST(Unified, ATokenOfSeveralSequencesTakesOneRow) {
     EXPECT_THAT(driver.memory->cells()[0].sequences, ElementsAre(0, 1, 2));
 }
 
-TEST(Streams, ATokenOfSeveralSequencesIsRefusedBeforeAnythingChanges) {  // # S2-27
+TEST(Streams, ATokenOfSeveralSequencesThrowsBeforeAnythingChanges) {  // # S2-27
     Driver driver(sized(8, 2, /*streams=*/true));
     Batch batch;
     const SequenceId both[] = {0, 1};
@@ -318,7 +318,7 @@ TEST_P(EitherMode, KeepEmptiesEveryOtherSequence) {
     EXPECT_FALSE(driver.memory->positions(0).has_value());
 }
 
-TEST(SeveralAxes, PositionsAreKeptAndTheSequenceGoesOnAfterTheLargest) {
+TEST(SeveralAxes, TheNextPositionFollowsTheLargestOnAnyAxis) {
     MemoryOptions options = sized(16, 1);
     options.axes = 4;
     Driver driver(options);
@@ -344,7 +344,7 @@ TEST(SeveralAxes, PositionsAreKeptAndTheSequenceGoesOnAfterTheLargest) {
     EXPECT_EQ(driver.memory->cells(), before);
 }
 
-TEST_P(EitherMode, AStepAllocatesNothingOnceItHasRun) {
+TEST_P(EitherMode, ARepeatedStepAllocatesNothing) {
     MemoryOptions options = sized(4096, 16, GetParam());
     options.n_ubatch = 16;
     Driver driver(options);
@@ -362,7 +362,7 @@ TEST_P(EitherMode, AStepAllocatesNothingOnceItHasRun) {
     EXPECT_EQ(n_allocations(), before);
 }
 
-TEST_P(EitherMode, SequencesThatJoinAndLeaveLeaveNothingBehind) {  // # S4-14
+TEST_P(EitherMode, RemovedSequencesLeakNoRows) {  // # S4-14
     constexpr int32_t kUsers = 64;
     MemoryOptions options = sized(64, kUsers, GetParam());
     options.n_ubatch = kUsers;
@@ -393,7 +393,7 @@ TEST_P(EitherMode, SequencesThatJoinAndLeaveLeaveNothingBehind) {  // # S4-14
     EXPECT_EQ(driver.memory->n_used(), 0);
 }
 
-TEST_P(EitherMode, ALackOfMemoryChangesNothing) {
+TEST_P(EitherMode, AFailedAllocationChangesNothing) {
     Driver driver = make(256, 4);
     Batch batch;
     for (int i = 0; i < 40; ++i)
@@ -416,7 +416,7 @@ TEST_P(EitherMode, ALackOfMemoryChangesNothing) {
     EXPECT_EQ(shifts.size(), 18u + 39u);
 }
 
-TEST(Layout, LayersThatSeeTheSameShareAGroupWhateverTheirSizes) {
+TEST(Layout, LayersWithTheSameWindowShareAGroup) {
     AttentionSpec wide = full_layer();
     wide.n_kv_heads = 8;
     AttentionSpec window = full_layer();
@@ -451,7 +451,7 @@ TEST(Layout, HeadsArePaddedToWholeBlocks) {
     EXPECT_EQ(values.row_bytes, 3u * 48 * 2);
 }
 
-TEST(MakeMemory, ImpossibleChoicesSayWhy) {
+TEST(MakeMemory, InvalidOptionsThrowWithTheReason) {
     const auto specs = attention_specs({full_layer()});
     MemoryOptions options = sized(8, 2, /*streams=*/true);
     options.n_cells = 17;

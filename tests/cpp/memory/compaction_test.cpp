@@ -53,7 +53,7 @@ TEST(Defragment, EverySecondRowOf4096InChunksOf8) {  // # S3-04 # S3-20 # S3-21
     }
     EXPECT_EQ(driver.memory->count_runs().n_runs, 2048);
     const Report report = defragment(driver, 8);
-    EXPECT_EQ(report.moves, 1024) << "each key that is past the end moves once";
+    EXPECT_EQ(report.moves, 1024) << "each row past the end moves once";
     EXPECT_EQ(report.rounds, (report.moves + 7) / 8);
     expect_compact(driver);
     EXPECT_EQ(driver.tokens(0), expected);
@@ -61,7 +61,7 @@ TEST(Defragment, EverySecondRowOf4096InChunksOf8) {  // # S3-04 # S3-20 # S3-21
     EXPECT_EQ(driver.memory->n_used(), 4096);
 }
 
-// Two sequences that took rows in turn, `n` each: every other row was free when they came.
+// Returns a memory in which sequences 0 and 1 have `n` tokens each, in alternating rows.
 Driver make_alternating(int n) {
     MemoryOptions options = sized(4 * n, 4);
     options.n_cells = 4 * n;
@@ -74,14 +74,14 @@ Driver make_alternating(int n) {
     return driver;
 }
 
-TEST(Defragment, ShortRunsBecomeLongAgain) {
+TEST(Defragment, ShortRunsBecomeLong) {
     for (const int64_t max_moves : {1, 4, 500}) {
         Driver driver = make_alternating(100);
         const auto before = std::pair(driver.tokens(0), driver.tokens(1));
         const RunCount scattered = driver.memory->count_runs();
         EXPECT_EQ(scattered.n_keys, 200);
         EXPECT_EQ(scattered.n_runs, 200);
-        EXPECT_EQ(scattered.fewest_runs, 2);
+        EXPECT_EQ(scattered.min_runs, 2);
         const Report report = defragment(driver, max_moves);
         EXPECT_LE(report.cells, 2 * scattered.n_keys);
         expect_compact(driver);
@@ -90,7 +90,7 @@ TEST(Defragment, ShortRunsBecomeLongAgain) {
     }
 }
 
-TEST(Defragment, OneFreeRowIsEnoughToPutACacheInOrder) {
+TEST(Defragment, OneFreeRowSufficesToSortACache) {
     for (const int n_free : {1, 0}) {
         Driver driver = make_alternating(50);
         driver.feed(3, 100 - n_free);
@@ -107,7 +107,7 @@ TEST(Defragment, OneFreeRowIsEnoughToPutACacheInOrder) {
     }
 }
 
-TEST(Defragment, EveryStreamIsCompactForItself) {
+TEST(Defragment, EachStreamIsCompactedSeparately) {
     Driver driver(sized(64, 3, /*streams=*/true));
     for (const SequenceId s : {0, 1, 2}) driver.feed(s, 40, 100 * s);
     for (Position p = 0; p < 40; p += 4) ASSERT_TRUE(driver.memory->remove(1, {p, p + 2}));
@@ -119,7 +119,7 @@ TEST(Defragment, EveryStreamIsCompactForItself) {
     EXPECT_EQ(driver.tokens(0).size(), 40u);
 }
 
-TEST(Defragment, AdjacentRowsAreOneMove) {  // # S3-08
+TEST(Defragment, MovesOfAdjacentRowsAreMerged) {  // # S3-08
     Driver driver(sized(3000, 2));
     driver.feed(0, 1000);
     driver.feed(1, 1000, 5000);
@@ -143,7 +143,7 @@ TEST(Defragment, NothingIsMovedInACompactCache) {  // # S3-22 # S3-23 # S3-24
               "max_moves is 0, expected 1 or more");
 }
 
-TEST(Defragment, AnyChunkSizeGivesTheSameCache) {  // # S3-06
+TEST(Defragment, TheResultDoesNotDependOnMaxMoves) {  // # S3-06
     std::vector<Cell> first;
     for (const int64_t max_moves : {1, 2, 7, 1000}) {
         Driver driver(sized(128, 3));
@@ -158,7 +158,7 @@ TEST(Defragment, AnyChunkSizeGivesTheSameCache) {  // # S3-06
     }
 }
 
-TEST(Defragment, PendingShiftsAndSharingTravelAlong) {  // # S3-30
+TEST(Defragment, PendingShiftsAndSharingAreKept) {  // # S3-30
     Driver driver(sized(32, 3));
     driver.feed(2, 4);
     driver.feed(0, 8, 10);
@@ -177,7 +177,7 @@ TEST(Defragment, PendingShiftsAndSharingTravelAlong) {  // # S3-30
         EXPECT_EQ(driver.rotations[0][static_cast<size_t>(cell.row)], cell.position[0]);
 }
 
-TEST(Defragment, EditsBetweenRoundsAreFine) {
+TEST(Defragment, EditsBetweenRoundsAreAllowed) {
     Driver driver = make_alternating(60);
     auto kept = driver.tokens(1);
     for (int i = 0; i < 5; ++i) {
@@ -193,7 +193,7 @@ TEST(Defragment, EditsBetweenRoundsAreFine) {
     EXPECT_EQ(driver.tokens(0).size(), 60u - 25);
 }
 
-TEST(Defragment, ALackOfMemoryChangesNothing) {
+TEST(Defragment, AFailedAllocationChangesNothing) {
     Driver driver = make_alternating(20);
     for (int i = 0; i < 4; ++i)
         expect_all_or_nothing(driver, [&] { driver.memory->defragment(4, driver.moves); });

@@ -26,7 +26,7 @@ MemoryOptions options(int32_t n_seq_max, bool streams = false) {
     return options;
 }
 
-TEST(Cross, AnEncodersOutputIsReadWholeByEveryStepOfItsSequence) {  // # S4-16
+TEST(Cross, EveryDecodeStepReadsTheWholeEncoderOutput) {  // # S4-16
     Driver driver(options(2), encoder_decoder());
     EXPECT_EQ(kind_of(driver), "cross");
     driver.encode(0, 3, 100);
@@ -45,16 +45,16 @@ TEST(Cross, AnEncodersOutputIsReadWholeByEveryStepOfItsSequence) {  // # S4-16
     driver.memory->rollback();
 }
 
-TEST(Cross, EncodingStartsAnewWhateverWasDecoded) {
+TEST(Cross, EncodingIgnoresDecodedTokens) {
     Driver driver(options(1), encoder_decoder());
     driver.encode(0, 4, 100);
     driver.feed(0, 6);
     driver.encode(0, 2, 300);
     EXPECT_THAT(driver.tokens(0, kCross), ElementsAre(300, 301));
-    EXPECT_EQ(driver.memory->positions(0)->max, 5) << "what was decoded stays";
+    EXPECT_EQ(driver.memory->positions(0)->max, 5) << "decoded tokens stay";
 }
 
-TEST(Cross, AnEncodeThatFailsKeepsTheOldOutput) {  // # S4-08
+TEST(Cross, AFailedEncodeKeepsTheOldOutput) {  // # S4-08
     Driver driver(options(1), encoder_decoder());
     driver.encode(0, 4, 100);
     const auto microbatches = driver.place(Driver::batch_of(0, 6, 300), StepKind::encode);
@@ -64,7 +64,7 @@ TEST(Cross, AnEncodeThatFailsKeepsTheOldOutput) {  // # S4-08
     EXPECT_THAT(driver.tokens(0, kCross), ElementsAre(100, 101, 102, 103));
 }
 
-TEST(Cross, DecodingWithoutAnEncodersOutputIsRefused) {
+TEST(Cross, DecodingWithoutAnEncoderOutputThrows) {
     Driver driver(options(2), encoder_decoder());
     driver.encode(0, 3);
     EXPECT_EQ(message_of<BatchError>([&] { driver.feed(1, 2); }),
@@ -74,7 +74,7 @@ TEST(Cross, DecodingWithoutAnEncodersOutputIsRefused) {
     driver.feed(0, 2);
 }
 
-TEST(Cross, CopiesShareIt) {
+TEST(Cross, CopiesShareTheEncoderOutput) {
     for (const bool streams : {false, true}) {
         Driver driver(options(3, streams), encoder_decoder());
         driver.encode(0, 4, 100);
@@ -85,14 +85,15 @@ TEST(Cross, CopiesShareIt) {
         driver.encode(2, 2, 200);
         driver.memory->copy(0, 2, {1, 3}, driver.moves);
         driver.carry_out_moves();
-        EXPECT_THAT(driver.tokens(2, kCross), ElementsAre(200, 201)) << "it has its own";
+        EXPECT_THAT(driver.tokens(2, kCross), ElementsAre(200, 201))
+            << "the sequence has its own output";
         ASSERT_TRUE(driver.memory->remove(0, {}));
         EXPECT_THAT(driver.tokens(1, kCross), ElementsAre(100, 101, 102, 103));
         EXPECT_THAT(driver.tokens(0, kCross), IsEmpty());
     }
 }
 
-TEST(Cross, OnlyTheRemovalOfEverythingReleasesIt) {
+TEST(Cross, OnlyRemovingTheWholeSequenceFreesTheEncoderOutput) {
     Driver driver(options(2), encoder_decoder());
     driver.encode(0, 4);
     driver.encode(1, 4);
@@ -105,7 +106,7 @@ TEST(Cross, OnlyTheRemovalOfEverythingReleasesIt) {
     EXPECT_THAT(driver.tokens(1, kCross), IsEmpty());
 }
 
-TEST(Cross, ATokenOfSeveralSequencesNeedsOneOutputForAll) {
+TEST(Cross, ATokenOfSeveralSequencesNeedsASharedEncoderOutput) {
     Driver driver(options(2), encoder_decoder());
     const SequenceId both[] = {0, 1};
     Batch together;
@@ -117,7 +118,7 @@ TEST(Cross, ATokenOfSeveralSequencesNeedsOneOutputForAll) {
     EXPECT_THROW(driver.decode(together), BatchError);
 }
 
-TEST(Cross, ALongerOutputThanAllContextsIsRefused) {
+TEST(Cross, AnOutputLongerThanTheContextThrows) {
     MemoryOptions small = options(2);
     small.n_ctx = 4;
     Driver driver(small, encoder_decoder());
@@ -141,7 +142,7 @@ TEST(Cross, TheEncoderSeesItsOwnTokensInBothDirections) {  // # S4-35
     driver.memory->rollback();
 }
 
-TEST(Cross, ALackOfMemoryChangesNothing) {
+TEST(Cross, AFailedAllocationChangesNothing) {
     Driver driver(options(3), encoder_decoder());
     expect_all_or_nothing(driver, [&] { driver.encode(0, 6); });
     expect_all_or_nothing(driver, [&] { driver.encode(0, 5); });
@@ -169,14 +170,14 @@ TEST(None, EncodersHaveNoCells) {  // # S4-17 # S4-22
     EXPECT_THAT(driver.memory->cells(), IsEmpty());
 }
 
-TEST(None, ModelsThatRememberNothingNeedNoGroup) {
+TEST(None, ModelsWithoutStateHaveNoGroups) {
     Driver driver(encoder_options(1), {{}, {}});
     EXPECT_EQ(kind_of(driver), "none");
     driver.feed(0, 8);
     EXPECT_EQ(driver.memory->n_used(), 0);
 }
 
-TEST(None, AWindowIsAnIntervalOfThePiece) {
+TEST(None, AWindowIsAnIntervalOfTheMicrobatch) {
     WithinSpec local{{WindowKind::symmetric, 2}};
     local.needs_key_positions = true;
     Driver driver(encoder_options(2), {{local}});
@@ -193,7 +194,7 @@ TEST(None, AWindowIsAnIntervalOfThePiece) {
     driver.memory->rollback();
 }
 
-TEST(None, SequencesShareAllOfTheirTokensOrNone) {
+TEST(None, PartlySharedSequencesThrow) {
     Driver driver(encoder_options(2), {{WithinSpec{}}});
     const SequenceId both[] = {0, 1};
     Batch batch;

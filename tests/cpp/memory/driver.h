@@ -1,5 +1,6 @@
-// Drives a memory as a context does: checks a batch, cuts it, places it, carries out what edits ask
-// for. A "storage" of one number a row stands for the keys, so that a test sees what is where.
+// Uses a memory like a context does: prepares and splits batches, places them, and carries out row
+// moves and shifts. The contents of a row are represented by a number, so that tests can check
+// them.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +31,7 @@ inline AttentionSpec window_layer(Window window) {
     return layer;
 }
 
-// What a row holds, as a number: a token, or what a state was made of, folded.
+// Updates the number that represents a recurrent state.
 inline int fold(int state, int token) { return (state * 31 + token + 1) % 16'777'213; }
 
 struct Driver {
@@ -51,7 +52,7 @@ struct Driver {
 
     const std::vector<GroupInfo>& groups() const { return memory->layout().groups; }
 
-    // Everything up to the point where microbatches run.
+    // Prepares, splits and places a batch.
     std::span<const Microbatch> place(const Batch& batch, StepKind kind = StepKind::decode) {
         step = kind;
         prepare(batch.view(), limits, memory->sequences(kind), prepared);
@@ -67,7 +68,7 @@ struct Driver {
         kept = std::move(batch);  // the memory reads it until the step ends
         return place(std::as_const(kept), kind);
     }
-    // Stores each token's number in its row, and makes each state anew, as a microbatch that runs does.
+    // Writes the rows of a microbatch: token ids for keys, folded token ids for states.
     void write(const Microbatch& microbatch, size_t index) {
         for (size_t g = 0; g < keys.size(); ++g) {
             const auto group = static_cast<uint8_t>(g);
@@ -110,7 +111,7 @@ struct Driver {
         memory->commit();
     }
     void decode(const Batch& batch) { run(batch, StepKind::decode); }
-    // `n` tokens numbered from `token` at the end of one sequence.
+    // Decodes tokens `token`, `token` + 1, ... at the end of one sequence.
     void feed(SequenceId sequence, int n, int token = 0) { decode(batch_of(sequence, n, token)); }
     void encode(SequenceId sequence, int n, int token = 0) {
         run(batch_of(sequence, n, token), StepKind::encode);
@@ -137,7 +138,7 @@ struct Driver {
         for (const KeyShift& shift : shifts)
             rotations[shift.group][static_cast<size_t>(shift.row)] += shift.delta;
     }
-    // The tokens of a sequence as group `group` stores them, oldest first.
+    // Returns the tokens of a sequence that a group stores, oldest first.
     std::vector<int> tokens(SequenceId sequence, uint8_t group = 0) const {
         std::vector<int> tokens;
         for (const int32_t row : memory->rows_of(group, sequence))

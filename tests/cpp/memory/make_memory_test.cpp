@@ -1,4 +1,4 @@
-// Which memory a model and the caller's options make.
+// The memories that specs and options result in.
 #include <gmock/gmock.h>
 
 #include "base/error.h"
@@ -52,7 +52,7 @@ TEST(MakeMemory,
     }
 }
 
-TEST(MakeMemory, StreamsAreOneOrOneASequence) {  // # S2-39
+TEST(MakeMemory, ThereIsOneStreamOrOnePerSequence) {  // # S2-39
     MemoryOptions options = sized(8, 4, /*streams=*/true);
     options.n_cells = 16;  // two sequences to a stream
     EXPECT_EQ(
@@ -61,7 +61,7 @@ TEST(MakeMemory, StreamsAreOneOrOneASequence) {  // # S2-39
         "together 32");
 }
 
-TEST(MakeMemory, CombinationsWithoutAMeaningSayWhy) {  // # S4-20
+TEST(MakeMemory, UnsupportedCombinationsThrowWithTheReason) {  // # S4-20
     const MemoryOptions options = sized(8, 1);
     EXPECT_EQ(
         message_of<UnsupportedError>([&] {
@@ -76,7 +76,7 @@ TEST(MakeMemory, CombinationsWithoutAMeaningSayWhy) {  // # S4-20
               "state");
 }
 
-TEST(MakeMemory, LayersWithoutAStateTakeNoBytes) {  // # S1-28
+TEST(MakeMemory, LayersWithoutStateTakeNoBytes) {  // # S1-28
     const auto one = make_memory({{full_layer()}}, sized(8, 2));
     const auto three = make_memory({{}, {full_layer()}, {}}, sized(8, 2));
     EXPECT_EQ(one->layout().bytes(), three->layout().bytes());
@@ -90,8 +90,8 @@ TEST(MakeMemory, ManyStreamsOfManyLayers) {  // # S2-45
     EXPECT_EQ(memory->n_cells(), 512);
 }
 
-// Every edit on every kind: done, or refused by name with nothing changed.  # S4-33
-TEST(MakeMemory, EveryKindAnswersEveryEdit) {
+// # S4-33
+TEST(MakeMemory, EveryKindPerformsOrRejectsEveryEdit) {
     const StateSpec keys = full_layer();
     const StateSpec states = RecurrentSpec{{4}};
     const std::vector<std::pair<MemorySpecs, bool>> memories = {

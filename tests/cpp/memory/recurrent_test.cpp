@@ -25,7 +25,7 @@ int folded(std::initializer_list<int> tokens) {
     return state;
 }
 
-TEST(Recurrent, AFreshSequenceReadsZerosAndWritesARowOfItsOwn) {  // # S4-15
+TEST(Recurrent, AnEmptySequenceReadsTheZeroRowAndWritesItsOwn) {  // # S4-15
     Driver driver(sized(8, 2), states());
     EXPECT_EQ(kind_of(driver), "recurrent");
     EXPECT_EQ(driver.groups()[0].n_rows, 2u * 2 + 1);
@@ -42,7 +42,7 @@ TEST(Recurrent, AFreshSequenceReadsZerosAndWritesARowOfItsOwn) {  // # S4-15
     EXPECT_EQ(driver.memory->n_cells(), 2);
 }
 
-TEST(Recurrent, LaterPiecesOfACallGoOnInTheFreshRow) {  // # S1-22 # S1-49 # S1-25
+TEST(Recurrent, LaterMicrobatchesUpdateTheNewRow) {  // # S1-22 # S1-49 # S1-25
     Driver driver(sized(8, 1), states());
     driver.feed(0, 1);
     const int32_t committed = driver.memory->rows_of(0, 0)[0];
@@ -58,7 +58,7 @@ TEST(Recurrent, LaterPiecesOfACallGoOnInTheFreshRow) {  // # S1-22 # S1-49 # S1-
     EXPECT_THAT(driver.memory->rows_of(0, 0), ElementsAre(fresh));
 }
 
-TEST(Recurrent, ACallThatFailsLeavesTheOldState) {  // # S4-08
+TEST(Recurrent, AFailedCallLeavesTheOldState) {  // # S4-08
     Driver driver(sized(8, 2), states());
     driver.feed(0, 3);
     const auto microbatches = driver.place(Driver::batch_of(0, 10, 50));
@@ -70,7 +70,7 @@ TEST(Recurrent, ACallThatFailsLeavesTheOldState) {  // # S4-08
     EXPECT_EQ(driver.memory->n_used(), 1);
 }
 
-TEST(Recurrent, PiecesMayHaveSequencesOfAnyLengths) {
+TEST(Recurrent, MicrobatchesMayHaveSequencesOfAnyLengths) {
     Driver driver(sized(8, 3), states());
     Batch batch;
     for (const SequenceId s : {2, 0, 0, 1, 0, 2, 0}) batch.add(10 + s, {}, std::span(&s, 1), false);
@@ -80,7 +80,7 @@ TEST(Recurrent, PiecesMayHaveSequencesOfAnyLengths) {
     EXPECT_EQ(state_of(driver, 2), folded({12, 12}));
 }
 
-TEST(Recurrent, ACopySharesTheStateUntilOneOfThemGoesOn) {
+TEST(Recurrent, ACopySharesTheStateUntilOneSequenceContinues) {
     Driver driver(sized(8, 3), states());
     driver.feed(0, 3);
     driver.memory->copy(0, 1, {}, driver.moves);
@@ -98,18 +98,19 @@ TEST(Recurrent, ACopySharesTheStateUntilOneOfThemGoesOn) {
     EXPECT_EQ(driver.memory->rewind_point(0, 2), (RewindPoint{0, 0}));
 }
 
-TEST(Recurrent, AStateHasNoParts) {  // # S4-33
+TEST(Recurrent, AStateCannotBeSplit) {  // # S4-33
     Driver driver(sized(8, 2), states());
     driver.feed(0, 5);
     const auto before = driver.memory->cells();
     EXPECT_FALSE(driver.memory->can_partial_remove());
     EXPECT_FALSE(driver.memory->remove(0, {2, INT32_MAX}));
     EXPECT_FALSE(driver.memory->remove(0, {0, 4}));
-    EXPECT_EQ(message_of<UnsupportedError>([&] {
-                  driver.memory->copy(0, 1, {0, 4}, driver.moves);
-              }),
-              "positions [0, 4) of sequence 0 cannot be copied: its state is of positions [0, 5) "
-              "and has no parts");
+    EXPECT_EQ(
+        message_of<UnsupportedError>([&] {
+            driver.memory->copy(0, 1, {0, 4}, driver.moves);
+        }),
+        "positions [0, 4) of sequence 0 cannot be copied: a recurrent state can only be copied "
+        "as a whole, here positions [0, 5)");
     EXPECT_TRUE(driver.memory->remove(0, {5, 9}));
     EXPECT_TRUE(driver.memory->remove(0, {2, 2}));
     EXPECT_TRUE(driver.memory->remove(1, {}));
@@ -118,7 +119,7 @@ TEST(Recurrent, AStateHasNoParts) {  // # S4-33
     EXPECT_EQ(driver.memory->n_used(), 0);
 }
 
-TEST(Recurrent, PositionsMoveWithoutTheState) {
+TEST(Recurrent, ShiftsChangePositionsOnly) {
     Driver driver(sized(8, 2), states());
     driver.feed(0, 4);
     driver.memory->copy(0, 1, {}, driver.moves);
@@ -144,7 +145,7 @@ TEST(Recurrent, ATokenOfSeveralSequencesIsComputedOnce) {
     batch.add(8, {}, two, false);
     batch.add(9, {}, std::span(all).first(1), false);
     const auto microbatches = driver.place(batch);
-    ASSERT_EQ(microbatches.size(), 3u) << "states part between microbatches only";
+    ASSERT_EQ(microbatches.size(), 3u) << "coupling changes only between microbatches";
     driver.memory->rollback();
     driver.decode(batch);
     EXPECT_EQ(state_of(driver, 0), folded({5, 6, 9}));
@@ -155,15 +156,15 @@ TEST(Recurrent, ATokenOfSeveralSequencesIsComputedOnce) {
     Batch next;
     next.add(20, {}, std::span(all).first(2), false);
     driver.decode(next);
-    EXPECT_EQ(driver.memory->n_used(), 1) << "one fresh row for both";
+    EXPECT_EQ(driver.memory->n_used(), 1) << "one new row for both";
 }
 
-TEST(Recurrent, TwiceAsManyRowsAsSequencesAreEnough) {
+TEST(Recurrent, TwoRowsPerSequenceSuffice) {
     Driver driver(sized(64, 8), states());
     std::vector<SequenceId> all{0, 1, 2, 3, 4, 5, 6, 7};
     for (int round = 0; round < 20; ++round) {
         Batch batch;
-        // Together, in pairs, apart: in one call.
+        // In one call, all sequences share a token, then pairs share tokens, then none.
         batch.add(1, {}, all, false);
         for (size_t i = 0; i < 8; i += 2) batch.add(2, {}, std::span(all).subspan(i, 2), false);
         for (size_t i = 0; i < 8; ++i)
@@ -177,7 +178,7 @@ TEST(Recurrent, TwiceAsManyRowsAsSequencesAreEnough) {
     EXPECT_EQ(driver.memory->n_used(), 1);
 }
 
-TEST(Recurrent, KindsOfStateHaveSizesOfTheirOwnAndLayersMayOmitAny) {  // # S1-23 # S1-24 # S1-26
+TEST(Recurrent, EachStateHasItsOwnSizeAndLayersMayOmitAny) {  // # S1-23 # S1-24 # S1-26
     Driver driver(sized(8, 2), {{RecurrentSpec{{4, 6, 1, 10}}},
                                 {},
                                 {RecurrentSpec{{0, 6}}},
@@ -199,7 +200,7 @@ TEST(Recurrent, StreamsMakeNoDifference) {  // # S2-40
     EXPECT_EQ(driver.memory->n_streams(), 1);
 }
 
-TEST(Recurrent, ThereIsNothingToDefragment) {  // # S3-19
+TEST(Recurrent, DefragmentationMovesNothing) {  // # S3-19
     Driver driver(sized(8, 4), states());
     for (const SequenceId s : {0, 1, 2, 3}) driver.feed(s, 2);
     ASSERT_TRUE(driver.memory->remove(1, {}));
@@ -207,7 +208,7 @@ TEST(Recurrent, ThereIsNothingToDefragment) {  // # S3-19
     EXPECT_THAT(driver.moves, IsEmpty());
 }
 
-TEST(Recurrent, AStepAllocatesNothingOnceItHasRun) {
+TEST(Recurrent, ARepeatedStepAllocatesNothing) {
     Driver driver(sized(8, 4), states());
     Batch batch;
     for (SequenceId s = 0; s < 4; ++s) batch.add(0, {}, std::span(&s, 1), true);
@@ -222,7 +223,7 @@ TEST(Recurrent, AStepAllocatesNothingOnceItHasRun) {
     EXPECT_EQ(n_allocations(), before);
 }
 
-TEST(Recurrent, ALackOfMemoryChangesNothing) {
+TEST(Recurrent, AFailedAllocationChangesNothing) {
     Driver driver(sized(8, 3), states());
     expect_all_or_nothing(driver, [&] { driver.feed(0, 6); });
     expect_all_or_nothing(driver, [&] { driver.memory->copy(0, 1, {}, driver.moves); });
@@ -231,12 +232,13 @@ TEST(Recurrent, ALackOfMemoryChangesNothing) {
     EXPECT_EQ(driver.memory->positions(1)->max, 12);
 }
 
-TEST(Hybrid, AllPartsChangeOrNone) {  // # S4-33
+TEST(Hybrid, EitherAllPartsChangeOrNone) {  // # S4-33
     Driver driver(sized(16, 2), {{full_layer()}, {RecurrentSpec{{4}}}});
     EXPECT_EQ(kind_of(driver), "hybrid");
     driver.feed(0, 6);
     const auto before = rows_of_all(*driver.memory);
-    EXPECT_FALSE(driver.memory->remove(0, {4, INT32_MAX})) << "keys could, the state cannot";
+    EXPECT_FALSE(driver.memory->remove(0, {4, INT32_MAX}))
+        << "keys can be removed, the state cannot";
     EXPECT_THROW(driver.memory->copy(0, 1, {0, 3}, driver.moves), UnsupportedError);
     EXPECT_THROW(driver.feed(0, 11), CacheFull);
     EXPECT_EQ(rows_of_all(*driver.memory), before);
@@ -266,7 +268,7 @@ TEST(Hybrid, AnyPatternOfLayers) {  // # S1-09
     }
 }
 
-TEST(Hybrid, ALackOfMemoryChangesNothing) {
+TEST(Hybrid, AFailedAllocationChangesNothing) {
     MemoryOptions options = sized(64, 3, /*streams=*/true);
     options.n_batch = 8;
     Driver driver(options,

@@ -9,7 +9,7 @@
 namespace plait {
 namespace {
 
-TEST(RowPool, TheRowThatIsWantedComesWhenItIsFree) {
+TEST(RowPool, TheWantedRowIsTakenIfItIsFree) {
     RowPool pool(100, 64);
     EXPECT_EQ(pool.take(RowPool::kNone), 100);
     EXPECT_EQ(pool.take(101), 101);
@@ -19,7 +19,7 @@ TEST(RowPool, TheRowThatIsWantedComesWhenItIsFree) {
     EXPECT_EQ(pool.n_free(), 59);
 }
 
-TEST(RowPool, ASizeThatIsNoMultipleOfAChunkIsUsedToTheLastRow) {
+TEST(RowPool, AllRowsOfAnIncompleteChunkAreUsed) {
     for (const int32_t n : {1, 31, 32, 33, 70}) {
         RowPool pool(0, n);
         std::vector<bool> taken(static_cast<size_t>(n));
@@ -34,7 +34,7 @@ TEST(RowPool, ASizeThatIsNoMultipleOfAChunkIsUsedToTheLastRow) {
     }
 }
 
-// The rule of row_pool.h, tried row by row.
+// RowPool::take() by trying every row.
 int32_t expected(const std::vector<bool>& taken, int32_t wanted) {
     const auto n = static_cast<int32_t>(taken.size());
     const auto free = [&](int32_t r) { return r >= 0 && r < n && !taken[static_cast<size_t>(r)]; };
@@ -49,13 +49,14 @@ int32_t expected(const std::vector<bool>& taken, int32_t wanted) {
     return RowPool::kNone;
 }
 
-TEST(RowPool, EqualsABruteForceSearchUnderRandomUse) {
+TEST(RowPool, MatchesABruteForceSearchUnderRandomUse) {
     for (const uint32_t seed : {1u, 2u, 3u}) {
         std::mt19937 random(seed);
         RowPool pool(0, 300);
         std::vector<bool> taken(300);
         for (int step = 0; step < 20000; ++step) {
-            // Phases that fill and phases that empty, so that both ends are met.
+            // Alternates between filling and emptying, so that the pool becomes both full and
+            // empty.
             if (random() % 100 < (step / 700 % 2 == 0 ? 70u : 30u)) {
                 const auto wanted = static_cast<int32_t>(random() % 302) - 1;
                 const int32_t row = pool.take(wanted);

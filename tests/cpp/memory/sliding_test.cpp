@@ -25,7 +25,7 @@ MemoryOptions small_batches(int64_t n_ctx, int32_t n_seq_max, bool streams = fal
     return options;
 }
 
-TEST(Sliding, RowsAreGivenBackOnceNoTokenToComeSeesThem) {
+TEST(Sliding, RowsThatLaterTokensCannotSeeAreFreed) {
     Driver driver(small_batches(64, 1), beside_full());
     driver.feed(0, 3, 10);
     EXPECT_THAT(driver.tokens(0, 1), ElementsAre(10, 11, 12));
@@ -36,7 +36,7 @@ TEST(Sliding, RowsAreGivenBackOnceNoTokenToComeSeesThem) {
     EXPECT_EQ(driver.memory->positions(0)->max, 5);
 }
 
-TEST(Sliding, AloneItRemembersWhereASequenceEndsAndGoesOnForever) {
+TEST(Sliding, ASequenceCanGrowWithoutLimit) {
     Driver driver(small_batches(16, 2), attention_specs({window_layer(kWindow)}));
     for (int i = 0; i < 20; ++i) driver.feed(1, 8, 8 * i);
     EXPECT_EQ(kind_of(driver), "sliding");
@@ -46,7 +46,7 @@ TEST(Sliding, AloneItRemembersWhereASequenceEndsAndGoesOnForever) {
     for (const Cell& cell : driver.memory->cells()) EXPECT_EQ(cell.ordinal, cell.position[0]);
 }
 
-TEST(Sliding, RoomIsForEveryWindowAndOneBatch) {
+TEST(Sliding, TheCapacityIsOneWindowPerSequencePlusOneBatch) {
     const MemoryOptions unified = small_batches(64, 3);
     Driver driver(unified, beside_full());
     EXPECT_EQ(driver.groups()[0].n_rows, 3u * 64);
@@ -58,7 +58,7 @@ TEST(Sliding, RoomIsForEveryWindowAndOneBatch) {
     Driver kept(all, beside_full());
     EXPECT_EQ(kept.groups()[1].n_rows, 3u * 64);
     EXPECT_EQ(kind_of(kept), "sliding");
-    // Full to the brim, a whole batch still fits, whoever it belongs to.
+    // When all windows are full, a whole batch of any sequence still fits.
     for (int round = 0; round < 3; ++round)
         for (SequenceId s = 0; s < 3; ++s) driver.feed(s, 8), streams.feed(s, 8);
 }
@@ -72,7 +72,7 @@ TEST(Sliding, BothCachesHaveStreams) {  // # S2-18
     for (const int32_t row : driver.memory->rows_of(1, 1)) EXPECT_GE(row, 3 + 8);
 }
 
-TEST(Sliding, EachTokenSeesItsWindowAtTheEdges) {  // # S4-28
+TEST(Sliding, WindowsAreExactAtTheirEdges) {  // # S4-28
     Driver driver(small_batches(64, 1), beside_full());
     driver.feed(0, 6);
     const auto microbatches = driver.place(Driver::batch_of(0, 6, 6));
@@ -89,7 +89,7 @@ TEST(Sliding, EachTokenSeesItsWindowAtTheEdges) {  // # S4-28
     driver.memory->rollback();
 }
 
-TEST(Sliding, ACallThatFailsFindsItsWholeWindow) {  // # S4-08
+TEST(Sliding, AFailedCallKeepsTheWholeWindow) {  // # S4-08
     Driver driver(small_batches(64, 1), beside_full());
     driver.feed(0, 8);
     const auto before = rows_of_all(*driver.memory);
@@ -100,7 +100,7 @@ TEST(Sliding, ACallThatFailsFindsItsWholeWindow) {  // # S4-08
     EXPECT_THAT(driver.tokens(0, 1), ElementsAre(5, 6, 7));
 }
 
-TEST(Sliding, RewindingPastWhatWasGivenBackIsRefusedAndChangesNothing) {
+TEST(Sliding, RewindingBeyondFreedKeysFailsAndChangesNothing) {
     Driver driver(small_batches(64, 1), beside_full());
     driver.feed(0, 4);
     EXPECT_TRUE(driver.memory->remove(0, {4, INT32_MAX}));
@@ -109,18 +109,18 @@ TEST(Sliding, RewindingPastWhatWasGivenBackIsRefusedAndChangesNothing) {
     EXPECT_FALSE(driver.memory->remove(0, {5, INT32_MAX})) << "the next token would see 2";
     EXPECT_FALSE(driver.memory->remove(0, {1, INT32_MAX}));
     EXPECT_EQ(rows_of_all(*driver.memory), before);
-    EXPECT_TRUE(driver.memory->remove(0, {0, 2})) << "nobody sees these";
+    EXPECT_TRUE(driver.memory->remove(0, {0, 2})) << "no later token sees these";
     EXPECT_THAT(driver.tokens(0, 0), ElementsAre(2, 3, 4, 5));
-    EXPECT_TRUE(driver.memory->remove(0, {4, 5})) << "the end stays";
+    EXPECT_TRUE(driver.memory->remove(0, {4, 5})) << "the end of the sequence stays";
     EXPECT_THAT(driver.tokens(0, 1), ElementsAre(3, 5));
     EXPECT_TRUE(driver.memory->remove(0, {}));
     driver.feed(0, 2, 50);
     EXPECT_EQ(driver.memory->positions(0)->max, 1);
 }
 
-TEST(Sliding, WhatIsStillInSightCanBeTakenBack) {
+TEST(Sliding, KeysInTheWindowCanBeRemoved) {
     Driver driver(small_batches(64, 1), beside_full());
-    driver.feed(0, 3);  // nothing is given back yet
+    driver.feed(0, 3);  // nothing is freed yet
     EXPECT_TRUE(driver.memory->remove(0, {1, INT32_MAX}));
     EXPECT_THAT(driver.tokens(0, 1), ElementsAre(0));
     driver.feed(0, 1, 7);
@@ -145,10 +145,10 @@ TEST_P(SlidingModes, AForkIsACheckpoint) {
     EXPECT_EQ(driver.memory->rewind_point(0, 7), (RewindPoint{0, 0}));
     driver.feed(1, 1, 100);
     EXPECT_THAT(driver.tokens(1, 1), ElementsAre(6, 7, 100));
-    EXPECT_EQ(driver.memory->rewind_point(0, 30), (RewindPoint{0, 0})) << "the window went on";
+    EXPECT_EQ(driver.memory->rewind_point(0, 30), (RewindPoint{0, 0})) << "the window has moved on";
 }
 
-TEST_P(SlidingModes, GoingBackToAForkNeedsAllItsMemoryFirst) {
+TEST_P(SlidingModes, RewindingToAForkAllocatesBeforeItChangesAnything) {
     Driver driver(small_batches(64, 3, GetParam()), beside_full());
     driver.feed(0, 8);
     driver.memory->copy(0, 1, {}, driver.moves);
@@ -164,15 +164,16 @@ TEST_P(SlidingModes, GoingBackToAForkNeedsAllItsMemoryFirst) {
     EXPECT_EQ(driver.positions(0).size(), 8u);
 }
 
-TEST_P(SlidingModes, ARangeIsCopiedIfItsEndHasItsWindow) {
+TEST_P(SlidingModes, ARangeCanBeCopiedIfTheWindowAtItsEndIsStored) {
     Driver driver(small_batches(64, 2, GetParam()), beside_full());
     driver.feed(0, 8);
     const auto before = rows_of_all(*driver.memory);
     EXPECT_EQ(message_of<UnsupportedError>([&] {
                   driver.memory->copy(0, 1, {0, 7}, driver.moves);
               }),
-              "positions [0, 7) of sequence 0 cannot be copied to sequence 1: what follows "
-              "position 6 sees keys up to position 4, which the window has given back");
+              "positions [0, 7) of sequence 0 cannot be copied to sequence 1: the token after "
+              "position 6 would see keys up to position 4, which the window has freed; copy before "
+              "they are freed, or use swa_full=True");
     EXPECT_EQ(rows_of_all(*driver.memory), before);
     EXPECT_THAT(driver.moves, IsEmpty());
     driver.memory->copy(0, 1, {6, 8}, driver.moves);
@@ -185,27 +186,28 @@ TEST_P(SlidingModes, ARangeIsCopiedIfItsEndHasItsWindow) {
     EXPECT_THAT(driver.tokens(1, 1), ElementsAre(5, 6, 7));
 }
 
-TEST_P(SlidingModes, AShiftThatWouldShowWhatWasGivenBackIsRefused) {
+TEST_P(SlidingModes, AShiftThatWouldMakeFreedKeysVisibleThrows) {
     Driver driver(small_batches(64, 1, GetParam()), beside_full());
     for (int i = 0; i < 3; ++i) driver.feed(0, 8, 8 * i);  // holds 21, 22, 23
-    // Context shift: the oldest go, the rest move down.
+    // Context shift: removes old tokens and shifts the rest down.
     EXPECT_TRUE(driver.memory->remove(0, {2, 12}));
     driver.memory->add(0, {12, INT32_MAX}, -10, driver.moves);
     EXPECT_EQ(driver.memory->positions(0)->max, 13);
     EXPECT_THAT(driver.tokens(0, 1), ElementsAre(21, 22, 23));
-    // Only the last two are left of the tail, and position 2 - 1 would be in their sight.
+    // Two keys remain; after the shift their window would include position 1, which was freed.
     EXPECT_TRUE(driver.memory->remove(0, {1, 12}));
     EXPECT_THAT(driver.tokens(0, 1), ElementsAre(22, 23));
     const auto before = rows_of_all(*driver.memory);
     EXPECT_EQ(message_of<UnsupportedError>([&] {
                   driver.memory->add(0, {12, INT32_MAX}, -11, driver.moves);
               }),
-              "sequence 0 would see keys up to position 0, which its window has given back");
+              "sequence 0 would see keys up to position 0, which its window has freed; use "
+              "swa_full=True to keep all keys");
     EXPECT_EQ(rows_of_all(*driver.memory), before);
     EXPECT_EQ(driver.memory->positions(0)->max, 13);
 }
 
-TEST(Sliding, AGapOpenedByAShiftPutsKeysOutOfSight) {
+TEST(Sliding, AGapOpenedByAShiftFreesKeys) {
     Driver driver(small_batches(64, 1), beside_full());
     driver.feed(0, 3);
     driver.memory->add(0, {2, INT32_MAX}, 10, driver.moves);
@@ -213,30 +215,31 @@ TEST(Sliding, AGapOpenedByAShiftPutsKeysOutOfSight) {
     EXPECT_THAT(driver.tokens(0, 0), ElementsAre(0, 1, 2));
 }
 
-TEST(Sliding, ChunksKeepWhatTheNextTokenOfTheirChunkSees) {
+TEST(Sliding, AChunkedWindowKeepsTheKeysOfTheCurrentChunk) {
     Driver driver(small_batches(64, 1), beside_full({WindowKind::chunked, 4}));
     driver.feed(0, 6);
     EXPECT_THAT(driver.tokens(0, 1), ElementsAre(4, 5));
     driver.feed(0, 2, 6);
-    EXPECT_THAT(driver.tokens(0, 1), ElementsAre(7)) << "the next chunk sees none; one is the end";
+    EXPECT_THAT(driver.tokens(0, 1), ElementsAre(7))
+        << "the next chunk sees none, but the last key stays";
     driver.feed(0, 1, 8);
     EXPECT_THAT(driver.tokens(0, 1), ElementsAre(8));
 }
 
-TEST(Sliding, KeptRowsAreNeverMoreThanTheRoomForThem) {
+TEST(Sliding, MaxKeptIsTheLargestNumberOfKeptKeys) {
     for (const WindowKind kind :
          {WindowKind::sliding, WindowKind::chunked, WindowKind::symmetric}) {
         for (int32_t tokens = 1; tokens < 20; ++tokens) {
             const Window window{kind, tokens};
-            int64_t most = 0;
+            int64_t max = 0;
             for (Position last = 0; last < 100; ++last)
-                most = std::max<int64_t>(most, last + 1 - oldest_kept(window, last));
-            EXPECT_EQ(most, max_kept(window)) << tokens;
+                max = std::max<int64_t>(max, last + 1 - oldest_kept(window, last));
+            EXPECT_EQ(max, max_kept(window)) << tokens;
         }
     }
 }
 
-TEST(Sliding, SeveralAxesKeepEveryRow) {
+TEST(Sliding, WithSeveralAxesAllRowsAreKept) {
     MemoryOptions options = small_batches(64, 1);
     options.axes = 4;
     Driver driver(options, beside_full());
@@ -245,7 +248,7 @@ TEST(Sliding, SeveralAxesKeepEveryRow) {
     EXPECT_EQ(driver.tokens(0, 1).size(), 24u);
 }
 
-TEST_P(SlidingModes, AStepAllocatesNothingOnceItHasRun) {
+TEST_P(SlidingModes, ARepeatedStepAllocatesNothing) {
     MemoryOptions options = small_batches(2000, 4, GetParam());
     Driver driver(options, beside_full({WindowKind::sliding, 32}));
     Batch batch;
@@ -260,7 +263,7 @@ TEST_P(SlidingModes, AStepAllocatesNothingOnceItHasRun) {
     EXPECT_EQ(n_allocations(), before);
 }
 
-TEST_P(SlidingModes, ALackOfMemoryChangesNothing) {
+TEST_P(SlidingModes, AFailedAllocationChangesNothing) {
     Driver driver(small_batches(256, 3, GetParam()), beside_full({WindowKind::sliding, 12}));
     for (int i = 0; i < 6; ++i)
         for (SequenceId s = 0; s < 2; ++s)

@@ -1,4 +1,4 @@
-// Descriptions of what a memory holds: canonical, portable, and checked before anything changes.
+// Descriptions of a memory are canonical and portable, and are checked before anything changes.
 #include "memory/state.h"
 
 #include <gmock/gmock.h>
@@ -39,25 +39,25 @@ void load(Driver& driver, const Saved& saved, std::optional<SequenceId> to = {})
                 saved.bytes.at({group.group, group.items[i]});
 }
 
-TEST(State, EqualContentsHaveEqualDescriptionsWhateverHappenedBefore) {  // # S4-10
-    Driver straight(sized(32, 3));
-    straight.feed(1, 10);
-    straight.memory->copy(1, 2, {0, 6}, straight.moves);
-    Driver crooked(sized(48, 4));
-    crooked.feed(0, 7, 70);
-    crooked.feed(1, 6);
-    crooked.feed(3, 5, 90);
-    crooked.memory->copy(1, 2, {}, crooked.moves);
-    crooked.feed(1, 4, 6);
-    ASSERT_TRUE(crooked.memory->remove(0, {}));
-    ASSERT_TRUE(crooked.memory->remove(3, {}));
-    EXPECT_EQ(save(crooked).state, save(straight).state);
-    EXPECT_EQ(save(crooked).bytes, save(straight).bytes);
-    EXPECT_EQ(save(crooked).state.parts[0].n_items, 10) << "shared tokens are there once";
-    EXPECT_THAT(save(crooked).state.sequences, ElementsAre(1, 2));
+TEST(State, EqualContentsHaveEqualDescriptions) {  // # S4-10
+    Driver plain(sized(32, 3));
+    plain.feed(1, 10);
+    plain.memory->copy(1, 2, {0, 6}, plain.moves);
+    Driver edited(sized(48, 4));
+    edited.feed(0, 7, 70);
+    edited.feed(1, 6);
+    edited.feed(3, 5, 90);
+    edited.memory->copy(1, 2, {}, edited.moves);
+    edited.feed(1, 4, 6);
+    ASSERT_TRUE(edited.memory->remove(0, {}));
+    ASSERT_TRUE(edited.memory->remove(3, {}));
+    EXPECT_EQ(save(edited).state, save(plain).state);
+    EXPECT_EQ(save(edited).bytes, save(plain).bytes);
+    EXPECT_EQ(save(edited).state.parts[0].n_items, 10) << "shared tokens are listed once";
+    EXPECT_THAT(save(edited).state.sequences, ElementsAre(1, 2));
 }
 
-TEST(State, OfOneSequenceGoesToAnyId) {
+TEST(State, ASequenceCanBeRestoredToAnyId) {
     Driver driver(sized(16, 3));
     driver.feed(0, 5, 50);
     driver.feed(2, 3, 70);
@@ -76,7 +76,7 @@ TEST(State, OfOneSequenceGoesToAnyId) {
     EXPECT_EQ(driver.memory->n_used(), 9);
 }
 
-TEST(State, UnifiedAndStreamsTakeEachOthers) {
+TEST(State, UnifiedAndStreamsStatesAreInterchangeable) {
     Driver unified(sized(16, 3));
     unified.feed(0, 6, 10);
     unified.memory->copy(0, 1, {}, unified.moves);
@@ -94,14 +94,14 @@ TEST(State, UnifiedAndStreamsTakeEachOthers) {
     EXPECT_EQ(save(back).state, save(streams).state);
 }
 
-TEST(State, EmptyAndFullCachesAreOrdinary) {
+TEST(State, EmptyAndFullCachesAreRestored) {
     MemoryOptions options = sized(8, 1);
     Driver driver(options);
     const Saved empty = save(driver);
     driver.feed(0, 8);
     const Saved full = save(driver);
     load(driver, full);
-    EXPECT_EQ(driver.tokens(0).size(), 8u) << "it makes room for itself";
+    EXPECT_EQ(driver.tokens(0).size(), 8u) << "the replaced contents are released first";
     load(driver, save(driver, 0), 0);
     EXPECT_EQ(driver.tokens(0).size(), 8u);
     load(driver, empty);
@@ -110,7 +110,7 @@ TEST(State, EmptyAndFullCachesAreOrdinary) {
     driver.feed(0, 8);
 }
 
-TEST(State, AFragmentedCacheTakesAnyStateThatFits) {
+TEST(State, AFragmentedCacheCanRestoreAnyStateThatFits) {
     MemoryOptions options = sized(32, 2);
     options.n_cells = 32;
     Driver driver(options);
@@ -126,7 +126,7 @@ TEST(State, AFragmentedCacheTakesAnyStateThatFits) {
     EXPECT_EQ(driver.tokens(0), others);
 }
 
-TEST(State, WithoutRoomNothingChanges) {
+TEST(State, AStateThatDoesNotFitChangesNothing) {
     MemoryOptions options = sized(16, 2);
     Driver large(options);
     large.feed(0, 12);
@@ -146,7 +146,7 @@ TEST(State, WithoutRoomNothingChanges) {
     EXPECT_THROW(load(fewer, save(more)), StateError);
 }
 
-TEST(State, AForkThatHoldsAWindowIsPartOfIt) {
+TEST(State, FreedPositionsAreRestored) {
     MemoryOptions options = sized(64, 2);
     options.n_batch = 8;
     const auto specs = attention_specs({full_layer(), window_layer({WindowKind::sliding, 4})});
@@ -160,14 +160,14 @@ TEST(State, AForkThatHoldsAWindowIsPartOfIt) {
     for (const uint8_t g : {0, 1})
         for (const SequenceId s : {0, 1}) EXPECT_EQ(other.tokens(s, g), driver.tokens(s, g));
     EXPECT_EQ(save(other).state, saved.state);
-    EXPECT_FALSE(other.memory->remove(0, {20, INT32_MAX})) << "what is gone is known to be gone";
+    EXPECT_FALSE(other.memory->remove(0, {20, INT32_MAX})) << "freed positions are restored";
     MemoryOptions all = options;
     all.swa_full = true;
     Driver kept(all, specs);
     EXPECT_THROW(load(kept, saved), StateError);
 }
 
-TEST(State, StatesAndEncodersOutputsAreShared) {
+TEST(State, StatesAndEncoderOutputsStayShared) {
     Driver hybrid(sized(16, 3), {{full_layer()}, {RecurrentSpec{{4}}}});
     hybrid.feed(0, 5);
     hybrid.memory->copy(0, 2, {}, hybrid.moves);
@@ -190,8 +190,8 @@ TEST(State, StatesAndEncodersOutputsAreShared) {
     reader.feed(2, 1);
 }
 
-// Whatever a description claims, it is refused or taken up as a whole.
-TEST(State, ADamagedDescriptionChangesNothing) {
+// A description is either restored completely or rejected.
+TEST(State, AnInconsistentDescriptionChangesNothing) {
     const MemorySpecs specs = {{full_layer(), CrossSpec{1, 4, 4}},
                                {window_layer({WindowKind::sliding, 4})}};
     MemoryOptions options = sized(32, 3);
@@ -241,8 +241,8 @@ TEST(State, ADamagedDescriptionChangesNothing) {
         [](MemoryState& s) { s.parts[0].sequences[2].items.back() = 1 << 30; },
         [](MemoryState& s) { s.parts[0].sequences[0].items.pop_back(); },
         [](MemoryState& s) { s.parts[0].sequences.pop_back(); },
-        [](MemoryState& s) { s.parts[1].sequences[0].past.end = 11; },
-        [](MemoryState& s) { s.parts[1].sequences[0].past.begin = -4; },
+        [](MemoryState& s) { s.parts[1].sequences[0].unstored.end = 11; },
+        [](MemoryState& s) { s.parts[1].sequences[0].unstored.begin = -4; },
         [](MemoryState& s) { s.parts[1].sequences[1].items.clear(); },
         [](MemoryState& s) {
             s.parts[2].sequences[0].items = {0, 2, 1};

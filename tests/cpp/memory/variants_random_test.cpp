@@ -1,5 +1,5 @@
-// Every kind of memory beside a model that knows nothing of rows: each sequence a list of tokens,
-// and for each part of the memory which of them it still holds.
+// Compares every kind of memory with a model that keeps each sequence as a list of tokens and
+// records which tokens each part of the memory still holds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -132,7 +132,7 @@ protected:
     void check_view(const Microbatch& microbatch, size_t index);
     void check();
     bool overfull() const;
-    // Runs an edit. True if it was done; else it was refused, and nothing has changed.
+    // Runs an edit. Returns true if it succeeded; otherwise checks that nothing has changed.
     bool edit(const std::function<bool()>& run);
 
     Play play;
@@ -149,7 +149,7 @@ protected:
     std::map<std::string, int> outcomes;
 };
 
-// Whether one token may go on both: they share every row.
+// Returns true if a token can belong to both sequences, that is, if they share all rows.
 bool EveryMemory::same(SequenceId a, SequenceId b) const {
     const Sequence& one = sequence(a);
     const Sequence& other = sequence(b);
@@ -212,7 +212,7 @@ bool EveryMemory::edit(const std::function<bool()>& run) {
     return done;
 }
 
-// Some tokens of some sequences, now and then of several at once; committed, or given back.
+// Decodes some tokens, some of which belong to several sequences, and commits or rolls back.
 void EveryMemory::decode() {
     const auto before = sequences;
     Batch batch;
@@ -267,7 +267,7 @@ void EveryMemory::decode() {
     for (const SequenceId s : driver.prepared.touched) retire(sequence(s));
 }
 
-// How a recurrent state sees a range: it is of all positions from the first to the last.
+// The overlap of a range with a recurrent state, which covers all positions of the sequence.
 EveryMemory::Overlap EveryMemory::overlap(const Sequence& s, PositionRange range) const {
     if (!recurrent || s.tokens.empty() || range.begin >= range.end ||
         range.end <= s.tokens.front().position || range.begin > s.tokens.back().position)
@@ -277,7 +277,7 @@ EveryMemory::Overlap EveryMemory::overlap(const Sequence& s, PositionRange range
                : Overlap::part;
 }
 
-// Gives up what the next token does not see, but the last.
+// Frees the keys that the next token cannot see, except the last key.
 void EveryMemory::retire(Sequence& s) const {
     if (s.tokens.empty()) return;
     Token next{0, s.tokens.back().position + 1, {}};
@@ -288,7 +288,7 @@ void EveryMemory::retire(Sequence& s) const {
                 s.tokens[i].kept[g] = nullptr;
 }
 
-// Whether all that the next token sees is there, and the last one, where the sequence goes on.
+// Returns true if the last key and all keys that the next token sees are stored.
 bool EveryMemory::window_is_whole(const Sequence& s) const {
     if (s.tokens.empty()) return true;
     const Token next{0, s.tokens.back().position + 1, {}};
@@ -331,7 +331,7 @@ void EveryMemory::encode() {
     sequences = before;
 }
 
-// What a token sees by the intervals of its view is what a mask over all tokens lets it see.
+// Checks the intervals of a view against a mask over all tokens.
 void EveryMemory::check_view(const Microbatch& microbatch, size_t index) {
     for (size_t g = 0; g < attention.size(); ++g) {
         const auto view = driver.memory->view(attention[g], index);
@@ -345,7 +345,7 @@ void EveryMemory::check_view(const Microbatch& microbatch, size_t index) {
                     stored.push_back(keys[static_cast<size_t>(run.row + i)]);
             }
             const auto& tokens = sequence(microbatch.sequences[q]).tokens;
-            // Tokens of later microbatches are not there yet.
+            // Excludes tokens of later microbatches.
             const int last_id =
                 driver.prepared.source
                     .tokens[microbatch.entries[static_cast<size_t>(microbatch.begin[q + 1] - 1)]];
@@ -456,7 +456,7 @@ void EveryMemory::copy() {
     }
 }
 
-// False where positions would change their order or their sign.
+// Returns false if positions would become negative or change their order.
 bool EveryMemory::repositioned(Sequence& s, PositionRange range, int divisor, int delta) const {
     for (Token& token : s.tokens) {
         if (!range.contains(token.position)) continue;
@@ -484,7 +484,8 @@ void EveryMemory::shift() {
     ++outcomes["shift " + (done ? "done" : outcome)];
     if (done) {
         if (divisor == 1 && delta == 0) return;
-        // Alone, states and windows know less of the order than a list of all positions does.
+        // Without a full attention part, the memory does not store all positions, so it accepts
+        // some shifts that reorder them.
         if (full) {
             EXPECT_TRUE(ordered);
         }
@@ -540,7 +541,7 @@ void EveryMemory::defragment() {
     }
 }
 
-// Into another memory and back, or one sequence in place of another.
+// Saves to another memory and back, or restores one sequence in place of another.
 void EveryMemory::save_and_load() {
     driver.apply_shifts();
     const auto bytes_of = [](const Driver& from, const std::vector<StateRows>& rows) {
@@ -602,7 +603,7 @@ void EveryMemory::save_and_load() {
         sequence(to).encoded = std::make_shared<std::vector<int>>(*sequence(to).encoded);
 }
 
-// Goes back to the nearest point there is, and finds the same tokens before it.
+// Rewinds to the nearest possible position and checks the tokens before it.
 void EveryMemory::rewind() {
     const SequenceId s = any_sequence();
     if (sequence(s).tokens.empty()) return;
@@ -667,7 +668,7 @@ void EveryMemory::check() {
         }
     }
     if (recurrent) {
-        EXPECT_EQ(driver.keys[*recurrent][0], 0) << "the state of a fresh sequence";
+        EXPECT_EQ(driver.keys[*recurrent][0], 0) << "the state of an empty sequence";
     }
     for (size_t g = 0; g < attention.size(); ++g) {
         std::map<int32_t, KeptPointer> by_row;
@@ -681,7 +682,7 @@ void EveryMemory::check() {
                 const auto row = static_cast<size_t>(rows[k]);
                 ASSERT_EQ(driver.keys[attention[g]][row], kept[k]->id);
                 ASSERT_EQ(by_row.try_emplace(rows[k], kept[k]).first->second, kept[k])
-                    << "a row of two tokens";
+                    << "a row with two tokens";
                 if (!memory.has_shifts()) {
                     ASSERT_EQ(driver.rotations[attention[g]][row], kept[k]->position);
                 }
@@ -695,7 +696,7 @@ void EveryMemory::check() {
 }
 
 // # S2-18 # S2-46 # S2-47 # S2-49 # S2-50 # S3-20 # S3-21 # S3-30 # S3-32 # S4-08 # S4-10 # S4-14
-TEST_P(EveryMemory, EqualsListsOfTokensUnderRandomOperations) {
+TEST_P(EveryMemory, MatchesListsOfTokensUnderRandomOperations) {
     for (int step = 0; step < 10000 && !HasFailure(); ++step) {
         SCOPED_TRACE(step);
         const int op = below(100);
@@ -737,7 +738,7 @@ TEST_P(EveryMemory, EqualsListsOfTokensUnderRandomOperations) {
     if (cross) {
         EXPECT_GT(outcomes["encode"], 0);
     }
-    // Nothing has leaked: every sequence can be filled again.
+    // No rows have leaked: every sequence can be filled again.
     driver.memory->clear();
     EXPECT_EQ(driver.memory->n_used(), 0);
     for (SequenceId s = 0; s < kSequences; ++s) {

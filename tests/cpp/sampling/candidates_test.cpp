@@ -41,7 +41,7 @@ TEST(Candidates, RefuseRowsThatAreNone) {
     EXPECT_THROW(of({1, -kInf}, {0b10}), InvalidArgument);
 }
 
-TEST(Candidates, SortPieceByPieceAsAllAtOnce) {
+TEST(Candidates, SortingInStepsEqualsSortingAtOnce) {
     std::mt19937 random(3);
     std::vector<float> logits(1000);
     for (float& x : logits) x = static_cast<float>(random() % 50);  // many equal ones

@@ -38,7 +38,7 @@ def one(token=5, **entry):
         (lambda: one(seq=-1), "sequence id -1"),
         (lambda: one(seq=[0, 0]), "sequence 0 twice"),
         (lambda: one(seq=[0, 1]), "0, 1.*same cells"),
-        (lambda: one(pos=[10, 10, 10, 0]), "4 positions each, the model takes 1"),
+        (lambda: one(pos=[10, 10, 10, 0]), "4 positions each, the model expects 1"),
         (lambda: batch((tokens(33), 1)), "33 entries.*n_batch = 32"),
         (lambda: batch(([5, 5, 999], 1)), r"token 999.*entry 2"),
         (lambda: plait.Batch.from_arrays([5], None, [[-1, -1]], [True]), "no sequence"),

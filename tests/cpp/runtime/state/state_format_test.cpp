@@ -23,11 +23,11 @@ MemoryState some_state() {
     keys.axes = 1;
     keys.positions = {4, 5, 9};
     keys.ordinals = {4, 5, 6};
-    keys.sequences = {{.items = {0, 1}, .past = {0, 4}}, {.items = {0, 2}}};
+    keys.sequences = {{.items = {0, 1}, .unstored = {0, 4}}, {.items = {0, 2}}};
     PartState& states = state.parts.emplace_back();
     states.kind = RecurrentSpec::kind().code;
     states.n_items = 1;
-    states.sequences = {{.items = {0}, .past = {0, 6}}, {.items = {0}, .past = {0, 6}}};
+    states.sequences = {{.items = {0}, .unstored = {0, 6}}, {.items = {0}, .unstored = {0, 6}}};
     return state;
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 TEST(Fragmentation, IsTheShareOfStepsCausedByShortRuns) {  // S3-31
     const auto of = [](int64_t keys, int64_t runs, int64_t fewest) {
-        return fragmentation({.n_keys = keys, .n_runs = runs, .fewest_runs = fewest});
+        return fragmentation({.n_keys = keys, .n_runs = runs, .min_runs = fewest});
     };
     EXPECT_EQ(of(0, 0, 0), 0);
     EXPECT_EQ(of(255, 255, 1), 0) << "small contexts never count";
