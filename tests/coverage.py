@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [
     "cpp/gguf/*",
     "cpp/runtime/state/*",
-    "cpp/runtime/context_state.cpp",
+    "cpp/runtime/session_state.cpp",
     "cpp/memory/attention_state.cpp",
 ]
 WANTED = {path.resolve() for pattern in SOURCES for path in ROOT.glob(pattern)}
