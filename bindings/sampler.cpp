@@ -9,7 +9,7 @@
 #include "gil_release.h"
 #include "numpy.h"
 #include "objects.h"
-#include "sampling/logprobs.h"
+#include "sampling/candidates.h"
 
 namespace plait::python {
 namespace {

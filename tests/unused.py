@@ -40,7 +40,7 @@ def sources() -> dict[str, str]:
 
 def definitions(name: str, text: str) -> int:
     """How many function definitions of this name a .cpp file has, by their position at the start of a line."""
-    return len(re.findall(rf"^[\w:<>,*& \[\]]*\b{name}\([^;]*?\{{", text, re.MULTILINE))
+    return len(re.findall(rf"^(?! )[\w:<>,*& \[\]]*\b{name}\([^;]*?\{{", text, re.MULTILINE))
 
 
 def unused(code: dict[str, str]) -> list[str]:

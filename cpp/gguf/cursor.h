@@ -1,5 +1,5 @@
-// Sequential reader of the head of a GGUF file. Checks every length against the remaining bytes
-// before it allocates memory.
+// Reads the head of a GGUF file sequentially. Every length is checked against the remaining bytes
+// before memory is allocated.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace plait::gguf {
 
-// The item being read, for error messages: "key 7 'general.name'". Formatted only on errors.
+// The item being read, for error messages such as "key 7 'general.name'".
 struct Field {
     std::string_view kind;  // "key", "tensor", "header"
     uint64_t index = 0;
@@ -30,8 +30,8 @@ struct Field {
 
 class Cursor {
 public:
-    // Max size of metadata and tensor directory together, about ten times that of real files. It
-    // bounds the allocations that a sparse file can cause.
+    // Max size of metadata and tensor directory together, about ten times that of real files. A
+    // sparse file could otherwise cause arbitrarily large allocations.
     static constexpr uint64_t kMaxHeadBytes = uint64_t{128} << 20;
 
     explicit Cursor(const Descriptor& file)
@@ -81,7 +81,7 @@ private:
     const Descriptor& file_;
     uint64_t end_;
     uint64_t position_ = 0;
-    std::vector<std::byte> window_;  // bytes of the file from window_begin_ on
+    std::vector<std::byte> window_;  // buffered bytes of the file, from window_begin_ on
     uint64_t window_begin_ = 0;
 };
 

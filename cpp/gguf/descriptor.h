@@ -1,4 +1,4 @@
-// An open regular file that detects changes.
+// A file opened for reading. It detects that the file was changed on disk.
 #pragma once
 
 #include <sys/stat.h>
@@ -12,8 +12,8 @@ namespace plait::gguf {
 
 class Descriptor {
 public:
-    // Throws ModelError if the path cannot be opened or is not a regular file. Pipes and devices do
-    // not block.
+    // Throws ModelError if the path cannot be opened or is not a regular file. Does not block on
+    // pipes and devices.
     explicit Descriptor(const std::string& path);
     ~Descriptor();
     Descriptor(const Descriptor&) = delete;
@@ -22,14 +22,15 @@ public:
     const std::string& path() const { return path_; }
     uint64_t size() const { return size_; }
 
-    // Fills `target` from `offset`. Throws ModelError if the file ends before that or cannot be
-    // read.
+    // Reads target.size() bytes from `offset` on. Throws ModelError if the file is shorter or
+    // cannot be read.
     void read(uint64_t offset, std::span<std::byte> target) const;
 
     // Throws ModelError if the size or modification time has changed since opening.
     void check_unchanged() const;
 
-    // Maps the whole file for reading; empty if the file is. Call it at most once.
+    // Maps the whole file for reading. The result is empty if the file is empty. May be called
+    // once.
     std::span<const std::byte> map();
 
 private:

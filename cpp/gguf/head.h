@@ -1,4 +1,4 @@
-// The head of a GGUF file, that is, everything before the tensor data, parsed and validated.
+// Parses and validates the head of a GGUF file, which is everything before the tensor data.
 #pragma once
 
 #include <vector>
@@ -11,11 +11,11 @@ namespace plait::gguf {
 
 struct Head {
     Metadata metadata;
-    std::vector<TensorInfo> tensors;  // `shard` is 0
+    std::vector<TensorInfo> tensors;  // with `shard` 0
 };
 
-// Throws ModelError or UnsupportedError. On return, tensors are aligned, lie within the file and do
-// not overlap; duplicate names are not checked here.
+// Throws ModelError or UnsupportedError if the head is invalid. The returned tensors are aligned,
+// lie within the file and do not overlap. Their names may have duplicates.
 Head read_head(const Descriptor& file);
 
 }  // namespace plait::gguf

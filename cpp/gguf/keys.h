@@ -1,5 +1,5 @@
-// Metadata keys that do not depend on the architecture, with their types and meaning. Keys below
-// "{arch}." stand where cpp/model reads them.
+// Metadata keys that do not depend on the architecture, with their types and meaning. Keys that
+// start with the name of the architecture are defined where cpp/model reads them.
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#standardized-key-value-pairs
 #pragma once
 
@@ -26,7 +26,7 @@ inline constexpr std::string_view kAlignment = "general.alignment";  // u32, byt
 inline constexpr std::string_view kAdapterType = "adapter.type";      // string: "lora"
 inline constexpr std::string_view kLoraAlpha = "adapter.lora.alpha";  // f32; 0: none
 inline constexpr std::string_view kLoraRankStabilized =
-    "adapter.lora.rank_stabilized";  // boolean: alpha is divided by the square root of the rank
+    "adapter.lora.rank_stabilized";  // boolean; true: scale is alpha / sqrt(rank)
 inline constexpr std::string_view kLoraInvocationTokens =
     "adapter.alora.invocation_tokens";  // array of u32: tokens that activate the adapter
 

@@ -1,5 +1,5 @@
-// The key-value part of a GGUF file: typed values in file order, with getters that convert only
-// without loss. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// The key-value pairs of a GGUF file. Getters check the type and convert only if the value is kept
+// exactly. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ enum class ValueType : uint32_t {
 std::string_view to_string(ValueType type);  // "u8", "string", ...
 
 struct Array {
-    // Booleans are stored as bytes 0 and 1, so `element` is needed to tell them from u8.
+    // Booleans are stored as bytes 0 and 1; `element` distinguishes them from u8.
     using Data = std::variant<std::vector<uint8_t>, std::vector<int8_t>, std::vector<uint16_t>,
                               std::vector<int16_t>, std::vector<uint32_t>, std::vector<int32_t>,
                               std::vector<float>, std::vector<std::string>, std::vector<uint64_t>,
@@ -67,9 +67,10 @@ struct Entry {
     Value value;
 };
 
-// All getters throw ModelError, naming file and key, if the key is absent and no fallback is given,
-// or if the value has another type. Integers of any width and sign convert if the value fits; f32
-// and f64 are real numbers; integers are not real numbers and booleans are not integers.
+// All getters throw ModelError with the file and the key if the value has another type, or if the
+// key is absent and there is no fallback. integer() accepts every integer type if the value fits
+// into int64_t; real() accepts f32 and f64. Integers are not accepted as real numbers, nor booleans
+// as integers.
 class Metadata {
 public:
     Metadata() = default;
@@ -89,9 +90,8 @@ public:
     const std::string& string(std::string_view key) const;
     std::string string(std::string_view key, std::string_view fallback) const;
 
-    // Arrays. Spans are valid as long as this object.
+    // Getters of arrays. Spans are valid as long as this object.
     std::vector<int64_t> integers(std::string_view key) const;
-    std::vector<float> reals(std::string_view key) const;
     std::vector<bool> booleans(std::string_view key) const;
     std::span<const std::string> strings(std::string_view key) const;
 

@@ -1,5 +1,5 @@
-// Finds an item by name. Names come from untrusted files, so the index is a sorted list, which no
-// choice of names makes quadratic; hashes only save string comparisons.
+// Finds items by name. The index is a sorted list rather than a hash table, because names come from
+// untrusted files and could be chosen to collide. Hashes only save string comparisons.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ public:
         return slot->item;
     }
 
-    // The first item whose name an earlier item has.
+    // Returns the first item that has the name of an earlier item; nullopt if all names differ.
     template <typename NameOf>
     std::optional<uint64_t> duplicate(const NameOf& name_of) const {
         std::optional<uint64_t> first;

@@ -1,7 +1,6 @@
-// A GGUF file, versions 2 and 3, little endian: metadata, tensor directory, and reads of tensor
-// bytes. Opening any file either succeeds or throws ModelError (the file is damaged or not a GGUF
-// file) or UnsupportedError (the file is valid but uses an unsupported element type or nested
-// arrays).
+// Reads GGUF files of versions 2 and 3, little endian: metadata, tensor directory and tensor data.
+// Opening a file throws ModelError if it is damaged or not a GGUF file, and UnsupportedError if it
+// is valid but uses an unsupported element type or nested arrays.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +31,7 @@ struct OpenOptions {
     bool mmap = false;
 };
 
-// Immutable and thread-safe. Keeps its files open, so a file that is renamed, replaced or unlinked
+// Immutable and thread-safe. The files stay open, so a file that is renamed, replaced or deleted
 // after open() is still readable.
 class File {
 public:

@@ -1,5 +1,5 @@
-// The part for attention layers without a window. There is one row per token, kept until it is
-// removed.
+// The part for attention layers that keep all keys: those without a window, or with a window whose
+// rows are not freed. There is one row per token, kept until it is removed.
 //
 // With kv="unified", all sequences share one pool of rows, and copies of sequences share rows by
 // reference. With kv="streams", each sequence has a pool: sequences do not compete for rows, and

@@ -91,8 +91,8 @@ private:
     std::vector<SequenceId> touched_;  // sequences of the current step
     std::vector<int32_t> stale_rows_;  // new rows last read by the microbatch being placed
     uint64_t n_placed_ = 0;            // microbatches placed, over all calls
-    std::vector<uint64_t>
-        last_copy_from_;  // [n_rows] n_placed_ when a row was last copied on write
+    // [n_rows] value of n_placed_ when the row was last replaced by a new row
+    std::vector<uint64_t> last_copy_from_;
     // Of the current step.
     std::vector<size_t> first_;   // [n_microbatches + 1] into reads_, writes_
     std::vector<int32_t> reads_;  // by microbatch and its sequences

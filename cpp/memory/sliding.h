@@ -54,7 +54,7 @@ private:
     // The effect of a copy on `to`. Keys that the result cannot see are dropped or not copied.
     struct Copy {
         std::optional<Position> last;  // last position of the result; nullopt: it has no keys
-        PositionRange freed;           // positions of the result whose keys both had freed before
+        PositionRange freed;           // positions of the result whose keys were freed before
         PositionRange range;           // positions that are copied
         int32_t n_dropped = 0;         // keys dropped from the beginning of `to`
         KeyRange keys;                 // copied keys, as indices in `from`

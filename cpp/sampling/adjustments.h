@@ -6,7 +6,6 @@
 #include <unordered_set>
 
 #include "sampling/candidates.h"
-#include "sampling/history.h"
 
 namespace plait::sampling {
 
@@ -20,8 +19,8 @@ struct Bias {
 
 // Makes tokens of the history less likely.
 //
-// Repetition: positive logits are divided by the penalty, the others multiplied by it. Keskar et al.
-// 2019, "CTRL", arXiv:1909.05858, equation 3, as implemented by transformers and llama.cpp.
+// Repetition: positive logits are divided by the penalty, the others multiplied by it. Keskar et
+// al. 2019, "CTRL", arXiv:1909.05858, equation 3, as implemented by transformers and llama.cpp.
 // Frequency and presence: logit - count * frequency - (count > 0) * presence; OpenAI API reference.
 struct Penalties {
     double repetition = 1;
@@ -32,11 +31,10 @@ struct Penalties {
     void apply(Candidates& candidates, const History& history) const;
 };
 
-// "Don't repeat yourself" (DRY): subtracts multiplier * base^(n - allowed_length) from the logit of a
-// token that would extend a repetition, where n >= allowed_length is the length of the longest
+// "Don't repeat yourself" (DRY): subtracts multiplier * base^(n - allowed_length) from the logit of
+// a token that would extend a repetition, where n >= allowed_length is the length of the longest
 // suffix of the history that also occurs earlier, followed by that token. A repetition does not
-// extend across a breaker.
-// p-e-w 2024, https://github.com/oobabooga/text-generation-webui/pull/5677
+// extend across a breaker. p-e-w 2024, https://github.com/oobabooga/text-generation-webui/pull/5677
 struct Dry {
     double multiplier = 0;
     double base = 1.75;

@@ -1,9 +1,10 @@
-// The tokens that can still be drawn, with their logits. Sampling stages remove candidates or
-// change logits.
+// The data that sampling stages work on: the candidates, of which stages remove some or change
+// their logits, and the history of the sequence.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -77,5 +78,26 @@ private:
     std::vector<Candidate> items_;
     size_t n_sorted_ = 0;  // length of the sorted prefix, which holds the best candidates
 };
+
+// The state that a sampler keeps for each sequence.
+struct History {
+    std::vector<int32_t> tokens;        // tokens from start() and accept(), and drawn tokens
+    uint64_t step = 0;                  // number of draws, including those before start()
+    uint64_t n_drawn = 0;               // number of draws since start()
+    std::optional<double> mirostat_mu;  // empty before the first draw
+};
+
+// The last n tokens; all if n < 0 or n exceeds their number.
+inline std::span<const int32_t> last_tokens(const History& history, int64_t n) {
+    const std::span<const int32_t> all(history.tokens);
+    return n < 0 || static_cast<uint64_t>(n) >= all.size() ? all : all.last(static_cast<size_t>(n));
+}
+
+// Writes the natural logarithm of the probability of tokens[i] in row i of `logits` to out[i]:
+//   log p = x - m - log sum exp(x - m), m = max x
+// `logits`: [n, n_vocab]; `tokens`, `out`: [n]. Throws InvalidArgument if a row contains NaN or
+// +inf, or only -inf.
+void token_logprobs(std::span<const float> logits, std::span<const int32_t> tokens,
+                    std::span<double> out);
 
 }  // namespace plait::sampling

@@ -11,7 +11,6 @@
 
 #include "sampling/adjustments.h"
 #include "sampling/candidates.h"
-#include "sampling/history.h"
 #include "sampling/truncation.h"
 
 namespace plait::sampling {

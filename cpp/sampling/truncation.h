@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "sampling/candidates.h"
-#include "sampling/history.h"
 
 namespace plait::sampling {
 

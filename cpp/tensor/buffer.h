@@ -1,4 +1,4 @@
-// Device memory.
+// Device memory and its allocator.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ public:
         static_cast<void>(offset);
         static_cast<void>(bytes);
     }
-    // The buffer that kernels use, if this one only checks the accesses of the host.
+    // Returns the buffer that kernels use. Differs from this one only in wrappers that check
+    // accesses of the host.
     virtual Buffer& unguarded() { return *this; }
 };
 

@@ -6,8 +6,10 @@
 namespace plait {
 
 // Consecutive rows that hold consecutive keys of one sequence. The ordinal of a key is the number
-// of tokens that the sequence had stored before it; within a run ordinals increase by one. Kernels
-// sum keys in blocks aligned to ordinals, so results do not depend on which rows hold the keys.
+// of tokens of its sequence that were written before it; within a run, ordinals increase by one.
+// Kernels sum keys in blocks aligned to ordinals, so results do not depend on which rows hold the
+// keys.
+//
 // Device code reads the same sixteen bytes, so order and types of the members are fixed.
 struct Run {
     int32_t row = 0;

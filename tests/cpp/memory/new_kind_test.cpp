@@ -404,7 +404,8 @@ void NewKind::remove() {
 void NewKind::copy() {
     const SequenceId from = any_sequence();
     const SequenceId to = (from + 1) % kSequences;
-    const PositionRange range{0, random() % 2 == 0 ? INT32_MAX : std::max(0, model(from).end() - 1)};
+    PositionRange range;
+    if (random() % 2 == 0) range.end = std::max(0, model(from).end() - 1);
     const bool fits = model(to).tokens.empty() || range.end >= model(to).end();
     if (!fits || !model(from).can_end_at(range.end)) {
         ++outcomes["no copy"];

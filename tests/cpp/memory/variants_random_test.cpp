@@ -28,7 +28,7 @@ using KeptPointer = std::shared_ptr<Kept>;
 struct Token {
     int id = 0;
     Position position = 0;
-    std::vector<KeptPointer> kept;  // by attention group; null: given back
+    std::vector<KeptPointer> kept;  // by attention group; null: freed
 };
 
 struct Sequence {
@@ -120,7 +120,7 @@ protected:
     void encode();
     enum class Overlap { none, part, whole };
     Overlap overlap(const Sequence& s, PositionRange range) const;
-    void retire(Sequence& s) const;
+    void free_unseen(Sequence& s) const;
     bool window_is_whole(const Sequence& s) const;
     void remove();
     void copy();
@@ -264,7 +264,7 @@ void EveryMemory::decode() {
         return;
     }
     driver.memory->commit();
-    for (const SequenceId s : driver.prepared.touched) retire(sequence(s));
+    for (const SequenceId s : driver.prepared.touched) free_unseen(sequence(s));
 }
 
 // The overlap of a range with a recurrent state, which covers all positions of the sequence.
@@ -278,7 +278,7 @@ EveryMemory::Overlap EveryMemory::overlap(const Sequence& s, PositionRange range
 }
 
 // Frees the keys that the next token cannot see, except the last key.
-void EveryMemory::retire(Sequence& s) const {
+void EveryMemory::free_unseen(Sequence& s) const {
     if (s.tokens.empty()) return;
     Token next{0, s.tokens.back().position + 1, {}};
     for (size_t i = 0; i + 1 < s.tokens.size(); ++i)
@@ -443,7 +443,7 @@ void EveryMemory::copy() {
             EXPECT_TRUE(driver.moves.empty());
         }
         sequence(to) = after;
-        retire(sequence(to));
+        free_unseen(sequence(to));
         EXPECT_FALSE(overfull());
     } else {
         ++outcomes["copy " + outcome];
@@ -499,7 +499,7 @@ void EveryMemory::shift() {
         EXPECT_TRUE(window_is_whole(after));
         divided = divided || divide;
         sequence(s) = after;
-        retire(sequence(s));
+        free_unseen(sequence(s));
     } else if (outcome == "invalid") {
         EXPECT_FALSE(ordered);
     } else if (outcome == "unsupported") {
@@ -636,7 +636,7 @@ void EveryMemory::rewind() {
     for (Token& token : sequence(s).tokens)
         for (KeptPointer& pointer : token.kept)
             if (pointer && play.streams) pointer = std::make_shared<Kept>(*pointer);
-    retire(sequence(s));
+    free_unseen(sequence(s));
 }
 
 void EveryMemory::check() {

@@ -1,4 +1,4 @@
-#include "sampling/logprobs.h"
+#include "sampling/candidates.h"
 
 #include <gtest/gtest.h>
 
