@@ -23,8 +23,8 @@ public:
         static_cast<void>(offset);
         static_cast<void>(bytes);
     }
-    // The buffer that kernels use, if this one only checks the accesses of the host.
-    virtual Buffer& unguarded() { return *this; }
+    // The address of the first byte, as kernels of the device use it.
+    virtual uint64_t address() const = 0;
 };
 
 class Allocator {
