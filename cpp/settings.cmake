@@ -62,11 +62,12 @@ endif()
 
 # plait_room(NAME [NO_UNITY] [EXCLUDE regex] [LINK target ...])
 #
-# Defines the target plait_NAME from all source files below the current folder, except those that match
-# the regex. LINK lists the rooms whose headers it may include (see the ladder in CONTRIBUTING.md).
+# Defines the target plait_NAME from all source files below the current folder, except those that
+# match the regex. LINK lists the rooms whose headers it may include (see the ladder in
+# CONTRIBUTING.md).
 #
-# With PLAIT_UNITY, eight files are compiled as one. Unless the room is NO_UNITY, its files must not define
-# different things with the same name in unnamed namespaces.
+# With PLAIT_UNITY, eight files are compiled as one. Unless the room is NO_UNITY, its files must not
+# define different things with the same name in unnamed namespaces.
 function(plait_room name)
     cmake_parse_arguments(PARSE_ARGV 1 ROOM "NO_UNITY" "EXCLUDE" "LINK")
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)

@@ -1,15 +1,16 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Attention: y = softmax(scale * q k^T + bias) v over the keys that each token may see, with a running
-// softmax (arXiv:2205.14135). Keys and values are read from the cache rows listed by the runs of the
-// token's sequence.
+// Attention: y = softmax(scale * q k^T + bias) v over the keys that each token may see, with a
+// running softmax (arXiv:2205.14135). Keys and values are read from the cache rows listed by the
+// runs of the token's sequence.
 //
-// A workgroup computes one head for QUERIES neighbouring tokens, one sequence at a time. It processes keys
-// in blocks of WORKGROUP. First, each invocation computes the scores of one key. Then each invocation
-// accumulates 16 elements of some of the values, and each value is unpacked once for all queries.
-// If there are few tokens, the keys of each token are divided among SPLITS workgroups, and
-// attend_merge.comp combines their partial results. Dispatch: heads, rows / QUERIES, splits.
+// A workgroup computes one head for QUERIES neighbouring tokens, one sequence at a time. It
+// processes keys in blocks of WORKGROUP. First, each invocation computes the scores of one key.
+// Then each invocation accumulates 16 elements of some of the values, and each value is unpacked
+// once for all queries. If there are few tokens, the keys of each token are divided among SPLITS
+// workgroups, and attend_merge.comp combines their partial results.
+// Dispatch: heads, rows / QUERIES, splits.
 
 layout(constant_id = 0) const uint KEY_TYPE = 0;  // plait::DType
 layout(constant_id = 1) const uint VALUE_TYPE = 0;
@@ -72,8 +73,8 @@ uint sequence_of(uint token) {
     return low;
 }
 
-// ALiBi, arXiv:2108.12409. If the number of heads is not a power of two, the heads beyond the largest power of
-// two below it use every second slope of the next power of two.
+// ALiBi, arXiv:2108.12409. If the number of heads is not a power of two, the heads beyond the
+// largest power of two below it use every second slope of the next power of two.
 float alibi_slope(uint head) {
     const uint power = 1u << findMSB(args.heads);
     const float step = head < power ? float(head) + 1.0 : float(head - power) + 0.5;
@@ -151,8 +152,8 @@ void find_key_ranges(uint token, uint count, out int lowest, out int highest) {
     }
 }
 
-// Scores the keys of one block; this invocation scores `key`, unless it is past `end`. Updates the running
-// maxima and sums, and writes the softmax weights to shared memory.
+// Scores the keys of one block; this invocation scores `key`, unless it is past `end`. Updates the
+// running maxima and sums, and writes the softmax weights to shared memory.
 void score_block(uint token, uint sequence, int key, int end, uint64_t key_address) {
     const uint head = gl_WorkGroupID.x, me = gl_LocalInvocationIndex;
     float s[QUERIES];
@@ -188,7 +189,8 @@ void score_block(uint token, uint sequence, int key, int end, uint64_t key_addre
     barrier();
 }
 
-// Adds the values of one block, multiplied by their weights. `value_address` is that of the first value.
+// Adds the values of one block, multiplied by their weights. `value_address` is that of the first
+// value.
 void add_values(uint n_keys, uint64_t value_address) {
     const uint lane = gl_LocalInvocationIndex / VALUE_GROUPS, group = gl_LocalInvocationIndex % VALUE_GROUPS;
     if (lane < VALUE_LANES)

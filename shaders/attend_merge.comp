@@ -1,7 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Combines the partial results of attend.comp for the splits of the keys, in order. A workgroup computes one
-// head of one token. Dispatch: heads, rows.
+// Combines the partial results of attend.comp for the splits of the keys, in order. A workgroup
+// computes one head of one token.
+// Dispatch: heads, rows.
 
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint SPLITS = 1;

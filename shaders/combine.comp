@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Weighted sum of the outputs of a row's experts, in the order of the routes: y = sum of weight * x.
+// The weighted sum of the outputs of a row's experts: y = sum of weight * x, in the order of the
+// routes.
 // Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;

@@ -1,7 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Copies row from[i] to row to[i], for i in order. An invocation copies the same two bytes of every row, so the
-// order holds for rows that are both source and target. Dispatch: row_bytes / 2 / 64.
+// Copies row from[i] to row to[i], for i in order. An invocation copies the same two bytes of every
+// row, so the order holds for rows that are both source and target.
+// Dispatch: row_bytes / 2 / 64.
 
 layout(local_size_x = 64) in;
 #include "lib/frame.glsl"

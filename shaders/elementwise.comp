@@ -1,7 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// All elementwise operations with one or two operands. The formulas are documented with the operations in
-// cpp/graph. Dispatch: elements / 256.
+// All elementwise operations with one or two operands. The formulas are documented with the
+// operations in cpp/graph.
+// Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint OP = 0;          // as numbered in cpp/backend/vulkan/ops/elementwise.cpp

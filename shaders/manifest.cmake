@@ -1,5 +1,5 @@
-# The shaders of the Vulkan backend: shaders/<name>.comp. Types and dimensions are specialization constants,
-# which are set when a pipeline is created.
+# The shaders of the Vulkan backend: shaders/<name>.comp. Types and dimensions are specialization
+# constants, which are set when a pipeline is created.
 set(PLAIT_SHADERS
     attend
     attend_merge
@@ -26,5 +26,6 @@ set(PLAIT_SHADERS
     wkv6
     wkv7
 )
-# Compiled if the shader compiler supports GL_<EXTENSION>_cooperative_matrix: shaders/product_matrices_<extension>.comp.
+# Compiled if the shader compiler supports GL_<EXTENSION>_cooperative_matrix:
+# shaders/product_matrices_<extension>.comp.
 set(PLAIT_MATRIX_EXTENSIONS khr nv)

@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_cooperative_matrix : require
-// Defines the matrix types and operations of lib/product_matrices.glsl with VK_KHR_cooperative_matrix.
+// Defines the matrix types and operations of lib/product_matrices.glsl with
+// VK_KHR_cooperative_matrix.
 
 #define X_MATRIX coopmat<float16_t, gl_ScopeSubgroup, M, K, gl_MatrixUseA>
 #define W_MATRIX coopmat<float16_t, gl_ScopeSubgroup, K, N, gl_MatrixUseB>

@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_NV_cooperative_matrix : require
-// Defines the matrix types and operations of lib/product_matrices.glsl with VK_NV_cooperative_matrix.
+// Defines the matrix types and operations of lib/product_matrices.glsl with
+// VK_NV_cooperative_matrix.
 
 #define X_MATRIX fcoopmatNV<16, gl_ScopeSubgroup, M, K>
 #define W_MATRIX fcoopmatNV<16, gl_ScopeSubgroup, K, N>

@@ -1,10 +1,11 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Matrix product y = x W^T (+ bias + residual) for many rows of x and one matrix W. A workgroup computes a tile
-// of ROWS rows by OUTPUTS outputs. It loads tiles of x and W with DEPTH columns into shared memory, and each
-// invocation keeps MY_ROWS by MY_OUTPUTS sums in registers. Every element is summed column by column, whatever
-// the tile sizes. Dispatch: outputs / OUTPUTS, rows / ROWS.
+// Matrix product y = x W^T (+ bias + residual) for many rows of x and one matrix W. A workgroup
+// computes a tile of ROWS rows by OUTPUTS outputs. It loads tiles of x and W with DEPTH columns
+// into shared memory, and each invocation keeps MY_ROWS by MY_OUTPUTS sums in registers. Every
+// element is summed column by column, whatever the tile sizes.
+// Dispatch: outputs / OUTPUTS, rows / ROWS.
 
 layout(constant_id = 0) const uint TYPE = 0;  // plait::DType
 layout(constant_id = 1) const uint ROWS = 32;

@@ -3,9 +3,10 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// Matrix product y = x W^T (+ bias + residual) for few rows of x, or for rows that use different matrices of a
-// stack. Shared by linear, head_linear and expert_linear. A workgroup computes OUTPUTS elements of ROWS rows.
-// Its invocations divide the columns among them, so that each weight is unpacked once for all rows.
+// Matrix product y = x W^T (+ bias + residual) for few rows of x, or for rows that use different
+// matrices of a stack. Shared by linear, head_linear and expert_linear. A workgroup computes
+// OUTPUTS elements of ROWS rows. Its invocations divide the columns among them, so that each weight
+// is unpacked once for all rows.
 // Dispatch: outputs / OUTPUTS, rows / ROWS.
 
 const uint OUTPUTS = 4;

@@ -1,7 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Rotary position embedding, arXiv:2104.09864: (a, b) -> (a cos - b sin, a sin + b cos) for each pair of
-// a head. Elements from n_rot on are copied. Dispatch: elements / 256.
+// Rotary position embedding, arXiv:2104.09864: (a, b) -> (a cos - b sin, a sin + b cos) for each
+// pair of a head. Elements from n_rot on are copied.
+// Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint INTERLEAVED = 0;  // pairs (2i, 2i + 1); otherwise (i, i + n_rot / 2)

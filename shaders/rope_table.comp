@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Cosine and sine of the rotation angle of every position and pair. Dispatch: rows * pairs / 64.
+// Cosine and sine of the rotation angle of every position and pair.
+// Dispatch: rows * pairs / 64.
 
 layout(local_size_x = 64) in;
 #include "lib/frame.glsl"

@@ -1,8 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Rotates the keys in row indices[i] of a cache by deltas[i] positions, in place and for i in order, so a row
-// may be listed twice. A workgroup rotates one head of every row. Only blocks that hold some of the n_rot
-// rotated elements are unpacked and written. Dispatch: heads.
+// Rotates the keys in row indices[i] of a cache by deltas[i] positions, in place and for i in
+// order, so a row may be listed twice. A workgroup rotates one head of every row. Only blocks that
+// hold some of the n_rot rotated elements are unpacked and written.
+// Dispatch: heads.
 
 const uint WORKGROUP = 64;
 layout(local_size_x = WORKGROUP) in;

@@ -1,9 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Chooses the `used` experts with the highest scores, in descending order, with their weights. Ties go to the
-// expert with the lower number. If experts are in groups, only experts of the `groups_used` best groups are
-// candidates; the score of a group is the sum of its two highest scores (DeepSeek-V3, arXiv:2412.19437).
-// A workgroup computes one row. Dispatch: rows.
+// Chooses the `used` experts with the highest scores, in descending order, with their weights. Ties
+// go to the expert with the lower number. If experts are in groups, only experts of the
+// `groups_used` best groups are candidates; the score of a group is the sum of its two highest
+// scores (DeepSeek-V3, arXiv:2412.19437). A workgroup computes one row.
+// Dispatch: rows.
 
 const uint WORKGROUP = 64;
 layout(local_size_x = WORKGROUP) in;
@@ -23,7 +24,8 @@ layout(buffer_reference, scalar) readonly buffer Args {
 };
 #include "lib/push.glsl"
 
-// Lower bound of the divisor when weights are renormalized: the smallest normal f16, as in llama.cpp.
+// Lower bound of the divisor when weights are renormalized: the smallest normal f16, as in
+// llama.cpp.
 const float MIN_SUM = 6.103515625e-5;
 
 shared float weights[EXPERTS];
@@ -33,8 +35,8 @@ shared float group_scores[GROUPS];
 shared bool group_excluded[GROUPS];
 shared int candidates[WORKGROUP];
 
-// Returns the expert with the higher score; -1 means no expert. NaN scores compare false, so that a row of NaN
-// still yields distinct experts.
+// Returns the expert with the higher score; -1 means no expert. NaN scores compare false, so that a
+// row of NaN still yields distinct experts.
 int better(int a, int b) {
     if (a < 0 || b < 0)
         return max(a, b);

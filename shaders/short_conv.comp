@@ -1,8 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // Causal convolution, channel by channel: y_t = sum_j weight[:, j] x_(t-TAPS+1+j) + bias. Mamba,
-// arXiv:2312.00752, section 3.4. The state [TAPS - 1, channels] holds the inputs before the microbatch, oldest
-// first. An invocation computes one channel for all tokens of a sequence. Dispatch: channels / 64, sequences.
+// arXiv:2312.00752, section 3.4. The state [TAPS - 1, channels] holds the inputs before the
+// microbatch, oldest first. An invocation computes one channel for all tokens of a sequence.
+// Dispatch: channels / 64, sequences.
 
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint TAPS = 4;

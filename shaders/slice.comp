@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Copies elements [begin, begin + width) of each vector of x. Dispatch: elements / 256.
+// Copies elements [begin, begin + width) of each vector of x.
+// Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
 #include "lib/frame.glsl"

@@ -1,7 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Writes row i of x to row indices[i] of a cache, in the type of the cache. Each head is padded with zeros to
-// whole blocks. An invocation packs 32 elements. Dispatch: rows * heads * blocks / 64.
+// Writes row i of x to row indices[i] of a cache, in the type of the cache. Each head is padded
+// with zeros to whole blocks. An invocation packs 32 elements.
+// Dispatch: rows * heads * blocks / 64.
 
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint TYPE = 0;  // plait::DType

@@ -1,7 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Token shift of RWKV, arXiv:2305.13048: y_t = x_(t-1). The state is the last x. An invocation computes one
-// channel for all tokens of a sequence. Dispatch: width / 64, sequences.
+// Token shift of RWKV, arXiv:2305.13048: y_t = x_(t-1). The state is the last x. An invocation
+// computes one channel for all tokens of a sequence.
+// Dispatch: width / 64, sequences.
 
 layout(local_size_x = 64) in;
 #include "lib/frame.glsl"

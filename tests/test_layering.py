@@ -7,6 +7,7 @@ import ast
 import os
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,8 @@ MAY_INCLUDE = {
 # A template or inline function of the standard library that is instantiated in a kernel could be
 # the copy that the linker keeps for everyone, with instructions this machine lacks.
 KERNELS_MAY_INCLUDE = re.compile(
-    r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|backend/shared/positions\.h"
-    r"|tensor/half\.h|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/(inline|x86_intrinsics)\.h"
+    r"backend/cpu/(kernels|simd|amx)/(\w+/)?\w+\.h|backend/shared/(cache_layout|positions)\.h"
+    r"|graph/op_enums\.h|tensor/half\.h|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/(inline|x86_intrinsics)\.h"
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {
     "cstdint", "cstddef", "cstring", "cfloat", "climits", "math.h",
@@ -65,25 +66,91 @@ INCLUDES = [
 ]
 
 
-# What the files of each folder of cpp/runtime may include of that room besides their own folder.
-RUNTIME_MAY_INCLUDE = {
-    "devices": set(),
-    "state": {"devices"},
-    "steering": {"devices", "state", "loaded_model.h"},
-    "step": {"devices", "steering", "loaded_model.h"},
+# The floors of the two largest rooms, the lowest first. Each entry is a folder, a file without its ending,
+# or "*" for the rest of the room. A file includes files of its own floor and of lower ones.
+FLOORS = {
+    "runtime": [["devices"], ["state"], ["loaded_model"], ["steering"], ["step"], ["*"]],
+    "backend/cpu": [
+        ["simd", "kernels/common"],
+        ["kernels", "amx"],
+        ["isa", "memory", "threads", "graph", "lower"],
+        ["weights"],
+        ["ops"],
+        ["*"],
+    ],
 }
+MAX_FLOORS = 6
+# The longest chain of headers of the room, each of which includes the next.
+MAX_CHAIN = {"backend/cpu": 6}
 
 
-@pytest.mark.parametrize("folder", sorted(RUNTIME_MAY_INCLUDE))
-def test_folders_of_runtime_include_only_lower_ones(folder):
-    included = {
-        target.split("/")[1]
-        for source, target in INCLUDES
-        if source.startswith(f"runtime/{folder}/") and target.startswith("runtime/")
-    }
-    assert included <= RUNTIME_MAY_INCLUDE[folder] | {folder}
-    folders = {p.name for p in (CPP / "runtime").iterdir() if p.is_dir()}
-    assert folders == set(RUNTIME_MAY_INCLUDE)
+def floor_of(room, name):
+    """The number of the floor of a file, which is written from cpp/ like `backend/cpu/ops/bind.h`."""
+    inner = name.removeprefix(f"{room}/").rsplit(".", 1)[0]
+    for number, entries in enumerate(FLOORS[room]):
+        if any(inner == entry or inner.startswith(f"{entry}/") for entry in entries):
+            return number
+    return len(FLOORS[room]) - 1
+
+
+def upward_includes(room, includes):
+    return [
+        f"{source} includes {target}, which is on a higher floor"
+        for source, target in includes
+        if source.startswith(f"{room}/") and target.startswith(f"{room}/")
+        if floor_of(room, target) > floor_of(room, source)
+    ]
+
+
+def longest_chain(room, includes):
+    """The longest chain of headers of the room, each of which includes the next."""
+    graph = {}
+    for source, target in includes:
+        if (
+            source.endswith(".h")
+            and source.startswith(f"{room}/")
+            and target.startswith(f"{room}/")
+        ):
+            graph.setdefault(source, set()).add(target)
+    chains = {}
+
+    def chain(name):
+        if name not in chains:
+            chains[name] = [
+                name,
+                *max((chain(t) for t in graph.get(name, ())), key=len, default=[]),
+            ]
+        return chains[name]
+
+    return max((chain(name) for name in graph), key=len, default=[])
+
+
+@pytest.mark.parametrize("room", sorted(FLOORS))
+def test_includes_lead_down_the_floors_of_a_room(room):
+    assert len(FLOORS[room]) <= MAX_FLOORS, "merge two floors"
+    for entry in {e for floor in FLOORS[room] for e in floor} - {"*"}:
+        assert (CPP / room / entry).is_dir() or list((CPP / room).glob(f"{entry}.*")), entry
+    assert upward_includes(room, INCLUDES) == [], "move the shared part to the lower floor"
+
+
+@pytest.mark.parametrize("room", sorted(MAX_CHAIN))
+def test_chains_of_headers_are_short(room):
+    found = longest_chain(room, INCLUDES)
+    assert len(found) <= MAX_CHAIN[room], "a header that needs only a declaration includes too much"
+
+
+def test_the_checks_of_floors_can_fail():
+    includes = [
+        ("backend/cpu/isa.h", "backend/cpu/ops/bind.h"),
+        ("backend/cpu/ops/bind.h", "backend/cpu/graph.h"),
+        ("backend/cpu/ops/bind.cpp", "backend/cpu/ops/bind.h"),
+    ]
+    assert upward_includes("backend/cpu", includes) == [
+        "backend/cpu/isa.h includes backend/cpu/ops/bind.h, which is on a higher floor"
+    ]
+    assert longest_chain("backend/cpu", includes) == [
+        "backend/cpu/isa.h", "backend/cpu/ops/bind.h", "backend/cpu/graph.h"
+    ]  # fmt: skip
 
 
 def test_every_room_is_on_the_ladder():
@@ -244,12 +311,7 @@ def test_the_check_for_public_data_can_fail():
 
 
 def test_top_level_is_what_the_contributing_guide_says():
-    tracked = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if tracked.returncode:
-        pytest.skip("not a git checkout")
-    top = {line.split("/")[0] for line in tracked.stdout.splitlines()}
+    top = {path.relative_to(ROOT).parts[0] for path in tracked_files()}
     assert {name for name in top if not name.startswith(".")} <= {
         "CMakeLists.txt", "pyproject.toml", "README.md", "cpp", "bindings", "python", "shaders",
         "tests", "bench", "notebooks", "CMakePresets.json", "CONTRIBUTING.md", "CHANGELOG.md",
@@ -379,11 +441,136 @@ def test_operations_are_written_down_for_other_backends():
     assert declared > 30
 
 
+# -- limits of size ----------------------------------------------------------------------------------------
+
+MAX_FUNCTION_LINES = 80
+MAX_FOLDER_FILES = 40
+SMALL_FILE_LINES = 40
+MAX_SMALL_SHARE = 0.25
+BINDINGS = ROOT / "bindings"
+
+
+def blank(text):
+    """C++ code with its comments, strings and characters blanked; every line keeps its number."""
+
+    def newlines(match):
+        return "\n" * match[0].count("\n")
+
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", newlines, text, flags=re.DOTALL)
+    text = re.sub(r'R"(\w*)\(.*?\)\1"', newlines, text, flags=re.DOTALL)
+    text = re.sub(r'"(\\.|[^"\\\n])*"', '""', text)
+    return re.sub(r"'(\\.|[^'\\\n])'", "' '", text)
+
+
+def cpp_functions(text):
+    """(declaration, lines of the body) of each function; nested functions belong to the outer one."""
+    text = blank(text)
+    open_braces, start = [], 0
+    for i, c in enumerate(text):
+        if c not in ";{}":
+            continue
+        if c == "{":
+            head = text[start:i].strip()
+            inside = any(head for head, _ in open_braces)
+            scope = re.search(r"\b(namespace|class|struct|union|enum)\b[^()=]*$", head)
+            is_function = not inside and not scope and re.search(r"\)[^()=]*$", head)
+            open_braces.append((head if is_function else "", i))
+        elif c == "}":
+            head, begin = open_braces.pop()
+            if head:
+                yield " ".join(head.split()), text.count("\n", begin, i) + 1
+        start = i + 1
+
+
+def python_functions(text):
+    """(name, lines without the docstring) of each function."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            documentation = ast.get_docstring(node, clean=False)
+            lines = node.end_lineno - node.lineno + 1
+            yield node.name, lines - (documentation.count("\n") + 1 if documentation else 0)
+
+
+def test_functions_are_short():
+    sources = [p for room in MAY_INCLUDE for p in files(room)] + sorted(BINDINGS.glob("*.[hc]*"))
+    found = [
+        (path.relative_to(ROOT).as_posix(), name, lines)
+        for paths, functions in [
+            (sources, cpp_functions), (sorted((ROOT / "python").rglob("*.py")), python_functions)
+        ]
+        for path in paths
+        for name, lines in functions(path.read_text(encoding="utf-8"))
+    ]  # fmt: skip
+    assert len(found) > 3000, "the functions are no longer found"
+    long = [f"{path}: {name} has {n} lines" for path, name, n in found if n > MAX_FUNCTION_LINES]
+    assert long == [], f"divide them into functions of at most {MAX_FUNCTION_LINES} lines"
+
+
+def test_the_check_of_function_lengths_can_fail():
+    text = """
+    namespace a {
+    struct B {
+        B() : x_{1} {}  // "{" in a comment
+        int f(int y) const {
+            const auto g = [&] {
+                return "}";
+            };
+            return y;
+        }
+    };
+    }
+    """
+    assert list(cpp_functions(text))[-1] == ("int f(int y) const", 6)
+    assert list(python_functions('def f():\n    """A.\n\n    B."""\n    return 1\n')) == [("f", 2)]
+
+
+def tracked_files():
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
+
+
+def test_folders_have_few_files():
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in tracked_files())
+    full = {folder: n for folder, n in counts.items() if n > MAX_FOLDER_FILES}
+    assert full == {}, f"divide folders of more than {MAX_FOLDER_FILES} files by subject"
+
+
+def test_few_files_are_small():
+    lines = {path: path.read_text().count("\n") for room in MAY_INCLUDE for path in files(room)}
+    small = sorted(str(path) for path, n in lines.items() if n < SMALL_FILE_LINES)
+    share = len(small) / len(lines)
+    assert share < MAX_SMALL_SHARE, (
+        f"{share:.0%} of the files of cpp/ have fewer than {SMALL_FILE_LINES} lines: merge those of one "
+        "subject:\n" + "\n".join(small)
+    )
+
+
+# -- what code must not do ---------------------------------------------------------------------------------
+
+
 # No consumer outside graph/ addresses operands by position.
 def test_operands_have_names():
-    for room in MAY_INCLUDE:
+    for room in set(MAY_INCLUDE) - {"graph"}:
         for path in files(room):
-            assert not re.search(r"\binputs\[\d|\*input\+\+", code(path)), path
+            assert not re.search(r"\binputs\[\d|\*input\+\+", code(path)), (
+                f"{path}: give the operand a name in the op's struct"
+            )
+
+
+# A plan holds the weight stores of every backend in one list, and each backend gets its own back.
+MAY_CAST = {"cpp/backend/weight_stores.h": 1}
+
+
+def test_types_are_known_without_dynamic_cast():
+    sources = [p for room in MAY_INCLUDE for p in files(room)] + sorted(BINDINGS.glob("*.[hc]*"))
+    counts = {p.relative_to(ROOT).as_posix(): code(p).count("dynamic_cast") for p in sources}
+    assert {name: n for name, n in counts.items() if n} == MAY_CAST, (
+        "add a virtual function to the interface instead, or a reason to MAY_CAST"
+    )
 
 
 # S1-27: how to add a memory fits on a page, and names files that exist.

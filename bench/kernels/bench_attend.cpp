@@ -9,6 +9,7 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/attention/attend.h"
+#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/memory.h"
 #include "roofline.h"
 #include "tensor/dtype.h"
@@ -28,7 +29,7 @@ void attend(benchmark::State& state, Isa isa, DType dtype, bool flash) {
     const int32_t n_keys = static_cast<int32_t>(state.range(1));
     constexpr int32_t kHeads = 32, kKvHeads = 8, kDim = 64;
     const auto head_bytes = static_cast<int64_t>(row_bytes(dtype, kDim));
-    const CacheLayout cache{static_cast<uint8_t>(dtype), kDim, head_bytes, head_bytes * kKvHeads};
+    const CacheLayout cache{dtype, kDim, head_bytes, head_bytes * kKvHeads};
     const size_t storage_bytes = static_cast<size_t>(n_keys * cache.row_bytes);
     const std::unique_ptr<Buffer> keys = allocate_host(storage_bytes);
     const std::unique_ptr<Buffer> values = allocate_host(storage_bytes);

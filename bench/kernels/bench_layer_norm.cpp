@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/norms/norms.h"
 
 namespace plait::cpu {
@@ -23,7 +24,7 @@ void layer_norm(benchmark::State& state, Isa isa) {
     args.y = ref_to(y);
     args.has_weight = args.has_bias = true;
     args.weights = 1;
-    args.vectors = {0, 1, 1, width};
+    args.vectors = {Extent::fixed, 1, 1, width};
     args.epsilon = 1e-5f;
     const Frame frame{};
     const Kernel& kernel = kernels(isa).layer_norm;

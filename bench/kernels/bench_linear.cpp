@@ -10,6 +10,7 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
+#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/products/linear.h"
 #include "backend/cpu/weights/weights.h"
 #include "bytes.h"

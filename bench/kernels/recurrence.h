@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/memory.h"
 

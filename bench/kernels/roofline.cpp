@@ -5,8 +5,8 @@
 #include <map>
 #include <memory>
 
-#include "backend/cpu/denormals.h"
 #include "backend/cpu/memory.h"
+#include "backend/cpu/threads.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -57,8 +57,8 @@ public:
 class Editor {
 public:
     virtual ~Editor() = default;
-    // Overwrites `rows`, the step's rows of a value: [n, ...] of the shape. `index` is that of
-    // ops::Edit.
+    // Overwrites the rows of a value that the step has, [n, ...] with the other axes of `shape`.
+    // `index` is ops::Edit::index.
     virtual void edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) = 0;
 };
 
@@ -76,7 +76,7 @@ struct RunArguments {
 class Executable {
 public:
     virtual ~Executable() = default;
-    // Scratch memory in the arena that its kernels need at once, all threads together.
+    // Bytes of scratch memory in the arena that the kernels of all threads need at the same time.
     virtual uint64_t scratch_bytes() const = 0;
     // Throws Interrupted if stopped, BackendError if the device fails.
     virtual void run(const RunArguments& run) = 0;
@@ -91,7 +91,7 @@ struct CommandCounts {
 // Consecutive nodes of a lowered graph that run without the host, and what compiling them needs.
 struct Segment {
     std::span<const NodeId> nodes;
-    std::span<const uint32_t> stages;  // by node of the graph, never falling; see plan/stages.h
+    std::span<const uint32_t> stages;  // by node of the graph, never decreasing
     std::span<const Place> places;     // by node of the graph
     DeviceWeights weights;
     std::span<Buffer* const> storage;  // by index of ops::Storage; null on another device
@@ -105,22 +105,22 @@ class Backend : public Allocator {
 public:
     virtual std::string_view name() const = 0;  // "cpu"
     virtual std::string packing() const = 0;    // backends of equal packing share weight copies
-    virtual int n_threads() const = 0;          // that a trace may name
+    virtual int n_threads() const = 0;          // traces number threads from 0
     // Whether the bits of a row's results do not depend on the other rows of a step.
     virtual bool invariant() const { return true; }
     virtual CommandCounts commands() const { return {}; }  // since the backend was made
-    // Bytes of memory that can still be allocated; nothing if only the system knows.
+    // Bytes of memory that can still be allocated; nothing if the backend does not limit them.
     virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
-    // Memory with a host address: that the host writes before a run, and that it reads after one.
+    // Memory with a host address. The host writes inputs before a run, and reads results after it.
     virtual std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) { return allocate(bytes); }
     virtual std::unique_ptr<Buffer> allocate_results(uint64_t bytes) { return allocate(bytes); }
     virtual std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) = 0;
 
-    // Whether it has a kernel for a node of a model's graph.
+    // Whether the backend has a kernel for this node of a model's graph.
     virtual bool supports(const Graph& graph, NodeId node) const = 0;
-    // Translates a graph into the ops that the backend runs. `fuse`: combines ops that cost less
-    // together.
+    // Translates a graph into the ops that the backend runs. If `fuse` is true, combines ops where
+    // one kernel costs less than two.
     virtual std::unique_ptr<LoweredGraph> lower(Graph graph, bool fuse) = 0;
 };
 

@@ -23,7 +23,7 @@ public:
         buffer_->read(offset, target);
     }
     std::byte* host() override { return buffer_->host(); }
-    Buffer& unguarded() override { return *buffer_; }
+    uint64_t address() const override { return buffer_->address(); }
 
 private:
     std::unique_ptr<Buffer> buffer_;

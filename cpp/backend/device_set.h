@@ -12,7 +12,7 @@
 
 namespace plait {
 
-// Which device computes each layer of a model. Devices by index in a DeviceSet.
+// Which device computes each layer of a model. Devices are indexes into a DeviceSet.
 struct LayerDevices {
     std::vector<uint8_t> layers;
     std::vector<uint8_t>
@@ -59,16 +59,17 @@ public:
     const std::vector<std::string>& names() const { return names_; }
     const LayerDevices& layers() const { return layers_; }
 
-    int n_threads() const;  // that a trace may name
+    int n_threads() const;  // the largest of any device
     bool invariant() const;
     CommandCounts commands() const;
 
     std::unique_ptr<Buffer> allocate_cache(uint64_t bytes, int layer);
     size_t cache_device(int layer) const;
     DeviceBuffers allocate_inputs(uint64_t bytes);
-    // Makes the arena of each device at least as large as `bytes` says.
+    // Makes the arena of each device at least bytes[device] large.
     void grow(DeviceBuffers& arenas, const std::vector<uint64_t>& bytes);
-    // Memory for at least so many bytes. Plans that were given an earlier one may keep it.
+    // Returns memory for at least `sent` and `received` bytes. Plans share ownership of what they were
+    // given, so it stays valid if a later call returns larger memory.
     const Exchange& exchange(size_t device, uint64_t sent, uint64_t received);
 
     // Runs a change of the caches. On several devices a failure makes every later run fail.
@@ -87,7 +88,7 @@ private:
     std::vector<std::string> names_;
     LayerDevices layers_;
     std::vector<Exchange> exchanges_;       // by device
-    std::shared_ptr<Integrity> integrity_;  // of several devices; a single one has its own
+    std::shared_ptr<Integrity> integrity_;  // null if there is only one device, which has its own
 };
 
 }  // namespace plait

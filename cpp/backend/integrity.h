@@ -1,6 +1,7 @@
-// Whether the memory of a context still holds what its bookkeeping says. A change that a device fails
-// to complete (rows that move after their new places were recorded, a state that is loaded row by
-// row) leaves neither the old nor the new contents, so the context refuses further work.
+// Records whether a context's memory still matches its bookkeeping. If a device fails halfway
+// through a change (rows that move after their new places were recorded, a state that is loaded row
+// by row), the memory has neither the old nor the new contents, and the context refuses further
+// work.
 #pragma once
 
 #include <atomic>

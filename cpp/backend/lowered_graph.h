@@ -1,5 +1,5 @@
-// A graph in the ops of one backend. Planning needs the types, operands and properties of its nodes;
-// what else a node holds only the backend that made it can read.
+// A graph in the ops of one backend. Planning reads the types, operands and properties of its nodes.
+// The rest of a node is private to the backend that lowered the graph.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct LoweredNode {
     Role role = Role::none;
     int16_t layer = -1;
     uint32_t first_operand = 0, n_operands = 0;  // in LoweredGraph::operands_
-    // The op itself if planning must know what it refers to.
+    // The op itself if it refers to something outside the graph.
     std::variant<std::monostate, ops::Weight, ops::Storage, ops::Input, ops::Edit, ops::Send,
                  ops::Receive>
         reference;
@@ -40,7 +40,7 @@ public:
         return std::span(operands_).subspan(nodes_[id].first_operand, nodes_[id].n_operands);
     }
     std::span<const std::pair<OutputId, NodeId>> outputs() const { return outputs_; }
-    // The node whose bytes the result of node `id` is, or a part of them; itself for most.
+    // Returns the node whose bytes hold the result of node `id`. Most nodes are their own root.
     NodeId root(NodeId id) const { return roots_[id]; }
 
     // Binds the kernel nodes of a segment. Packs the weights that no segment needed before.

@@ -1,16 +1,18 @@
 // The weights that a graph can refer to: those of the model, then those of each adapter.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tensor/weight_source.h"
 
 namespace plait {
 
-// Copies of a file's weights on one kind of device. Each weight is packed when a plan first needs it.
-// Contexts may share a store.
+// Copies of a file's weights on one kind of device. Each weight is packed when a plan first needs
+// it. Contexts may share a store.
 class WeightStore {
 public:
     virtual ~WeightStore() = default;
@@ -45,12 +47,17 @@ private:
     WeightId count_ = 0;
 };
 
-// The weights of a graph on one device.
+// The weights of a graph on one device. Its backend made the stores, so it knows their class.
 class DeviceWeights {
 public:
     DeviceWeights(const WeightStores& weights, size_t device)
         : weights_(&weights), device_(device) {}
-    WeightStores::Place find(WeightId id) const { return weights_->find(id, device_); }
+    // Returns the store that holds a weight, and the weight's id there.
+    template <std::derived_from<WeightStore> Store>
+    std::pair<Store&, WeightId> find(WeightId id) const {
+        const WeightStores::Place place = weights_->find(id, device_);
+        return {dynamic_cast<Store&>(place.store), place.id};
+    }
 
 private:
     const WeightStores* weights_;

@@ -1,5 +1,5 @@
-// Plans offsets in one block of memory for allocations with known lifetimes. Each allocation gets the first
-// gap that is large enough.
+// Plans offsets in one block of memory for allocations with known lifetimes. Each allocation gets
+// the first gap that is large enough.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ class FirstFit {
 public:
     explicit FirstFit(uint64_t alignment) : alignment_(alignment) {}
 
-    // Returns the offset of an allocation that lives from `begin` to `end`, inclusive. `begin` must not decrease
-    // from call to call.
+    // Returns the offset of an allocation that lives from `begin` to `end`, inclusive. `begin` must
+    // not decrease from call to call.
     uint64_t take(uint64_t bytes, uint32_t begin, uint32_t end) {
         std::erase_if(live_, [&](const Block& block) { return block.end < begin; });
         const uint64_t padded = align_up(std::max<uint64_t>(bytes, 1), alignment_);

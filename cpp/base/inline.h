@@ -1,5 +1,6 @@
-// Attributes of functions in headers that kernels include. Kernels are compiled once per instruction set; of an
-// ordinary inline function the linker could keep a copy with instructions that the processor lacks.
+// Attributes of functions in headers that kernels include. Kernels are compiled once per
+// instruction set; of an ordinary inline function the linker could keep a copy with instructions
+// that the processor lacks.
 #pragma once
 
 #define PLAIT_INLINE static inline __attribute__((always_inline, unused))

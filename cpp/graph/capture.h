@@ -1,5 +1,5 @@
-// Capturing named values: they become outputs of the graph, so no rewrite removes or absorbs them, all
-// their rows are computed, and their bytes are kept until the run ends.
+// Capturing named values: they become outputs of the graph, so no rewrite removes or absorbs them,
+// all their rows are computed, and their bytes are kept until the run ends.
 #pragma once
 
 #include <compare>
@@ -11,8 +11,8 @@
 
 namespace plait {
 
-// A value as a model names it. If several values of a layer have one role (an encoder-decoder attends
-// twice), `nth` counts them from 0 in the order of the graph.
+// A value as a model names it. If several values of a layer have one role (an encoder-decoder
+// attends twice), `nth` counts them from 0 in the order of the graph.
 struct ValueName {
     Role role = Role::none;
     int16_t layer = -1;

@@ -34,8 +34,8 @@ enum class OpKind : uint8_t {
 struct OpInfo {
     const char* name;
     OpKind kind = OpKind::kernel;
-    // Row i of the result depends on no other row of the operands that have the result's extent. The
-    // op can then be computed for some rows only.
+    // Row i of the result depends on no other row of the operands that have the result's extent.
+    // The op can then be computed for some rows only.
     bool row_wise = false;
     // Changes a cache, so it runs even if no node reads its result.
     bool writes_storage = false;

@@ -9,14 +9,14 @@
 
 namespace plait {
 
-// Returns the value that replaces node `old` in all nodes after it, given the node's copy in the new
-// graph: the copy itself, or a value computed from it. The replacement gets the node's name.
+// Returns the value that replaces node `old` in all nodes after it, given the node's copy in the
+// new graph: the copy itself, or a value computed from it. The replacement gets the node's name.
 using Follow = std::function<Value(NodeId old, Value copy)>;
 
 void rewrite(Graph& graph, const Follow& follow);
 
-// Replaces x + linear(y) by LinearAdd if nothing else reads the product. Each result keeps its bits;
-// the sum costs one pass over the rows less.
+// Replaces x + linear(y) by LinearAdd if nothing else reads the product. Each result keeps its
+// bits; the sum costs one pass over the rows less.
 void fuse_linear_add(Graph& graph);
 
 // The matrices that one low-rank adapter adds to one weight. Hu et al. 2021, arXiv:2106.09685:
@@ -43,8 +43,8 @@ std::vector<WeightId> adaptable_weights(const Graph& graph);
 // Zou et al. 2023, arXiv:2310.01405; Turner et al. 2023, arXiv:2308.10248.
 void add_control(Graph& graph, int n_layers);
 
-// Inserts edit i after the value of the i-th name if the graph has it. Several edits of one value run
-// in order. In a step without output rows, values that have output rows only are not edited.
+// Inserts edit i after the value of the i-th name if the graph has it. Several edits of one value
+// run in order. In a step without output rows, values that have output rows only are not edited.
 void insert_edits(Graph& graph, std::span<const ValueName> names, bool has_outputs);
 
 }  // namespace plait

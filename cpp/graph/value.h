@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "graph/op_enums.h"
 #include "tensor/tensor.h"
 
 namespace plait {
@@ -10,10 +11,6 @@ namespace plait {
 class Graph;
 using NodeId = uint32_t;
 inline constexpr NodeId kNoNode = UINT32_MAX;
-
-// What axis 0 of a value counts. The shape holds the plan's capacity; a run computes only the rows
-// that its step has.
-enum class Extent : uint8_t { fixed, tokens, outputs, moves };
 
 // A handle to the result of a node. Cheap to copy; valid as long as its graph.
 struct Value {

@@ -10,8 +10,8 @@
 
 namespace plait {
 
-// The place of each input of a step in a context's input buffer. It is the same for every plan, with
-// room for the largest step.
+// The place of each input of a step in a context's input buffer. It is the same for every plan,
+// with room for the largest step.
 class InputLayout {
 public:
     // Appends an input of at most `bytes`. An id can be added once (InternalError).
@@ -40,9 +40,9 @@ struct Buffers {
     uint64_t arena_bytes = 0;
 };
 
-// Values that are alive in the same stage never overlap. GraphOutputs are stored in the caller's buffers.
-// Captured values live until the run ends. `exchanged`: by node, the places of values that the graph
-// sends or receives, nowhere for all others; may be empty.
+// Values that are alive in the same stage never overlap. GraphOutputs are stored in the caller's
+// buffers. Captured values live until the run ends. `exchanged`: by node, the places of values that
+// the graph sends or receives, nowhere for all others; may be empty.
 Buffers place_values(const LoweredGraph& graph, std::span<const uint32_t> stages,
                      const InputLayout& inputs, std::span<const Place> exchanged = {});
 

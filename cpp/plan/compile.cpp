@@ -163,9 +163,8 @@ void PlanCompiler::place_part(size_t part) {
     std::iota(node_ids_.back().begin(), node_ids_.back().end(), NodeId{0});
     std::vector<Buffer*>& storage = storage_.emplace_back();
     for (size_t i = 0; i < target_.storage.size(); ++i)
-        storage.push_back(target_.storage_devices[i] == placed.device
-                              ? &target_.storage[i]->unguarded()
-                              : nullptr);
+        storage.push_back(target_.storage_devices[i] == placed.device ? target_.storage[i]
+                                                                      : nullptr);
 }
 
 void PlanCompiler::compile_segment(const SegmentRange& range) {

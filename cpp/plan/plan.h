@@ -68,8 +68,8 @@ public:
     const LoweredNode& node(NodeId number) const;  // by number among all nodes
 
     std::vector<uint64_t> arena_bytes() const;  // by device
-    uint64_t bytes() const;                     // of the plan itself, about
-    // Inputs that the plan reads. They must be written before a run.
+    uint64_t bytes() const;                     // approximate size of the plan itself
+    // The inputs to write before a run.
     std::span<const InputId> inputs() const { return inputs_; }
     std::span<const CapturedPlace> captured() const { return captured_; }
 

@@ -24,9 +24,8 @@ public:
         static_cast<void>(offset);
         static_cast<void>(bytes);
     }
-    // Returns the buffer that kernels use. Differs from this one only in wrappers that check
-    // accesses of the host.
-    virtual Buffer& unguarded() { return *this; }
+    // The address of the first byte, as kernels of the device use it.
+    virtual uint64_t address() const = 0;
 };
 
 class Allocator {

@@ -1,7 +1,8 @@
-// Encodes floats in the types of a cache, 32 elements at a time. The results are bit-identical to those of the
-// encoders in cpp/tensor/blocks. Requires lib/unpack.glsl.
+// Encodes floats in the types of a cache, 32 elements at a time. The results are bit-identical to
+// those of the encoders in cpp/tensor/blocks. Requires lib/unpack.glsl.
 
-// Rounds to nearest, ties to even, as cpp/tensor/half.h. The rounding of packHalf2x16 is not specified.
+// Rounds to nearest, ties to even, as cpp/tensor/half.h. The rounding of packHalf2x16 is not
+// specified.
 uint f16_bits(float value) {
     const uint bits = floatBitsToUint(value);
     const uint sign = (bits >> 16) & 0x8000u;
@@ -50,7 +51,8 @@ void pack_q8_0(uint64_t at, float v[32]) {
     }
 }
 
-// Q4_0 and Q5_0: codes are centred on `middle`, and the value of largest magnitude is encoded as -middle.
+// Q4_0 and Q5_0: codes are centred on `middle`, and the value of largest magnitude is encoded as
+// -middle.
 void pack_signed(uint type, uint64_t at, float v[32]) {
     const float middle = type == Q4_0 ? 8.0 : 16.0;
     const float scale = extreme(v) / -middle;
@@ -103,8 +105,8 @@ uint nearest_level(float value) {
     return index;
 }
 
-// Codes are chosen with the scale that maps the value of largest magnitude to the first level. The stored scale
-// then minimises the weighted squared error for these codes.
+// Codes are chosen with the scale that maps the value of largest magnitude to the first level. The
+// stored scale then minimises the weighted squared error for these codes.
 void pack_iq4_nl(uint64_t at, float v[32]) {
     const float largest = extreme(v);
     const bool zero = abs(largest) < 1e-15;

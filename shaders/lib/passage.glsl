@@ -1,5 +1,5 @@
-// The tokens of a sequence in the microbatch, and its state before and after them. Both states may be the same
-// row, so an invocation must only read and write its own elements of a state.
+// The tokens of a sequence in the microbatch, and its state before and after them. Both states may
+// be the same row, so an invocation must only read and write its own elements of a state.
 
 struct Passage {
     uint begin, end;  // tokens

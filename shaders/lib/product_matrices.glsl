@@ -1,13 +1,15 @@
-// Matrix product y = x W^T (+ bias + residual) for many rows of x and one matrix W, with cooperative matrices:
-// a subgroup multiplies M by K elements of x with K by N elements of W in one operation. Factors are rounded to
-// f16, and sums are f32. The including file defines the matrix types and operations of its extension.
-// A workgroup computes a tile of ROWS rows by OUTPUTS outputs, DEPTH columns at a time, and a subgroup keeps
-// MY_ROWS by MY_OUTPUTS sums. Dispatch: outputs / OUTPUTS, rows / ROWS.
+// Matrix product y = x W^T (+ bias + residual) for many rows of x and one matrix W, with
+// cooperative matrices: a subgroup multiplies M by K elements of x with K by N elements of W in one
+// operation. Factors are rounded to f16, and sums are f32. The including file defines the matrix
+// types and operations of its extension. A workgroup computes a tile of ROWS rows by OUTPUTS
+// outputs, DEPTH columns at a time, and a subgroup keeps MY_ROWS by MY_OUTPUTS sums.
+// Dispatch: outputs / OUTPUTS, rows / ROWS.
 //
-// Normal f16 values range from 2^-14 to 65504. If the largest magnitude in a row of x or W is not well within
-// this range, the row is multiplied by a power of two and its sums are divided by it; both are exact. To avoid
-// a separate pass that finds the largest magnitudes, a tile is first computed without scales while the largest
-// magnitude of each row is recorded. It is computed a second time only if a row needs a scale.
+// Normal f16 values range from 2^-14 to 65504. If the largest magnitude in a row of x or W is not
+// well within this range, the row is multiplied by a power of two and its sums are divided by it;
+// both are exact. To avoid a separate pass that finds the largest magnitudes, a tile is first
+// computed without scales while the largest magnitude of each row is recorded. It is computed a
+// second time only if a row needs a scale.
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_EXT_control_flow_attributes : require
@@ -93,8 +95,8 @@ void record_magnitude(uint row, float magnitude) {
               gl_SemanticsRelaxed);
 }
 
-// Returns the scale for a row from its largest magnitude as float bits: 1 if the magnitude is zero, not finite
-// or in [2^-10, 2^15); otherwise the power of two that scales it to [2^14, 2^15).
+// Returns the scale for a row from its largest magnitude as float bits: 1 if the magnitude is zero,
+// not finite or in [2^-10, 2^15); otherwise the power of two that scales it to [2^14, 2^15).
 float scale_for(uint largest_bits) {
     const int exponent = int(largest_bits >> 23) - 127;
     if (largest_bits == 0 || exponent == 128 || (exponent >= -10 && exponent < 15)) return 1.0;

@@ -1,5 +1,5 @@
-// Sums and maxima over a workgroup of WORKGROUP invocations. The order is always the same on one device: first
-// within each subgroup, then over the subgroups in order.
+// Sums and maxima over a workgroup of WORKGROUP invocations. The order is always the same on one
+// device: first within each subgroup, then over the subgroups in order.
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 

@@ -1,6 +1,7 @@
-// Main function of the recurrent scans. The state of a head is a matrix [ROWS, columns] whose columns are
-// independent, so an invocation computes one column for all tokens of a sequence. The columns of a head are
-// stored in tiles of [ROWS, 32], the last of which may be narrower. A workgroup computes one tile.
+// Main function of the recurrent scans. The state of a head is a matrix [ROWS, columns] whose
+// columns are independent, so an invocation computes one column for all tokens of a sequence. The
+// columns of a head are stored in tiles of [ROWS, 32], the last of which may be narrower. A
+// workgroup computes one tile.
 // Dispatch: tiles, sequences.
 
 #include "lib/passage.glsl"

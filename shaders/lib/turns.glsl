@@ -1,5 +1,6 @@
 // Cosine and sine of an angle given as a 64-bit fraction of a full turn. The integer product
-// position * frequency wraps around by itself, so precision does not depend on the length of the context.
+// position * frequency wraps around by itself, so precision does not depend on the length of the
+// context.
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Turns { uint64_t v[]; };
 

@@ -33,7 +33,8 @@ void nibbles_at(uint64_t at, uint shift, out uint q[16]) {
         q[i] = q[i] >> shift & 15u;
 }
 
-// Returns the 6-bit scale and minimum of one of the eight sub-blocks of 32 elements of Q4_K and Q5_K.
+// Returns the 6-bit scale and minimum of one of the eight sub-blocks of 32 elements of Q4_K and
+// Q5_K.
 uvec2 scale_min(uint64_t packed, uint group) {
     if (group < 4)
         return uvec2(byte_at(packed + group) & 63u, byte_at(packed + group + 4) & 63u);
@@ -123,7 +124,8 @@ void unpack_mxfp4(uint64_t block, uint shift, out float v[16]) {
         v[i] = scale * E2M1_DOUBLED[byte_at(block + 1 + i) >> shift & 15u];
 }
 
-// Q4_0, Q4_1, Q5_0, Q5_1 and IQ4_NL: 4 or 5 bits, with a scale and possibly a minimum per 32 elements.
+// Q4_0, Q4_1, Q5_0, Q5_1 and IQ4_NL: 4 or 5 bits, with a scale and possibly a minimum per 32
+// elements.
 void unpack_nibbles(uint type, uint64_t block, uint shift, out float v[16]) {
     const bool has_minimum = type == Q4_1 || type == Q5_1;
     const bool has_fifth = type == Q5_0 || type == Q5_1;
@@ -153,7 +155,8 @@ uint bytes_of_32(uint type) {
     }
 }
 
-// Types expanded by the host: an f32 scale and 16 codes, each stored as a byte with an offset of 64.
+// Types expanded by the host: an f32 scale and 16 codes, each stored as a byte with an offset of
+// 64.
 void unpack_expanded(uint64_t at, out float v[16]) {
     const float scale = Floats(at).v[0];
     for (uint i = 0; i < 4; ++i) {

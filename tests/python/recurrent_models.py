@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from reference import mamba, rwkv
+from reference.models import mamba, rwkv
 
 from python import gguf_writer
 

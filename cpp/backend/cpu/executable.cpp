@@ -12,24 +12,26 @@ namespace {
 constexpr int64_t kChunksPerThread = 8;
 constexpr uint64_t kScratchAlignment = 128;
 
-size_t count_stages(const std::vector<Step>& steps) {
+size_t count_stages(const std::vector<KernelCall>& calls) {
     size_t n = 0;
-    for (size_t i = 0; i < steps.size(); ++i) n += i == 0 || steps[i].stage != steps[i - 1].stage;
+    for (size_t i = 0; i < calls.size(); ++i) n += i == 0 || calls[i].stage != calls[i - 1].stage;
     return n;
 }
 
 }  // namespace
 
-CpuExecutable::CpuExecutable(Threads& threads, std::vector<Step> steps, uint64_t scratch_offset)
-    : Job(count_stages(steps)),
+CpuExecutable::CpuExecutable(Threads& threads, std::vector<KernelCall> calls,
+                             uint64_t scratch_offset)
+    : Job(count_stages(calls)),
       threads_(threads),
-      steps_(std::move(steps)),
+      calls_(std::move(calls)),
       scratch_offset_(scratch_offset),
-      end_task_(steps_.size()) {
-    for (size_t i = 0; i < steps_.size(); ++i)
-        if (i == 0 || steps_[i].stage != steps_[i - 1].stage) first_step_.push_back(i);
-    first_step_.push_back(steps_.size());
-    for (const Step& step : steps_) scratch_stride_ = std::max(scratch_stride_, step.scratch_bytes);
+      end_task_(calls_.size()) {
+    for (size_t i = 0; i < calls_.size(); ++i)
+        if (i == 0 || calls_[i].stage != calls_[i - 1].stage) first_call_.push_back(i);
+    first_call_.push_back(calls_.size());
+    for (const KernelCall& call : calls_)
+        scratch_stride_ = std::max(scratch_stride_, call.scratch_bytes);
     scratch_stride_ = align_up(scratch_stride_, kScratchAlignment);
 }
 
@@ -40,7 +42,7 @@ uint64_t CpuExecutable::scratch_bytes() const {
 }
 
 void CpuExecutable::run(const RunArguments& run) {
-    if (steps_.empty()) return;
+    if (calls_.empty()) return;
     Frame frame{};
     frame.base[kArena] = reinterpret_cast<unsigned char*>(run.arena->host());
     frame.base[kInputs] = reinterpret_cast<unsigned char*>(run.inputs->host());
@@ -57,10 +59,10 @@ void CpuExecutable::run(const RunArguments& run) {
     for (size_t i = 0; i < steps(); ++i) {
         int64_t tasks = 0;
         bool redo = true;
-        for (size_t s = first_step_[i]; s < first_step_[i + 1]; ++s) {
-            tasks += steps_[s].kernel.tasks(steps_[s].args, frame);
+        for (size_t s = first_call_[i]; s < first_call_[i + 1]; ++s) {
+            tasks += calls_[s].kernel.tasks(calls_[s].args, frame);
             end_task_[s].store(tasks, std::memory_order_release);
-            redo = redo && steps_[s].redo != nullptr && steps_[s].redo(steps_[s].args, frame);
+            redo = redo && calls_[s].redo != nullptr && calls_[s].redo(calls_[s].args, frame);
         }
         PLAIT_CHECK(tasks >= 0 && tasks < UINT32_MAX);
         const int64_t grain = std::max<int64_t>(1, tasks / (kChunksPerThread * threads_.size()));
@@ -81,8 +83,8 @@ void CpuExecutable::work(size_t stage, int thread, int64_t begin, int64_t end,
         thread,
         frame.base[kArena] + scratch_offset_ + scratch_stride_ * static_cast<uint64_t>(thread),
         claim};
-    int64_t first = 0;  // the step's first task, counted over the stage
-    for (size_t s = first_step_[stage], next; first < end; s = next) {
+    int64_t first = 0;  // the call's first task, counted over the stage
+    for (size_t s = first_call_[stage], next; first < end; s = next) {
         next = s + 1;
         const int64_t last = end_task_[s].load(std::memory_order_acquire);
         if (claim != nullptr && !claim->holds()) return;
@@ -91,10 +93,10 @@ void CpuExecutable::work(size_t stage, int thread, int64_t begin, int64_t end,
         first = last;
         if (from >= to) continue;
         const int64_t begin_ns = trace != nullptr ? Trace::now() : 0;
-        steps_[s].kernel.run(steps_[s].args, frame, worker, from, to);
+        calls_[s].kernel.run(calls_[s].args, frame, worker, from, to);
         if (trace == nullptr) continue;
         if (claim != nullptr && !claim->begin_commit()) return;
-        trace->add(steps_[s].node, thread, begin_ns);
+        trace->add(calls_[s].node, thread, begin_ns);
         if (claim != nullptr) claim->end_commit();
     }
 }

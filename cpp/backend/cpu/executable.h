@@ -14,7 +14,7 @@ namespace plait::cpu {
 class CpuExecutable final : public Executable, private Job {
 public:
     // `scratch_offset`: of the scratch memory of all threads, into the arena.
-    CpuExecutable(Threads& threads, std::vector<Step> steps, uint64_t scratch_offset);
+    CpuExecutable(Threads& threads, std::vector<KernelCall> calls, uint64_t scratch_offset);
     ~CpuExecutable() override;
 
     uint64_t scratch_bytes() const override;
@@ -24,13 +24,13 @@ private:
     void work(size_t stage, int thread, int64_t begin, int64_t end, Claim* claim) noexcept override;
 
     Threads& threads_;
-    std::vector<Step> steps_;
-    std::vector<size_t> first_step_;  // [stages + 1]
+    std::vector<KernelCall> calls_;
+    std::vector<size_t> first_call_;  // [stages + 1]
     uint64_t scratch_offset_;
     uint64_t scratch_stride_ = 0;
     // The current run. Atomic, since a late thread may read them while the next run is prepared.
     std::vector<std::atomic<int64_t>>
-        end_task_;  // [steps]: tasks of the stage up to this one's end
+        end_task_;  // [calls]: tasks of the stage up to the end of this call's
     static constexpr size_t kFrameWords = sizeof(Frame) / sizeof(uint64_t);
     std::array<std::atomic<uint64_t>, kFrameWords> frame_{};
     std::atomic<Trace*> trace_{nullptr};

@@ -20,7 +20,7 @@ struct QuantizeRows {
 };
 inline constexpr int64_t kQuantizedBytes = 40;
 
-// quantize_rows(rms_norm(x, weight)), in the same bits.
+// quantize_rows(rms_norm(x, weight)), with the same bits.
 struct NormQuantize {
     Operand x;
     OptionalOperand weight;
@@ -30,7 +30,7 @@ struct NormQuantize {
     bool operator==(const NormQuantize&) const = default;
 };
 
-// quantize_rows(gate(g, up)), in the same bits.
+// quantize_rows(gate(g, up)), with the same bits.
 struct GateQuantize {
     Operand g, up;
     Activation activation;

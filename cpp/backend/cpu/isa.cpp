@@ -10,6 +10,7 @@
 #include <unistd.h>
 #endif
 
+#include "backend/cpu/kernels/common/table.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -37,7 +38,7 @@ KernelsFunction built_kernels(Isa isa) {
 }
 
 // True if the processor has tiles of 8-bit integers and the kernel (Linux 5.16 or later) lets this
-// process use them. The kernel has to be asked once; threads started later inherit the permission.
+// process use them. One request suffices; threads started later inherit the permission.
 bool amx_int8_is_permitted() {
 #if defined(__x86_64__) && defined(__linux__)
     unsigned a, b, c, d;

@@ -6,10 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/simd/isa_table.h"
 
 namespace plait::cpu {
+
+struct Kernels;  // kernels/common/table.h
 
 // A row of kIsas.
 using Isa = const IsaInfo*;

@@ -53,6 +53,7 @@ public:
         PLAIT_CHECK(offset <= bytes_ && target.size() <= bytes_ - offset);
         std::memcpy(target.data(), data_ + offset, target.size());
     }
+    uint64_t address() const override { return reinterpret_cast<uint64_t>(data_); }
     std::byte* host() override { return data_; }
 
 private:

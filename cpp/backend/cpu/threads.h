@@ -11,10 +11,30 @@
 #include <thread>
 #include <vector>
 
-#include "backend/cpu/denormals.h"
 #include "backend/cpu/kernels/common/claim.h"
 
 namespace plait::cpu {
+
+// Treats denormal floats (below 2^-126) as zero on the current thread, as operands and as results,
+// while an object of this class exists: docs/decisions/0019.
+class NoDenormals {
+public:
+#if defined(__x86_64__)
+    NoDenormals() noexcept : before_(__builtin_ia32_stmxcsr()) {
+        constexpr unsigned kInputsAreZero = 1u << 6, kResultsAreZero = 1u << 15;
+        __builtin_ia32_ldmxcsr(before_ | kInputsAreZero | kResultsAreZero);
+    }
+    ~NoDenormals() { __builtin_ia32_ldmxcsr(before_); }
+#else
+    NoDenormals() noexcept {}
+    ~NoDenormals() {}
+#endif
+    NoDenormals(const NoDenormals&) = delete;
+    NoDenormals& operator=(const NoDenormals&) = delete;
+
+private:
+    [[maybe_unused]] unsigned before_ = 0;
+};
 
 // A list of steps, each cut into tasks. A run executes the steps in order.
 class Job {

@@ -23,7 +23,7 @@ RopeFrequencies rope_frequencies(const Rope& rope) {
     return result;
 }
 
-HeadLayout head_layout(const TensorType& storage, int64_t heads) {
+CacheLayout cache_layout(const TensorType& storage, int64_t heads) {
     PLAIT_CHECK(storage.shape.rank == 2 && heads > 0 && storage.shape[1] % heads == 0);
     const int64_t elements = storage.shape[1] / heads;
     PLAIT_CHECK(elements % info(storage.dtype).block_elements == 0);

@@ -1,6 +1,9 @@
 // What bindings of several backends compute from a node.
 #pragma once
 
+#include <span>
+
+#include "backend/shared/cache_layout.h"
 #include "backend/shared/positions.h"
 #include "graph/graph.h"
 
@@ -8,18 +11,33 @@ namespace plait {
 
 RopeFrequencies rope_frequencies(const Rope& rope);
 
-// The layout of a cache's rows if each holds `heads` heads, one after the other, each padded to whole
-// blocks.
-struct HeadLayout {
-    DType dtype;
-    int64_t head_elements;
-    int64_t head_bytes;
-    int64_t row_bytes;
-};
-HeadLayout head_layout(const TensorType& storage, int64_t heads);
+// The layout of a cache's rows if each holds `heads` heads.
+CacheLayout cache_layout(const TensorType& storage, int64_t heads);
 
 inline int64_t row_elements(const TensorType& type) {
     return type.shape[0] == 0 ? 0 : type.shape.elements() / type.shape[0];
+}
+
+// A float operand that is a weight, or a view of one.
+struct WeightView {
+    const ops::Weight* weight = nullptr;  // null if the value is no weight
+    uint64_t offset = 0;                  // of its first float, in bytes
+};
+
+// Follows reshapes and rows of weights.
+template <typename OpVariant>
+WeightView weight_view(std::span<const BasicNode<OpVariant>> nodes, NodeId id) {
+    WeightView view;
+    for (;;) {
+        const BasicNode<OpVariant>& node = nodes[id];
+        if (const auto* row = std::get_if<ops::WeightRow>(&node.op))
+            view.offset = static_cast<uint64_t>(row->row * node.type.shape[0]) * sizeof(float);
+        else if (!std::holds_alternative<ops::Reshape>(node.op))
+            break;
+        id = aliased_operand(node.op);
+    }
+    view.weight = std::get_if<ops::Weight>(&nodes[id].op);
+    return view;
 }
 
 }  // namespace plait

@@ -56,8 +56,8 @@ private:
     std::shared_ptr<Integrity> integrity_;
 };
 
-// Shaders run the ops of a model's graph as they are; the only fusion is a matrix product that adds a
-// residual.
+// Shaders run the ops of a model's graph as they are; the only fusion is a matrix product that adds
+// a residual.
 class VulkanGraph final : public LoweredGraph {
 public:
     VulkanGraph(Graph graph, Commands& commands, const Limits& limits)

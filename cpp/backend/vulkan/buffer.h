@@ -44,8 +44,8 @@ public:
     void write(uint64_t offset, std::span<const std::byte> source) override;
     void read(uint64_t offset, std::span<std::byte> target) const override;
     std::byte* host() override { return memory_.mapped(); }
+    uint64_t address() const override { return memory_.address(); }
 
-    uint64_t address() const { return memory_.address(); }  // on the device
     vk::Buffer handle() const { return memory_.handle(); }
 
 private:

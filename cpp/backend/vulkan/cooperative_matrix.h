@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/vulkan/devices.h"
 #include "backend/vulkan/features.h"
-#include "backend/vulkan/limits.h"
 #include "backend/vulkan/vk.h"
 
 namespace plait::vulkan {

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "backend/vulkan/buffer.h"
-#include "backend/vulkan/limits.h"
+#include "backend/vulkan/devices.h"
 #include "backend/vulkan/pipelines.h"
 #include "backend/vulkan/transfer.h"
 #include "backend/vulkan/vk.h"

@@ -1,9 +1,10 @@
-// The Vulkan devices of this machine: descriptions and free memory. Does not include the Vulkan
-// headers.
+// The Vulkan devices of this machine: descriptions, free memory, and the limits that kernels are
+// fitted to. Does not include the Vulkan headers.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,5 +31,21 @@ uint64_t free_memory(size_t index);
 
 // The extensions for cooperative matrices that this build has shaders for: "KHR", "NV".
 std::vector<std::string> cooperative_matrices();
+
+// The Vulkan extension through which a device offers cooperative matrices.
+enum class MatrixExtension : uint8_t { khr, nv };
+
+// A subgroup multiplies an m by k matrix with a k by n matrix in one operation.
+struct CooperativeMatrix {
+    MatrixExtension extension = MatrixExtension::khr;
+    uint32_t m = 0, n = 0, k = 0;
+};
+
+struct Limits {
+    uint32_t subgroup = 32;         // invocations per subgroup
+    uint32_t workgroup = 128;       // max invocations per workgroup
+    uint32_t shared_bytes = 16384;  // max shared memory per workgroup
+    std::optional<CooperativeMatrix> matrix = std::nullopt;
+};
 
 }  // namespace plait::vulkan

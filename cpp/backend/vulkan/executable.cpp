@@ -25,15 +25,15 @@ void barrier(vk::CommandBuffer commands, vk::PipelineStageFlags from, vk::Pipeli
     commands.pipelineBarrier(from, to, {}, memory, {}, {});
 }
 
-uint64_t grid_offset(size_t step) { return sizeof(Frame) + step * sizeof(Grid); }
+uint64_t grid_offset(size_t i) { return sizeof(Frame) + i * sizeof(Grid); }
 
-// Returns the offset of the arguments of each step, followed by the offset of the constants.
-std::vector<uint64_t> arg_offsets(const std::vector<Step>& steps) {
+// Returns the offset of the arguments of each dispatch, followed by the offset of the constants.
+std::vector<uint64_t> arg_offsets(const std::vector<Dispatch>& dispatches) {
     std::vector<uint64_t> offsets;
-    uint64_t at = grid_offset(steps.size());
-    for (const Step& step : steps) {
+    uint64_t at = grid_offset(dispatches.size());
+    for (const Dispatch& dispatch : dispatches) {
         offsets.push_back(align_up(at, kArgsAlignment));
-        at = offsets.back() + step.args.size();
+        at = offsets.back() + dispatch.args.size();
     }
     offsets.push_back(align_up(at, kArgsAlignment));
     return offsets;
@@ -71,15 +71,17 @@ void Commands::reserve_output(size_t index, uint64_t bytes) {
 VulkanExecutable::VulkanExecutable(Commands& commands, Program program)
     : commands_(commands),
       program_(std::move(program)),
-      memory_(commands.device(), arg_offsets(program_.steps).back() + program_.constants.size(),
+      memory_(commands.device(),
+              arg_offsets(program_.dispatches).back() + program_.constants.size(),
               MemoryKind::upload),
-      args_(arg_offsets(program_.steps)) {
-    for (size_t i = 0; i < program_.steps.size(); ++i) {
-        const Step& step = program_.steps[i];
-        pipelines_.push_back(commands.device()->attempt(
-            text("cannot compile shader ", step.shader),
-            [&] { return commands.device()->pipelines().get(step.shader, step.constants); }));
-        memory_.write(args_[i], step.args);
+      args_(arg_offsets(program_.dispatches)) {
+    for (size_t i = 0; i < program_.dispatches.size(); ++i) {
+        const Dispatch& dispatch = program_.dispatches[i];
+        pipelines_.push_back(
+            commands.device()->attempt(text("cannot compile shader ", dispatch.shader), [&] {
+                return commands.device()->pipelines().get(dispatch.shader, dispatch.constants);
+            }));
+        memory_.write(args_[i], dispatch.args);
     }
     memory_.write(args_.back(), program_.constants);
     for (size_t i = 0; i < program_.outputs.size(); ++i)
@@ -114,8 +116,8 @@ void VulkanExecutable::run(const RunArguments& run) {
 
 Frame VulkanExecutable::write_frame(const RunArguments& run) {
     Frame frame;
-    frame.base[kArena] = address_of(*run.arena);
-    frame.base[kInputs] = address_of(*run.inputs);
+    frame.base[kArena] = run.arena->address();
+    frame.base[kInputs] = run.inputs->address();
     frame.base[kOutput0] = commands_.output(0)->address();
     frame.base[kOutput1] = commands_.output(1)->address();
     frame.base[kConstants] = memory_.address() + args_.back();
@@ -124,32 +126,33 @@ Frame VulkanExecutable::write_frame(const RunArguments& run) {
     frame.rows[kMoves] = static_cast<uint32_t>(run.counts.moves);
     frame.rows[kSequences] = static_cast<uint32_t>(run.counts.sequences);
     std::memcpy(memory_.host(), &frame, sizeof frame);
-    for (size_t i = 0; i < program_.steps.size(); ++i) {
-        const std::array<Axis, 3>& grid = program_.steps[i].grid;
+    for (size_t i = 0; i < program_.dispatches.size(); ++i) {
+        const std::array<Axis, 3>& grid = program_.dispatches[i].grid;
         const Grid groups{grid[0].groups(frame), grid[1].groups(frame), grid[2].groups(frame)};
         std::memcpy(memory_.host() + grid_offset(i), &groups, sizeof groups);
     }
     return frame;
 }
 
-void VulkanExecutable::dispatch(vk::CommandBuffer commands, size_t step) const {
-    const Push push{memory_.address() + args_[step], memory_.address()};
-    commands.bindPipeline(vk::PipelineBindPoint::eCompute, pipelines_[step]);
+void VulkanExecutable::record_dispatch(vk::CommandBuffer commands, size_t i) const {
+    const Push push{memory_.address() + args_[i], memory_.address()};
+    commands.bindPipeline(vk::PipelineBindPoint::eCompute, pipelines_[i]);
     commands.pushConstants(commands_.device()->pipelines().layout(),
                            vk::ShaderStageFlagBits::eCompute, 0, sizeof push, &push);
-    commands.dispatchIndirect(memory_.handle(), grid_offset(step));
+    commands.dispatchIndirect(memory_.handle(), grid_offset(i));
 }
 
-// Runs the steps one by one, each in its own submission, so that the host can measure their times.
+// Runs the dispatches one by one, each in its own submission, so that the host can measure their
+// times.
 void VulkanExecutable::run_traced(Trace& trace) {
-    for (size_t i = 0; i < program_.steps.size(); ++i) {
+    for (size_t i = 0; i < program_.dispatches.size(); ++i) {
         const int64_t begin_ns = Trace::now();
         commands_.device()->transfer().run_once([&](vk::CommandBuffer commands) {
             barrier(commands, Stage::eAllCommands, Stage::eComputeShader, kShader);
-            dispatch(commands, i);
+            record_dispatch(commands, i);
             barrier(commands, Stage::eComputeShader, Stage::eHost, Access::eHostRead);
         });
-        trace.add(program_.steps[i].node, 0, begin_ns);
+        trace.add(program_.dispatches[i].node, 0, begin_ns);
     }
 }
 
@@ -159,11 +162,11 @@ vk::UniqueCommandBuffer VulkanExecutable::record() const {
         commands->begin(vk::CommandBufferBeginInfo{});
         barrier(*commands, Stage::eAllCommands, Stage::eComputeShader,
                 kShader);  // wait for earlier runs
-        for (size_t i = 0; i < program_.steps.size(); ++i) {
-            const Step& step = program_.steps[i];
-            if (i > 0 && (step.continues || step.stage != program_.steps[i - 1].stage))
+        for (size_t i = 0; i < program_.dispatches.size(); ++i) {
+            const Dispatch& dispatch = program_.dispatches[i];
+            if (i > 0 && (dispatch.continues || dispatch.stage != program_.dispatches[i - 1].stage))
                 barrier(*commands, Stage::eComputeShader, Stage::eComputeShader, kShader);
-            dispatch(*commands, i);
+            record_dispatch(*commands, i);
         }
         barrier(*commands, Stage::eComputeShader, Stage::eHost, Access::eHostRead);
         commands->end();

@@ -52,8 +52,8 @@ struct OutputRows {
 
 // The result of binding all nodes of a plan.
 struct Program {
-    std::vector<Step> steps;
-    std::vector<std::byte> constants;   // tables that steps refer to
+    std::vector<Dispatch> dispatches;
+    std::vector<std::byte> constants;   // tables that dispatches refer to
     std::array<OutputRows, 2> outputs;  // [OutputId]; `fixed` is the capacity
     uint64_t scratch_bytes = 0;         // needed in the arena
 };
@@ -68,14 +68,14 @@ public:
 private:
     Frame write_frame(const RunArguments& run);
     vk::UniqueCommandBuffer record() const;
-    void dispatch(vk::CommandBuffer commands, size_t step) const;
+    void record_dispatch(vk::CommandBuffer commands, size_t i) const;
     void run_traced(Trace& trace);
 
     Commands& commands_;
     Program program_;
-    std::vector<vk::Pipeline> pipelines_;  // [step]
-    DeviceBuffer memory_;                  // frame, grid sizes, arguments of the steps, constants
-    std::vector<uint64_t> args_;  // [step], offsets in memory_; last, that of the constants
+    std::vector<vk::Pipeline> pipelines_;  // [dispatch]
+    DeviceBuffer memory_;         // frame, grid sizes, arguments of the dispatches, constants
+    std::vector<uint64_t> args_;  // [dispatch], offsets in memory_; last, that of the constants
     vk::UniqueCommandBuffer recorded_;
     bool has_run_ = false;
 };

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "graph/op_enums.h"
+
 namespace plait::vulkan {
 
 enum Base : uint32_t { kFixed, kArena, kInputs, kOutput0, kOutput1, kConstants, kBases };
@@ -20,8 +22,12 @@ struct Ref {
     uint32_t padding = 0;
 };
 
-// Counts that the number of rows of a dispatch can depend on. The first four match plait::Extent.
+// Counts that the number of rows of a dispatch can depend on. The first four are those of Extent.
 enum Count : uint32_t { kFixedRows, kTokens, kOutputs, kMoves, kSequences, kCounts };
+static_assert(kFixedRows == static_cast<Count>(Extent::fixed) &&
+              kTokens == static_cast<Count>(Extent::tokens));
+static_assert(kOutputs == static_cast<Count>(Extent::outputs) &&
+              kMoves == static_cast<Count>(Extent::moves));
 
 struct Frame {
     uint64_t base[kBases] = {};

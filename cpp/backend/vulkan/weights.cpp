@@ -44,8 +44,6 @@ std::vector<std::byte> rows_for_device(DType dtype, uint64_t columns,
 
 }  // namespace
 
-uint64_t address_of(Buffer& buffer) { return dynamic_cast<DeviceBuffer&>(buffer).address(); }
-
 VulkanWeights::VulkanWeights(std::shared_ptr<const WeightSource> source,
                              std::shared_ptr<Device> device)
     : source_(std::move(source)),
@@ -112,7 +110,7 @@ uint64_t VulkanWeights::vector(WeightId id) {
         vectors_[id] = std::move(buffer);
         bytes_ += bytes.size();
     }
-    return address_of(*vectors_[id]);
+    return vectors_[id]->address();
 }
 
 }  // namespace plait::vulkan

@@ -13,9 +13,6 @@ namespace plait::vulkan {
 
 class Device;
 
-// Returns the device address of a buffer, which must be a DeviceBuffer.
-uint64_t address_of(Buffer& buffer);
-
 // A matrix [rows, columns], or a stack of matrices, stored as in the file with two exceptions,
 // because shaders unpack whole groups of 16 elements: rows of unquantised types are padded with
 // zeros to whole groups, and the types of tensor/blocks/expanded.h become groups of an f32 scale

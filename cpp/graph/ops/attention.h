@@ -1,15 +1,10 @@
 // Attention over the keys and values of a cache, or of the step itself.
 #pragma once
 
+#include "graph/op_enums.h"
 #include "graph/op_info.h"
 
 namespace plait {
-
-// What is added to a score for the distance between query and key.
-// alibi adds -slope_h * (position - key position), arXiv:2108.12409: with m = 2^floor(log2 h),
-// slope_h = 2^(-max_bias (h+1) / m) for h < m, else 2^(-max_bias (2 (h-m) + 1) / (2 m)).
-// buckets adds bias[bucket(key position - position), h], arXiv:1910.10683.
-enum class PositionBias : uint8_t { none, alibi, buckets };
 
 struct AttendParams {
     int n_heads;

@@ -1,27 +1,16 @@
 // Ops that compute each element from one element of each operand, and ops that cut or join rows.
 #pragma once
 
+#include "graph/op_enums.h"
 #include "graph/op_info.h"
 
 namespace plait {
 
-enum class Activation : uint8_t {
-    silu,
-    gelu,
-    gelu_tanh,
-    relu,
-    relu_squared,
-    sigmoid,
-    tanh,
-    softplus,
-    exp
-};
-
 namespace ops {
 
-// The operands of binary ops: b has the shape of a; or it is a vector, [m] or as long as a row, that
-// repeats for every row; or it has one element for each vector of a's last axis, [..., 1]; or one
-// element in all.
+// The operands of binary ops: b has the shape of a; or it is a vector, [m] or as long as a row,
+// that repeats for every row; or it has one element for each vector of a's last axis, [..., 1]; or
+// one element in all.
 struct Add {
     Operand a, b;
     static constexpr OpInfo kInfo{.name = "add", .row_wise = true};

@@ -1,13 +1,10 @@
 // Mixtures of experts: the choice of experts, their products, and the sum of their results.
 #pragma once
 
+#include "graph/op_enums.h"
 #include "graph/op_info.h"
 
 namespace plait {
-
-// How expert scores become weights: a softmax over all experts, a sigmoid of each, or a softmax over
-// the chosen ones.
-enum class Gating : uint8_t { softmax, sigmoid, softmax_chosen };
 
 struct RouteParams {
     int n_used;        // experts per token
@@ -34,7 +31,8 @@ struct Route {
     bool operator==(const Route&) const = default;
 };
 
-// Row (i, j) of the result is x of token i, or of (i, j), times the matrix of token i's j-th expert.
+// Row (i, j) of the result is x of token i, or of (i, j), times the matrix of token i's j-th
+// expert.
 struct ExpertLinear {
     Operand x;             // [n, in] or [n, u, in]
     Operand weight;        // [e, out, in]

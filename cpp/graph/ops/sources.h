@@ -1,5 +1,5 @@
-// Values that no kernel computes: weights, caches and inputs, views of other values, edits, and values
-// that graphs exchange.
+// Values that no kernel computes: weights, caches and inputs, views of other values, edits, and
+// values that graphs exchange.
 #pragma once
 
 #include <cstdint>

@@ -109,7 +109,7 @@ def projected(layer_input, name):
 
 
 def rotated(keys, positions):
-    from reference.llama import rope
+    from reference.models.llama import rope
 
     return rope(keys, np.asarray(positions), gguf_writer.ROPE_BASE)
 

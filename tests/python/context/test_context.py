@@ -9,7 +9,7 @@ import numpy as np
 import plait
 import pytest
 from python.drive import batch, contents, feed, same_bits, tokens
-from reference import llama
+from reference.models import llama
 
 from python import gguf_writer
 

@@ -7,8 +7,10 @@
 // tile. The integer sums are those that VNNI computes, and the float operations after them are the
 // same in the same order, so every output has the bits that it has with AVX-512.
 #include "backend/cpu/amx/tiles.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/products/expanded_product.h"
+#include "backend/cpu/kernels/products/product_job.h"
 
 namespace plait::cpu::amx {
 namespace {

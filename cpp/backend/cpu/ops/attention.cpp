@@ -5,14 +5,11 @@
 namespace plait::cpu {
 
 static_assert(sizeof(Run) == 16);  // key_blocks.h reads these bytes
-static_assert(static_cast<int>(PositionBias::none) == kNoBias);
-static_assert(static_cast<int>(PositionBias::alibi) == kAlibi);
-static_assert(static_cast<int>(PositionBias::buckets) == kBuckets);
 
 namespace {
 
 void set_bias(AttendArgs& args, const ops::Attend& op, Binder& binder) {
-    args.bias_kind = static_cast<uint8_t>(op.params.bias);
+    args.bias_kind = op.params.bias;
     if (op.params.bias == PositionBias::none) return;
     args.position_stride = static_cast<int32_t>(row_elements(binder.type(*op.positions)));
     args.positions = binder.ref(*op.positions);
@@ -73,7 +70,7 @@ void bind(const ops::Attend& op, const CpuNode& node, Binder& binder) {
     AttendArgs args = arguments(op, binder);
     args.y = binder.result(node);
     const Kernels& kernels = binder.kernels();
-    binder.step(node, op.params.flash ? kernels.attend : kernels.attend_scores, args,
+    binder.call(node, op.params.flash ? kernels.attend : kernels.attend_scores, args,
                 scratch_bytes(args));
 }
 
@@ -82,14 +79,14 @@ void bind(const AttendMerge& op, const CpuNode& node, Binder& binder) {
     AttendArgs args = arguments(op.attend, binder);
     args.y = binder.result(node);
     set_splits(args, binder.ref(op.splits), binder.type(op.splits));
-    binder.step(node, binder.kernels().attend, args, scratch_bytes(args));
+    binder.call(node, binder.kernels().attend, args, scratch_bytes(args));
 }
 
 template <>
 void bind(const AttendSplits& op, const CpuNode& node, Binder& binder) {
     AttendArgs args = arguments(op.attend, binder);
     set_splits(args, binder.result(node), node.type);
-    binder.step(node, binder.kernels().attend_splits, args, scratch_bytes(args));
+    binder.call(node, binder.kernels().attend_splits, args, scratch_bytes(args));
 }
 
 }  // namespace plait::cpu

@@ -1,29 +1,17 @@
 #include "backend/cpu/ops/bind.h"
 
-#include "backend/weight_view.h"
+#include "backend/shared/operands.h"
 #include "base/error.h"
 
 namespace plait::cpu {
 namespace {
 
-// The store that holds a weight, and the weight's index in it.
-std::pair<CpuWeights&, WeightId> find_weight(const Segment& segment, const ops::Weight& weight) {
-    const auto [store, id] = segment.weights.find(weight.id);
-    return {dynamic_cast<CpuWeights&>(store), id};
-}
+Ref address(const Buffer& buffer, uint64_t offset) { return {buffer.address() + offset, kFixed}; }
 
 }  // namespace
 
 Binder::Binder(std::span<const CpuNode> nodes, const Segment& segment, Isa isa, int threads)
     : nodes_(nodes), segment_(segment), isa_(isa), kernels_(cpu::kernels(isa)), threads_(threads) {}
-
-namespace {
-
-Ref address(Buffer& buffer, uint64_t offset) {
-    return {reinterpret_cast<uint64_t>(buffer.host()) + offset, kFixed};
-}
-
-}  // namespace
 
 Ref Binder::ref(NodeId id) const {
     const Place& place = segment_.places[id];
@@ -42,14 +30,15 @@ Ref Binder::ref(NodeId id) const {
 }
 
 const PackedWeight& Binder::matrix(NodeId id) {
-    const auto [store, weight] = find_weight(segment_, std::get<ops::Weight>(node(id).op));
+    const auto [store, weight] =
+        segment_.weights.find<CpuWeights>(std::get<ops::Weight>(node(id).op).id);
     return store.matrix(weight, threads_);
 }
 
 Ref Binder::operand(NodeId id) {
     const WeightView view = weight_view(nodes_, id);
     if (view.weight == nullptr) return ref(id);
-    const auto [store, weight] = find_weight(segment_, *view.weight);
+    const auto [store, weight] = segment_.weights.find<CpuWeights>(view.weight->id);
     return {reinterpret_cast<uint64_t>(store.vector(weight)) + view.offset, kFixed};
 }
 

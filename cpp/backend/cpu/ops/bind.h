@@ -1,5 +1,5 @@
-// From a node to a kernel call. Everything known before a run is computed here; a run only adds base
-// addresses and row counts.
+// From a node to a kernel call. Everything known before a run is computed here; a run only adds
+// base addresses and row counts.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@
 
 namespace plait::cpu {
 
-// One bound kernel call.
-struct Step {
+// A kernel with its arguments.
+struct KernelCall {
     static constexpr size_t kArgsBytes = 384;
     Kernel kernel{};
     NodeId node = 0;
-    uint32_t stage = 0;          // steps of one stage may run at the same time
+    uint32_t stage = 0;          // calls of one stage may run at the same time
     uint64_t scratch_bytes = 0;  // per thread
-    // Returns whether another thread may repeat tasks of this step in a run; null means never.
+    // Returns whether another thread may repeat tasks of this call in a run; null means never.
     bool (*redo)(const void* args, const Frame& frame) = nullptr;
     alignas(64) std::byte args[kArgsBytes];
 };
@@ -50,19 +50,19 @@ public:
     const PackedWeight& matrix(NodeId id);
 
     template <typename Args>
-    Step& step(const CpuNode& node, KernelOf<Args> kernel, const Args& args,
-               uint64_t scratch_bytes = 0) {
-        static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= Step::kArgsBytes);
-        Step& step = steps_.emplace_back();
-        step.kernel = kernel;
+    KernelCall& call(const CpuNode& node, KernelOf<Args> kernel, const Args& args,
+                     uint64_t scratch_bytes = 0) {
+        static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= KernelCall::kArgsBytes);
+        KernelCall& call = calls_.emplace_back();
+        call.kernel = kernel;
         const NodeId id = id_of(node);
-        step.node = segment_.first_node + id;
-        step.stage = segment_.stages[id];
-        step.scratch_bytes = scratch_bytes;
-        std::memcpy(step.args, &args, sizeof args);
-        return step;
+        call.node = segment_.first_node + id;
+        call.stage = segment_.stages[id];
+        call.scratch_bytes = scratch_bytes;
+        std::memcpy(call.args, &args, sizeof args);
+        return call;
     }
-    std::vector<Step> take() { return std::move(steps_); }
+    std::vector<KernelCall> take() { return std::move(calls_); }
 
 private:
     NodeId id_of(const CpuNode& node) const { return static_cast<NodeId>(&node - nodes_.data()); }
@@ -72,7 +72,7 @@ private:
     Isa isa_;
     const Kernels& kernels_;
     int threads_;
-    std::vector<Step> steps_;
+    std::vector<KernelCall> calls_;
 };
 
 // Appends the kernel calls of one node. ops/<family>.cpp specialises it for each op that the CPU

@@ -10,7 +10,7 @@ ElementwiseArgs unary(NodeId x, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args{};
     args.a = binder.operand(x);
     args.y = binder.result(node);
-    args.extent = extent_of(node);
+    args.extent = node.extent;
     args.fixed_rows = node.type.shape[0];
     args.row_elements = row_elements(node.type);
     return args;
@@ -35,17 +35,17 @@ ElementwiseArgs binary(NodeId a, NodeId b, const CpuNode& node, Binder& binder) 
 
 template <>
 void bind(const ops::Add& op, const CpuNode& node, Binder& binder) {
-    binder.step(node, binder.kernels().add, binary(op.a, op.b, node, binder));
+    binder.call(node, binder.kernels().add, binary(op.a, op.b, node, binder));
 }
 
 template <>
 void bind(const ops::Sub& op, const CpuNode& node, Binder& binder) {
-    binder.step(node, binder.kernels().sub, binary(op.a, op.b, node, binder));
+    binder.call(node, binder.kernels().sub, binary(op.a, op.b, node, binder));
 }
 
 template <>
 void bind(const ops::Mul& op, const CpuNode& node, Binder& binder) {
-    binder.step(node, binder.kernels().mul, binary(op.a, op.b, node, binder));
+    binder.call(node, binder.kernels().mul, binary(op.a, op.b, node, binder));
 }
 
 template <>
@@ -53,28 +53,28 @@ void bind(const ops::Scale& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
     args.parameter = op.factor;
     args.second_parameter = op.offset;
-    binder.step(node, binder.kernels().scale, args);
+    binder.call(node, binder.kernels().scale, args);
 }
 
 template <>
 void bind(const ops::Softcap& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
     args.parameter = op.cap;
-    binder.step(node, binder.kernels().softcap, args);
+    binder.call(node, binder.kernels().softcap, args);
 }
 
 template <>
 void bind(const ops::Activate& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
-    args.activation = static_cast<uint8_t>(op.activation);
-    binder.step(node, binder.kernels().activate, args);
+    args.activation = op.activation;
+    binder.call(node, binder.kernels().activate, args);
 }
 
 template <>
 void bind(const ops::Gate& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = binary(op.g, op.up, node, binder);
-    args.activation = static_cast<uint8_t>(op.activation);
-    binder.step(node, binder.kernels().gate, args);
+    args.activation = op.activation;
+    binder.call(node, binder.kernels().gate, args);
 }
 
 template <>
@@ -82,7 +82,7 @@ void bind(const ops::ClampedSwiglu& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = binary(op.g, op.up, node, binder);
     args.parameter = op.alpha;
     args.second_parameter = op.limit;
-    binder.step(node, binder.kernels().clamped_swiglu, args);
+    binder.call(node, binder.kernels().clamped_swiglu, args);
 }
 
 template <>
@@ -93,7 +93,7 @@ void bind(const ops::Slice& op, const CpuNode& node, Binder& binder) {
     args.x_width = binder.type(op.x).shape[-1];
     args.begin = op.begin;
     args.vectors = vectors_of(node, node.type.shape);
-    binder.step(node, binder.kernels().slice, args);
+    binder.call(node, binder.kernels().slice, args);
 }
 
 template <>
@@ -107,7 +107,7 @@ void bind(const ops::Concat& op, const CpuNode& node, Binder& binder) {
     args.a_width = a[-1];
     args.vectors = vectors_of(node, node.type.shape);
     args.b_is_shared = b.elements() / b[-1] != a.elements() / a[-1];
-    binder.step(node, binder.kernels().concat, args);
+    binder.call(node, binder.kernels().concat, args);
 }
 
 }  // namespace plait::cpu

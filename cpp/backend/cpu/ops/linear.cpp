@@ -15,12 +15,12 @@ void bind_linear(const ops::Linear& op, OptionalOperand residual, const CpuNode&
     if (residual) args.residual = binder.ref(*residual);
     args.has_bias = static_cast<bool>(op.bias);
     if (op.bias) args.bias = binder.operand(*op.bias);
-    args.extent = extent_of(node);
+    args.extent = node.extent;
     args.fixed_rows = node.type.shape[0];
     args.weight = binder.matrix(op.weight);
     const auto scratch =
         static_cast<uint64_t>(product_scratch_bytes(args.weight) + kRedoFloats * 4);
-    binder.step(node, binder.kernels().linear, args, scratch).redo = kErased<linear_redo>;
+    binder.call(node, binder.kernels().linear, args, scratch).redo = kErased<linear_redo>;
 }
 
 }  // namespace
@@ -40,10 +40,10 @@ void bind(const ops::HeadLinear& op, const CpuNode& node, Binder& binder) {
     HeadLinearArgs args{};
     args.x = binder.ref(op.x);
     args.y = binder.result(node);
-    args.extent = extent_of(node);
+    args.extent = node.extent;
     args.fixed_rows = node.type.shape[0];
     args.weight = binder.matrix(op.weight);
-    binder.step(node, binder.kernels().head_linear, args,
+    binder.call(node, binder.kernels().head_linear, args,
                 static_cast<uint64_t>(product_scratch_bytes(args.weight)));
 }
 
@@ -53,11 +53,11 @@ void bind(const QuantizeRows& op, const CpuNode& node, Binder& binder) {
     QuantizeRowsArgs args{};
     args.x = binder.ref(op.x);
     args.y = binder.result(node);
-    args.extent = extent_of(node);
+    args.extent = node.extent;
     args.fixed_rows = x[0];
     args.rows_per_item = x.rank == 3 ? x[1] : 1;
     args.columns = x[-1];
-    binder.step(node, binder.kernels().quantize_rows, args);
+    binder.call(node, binder.kernels().quantize_rows, args);
 }
 
 template <>
@@ -67,12 +67,12 @@ void bind(const GateQuantize& op, const CpuNode& node, Binder& binder) {
     args.g = binder.ref(op.g);
     args.up = binder.ref(op.up);
     args.y = binder.result(node);
-    args.activation = static_cast<uint8_t>(op.activation);
-    args.extent = extent_of(node);
+    args.activation = op.activation;
+    args.extent = node.extent;
     args.fixed_rows = type.shape[0];
     args.columns = type.shape[-1];
     args.rows_per_item = row_elements(type) / args.columns;
-    binder.step(node, binder.kernels().gate_quantize, args);
+    binder.call(node, binder.kernels().gate_quantize, args);
 }
 
 }  // namespace plait::cpu

@@ -26,30 +26,30 @@ NormArgs norm(NodeId x, OptionalOperand weight, OptionalOperand bias, float epsi
 
 template <>
 void bind(const ops::RmsNorm& op, const CpuNode& node, Binder& binder) {
-    binder.step(node, binder.kernels().rms_norm,
+    binder.call(node, binder.kernels().rms_norm,
                 norm(op.x, op.weight, {}, op.epsilon, node, binder));
 }
 
 template <>
 void bind(const ops::LayerNorm& op, const CpuNode& node, Binder& binder) {
-    binder.step(node, binder.kernels().layer_norm,
+    binder.call(node, binder.kernels().layer_norm,
                 norm(op.x, op.weight, op.bias, op.epsilon, node, binder));
 }
 
 template <>
 void bind(const ops::L2Norm& op, const CpuNode& node, Binder& binder) {
-    binder.step(node, binder.kernels().l2_norm, norm(op.x, {}, {}, op.epsilon, node, binder));
+    binder.call(node, binder.kernels().l2_norm, norm(op.x, {}, {}, op.epsilon, node, binder));
 }
 
 template <>
 void bind(const ops::RowSum& op, const CpuNode& node, Binder& binder) {
-    binder.step(node, binder.kernels().row_sum, norm(op.x, {}, {}, 0.0f, node, binder));
+    binder.call(node, binder.kernels().row_sum, norm(op.x, {}, {}, 0.0f, node, binder));
 }
 
 template <>
 void bind(const NormQuantize& op, const CpuNode& node, Binder& binder) {
     const NormArgs args = norm(op.x, op.weight, {}, op.epsilon, node, binder);
-    binder.step(node, binder.kernels().norm_quantize, args,
+    binder.call(node, binder.kernels().norm_quantize, args,
                 static_cast<uint64_t>(args.vectors.width) * sizeof(float));
 }
 

@@ -1,3 +1,4 @@
+#include "backend/shared/recurrence.h"
 #include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/ops/operands.h"
 
@@ -6,104 +7,71 @@ namespace plait::cpu {
 template <>
 void bind(const ops::ShortConv& op, const CpuNode& node, Binder& binder) {
     ShortConvArgs args{};
-    args.x = binder.ref(op.x);
-    args.weight = binder.operand(op.weight);
-    args.has_bias = static_cast<bool>(op.bias);
-    if (op.bias) args.bias = binder.operand(*op.bias);
-    args.y = binder.result(node);
+    set_references(args, op, node, binder);
     args.channels = node.type.shape[1];
     args.taps = binder.type(op.weight).shape[1];
     args.states = state_args(op.states, binder);
-    binder.step(node, binder.kernels().short_conv, args,
+    binder.call(node, binder.kernels().short_conv, args,
                 static_cast<uint64_t>(args.taps * kConvChunk) * sizeof(float));
 }
 
 template <>
 void bind(const ops::TokenShift& op, const CpuNode& node, Binder& binder) {
     TokenShiftArgs args{};
-    args.x = binder.ref(op.x);
-    args.y = binder.result(node);
+    set_references(args, op, node, binder);
     args.width = node.type.shape[1];
     args.states = state_args(op.states, binder);
-    binder.step(node, binder.kernels().token_shift, args);
+    binder.call(node, binder.kernels().token_shift, args);
 }
 
 template <>
 void bind(const ops::SelectiveScan& op, const CpuNode& node, Binder& binder) {
     SelectiveScanArgs args{};
-    args.x = binder.ref(op.x);
-    args.dt = binder.ref(op.dt);
-    args.a = binder.operand(op.a);
-    args.b = binder.ref(op.b);
-    args.c = binder.ref(op.c);
-    args.d = binder.operand(op.d);
-    args.y = binder.result(node);
+    set_references(args, op, node, binder);
     const Shape& a = binder.type(op.a).shape;
     args.states = {state_args(op.states, binder), 1, a[1], a[0]};
-    binder.step(node, binder.kernels().selective_scan, args,
+    binder.call(node, binder.kernels().selective_scan, args,
                 static_cast<uint64_t>(a[1] * kTileColumns) * sizeof(float));
 }
 
 template <>
 void bind(const ops::SsdScan& op, const CpuNode& node, Binder& binder) {
     SsdScanArgs args{};
-    args.x = binder.ref(op.x);
-    args.dt = binder.ref(op.dt);
-    args.a = binder.operand(op.a);
-    args.b = binder.ref(op.b);
-    args.c = binder.ref(op.c);
-    args.d = binder.operand(op.d);
-    args.y = binder.result(node);
+    set_references(args, op, node, binder);
     const Shape& x = node.type.shape;
     const Shape& b = binder.type(op.b).shape;
     args.groups = b[1];
     args.states = {state_args(op.states, binder), x[1], b[2], x[2]};
-    binder.step(node, binder.kernels().ssd_scan, args);
+    binder.call(node, binder.kernels().ssd_scan, args);
 }
 
 template <>
 void bind(const ops::Wkv6& op, const CpuNode& node, Binder& binder) {
     Wkv6Args args{};
-    args.r = binder.ref(op.r);
-    args.k = binder.ref(op.k);
-    args.v = binder.ref(op.v);
-    args.w = binder.ref(op.w);
-    args.u = binder.operand(op.u);
-    args.y = binder.result(node);
+    set_references(args, op, node, binder);
     const Shape& r = node.type.shape;
     args.states = {state_args(op.states, binder), r[1], r[2], r[2]};
-    binder.step(node, binder.kernels().wkv6, args);
+    binder.call(node, binder.kernels().wkv6, args);
 }
 
 template <>
 void bind(const ops::Wkv7& op, const CpuNode& node, Binder& binder) {
     Wkv7Args args{};
-    args.r = binder.ref(op.r);
-    args.w = binder.ref(op.w);
-    args.k = binder.ref(op.k);
-    args.v = binder.ref(op.v);
-    args.a = binder.ref(op.a);
-    args.b = binder.ref(op.b);
-    args.y = binder.result(node);
+    set_references(args, op, node, binder);
     const Shape& r = node.type.shape;
     args.states = {state_args(op.states, binder), r[1], r[2], r[2]};
-    binder.step(node, binder.kernels().wkv7, args);
+    binder.call(node, binder.kernels().wkv7, args);
 }
 
 template <>
 void bind(const ops::DeltaRule& op, const CpuNode& node, Binder& binder) {
     DeltaRuleArgs args{};
-    args.q = binder.ref(op.q);
-    args.k = binder.ref(op.k);
-    args.v = binder.ref(op.v);
-    args.g = binder.ref(op.g);
-    args.beta = binder.ref(op.beta);
-    args.y = binder.result(node);
+    set_references(args, op, node, binder);
     const Shape& k = binder.type(op.k).shape;
     const Shape& v = node.type.shape;
     args.key_heads = k[1];
     args.states = {state_args(op.states, binder), v[1], k[2], v[2]};
-    binder.step(node, binder.kernels().delta_rule, args);
+    binder.call(node, binder.kernels().delta_rule, args);
 }
 
 }  // namespace plait::cpu

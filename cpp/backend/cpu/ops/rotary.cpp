@@ -13,13 +13,13 @@ void bind(const ops::RopeTable& op, const CpuNode& node, Binder& binder) {
     args.y = binder.result(node);
     args.has_factors = static_cast<bool>(op.factors);
     if (op.factors) args.factors = binder.operand(*op.factors);
-    args.extent = extent_of(node);
+    args.extent = node.extent;
     args.fixed_rows = node.type.shape[0];
     args.axes = row_elements(binder.type(op.positions));
     std::copy(std::begin(op.rope.sections), std::end(op.rope.sections), args.sections);
     args.magnitude = op.rope.magnitude;
     args.frequencies = rope_frequencies(op.rope);
-    binder.step(node, binder.kernels().rope_table, args);
+    binder.call(node, binder.kernels().rope_table, args);
 }
 
 template <>
@@ -28,13 +28,13 @@ void bind(const ops::Rope& op, const CpuNode& node, Binder& binder) {
     args.x = binder.ref(op.x);
     args.table = binder.ref(op.table);
     args.y = binder.result(node);
-    args.extent = extent_of(node);
+    args.extent = node.extent;
     args.interleaved = op.interleaved;
     args.fixed_rows = node.type.shape[0];
     args.heads = node.type.shape[1];
     args.width = node.type.shape[2];
     args.n_rot = op.n_rot;
-    binder.step(node, binder.kernels().rope, args, static_cast<uint64_t>(op.n_rot) * sizeof(float));
+    binder.call(node, binder.kernels().rope, args, static_cast<uint64_t>(op.n_rot) * sizeof(float));
 }
 
 template <>
@@ -51,7 +51,7 @@ void bind(const ops::RotateRows& op, const CpuNode& node, Binder& binder) {
     if (op.factors) args.factors = binder.operand(*op.factors);
     args.dtype = layout.dtype;
     args.interleaved = rope.interleaved;
-    args.extent = extent_of(rows);
+    args.extent = rows.extent;
     args.fixed_rows = rows.type.shape[0];
     args.heads = n_heads;
     args.begin = begin;
@@ -59,7 +59,7 @@ void bind(const ops::RotateRows& op, const CpuNode& node, Binder& binder) {
     args.row_bytes = layout.row_bytes;
     args.frequencies = rope_frequencies(rope);
     args.magnitude = rope.magnitude;
-    binder.step(node, binder.kernels().rotate_rows, args, rotate_rows_scratch(args));
+    binder.call(node, binder.kernels().rotate_rows, args, rotate_rows_scratch(args));
 }
 
 }  // namespace plait::cpu

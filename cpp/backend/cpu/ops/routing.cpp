@@ -1,12 +1,7 @@
 #include "backend/cpu/kernels/products/experts.h"
-#include "backend/cpu/kernels/products/route.h"
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {
-
-static_assert(static_cast<int>(Gating::softmax) == kGateSoftmax);
-static_assert(static_cast<int>(Gating::sigmoid) == kGateSigmoid);
-static_assert(static_cast<int>(Gating::softmax_chosen) == kGateChosen);
 
 template <>
 void bind(const ops::Route& op, const CpuNode& node, Binder& binder) {
@@ -14,8 +9,8 @@ void bind(const ops::Route& op, const CpuNode& node, Binder& binder) {
     RouteArgs args{};
     args.logits = binder.ref(op.logits);
     args.y = binder.result(node);
-    args.extent = extent_of(node);
-    args.gating = static_cast<uint8_t>(params.gating);
+    args.extent = node.extent;
+    args.gating = params.gating;
     args.renormalize = params.renormalize;
     args.has_bias = static_cast<bool>(op.bias);
     if (op.bias) args.bias = binder.operand(*op.bias);
@@ -25,7 +20,7 @@ void bind(const ops::Route& op, const CpuNode& node, Binder& binder) {
     args.groups_used = params.n_groups_used;
     args.scale = params.scale;
     args.fixed_rows = node.type.shape[0];
-    binder.step(node, binder.kernels().route, args,
+    binder.call(node, binder.kernels().route, args,
                 static_cast<uint64_t>(route_scratch_bytes(args)));
 }
 
@@ -39,11 +34,11 @@ void bind(const ops::ExpertLinear& op, const CpuNode& node, Binder& binder) {
     args.has_bias = static_cast<bool>(op.bias);
     if (op.bias) args.bias = binder.operand(*op.bias);
     args.x_by_rank = binder.type(op.x).shape.rank == 3;
-    args.extent = extent_of(node);
+    args.extent = node.extent;
     args.used = static_cast<int32_t>(shape[1]);
     args.fixed_rows = shape[0];
     args.weight = binder.matrix(op.weight);
-    binder.step(
+    binder.call(
         node, binder.kernels().expert_linear, args,
         static_cast<uint64_t>(expert_linear_scratch_bytes(args.weight, shape[0] * shape[1])));
 }
@@ -55,11 +50,11 @@ void bind(const ops::Combine& op, const CpuNode& node, Binder& binder) {
     args.x = binder.ref(op.y);
     args.routes = binder.ref(op.routes);
     args.y = binder.result(node);
-    args.extent = extent_of(node);
+    args.extent = node.extent;
     args.fixed_rows = node.type.shape[0];
     args.used = y[1];
     args.width = y[2];
-    binder.step(node, binder.kernels().combine, args);
+    binder.call(node, binder.kernels().combine, args);
 }
 
 }  // namespace plait::cpu

@@ -1,6 +1,6 @@
 #include "backend/cpu/kernels/rows/rows.h"
 #include "backend/cpu/kernels/attention/cache_rows.h"
-#include "backend/cpu/kernels/products/embed.h"
+#include "backend/cpu/kernels/products/linear.h"
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {
@@ -11,9 +11,9 @@ void bind(const ops::Embed& op, const CpuNode& node, Binder& binder) {
     args.table = binder.matrix(op.table);
     args.tokens = binder.ref(op.tokens);
     args.y = binder.result(node);
-    args.extent = extent_of(node);
+    args.extent = node.extent;
     args.fixed_rows = node.type.shape[0];
-    binder.step(node, binder.kernels().embed, args);
+    binder.call(node, binder.kernels().embed, args);
 }
 
 template <>
@@ -22,10 +22,10 @@ void bind(const ops::SelectRows& op, const CpuNode& node, Binder& binder) {
     args.x = binder.ref(op.x);
     args.rows = binder.ref(op.rows);
     args.y = binder.result(node);
-    args.extent = extent_of(node);
+    args.extent = node.extent;
     args.fixed_rows = node.type.shape[0];
     args.row_bytes = row_elements(node.type) * static_cast<int64_t>(sizeof(float));
-    binder.step(node, binder.kernels().select_rows, args);
+    binder.call(node, binder.kernels().select_rows, args);
 }
 
 // The heads are those of x [n, heads, width]; x [n, width] is one head.
@@ -36,7 +36,7 @@ void bind(const ops::StoreRows& op, const CpuNode& node, Binder& binder) {
     args.storage = binder.ref(op.storage);
     args.x = binder.ref(op.x);
     args.rows = binder.ref(op.rows);
-    args.extent = extent_of(x);
+    args.extent = x.extent;
     args.fixed_rows = x.type.shape[0];
     args.heads = x.type.shape.rank == 3 ? x.type.shape[1] : 1;
     args.width = x.type.shape[-1];
@@ -45,7 +45,7 @@ void bind(const ops::StoreRows& op, const CpuNode& node, Binder& binder) {
     args.dtype = layout.dtype;
     args.head_elements = layout.head_elements;
     args.row_bytes = layout.row_bytes;
-    binder.step(node, binder.kernels().store_rows, args,
+    binder.call(node, binder.kernels().store_rows, args,
                 static_cast<uint64_t>(args.head_elements) * sizeof(float));
 }
 
@@ -56,10 +56,10 @@ void bind(const ops::CopyRows& op, const CpuNode& node, Binder& binder) {
     args.storage = binder.ref(op.storage);
     args.from = binder.ref(op.from);
     args.to = binder.ref(op.to);
-    args.extent = extent_of(from);
+    args.extent = from.extent;
     args.fixed_rows = from.type.shape[0];
     args.row_bytes = cache_layout(node.type, 1).row_bytes;
-    binder.step(node, binder.kernels().copy_rows, args);
+    binder.call(node, binder.kernels().copy_rows, args);
 }
 
 }  // namespace plait::cpu

@@ -21,16 +21,12 @@ struct Args {
 
 std::vector<int32_t> bucket_of_distances(int buckets, int max_distance) {
     std::vector<int32_t> result;
-    int bucket = 0;
-    for (int distance = 0; distance <= max_distance; ++distance) {
-        while (bucket + 1 < buckets && distance >= bucket_begin(bucket + 1, buckets, max_distance))
-            ++bucket;
-        result.push_back(bucket);
-    }
+    for_each_distance(buckets, max_distance,
+                      [&](int32_t, int32_t bucket) { result.push_back(bucket); });
     return result;
 }
 
-void set_cache(Args& args, const CacheLayout& keys, const CacheLayout& values) {
+void set_cache(Args& args, const ShaderLayout& keys, const ShaderLayout& values) {
     args.key_head_bytes = keys.head_bytes;
     args.key_row_bytes = keys.row_bytes;
     args.value_head_bytes = values.head_bytes;
@@ -96,8 +92,8 @@ void bind(const ops::Attend& op, const Node& node, Binder& binder) {
     PLAIT_CHECK(fits(op));
     const AttendParams& params = op.params;
     const NodeId values_id = op.values ? *op.values : op.keys.id;
-    const CacheLayout keys = cache_layout(binder.type(op.keys), params.n_kv_heads);
-    const CacheLayout values = cache_layout(binder.type(values_id), params.n_kv_heads);
+    const ShaderLayout keys = shader_layout(binder.type(op.keys), params.n_kv_heads);
+    const ShaderLayout values = shader_layout(binder.type(values_id), params.n_kv_heads);
     Args args{};
     args.q = binder.ref(op.q);
     args.y = binder.result(node);
@@ -126,16 +122,16 @@ void bind(const ops::Attend& op, const Node& node, Binder& binder) {
     const uint32_t key_groups = (args.key_dim + 15) / 16, value_groups = (args.value_dim + 15) / 16;
     const uint32_t n = invocations(value_groups, binder.limits());
     const uint32_t queries = splits > 1 ? 1 : queries_of(args.rows, key_groups, n, binder.limits());
-    binder.step(node, "attend",
-                {static_cast<uint32_t>(keys.dtype), static_cast<uint32_t>(values.dtype), key_groups,
-                 value_groups, static_cast<uint32_t>(params.bias), splits, n, queries},
-                {fixed_axis(params.n_heads), axis(args.rows, 1, queries), fixed_axis(splits)},
-                args);
+    binder.dispatch(
+        node, "attend",
+        {static_cast<uint32_t>(keys.dtype), static_cast<uint32_t>(values.dtype), key_groups,
+         value_groups, static_cast<uint32_t>(params.bias), splits, n, queries},
+        {fixed_axis(params.n_heads), axis(args.rows, 1, queries), fixed_axis(splits)}, args);
     if (splits == 1) return;
     const MergeArgs merge{args.parts, args.y,         args.sinks,    args.rows,
                           args.heads, args.value_dim, args.has_sinks};
-    binder.step(node, "attend_merge", {splits}, {fixed_axis(params.n_heads), axis(args.rows)},
-                merge);
+    binder.dispatch(node, "attend_merge", {splits}, {fixed_axis(params.n_heads), axis(args.rows)},
+                    merge);
 }
 
 }  // namespace plait::vulkan

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backend/weight_view.h"
+#include "backend/shared/operands.h"
 #include "base/checked.h"
 
 namespace plait::vulkan {
@@ -23,9 +23,9 @@ Ref Binder::ref(NodeId id) const {
     case Space::arena: return {place.offset, kArena};
     case Space::input: return {place.offset, kInputs};
     case Space::output: return {place.offset, place.index == 0 ? kOutput0 : kOutput1};
-    case Space::storage: return {address_of(*segment_.storage[place.id]) + place.offset, kFixed};
-    case Space::sent: return {address_of(*segment_.sent) + place.offset, kFixed};
-    case Space::received: return {address_of(*segment_.received) + place.offset, kFixed};
+    case Space::storage: return {segment_.storage[place.id]->address() + place.offset, kFixed};
+    case Space::sent: return {segment_.sent->address() + place.offset, kFixed};
+    case Space::received: return {segment_.received->address() + place.offset, kFixed};
     case Space::weight:
     case Space::nowhere: break;
     }
@@ -35,23 +35,18 @@ Ref Binder::ref(NodeId id) const {
 Ref Binder::operand(NodeId id) {
     const WeightView view = weight_view(nodes_, id);
     if (view.weight == nullptr) return ref(id);
-    const auto [store, number] = find(view.weight->id);
-    return {store.vector(number) + view.offset, kFixed};
+    const auto [store, weight] = find(*view.weight);
+    return {store.vector(weight) + view.offset, kFixed};
 }
 
 const Matrix& Binder::matrix(NodeId id) {
-    const auto [store, number] = find(std::get<ops::Weight>(node(id).op).id);
-    return store.matrix(number);
+    const auto [store, weight] = find(std::get<ops::Weight>(node(id).op));
+    return store.matrix(weight);
 }
 
 std::vector<float> Binder::values(NodeId id) const {
-    const auto [store, number] = find(std::get<ops::Weight>(node(id).op).id);
-    return store.values(number);
-}
-
-std::pair<VulkanWeights&, WeightId> Binder::find(WeightId id) const {
-    const auto [store, number] = segment_.weights.find(id);
-    return {dynamic_cast<VulkanWeights&>(store), number};
+    const auto [store, weight] = find(std::get<ops::Weight>(node(id).op));
+    return store.values(weight);
 }
 
 Ref Binder::scratch(const Node& node, uint64_t bytes) {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/vulkan/devices.h"
 #include "backend/vulkan/frame.h"
-#include "backend/vulkan/limits.h"
 #include "backend/vulkan/weights.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -34,13 +34,13 @@ struct Axis {
 };
 
 // One dispatch to record.
-struct Step {
+struct Dispatch {
     std::string_view shader;
     std::vector<uint32_t> constants;  // specialization constants, by index
     std::array<Axis, 3> grid;
     NodeId node = 0;
     uint32_t stage = 0;      // dispatches of one stage may run at the same time
-    bool continues = false;  // reads what the previous step, of the same node, wrote
+    bool continues = false;  // reads what the previous dispatch, of the same node, wrote
     std::vector<std::byte> args;
 };
 
@@ -73,38 +73,41 @@ public:
     }
 
     template <typename Args>
-    void step(const Node& node, std::string_view shader, std::initializer_list<uint32_t> constants,
-              std::initializer_list<Axis> grid, const Args& args) {
+    void dispatch(const Node& node, std::string_view shader,
+                  std::initializer_list<uint32_t> constants, std::initializer_list<Axis> grid,
+                  const Args& args) {
         static_assert(std::is_trivially_copyable_v<Args>);
         const NodeId id = segment_.first_node + id_of(node);
-        const bool continues = !steps_.empty() && steps_.back().node == id;
-        Step& step = steps_.emplace_back();
-        step.shader = shader;
-        step.continues = continues;
-        step.constants = constants;
-        PLAIT_CHECK(grid.size() <= step.grid.size());
-        std::copy(grid.begin(), grid.end(), step.grid.begin());
-        step.node = id;
-        step.stage = segment_.stages[id_of(node)];
-        step.args.resize(sizeof args);
-        std::memcpy(step.args.data(), &args, sizeof args);
+        const bool continues = !dispatches_.empty() && dispatches_.back().node == id;
+        Dispatch& dispatch = dispatches_.emplace_back();
+        dispatch.shader = shader;
+        dispatch.continues = continues;
+        dispatch.constants = constants;
+        PLAIT_CHECK(grid.size() <= dispatch.grid.size());
+        std::copy(grid.begin(), grid.end(), dispatch.grid.begin());
+        dispatch.node = id;
+        dispatch.stage = segment_.stages[id_of(node)];
+        dispatch.args.resize(sizeof args);
+        std::memcpy(dispatch.args.data(), &args, sizeof args);
     }
-    std::vector<Step> take() { return std::move(steps_); }
+    std::vector<Dispatch> take() { return std::move(dispatches_); }
     std::vector<std::byte> take_constants() { return std::move(constants_); }
 
 private:
+    // The store that holds a weight, and the weight's id there.
+    std::pair<VulkanWeights&, WeightId> find(const ops::Weight& weight) const {
+        return segment_.weights.find<VulkanWeights>(weight.id);
+    }
     Ref constant_bytes(std::span<const std::byte> bytes);
-    // The store that holds a weight, and the weight's index in it.
-    std::pair<VulkanWeights&, WeightId> find(WeightId id) const;
 
     std::span<const Node> nodes_;
     const Segment& segment_;
     const Limits& limits_;
-    std::vector<Step> steps_;
+    std::vector<Dispatch> dispatches_;
     std::vector<std::byte> constants_;
     uint32_t scratch_stage_ = 0;  // the last stage that took scratch memory
     uint64_t scratch_used_ = 0;   // by that stage
-    uint64_t scratch_bytes_ = 0;  // the most that any stage took
+    uint64_t scratch_bytes_ = 0;  // the largest of any stage
 };
 
 // Whether the shader has room for heads of this size.

@@ -49,8 +49,9 @@ ElementwiseArgs binary(NodeId a, NodeId b, const Node& node, Binder& binder) {
 
 void dispatch(Elementwise op, const ElementwiseArgs& args, const Node& node, Binder& binder,
               Activation activation = Activation::silu) {
-    binder.step(node, "elementwise", {static_cast<uint32_t>(op), static_cast<uint32_t>(activation)},
-                {elements_axis(node)}, args);
+    binder.dispatch(node, "elementwise",
+                    {static_cast<uint32_t>(op), static_cast<uint32_t>(activation)},
+                    {elements_axis(node)}, args);
 }
 
 }  // namespace
@@ -112,7 +113,7 @@ void bind(const ops::Slice& op, const Node& node, Binder& binder) {
                          to_u32(binder.type(op.x).shape[-1]),
                          to_u32(op.begin),
                          to_u32(node.type.shape[-1])};
-    binder.step(node, "slice", {}, {elements_axis(node)}, args);
+    binder.dispatch(node, "slice", {}, {elements_axis(node)}, args);
 }
 
 template <>
@@ -128,7 +129,7 @@ void bind(const ops::Concat& op, const Node& node, Binder& binder) {
                           to_u32(a[-1]),
                           to_u32(node.type.shape[-1]),
                           to_u32(vectors_of_a / vectors_of_b)};
-    binder.step(node, "concat", {}, {elements_axis(node)}, args);
+    binder.dispatch(node, "concat", {}, {elements_axis(node)}, args);
 }
 
 }  // namespace plait::vulkan

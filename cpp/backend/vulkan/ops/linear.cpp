@@ -68,16 +68,16 @@ struct MatrixTile {
     uint32_t rows, outputs, my_rows, my_outputs, depth;
 
     uint32_t subgroups() const { return rows / my_rows * (outputs / my_outputs); }
-    // Halves with 16 bytes of padding per row, the sums of one matrix per subgroup, and the scales of
-    // the rows.
+    // Halves with 16 bytes of padding per row, the sums of one matrix per subgroup, and the scales
+    // of the rows.
     uint32_t shared_bytes(const CooperativeMatrix& shape) const {
         return (rows + outputs) * (2 * depth + 16) + subgroups() * shape.m * shape.n * 4 +
                (rows + outputs) * 8 + 4;
     }
 };
 
-// A subgroup computes up to 2 x 2 matrices. Nothing if the device lacks shared memory or invocations,
-// or if the weights are f32, which would lose precision as halves.
+// A subgroup computes up to 2 x 2 matrices. Nothing if the device lacks shared memory or
+// invocations, or if the weights are f32, which would lose precision as halves.
 std::optional<MatrixTile> matrix_tile_for(uint32_t rows, DType dtype, const Limits& limits) {
     constexpr uint32_t kMinSubgroups = 4;
     if (!limits.matrix || dtype == DType::f32) return std::nullopt;
@@ -125,7 +125,7 @@ void bind_product(const Product& product, const Node& node, Binder& binder) {
         const Limits& limits = binder.limits();
         if (const auto tile = matrix_tile_for(args.rows.fixed, weight.dtype, limits)) {
             const CooperativeMatrix& shape = *limits.matrix;
-            binder.step(
+            binder.dispatch(
                 node, shader_of(shape.extension),
                 {type, tile->rows, tile->outputs, tile->my_rows, tile->my_outputs, tile->depth,
                  tile->subgroups() * limits.subgroup, shape.m, shape.n, shape.k},
@@ -135,7 +135,7 @@ void bind_product(const Product& product, const Node& node, Binder& binder) {
             return;
         }
         const Tile tile = tile_for(args.rows.fixed, limits);
-        binder.step(
+        binder.dispatch(
             node, "product_tiles",
             {type, tile.rows, tile.outputs, tile.my_rows, tile.my_outputs, tile.depth,
              tile.invocations()},
@@ -144,7 +144,7 @@ void bind_product(const Product& product, const Node& node, Binder& binder) {
         return;
     }
     const uint32_t at_once = one_matrix ? std::min(args.rows.fixed, kMaxVectorRows) : 1;
-    binder.step(
+    binder.dispatch(
         node, "product_vector", {type, at_once, vector_invocations(args.columns, binder.limits())},
         {fixed_axis(args.outputs, kVectorOutputs), axis(args.rows, args.rows_each, at_once)}, args);
 }

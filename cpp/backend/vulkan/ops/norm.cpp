@@ -36,8 +36,8 @@ void bind_norm(Norm norm, const NormOperands& op, const Node& node, Binder& bind
     }
     if (op.bias) args.bias = binder.operand(*op.bias);
     args.epsilon = op.epsilon;
-    binder.step(node, "norm", {static_cast<uint32_t>(norm)},
-                {axis(args.rows, args.vectors_per_row)}, args);
+    binder.dispatch(node, "norm", {static_cast<uint32_t>(norm)},
+                    {axis(args.rows, args.vectors_per_row)}, args);
 }
 
 }  // namespace

@@ -27,13 +27,13 @@ inline Axis elements_axis(const Node& node) {
     return axis(rows_of(node), row_elements(node.type), 256);
 }
 
-// A HeadLayout in the integers that shaders read.
-struct CacheLayout {
+// A CacheLayout in the integers that shaders read.
+struct ShaderLayout {
     DType dtype;
     uint32_t head_elements, head_bytes, row_bytes;
 };
-inline CacheLayout cache_layout(const TensorType& storage, int64_t heads) {
-    const HeadLayout layout = head_layout(storage, heads);
+inline ShaderLayout shader_layout(const TensorType& storage, int64_t heads) {
+    const CacheLayout layout = cache_layout(storage, heads);
     return {layout.dtype, to_u32(layout.head_elements), to_u32(layout.head_bytes),
             to_u32(layout.row_bytes)};
 }

@@ -1,3 +1,4 @@
+#include "backend/shared/recurrence.h"
 #include "backend/vulkan/ops/operands.h"
 
 namespace plait::vulkan {
@@ -66,10 +67,10 @@ Axis sequences_axis() { return {Rows{kSequences, 0}, 1, 1}; }
 
 // Dispatches a shader that uses lib/scan.glsl. Each head has a state [rows, columns].
 template <typename Args>
-void scan_step(const Node& node, std::string_view shader, uint32_t rows, const Args& args,
-               Binder& binder) {
+void dispatch_scan(const Node& node, std::string_view shader, uint32_t rows, const Args& args,
+                   Binder& binder) {
     const uint32_t tiles = args.heads * ((args.columns + 31) / 32);
-    binder.step(node, shader, {rows}, {fixed_axis(tiles), sequences_axis()}, args);
+    binder.dispatch(node, shader, {rows}, {fixed_axis(tiles), sequences_axis()}, args);
 }
 
 }  // namespace
@@ -77,40 +78,32 @@ void scan_step(const Node& node, std::string_view shader, uint32_t rows, const A
 template <>
 void bind(const ops::ShortConv& op, const Node& node, Binder& binder) {
     ShortConvArgs args{};
+    set_references(args, op, node, binder);
     args.states = state_args(op.states, binder);
-    args.x = binder.ref(op.x);
-    args.y = binder.result(node);
-    args.weight = binder.operand(op.weight);
-    args.has_bias = static_cast<bool>(op.bias);
-    if (op.bias) args.bias = binder.operand(*op.bias);
     args.channels = to_u32(node.type.shape[1]);
     const uint32_t taps = to_u32(binder.type(op.weight).shape[1]);
-    binder.step(node, "short_conv", {taps}, {fixed_axis(args.channels, 64), sequences_axis()},
-                args);
+    binder.dispatch(node, "short_conv", {taps}, {fixed_axis(args.channels, 64), sequences_axis()},
+                    args);
 }
 
 template <>
 void bind(const ops::TokenShift& op, const Node& node, Binder& binder) {
-    const TokenShiftArgs args{state_args(op.states, binder), binder.ref(op.x), binder.result(node),
-                              to_u32(node.type.shape[1])};
-    binder.step(node, "token_shift", {}, {fixed_axis(args.width, 64), sequences_axis()}, args);
+    TokenShiftArgs args{};
+    set_references(args, op, node, binder);
+    args.states = state_args(op.states, binder);
+    args.width = to_u32(node.type.shape[1]);
+    binder.dispatch(node, "token_shift", {}, {fixed_axis(args.width, 64), sequences_axis()}, args);
 }
 
 template <>
 void bind(const ops::SelectiveScan& op, const Node& node, Binder& binder) {
     const Shape& a = binder.type(op.a).shape;  // [channels, k]
     SelectiveScanArgs args{};
+    set_references(args, op, node, binder);
     args.states = state_args(op.states, binder);
-    args.x = binder.ref(op.x);
-    args.dt = binder.ref(op.dt);
-    args.a = binder.operand(op.a);
-    args.b = binder.ref(op.b);
-    args.c = binder.ref(op.c);
-    args.d = binder.operand(op.d);
-    args.y = binder.result(node);
     args.heads = 1;
     args.columns = to_u32(a[0]);
-    scan_step(node, "selective_scan", to_u32(a[1]), args, binder);
+    dispatch_scan(node, "selective_scan", to_u32(a[1]), args, binder);
 }
 
 template <>
@@ -118,51 +111,34 @@ void bind(const ops::SsdScan& op, const Node& node, Binder& binder) {
     const Shape& x = node.type.shape;          // [n, heads, p]
     const Shape& b = binder.type(op.b).shape;  // [n, groups, k]
     SsdScanArgs args{};
+    set_references(args, op, node, binder);
     args.states = state_args(op.states, binder);
-    args.x = binder.ref(op.x);
-    args.dt = binder.ref(op.dt);
-    args.a = binder.operand(op.a);
-    args.b = binder.ref(op.b);
-    args.c = binder.ref(op.c);
-    args.d = binder.operand(op.d);
-    args.y = binder.result(node);
     args.heads = to_u32(x[1]);
     args.columns = to_u32(x[2]);
     args.groups = to_u32(b[1]);
-    scan_step(node, "ssd_scan", to_u32(b[2]), args, binder);
+    dispatch_scan(node, "ssd_scan", to_u32(b[2]), args, binder);
 }
 
 template <>
 void bind(const ops::Wkv6& op, const Node& node, Binder& binder) {
     const Shape& shape = node.type.shape;  // [n, heads, dim]
     Wkv6Args args{};
+    set_references(args, op, node, binder);
     args.states = state_args(op.states, binder);
-    args.r = binder.ref(op.r);
-    args.k = binder.ref(op.k);
-    args.v = binder.ref(op.v);
-    args.w = binder.ref(op.w);
-    args.u = binder.operand(op.u);
-    args.y = binder.result(node);
     args.heads = to_u32(shape[1]);
     args.columns = to_u32(shape[2]);
-    scan_step(node, "wkv6", args.columns, args, binder);
+    dispatch_scan(node, "wkv6", args.columns, args, binder);
 }
 
 template <>
 void bind(const ops::Wkv7& op, const Node& node, Binder& binder) {
     const Shape& shape = node.type.shape;  // [n, heads, dim]
     Wkv7Args args{};
+    set_references(args, op, node, binder);
     args.states = state_args(op.states, binder);
-    args.r = binder.ref(op.r);
-    args.w = binder.ref(op.w);
-    args.k = binder.ref(op.k);
-    args.v = binder.ref(op.v);
-    args.a = binder.ref(op.a);
-    args.b = binder.ref(op.b);
-    args.y = binder.result(node);
     args.heads = to_u32(shape[1]);
     args.columns = to_u32(shape[2]);
-    scan_step(node, "wkv7", args.columns, args, binder);
+    dispatch_scan(node, "wkv7", args.columns, args, binder);
 }
 
 template <>
@@ -170,17 +146,12 @@ void bind(const ops::DeltaRule& op, const Node& node, Binder& binder) {
     const Shape& k = binder.type(op.k).shape;  // [n, key_heads, key_dim]
     const Shape& v = node.type.shape;          // [n, heads, value_dim]
     DeltaRuleArgs args{};
+    set_references(args, op, node, binder);
     args.states = state_args(op.states, binder);
-    args.q = binder.ref(op.q);
-    args.k = binder.ref(op.k);
-    args.v = binder.ref(op.v);
-    args.g = binder.ref(op.g);
-    args.beta = binder.ref(op.beta);
-    args.y = binder.result(node);
     args.heads = to_u32(v[1]);
     args.columns = to_u32(v[2]);
     args.key_heads = to_u32(k[1]);
-    scan_step(node, "delta_rule", to_u32(k[2]), args, binder);
+    dispatch_scan(node, "delta_rule", to_u32(k[2]), args, binder);
 }
 
 }  // namespace plait::vulkan

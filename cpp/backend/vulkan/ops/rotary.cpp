@@ -45,8 +45,8 @@ Ref turns(const Rope& rope, OptionalOperand factors, Binder& binder) {
     return binder.constant(result);
 }
 
-// The axis of each pair. M-RoPE (Qwen2-VL, arXiv:2409.12191): the sections divide the pairs among the
-// axes. They repeat if they do not cover all pairs.
+// The axis of each pair. M-RoPE (Qwen2-VL, arXiv:2409.12191): the sections divide the pairs among
+// the axes. They repeat if they do not cover all pairs.
 std::vector<int32_t> axis_of_pairs(const Rope& rope, int32_t axes) {
     std::vector<int32_t> axis_of(static_cast<size_t>(rope.n_rot / 2));
     int32_t axis = 0, left = rope.sections[0];
@@ -73,7 +73,7 @@ void bind(const ops::RopeTable& op, const Node& node, Binder& binder) {
     args.axes = to_u32(row_elements(binder.type(op.positions)));
     args.axis = binder.constant(axis_of_pairs(op.rope, static_cast<int32_t>(args.axes)));
     args.magnitude = static_cast<float>(op.rope.magnitude);
-    binder.step(node, "rope_table", {}, {axis(args.rows, args.pairs, 64)}, args);
+    binder.dispatch(node, "rope_table", {}, {axis(args.rows, args.pairs, 64)}, args);
 }
 
 template <>
@@ -81,13 +81,13 @@ void bind(const ops::Rope& op, const Node& node, Binder& binder) {
     const RopeArgs args{binder.ref(op.x), binder.ref(op.table),       binder.result(node),
                         rows_of(node),    to_u32(node.type.shape[1]), to_u32(node.type.shape[2]),
                         to_u32(op.n_rot)};
-    binder.step(node, "rope", {op.interleaved}, {elements_axis(node)}, args);
+    binder.dispatch(node, "rope", {op.interleaved}, {elements_axis(node)}, args);
 }
 
 template <>
 void bind(const ops::RotateRows& op, const Node& node, Binder& binder) {
     const auto& [rope, n_heads, head_dim, begin] = op.heads;
-    const CacheLayout layout = cache_layout(node.type, n_heads);
+    const ShaderLayout layout = shader_layout(node.type, n_heads);
     PLAIT_CHECK(begin + rope.n_rot <= head_dim);
     const uint32_t block = info(layout.dtype).block_elements;
     RotateRowsArgs args{};
@@ -104,9 +104,10 @@ void bind(const ops::RotateRows& op, const Node& node, Binder& binder) {
     args.offset = to_u32(begin) / block * info(layout.dtype).block_bytes;
     args.touched = (args.before + args.n_rot + block - 1) / block * block;
     args.magnitude = static_cast<float>(rope.magnitude);
-    binder.step(node, "rotate_rows",
-                {static_cast<uint32_t>(layout.dtype), rope.interleaved, (args.touched + 31) / 32},
-                {fixed_axis(n_heads)}, args);
+    binder.dispatch(
+        node, "rotate_rows",
+        {static_cast<uint32_t>(layout.dtype), rope.interleaved, (args.touched + 31) / 32},
+        {fixed_axis(n_heads)}, args);
 }
 
 }  // namespace plait::vulkan

@@ -32,9 +32,9 @@ void bind(const ops::Route& op, const Node& node, Binder& binder) {
     args.renormalize = params.renormalize;
     args.scale = params.scale;
     const uint32_t experts = to_u32(binder.type(op.logits).shape[1]);
-    binder.step(node, "route",
-                {experts, to_u32(params.n_groups), static_cast<uint32_t>(params.gating)},
-                {axis(args.rows)}, args);
+    binder.dispatch(node, "route",
+                    {experts, to_u32(params.n_groups), static_cast<uint32_t>(params.gating)},
+                    {axis(args.rows)}, args);
 }
 
 template <>
@@ -42,7 +42,7 @@ void bind(const ops::Combine& op, const Node& node, Binder& binder) {
     const Shape& y = binder.type(op.y).shape;
     const CombineArgs args{binder.ref(op.y), binder.ref(op.routes), binder.result(node),
                            rows_of(node),    to_u32(y[1]),          to_u32(y[2])};
-    binder.step(node, "combine", {}, {elements_axis(node)}, args);
+    binder.dispatch(node, "combine", {}, {elements_axis(node)}, args);
 }
 
 }  // namespace plait::vulkan

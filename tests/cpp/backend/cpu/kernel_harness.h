@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/common/table.h"
 
 namespace plait::cpu {
 

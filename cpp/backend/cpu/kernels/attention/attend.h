@@ -1,13 +1,10 @@
 // Arguments of the attention kernels, and the memory that they need.
 #pragma once
 
-#include "backend/cpu/kernels/attention/cache_layout.h"
 #include "backend/cpu/kernels/common/frame.h"
+#include "backend/shared/cache_layout.h"
 
 namespace plait::cpu {
-
-// Has the values of plait::PositionBias.
-enum BiasKind : uint8_t { kNoBias = 0, kAlibi = 1, kBuckets = 2 };
 
 struct AttendArgs {
     Ref q, y;             // [n, heads, key_dim], [n, heads, value_dim]
@@ -23,12 +20,12 @@ struct AttendArgs {
     Ref splits;     // sums over splits of the keys: split_floats() floats per task of attend_splits
     uint8_t has_sinks;
     uint8_t values_in_keys;  // a value is the beginning of its key, in the same memory
-    uint8_t bias_kind;
-    uint8_t both_directions;  // kBuckets: half of the buckets are for later keys
+    PositionBias bias_kind;
+    uint8_t both_directions;  // half of the buckets are for later keys
     int32_t buckets;
-    int32_t max_distance;  // kBuckets: keys at least this far share the last bucket
+    int32_t max_distance;  // keys at least this far share the last bucket
     int32_t position_stride;
-    float max_bias;  // kAlibi
+    float max_bias;  // of alibi
     int32_t heads;
     int32_t kv_heads;
     int32_t key_dim;
@@ -58,7 +55,7 @@ PLAIT_INLINE int64_t whole_registers(int64_t value_dim) { return (value_dim + 15
 
 // The number of distances for which a head has a bias.
 PLAIT_INLINE int64_t bias_row(const AttendArgs& args) {
-    return args.bias_kind == kBuckets ? 2 * static_cast<int64_t>(args.max_distance) + 1 : 0;
+    return args.bias_kind == PositionBias::buckets ? 2 * int64_t{args.max_distance} + 1 : 0;
 }
 
 // The parts of a worker's scratch, as offsets in floats.

@@ -8,7 +8,6 @@
 #pragma once
 
 #include "backend/cpu/kernels/attention/attend_tile.h"
-#include "backend/cpu/kernels/attention/position_bias.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -27,7 +26,7 @@ PLAIT_INLINE float larger(float a, float b) { return b > a ? b : a; }
 
 // Lists the positions of the block's keys by lane, for ALiBi.
 PLAIT_INLINE void list_positions(const Tile& tile, const KeyBlock& block) {
-    if (tile.args.bias_kind != kAlibi) return;
+    if (tile.args.bias_kind != PositionBias::alibi) return;
     for (int64_t i = 0; i < kKeyBlock; ++i) tile.positions[i] = 0.0f;
     for (int32_t e = 0; e < block.count; ++e)
         tile.positions[block.lane[e]] = static_cast<float>(tile.key_positions[block.key[e]]);
@@ -63,8 +62,8 @@ PLAIT_INLINE void finish_scores(const Tile& tile, const KeyBlock& block, int64_t
         x[part] = scale * F32::load(tile.scores + i * kKeyBlock + part * F32::kLanes);
         if (tile.args.softcap != 0.0f) x[part] = cap * tanh(x[part] / cap);
     }
-    if (tile.args.bias_kind == kAlibi) add_alibi(tile, query, x);
-    if (tile.args.bias_kind == kBuckets) add_buckets(tile, block, query, x);
+    if (tile.args.bias_kind == PositionBias::alibi) add_alibi(tile, query, x);
+    if (tile.args.bias_kind == PositionBias::buckets) add_buckets(tile, block, query, x);
     if (query.visible == UINT32_MAX) return;
     for (int part = 0; part < kScoreRegisters; ++part)
         x[part] =

@@ -12,8 +12,8 @@ constexpr float kMinusInfinity = -__builtin_inff();
 
 struct Query {
     const float* q;
-    const float* biases;  // kBuckets: indexed by key position - position
-    float slope;          // kAlibi
+    const float* biases;  // of bucket biases, indexed by key position - position
+    float slope;          // of ALiBi
     int32_t position;
     int32_t first, last;  // it sees keys first <= key < last
     uint32_t visible;     // bits of the current block's lanes that it sees

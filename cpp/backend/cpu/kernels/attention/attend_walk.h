@@ -3,6 +3,7 @@
 
 #include "backend/cpu/kernels/attention/attend_cut.h"
 #include "backend/cpu/kernels/attention/attend_softmax.h"
+#include "backend/shared/positions.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -35,6 +36,18 @@ PLAIT_INLINE int64_t row_of(const AttendArgs& args, const TokenTile& tokens, con
     return token * args.heads + head;
 }
 
+// Lists a head's biases by key position - position, from -max_distance to max_distance. `weights`
+// is [buckets, heads] and starts at the head's column.
+static inline void list_biases(const AttendArgs& args, const float* weights, float* biases) {
+    const int32_t buckets = args.both_directions ? args.buckets / 2 : args.buckets;
+    const auto bias = [&](int32_t bucket) { return weights[int64_t{bucket} * args.heads]; };
+    float* middle = biases + args.max_distance;
+    for_each_distance(buckets, args.max_distance, [&](int32_t distance, int32_t bucket) {
+        middle[distance] = bias(args.both_directions ? buckets + bucket : 0);
+        middle[-distance] = bias(bucket);  // also for distance 0
+    });
+}
+
 // Sets up a task's tile and its queries in the worker's scratch.
 static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const Worker& worker,
                              const TokenTile& tokens, const HeadTile& heads) {
@@ -47,9 +60,10 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
         tokens.count,
         heads.count,
         whole_registers(args.value_dim),
-        args.bias_kind == kNoBias ? nullptr
-                                  : frame.at<const int32_t>(args.key_positions) +
-                                        frame.at<const int32_t>(args.key_begin)[tokens.sequence],
+        args.bias_kind == PositionBias::none
+            ? nullptr
+            : frame.at<const int32_t>(args.key_positions) +
+                  frame.at<const int32_t>(args.key_begin)[tokens.sequence],
         scratch + at.rows,
         scratch + at.positions,
         scratch + at.scores,
@@ -72,10 +86,10 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
         query.first = frame.at<const int32_t>(args.first)[token];
         query.last = frame.at<const int32_t>(args.last)[token];
         query.total.max = kMinusInfinity;
-        if (args.bias_kind == kNoBias) continue;
+        if (args.bias_kind == PositionBias::none) continue;
         query.position = frame.at<const int32_t>(args.positions)[token * args.position_stride];
         const int64_t kv = i / tile.queries();
-        if (args.bias_kind == kAlibi) {
+        if (args.bias_kind == PositionBias::alibi) {
             query.slope = alibi_slope(args.max_bias, head, args.heads);
         } else {
             float* biases = lists + (kv * heads.count + i % heads.count) * bias_row(args);

@@ -1,8 +1,8 @@
 // Conversion of the heads of cache rows from their stored type to floats and back.
 #pragma once
 
-#include "backend/cpu/kernels/attention/cache_layout.h"
 #include "backend/cpu/simd/simd.h"
+#include "backend/shared/cache_layout.h"
 #include "tensor/blocks/iq4.h"
 #include "tensor/blocks/legacy.h"
 #include "tensor/half.h"

@@ -13,7 +13,7 @@ struct RotateRowsArgs {
     DType dtype;                         // of the storage
     uint8_t has_factors;
     uint8_t interleaved;
-    uint8_t extent;  // of rows and deltas
+    Extent extent;  // of rows and deltas
     int64_t fixed_rows;
     int64_t heads;
     int64_t begin;  // elements of a head before the rotated ones
@@ -34,7 +34,7 @@ PLAIT_INLINE uint64_t rotate_rows_scratch(const RotateRowsArgs& args) {
 struct StoreRowsArgs {
     Ref storage, x, rows;  // [., row_bytes], [n, heads, width], [n] i32
     DType dtype;           // of the storage
-    uint8_t extent;
+    Extent extent;
     int64_t fixed_rows;
     int64_t heads;
     int64_t width;

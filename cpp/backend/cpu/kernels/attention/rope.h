@@ -9,7 +9,7 @@ namespace plait::cpu {
 // Rotates the heads of activations.
 struct RopeArgs {
     Ref x, table, y;  // [n, heads, width], [n, n_rot / 2, 2] (cos, sin), like x; y may be x
-    uint8_t extent;
+    Extent extent;
     uint8_t interleaved;  // pairs (2i, 2i+1); otherwise (i, i + n_rot / 2)
     int64_t fixed_rows;
     int64_t heads;
@@ -21,7 +21,7 @@ struct RopeArgs {
 struct RopeTableArgs {
     Ref positions, factors, y;  // [n, axes] i32, [n_rot / 2], [n, n_rot / 2, 2]
     uint8_t has_factors;
-    uint8_t extent;
+    Extent extent;
     int64_t fixed_rows;
     int64_t axes;
     int32_t sections[4];  // pairs per axis; if all are zero, only axis 0 counts

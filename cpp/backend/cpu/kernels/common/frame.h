@@ -5,10 +5,12 @@
 
 #include <stdint.h>
 
-#include "backend/cpu/kernels/common/claim.h"
 #include "base/inline.h"
+#include "graph/op_enums.h"
 
 namespace plait::cpu {
+
+class Claim;
 
 // The memory blocks of a run. A Ref finds its first byte with one addition.
 enum Base : uint8_t { kFixed, kArena, kInputs, kOutput0, kOutput1, kBases };
@@ -29,16 +31,22 @@ struct Frame {
     PLAIT_INLINE_MEMBER T* at(Ref ref) const {
         return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(base[ref.base]) + ref.offset);
     }
-    // The rows of a value in this run. `extent` is a plait::Extent.
-    PLAIT_INLINE_MEMBER int64_t rows(uint8_t extent, int64_t fixed) const {
-        return extent == 1 ? n_tokens : extent == 2 ? n_outputs : extent == 3 ? n_moves : fixed;
+    // The rows of a value in this run.
+    PLAIT_INLINE_MEMBER int64_t rows(Extent extent, int64_t fixed) const {
+        switch (extent) {
+        case Extent::tokens: return n_tokens;
+        case Extent::outputs: return n_outputs;
+        case Extent::moves: return n_moves;
+        case Extent::fixed: break;
+        }
+        return fixed;
     }
 };
 
 // The thread that runs a kernel.
 struct Worker {
     int32_t index;           // 0 .. n_threads - 1
-    unsigned char* scratch;  // 64-byte aligned, of the size that the step asked for
+    unsigned char* scratch;  // 64-byte aligned, of the size that was requested for the kernel
     Claim* claim = nullptr;  // on the tasks, if another thread may take them over
 };
 

@@ -15,7 +15,7 @@ namespace plait::cpu {
 //   i16   sums[columns / 32][m][2]      sums of 16 codes
 struct QuantizeRowsArgs {
     Ref x, y;  // f32 [rows, columns] -> [rows, columns / 32 * 10 words]
-    uint8_t extent;
+    Extent extent;
     int64_t fixed_rows;
     int64_t rows_per_item;  // rows of `columns` elements in one row of the extent
     int64_t columns;
@@ -48,9 +48,9 @@ PLAIT_INLINE QuantizedRow quantized_row(unsigned char* all, int64_t n, int64_t c
 
 // A gate whose result is quantised.
 struct GateQuantizeArgs {
-    Ref g, up, y;        // [rows, columns] f32; y: the words of quantize_rows
-    uint8_t activation;  // plait::Activation
-    uint8_t extent;
+    Ref g, up, y;  // [rows, columns] f32; y: the words of quantize_rows
+    Activation activation;
+    Extent extent;
     int64_t fixed_rows;
     int64_t rows_per_item;  // rows of `columns` elements in one row of the extent
     int64_t columns;

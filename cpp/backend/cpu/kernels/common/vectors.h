@@ -7,7 +7,7 @@
 namespace plait::cpu {
 
 struct Vectors {
-    uint8_t extent;
+    Extent extent;
     int64_t fixed_rows;
     int64_t per_row;  // vectors in a row of the extent: heads, or 1
     int64_t width;    // elements of a vector

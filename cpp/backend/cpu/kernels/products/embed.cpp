@@ -1,6 +1,6 @@
 // Rows of a packed table, dequantised exactly.
 // Reference: tests/reference/embed.py.
-#include "backend/cpu/kernels/products/embed.h"
+#include "backend/cpu/kernels/products/linear.h"
 
 #include "backend/cpu/kernels/products/codes.h"
 #include "backend/cpu/simd/simd.h"

@@ -1,10 +1,31 @@
-// Arguments of expert_linear and combine.
+// Arguments of route, which chooses experts, of expert_linear and of combine.
 #pragma once
 
 #include "backend/cpu/kernels/common/frame.h"
 #include "backend/cpu/kernels/products/product_cost.h"
 
 namespace plait::cpu {
+
+struct RouteArgs {
+    Ref logits, bias;  // [n, experts], [experts]
+    Ref y;             // [n, used, 2] i32: expert, bits of its weight
+    Extent extent;
+    Gating gating;
+    uint8_t renormalize;
+    uint8_t has_bias;
+    int32_t experts;
+    int32_t used;
+    int32_t groups;  // of experts / groups successive experts each
+    int32_t groups_used;
+    float scale;
+    int64_t fixed_rows;
+};
+
+// Scratch bytes of one thread: weights and scores of the experts, weights of the chosen ones,
+// scores of the groups, and flags of the experts and groups that are excluded.
+PLAIT_INLINE int64_t route_scratch_bytes(const RouteArgs& args) {
+    return 9 * int64_t{args.experts} + 4 * int64_t{args.used} + 5 * int64_t{args.groups};
+}
 
 struct ExpertLinearArgs {
     Ref x;       // [rows, in] or, if x_by_rank, [rows, used, in]; f32 or quantised
@@ -13,7 +34,7 @@ struct ExpertLinearArgs {
     Ref y;       // [rows, used, out]
     uint8_t has_bias;
     uint8_t x_by_rank;
-    uint8_t extent;
+    Extent extent;
     int32_t used;
     int64_t fixed_rows;
     PackedWeight weight;
@@ -27,7 +48,7 @@ PLAIT_INLINE int64_t expert_linear_scratch_bytes(const PackedWeight& weight, int
 // Sums the results of a token's experts.
 struct CombineArgs {
     Ref x, routes, y;  // [n, used, width], [n, used, 2] i32: expert, bits of its weight, [n, width]
-    uint8_t extent;
+    Extent extent;
     int64_t fixed_rows;
     int64_t used;
     int64_t width;

@@ -1,5 +1,6 @@
 // linear multiplies all rows by one matrix, head_linear each head by its own.
 #include "backend/cpu/kernels/products/linear.h"
+#include "backend/cpu/kernels/common/claim.h"
 #include "backend/cpu/kernels/products/product.h"
 
 namespace plait::cpu::PLAIT_ISA {

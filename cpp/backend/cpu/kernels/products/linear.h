@@ -1,4 +1,4 @@
-// Arguments of linear and head_linear.
+// Arguments of linear and head_linear, and of embed, which reads rows of a packed table.
 #pragma once
 
 #include "backend/cpu/kernels/common/frame.h"
@@ -11,7 +11,7 @@ struct LinearArgs {
     Ref residual;    // [rows, out]
     uint8_t has_bias;
     uint8_t has_residual;
-    uint8_t extent;
+    Extent extent;
     int64_t fixed_rows;
     PackedWeight weight;
 };
@@ -31,9 +31,16 @@ PLAIT_INLINE bool linear_redo(const LinearArgs& args, const Frame& frame) {
 
 struct HeadLinearArgs {
     Ref x, y;  // [rows, heads, in] f32 or quantised, [rows, heads, out]
-    uint8_t extent;
+    Extent extent;
     int64_t fixed_rows;
     PackedWeight weight;  // a matrix for each head
+};
+
+struct EmbedArgs {
+    Ref tokens, y;  // i32 [rows], each in [0, table.rows); [rows, table.columns]
+    Extent extent;
+    int64_t fixed_rows;
+    PackedWeight table;
 };
 
 }  // namespace plait::cpu

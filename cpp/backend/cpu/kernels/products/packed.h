@@ -27,7 +27,7 @@ struct TileProduct;
 
 struct PackedWeight {
     const unsigned char* data;  // 64-byte aligned
-    const IsaInfo* isa;         // that it is packed for
+    const IsaInfo* isa;         // the instruction set that it is packed for
     const TileProduct*
         tiles;  // multiplies many rows; null if the instruction set has no tiles for it
     DType format;

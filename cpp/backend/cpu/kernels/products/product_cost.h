@@ -98,7 +98,7 @@ PLAIT_INLINE int64_t target_task_bytes(int64_t matrix_bytes, int64_t rows) {
                     some ? kMaxTaskBytesOfSomeRows : kMaxTaskBytes);
 }
 
-// The number that a task's panels are a multiple of: what register tiles take at once.
+// The number of panels that a register tile multiplies together; tasks have a multiple of it.
 PLAIT_INLINE int64_t panels_together(const PackedWeight& weight, int64_t rows) {
     if (weight.panels() <= kSmallMatrixPanels || is_expanded(weight.format)) return 1;
     if (!is_float(weight.format)) return kMaxBlockPanels;

@@ -104,7 +104,7 @@ PLAIT_INLINE void multiply_converted(const Product& product, const PackedWeight&
     }
 }
 
-// A class Tiles says how register tiles of a weight type are computed:
+// A class Tiles defines how register tiles of a weight type are computed:
 //   kMaxRows      max rows of a tile
 //   kCodeBytes    bytes of a panel between two calls of fetch(), without records
 //   kBytes        the same with records

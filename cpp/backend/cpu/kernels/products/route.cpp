@@ -2,7 +2,7 @@
 // the lower number. A score is a weight plus a bias. With groups, only experts of the best groups
 // are candidates; a group's score is the sum of its two largest scores (DeepSeek-V3,
 // arXiv:2412.19437). Reference: tests/reference/route.py.
-#include "backend/cpu/kernels/products/route.h"
+#include "backend/cpu/kernels/products/experts.h"
 
 #include "backend/cpu/simd/simd.h"
 
@@ -42,12 +42,12 @@ void softmax(const float* x, float* y, int32_t n) {
     for (int32_t i = 0; i < n; ++i) y[i] /= all;
 }
 
-void weigh(uint8_t gating, const float* logits, float* weights, int32_t n) {
-    if (gating == kGateSoftmax) return softmax(logits, weights, n);
+void weigh(Gating gating, const float* logits, float* weights, int32_t n) {
+    if (gating == Gating::softmax) return softmax(logits, weights, n);
     for (int32_t i = 0; i < n; i += F32::kLanes) {
         const int32_t lanes = n - i < F32::kLanes ? n - i : F32::kLanes;
         const F32 x = F32::load(logits + i, lanes);
-        (gating == kGateSigmoid ? sigmoid(x) : x).store(weights + i, lanes);
+        (gating == Gating::sigmoid ? sigmoid(x) : x).store(weights + i, lanes);
     }
 }
 
@@ -111,7 +111,7 @@ void route(const RouteArgs& args, const Frame& frame, const Worker& worker, int6
             y[2 * u] = take_best(s.scores, s.excluded, args.experts);
             s.chosen[u] = s.weights[y[2 * u]];
         }
-        if (args.gating == kGateChosen) softmax(s.chosen, s.chosen, args.used);
+        if (args.gating == Gating::softmax_chosen) softmax(s.chosen, s.chosen, args.used);
         float all = 0.0f;
         for (int32_t u = 0; u < args.used; ++u) all += s.chosen[u];
         const float divisor = args.renormalize ? (all < kMinSum ? kMinSum : all) : 1.0f;

@@ -8,7 +8,7 @@ namespace plait::cpu {
 // Copies rows inside a cache.
 struct CopyRowsArgs {
     Ref storage, from, to;  // [., row_bytes], [moves] i32, [moves] i32
-    uint8_t extent;         // of from and to
+    Extent extent;          // of from and to
     int64_t fixed_rows;
     int64_t row_bytes;
 };
@@ -16,7 +16,7 @@ struct CopyRowsArgs {
 // Gathers rows.
 struct SelectRowsArgs {
     Ref x, rows, y;  // [., row_bytes], [n] i32, [n, row_bytes]
-    uint8_t extent;
+    Extent extent;
     int64_t fixed_rows;
     int64_t row_bytes;
 };

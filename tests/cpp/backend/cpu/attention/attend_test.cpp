@@ -22,7 +22,7 @@ struct Shape {
     bool sinks = false;
     bool flash = true;
     bool values_in_keys = false;  // values are value_dim elements of the key; value_type is unused
-    BiasKind bias = kNoBias;
+    PositionBias bias = PositionBias::none;
     float max_bias = 8.0f;
     int32_t buckets = 32;
     int32_t max_distance = 128;
@@ -301,8 +301,8 @@ protected:
 
     static double bias_of(const Shape& shape, const Weights& weights, int32_t head,
                           int32_t relative) {
-        if (shape.bias == kNoBias) return 0.0;
-        if (shape.bias == kBuckets)
+        if (shape.bias == PositionBias::none) return 0.0;
+        if (shape.bias == PositionBias::buckets)
             return weights.bias[bucket_of(shape, relative) * shape.heads + head];
         const int32_t m = 1 << static_cast<int32_t>(std::floor(std::log2(shape.heads)));
         const double slope =
@@ -420,7 +420,7 @@ TEST_P(AttendTest, BiasesCapsAndSinksTogether) {
         shape.flash = round % 2 == 0;
         shape.sinks = round / 2 % 2 == 1;
         shape.softcap = round / 4 % 2 == 1 ? 3.0f : 0.0f;
-        shape.bias = round / 8 % 2 == 0 ? kAlibi : kBuckets;
+        shape.bias = round / 8 % 2 == 0 ? PositionBias::alibi : PositionBias::buckets;
         shape.both_directions = round / 16 == 1;
         shape.buckets = round % 3 == 0 ? 32 : 12;
         shape.max_distance = round % 5 == 0 ? 128 : 50;
@@ -439,7 +439,7 @@ TEST_P(AttendTest, BiasesCapsAndSinksTogether) {
 TEST_P(AttendTest, EveryBucketOfADistance) {
     for (const bool both : {false, true}) {
         Shape shape;
-        shape.bias = kBuckets;
+        shape.bias = PositionBias::buckets;
         shape.both_directions = both;
         shape.heads = shape.kv_heads = 1;
         shape.key_dim = shape.value_dim = 8;
@@ -535,7 +535,7 @@ TEST_P(AttendTest, BitsDependOnlyOnTheQueryAndTheKeysItSees) {
         shape.heads = 2 * (1 + round % 4);
         shape.sinks = round % 3 == 1;
         shape.values_in_keys = round == 5 || round == 6;
-        shape.bias = static_cast<BiasKind>((round + 1) % 3);
+        shape.bias = static_cast<PositionBias>((round + 1) % 3);
         shape.both_directions = round % 2 == 0;
         const Weights weights = random_weights(shape, random);
         std::vector<Sequence> sequences;

@@ -16,7 +16,7 @@ protected:
         args.positions = ref_to(positions);
         args.axes = static_cast<int64_t>(positions.size()) / n;
         args.y = ref_to(y);
-        args.extent = 1;
+        args.extent = Extent::tokens;
         args.has_factors = factors != nullptr;
         if (factors) args.factors = ref_to(*factors);
         run_kernel(kernels().rope_table, args, tokens(n), 0, Cut::random);
@@ -29,7 +29,7 @@ protected:
         args.x = in_place ? ref_to(y) : ref_to(x);
         args.table = ref_to(table);
         args.y = ref_to(y);
-        args.extent = 1;
+        args.extent = Extent::tokens;
         args.interleaved = interleaved;
         args.heads = heads;
         args.width = width;
@@ -164,7 +164,7 @@ TEST_P(RopeTest, StoredKeysMoveByADelta) {
             args.deltas = ref_to(deltas);
             args.dtype = dtype;
             args.interleaved = interleaved;
-            args.extent = 3;
+            args.extent = Extent::moves;
             args.heads = heads;
             args.begin = begin;
             args.head_bytes = bytes / heads;

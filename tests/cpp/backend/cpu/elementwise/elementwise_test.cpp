@@ -17,7 +17,7 @@ protected:
         args.a = ref_to(a);
         if (b) args.b = ref_to(*b);
         args.y = ref_to(y);
-        args.extent = static_cast<uint8_t>(Extent::tokens);
+        args.extent = Extent::tokens;
         args.row_elements = rows == 0 ? width : static_cast<int64_t>(a.size()) / rows;
         args.b_period = broadcast ? width : 0;
         return args;
@@ -127,7 +127,7 @@ TEST_P(ElementwiseTest, ActivationsOverTheirRange) {
     for (const Activation how : kActivations) {
         Floats y(x.size());
         ElementwiseArgs args = args_of(x, nullptr, y, 1, x.size(), false);
-        args.activation = static_cast<uint8_t>(how);
+        args.activation = how;
         run_kernel(kernels().activate, args, tokens(1), 0, Cut::random);
         for (size_t i = 0; i < x.size(); ++i) {
             const double expected = reference(how, x[i]);
@@ -142,7 +142,7 @@ TEST_P(ElementwiseTest, ActivationsOfSpecialValues) {
     for (const Activation how : kActivations) {
         Floats y(x.size());
         ElementwiseArgs args = args_of(x, nullptr, y, 1, x.size(), false);
-        args.activation = static_cast<uint8_t>(how);
+        args.activation = how;
         run_kernel(kernels().activate, args, tokens(1));
         for (size_t i = 0; i < x.size(); ++i) {
             const double expected = static_cast<float>(reference(how, x[i]));
@@ -159,7 +159,7 @@ TEST_P(ElementwiseTest, GateMultipliesTheActivationOfItsFirstOperand) {
     for (const Activation how : kActivations) {
         Floats y(g.size()), again(g.size());
         ElementwiseArgs args = args_of(g, &up, y, rows, width, false);
-        args.activation = static_cast<uint8_t>(how);
+        args.activation = how;
         run_kernel(kernels().gate, args, tokens(rows), 0, Cut::random);
         for (size_t i = 0; i < g.size(); ++i) {
             const double expected = reference(how, g[i]) * up[i];

@@ -21,7 +21,7 @@ protected:
         args.x = ref_to(x);
         args.y = ref_to(y);
         const int64_t width = static_cast<int64_t>(x.size()) / (rows * form.per_row);
-        args.vectors = {1, 0, form.per_row, width};
+        args.vectors = {Extent::tokens, 0, form.per_row, width};
         args.has_weight = form.weights != 0;
         args.has_bias = form.bias;
         args.weights = form.weights;

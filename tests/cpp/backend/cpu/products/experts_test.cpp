@@ -1,6 +1,5 @@
 // route and combine.
 #include "backend/cpu/kernels/products/experts.h"
-#include "backend/cpu/kernels/products/route.h"
 
 #include <numeric>
 
@@ -25,8 +24,8 @@ protected:
         args.has_bias = bias != nullptr;
         if (bias) args.bias = ref_to(*bias);
         args.y = ref_to(y);
-        args.extent = 1;
-        args.gating = static_cast<uint8_t>(how.gating);
+        args.extent = Extent::tokens;
+        args.gating = how.gating;
         args.renormalize = how.renormalize;
         args.experts = static_cast<int32_t>(logits.size()) / n;
         args.used = how.n_used;
@@ -170,7 +169,7 @@ TEST_P(ExpertsTest, CombinesByRank) {
         std::vector<Route> routes(n * used);
         for (Route& each : routes) each = {0, std::normal_distribution<float>()(random)};
         Floats y(n * width);
-        CombineArgs args{ref_to(x), ref_to(routes), ref_to(y), 1, 0, used, width};
+        CombineArgs args{ref_to(x), ref_to(routes), ref_to(y), Extent::tokens, 0, used, width};
         run_kernel(kernels().combine, args, tokens(n), 0, Cut::single);
         for (int64_t t = 0; t < n; ++t) {
             for (int64_t i = 0; i < width; ++i) {

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/cpu/kernels/common/claim.h"
 #include "backend/cpu/products/products.h"
 
 namespace plait::cpu::products {

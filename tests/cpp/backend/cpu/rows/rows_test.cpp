@@ -35,7 +35,7 @@ TEST_P(RowsTest, StoresInEveryCacheType) {  // # S0-04 # S2-30
             args.x = ref_to(x);
             args.rows = ref_to(where);
             args.dtype = dtype;
-            args.extent = 1;
+            args.extent = Extent::tokens;
             args.heads = heads;
             args.width = width;
             args.head_elements = padded;
@@ -58,7 +58,7 @@ TEST_P(RowsTest, HalvesRoundAsTheReferenceDoes) {
         args.x = ref_to(x);
         args.rows = ref_to(where);
         args.dtype = dtype;
-        args.extent = 1;
+        args.extent = Extent::tokens;
         args.heads = 1;
         args.width = args.head_elements = x.size();
         args.row_bytes = 2 * x.size();
@@ -80,7 +80,7 @@ TEST_P(RowsTest, CopiesInOrder) {  // # S3-11
         args.storage = ref_to(storage);
         args.from = ref_to(from);
         args.to = ref_to(to);
-        args.extent = 3;
+        args.extent = Extent::moves;
         args.row_bytes = bytes;
         run_kernel(kernels().copy_rows, args, moves(5), 0, Cut::random);
         EXPECT_EQ(storage, expected);
@@ -93,7 +93,8 @@ TEST_P(RowsTest, SelectsRows) {
     const Floats x = random_floats(4 * 13, random);
     const std::vector<int32_t> which = {3, 0, 3};
     Floats y(3 * 13);
-    SelectRowsArgs args{ref_to(x), ref_to(which), ref_to(y), 2, 0, 13 * sizeof(float)};
+    SelectRowsArgs args{ref_to(x), ref_to(which),     ref_to(y), Extent::outputs,
+                        0,         13 * sizeof(float)};
     Frame frame{};
     frame.n_outputs = 3;
     run_kernel(kernels().select_rows, args, frame, 0, Cut::single);

@@ -17,7 +17,7 @@ TEST_P(VectorsTest, SliceCopiesItsElementsAndNoOthers) {
             for (const int64_t n : {int64_t{1}, (width - begin + 1) / 2, width - begin}) {
                 Floats y(rows * per_row * n + 1);
                 y[rows * per_row * n] = 42.0f;
-                SliceArgs args{ref_to(x), ref_to(y), width, begin, {1, 0, per_row, n}};
+                SliceArgs args{ref_to(x), ref_to(y), width, begin, {Extent::tokens, 0, per_row, n}};
                 run_kernel(kernels().slice, args, tokens(rows), 0, Cut::random);
                 for (int64_t i = 0; i < rows * per_row * n; ++i)
                     ASSERT_EQ(y[i], x[i / n * width + begin + i % n]) << i;
@@ -38,7 +38,7 @@ TEST_P(VectorsTest, ConcatJoinsVectorsAndSharesOneOfB) {
             Floats y(n + 1);
             y[n] = 42.0f;
             ConcatArgs args{ref_to(a), ref_to(b), ref_to(y),
-                            shared,    a_width,   {1, 0, per_row, width}};
+                            shared,    a_width,   {Extent::tokens, 0, per_row, width}};
             run_kernel(kernels().concat, args, tokens(rows), 0, Cut::random);
             for (int64_t i = 0; i < n; ++i) {
                 const int64_t v = i / width, k = i % width;

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .rms_norm import rms_norm
-from .selective_scan import selective_scan
-from .short_conv import short_conv
+from ..rms_norm import rms_norm
+from ..selective_scan import selective_scan
+from ..short_conv import short_conv
 
 
 def silu(x: np.ndarray) -> np.ndarray:

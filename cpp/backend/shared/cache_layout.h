@@ -5,7 +5,7 @@
 
 #include "tensor/dtype_enum.h"
 
-namespace plait::cpu {
+namespace plait {
 
 // A row holds its heads in order, each padded to whole blocks.
 struct CacheLayout {
@@ -15,4 +15,4 @@ struct CacheLayout {
     int64_t row_bytes;
 };
 
-}  // namespace plait::cpu
+}  // namespace plait

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .l2_norm import l2_norm
-from .layer_norm import layer_norm
+from ..l2_norm import l2_norm
+from ..layer_norm import layer_norm
+from ..token_shift import token_shift
+from ..wkv6 import wkv6
+from ..wkv7 import wkv7
 from .mamba import layers, silu
-from .token_shift import token_shift
-from .wkv6 import wkv6
-from .wkv7 import wkv7
 
 Weights = Mapping[str, np.ndarray]
 
