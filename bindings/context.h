@@ -2,12 +2,16 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gil_release.h"
+#include "handles.h"
 #include "module.h"
 #include "objects.h"
 #include "runtime/context.h"
@@ -33,7 +37,7 @@ private:
 class SharedContext {
 public:
     SharedContext(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
-        : context_(std::move(model), options), devices_(context_.devices()) {}
+        : context_(std::move(model), options), devices_(context_.devices()), handles_(this) {}
 
     // Returns f(context), called without the GIL: another thread may hold the context and wait for the
     // GIL.
@@ -42,6 +46,41 @@ public:
         const CallGuard guard(context_);
         const GilRelease released;
         return std::forward<F>(f)(context_);
+    }
+
+    // As call(), for a call that names sequences. Throws InvalidArgument for a handle that is closed or of
+    // another context, and for the bare id of an open handle if the call changes the sequence.
+    template <typename F>
+    auto call_on(std::initializer_list<SequenceRef> sequences, F&& f) {
+        return call([&](Context& context) {
+            const std::shared_lock lock(handles_.mutex());
+            for (const SequenceRef& sequence : sequences) handles_.check(sequence);
+            return std::forward<F>(f)(context);
+        });
+    }
+
+    // Throws InvalidArgument for the id of an open handle.
+    void check_unowned(SequenceId id) {
+        const std::shared_lock lock(handles_.mutex());
+        handles_.check({.id = id});
+    }
+
+    // Returns f(context, handles); no handle is opened or closed meanwhile.
+    template <typename F>
+    auto call_with_handles(F&& f) {
+        return call([&](Context& context) {
+            const std::shared_lock lock(handles_.mutex());
+            return std::forward<F>(f)(context, std::as_const(handles_));
+        });
+    }
+
+    // Calls f(context, handles) to open or close a handle, when no call that names sequences runs.
+    template <typename F>
+    void change_handles(F&& f) {
+        call([&](Context& context) {
+            const std::unique_lock lock(handles_.mutex());
+            std::forward<F>(f)(context, handles_);
+        });
     }
 
     // Returns f(context, context of other), called without the GIL.
@@ -64,6 +103,7 @@ private:
     Context context_;
     std::vector<std::string> devices_;  // guarded by the GIL
     std::optional<Stats> last_stats_;   // set by close(); guarded by the GIL
+    Handles handles_;
 };
 
 struct PyContext : ZeroInitialized {
@@ -81,7 +121,7 @@ void bind_steering(py::class_<PyContext>& context);
 // `change` is a function of the value's rows, or one row that applies to every token.
 std::shared_ptr<ValueEdit> make_edit(py::handle change, bool adds);
 
-// Binds captures, edits, traces and reserved sequence ids.
-void bind_scopes(py::module_& m, py::class_<PyContext>& context);
+// Binds captures, edits and traces.
+void bind_scopes(py::module_& m);
 
 }  // namespace plait::python

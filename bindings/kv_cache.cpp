@@ -5,6 +5,7 @@
 #include "log.h"
 #include "model.h"
 #include "numpy.h"
+#include "sequence.h"
 
 namespace plait::python {
 namespace {
@@ -16,51 +17,51 @@ PositionRange range(py::handle p0, py::handle p1) {
     return result;
 }
 
-bool seq_rm(const PyKvCache& self, const Integer& seq, const Integer& p0,
+bool seq_rm(const PyKvCache& self, const SequenceArg& seq, const Integer& p0,
             const OptionalInteger& p1) {
-    const int32_t id = to_int32("seq", seq);
+    const SequenceRef sequence = sequence_ref("seq", seq);
     const PositionRange positions = range(p0, p1);
-    return self.call([&](Context& c) { return c.seq_rm(id, positions); });
+    return self.call_on({sequence}, [&](Context& c) { return c.seq_rm(sequence.id, positions); });
 }
 
-void seq_cp(const PyKvCache& self, const Integer& src, const Integer& dst, const Integer& p0,
-            const OptionalInteger& p1) {
-    const int32_t from = to_int32("src", src);
-    const int32_t to = to_int32("dst", dst);
+void seq_cp(const PyKvCache& self, const SequenceArg& src, const SequenceArg& dst,
+            const Integer& p0, const OptionalInteger& p1) {
+    const SequenceRef from = sequence_ref("src", src, Access::read);
+    const SequenceRef to = sequence_ref("dst", dst);
     const PositionRange positions = range(p0, p1);
     follow_log_level();
-    self.call([&](Context& c) { c.seq_cp(from, to, positions); });
+    self.call_on({from, to}, [&](Context& c) { c.seq_cp(from.id, to.id, positions); });
 }
 
-void seq_keep(const PyKvCache& self, const Integer& seq) {
-    const int32_t id = to_int32("seq", seq);
-    self.call([&](Context& c) { c.seq_keep(id); });
+void seq_keep(const PyKvCache& self, const SequenceArg& seq) {
+    const SequenceRef sequence = sequence_ref("seq", seq);
+    self.call_on({sequence}, [&](Context& c) { c.seq_keep(sequence.id); });
 }
 
-void seq_add(const PyKvCache& self, const Integer& seq, const Integer& p0,
+void seq_add(const PyKvCache& self, const SequenceArg& seq, const Integer& p0,
              const OptionalInteger& p1, const Integer& delta) {
-    const int32_t id = to_int32("seq", seq);
+    const SequenceRef sequence = sequence_ref("seq", seq);
     const PositionRange positions = range(p0, p1);
     const int32_t by = to_int32("delta", delta);
-    self.call([&](Context& c) { c.seq_add(id, positions, by); });
+    self.call_on({sequence}, [&](Context& c) { c.seq_add(sequence.id, positions, by); });
 }
 
-void seq_div(const PyKvCache& self, const Integer& seq, const Integer& p0,
+void seq_div(const PyKvCache& self, const SequenceArg& seq, const Integer& p0,
              const OptionalInteger& p1, const Integer& divisor) {
-    const int32_t id = to_int32("seq", seq);
+    const SequenceRef sequence = sequence_ref("seq", seq);
     const PositionRange positions = range(p0, p1);
     const int32_t by = to_int32("divisor", divisor);
-    self.call([&](Context& c) { c.seq_div(id, positions, by); });
+    self.call_on({sequence}, [&](Context& c) { c.seq_div(sequence.id, positions, by); });
 }
 
-std::optional<PositionBounds> bounds(const PyKvCache& self, const Integer& seq) {
-    const int32_t id = to_int32("seq", seq);
-    return self.call([&](const Context& c) { return c.seq_positions(id); });
+std::optional<PositionBounds> bounds(const PyKvCache& self, const SequenceArg& seq) {
+    const SequenceRef sequence = sequence_ref("seq", seq, Access::read);
+    return self.call_on({sequence}, [&](const Context& c) { return c.seq_positions(sequence.id); });
 }
 
-size_t seq_len(const PyKvCache& self, const Integer& seq) {
-    const int32_t id = to_int32("seq", seq);
-    return self.call([&](const Context& c) {
+size_t seq_len(const PyKvCache& self, const SequenceArg& seq) {
+    const SequenceRef sequence = sequence_ref("seq", seq, Access::read);
+    return self.call_on({sequence}, [id = sequence.id](const Context& c) {
         c.seq_positions(id);  // raises for an id outside [0, n_seq_max)
         const std::vector<Cell> cells = c.cells();
         return static_cast<size_t>(std::ranges::count_if(cells, [id](const Cell& cell) {
@@ -100,23 +101,27 @@ py::array cells(const PyKvCache& self) {
 
 using ReadRows = Rows (Context::*)(int, SequenceId);
 
-py::array_t<float> read(const PyKvCache& self, const Integer& layer, const Integer& seq,
+py::array_t<float> read(const PyKvCache& self, const Integer& layer, const SequenceArg& seq,
                         ReadRows function) {
     const int32_t index = to_int32("layer", layer);
-    const int32_t id = to_int32("seq", seq);
-    Rows rows = self.call([&](Context& c) { return (c.*function)(index, id); });
+    const SequenceRef sequence = sequence_ref("seq", seq, Access::read);
+    Rows rows =
+        self.call_on({sequence}, [&](Context& c) { return (c.*function)(index, sequence.id); });
     return take_vector(std::move(rows.values), {rows.n, rows.n_heads, rows.head_dim});
 }
 
 py::str kv_cache_repr(const PyKvCache& self) {
     if (self.call([](const Context& c) { return c.closed(); }))
         return py::str("<plait.KVCache, closed>");
-    const auto [kind, cells, used, bytes] = self.call([](const Context& c) {
-        return std::tuple(c.memory_kind(), c.n_cells(), c.n_used(), c.memory_bytes());
+    const auto [kind, cells, used, bytes, live] = self.call([](const Context& c) {
+        int32_t n_live = 0;
+        for (SequenceId id = 0; id < c.options().n_seq_max; ++id)
+            n_live += c.seq_positions(id).has_value();
+        return std::tuple(c.memory_kind(), c.n_cells(), c.n_used(), c.memory_bytes(), n_live);
     });
     const ContextOptions& options = initialized(self.shared)->fixed().options();
-    return py::str("<plait.KVCache {}: {} of {} cells used, {} sequences, {:.4g} MB>")
-        .format(kind, used, cells, options.n_seq_max, static_cast<double>(bytes) / 1e6);
+    return py::str("<plait.KVCache {}: {} of {} cells used, {} of {} sequences, {:.4g} MB>")
+        .format(kind, used, cells, live, options.n_seq_max, static_cast<double>(bytes) / 1e6);
 }
 
 void bind_size(KvCacheClass& kv) {
@@ -229,7 +234,7 @@ Raises:
 void bind_sequence_queries(KvCacheClass& kv) {
     kv.def(
           "seq_pos_min",
-          [](const PyKvCache& self, const Integer& seq) {
+          [](const PyKvCache& self, const SequenceArg& seq) {
               const auto held = bounds(self, seq);
               return held ? held->min : -1;
           },
@@ -245,7 +250,7 @@ Raises:
     ValueError: The id is invalid.)")
         .def(
             "seq_pos_max",
-            [](const PyKvCache& self, const Integer& seq) {
+            [](const PyKvCache& self, const SequenceArg& seq) {
                 const auto held = bounds(self, seq);
                 return held ? held->max : -1;
             },
@@ -271,8 +276,21 @@ Raises:
     ValueError: The id is invalid.)");
 }
 
+void check_named(const PyKvCache& self, const SequenceArg& seq) {
+    self.call_on({sequence_ref("seq", seq)}, [](const Context&) {});
+}
+
 void bind_contents(KvCacheClass& kv) {
-    kv.def("cells", &cells, R"(Return a table of the used cells, for inspection.
+    kv.def(
+          "check_named", &check_named, py::arg("seq"),
+          R"(Check that an argument names a sequence as in methods that change it; used by export().
+
+Args:
+    seq: The argument.
+
+Raises:
+    ValueError: The id belongs to an open Sequence, or the Sequence is closed or of another context.)")
+        .def("cells", &cells, R"(Return a table of the used cells, for inspection.
 
 Returns:
     Structured ndarray of shape (n_used,) with the fields `row` (int32, storage row), `stream`
@@ -280,7 +298,7 @@ Returns:
     `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).)")
         .def(
             "keys",
-            [](const PyKvCache& self, const Integer& layer, const Integer& seq) {
+            [](const PyKvCache& self, const Integer& layer, const SequenceArg& seq) {
                 return read(self, layer, seq, &Context::keys);
             },
             py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached keys of a sequence.
@@ -299,7 +317,7 @@ Raises:
     UnsupportedError: The layer caches no keys.)")
         .def(
             "values",
-            [](const PyKvCache& self, const Integer& layer, const Integer& seq) {
+            [](const PyKvCache& self, const Integer& layer, const SequenceArg& seq) {
                 return read(self, layer, seq, &Context::values);
             },
             py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached values of a sequence.
@@ -324,15 +342,17 @@ void bind_kv_cache(py::module_& m) {
         m, "KVCache",
         R"(The cache of a context: rows of keys and values, and the sequences that hold them.
 
-Sequence ids are ints or `Sequence` objects. Position ranges are half-open, [p0, p1); a p1 of None
+A sequence is named by its `Sequence` or by its id. While a Sequence is open, its id alone is accepted only
+by methods that read. Position ranges are half-open, [p0, p1); a p1 of None
 means the end of the sequence. A method that raises or returns False leaves the cache unchanged.
 
 Args:
     context: The context that owns the cache.
 
 Raises:
-    ValueError: Raised by every method if a sequence id is outside [0, n_seq_max), a position is
-        negative, p0 exceeds p1, or the context is closed.
+    ValueError: Raised by every method if a sequence id is outside [0, n_seq_max) or is that of an open
+        Sequence, a Sequence is closed or of another context, a position is negative, p0 exceeds p1,
+        or the context is closed.
     TypeError: Raised by every method if an argument is not an integer.)");
     kv.def("__init__", init(+[](const PyContext& context) {
                return PyKvCache{{}, initialized(context.shared)};

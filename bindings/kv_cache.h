@@ -15,6 +15,10 @@ struct PyKvCache : ZeroInitialized {
     auto call(F&& f) const {
         return initialized(shared)->call(std::forward<F>(f));
     }
+    template <typename F>
+    auto call_on(std::initializer_list<SequenceRef> sequences, F&& f) const {
+        return initialized(shared)->call_on(sequences, std::forward<F>(f));
+    }
 };
 
 using KvCacheClass = py::class_<PyKvCache>;

@@ -95,9 +95,12 @@ public:
     // Save and load the state of one sequence or of all: to bytes (state_format.h), to a file, to another
     // context of the same model. Loading replaces what is there. Throw StateError.
     void save_state(std::optional<SequenceId> sequence, const MakeRoom& make_room);
-    void load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to);
+    // `allow` is called before a state of one sequence replaces the sequence that it was saved from.
+    void load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to,
+                    const AllowSequence& allow = {});
     void save_file(const std::string& path, std::optional<SequenceId> sequence);
-    void load_file(const std::string& path, std::optional<SequenceId> to);
+    void load_file(const std::string& path, std::optional<SequenceId> to,
+                   const AllowSequence& allow = {});
     void copy_state_to(Context& other);
 
     std::string memory_kind() const;

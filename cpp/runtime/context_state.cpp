@@ -12,6 +12,8 @@ template <typename Call>
 auto with_path(const std::string& path, Call call) {
     try {
         return call();
+    } catch (const StateNotFound& error) {
+        throw StateNotFound(text(path.c_str(), ": ", error.what()));
     } catch (const StateError& error) {
         throw StateError(text(path.c_str(), ": ", error.what()));
     }
@@ -31,11 +33,13 @@ void Context::save_state(std::optional<SequenceId> sequence, const MakeRoom& mak
     plait::save_state(*runner.stored(), facts_, engine_->steering().active(), sequence, make_room);
 }
 
-void Context::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to) {
+void Context::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to,
+                         const AllowSequence& allow) {
     const std::lock_guard lock(mutex_);
     StepRunner& runner = decode_runner();
     check_sequence(to);
-    plait::load_state(*runner.stored(), facts_, engine_->steering().active(), bytes, to);
+    plait::load_state(*runner.stored(), facts_, engine_->steering().active(), bytes, to,
+                      allow);
 }
 
 // Files are read and written without the lock, so that other threads can use the context.
@@ -48,10 +52,11 @@ void Context::save_file(const std::string& path, std::optional<SequenceId> seque
     with_path(path, [&] { write_file(path, bytes.view()); });
 }
 
-void Context::load_file(const std::string& path, std::optional<SequenceId> to) {
+void Context::load_file(const std::string& path, std::optional<SequenceId> to,
+                        const AllowSequence& allow) {
     const FileBytes bytes =
         with_path(path, [&] { return read_file(path, kStateHeaderBytes, read_state_bytes); });
-    with_path(path, [&] { load_state(bytes.view(), to); });
+    with_path(path, [&] { load_state(bytes.view(), to, allow); });
 }
 
 void Context::copy_state_to(Context& other) {
