@@ -376,7 +376,9 @@ SequenceId Context::open_sequence() {
         handles_[static_cast<size_t>(id)] = true;
         return id;
     }
-    throw CacheFull(text("no free sequence: all ", options_.n_seq_max, " (n_seq_max) are in use"),
+    throw CacheFull(text("no sequence of the context is free: all ", options_.n_seq_max,
+                         " (n_seq_max) are in use; close one, or create the context with a larger "
+                         "n_seq_max"),
                     1, 0);
 }
 
