@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <array>
 
+#include "sequence.h"
+
 namespace plait::python {
 namespace {
 
 constexpr int kMaxAxes = 4;
+constexpr SequenceId kNoSequence = -1;  // padding of seq_ids
 
-// A list of integers that needs no allocation for up to kMaxAxes of them: the ids or positions of one
-// entry.
+// A list that needs no allocation for up to kMaxAxes values: the positions or sequences of one entry.
+template <typename T>
 class SmallList {
 public:
-    void push_back(int32_t value) {
+    void push_back(const T& value) {
         if (n_ < inline_.size() && more_.empty()) {
             inline_[n_++] = value;
             return;
@@ -20,26 +23,61 @@ public:
         if (more_.empty()) more_.assign(inline_.begin(), inline_.end());
         more_.push_back(value);
     }
-    std::span<const int32_t> values() const {
-        return more_.empty() ? std::span<const int32_t>(inline_.data(), n_)
-                             : std::span<const int32_t>(more_);
+    std::span<const T> values() const {
+        return more_.empty() ? std::span<const T>(inline_.data(), n_) : std::span<const T>(more_);
     }
 
 private:
-    std::array<int32_t, kMaxAxes> inline_{};
+    std::array<T, kMaxAxes> inline_{};
     size_t n_ = 0;
-    std::vector<int32_t> more_;
+    std::vector<T> more_;
 };
 
-// Appends one integer or several.
-void read_integers(const char* name, py::handle value, SmallList& out) {
+// Appends one position or several.
+void read_positions(py::handle value, SmallList<Position>& out) {
     if (PyLong_Check(value.ptr())) {
-        out.push_back(to_int32<BatchError>(name, value));
+        out.push_back(to_int32<BatchError>("pos", value));
         return;
     }
     std::vector<int32_t> values;
-    to_int32s<BatchError>(name, value, values);
+    to_int32s<BatchError>("pos", value, values);
     for (const int32_t v : values) out.push_back(v);
+}
+
+// The sequences of an entry: the argument `seq`, which names one or several.
+class EntrySequences {
+public:
+    explicit EntrySequences(py::handle seq) {
+        const bool single = PyLong_Check(seq.ptr()) || (PyIndex_Check(seq.ptr()) && !is_array(seq));
+        if (single)
+            add(seq);
+        else if (PyUnicode_Check(seq.ptr()) || PyBytes_Check(seq.ptr()) ||
+                 PyByteArray_Check(seq.ptr()) || !py::isinstance<py::iterable>(seq))
+            wrong_type("seq", "a sequence or several", seq);
+        else if (is_array(seq))
+            for (const py::handle item : int32_array<BatchError>("seq", seq).attr("flat"))
+                add(item);
+        else
+            for (const py::handle item : seq) add(item);
+    }
+    std::span<const SequenceId> ids() const { return ids_.values(); }
+    std::span<const SequenceRef> refs() const { return refs_.values(); }
+
+private:
+    void add(py::handle one) {
+        refs_.push_back(sequence_ref<BatchError>("seq", one));
+        const SequenceId id = refs_.values().back().id;
+        if (id < 0) throw BatchError(text("seq: expected at least 0, got ", id));
+        ids_.push_back(id);
+    }
+
+    SmallList<SequenceId> ids_;
+    SmallList<SequenceRef> refs_;
+};
+
+// Appends a sequence unless the last one is the same.
+void note(std::vector<BatchSequence>& named, const SequenceRef& sequence, size_t entry) {
+    if (named.empty() || named.back().sequence != sequence) named.push_back({sequence, entry});
 }
 
 void check_positions(const char* name, std::span<const Position> positions) {
@@ -98,6 +136,11 @@ private:
 class EntryOutputs {
 public:
     EntryOutputs(py::handle logits, py::ssize_t n) : n_(n) {
+        if (PyBool_Check(logits.ptr()))
+            throw py::type_error(text(
+                "logits: expected \"last\", \"all\", \"none\" or an array of ", n, " bools, got ",
+                logits.is(py::bool_(true)) ? "True; use \"last\" or \"all\""
+                                           : "False; use \"none\""));
         if (!PyUnicode_Check(logits.ptr())) {
             mask_ = mask_array("logits", logits, n);
             return;
@@ -149,9 +192,22 @@ PyBatch PyBatch::from_arrays(const ArrayLike& tokens, const OptionalArrayLike& p
         arrays.positions->shape(1) != kMaxAxes)
         throw BatchError(text("positions: expected 1 or ", kMaxAxes, " positions per entry, got ",
                               arrays.positions->shape(1)));
-    arrays.seq_ids = rows("seq_ids", seq_ids);
-    arrays.output_mask = mask_array("logits", logits, n);
     PyBatch batch;
+    arrays.seq_ids = rows("seq_ids", seq_ids);
+    if (arrays.seq_ids && !is_array(seq_ids)) {
+        // A list can hold Sequence objects.
+        const py::object items =
+            py::module_::import("numpy").attr("array")(seq_ids, py::arg("dtype") = "object");
+        const auto per_entry = static_cast<size_t>(
+            std::max<py::ssize_t>(1, arrays.seq_ids->ndim() == 2 ? arrays.seq_ids->shape(1) : 1));
+        size_t i = 0;
+        for (const py::handle item : items.attr("flat")) {
+            const auto ref = sequence_ref<BatchError>("seq_ids", item);
+            if (ref.id != kNoSequence || per_entry == 1) note(batch.named_, ref, i / per_entry);
+            ++i;
+        }
+    }
+    arrays.output_mask = mask_array("logits", logits, n);
     batch.arrays_ = std::move(arrays);
     return batch;
 }
@@ -174,35 +230,52 @@ Batch& PyBatch::editable(const char* name) {
                 view.tokens[i],
                 view.positions.empty() ? view.positions : view.positions.subspan(i * axes, axes),
                 view.sequences_of(i), view.wants[i] != 0);
+        named_ = reading.named();
         batch_ = std::move(batch);
         arrays_.reset();
     }
     return batch_;
 }
 
+template <typename Add>
+void PyBatch::add_entries(const char* name, std::span<const SequenceRef> sequences, Add add) {
+    Batch& batch = editable(name);
+    const size_t n_named = named_.size();
+    try {
+        for (const SequenceRef& sequence : sequences) note(named_, sequence, batch.size());
+        add(batch);
+    } catch (...) {
+        named_.resize(n_named);
+        throw;
+    }
+}
+
 void PyBatch::add(const Integer& token, const Positions& pos, const Ids& seq, const Flag& logits) {
     const int32_t id = to_int32<BatchError>("token", token);
-    SmallList positions, sequences;
+    SmallList<Position> positions;
     if (!pos.is_none()) {
-        read_integers("pos", pos, positions);
+        read_positions(pos, positions);
         check_positions("pos", positions.values());
     }
-    read_integers("seq", seq, sequences);
-    editable("add").add(id, positions.values(), sequences.values(), to_bool("logits", logits));
+    const EntrySequences sequences(seq);
+    const bool output = to_bool("logits", logits);
+    add_entries("add", sequences.refs(),
+                [&](Batch& batch) { batch.add(id, positions.values(), sequences.ids(), output); });
 }
 
 void PyBatch::add_sequence(const ArrayLike& tokens, const Ids& seq, const Positions& pos,
                            const LogitsChoice& logits) {
     const auto ids = int32_array<BatchError>("tokens", tokens);
     const py::ssize_t n = vector_length("tokens", ids);
-    SmallList sequences;
-    read_integers("seq", seq, sequences);
+    const EntrySequences sequences(seq);
     EntryPositions positions(pos, n);
     const EntryOutputs outputs(logits, n);
-    Batch& batch = editable("add_sequence");
-    batch.reserve(std::max(batch.size() + static_cast<size_t>(n), 2 * batch.size()));
-    for (py::ssize_t i = 0; i < n; ++i)
-        batch.add(ids.data()[i], positions.of(i), sequences.values(), outputs(i));
+    if (n == 0) return;
+    add_entries("add_sequence", sequences.refs(), [&](Batch& batch) {
+        batch.reserve(std::max(batch.size() + static_cast<size_t>(n), 2 * batch.size()));
+        for (py::ssize_t i = 0; i < n; ++i)
+            batch.add(ids.data()[i], positions.of(i), sequences.ids(), outputs(i));
+    });
 }
 
 void PyBatch::add_embeddings(const ArrayLike& array, const Ids& seq, const Positions& pos,
@@ -215,20 +288,22 @@ void PyBatch::add_embeddings(const ArrayLike& array, const Ids& seq, const Posit
         throw BatchError("array: expected the shape (n, n_embd), got " + shape_text(rows));
     const py::ssize_t n = rows.shape(0);
     const auto width = static_cast<size_t>(rows.shape(1));
-    SmallList sequences;
-    read_integers("seq", seq, sequences);
+    const EntrySequences sequences(seq);
     EntryPositions positions(pos, n);
     const EntryOutputs outputs(logits, n);
-    Batch& batch = editable("add_embeddings");
-    for (py::ssize_t i = 0; i < n; ++i)
-        batch.add_embedding({rows.data() + static_cast<size_t>(i) * width, width}, positions.of(i),
-                            sequences.values(), outputs(i));
+    if (n == 0) return;
+    add_entries("add_embeddings", sequences.refs(), [&](Batch& batch) {
+        for (py::ssize_t i = 0; i < n; ++i)
+            batch.add_embedding({rows.data() + static_cast<size_t>(i) * width, width},
+                                positions.of(i), sequences.ids(), outputs(i));
+    });
 }
 
 void PyBatch::clear() {
     check_unread("clear");
     arrays_.reset();
     batch_.clear();
+    named_.clear();
 }
 
 size_t PyBatch::size() const {
@@ -241,6 +316,31 @@ PyBatch::Reading::Reading(PyBatch& batch) : batch_(batch) {
     else
         view_ = batch.batch_.view();
     ++batch_.readers_;
+}
+
+void PyBatch::Reading::check_sequences(const Handles& handles, Access access) const {
+    for (const auto& [sequence, entry] : named()) {
+        SequenceRef ref = sequence;
+        ref.access = access;
+        if (const auto problem = handles.problem(ref))
+            throw BatchError(text("entry ", entry, ": ", ref.argument, ": ", *problem));
+    }
+}
+
+void PyBatch::Reading::copy_sequences(const Int32Array& seq_ids) {
+    const auto n = static_cast<size_t>(seq_ids.shape(0));
+    const size_t k = n == 0 ? 0 : static_cast<size_t>(seq_ids.size()) / n;
+    const bool unnamed = batch_.named_.empty();
+    sequence_begin_.push_back(0);
+    for (size_t i = 0; i < n; ++i) {
+        for (size_t j = 0; j < k; ++j) {
+            const SequenceId id = seq_ids.data()[i * k + j];
+            if (k > 1 && id == kNoSequence) continue;
+            sequences_.push_back(id);
+            if (unnamed) note(named_, {.id = id, .argument = "seq_ids"}, i);
+        }
+        sequence_begin_.push_back(static_cast<int32_t>(sequences_.size()));
+    }
 }
 
 void PyBatch::Reading::copy_arrays() {
@@ -264,16 +364,10 @@ void PyBatch::Reading::copy_arrays() {
     }
     if (!arrays.seq_ids) {
         sequences_.assign(n, 0);
+        if (n > 0) note(named_, {.argument = "seq_ids"}, 0);
     } else {
         check_size("seq_ids", *arrays.seq_ids);
-        const int32_t* ids = arrays.seq_ids->data();
-        const size_t k = n == 0 ? 0 : static_cast<size_t>(arrays.seq_ids->size()) / n;
-        sequence_begin_.push_back(0);
-        for (size_t i = 0; i < n; ++i) {
-            for (size_t j = 0; j < k; ++j)
-                if (k == 1 || ids[i * k + j] != -1) sequences_.push_back(ids[i * k + j]);
-            sequence_begin_.push_back(static_cast<int32_t>(sequences_.size()));
-        }
+        copy_sequences(*arrays.seq_ids);
     }
     view_.tokens = tokens_;
     view_.positions = positions_;
@@ -286,6 +380,35 @@ void PyBatch::Reading::copy_arrays() {
 namespace {
 
 using BatchClass = py::class_<PyBatch>;
+
+constexpr size_t kMaxShown = 32;  // entries in a notebook
+
+std::string batch_repr(const PyBatch& self) {
+    const size_t n = self.size();
+    return text("<plait.Batch of ", n, n == 1 ? " entry>" : " entries>");
+}
+
+std::string joined(std::span<const int32_t> values) {
+    std::string result;
+    for (const int32_t value : values) result += text(result.empty() ? "" : ", ", value);
+    return result;
+}
+
+py::str batch_html(PyBatch& self) {
+    const PyBatch::Reading reading(self);
+    const BatchView& view = reading.view();
+    const auto axes = static_cast<size_t>(view.axes);
+    py::list entries;
+    for (size_t i = 0; i < std::min(view.size, kMaxShown); ++i) {
+        const bool continues = view.positions.empty() || view.positions[i * axes] == kNextPosition;
+        entries.append(py::make_tuple(
+            view.tokens.empty() ? text("embedding of ", view.width) : text(view.tokens[i]),
+            continues ? "next" : joined(view.positions.subspan(i * axes, axes)),
+            joined(view.sequences_of(i)), view.wants[i] != 0));
+    }
+    return py::module_::import("plait.display.tables")
+        .attr("batch_html")(batch_repr(self), view.size, entries);
+}
 
 void bind_from_arrays(BatchClass& batch) {
     batch.def_static("from_arrays", &PyBatch::from_arrays, py::arg("tokens"), py::arg("positions"),
@@ -300,7 +423,7 @@ Args:
     positions: int32 array of shape (n,) or (n, n_pos_per_token), not negative. None: every entry
         continues its sequence.
     seq_ids: int32 array of shape (n,) or (n, k), padded with -1 where a token has fewer than k
-        sequences. None: sequence 0.
+        sequences; or a list, which may contain Sequence objects. None: sequence 0.
     logits: bool array of shape (n,), True for each entry that requests an output row.
 
 Returns:
@@ -320,7 +443,7 @@ Args:
     token: Token id.
     pos: Position in the sequence, from 0. For M-RoPE models (t, y, x, 0); an int p is short for
         (p, p, p, 0). None: the position after the largest one of the sequence.
-    seq: Sequence id or several. A token of several sequences is computed once and shared.
+    seq: Sequence or id, or several. A token of several sequences is computed once and shared.
     logits: Request an output row.
 
 Raises:
@@ -333,7 +456,7 @@ Raises:
 
 Args:
     tokens: Token ids, shape (n,). Adds nothing if n is 0.
-    seq: Sequence id or several.
+    seq: Sequence or id, or several.
     pos: Position of the first token, or positions of shape (n,) or (n, n_pos_per_token). None: the
         tokens continue the sequence.
     logits: Which tokens request an output row: "last", "all", "none" or a bool array of shape (n,).
@@ -349,7 +472,7 @@ Raises:
 
 Args:
     array: float32 array of shape (n, n_embd).
-    seq: Sequence id or several.
+    seq: Sequence or id, or several.
     pos: Position of the first entry, or positions of shape (n,) or (n, n_pos_per_token). None: the
         entries continue the sequence.
     logits: Which entries request an output row: "last", "all", "none" or a bool array of shape (n,).
@@ -369,7 +492,8 @@ void bind_batch(py::module_& m) {
 add(), add_sequence() and add_embeddings() copy their arguments; the arrays of from_arrays() are read
 when decode() is called. A batch can be decoded several times, but not changed during a call.
 
-A `Sequence` is accepted wherever a sequence id is expected.)");
+A `Sequence` is accepted wherever a sequence id is expected. decode() checks that it is still open and
+belongs to the context, and refuses the bare id of an open Sequence: also the default, 0.)");
     bind_from_arrays(batch);
     bind_additions(batch);
     batch.def("__init__", init(+[] { return PyBatch(); }), py::detail::is_new_style_constructor())
@@ -378,10 +502,8 @@ A `Sequence` is accepted wherever a sequence id is expected.)");
 Raises:
     BatchError: A context is reading the batch.)")
         .def("__len__", &PyBatch::size)
-        .def("__repr__", [](const PyBatch& self) {
-            const size_t n = self.size();
-            return text("<plait.Batch of ", n, n == 1 ? " entry>" : " entries>");
-        });
+        .def("__repr__", &batch_repr)
+        .def("_repr_html_", &batch_html);
 }
 
 }  // namespace plait::python

@@ -4,10 +4,17 @@
 #include <optional>
 
 #include "batch/batch.h"
+#include "handles.h"
 #include "numpy.h"
 #include "objects.h"
 
 namespace plait::python {
+
+// A sequence that entries of a batch belong to, and the first of these entries.
+struct BatchSequence {
+    SequenceRef sequence;
+    size_t entry;
+};
 
 // Owns entries that were added one by one, or refers to arrays of the caller. Every method requires the
 // GIL. Methods that change the batch throw BatchError while a Reading exists.
@@ -33,9 +40,16 @@ public:
         Reading(const Reading&) = delete;
         Reading& operator=(const Reading&) = delete;
         const BatchView& view() const { return view_; }
+        // Throws BatchError if the batch names a sequence that a call of the context must not use. A
+        // call that does not change the sequences accepts ids of open handles.
+        void check_sequences(const Handles& handles, Access access) const;
+        const std::vector<BatchSequence>& named() const {
+            return named_.empty() ? batch_.named_ : named_;
+        }
 
     private:
         void copy_arrays();
+        void copy_sequences(const Int32Array& seq_ids);
 
         PyBatch& batch_;
         BatchView view_;
@@ -44,6 +58,7 @@ public:
         std::vector<int32_t> sequence_begin_;
         std::vector<SequenceId> sequences_;
         std::vector<uint8_t> output_mask_;
+        std::vector<BatchSequence> named_;
     };
 
 private:
@@ -56,11 +71,15 @@ private:
 
     // Returns the owned entries for a change; copies referenced arrays first.
     Batch& editable(const char* name);
+    // Calls add(batch), which adds entries of these sequences.
+    template <typename Add>
+    void add_entries(const char* name, std::span<const SequenceRef> sequences, Add add);
     void check_unread(const char* name) const;
 
     Batch batch_;
     std::optional<Arrays> arrays_;
-    int readers_ = 0;  // number of Readings
+    std::vector<BatchSequence> named_;  // in order of entries; of arrays: only what lists named
+    int readers_ = 0;                   // number of Readings
 };
 
 }  // namespace plait::python

@@ -176,7 +176,7 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
     std::shared_ptr<SharedContext> shared;
     {
         const GilRelease released;
-        shared = std::make_shared<SharedContext>(std::move(loaded), options);
+        call_interruptibly([&] { shared = std::make_shared<SharedContext>(loaded, options); });
     }
     return {{}, std::move(shared), model};
 }
@@ -191,13 +191,21 @@ using Run = Outputs (Session::*)(const BatchView&, StopSignal*);
 
 // Creates the Output first, because nothing may fail after the cache has changed.
 OutputObject run(const PyContext& self, PyBatch& batch, Run function) {
+    const ModelInfo& info = initialized(self.shared)->fixed().model()->info();
+    // encode() of a decoder does not use the cache.
+    const bool changes = function == &Session::decode || info.has_encoder;
+    const Access access = changes ? Access::change : Access::read;
     follow_log_level();
     const PyBatch::Reading reading(batch);
     PythonSignals signals;
     try {
         py::object output = py::cast(PyOutput{{}, reading.view().size, weak_reference(self.model)});
         py::cast<PyOutput&>(output).outputs =
-            self.session([&](Session& s) { return (s.*function)(reading.view(), &signals); });
+            initialized(self.shared)
+                ->call_with_handles([&](Context& context, const Handles& handles) {
+                    reading.check_sequences(handles, access);
+                    return ((*context.session().lock()).*function)(reading.view(), &signals);
+                });
         return output;
     } catch (const Interrupted&) {
         signals.rethrow();
@@ -334,8 +342,8 @@ CallGuard::CallGuard(const Context& context) : context_(&context), outer_(t_inne
     for (const CallGuard* i = outer_; i != nullptr; i = i->outer_)
         if (i->context_ == context_)
             throw InvalidArgument(
-                "the context is busy: a signal handler or log handler must not call the context "
-                "whose call it interrupted");
+                "the context is busy: an edit function, a signal handler or a log handler must not "
+                "call the context in whose call it runs");
     t_innermost_call = this;
 }
 
@@ -483,7 +491,7 @@ void bind_context(py::module_& m) {
     bind_state(context);
     bind_graph(context);
     bind_steering(context);
-    bind_scopes(m, context);
+    bind_scopes(m);
 }
 
 }  // namespace plait::python

@@ -2,9 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "gil_release.h"
+#include "handles.h"
 #include "module.h"
 #include "objects.h"
 #include "runtime/context.h"
@@ -30,7 +35,7 @@ private:
 class SharedContext {
 public:
     SharedContext(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
-        : context_(std::move(model), options) {}
+        : context_(std::move(model), options), handles_(this) {}
 
     // Returns f(context), called without the GIL: another thread may hold the context and wait for the
     // GIL.
@@ -49,6 +54,35 @@ public:
             [&](Context& context) { return std::forward<F>(f)(*context.session().lock()); });
     }
 
+    // As session(), for a call that names sequences. Throws InvalidArgument for a handle that is closed or
+    // of another context, and for the bare id of an open handle if the call changes the sequence.
+    template <typename F>
+    auto session_on(std::initializer_list<SequenceRef> sequences, F&& f) {
+        return call([&](Context& context) {
+            const std::shared_lock lock(handles_.mutex());
+            for (const SequenceRef& sequence : sequences) handles_.check(sequence);
+            return std::forward<F>(f)(*context.session().lock());
+        });
+    }
+
+    // Returns f(context, handles); no handle is opened or closed meanwhile.
+    template <typename F>
+    auto call_with_handles(F&& f) {
+        return call([&](Context& context) {
+            const std::shared_lock lock(handles_.mutex());
+            return std::forward<F>(f)(context, std::as_const(handles_));
+        });
+    }
+
+    // Calls f(context, handles) to open or close a handle, when no call that names sequences runs.
+    template <typename F>
+    void change_handles(F&& f) {
+        call([&](Context& context) {
+            const std::unique_lock lock(handles_.mutex());
+            std::forward<F>(f)(context, handles_);
+        });
+    }
+
     // Returns f(context, context of other), called without the GIL.
     template <typename F>
     auto call_with(SharedContext& other, F&& f) {
@@ -61,6 +95,7 @@ public:
 
 private:
     Context context_;
+    Handles handles_;
 };
 
 struct PyContext : ZeroInitialized {
@@ -82,7 +117,7 @@ void bind_steering(py::class_<PyContext>& context);
 // `change` is a function of the value's rows, or one row that applies to every token.
 std::shared_ptr<ValueEdit> make_edit(py::handle change, bool adds);
 
-// Binds captures, edits, traces and reserved sequence ids.
-void bind_scopes(py::module_& m, py::class_<PyContext>& context);
+// Binds captures, edits and traces.
+void bind_scopes(py::module_& m);
 
 }  // namespace plait::python

@@ -33,6 +33,16 @@ void wrong_type(const char* name, const char* expected, py::handle got) {
                               got.is_none() ? "None" : Py_TYPE(got.ptr())->tp_name));
 }
 
+py::object to_index(const char* name, py::handle value) {
+    auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+    if (index) return index;
+    const py::error_already_set error;
+    if (!error.matches(PyExc_TypeError)) throw error;
+    // For example an array of more than one element, which has __index__.
+    throw py::type_error(text(name, ": expected an integer, got ", Py_TYPE(value.ptr())->tp_name,
+                              " (", py::cast<std::string>(py::str(error.value())), ")"));
+}
+
 int64_t to_int64(const char* name, py::handle value) {
     return to_int_between(name, value, INT64_MIN, INT64_MAX);
 }
@@ -63,9 +73,13 @@ std::string to_text(const char* name, py::handle value) {
 }
 
 std::string to_path(const char* name, py::handle value) {
-    if (value.is_none()) wrong_type(name, "a path", value);
     PyObject* bytes = nullptr;
-    if (PyUnicode_FSConverter(value.ptr(), &bytes) == 0) throw py::error_already_set();
+    if (value.is_none() || PyUnicode_FSConverter(value.ptr(), &bytes) == 0) {
+        if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_TypeError) == 0)
+            throw py::error_already_set();
+        PyErr_Clear();
+        wrong_type(name, "a path", value);
+    }
     return py::cast<std::string>(py::reinterpret_steal<py::bytes>(bytes));
 }
 
@@ -82,7 +96,7 @@ void to_int32s(const char* name, py::handle value, std::vector<int32_t>& out) {
     } else if (PyIndex_Check(value.ptr())) {
         out.push_back(to_int32<Error>(name, value));
     } else if (!PyUnicode_Check(value.ptr()) && !PyBytes_Check(value.ptr()) &&
-               py::isinstance<py::iterable>(value)) {
+               !PyByteArray_Check(value.ptr()) && py::isinstance<py::iterable>(value)) {
         for (const py::handle item : value) out.push_back(to_int32<Error>(name, item));
     } else {
         wrong_type(name, "an integer or several", value);

@@ -22,6 +22,8 @@ inline bool any_object(PyObject*) { return true; }
     };
 PLAIT_OBJECT(Integer)  // an int or an object with __index__: a NumPy integer, a Sequence
 PLAIT_OBJECT(OptionalInteger)
+PLAIT_OBJECT(SequenceArg)  // a Sequence or an id
+PLAIT_OBJECT(OptionalSequenceArg)
 PLAIT_OBJECT(OptionalReals)  // an iterable of floats, or None
 PLAIT_OBJECT(OptionalReal)   // a float or an object with __float__ or __index__
 PLAIT_OBJECT(Flag)           // a Python or NumPy bool
@@ -47,13 +49,15 @@ PLAIT_OBJECT(MetadataDict)
 PLAIT_OBJECT(Tensors)
 PLAIT_OBJECT(FloatRows)  // an array or None; shown as Any, so that users need no check for None
 PLAIT_OBJECT(OutputObject)
-PLAIT_OBJECT(HeldSequence)
 #undef PLAIT_OBJECT
 
 // Throws TypeError: "name: expected an integer, got str".
 [[noreturn]] void wrong_type(const char* name, const char* expected, py::handle got);
 // Returns the repr of the value in ASCII, shortened.
 std::string short_repr(py::handle value);
+
+// Returns operator.index(value).
+py::object to_index(const char* name, py::handle value);
 
 // Throws TypeError if the object is not an integer, and InvalidArgument if it does not fit int64.
 int64_t to_int64(const char* name, py::handle value);
@@ -67,8 +71,7 @@ int64_t to_int_between(const char* name, py::handle value, int64_t min, int64_t 
         result = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
     } else {
         if (!PyIndex_Check(value.ptr())) wrong_type(name, "an integer", value);
-        const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
-        if (!index) throw py::error_already_set();
+        const py::object index = to_index(name, value);
         result = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
     }
     if (overflow != 0 || result < min || result > max)
@@ -106,6 +109,8 @@ namespace pybind11::detail {
     };
 PLAIT_TYPE_NAME(Integer, "typing.SupportsIndex")
 PLAIT_TYPE_NAME(OptionalInteger, "typing.SupportsIndex | None")
+PLAIT_TYPE_NAME(SequenceArg, "typing.SupportsIndex")
+PLAIT_TYPE_NAME(OptionalSequenceArg, "typing.SupportsIndex | None")
 PLAIT_TYPE_NAME(OptionalReals, "collections.abc.Iterable[typing.SupportsFloat] | None")
 PLAIT_TYPE_NAME(OptionalReal, "typing.SupportsFloat | typing.SupportsIndex | None")
 PLAIT_TYPE_NAME(Flag, "bool")
@@ -129,7 +134,6 @@ PLAIT_TYPE_NAME(AdapterScales, "collections.abc.Mapping[Adapter, float] | None")
 PLAIT_TYPE_NAME(AdapterObject, "Adapter")
 PLAIT_TYPE_NAME(FloatRows, "numpy.typing.NDArray[numpy.float32] | typing.Any")
 PLAIT_TYPE_NAME(OutputObject, "Output")
-PLAIT_TYPE_NAME(HeldSequence, "HeldSequence")
 PLAIT_TYPE_NAME(Tensors, "types.MappingProxyType[str, TensorInfo]")
 #undef PLAIT_TYPE_NAME
 

@@ -11,9 +11,12 @@ namespace {
 struct Classes {
     PyObject* batch = nullptr;
     PyObject* model = nullptr;
+    PyObject* model_not_found = nullptr;
     PyObject* cache_full = nullptr;
     PyObject* state = nullptr;
+    PyObject* state_not_found = nullptr;
     PyObject* backend = nullptr;
+    PyObject* out_of_memory = nullptr;
     PyObject* unsupported = nullptr;
 };
 Classes g_classes;
@@ -35,12 +38,18 @@ void translate(std::exception_ptr pointer) {
         std::rethrow_exception(pointer);
     } catch (const BatchError& error) {
         set_error(g_classes.batch, error);
+    } catch (const ModelNotFound& error) {
+        set_error(g_classes.model_not_found, error);
     } catch (const ModelError& error) {
         set_error(g_classes.model, error);
     } catch (const CacheFull& error) {
         raise_cache_full(error);
+    } catch (const StateNotFound& error) {
+        set_error(g_classes.state_not_found, error);
     } catch (const StateError& error) {
         set_error(g_classes.state, error);
+    } catch (const OutOfMemory& error) {
+        set_error(g_classes.out_of_memory, error);
     } catch (const BackendError& error) {
         set_error(g_classes.backend, error);
     } catch (const UnsupportedError& error) {
@@ -69,9 +78,12 @@ void bind_errors(py::module_& m) {
     g_classes = {
         .batch = export_class(m, errors, "BatchError"),
         .model = export_class(m, errors, "ModelError"),
+        .model_not_found = py::object(errors.attr("ModelNotFoundError")).release().ptr(),
         .cache_full = export_class(m, errors, "CacheFull"),
         .state = export_class(m, errors, "StateError"),
+        .state_not_found = py::object(errors.attr("StateNotFoundError")).release().ptr(),
         .backend = export_class(m, errors, "BackendError"),
+        .out_of_memory = py::object(errors.attr("OutOfMemoryError")).release().ptr(),
         .unsupported = export_class(m, errors, "UnsupportedError"),
     };
     py::register_exception_translator(&translate);

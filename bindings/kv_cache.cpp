@@ -5,6 +5,7 @@
 #include "log.h"
 #include "model.h"
 #include "numpy.h"
+#include "sequence.h"
 
 namespace plait::python {
 namespace {
@@ -16,51 +17,52 @@ PositionRange range(py::handle p0, py::handle p1) {
     return result;
 }
 
-bool seq_rm(const PyKvCache& self, const Integer& seq, const Integer& p0,
+bool seq_rm(const PyKvCache& self, const SequenceArg& seq, const Integer& p0,
             const OptionalInteger& p1) {
-    const int32_t id = to_int32("seq", seq);
+    const SequenceRef sequence = sequence_ref("seq", seq);
     const PositionRange positions = range(p0, p1);
-    return self.session([&](Session& s) { return s.seq_rm(id, positions); });
+    return self.session_on({sequence},
+                           [&](Session& s) { return s.seq_rm(sequence.id, positions); });
 }
 
-void seq_cp(const PyKvCache& self, const Integer& src, const Integer& dst, const Integer& p0,
-            const OptionalInteger& p1) {
-    const int32_t from = to_int32("src", src);
-    const int32_t to = to_int32("dst", dst);
+void seq_cp(const PyKvCache& self, const SequenceArg& src, const SequenceArg& dst,
+            const Integer& p0, const OptionalInteger& p1) {
+    const SequenceRef from = sequence_ref("src", src, Access::read);
+    const SequenceRef to = sequence_ref("dst", dst);
     const PositionRange positions = range(p0, p1);
     follow_log_level();
-    self.session([&](Session& s) { s.seq_cp(from, to, positions); });
+    self.session_on({from, to}, [&](Session& s) { s.seq_cp(from.id, to.id, positions); });
 }
 
-void seq_keep(const PyKvCache& self, const Integer& seq) {
-    const int32_t id = to_int32("seq", seq);
-    self.session([&](Session& s) { s.seq_keep(id); });
+void seq_keep(const PyKvCache& self, const SequenceArg& seq) {
+    const SequenceRef sequence = sequence_ref("seq", seq);
+    self.session_on({sequence}, [&](Session& s) { s.seq_keep(sequence.id); });
 }
 
-void seq_add(const PyKvCache& self, const Integer& seq, const Integer& p0,
+void seq_add(const PyKvCache& self, const SequenceArg& seq, const Integer& p0,
              const OptionalInteger& p1, const Integer& delta) {
-    const int32_t id = to_int32("seq", seq);
+    const SequenceRef sequence = sequence_ref("seq", seq);
     const PositionRange positions = range(p0, p1);
     const int32_t by = to_int32("delta", delta);
-    self.session([&](Session& s) { s.seq_add(id, positions, by); });
+    self.session_on({sequence}, [&](Session& s) { s.seq_add(sequence.id, positions, by); });
 }
 
-void seq_div(const PyKvCache& self, const Integer& seq, const Integer& p0,
+void seq_div(const PyKvCache& self, const SequenceArg& seq, const Integer& p0,
              const OptionalInteger& p1, const Integer& divisor) {
-    const int32_t id = to_int32("seq", seq);
+    const SequenceRef sequence = sequence_ref("seq", seq);
     const PositionRange positions = range(p0, p1);
     const int32_t by = to_int32("divisor", divisor);
-    self.session([&](Session& s) { s.seq_div(id, positions, by); });
+    self.session_on({sequence}, [&](Session& s) { s.seq_div(sequence.id, positions, by); });
 }
 
-std::optional<PositionBounds> bounds(const PyKvCache& self, const Integer& seq) {
-    const int32_t id = to_int32("seq", seq);
-    return self.session([&](Session& s) { return s.seq_positions(id); });
+std::optional<PositionBounds> bounds(const PyKvCache& self, const SequenceArg& seq) {
+    const SequenceRef sequence = sequence_ref("seq", seq, Access::read);
+    return self.session_on({sequence}, [&](Session& s) { return s.seq_positions(sequence.id); });
 }
 
-size_t seq_len(const PyKvCache& self, const Integer& seq) {
-    const int32_t id = to_int32("seq", seq);
-    return self.session([&](Session& s) {
+size_t seq_len(const PyKvCache& self, const SequenceArg& seq) {
+    const SequenceRef sequence = sequence_ref("seq", seq, Access::read);
+    return self.session_on({sequence}, [id = sequence.id](Session& s) {
         s.seq_positions(id);  // raises for an id outside [0, n_seq_max)
         const std::vector<Cell> cells = s.memory().cells();
         return static_cast<size_t>(std::ranges::count_if(cells, [id](const Cell& cell) {
@@ -100,24 +102,27 @@ py::array cells(const PyKvCache& self) {
 
 using ReadRows = SequenceRows (Session::*)(int, SequenceId);
 
-py::array_t<float> read(const PyKvCache& self, const Integer& layer, const Integer& seq,
+py::array_t<float> read(const PyKvCache& self, const Integer& layer, const SequenceArg& seq,
                         ReadRows function) {
     const int32_t index = to_int32("layer", layer);
-    const int32_t id = to_int32("seq", seq);
-    SequenceRows rows = self.session([&](Session& s) { return (s.*function)(index, id); });
+    const SequenceRef sequence = sequence_ref("seq", seq, Access::read);
+    SequenceRows rows =
+        self.session_on({sequence}, [&](Session& s) { return (s.*function)(index, sequence.id); });
     return take_vector(std::move(rows.values), {rows.n, rows.n_heads, rows.head_dim});
 }
 
 py::str kv_cache_repr(const PyKvCache& self) {
     if (self.call([](Context& c) { return c.closed(); })) return py::str("<plait.KVCache, closed>");
-    const auto [kind, cells, used, bytes] = self.session([](Session& s) {
+    const int32_t n_seq_max = initialized(self.shared)->fixed().settings().n_seq_max();
+    const auto [kind, cells, used, bytes, live] = self.session([n_seq_max](Session& s) {
         const Memory& memory = s.memory();
+        int32_t n_live = 0;
+        for (SequenceId id = 0; id < n_seq_max; ++id) n_live += memory.positions(id).has_value();
         return std::tuple(std::string(memory.kind()), memory.n_cells(), memory.n_used(),
-                          memory.layout().bytes());
+                          memory.layout().bytes(), n_live);
     });
-    const ContextSettings& settings = initialized(self.shared)->fixed().settings();
-    return py::str("<plait.KVCache {}: {} of {} cells used, {} sequences, {:.4g} MB>")
-        .format(kind, used, cells, settings.n_seq_max(), static_cast<double>(bytes) / 1e6);
+    return py::str("<plait.KVCache {}: {} of {} cells used, {} of {} sequences, {:.4g} MB>")
+        .format(kind, used, cells, live, n_seq_max, static_cast<double>(bytes) / 1e6);
 }
 
 void bind_size(KvCacheClass& kv) {
@@ -232,7 +237,7 @@ Raises:
 void bind_sequence_queries(KvCacheClass& kv) {
     kv.def(
           "seq_pos_min",
-          [](const PyKvCache& self, const Integer& seq) {
+          [](const PyKvCache& self, const SequenceArg& seq) {
               const auto held = bounds(self, seq);
               return held ? held->min : -1;
           },
@@ -248,7 +253,7 @@ Raises:
     ValueError: The id is invalid.)")
         .def(
             "seq_pos_max",
-            [](const PyKvCache& self, const Integer& seq) {
+            [](const PyKvCache& self, const SequenceArg& seq) {
                 const auto held = bounds(self, seq);
                 return held ? held->max : -1;
             },
@@ -274,8 +279,21 @@ Raises:
     ValueError: The id is invalid.)");
 }
 
+void check_named(const PyKvCache& self, const SequenceArg& seq) {
+    self.session_on({sequence_ref("seq", seq)}, [](const Session&) {});
+}
+
 void bind_contents(KvCacheClass& kv) {
-    kv.def("cells", &cells, R"(Return a table of the used cells, for inspection.
+    kv.def(
+          "check_named", &check_named, py::arg("seq"),
+          R"(Check that an argument names a sequence as in methods that change it; used by export().
+
+Args:
+    seq: The argument.
+
+Raises:
+    ValueError: The id belongs to an open Sequence, or the Sequence is closed or of another context.)")
+        .def("cells", &cells, R"(Return a table of the used cells, for inspection.
 
 Returns:
     Structured ndarray of shape (n_used,) with the fields `row` (int32, storage row), `stream`
@@ -283,7 +301,7 @@ Returns:
     `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).)")
         .def(
             "keys",
-            [](const PyKvCache& self, const Integer& layer, const Integer& seq) {
+            [](const PyKvCache& self, const Integer& layer, const SequenceArg& seq) {
                 return read(self, layer, seq, &Session::keys);
             },
             py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached keys of a sequence.
@@ -302,7 +320,7 @@ Raises:
     UnsupportedError: The layer caches no keys.)")
         .def(
             "values",
-            [](const PyKvCache& self, const Integer& layer, const Integer& seq) {
+            [](const PyKvCache& self, const Integer& layer, const SequenceArg& seq) {
                 return read(self, layer, seq, &Session::values);
             },
             py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached values of a sequence.
@@ -327,15 +345,17 @@ void bind_kv_cache(py::module_& m) {
         m, "KVCache",
         R"(The cache of a context: rows of keys and values, and the sequences that hold them.
 
-Sequence ids are ints or `Sequence` objects. Position ranges are half-open, [p0, p1); a p1 of None
+A sequence is named by its `Sequence` or by its id. While a Sequence is open, its id alone is accepted only
+by methods that read. Position ranges are half-open, [p0, p1); a p1 of None
 means the end of the sequence. A method that raises or returns False leaves the cache unchanged.
 
 Args:
     context: The context that owns the cache.
 
 Raises:
-    ValueError: Raised by every method if a sequence id is outside [0, n_seq_max), a position is
-        negative, p0 exceeds p1, or the context is closed.
+    ValueError: Raised by every method if a sequence id is outside [0, n_seq_max) or is that of an open
+        Sequence, a Sequence is closed or of another context, a position is negative, p0 exceeds p1,
+        or the context is closed.
     TypeError: Raised by every method if an argument is not an integer.)");
     kv.def("__init__", init(+[](const PyContext& context) {
                return PyKvCache{{}, initialized(context.shared)};

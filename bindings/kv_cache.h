@@ -19,6 +19,11 @@ struct PyKvCache : ZeroInitialized {
     auto session(F&& f) const {
         return initialized(shared)->session(std::forward<F>(f));
     }
+    // See SharedContext::session_on().
+    template <typename F>
+    auto session_on(std::initializer_list<SequenceRef> sequences, F&& f) const {
+        return initialized(shared)->session_on(sequences, std::forward<F>(f));
+    }
 };
 
 using KvCacheClass = py::class_<PyKvCache>;

@@ -4,13 +4,27 @@
 
 #include "convert.h"
 #include "kv_cache.h"
+#include "sequence.h"
 
 namespace plait::python {
 namespace {
 
-std::optional<SequenceId> optional_sequence(py::handle value) {
-    if (value.is_none()) return std::nullopt;
-    return to_int32("seq", value);
+// Returns f(context, id, handles), called for the sequence that the argument names; the id is nullopt for
+// None. No handle is opened or closed meanwhile.
+template <typename F>
+auto call_for(const PyKvCache& self, py::handle seq, Access access, F&& f) {
+    std::optional<SequenceRef> sequence;
+    if (!seq.is_none()) sequence = sequence_ref("seq", seq, access);
+    return initialized(self.shared)->call_with_handles([&](Context& c, const Handles& handles) {
+        if (sequence) handles.check(*sequence);
+        const auto id = sequence ? std::optional(sequence->id) : std::nullopt;
+        return std::forward<F>(f)(c, id, handles);
+    });
+}
+
+// A state that is loaded under the id it was saved from must not replace the sequence of a handle.
+AllowSequence unowned(const Handles& handles) {
+    return [&handles](SequenceId id) { handles.check({.id = id}); };
 }
 
 // Holds the contiguous buffer of a Python object.
@@ -38,8 +52,7 @@ private:
 
 // Allocates the bytes object during the call, once its size is known, so that the state is never in
 // memory twice.
-py::bytes to_bytes(const PyKvCache& self, const OptionalInteger& seq) {
-    const auto sequence = optional_sequence(seq);
+py::bytes to_bytes(const PyKvCache& self, const OptionalSequenceArg& seq) {
     py::object result;
     const auto allocate = [&](uint64_t n) {
         const py::gil_scoped_acquire locked;
@@ -48,26 +61,29 @@ py::bytes to_bytes(const PyKvCache& self, const OptionalInteger& seq) {
         if (!result) throw py::error_already_set();
         return std::span(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(result.ptr())), n);
     };
-    self.session([&](Session& s) { s.save_state(sequence, allocate); });
+    call_for(self, seq, Access::read,
+             [&](Context& c, auto id, const Handles&) { c.session()->save_state(id, allocate); });
     return result;
 }
 
-void from_bytes(const PyKvCache& self, const BytesLike& data, const OptionalInteger& seq) {
-    const auto sequence = optional_sequence(seq);
+void from_bytes(const PyKvCache& self, const BytesLike& data, const OptionalSequenceArg& seq) {
     const BufferView bytes(data);
-    self.session([&](Session& s) { s.load_state(bytes.view(), sequence); });
+    call_for(self, seq, Access::change, [&](Context& c, auto id, const Handles& handles) {
+        c.session()->load_state(bytes.view(), id, unowned(handles));
+    });
 }
 
-void save(const PyKvCache& self, const PathLike& path, const OptionalInteger& seq) {
+void save(const PyKvCache& self, const PathLike& path, const OptionalSequenceArg& seq) {
     const std::string file = to_path("path", path);
-    const auto sequence = optional_sequence(seq);
-    self.call([&](Context& c) { c.save_file(file, sequence); });
+    call_for(self, seq, Access::read,
+             [&](Context& c, auto id, const Handles&) { c.save_file(file, id); });
 }
 
-void load(const PyKvCache& self, const PathLike& path, const OptionalInteger& seq) {
+void load(const PyKvCache& self, const PathLike& path, const OptionalSequenceArg& seq) {
     const std::string file = to_path("path", path);
-    const auto sequence = optional_sequence(seq);
-    self.call([&](Context& c) { c.load_file(file, sequence); });
+    call_for(self, seq, Access::change, [&](Context& c, auto id, const Handles& handles) {
+        c.load_file(file, id, unowned(handles));
+    });
 }
 
 void copy_to(const PyKvCache& self, const ContextObject& other) {
@@ -78,10 +94,10 @@ void copy_to(const PyKvCache& self, const ContextObject& other) {
     self.shared->call_with(target, [](Context& from, Context& to) { from.copy_state_to(to); });
 }
 
-Position seq_rewind(const PyKvCache& self, const Integer& seq, const Integer& pos) {
-    const int32_t id = to_int32("seq", seq);
+Position seq_rewind(const PyKvCache& self, const SequenceArg& seq, const Integer& pos) {
+    const SequenceRef sequence = sequence_ref("seq", seq);
     const int32_t next = to_int32("pos", pos);
-    return self.session([&](Session& s) { return s.rewind(id, next); });
+    return self.session_on({sequence}, [&](Session& s) { return s.rewind(sequence.id, next); });
 }
 
 }  // namespace

@@ -14,8 +14,10 @@ PYBIND11_MODULE(_core, m) {
     plait::python::bind_batch(m);
     plait::python::bind_output(m);
     plait::python::bind_context(m);
+    plait::python::bind_sequence(m);
     plait::python::bind_kv_cache(m);
     plait::python::bind_stats(m);
     plait::python::bind_sampler(m);
+    plait::python::describe_signatures(m);
     plait::python::register_exit_handler();  // last, because exit handlers run in reverse order
 }

@@ -16,8 +16,11 @@ void bind_adapter(py::module_& m);
 void bind_batch(py::module_& m);
 void bind_output(py::module_& m);
 void bind_context(py::module_& m);
+void bind_sequence(py::module_& m);
 void bind_kv_cache(py::module_& m);
 void bind_stats(py::module_& m);
 void bind_sampler(py::module_& m);
+// Adds signatures to the functions and classes of the module, and replaces the errors of wrong calls.
+void describe_signatures(py::module_& m);
 
 }  // namespace plait::python

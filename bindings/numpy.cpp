@@ -40,7 +40,8 @@ Int32Array from_objects(const char* name, const py::array& array) {
 }  // namespace
 
 py::array as_array(const char* name, py::handle value, const char* expected) {
-    if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || value.is_none())
+    if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) ||
+        PyByteArray_Check(value.ptr()) || value.is_none())
         wrong_type(name, expected, value);
     if (!is_array(value) && py::hasattr(value, "__dlpack__")) {
         try {  // shares the memory of tensors of other libraries if they allow it

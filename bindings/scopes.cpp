@@ -1,4 +1,4 @@
-// Captures, edits, traces and reserved sequence ids: objects that open something and later close it.
+// Captures, edits and traces: objects that open something and later close it.
 //
 // A Python signal handler can raise between any two bytecode instructions, including between opening
 // something and recording that it is open. Here both happen in one call, so an interrupted `with`
@@ -178,43 +178,6 @@ py::typing::Optional<py::typing::List<Traced>> taken(PyTrace& self) {
     return result;
 }
 
-// A reserved sequence id.
-class PyHeldSequence {
-public:
-    PyHeldSequence() = default;
-    PyHeldSequence(PyHeldSequence&&) = default;
-    PyHeldSequence& operator=(PyHeldSequence&&) = delete;
-    ~PyHeldSequence() {
-        close_noexcept([this] { close(); });
-    }
-    void open(const std::shared_ptr<SharedContext>& shared) {
-        id_ = shared->session([](Session& s) { return s.open_sequence(); });
-        shared_ = shared;
-    }
-    void close() {
-        auto shared = std::exchange(shared_, nullptr);  // so that no other thread closes it as well
-        if (!shared) return;
-        try {
-            shared->call([this](Context& c) { c.close_sequence(id_); });
-        } catch (...) {
-            shared_ = std::move(shared);
-            throw;
-        }
-    }
-    SequenceId id() const { return id_; }
-
-private:
-    SequenceId id_ = 0;
-    std::shared_ptr<SharedContext> shared_;  // null after close()
-};
-
-// Creates the object first, because nothing may fail after the id is reserved.
-HeldSequence open_sequence(const PyContext& self) {
-    HeldSequence held = py::cast(PyHeldSequence());
-    py::cast<PyHeldSequence&>(held).open(initialized(self.shared));
-    return held;
-}
-
 template <typename T>
 py::class_<T> scope(py::module_& m, const char* name, const char* doc) {
     py::class_<T> result(m, name, doc);
@@ -226,7 +189,7 @@ py::class_<T> scope(py::module_& m, const char* name, const char* doc) {
 
 }  // namespace
 
-void bind_scopes(py::module_& m, py::class_<PyContext>& context) {
+void bind_scopes(py::module_& m) {
     scope<PyCapture>(m, "Capture",
                      "Records intermediate values of calls; see plait.inspect.capture.")
         .def("__init__", init(&make_capture), py::detail::is_new_style_constructor(),
@@ -266,21 +229,6 @@ Each value is a float32 ndarray of shape (n_rows, ...). Values that a call did n
 Returns:
     A list of (operation, name, thread, begin, end), with times in nanoseconds of a monotonic clock.
     None if the events were returned before.)");
-    py::class_<PyHeldSequence>(
-        m, "HeldSequence", not_constructible(),
-        "A sequence id that stays reserved until the object is closed or destroyed.")
-        .def_property_readonly("id", &PyHeldSequence::id,
-                               "The sequence id; also valid after close().")
-        .def("close", &PyHeldSequence::close,
-             R"(Free the cells of the sequence and release its id. Does nothing if closed.)");
-    context.def("open_sequence", &open_sequence,
-                R"(Reserve the id of an empty sequence. Used by `sequence()`.
-
-Returns:
-    A HeldSequence.
-
-Raises:
-    CacheFull: All ids are in use.)");
 }
 
 }  // namespace plait::python

@@ -2,8 +2,14 @@
 
 #include <time.h>
 
+#include <atomic>
 #include <climits>
+#include <future>
+#include <system_error>
+#include <thread>
 
+#include "base/error.h"
+#include "base/stop.h"
 #include "gil_release.h"
 #include "module.h"
 
@@ -50,6 +56,30 @@ bool PythonSignals::check_python() {
         raised_ = std::current_exception();
         return true;
     }
+}
+
+void call_interruptibly(const std::function<void()>& f) {
+    PythonSignals signals;
+    std::atomic<bool> stop = false;
+    std::packaged_task<void()> task([&] {
+        const StopScope scope(stop);
+        f();
+    });
+    std::future<void> result = task.get_future();
+    std::jthread thread;
+    try {
+        thread = std::jthread([&task] { task(); });
+    } catch (const std::system_error&) {
+        task();
+    }
+    while (result.wait_for(std::chrono::nanoseconds(kPeriodNs)) != std::future_status::ready)
+        if (!stop && signals.requested()) stop = true;
+    thread = {};
+    if (signals.raised()) {
+        const py::gil_scoped_acquire locked;
+        signals.rethrow();
+    }
+    result.get();
 }
 
 }  // namespace plait::python

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 
 #include "backend/backend.h"
 
@@ -15,6 +16,7 @@ class PythonSignals final : public StopSignal {
 public:
     PythonSignals();
     bool requested() override;
+    bool raised() const { return raised_ != nullptr; }
     // Throws the exception of the signal handler. Requires the GIL.
     [[noreturn]] void rethrow() const { std::rethrow_exception(raised_); }
 
@@ -24,5 +26,10 @@ private:
     int64_t next_ns_;
     std::exception_ptr raised_;
 };
+
+// Calls f() on another thread and runs Python's signal handlers on this one meanwhile, so that a handler
+// may use whatever f() has locked. If a handler raises, check_stop() in f() throws Interrupted, and the
+// exception of the handler is thrown once f() has ended. Requires that the GIL is released.
+void call_interruptibly(const std::function<void()>& f);
 
 }  // namespace plait::python

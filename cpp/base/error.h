@@ -27,6 +27,11 @@ struct ModelError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// A model file does not exist. Python: ModelError that is also a FileNotFoundError.
+struct ModelNotFound : ModelError {
+    using ModelError::ModelError;
+};
+
 // The KV cache has too few free rows; free a sequence and retry. Python: CacheFull(RuntimeError).
 struct CacheFull : std::runtime_error {
     CacheFull(const std::string& what, int64_t needed_rows, int64_t free_rows)
@@ -40,9 +45,19 @@ struct StateError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// The file of a saved state does not exist. Python: StateError that is also a FileNotFoundError.
+struct StateNotFound : StateError {
+    using StateError::StateError;
+};
+
 // A device failed or ran out of memory. Python: BackendError(RuntimeError).
 struct BackendError : std::runtime_error {
     using std::runtime_error::runtime_error;
+};
+
+// There is too little memory. Python: BackendError that is also a MemoryError.
+struct OutOfMemory : BackendError {
+    using BackendError::BackendError;
 };
 
 // The model, memory or build does not support the request. Python: UnsupportedError.

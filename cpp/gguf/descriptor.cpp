@@ -21,7 +21,10 @@ int open_for_reading(const std::string& path) {
     for (;;) {
         const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
         if (fd >= 0) return fd;
-        if (errno != EINTR) throw ModelError(text(path, ": cannot be opened: ", reason(errno)));
+        if (errno == EINTR) continue;
+        const std::string problem = text(path, ": cannot be opened: ", reason(errno));
+        if (errno == ENOENT) throw ModelNotFound(problem);
+        throw ModelError(problem);
     }
 }
 

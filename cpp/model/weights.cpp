@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "base/text.h"
 #include "gguf/keys.h"
 
@@ -29,6 +30,7 @@ Weights::Weights(std::shared_ptr<const gguf::File> file)
     : file_(std::move(file)), given_(file_->tensors().size()) {}
 
 void Weights::read(WeightId id, uint64_t begin, std::span<std::byte> target) const {
+    check_stop();
     file_->read(tensor(id), begin, target);
 }
 

@@ -13,6 +13,8 @@ template <typename Call>
 auto with_path(const std::string& path, Call call) {
     try {
         return call();
+    } catch (const StateNotFound& error) {
+        throw StateNotFound(text(path.c_str(), ": ", error.what()));
     } catch (const StateError& error) {
         throw StateError(text(path.c_str(), ": ", error.what()));
     }
@@ -38,10 +40,11 @@ void Context::save_file(const std::string& path, std::optional<SequenceId> seque
     with_path(path, [&] { write_file(path, bytes.view()); });
 }
 
-void Context::load_file(const std::string& path, std::optional<SequenceId> to) const {
+void Context::load_file(const std::string& path, std::optional<SequenceId> to,
+                        const AllowSequence& allow) const {
     const FileBytes bytes =
         with_path(path, [&] { return read_file(path, kStateHeaderBytes, read_state_bytes); });
-    with_path(path, [&] { session_->load_state(bytes.view(), to); });
+    with_path(path, [&] { session_->load_state(bytes.view(), to, allow); });
 }
 
 void Context::copy_state_to(const Context& other) const {

@@ -227,8 +227,10 @@ SequenceId Session::open_sequence() {
         handles_[static_cast<size_t>(id)] = true;
         return id;
     }
-    throw CacheFull(
-        text("no free sequence: all ", settings_.n_seq_max(), " (n_seq_max) are in use"), 1, 0);
+    throw CacheFull(text("no sequence of the context is free: all ", settings_.n_seq_max(),
+                         " (n_seq_max) are in use; close one, or create the context with a larger "
+                         "n_seq_max"),
+                    1, 0);
 }
 
 void Session::close_sequence(SequenceId sequence) {

@@ -84,7 +84,9 @@ public:
     // Save and load the state of one sequence or of all as bytes (state_format.h), and copy all of it to
     // another session of the same model. Loading replaces what is there. Throw StateError.
     void save_state(std::optional<SequenceId> sequence, const ByteSink& sink);
-    void load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to);
+    // `allow` is called before a state of one sequence replaces the sequence that it was saved from.
+    void load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to,
+                    const AllowSequence& allow = {});
     void copy_state_to(Session& other);
 
     uint64_t compute_bytes() const { return engine_.compute_bytes(); }  // arenas and input buffers

@@ -16,9 +16,11 @@ void Session::save_state(std::optional<SequenceId> sequence, const ByteSink& sin
                       sink);
 }
 
-void Session::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to) {
+void Session::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to,
+                         const AllowSequence& allow) {
     check_sequence(to);
-    plait::load_state(*decode_runner_->stored(), facts_, engine_.steering().active(), bytes, to);
+    plait::load_state(*decode_runner_->stored(), facts_, engine_.steering().active(), bytes, to,
+                      allow);
 }
 
 void Session::copy_state_to(Session& other) {

@@ -33,12 +33,12 @@ __all__: list[str] = [
     "Device",
     "Edit",
     "Error",
-    "HeldSequence",
     "KVCache",
     "Model",
     "ModelError",
     "Output",
     "SamplerChain",
+    "SequenceHandle",
     "StateError",
     "Stats",
     "TensorInfo",
@@ -278,7 +278,8 @@ class Batch:
     add(), add_sequence() and add_embeddings() copy their arguments; the arrays of from_arrays() are read
     when decode() is called. A batch can be decoded several times, but not changed during a call.
 
-    A `Sequence` is accepted wherever a sequence id is expected.
+    A `Sequence` is accepted wherever a sequence id is expected. decode() checks that it is still open and
+    belongs to the context, and refuses the bare id of an open Sequence: also the default, 0.
     """
     @staticmethod
     def from_arrays(
@@ -299,7 +300,7 @@ class Batch:
             positions: int32 array of shape (n,) or (n, n_pos_per_token), not negative. None: every entry
                 continues its sequence.
             seq_ids: int32 array of shape (n,) or (n, k), padded with -1 where a token has fewer than k
-                sequences. None: sequence 0.
+                sequences; or a list, which may contain Sequence objects. None: sequence 0.
             logits: bool array of shape (n,), True for each entry that requests an output row.
 
         Returns:
@@ -312,6 +313,7 @@ class Batch:
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
     def __repr__(self) -> str: ...
+    def _repr_html_(self) -> str: ...
     def add(
         self,
         token: typing.SupportsIndex,
@@ -326,7 +328,7 @@ class Batch:
             token: Token id.
             pos: Position in the sequence, from 0. For M-RoPE models (t, y, x, 0); an int p is short for
                 (p, p, p, 0). None: the position after the largest one of the sequence.
-            seq: Sequence id or several. A token of several sequences is computed once and shared.
+            seq: Sequence or id, or several. A token of several sequences is computed once and shared.
             logits: Request an output row.
 
         Raises:
@@ -346,7 +348,7 @@ class Batch:
 
         Args:
             array: float32 array of shape (n, n_embd).
-            seq: Sequence id or several.
+            seq: Sequence or id, or several.
             pos: Position of the first entry, or positions of shape (n,) or (n, n_pos_per_token). None: the
                 entries continue the sequence.
             logits: Which entries request an output row: "last", "all", "none" or a bool array of shape (n,).
@@ -368,7 +370,7 @@ class Batch:
 
         Args:
             tokens: Token ids, shape (n,). Adds nothing if n is 0.
-            seq: Sequence id or several.
+            seq: Sequence or id, or several.
             pos: Position of the first token, or positions of shape (n,) or (n, n_pos_per_token). None: the
                 tokens continue the sequence.
             logits: Which tokens request an output row: "last", "all", "none" or a bool array of shape (n,).
@@ -603,16 +605,6 @@ class Context:
         Raises:
             ValueError: This context cannot run such a step.
         """
-    def open_sequence(self) -> HeldSequence:
-        """
-        Reserve the id of an empty sequence. Used by `sequence()`.
-
-        Returns:
-            A HeldSequence.
-
-        Raises:
-            CacheFull: All ids are in use.
-        """
     def set_control_vector(
         self,
         vector: numpy.typing.ArrayLike | None,
@@ -802,33 +794,58 @@ class Trace:
             None if the events were returned before.
         """
 
-class HeldSequence:
+class SequenceHandle:
     """
-    A sequence id that stays reserved until the object is closed or destroyed.
+    A reserved sequence id. It is released when the object is closed or destroyed.
+
+    plait.Sequence is the public class.
+
+    Args:
+        context: The context whose id is reserved.
+
+    Raises:
+        CacheFull: All ids are in use.
     """
+    def __init__(self, context: Context) -> None: ...
+    def belongs_to(self, context: Context) -> bool:
+        """
+        Return whether this is an open handle of a context.
+
+        Args:
+            context: The context.
+        """
     def close(self) -> None:
         """
-        Free the cells of the sequence and release its id. Does nothing if closed.
+        Free the cells and release the id.
+
+        Does nothing if the handle or the context is already closed.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        True once close() was called.
         """
     @property
     def id(self) -> int:
         """
-        The sequence id; also valid after close().
+        The sequence id.
         """
 
 class KVCache:
     """
     The cache of a context: rows of keys and values, and the sequences that hold them.
 
-    Sequence ids are ints or `Sequence` objects. Position ranges are half-open, [p0, p1); a p1 of None
+    A sequence is named by its `Sequence` or by its id. While a Sequence is open, its id alone is accepted only
+    by methods that read. Position ranges are half-open, [p0, p1); a p1 of None
     means the end of the sequence. A method that raises or returns False leaves the cache unchanged.
 
     Args:
         context: The context that owns the cache.
 
     Raises:
-        ValueError: Raised by every method if a sequence id is outside [0, n_seq_max), a position is
-            negative, p0 exceeds p1, or the context is closed.
+        ValueError: Raised by every method if a sequence id is outside [0, n_seq_max) or is that of an open
+            Sequence, a Sequence is closed or of another context, a position is negative, p0 exceeds p1,
+            or the context is closed.
         TypeError: Raised by every method if an argument is not an integer.
     """
     def __init__(self, context: Context) -> None: ...
@@ -841,6 +858,16 @@ class KVCache:
             Structured ndarray of shape (n_used,) with the fields `row` (int32, storage row), `stream`
             (int32), `pos` (int32, shape (n_pos_per_token,)), `shift` (int32, rotation not yet applied) and
             `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).
+        """
+    def check_named(self, seq: typing.SupportsIndex) -> None:
+        """
+        Check that an argument names a sequence as in methods that change it; used by export().
+
+        Args:
+            seq: The argument.
+
+        Raises:
+            ValueError: The id belongs to an open Sequence, or the Sequence is closed or of another context.
         """
     def clear(self) -> None:
         """

@@ -1,17 +1,144 @@
-"""Checks of arguments that several public functions share."""
+"""Conversion of arguments, with errors that name the argument, its value and what was expected."""
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Iterable
+from typing import Final, SupportsFloat, SupportsIndex, TypeVar
+
 from plait import _core
+
+T = TypeVar("T")
+
+MAX_POSITION: Final = (1 << 31) - 1
 
 
 def expect_model(model: object, function: str) -> None:
     """Raise TypeError, which names `function`, if `model` is not a model."""
     if not isinstance(model, _core.Model):
-        raise TypeError(f"{function}: expected a model, got {type(model).__name__}")
+        raise TypeError(f"{function}: model: expected a Model, got {kind(model)}")
 
 
 def expect_context(ctx: object, function: str) -> None:
     """Raise TypeError, which names `function`, if `ctx` is not a context."""
     if not isinstance(ctx, _core.Context):
-        raise TypeError(f"{function}: expected a context, got {type(ctx).__name__}")
+        raise TypeError(f"{function}: ctx: expected a Context, got {kind(ctx)}")
+
+
+def kind(value: object) -> str:
+    """Return the name of a value's type for messages."""
+    return "None" if value is None else type(value).__name__
+
+
+def expect(value: object, types: type[T] | tuple[type[T], ...], name: str, expected: str) -> None:
+    """Raise TypeError, which names the argument, if the value has none of the types."""
+    if not isinstance(value, types):
+        raise TypeError(f"{name}: expected {expected}, got {kind(value)}")
+
+
+def integer(
+    value: SupportsIndex, name: str, least: int | None = None, most: int | None = None
+) -> int:
+    """Return an argument as an int.
+
+    Args:
+        value: The argument.
+        name: The function and the argument, such as "generate: top".
+        least: The smallest valid value. None: any.
+        most: The largest valid value. None: any.
+
+    Raises:
+        TypeError: The value is not an integer.
+        ValueError: The value is out of range.
+    """
+    try:
+        result = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected an integer, got {kind(value)}") from None
+    if (least is not None and result < least) or (most is not None and result > most):
+        if least is None:
+            limits = f"at most {most}"
+        else:
+            limits = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise ValueError(f"{name} is {shown(result)}; it must be {limits}")
+    return result
+
+
+def items(value: Iterable[T], name: str, expected: str) -> list[T]:
+    """Return an argument that is an iterable as a list.
+
+    Args:
+        value: The argument.
+        name: The function and the argument.
+        expected: What the iterable holds, for the message.
+
+    Raises:
+        TypeError: The value is text, bytes, or not iterable.
+    """
+    if isinstance(value, str | bytes | bytearray) or not hasattr(value, "__iter__"):
+        raise TypeError(f"{name}: expected a list of {expected}, got {kind(value)}")
+    return list(value)
+
+
+def number(
+    value: SupportsFloat | SupportsIndex,
+    name: str,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> float:
+    """Return an argument as a float.
+
+    Args:
+        value: The argument.
+        name: The function and the argument.
+        least: The smallest valid value.
+        most: The largest valid value.
+
+    Raises:
+        TypeError: The value is not a number.
+        ValueError: The value is out of range or not finite.
+    """
+    result = to_float(value, name)
+    if not math.isfinite(result):
+        raise ValueError(f"{name} is {shown(value)}; it must be finite")
+    if not least <= result <= most:
+        limits = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
+        raise ValueError(f"{name} is {shown(value)}; it must be {limits}")
+    return result
+
+
+def to_float(value: SupportsFloat | SupportsIndex, name: str) -> float:
+    """Return any number as a float. Raises TypeError, which names the argument, for anything else."""
+    try:
+        if not isinstance(value, str | bytes | bytearray):
+            return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{name}: expected a number, got {kind(value)}")
+
+
+def flag(value: object, name: str) -> bool:
+    """Return an argument as a bool. Raises TypeError, which names it, for anything but a bool."""
+    numpy_bool = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+    if not isinstance(value, bool) and not numpy_bool:
+        raise TypeError(f"{name}: expected a bool, got {kind(value)}")
+    return bool(value)
+
+
+def string(value: object, name: str) -> str:
+    """Return an argument that is a str. Raises TypeError, which names it, for anything else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected a str, got {kind(value)}")
+    return value
+
+
+def shown(value: object) -> str:
+    """Return the representation of a value, shortened."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int with more digits than Python prints
+        return f"{kind(value)} with too many digits"
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 from plait import _core
 from plait.arguments import expect_model
@@ -61,16 +61,18 @@ class Context(_core.Context, Closeable):  # noqa: D101
     def sequence(self) -> Sequence:
         """Return a handle of a sequence that is empty and has no other open handle.
 
+        While it is open, calls that change the sequence name it by the handle and not by its id.
+
         Raises:
             CacheFull: All n_seq_max sequences are in use.
         """
-        return Sequence(self, self.kv, self.open_sequence())
+        return Sequence(self)
 
     def graph(
         self,
-        n_tokens: int = 1,
-        n_seqs: int = 1,
-        n_outputs: int = 1,
+        n_tokens: SupportsIndex = 1,
+        n_seqs: SupportsIndex = 1,
+        n_outputs: SupportsIndex = 1,
         *,
         embeddings: bool = False,
         encode: bool = False,

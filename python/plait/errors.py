@@ -1,6 +1,11 @@
-"""The exceptions of plait. Each derives from Error and from a built-in exception."""
+"""The exceptions of plait. Each derives from Error and from a built-in exception.
+
+The package exports those that callers need to tell apart. The last ones are also one of Python's own exceptions.
+"""
 
 from __future__ import annotations
+
+import errno
 
 
 class Error(Exception):
@@ -44,3 +49,26 @@ class BackendError(Error, RuntimeError):
 
 class UnsupportedError(Error, NotImplementedError):
     """The model, the kind of cache or the build does not support the operation."""
+
+
+class _NotFound(FileNotFoundError):
+    """A FileNotFoundError whose message is the text that it was created with."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.errno = errno.ENOENT
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ModelNotFoundError(_NotFound, ModelError):
+    """A model file does not exist."""
+
+
+class StateNotFoundError(_NotFound, StateError):
+    """The file of a saved state does not exist."""
+
+
+class OutOfMemoryError(BackendError, MemoryError):
+    """There is too little memory. The cache is as it was before the call."""

@@ -58,7 +58,7 @@ public:
 
 private:
     [[noreturn]] void fail() const {
-        throw BackendError(text("cpu: cannot allocate ", bytes_, " bytes"));
+        throw OutOfMemory(text("cpu: cannot allocate ", bytes_, " bytes"));
     }
 
     uint64_t bytes_;

@@ -21,7 +21,9 @@ namespace {
 constexpr size_t kMaxPerCall = size_t{1} << 30;  // Linux transfers less than 2^31 bytes per call
 
 [[noreturn]] void fail(const char* what, int error = errno) {
-    throw StateError(text(what, ": ", std::generic_category().message(error)));
+    const std::string problem = text(what, ": ", std::generic_category().message(error));
+    if (error == ENOENT) throw StateNotFound(problem);
+    throw StateError(problem);
 }
 
 template <typename Call>

@@ -97,11 +97,14 @@ void save_state(const StoredMemory& from, const Facts& facts, const std::vector<
 }
 
 void load_state(StoredMemory& target, const Facts& facts, const std::vector<ActivePart>& active,
-                std::span<const std::byte> bytes, std::optional<SequenceId> to) {
+                std::span<const std::byte> bytes, std::optional<SequenceId> to,
+                const AllowSequence& allow) {
     const StateReading state = read_state(bytes);
     check_facts(state.facts, facts);
     check_active(state.active, active);
     check_rows(state, *target.memory);
+    if (allow && !to && !state.memory.whole)
+        for (const SequenceId sequence : state.memory.sequences) allow(sequence);
     std::vector<StateRows> rows;
     target.memory->restore(state.memory, to, rows);
     for_each_storage(target.memory->layout(), rows,

@@ -15,6 +15,10 @@ namespace plait {
 // Returns the buffer that receives a state of `bytes` bytes. Called once per state.
 using ByteSink = std::function<std::span<std::byte>(uint64_t bytes)>;
 
+// Called with a sequence that a state is about to replace although the caller did not name it. Throws to
+// refuse.
+using AllowSequence = std::function<void(SequenceId)>;
+
 // Saves one sequence, or all of them.
 void save_state(const StoredMemory& from, const Facts& facts, const std::vector<ActivePart>& active,
                 std::optional<SequenceId> sequence, const ByteSink& sink);
@@ -22,7 +26,8 @@ void save_state(const StoredMemory& from, const Facts& facts, const std::vector<
 // Replaces the sequence `to`. Without `to`, replaces the sequence that was saved, or everything if all
 // sequences were saved. Throws StateError or CacheFull; the memory is then unchanged.
 void load_state(StoredMemory& target, const Facts& facts, const std::vector<ActivePart>& active,
-                std::span<const std::byte> bytes, std::optional<SequenceId> to);
+                std::span<const std::byte> bytes, std::optional<SequenceId> to,
+                const AllowSequence& allow);
 
 // Throws StateError if a state was made with other adapters or another control vector.
 void check_active(const std::vector<ActivePart>& state, const std::vector<ActivePart>& here);

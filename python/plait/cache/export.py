@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def export(kv: KVCache, path: str | os.PathLike[str], seq: SupportsIndex, n_layer: int) -> None:
     """Write the keys and values of every layer that has them; see KVCache.export()."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"export: path: expected a path, got {type(path).__name__}")
     target = Path(path)
     arrays: dict[str, npt.NDArray[np.float32]] = {}
     for layer in range(n_layer):
@@ -39,4 +41,6 @@ def export(kv: KVCache, path: str | os.PathLike[str], seq: SupportsIndex, n_laye
             ) from None
         save_file({name: np.ascontiguousarray(rows) for name, rows in arrays.items()}, target)
     else:
-        raise ValueError(f"export: expected a path that ends in .npz or .safetensors, got {path}")
+        raise ValueError(
+            f"export: path: expected a path that ends in .npz or .safetensors, got {path}"
+        )

@@ -28,14 +28,15 @@ class KVCache(_core.KVCache):  # noqa: D101
 
         Args:
             path: A path that ends in .npz, or in .safetensors if safetensors is installed.
-            seq: The sequence, an id or a handle.
+            seq: The sequence, an id or a handle. Since it has a default, the id of an open handle is refused here.
 
         Raises:
-            ValueError: The path has another suffix.
+            ValueError: The path has another suffix, or a handle owns the id.
             UnsupportedError: The memory stores no keys and values.
         """
         from plait.cache.export import export
 
+        self.check_named(seq)
         export(self, path, seq, self._n_layer)
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, SupportsIndex
 
+from plait import _core
+from plait.arguments import MAX_POSITION, integer
 from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
 
 if TYPE_CHECKING:
-    from plait import _core
+    from plait.context import Context
 
 
-class Sequence(Closeable):
+class Sequence(_core.SequenceHandle, Closeable):
     """Handle of one sequence of a context, returned by `Context.sequence()` and `fork()`.
 
-    A handle is accepted wherever a sequence id is. close(), leaving its `with` block, or deleting
-    the last reference frees the cells of the sequence and releases its id. Methods of a closed
-    handle raise ValueError.
+    A handle is accepted wherever a sequence id is, by the calls of its own context. While it is open, calls that
+    change its sequence require the handle: its id alone, also where it is the default `seq=0`, is a ValueError.
+
+    close(), leaving its `with` block, or deleting the last reference frees the cells of the sequence and releases
+    its id. Methods of a closed handle raise ValueError.
+
+    Args:
+        context: The context.
+
+    Attributes:
+        id: The sequence id.
+        closed: True once close() was called.
+
+    Raises:
+        CacheFull: All n_seq_max sequences of the context are in use.
     """
 
-    __slots__ = ("__weakref__", "_ctx", "_held", "_id", "_kv")
-
-    def __init__(self, ctx: _core.Context, kv: _core.KVCache, held: _core.HeldSequence) -> None:
-        self._ctx: _core.Context | None = ctx
-        self._kv = kv
-        self._held = held  # releases the id when this object is deleted
-        self._id = held.id
-
-    @property
-    def id(self) -> int:
-        """The sequence id."""
-        self._open()
-        return self._id
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._id = self.id
+        self._ctx = context
+        self._kv = context.kv
 
     def __index__(self) -> int:
         return self.id
 
     def __len__(self) -> int:
         """Number of cells that the sequence holds, including cells shared with other sequences."""
-        return self._open().seq_len(self._id)
+        return self._open().seq_len(self)
 
     def __bool__(self) -> bool:
         """True, even if the sequence is empty: a handle is not a container of tokens."""
@@ -47,14 +53,9 @@ class Sequence(Closeable):
     @property
     def pos(self) -> int:
         """Position of the next token: 1 + the largest stored position, or 0 if the sequence is empty."""
-        return self._open().seq_pos_max(self._id) + 1
+        return self._open().seq_pos_max(self) + 1
 
-    @property
-    def closed(self) -> bool:
-        """True once close() was called."""
-        return self._ctx is None
-
-    def fork(self, upto: int | None = None) -> Sequence:
+    def fork(self, upto: SupportsIndex | None = None) -> Sequence:
         """Return a new sequence with the same content.
 
         Where the memory supports it, the two sequences share cells, which are copied only when one
@@ -68,32 +69,35 @@ class Sequence(Closeable):
             UnsupportedError: The memory cannot copy that range.
         """
         kv = self._open()
-        assert self._ctx is not None
-        fork = Sequence(self._ctx, kv, self._ctx.open_sequence())
+        if upto is not None:
+            upto = integer(upto, "fork: upto", 0, MAX_POSITION)
+        fork = Sequence(self._ctx)
         try:
-            kv.seq_cp(self._id, fork.id, 0, upto)
+            kv.seq_cp(self, fork, 0, upto)
         except BaseException:
             fork.close()
             raise
         return fork
 
-    def truncate(self, n: int) -> None:
+    def truncate(self, n: SupportsIndex) -> None:
         """Remove position `n` and all later positions.
 
         Args:
             n: First position to remove. Nothing changes if it is at or after the end.
 
         Raises:
+            TypeError: `n` is not an integer.
             ValueError: `n` is negative.
             UnsupportedError: The memory cannot remove that range.
         """
         kv = self._open()
-        if not kv.seq_rm(self._id, n):
+        n = integer(n, "truncate: n", 0, MAX_POSITION)
+        if not kv.seq_rm(self, n):
             raise UnsupportedError(
                 f"truncate: a {kv.kind} memory cannot remove positions from {n} on; use rewind()"
             )
 
-    def rewind(self, n: int) -> int:
+    def rewind(self, n: SupportsIndex) -> int:
         """Remove position `n` and all later positions, and further ones where the memory requires it.
 
         Sliding-window and recurrent memories discard data that the sequence no longer needs. They
@@ -108,13 +112,15 @@ class Sequence(Closeable):
             starting at `pos`.
 
         Raises:
+            TypeError: `n` is not an integer.
             ValueError: `n` is negative.
         """
         kv = self._open()
+        n = integer(n, "rewind: n", 0, MAX_POSITION)
         wanted = min(n, self.pos)
-        return wanted - kv.seq_rewind(self._id, n)
+        return wanted - kv.seq_rewind(self, n)
 
-    def shift(self, keep: int, discard: int) -> None:
+    def shift(self, keep: SupportsIndex, discard: SupportsIndex) -> None:
         """Remove positions [keep, keep + discard) and move later positions back by `discard`.
 
         Nothing is recomputed: cached keys are rotated, cached values stay. On any error nothing has
@@ -130,20 +136,18 @@ class Sequence(Closeable):
             CacheFull: Cells shared with other sequences must be copied, and there is no room.
         """
         kv = self._open()
+        keep = integer(keep, "shift: keep", 0, MAX_POSITION)
+        discard = integer(discard, "shift: discard", 0, MAX_POSITION - keep)
         if discard == 0:
             return
-        if keep < 0 or discard < 0:
-            raise ValueError(
-                f"shift: keep is {keep} and discard is {discard}; both must be at least 0"
-            )
         if not kv.can_shift:
             raise UnsupportedError(f"shift: a {kv.kind} memory cannot change positions")
         self._check_room(keep, keep + discard)
-        if not kv.seq_rm(self._id, keep, keep + discard):
+        if not kv.seq_rm(self, keep, keep + discard):
             raise UnsupportedError(
                 f"shift: a {kv.kind} memory cannot remove positions [{keep}, {keep + discard})"
             )
-        kv.seq_add(self._id, keep + discard, None, -discard)
+        kv.seq_add(self, keep + discard, None, -discard)
 
     def _check_room(self, begin: int, end: int) -> None:
         """Raise CacheFull if there is no room to copy the shared cells from position `end` on.
@@ -168,20 +172,19 @@ class Sequence(Closeable):
 
     def close(self) -> None:
         """Free the cells and release the id. Does nothing if the handle or the context is already closed."""
-        self._ctx = None
-        self._held.close()
+        super().close()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Sequence cannot be copied or pickled; use fork()")
 
     def __repr__(self) -> str:
-        if self._ctx is None:
+        if self.closed:
             return f"<plait.Sequence {self._id}, closed>"
         if self._ctx.closed:
             return f"<plait.Sequence {self._id} of a closed context>"
         return f"<plait.Sequence {self._id}: {len(self)} cells, next position {self.pos}>"
 
     def _open(self) -> _core.KVCache:
-        if self._ctx is None:
-            raise ValueError(f"sequence {self._id} is closed")
+        """Return the cache of the context. Raises ValueError if the handle is closed."""
+        self.id  # noqa: B018
         return self._kv

@@ -2,6 +2,8 @@
 
 pp N: process a prompt of N tokens, starting from an empty cache. tg N: generate N tokens, one per step. btg B x N:
 generate N tokens for each of B sequences, B tokens per step.
+
+Encoders run other tests. enc B x N: compute embeddings of B texts of N tokens in one call.
 """
 
 from __future__ import annotations
@@ -34,6 +36,13 @@ class Plait:
 
     def __init__(self, model: Model, options: dict[str, Any]) -> None:
         self._model, self._options, self.n_vocab = model, options, model.n_vocab
+
+    def is_encoder(self) -> bool:
+        """Return whether the model computes embeddings of texts and no next tokens."""
+        from plait import Context
+
+        with Context(self._model, **(self._options | {"n_ctx": 1})) as ctx:
+            return ctx.kv.kind in ("none", "cross")
 
     def open(self, n_seqs: int, n_ctx: int, embed: bool = False) -> None:
         """Create an empty cache for `n_seqs` sequences of `n_ctx` tokens, or room to embed as many texts."""
@@ -78,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompt",
         default="512",
         metavar="N,...",
-        help="prompt lengths of the pp tests (default 512)",
+        help="prompt lengths of the pp tests, or text lengths of the enc tests (default 512)",
     )
     parser.add_argument(
         "-n",
@@ -92,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch",
         default="2,4,8",
         metavar="B,...",
-        help="numbers of sequences of the btg tests (default 2,4,8)",
+        help="numbers of sequences of the btg tests, or of texts of the enc tests (default 2,4,8)",
     )
     parser.add_argument(
         "-r", "--rounds", type=int, default=3, metavar="N", help="runs of each test (default 3)"
@@ -103,15 +112,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the tests and print the median throughput and its spread, one line per test."""
-    tests = [("pp", 1, n) for n in _numbers("--prompt", args.prompt)]
-    steps = _numbers("--steps", args.steps)
-    tests += [("tg", 1, n) for n in steps]
-    tests += [("btg", b, n) for b in _numbers("--batch", args.batch) for n in steps[:1]]
+    prompts, steps = _numbers("--prompt", args.prompt), _numbers("--steps", args.steps)
+    batches = _numbers("--batch", args.batch)
     if args.rounds < 1:
         raise ValueError(f"--rounds is {args.rounds}; it must be at least 1")
     options = context_options(args)
     model = open_model(args.model)
     engine = Plait(model, options)
+    if engine.is_encoder():
+        limit = model.n_ctx_train or max(prompts, default=1)
+        lengths = sorted({min(n, limit) for n in prompts})
+        tests = [("enc", b, n) for b in (1, *batches) for n in lengths]
+    else:
+        tests = [("pp", 1, n) for n in prompts] + [("tg", 1, n) for n in steps]
+        tests += [("btg", b, n) for b in batches for n in steps[:1]]
     rows = []
     with Progress("bench") as progress:
         for i, test in enumerate(tests):
@@ -138,7 +152,7 @@ def _measure(engine: Plait, test: tuple[str, int, int], rounds: int) -> dict[str
     """Measure the throughput of `rounds` runs of a test, after one run to warm up."""
     kind, n_seqs, n = test
     rates = [_rate(engine, test) for _ in range(rounds + 1)][1:]
-    label = f"btg {n_seqs} x {n}" if kind == "btg" else f"{kind} {n}"
+    label = f"{kind} {n_seqs} x {n}" if kind in ("btg", "enc") else f"{kind} {n}"
     return {"test": label, "tokens": n_seqs * n, "rates": {engine.name: rates}}
 
 
@@ -151,8 +165,13 @@ def _rate(engine: Plait, test: tuple[str, int, int]) -> float:
         return drawn
 
     depth = _BATCHED_DEPTH if kind == "btg" else 0
-    engine.open(n_seqs, depth + n)
+    engine.open(n_seqs, depth + n, embed=kind == "enc")
     try:
+        if kind == "enc":
+            texts = tokens(n)
+            began = time.perf_counter()
+            engine.embed(texts)
+            return n_seqs * n / (time.perf_counter() - began)
         if depth:
             engine.read(tokens(depth))
         steps = [tokens(n)] if kind == "pp" else [tokens(1) for _ in range(n)]

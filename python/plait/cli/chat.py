@@ -1,13 +1,16 @@
 """Chat with a model, using its chat template or another one.
 
-Each line is a message; an empty line ends the conversation. /new starts a new conversation, /undo
-removes the last message and its answer. Cached tokens are reused between turns.
+Each line is a message. /new starts a new conversation, /undo removes the last message and its
+answer, /help lists the commands; // at the start of a line stands for one /. Ctrl-C ends an answer,
+and Ctrl-D or an empty line the conversation. Cached tokens are reused between turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
 
 from plait.cli.arguments import (
     add_context,
@@ -19,6 +22,15 @@ from plait.cli.arguments import (
     read_text,
 )
 from plait.cli.terminal import flush, write
+
+if TYPE_CHECKING:
+    from plait import Chat
+
+_COMMANDS = {
+    "/new": "start a new conversation",
+    "/undo": "remove the last message and its answer",
+    "/help": "list the commands",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,20 +76,64 @@ def run(args: argparse.Namespace) -> int:
     ):
         first = len(chat)
         while line := _ask():
-            if line == "/new":
-                del chat.messages[first:]
-            elif line == "/undo":
-                del chat.messages[max(first, len(chat) - 2) :]
+            if line.startswith("/") and not line.startswith("//"):
+                _command(line, chat, first)
             else:
-                for event in chat.stream(line):
-                    sys.stdout.write(event.text)
-                    flush()
-                write()
+                _answer(chat, line.removeprefix("/") if line.startswith("//") else line)
     return 0
 
 
+def _answer(chat: Chat, text: str) -> None:
+    """Write the answer to a message. Ctrl-C ends it; what was generated until then stays in the conversation."""
+    try:
+        with closing(chat.stream(text)) as answer:
+            for event in answer:
+                sys.stdout.write(event.text)
+                flush()
+        write()
+    except KeyboardInterrupt:
+        write()
+        _tell("interrupted")
+
+
+def _command(line: str, chat: Chat, first: int) -> None:
+    """Run a command and confirm it. The first `first` messages are not part of the conversation."""
+    n = len(chat) - first
+    if line == "/new":
+        del chat.messages[first:]
+        _tell(f"new conversation; {n} message{'s' if n != 1 else ''} removed")
+    elif line == "/undo" and not n:
+        _tell("nothing to undo")
+    elif line == "/undo":
+        start = max(i for i in range(first, len(chat)) if chat.messages[i]["role"] == "user")
+        text = chat.messages[start]["content"]
+        del chat.messages[start:]
+        _tell(f"removed {text!r:.60} and its answer")
+    elif line == "/help":
+        _tell("; ".join(f"{name}: {what}" for name, what in _COMMANDS.items()))
+    else:
+        _tell(
+            f"unknown command {line!r:.60}; expected {', '.join(_COMMANDS)}, or // for a message that starts with /"
+        )
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"({text})\n")
+    sys.stderr.flush()
+
+
 def _ask() -> str:
-    if sys.stdin.isatty():
-        sys.stdout.write("> ")
-        flush()
-    return sys.stdin.readline().strip()
+    """Return the next line; an empty one at the end of the input. On a terminal, with line editing and history."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().strip()
+    with suppress(ImportError):
+        import readline  # noqa: F401  # changes input()
+    while True:
+        try:
+            return input("> ").strip()
+        except EOFError:
+            write()
+            return ""
+        except KeyboardInterrupt:
+            write()
+            _tell("press Ctrl-D to end the conversation")

@@ -1,7 +1,7 @@
 """Generate from one or more prompts.
 
 The output of a single prompt is written as it is generated; that of several prompts is written at
-the end.
+the end, or when Ctrl-C ends the generation.
 """
 
 from __future__ import annotations
@@ -67,24 +67,34 @@ def run(args: argparse.Namespace) -> int:
     room = {"n_ctx": max(lengths), "n_seq_max": at_once}
     if args.kv != "streams" and args.n_ctx is None:
         room["kv_cells"] = cells
+    interrupted = False
     with make_context(model, args, **room) as ctx, Progress("generate") as progress:
-        for n_new, event in enumerate(generate(ctx, prompts, args.max_tokens, sampler), 1):
-            if live and n_new == 1:  # not before: the model may be unable to generate
-                sys.stdout.write(prompts[0])
-            one = results[event.index]
-            one["text"] += event.text
-            one["tokens"].append(event.token)
-            one["logprob"] += event.logprob
-            one["finish_reason"] = event.finish_reason
-            if live:
-                sys.stdout.write(event.text)
-                flush()
-            else:
-                progress(n_new, args.max_tokens * len(prompts))
+        try:
+            for n_new, event in enumerate(generate(ctx, prompts, args.max_tokens, sampler), 1):
+                if live and n_new == 1:  # not before: the model may be unable to generate
+                    sys.stdout.write(prompts[0])
+                one = results[event.index]
+                one["text"] += event.text
+                one["tokens"].append(event.token)
+                one["logprob"] += event.logprob
+                one["finish_reason"] = event.finish_reason
+                if live:
+                    sys.stdout.write(event.text)
+                    flush()
+                else:
+                    progress(n_new, args.max_tokens * len(prompts))
+        except KeyboardInterrupt:
+            interrupted = True
     if args.json:
         write_json({"seed": sampler.seed, "generations": results})
     elif live:
         write()
     else:
         write("\n\n".join(one["prompt"] + one["text"] for one in results))
-    return 0
+    if not interrupted:
+        return 0
+    done = sum(one["finish_reason"] is not None for one in results)
+    sys.stderr.write(
+        f"plait generate: interrupted; {done} of {len(results)} generations are complete\n"
+    )
+    return 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import textwrap
@@ -11,6 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
+# A list of numbers as json.dumps() indents it. Strings contain no line breaks.
+_NUMBERS = re.compile(r"\[\n *[-\w.+]+(,\n *[-\w.+]+)*\n *\]")
 
 
 def write(text: str = "") -> None:
@@ -24,8 +28,14 @@ def flush() -> None:
 
 
 def write_json(value: Any) -> None:
-    """Write a value as indented JSON. NumPy arrays become lists; invalid Unicode is replaced."""
+    """Write a value as indented JSON, with each list of numbers on one line.
+
+    NumPy arrays become lists; invalid Unicode is replaced.
+    """
     text = json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
+    text = _NUMBERS.sub(
+        lambda found: re.sub(r"\n *", " ", found[0]).replace("[ ", "[").replace(" ]", "]"), text
+    )
     write(text.encode(errors="replace").decode())
 
 

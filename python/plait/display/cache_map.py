@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from plait import _core
+from plait.arguments import expect
 from plait.display import colours
 from plait.display.page import escaped, table, title
 
@@ -60,6 +62,7 @@ def cache_html(kv: KVCache) -> str:
     Args:
         kv: The cache.
     """
+    expect(kv, _core.KVCache, "cache_html: kv", "a KVCache")
     text = title(repr(kv))
     if repr(kv).endswith("closed>"):
         return text

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from plait import _core
+from plait.arguments import expect
 from plait.display import colours
 
 if TYPE_CHECKING:
@@ -16,17 +18,44 @@ if TYPE_CHECKING:
 
 
 _SHARED: dict[str, Any] = {"alpha": 0.5, "hatch": "////", "edgecolor": "white", "linewidth": 0}
+# Readable on light and on dark pages, since figures have no background of their own.
+INK = "#808080"
+_STYLE: Any = {
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "legend.facecolor": "none",
+    **dict.fromkeys(
+        (
+            "text.color",
+            "axes.edgecolor",
+            "axes.labelcolor",
+            "axes.titlecolor",
+            "xtick.color",
+            "ytick.color",
+        ),
+        INK,
+    ),
+}
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """Create a figure and return its axes. Raises ModuleNotFoundError without matplotlib."""
+    """Create a figure without a background and return its axes. Raises ModuleNotFoundError without matplotlib."""
     try:
         import matplotlib.pyplot as plt
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             "plots need matplotlib: pip install plait[viz]", name="matplotlib"
         ) from None
-    return plt.figure(figsize=(width, height), layout="constrained").add_subplot()
+    with plt.rc_context(_STYLE):
+        return plt.figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def expect_axes(ax: object) -> None:
+    """Raise TypeError, which names the argument, if `ax` is no matplotlib axes."""
+    from matplotlib.axes import Axes
+
+    expect(ax, Axes, "ax", "matplotlib axes")
 
 
 def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
@@ -39,8 +68,10 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
     Returns:
         The axes.
     """
+    expect(kv, _core.KVCache, "plot_cells: kv", "a KVCache")
     if ax is None:
         ax = new_axes(9, 1.2 + 0.25 * min(kv.n_seq_max, 32))
+    expect_axes(ax)
     cells = kv.cells()
     per_stream = kv.n_cells // max(kv.n_streams, 1)
     shared = cells["seqs"].sum(axis=1) > 1
@@ -64,7 +95,7 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
             Patch(facecolor="#888", label="not shared"),
             Patch(facecolor="#888", label="shared", **_SHARED),
         ]
-        ax.legend(handles=patches, loc="upper right", fontsize="small")
+        ax.legend(handles=patches, loc="upper right", fontsize="small", labelcolor=INK)
     return ax
 
 
@@ -76,7 +107,7 @@ def _runs(rows: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
 
 
 def plot_stats(stats: Stats, ax: Axes | None = None) -> Axes:
-    """Plot a bar per phase of a step, in microseconds per microbatch, on a logarithmic scale.
+    """Plot a bar per phase of a step, in microseconds per microbatch, with its share of the whole.
 
     Args:
         stats: The statistics.
@@ -85,15 +116,18 @@ def plot_stats(stats: Stats, ax: Axes | None = None) -> Axes:
     Returns:
         The axes.
     """
+    expect(stats, _core.Stats, "plot_stats: stats", "a Stats")
     if ax is None:
         ax = new_axes(7, 2.6)
+    expect_axes(ax)
     phases = list(stats.seconds)
     microseconds = [1e6 * stats.seconds[phase] / max(stats.microbatches, 1) for phase in phases]
     bars = ax.barh(phases, microseconds)
-    ax.bar_label(bars, [f"{value:,.1f}" for value in microseconds], padding=3)
-    ax.set_xscale("symlog", linthresh=0.1)
+    total = sum(microseconds) or 1.0
+    labels = [f"{value:,.1f} ({value / total:.0%})" for value in microseconds]
+    ax.bar_label(bars, labels, padding=3, color=ax.xaxis.label.get_color())
     ax.set(xlabel="microseconds per microbatch")
     ax.set_title(repr(stats).strip("<>"), fontsize="small")
-    ax.set_xlim(0, 10 * max([1.0, *microseconds]))
+    ax.set_xlim(0, 1.3 * max([1.0, *microseconds]))
     ax.invert_yaxis()
     return ax

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plait import _core
+from plait.arguments import expect
 from plait.display.cache_map import cache_html
 from plait.display.page import details, escaped, table, title
 from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
     from plait._core import Model, Output, Stats
+    from plait.evaluation.scoring import Score
+    from plait.generation.events import Completion
 
 _MAX_ROWS = 8
 _TOP = 5
+_MAX_TOKENS = 64  # of a score
 _MAX_LENGTH = 80  # characters of a value
 
 
@@ -26,6 +32,7 @@ def model_html(model: Model) -> str:
     Args:
         model: The model.
     """
+    expect(model, _core.Model, "model_html: model", "a Model")
     types = Counter[str]()
     for tensor in model.tensors.values():
         types[tensor.dtype] += tensor.nbytes
@@ -56,6 +63,7 @@ def context_html(ctx: _core.Context) -> str:
     Args:
         ctx: The context.
     """
+    expect(ctx, _core.Context, "context_html: ctx", "a Context")
     if ctx.closed:
         return title(repr(ctx))
     kv = _core.KVCache(ctx)
@@ -75,6 +83,7 @@ def output_html(output: Output) -> str:
     Args:
         output: The output of decode() or encode().
     """
+    expect(output, _core.Output, "output_html: output", "an Output")
     text = title(repr(output))
     logits = output.logits
     if logits is None:
@@ -93,10 +102,9 @@ def _most_likely(output: Output, row: np.ndarray) -> str:
     lines = ""
     for token in np.argsort(-row, kind="stable")[:_TOP].tolist():
         p = float(np.exp(logprobs[token]))
-        bar = f'<div style="background:#0072b2;height:0.8em;width:{max(100 * p, 0.5):.1f}%"></div>'
         lines += (
             f'<tr><td style="text-align:left">{escaped(_token_text(output, token))}</td><td>{token}</td>'
-            f'<td>{p:.4f}</td><td style="width:12em">{bar}</td></tr>'
+            f'<td>{p:.4f}</td><td style="width:12em">{_bar(p)}</td></tr>'
         )
     return f"<table>{lines}</table>"
 
@@ -117,6 +125,7 @@ def stats_html(stats: Stats) -> str:
     Args:
         stats: The statistics.
     """
+    expect(stats, _core.Stats, "stats_html: stats", "a Stats")
     counters = [
         ("tokens", f"{stats.tokens:,}"),
         ("microbatches", f"{stats.microbatches:,}"),
@@ -127,6 +136,68 @@ def stats_html(stats: Stats) -> str:
     ]
     times = [(phase, f"{seconds * 1e3:.2f}") for phase, seconds in stats.seconds.items()]
     return table(("", "count"), counters) + table(("phase", "ms"), times)
+
+
+def score_html(score: Score) -> str:
+    """Return HTML with the log-probability of each token and a bar of its probability.
+
+    Args:
+        score: The score.
+    """
+    lines = ""
+    shown = zip(score.tokens.tolist(), score.logprobs.tolist(), score.greedy.tolist(), strict=True)
+    for token, logprob, greedy in itertools.islice(shown, _MAX_TOKENS):
+        mark = "most likely" if greedy else ""
+        lines += (
+            f'<tr><td>{token}</td><td>{logprob:.4f}</td><td style="width:12em">{_bar(math.exp(logprob))}</td>'
+            f"<td>{mark}</td></tr>"
+        )
+    head = "<tr><th>token</th><th>log p</th><th>p</th><th></th></tr>"
+    return f"{title(repr(score))}<table>{head}{lines}</table>{_more(len(score) - _MAX_TOKENS, 'token')}"
+
+
+def completion_html(completion: Completion) -> str:
+    """Return HTML with the text of a completion and its figures.
+
+    Args:
+        completion: The completion.
+    """
+    n = len(completion.tokens)
+    facts = [
+        ("prompt, sample", f"{completion.index}, {completion.sample}"),
+        ("tokens", f"{n:,}"),
+        ("finish reason", str(completion.finish_reason)),
+        ("log-probability", f"{completion.logprob:.4f}"),
+        ("per token", f"{completion.mean_logprob:.4f}" if n else ""),
+    ]
+    text = f'<pre style="white-space:pre-wrap">{escaped(completion.text)}</pre>'
+    return f"<b>plait.Completion</b>{text}{table(('', ''), facts)}"
+
+
+def batch_html(name: str, n: int, entries: list[tuple[str, str, str, bool]]) -> str:
+    """Return HTML with the first entries of a batch.
+
+    Args:
+        name: The representation of the batch.
+        n: Number of entries.
+        entries: The token, positions and sequences of each, and whether it requests an output row.
+    """
+    rows = [
+        (str(i), token, position, sequences, "yes" if output else "")
+        for i, (token, position, sequences, output) in enumerate(entries)
+    ]
+    head = ("entry", "token", "position", "sequences", "output")
+    return title(name) + (table(head, rows) if rows else "") + _more(n - len(entries), "entry")
+
+
+def _more(n: int, noun: str) -> str:
+    if n <= 0:
+        return ""
+    return f"<div>and {n:,} more {noun if n == 1 else 'entries' if noun == 'entry' else noun + 's'}</div>"
+
+
+def _bar(p: float) -> str:
+    return f'<div style="background:#0072b2;height:0.8em;width:{max(100 * p, 0.5):.1f}%"></div>'
 
 
 def _short(value: object) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import Batch
-from plait.arguments import expect_model
+from plait.arguments import expect_model, flag, string
 from plait.context import Context
 from plait.errors import UnsupportedError
 from plait.evaluation.texts import Text, text_list, token_ids
@@ -51,6 +51,8 @@ def embed(
         UnsupportedError: The model is an encoder-decoder.
     """
     expect_model(model, "embed")
+    normalize, truncate = flag(normalize, "embed: normalize"), flag(truncate, "embed: truncate")
+    string(pooling, "embed: pooling")
     items = [texts] if isinstance(texts, str) else text_list(texts, "embed: texts")
     ids = [
         token_ids(model, text, f"text {i}", add_special, parse_special)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import ExitStack, closing
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import Batch
+from plait.arguments import integer, kind
 from plait.context import Context, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.evaluation.texts import Text, text_list, token_ids
@@ -70,6 +70,11 @@ class Score:
     def __repr__(self) -> str:
         greedy = ", greedy" if self.is_greedy else ""
         return f"<plait.Score of {len(self)} tokens: {self.logprob:.4f}{greedy}>"
+
+    def _repr_html_(self) -> str:
+        from plait.display.tables import score_html
+
+        return score_html(self)
 
 
 def score(
@@ -225,15 +230,45 @@ def token_logprobs(
     """
     source = model_of(model, "token_logprobs")
     n_top = _checked_top(top, source.n_vocab)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"token_logprobs: progress: expected a callable, got {kind(progress)}")
     ids = token_ids(source, text, "text", add_special, parse_special)
+    score = None
+    for score in partial_scores(model, ids, window, stride, n_top):
+        if progress is not None:
+            progress(len(score), len(ids) - 1)
+    assert score is not None
+    return score
+
+
+def partial_scores(
+    model: Model | Context,
+    ids: list[int],
+    window: SupportsIndex | None,
+    stride: SupportsIndex | None,
+    n_top: int = 0,
+) -> Iterator[Score]:
+    """Yield after each window the Score of the tokens so far; see token_logprobs().
+
+    Args:
+        model: As in token_logprobs().
+        ids: The token ids.
+        window: As in token_logprobs().
+        stride: As in token_logprobs().
+        n_top: Number of most likely tokens to report at each place.
+
+    Raises:
+        ValueError: As in token_logprobs().
+    """
+    source = model_of(model, "token_logprobs")
     if len(ids) < 2:
         raise ValueError(f"token_logprobs: the text has {len(ids)} tokens; it must have at least 2")
     longest = model.n_ctx if isinstance(model, Context) else source.n_ctx_train or len(ids)
-    size = longest if window is None else operator.index(window)
+    size = longest if window is None else integer(window, "token_logprobs: window")
     if size < 2 or (isinstance(model, Context) and size > longest):
         limit = f" and at most n_ctx = {longest}" if isinstance(model, Context) else ""
         raise ValueError(f"token_logprobs: window is {size}; it must be at least 2{limit}")
-    step = size // 2 if stride is None else operator.index(stride)
+    step = size // 2 if stride is None else integer(stride, "token_logprobs: stride")
     if not 1 <= step < size:
         raise ValueError(
             f"token_logprobs: stride is {step}; it must be between 1 and window - 1 = {size - 1}"
@@ -250,9 +285,7 @@ def token_logprobs(
                 for _, row in _rows(ctx, [(seq, ids[begin : end - 1], scored - 1 - begin)]):
                     table.add(row)
             scored, begin = end, begin + step
-            if progress is not None:
-                progress(scored - 1, len(ids) - 1)
-    return table.score()
+            yield table.score()
 
 
 def perplexity(
@@ -328,19 +361,19 @@ class _Table:
             self._top_tokens[at], self._top_logprobs[at] = best, logprobs[best]
 
     def score(self) -> Score:
-        assert self._n == len(self._tokens)
+        """Return the Score of the tokens whose logits were added."""
+        n = self._n
         return Score(
-            self._tokens, self._logprobs, self._greedy, self._top_tokens, self._top_logprobs
+            self._tokens[:n],
+            self._logprobs[:n],
+            self._greedy[:n],
+            self._top_tokens[:n],
+            self._top_logprobs[:n],
         )
 
 
 def _checked_top(top: SupportsIndex, n_vocab: int) -> int:
-    n = operator.index(top)
-    if not 0 <= n <= n_vocab:
-        raise ValueError(
-            f"top is {n}; it must be between 0 and {n_vocab}, the size of the vocabulary"
-        )
-    return n
+    return integer(top, "top", 0, n_vocab)
 
 
 def _pairs(

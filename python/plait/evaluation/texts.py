@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
 
 import numpy as np
 import numpy.typing as npt
 
+from plait.arguments import flag, integer, kind
 from plait.model import Model
 
 Text = str | Items[int] | npt.NDArray[np.integer]
@@ -23,7 +23,7 @@ def text_list(texts: str | Iterable[Text], name: str) -> list[Text]:
     if isinstance(texts, str | bytes | bytearray):
         raise TypeError(f"{name} is {type(texts).__name__}; pass a list of texts: [{texts!r:.40}]")
     if not isinstance(texts, Iterable):
-        raise TypeError(f"{name}: expected a list of texts, got {type(texts).__name__}")
+        raise TypeError(f"{name}: expected a list of texts, got {kind(texts)}")
     return list(texts)
 
 
@@ -41,14 +41,23 @@ def token_ids(
 
     Raises:
         TypeError: `text` is neither.
+        IndexError: A token id is outside the vocabulary.
     """
+    add_special = flag(add_special, "add_special")
+    parse_special = flag(parse_special, "parse_special")
     if isinstance(text, bytes | bytearray):
         raise TypeError(
             f"{what} is {type(text).__name__}; pass a str (for example data.decode()) or a list of token ids"
         )
     if isinstance(text, str):
-        ids = model.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
-        return [int(token) for token in ids]
+        encoded = model.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+        return [int(token) for token in encoded]
     if not hasattr(text, "__iter__"):
-        raise TypeError(f"{what}: expected str or token ids, got {type(text).__name__}")
-    return [operator.index(token) for token in text]
+        raise TypeError(f"{what}: expected str or token ids, got {kind(text)}")
+    ids = [integer(token, f"{what}: a token id") for token in text]
+    for token in ids:
+        if not 0 <= token < model.n_vocab:
+            raise IndexError(
+                f"{what}: token id {token} is outside the vocabulary of {model.n_vocab} tokens"
+            )
+    return ids

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from plait.display.plots import new_axes
+from plait.arguments import integer
+from plait.display.plots import INK, expect_axes, new_axes
 from plait.errors import UnsupportedError
 from plait.figures.reading import TextReading
 from plait.numerics import log_softmax
@@ -50,7 +51,7 @@ class Attention:
         mean: Floats = (self.weights * back).sum(axis=(2, 3)) / n
         return mean
 
-    def plot(self, layer: int, head: int, ax: Axes | None = None) -> Axes:
+    def plot(self, layer: SupportsIndex, head: SupportsIndex, ax: Axes | None = None) -> Axes:
         """Plot the weights of one head: a row per attending token, a column per attended token.
 
         Args:
@@ -62,8 +63,12 @@ class Attention:
             The axes.
         """
         n = len(self.tokens)
+        n_layer, n_head, *_ = self.weights.shape
+        layer = integer(layer, "plot: layer", 0, n_layer - 1)
+        head = integer(head, "plot: head", 0, n_head - 1)
         if ax is None:
             ax = new_axes(2 + 0.22 * n, 1.6 + 0.2 * n)
+        expect_axes(ax)
         ax.imshow(self.weights[layer, head], cmap="Blues", vmin=0, aspect="auto")
         ax.set_xticks(range(n), self.tokens, rotation=90, fontsize="small")
         ax.set_yticks(range(n), self.tokens, fontsize="small")
@@ -84,6 +89,7 @@ class Attention:
         spans = self.spans
         if ax is None:
             ax = new_axes(2 + 0.6 * spans.shape[1], 1.2 + 0.45 * spans.shape[0])
+        expect_axes(ax)
         image = ax.imshow(spans, cmap="viridis", vmin=0, aspect="auto")
         for (layer, head), span in np.ndenumerate(spans):
             colour = "white" if span < spans.max() * 0.6 else "black"
@@ -93,7 +99,8 @@ class Attention:
         ax.set(xlabel="head", ylabel="layer", title="mean attention distance in tokens")
         ax.set_xticks(range(spans.shape[1]))
         ax.set_yticks(range(spans.shape[0]))
-        ax.figure.colorbar(image, ax=ax)
+        bar = ax.figure.colorbar(image, ax=ax)
+        bar.ax.tick_params(colors=INK)
         return ax
 
 

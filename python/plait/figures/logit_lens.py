@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from plait.display.plots import new_axes
+from plait.arguments import integer
+from plait.display.plots import expect_axes, new_axes
 from plait.errors import UnsupportedError
 from plait.figures.reading import TextReading
 from plait.numerics import log_softmax
@@ -34,7 +35,7 @@ class LogitLens:
     tokens: list[str]
     best: list[list[str]]
 
-    def plot(self, last: int = 12, ax: Axes | None = None) -> Axes:
+    def plot(self, last: SupportsIndex = 12, ax: Axes | None = None) -> Axes:
         """Plot the most likely next token after each layer; darker cells have a higher probability.
 
         Args:
@@ -44,10 +45,11 @@ class LogitLens:
         Returns:
             The axes.
         """
-        shown = min(last, len(self.tokens))
+        shown = min(integer(last, "plot: last", 1), len(self.tokens))
         probability = np.exp(self.logprobs.max(axis=2))[:, -shown:]
         if ax is None:
             ax = new_axes(1.5 + 0.85 * shown, 1.4 + 0.4 * len(probability))
+        expect_axes(ax)
         ax.imshow(probability, cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower")
         for (layer, place), p in np.ndenumerate(probability):
             text = self.best[layer][len(self.tokens) - shown + place]

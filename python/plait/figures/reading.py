@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import Batch
+from plait.arguments import string
 from plait.context import Context, model_of
 from plait.errors import UnsupportedError
 
@@ -29,7 +30,8 @@ class TextReading:
     """
 
     def __init__(self, model: Model | Context, text: str, roles: tuple[str, ...]) -> None:
-        self.model = model_of(model, "text")
+        self.model = model_of(model, "figures")
+        string(text, "text")
         self._ids = self.model.tokenizer.encode(text)
         if len(self._ids) == 0:
             raise ValueError("the text has no tokens; expected at least one")

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from plait.arguments import flag, string
+
 _PART = re.compile(r"(.*-)(\d{5})(-of-(\d{5})\.gguf)")
 
 
@@ -49,6 +51,11 @@ def fetch(
         ) from None
     if not isinstance(repo, str) or not re.fullmatch(r"[^/\s]+/[^/\s]+", repo):
         raise ValueError(f'from_hub: repo is {repo!r}; expected "owner/name"')
+    if file is not None:
+        string(file, "from_hub: file")
+    if revision is not None:
+        string(revision, "from_hub: revision")
+    local_files_only = flag(local_files_only, "from_hub: local_files_only")
     where = f"{repo}{f' at {revision}' if revision else ''}"
     options: dict[str, Any] = {
         "revision": revision, "token": token, "cache_dir": cache_dir, "local_files_only": local_files_only

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plait import _core
-from plait.arguments import expect_model
+from plait.arguments import expect_model, flag, integer, string
+from plait.arguments import kind as type_of
 from plait.errors import UnsupportedError
 from plait.files import gguf
 
@@ -89,13 +90,27 @@ def quantize_file(
         OSError: The file cannot be written.
     """
     expect_model(model, "quantize_file")
-    kind = _checked(type)
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"quantize_file: path: expected a path, got {type_of(path)}")
+    requantize = flag(requantize, "quantize_file: requantize")
+    allow_fallback = flag(allow_fallback, "quantize_file: allow_fallback")
+    if threads is not None:
+        threads = integer(threads, "quantize_file: threads", 1)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"quantize_file: progress: expected a callable, got {type_of(progress)}")
+    kind = _checked(type, "type")
     head = gguf.read_head(model.path)
     if any(Path(path).resolve() == tensor.path.resolve() for tensor in head.tensors):
         raise ValueError(
             f"quantize_file: {os.fspath(path)} is the model's own file; choose another path"
         )
-    output = _checked(output_type) if output_type else "Q6_K" if kind.startswith("Q4") else kind
+    output = (
+        _checked(output_type, "output_type")
+        if output_type is not None
+        else "Q6_K"
+        if kind.startswith("Q4")
+        else kind
+    )
     plan = {t.name: _new_type(model, t.name, kind, output, requantize) for t in head.tensors}
     quantised = sorted({model.tensors[name].dtype for name in plan} - {*_FLOATS, "I32"})
     if quantised and not requantize:
@@ -123,13 +138,11 @@ def quantize_file(
     return Quantized(model.nbytes, sum(sizes.values()), dict(by_type.most_common()))
 
 
-def _checked(type_name: str) -> str:
-    if not isinstance(type_name, str):
-        raise TypeError(f"quantize_file: type is {type_name!r}; expected a str")
-    name = type_name.upper()
+def _checked(type_name: str, argument: str) -> str:
+    name = string(type_name, f"quantize_file: {argument}").upper()
     if name not in FILE_TYPES:
         raise ValueError(
-            f'quantize_file: type is "{type_name}"; expected one of {", ".join(FILE_TYPES)}'
+            f'quantize_file: {argument} is "{type_name}"; expected one of {", ".join(FILE_TYPES)}'
         )
     return name
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 import logging
-import operator
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 import numpy as np
 
 from plait import _core
 from plait._core import Batch
+from plait.arguments import expect, integer, kind, string
 from plait.closeable import Closeable
 from plait.context import Context, model_of
 from plait.errors import CacheFull, UnsupportedError
@@ -99,14 +99,17 @@ class Chat(Closeable):
         **variables: Any,
     ) -> None:
         source = model_of(model, "Chat")
-        if full not in _POLICIES:
+        if string(full, "Chat: full") not in _POLICIES:
             raise ValueError(f"Chat: full is {full!r}; it must be one of {', '.join(_POLICIES)}")
         self.messages: list[Message] = []
         if system is not None:
-            self.messages.append({"role": "system", "content": system})
-        self.tools = None if tools is None else [dict(tool) for tool in tools]
+            content = string(system, "Chat: system")
+            self.messages.append({"role": "system", "content": content})
+        self.tools = None if tools is None else _tools(tools)
         self.full = full
-        self.max_tokens = operator.index(max_tokens)
+        self.max_tokens = integer(max_tokens, "Chat: max_tokens", 1)
+        if sampler is not None and not callable(sampler):
+            raise TypeError(f"Chat: sampler: expected a callable, got {kind(sampler)}")
         self.sampler = sampler
         self.n_left_out = 0
         self.n_forgotten = 0
@@ -147,7 +150,7 @@ class Chat(Closeable):
 
     def stream(
         self, text: str | None = None, *, max_tokens: SupportsIndex | None = None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Send a user message and stream the answer token by token.
 
         The answer is appended to `messages` when it ends, even if it is interrupted. If the call
@@ -158,16 +161,18 @@ class Chat(Closeable):
             max_tokens: Max tokens of the answer. None: as given to Chat.
 
         Returns:
-            An iterator of events.
+            A generator of events. close() ends the answer.
 
         Raises:
             ValueError: The template rejects the messages, a number is out of range, or another
                 answer is being streamed.
             CacheFull: The conversation does not fit; see `full`.
         """
-        limit = self.max_tokens if max_tokens is None else operator.index(max_tokens)
-        if limit < 1:
-            raise ValueError(f"Chat: max_tokens is {limit}; it must be at least 1")
+        limit = (
+            self.max_tokens if max_tokens is None else integer(max_tokens, "Chat: max_tokens", 1)
+        )
+        if text is not None:
+            text = string(text, "Chat: text")
         running = None if self._streaming is None else self._streaming()
         if running is not None and inspect.getgeneratorstate(running) != inspect.GEN_CLOSED:
             raise ValueError(
@@ -348,8 +353,24 @@ class Chat(Closeable):
             self.messages.append({"role": "assistant", "content": "".join(texts)})
 
 
+def _tools(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
+        raise TypeError(f"Chat: tools: expected a list of JSON schemas, got {kind(tools)}")
+    found = list(tools)
+    for tool in found:
+        expect(
+            tool,
+            Mapping,
+            "Chat: tools",
+            "a list of JSON schemas (dicts); it contains another value",
+        )
+    return [dict(tool) for tool in found]
+
+
 def _template(model: Model, text: str) -> ChatTemplate:
     from plait.tokenizer.chat_template import KEY, ChatTemplate  # imports Jinja
+
+    string(text, "Chat: template")
 
     return ChatTemplate({KEY: text}, model.tokenizer, name="template")
 

@@ -9,7 +9,6 @@ more often.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, SupportsIndex
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import Batch
-from plait.arguments import expect_model
+from plait.arguments import expect_context, expect_model, integer, number
 from plait.context import Context
 from plait.errors import CacheFull
 from plait.numerics import log_softmax
@@ -120,13 +119,14 @@ class PromptLookup:
         max_ngram: SupportsIndex = 3,
         min_ngram: SupportsIndex = 2,
     ) -> None:
-        self.n = operator.index(n)
-        self._lengths = range(operator.index(max_ngram), operator.index(min_ngram) - 1, -1)
-        if self.n < 1 or not self._lengths or self._lengths[-1] < 1:
+        self.n = integer(n, "PromptLookup: n", 1)
+        longest = integer(max_ngram, "PromptLookup: max_ngram", 1)
+        shortest = integer(min_ngram, "PromptLookup: min_ngram", 1)
+        if shortest > longest:
             raise ValueError(
-                f"PromptLookup: n is {n}, max_ngram {max_ngram}, min_ngram {min_ngram}; expected numbers of at least 1 "
-                f"and min_ngram <= max_ngram"
+                f"PromptLookup: min_ngram is {shortest} and max_ngram is {longest}; min_ngram must not exceed max_ngram"
             )
+        self._lengths = range(longest, shortest - 1, -1)
         self.acceptance = Acceptance()
         self._places: dict[Hashable, tuple[dict[tuple[int, ...], int], int]] = {}
 
@@ -190,12 +190,8 @@ class DraftModel:
         self, model: Model, n: SupportsIndex = 4, p_min: float = 0.0, **options: object
     ) -> None:
         expect_model(model, "DraftModel")
-        self.n = operator.index(n)
-        self.p_min = float(p_min)
-        if self.n < 1 or not 0 <= self.p_min <= 1:
-            raise ValueError(
-                f"DraftModel: n is {n} and p_min is {p_min}; n must be at least 1 and p_min between 0 and 1"
-            )
+        self.n = integer(n, "DraftModel: n", 1)
+        self.p_min = number(p_min, "DraftModel: p_min", 0, 1)
         self.acceptance = Acceptance()
         self._model = model
         self._options = options
@@ -211,6 +207,7 @@ class DraftModel:
         Raises:
             ValueError: The vocabularies differ.
         """
+        expect_context(ctx, "attach")
         names = ("tokenizer.ggml.tokens", "tokenizer.ggml.model")
         if any(self._model.metadata.get(name) != ctx.model.metadata.get(name) for name in names):
             raise ValueError(

@@ -62,6 +62,11 @@ class Completion:
         """Mean log-probability per token, which compares generations of different lengths."""
         return self.logprob / len(self.logprobs)
 
+    def _repr_html_(self) -> str:
+        from plait.display.tables import completion_html
+
+        return completion_html(self)
+
 
 def completions(events: Iterable[Event]) -> list[Completion]:
     """Join events into completions, ordered by prompt and then by sample."""

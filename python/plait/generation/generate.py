@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import operator
+import logging
 import sys
 import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
+from plait.arguments import flag, integer
 from plait.context import Context, model_of
 from plait.generation.events import Completion, Event, completions
 
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Completion", "Event", "agenerate", "complete", "generate"]
 
+_log: Final = logging.getLogger("plait")
 # Limits of the context that generate() creates for a model.
 _MAX_SEQUENCES = 32
 _MAX_FULL_LENGTH = 8  # sequences that can grow to the full length at the same time
 _MIN_CELLS = 8192  # cells to allocate at least, unless the prompts need fewer
+_MAX_SAMPLES = 1 << 20
 _MIN_FOR_PROGRESS = 16  # generations from which on a progress bar is shown by default
 
 
@@ -87,11 +90,10 @@ def generate(
     from plait.generation.stops import StopConditions
 
     source = model_of(model, "generate")
-    samples = operator.index(n)
-    if samples < 1:
-        raise ValueError(f"generate: n is {samples}; it must be at least 1")
-    if (limit := operator.index(max_tokens)) < 1:
-        raise ValueError(f"generate: max_tokens is {limit}; it must be at least 1")
+    samples = integer(n, "generate: n", 1, _MAX_SAMPLES)
+    limit = integer(max_tokens, "generate: max_tokens", 1)
+    if progress is not None:
+        progress = flag(progress, "generate: progress")
     conditions = StopConditions.of(stop)
     ids = [
         encode(source, prompt, f"prompt {i}", add_special, parse_special)
@@ -110,7 +112,7 @@ def generate(
                 prompt, limit, sampler=sampler, stop=conditions, top=top, draft=draft,
                 index=i, sample=sample, key=key,
             )  # fmt: skip
-        _warn_of_length(source, ids)
+        _warn_of_length(ctx, ids, limit)
         bar = _progress_bar(progress, samples * len(ids))
         if bar is not None:
             undo.enter_context(closing(bar))
@@ -122,18 +124,32 @@ async def agenerate(
     prompts: Prompt | Iterable[Prompt],
     max_tokens: SupportsIndex = 128,
     sampler: Callable[..., int] | None = None,
-    **options: Any,
+    *,
+    n: SupportsIndex = 1,
+    stop: Stop = (),
+    top: SupportsIndex = 0,
+    draft: Drafter | None = None,
+    add_special: bool = True,
+    parse_special: bool = True,
+    progress: bool | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Generate like generate(), for asyncio: the model runs in another thread.
 
-    If the task is cancelled, the generation ends after the current step.
+    If the task is cancelled, the generation ends after the current step. If that step raises, its exception is logged
+    (logger "plait", level WARNING).
 
     Args:
         model: As in generate().
         prompts: As in generate().
         max_tokens: As in generate().
         sampler: As in generate().
-        options: More arguments of generate().
+        n: As in generate().
+        stop: As in generate().
+        top: As in generate().
+        draft: As in generate().
+        add_special: As in generate().
+        parse_special: As in generate().
+        progress: As in generate().
 
     Yields:
         An Event per token.
@@ -143,7 +159,10 @@ async def agenerate(
     """
     import asyncio
 
-    events = generate(model, prompts, max_tokens, sampler, **options)
+    events = generate(
+        model, prompts, max_tokens, sampler, n=n, stop=stop, top=top, draft=draft,
+        add_special=add_special, parse_special=parse_special, progress=progress,
+    )  # fmt: skip
     running: asyncio.Task[Event | None] | None = None
     try:
         while True:
@@ -155,6 +174,10 @@ async def agenerate(
     finally:
         if running is not None and not running.done():
             await asyncio.wait([running])
+            if not running.cancelled() and (error := running.exception()) is not None:
+                _log.warning(
+                    "agenerate: the step during which the task was cancelled raised", exc_info=error
+                )
         events.close()
 
 
@@ -163,7 +186,14 @@ def complete(
     prompts: Prompt | Iterable[Prompt],
     max_tokens: SupportsIndex = 128,
     sampler: Callable[..., int] | None = None,
-    **options: Any,
+    *,
+    n: SupportsIndex = 1,
+    stop: Stop = (),
+    top: SupportsIndex = 0,
+    draft: Drafter | None = None,
+    add_special: bool = True,
+    parse_special: bool = True,
+    progress: bool | None = None,
 ) -> list[Completion]:
     """Generate from prompts and return whole generations, ordered by prompt and then by sample.
 
@@ -172,12 +202,22 @@ def complete(
         prompts: As in generate().
         max_tokens: As in generate().
         sampler: As in generate().
-        options: More arguments of generate().
+        n: As in generate().
+        stop: As in generate().
+        top: As in generate().
+        draft: As in generate().
+        add_special: As in generate().
+        parse_special: As in generate().
+        progress: As in generate().
 
     Raises:
         ValueError: As in generate(), like its other exceptions.
     """
-    return completions(generate(model, prompts, max_tokens, sampler, **options))
+    events = generate(
+        model, prompts, max_tokens, sampler, n=n, stop=stop, top=top, draft=draft,
+        add_special=add_special, parse_special=parse_special, progress=progress,
+    )  # fmt: skip
+    return completions(events)
 
 
 def _events(scheduler: Scheduler, bar: Any, resources: ExitStack) -> Generator[Event, None, None]:
@@ -188,15 +228,20 @@ def _events(scheduler: Scheduler, bar: Any, resources: ExitStack) -> Generator[E
             yield event
 
 
-def _warn_of_length(model: Model, prompts: list[list[int]]) -> None:
-    """Warn about prompts that are longer than the training length of the model."""
-    longest = max(map(len, prompts), default=0)
-    if model.n_ctx_train and longest > model.n_ctx_train:
-        warnings.warn(
-            f"generate: a prompt has {longest} tokens, but the model was trained on at most {model.n_ctx_train}; its "
-            "output may be of low quality",
-            stacklevel=3,
-        )
+def _warn_of_length(ctx: Context, prompts: list[list[int]], limit: int) -> None:
+    """Warn about generations that can exceed the training length of the model."""
+    trained, longest = ctx.model.n_ctx_train, max(map(len, prompts), default=0)
+    if not trained or min(longest + limit, ctx.n_ctx) <= trained:
+        return
+    if longest > trained:
+        problem = f"a prompt has {longest} tokens"
+    else:
+        problem = f"a prompt has {longest} tokens and max_tokens is {limit}"
+    warnings.warn(
+        f"generate: {problem}, but the model was trained on at most {trained}; its output may be of low quality beyond "
+        "them",
+        stacklevel=3,
+    )
 
 
 def _context_for(model: Model, prompts: list[list[int]], limit: int, samples: int) -> Context:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from plait.arguments import kind, string
 from plait.errors import UnsupportedError
 
 try:
@@ -49,7 +50,7 @@ class Grammar:
     """
 
     def __init__(self, source: str) -> None:
-        self.source = source
+        self.source = string(source, "Grammar: source")
         problem = llguidance.LLMatcher.validate_grammar(source)
         if problem and not problem.startswith("WARNING"):
             raise ValueError(f"grammar: {problem}")
@@ -67,7 +68,14 @@ class Grammar:
         Raises:
             ValueError: The schema is invalid.
         """
-        text = schema if isinstance(schema, str) else json.dumps(schema)
+        if not isinstance(schema, str | bool | Mapping):
+            raise TypeError(
+                f"Grammar: schema: expected a dict, JSON text or a bool, got {kind(schema)}"
+            )
+        try:
+            text = schema if isinstance(schema, str) else json.dumps(schema)
+        except TypeError as error:
+            raise ValueError(f"Grammar: schema is not JSON: {error}") from None
         try:
             source = llguidance.LLMatcher.grammar_from_json_schema(
                 text, defaults={"whitespace_pattern": r"[ ]?|\n[ ]{0,16}"}
@@ -86,7 +94,7 @@ class Grammar:
         Raises:
             ValueError: The expression is invalid.
         """
-        return cls(llguidance.LLMatcher.grammar_from_regex(pattern))
+        return cls(llguidance.LLMatcher.grammar_from_regex(string(pattern, "Grammar: pattern")))
 
     @classmethod
     def lark(cls, rules: str) -> Grammar:
@@ -98,7 +106,7 @@ class Grammar:
         Raises:
             ValueError: The rules are invalid.
         """
-        return cls(llguidance.LLMatcher.grammar_from_lark(rules))
+        return cls(llguidance.LLMatcher.grammar_from_lark(string(rules, "Grammar: rules")))
 
     @classmethod
     def gbnf(cls, rules: str) -> Grammar:
@@ -110,6 +118,7 @@ class Grammar:
         Raises:
             ValueError: The rules are invalid.
         """
+        string(rules, "Grammar: rules")
         try:
             translated = llguidance.gbnf_to_lark.gbnf_to_lark(rules)
         except Exception as error:  # the parser of llguidance raises Exception itself

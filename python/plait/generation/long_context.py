@@ -5,10 +5,9 @@ These methods do not change the model. How well a model handles them must be tes
 
 from __future__ import annotations
 
-import operator
 from typing import SupportsIndex
 
-from plait.arguments import expect_context
+from plait.arguments import expect_context, integer, kind
 from plait.cache.sequence import Sequence
 from plait.context import Context
 
@@ -41,10 +40,13 @@ def attention_sinks(
         CacheFull: As in Sequence.shift().
     """
     _expect_sequence(seq, "attention_sinks")
-    limit, first = operator.index(max_length), operator.index(sinks)
+    limit = integer(max_length, "attention_sinks: max_length", 1)
+    first = integer(sinks, "attention_sinks: sinks", 0)
+    if discard is not None:
+        discard = integer(discard, "attention_sinks: discard", 1)
     if seq.pos < limit:
         return 0
-    n = (seq.pos - first) // 2 if discard is None else operator.index(discard)
+    n = (seq.pos - first) // 2 if discard is None else integer(discard, "attention_sinks: discard")
     if first < 0 or n < 1 or first + n > seq.pos:
         raise ValueError(
             f"attention_sinks: sinks is {first} and discard is {n}, but the sequence has {seq.pos} tokens; expected "
@@ -84,10 +86,12 @@ class SelfExtend:
     ) -> None:
         expect_context(ctx, "SelfExtend")
         _expect_sequence(seq, "SelfExtend")
+        if not seq.belongs_to(ctx):
+            raise ValueError("SelfExtend: seq is closed or belongs to another context than ctx")
         self._kv = ctx.kv
         self.seq = seq
-        self.group = operator.index(group)
-        self.width = operator.index(width)
+        self.group = integer(group, "SelfExtend: group", 2)
+        self.width = integer(width, "SelfExtend: width", 1)
         if self.group < 2 or self.width < self.group or self.width % self.group:
             raise ValueError(
                 f"SelfExtend: group is {self.group} and width is {self.width}; group must be at least 2, "
@@ -123,4 +127,4 @@ class SelfExtend:
 
 def _expect_sequence(seq: object, what: str) -> None:
     if not isinstance(seq, Sequence):
-        raise TypeError(f"{what}: expected a Sequence, got {type(seq).__name__}")
+        raise TypeError(f"{what}: seq: expected a Sequence, got {kind(seq)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from typing import TYPE_CHECKING, cast
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import numpy.typing as npt
 
+from plait.arguments import flag, integer, kind
 from plait.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ def prompt_list(prompts: Prompt | Iterable[Prompt], function: str) -> list[Promp
     if isinstance(prompts, str):
         return [prompts]
     _refuse_bytes(prompts, f"{function}: prompts")
+    if not hasattr(prompts, "__iter__"):
+        raise TypeError(
+            f"{function}: prompts: expected text, token ids or several of these, got {kind(prompts)}"
+        )
     items = list(prompts)
     if items and all(hasattr(item, "__index__") and not hasattr(item, "__len__") for item in items):
         return [cast("list[int]", items)]
@@ -75,12 +79,14 @@ def encode(
         UnsupportedError: The prompt is text and the model has no vocabulary.
     """
     _refuse_bytes(prompt, f"generate: {name}")
+    add_special = flag(add_special, "generate: add_special")
+    parse_special = flag(parse_special, "generate: parse_special")
     if isinstance(prompt, str):
         ids: list[int] = model.tokenizer.encode(
             prompt, add_special=add_special, parse_special=parse_special
         ).tolist()
     elif hasattr(prompt, "__iter__"):
-        ids = [operator.index(token) for token in prompt]
+        ids = [integer(token, f"generate: {name}: a token id") for token in prompt]
     else:
         raise TypeError(f"generate: {name}: expected str or token ids, got {type(prompt).__name__}")
     if not ids:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
-import operator
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, SupportsFloat, SupportsIndex
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait import _core
+from plait.arguments import expect, integer, items, shown, to_float
 
 if TYPE_CHECKING:
     from plait.generation.grammar import Grammar, Matchers
@@ -170,7 +170,7 @@ class Sampler:
         self.dry_last_n = _last_n("dry_last_n", dry_last_n)
         self.dry_breakers = tuple(
             text if isinstance(text, str) else _integer("dry_breakers", text, 0)
-            for text in dry_breakers
+            for text in items(dry_breakers, "Sampler: dry_breakers", "texts and token ids")
         )
         self._set_token_ids(logit_bias, banned, allowed, forced)
         self.order = self._checked_order(order)
@@ -198,17 +198,15 @@ class Sampler:
         allowed: Iterable[SupportsIndex] | None,
         forced: Iterable[SupportsIndex],
     ) -> None:
+        if logit_bias is not None:
+            expect(logit_bias, Mapping, "Sampler: logit_bias", "a dict of numbers by token id")
         self.logit_bias = {
             _integer("logit_bias", token, 0): _number("logit_bias", added, _BIAS)
             for token, added in dict(logit_bias or {}).items()
         }
-        self.banned = frozenset(_integer("banned", token, 0) for token in banned)
-        self.allowed = (
-            None
-            if allowed is None
-            else frozenset(_integer("allowed", token, 0) for token in allowed)
-        )
-        self.forced = tuple(_integer("forced", token, 0) for token in forced)
+        self.banned = frozenset(_token_ids("banned", banned))
+        self.allowed = None if allowed is None else frozenset(_token_ids("allowed", allowed))
+        self.forced = tuple(_token_ids("forced", forced))
         if self.allowed is not None and not self.allowed - self.banned:
             raise ValueError("Sampler: every allowed token is banned")
         ids = {*self.logit_bias, *self.banned, *(self.allowed or ()), *self.forced}
@@ -246,7 +244,7 @@ class Sampler:
             ValueError: As for a call, or a sequence occurs twice. No sequence has changed.
             IndexError: A parameter holds a token id that is not below n_vocab.
         """
-        keys = [_sequence(seq) for seq in seqs]
+        keys = [_sequence(seq) for seq in items(seqs, "Sampler: seqs", "sequences")]
         chain, _ = self._chain()
         rows, masks, first = self._prepared(_checked(logits, 2), keys)
         tokens = chain.sample(rows, keys, masks, first)
@@ -284,7 +282,7 @@ class Sampler:
             tokens: Token ids of the prompt.
         """
         key = _sequence(seq)
-        self._chain()[0].start(key, [_integer("a token", token, 0) for token in tokens])
+        self._chain()[0].start(key, _token_ids("tokens", tokens))
         if self._matchers is not None:
             self._matchers.reset(key)
 
@@ -299,7 +297,7 @@ class Sampler:
             ValueError: The grammar does not allow a token.
         """
         key = _sequence(seq)
-        chosen = [_integer("a token", token, 0) for token in tokens]
+        chosen = _token_ids("tokens", tokens)
         if self._matchers is not None:
             for token in chosen:
                 self._matchers.accept(key, token)
@@ -398,9 +396,9 @@ class Sampler:
         if order is None:
             return self.ORDER_OF_MIROSTAT if self.mirostat_tau > 0 else self.ORDER
         known = {*self.ORDER, *self.ORDER_OF_MIROSTAT}
-        given = tuple(order)
+        given = tuple(items(order, "Sampler: order", "names and functions"))
         for i, stage in enumerate(given):
-            if not callable(stage) and stage not in known:
+            if not callable(stage) and (not isinstance(stage, str) or stage not in known):
                 raise ValueError(
                     f"Sampler: order has {stage!r}; expected functions and {', '.join(sorted(known))}"
                 )
@@ -451,7 +449,7 @@ class Sampler:
             The sampler to call, and the sequence to pass to it. The sampler is a copy if another sequence with the same
             prompt and sample is in use. Pass both to release() at the end.
         """
-        ids = [_integer("a token", token, 0) for token in prompt]
+        ids = _token_ids("prompt", prompt)
         data = np.array([*ids, sample], np.int64).tobytes()
         key = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
         sampler = next((one for one in (self, *self._clones) if key not in one._in_use), None)
@@ -571,17 +569,18 @@ def _at_least(low: float) -> _Check:
 
 def _number(name: str, value: SupportsFloat, check: _Check) -> float:
     expected, valid = check
-    number = float(value)
-    if not valid(number):
-        raise ValueError(f"Sampler: {name} is {value}; it must be {expected}")
-    return number
+    result = to_float(value, f"Sampler: {name}")
+    if not valid(result):
+        raise ValueError(f"Sampler: {name} is {shown(value)}; it must be {expected}")
+    return result
 
 
 def _integer(name: str, value: SupportsIndex, low: int, high: int = _MAX_INT32) -> int:
-    number = operator.index(value)
-    if not low <= number <= high:
-        raise ValueError(f"Sampler: {name} is {number}; it must be between {low} and {high}")
-    return number
+    return integer(value, f"Sampler: {name}", low, high)
+
+
+def _token_ids(name: str, tokens: Iterable[SupportsIndex]) -> list[int]:
+    return [_integer(name, token, 0) for token in items(tokens, f"Sampler: {name}", "token ids")]
 
 
 def _last_n(name: str, value: SupportsIndex | None) -> int | None:
@@ -593,10 +592,7 @@ def _backwards(last_n: int | None) -> int:
 
 
 def _sequence(seq: SupportsIndex) -> int:
-    key = operator.index(seq)
-    if not 0 <= key < 1 << 64:
-        raise ValueError(f"Sampler: seq is {key}; it must be between 0 and 2**64 - 1")
-    return key
+    return integer(seq, "Sampler: seq", 0, (1 << 64) - 1)
 
 
 def _checked(logits: npt.ArrayLike, axes: int) -> Rows:

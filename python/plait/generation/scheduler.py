@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from plait import _core
 from plait._core import Batch
-from plait.arguments import expect_context
+from plait.arguments import expect_context, flag, integer, kind
 from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
 from plait.generation.drafts import Drafter, DraftRequest
@@ -99,19 +99,17 @@ class Scheduler(Closeable):
         keep_prefixes: bool = False,
     ) -> None:
         expect_context(ctx, "Scheduler")
-        self.chunk = ctx.n_ubatch if chunk is None else operator.index(chunk)
-        self.patience = operator.index(patience)
-        if self.chunk < 1 or self.patience < 1:
-            raise ValueError(
-                f"Scheduler: chunk is {self.chunk} and patience is {self.patience}; both must be at least 1"
-            )
+        self.chunk = ctx.n_ubatch if chunk is None else integer(chunk, "Scheduler: chunk", 1)
+        self.patience = integer(patience, "Scheduler: patience", 1)
+        share_prefixes = flag(share_prefixes, "Scheduler: share_prefixes")
+        keep_prefixes = flag(keep_prefixes, "Scheduler: keep_prefixes")
         self.n_preempted = 0
         self.failed: list[Request] = []
         self._ctx = ctx
         self._tokenizer = tokenizer_of(ctx.model)
         self._pooled = ctx.kv.kind in _POOLED
         self._removes_tokens = ctx.kv.kind in ("unified", "streams")
-        self._shares = bool(share_prefixes) or bool(keep_prefixes)
+        self._shares = share_prefixes or keep_prefixes
         self._lock = threading.RLock()
         self._inbox: deque[Request] = deque()
         self._cancelled: deque[Request] = deque()
@@ -119,7 +117,7 @@ class Scheduler(Closeable):
         self._waiting_tree: PrefixTree[Request] = PrefixTree()
         self._active: list[Request] = []
         self._prefixes = PrefixCache(
-            ctx, self._waiting_tree, share=self._shares, keep=bool(keep_prefixes)
+            ctx, self._waiting_tree, share=self._shares, keep=keep_prefixes
         )
         self._drafters: list[Drafter] = []
         self._numbers = itertools.count()
@@ -177,18 +175,20 @@ class Scheduler(Closeable):
                 f"generate: {name} has {len(ids)} tokens, but n_ctx is {self._ctx.n_ctx}; shorten the prompt or "
                 f"create the context with a larger n_ctx"
             )
-        limit = operator.index(max_tokens)
-        if limit < 1:
-            raise ValueError(f"generate: max_tokens is {limit}; it must be at least 1")
+        limit = integer(max_tokens, "generate: max_tokens", 1)
+        rank = integer(priority, "generate: priority")
+        index = number if index is None else integer(index, "generate: index")
+        sample = integer(sample, "generate: sample")
+        n_top = integer(top, "generate: top", 0, self._ctx.model.n_vocab)
         conditions = StopConditions.of(stop)
-        self._check(conditions, operator.index(top), sampler, draft)
+        self._check(conditions, sampler, draft)
         with self._lock:
             if self._closed:
                 raise ValueError("submit: the scheduler is closed")
             if draft is not None and all(draft is not known for known in self._drafters):
                 draft.attach(self._ctx)
                 self._drafters.append(draft)
-        own = number if key is None else operator.index(key)
+        own = number if key is None else integer(key, "generate: key", 0, (1 << 64) - 1)
         if isinstance(sampler, Sampler):
             if self._tokenizer is not None:
                 sampler.bind(self._tokenizer)
@@ -199,12 +199,12 @@ class Scheduler(Closeable):
         tokenizer = self._tokenizer
         request = Request(
             self, number, ids, min(limit, self._ctx.n_ctx - len(ids) + 1),
-            index=number if index is None else index, sample=sample, key=own, own_key=key is None,
-            priority=number / self.patience - operator.index(priority),
+            index=index, sample=sample, key=own, own_key=key is None,
+            priority=number / self.patience - rank,
             end_ids=(frozenset() if tokenizer is None else tokenizer.eog) | conditions.ids,
             stops=StopStrings(conditions.strings),
             stream=NoText() if tokenizer is None else tokenizer.stream(continuing=True),
-            sampler=sampler, draft=draft, n_top=operator.index(top),
+            sampler=sampler, draft=draft, n_top=n_top,
         )  # fmt: skip
         self._inbox.append(request)
         return request
@@ -216,7 +216,7 @@ class Scheduler(Closeable):
             request: A request of this scheduler.
         """
         if not isinstance(request, Request):
-            raise TypeError(f"cancel: expected a Request, got {type(request).__name__}")
+            raise TypeError(f"cancel: request: expected a Request, got {kind(request)}")
         self._cancelled.append(request)
         if self._lock.acquire(blocking=False):
             try:
@@ -316,7 +316,6 @@ class Scheduler(Closeable):
     def _check(
         self,
         stop: StopConditions,
-        n_top: int,
         sampler: Callable[..., int] | None,
         draft: Drafter | None,
     ) -> None:
@@ -326,15 +325,11 @@ class Scheduler(Closeable):
             raise UnsupportedError(
                 "generate: stop has strings, but the model file has no vocabulary; pass token ids"
             )
-        if not 0 <= n_top <= n_vocab:
-            raise ValueError(
-                f"generate: top is {n_top}; it must be between 0 and {n_vocab}, the size of the vocabulary"
-            )
         if sampler is not None and not callable(sampler):
-            raise TypeError(f"generate: expected a callable sampler, got {type(sampler).__name__}")
+            raise TypeError(f"generate: sampler: expected a callable, got {kind(sampler)}")
         if draft is not None and not hasattr(draft, "propose"):
             raise TypeError(
-                f"generate: expected a draft with a method propose(), got {type(draft).__name__}"
+                f"generate: draft: expected an object with a method propose(), got {kind(draft)}"
             )
 
     def _read_inbox(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
 import numpy as np
 
 from plait._core import Batch
+from plait.arguments import integer, number
 from plait.context import Context, model_of
 from plait.generation.events import Completion
 from plait.generation.generate import complete
@@ -22,9 +22,15 @@ from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
+    from plait.generation.drafts import Drafter
     from plait.generation.prompts import Prompt
+    from plait.generation.stops import Stop
     from plait.model import Model
     from plait.tokenizer import Tokenizer
+
+
+_MAX_WIDTH = 1 << 16  # sequences of a context
+_MAX_PENALTY = 10.0
 
 
 @dataclass(slots=True)
@@ -44,7 +50,13 @@ def best_of(
     n: SupportsIndex,
     max_tokens: SupportsIndex = 128,
     sampler: Callable[..., int] | None = None,
-    **options: Any,
+    *,
+    stop: Stop = (),
+    top: SupportsIndex = 0,
+    draft: Drafter | None = None,
+    add_special: bool = True,
+    parse_special: bool = True,
+    progress: bool | None = None,
 ) -> list[Completion]:
     """Return for each prompt the generation with the highest mean log-probability per token, of `n` generations.
 
@@ -54,14 +66,20 @@ def best_of(
         n: Number of generations per prompt.
         max_tokens: As in generate().
         sampler: As in generate(), but None is Sampler().
-        options: More arguments of generate().
+        stop: As in generate().
+        top: As in generate().
+        draft: As in generate().
+        add_special: As in generate().
+        parse_special: As in generate().
+        progress: As in generate().
 
     Raises:
         ValueError: As in generate(), like its other exceptions.
     """
     found = complete(
-        model, prompts, max_tokens, Sampler() if sampler is None else sampler, n=n, **options
-    )
+        model, prompts, max_tokens, Sampler() if sampler is None else sampler, n=n, stop=stop, top=top, draft=draft,
+        add_special=add_special, parse_special=parse_special, progress=progress,
+    )  # fmt: skip
     best: dict[int, Completion] = {}
     for one in found:
         if one.index not in best or one.mean_logprob > best[one.index].mean_logprob:
@@ -106,12 +124,9 @@ def beam_search(
         CacheFull: The context has too little free room.
     """
     source = model_of(model, "beam_search")
-    size, limit = operator.index(width), operator.index(max_tokens)
-    penalty = float(length_penalty)
-    if size < 1 or limit < 1:
-        raise ValueError(
-            f"beam_search: width is {size} and max_tokens is {limit}; both must be at least 1"
-        )
+    size = integer(width, "beam_search: width", 1, _MAX_WIDTH)
+    limit = integer(max_tokens, "beam_search: max_tokens", 1)
+    penalty = number(length_penalty, "beam_search: length_penalty", -_MAX_PENALTY, _MAX_PENALTY)
     conditions = StopConditions.of(stop)
     if conditions.strings:
         raise TypeError("beam_search: stop has strings; only token ids are supported")
@@ -123,7 +138,10 @@ def beam_search(
         if isinstance(model, Context):
             ctx = model
         else:
-            ctx = Context(source, n_ctx=len(ids) + limit, n_seq_max=size)
+            n_ctx = len(ids) + limit
+            if source.n_ctx_train:
+                n_ctx = max(len(ids), min(n_ctx, source.n_ctx_train))
+            ctx = Context(source, n_ctx=n_ctx, n_seq_max=size)
             resources.enter_context(closing(ctx))
         if len(ids) > ctx.n_ctx:
             raise ValueError(

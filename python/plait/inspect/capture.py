@@ -75,11 +75,11 @@ def spellings(name: str) -> tuple[str, ...]:
 
 def _matching(known: list[str], patterns: tuple[str, ...]) -> list[str]:
     if not patterns:
-        raise ValueError("capture: no name given; expected at least one name or pattern")
+        raise ValueError("capture: patterns: expected at least one name or pattern, got none")
     names = list[str]()
     for pattern in patterns:
         if not isinstance(pattern, str):
-            raise TypeError(f"capture: expected a name, got {type(pattern).__name__}")
+            raise TypeError(f"capture: patterns: expected a str, got {type(pattern).__name__}")
         found = [name for name in known if any(fnmatchcase(n, pattern) for n in spellings(name))]
         if not found:
             raise no_such_value("capture", known, pattern)

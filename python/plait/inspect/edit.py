@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait import _core
+from plait.arguments import string
 from plait.inspect.capture import no_such_value, spellings
 
 Rows = npt.NDArray[np.float32]
@@ -21,7 +22,8 @@ class Edit(_core.Edit):
     def __init__(
         self, context: _core.Context, name: str, what: Change | npt.ArrayLike, mode: str
     ) -> None:
-        if mode not in ("add", "replace"):
+        string(name, "edit: name")
+        if string(mode, "edit: mode") not in ("add", "replace"):
             raise ValueError(f'edit: mode: expected "add" or "replace", got {mode!r}')
         known = context.value_names()
         found = next((value for value in known if name in spellings(value)), None)
@@ -44,10 +46,12 @@ def _row(array: npt.ArrayLike, shape: tuple[int, ...]) -> Rows:
     """Broadcast the array to the shape of one token's row."""
     values = np.asarray(array)
     if values.dtype.kind not in "fiu":
-        raise TypeError(f"edit: expected a function or an array of real numbers, got {array!r:.80}")
+        raise TypeError(
+            f"edit: what: expected a function or an array of real numbers, got {array!r:.80}"
+        )
     try:
         return np.ascontiguousarray(np.broadcast_to(values, shape), np.float32)
     except ValueError:
         raise ValueError(
-            f"edit: the array has shape {values.shape}; it must broadcast to one row of shape {shape}"
+            f"edit: what: the array has shape {values.shape}; it must broadcast to one row of shape {shape}"
         ) from None

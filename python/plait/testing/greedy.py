@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plait.arguments import string
 from plait.context import Context, model_of
 from plait.evaluation.scoring import score
 from plait.generation.generate import generate
@@ -56,6 +57,8 @@ def assert_greedy(
     """
     __tracebackhide__ = True
     source = model_of(model, "assert_greedy")
+    string(prompt, "assert_greedy: prompt")
+    string(expected, "assert_greedy: expected")
     (found,) = score(model, prompt, [expected], top=top, add_special=add_special)
     if found.is_greedy:
         return

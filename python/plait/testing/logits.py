@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import Output
+from plait.arguments import expect_model, integer, kind, number
 from plait.numerics import log_softmax
 from plait.testing.greedy import text_of
 
@@ -47,6 +48,10 @@ def assert_logits_close(
         ValueError: The shapes differ.
     """
     __tracebackhide__ = True
+    atol, rtol = number(atol, "atol", 0), number(rtol, "rtol", 0)
+    top = integer(top, "top", 0)
+    if model is not None:
+        expect_model(model, "assert_logits_close")
     ours, theirs = _rows(actual, "actual"), _rows(expected, "expected")
     if ours.shape != theirs.shape:
         raise ValueError(f"actual has the shape {ours.shape}, but expected has {theirs.shape}")
@@ -69,7 +74,12 @@ def _rows(logits: npt.ArrayLike | Output, name: str) -> Rows:
     values = logits.logits if isinstance(logits, Output) else logits
     if values is None:
         raise ValueError(f"{name} is an output without logits")
-    rows = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    try:
+        rows = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name}: expected an Output or an array of numbers, got {kind(logits)}"
+        ) from None
     if rows.ndim != 2:
         raise ValueError(f"{name}: expected the shape (n_vocab,) or (n, n_vocab), got {rows.shape}")
     return rows

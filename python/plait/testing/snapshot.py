@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plait.arguments import flag, kind, string
 from plait.context import model_of
-from plait.testing.greedy import continuations
+from plait.testing.greedy import continuations, text_of
 
 if TYPE_CHECKING:
     from plait.context import Context
@@ -26,9 +28,11 @@ class Snapshot:
         update: True to write entries instead of comparing.
     """
 
-    def __init__(self, path: Path, update: bool = False) -> None:
-        self.path = path
-        self.update = update
+    def __init__(self, path: str | os.PathLike[str], update: bool = False) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"Snapshot: path: expected a path, got {kind(path)}")
+        self.path = Path(path)
+        self.update = flag(update, "Snapshot: update")
 
     def check(self, name: str, value: Any) -> None:
         """Assert that a value equals the stored entry.
@@ -41,6 +45,7 @@ class Snapshot:
             AssertionError: The value differs, or there is no such entry.
         """
         __tracebackhide__ = True
+        string(name, "Snapshot.check: name")
         held = self._read()
         value = json.loads(json.dumps(value))
         if self.update:
@@ -67,6 +72,8 @@ class Snapshot:
     ) -> dict[str, str]:
         """Check the greedy continuation of each prompt and return the texts by prompt.
 
+        A text includes the space with which the continuation starts.
+
         Args:
             model: A Model or a Context.
             prompts: One prompt or several.
@@ -78,10 +85,18 @@ class Snapshot:
             AssertionError: A continuation differs, or there is no such entry.
         """
         __tracebackhide__ = True
+        string(name, "Snapshot.generate: name")
+        if not isinstance(prompts, Iterable):
+            raise TypeError(f"Snapshot.generate: prompts: expected texts, got {kind(prompts)}")
         asked = [prompts] if isinstance(prompts, str) else list(prompts)
-        decode = model_of(model, "Snapshot.generate").tokenizer.decode
+        for prompt in asked:
+            string(prompt, "Snapshot.generate: prompts")
+        source = model_of(model, "Snapshot.generate")
         generated = continuations(model, asked, max_tokens, add_special)
-        texts = {prompt: decode(tokens) for prompt, tokens in zip(asked, generated, strict=True)}
+        texts = {
+            prompt: text_of(source, *tokens)
+            for prompt, tokens in zip(asked, generated, strict=True)
+        }
         self.check(name, texts)
         return texts
 

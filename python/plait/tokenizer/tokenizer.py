@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from plait.arguments import expect, flag, integer, string
+from plait.arguments import kind as kind_of
 from plait.errors import ModelError
 from plait.tokenizer import special, vocabulary
 from plait.tokenizer.bpe import Bpe, byte_alphabet
@@ -54,6 +55,9 @@ class Tokenizer:
     """
 
     def __init__(self, metadata: Mapping[str, object], n_vocab: int | None = None) -> None:
+        expect(metadata, Mapping, "Tokenizer: metadata", "a mapping")
+        if n_vocab is not None:
+            n_vocab = integer(n_vocab, "Tokenizer: n_vocab", 0, (1 << 31) - 1)
         self._vocabulary = vocabulary.read(metadata)
         n_tokens = len(self._vocabulary.tokens)
         if n_vocab is not None and n_tokens > n_vocab:
@@ -78,7 +82,7 @@ class Tokenizer:
         """
         from plait._core import read_metadata
 
-        return cls(read_metadata(os.fspath(path)))
+        return cls(read_metadata(path))
 
     def encode(
         self, text: str, add_special: bool = True, parse_special: bool = True
@@ -100,7 +104,7 @@ class Tokenizer:
             ValueError: `text` contains a lone surrogate.
         """
         if not isinstance(text, str):
-            raise TypeError(f"encode: expected str, got {type(text).__name__}")
+            raise TypeError(f"encode: text: expected a str, got {kind_of(text)}")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -108,7 +112,8 @@ class Tokenizer:
             raise ValueError(
                 f"encode: text[{error.start}] is the lone surrogate U+{code:04X}"
             ) from None
-        before, after = self._around() if add_special else ([], [])
+        before, after = self._around() if flag(add_special, "encode: add_special") else ([], [])
+        parse_special = flag(parse_special, "encode: parse_special")
         ids = before + self._encode_pieces(self._partition(text, parse_special)) + after
         return np.array(ids, dtype=np.int32)
 
@@ -126,6 +131,7 @@ class Tokenizer:
             ValueError: `ids` has another shape.
             IndexError: An id is outside the vocabulary.
         """
+        skip_special = flag(skip_special, "decode: skip_special")
         data, first = [], self._vocabulary.add_space_prefix
         for token in self._checked(ids):
             data.append(self._piece(token, skip_special, first))
@@ -144,13 +150,14 @@ class Tokenizer:
             continuing: True if the tokens follow others (a prompt), so that a leading space is part
                 of the text.
         """
+        skip_special = flag(skip_special, "stream: skip_special")
 
         def piece(token: int, first: bool) -> bytes:
             return self._piece(self._checked_one(token, "push"), skip_special, first)
 
         return TokenStream(
             piece,
-            lstrip=self._vocabulary.add_space_prefix and not continuing,
+            lstrip=self._vocabulary.add_space_prefix and not flag(continuing, "stream: continuing"),
             clean_up=self._cleans_up(clean_up),
         )
 
@@ -171,7 +178,7 @@ class Tokenizer:
         Args:
             text: The stored text. Special tokens are stored as they are displayed.
         """
-        return self._vocabulary.to_id.get(text)
+        return self._vocabulary.to_id.get(string(text, "token_id: text"))
 
     def is_eog(self, token: int) -> bool:
         """Return whether a token ends a generation, such as EOS, end of turn or end of message.
@@ -179,7 +186,7 @@ class Tokenizer:
         Args:
             token: The token id.
         """
-        return operator.index(token) in self._ends
+        return integer(token, "is_eog: token") in self._ends
 
     @property
     def eog(self) -> frozenset[int]:
@@ -303,7 +310,7 @@ class Tokenizer:
             return self._engine
 
     def _cleans_up(self, clean_up: bool | None) -> bool:
-        return self._vocabulary.clean_up_spaces if clean_up is None else bool(clean_up)
+        return self._vocabulary.clean_up_spaces if clean_up is None else flag(clean_up, "clean_up")
 
     def _piece(self, token: int, skip_special: bool, first: bool) -> bytes:
         """Return the bytes of a token in a text; if `first`, without the space that encode() puts before a text."""
@@ -341,26 +348,26 @@ class Tokenizer:
 
     def _checked_one(self, token: int, name: str) -> int:
         if isinstance(token, (bool, np.bool_)):
-            raise TypeError(f"{name}: expected an integer id, got a bool")
-        index = operator.index(token)
+            raise TypeError(f"{name}: token: expected an integer, got a bool")
+        index = integer(token, f"{name}: token")
         if not 0 <= index < self._n_vocab:
             raise IndexError(
-                f"{name}: id {index} is outside the vocabulary of {self._n_vocab} tokens"
+                f"{name}: token {index} is outside the vocabulary of {self._n_vocab} tokens"
             )
         return index
 
     def _checked(self, ids: Ids) -> list[int]:
         if isinstance(ids, (str, bytes)):
-            raise TypeError(f"decode: expected integer ids, got {type(ids).__name__}")
+            raise TypeError(f"decode: ids: expected integers, got {kind_of(ids)}")
         array = np.asarray(ids)
         if array.ndim == 0:
-            raise TypeError(f"decode: expected a sequence of ids, got {type(ids).__name__}")
+            raise TypeError(f"decode: ids: expected a sequence of integers, got {kind_of(ids)}")
         if array.ndim != 1:
-            raise ValueError(f"decode: expected ids of shape (n,), got {array.shape}")
+            raise ValueError(f"decode: ids: expected the shape (n,), got {array.shape}")
         if array.dtype == object and all(isinstance(item, int) for item in array):
             return [self._checked_one(item, "decode") for item in array]
         if array.size and array.dtype.kind not in "iu":
-            raise TypeError(f"decode: expected integer ids, got {array.dtype}")
+            raise TypeError(f"decode: ids: expected integers, got {array.dtype}")
         wrong = np.flatnonzero((array < 0) | (array >= self._n_vocab)) if array.size else array
         if wrong.size:
             at = int(wrong[0])

@@ -351,3 +351,22 @@ def test_messages_name_options(run, tmp_path, monkeypatch, args, message):
     assert "_" not in told.replace("quantize_file", "").replace("token_logprobs", "").replace(
         "Q8_0", ""
     )
+
+
+def test_json_has_each_list_of_numbers_on_one_line(run):
+    text = run("embed", "demo", "a red kite", "a [1,\n 2] kite", "--json")
+    told = json.loads(text)
+    assert len(told[0]["embedding"]) > 100
+    assert told[1]["text"] == "a [1,\n 2] kite"
+    assert len(text.splitlines()) == 2 + 2 * 4
+
+
+def test_bench_of_an_encoder_measures_encoding(run_json, tmp_path):
+    from python.model.test_encoders import tiny_bert
+
+    path = tiny_bert(tmp_path / "bert.gguf")
+    told = run_json("bench", path, "-p", "8,100000", "-b", 2, "-r", 1)
+    limit = plait.Model(path).n_ctx_train
+    names = [row["test"] for row in told["tests"]]
+    assert names == ["enc 1 x 8", f"enc 1 x {limit}", "enc 2 x 8", f"enc 2 x {limit}"]
+    assert all(rate > 0 for row in told["tests"] for rate in row["rates"]["plait"])

@@ -1,6 +1,7 @@
 """Notebook displays of models, caches and outputs, and the values behind plots."""
 
 import contextlib
+import html
 import re
 
 import numpy as np
@@ -176,3 +177,51 @@ def test_drawings(demo_model, plt):
             path.get_extents().x0 for c in ctx.kv.plot().collections for path in c.get_paths()
         ]
         assert starts == [0, 8]
+
+
+def test_scores_completions_and_batches_have_rich_displays(demo_model):
+    (score,) = plait.score(demo_model, "Tom lives in", [" Oslo. <b>"])
+    page = score._repr_html_()
+    assert page.count("<tr>") == 1 + len(score)
+    assert f"{score.logprobs[0]:.4f}" in page
+    (completion,) = plait.complete(demo_model, "Tom lives in Oslo. <i>", 4)
+    page = completion._repr_html_()
+    assert html.escape(completion.text) in page
+    assert str(completion.finish_reason) in page
+    batch = plait.Batch()
+    batch.add_sequence([5, 6], seq=[0, 1], pos=3)
+    batch.add_sequence(list(range(40)), seq=1, logits="all")
+    page = batch._repr_html_()
+    assert "<td>0</td><td>5</td><td>3</td><td>0, 1</td><td></td>" in page
+    assert "<td>2</td><td>0</td><td>next</td><td>1</td><td>yes</td>" in page
+    assert "and 10 more entries" in page
+    assert "0 entries" in plait.Batch()._repr_html_()
+
+
+def test_the_map_counts_the_sequences_that_hold_cells(tiny):
+    with plait.Context(tiny, n_ctx=8, n_seq_max=6) as ctx:
+        fill(ctx, [2, 3, 1, 1])
+        assert "4 of 6 sequences" in ctx.kv._repr_html_()
+
+
+def test_the_plot_of_times_is_linear_and_shows_shares(tiny, plt):
+    with plait.Context(tiny, n_ctx=8, n_seq_max=2) as ctx:
+        fill(ctx, [2, 3])
+        ax = ctx.stats.plot()
+        total = sum(ctx.stats.seconds.values())
+    assert ax.get_xscale() == "linear"
+    labels = [text.get_text() for text in ax.texts]
+    shares = [f"({seconds / total:.0%})" for seconds in ctx.stats.seconds.values()]
+    assert [label.split()[-1] for label in labels] == shares
+
+
+def test_plots_have_no_background_and_ink_for_light_and_dark_pages(demo_model, plt):
+    with plait.Context(demo_model, n_ctx=8) as ctx:
+        fill(ctx, [2])
+        axes = [ctx.kv.plot(), ctx.stats.plot()]
+    axes.append(attention(demo_model, TEXT).plot_spans())
+    for ax in axes:
+        assert ax.figure.get_facecolor()[3] == 0
+        assert ax.get_facecolor()[3] == 0
+        for part in (ax.xaxis.label, ax.yaxis.label, ax.title, *ax.get_xticklabels()):
+            assert part.get_color() == "#808080"

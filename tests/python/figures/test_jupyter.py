@@ -153,7 +153,7 @@ with ctx.capture("l_out.*") as seen:
     out = ctx.decode(batch)
 views = [out.logits, out.logits[1:3], out[-1], *seen.values()]
 fork = ctx.sequence()
-ctx.kv.seq_cp(0, fork.id)
+ctx.kv.seq_cp(0, fork)
 display(model, ctx, ctx.kv, out, ctx.stats)
 """
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import gc
+import threading
 import time
+import warnings
 
 import numpy as np
 import plait
@@ -250,3 +254,51 @@ def test_a_sampler_of_a_chat_must_return_an_int(demo_model):
         pytest.raises(TypeError, match=r"the sampler returned 3\.7; expected an int"),
     ):
         chat.say("Hello")
+
+
+def test_generating_beyond_the_training_length_gives_a_warning(tiny):
+    n = tiny.n_ctx_train
+    with plait.Context(tiny, n_ctx=n + 8) as ctx:
+        with pytest.warns(UserWarning, match=rf"a prompt has {n - 2} tokens and max_tokens is 5"):
+            plait.complete(ctx, [[5] * (n - 2)], 5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            plait.complete(ctx, [[5] * (n - 2)], 2)
+
+
+def test_the_step_during_which_a_task_is_cancelled_may_raise(tiny, caplog):
+    started, proceed = threading.Event(), threading.Event()
+
+    def sampler(row, seq):
+        started.set()
+        proceed.wait(10)
+        raise ArithmeticError("sampler")
+
+    async def main():
+        async def read():
+            async for _ in plait.agenerate(tiny, [[5, 6]], 5, sampler):
+                pass
+
+        problems = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, c: problems.append(c))
+        task = asyncio.ensure_future(read())
+        await asyncio.to_thread(started.wait, 10)
+        task.cancel()
+        await asyncio.sleep(0.05)
+        proceed.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gc.collect()
+        await asyncio.sleep(0)
+        return problems
+
+    assert asyncio.run(main()) == []
+    (record,) = caplog.records
+    assert "the task was cancelled" in record.message
+    assert isinstance(record.exc_info[1], ArithmeticError)
+
+
+@pytest.mark.parametrize("function", [plait.complete, plait.best_of, plait.agenerate])
+def test_a_wrong_keyword_is_named(tiny, function):
+    with pytest.raises(TypeError, match="max_token'"):
+        function(tiny, "a", 2, max_token=5)

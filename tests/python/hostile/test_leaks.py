@@ -25,7 +25,7 @@ def cycle(held):
             out = ctx.decode(batch)
         views = [out.logits, out.logits[1:3], out[-1], *seen.values()]
         fork = ctx.sequence()
-        ctx.kv.seq_cp(0, fork.id)
+        ctx.kv.seq_cp(0, fork)
         ctx.kv.from_bytes(ctx.kv.to_bytes(seq=fork), seq=fork)
         model._repr_html_(), ctx._repr_html_(), out._repr_html_(), ctx.stats._repr_html_()
     with plait.Context(model, n_ctx=64, kv="streams", n_seq_max=2) as other:

@@ -113,7 +113,9 @@ def test_every_object_has_a_repr(tiny):
         assert repr(out) == "<plait.Output of 1 entries: 1 rows, logits (1, 288)>"
         assert repr(tiny).startswith("<plait.Model llama: 2 layers, n_embd=64, n_vocab=288")
         assert "unified, n_ctx=32, n_seq_max=2, 1 of 64 cells used" in repr(ctx)
-        assert repr(ctx.kv).startswith("<plait.KVCache unified: 1 of 64 cells used, 2 sequences")
+        assert repr(ctx.kv).startswith(
+            "<plait.KVCache unified: 1 of 64 cells used, 1 of 2 sequences"
+        )
         assert repr(ctx.stats).startswith("<plait.Stats: 1 tokens in 1 microbatches")
         seq = ctx.sequence()
         assert repr(seq) == "<plait.Sequence 1: 0 cells, next position 0>"
@@ -185,5 +187,5 @@ def test_invalid_unicode_is_a_value_error(tiny, call):  # A1
 
 @pytest.mark.parametrize("function", ["generate", "score", "token_logprobs", "perplexity", "embed"])
 def test_arguments_that_are_not_models_are_named(function):  # A1
-    with pytest.raises(TypeError, match="expected a model, got int"):
+    with pytest.raises(TypeError, match="model: expected a Model, got int"):
         getattr(plait, function)(3, "text", *([["a"]] if function == "score" else []))

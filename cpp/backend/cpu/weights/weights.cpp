@@ -124,8 +124,8 @@ void CpuWeights::pack(WeightId id, Matrix& matrix, int threads) {
         others.clear();
         packer.rethrow();
     } catch (const std::bad_alloc&) {
-        throw BackendError(text("cpu: not enough memory to pack weight ", source_->name(id), ", ",
-                                bytes, " bytes"));
+        throw OutOfMemory(text("cpu: not enough memory to pack weight ", source_->name(id), ", ",
+                               bytes, " bytes"));
     }
     matrix.packed.data = reinterpret_cast<const unsigned char*>(matrix.place);
     bytes_ += bytes;
@@ -144,8 +144,8 @@ const float* CpuWeights::vector(WeightId id) {
             dequantize(type.dtype, stored.data(), values->data(), elements);
             vectors_[id] = std::move(values);
         } catch (const std::bad_alloc&) {
-            throw BackendError(text("cpu: not enough memory for weight ", source_->name(id), ", ",
-                                    elements * sizeof(float), " bytes"));
+            throw OutOfMemory(text("cpu: not enough memory for weight ", source_->name(id), ", ",
+                                   elements * sizeof(float), " bytes"));
         }
         bytes_ += elements * sizeof(float);
     }

@@ -1,0 +1,23 @@
+// Lets another thread stop a long operation, such as loading weights.
+#pragma once
+
+#include <atomic>
+
+namespace plait {
+
+// While it exists, check_stop() on the thread that created it throws once `stop` is set.
+class StopScope {
+public:
+    explicit StopScope(const std::atomic<bool>& stop);
+    ~StopScope();
+    StopScope(const StopScope&) = delete;
+    StopScope& operator=(const StopScope&) = delete;
+
+private:
+    const std::atomic<bool>* outer_;
+};
+
+// Throws Interrupted if a StopScope of this thread is to stop. Cheap enough for each megabyte of work.
+void check_stop();
+
+}  // namespace plait

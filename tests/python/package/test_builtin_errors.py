@@ -1,0 +1,94 @@
+"""Errors are also the exceptions of Python that programs already catch."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+import plait
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda m, c: plait.Model("none.gguf"), plait.ModelError),
+        (lambda m, c: m.load_lora("none.gguf"), plait.ModelError),
+        (lambda m, c: plait.load_control_vector("none.gguf"), plait.ModelError),
+        (lambda m, c: plait.Tokenizer.from_gguf("none.gguf"), plait.ModelError),
+        (lambda m, c: c.kv.load("none.state"), plait.StateError),
+        (lambda m, c: c.kv.save("none/of/these.state"), plait.StateError),
+    ],
+)
+def test_missing_files_are_file_not_found_errors(tiny, tmp_path, monkeypatch, call, error):
+    monkeypatch.chdir(tmp_path)
+    with plait.Context(tiny, n_ctx=8) as ctx:
+        with pytest.raises(
+            FileNotFoundError, match=r"^none.*: No such file or directory$"
+        ) as raised:
+            call(tiny, ctx)
+        assert isinstance(raised.value, error)
+        assert raised.value.errno == errno.ENOENT
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+def test_too_little_memory_is_a_memory_error(tiny_path):
+    import resource
+
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+            plait.Context(plait.Model(tiny_path), n_ctx=10**8)
+        except MemoryError as error:
+            named = isinstance(error, plait.BackendError) and "cannot allocate" in str(error)
+            status = 0 if named else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_call_from_an_edit_function_is_explained(tiny):
+    with plait.Context(tiny, n_ctx=8, n_seq_max=2) as ctx:
+        batch = plait.Batch()
+        batch.add(5, logits=True)
+
+        def change(rows):
+            ctx.kv.clear()
+            return rows
+
+        with (
+            ctx.edit("l_out.0", change),
+            pytest.raises(ValueError, match="an edit function, a signal handler or a log handler"),
+        ):
+            ctx.decode(batch)
+
+
+@pytest.mark.parametrize("logits", [True, False])
+def test_a_bool_where_a_choice_is_meant_is_explained(logits):
+    wanted = 'True; use "last" or "all"' if logits else 'False; use "none"'
+    with pytest.raises(TypeError, match=f"^logits: expected .* got {wanted}$"):
+        plait.Batch().add_sequence([5, 6], logits=logits)
+
+
+def test_a_context_without_a_free_sequence_names_n_seq_max(tiny):
+    with plait.Context(tiny, n_ctx=8) as ctx:
+        held = ctx.sequence()
+        with pytest.raises(plait.CacheFull, match=r"all 1 \(n_seq_max\) are in use; close one"):
+            ctx.sequence()
+        held.close()
+
+
+@pytest.mark.parametrize("wrong", [b"ab", "ab", bytearray(b"ab")])
+def test_text_is_no_list_of_tokens_or_sequences(wrong):
+    for call in (
+        lambda: plait.Batch().add_sequence(wrong),
+        lambda: plait.Batch().add_sequence([5], seq=wrong),
+        lambda: plait.Batch().add(5, seq=wrong),
+        lambda: plait.Batch().add(5, pos=wrong),
+        lambda: plait.Batch.from_arrays(wrong, None, None, [True]),
+    ):
+        with pytest.raises(TypeError, match=r"(tokens|seq|pos): expected "):
+            call()

@@ -1,0 +1,479 @@
+"""Every public call refuses arguments that it does not accept, by an error that names the argument.
+
+The tables below hold one valid call of each public function, class and method, and the kind of each argument. Each
+argument in turn is replaced by values that another kind would accept. Values outside `ACCEPTED` of its kind must raise
+one of `ERRORS` with the name of the argument in the message; the rest may not raise anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plait
+import pytest
+from python.drive import batch, feed
+from python.package.test_signatures import public_callables
+
+ERRORS = (TypeError, ValueError, IndexError, KeyError, plait.Error)
+# What the arguments of these functions are about.
+VERDICTS = {"assert_greedy": AssertionError, "assert_logits_close": AssertionError}
+RESULTS = {
+    "Acceptance",
+    "Attention",
+    "Completion",
+    "Event",
+    "LogitLens",
+    "Quantized",
+    "Request",
+    "Score",
+}
+# What only other parts of the package call; capture() takes any number of names and has a test of its own.
+SKIPPED = {
+    "Context.capture",
+    "Context.graph_nodes", "KVCache.check_named", "Request.advance", "Request.flush", "Sampler.acquire",
+    "Sampler.bind", "Sampler.release", "Snapshot", "batch_html", "Model.from_hub", "DraftModel.propose",
+    "PromptLookup.propose", "DraftModel.release", "PromptLookup.release", "completion_html", "score_html",
+}  # fmt: skip
+
+
+class Stranger:
+    """An object of no kind."""
+
+    def __repr__(self) -> str:
+        return "<stranger>"
+
+
+PROBES: dict[str, Any] = {
+    "stranger": Stranger(),
+    "none": None,
+    "str": "no such thing",
+    "bytes": b"abc",
+    "true": True,
+    "float": 3.7,
+    "nan": float("nan"),
+    "infinity": float("inf"),
+    "np.int64": np.int64(1),
+    "np.float32": np.float32(0.5),
+    "np.bool": np.bool_(True),
+    "negative": -1,
+    "huge": 10**30,
+    "list of strangers": [Stranger()],
+    "array of floats": np.array([0.5, 1.5]),
+    "lambda": lambda *a, **k: None,
+}
+NUMBERS = {"float", "np.int64", "np.float32", "true", "np.bool"}
+# The probes that each kind of argument may accept. They may still be refused, by an error that names the argument.
+ACCEPTED = {
+    "int": {"huge", "true", "np.int64", "np.bool"},
+    "any int": {"true", "np.int64", "np.bool", "negative", "huge"},
+    "any int or none": {"true", "np.int64", "np.bool", "negative", "huge", "none"},
+    "int or none": {"huge", "true", "np.int64", "np.bool", "none"},
+    "float": {*NUMBERS, "negative", "huge"},
+    "float or none": {*NUMBERS, "negative", "huge", "none"},
+    "bool": {"true", "np.bool"},
+    "bool or none": {"true", "np.bool", "none"},
+    "flag or auto": {"true", "np.bool"},
+    "str": {"str"},
+    "str or none": {"str", "none"},
+    "path": {"str", "bytes"},
+    "model": set(),
+    "context": set(),
+    "callable or none": {"none", "lambda"},
+    "seq": {"true", "np.int64", "np.bool"},
+    "key": {"true", "np.int64", "np.bool"},
+    "key or none": {"true", "np.int64", "np.bool", "none"},
+    "batch": set(),
+    "ids": set(),
+    "prompt": {"str", "array of floats"} - {"array of floats"},
+    "text": {"str"},
+    "stop": {"str", "true", "np.int64", "np.bool"},
+    "draft": {"none"},
+    "object": set(),
+    "object or none": {"none"},
+    "floats or none": {"none", "array of floats"},
+    "logits": set(),
+    "mask": set(),
+    "pos": {"none", "true", "np.int64", "np.bool"},
+    "anything": set(PROBES),
+}  # fmt: skip
+
+
+@dataclass
+class Call:
+    """A valid call: the arguments by name, the kind of each, and other names that messages may use for them."""
+
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+    kinds: dict[str, str]
+    aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Room:
+    """The objects that the calls use; made anew for each function."""
+
+    model: plait.Model
+    ctx: plait.Context
+    seq: plait.Sequence
+    batch: plait.Batch
+    folder: Path
+
+
+@pytest.fixture
+def room(tiny, tmp_path) -> Iterator[Room]:
+    with plait.Context(tiny, n_ctx=32, n_seq_max=3) as ctx, ctx.sequence() as seq:
+        feed(ctx, [5, 6, 7, 8], seq)
+        yield Room(tiny, ctx, seq, batch(([5], seq)), tmp_path)
+
+
+GENERATE = {
+    "model": "model", "prompts": "prompt", "max_tokens": "int", "sampler": "callable or none", "n": "int",
+    "stop": "stop", "top": "int", "draft": "draft", "add_special": "bool", "parse_special": "bool",
+    "progress": "bool or none",
+}  # fmt: skip
+PROMPT_NAMES = {"prompts": ("prompt",), "prompt": ("prompt",)}
+CONTEXT = {
+    "model": "model", "n_ctx": "int or none", "n_seq_max": "int", "kv": "str", "kv_cells": "int or none",
+    "type_k": "str", "type_v": "str", "n_batch": "int", "n_ubatch": "int", "backend": "str",
+    "n_gpu_layers": "int or none", "split": "floats or none", "threads": "int or none", "isa": "str or none",
+    "flash_attention": "flag or auto", "embeddings": "bool", "pooling": "str", "causal": "bool or none",
+    "graph_reuse": "bool", "fuse": "bool", "invariant": "bool", "swa_full": "bool",
+    "defrag_threshold": "float or none",
+}  # fmt: skip
+SCORE = {"add_special": "bool", "parse_special": "bool"}
+
+
+def calls(room: Room) -> dict[str, Call]:
+    """Return a valid call of every public function, class and method that takes arguments."""
+    m, ctx, kv, seq = room.model, room.ctx, room.ctx.kv, room.seq
+    row, ids = np.zeros(m.n_vocab, np.float32), [5, 6]
+    saved, state = room.folder / "saved", kv.to_bytes(seq)
+    kv.save(saved, seq)
+    sampler, tokenizer, chat_ctx = plait.Sampler(seed=1), m.tokenizer, plait.Context(m, n_ctx=32)
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    chat = plait.Chat(chat_ctx, template=template, max_tokens=2)
+    scheduler = plait.Scheduler(plait.Context(m, n_ctx=32, n_seq_max=2))
+    lens, view = plait.figures.logit_lens, plait.figures.attention
+    span = {"seq": "seq", "p0": "int", "p1": "int or none"}
+    draw = {"logits_row": "logits", "seq": "key"}
+    text_call = {"model": "model", "text": "text"}
+    vector = np.zeros((m.n_layer, m.n_embd), np.float32)
+    tables = {
+        "Batch.add": (plait.Batch().add, {"token": 5, "pos": 0, "seq": 0, "logits": True},
+                      {"token": "any int", "pos": "pos", "seq": "seq", "logits": "bool"}),
+        "Batch.add_sequence": (plait.Batch().add_sequence, {"tokens": ids, "seq": 0, "pos": 0, "logits": "all"},
+                               {"tokens": "ids", "seq": "seq", "pos": "pos", "logits": "mask"}),
+        "Batch.add_embeddings": (plait.Batch().add_embeddings,
+                                 {"array": np.zeros((1, 8), np.float32), "seq": 0, "pos": 0, "logits": "all"},
+                                 {"array": "logits", "seq": "seq", "pos": "pos", "logits": "mask"}),
+        "Batch.from_arrays": (plait.Batch.from_arrays,
+                              {"tokens": [5], "positions": [0], "seq_ids": [1], "logits": [True]},
+                              {"tokens": "ids", "positions": "object or none", "seq_ids": "object or none",
+                               "logits": "mask"}),
+        "Chat": (lambda **k: plait.Chat(**k).close(), {"model": m, "template": template},
+                 {"model": "model", "system": "str or none", "tools": "object or none", "full": "str",
+                  "max_tokens": "int", "sampler": "callable or none", "stop": "stop", "template": "str or none"}),
+        "Chat.say": (chat.say, {"text": "a"}, {"text": "str or none", "max_tokens": "int or none"}),
+        "Chat.stream": (lambda **k: list(chat.stream(**k)), {"text": "a"},
+                        {"text": "str or none", "max_tokens": "int or none"}),
+        "Context": (lambda **k: plait.Context(**k).close(), {"model": m, "n_ctx": 8}, CONTEXT),
+        "Context.decode": (ctx.decode, {"batch": room.batch}, {"batch": "batch"}),
+        "Context.encode": (ctx.encode, {"batch": room.batch}, {"batch": "batch"}),
+        "Context.edit": (ctx.edit, {"name": "l_out.0", "what": np.zeros(m.n_embd), "mode": "add"},
+                         {"name": "str", "what": "anything", "mode": "str"}),
+        "Context.graph": (ctx.graph, {"n_tokens": 1},
+                          {"n_tokens": "int", "n_seqs": "int", "n_outputs": "int", "embeddings": "bool",
+                           "encode": "bool"}),
+        "Context.set_control_vector": (ctx.set_control_vector, {"vector": vector},
+                                       {"vector": "object or none", "first_layer": "int",
+                                        "last_layer": "int or none"}),
+        "Context.set_lora": (ctx.set_lora, {"adapters": None}, {"adapters": "object or none"}),
+        "Context.value_shape": (ctx.value_shape, {"name": "l_out.0"}, {"name": "str"}),
+        "DraftModel": (plait.DraftModel, {"model": m}, {"model": "model", "n": "int", "p_min": "float"}),
+        "DraftModel.attach": (plait.DraftModel(m).attach, {"ctx": ctx}, {"ctx": "context"}),
+        "Grammar": (plait.Grammar, {"source": plait.Grammar.regex("a").source}, {"source": "str"}),
+        "Grammar.gbnf": (plait.Grammar.gbnf, {"rules": 'root ::= "a"'}, {"rules": "str"}),
+        "Grammar.json": (plait.Grammar.json, {"schema": {}}, {"schema": "object"}),
+        "Grammar.lark": (plait.Grammar.lark, {"rules": 'start: "a"'}, {"rules": "str"}),
+        "Grammar.of": (plait.Grammar.of, {"grammar": "a"}, {"grammar": "text"}),
+        "Grammar.regex": (plait.Grammar.regex, {"pattern": "a"}, {"pattern": "text"}),
+        "KVCache": (plait.KVCache, {"context": ctx}, {"context": "context"}),
+        "KVCache.copy_to": (kv.copy_to, {"other": ctx}, {"other": "context"}),
+        "KVCache.defrag": (kv.defrag, {}, {"max_moves": "int or none"}),
+        "KVCache.export": (kv.export, {"path": room.folder / "a.npz", "seq": seq}, {"path": "str", "seq": "seq"}),
+        "KVCache.from_bytes": (kv.from_bytes, {"data": state, "seq": seq}, {"data": "object", "seq": "key or none"}),
+        "KVCache.keys": (kv.keys, {"layer": 0, "seq": seq}, {"layer": "int", "seq": "seq"}),
+        "KVCache.values": (kv.values, {"layer": 0, "seq": seq}, {"layer": "int", "seq": "seq"}),
+        "KVCache.load": (kv.load, {"path": saved, "seq": seq}, {"path": "path", "seq": "key or none"}),
+        "KVCache.save": (kv.save, {"path": saved, "seq": seq}, {"path": "path", "seq": "key or none"}),
+        "KVCache.to_bytes": (kv.to_bytes, {"seq": seq}, {"seq": "key or none"}),
+        "KVCache.seq_add": (kv.seq_add, {"seq": seq, "p0": 2, "p1": None, "delta": 1}, span | {"delta": "any int"}),
+        "KVCache.seq_div": (kv.seq_div, {"seq": seq, "p0": 2, "p1": None, "divisor": 1}, span | {"divisor": "int"}),
+        "KVCache.seq_cp": (kv.seq_cp, {"src": seq, "dst": 2, "p0": 0, "p1": 1},
+                           {"src": "seq", "dst": "seq", "p0": "int", "p1": "int or none"}),
+        "KVCache.seq_keep": (kv.seq_keep, {"seq": seq}, {"seq": "seq"}),
+        "KVCache.seq_len": (kv.seq_len, {"seq": seq}, {"seq": "seq"}),
+        "KVCache.seq_pos_max": (kv.seq_pos_max, {"seq": seq}, {"seq": "seq"}),
+        "KVCache.seq_pos_min": (kv.seq_pos_min, {"seq": seq}, {"seq": "seq"}),
+        "KVCache.seq_rewind": (kv.seq_rewind, {"seq": seq, "pos": 3}, {"seq": "seq", "pos": "int"}),
+        "KVCache.seq_rm": (kv.seq_rm, {"seq": seq, "p0": 3, "p1": None}, span),
+        "KVCache.plot": (kv.plot, {}, {"ax": "object or none"}),
+        "Model": (plait.Model, {"path": m.path}, {"path": "path", "mmap": "bool"}),
+        "Model.load_lora": (m.load_lora, {"path": "none"}, {"path": "path", "rank_stabilized": "bool or none"}),
+        "Model.tensor": (m.tensor, {"name": "output.weight"}, {"name": "str"}),
+        "PromptLookup": (plait.PromptLookup, {}, {"n": "int", "max_ngram": "int", "min_ngram": "int"}),
+        "PromptLookup.attach": (plait.PromptLookup().attach, {"ctx": ctx}, {"ctx": "anything"}),
+        "Sampler": (plait.Sampler, {}, {
+            **dict.fromkeys(inspect.signature(plait.Sampler).parameters, "float"), "top_k": "int",
+            "penalty_last_n": "int or none", "dry_allowed_length": "int", "dry_last_n": "int or none",
+            "dry_breakers": "object", "logit_bias": "object or none", "banned": "object", "allowed": "object or none",
+            "forced": "object", "order": "object or none", "grammar": "str or none", "tokenizer": "anything",
+            "seed": "int or none"}),
+        "Sampler.accept": (sampler.accept, {"seq": 0, "tokens": ids}, {"seq": "key", "tokens": "ids"}),
+        "Sampler.probabilities": (sampler.probabilities, {"logits_row": row}, draw),
+        "Sampler.reset": (sampler.reset, {"seq": 0}, {"seq": "key or none"}),
+        "Sampler.sample": (sampler.sample, {"logits": row[None], "seqs": [0]}, {"logits": "logits", "seqs": "ids"}),
+        "Sampler.start": (sampler.start, {"seq": 0, "tokens": ids}, {"seq": "key", "tokens": "ids"}),
+        "Sampler.tokens": (sampler.tokens, {"seq": 0}, {"seq": "key"}),
+        "Scheduler": (lambda **k: plait.Scheduler(**k).close(), {"ctx": ctx},
+                      {"ctx": "context", "chunk": "int or none", "patience": "int", "share_prefixes": "bool",
+                       "keep_prefixes": "bool"}),
+        "Scheduler.cancel": (scheduler.cancel, {"request": scheduler.submit(ids)}, {"request": "object"}),
+        "Scheduler.submit": (scheduler.submit, {"prompt": ids}, {
+            "prompt": "prompt", "max_tokens": "int", "sampler": "callable or none", "stop": "stop",
+            "priority": "any int", "top": "int", "draft": "draft", "index": "any int or none", "sample": "any int",
+            "key": "key or none", "add_special": "bool", "parse_special": "bool"}),
+        "SelfExtend": (plait.SelfExtend, {"ctx": ctx, "seq": seq},
+                       {"ctx": "context", "seq": "object", "group": "int", "width": "int"}),
+        "Sequence": (lambda **k: plait.Sequence(**k).close(), {"context": ctx}, {"context": "context"}),
+        "Sequence.belongs_to": (seq.belongs_to, {"context": ctx}, {"context": "context"}),
+        "Sequence.fork": (lambda **k: seq.fork(**k).close(), {"upto": 2}, {"upto": "int or none"}),
+        "Sequence.rewind": (seq.rewind, {"n": 4}, {"n": "int"}),
+        "Sequence.shift": (seq.shift, {"keep": 1, "discard": 0}, {"keep": "int", "discard": "int"}),
+        "Sequence.truncate": (seq.truncate, {"n": 4}, {"n": "int"}),
+        "Stats": (plait.Stats, {"context": ctx}, {"context": "context"}),
+        "Stats.plot": (ctx.stats.plot, {}, {"ax": "object or none"}),
+        "Tokenizer": (plait.Tokenizer, {"metadata": m.metadata}, {"metadata": "object", "n_vocab": "int or none"}),
+        "Tokenizer.decode": (tokenizer.decode, {"ids": ids},
+                             {"ids": "ids", "skip_special": "bool", "clean_up": "bool or none"}),
+        "Tokenizer.encode": (tokenizer.encode, {"text": "a"},
+                             {"text": "str", "add_special": "bool", "parse_special": "bool"}),
+        "Tokenizer.from_gguf": (plait.Tokenizer.from_gguf, {"path": m.path}, {"path": "path"}),
+        "Tokenizer.is_eog": (tokenizer.is_eog, {"token": 5}, {"token": "any int"}),
+        "Tokenizer.stream": (tokenizer.stream, {},
+                             {"skip_special": "bool", "clean_up": "bool or none", "continuing": "bool"}),
+        "Tokenizer.token_bytes": (tokenizer.token_bytes, {"token": 5}, {"token": "int"}),
+        "Tokenizer.token_id": (tokenizer.token_id, {"text": "a"}, {"text": "str"}),
+        "agenerate": (lambda **k: asyncio.run(_listed(plait.agenerate(**k))), {"model": m, "prompts": [ids]},
+                      GENERATE),
+        "attention_sinks": (plait.attention_sinks, {"seq": seq, "max_length": 20},
+                            {"seq": "object", "max_length": "int", "sinks": "int", "discard": "int or none"}),
+        "beam_search": (plait.beam_search, {"model": m, "prompt": ids, "max_tokens": 2},
+                        {"model": "model", "prompt": "prompt", "width": "int", "max_tokens": "int",
+                         "length_penalty": "float", "stop": "stop"} | SCORE),
+        "best_of": (plait.best_of, {"model": m, "prompts": [ids], "n": 1, "max_tokens": 2}, GENERATE),
+        "complete": (plait.complete, {"model": m, "prompts": [ids], "max_tokens": 2}, GENERATE),
+        "generate": (lambda **k: list(plait.generate(**k)), {"model": m, "prompts": [ids], "max_tokens": 2},
+                     GENERATE),
+        "embed": (plait.embed, {"model": m, "texts": [ids]},
+                  {"model": "model", "texts": "prompt", "pooling": "str", "normalize": "bool", "truncate": "bool"}
+                  | SCORE),
+        "load_control_vector": (plait.load_control_vector, {"path": "none"}, {"path": "path"}),
+        "perplexity": (plait.perplexity, text_call | {"model": m, "text": ids},
+                       text_call | SCORE | {"window": "int or none", "stride": "int or none"}),
+        "token_logprobs": (plait.token_logprobs, {"model": m, "text": ids},
+                           text_call | SCORE | {"window": "int or none", "stride": "int or none", "top": "int",
+                                                "progress": "callable or none"}),
+        "score": (plait.score, {"model": m, "context": ids, "continuations": [ids]},
+                  {"model": "model", "context": "text", "continuations": "object", "top": "int"} | SCORE),
+        "dequantize": (plait.quant.dequantize, {"raw": np.zeros((1, 34), np.uint8), "type": "Q8_0"},
+                       {"raw": "object", "type": "str"}),
+        "quantize": (plait.quant.quantize, {"values": np.zeros((1, 32), np.float32), "type": "Q8_0"},
+                     {"values": "object", "type": "str"}),
+        "quantize_file": (plait.quant.quantize_file, {"model": m, "path": room.folder / "q.gguf", "type": "Q8_0"},
+                          {"model": "model", "path": "str", "type": "str", "output_type": "str or none",
+                           "requantize": "bool", "allow_fallback": "bool", "threads": "int or none",
+                           "progress": "callable or none"}),
+        "attention": (view, {"model": m, "text": "a b"}, text_call),
+        "logit_lens": (lens, {"model": m, "text": "a b"}, text_call),
+        "Attention.plot": (view(m, "a b").plot, {"layer": 0, "head": 0},
+                           {"layer": "int", "head": "int", "ax": "object or none"}),
+        "Attention.plot_spans": (view(m, "a b").plot_spans, {}, {"ax": "object or none"}),
+        "LogitLens.plot": (lens(m, "a b").plot, {}, {"last": "int", "ax": "object or none"}),
+        "cache_html": (plait.figures.cache_html, {"kv": kv}, {"kv": "object"}),
+        "context_html": (plait.figures.context_html, {"ctx": ctx}, {"ctx": "context"}),
+        "model_html": (plait.figures.model_html, {"model": m}, {"model": "model"}),
+        "output_html": (plait.figures.output_html, {"output": ctx.encode(room.batch)}, {"output": "object"}),
+        "plot_cells": (plait.figures.plot_cells, {"kv": kv}, {"kv": "object", "ax": "object or none"}),
+        "plot_stats": (plait.figures.plot_stats, {"stats": ctx.stats}, {"stats": "object", "ax": "object or none"}),
+        "stats_html": (plait.figures.stats_html, {"stats": ctx.stats}, {"stats": "object"}),
+        "Snapshot.check": (plait.testing.Snapshot(room.folder / "s", update=True).check, {"name": "a", "value": 1},
+                           {"name": "str"}),
+        "Snapshot.generate": (plait.testing.Snapshot(room.folder / "s", update=True).generate,
+                              {"model": m, "prompts": "a", "max_tokens": 2},
+                              {"model": "model", "prompts": "text", "max_tokens": "int", "name": "str",
+                               "add_special": "bool"}),
+        "assert_greedy": (plait.testing.assert_greedy, {"model": m, "prompt": "a", "expected": "b"},
+                          {"model": "model", "prompt": "str", "expected": "str", "add_special": "bool",
+                           "top": "int"}),
+        "assert_logits_close": (plait.testing.assert_logits_close, {"actual": row, "expected": row},
+                                {"actual": "anything", "expected": "anything", "atol": "float", "rtol": "float",
+                                 "model": "object or none", "top": "int"}),
+    }  # fmt: skip
+    return {name: Call(*table) for name, table in tables.items()}
+
+
+async def _listed(events: Any) -> list[Any]:
+    return [event async for event in events]
+
+
+def has_arguments(value: object) -> bool:
+    names = [name for name in inspect.signature(value).parameters if name != "self"]  # type: ignore[arg-type]
+    return bool(names)
+
+
+def test_every_public_call_is_in_the_tables(room):
+    callables = public_callables()
+    found = calls(room)
+    assert set(NAMES) == set(found) - set(PLOTS)
+    for name, call in found.items():
+        if name not in callables:
+            continue
+        parameters = inspect.signature(callables[name]).parameters.values()
+        named = {
+            p.name
+            for p in parameters
+            if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        }
+        assert named - {"value"} <= set(call.kinds) | ({"n"} & named), name
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+PLOTS = ["Attention.plot", "Attention.plot_spans", "LogitLens.plot"]
+NAMES = [
+    name
+    for name, value in sorted(public_callables().items())
+    if has_arguments(value) and name not in SKIPPED and name.split(".")[0] not in RESULTS
+]
+
+
+def names_in_messages(argument: str) -> tuple[str, ...]:
+    """Return the words by which messages name an argument."""
+    return {
+        "prompts": ("prompts", "prompt"),
+        "texts": ("texts", "text"),
+        "continuations": ("continuations", "continuation"),
+        "schema": ("schema", "grammar"),
+        "source": ("source", "grammar"),
+        "rules": ("rules", "grammar"),
+        "pattern": ("pattern", "grammar"),
+        "logits_row": ("logits",),
+        "seqs": ("seq",),
+        "tokens": ("token",),
+        "positions": ("pos",),
+        "seq": ("seq",),
+        "dst": ("dst", "sequence"),
+        "src": ("src", "sequence"),
+        "raw": ("raw", "shape"),
+        "data": ("data", "saved state"),
+        "name": ("name", "tensor"),
+        "n_vocab": ("n_vocab", "the model has only"),
+        "max_length": ("max_length", "sinks and discard", "sinks is"),
+        "rank_stabilized": ("rank_stabilized", "none: cannot be opened"),
+        "path": ("path", "file", "open", "abc", "no such thing", "embedded null", "state"),
+    }.get(argument, (argument,))
+
+
+@pytest.mark.parametrize("name", [*NAMES, *PLOTS])
+def test_wrong_arguments_are_refused_by_name(room, name, monkeypatch):
+    pytest.importorskip("llguidance")
+    pytest.importorskip("matplotlib").use("agg")
+    monkeypatch.chdir(room.folder)
+    call = calls(room)[name]
+    problems = []
+    with quiet():
+        for argument, kind in call.kinds.items():
+            for probe, value in PROBES.items():
+                given = call.arguments | {argument: value}
+                try:
+                    call.function(**given)
+                except ERRORS as error:
+                    text = str(error)
+                    if not any(word in text for word in names_in_messages(argument)):
+                        problems.append(
+                            f"{argument}={probe}: {type(error).__name__} names nothing: {text}"
+                        )
+                except VERDICTS.get(name, MemoryError):
+                    pass
+                except OSError as error:
+                    if argument != "path":
+                        problems.append(f"{argument}={probe}: {error!r}")
+                except BaseException as error:
+                    problems.append(f"{argument}={probe}: {error!r}")
+                else:
+                    if probe not in ACCEPTED[kind]:
+                        problems.append(f"{argument}={probe}: accepted")
+    __import__("matplotlib.pyplot").pyplot.close("all")
+    assert not problems, "\n".join([name, *problems])
+
+
+def test_names_to_capture(room):
+    for value in (5, None, b"l_out.0", Stranger(), ["l_out.0"]):
+        with pytest.raises(TypeError, match="patterns: expected a str"):
+            room.ctx.capture(value)
+    with pytest.raises(ValueError, match="patterns: expected at least one"):
+        room.ctx.capture()
+    with pytest.raises(ValueError, match=r'no value named "l_outt\.0"; similar names'):
+        room.ctx.capture("l_outt.0")
+
+
+def test_closed_contexts_are_refused(room):
+    found = calls(room)
+    room.ctx.close()
+    for name, call in found.items():
+        owner = getattr(call.function, "__self__", None)
+        uses = [v for v in call.arguments.values() if v is room.ctx] or owner in (
+            room.ctx,
+            room.ctx.kv,
+        )
+        if not uses or name in (
+            "PromptLookup.attach",
+            "Context.edit",
+            "Stats",
+            "KVCache",
+            "SelfExtend",
+        ):
+            continue
+        if name in (
+            "context_html",
+            "Sequence.belongs_to",
+            "DraftModel.attach",
+            "Context.value_shape",
+        ):
+            continue
+        with pytest.raises(ValueError, match="closed"):
+            call.function(**call.arguments)
+
+
+def test_calls_do_not_keep_what_they_were_given(room):
+    """A refused call changes nothing."""
+    before = room.ctx.kv.to_bytes()
+    for call in calls(room).values():
+        for argument in call.kinds:
+            with quiet(), contextlib.suppress(*ERRORS, OSError):
+                call.function(**(call.arguments | {argument: Stranger()}))
+    assert room.ctx.kv.to_bytes() == before
