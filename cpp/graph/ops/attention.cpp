@@ -30,4 +30,11 @@ Value attend(const AttendInputs& in, const AttendParams& params) {
                            in.q.extent());
 }
 
+Value temperature(Value positions, const Temperature& how) {
+    PLAIT_CHECK(positions.shape().rank == 1 && how.length > 0 && how.length <= INT32_MAX);
+    PLAIT_CHECK(how.offset >= 0);
+    return positions.graph->add(ops::Temperature{positions, how}, floats({positions.shape()[0], 1}),
+                                positions.extent());
+}
+
 }  // namespace plait

@@ -6,8 +6,11 @@ namespace plait {
 namespace {
 
 void check_binary(Value a, Value b) {
+    const int64_t n = b.shape().elements();
+    const bool by_vector =
+        b.shape()[-1] == 1 && n * a.shape()[-1] * a.shape()[0] == a.shape().elements();
     PLAIT_CHECK(a.shape() == b.shape() || with_last(a.shape(), 1) == b.shape() ||
-                (b.extent() == Extent::fixed && (repeats_in(b, a) || b.shape().elements() == 1)));
+                (b.extent() == Extent::fixed && (repeats_in(b, a) || by_vector || n == 1)));
 }
 
 }  // namespace
@@ -32,6 +35,11 @@ Value scale(Value x, float factor, float offset) {
 }
 
 Value softcap(Value x, float cap) { return add_like(x, ops::Softcap{x, cap}); }
+
+Value clamp(Value x, float limit) {
+    PLAIT_CHECK(limit > 0.0f);
+    return add_like(x, ops::Clamp{x, limit});
+}
 
 Value activate(Value x, Activation activation) { return add_like(x, ops::Activate{x, activation}); }
 

@@ -18,4 +18,10 @@ Value head_linear(Value x, Value weight) {
     return x.graph->add(ops::HeadLinear{x, weight}, floats({x.shape()[0], w[0], w[1]}), x.extent());
 }
 
+Value mix(Value x, Value weights) {
+    const Shape& w = weights.shape();
+    PLAIT_CHECK(w.rank == 3 && x.shape().rank == 3 && x.shape()[0] == w[0] && x.shape()[1] == w[2]);
+    return x.graph->add(ops::Mix{x, weights}, floats({w[0], w[1], x.shape()[2]}), x.extent());
+}
+
 }  // namespace plait

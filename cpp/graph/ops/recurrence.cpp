@@ -65,7 +65,7 @@ Value delta_rule(const DeltaRuleInputs& in, const States& states) {
     const Shape& v = in.v.shape();
     PLAIT_CHECK(k.rank == 3 && v.rank == 3 && k == in.q.shape() && v[1] % k[1] == 0);
     PLAIT_CHECK(in.g.shape() == Shape({v[0], v[1]}) && in.g.shape() == in.beta.shape());
-    const ops::DeltaRule op{in.q, in.k, in.v, in.g, in.beta, operands_of(states)};
+    const ops::DeltaRule op{in.q, in.k, in.v, in.g, in.beta, operands_of(states), in.tiled};
     return add_recurrent(in.v, op, states, v[1] * k[2] * v[2]);
 }
 

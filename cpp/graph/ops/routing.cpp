@@ -4,14 +4,15 @@
 
 namespace plait {
 
-Value route(Value logits, const RouteParams& params, Value bias) {
+Value route(Value logits, const RouteParams& params, Value bias, Value expert_scale) {
     const int64_t n_experts = logits.shape()[1];
     PLAIT_CHECK(logits.shape().rank == 2 && params.n_used >= 1 && params.n_used <= n_experts);
     PLAIT_CHECK(params.n_groups >= 1 && n_experts % params.n_groups == 0);
     PLAIT_CHECK(params.n_groups_used >= 1 && params.n_groups_used <= params.n_groups);
     PLAIT_CHECK(n_experts / params.n_groups * params.n_groups_used >= params.n_used);
     PLAIT_CHECK(!bias || bias.shape().elements() == n_experts);
-    return logits.graph->add(ops::Route{logits, bias, params},
+    PLAIT_CHECK(!expert_scale || expert_scale.shape().elements() == n_experts);
+    return logits.graph->add(ops::Route{logits, bias, expert_scale, params},
                              {DType::i32, {logits.shape()[0], params.n_used, 2}}, logits.extent());
 }
 

@@ -7,10 +7,11 @@
 namespace plait::cpu {
 
 struct ElementwiseArgs {
-    Ref a, b, y;  // a, y: [rows, row_elements]; b: the same, unless b_period or b_repeat is set
+    Ref a, b, y;  // a, y: [rows, row_elements]; b: the same, unless b_period or b_repeat are set
     uint8_t extent;
-    uint8_t activation;      // activate, gate: plait::Activation
-    float parameter;         // scale: the factor; softcap: the cap; clamped_swiglu: alpha
+    uint8_t activation;  // activate, gate: plait::Activation
+    float
+        parameter;  // scale: the factor; softcap: the cap; clamp: the limit; clamped_swiglu: alpha
     float second_parameter;  // scale: the offset; clamped_swiglu: the limit
     int64_t fixed_rows;
     int64_t row_elements;

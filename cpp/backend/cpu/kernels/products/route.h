@@ -10,11 +10,13 @@ enum : uint8_t { kGateSoftmax, kGateSigmoid, kGateChosen };
 
 struct RouteArgs {
     Ref logits, bias;  // [n, experts], [experts]
+    Ref expert_scale;  // [experts]
     Ref y;             // [n, used, 2] i32: expert, bits of its weight
     uint8_t extent;
     uint8_t gating;  // kGateSoftmax etc.
     uint8_t renormalize;
     uint8_t has_bias;
+    uint8_t has_expert_scale;
     int32_t experts;
     int32_t used;
     int32_t groups;  // of experts / groups successive experts each
