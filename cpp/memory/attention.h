@@ -88,7 +88,6 @@ private:
 
     std::vector<uint8_t> groups_;
     std::vector<uint8_t> rotated_groups_;  // with a layer whose keys are rotated
-    bool shifts_magnify_;                  // see AttentionSpec
     Window window_;                        // of a saved state; full where groups differ
     int64_t n_ctx_;
     bool causal_;

@@ -81,10 +81,8 @@ public:
     void reserve_make_own(SequenceId s, int32_t n_shared);
     void make_own(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) noexcept;
     // position -> position / divisor + delta; the difference adds to the rows' pending rotation. No
-    // row of `keys` may be shared, and the order of keys must stay. `touch_all`: every row that the
-    // sequence alone holds is to be rotated, if only by 0.
-    void reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta,
-                    bool touch_all = false) noexcept;
+    // row of `keys` may be shared, and the order of keys must stay.
+    void reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta) noexcept;
     void exchange(SequenceId a,
                   SequenceId b) noexcept;  // what they hold; of one pool
 
