@@ -120,7 +120,7 @@ DeviceSet Context::choose_devices(const MemoryLayout& layout, const EngineLimits
     const std::vector<Graph> graphs = graphs_of(model_->model(), step, layout, limits.build);
     LayerDevices placed =
         place_layers(info, graphs, layout, devices,
-                     Engine::input_layout(layout, limits, info.width), options_.layers);
+                     Engine::input_layout(layout, limits, info.input_width()), options_.layers);
     return join(std::move(devices), std::move(placed));
 }
 
@@ -151,7 +151,7 @@ std::unique_ptr<StepRunner> Context::make_runner(GraphKind kind,
     runner.step = encoder ? StepKind::encode : StepKind::decode;
     runner.limits = {
         .n_vocab = info.n_vocab,
-        .width = info.width,
+        .width = info.input_width(),
         .n_positions = info.n_positions,
         .n_batch = options_.n_batch,
         .n_seq_max = options_.n_seq_max,
