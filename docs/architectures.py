@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write architectures.md: each architecture's models, memory and references.
+"""Write architectures.md, each architecture's models, memory and references, and the models that README.md names.
 
     PLAIT_TEST_DATA=... python docs/architectures.py
 
@@ -32,7 +32,12 @@ listed, the file's hyperparameters decide. **Stored logits** lists cases of the 
 (`tests/python/model/test_reference.py`); each is played with a unified table and with streams, in microbatches of
 seven tokens, and with flash attention. **transformers** lists the classes that random models of the architecture are
 compared with (`tests/python/oracle/test_oracle*.py`). Defragmentation, saved states, rollback and interrupted calls are
-tested on every model of the reference data.
+tested on every model of the reference data. Where both columns have none, a model of the same computation or NumPy is the
+reference (`tests/python/model/test_related_architectures.py`).
+
+Architectures that llama.cpp has and plait refuses, of those that people ask for: `phimoe`, for which llama.cpp and
+transformers disagree about norms and routing; `bitnet`, `plamo2` and `rwkv6qwen2`, which are not written yet. Images need their own
+encoder; its embeddings are passed to `Batch.add_embeddings()`.
 
 | architecture | models | what is particular | memory | stored logits | transformers |
 |---|---|---|---|---|---|
@@ -48,6 +53,11 @@ class Entry(NamedTuple):
 
 
 ARCHITECTURES = {
+    "apertus": Entry(
+        "Apertus",
+        "xIELU in place of gates; normalised heads",
+        "unified",
+    ),
     "arcee": Entry(
         "Arcee AFM",
         "`llama` with a squared ReLU and no gate",
@@ -71,6 +81,11 @@ ARCHITECTURES = {
     "cohere2": Entry(
         "Command R7B, Command A",
         "three layers with a window and rotation, then one with neither; parallel blocks",
+        "sliding or unified",
+    ),
+    "cohere2moe": Entry(
+        "Command A with experts",
+        "`cohere2` with experts; the mean with a shared one",
         "sliding or unified",
     ),
     "command-r": Entry(
@@ -102,6 +117,11 @@ ARCHITECTURES = {
         "ERNIE 4.5",
         "experts and shared ones; dense first layers",
         "unified",
+    ),
+    "eurobert": Entry(
+        "EuroBERT",
+        "`llama` as an encoder",
+        "none",
     ),
     "exaone-moe": Entry(
         "K-EXAONE",
@@ -141,6 +161,16 @@ ARCHITECTURES = {
     "gemma3": Entry(
         "Gemma 3",
         "five layers with a window, then one without; two bases of rotation",
+        "sliding or unified",
+    ),
+    "gemma3n": Entry(
+        "Gemma 3n E2B, E4B",
+        "several residual streams; an embedding for each layer; the last layers read keys of earlier ones",
+        "sliding or unified",
+    ),
+    "gemma4": Entry(
+        "Gemma 4",
+        "heads of two sizes; an embedding for each layer; the last layers read keys of earlier ones; experts beside a dense block",
         "sliding or unified",
     ),
     "glm4": Entry(
@@ -213,6 +243,11 @@ ARCHITECTURES = {
         "encoder with rotation",
         "none",
     ),
+    "kimi-linear": Entry(
+        "Kimi Linear",
+        "delta attention with a decay per channel; latent attention without rotation; experts",
+        "hybrid",
+    ),
     "lfm2": Entry(
         "LFM2",
         "short gated convolutions; attention in some layers",
@@ -227,6 +262,11 @@ ARCHITECTURES = {
         "Llama, Mistral, Mixtral, Yi, TinyLlama",
         "grouped-query attention; linear, YaRN and Llama 3 rope scaling; optional biases and experts",
         "unified",
+    ),
+    "llama4": Entry(
+        "Llama 4 Scout, Maverick",
+        "chunks of positions; queries that grow with the position; one expert per token",
+        "sliding or unified",
     ),
     "mamba": Entry(
         "Mamba, FalconMamba",
@@ -253,10 +293,20 @@ ARCHITECTURES = {
         "queries and keys normalised over all heads; experts with a sigmoid router",
         "unified",
     ),
+    "mistral3": Entry(
+        "Ministral 3",
+        "`llama` with queries that grow with the position",
+        "unified",
+    ),
     "modern-bert": Entry(
         "ModernBERT",
         "encoder with symmetric windows",
         "none",
+    ),
+    "mpt": Entry(
+        "MPT",
+        "slopes on distance (ALiBi); clamped q, k and v",
+        "unified",
     ),
     "nemotron": Entry(
         "Nemotron-4, Minitron",
@@ -273,6 +323,11 @@ ARCHITECTURES = {
         "`nemotron_h` with experts",
         "hybrid",
     ),
+    "neo-bert": Entry(
+        "NeoBERT",
+        "encoder with rotation and gates; fused matrices",
+        "none",
+    ),
     "nomic-bert": Entry(
         "Nomic Embed",
         "encoder with rotation and gates",
@@ -282,6 +337,11 @@ ARCHITECTURES = {
         "Nomic Embed v2",
         "encoder with rotation; experts in every other layer",
         "none",
+    ),
+    "olmo": Entry(
+        "OLMo",
+        "norms without weights; clamped q, k and v",
+        "unified",
     ),
     "olmo2": Entry(
         "OLMo 2, OLMo 3",
@@ -323,6 +383,16 @@ ARCHITECTURES = {
         "normalised heads",
         "unified",
     ),
+    "qwen35": Entry(
+        "Qwen3.5",
+        "`qwen3next` with three positions per token, dense",
+        "hybrid",
+    ),
+    "qwen35moe": Entry(
+        "Qwen3.5-MoE",
+        "`qwen35` with experts",
+        "hybrid",
+    ),
     "qwen3moe": Entry(
         "Qwen3-MoE",
         "`qwen3` with experts",
@@ -332,6 +402,16 @@ ARCHITECTURES = {
         "Qwen3-Next",
         "gated delta nets; gated attention in every fourth layer; experts",
         "hybrid",
+    ),
+    "qwen3vl": Entry(
+        "Qwen3-VL",
+        "three positions per token, which pairs take in turn; several embeddings per part of an image",
+        "unified",
+    ),
+    "qwen3vlmoe": Entry(
+        "Qwen3-VL-MoE",
+        "`qwen3vl` with experts",
+        "unified",
     ),
     "rwkv6": Entry(
         "RWKV-6",
@@ -347,6 +427,11 @@ ARCHITECTURES = {
         "Seed-OSS",
         "biases on q, k and v",
         "unified",
+    ),
+    "smallthinker": Entry(
+        "SmallThinker",
+        "a router that reads the layer's input; one of four layers without positions",
+        "sliding or unified",
     ),
     "smollm3": Entry(
         "SmolLM3",
@@ -419,5 +504,27 @@ def table() -> str:
     return HEAD + "".join(rows)
 
 
+KINDS = {
+    "decoders": ("unified", "sliding or unified"),
+    "recurrent models and hybrids": ("hybrid", "recurrent"),
+    "encoders, encoder-decoders": ("none", "cross"),
+}
+
+
+def readme() -> str:
+    """Return README.md with the models that the registry has, by the names that people know."""
+    text = (ROOT / "README.md").read_text()
+    for kind, memories in KINDS.items():
+        entries = [ARCHITECTURES[arch] for arch in plait.build_info()["architectures"]]
+        names = sorted({e.models for e in entries if e.memory in memories}, key=str.casefold)
+        row = f"| {kind} | {'; '.join(names)} |"
+        text, n = re.subn(rf"^\| {kind} \|.*$", lambda _, row=row: row, text, flags=re.MULTILINE)
+        if n != 1:
+            raise ValueError(f"README.md: expected one row {kind!r}, found {n}")
+    n_architectures = len(plait.build_info()["architectures"])
+    return re.sub(r"^\| architectures \| \d+ \|", f"| architectures | {n_architectures} |", text, flags=re.MULTILINE)
+
+
 if __name__ == "__main__":
     (ROOT / "docs" / "architectures.md").write_text(table())
+    (ROOT / "README.md").write_text(readme())

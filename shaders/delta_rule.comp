@@ -16,13 +16,16 @@ layout(buffer_reference, scalar) readonly buffer Args {
     uint heads;
     uint columns;    // value_dim
     uint key_heads;  // each is shared by heads / key_heads heads
+    uint tiled;      // if not 0, head i uses key head i mod key_heads
 };
 #include "lib/push.glsl"
 #include "lib/scan.glsl"
 
 float step_column(uint token, uint head, uint column) {
     const uint of_head = token * args.heads + head;
-    const uint first = (token * args.key_heads + head / (args.heads / args.key_heads)) * ROWS;
+    const uint key_head =
+        args.tiled != 0 ? head % args.key_heads : head / (args.heads / args.key_heads);
+    const uint first = (token * args.key_heads + key_head) * ROWS;
     const float v = floats(args.v).v[of_head * args.columns + column];
     const float decay = exp(floats(args.g).v[of_head]);
     Floats q = floats(args.q), k = floats(args.k);

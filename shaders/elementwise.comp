@@ -14,7 +14,7 @@ layout(buffer_reference, scalar) readonly buffer Args {
     Ref a, b, y;        // [rows, row_elements]; the shape of b depends on `width` and `share`
     Rows rows;
     uint row_elements;
-    uint width;         // if not 0, b is one vector of this width, used for every row
+    uint width;         // if not 0, b has this many elements, and starts again after them
     uint share;         // if not 0, consecutive elements of a that use the same element of b
     float number, second;  // parameters of the operation, see result()
 };
@@ -29,6 +29,7 @@ float result(float a, float b) {
     case 4: return args.number * tanh_of(a / args.number);
     case 5: return activation(ACTIVATION, a);
     case 6: return activation(ACTIVATION, a) * b;
+    case 8: return clamp(a, -args.number, args.number);
     default: {
         const float g = min(a, args.second);
         return g * sigmoid(args.number * g) * (clamp(b, -args.second, args.second) + 1.0);
@@ -37,11 +38,13 @@ float result(float a, float b) {
 }
 
 void main() {
-    const bool is_binary = OP < 3 || OP > 5;
+    const bool is_binary = OP < 3 || OP == 6 || OP == 7;
     const uint n = rows_of(args.rows) * args.row_elements;
     Floats a = floats(args.a), b = floats(args.b), y = floats(args.y);
     for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
-        const uint j = args.share > 0 ? i / args.share : args.width > 0 ? i % args.width : i;
+        uint j = args.share > 0 ? i / args.share : i;
+        if (args.width > 0)
+            j %= args.width;
         y.v[i] = result(a.v[i], is_binary ? b.v[j] : 0.0);
     }
 }

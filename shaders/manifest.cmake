@@ -9,6 +9,7 @@ set(PLAIT_SHADERS
     delta_rule
     elementwise
     embed
+    mix
     norm
     product_tiles
     product_vector
@@ -22,6 +23,7 @@ set(PLAIT_SHADERS
     slice
     ssd_scan
     store_rows
+    temperature
     token_shift
     wkv6
     wkv7

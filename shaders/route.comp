@@ -16,10 +16,11 @@ layout(constant_id = 2) const uint GATING = 0;  // plait::Gating: 0 softmax, 1 s
 
 layout(buffer_reference, scalar) readonly buffer Args {
     Ref logits, bias;  // [rows, EXPERTS], [EXPERTS]
+    Ref expert_scale;  // [EXPERTS], multiplies the weights
     Ref y;             // [rows, used, 2] i32: expert, weight as float bits
     Rows rows;
     uint used, groups_used;
-    uint has_bias, renormalize;
+    uint has_bias, has_expert_scale, renormalize;
     float scale;
 };
 #include "lib/push.glsl"
@@ -132,9 +133,11 @@ void write_weights(Ints y) {
     if (args.renormalize != 0)
         divisor *= GATING == 2 ? 1.0 : max(total, MIN_SUM);
     for (uint u = 0; u < args.used; ++u) {
-        const float weight = weights[y.v[2 * u]];
-        y.v[2 * u + 1] =
-            floatBitsToInt((GATING == 2 ? exp(weight - max_logit) : weight) / divisor * args.scale);
+        const int expert = y.v[2 * u];
+        const float chosen = GATING == 2 ? exp(weights[expert] - max_logit) : weights[expert];
+        const float weight = chosen / divisor * args.scale;
+        y.v[2 * u + 1] = floatBitsToInt(
+            args.has_expert_scale != 0 ? weight * floats(args.expert_scale).v[expert] : weight);
     }
 }
 

@@ -79,14 +79,6 @@ def test_figures_are_those_that_were_measured():
         assert older == avx2[model, case][2]
 
 
-def test_every_architecture_is_listed():
-    table = README[README.index("## What is supported") :]
-    rows = [row for row in table.splitlines() if row.startswith("| ") and "`" in row]
-    listed = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
-    assert listed == set(plait.build_info()["architectures"])
-    assert f"| architectures | {len(listed)} |" in README
-
-
 def test_relative_links_lead_somewhere():
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
     assert targets

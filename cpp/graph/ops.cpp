@@ -109,6 +109,12 @@ Value head_linear(Value x, Value weight) {
     return x.graph->add(ops::HeadLinear{x, weight}, floats({x.shape()[0], w[0], w[1]}), x.extent());
 }
 
+Value mix(Value x, Value weights) {
+    const Shape& w = weights.shape();
+    PLAIT_CHECK(w.rank == 3 && x.shape().rank == 3 && x.shape()[0] == w[0] && x.shape()[1] == w[2]);
+    return x.graph->add(ops::Mix{x, weights}, floats({w[0], w[1], x.shape()[2]}), x.extent());
+}
+
 // -- ops/rotary.h
 
 Value rope_table(Value positions, const Rope& rope, Value factors) {
@@ -160,13 +166,23 @@ Value attend(const AttendInputs& in, const AttendParams& params) {
                            in.q.extent());
 }
 
+Value temperature(Value positions, const Temperature& how) {
+    PLAIT_CHECK(positions.shape().rank == 1 && how.length > 0 && how.length <= INT32_MAX);
+    PLAIT_CHECK(how.offset >= 0);
+    return positions.graph->add(ops::Temperature{positions, how}, floats({positions.shape()[0], 1}),
+                                positions.extent());
+}
+
 // -- ops/elementwise.h
 
 namespace {
 
 void check_binary(Value a, Value b) {
+    const int64_t n = b.shape().elements();
+    const bool by_vector =
+        b.shape()[-1] == 1 && n * a.shape()[-1] * a.shape()[0] == a.shape().elements();
     PLAIT_CHECK(a.shape() == b.shape() || with_last(a.shape(), 1) == b.shape() ||
-                (b.extent() == Extent::fixed && (repeats_in(b, a) || b.shape().elements() == 1)));
+                (b.extent() == Extent::fixed && (repeats_in(b, a) || by_vector || n == 1)));
 }
 
 }  // namespace
@@ -191,6 +207,11 @@ Value scale(Value x, float factor, float offset) {
 }
 
 Value softcap(Value x, float cap) { return add_like(x, ops::Softcap{x, cap}); }
+
+Value clamp(Value x, float limit) {
+    PLAIT_CHECK(limit > 0.0f);
+    return add_like(x, ops::Clamp{x, limit});
+}
 
 Value activate(Value x, Activation activation) { return add_like(x, ops::Activate{x, activation}); }
 
@@ -218,14 +239,15 @@ Value concat(Value a, Value b) {
 
 // -- ops/routing.h
 
-Value route(Value logits, const RouteParams& params, Value bias) {
+Value route(Value logits, const RouteParams& params, Value bias, Value expert_scale) {
     const int64_t n_experts = logits.shape()[1];
     PLAIT_CHECK(logits.shape().rank == 2 && params.n_used >= 1 && params.n_used <= n_experts);
     PLAIT_CHECK(params.n_groups >= 1 && n_experts % params.n_groups == 0);
     PLAIT_CHECK(params.n_groups_used >= 1 && params.n_groups_used <= params.n_groups);
     PLAIT_CHECK(n_experts / params.n_groups * params.n_groups_used >= params.n_used);
     PLAIT_CHECK(!bias || bias.shape().elements() == n_experts);
-    return logits.graph->add(ops::Route{logits, bias, params},
+    PLAIT_CHECK(!expert_scale || expert_scale.shape().elements() == n_experts);
+    return logits.graph->add(ops::Route{logits, bias, expert_scale, params},
                              {DType::i32, {logits.shape()[0], params.n_used, 2}}, logits.extent());
 }
 
@@ -305,7 +327,7 @@ Value delta_rule(const DeltaRuleInputs& in, const States& states) {
     const Shape& v = in.v.shape();
     PLAIT_CHECK(k.rank == 3 && v.rank == 3 && k == in.q.shape() && v[1] % k[1] == 0);
     PLAIT_CHECK(in.g.shape() == Shape({v[0], v[1]}) && in.g.shape() == in.beta.shape());
-    const ops::DeltaRule op{in.q, in.k, in.v, in.g, in.beta, operands_of(states)};
+    const ops::DeltaRule op{in.q, in.k, in.v, in.g, in.beta, operands_of(states), in.tiled};
     return add_recurrent(in.v, op, states, v[1] * k[2] * v[2]);
 }
 

@@ -15,13 +15,6 @@ std::vector<uint8_t> find_rotated(const MemoryLayout& layout, const std::vector<
     return rotated;
 }
 
-bool any_shift_magnifies(const MemoryLayout& layout) {
-    return std::ranges::any_of(layout.storage, [&](const StorageInfo& storage) {
-        const auto* spec = layout.spec(storage).get_if<AttentionSpec>();
-        return spec != nullptr && spec->shifts && spec->shifts_magnify;
-    });
-}
-
 }  // namespace
 
 AttentionPart::AttentionPart(const MemoryLayout& layout, std::vector<uint8_t> groups,
@@ -32,7 +25,6 @@ AttentionPart::AttentionPart(const MemoryLayout& layout, std::vector<uint8_t> gr
              options.streams, options.n_seq_max, options.axes),
       groups_(std::move(groups)),
       rotated_groups_(find_rotated(layout, groups_)),
-      shifts_magnify_(any_shift_magnifies(layout)),
       window_(groups_.size() == 1 ? layout.groups[groups_[0]].window : Window{}),
       n_ctx_(options.n_ctx),
       causal_(options.causal),
@@ -147,7 +139,7 @@ void AttentionPart::reposition(SequenceId sequence, const Reposition& how,
     if (keys.size() == 0) return;
     table_.unshare(sequence, keys, table_moves_);
     append_moves(moves);
-    table_.reposition(sequence, keys, how.divisor, how.delta, shifts_magnify_);
+    table_.reposition(sequence, keys, how.divisor, how.delta);
 }
 
 size_t AttentionPart::reserve_moves(int32_t rows) {

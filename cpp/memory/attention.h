@@ -90,7 +90,6 @@ private:
 
     std::vector<uint8_t> groups_;
     std::vector<uint8_t> rotated_groups_;  // those with rotated keys
-    bool shifts_magnify_;                  // see AttentionSpec
     Window window_;                        // for saved states; full if there are several groups
     int64_t n_ctx_;
     bool causal_;

@@ -132,9 +132,6 @@ struct AttentionSpec {
     Window window;
     bool needs_key_positions = false;  // ALiBi, T5 buckets
     bool shifts = true;  // keys are rotated by position, so seq_add rotates them again
-    // The rotation also scales keys (YaRN). A shift then rotates every key that only this sequence
-    // holds, including keys whose position stays the same. See docs/decisions/0005.
-    bool shifts_magnify = false;
     static const PartKind& kind();
 };
 

@@ -405,8 +405,7 @@ int64_t RowTable::n_runs() const {
                            [](int64_t n, const Sequence& q) { return n + std::ssize(q.runs); });
 }
 
-void RowTable::reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta,
-                          bool rotate_all) noexcept {
+void RowTable::reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta) noexcept {
     Sequence& q = sequence(s);
     for_each_row(q, keys, [&](int32_t row) {
         Position& p = positions_[at(row)];  // tokens with several axes cannot be shifted
@@ -415,10 +414,6 @@ void RowTable::reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t 
         set_shift(row, shift, shift != 0);
         p = moved;
     });
-    if (rotate_all)
-        for_each_row(q, {0, q.n_keys}, [&](int32_t row) {
-            if (ref_counts_[at(row)] == 1) set_shift(row, shifts_[at(row)], true);
-        });
     update_max_position(q);
 }
 

@@ -84,10 +84,8 @@ public:
     void reserve_unshare(SequenceId s, int32_t n_shared);
     void unshare(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) noexcept;
     // Changes each position p of `keys` to p / divisor + delta and adds the difference to the row's
-    // pending shift. No row of `keys` may be shared, and the order of keys must not change. If
-    // `rotate_all`, every unshared row of the sequence gets a pending shift, possibly by 0.
-    void reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta,
-                    bool rotate_all = false) noexcept;
+    // pending shift. No row of `keys` may be shared, and the order of keys must not change.
+    void reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t delta) noexcept;
     // Swaps the contents of two sequences of the same pool.
     void swap(SequenceId a, SequenceId b) noexcept;
 

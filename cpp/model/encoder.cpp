@@ -32,7 +32,7 @@ ScoreHead read_score_head(const Weights& w, int width, int n_scores, Activation 
 Value score(Step& step, Value x, const ScoreHead& head, const Norm& norm) {
     if (head.dense) {
         x = activate(linear(x, step.weight(head.dense), step.weight(head.dense_bias)), head.how);
-        if (head.norm.weight) x = normalize(step, x, head.norm, norm);
+        if (head.norm.applies) x = normalize(step, x, head.norm, norm);
     }
     return head.out ? linear(x, step.weight(head.out), step.weight(head.out_bias)) : x;
 }

@@ -1,21 +1,57 @@
 #include "model/hparams.h"
 
 #include <cmath>
+#include <type_traits>
+#include <variant>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "gguf/keys.h"
 
 namespace plait {
+namespace {
+
+// Whether a value says that something is absent: 0, false, nothing, a factor or a number of groups
+// of 1.
+bool is_nothing(std::string_view key, const gguf::Value& value) {
+    const bool one_is_nothing =
+        key.ends_with("scale") || key.ends_with("factor") || key.ends_with("group_count");
+    return std::visit(
+        [one_is_nothing]<typename T>(const T& x) {
+            if constexpr (std::is_same_v<T, std::string>)
+                return x.empty();
+            else if constexpr (std::is_same_v<T, gguf::Array>)
+                return x.size() == 0;
+            else
+                return x == T{} || (one_is_nothing && x == static_cast<T>(1));
+        },
+        value.data());
+}
+
+}  // namespace
 
 Hparams::Hparams(const gguf::Metadata& metadata, std::string architecture)
     : metadata_(metadata), arch_(std::move(architecture)) {}
 
-std::string Hparams::key(std::string_view suffix) const { return gguf::key(arch_, suffix); }
+std::string Hparams::key(std::string_view suffix) const {
+    asked_.emplace(suffix);
+    return gguf::key(arch_, suffix);
+}
 bool Hparams::has(std::string_view suffix) const { return metadata_.has(key(suffix)); }
 
 void Hparams::refuse(std::string_view suffix, const std::string& why) const {
     throw ModelError(text(key(suffix), ": ", why));
+}
+
+std::vector<std::string> Hparams::unread() const {
+    const std::string prefix = gguf::key(arch_, "");
+    std::vector<std::string> unread;
+    for (const gguf::Entry& entry : metadata_) {
+        if (!entry.key.starts_with(prefix) || is_nothing(entry.key, entry.value)) continue;
+        std::string suffix = entry.key.substr(prefix.size());
+        if (!asked_.contains(suffix)) unread.push_back(std::move(suffix));
+    }
+    return unread;
 }
 
 int Hparams::checked(std::string_view suffix, int64_t value, int64_t min, int64_t max) const {

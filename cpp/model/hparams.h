@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +43,9 @@ public:
     std::string string(std::string_view suffix, std::string_view fallback) const;
 
     [[noreturn]] void refuse(std::string_view suffix, const std::string& why) const;
+    // The keys below "{arch}." that nothing has asked for, without the architecture's name. Those
+    // that say nothing (0, false, an empty text or list, a factor of 1) do not count.
+    std::vector<std::string> unread() const;
 
     static constexpr int64_t kMaxSize = 1 << 24;
     static constexpr int64_t kMaxLayers = 4096;
@@ -51,6 +56,7 @@ private:
 
     const gguf::Metadata& metadata_;
     std::string arch_;
+    mutable std::set<std::string, std::less<>> asked_;  // without the architecture's name
 };
 
 }  // namespace plait

@@ -67,7 +67,8 @@ Graph Model::build_shift_keys(const PlanKey& key, const MemoryLayout& layout,
     for (size_t i = 0; i < layout.storage.size(); ++i) {
         const StorageInfo& info = layout.storage[i];
         if (info.group != key.group || !info.rotated) continue;
-        const KeyRotation how = key_rotation(info.id.layer, options);
+        KeyRotation how = key_rotation(info.id.layer, options);
+        how.rope.magnitude = 1.0;  // stored keys contain it already
         rotate_rows(storage_value(graph, layout, i), move_input(graph, InputField::to_rows, key),
                     move_input(graph, InputField::deltas, key),
                     {how.rope, info.n_heads, info.head_dim, how.begin},

@@ -23,6 +23,7 @@ struct ModelInfo {
     int64_t n_positions = 0;  // with learned vectors; 0: positions are not limited
     int width = 0;            // of the residual stream
     int n_layers = 0;
+    int n_input_parts = 1;    // of a given embedding, each of `width` elements; see arch/qwen.cpp
     int n_pos_per_token = 1;  // 4 for M-RoPE
     bool causal = true;
     bool has_decoder = true;   // false: only encode() works
@@ -30,6 +31,7 @@ struct ModelInfo {
     Pooling pooling = Pooling::none;
     int n_scores = 0;               // per sequence, from a scoring head; 0: no head
     Pooling scored = Pooling::cls;  // pooling for the head if `pooling` is rank
+    int input_width() const { return n_input_parts * width; }
 };
 
 // The fixed settings of a context that a graph may depend on.

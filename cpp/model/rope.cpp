@@ -9,8 +9,10 @@
 namespace plait {
 namespace {
 
-// YaRN's magnitude for a context extended by `factor` (section 3.4).
-double yarn_magnitude(double factor) { return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0; }
+// YaRN's magnitude for a context extended by `factor` (section 3.4), with its 0.1 times `share`.
+double yarn_magnitude(double factor, double share = 1.0) {
+    return factor <= 1.0 ? 1.0 : 0.1 * share * std::log(factor) + 1.0;
+}
 
 }  // namespace
 
@@ -33,6 +35,7 @@ Rope read_rope(const Hparams& hp, int head_dim, RopePairs pairs) {
     const float factor = hp.number(key, 0.0f) == 0.0f ? 1.0f : hp.positive(key);
     if (type != "none") rope.scale = 1.0 / factor;
     rope.magnitude = hp.positive("rope.scaling.attn_factor", 1.0f);
+    if (type != "yarn") rope.magnitude *= hp.positive("rope.scaling.yarn_attn_factor", 1.0f);
     rope.n_ctx_original = hp.count("rope.scaling.original_context_length", INT32_MAX,
                                    static_cast<int>(hp.index("context_length", INT32_MAX, 0)));
     if (type == "yarn") {
@@ -40,6 +43,9 @@ Rope read_rope(const Hparams& hp, int head_dim, RopePairs pairs) {
         rope.beta_fast = hp.positive("rope.scaling.yarn_beta_fast", 32.0f);
         rope.beta_slow = hp.positive("rope.scaling.yarn_beta_slow", 1.0f);
         rope.magnitude *= yarn_magnitude(factor);
+        // The share of the magnitude that a model has in its scores already.
+        const float share = hp.number("rope.scaling.yarn_log_multiplier", 0.0f);
+        if (share != 0.0f) rope.magnitude /= yarn_magnitude(factor, share);
         if (rope.n_ctx_original == 0)
             hp.refuse("rope.scaling.original_context_length", "is required for YaRN scaling");
     }
@@ -52,9 +58,10 @@ bool has_rope_sections(const Hparams& hp) {
     return pairs.size() > 1 && pairs[0] > 0 && pairs[1] > 0;
 }
 
-Rope read_mrope(const Hparams& hp, int head_dim) {
+Rope read_mrope(const Hparams& hp, int head_dim, bool in_turn) {
     constexpr std::string_view kSections = "rope.dimension_sections";
     Rope rope = read_rope(hp, head_dim, RopePairs::halves);
+    rope.in_turn = in_turn;
     const std::vector<int64_t> pairs = hp.metadata().integers(hp.key(kSections));
     if (pairs.size() < 3 || pairs.size() > std::size(rope.sections))
         hp.refuse(kSections, text("expected 3 or 4 numbers, got ", pairs.size()));

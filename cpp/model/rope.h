@@ -27,8 +27,9 @@ Rope read_rope(const Hparams& hparams, int head_dim, RopePairs pairs);
 
 // M-RoPE, arXiv:2409.12191: a token has several positions, and each rotates the number of pairs
 // given in rope.dimension_sections (three or four counts). Pairs are half a head apart.
+// `in_turn`: see Rope.
 bool has_rope_sections(const Hparams& hparams);
-Rope read_mrope(const Hparams& hparams, int head_dim);
+Rope read_mrope(const Hparams& hparams, int head_dim, bool in_turn = false);
 
 // The same rotation without scaling of positions or magnitude.
 Rope without_scaling(Rope rope);

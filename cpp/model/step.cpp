@@ -32,6 +32,17 @@ Value Step::embed(const Weight& table, float scale) {
                         {DType::f32, {key_.n_tokens, table.type.shape[1]}}, Extent::tokens);
 }
 
+Value Step::embed_again(const Weight& table) {
+    return plait::embed(weight(table), token_input(InputField::tokens));
+}
+
+Value Step::given_part(int64_t width, int parts, int part) {
+    if (key_.input == InputKind::tokens) return {};
+    const Value all = graph_.input({InputField::embeddings},
+                                   {DType::f32, {key_.n_tokens, width * parts}}, Extent::tokens);
+    return slice(all, width * part, width);
+}
+
 Value Step::positions() {
     if (axes_ == 1) return token_input(InputField::positions);
     return graph_.input({InputField::positions}, {DType::i32, {key_.n_tokens, axes_}},
@@ -100,11 +111,30 @@ Value Step::attend(int layer, Value q, Value k, Value v, const Attention& how) {
     const StorageInfo& keys = layout_.at({at, slot, 0});
     const StorageInfo& values = layout_.at({at, slot, 1});
     const Value rows = token_input(InputField::write_rows, keys.group);
-    return attend_over(layer,
-                       {.q = q,
-                        .keys = store_rows(storage(keys), k, rows),
-                        .values = store_rows(storage(values), v, rows)},
-                       {.n_kv_heads = keys.n_heads, .value_dim = values.head_dim}, keys.group, how);
+    AttendInputs in;
+    in.keys = store_rows(storage(keys), k, rows);
+    in.values = store_rows(storage(values), v, rows);
+    stored_.push_back({keys.id, in});
+    in.q = q;
+    return attend_over(layer, in, {.n_kv_heads = keys.n_heads, .value_dim = values.head_dim},
+                       keys.group, how);
+}
+
+Value Step::attend_shared(int layer, int owner, Value q, const Attention& how) {
+    const StorageId id{static_cast<uint16_t>(owner), static_cast<uint8_t>(how.slot), 0};
+    const auto found = std::ranges::find(stored_, id, &Stored::keys);
+    PLAIT_CHECK(found != stored_.end());
+    AttendInputs in = found->in;
+    in.q = q;
+    const StorageInfo& keys = layout_.at(id);
+    const StorageInfo& values = layout_.at({id.layer, id.slot, 1});
+    return attend_over(layer, in, {.n_kv_heads = keys.n_heads, .value_dim = values.head_dim},
+                       keys.group, how);
+}
+
+Value Step::temperature(const Temperature& how) {
+    if (!temperature_) temperature_ = plait::temperature(positions(), how);
+    return temperature_;
 }
 
 Value Step::attend_latent(int layer, Value q, Value k, int value_dim, const Attention& how) {

@@ -23,6 +23,11 @@ public:
     // The input of the microbatch: for tokens, their rows of the table times `scale`; for
     // embeddings, the given rows. [n, width]
     Value embed(const Weight& table, float scale = 1.0f);
+    // The rows of another table for the same tokens; for embeddings, the row of token 0, which pads.
+    Value embed_again(const Weight& table);
+    // Part `part` of embeddings that the caller gives, whose rows have `parts` times `width`
+    // elements. Nothing if the microbatch has tokens.
+    Value given_part(int64_t width, int parts, int part);
     Value positions();  // [n], or [n, 4] for M-RoPE
     // Rotates heads by their tokens' positions. Equal rotations share one table.
     Value rotate(Value x, const Rope& rope, const Weight& factors = {});  // [n, h, d] -> [n, h, d]
@@ -40,13 +45,19 @@ public:
     // Stores k and v in the layer's rows, then attends over the rows that each token may see.
     // q [n, h, d], k [n, hk, d], v [n, hk, dv] -> [n, h, dv]
     Value attend(int layer, Value q, Value k, Value v, const Attention& how);
-    // The same, with the first `value_dim` elements of a key as its value (MLA). k [n, 1, d]
+    // Attends over the keys and values that layer `owner` stored in this graph. Stores nothing.
+    Value attend_shared(int layer, int owner, Value q, const Attention& how);
+    // Attends over one key of all heads, whose first `value_dim` elements are its value (MLA).
+    // k [n, 1, d]
     Value attend_latent(int layer, Value q, Value k, int value_dim, const Attention& how);
     // Attends over the tokens of the microbatch; stores nothing (WithinSpec).
     Value attend_within(int layer, Value q, Value k, Value v, const Attention& how);
     // Stores keys and values of an encoder's output for a layer of the decoder (CrossSpec).
     void store_cross(int layer, int slot, Value k, Value v);
     Value attend_cross(int layer, Value q, const Attention& how);
+
+    // The factors of queries, which all layers share. [n, 1]
+    Value temperature(const Temperature& how);
 
     // State number `kind` of a recurrent slot (RecurrentSpec).
     States states(int layer, int slot, int kind);
@@ -87,9 +98,17 @@ private:
         Value value;
     };
 
+    // What a layer's slot holds once this microbatch is stored.
+    struct Stored {
+        StorageId keys;
+        AttendInputs in;
+    };
+
     const BuildOptions& options_;
     int axes_;
     std::vector<Table> tables_;
+    std::vector<Stored> stored_;
+    Value temperature_;
 };
 
 }  // namespace plait

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace plait {
 namespace {
 
@@ -48,6 +50,23 @@ void ModelForm::set_windows(const std::vector<Window>& windows) {
     for (size_t i = 0; i < attention.size(); ++i) attention[i].window = windows[i];
 }
 
+void ModelForm::share_keys(int n, const Hparams& hp) {
+    const size_t n_owners = attention.size() - static_cast<size_t>(n);
+    for (size_t i = n_owners; i < attention.size(); ++i) {
+        AttentionForm& layer = attention[i];
+        for (size_t j = n_owners; j-- > 0 && layer.owner < 0;)
+            if (attention[j].window == layer.window) layer.owner = static_cast<int>(j);
+        if (layer.owner < 0)
+            hp.refuse("attention.shared_kv_layers",
+                      text("layer ", i, " finds no layer before the last ", n,
+                           " whose keys it could read"));
+        const Heads& owner = attention[static_cast<size_t>(layer.owner)].heads;
+        if (owner.n_kv_heads != layer.heads.n_kv_heads || owner.head_dim != layer.heads.head_dim)
+            hp.refuse("attention.head_count_kv", text("layer ", i, " reads the keys of layer ",
+                                                      layer.owner, ", which has other heads"));
+    }
+}
+
 Transformer::Transformer(const Hparams& hp, const Weights& w, ModelForm form)
     : Model(form.info), form_(std::move(form)) {
     const int width = info().width;
@@ -55,7 +74,8 @@ Transformer::Transformer(const Hparams& hp, const Weights& w, ModelForm form)
     if (info().n_positions > 0)
         position_embedding_ = w.get("position_embd.weight", {info().n_positions, width});
     if (form_.has_embedding_norm) embedding_norm_ = read_norm(w, "token_embd_norm", width);
-    if (!form_.output_norm.empty()) output_norm_ = read_norm(w, form_.output_norm, width);
+    if (!form_.output_norm.empty())
+        output_norm_ = read_norm(w, form_.output_norm, width, form_.norm);
     for (int i = 0; i < info().n_layers; ++i)
         layers_.push_back(read_layer(hp, LayerWeights(w, i), i));
 }
@@ -64,7 +84,7 @@ Transformer::Layer Transformer::read_layer(const Hparams& hp, const LayerWeights
     const int width = info().width;
     Layer layer;
     const auto read = [&](NormWeights& norm, std::string_view name) {
-        if (!name.empty()) norm = read_norm(w, name, width);
+        if (!name.empty()) norm = read_norm(w, name, width, form_.norm);
     };
     LayerNorms names = form_.norms;
     if (i == 0 && form_.first_norm_is_optional && !w.has(std::string(names.mixer_in) + ".weight"))
@@ -89,7 +109,7 @@ Transformer::Layer Transformer::read_layer(const Hparams& hp, const LayerWeights
 }
 
 std::vector<StateSpec> Transformer::layer_memory(int i) const {
-    return {attention_spec(attention_form(i))};
+    return attention_memory(attention_form(i));
 }
 
 MemorySpecs Transformer::memory_specs() const {
@@ -111,7 +131,7 @@ Value Transformer::embed(Step& step) const {
     if (token_types_) x = x + weight_row(step.weight(token_types_), 0);
     if (position_embedding_)
         x = x + plait::embed(step.weight(position_embedding_), step.positions());
-    return embedding_norm_.weight ? normalize(step, x, embedding_norm_) : x;
+    return embedding_norm_.applies ? normalize(step, x, embedding_norm_) : x;
 }
 
 Value Transformer::layers(Step& step, Value x) const {
@@ -121,15 +141,15 @@ Value Transformer::layers(Step& step, Value x) const {
 
 Value Transformer::normalize_named(Step& step, Value x, const NormWeights& w, Role role,
                                    int i) const {
-    return w.weight ? step.name(normalize(step, x, w), role, i) : x;
+    return w.applies ? step.name(normalize(step, x, w), role, i) : x;
 }
 
 // The stream after adding y.
 Value Transformer::residual(Step& step, Value x, Value y, const NormWeights& out,
                             const NormWeights& sum) const {
-    if (out.weight) y = normalize(step, y, out);
+    if (out.applies) y = normalize(step, y, out);
     if (form_.residual_scale != 1.0f) y = scale(y, form_.residual_scale);
-    return sum.weight ? normalize(step, x + y, sum) : x + y;
+    return sum.applies ? normalize(step, x + y, sum) : x + y;
 }
 
 Value Transformer::layer(Step& step, int i, Value x) const {
@@ -138,7 +158,7 @@ Value Transformer::layer(Step& step, int i, Value x) const {
     const Value sum = residual(step, x, mixer(step, i, h), w.mixer_out, w.mixer_sum);
     if (form_.feed_forward == FeedForward::none) return sum;
     step.name(sum, Role::ffn_inp, i);
-    const Value input = !form_.parallel ? sum : w.block_in.weight ? x : h;
+    const Value input = !form_.parallel ? sum : w.block_in.applies ? x : h;
     const Value n = normalize_named(step, input, w.block_in, Role::ffn_norm, i);
     return residual(step, sum, block(step, i, n), w.block_out, w.block_sum);
 }

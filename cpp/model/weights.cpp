@@ -10,18 +10,11 @@
 namespace plait {
 namespace {
 
-// Removes dimensions of size 1: from a matrix the leading ones, from a vector all.
-Shape without_ones(const Shape& shape, bool vector) {
+Shape without_ones(const Shape& shape) {
     Shape result;
     for (int i = 0; i < shape.rank; ++i)
-        if (shape[i] != 1 || (!vector && (result.rank > 0 || i + 1 == shape.rank)))
-            result.dims[result.rank++] = shape[i];
+        if (shape[i] != 1) result.dims[result.rank++] = shape[i];
     return result;
-}
-
-bool same_shape(const Shape& a, const Shape& expected) {
-    const bool vector = expected.rank == 1;
-    return without_ones(a, vector) == without_ones(expected, vector);
 }
 
 }  // namespace
@@ -39,7 +32,7 @@ Weight Weights::get(const std::string& name, const Shape& shape) const {
     if (found == nullptr)
         throw ModelError(
             text(file_->path(), ": tensor ", name, " is missing; expected ", to_string(shape)));
-    if (!same_shape(found->type.shape, shape))
+    if (without_ones(found->type.shape) != without_ones(shape))
         throw ModelError(text(file_->path(), ": tensor ", name, " has shape ",
                               to_string(found->type.shape), ", expected ", to_string(shape)));
     const auto id = static_cast<WeightId>(found - file_->tensors().data());
@@ -49,6 +42,11 @@ Weight Weights::get(const std::string& name, const Shape& shape) const {
 
 Weight Weights::find(const std::string& name, const Shape& shape) const {
     return has(name) ? get(name, shape) : Weight{};
+}
+
+int64_t Weights::rows(std::string_view name) const {
+    const gguf::TensorInfo* found = file_->find(name);
+    return found == nullptr ? 0 : found->type.shape[0];
 }
 
 void Weights::expect_all_read(std::span<const std::string> others) const {

@@ -25,12 +25,14 @@ public:
 
     const gguf::File& file() const { return *file_; }
 
-    // Returns the weight. Throws ModelError if it is missing or has another shape. Leading
-    // dimensions of size 1 are ignored, in vectors all of them, since some files store them.
+    // Returns the weight. Throws ModelError if it is missing or has another shape. Dimensions of size
+    // 1 are ignored, since some files store them; they do not change the order of elements.
     Weight get(const std::string& name, const Shape& shape) const;
     // The same, or an empty weight if the file has no such tensor.
     Weight find(const std::string& name, const Shape& shape) const;
     bool has(std::string_view name) const { return file_->find(name) != nullptr; }
+    // The outermost dimension of a tensor whose size no hyperparameter states; 0 if it is missing.
+    int64_t rows(std::string_view name) const;
 
     // Throws ModelError if neither get() nor find() has returned some tensor: an unused tensor
     // means that the file is of another model. Ignores names that begin with one of `others`.
@@ -59,6 +61,7 @@ public:
         return weights_.find(prefix_ + std::string(name), shape);
     }
     bool has(std::string_view name) const { return weights_.has(prefix_ + std::string(name)); }
+    int64_t rows(std::string_view name) const { return weights_.rows(prefix_ + std::string(name)); }
 
 private:
     const Weights& weights_;

@@ -43,9 +43,9 @@ DeviceSet choose_devices(const Model& model, const ContextSettings& settings,
         .n_outputs = limits.n_tokens,
     };
     const std::vector<Graph> graphs = graphs_of(model, largest, layout, limits.build);
-    LayerDevices placed =
-        place_layers(model.info(), graphs, layout, devices,
-                     Engine::input_layout(layout, limits, model.info().width), settings.layers);
+    LayerDevices placed = place_layers(
+        model.info(), graphs, layout, devices,
+        Engine::input_layout(layout, limits, model.info().input_width()), settings.layers);
     return join(std::move(devices), std::move(placed));
 }
 
@@ -95,7 +95,7 @@ std::unique_ptr<StepRunner> Session::make_runner(const CallForm& form,
     options.form = form;
     options.limits = {
         .n_vocab = info.n_vocab,
-        .width = info.width,
+        .width = info.input_width(),
         .n_positions = info.n_positions,
         .n_batch = settings_.n_batch(),
         .n_seq_max = settings_.n_seq_max(),

@@ -975,8 +975,7 @@ class KVCache:
         Add `delta` to positions [p0, p1) of a sequence.
 
         Cached keys are rotated to their new positions before they are next read. Cells shared with another
-        sequence are copied first. With YaRN, which also scales keys, each shift scales the keys that only
-        this sequence holds once more; after many shifts, compute the sequence again instead.
+        sequence are copied first. Keys of layers without rotation stay as they are.
 
         Args:
             seq: Sequence id.

@@ -21,7 +21,24 @@ struct AttendParams {
     bool operator==(const AttendParams&) const = default;
 };
 
+// How attention sharpens with the position of a query; Llama 4, "attention temperature tuning".
+struct Temperature {
+    float scale = 0.0f;  // 0: queries are not scaled
+    int64_t length = 0;  // positions that share one factor
+    int offset = 0;      // added to positions
+    bool operator==(const Temperature&) const = default;
+};
+
 namespace ops {
+
+// y = 1 + scale ln(1 + floor((position + offset) / length)), the factor of each token's queries.
+struct Temperature {
+    Operand positions;  // [n]
+    plait::Temperature how;
+    static constexpr OpInfo kInfo{.name = "temperature", .row_wise = true};
+    static constexpr auto kOperands = operands(&Temperature::positions);
+    bool operator==(const Temperature&) const = default;
+};
 
 // softmax(scale * q k^T) v over the keys [first, last) of each token's own sequence, in the cache
 // rows that `runs` lists. Query heads h/hk share one key head. Keys and values that are not a cache
@@ -62,5 +79,6 @@ struct AttendInputs {
     Value bias;
 };
 Value attend(const AttendInputs& in, const AttendParams& params);  // -> [n, h, value_dim]
+Value temperature(Value positions, const Temperature& how);        // [n] -> [n, 1]
 
 }  // namespace plait

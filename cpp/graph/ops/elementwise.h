@@ -9,8 +9,8 @@ namespace plait {
 namespace ops {
 
 // The operands of binary ops: b has the shape of a; or it is a vector, [m] or as long as a row,
-// that repeats for every row; or it has one element for each vector of a's last axis, [..., 1]; or
-// one element in all.
+// that repeats for every row; or it has one element for each vector of a's last axis, [..., 1], for
+// the vectors of all rows or of one, [h, 1]; or one element in all.
 struct Add {
     Operand a, b;
     static constexpr OpInfo kInfo{.name = "add", .row_wise = true};
@@ -49,6 +49,15 @@ struct Softcap {
     static constexpr OpInfo kInfo{.name = "softcap", .row_wise = true};
     static constexpr auto kOperands = operands(&Softcap::x);
     bool operator==(const Softcap&) const = default;
+};
+
+// min(max(x, -limit), limit)
+struct Clamp {
+    Operand x;
+    float limit;
+    static constexpr OpInfo kInfo{.name = "clamp", .row_wise = true};
+    static constexpr auto kOperands = operands(&Clamp::x);
+    bool operator==(const Clamp&) const = default;
 };
 
 struct Activate {
@@ -103,6 +112,7 @@ Value operator-(Value a, Value b);
 Value operator*(Value a, Value b);
 Value scale(Value x, float factor, float offset = 0.0f);            // same shape
 Value softcap(Value x, float cap);                                  // same shape
+Value clamp(Value x, float limit);                                  // same shape
 Value activate(Value x, Activation activation);                     // same shape
 Value gate(Value g, Value up, Activation activation);               // same shape
 Value clamped_swiglu(Value g, Value up, float alpha, float limit);  // same shape

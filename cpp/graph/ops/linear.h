@@ -1,4 +1,4 @@
-// Products with weight matrices.
+// Products with weight matrices, and with matrices of each token.
 #pragma once
 
 #include "graph/op_info.h"
@@ -40,10 +40,20 @@ struct HeadLinear {
     bool operator==(const HeadLinear&) const = default;
 };
 
+// The vectors of each token mixed by a matrix of its own: y_i = sum_j weights_ij x_j.
+struct Mix {
+    Operand x;        // [n, j, m]
+    Operand weights;  // [n, i, j]
+    static constexpr OpInfo kInfo{.name = "mix", .row_wise = true};
+    static constexpr auto kOperands = operands(&Mix::x, &Mix::weights);
+    bool operator==(const Mix&) const = default;
+};
+
 }  // namespace ops
 
 // Quantised weights multiply rows of x rounded to int8, with one scale per 32 values.
 Value linear(Value x, Value weight, Value bias = {});  // [n, in], [out, in], [out] -> [n, out]
 Value head_linear(Value x, Value weight);              // [n, h, in], [h, out, in] -> [n, h, out]
+Value mix(Value x, Value weights);                     // [n, j, m], [n, i, j] -> [n, i, m]
 
 }  // namespace plait

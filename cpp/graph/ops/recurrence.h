@@ -96,6 +96,7 @@ struct DeltaRule {
     Operand v;        // [n, h, dv]
     Operand g, beta;  // [n, h]
     States states;
+    bool tiled = false;  // head i uses key head i mod hk, instead of i / (h/hk)
     static constexpr OpInfo kInfo{.name = "delta_rule", .writes_storage = true};
     static constexpr auto kOperands = operands(&DeltaRule::q, &DeltaRule::k, &DeltaRule::v,
                                                &DeltaRule::g, &DeltaRule::beta, &DeltaRule::states);
@@ -138,6 +139,7 @@ Value wkv7(const Wkv7Inputs& in, const States& states);  // -> [n, h, d]; state 
 
 struct DeltaRuleInputs {
     Value q, k, v, g, beta;
+    bool tiled = false;
 };
 Value delta_rule(const DeltaRuleInputs& in, const States& states);  // -> [n, h, dv]; [h, dk, dv]
 

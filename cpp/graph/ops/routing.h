@@ -23,11 +23,12 @@ namespace ops {
 // The n_used experts of largest score in descending order, and their weights. Ties go to the lower
 // index.
 struct Route {
-    Operand logits;        // [n, e]
-    OptionalOperand bias;  // [e], added to the score that chooses, not to the weight
+    Operand logits;                // [n, e]
+    OptionalOperand bias;          // [e], added to the score that chooses, not to the weight
+    OptionalOperand expert_scale;  // [e], multiplies the weight of each expert at last
     RouteParams params;
     static constexpr OpInfo kInfo{.name = "route", .row_wise = true};
-    static constexpr auto kOperands = operands(&Route::logits, &Route::bias);
+    static constexpr auto kOperands = operands(&Route::logits, &Route::bias, &Route::expert_scale);
     bool operator==(const Route&) const = default;
 };
 
@@ -56,8 +57,8 @@ struct Combine {
 
 }  // namespace ops
 
-// [n, e], [e] -> [n, u, 2] i32: the expert, and the bits of its f32 weight
-Value route(Value logits, const RouteParams& params, Value bias = {});
+// [n, e], [e], [e] -> [n, u, 2] i32: the expert, and the bits of its f32 weight
+Value route(Value logits, const RouteParams& params, Value bias = {}, Value expert_scale = {});
 // [n, in] or [n, u, in], [e, out, in], [n, u, 2], [e, out] -> [n, u, out]
 Value expert_linear(Value x, Value weight, Value routes, Value bias = {});
 Value combine(Value y, Value routes);  // [n, u, m], [n, u, 2] -> [n, m]

@@ -110,4 +110,24 @@ std::unique_ptr<Model> make_modern_bert(const Hparams& hp, const Weights& w) {
     return std::make_unique<Encoder>(hp, w, std::move(form), Activation::gelu);
 }
 
+// EuroBERT. Boizard et al. 2025, arXiv:2503.05500: LLaMA whose tokens see all of their sequence.
+//
+//   x += Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))                 n = RMSNorm
+//   x += Wdown (silu(Wgate n(x)) * Wup n(x))                              SwiGLU
+std::unique_ptr<Model> make_eurobert(const Hparams& hp, const Weights& w) {
+    ModelForm form(read_encoder_info(hp, w), hp, Norm::rms(hp), RopePairs::halves,
+                   {.within = true});
+    return std::make_unique<Encoder>(hp, w, std::move(form));
+}
+
+// NeoBERT. Le Breton et al. 2025, arXiv:2502.19587: the same with one matrix for q, k and v, and one
+// for gate and up.
+std::unique_ptr<Model> make_neo_bert(const Hparams& hp, const Weights& w) {
+    ModelForm form(read_encoder_info(hp, w), hp, Norm::rms(hp), RopePairs::neighbours,
+                   {.within = true});
+    form.feed_forward = FeedForward::gate_in_up;
+    form.output_norm = "enc.output_norm";
+    return std::make_unique<Encoder>(hp, w, std::move(form));
+}
+
 }  // namespace plait

@@ -36,4 +36,45 @@ std::unique_ptr<Model> make_cohere2(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
+namespace {
+
+// The mean of the chosen experts and the shared one.
+class Cohere2Moe final : public Decoder {
+public:
+    Cohere2Moe(const Hparams& hp, const Weights& w, ModelForm form)
+        : Decoder(hp, w, std::move(form)) {}
+
+protected:
+    Value block(Step& step, int i, Value h) const override {
+        const Value sum = Decoder::block(step, i, h);
+        return form_.mixture.at(i) && form_.mixture.n_shared_ffn > 0 ? scale(sum, 0.5f) : sum;
+    }
+};
+
+}  // namespace
+
+// Command A with experts. Cohere 2026: Command R7B, the first of four layers being the one without a
+// window, and experts after the dense first layers, which all rotate. n = LayerNorm or RMSNorm.
+//
+//   h  = n(x)
+//   x += Wo attend(rope(Wq h), rope(Wk h), Wv h) + (s sum_e p_e f_e(h) + f_shared(h)) / 2
+//   e: the largest of p = sigmoid(Wrouter h)
+std::unique_ptr<Model> make_cohere2moe(const Hparams& hp, const Weights& w) {
+    const bool is_rms = hp.number("attention.layer_norm_rms_epsilon", 0.0f) != 0.0f;
+    ModelForm form(hp, w, is_rms ? Norm::rms(hp) : Norm::layer(hp), RopePairs::neighbours);
+    form.norms = {.mixer_in = "attn_norm"};
+    form.parallel = true;
+    form.logit_scale = hp.positive("logit_scale");
+    hp.count("attention.sliding_window", INT32_MAX);  // required
+    form.set_windows(read_windows(hp, form.info.n_layers, 4, 0, FullLayer::first));
+    form.mixture = read_shared_mixture(hp, form.info.n_layers, {.gating = Gating::sigmoid});
+    const int n_dense = hp.index("leading_dense_block_count", Hparams::kMaxLayers, 0);
+    for (size_t i = 0; i < form.attention.size(); ++i) {
+        AttentionForm& layer = form.attention[i];
+        layer.rotates = is_windowed(layer) || static_cast<int>(i) < n_dense;
+        layer.rotation.factors = read_rope_factors(w, layer.rotation.rope);
+    }
+    return std::make_unique<Cohere2Moe>(hp, w, std::move(form));
+}
+
 }  // namespace plait

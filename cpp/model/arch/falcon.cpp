@@ -38,7 +38,9 @@ public:
 
 protected:
     std::vector<StateSpec> layer_memory(int i) const override {
-        return {attention_spec(attention_form(i)), mamba_[static_cast<size_t>(i)].spec()};
+        std::vector<StateSpec> memory = attention_memory(attention_form(i));
+        memory.emplace_back(mamba_[static_cast<size_t>(i)].spec());
+        return memory;
     }
 
     Value mixer(Step& step, int i, Value h) const override {

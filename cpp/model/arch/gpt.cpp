@@ -25,14 +25,15 @@ std::unique_ptr<Model> make_gpt2(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, gpt_form(std::move(info), hp, RopePairs::none));
 }
 
-// StarCoder. Li et al. 2023, arXiv:2305.06161: GPT-2 with one key and value head. It does not
-// rotate, but llama.cpp rotates its keys when positions shift, and the stored logits follow it; see
-// docs/decisions/0005.
+// StarCoder. Li et al. 2023, arXiv:2305.06161: GPT-2 with one key and value head.
 std::unique_ptr<Model> make_starcoder(const Hparams& hp, const Weights& w) {
     ModelInfo info = read_info(hp, w);
     info.n_positions = hp.count("context_length", INT32_MAX);
     ModelForm form = gpt_form(std::move(info), hp, RopePairs::neighbours);
-    for (AttentionForm& layer : form.attention) layer.rotates = false;
+    for (AttentionForm& layer : form.attention) {
+        layer.rotates = false;
+        layer.only_shifts_rotate = true;
+    }
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
@@ -60,6 +61,25 @@ std::unique_ptr<Model> make_bloom(const Hparams& hp, const Weights& w) {
     form.has_embedding_norm = true;
     for (AttentionForm& layer : form.attention)
         layer.how.alibi_max_bias = hp.positive("attention.max_alibi_bias", kMaxBias);
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// MPT. MosaicML 2023, https://www.databricks.com/blog/mpt-7b: ALiBi in place of positions, and q, k
+// and v within a limit. n has no bias; some models normalise all heads of q and k at once.
+//
+//   x += Wo attend(clamp(Wq n(x)), clamp(Wk n(x)), clamp(Wv n(x)), slopes)
+//   x += Wdown gelu(Wup n(x))
+std::unique_ptr<Model> make_mpt(const Hparams& hp, const Weights& w) {
+    ModelInfo info = read_info(hp, w);
+    if (w.has("position_embd.weight")) info.n_positions = hp.count("context_length", INT32_MAX);
+    ModelForm form = gpt_form(std::move(info), hp, RopePairs::none);
+    form.activation = Activation::gelu;
+    const float bias = hp.number("attention.max_alibi_bias", 0.0f);
+    for (AttentionForm& layer : form.attention) {
+        layer.clamp = read_clamp(hp);
+        layer.how.alibi_max_bias = bias == 0.0f ? bias : hp.positive("attention.max_alibi_bias");
+        if (w.has("blk.0.attn_q_norm.weight")) layer.qk_norm = QkNorm::whole;
+    }
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 

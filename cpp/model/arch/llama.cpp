@@ -1,4 +1,5 @@
 // LLaMA and models that differ from it by a line or two. n = RMSNorm.
+#include "base/text.h"
 #include "model/decoder.h"
 
 namespace plait {
@@ -11,6 +12,12 @@ ModelForm llama_form(const Hparams& hp, const Weights& w) {
     return form;
 }
 
+void set_mixture(ModelForm& form, const Hparams& hp) {
+    form.mixture = read_mixture(hp, /*required=*/false);
+    form.mixture.n_ffn = hp.count("feed_forward_length");
+    form.mixture.routing.renormalize = true;
+}
+
 }  // namespace
 
 // LLaMA. Touvron et al. 2023, arXiv:2302.13971; grouped-query attention: arXiv:2305.13245;
@@ -20,9 +27,7 @@ ModelForm llama_form(const Hparams& hp, const Weights& w) {
 //   x += Wdown (silu(Wgate n(x)) * Wup n(x))                  SwiGLU, or a mixture of them
 std::unique_ptr<Model> make_llama(const Hparams& hp, const Weights& w) {
     ModelForm form = llama_form(hp, w);
-    form.mixture = read_mixture(hp, /*required=*/false);
-    form.mixture.n_ffn = hp.count("feed_forward_length");
-    form.mixture.routing.renormalize = true;
+    set_mixture(form, hp);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
@@ -71,6 +76,63 @@ std::unique_ptr<Model> make_ernie4_5(const Hparams& hp, const Weights& w) {
 std::unique_ptr<Model> make_hunyuan_dense(const Hparams& hp, const Weights& w) {
     ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves,
                    {.qk_norm = QkNorm::shared, .norm_after_rotation = true});
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+// Ministral 3. Mistral AI 2025, https://huggingface.co/mistralai/Ministral-3-8B-Instruct-2512: LLaMA
+// whose queries grow with their position, by a factor t as in Llama 4.
+//
+//   x += Wo attend(t rope(Wq n(x)), rope(Wk n(x)), Wv n(x))    t = 1 + s ln(1 + floor(position / l))
+std::unique_ptr<Model> make_mistral3(const Hparams& hp, const Weights& w) {
+    ModelForm form = llama_form(hp, w);
+    set_mixture(form, hp);
+    const float scale = hp.number("attention.temperature_scale", 0.0f);
+    for (AttentionForm& layer : form.attention) {
+        if (scale == 0.0f) break;
+        layer.temperature = {.scale = scale, .length = layer.rotation.rope.n_ctx_original};
+        if (layer.temperature.length == 0)
+            hp.refuse("rope.scaling.original_context_length",
+                      "is required for attention.temperature_scale");
+    }
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
+
+namespace {
+
+// Three of four layers rotate and attend within a chunk of positions; the fourth attends to all, with
+// queries that grow with their position. No key of the file holds these numbers.
+void set_chunks(ModelForm& form) {
+    constexpr int32_t kChunk = 8192;
+    constexpr int kExpertsWithoutNorm = 128;  // Maverick does not normalise queries and keys
+    for (size_t i = 0; i < form.attention.size(); ++i) {
+        AttentionForm& layer = form.attention[i];
+        layer.rotates = (i + 1) % 4 != 0;
+        layer.norm_after_rotation = layer.rotates && form.mixture.n_experts != kExpertsWithoutNorm;
+        if (layer.rotates)
+            layer.window = {WindowKind::chunked, kChunk};
+        else
+            layer.temperature = {.scale = 0.1f, .length = kChunk, .offset = 1};
+    }
+}
+
+}  // namespace
+
+// Llama 4. Meta 2025, https://ai.meta.com/blog/llama-4-multimodal-intelligence. Heads of q and k are
+// normalised, without weights, after they are rotated. Some layers have experts, one per token.
+//
+//   x += Wo attend(n(rope(Wq n(x))), n(rope(Wk n(x))), Wv n(x))        three of four layers
+//   x += Wo attend(t Wq n(x), Wk n(x), Wv n(x))                        the fourth
+//   x += f_e(p_e n(x)) + f_shared(n(x))     e: the largest of p = sigmoid(Wrouter n(x))
+std::unique_ptr<Model> make_llama4(const Hparams& hp, const Weights& w) {
+    ModelForm form = llama_form(hp, w);
+    const int step = hp.count("interleave_moe_layer_step", Hparams::kMaxLayers);
+    form.mixture = read_shared_mixture(hp, form.info.n_layers, {.gating = Gating::sigmoid}, step);
+    form.mixture.n_shared_ffn = form.mixture.n_ffn;
+    form.mixture.weighs_input = true;
+    if (form.mixture.n_used > 1)
+        hp.refuse("expert_used_count", text("expected 1, got ", form.mixture.n_used));
+    // Models with attention.sliding_window 0 (MobileLLM) attend to all positions and rotate always.
+    if (hp.index("attention.sliding_window", INT32_MAX, 1) > 0) set_chunks(form);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 

@@ -78,4 +78,41 @@ std::unique_ptr<Model> make_hunyuan_moe(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
+namespace {
+
+class SmallThinker final : public Decoder {
+public:
+    SmallThinker(const Hparams& hp, const Weights& w, ModelForm form)
+        : Decoder(hp, w, std::move(form)) {}
+
+protected:
+    Value layer(Step& step, int i, Value x) const override {
+        const Layer& w = weights(i);
+        const Value h = step.name(normalize(step, x, w.mixer_in), Role::attn_norm, i);
+        const Value sum = step.name(x + mixer(step, i, h), Role::ffn_inp, i);
+        const Value n = step.name(normalize(step, sum, w.block_in), Role::ffn_norm, i);
+        return sum + experts(step, i, n, w.experts, form_.mixture, form_.activation, x);
+    }
+};
+
+}  // namespace
+
+// SmallThinker. Song et al. 2025, arXiv:2507.20984: the router reads the layer's input, so that
+// experts can be fetched while the layer attends. One of four layers neither rotates nor has a
+// window; models without a window rotate always.
+//
+//   s  = x + Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))
+//   x  = s + sum_e p_e Wdown_e (relu(Wgate_e n(s)) * Wup_e n(s))
+//   e: the largest of p = sigmoid or softmax of Wrouter x; the chosen sum to 1
+std::unique_ptr<Model> make_smallthinker(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves);
+    form.activation = Activation::relu;
+    form.mixture = read_shared_mixture(hp, form.info.n_layers, {.renormalize = true});
+    if (hp.index("attention.sliding_window", INT32_MAX, 0) > 0) {
+        form.set_windows(read_windows(hp, form.info.n_layers, 4, 0, FullLayer::first));
+        for (size_t i = 0; i < form.attention.size(); ++i) form.attention[i].rotates = i % 4 != 0;
+    }
+    return std::make_unique<SmallThinker>(hp, w, std::move(form));
+}
+
 }  // namespace plait

@@ -1,7 +1,20 @@
-// Ai2's OLMo models: queries and keys are normalised over all heads at once. n = RMSNorm.
+// Ai2's OLMo models. From OLMo 2 on, queries and keys are normalised over all heads at once, and
+// n = RMSNorm.
 #include "model/decoder.h"
 
 namespace plait {
+
+// OLMo. Groeneveld et al. 2024, arXiv:2402.00838: n = LayerNorm without weights; the elements of q, k
+// and v stay within a limit.
+//
+//   x += Wo attend(rope(clamp(Wq n(x))), rope(clamp(Wk n(x))), clamp(Wv n(x)))
+//   x += Wdown (silu(Wgate n(x)) * Wup n(x))                  SwiGLU
+std::unique_ptr<Model> make_olmo(const Hparams& hp, const Weights& w) {
+    ModelForm form(hp, w, Norm::layer(hp), RopePairs::neighbours);
+    form.norm.has_weights = false;
+    for (AttentionForm& layer : form.attention) layer.clamp = read_clamp(hp);
+    return std::make_unique<Decoder>(hp, w, std::move(form));
+}
 
 // OLMo 2. Walsh et al. 2024, arXiv:2501.00656: the outputs of mixer and block are normalised, not
 // their inputs. OLMo 3, arXiv:2512.13961, has the same form: three layers with a window, whose

@@ -80,7 +80,7 @@ public:
 
     const Heads& heads() const { return attention_.heads; }
     const std::vector<T5Layer>& layers() const { return layers_; }
-    StateSpec spec() const { return attention_spec(attention_); }
+    StateSpec spec() const { return attention_memory(attention_).front(); }
 
     // x after all layers, not yet normalised.
     Value operator()(Step& step, Value x) const {

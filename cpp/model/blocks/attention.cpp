@@ -24,12 +24,11 @@ Value normalize_heads(Step& step, Value x, const Weight& weight, int n_heads, Qk
 
 struct Projections {
     Value q, gate;  // [n, h, d]; the gate is optional
-    Value k, v;     // [n, hk, d]
+    Value k, v;     // [n, hk, d]; absent if another layer stores them
 };
 
-Projections project(Step& step, int layer, Value x, const AttentionWeights& w,
-                    const AttentionForm& form, const Norm& norm) {
-    const auto& [n_heads, n_kv_heads, head_dim] = form.heads;
+// The products of x, not yet split into heads.
+Projections multiply(Step& step, Value x, const AttentionWeights& w, const AttentionForm& form) {
     Projections p;
     if (w.wqkv) {
         const Value all = linear(x, step.weight(w.wqkv), step.weight(w.bqkv));
@@ -38,9 +37,19 @@ Projections project(Step& step, int layer, Value x, const AttentionWeights& w,
         p.v = slice(all, form.heads.queries() + form.heads.keys(), form.heads.keys());
     } else {
         p.q = linear(x, step.weight(w.wq), step.weight(w.bq));
+        if (form.owner >= 0) return p;
         p.k = linear(x, step.weight(w.wk), step.weight(w.bk));
-        p.v = linear(x, step.weight(w.wv), step.weight(w.bv));
+        p.v = w.wv ? linear(x, step.weight(w.wv), step.weight(w.bv)) : p.k;
     }
+    if (form.clamp > 0.0f)
+        for (Value* each : {&p.q, &p.k, &p.v}) *each = clamp(*each, form.clamp);
+    return p;
+}
+
+Projections project(Step& step, int layer, Value x, const AttentionWeights& w,
+                    const AttentionForm& form, const Norm& norm) {
+    const auto& [n_heads, n_kv_heads, head_dim] = form.heads;
+    Projections p = multiply(step, x, w, form);
     if (form.gated) {
         const Value both = split_heads(p.q, n_heads);
         p.gate = slice(both, head_dim, head_dim);
@@ -49,11 +58,32 @@ Projections project(Step& step, int layer, Value x, const AttentionWeights& w,
     const bool normalizes = form.qk_norm != QkNorm::none && !form.norm_after_rotation;
     const Weight none;
     p.q = normalize_heads(step, p.q, normalizes ? w.q_norm : none, n_heads, form.qk_norm, norm);
-    p.k = normalize_heads(step, p.k, normalizes ? w.k_norm : none, n_kv_heads, form.qk_norm, norm);
     step.name(p.q, Role::q, layer);
+    if (!p.k) return p;
+    p.k = normalize_heads(step, p.k, normalizes ? w.k_norm : none, n_kv_heads, form.qk_norm, norm);
     step.name(p.k, Role::k, layer);
-    p.v = step.name(split_heads(p.v, n_kv_heads), Role::v, layer);
+    p.v = split_heads(p.v, n_kv_heads);
+    if (form.normalizes_values) p.v = rms_norm(p.v, {}, norm.epsilon);
+    step.name(p.v, Role::v, layer);
     return p;
+}
+
+// Rotates queries and keys by their positions, and scales queries.
+void place(Step& step, int layer, Projections& p, const AttentionWeights& w,
+           const AttentionForm& form, const Norm& norm) {
+    if (form.rotates && form.rotation.rope.n_rot > 0) {
+        const Weight& factors = form.rotation.factors_for(step.n_ctx());
+        p.q = step.name(step.rotate(p.q, form.rotation.rope, factors), Role::q_rope, layer);
+        if (p.k)
+            p.k = step.name(step.rotate(p.k, form.rotation.rope, factors), Role::k_rope, layer);
+    }
+    if (form.norm_after_rotation) {
+        p.q = normalize(step, p.q, {w.q_norm, {}}, norm);
+        p.k = normalize(step, p.k, {w.k_norm, {}}, norm);
+    }
+    if (form.temperature.scale != 0.0f)
+        p.q =
+            split_heads(merge_heads(p.q) * step.temperature(form.temperature), form.heads.n_heads);
 }
 
 }  // namespace
@@ -76,16 +106,17 @@ Heads read_heads(const Hparams& hp, int width, int layer) {
     return heads;
 }
 
-StateSpec attention_spec(const AttentionForm& form) {
+std::vector<StateSpec> attention_memory(const AttentionForm& form) {
+    if (form.owner >= 0) return {};
     const bool has_bias = form.how.alibi_max_bias > 0.0f || form.how.bias;
-    if (form.within) return WithinSpec{.window = form.window, .needs_key_positions = has_bias};
-    return AttentionSpec{.n_kv_heads = form.heads.n_kv_heads,
-                         .key_dim = form.heads.head_dim,
-                         .value_dim = form.heads.head_dim,
-                         .window = form.window,
-                         .needs_key_positions = has_bias,
-                         .shifts = form.rotation.rope.n_rot > 0,
-                         .shifts_magnify = form.rotation.rope.magnitude != 1.0};
+    const bool is_rotated = form.rotates || form.only_shifts_rotate;
+    if (form.within) return {WithinSpec{.window = form.window, .needs_key_positions = has_bias}};
+    return {AttentionSpec{.n_kv_heads = form.heads.n_kv_heads,
+                          .key_dim = form.heads.head_dim,
+                          .value_dim = form.heads.head_dim,
+                          .window = form.window,
+                          .needs_key_positions = has_bias,
+                          .shifts = is_rotated && form.rotation.rope.n_rot > 0}};
 }
 
 AttentionWeights read_attention(const LayerWeights& w, int width, const AttentionForm& form) {
@@ -99,9 +130,12 @@ AttentionWeights read_attention(const LayerWeights& w, int width, const Attentio
         const int64_t n_wq = form.gated ? 2 * n_q : n_q;
         a.wq = w.get("attn_q.weight", {n_wq, width});
         a.bq = w.find("attn_q.bias", {n_wq});
-        a.wk = w.get("attn_k.weight", {n_kv, width});
+        const bool needs_keys = form.owner < 0;  // some files hold keys that are not used
+        const bool needs_values = needs_keys && !form.keys_may_be_values;
+        const Shape kv{n_kv, width};
+        a.wk = needs_keys ? w.get("attn_k.weight", kv) : w.find("attn_k.weight", kv);
         a.bk = w.find("attn_k.bias", {n_kv});
-        a.wv = w.get("attn_v.weight", {n_kv, width});
+        a.wv = needs_values ? w.get("attn_v.weight", kv) : w.find("attn_v.weight", kv);
         a.bv = w.find("attn_v.bias", {n_kv});
     }
     a.wo = w.get("attn_output.weight", {width, n_q});
@@ -113,28 +147,28 @@ AttentionWeights read_attention(const LayerWeights& w, int width, const Attentio
         return {form.qk_norm == QkNorm::whole ? int64_t{n_heads} * heads.head_dim : heads.head_dim};
     };
     a.q_norm = w.get("attn_q_norm.weight", shape(heads.n_heads));
-    a.k_norm = w.get("attn_k_norm.weight", shape(heads.n_kv_heads));
+    const Shape of_keys = shape(heads.n_kv_heads);
+    a.k_norm = form.owner < 0 ? w.get("attn_k_norm.weight", of_keys)
+                              : w.find("attn_k_norm.weight", of_keys);
     return a;
 }
 
 Value attention(Step& step, int layer, Value x, const AttentionWeights& w,
                 const AttentionForm& form, const Norm& norm) {
     Projections p = project(step, layer, x, w, form, norm);
-    if (form.rotates && form.rotation.rope.n_rot > 0) {
-        const Weight& factors = form.rotation.factors_for(step.n_ctx());
-        p.q = step.name(step.rotate(p.q, form.rotation.rope, factors), Role::q_rope, layer);
-        p.k = step.name(step.rotate(p.k, form.rotation.rope, factors), Role::k_rope, layer);
-    }
-    if (form.norm_after_rotation) {
-        p.q = normalize(step, p.q, {w.q_norm, {}}, norm);
-        p.k = normalize(step, p.k, {w.k_norm, {}}, norm);
-    }
+    place(step, layer, p, w, form, norm);
     Step::Attention how = form.how;
     how.sinks = w.sinks;
-    Value y = merge_heads(form.within ? step.attend_within(layer, p.q, p.k, p.v, how)
-                                      : step.attend(layer, p.q, p.k, p.v, how));
+    Value y = merge_heads(form.owner >= 0 ? step.attend_shared(layer, form.owner, p.q, how)
+                          : form.within   ? step.attend_within(layer, p.q, p.k, p.v, how)
+                                          : step.attend(layer, p.q, p.k, p.v, how));
     if (p.gate) y = gate(merge_heads(p.gate), y, Activation::sigmoid);
     return step.name(linear(y, step.weight(w.wo), step.weight(w.bo)), Role::attn_out, layer);
+}
+
+float read_clamp(const Hparams& hp) {
+    constexpr std::string_view kKey = "attention.clamp_kqv";
+    return hp.number(kKey, 0.0f) == 0.0f ? 0.0f : hp.positive(kKey);
 }
 
 float read_attention_scale(const Hparams& hp, int head_dim) {

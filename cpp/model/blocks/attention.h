@@ -29,19 +29,27 @@ struct AttentionForm {
     Heads heads;
     Window window;
     bool within = false;  // over the tokens of the microbatch in both directions; nothing is stored
+    int owner =
+        -1;  // the earlier layer whose keys and values this one reads; -1: it stores its own
     Rotation rotation;
-    // False: queries and keys are used as they are. Shifting positions still rotates the stored
-    // keys, as long as `rotation` is set; see docs/decisions/0005.
-    bool rotates = true;
+    bool rotates = true;  // false: queries and keys are used as they are
+    // Shifting positions rotates stored keys although nothing else does; see docs/decisions/0005.
+    bool only_shifts_rotate = false;
+    float clamp = 0.0f;  // limit of the elements of q, k and v; 0: none
     QkNorm qk_norm = QkNorm::none;
     bool norm_after_rotation = false;  // of queries and keys
+    bool normalizes_values = false;    // by an RMSNorm without weights
+    bool keys_may_be_values = false;   // without Wv, values are the projected keys
+    Temperature temperature;           // multiplies the queries
     bool gated = false;      // Wq also yields gates: the output is multiplied by their sigmoid
     bool has_sinks = false;  // one logit per head that joins the softmax, arXiv:2309.17453
     Step::Attention how;
 };
-StateSpec attention_spec(const AttentionForm& form);
+// What the layer stores: nothing if another layer does.
+std::vector<StateSpec> attention_memory(const AttentionForm& form);
 
-// Either wq, wk and wv are set, or wqkv. Biases are optional.
+// Either wq, wk and wv are set, or wqkv. Biases are optional. A layer that reads another's keys and
+// values has only wq, q_norm and wo.
 struct AttentionWeights {
     Weight wq, bq;      // [h d, width], [h d]; if gated [h 2 d, width]: query and gate of each head
     Weight wk, bk;      // [hk d, width], [hk d]
@@ -56,6 +64,9 @@ AttentionWeights read_attention(const LayerWeights& w, int width, const Attentio
 // Wo attend(rope(n(Wq x)), rope(n(Wk x)), Wv x). [n, width] -> [n, width]
 Value attention(Step& step, int layer, Value x, const AttentionWeights& w,
                 const AttentionForm& form, const Norm& norm);
+
+// attention.clamp_kqv; 0: none.
+float read_clamp(const Hparams& hparams);
 
 // attention.scale, or 1 / sqrt(head_dim) if the file has none.
 float read_attention_scale(const Hparams& hparams, int head_dim);

@@ -45,7 +45,12 @@ DeltaNetMixer::DeltaNetMixer(const Hparams& hp, const LayerWeights& w, int width
         qkv_ = w.get("attn_qkv.weight", {channels, width});
         z_ = w.get("attn_gate.weight", {s.values(), width});
     }
-    ba_ = w.get("ssm_ba.weight", {int64_t{2} * s.heads, width});
+    if (w.has("ssm_ba.weight")) {
+        ba_ = w.get("ssm_ba.weight", {int64_t{2} * s.heads, width});
+    } else {
+        b_ = w.get("ssm_beta.weight", {s.heads, width});
+        t_ = w.get("ssm_alpha.weight", {s.heads, width});
+    }
     conv_ = w.get("ssm_conv1d.weight", {channels, s.kernel});
     dt_bias_ = w.get("ssm_dt.bias", {s.heads});
     a_ = w.get("ssm_a", {s.heads});
@@ -65,6 +70,28 @@ DeltaNetMixer::Projected DeltaNetMixer::project(Step& step, Value x) const {
             merge_heads(slice(all, int64_t{2} * s.key_dim + of_head, of_head))};
 }
 
+DeltaNetMixer::Rates DeltaNetMixer::rates(Step& step, Value x) const {
+    Value b, t;
+    if (ba_) {
+        const int64_t shared = sizes_.heads / sizes_.key_heads;
+        const Value both = split_heads(linear(x, step.weight(ba_)), sizes_.key_heads);
+        b = merge_heads(slice(both, 0, shared));
+        t = merge_heads(slice(both, shared, shared));
+    } else {
+        b = linear(x, step.weight(b_));
+        t = linear(x, step.weight(t_));
+    }
+    const Value dt = activate(t + step.weight(dt_bias_), Activation::softplus);
+    return {.g = dt * step.weight(a_), .beta = activate(b, Activation::sigmoid)};
+}
+
+// Vectors of one length: x / sqrt(sum(x^2) + epsilon), in Qwen3-Next with the larger of both.
+Value DeltaNetMixer::unit(Value x, float length, float epsilon) const {
+    if (ba_) return length == 1.0f ? l2_norm(x, epsilon) : scale(l2_norm(x, epsilon), length);
+    const auto n = static_cast<float>(sizes_.key_dim);
+    return scale(rms_norm(x, {}, epsilon / n), length / std::sqrt(n));
+}
+
 Value DeltaNetMixer::operator()(Step& step, int layer, int slot, Value x, const Norm& norm) const {
     const DeltaNetSizes& s = sizes_;
     const auto [qkv, z] = project(step, x);
@@ -74,18 +101,14 @@ Value DeltaNetMixer::operator()(Step& step, int layer, int slot, Value x, const 
     const Value k = split_heads(slice(mixed, s.keys(), s.keys()), s.key_heads);
     const Value v = split_heads(slice(mixed, 2 * s.keys(), s.values()), s.heads);
 
-    const int64_t shared = s.heads / s.key_heads;
-    const Value ba = split_heads(linear(x, step.weight(ba_)), s.key_heads);
-    const Value beta = activate(merge_heads(slice(ba, 0, shared)), Activation::sigmoid);
-    const Value t = merge_heads(slice(ba, shared, shared)) + step.weight(dt_bias_);
-    const Value g = activate(t, Activation::softplus) * step.weight(a_);
-
+    const auto [g, beta] = rates(step, x);
     const float q_scale = 1.0f / std::sqrt(static_cast<float>(s.key_dim));
-    const Value y = delta_rule({.q = scale(l2_norm(q, norm.epsilon), q_scale),
-                                .k = l2_norm(k, norm.epsilon),
+    const Value y = delta_rule({.q = unit(q, q_scale, norm.epsilon),
+                                .k = unit(k, 1.0f, norm.epsilon),
                                 .v = v,
                                 .g = g,
-                                .beta = beta},
+                                .beta = beta,
+                                .tiled = !ba_},
                                step.states(layer, slot, kMatrix));
     const Value normal =
         rms_norm(step.name(y, Role::scan, layer), step.weight(norm_), norm.epsilon);

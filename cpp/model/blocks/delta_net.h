@@ -1,5 +1,5 @@
-// The mixer of gated delta nets, Yang et al. 2024, arXiv:2412.06464, in the variant of Qwen3-Next.
-// Its states are the last inputs of the convolution and one matrix per head.
+// The mixer of gated delta nets, Yang et al. 2024, arXiv:2412.06464, in the variants of Qwen3-Next
+// and Qwen3.5. Its states are the last inputs of the convolution and one matrix per head.
 #pragma once
 
 #include <vector>
@@ -26,7 +26,7 @@ struct DeltaNetSizes {
 // full_attention_interval-th (by default every fourth).
 std::vector<bool> read_recurrent_layers(const Hparams& hparams, int n_layers);
 
-//   q, k, v = silu(conv(Wqkv x)), q and k of unit length;  b, t = Wba x
+//   q, k, v = silu(conv(Wqkv x)), q and k of unit length;  b = Wb x, t = Wt x
 //   Wout (n(delta(q / sqrt(key_dim), k, v, a softplus(t + bias), sigmoid(b))) * silu(Wz x))
 class DeltaNetMixer {
 public:
@@ -39,13 +39,19 @@ private:
         Value qkv;  // [n, 2 keys + values]
         Value z;    // [n, values]
     };
+    struct Rates {
+        Value g, beta;  // [n, heads]
+    };
     Projected project(Step& step, Value x) const;
+    Rates rates(Step& step, Value x) const;
+    Value unit(Value x, float length, float epsilon) const;
 
     DeltaNetSizes sizes_;
-    Weight qkv_, z_;      // [2 keys + values, width], [values, width]
-    Weight qkvz_;         // [2 keys + 2 values, width], by key head; in place of both
-    Weight ba_;           // [2 heads, width], by key head
-    Weight conv_;         // [2 keys + values, kernel]
+    Weight qkv_, z_;  // [2 keys + values, width], [values, width]
+    Weight qkvz_;     // [2 keys + 2 values, width], by key head; in place of both
+    Weight ba_;       // [2 heads, width], by key head
+    Weight b_, t_;  // [heads, width]; in place of ba_, and then head i has key head i mod key_heads
+    Weight conv_;   // [2 keys + values, kernel]
     Weight dt_bias_, a_;  // [heads], a negative
     Weight norm_;         // [value_dim]
     Weight out_;          // [width, values]

@@ -13,14 +13,16 @@ constexpr int64_t kMaxExperts = 65536;
 
 // The block around h = activate(g, up); without a gate, g is empty.
 template <typename Activate>
-Value route_and_combine(Step& step, int layer, Value x, const ExpertWeights& w,
+Value route_and_combine(Step& step, int layer, Value x, Value router_input, const ExpertWeights& w,
                         const Mixture& mixture, Activate activate_hidden) {
     const auto& [gating, renormalize, scale, n_groups, n_groups_used] = mixture.routing;
-    const Value logits = linear(x, step.weight(w.router), step.weight(w.router_bias));
+    const Value logits = linear(router_input, step.weight(w.router), step.weight(w.router_bias));
     step.name(logits, Role::router, layer);
     const Value routes =
         route(logits, {mixture.n_used, renormalize, scale, gating, n_groups, n_groups_used},
-              step.weight(w.selection_bias));
+              step.weight(w.selection_bias), step.weight(w.scale));
+    const Shape shape = x.shape();  // [n, width]
+    if (mixture.weighs_input) x = combine(split_heads(x, 1), routes);
     Value up = expert_linear(x, step.weight(w.up), routes, step.weight(w.up_bias));
     Value g;
     if (w.gate) {
@@ -34,7 +36,8 @@ Value route_and_combine(Step& step, int layer, Value x, const ExpertWeights& w,
     step.name(h, Role::ffn_act, layer);
     const Value y = expert_linear(h, step.weight(w.down), routes, step.weight(w.down_bias));
     step.name(y, Role::experts, layer);
-    return step.name(combine(y, routes), Role::ffn_out, layer);
+    const Value sum = mixture.weighs_input ? reshape(y, shape) : combine(y, routes);
+    return step.name(sum, Role::ffn_out, layer);
 }
 
 // Reads expert_gating_func, expert_weights_norm, expert_weights_scale, expert_group_count and
@@ -135,6 +138,7 @@ ExpertWeights read_experts(const LayerWeights& w, int width, const Mixture& mixt
     }
     weights.down = w.get("ffn_down_exps.weight", {e, width, n_ffn});
     weights.down_bias = w.find("ffn_down_exps.bias", {e, width});
+    weights.scale = w.find("ffn_down_exps.scale", {e});
     return weights;
 }
 
@@ -151,15 +155,16 @@ Value shared_expert(Step& step, int layer, Value x, const SharedExpertWeights& w
 }
 
 Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const Mixture& mixture,
-              Activation act) {
-    return route_and_combine(step, layer, x, w, mixture, [act](Value g, Value up) {
+              Activation act, Value router_input) {
+    if (!router_input) router_input = x;
+    return route_and_combine(step, layer, x, router_input, w, mixture, [act](Value g, Value up) {
         return g ? gate(g, up, act) : activate(up, act);
     });
 }
 
 Value clamped_experts(Step& step, int layer, Value x, const ExpertWeights& w,
                       const Mixture& mixture, float alpha, float limit) {
-    return route_and_combine(step, layer, x, w, mixture, [=](Value g, Value up) {
+    return route_and_combine(step, layer, x, x, w, mixture, [=](Value g, Value up) {
         return clamped_swiglu(g, up, alpha, limit);
     });
 }

@@ -22,11 +22,12 @@ struct Routing {
 };
 // The experts of a model.
 struct Mixture {
-    int n_experts = 0;     // 0: the model has none
-    int n_used = 0;        // by each token
-    int n_ffn = 0;         // hidden size of one expert
-    int n_shared_ffn = 0;  // hidden size of the shared experts together; 0: none
-    bool gated = true;     // false: an expert is Wdown act(Wup x)
+    int n_experts = 0;          // 0: the model has none
+    int n_used = 0;             // by each token
+    int n_ffn = 0;              // hidden size of one expert
+    int n_shared_ffn = 0;       // hidden size of the shared experts together; 0: none
+    bool gated = true;          // false: an expert is Wdown act(Wup x)
+    bool weighs_input = false;  // the weight multiplies an expert's input, not its output
     Routing routing;
     std::vector<bool> layers;  // whether a layer has experts; empty: all have
 
@@ -53,14 +54,16 @@ struct ExpertWeights {
     Weight gate, gate_bias;      // [e, ffn, width], [e, ffn]; absent if `up` holds both, or ungated
     Weight up, up_bias;          // [e, ffn | 2 ffn, width], [e, ffn | 2 ffn]
     Weight down, down_bias;      // [e, width, ffn], [e, width]
+    Weight scale;                // [e], multiplies the output of each expert; optional
 };
 // Biases are optional.
 ExpertWeights read_experts(const LayerWeights& w, int width, const Mixture& mixture);
 
 // The sum over the chosen experts of weight * Wdown (act(Wgate x) * Wup x), or if not gated of
 // weight * Wdown act(Wup x).
+// The router reads `router_input`, or else x.
 Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const Mixture& mixture,
-              Activation act);
+              Activation act, Value router_input = {});
 // The same with the gate of gpt-oss; see clamped_swiglu.
 Value clamped_experts(Step& step, int layer, Value x, const ExpertWeights& w,
                       const Mixture& mixture, float alpha, float limit);

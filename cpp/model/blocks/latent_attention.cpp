@@ -48,19 +48,22 @@ Value project_queries(Step& step, Value x, const LatentWeights& w, const Norm& n
 }
 
 // Checks the keys that describe the cache: one shared key of latent vector and rotated part, or
-// keys and values of every head.
-void expect_sizes(const Hparams& hp, const AttentionSpec& spec, int value_dim) {
-    const auto expect = [&](std::string_view suffix, int expected) {
-        hp.per_layer(suffix, 1, expected, expected, expected);
+// keys and values of every head. Some files state the length of a head's values in either case.
+void expect_sizes(const Hparams& hp, const LatentSizes& s, const AttentionSpec& spec, int layer) {
+    const auto expect = [&](std::string_view suffix, int expected, int or_else) {
+        const int stated = hp.per_layer(suffix, layer + 1, 0, Hparams::kMaxSize, expected).back();
+        if (stated != expected && stated != or_else)
+            hp.refuse(suffix, text("expected ", expected, ", got ", stated));
     };
-    expect("attention.head_count_kv", spec.n_kv_heads);
-    expect("attention.key_length", spec.key_dim);
-    expect("attention.value_length", value_dim);
+    expect("attention.head_count_kv", spec.n_kv_heads, spec.n_kv_heads);
+    expect("attention.key_length", spec.key_dim, spec.key_dim);
+    expect("attention.value_length", s.stores_latent ? s.rank : s.value_dim, s.value_dim);
 }
 
 }  // namespace
 
-LatentAttention read_latent_attention(const Hparams& hp, RopePairs pairs, int value_dim) {
+LatentAttention read_latent_attention(const Hparams& hp, RopePairs pairs, int value_dim,
+                                      int layer) {
     if (hp.number("attention.temperature_scale", 0.0f) != 0.0f)
         throw UnsupportedError(hp.key("attention.temperature_scale") +
                                ": temperature scaling is not supported");
@@ -69,24 +72,22 @@ LatentAttention read_latent_attention(const Hparams& hp, RopePairs pairs, int va
     if (a.plain_dim() < 1)
         hp.refuse("rope.dimension_count", text("expected less than the key size ", a.sizes.key_dim,
                                                ", got ", a.rotation.rope.n_rot));
-    const AttentionSpec spec = latent_attention_spec(a);
-    expect_sizes(hp, spec, a.sizes.stores_latent ? a.sizes.rank : spec.value_dim);
+    expect_sizes(hp, a.sizes, latent_attention_spec(a), layer);
     a.how.scale = read_score_scale(hp, a.sizes.key_dim, a.rotation.rope);
     return a;
 }
 
 AttentionSpec latent_attention_spec(const LatentAttention& a) {
     const LatentSizes& s = a.sizes;
-    const bool magnifies = a.rotation.rope.magnitude != 1.0;
     if (s.stores_latent)
         return {.n_kv_heads = 1,
                 .key_dim = s.rank + a.rotation.rope.n_rot,
                 .value_dim_in_key = s.rank,
-                .shifts_magnify = magnifies};
+                .shifts = a.rotates};
     return {.n_kv_heads = s.n_heads,
             .key_dim = s.key_dim,
             .value_dim = s.value_dim,
-            .shifts_magnify = magnifies};
+            .shifts = a.rotates};
 }
 
 LatentWeights read_latent_weights(const LayerWeights& w, int width, const LatentAttention& a) {
@@ -116,17 +117,18 @@ Value latent_attention(Step& step, int layer, Value x, const LatentWeights& w,
                        const LatentAttention& a, const Norm& norm) {
     const LatentSizes& s = a.sizes;
     const int rot = a.rotation.rope.n_rot;
-    const Weight& factors = a.rotation.factors_for(step.n_ctx());
     const int plain = a.plain_dim();
+    const auto rotate = [&](Value heads, Role role) {
+        if (!a.rotates) return heads;
+        const Weight& factors = a.rotation.factors_for(step.n_ctx());
+        return step.name(step.rotate(heads, a.rotation.rope, factors), role, layer);
+    };
     const Value q = split_heads(project_queries(step, x, w, norm), s.n_heads);
     const Value q_plain = slice(q, 0, plain);
-    const Value q_rope =
-        step.name(step.rotate(slice(q, plain, rot), a.rotation.rope, factors), Role::q_rope, layer);
+    const Value q_rope = rotate(slice(q, plain, rot), Role::q_rope);
     const Value lk = linear(x, step.weight(w.wkv_a));
     const Value c = normalize(step, slice(lk, 0, s.rank), w.c_norm, norm);
-    const Value k_shared = split_heads(slice(lk, s.rank, rot), 1);
-    const Value k_rope =
-        step.name(step.rotate(k_shared, a.rotation.rope, factors), Role::k_rope, layer);
+    const Value k_rope = rotate(split_heads(slice(lk, s.rank, rot), 1), Role::k_rope);
 
     Value y;  // [n, h, value]
     if (s.stores_latent) {

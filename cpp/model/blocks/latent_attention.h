@@ -31,13 +31,16 @@ struct LatentSizes {
 struct LatentAttention {
     LatentSizes sizes;
     Rotation rotation;
+    bool rotates = true;  // false: the rotated part is used as it is
     Step::Attention how;
     int plain_dim() const { return sizes.key_dim - rotation.rope.n_rot; }
     // First rotated element of a stored key.
     int rotated_from() const { return sizes.stores_latent ? sizes.rank : plain_dim(); }
 };
-// A missing attention.value_length leaves `value_dim`; 0: the key is required.
-LatentAttention read_latent_attention(const Hparams& hparams, RopePairs pairs, int value_dim = 0);
+// A missing attention.value_length leaves `value_dim`; 0: the key is required. `layer` is the first
+// one with this attention, whose head_count_kv is checked.
+LatentAttention read_latent_attention(const Hparams& hparams, RopePairs pairs, int value_dim = 0,
+                                      int layer = 0);
 AttentionSpec latent_attention_spec(const LatentAttention& a);
 
 struct LatentWeights {

@@ -18,7 +18,7 @@ template <typename Tensors>
 NormWeights read(const Tensors& w, std::string_view name, int64_t width) {
     const std::string bare(name);
     const std::string weight = w.has(bare) ? bare : bare + ".weight";
-    return {w.get(weight, {width}), w.find(bare + ".bias", {width})};
+    return {w.get(weight, {width}), w.find(bare + ".bias", {width}), true};
 }
 
 }  // namespace
@@ -29,6 +29,15 @@ NormWeights read_norm(const LayerWeights& w, std::string_view name, int64_t widt
 
 NormWeights read_norm(const Weights& w, std::string_view name, int64_t width) {
     return read(w, name, width);
+}
+
+NormWeights read_norm(const LayerWeights& w, std::string_view name, int64_t width,
+                      const Norm& how) {
+    return how.has_weights ? read(w, name, width) : NormWeights{.applies = true};
+}
+
+NormWeights read_norm(const Weights& w, std::string_view name, int64_t width, const Norm& how) {
+    return how.has_weights ? read(w, name, width) : NormWeights{.applies = true};
 }
 
 Value normalize(Step& step, Value x, const NormWeights& w, const Norm& how) {

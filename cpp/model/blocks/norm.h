@@ -16,18 +16,24 @@ enum class NormKind : uint8_t { rms, layer };
 struct Norm {
     NormKind kind = NormKind::rms;
     float epsilon = 0.0f;
+    bool has_weights = true;
 
     static Norm rms(const Hparams& hparams);    // attention.layer_norm_rms_epsilon
     static Norm layer(const Hparams& hparams);  // attention.layer_norm_epsilon
 };
 
 struct NormWeights {
-    Weight weight, bias;  // [width] each; the bias is optional
+    Weight weight, bias;   // [width] each; optional
+    bool applies = false;  // whether the layer has this norm at all
 };
 // Reads "{name}.weight" and, if the file has it, "{name}.bias". Some converters write "{name}"
 // without ".weight".
 NormWeights read_norm(const LayerWeights& w, std::string_view name, int64_t width);
 NormWeights read_norm(const Weights& w, std::string_view name, int64_t width);
+
+// The norm of a layer of the model: without weights, if the model has none.
+NormWeights read_norm(const LayerWeights& w, std::string_view name, int64_t width, const Norm& how);
+NormWeights read_norm(const Weights& w, std::string_view name, int64_t width, const Norm& how);
 
 Value normalize(Step& step, Value x, const NormWeights& w, const Norm& how);
 

@@ -83,6 +83,7 @@ std::string rotation(const Model::KeyRotation& how) {
         append(bytes, x);
     append(bytes, rope.interleaved);
     append(bytes, rope.sections);
+    if (rope.in_turn) append(bytes, rope.in_turn);
     append(bytes, how.begin);
     return bytes;
 }

@@ -55,7 +55,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, DeviceSet devices,
       devices_(std::move(devices)),
       limits_(limits),
       weights_(model_->weights_on(devices_)),
-      input_layout_(input_layout(layout, limits, model_->info().width)),
+      input_layout_(input_layout(layout, limits, model_->info().input_width())),
       inputs_(devices_.allocate_inputs(input_layout_.bytes())),
       plans_(kMaxPlanBytes) {
     devices_.grow(arenas_, std::vector<uint64_t>(devices_.size()));

@@ -222,7 +222,9 @@ void StepRunner::write_inputs(const Plan& plan, const Microbatch& microbatch, si
         switch (id.field) {
         case InputField::tokens: {
             const std::span<int32_t> to = engine_.in_place<int32_t>(id, n);
-            for (size_t i = 0; i < n; ++i) to[i] = prepared_.source.tokens[microbatch.entries[i]];
+            const std::span<const TokenId> tokens = prepared_.source.tokens;
+            for (size_t i = 0; i < n; ++i)
+                to[i] = tokens.empty() ? 0 : tokens[microbatch.entries[i]];
             break;
         }
         case InputField::embeddings: {

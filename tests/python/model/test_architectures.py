@@ -26,6 +26,12 @@ def test_the_table_is_up_to_date(script):
     )
 
 
+def test_the_readme_names_the_models(script):
+    assert (DOCS.parent / "README.md").read_text() == script.readme(), (
+        "out of date; run python docs/architectures.py"
+    )
+
+
 def test_every_architecture_has_a_row(script):
     assert sorted(script.ARCHITECTURES) == sorted(plait.build_info()["architectures"])
 

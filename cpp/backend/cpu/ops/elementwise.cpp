@@ -24,10 +24,9 @@ ElementwiseArgs binary(NodeId a, NodeId b, const CpuNode& node, Binder& binder) 
     if (b_shape == shape) return args;
     if (b_shape.elements() == 1)
         args.b_repeat = INT64_MAX;
-    else if (b_shape[-1] == 1 && b_shape.elements() * shape[-1] == shape.elements())
+    else if (b_shape[-1] == 1)
         args.b_repeat = shape[-1];
-    else
-        args.b_period = b_shape.elements();
+    if (binder.node(b).extent == Extent::fixed) args.b_period = b_shape.elements();
     return args;
 }
 
@@ -61,6 +60,13 @@ void bind(const ops::Softcap& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
     args.parameter = op.cap;
     binder.call(node, binder.kernels().softcap, args);
+}
+
+template <>
+void bind(const ops::Clamp& op, const CpuNode& node, Binder& binder) {
+    ElementwiseArgs args = unary(op.x, node, binder);
+    args.parameter = op.limit;
+    binder.step(node, binder.kernels().clamp, args);
 }
 
 template <>

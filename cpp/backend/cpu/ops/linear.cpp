@@ -1,5 +1,6 @@
 #include "backend/cpu/kernels/products/linear.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
+#include "backend/cpu/kernels/products/mix.h"
 
 #include "backend/cpu/ops/operands.h"
 
@@ -45,6 +46,21 @@ void bind(const ops::HeadLinear& op, const CpuNode& node, Binder& binder) {
     args.weight = binder.matrix(op.weight);
     binder.call(node, binder.kernels().head_linear, args,
                 static_cast<uint64_t>(product_scratch_bytes(args.weight)));
+}
+
+template <>
+void bind(const ops::Mix& op, const CpuNode& node, Binder& binder) {
+    const Shape& weights = binder.type(op.weights).shape;
+    MixArgs args{};
+    args.x = binder.ref(op.x);
+    args.weights = binder.ref(op.weights);
+    args.y = binder.result(node);
+    args.extent = node.extent;
+    args.fixed_rows = node.type.shape[0];
+    args.inputs = weights[2];
+    args.outputs = weights[1];
+    args.width = node.type.shape[2];
+    binder.step(node, binder.kernels().mix, args);
 }
 
 template <>

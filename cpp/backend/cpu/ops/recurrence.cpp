@@ -70,6 +70,7 @@ void bind(const ops::DeltaRule& op, const CpuNode& node, Binder& binder) {
     const Shape& k = binder.type(op.k).shape;
     const Shape& v = node.type.shape;
     args.key_heads = k[1];
+    args.tiled = op.tiled;
     args.states = {state_args(op.states, binder), v[1], k[2], v[2]};
     binder.call(node, binder.kernels().delta_rule, args);
 }

@@ -17,9 +17,23 @@ void bind(const ops::RopeTable& op, const CpuNode& node, Binder& binder) {
     args.fixed_rows = node.type.shape[0];
     args.axes = row_elements(binder.type(op.positions));
     std::copy(std::begin(op.rope.sections), std::end(op.rope.sections), args.sections);
+    args.in_turn = op.rope.in_turn;
     args.magnitude = op.rope.magnitude;
     args.frequencies = rope_frequencies(op.rope);
     binder.call(node, binder.kernels().rope_table, args);
+}
+
+template <>
+void bind(const ops::Temperature& op, const CpuNode& node, Binder& binder) {
+    TemperatureArgs args{};
+    args.positions = binder.ref(op.positions);
+    args.y = binder.result(node);
+    args.extent = node.extent;
+    args.offset = op.how.offset;
+    args.length = op.how.length;
+    args.fixed_rows = node.type.shape[0];
+    args.scale = op.how.scale;
+    binder.step(node, binder.kernels().temperature, args);
 }
 
 template <>

@@ -14,6 +14,8 @@ void bind(const ops::Route& op, const CpuNode& node, Binder& binder) {
     args.renormalize = params.renormalize;
     args.has_bias = static_cast<bool>(op.bias);
     if (op.bias) args.bias = binder.operand(*op.bias);
+    args.has_expert_scale = static_cast<bool>(op.expert_scale);
+    if (op.expert_scale) args.expert_scale = binder.operand(*op.expert_scale);
     args.experts = static_cast<int32_t>(binder.type(op.logits).shape[1]);
     args.used = params.n_used;
     args.groups = params.n_groups;

@@ -5,7 +5,17 @@ namespace plait::vulkan {
 namespace {
 
 // As shaders/elementwise.comp numbers them.
-enum class Elementwise : uint32_t { add, sub, mul, scale, softcap, activate, gate, clamped_swiglu };
+enum class Elementwise : uint32_t {
+    add,
+    sub,
+    mul,
+    scale,
+    softcap,
+    activate,
+    gate,
+    clamped_swiglu,
+    clamp
+};
 
 struct ElementwiseArgs {
     Ref a, b, y;
@@ -40,10 +50,9 @@ ElementwiseArgs binary(NodeId a, NodeId b, const Node& node, Binder& binder) {
     args.b = binder.operand(b);
     const Shape& shape = node.type.shape;
     const Shape& b_shape = binder.type(b).shape;
-    if (b_shape[-1] == 1 && b_shape.elements() * shape[-1] == shape.elements() && b_shape != shape)
-        args.share = to_u32(shape[-1]);
-    else if (b_shape != shape)
-        args.width = to_u32(b_shape.elements());
+    if (b_shape == shape) return args;
+    if (b_shape[-1] == 1 && b_shape.elements() > 1) args.share = to_u32(shape[-1]);
+    if (binder.node(b).extent == Extent::fixed) args.width = to_u32(b_shape.elements());
     return args;
 }
 
@@ -84,6 +93,13 @@ void bind(const ops::Softcap& op, const Node& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
     args.number = op.cap;
     dispatch(Elementwise::softcap, args, node, binder);
+}
+
+template <>
+void bind(const ops::Clamp& op, const Node& node, Binder& binder) {
+    ElementwiseArgs args = unary(op.x, node, binder);
+    args.number = op.limit;
+    dispatch(Elementwise::clamp, args, node, binder);
 }
 
 template <>

@@ -1,5 +1,5 @@
 // Binds what shaders/product_vector.comp, product_tiles.comp and lib/product_matrices.glsl compute:
-// y = x W^T (+ bias + residual).
+// y = x W^T (+ bias + residual); and mix.comp.
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -25,6 +25,12 @@ struct Args {
     Rows rows;
     uint32_t rows_each, columns, outputs, x_share, matrices, bias_stride;
     uint32_t has_bias, has_residual, has_routes;
+};
+
+struct MixArgs {
+    Ref x, weights, y;
+    Rows rows;
+    uint32_t inputs, outputs, width;
 };
 
 // The results that a workgroup computes at once, and those of each of its invocations.
@@ -184,6 +190,15 @@ void bind(const ops::ExpertLinear& op, const Node& node, Binder& binder) {
                   .rows_each = used,
                   .x_share = x_by_rank ? 1 : used},
                  node, binder);
+}
+
+template <>
+void bind(const ops::Mix& op, const Node& node, Binder& binder) {
+    const Shape& weights = binder.type(op.weights).shape;
+    const MixArgs args{
+        binder.ref(op.x),   binder.ref(op.weights), binder.result(node),       rows_of(node),
+        to_u32(weights[2]), to_u32(weights[1]),     to_u32(node.type.shape[2])};
+    binder.dispatch(node, "mix", {}, {elements_axis(node)}, args);
 }
 
 }  // namespace plait::vulkan

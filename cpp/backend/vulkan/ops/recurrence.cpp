@@ -52,7 +52,7 @@ struct Wkv7Args {
 struct DeltaRuleArgs {
     StateArgs states;
     Ref q, k, v, y, g, beta;
-    uint32_t heads, columns, key_heads;
+    uint32_t heads, columns, key_heads, tiled;
 };
 
 StateArgs state_args(const ops::States& states, const Binder& binder) {
@@ -151,6 +151,7 @@ void bind(const ops::DeltaRule& op, const Node& node, Binder& binder) {
     args.heads = to_u32(v[1]);
     args.columns = to_u32(v[2]);
     args.key_heads = to_u32(k[1]);
+    args.tiled = op.tiled;
     dispatch_scan(node, "delta_rule", to_u32(k[2]), args, binder);
 }
 

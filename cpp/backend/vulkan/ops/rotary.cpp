@@ -14,6 +14,13 @@ struct RopeTableArgs {
     float magnitude;
 };
 
+struct TemperatureArgs {
+    Ref positions, y;
+    Rows rows;
+    uint32_t offset, length;
+    float scale;
+};
+
 struct RopeArgs {
     Ref x, table, y;
     Rows rows;
@@ -45,19 +52,13 @@ Ref turns(const Rope& rope, OptionalOperand factors, Binder& binder) {
     return binder.constant(result);
 }
 
-// The axis of each pair. M-RoPE (Qwen2-VL, arXiv:2409.12191): the sections divide the pairs among
-// the axes. They repeat if they do not cover all pairs.
-std::vector<int32_t> axis_of_pairs(const Rope& rope, int32_t axes) {
-    std::vector<int32_t> axis_of(static_cast<size_t>(rope.n_rot / 2));
-    int32_t axis = 0, left = rope.sections[0];
-    if (rope.sections[0] + rope.sections[1] + rope.sections[2] + rope.sections[3] == 0)
-        return axis_of;
-    for (int32_t& pair : axis_of) {
-        while (left == 0) left = rope.sections[axis = (axis + 1) % 4];
-        pair = std::min(axis, axes - 1);
-        --left;
-    }
-    return axis_of;
+// The axis of each pair.
+std::vector<int32_t> axis_of_pairs(const Rope& rope, int64_t axes) {
+    std::vector<int32_t> result;
+    for (int pair = 0; pair < rope.n_rot / 2; ++pair)
+        result.push_back(static_cast<int32_t>(
+            std::min(axis_of_pair(rope.sections, rope.in_turn, pair), axes - 1)));
+    return result;
 }
 
 }  // namespace
@@ -71,9 +72,16 @@ void bind(const ops::RopeTable& op, const Node& node, Binder& binder) {
     args.rows = rows_of(node);
     args.pairs = to_u32(op.rope.n_rot / 2);
     args.axes = to_u32(row_elements(binder.type(op.positions)));
-    args.axis = binder.constant(axis_of_pairs(op.rope, static_cast<int32_t>(args.axes)));
+    args.axis = binder.constant(axis_of_pairs(op.rope, args.axes));
     args.magnitude = static_cast<float>(op.rope.magnitude);
     binder.dispatch(node, "rope_table", {}, {axis(args.rows, args.pairs, 64)}, args);
+}
+
+template <>
+void bind(const ops::Temperature& op, const Node& node, Binder& binder) {
+    const TemperatureArgs args{binder.ref(op.positions), binder.result(node),   rows_of(node),
+                               to_u32(op.how.offset),    to_u32(op.how.length), op.how.scale};
+    binder.dispatch(node, "temperature", {}, {axis(args.rows, 1, 64)}, args);
 }
 
 template <>

@@ -4,9 +4,9 @@ namespace plait::vulkan {
 namespace {
 
 struct RouteArgs {
-    Ref logits, bias, y;
+    Ref logits, bias, expert_scale, y;
     Rows rows;
-    uint32_t used, groups_used, has_bias, renormalize;
+    uint32_t used, groups_used, has_bias, has_expert_scale, renormalize;
     float scale;
 };
 
@@ -29,6 +29,8 @@ void bind(const ops::Route& op, const Node& node, Binder& binder) {
     args.groups_used = to_u32(params.n_groups_used);
     args.has_bias = static_cast<bool>(op.bias);
     if (op.bias) args.bias = binder.operand(*op.bias);
+    args.has_expert_scale = static_cast<bool>(op.expert_scale);
+    if (op.expert_scale) args.expert_scale = binder.operand(*op.expert_scale);
     args.renormalize = params.renormalize;
     args.scale = params.scale;
     const uint32_t experts = to_u32(binder.type(op.logits).shape[1]);

@@ -172,7 +172,17 @@ TEST_F(VulkanTwin, ElementByElement) {
         {"add", [](Twin& t, Value x) { return x + t.weight({kWidth}); }},
         {"subtract a row's number", [](Twin&, Value x) { return x - row_sum(x); }},
         {"multiply", [](Twin&, Value x) { return x * scale(x, 0.3f, 1.0f); }},
+        {"multiply by a number for each head",
+         [](Twin& t, Value x) {
+             return merge_heads(split_heads(x, 6) * t.weight({6, 1}));
+         }},
         {"softcap", [](Twin&, Value x) { return softcap(x, 3.0f); }},
+        {"clamp", [](Twin&, Value x) { return clamp(x, 1.5f); }},
+        {"mix",
+         [](Twin&, Value x) {
+             const Value weights = reshape(slice(x, 3, 10), {kCapacity, 5, 2});
+             return merge_heads(mix(split_heads(x, 2), weights));
+         }},
         {"clamped_swiglu",
          [](Twin&, Value x) { return clamped_swiglu(x, scale(x, -1.5f), 1.7f, 2.0f); }},
         {"slice", [](Twin&, Value x) { return slice(x, 5, 17); }},
@@ -343,6 +353,30 @@ TEST_F(VulkanTwin, RotaryEmbeddings) {
         }
 }
 
+TEST_F(VulkanTwin, PositionsOfSeveralAxes) {
+    for (const bool in_turn : {false, true}) {
+        Twin twin;
+        const Rope rope{.n_rot = 24, .sections = {5, 3, 3, 0}, .in_turn = in_turn};
+        std::vector<int32_t> positions(size_t{kCapacity} * 4);
+        for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i * 37);
+        const Value flat = twin.ints(InputField::positions, positions, Extent::tokens);
+        const Value table = rope_table(reshape(flat, {kCapacity, 4}), rope);
+        twin.graph.output(OutputId::logits,
+                          merge_heads(plait::rope(split_heads(twin.floats(), 2), table, rope)));
+        expect_near(twin, 1e-5f, in_turn ? "in turn" : "one after the other");
+    }
+}
+
+TEST_F(VulkanTwin, QueriesGrowWithTheirPosition) {
+    Twin twin;
+    std::vector<int32_t> positions(kCapacity);
+    for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i * i * 900);
+    const Value t = temperature(twin.ints(InputField::positions, positions, Extent::tokens),
+                                {.scale = 0.2f, .length = 8192, .offset = 1});
+    twin.graph.output(OutputId::logits, twin.floats() * t);
+    expect_near(twin, 1e-5f);
+}
+
 // S0-04, S2-30: what is stored is what the CPU stores: every bit of float types. Encoders of blocks
 // divide, which a device may do less exactly: a code in fifty may be its neighbour's.
 TEST_F(VulkanTwin, RowsAreStoredInEveryTypeOfACache) {
@@ -382,13 +416,14 @@ TEST_F(VulkanTwin, ExpertsAreChosenAlike) {
     for (const Gating gating : {Gating::softmax, Gating::sigmoid, Gating::softmax_chosen})
         for (const int groups : {1, 4}) {
             Twin twin;
+            const Value scales = groups == 4 ? twin.weight({kWidth}) : Value{};
             const RouteParams how{.n_used = 5,
                                   .renormalize = gating == Gating::sigmoid,
                                   .scale = 1.5f,
                                   .gating = gating,
                                   .n_groups = groups,
                                   .n_groups_used = groups == 1 ? 1 : 2};
-            const Value routes = route(twin.floats(), how, twin.weight({kWidth}));
+            const Value routes = route(twin.floats(), how, twin.weight({kWidth}), scales);
             twin.graph.output(OutputId::logits, routes);
             const Results results = run(twin);
             for (size_t i = 0; i < results.cpu.values.size(); i += 2) {

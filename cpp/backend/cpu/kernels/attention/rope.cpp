@@ -1,4 +1,4 @@
-// Rotary position embeddings.
+// What positions do to queries and keys: rotary embeddings, and the temperature of queries.
 #include "backend/cpu/kernels/attention/rope.h"
 #include "backend/cpu/kernels/attention/rotate.h"
 #include "backend/cpu/simd/simd.h"
@@ -48,18 +48,6 @@ namespace {
 
 constexpr int64_t kTokensPerTask = 16;
 
-// M-RoPE (Qwen2-VL, arXiv:2409.12191): the sections assign pairs to axes, and repeat if they do not
-// cover all pairs.
-int64_t axis_of(const RopeTableArgs& args, int64_t pair) {
-    const int32_t* s = args.sections;
-    const int64_t covered = s[0] + s[1] + s[2] + s[3];
-    if (covered == 0) return 0;
-    int64_t at = pair % covered;
-    int64_t axis = 0;
-    while (at >= s[axis]) at -= s[axis++];
-    return axis < args.axes ? axis : args.axes - 1;
-}
-
 }  // namespace
 
 int64_t rope_table_tasks(const RopeTableArgs& args, const Frame& frame) {
@@ -76,12 +64,29 @@ void rope_table(const RopeTableArgs& args, const Frame& frame, const Worker&, in
     const int64_t pairs = args.frequencies.n_rot / 2;
     for (int64_t i = 0; i < pairs; ++i) {
         const double each = frequency(args.frequencies, i, factors ? factors[i] : 1.0);
-        const int64_t axis = axis_of(args, i);
+        const int64_t axis = axis_of_pair(args.sections, args.in_turn, i);
+        const int64_t column = axis < args.axes ? axis : args.axes - 1;
         for (int64_t t = begin * kTokensPerTask; t < stop; ++t) {
-            const double angle = positions[t * args.axes + axis] * each;
+            const double angle = positions[t * args.axes + column] * each;
             y[2 * (t * pairs + i)] = static_cast<float>(__builtin_cos(angle) * args.magnitude);
             y[2 * (t * pairs + i) + 1] = static_cast<float>(__builtin_sin(angle) * args.magnitude);
         }
+    }
+}
+
+// y = 1 + scale ln(1 + floor((position + offset) / length)).  Reference: tests/reference/temperature.py.
+
+// One task: a token costs one logarithm.
+int64_t temperature_tasks(const TemperatureArgs&, const Frame&) { return 1; }
+
+void temperature(const TemperatureArgs& args, const Frame& frame, const Worker&, int64_t, int64_t) {
+    const int32_t* positions = frame.at<const int32_t>(args.positions);
+    float* y = frame.at<float>(args.y);
+    const int64_t n = frame.rows(args.extent, args.fixed_rows);
+    for (int64_t t = 0; t < n; ++t) {
+        const int64_t steps = (int64_t{positions[t]} + args.offset) / args.length;
+        y[t] =
+            1.0f + args.scale * static_cast<float>(__builtin_log(1.0 + static_cast<double>(steps)));
     }
 }
 

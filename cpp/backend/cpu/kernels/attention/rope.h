@@ -1,4 +1,4 @@
-// Arguments of rope and rope_table.
+// Arguments of rope, rope_table and temperature.
 #pragma once
 
 #include "backend/cpu/kernels/common/frame.h"
@@ -22,11 +22,22 @@ struct RopeTableArgs {
     Ref positions, factors, y;  // [n, axes] i32, [n_rot / 2], [n, n_rot / 2, 2]
     uint8_t has_factors;
     Extent extent;
+    uint8_t in_turn;  // see axis_of_pair
     int64_t fixed_rows;
     int64_t axes;
     int32_t sections[4];  // pairs per axis; if all are zero, only axis 0 counts
     double magnitude;
     RopeFrequencies frequencies;
+};
+
+// Computes what the queries of each token are multiplied by.
+struct TemperatureArgs {
+    Ref positions, y;  // [n] i32, [n, 1]
+    Extent extent;
+    int32_t offset;
+    int64_t length;
+    int64_t fixed_rows;
+    float scale;
 };
 
 }  // namespace plait::cpu

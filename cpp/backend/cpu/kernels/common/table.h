@@ -17,13 +17,15 @@
     X(rope, RopeArgs, rope_tasks)                     \
     X(rope_table, RopeTableArgs, rope_table_tasks)    \
     X(rotate_rows, RotateRowsArgs, rotate_rows_tasks) \
-    X(store_rows, StoreRowsArgs, store_rows_tasks)
+    X(store_rows, StoreRowsArgs, store_rows_tasks)    \
+    X(temperature, TemperatureArgs, temperature_tasks)
 #define PLAIT_PRODUCTS_KERNELS(X)                           \
     X(combine, CombineArgs, combine_tasks)                  \
     X(embed, EmbedArgs, embed_tasks)                        \
     X(expert_linear, ExpertLinearArgs, expert_linear_tasks) \
     X(head_linear, HeadLinearArgs, head_linear_tasks)       \
     X(linear, LinearArgs, linear_tasks)                     \
+    X(mix, MixArgs, mix_tasks)                              \
     X(route, RouteArgs, route_tasks)
 #define PLAIT_RECURRENCE_KERNELS(X)                            \
     X(delta_rule, DeltaRuleArgs, delta_rule_tasks)             \
@@ -42,6 +44,7 @@
 #define PLAIT_ELEMENTWISE_KERNELS(X)                        \
     X(activate, ElementwiseArgs, elementwise_tasks)         \
     X(add, ElementwiseArgs, elementwise_tasks)              \
+    X(clamp, ElementwiseArgs, elementwise_tasks)            \
     X(clamped_swiglu, ElementwiseArgs, elementwise_tasks)   \
     X(gate, ElementwiseArgs, elementwise_tasks)             \
     X(gate_quantize, GateQuantizeArgs, gate_quantize_tasks) \

@@ -42,6 +42,13 @@ void softcap(const ElementwiseArgs& args, const Frame& frame, const Worker&, int
     map(args, frame, begin, end, [cap](F32 x) { return cap * tanh(x / cap); });
 }
 
+// y = min(max(x, -limit), limit); NaN stays.  Reference: tests/reference/clamp.py.
+void clamp(const ElementwiseArgs& args, const Frame& frame, const Worker&, int64_t begin,
+           int64_t end) {
+    const F32 limit = F32::set(args.parameter);
+    map(args, frame, begin, end, [limit](F32 x) { return min(limit, max(negate(limit), x)); });
+}
+
 // y = f(x), where f is an activation function.  Reference: tests/reference/activate.py.
 void activate(const ElementwiseArgs& args, const Frame& frame, const Worker&, int64_t begin,
               int64_t end) {

@@ -9,8 +9,9 @@ namespace plait::cpu {
 struct ElementwiseArgs {
     Ref a, b, y;  // a, y: [rows, row_elements]; b: the same, unless b_period or b_repeat is set
     Extent extent;
-    Activation activation;   // of activate and gate
-    float parameter;         // scale: the factor; softcap: the cap; clamped_swiglu: alpha
+    Activation activation;  // of activate and gate
+    // scale: the factor; softcap: the cap; clamp: the limit; clamped_swiglu: alpha
+    float parameter;
     float second_parameter;  // scale: the offset; clamped_swiglu: the limit
     int64_t fixed_rows;
     int64_t row_elements;

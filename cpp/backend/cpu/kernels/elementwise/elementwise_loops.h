@@ -19,14 +19,17 @@ PLAIT_INLINE void map(const ElementwiseArgs& args, const Frame& frame, int64_t b
     f(F32::load(a + i, stop - i)).store(y + i, stop - i);
 }
 
-// y = f(a, b), where each element of b serves `b_repeat` elements of a.
+// y = f(a, b), where each element of b serves `b_repeat` elements of a. After `b_period` elements, if
+// that is set, b starts again.
 template <typename F>
 PLAIT_INLINE void zip_repeated(const ElementwiseArgs& args, const Frame& frame, int64_t begin,
                                int64_t end, F f) {
     const int64_t all = elements(args, frame);
     const int64_t stop = end * kElementsPerTask < all ? end * kElementsPerTask : all;
     for (int64_t start = begin * kElementsPerTask; start < stop;) {
-        const F32 b = F32::set(frame.at<const float>(args.b)[start / args.b_repeat]);
+        const int64_t element = start / args.b_repeat;
+        const int64_t of_b = args.b_period == 0 ? element : element % args.b_period;
+        const F32 b = F32::set(frame.at<const float>(args.b)[of_b]);
         const int64_t left = args.b_repeat - start % args.b_repeat;
         const int64_t n = left < stop - start ? left : stop - start;
         const float* a = frame.at<const float>(args.a) + start;

@@ -8,11 +8,13 @@ namespace plait::cpu {
 
 struct RouteArgs {
     Ref logits, bias;  // [n, experts], [experts]
+    Ref expert_scale;  // [experts]
     Ref y;             // [n, used, 2] i32: expert, bits of its weight
     Extent extent;
     Gating gating;
     uint8_t renormalize;
     uint8_t has_bias;
+    uint8_t has_expert_scale;
     int32_t experts;
     int32_t used;
     int32_t groups;  // of experts / groups successive experts each

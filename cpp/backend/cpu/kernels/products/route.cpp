@@ -1,7 +1,8 @@
 // The `used` experts with the largest scores, in descending order, each with its weight; ties go to
 // the lower number. A score is a weight plus a bias. With groups, only experts of the best groups
 // are candidates; a group's score is the sum of its two largest scores (DeepSeek-V3,
-// arXiv:2412.19437). Reference: tests/reference/route.py.
+// arXiv:2412.19437). Finally each weight is multiplied by the scale of its expert. Reference:
+// tests/reference/route.py.
 #include "backend/cpu/kernels/products/experts.h"
 
 #include "backend/cpu/simd/simd.h"
@@ -98,6 +99,8 @@ void route(const RouteArgs& args, const Frame& frame, const Worker& worker, int6
            int64_t end) {
     const Scratch s = scratch_of(args, worker.scratch);
     const float* bias = args.has_bias ? frame.at<const float>(args.bias) : nullptr;
+    const float* by_expert =
+        args.has_expert_scale ? frame.at<const float>(args.expert_scale) : nullptr;
     for (int64_t t = begin; t < end; ++t) {
         weigh(args.gating, frame.at<const float>(args.logits) + t * args.experts, s.weights,
               args.experts);
@@ -116,7 +119,8 @@ void route(const RouteArgs& args, const Frame& frame, const Worker& worker, int6
         for (int32_t u = 0; u < args.used; ++u) all += s.chosen[u];
         const float divisor = args.renormalize ? (all < kMinSum ? kMinSum : all) : 1.0f;
         for (int32_t u = 0; u < args.used; ++u) {
-            const float weight = s.chosen[u] / divisor * args.scale;
+            float weight = s.chosen[u] / divisor * args.scale;
+            if (by_expert) weight *= by_expert[y[2 * u]];
             memcpy(&y[2 * u + 1], &weight, sizeof weight);
         }
     }

@@ -17,7 +17,8 @@ void delta_rule(const DeltaRuleArgs& args, const Frame& frame, const Worker&, in
     const int64_t key_dim = args.states.rows;
     for (int64_t task = begin; task < end; ++task) {
         const TileTask tile = tile_task(args.states, frame, task);
-        const int64_t key_head = tile.head / (heads / args.key_heads);
+        const int64_t key_head =
+            args.tiled ? tile.head % args.key_heads : tile.head / (heads / args.key_heads);
         for_each_token(tile, [&](auto columns, int64_t t, const float* from, float* to) {
             const int64_t key = (t * args.key_heads + key_head) * key_dim;
             const int64_t head = t * heads + tile.head;

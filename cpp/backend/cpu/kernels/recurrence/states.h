@@ -119,6 +119,7 @@ struct DeltaRuleArgs {
     Ref v, y;     // [n, heads, value_dim]; y must not overlap v
     Ref g, beta;  // [n, heads]
     int64_t key_heads;
+    uint8_t tiled;       // head i uses key head i mod key_heads
     TiledStates states;  // rows: key_dim, columns: value_dim
 };
 

@@ -1,4 +1,4 @@
-// rope_table, rope and rotate_rows.
+// rope_table, rope, rotate_rows and temperature.
 #include "backend/cpu/kernels/attention/rope.h"
 
 #include "backend/cpu/kernel_harness.h"
@@ -91,6 +91,47 @@ TEST_P(RopeTest, SectionsChooseTheAxis) {  // # S4-25
     for (int i = 0; i < 16; ++i) {
         const double angle = positions[axis[i]] * std::pow(10000.0, -2.0 * i / 32);
         EXPECT_TRUE(near(y[2 * i], std::cos(angle), 2e-7)) << i;
+    }
+}
+
+// A pair whose axis has its pairs already takes the fourth axis.
+TEST_P(RopeTest, PairsTakeTheAxesInTurn) {
+    const std::vector<int32_t> positions = {5, 70, 900, 11000};
+    const auto axes = [&](std::vector<int32_t> sections, int64_t n_rot) {
+        RopeTableArgs args = plain(n_rot);
+        std::copy_n(sections.begin(), 4, args.sections);
+        args.in_turn = 1;
+        const Floats y = table(positions, args, 1);
+        std::vector<int> found;
+        for (int i = 0; i < n_rot / 2; ++i)
+            for (int axis = 0; axis < 4; ++axis) {
+                const double each = std::pow(10000.0, -2.0 * i / static_cast<double>(n_rot));
+                if (near(y[2 * i], std::cos(positions[axis] * each), 2e-7)) found.push_back(axis);
+            }
+        return found;
+    };
+    EXPECT_EQ(axes({4, 2, 2, 0}, 16), (std::vector{0, 1, 2, 0, 1, 2, 0, 3}));
+    EXPECT_EQ(axes({3, 3, 2, 0}, 16), (std::vector{0, 1, 2, 0, 1, 2, 0, 1}));
+    EXPECT_EQ(axes({1, 1, 1, 0}, 12), (std::vector{0, 1, 2, 0, 1, 2}));  // they repeat
+}
+
+TEST_P(RopeTest, TemperatureStepsWithThePosition) {
+    const std::vector<int32_t> positions = {0, 6, 7, 8, 15, 16, 8191, 1 << 30};
+    const auto n = static_cast<int64_t>(positions.size());
+    for (const int32_t offset : {0, 1}) {
+        Floats y(n);
+        TemperatureArgs args{};
+        args.positions = ref_to(positions);
+        args.y = ref_to(y);
+        args.extent = 1;
+        args.offset = offset;
+        args.length = 8;
+        args.scale = 0.3f;
+        run_kernel(kernels().temperature, args, tokens(n), 0, Cut::single);
+        for (int64_t t = 0; t < n; ++t) {
+            const double steps = std::floor((double(positions[t]) + offset) / 8);
+            EXPECT_TRUE(near(y[t], 1 + 0.3 * std::log(1 + steps), 1e-6)) << positions[t];
+        }
     }
 }
 

@@ -89,6 +89,33 @@ TEST_P(ElementwiseTest, OneElementOfBServesAVector) {
     }
 }
 
+TEST_P(ElementwiseTest, OneElementOfBServesAVectorOfEveryRow) {
+    for (const int64_t share : {1, 7, 16, 33, 1300}) {
+        const int64_t rows = 9, heads = 4, n = rows * heads * share;
+        const Floats a = random_floats(n, random), b = random_floats(heads, random);
+        Floats y(n);
+        ElementwiseArgs args = args_of(a, &b, y, 1, share, /*broadcast=*/false);
+        args.row_elements = heads * share;
+        args.b_repeat = share;
+        args.b_period = heads;
+        run_kernel(kernels().mul, args, tokens(rows), 0, Cut::random);
+        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(y[i], a[i] * b[i / share % heads]) << i;
+    }
+}
+
+TEST_P(ElementwiseTest, ClampKeepsWhatIsWithinTheLimit) {
+    const Floats x({0.0f, -0.0f, 0.3f, -0.7f, 5.0f, -5.0f, 1e30f, kInf, -kInf, kNan});
+    const auto n = static_cast<int64_t>(x.size());
+    for (const float limit : {0.5f, 5.0f}) {
+        Floats y(n);
+        ElementwiseArgs args = args_of(x, nullptr, y, 1, n, false);
+        args.parameter = limit;
+        run_kernel(kernels().clamp, args, tokens(1));
+        for (int64_t i = 0; i + 1 < n; ++i) EXPECT_EQ(y[i], std::clamp(x[i], -limit, limit)) << i;
+        EXPECT_TRUE(std::isnan(y[n - 1]));
+    }
+}
+
 TEST_P(ElementwiseTest, OneElementOfBServesAllOfA) {
     const int64_t rows = 9, width = 1031;
     const Floats a = random_floats(rows * width, random);

@@ -17,12 +17,14 @@ struct Route {
 class ExpertsTest : public KernelTest {
 protected:
     std::vector<Route> route(const Floats& logits, int32_t n, const RouteParams& how,
-                             const Floats* bias = nullptr) {
+                             const Floats* bias = nullptr, const Floats* scales = nullptr) {
         std::vector<Route> y(n * how.n_used);
         RouteArgs args{};
         args.logits = ref_to(logits);
         args.has_bias = bias != nullptr;
         if (bias) args.bias = ref_to(*bias);
+        args.has_expert_scale = scales != nullptr;
+        if (scales) args.expert_scale = ref_to(*scales);
         args.y = ref_to(y);
         args.extent = Extent::tokens;
         args.gating = how.gating;
@@ -122,6 +124,21 @@ TEST_P(ExpertsTest, ChoosesTheLargestScoresOfTheBestGroups) {
                     }
                 }
             }
+        }
+    }
+}
+
+TEST_P(ExpertsTest, AnExpertsScaleMultipliesItsWeightAtLast) {
+    const int32_t n = 5, experts = 17;
+    const Floats logits = random_floats(n * experts, random, 2.0f);
+    const Floats scales = random_floats(experts, random);
+    for (const Gating gating : {Gating::softmax, Gating::sigmoid, Gating::softmax_chosen}) {
+        const RouteParams how{4, true, 1.5f, gating};
+        const std::vector<Route> plain = route(logits, n, how);
+        const std::vector<Route> scaled = route(logits, n, how, nullptr, &scales);
+        for (size_t i = 0; i < plain.size(); ++i) {
+            EXPECT_EQ(scaled[i].expert, plain[i].expert);
+            EXPECT_EQ(scaled[i].weight, plain[i].weight * scales[plain[i].expert]);
         }
     }
 }

@@ -7,7 +7,8 @@ namespace {
 
 class DeltaRuleTest : public KernelTest {
 protected:
-    void check(int64_t heads, int64_t key_heads, int64_t key_dim, int64_t value_dim) {
+    void check(int64_t heads, int64_t key_heads, int64_t key_dim, int64_t value_dim,
+               bool tiled = false) {
         Recurrence op{.widths = {key_heads * key_dim, key_heads * key_dim, heads * value_dim, heads,
                                  heads},  // q, k, v, g, beta
                       .y_width = heads * value_dim,
@@ -30,14 +31,16 @@ protected:
             args.beta = ref_to(inputs[4]);
             args.y = ref_to(y);
             args.key_heads = key_heads;
+            args.tiled = tiled;
             args.states = {states, heads, key_dim, value_dim};
             run_kernel(kernels().delta_rule, args, frame, 0, cut);
         };
         op.step = [&](const std::vector<const float*>& token, std::vector<double>& state) {
             std::vector<double> y;
             for (int64_t h = 0; h < heads; ++h) {
-                const float* q = token[0] + h / (heads / key_heads) * key_dim;
-                const float* k = token[1] + h / (heads / key_heads) * key_dim;
+                const int64_t key_head = tiled ? h % key_heads : h / (heads / key_heads);
+                const float* q = token[0] + key_head * key_dim;
+                const float* k = token[1] + key_head * key_dim;
                 for (int64_t j = 0; j < value_dim; ++j) {
                     const auto s = [&](int64_t i) -> double& {
                         return state[(h * key_dim + i) * value_dim + j];
@@ -69,6 +72,11 @@ TEST_P(DeltaRuleTest, MatchesTheFormulaAndAnyCut) {  // S4-15
         }
     check(3, 1, 128, 40);
     check(3, 3, 8, 7);
+}
+
+TEST_P(DeltaRuleTest, TiledHeadsTakeKeyHeadsInTurn) {
+    check(6, 2, 9, 19, /*tiled=*/true);
+    check(6, 3, 16, 33, /*tiled=*/true);
 }
 
 PLAIT_ON_EVERY_ISA(DeltaRuleTest);

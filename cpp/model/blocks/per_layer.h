@@ -1,0 +1,40 @@
+// Per-layer embeddings, Gemma 3n, https://ai.google.dev/gemma/docs/gemma-3n: besides its embedding,
+// each token has a small vector for every layer. With E and E' the tables of both:
+//
+//   p = (sqrt(k) E'[token] + n(W x0 / sqrt(width))) / sqrt(2)      x0: the embedding; k elements
+//   y = n(Wout (gelu(Wgate x) * p_i))                              in layer i; n = RMSNorm
+#pragma once
+
+#include <vector>
+
+#include "graph/ops.h"
+#include "model/blocks/norm.h"
+#include "model/hparams.h"
+#include "model/step.h"
+#include "model/weights.h"
+
+namespace plait {
+
+class PerLayerEmbedding {
+public:
+    PerLayerEmbedding(const Hparams& hparams, const Weights& weights, const ModelInfo& info);
+
+    // p of all layers, from the input of the first. [n, layers k]
+    Value vectors(Step& step, Value x, const Norm& norm) const;
+    // y, from x and the result of vectors(). [n, width]
+    Value operator()(Step& step, int layer, Value x, Value vectors, const Norm& norm) const;
+
+private:
+    struct Layer {
+        Weight gate, out;   // [k, width], [width, k]
+        NormWeights after;  // [width]
+    };
+
+    int size_;               // k
+    Weight table_;           // [vocab, layers k]
+    Weight projection_;      // [layers k, width]
+    NormWeights projected_;  // [k]
+    std::vector<Layer> layers_;
+};
+
+}  // namespace plait

@@ -1,0 +1,46 @@
+"""Layers that read the keys and values of earlier ones (Gemma 3n, Gemma 4) store nothing."""
+
+import numpy as np
+import plait
+import pytest
+
+
+@pytest.fixture(params=["gemma3n-a", "gemma4-a"])
+def sharing(request, data_dir):
+    path = data_dir.parent / "data-2026" / "conformance" / request.param / "model.gguf"
+    if not path.is_file():
+        pytest.skip("the second part of the reference data is not beside the first")
+    return plait.Model(path)
+
+
+def per_layer(model: plait.Model, suffix: str) -> list:
+    value = model.metadata[f"{model.arch}.{suffix}"]
+    return list(value) if np.ndim(value) else [value] * model.n_layer
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("f32", 4), ("f16", 2)])
+def test_only_the_first_layers_take_memory(sharing, dtype, width):
+    n_owners = sharing.n_layer - sharing.metadata[f"{sharing.arch}.attention.shared_kv_layers"]
+    full = sharing.metadata[f"{sharing.arch}.attention.key_length"]
+    windowed = sharing.metadata.get(f"{sharing.arch}.attention.key_length_swa", full)
+    slides = per_layer(sharing, "attention.sliding_window_pattern")
+    heads = per_layer(sharing, "attention.head_count_kv")
+    row = sum(2 * heads[i] * (windowed if slides[i] else full) * width for i in range(n_owners))
+    with plait.Context(sharing, n_ctx=64, swa_full=True, type_k=dtype, type_v=dtype) as ctx:
+        assert ctx.kv.nbytes == 64 * row
+        ctx.kv.keys(n_owners - 1, 0)
+        with pytest.raises(plait.UnsupportedError):
+            ctx.kv.keys(n_owners, 0)
+
+
+def test_given_embeddings_use_the_padding_tokens_vectors(sharing):
+    """A token of number 0, given as its embedding, has the vectors of token 0 in every layer too."""
+    table = sharing.tensor("token_embd.weight").astype(np.float32)
+    with plait.Context(sharing, n_ctx=64, type_k="f32", type_v="f32") as ctx:
+        batch = plait.Batch()
+        batch.add_sequence([0, 0, 0], seq=0, logits="all")
+        want = ctx.decode(batch).logits.copy()
+        ctx.kv.clear()
+        batch = plait.Batch()
+        batch.add_embeddings(np.repeat(table[:1], 3, 0) * np.sqrt(np.float32(sharing.n_embd)), seq=0, logits="all")
+        np.testing.assert_allclose(ctx.decode(batch).logits, want, atol=1e-5 * np.abs(want).max())

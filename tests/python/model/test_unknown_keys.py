@@ -1,0 +1,56 @@
+"""A file that plait would compute wrongly is refused: by its architecture, or by a hyperparameter that nothing reads."""
+
+import plait
+import pytest
+
+from python import gguf_writer
+
+
+def write(path, arch="llama", **keys):
+    """Write the tiny llama as a model of `arch`, with more hyperparameters."""
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    metadata = {
+        key.replace("llama.", f"{arch}.", 1) if key.startswith("llama.") else key: value
+        for key, value in metadata.items()
+    }
+    metadata["general.architecture"] = arch
+    metadata |= {f"{arch}.{key.replace('__', '.')}": value for key, value in keys.items()}
+    gguf_writer.write(path, metadata, gguf_writer.llama_weights(1))
+    return path
+
+
+def test_a_hyperparameter_that_nothing_reads_is_refused(tmp_path):
+    with pytest.raises(plait.ModelError, match=r"llama\.attention\.sharpness.*logits might be wrong"):
+        plait.Model(write(tmp_path / "a.gguf", attention__sharpness=2.0))
+    with pytest.raises(plait.ModelError, match=r"llama\.residual_scale"):
+        plait.Model(write(tmp_path / "b.gguf", residual_scale=0.5))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("attention__sharpness", 0.0),
+        ("is_sharp", False),
+        ("residual_scale", 1.0),
+        ("expert_group_count", 1),
+        ("tensor_data_layout", "Meta AI original pth"),
+        ("expert_feed_forward_length", 7),
+    ],
+)
+def test_what_changes_nothing_is_accepted(tmp_path, key, value):
+    plait.Model(write(tmp_path / "m.gguf", **{key: value}))
+
+
+def test_a_decoder_that_would_see_later_tokens_is_refused(tmp_path):
+    plait.Model(write(tmp_path / "a.gguf", attention__causal=True))
+    with pytest.raises(plait.ModelError, match=r"llama\.attention\.causal: expected true"):
+        plait.Model(write(tmp_path / "b.gguf", attention__causal=False))
+
+
+def test_an_unknown_architecture_names_the_nearest_and_what_it_misses(tmp_path):
+    with pytest.raises(plait.UnsupportedError, match=r'"llamas" is not supported; .* llama \(its hyperparameters and'):
+        plait.Model(write(tmp_path / "a.gguf", arch="llamas"))
+    with pytest.raises(plait.UnsupportedError, match=r"supported is qwen3 \(.*attn_q_norm\.weight is missing"):
+        plait.Model(write(tmp_path / "b.gguf", arch="qwen3s"))
+    with pytest.raises(plait.UnsupportedError, match=r"\(.*llamas\.residual_scale"):
+        plait.Model(write(tmp_path / "c.gguf", arch="llamas", residual_scale=0.5))
