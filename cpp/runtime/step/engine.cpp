@@ -148,6 +148,8 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     stats_.commands_submitted += after.submitted - before.submitted;
 }
 
+void Plans::reserve(const PlanKey& key) const { engine_.plans_.insert(key, build(key)); }
+
 std::vector<Engine::ValueInfo> Plans::values(const PlanKey& key) const {
     const Graph graph = engine_.graph_of(key, layout());
     std::vector<Engine::ValueInfo> values;

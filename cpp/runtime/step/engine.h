@@ -159,7 +159,7 @@ public:
     std::unique_ptr<Plan> build(const PlanKey& key) const { return engine_.build(key, storage_); }
     // Builds the plan of the largest step into the cache, so that no later step allocates arena memory.
     // Also packs the weights.
-    void reserve(const PlanKey& key) const { engine_.plans_.insert(key, build(key)); }
+    void reserve(const PlanKey& key) const;
 
     // Returns the named values of that graph.
     std::vector<Engine::ValueInfo> values(const PlanKey& key) const;

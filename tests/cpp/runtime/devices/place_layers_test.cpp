@@ -177,7 +177,7 @@ struct Driver {
         StepOptions options;
         options.limits = {.n_vocab = 80, .width = 64, .n_batch = 32, .n_seq_max = 1};
         options.split.max_tokens = 8;
-        options.embeddings = true;
+        options.form.outputs.hidden = true;
         runner = std::make_unique<StepRunner>(
             e.model->info(), std::make_shared<StoredMemory>(std::move(memory), engine.device_set()),
             engine, recorder, options);
