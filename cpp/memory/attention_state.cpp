@@ -91,7 +91,7 @@ void AttentionPart::check_restore(const PartState& state, std::span<const Sequen
     const auto n_items = static_cast<size_t>(std::max(state.n_items, 0));
     if (!(state.window == window_) || state.axes != table_.axes())
         throw StateError(text("the state has keys with ", state.axes,
-                              " positions each and a window ", "of ", state.window.tokens,
+                              " positions each and a window of ", state.window.tokens,
                               " tokens, expected ", table_.axes(), " positions and a window of ",
                               window_.tokens, " tokens"));
     if (state.n_items < 0 || state.ordinals.size() != n_items ||

@@ -138,7 +138,7 @@ size_t SlidingPart::check_copy(SequenceId from, SequenceId to, PositionRange ran
                  copy.last ? text("the token after position ", *copy.last, " would see")
                            : text("the copy would lack"),
                  " keys up to position ", copy.freed.end - 1,
-                 ", which the window has freed; copy before they are freed, or use swa_full=True"));
+                 ", which the window has freed; copy earlier, or use swa_full=True"));
     const int64_t free = n_ctx_ - (table_.n_keys(to) - copy.n_dropped) + copy.replaced.size();
     if (copy.keys.size() > free)
         throw CacheFull(

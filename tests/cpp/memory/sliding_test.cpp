@@ -172,8 +172,8 @@ TEST_P(SlidingModes, ARangeCanBeCopiedIfTheWindowAtItsEndIsStored) {
                   driver.memory->copy(0, 1, {0, 7}, driver.moves);
               }),
               "positions [0, 7) of sequence 0 cannot be copied to sequence 1: the token after "
-              "position 6 would see keys up to position 4, which the window has freed; copy before "
-              "they are freed, or use swa_full=True");
+              "position 6 would see keys up to position 4, which the window has freed; copy "
+              "earlier, or use swa_full=True");
     EXPECT_EQ(rows_of_all(*driver.memory), before);
     EXPECT_THAT(driver.moves, IsEmpty());
     driver.memory->copy(0, 1, {6, 8}, driver.moves);
