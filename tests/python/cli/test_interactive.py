@@ -6,17 +6,20 @@ import json
 import os
 import re
 import select
-import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
+
+from python import gguf_writer
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'user' %} Q: {{ m.content }} A:{% else %}{{ m.content }}{% endif %}"
     "{% endfor %}"
 )
+PROMPT = r"[^>]*> $"  # keys that come before the prompt can be lost
 STORY = "Tom lives in Oslo. The kite is red."
 
 
@@ -35,17 +38,29 @@ class Terminal:
         os.close(theirs)
         self.text = ""
 
-    def until(self, pattern):
+    def until(self, pattern, seconds=60):
         """Read until the output since the last call matches."""
-        deadline, start = time.monotonic() + 60, len(self.text)
+        deadline, start = time.monotonic() + seconds, len(self.text)
         while not re.search(pattern, self.text[start:]):
-            assert time.monotonic() < deadline, self.text
+            if time.monotonic() > deadline:
+                raise TimeoutError(self.text)
             if select.select([self.ours], [], [], 0.1)[0]:
                 try:
                     self.text += os.read(self.ours, 4096).decode(errors="replace")
                 except OSError:  # EIO: the process has ended
                     assert re.search(pattern, self.text[start:]), self.text
         return self.text[start:]
+
+    def interrupt(self, pattern):
+        """Press Ctrl-C and read until the output matches.
+
+        Python drops a KeyboardInterrupt that is raised in a destructor, so the key is pressed again if nothing happens.
+        """
+        for _ in range(5):
+            self.send("\x03")
+            with suppress(TimeoutError):
+                return self.until(pattern, seconds=10)
+        raise AssertionError(self.text)
 
     def send(self, text):
         os.write(self.ours, text.encode())
@@ -68,19 +83,19 @@ def chat(tmp_path):
 def test_commands_confirm_and_unknown_ones_are_refused(chat):
     chat.until("> ")
     chat.send("/undo\n")
-    chat.until(r"\(nothing to undo\)")
+    chat.until(r"\(nothing to undo\)" + PROMPT)
     chat.send("Where does Tom live?\n")
-    chat.until(r"Tom lives in Oslo\.")
+    chat.until(r"Tom lives in Oslo\." + PROMPT)
     chat.send("/undo\n")
-    chat.until(r"\(removed 'Where does Tom live\?' and its answer\)")
+    chat.until(r"\(removed 'Where does Tom live\?' and its answer\)" + PROMPT)
     chat.send("What colour is the kite?\n")
-    chat.until(r"The kite is red\.")
+    chat.until(r"The kite is red\." + PROMPT)
     chat.send("/reset\n")
-    chat.until(r"unknown command '/reset'; expected /new, /undo, /help")
+    chat.until(r"unknown command '/reset'; expected /new, /undo, /help" + PROMPT)
     chat.send("/help\n")
-    chat.until("/undo: remove the last message")
+    chat.until(r"/undo: remove the last message" + PROMPT)
     chat.send("/new\n")
-    chat.until(r"new conversation; 2 messages removed")
+    chat.until(r"new conversation; 2 messages removed" + PROMPT)
     chat.send("\x04")
     assert chat.process.wait(20) == 0
 
@@ -89,69 +104,67 @@ def test_ctrl_c_at_the_prompt_and_line_editing(chat):
     pytest.importorskip("readline")
     chat.until("> ")
     chat.send("\x03")
-    chat.until("press Ctrl-D to end")
+    chat.until(r"press Ctrl-D to end" + PROMPT)
     chat.send("What colour is the kute?\x08\x08\x08\x08ite?\n")
-    chat.until(r"The kite is red\.")
+    chat.until(r"The kite is red\." + PROMPT)
     chat.send("\x1b[A\n")  # the last line again
-    chat.until(r"The kite is red\.")
+    chat.until(r"The kite is red\." + PROMPT)
     chat.send("\n")
     assert chat.process.wait(20) == 0
 
 
-def test_ctrl_c_ends_the_answer_and_not_the_program(tmp_path):
-    from python import gguf_writer
-
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory):
+    """A model whose generations do not end by themselves."""
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
     metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
     metadata |= {"tokenizer.chat_template": template, "llama.context_length": 1 << 20}
-    metadata.pop("tokenizer.ggml.eos_token_id", None)
-    path = gguf_writer.write(tmp_path / "chat.gguf", metadata, gguf_writer.llama_weights())
-    chat = Terminal("chat", path, "--n-ctx", 60000, "-n", 50000)
+    weights = gguf_writer.llama_weights()
+    weights["output.weight"][gguf_writer.EOS] = 0  # not among the 40 most likely tokens
+    path = tmp_path_factory.mktemp("models") / "endless.gguf"
+    return gguf_writer.write(path, metadata, weights)
+
+
+def test_ctrl_c_ends_the_answer_and_not_the_program(endless):
+    chat = Terminal("chat", endless, "--n-ctx", 60000, "-n", 50000)
     try:
         chat.until("> ")
         chat.send("the hat\n")
-        chat.until("the hat\r\n.{200}")
-        chat.send("\x03")
-        chat.until(r"\(interrupted\)")
+        chat.until("(?s)the hat\r\n.{200}")
+        chat.interrupt(r"\(interrupted\)" + PROMPT)
         chat.send("/undo\n")
-        chat.until(r"removed 'the hat' and its answer")
+        chat.until(r"removed 'the hat' and its answer" + PROMPT)
         chat.send("\x04")
         assert chat.process.wait(20) == 0
     finally:
         chat.close()
 
 
-def interrupted(*args, after, **options):
-    """Run a command, interrupt it after some seconds, and return its status and its output."""
-    running = subprocess.Popen(
-        [sys.executable, "-m", "plait", *map(str, args)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
-        # Background processes may ignore the signal.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
-    time.sleep(after)
-    running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
-    return running.returncode, out, err
+def interrupted(*args):
+    """Run a command, press Ctrl-C once its progress is shown, and return its JSON and all of its output."""
+    terminal = Terminal(*args, "--json")
+    try:
+        terminal.until(r"\d%, \d+ s left")
+        terminal.interrupt("interrupted.*\r\n")
+        assert terminal.process.wait(20) == 130
+    finally:
+        terminal.close()
+    found = re.search(r"\{\n.*^\}", terminal.text.replace("\r\n", "\n"), re.MULTILINE | re.DOTALL)
+    assert found, terminal.text
+    return json.loads(found[0]), terminal.text
 
 
-def test_an_interrupted_generation_of_several_prompts_keeps_what_is_done(tmp_path):
-    prompts = [STORY + " Q: Where does Tom live? A:"] + [f"Mia has {n} dogs." for n in range(3)]
-    args = ("generate", "demo", *prompts, "-n", 20000, "--n-ctx", 30000, "-t", 1.5, "--json")
-    status, out, err = interrupted(*args, after=6)
-    assert status == 130
-    assert re.search(r"plait generate: interrupted; \d of 4 generations are complete", err)
-    told = json.loads(out)["generations"]
-    assert [one["prompt"] for one in told] == prompts
-    assert all(one["tokens"] for one in told)
+def test_an_interrupted_generation_of_several_prompts_keeps_what_is_done(endless):
+    prompts = ["the hat", "in the", "an"]
+    told, text = interrupted("generate", endless, *prompts, "-n", 50000, "--n-ctx", 60000)
+    assert re.search(r"plait generate: interrupted; \d of 3 generations are complete", text)
+    assert [one["prompt"] for one in told["generations"]] == prompts
+    assert any(one["tokens"] for one in told["generations"])
 
 
 def test_an_interrupted_perplexity_is_that_of_the_tokens_so_far(tmp_path):
     file = tmp_path / "text.txt"
     file.write_text((STORY + " ") * 40_000)
-    args = ("perplexity", "demo", file, "--window", 64, "--json")
-    status, out, err = interrupted(*args, after=10)
-    assert status == 130, err
-    told = json.loads(out)
-    assert re.search(rf"interrupted after {told['tokens']} of \d+ tokens", err)
+    told, text = interrupted("perplexity", "demo", file, "--window", 64)
+    assert re.search(rf"interrupted after {told['tokens']} of \d+ tokens", text)
     assert told["perplexity"] > 1
