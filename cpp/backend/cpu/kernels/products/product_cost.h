@@ -75,7 +75,7 @@ struct TileProduct {
     void (*multiply)(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
 };
 
-// True if a product of `rows` rows widens F16 panels to f32 first (float_product.h).
+// True if a product of `rows` rows widens F16 panels to f32 first (float_product.cpp).
 PLAIT_INLINE bool may_widen(const PackedWeight& weight) {
     return weight.format == DType::f16 && weight.isa->widens_f16_panels;
 }
