@@ -40,7 +40,7 @@ def test_only_the_table_and_their_own_folders_name_instruction_sets():
 @pytest.fixture
 def tree(tmp_path):
     """A copy of what kernels are made of, to which the recipe added the set `pretend`."""
-    for part in ["base", "tensor", "backend/shared", CPU]:
+    for part in ["base", "tensor", "graph", "backend/shared", CPU]:
         shutil.copytree(CPP / part, tmp_path / part)
     table = tmp_path / CPU / "simd/isa_table.h"
     text = table.read_text()

@@ -1,5 +1,6 @@
 #include "backend/cpu/kernels/attention/attend.h"
 #include "backend/cpu/ops/operands.h"
+#include "backend/shared/references.h"
 #include "tensor/run.h"
 
 namespace plait::cpu {
@@ -12,34 +13,21 @@ void set_bias(AttendArgs& args, const ops::Attend& op, Binder& binder) {
     args.bias_kind = op.params.bias;
     if (op.params.bias == PositionBias::none) return;
     args.position_stride = static_cast<int32_t>(row_elements(binder.type(*op.positions)));
-    args.positions = binder.ref(*op.positions);
-    args.key_positions = binder.ref(*op.key_positions);
-    args.key_begin = binder.ref(*op.key_begin);
     args.max_bias = op.params.max_bias;
     if (op.params.bias != PositionBias::buckets) return;
     args.buckets = static_cast<int32_t>(binder.type(*op.bias).shape[0]);
     args.max_distance = op.params.max_distance;
     args.both_directions = op.params.both_directions;
-    args.bias = binder.operand(*op.bias);
 }
 
 AttendArgs arguments(const ops::Attend& op, Binder& binder) {
     const AttendParams& params = op.params;
     const NodeId values = op.values ? *op.values : op.keys.id;
     AttendArgs args{};
-    args.q = binder.ref(op.q);
-    args.keys = binder.ref(op.keys);
+    set_references(args, op, binder);
     args.key_cache = cache_layout(binder.type(op.keys), params.n_kv_heads);
-    args.values = binder.ref(values);
     args.value_cache = cache_layout(binder.type(values), params.n_kv_heads);
     args.values_in_keys = !op.values;
-    args.token_begin = binder.ref(op.token_begin);
-    args.runs = binder.ref(op.runs);
-    args.run_begin = binder.ref(op.run_begin);
-    args.first = binder.ref(op.first);
-    args.last = binder.ref(op.last);
-    args.has_sinks = static_cast<bool>(op.sinks);
-    if (op.sinks) args.sinks = binder.operand(*op.sinks);
     set_bias(args, op, binder);
     args.heads = params.n_heads;
     args.kv_heads = params.n_kv_heads;

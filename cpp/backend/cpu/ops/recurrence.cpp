@@ -1,6 +1,6 @@
-#include "backend/shared/recurrence.h"
 #include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/ops/operands.h"
+#include "backend/shared/references.h"
 
 namespace plait::cpu {
 

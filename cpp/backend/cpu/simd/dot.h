@@ -33,11 +33,12 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// How the sign of a code is applied.
+// How a dot product of unsigned with signed bytes handles the signs of codes.
 enum class Signs {
     kNone,   // codes are unsigned
-    kMoved,  // it is multiplied into the other factor
-    kApart,  // approximately: the caller subtracts the sum of the same codes with zeros
+    kMoved,  // multiplies the other factor by the sign of the code
+    kApart,  // inverts the bits of the other factor if the code is negative, which gives -a - 1. The
+             // caller subtracts the sums of the same codes with zeros, which are the errors
 };
 
 // Float weights, one column at a time. row() prepares a row of activations, load() reads a column

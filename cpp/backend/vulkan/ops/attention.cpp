@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "backend/shared/positions.h"
+#include "backend/shared/references.h"
 #include "backend/vulkan/ops/operands.h"
 
 namespace plait::vulkan {
@@ -70,14 +71,10 @@ void set_bias(Args& args, const ops::Attend& op, Binder& binder) {
     const AttendParams& params = op.params;
     if (params.bias == PositionBias::none) return;
     args.position_stride = to_u32(row_elements(binder.type(*op.positions)));
-    args.positions = binder.ref(*op.positions);
-    args.key_positions = binder.ref(*op.key_positions);
-    args.key_begin = binder.ref(*op.key_begin);
     args.max_bias = params.max_bias;
     if (params.bias != PositionBias::buckets) return;
     const auto buckets = static_cast<int>(binder.type(*op.bias).shape[0]);
     const int one_way = params.both_directions ? buckets / 2 : buckets;
-    args.bias = binder.operand(*op.bias);
     args.max_distance = to_u32(params.max_distance);
     args.later_buckets = params.both_directions ? to_u32(one_way) : 0;
     args.bucket_of = binder.constant(bucket_of_distances(one_way, params.max_distance));
@@ -95,18 +92,9 @@ void bind(const ops::Attend& op, const Node& node, Binder& binder) {
     const ShaderLayout keys = shader_layout(binder.type(op.keys), params.n_kv_heads);
     const ShaderLayout values = shader_layout(binder.type(values_id), params.n_kv_heads);
     Args args{};
-    args.q = binder.ref(op.q);
+    set_references(args, op, binder);
     args.y = binder.result(node);
-    args.keys = binder.ref(op.keys);
-    args.values = binder.ref(values_id);
     set_cache(args, keys, values);
-    args.token_begin = binder.ref(op.token_begin);
-    args.runs = binder.ref(op.runs);
-    args.run_begin = binder.ref(op.run_begin);
-    args.first = binder.ref(op.first);
-    args.last = binder.ref(op.last);
-    args.has_sinks = static_cast<bool>(op.sinks);
-    if (op.sinks) args.sinks = binder.operand(*op.sinks);
     set_bias(args, op, binder);
     args.rows = rows_of(node);
     args.heads = to_u32(params.n_heads);

@@ -1,4 +1,4 @@
-#include "backend/shared/recurrence.h"
+#include "backend/shared/references.h"
 #include "backend/vulkan/ops/operands.h"
 
 namespace plait::vulkan {

@@ -6,11 +6,12 @@
 namespace plait::cpu::PLAIT_ISA {
 namespace {
 
-template <class W>
+// Tiles of at most kRows rows.
+template <class W, int kRows>
 struct FloatTiles {
     using Element = typename W::Element;
     static constexpr int kFetchColumns = 8;  // columns between two calls of fetch()
-    static constexpr int kMaxRows = TileShape::kFloatRows;
+    static constexpr int kMaxRows = kRows;
     static constexpr int kCodeBytes =
         kFetchColumns * F32::kLanes * static_cast<int>(sizeof(Element));
     static constexpr int kBytes = kCodeBytes;
@@ -62,7 +63,6 @@ struct FloatTiles {
 // Scratch: rows that are rounded to BF16.
 template <class W>
 void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
-    using Tiles = FloatTiles<W>;
     const int64_t columns = product.weight->columns;
     for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
         const typename W::Input* rows[kMaxTileRows];
@@ -73,10 +73,11 @@ void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigne
         }
         for (int r = job.rows; r < kMaxTileRows; ++r) rows[r] = rows[0];
         // Enough panels at once that their sums hide the latency of one.
-        if (job.rows == 1) return walk_panels<Tiles, TileShape::kPanelsOfOneRow>(job, {rows});
+        if (job.rows == 1)
+            return walk_panels<FloatTiles<W, 1>, TileShape::kPanelsOfOneRow>(job, {rows});
         if (job.rows <= kFewFloatRows)
-            return walk_panels<Tiles, kPanelsOfFewFloatRows>(job, {rows});
-        walk_panels<Tiles, TileShape::kFloatPanels>(job, {rows});
+            return walk_panels<FloatTiles<W, kFewFloatRows>, kPanelsOfFewFloatRows>(job, {rows});
+        walk_panels<FloatTiles<W, TileShape::kFloatRows>, TileShape::kFloatPanels>(job, {rows});
     });
 }
 

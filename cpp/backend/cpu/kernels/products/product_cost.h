@@ -29,13 +29,13 @@ constexpr int64_t kTasksOfManyRows = 16;
 // A step has at least this many tasks, if the matrix and its rows can be cut into as many.
 constexpr int64_t kMinTasks = 32;
 
-// A matrix of at most this many panels is cut anywhere. In larger ones a task has a whole number of
-// the groups of panels that a register tile takes at once.
+// A matrix of at most this many panels is cut between any two of them. In larger ones, a task has a
+// multiple of the panels that a register tile multiplies together.
 constexpr int64_t kSmallMatrixPanels = 64;
-// Panels that a tile of at most three rows of floats takes at once.
+// Panels that a tile of at most three rows of floats multiplies together.
 constexpr int64_t kPanelsOfFewFloatRows = 4;
 constexpr int64_t kFewFloatRows = 3;
-// Max panels that a tile of a block type takes at once (block_product.h).
+// Max panels that a tile of a block type multiplies together (block_product.h).
 constexpr int64_t kMaxBlockPanels = 3;
 
 // Panels for which rows are rounded to BF16 once: 198 to 207 G operations a second on one thread of
@@ -75,7 +75,7 @@ struct TileProduct {
     void (*multiply)(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
 };
 
-// True if a product of `rows` rows widens F16 panels to f32 first (float_product.h).
+// True if a product of `rows` rows widens F16 panels to f32 first (float_product.cpp).
 PLAIT_INLINE bool may_widen(const PackedWeight& weight) {
     return weight.format == DType::f16 && weight.isa->widens_f16_panels;
 }

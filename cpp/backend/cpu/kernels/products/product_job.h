@@ -105,7 +105,7 @@ PLAIT_INLINE void multiply_converted(const Product& product, const PackedWeight&
 }
 
 // A class Tiles defines how register tiles of a weight type are computed:
-//   kMaxRows      max rows of a tile
+//   kMaxRows      max rows of a tile: 1 to 4, or 8; larger tiles are not compiled
 //   kCodeBytes    bytes of a panel between two calls of fetch(), without records
 //   kBytes        the same with records
 //   Rows          the activations; from(row) returns those from that row on
@@ -144,13 +144,23 @@ PLAIT_INLINE void multiply_panels(const TileJob& job, const typename Tiles::Rows
         }
         const int rows = (job.rows - row + turns - turn - 1) / (turns - turn);
         const typename Tiles::Rows from = x.from(row);
+        // A tile may have more rows than the job: it reads past them and drops the results.
         switch (rows) {
         case 1: Tiles::template tile<P, 1>(job, from, row, first, prefetch); break;
-        case 2: Tiles::template tile<P, 2>(job, from, row, first, prefetch); break;
-        case 3: Tiles::template tile<P, 3>(job, from, row, first, prefetch); break;
-        case 4: Tiles::template tile<P, 4>(job, from, row, first, prefetch); break;
+        case 2:
+            if constexpr (kMaxRows >= 2)
+                Tiles::template tile<P, 2>(job, from, row, first, prefetch);
+            break;
+        case 3:
+            if constexpr (kMaxRows >= 3)
+                Tiles::template tile<P, 3>(job, from, row, first, prefetch);
+            break;
+        case 4:
+            if constexpr (kMaxRows >= 4)
+                Tiles::template tile<P, 4>(job, from, row, first, prefetch);
+            break;
         case 5:
-        case 6:  // a tile may have more rows than the job: it reads past them and drops the results
+        case 6:
             if constexpr (kMaxRows == 8)
                 Tiles::template tile<P, 6>(job, from, row, first, prefetch);
             break;

@@ -1,5 +1,5 @@
-// The operands of recurrent ops as references in kernel arguments. The arguments of every backend
-// name them as the op does.
+// The operands of ops that have many, as references in kernel arguments. The arguments of every
+// backend name them as the op does.
 #pragma once
 
 #include <concepts>
@@ -8,7 +8,26 @@
 
 namespace plait {
 
-// Sets the references of a recurrent op's operands and result, except those of its states.
+// Sets the references of the operands.
+template <typename Args, typename Binder>
+void set_references(Args& args, const ops::Attend& op, Binder& binder) {
+    args.q = binder.ref(op.q);
+    args.keys = binder.ref(op.keys);
+    args.values = binder.ref(op.values ? *op.values : op.keys.id);
+    args.token_begin = binder.ref(op.token_begin);
+    args.runs = binder.ref(op.runs);
+    args.run_begin = binder.ref(op.run_begin);
+    args.first = binder.ref(op.first);
+    args.last = binder.ref(op.last);
+    args.has_sinks = static_cast<bool>(op.sinks);
+    if (op.sinks) args.sinks = binder.operand(*op.sinks);
+    if (op.positions) args.positions = binder.ref(*op.positions);
+    if (op.key_positions) args.key_positions = binder.ref(*op.key_positions);
+    if (op.key_begin) args.key_begin = binder.ref(*op.key_begin);
+    if (op.bias) args.bias = binder.operand(*op.bias);
+}
+
+// For recurrent ops: sets the references of the operands and the result, except those of the states.
 template <typename Args, typename Node, typename Binder>
 void set_references(Args& args, const ops::ShortConv& op, const Node& node, Binder& binder) {
     args.x = binder.operand(op.x);
