@@ -48,13 +48,18 @@ class Gemma3n:
 
     def vectors(self, tokens: Floats, x: Floats) -> Floats:
         own = self.of["per_layer_token_embd.weight"][tokens].reshape(len(tokens), self.n_layers, -1)
-        projected = (x @ self.of["per_layer_model_proj.weight"].T / np.sqrt(self.width)).reshape(own.shape)
+        projected = (x @ self.of["per_layer_model_proj.weight"].T / np.sqrt(self.width)).reshape(
+            own.shape
+        )
         own = own * np.sqrt(own.shape[-1])
         return (norm(projected, self.of["per_layer_proj_norm.weight"]) + own) / np.sqrt(2)
 
     def attention(self, i: int, h: Floats) -> Floats:
         n, slides = len(h), bool(self.slides[i])
-        w = {c: self.of[f"blk.{i}.attn_{c}.weight"] for c in ("q", "k", "v", "q_norm", "k_norm", "output")}
+        w = {
+            c: self.of[f"blk.{i}.attn_{c}.weight"]
+            for c in ("q", "k", "v", "q_norm", "k_norm", "output")
+        }
         heads = {c: (h @ w[c].T).reshape(n, -1, len(w["q_norm"])) for c in "qkv"}
         dim = len(w["q_norm"])
         angles = np.arange(n)[:, None] * self.bases[slides] ** (-np.arange(0, dim, 2) / dim)
@@ -70,12 +75,18 @@ class Gemma3n:
     def block(self, i: int, h: Floats) -> Floats:
         gate, up = (h @ self.of[f"blk.{i}.ffn_{part}.weight"].T for part in ("gate", "up"))
         if np.isfinite(self.deviations[i]):
-            cut = gate.mean(-1, keepdims=True) + self.deviations[i] * gate.std(-1, ddof=1, keepdims=True)
+            cut = gate.mean(-1, keepdims=True) + self.deviations[i] * gate.std(
+                -1, ddof=1, keepdims=True
+            )
             gate = np.maximum(gate - cut, 0)
         return (gelu(gate) * up) @ self.of[f"blk.{i}.ffn_down.weight"].T
 
     def layer(self, i: int, streams: Floats, vectors: Floats) -> Floats:
-        w = {k.removeprefix(f"blk.{i}.").removesuffix(".weight"): v for k, v in self.of.items() if k.startswith(f"blk.{i}.")}
+        w = {
+            k.removeprefix(f"blk.{i}.").removesuffix(".weight"): v
+            for k, v in self.of.items()
+            if k.startswith(f"blk.{i}.")
+        }
         n, k, width = streams.shape
 
         def route(x: Floats) -> Floats:
@@ -103,7 +114,10 @@ class Gemma3n:
         for i in range(self.n_layers):
             streams = self.layer(i, streams, vectors)
         x = streams[:, 0]
-        back = [streams[:, j + 1] @ matrix.T for j, matrix in enumerate(self.of["altup_unembd_proj.weight"])]
+        back = [
+            streams[:, j + 1] @ matrix.T
+            for j, matrix in enumerate(self.of["altup_unembd_proj.weight"])
+        ]
         mean = (x + sum(y * length(x) / length(y) for y in back)) / streams.shape[1]
         logits = norm(mean, self.of["output_norm.weight"]) @ self.of["token_embd.weight"].T
         return 30 * np.tanh(logits / 30)
