@@ -32,12 +32,12 @@ listed, the file's hyperparameters decide. **Stored logits** lists cases of the 
 (`tests/python/model/test_reference.py`); each is played with a unified table and with streams, in microbatches of
 seven tokens, and with flash attention. **transformers** lists the classes that random models of the architecture are
 compared with (`tests/python/oracle/test_oracle*.py`). Defragmentation, saved states, rollback and interrupted calls are
-tested on every model of the reference data. Where both columns have none, a model of the same computation or NumPy is the
-reference (`tests/python/model/test_related_architectures.py`).
+tested on every model of the reference data. Where both columns have none, a model of the same computation or NumPy is
+the reference (`tests/python/model/test_related_architectures.py`).
 
 Architectures that llama.cpp has and plait refuses, of those that people ask for: `phimoe`, for which llama.cpp and
-transformers disagree about norms and routing; `bitnet`, `plamo2` and `rwkv6qwen2`, which are not written yet. Images need their own
-encoder; its embeddings are passed to `Batch.add_embeddings()`.
+transformers disagree about norms and routing; `bitnet`, `plamo2` and `rwkv6qwen2`, which are not written yet. Images
+need an encoder of their own; its embeddings are passed to `Batch.add_embeddings()`.
 
 | architecture | models | what is particular | memory | stored logits | transformers |
 |---|---|---|---|---|---|
@@ -170,7 +170,7 @@ ARCHITECTURES = {
     ),
     "gemma4": Entry(
         "Gemma 4",
-        "heads of two sizes; an embedding for each layer; the last layers read keys of earlier ones; experts beside a dense block",
+        "`gemma3n` without streams; heads of two sizes; experts beside a dense block",
         "sliding or unified",
     ),
     "glm4": Entry(
@@ -522,7 +522,12 @@ def readme() -> str:
         if n != 1:
             raise ValueError(f"README.md: expected one row {kind!r}, found {n}")
     n_architectures = len(plait.build_info()["architectures"])
-    return re.sub(r"^\| architectures \| \d+ \|", f"| architectures | {n_architectures} |", text, flags=re.MULTILINE)
+    return re.sub(
+        r"^\| architectures \| \d+ \|",
+        f"| architectures | {n_architectures} |",
+        text,
+        flags=re.MULTILINE,
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import plait
 import pytest
 
 ROOT = Path(__file__).parents[1]

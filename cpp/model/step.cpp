@@ -133,7 +133,10 @@ Value Step::attend_shared(int layer, int owner, Value q, const Attention& how) {
 }
 
 Value Step::temperature(const Temperature& how) {
-    if (!temperature_) temperature_ = plait::temperature(positions(), how);
+    if (!temperature_ || how != temperature_how_) {
+        temperature_ = plait::temperature(positions(), how);
+        temperature_how_ = how;
+    }
     return temperature_;
 }
 

@@ -108,7 +108,8 @@ private:
     int axes_;
     std::vector<Table> tables_;
     std::vector<Stored> stored_;
-    Value temperature_;
+    Value temperature_;  // of the layer before
+    Temperature temperature_how_;
 };
 
 }  // namespace plait

@@ -78,6 +78,7 @@ class CacheModel:
     window: Window | None = None
     recurrent: bool = False
     encoder: bool = False
+    axes: int = 1  # positions of a token
     sequences: list[list[Cell]] = field(init=False)  # every token, released or not
     given_back: list[tuple[int, int]] = field(init=False)  # positions released by the window
     encoded: list[tuple[int, ...] | None] = field(init=False)
@@ -269,10 +270,14 @@ class CacheModel:
                 self._empty(other)
 
     def add(self, seq: int, p0: int, p1: int | None, delta: int) -> None:
+        if self.axes > 1:
+            raise Refused("positions with several axes cannot be shifted")
         if delta != 0:
             self._move(seq, p0, p1, divisor=1, delta=delta)
 
     def div(self, seq: int, p0: int, p1: int | None, divisor: int) -> None:
+        if self.axes > 1:
+            raise Refused("positions with several axes cannot be divided")
         if divisor < 1:
             raise Refused(f"the divisor is {divisor}")
         if divisor != 1:

@@ -86,14 +86,7 @@ std::unique_ptr<Model> make_hunyuan_dense(const Hparams& hp, const Weights& w) {
 std::unique_ptr<Model> make_mistral3(const Hparams& hp, const Weights& w) {
     ModelForm form = llama_form(hp, w);
     set_mixture(form, hp);
-    const float scale = hp.number("attention.temperature_scale", 0.0f);
-    for (AttentionForm& layer : form.attention) {
-        if (scale == 0.0f) break;
-        layer.temperature = {.scale = scale, .length = layer.rotation.rope.n_ctx_original};
-        if (layer.temperature.length == 0)
-            hp.refuse("rope.scaling.original_context_length",
-                      "is required for attention.temperature_scale");
-    }
+    for (AttentionForm& layer : form.attention) layer.temperature = read_temperature(hp);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 

@@ -82,8 +82,8 @@ void place(Step& step, int layer, Projections& p, const AttentionWeights& w,
         p.k = normalize(step, p.k, {w.k_norm, {}}, norm);
     }
     if (form.temperature.scale != 0.0f)
-        p.q =
-            split_heads(merge_heads(p.q) * step.temperature(form.temperature), form.heads.n_heads);
+        p.q = split_heads(scale_queries(step, merge_heads(p.q), form.temperature),
+                          form.heads.n_heads);
 }
 
 }  // namespace
@@ -164,6 +164,20 @@ Value attention(Step& step, int layer, Value x, const AttentionWeights& w,
                                           : step.attend(layer, p.q, p.k, p.v, how));
     if (p.gate) y = gate(merge_heads(p.gate), y, Activation::sigmoid);
     return step.name(linear(y, step.weight(w.wo), step.weight(w.bo)), Role::attn_out, layer);
+}
+
+Temperature read_temperature(const Hparams& hp) {
+    constexpr std::string_view kLength = "attention.temperature_length";
+    constexpr std::string_view kOriginal = "rope.scaling.original_context_length";
+    const float scale = hp.number("attention.temperature_scale", 0.0f);
+    if (scale == 0.0f) return {};
+    for (const std::string_view key : {kLength, kOriginal})
+        if (hp.has(key)) return {.scale = scale, .length = hp.count(key, INT32_MAX)};
+    return {.scale = scale, .length = hp.count("context_length", INT32_MAX)};
+}
+
+Value scale_queries(Step& step, Value q, const Temperature& temperature) {
+    return temperature.scale == 0.0f ? q : q * step.temperature(temperature);
 }
 
 float read_clamp(const Hparams& hp) {

@@ -65,6 +65,12 @@ AttentionWeights read_attention(const LayerWeights& w, int width, const Attentio
 Value attention(Step& step, int layer, Value x, const AttentionWeights& w,
                 const AttentionForm& form, const Norm& norm);
 
+// attention.temperature_scale, and attention.temperature_length or the original length of the
+// context.
+Temperature read_temperature(const Hparams& hparams);
+// Queries, [n, width], times the temperature of their positions.
+Value scale_queries(Step& step, Value q, const Temperature& temperature);
+
 // attention.clamp_kqv; 0: none.
 float read_clamp(const Hparams& hparams);
 

@@ -64,9 +64,6 @@ void expect_sizes(const Hparams& hp, const LatentSizes& s, const AttentionSpec& 
 
 LatentAttention read_latent_attention(const Hparams& hp, RopePairs pairs, int value_dim,
                                       int layer) {
-    if (hp.number("attention.temperature_scale", 0.0f) != 0.0f)
-        throw UnsupportedError(hp.key("attention.temperature_scale") +
-                               ": temperature scaling is not supported");
     LatentAttention a{.sizes = read_sizes(hp, value_dim),
                       .rotation = {.rope = read_shared_rope(hp, pairs)}};
     if (a.plain_dim() < 1)
@@ -74,6 +71,7 @@ LatentAttention read_latent_attention(const Hparams& hp, RopePairs pairs, int va
                                                ", got ", a.rotation.rope.n_rot));
     expect_sizes(hp, a.sizes, latent_attention_spec(a), layer);
     a.how.scale = read_score_scale(hp, a.sizes.key_dim, a.rotation.rope);
+    a.temperature = read_temperature(hp);
     return a;
 }
 
@@ -123,7 +121,8 @@ Value latent_attention(Step& step, int layer, Value x, const LatentWeights& w,
         const Weight& factors = a.rotation.factors_for(step.n_ctx());
         return step.name(step.rotate(heads, a.rotation.rope, factors), role, layer);
     };
-    const Value q = split_heads(project_queries(step, x, w, norm), s.n_heads);
+    const Value q = split_heads(
+        scale_queries(step, project_queries(step, x, w, norm), a.temperature), s.n_heads);
     const Value q_plain = slice(q, 0, plain);
     const Value q_rope = rotate(slice(q, plain, rot), Role::q_rope);
     const Value lk = linear(x, step.weight(w.wkv_a));

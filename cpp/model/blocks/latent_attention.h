@@ -11,6 +11,7 @@
 
 #include "graph/ops.h"
 #include "memory/layout.h"
+#include "model/blocks/attention.h"
 #include "model/blocks/norm.h"
 #include "model/hparams.h"
 #include "model/rope.h"
@@ -31,7 +32,8 @@ struct LatentSizes {
 struct LatentAttention {
     LatentSizes sizes;
     Rotation rotation;
-    bool rotates = true;  // false: the rotated part is used as it is
+    bool rotates = true;      // false: the rotated part is used as it is
+    Temperature temperature;  // multiplies the queries
     Step::Attention how;
     int plain_dim() const { return sizes.key_dim - rotation.rope.n_rot; }
     // First rotated element of a stored key.

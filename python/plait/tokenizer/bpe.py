@@ -39,6 +39,7 @@ class Bpe:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._pre = vocabulary.pre
         self._ids = vocabulary.to_id
+        self._lowercase = vocabulary.lowercase and self._pre.words_only
         self._gap = len(vocabulary.tokens)
         self._library = _guarded(lambda: _build(vocabulary, self._gap))
 
@@ -62,6 +63,10 @@ class Bpe:
         if not text:
             return []
         pieces = _threes(text) if self._pre.digits_from_right else [text]
+        if self._pre.words_only:
+            pieces = text.split()
+        if self._lowercase:
+            pieces = ["".join(map(_lower, piece)) for piece in pieces]
         encoding = _guarded(
             lambda: self._library.encode(pieces, is_pretokenized=True, add_special_tokens=False)
         )
@@ -98,6 +103,12 @@ def _build(vocabulary: Vocabulary, gap: int) -> tokenizers.Tokenizer:
         steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
     library.pre_tokenizer = pre_tokenizers.Sequence(steps)
     return library
+
+
+def _lower(character: str) -> str:
+    """The lower case of a character, if that is one character too."""
+    lower = character.lower()
+    return lower if len(lower) == 1 else character
 
 
 def _threes(text: str) -> list[str]:

@@ -34,6 +34,8 @@ class PreTokenizer:
     escape_whitespaces: bool = False
     # A run of newlines that is a token becomes that token, regardless of merges.
     newline_runs: bool = False
+    # White space separates words and is dropped; tokenizer.ggml.normalizer.lowercase applies.
+    words_only: bool = False
 
 
 _CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -102,6 +104,17 @@ _LLAMA3 = PreTokenizer((_cl100k(r"\p{L}", r"\p{N}{1,3}"),), ignore_merges=True, 
 _DBRX = PreTokenizer(_LLAMA3.patterns)
 _QWEN2 = PreTokenizer((_cl100k(r"\p{L}", r"\p{N}"),), clean_up_spaces=False)
 _DEEPSEEK3 = PreTokenizer((r"\p{N}{1,3}", _HAN_KANA, _DEEPSEEK3_WORD), clean_up_spaces=False)
+_SPARK = PreTokenizer(
+    (
+        r"\p{N}{1,3}",
+        _HAN_KANA,
+        _ASCII_WORD + r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
+        r"\p{N}",
+    ),
+    clean_up_spaces=False,
+)
+# Qwen2's without contractions: a suffix after an apostrophe stays with its word.
+_TURKISH = rf"[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_ENDS}"
 _GPT4O = PreTokenizer((_o200k(r"\p{N}{1,3}", _CONTRACTION + "?"),), clean_up_spaces=False)
 _NEWLINES = PreTokenizer((r"[^\n]+|\n+",), byte_level=False, escape_whitespaces=True)
 _GEMMA4 = replace(_NEWLINES, newline_runs=True, always_bos=True)
@@ -154,7 +167,8 @@ _GROUPS: Final = (
     (_SINGLE_DIGITS, "starcoder refact codeshell exaone minerva-7b mellum2"),
     (replace(_SINGLE_DIGITS, clean_up_spaces=False), "command-r smollm"),
     (_LLAMA3, "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano"),
-    (_DBRX, "dbrx smaug-bpe glm4 chatglm-bpe"),
+    (_DBRX, "dbrx smaug-bpe chatglm-bpe"),
+    (replace(_DBRX, ignore_merges=True), "glm4 glm5"),
     (PreTokenizer((
         _cl100k(r"\p{L}", r"\p{N}{1,3}", ends=r"\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|"
                 r"\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}"),
@@ -174,7 +188,9 @@ _GROUPS: Final = (
     (PreTokenizer((r"\p{N}{1,3}", _cl100k(r"\p{L}", r"\p{N}+")), ignore_merges=True), "minicpm5"),
     (_DEEPSEEK_LLM, "deepseek-llm"),
     (_DEEPSEEK_CODER, "deepseek-coder"),
-    (_DEEPSEEK3, "deepseek-v3 hunyuan-dense joyai-llm"),
+    (_DEEPSEEK3, "deepseek-v3 hunyuan-dense joyai-llm hy_v4"),
+    (_SPARK, "spark2_5"),
+    (PreTokenizer((_TURKISH,), clean_up_spaces=False), "ufakzeka"),
     (_FALCON, "falcon"),
     (PreTokenizer((_BLOOM,)), "bloom gpt3-finnish"),
     (PreTokenizer((_BLOOM,), clean_up_spaces=False), "poro-chat"),
@@ -190,6 +206,7 @@ _GROUPS: Final = (
     (PreTokenizer((r"\p{N}+",), clean_up_spaces=False, digits_from_right=True), "superbpe"),
     (_GEMMA4, "gemma4 granite-embed-multi-311m"),
     (replace(_NEWLINES, clean_up_spaces=False), "sarvam-moe"),
+    (PreTokenizer((), byte_level=False, words_only=True), "whitespace"),
 )  # fmt: skip
 
 PRE_TOKENIZERS: Final[Mapping[str, PreTokenizer]] = {

@@ -200,7 +200,7 @@ def read(metadata: Mapping[str, object]) -> Vocabulary:
     tokens = _read_tokens(reader)
     pre_name = "gemma4" if model == "gemma4" else reader.string(PREFIX + "pre", "default")
     pre = _pre_tokenizer(pre_name) if kind.name == "bpe" else DEFAULT
-    lowercase = reader.boolean(PREFIX + "normalizer.lowercase", True)
+    lowercase = reader.boolean(PREFIX + "normalizer.lowercase", kind.name != "bpe")
     to_id: dict[str, int] = {}
     for index, token in enumerate(tokens):
         to_id.setdefault(token, index)

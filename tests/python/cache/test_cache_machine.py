@@ -55,6 +55,11 @@ VARIANTS = [
     Variant("hybrid", "jamba", plain={"recurrent": True}),
     Variant("hybrid streams", "jamba", kv="streams", plain={"recurrent": True}, coupled=False),
     Variant("cross", "t5", plain={"encoder": True}),
+    Variant("shared keys", "gemma4-a", plain={"window": True}, coupled=False),
+    Variant("chunks", "llama4-a", coupled=False),
+    Variant("delta net", "qwen35-a", plain={"recurrent": True, "axes": 4}),
+    Variant("delta attention", "kimi-linear", plain={"recurrent": True}),
+    Variant("single blocks", "nemotron_h-a", kv="streams", plain={"recurrent": True}, coupled=False),
 ]  # fmt: skip
 
 
@@ -331,8 +336,12 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 def model(variant: Variant, tiny_path: Path, request: pytest.FixtureRequest) -> plait.Model:
     if variant.model is None:
         return plait.Model(tiny_path)
-    folder = request.getfixturevalue("data_dir") / "conformance"
-    return plait.Model(folder / variant.model / "model.gguf")
+    data_dir = request.getfixturevalue("data_dir")
+    for folder in (data_dir, data_dir.parent / "data-2026"):
+        path = folder / "conformance" / variant.model / "model.gguf"
+        if path.is_file():
+            return plait.Model(path)
+    pytest.skip(f"no {variant.model} in the reference data")
 
 
 def play(model: plait.Model, variant: Variant, seed: int, n: int) -> None:

@@ -44,4 +44,6 @@ def test_moved_keys_are_those_of_their_new_positions(any_model):
         fresh = keys_at(any_model, 0, 0)[:1]
     assert moved
     for layer, (got, want) in enumerate(zip(moved, fresh, strict=True)):
-        np.testing.assert_allclose(got, want, atol=2e-5 * np.abs(want).max(), err_msg=f"layer {layer}")
+        np.testing.assert_allclose(
+            got, want, atol=2e-5 * np.abs(want).max(), err_msg=f"layer {layer}"
+        )

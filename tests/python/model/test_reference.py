@@ -20,6 +20,9 @@ DATA = Path(
     os.environ.get("PLAIT_TEST_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data"
 )
 POOLING = {None: "auto", 0: "none", 1: "mean", 2: "cls", 3: "last", 4: "rank"}
+# llama.cpp rounds GELU to a table of f16. One token's logits in this case are 0.051 from the formulas in float64,
+# 2.3 times the tolerance; with the table, the formulas give the stored logits. See test_gemma3n.py.
+INEXACT = {"gemma3n-a/shared_prefix": 2.5}
 # Each way of remembering and cutting must give the same logits.
 LAYOUTS: dict[str, dict[str, Any]] = {
     "unified": {},
@@ -100,7 +103,7 @@ def play(ctx: plait.Context, case: dict[str, Any], arrays: Any) -> Iterator[tupl
 def compare(got: np.ndarray, want: np.ndarray, case: dict[str, Any]) -> None:
     assert got.shape == want.shape, case["id"]
     off, nmse = np.abs(got - want).max(), ((got - want) ** 2).sum() / (want**2).sum()
-    assert off <= case["tolerance"]["max_abs"], f"{case['id']}: {off}"
+    assert off <= case["tolerance"]["max_abs"] * INEXACT.get(case["id"], 1), f"{case['id']}: {off}"
     assert nmse <= case["tolerance"]["nmse"], f"{case['id']}: {nmse}"
 
 

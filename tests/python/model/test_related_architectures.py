@@ -59,7 +59,9 @@ def tensors(layer: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     return made
 
 
-def model(folder: Path, arch: str, keys: dict[str, Any], weights: dict[str, np.ndarray]) -> plait.Model:
+def model(
+    folder: Path, arch: str, keys: dict[str, Any], weights: dict[str, np.ndarray]
+) -> plait.Model:
     """Return a model; keys that begin with "xielu." do not begin with the architecture's name."""
     own = {
         "block_count": LAYERS,
@@ -73,19 +75,25 @@ def model(folder: Path, arch: str, keys: dict[str, Any], weights: dict[str, np.n
     } | keys
     metadata = {k if k.startswith("xielu") else f"{arch}.{k}": v for k, v in own.items()}
     path = folder / f"{arch}.gguf"
-    gguf_writer.write(path, {"general.architecture": arch} | metadata | gguf_writer.vocabulary(), weights)
+    gguf_writer.write(
+        path, {"general.architecture": arch} | metadata | gguf_writer.vocabulary(), weights
+    )
     return plait.Model(path)
 
 
 def logits(folder: Path, arch: str, keys: dict[str, Any], weights: dict[str, np.ndarray]) -> Any:
     """Return the logits of TOKENS, [n, n_vocab]."""
-    with plait.Context(model(folder, arch, keys, weights), n_ctx=64, type_k="f32", type_v="f32") as ctx:
+    with plait.Context(
+        model(folder, arch, keys, weights), n_ctx=64, type_k="f32", type_v="f32"
+    ) as ctx:
         batch = plait.Batch()
         batch.add_sequence(TOKENS, logits="all")
         return ctx.decode(batch).logits.copy()
 
 
-def hidden_states(folder: Path, arch: str, keys: dict[str, Any], weights: dict[str, np.ndarray]) -> Any:
+def hidden_states(
+    folder: Path, arch: str, keys: dict[str, Any], weights: dict[str, np.ndarray]
+) -> Any:
     """Return the embeddings of TOKENS, [n, WIDTH]."""
     with plait.Context(model(folder, arch, keys, weights), n_ctx=64, pooling="none") as ctx:
         batch = plait.Batch()
@@ -127,7 +135,12 @@ class How:
 
 
 LAYER_NORM_KEYS = {"attention.layer_norm_epsilon": 1e-5}
-XIELU_KEYS = {"xielu.alpha_p": 0.3, "xielu.alpha_n": np.float32([0.1, 0.5, -0.2]), "xielu.beta": 0.5, "xielu.eps": -1e-6}
+XIELU_KEYS = {
+    "xielu.alpha_p": 0.3,
+    "xielu.alpha_n": np.float32([0.1, 0.5, -0.2]),
+    "xielu.beta": 0.5,
+    "xielu.eps": -1e-6,
+}
 FUSED = {
     "attn_qkv": ((HEADS + 2 * KV_HEADS) * HEAD_DIM, WIDTH),
     "attn_output": (WIDTH, HEADS * HEAD_DIM),
@@ -171,7 +184,9 @@ def test_equal_computations_give_equal_bits(tmp_path, arch, keys, like, like_key
     assert np.std(got) > 0.1
 
 
-def feed_forward(layer: dict[str, np.ndarray], i: int, how: How, h: np.ndarray, x: np.ndarray) -> np.ndarray:
+def feed_forward(
+    layer: dict[str, np.ndarray], i: int, how: How, h: np.ndarray, x: np.ndarray
+) -> np.ndarray:
     """h: the normalised input of the block; x: the input of the layer."""
     if how.ffn == "relu experts":
         p = 1 / (1 + np.exp(-(x @ layer["ffn_gate_inp"].T)))
@@ -179,7 +194,9 @@ def feed_forward(layer: dict[str, np.ndarray], i: int, how: How, h: np.ndarray, 
         y = np.zeros_like(h)
         for t in range(len(h)):
             for e in chosen[t]:
-                hidden = np.maximum(h[t] @ layer["ffn_gate_exps"][e].T, 0) * (h[t] @ layer["ffn_up_exps"][e].T)
+                hidden = np.maximum(h[t] @ layer["ffn_gate_exps"][e].T, 0) * (
+                    h[t] @ layer["ffn_up_exps"][e].T
+                )
                 y[t] += p[t, e] / p[t, chosen[t]].sum() * (hidden @ layer["ffn_down_exps"][e].T)
         return y
     up = h @ layer["ffn_up"].T
@@ -193,7 +210,9 @@ def feed_forward(layer: dict[str, np.ndarray], i: int, how: How, h: np.ndarray, 
         below = negative * (np.expm1(np.minimum(up, -1e-6)) - up)
         hidden = beta * up + np.where(up > 0, positive * up**2, below)
     else:
-        gate, up = np.split(up, 2, axis=1) if how.ffn == "gate in up" else (h @ layer["ffn_gate"].T, up)
+        gate, up = (
+            np.split(up, 2, axis=1) if how.ffn == "gate in up" else (h @ layer["ffn_gate"].T, up)
+        )
         hidden = gate / (1 + np.exp(-gate)) * up
     return hidden @ layer["ffn_down"].T
 
@@ -205,7 +224,11 @@ def numpy_hidden(weights: dict[str, np.ndarray], how: How) -> np.ndarray:
     angles = np.arange(n)[:, None] * 10000.0 ** (-np.arange(0, HEAD_DIM, 2) / HEAD_DIM)
     table = np.stack([np.cos(angles), np.sin(angles)], -1)
     ends = np.arange(1, n + 1) if how.causal else np.full(n, n)
-    bias = np.stack([alibi(np.arange(n) - t, HEADS, how.alibi) for t in range(n)]) if how.alibi else None
+    bias = (
+        np.stack([alibi(np.arange(n) - t, HEADS, how.alibi) for t in range(n)])
+        if how.alibi
+        else None
+    )
 
     def norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         return layer_norm(x, weight, 0.0, 1e-5) if how.layer_norm else rms_norm(x, weight, 1e-5)
@@ -216,14 +239,21 @@ def numpy_hidden(weights: dict[str, np.ndarray], how: How) -> np.ndarray:
         h = norm(x, layer.get("attn_norm", 1.0))
         cuts = np.cumsum([HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM])
         fused = "attn_qkv" in layer
-        q, k, v = np.split(h @ layer["attn_qkv"].T, cuts, axis=1) if fused else (h @ layer[f"attn_{c}"].T for c in "qkv")
+        q, k, v = (
+            np.split(h @ layer["attn_qkv"].T, cuts, axis=1)
+            if fused
+            else (h @ layer[f"attn_{c}"].T for c in "qkv")
+        )
         q, k, v = (np.clip(value, -how.clamp, how.clamp) for value in (q, k, v))
         q, k = q.reshape(n, HEADS, HEAD_DIM), k.reshape(n, KV_HEADS, HEAD_DIM)
         for turn in ("before", "rotation", "after"):
             if turn == "rotation" and how.rotates:
                 q, k = (rope(value, table, interleaved=how.interleaved) for value in (q, k))
             elif turn == how.head_norm:
-                q, k = rms_norm(q, layer["attn_q_norm"], 1e-5), rms_norm(k, layer["attn_k_norm"], 1e-5)
+                q, k = (
+                    rms_norm(q, layer["attn_q_norm"], 1e-5),
+                    rms_norm(k, layer["attn_k_norm"], 1e-5),
+                )
         v = v.reshape(n, KV_HEADS, HEAD_DIM)
         y = attend(q, k, v, np.zeros(n, int), ends, HEAD_DIM**-0.5, bias=bias)
         s = x + y.reshape(n, -1) @ layer["attn_output"].T

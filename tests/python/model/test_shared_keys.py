@@ -42,5 +42,7 @@ def test_given_embeddings_use_the_padding_tokens_vectors(sharing):
         want = ctx.decode(batch).logits.copy()
         ctx.kv.clear()
         batch = plait.Batch()
-        batch.add_embeddings(np.repeat(table[:1], 3, 0) * np.sqrt(np.float32(sharing.n_embd)), seq=0, logits="all")
+        batch.add_embeddings(
+            np.repeat(table[:1], 3, 0) * np.sqrt(np.float32(sharing.n_embd)), seq=0, logits="all"
+        )
         np.testing.assert_allclose(ctx.decode(batch).logits, want, atol=1e-5 * np.abs(want).max())

@@ -1,4 +1,4 @@
-"""A file that plait would compute wrongly is refused: by its architecture, or by a hyperparameter that nothing reads."""
+"""Files that plait would compute wrongly are refused: for their architecture, or for a key that nothing reads."""
 
 import plait
 import pytest
@@ -20,7 +20,9 @@ def write(path, arch="llama", **keys):
 
 
 def test_a_hyperparameter_that_nothing_reads_is_refused(tmp_path):
-    with pytest.raises(plait.ModelError, match=r"llama\.attention\.sharpness.*logits might be wrong"):
+    with pytest.raises(
+        plait.ModelError, match=r"llama\.attention\.sharpness.*logits might be wrong"
+    ):
         plait.Model(write(tmp_path / "a.gguf", attention__sharpness=2.0))
     with pytest.raises(plait.ModelError, match=r"llama\.residual_scale"):
         plait.Model(write(tmp_path / "b.gguf", residual_scale=0.5))
@@ -48,9 +50,14 @@ def test_a_decoder_that_would_see_later_tokens_is_refused(tmp_path):
 
 
 def test_an_unknown_architecture_names_the_nearest_and_what_it_misses(tmp_path):
-    with pytest.raises(plait.UnsupportedError, match=r'"llamas" is not supported; .* llama \(its hyperparameters and'):
+    with pytest.raises(
+        plait.UnsupportedError,
+        match=r'"llamas" is not supported; .* llama \(its hyperparameters and',
+    ):
         plait.Model(write(tmp_path / "a.gguf", arch="llamas"))
-    with pytest.raises(plait.UnsupportedError, match=r"supported is qwen3 \(.*attn_q_norm\.weight is missing"):
+    with pytest.raises(
+        plait.UnsupportedError, match=r"supported is qwen3 \(.*attn_q_norm\.weight is missing"
+    ):
         plait.Model(write(tmp_path / "b.gguf", arch="qwen3s"))
     with pytest.raises(plait.UnsupportedError, match=r"\(.*llamas\.residual_scale"):
         plait.Model(write(tmp_path / "c.gguf", arch="llamas", residual_scale=0.5))

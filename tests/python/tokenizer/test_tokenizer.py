@@ -139,6 +139,8 @@ class TestRoundTrip:
     def test_every_pre_tokenizer_loses_nothing(self, pre, text):
         tokenizer = byte_bpe(pre=pre) if PRE_TOKENIZERS[pre].byte_level else utf8_bpe(pre)
         text = text.replace(SPACE, "")
+        if PRE_TOKENIZERS[pre].words_only:
+            text = "".join(text.split())
         ids = tokenizer.encode(text, add_special=False)
         assert b"".join(map(tokenizer.token_bytes, ids)) == text.encode()
 
@@ -296,6 +298,10 @@ class TestBpe:
             ("afmoe", "x1234567", ["x", "1", "234", "567"]),
             ("superbpe", "12345 a b", ["12", "345", " a b"]),
             ("bloom", "a, b", ["a", ",", " b"]),
+            ("spark2_5", "ab\n\n12.", ["ab", "\n", "\n", "1", "2", "."]),
+            ("qwen2", "Ankara'da 12", ["Ankara", "'d", "a", " ", "1", "2"]),
+            ("ufakzeka", "Ankara'da 12", ["Ankara", "'da", " ", "1", "2"]),
+            ("hy_v4", "abc1234", ["abc", "123", "4"]),
             ("default", "a(12345)", ["a", "(", "123", "45", ")"]),
         ],
     )
@@ -309,6 +315,13 @@ class TestBpe:
         ]
         index = {character: byte for byte, character in enumerate(byte_alphabet())}
         assert [bytes(index[c] for c in word).decode() for word in cut] == words
+
+    @pytest.mark.parametrize(("lowercase", "ids"), [(False, [2, 0, 1]), (True, [2, 2])])
+    def test_white_space_only_separates_words(self, lowercase, ids):
+        tokens = ["\u00c9", "b", "\u00e9b", "\u00e9"]
+        keys = metadata("gpt2", tokens, merges=["\u00e9 b"], pre="whitespace")
+        tokenizer = plait.Tokenizer(keys | {"tokenizer.ggml.normalizer.lowercase": lowercase})
+        assert tokenizer.encode(" \u00e9b\n\t\u00c9b ", add_special=False).tolist() == ids
 
     def test_merges_go_by_rank_not_by_place(self):
         tokens = [*byte_alphabet(), "ab", "bc", "abc"]

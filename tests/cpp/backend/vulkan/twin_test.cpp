@@ -180,7 +180,7 @@ TEST_F(VulkanTwin, ElementByElement) {
         {"clamp", [](Twin&, Value x) { return clamp(x, 1.5f); }},
         {"mix",
          [](Twin&, Value x) {
-             const Value weights = reshape(slice(x, 3, 10), {kCapacity, 5, 2});
+             const Value weights = reshape(slice(x, 3, 10), {x.shape()[0], 5, 2});
              return merge_heads(mix(split_heads(x, 2), weights));
          }},
         {"clamped_swiglu",
@@ -198,11 +198,13 @@ TEST_F(VulkanTwin, ElementByElement) {
         ops.emplace_back("gate " + std::to_string(how),
                          [=](Twin&, Value x) { return gate(x, scale(x, 0.5f, 2.0f), activation); });
     }
-    for (const auto& [name, make] : ops) {
-        Twin twin;
-        twin.graph.output(OutputId::logits, make(twin, twin.floats()));
-        expect_near(twin, 1e-5f, name);
-    }
+    for (const auto& [name, make] : ops)
+        for (const auto& [capacity, rows] : {std::pair{kCapacity, 13}, {int64_t{1}, 1}}) {
+            Twin twin(capacity);
+            twin.counts.tokens = twin.counts.outputs = rows;
+            twin.graph.output(OutputId::logits, make(twin, twin.floats()));
+            expect_near(twin, 1e-5f, name + " of " + std::to_string(rows) + " rows");
+        }
 }
 
 TEST_F(VulkanTwin, Norms) {
