@@ -160,6 +160,22 @@ std::vector<int64_t> Metadata::integers(std::string_view key) const {
         held.data);
 }
 
+std::vector<float> Metadata::reals(std::string_view key) const {
+    constexpr std::string_view kExpected = "an array of real numbers";
+    return std::visit(
+        [&](const auto& elements) -> std::vector<float> {
+            using T = typename std::decay_t<decltype(elements)>::value_type;
+            if constexpr (std::is_floating_point_v<T>) {
+                std::vector<float> out;
+                out.reserve(elements.size());
+                for (const T element : elements) out.push_back(static_cast<float>(element));
+                return out;
+            }
+            fail_type(origin_, key, at(key), kExpected);
+        },
+        array(key, kExpected).data);
+}
+
 std::vector<bool> Metadata::booleans(std::string_view key) const {
     constexpr std::string_view kExpected = "an array of booleans";
     const Array& held = array(key, kExpected);

@@ -92,6 +92,7 @@ public:
 
     // Getters of arrays. Spans are valid as long as this object.
     std::vector<int64_t> integers(std::string_view key) const;
+    std::vector<float> reals(std::string_view key) const;
     std::vector<bool> booleans(std::string_view key) const;
     std::span<const std::string> strings(std::string_view key) const;
 

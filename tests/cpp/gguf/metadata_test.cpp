@@ -31,6 +31,7 @@ Metadata sample() {
     add("name", std::string("a model"));
     add("ints", Array{ValueType::i16, std::vector<int16_t>{-1, 2}});
     add("huge", Array{ValueType::u64, std::vector<uint64_t>{1, uint64_t{1} << 63}});
+    add("reals", Array{ValueType::f64, std::vector<double>{0.5, 2}});
     add("flags", Array{ValueType::boolean, std::vector<uint8_t>{1, 0}});
     add("words", Array{ValueType::string, std::vector<std::string>{"a", ""}});
     return {"m.gguf", std::move(entries)};
@@ -38,7 +39,7 @@ Metadata sample() {
 
 TEST(Metadata, KeepsTheOrderOfTheFile) {
     const Metadata metadata = sample();
-    EXPECT_EQ(metadata.size(), 12u);
+    EXPECT_EQ(metadata.size(), 13u);
     EXPECT_EQ(metadata.begin()->key, "u8");
     EXPECT_EQ((metadata.end() - 1)->key, "words");
     EXPECT_TRUE(metadata.has("name"));
@@ -70,6 +71,7 @@ TEST(Metadata, TypesAreNotConverted) {
     EXPECT_TRUE(metadata.boolean("absent", true));
     EXPECT_EQ(metadata.string("name"), "a model");
     EXPECT_EQ(metadata.string("absent", "other"), "other");
+    EXPECT_THAT(metadata.reals("reals"), ElementsAre(0.5f, 2.0f));
     EXPECT_THAT(metadata.booleans("flags"), ElementsAre(true, false));
     EXPECT_THAT(metadata.strings("words"), ElementsAre("a", ""));
 
@@ -85,6 +87,8 @@ TEST(Metadata, TypesAreNotConverted) {
     EXPECT_THAT([&] { metadata.integers("flags"); },
                 says("'flags'", "array of boolean", "an array of integers"));
     EXPECT_THAT([&] { metadata.integers("u8"); }, says("'u8'", "u8", "an array of integers"));
+    EXPECT_THAT([&] { metadata.reals("ints"); },
+                says("'ints'", "array of i16", "an array of real numbers"));
     EXPECT_THAT([&] { metadata.booleans("ints"); },
                 says("'ints'", "array of i16", "an array of booleans"));
     EXPECT_THAT([&] { metadata.strings("ints"); },

@@ -66,7 +66,7 @@ template <>
 void bind(const ops::Clamp& op, const CpuNode& node, Binder& binder) {
     ElementwiseArgs args = unary(op.x, node, binder);
     args.parameter = op.limit;
-    binder.step(node, binder.kernels().clamp, args);
+    binder.call(node, binder.kernels().clamp, args);
 }
 
 template <>

@@ -60,7 +60,7 @@ void bind(const ops::Mix& op, const CpuNode& node, Binder& binder) {
     args.inputs = weights[2];
     args.outputs = weights[1];
     args.width = node.type.shape[2];
-    binder.step(node, binder.kernels().mix, args);
+    binder.call(node, binder.kernels().mix, args);
 }
 
 template <>

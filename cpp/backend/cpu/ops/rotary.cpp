@@ -33,7 +33,7 @@ void bind(const ops::Temperature& op, const CpuNode& node, Binder& binder) {
     args.length = op.how.length;
     args.fixed_rows = node.type.shape[0];
     args.scale = op.how.scale;
-    binder.step(node, binder.kernels().temperature, args);
+    binder.call(node, binder.kernels().temperature, args);
 }
 
 template <>
