@@ -203,8 +203,8 @@ TEST_F(Prepare, ATokenOfSeveralSequencesThrowsWithStreams) {  // # S2-27
     add({3});
     add({1, 0});
     EXPECT_EQ(error(),
-              "decode: entry 1 belongs to sequences 0, 1; with kv=\"streams\" a token "
-              "belongs to one sequence");
+              "decode: entry 1 belongs to sequences 0, 1; with kv=\"streams\" a token can "
+              "only belong to one sequence");
 }
 
 TEST_F(Prepare, AFailedBatchDoesNotAffectTheNext) {

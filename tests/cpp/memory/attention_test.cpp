@@ -239,13 +239,14 @@ TEST_P(EitherMode, AnInvalidShiftChangesNothing) {
         return message_of<InvalidArgument>(
             [&] { driver.memory->add(0, range, delta, driver.moves); });
     };
-    EXPECT_EQ(add({}, -1), "position 0 of sequence 0 would become -1");
+    EXPECT_EQ(add({}, -1),
+              "position 0 of sequence 0 would become -1; positions must not be negative");
     EXPECT_EQ(add({3, INT32_MAX}, -2),
               "position 3 of sequence 0 would become 1, before the previous token's position 2");
     EXPECT_EQ(add({0, 3}, 2),
               "position 2 of sequence 0 would become 4, after the next token's position 3");
     EXPECT_EQ(add({}, INT32_MAX - 4),
-              "position 5 of sequence 0 would become 2147483648, the largest is 2147483646");
+              "position 5 of sequence 0 would become 2147483648, expected at most 2147483646");
     EXPECT_EQ(message_of<InvalidArgument>([&] { driver.memory->divide(0, {}, 0, driver.moves); }),
               "the divisor is 0, expected 1 or more");
     EXPECT_EQ(driver.memory->cells(), before);
@@ -260,7 +261,7 @@ TEST(Unified, AShiftWithTooFewFreeRowsChangesNothing) {
     driver.memory->copy(0, 1, {}, driver.moves);
     const auto before = driver.memory->cells();
     EXPECT_EQ(message_of<CacheFull>([&] { driver.memory->add(1, {}, 1, driver.moves); }),
-              "sequence 1 shares 6 of the cells to shift; copies of them are needed, and 2 cells "
+              "sequence 1 shares 6 of the cells to shift, which must be copied first; 2 cells "
               "are free");
     EXPECT_EQ(driver.memory->cells(), before);
     EXPECT_THAT(driver.moves, IsEmpty());

@@ -63,12 +63,11 @@ TEST(MakeMemory, ThereIsOneStreamOrOnePerSequence) {  // # S2-39
 
 TEST(MakeMemory, UnsupportedCombinationsThrowWithTheReason) {  // # S4-20
     const MemoryOptions options = sized(8, 1);
-    EXPECT_EQ(
-        message_of<UnsupportedError>([&] {
-            make_memory({{CrossSpec{1, 4, 4}}}, options);
-        }),
-        "cross attention needs self attention in the same model: nothing else records where a "
-        "sequence continues");
+    EXPECT_EQ(message_of<UnsupportedError>([&] {
+                  make_memory({{CrossSpec{1, 4, 4}}}, options);
+              }),
+              "cross attention without self attention is not supported: no other layer records the "
+              "positions of the decoder's sequences");
     EXPECT_EQ(message_of<UnsupportedError>([&] {
                   make_memory({{full_layer(), CrossSpec{1, 4, 4}, RecurrentSpec{{4}}}}, options);
               }),

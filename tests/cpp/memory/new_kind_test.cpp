@@ -493,7 +493,7 @@ void NewKind::check() {
 }
 
 TEST_P(NewKind, MatchesAPlainModelUnderRandomOperations) {
-    for (int i = 0; i < 3000 && !HasFatalFailure(); ++i) {
+    for (int i = 0; i < 30000 && !HasFatalFailure(); ++i) {
         switch (random() % 8) {
         case 0: remove(); break;
         case 1: copy(); break;

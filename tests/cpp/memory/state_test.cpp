@@ -136,7 +136,7 @@ TEST(State, AStateThatDoesNotFitChangesNothing) {
     small.feed(1, 10);
     const auto before = small.memory->cells();
     EXPECT_EQ(message_of<CacheFull>([&] { load(small, saved, 0); }),
-              "the state has 12 cells, 10 of 20 are free");
+              "the state needs 12 cells, 10 of 20 are free");
     EXPECT_EQ(small.memory->cells(), before);
     Driver shorter(sized(8, 2));
     EXPECT_THROW(load(shorter, saved, 0), CacheFull);
