@@ -2,9 +2,9 @@
 // types whose panels are expanded first.
 #include "backend/cpu/kernels/products/product.h"
 
+#include "backend/cpu/kernels/products/block_product.h"
 #include "backend/cpu/kernels/products/codes.h"
 #include "backend/cpu/kernels/products/expanded_product.h"
-#include "backend/cpu/kernels/products/product_job.h"
 #include "tensor/blocks/expanded.h"
 
 namespace plait::cpu::PLAIT_ISA {
