@@ -1,8 +1,8 @@
 #include "gguf/keys.h"
 #include "gil_release.h"
-#include "log.h"
 #include "model.h"
 #include "model/control_vector.h"
+#include "module.h"
 #include "numpy.h"
 
 namespace plait::python {

@@ -4,8 +4,8 @@
 
 #include "backend/cpu/isa.h"
 #include "batch.h"
-#include "log.h"
 #include "model.h"
+#include "module.h"
 #include "numpy.h"
 #include "output.h"
 #include "signals.h"

@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "kv_cache.h"
-#include "log.h"
 #include "model.h"
+#include "module.h"
 #include "numpy.h"
 #include "sequence.h"
 

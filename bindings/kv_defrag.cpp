@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "convert.h"
 #include "kv_cache.h"
-#include "log.h"
+#include "module.h"
 #include "numpy.h"
 
 namespace plait::python {

@@ -1,5 +1,3 @@
-#include "log.h"
-
 #include "base/log.h"
 #include "convert.h"
 #include "module.h"

@@ -4,7 +4,7 @@
 
 #include "gguf/reader.h"
 #include "gil_release.h"
-#include "log.h"
+#include "module.h"
 #include "numpy.h"
 #include "tensor/convert.h"
 

@@ -285,7 +285,7 @@ TEST_F(BadFiles, ChangedWordsDoNoHarm) {
     const GgufWriter writer = sound();
     const std::string whole = writer.bytes();
     const uint64_t words[] = {
-        0,         1,    0x7FFFFFFF, 0x80000000, uint64_t{1} << 32, kMax >> 1, uint64_t{1} << 63,
+        0,        1,   0x7FFFFFFF, 0x80000000, uint64_t{1} << 32, kMax >> 1, uint64_t{1} << 63,
         kMax - 7, kMax};
     for (size_t at = 0; at + 8 <= writer.head().size(); ++at) {
         for (const uint64_t word : words) {

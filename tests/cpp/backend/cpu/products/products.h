@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
+#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/products/experts.h"
 #include "backend/cpu/kernels/products/linear.h"
 #include "backend/cpu/weights/weights.h"
