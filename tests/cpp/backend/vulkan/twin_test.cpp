@@ -52,9 +52,12 @@ public:
         return graph.input({InputField::embeddings}, {DType::f32, {capacity_, width}},
                            Extent::tokens);
     }
-    Value ints(InputField field, const std::vector<int32_t>& values, Extent extent) {
+    Value ints(InputField field, const std::vector<int32_t>& values, Extent extent,
+               int64_t columns = 1) {
         add({field}, values);
-        return graph.input({field}, {DType::i32, {static_cast<int64_t>(values.size())}}, extent);
+        const auto n = static_cast<int64_t>(values.size());
+        const Shape shape = columns == 1 ? Shape{n} : Shape{n / columns, columns};
+        return graph.input({field}, {DType::i32, shape}, extent);
     }
     Value weight(const Shape& shape, DType dtype = DType::f32) {
         const TensorType type{dtype, shape};
@@ -361,8 +364,8 @@ TEST_F(VulkanTwin, PositionsOfSeveralAxes) {
         const Rope rope{.n_rot = 24, .sections = {5, 3, 3, 0}, .in_turn = in_turn};
         std::vector<int32_t> positions(size_t{kCapacity} * 4);
         for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i * 37);
-        const Value flat = twin.ints(InputField::positions, positions, Extent::tokens);
-        const Value table = rope_table(reshape(flat, {kCapacity, 4}), rope);
+        const Value table =
+            rope_table(twin.ints(InputField::positions, positions, Extent::tokens, 4), rope);
         twin.graph.output(OutputId::logits,
                           merge_heads(plait::rope(split_heads(twin.floats(), 2), table, rope)));
         expect_near(twin, 1e-5f, in_turn ? "in turn" : "one after the other");
