@@ -97,10 +97,10 @@ public:
     void save_state(std::optional<SequenceId> sequence, const MakeRoom& make_room);
     // `allow` is called before a state of one sequence replaces the sequence that it was saved from.
     void load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to,
-                    const AllowSequence& allow = {});
+                    const AllowSequence& allow = nullptr);
     void save_file(const std::string& path, std::optional<SequenceId> sequence);
     void load_file(const std::string& path, std::optional<SequenceId> to,
-                   const AllowSequence& allow = {});
+                   const AllowSequence& allow = nullptr);
     void copy_state_to(Context& other);
 
     std::string memory_kind() const;

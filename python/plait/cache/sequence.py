@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, SupportsIndex
+from typing import NoReturn, SupportsIndex
 
 from plait import _core
 from plait.arguments import MAX_POSITION, integer
 from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
-
-if TYPE_CHECKING:
-    from plait.context import Context
 
 
 class Sequence(_core.SequenceHandle, Closeable):
@@ -33,11 +30,11 @@ class Sequence(_core.SequenceHandle, Closeable):
         CacheFull: All n_seq_max sequences of the context are in use.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: _core.Context) -> None:
         super().__init__(context)
         self._id = self.id
         self._ctx = context
-        self._kv = context.kv
+        self._kv = _core.KVCache(context)
 
     def __index__(self) -> int:
         return self.id
