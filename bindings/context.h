@@ -1,6 +1,7 @@
 // The C++ context that the Python objects Context, KVCache and Stats share.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -95,6 +96,10 @@ public:
     // Names of the devices in use; after close(), of those that were in use.
     std::vector<std::string> devices();
 
+    // How often a saved state or a copy has replaced all sequences.
+    uint64_t n_replaced() const { return n_replaced_; }
+    void note_replaced() { ++n_replaced_; }
+
     Stats stats();
     void reset_stats();
     void close();  // keeps the statistics
@@ -104,6 +109,7 @@ private:
     std::vector<std::string> devices_;  // guarded by the GIL
     std::optional<Stats> last_stats_;   // set by close(); guarded by the GIL
     Handles handles_;
+    std::atomic<uint64_t> n_replaced_{0};
 };
 
 struct PyContext : ZeroInitialized {
