@@ -1,6 +1,7 @@
 // The C++ context that the Python objects Context, KVCache and Stats share.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <shared_mutex>
@@ -93,9 +94,14 @@ public:
     // For reading what is fixed at construction, which needs no lock.
     const Context& fixed() const { return context_; }
 
+    // How often a saved state or a copy has replaced all sequences.
+    uint64_t n_replaced() const { return n_replaced_; }
+    void note_replaced() { ++n_replaced_; }
+
 private:
     Context context_;
     Handles handles_;
+    std::atomic<uint64_t> n_replaced_{0};
 };
 
 struct PyContext : ZeroInitialized {

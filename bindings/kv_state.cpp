@@ -68,6 +68,7 @@ py::bytes to_bytes(const PyKvCache& self, const OptionalSequenceArg& seq) {
 
 void from_bytes(const PyKvCache& self, const BytesLike& data, const OptionalSequenceArg& seq) {
     const BufferView bytes(data);
+    if (seq.is_none()) initialized(self.shared)->note_replaced();
     call_for(self, seq, Access::change, [&](Context& c, auto id, const Handles& handles) {
         c.session()->load_state(bytes.view(), id, unowned(handles));
     });
@@ -81,6 +82,7 @@ void save(const PyKvCache& self, const PathLike& path, const OptionalSequenceArg
 
 void load(const PyKvCache& self, const PathLike& path, const OptionalSequenceArg& seq) {
     const std::string file = to_path("path", path);
+    if (seq.is_none()) initialized(self.shared)->note_replaced();
     call_for(self, seq, Access::change, [&](Context& c, auto id, const Handles& handles) {
         c.load_file(file, id, unowned(handles));
     });
@@ -91,6 +93,7 @@ void copy_to(const PyKvCache& self, const ContextObject& other) {
     SharedContext& target = *initialized(py::cast<const PyContext&>(other).shared);
     if (initialized(self.shared).get() == &target)
         return self.call([](Context& c) { c.copy_state_to(c); });
+    target.note_replaced();
     self.shared->call_with(target, [](Context& from, Context& to) { from.copy_state_to(to); });
 }
 
@@ -155,6 +158,12 @@ Args:
 
 Raises:
     StateError: The file cannot be read; other errors are those of from_bytes().)")
+        .def_property_readonly(
+            "n_replaced",
+            [](const PyKvCache& self) { return initialized(self.shared)->n_replaced(); },
+            R"(Number of calls of load(), from_bytes() and copy_to() that replaced all sequences.
+
+A program that uses the sequences can compare it to notice that another one replaced them.)")
         .def("copy_to", &copy_to, py::arg("other"),
              R"(Replace the cache of another context with a copy of this one.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +17,6 @@ from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
     from plait._core import Model, Output, Stats
-    from plait.evaluation.scoring import Score
-    from plait.generation.events import Completion
 
 _MAX_ROWS = 8
 _TOP = 5
@@ -138,40 +136,37 @@ def stats_html(stats: Stats) -> str:
     return table(("", "count"), counters) + table(("phase", "ms"), times)
 
 
-def score_html(score: Score) -> str:
-    """Return HTML with the log-probability of each token and a bar of its probability.
+def score_html(
+    name: str, tokens: Sequence[int], logprobs: Sequence[float], greedy: Sequence[bool]
+) -> str:
+    """Return HTML with the log-probability of each token of a score and a bar of its probability.
 
     Args:
-        score: The score.
+        name: The representation of the score.
+        tokens: The token ids.
+        logprobs: The log-probability of each.
+        greedy: Whether each is the most likely one.
     """
     lines = ""
-    shown = zip(score.tokens.tolist(), score.logprobs.tolist(), score.greedy.tolist(), strict=True)
-    for token, logprob, greedy in itertools.islice(shown, _MAX_TOKENS):
-        mark = "most likely" if greedy else ""
+    for token, logprob, best in list(zip(tokens, logprobs, greedy, strict=True))[:_MAX_TOKENS]:
+        mark = "most likely" if best else ""
         lines += (
             f'<tr><td>{token}</td><td>{logprob:.4f}</td><td style="width:12em">{_bar(math.exp(logprob))}</td>'
             f"<td>{mark}</td></tr>"
         )
     head = "<tr><th>token</th><th>log p</th><th>p</th><th></th></tr>"
-    return f"{title(repr(score))}<table>{head}{lines}</table>{_more(len(score) - _MAX_TOKENS, 'token')}"
+    return f"{title(name)}<table>{head}{lines}</table>{_more(len(tokens) - _MAX_TOKENS, 'token')}"
 
 
-def completion_html(completion: Completion) -> str:
+def completion_html(text: str, facts: Iterable[tuple[str, str]]) -> str:
     """Return HTML with the text of a completion and its figures.
 
     Args:
-        completion: The completion.
+        text: The text.
+        facts: Names and values of the figures.
     """
-    n = len(completion.tokens)
-    facts = [
-        ("prompt, sample", f"{completion.index}, {completion.sample}"),
-        ("tokens", f"{n:,}"),
-        ("finish reason", str(completion.finish_reason)),
-        ("log-probability", f"{completion.logprob:.4f}"),
-        ("per token", f"{completion.mean_logprob:.4f}" if n else ""),
-    ]
-    text = f'<pre style="white-space:pre-wrap">{escaped(completion.text)}</pre>'
-    return f"<b>plait.Completion</b>{text}{table(('', ''), facts)}"
+    shown = f'<pre style="white-space:pre-wrap">{escaped(text)}</pre>'
+    return f"<b>plait.Completion</b>{shown}{table(('', ''), facts)}"
 
 
 def batch_html(name: str, n: int, entries: list[tuple[str, str, str, bool]]) -> str:

@@ -74,7 +74,9 @@ class Score:
     def _repr_html_(self) -> str:
         from plait.display.tables import score_html
 
-        return score_html(self)
+        return score_html(
+            repr(self), self.tokens.tolist(), self.logprobs.tolist(), self.greedy.tolist()
+        )
 
 
 def score(

@@ -2,15 +2,7 @@
 
 from plait.display.cache_map import cache_html
 from plait.display.plots import plot_cells, plot_stats
-from plait.display.tables import (
-    batch_html,
-    completion_html,
-    context_html,
-    model_html,
-    output_html,
-    score_html,
-    stats_html,
-)
+from plait.display.tables import context_html, model_html, output_html, stats_html
 from plait.figures.attention import Attention, attention
 from plait.figures.logit_lens import LogitLens, logit_lens
 
@@ -18,15 +10,12 @@ __all__ = [
     "Attention",
     "LogitLens",
     "attention",
-    "batch_html",
     "cache_html",
-    "completion_html",
     "context_html",
     "logit_lens",
     "model_html",
     "output_html",
     "plot_cells",
     "plot_stats",
-    "score_html",
     "stats_html",
 ]

@@ -65,7 +65,14 @@ class Completion:
     def _repr_html_(self) -> str:
         from plait.display.tables import completion_html
 
-        return completion_html(self)
+        facts = [
+            ("prompt, sample", f"{self.index}, {self.sample}"),
+            ("tokens", f"{len(self.tokens):,}"),
+            ("finish reason", str(self.finish_reason)),
+            ("log-probability", f"{self.logprob:.4f}"),
+            ("per token", f"{self.mean_logprob:.4f}" if self.tokens else ""),
+        ]
+        return completion_html(self.text, facts)
 
 
 def completions(events: Iterable[Event]) -> list[Completion]:

@@ -122,6 +122,7 @@ class Scheduler(Closeable):
         self._drafters: list[Drafter] = []
         self._numbers = itertools.count()
         self._n_steps = 0
+        self._n_replaced = ctx.kv.n_replaced
         self._closed = False
 
     # -- public methods --------------------------------------------------------------------------------
@@ -235,7 +236,8 @@ class Scheduler(Closeable):
             The new tokens. Empty if nothing is left to do.
 
         Raises:
-            ValueError: Another caller changed the sequence of a running request, for example with `ctx.kv.clear()`.
+            ValueError: Another caller changed the sequence of a running request, for example with `ctx.kv.clear()`, or
+                replaced all sequences.
         """
         with self._lock:
             self.failed = []
@@ -358,6 +360,13 @@ class Scheduler(Closeable):
 
     def _check_sequences(self) -> None:
         """Raise ValueError if the cache no longer holds the tokens of a running request."""
+        replaced = self._ctx.kv.n_replaced
+        if replaced != self._n_replaced and (self._active or len(self._prefixes)):
+            raise ValueError(
+                "step: load(), from_bytes() or copy_to() replaced the sequences that the scheduler uses; close the "
+                "scheduler before such calls"
+            )
+        self._n_replaced = replaced
         for request in self._active:
             assert request.seq is not None
             if request.seq.pos != request.n_cached:

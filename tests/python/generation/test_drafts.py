@@ -174,17 +174,17 @@ def test_prompt_lookup_finds_the_latest_longest_place():
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "message"),
     [
-        lambda model: plait.PromptLookup(n=0),
-        lambda model: plait.PromptLookup(max_ngram=1, min_ngram=2),
-        lambda model: plait.PromptLookup(min_ngram=0),
-        lambda model: plait.DraftModel(model, n=0),
-        lambda model: plait.DraftModel(model, p_min=2),
+        (lambda model: plait.PromptLookup(n=0), "n is 0; it must be at least 1"),
+        (lambda model: plait.PromptLookup(max_ngram=1), "min_ngram is 2 and max_ngram is 1"),
+        (lambda model: plait.PromptLookup(min_ngram=0), "min_ngram is 0; it must be at least 1"),
+        (lambda model: plait.DraftModel(model, n=0), "n is 0; it must be at least 1"),
+        (lambda model: plait.DraftModel(model, p_min=2), "p_min is 2; it must be between 0 and 1"),
     ],
 )
-def test_invalid_numbers_are_refused(tiny, make):
-    with pytest.raises(ValueError, match="at least 1"):
+def test_invalid_numbers_are_refused(tiny, make, message):
+    with pytest.raises(ValueError, match=message):
         make(tiny)
 
 

@@ -137,9 +137,9 @@ def generations(model, grammar, n, max_tokens=400):
     sampler = Sampler(temperature=1.5, top_k=0, top_p=1, min_p=0, grammar=grammar, seed=1)
     texts = [""] * n
     reasons = [None] * n
-    for event in plait.generate(model, ["The"] * n, max_tokens=max_tokens, sampler=sampler):
-        texts[event.index] += event.text
-        reasons[event.index] = event.finish_reason
+    for event in plait.generate(model, "The", max_tokens, sampler, n=n):
+        texts[event.sample] += event.text
+        reasons[event.sample] = event.finish_reason
     assert set(reasons) == {"stop"}
     return texts
 

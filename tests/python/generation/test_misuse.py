@@ -120,6 +120,25 @@ def test_a_cache_that_others_clear_is_noticed(ctx):
             scheduler.step()
 
 
+def test_a_cache_that_others_replace_is_noticed(ctx, tiny, tmp_path):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=4) as other:
+        other.kv.save(tmp_path / "all")
+        for replace in (
+            lambda: ctx.kv.from_bytes(ctx.kv.to_bytes()),
+            lambda: ctx.kv.load(tmp_path / "all"),
+            lambda: other.kv.copy_to(ctx),
+        ):
+            with plait.Scheduler(ctx) as scheduler:
+                scheduler.submit([5, 6, 7], 20)
+                scheduler.step()
+                replace()
+                with pytest.raises(ValueError, match="replaced the sequences that the scheduler"):
+                    scheduler.step()
+            with plait.Scheduler(ctx) as scheduler:
+                scheduler.submit([5, 6, 7], 2)
+                assert len(list(scheduler.run())) == 2
+
+
 def test_a_context_without_a_free_sequence_names_n_seq_max(tiny):
     with (
         plait.Context(tiny, n_ctx=64) as ctx,

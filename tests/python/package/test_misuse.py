@@ -39,8 +39,8 @@ RESULTS = {
 SKIPPED = {
     "Context.capture",
     "Context.graph_nodes", "KVCache.check_named", "Request.advance", "Request.flush", "Sampler.acquire",
-    "Sampler.bind", "Sampler.release", "Snapshot", "batch_html", "Model.from_hub", "DraftModel.propose",
-    "PromptLookup.propose", "DraftModel.release", "PromptLookup.release", "completion_html", "score_html",
+    "Sampler.bind", "Sampler.release", "Snapshot", "Model.from_hub", "DraftModel.propose",
+    "PromptLookup.propose", "DraftModel.release", "PromptLookup.release",
 }  # fmt: skip
 
 
