@@ -226,7 +226,7 @@ protected:
         VulkanFaults::SetUp();
         if (IsSkipped()) return;
         try {
-            restored()->keys(0, 0);
+            restored()->session()->keys(0, 0);
         } catch (const UnsupportedError&) {
             has_keys_ = false;
         }

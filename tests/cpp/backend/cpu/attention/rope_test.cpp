@@ -123,7 +123,7 @@ TEST_P(RopeTest, TemperatureStepsWithThePosition) {
         TemperatureArgs args{};
         args.positions = ref_to(positions);
         args.y = ref_to(y);
-        args.extent = 1;
+        args.extent = Extent::tokens;
         args.offset = offset;
         args.length = 8;
         args.scale = 0.3f;

@@ -19,7 +19,7 @@ TEST_P(MixTest, EachTokenHasAMatrixOfItsOwn) {
             args.x = ref_to(x);
             args.weights = ref_to(weights);
             args.y = ref_to(y);
-            args.extent = 1;
+            args.extent = Extent::tokens;
             args.inputs = inputs;
             args.outputs = outputs;
             args.width = width;
