@@ -85,7 +85,8 @@ def logit_lens(model: Model | Context, text: str) -> LogitLens:
     unsupported = UnsupportedError(
         f"logit_lens: a {source.arch} model computes its logits differently"
     )
-    if final is None or "output_norm.weight" not in source.tensors:
+    one_stream = all(values[0].size == source.n_embd for values in hidden if len(values))
+    if final is None or not one_stream or "output_norm.weight" not in source.tensors:
         raise unsupported
     output = "output.weight" if "output.weight" in source.tensors else "token_embd.weight"
     matrix = source.tensor(output)

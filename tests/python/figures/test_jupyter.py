@@ -104,7 +104,7 @@ def test_an_interrupted_cell_stops_at_once_and_leaves_all_as_it_was(notebook):
     assert told.ended < 0.5 + LATE + usual
     told = notebook.cell("assert ctx.kv.to_bytes() == state and ctx.stats.tokens == tokens")
     silent(told)
-    generate = "for event in plait.generate(ctx, ['Mia'] * 200, 4000, plait.Sampler(1.5)): pass"
+    generate = "for event in plait.generate(ctx, ['Mia'] * 200, 500, plait.Sampler(1.5)): pass"
     told = notebook.cell(generate, interrupt_after=0.5)
     assert (told.error, told.out, told.err) == ("KeyboardInterrupt", "", "")
     assert told.ended < 0.5 + LATE + usual

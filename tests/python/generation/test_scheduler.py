@@ -516,7 +516,7 @@ def test_async_events_are_the_same(tiny):
 
 def test_a_cancelled_task_frees_its_cells(tiny):
     async def cut_short(ctx, begun):
-        async for _ in plait.agenerate(ctx, tokens(20), 400, lambda row, seq: 50):
+        async for _ in plait.agenerate(ctx, tokens(20), 200, lambda row, seq: 50):
             begun.set()
 
     async def main(ctx):
