@@ -1198,6 +1198,13 @@ class KVCache:
         Number of cells that no sequence holds.
         """
     @property
+    def n_replaced(self) -> int:
+        """
+        Number of calls of load(), from_bytes() and copy_to() that replaced all sequences.
+
+        A program that uses the sequences can compare it to notice that another one replaced them.
+        """
+    @property
     def n_seq_max(self) -> int:
         """
         Max number of sequences.
