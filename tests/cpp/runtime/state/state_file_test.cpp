@@ -149,7 +149,7 @@ TEST_F(StateFiles, TooLargeStatesThrowCacheFull) {
     options.kv_cells = 12;
     Context few(model, options);
     EXPECT_THAT([&] { few.load_file(path, {}); },
-                ThrowsMessage<CacheFull>(HasSubstr("there are 12")));
+                ThrowsMessage<CacheFull>(HasSubstr("the cache has 12")));
     EXPECT_EQ(few.session()->memory().n_used(), 0);
 }
 
