@@ -103,6 +103,39 @@ Position seq_rewind(const PyKvCache& self, const SequenceArg& seq, const Integer
     return self.session_on({sequence}, [&](Session& s) { return s.rewind(sequence.id, next); });
 }
 
+// Binds what follows from saved states: copies between contexts, and rewinding.
+void bind_copies(KvCacheClass& kv) {
+    kv.def_property_readonly(
+          "n_replaced",
+          [](const PyKvCache& self) { return initialized(self.shared)->n_replaced(); },
+          R"(Number of calls of load(), from_bytes() and copy_to() that replaced all sequences.
+
+A program that uses the sequences can compare it to notice that another one replaced them.)")
+        .def("copy_to", &copy_to, py::arg("other"),
+             R"(Replace the cache of another context with a copy of this one.
+
+Args:
+    other: A context of the same model with the same cache types.
+
+Raises:
+    StateError: The contexts do not match; other errors are those of from_bytes().)")
+        .def("seq_rewind", &seq_rewind, py::arg("seq"), py::arg("pos"),
+             R"(Roll a sequence back so that it ends before position `pos`, or earlier if necessary.
+
+Sliding windows and recurrent states discard what a sequence no longer needs. Such a sequence can
+return only to a point that a fork of it (seq_cp) still holds, or to its start.
+
+Args:
+    seq: Sequence id.
+    pos: First position to remove.
+
+Returns:
+    The position at which the sequence continues; decode the tokens from there again.
+
+Raises:
+    ValueError: The id or the position is invalid.)");
+}
+
 }  // namespace
 
 void bind_kv_state(KvCacheClass& kv) {
@@ -157,36 +190,8 @@ Args:
     seq: Id of the sequence to load a single-sequence state into. None: the id it was saved from.
 
 Raises:
-    StateError: The file cannot be read; other errors are those of from_bytes().)")
-        .def_property_readonly(
-            "n_replaced",
-            [](const PyKvCache& self) { return initialized(self.shared)->n_replaced(); },
-            R"(Number of calls of load(), from_bytes() and copy_to() that replaced all sequences.
-
-A program that uses the sequences can compare it to notice that another one replaced them.)")
-        .def("copy_to", &copy_to, py::arg("other"),
-             R"(Replace the cache of another context with a copy of this one.
-
-Args:
-    other: A context of the same model with the same cache types.
-
-Raises:
-    StateError: The contexts do not match; other errors are those of from_bytes().)")
-        .def("seq_rewind", &seq_rewind, py::arg("seq"), py::arg("pos"),
-             R"(Roll a sequence back so that it ends before position `pos`, or earlier if necessary.
-
-Sliding windows and recurrent states discard what a sequence no longer needs. Such a sequence can
-return only to a point that a fork of it (seq_cp) still holds, or to its start.
-
-Args:
-    seq: Sequence id.
-    pos: First position to remove.
-
-Returns:
-    The position at which the sequence continues; decode the tokens from there again.
-
-Raises:
-    ValueError: The id or the position is invalid.)");
+    StateError: The file cannot be read; other errors are those of from_bytes().)");
+    bind_copies(kv);
 }
 
 }  // namespace plait::python
