@@ -194,7 +194,7 @@ PyBatch PyBatch::from_arrays(const ArrayLike& tokens, const OptionalArrayLike& p
                               arrays.positions->shape(1)));
     PyBatch batch;
     arrays.seq_ids = rows("seq_ids", seq_ids);
-    if (arrays.seq_ids && !is_array(seq_ids)) {
+    if (arrays.seq_ids && !is_array(seq_ids) && !py::hasattr(seq_ids, "__dlpack__")) {
         // A list can hold Sequence objects.
         const py::object items =
             py::module_::import("numpy").attr("array")(seq_ids, py::arg("dtype") = "object");

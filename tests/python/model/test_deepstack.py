@@ -81,6 +81,6 @@ def test_each_axis_of_the_positions_counts(vision, rows):
 def test_rows_of_another_width_are_refused(vision):
     with (
         context(vision) as ctx,
-        pytest.raises(ValueError, match="64 elements each, the model takes 192"),
+        pytest.raises(ValueError, match="64 elements each, the model expects 192"),
     ):
         ctx.decode(batch_of(np.zeros((2, vision.n_embd))))
