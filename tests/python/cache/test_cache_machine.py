@@ -332,16 +332,23 @@ def variant(request: pytest.FixtureRequest) -> Variant:
     return request.param
 
 
+def reference_model(data_dir: Path, name: str) -> Path | None:
+    """Return the path of a model of the reference data, or None if it is not there."""
+    for folder in (data_dir, data_dir.parent / "data-2026"):
+        path = folder / "conformance" / name / "model.gguf"
+        if path.is_file():
+            return path
+    return None
+
+
 @pytest.fixture
 def model(variant: Variant, tiny_path: Path, request: pytest.FixtureRequest) -> plait.Model:
     if variant.model is None:
         return plait.Model(tiny_path)
-    data_dir = request.getfixturevalue("data_dir")
-    for folder in (data_dir, data_dir.parent / "data-2026"):
-        path = folder / "conformance" / variant.model / "model.gguf"
-        if path.is_file():
-            return plait.Model(path)
-    pytest.skip(f"no {variant.model} in the reference data")
+    path = reference_model(request.getfixturevalue("data_dir"), variant.model)
+    if path is None:
+        pytest.skip(f"no {variant.model} in the reference data")
+    return plait.Model(path)
 
 
 def play(model: plait.Model, variant: Variant, seed: int, n: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import plait
 import pytest
-from python.cache.test_cache_machine import VARIANTS, Variant, play
+from python.cache.test_cache_machine import VARIANTS, play, reference_model
 from python.drive import UNDER_ASAN
 
 HOSTILE = Path(__file__).parent
@@ -106,17 +106,14 @@ def test_any_call_returns_or_raises(tiny_path, data_dir, fuzz):  # G12 A1 A2
 
 @pytest.mark.goal("G9")
 def test_any_program_agrees_with_plain_lists(tiny_path, data_dir, fuzz):  # G9 G10
-    def model(variant: Variant) -> plait.Model | None:
-        if variant.model is None:
-            return plait.Model(tiny_path)
-        folders = (data_dir, data_dir.parent / "data-2026")
-        paths = (folder / "conformance" / variant.model / "model.gguf" for folder in folders)
-        return next((plait.Model(path) for path in paths if path.is_file()), None)
-
-    variants = [variant for variant in VARIANTS if model(variant) is not None]
+    paths = [
+        tiny_path if variant.model is None else reference_model(data_dir, variant.model)
+        for variant in VARIANTS
+    ]
+    playable = [(v, path) for v, path in zip(VARIANTS, paths, strict=True) if path is not None]
 
     def play_round(rng: random.Random) -> None:
-        variant = rng.choice(variants)
-        play(model(variant), variant, rng.randrange(2**31), 100)
+        variant, path = rng.choice(playable)
+        play(plait.Model(path), variant, rng.randrange(2**31), 100)
 
     fuzz(play_round, "programs of 100 calls beside plain lists")
