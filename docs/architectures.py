@@ -36,7 +36,7 @@ tested on every model of the reference data. Where both columns have none, a mod
 the reference (`tests/python/model/test_related_architectures.py`).
 
 Architectures that llama.cpp has and plait refuses, of those that people ask for: `phimoe`, for which llama.cpp and
-transformers disagree about norms and routing; `bitnet`, `plamo2` and `rwkv6qwen2`, which are not written yet. Images
+transformers disagree about norms and routing; `plamo2` and `rwkv6qwen2`, which are not written yet. Images
 need an encoder of their own; its embeddings are passed to `Batch.add_embeddings()`.
 
 | architecture | models | what is particular | memory | stored logits | transformers |
@@ -72,6 +72,11 @@ ARCHITECTURES = {
         "BERT, BGE, E5, MiniLM",
         "encoder with learned positions; pooling; scoring heads",
         "none",
+    ),
+    "bitnet": Entry(
+        "BitNet b1.58",
+        "matrices of three values with a factor each; a norm before each output matrix",
+        "unified",
     ),
     "bloom": Entry(
         "BLOOM",

@@ -18,6 +18,7 @@ namespace plait {
     ROW(make_arcee, "arcee")                     \
     ROW(make_bailingmoe2, "bailingmoe2")         \
     ROW(make_bert, "bert")                       \
+    ROW(make_bitnet, "bitnet")                   \
     ROW(make_bloom, "bloom")                     \
     ROW(make_cohere2, "cohere2")                 \
     ROW(make_cohere2moe, "cohere2moe")           \

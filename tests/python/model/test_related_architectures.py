@@ -132,6 +132,7 @@ class How:
     clamp: float = np.inf
     alibi: float = 0.0
     causal: bool = True
+    sub_norms: bool = False  # before the output matrices
 
 
 LAYER_NORM_KEYS = {"attention.layer_norm_epsilon": 1e-5}
@@ -160,6 +161,10 @@ NUMPY = [
     (
         "apertus", XIELU_KEYS, ATTENTION | HEAD_NORMS | FEED_FORWARD,
         How(ffn="xielu", interleaved=False, head_norm="before"),
+    ),
+    (
+        "bitnet", {}, ATTENTION | GATED | {"attn_sub_norm": (HEADS * HEAD_DIM,), "ffn_sub_norm": (N_FFN,)},
+        How(interleaved=False, sub_norms=True),
     ),
     ("eurobert", {}, ATTENTION | GATED, How(interleaved=False, causal=False)),
     (
@@ -214,7 +219,9 @@ def feed_forward(
             np.split(up, 2, axis=1) if how.ffn == "gate in up" else (h @ layer["ffn_gate"].T, up)
         )
         hidden = gate / (1 + np.exp(-gate)) * up
-    return hidden @ layer["ffn_down"].T
+    if how.sub_norms:
+        hidden = rms_norm(hidden, layer["ffn_sub_norm"], 1e-5)
+    return hidden @ layer["ffn_down"].T * layer.get("ffn_down.scale", 1.0)
 
 
 def numpy_hidden(weights: dict[str, np.ndarray], how: How) -> np.ndarray:
@@ -256,7 +263,10 @@ def numpy_hidden(weights: dict[str, np.ndarray], how: How) -> np.ndarray:
                 )
         v = v.reshape(n, KV_HEADS, HEAD_DIM)
         y = attend(q, k, v, np.zeros(n, int), ends, HEAD_DIM**-0.5, bias=bias)
-        s = x + y.reshape(n, -1) @ layer["attn_output"].T
+        y = y.reshape(n, -1)
+        if how.sub_norms:
+            y = rms_norm(y, layer["attn_sub_norm"], 1e-5)
+        s = x + y @ layer["attn_output"].T
         x = s + feed_forward(layer, i, how, norm(s, layer.get("ffn_norm", 1.0)), x)
     return norm(x, of.get("output_norm", of.get("enc.output_norm", 1.0)))
 
@@ -266,6 +276,8 @@ def test_outputs_equal_numpy(tmp_path, arch, keys, layer, how):
     weights = tensors(layer)
     if arch == "olmo":
         weights = {name: value for name, value in weights.items() if "norm" not in name}
+    if arch == "bitnet":
+        weights |= {f"blk.{i}.ffn_down.scale": np.float32([0.7]) for i in range(LAYERS)}
     if arch == "neo-bert":
         weights["enc.output_norm.weight"] = weights.pop("output_norm.weight")
     want = numpy_hidden(weights, how)
