@@ -54,11 +54,12 @@ public:
         else if (PyUnicode_Check(seq.ptr()) || PyBytes_Check(seq.ptr()) ||
                  PyByteArray_Check(seq.ptr()) || !py::isinstance<py::iterable>(seq))
             wrong_type("seq", "a sequence or several", seq);
-        else if (is_array(seq))
-            for (const py::handle item : int32_array<BatchError>("seq", seq).attr("flat"))
-                add(item);
-        else
+        else if (is_array(seq)) {
+            const Int32Array ids = int32_array<BatchError>("seq", seq);
+            for (const py::handle item : ids.attr("flat")) add(item);
+        } else {
             for (const py::handle item : seq) add(item);
+        }
     }
     std::span<const SequenceId> ids() const { return ids_.values(); }
     std::span<const SequenceRef> refs() const { return refs_.values(); }
