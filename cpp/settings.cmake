@@ -51,6 +51,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
     # False positives in std::string::operator+: https://gcc.gnu.org/PR105651
     target_compile_options(plait_warnings INTERFACE -Wno-restrict)
 endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    # std::stable_sort of libstdc++ 12 calls std::get_temporary_buffer, which C++17 deprecates.
+    target_compile_options(plait_warnings INTERFACE -Wno-deprecated-declarations)
+endif()
 add_library(plait_strict_warnings INTERFACE)
 target_compile_options(plait_strict_warnings INTERFACE -Wconversion)
 target_link_libraries(plait_strict_warnings INTERFACE plait_warnings)

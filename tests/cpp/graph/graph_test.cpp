@@ -88,7 +88,7 @@ TEST(Op, NamesAreUnique) {
 
 struct NoOperands {
     Operand x;
-    static constexpr OpInfo kInfo{.name = "incomplete"};
+    [[maybe_unused]] static constexpr OpInfo kInfo{.name = "incomplete"};
     bool operator==(const NoOperands&) const = default;
 };
 struct NoInfo {

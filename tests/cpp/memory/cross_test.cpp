@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr uint8_t kSelf = 0;
+// Indices of the parts of the memory; 0 is attention to the sequence's own tokens.
 constexpr uint8_t kCross = 1;
 constexpr uint8_t kWithin = 2;
 
