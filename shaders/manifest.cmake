@@ -9,6 +9,7 @@ set(PLAIT_SHADERS
     delta_rule
     elementwise
     embed
+    hadamard
     mix
     norm
     product_tiles

@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 // Rotates the keys in row indices[i] of a cache by deltas[i] positions, in place and for i in
 // order, so a row may be listed twice. A workgroup rotates one head of every row. Only blocks that
-// hold some of the n_rot rotated elements are unpacked and written.
+// hold some of the n_rot rotated elements are unpacked and written; if the cache holds a Hadamard
+// transform of the heads, all blocks.
 // Dispatch: heads.
 
 const uint WORKGROUP = 64;
@@ -10,6 +11,7 @@ layout(local_size_x = WORKGROUP) in;
 layout(constant_id = 0) const uint TYPE = 0;        // plait::DType
 layout(constant_id = 1) const uint INTERLEAVED = 0;
 layout(constant_id = 2) const uint BLOCKS = 1;      // blocks of 32 elements to rewrite
+layout(constant_id = 3) const uint HADAMARD = 0;    // elements of a block of the transform; 0: none
 #include "lib/frame.glsl"
 #include "lib/turns.glsl"
 #include "lib/unpack.glsl"
@@ -26,10 +28,28 @@ layout(buffer_reference, scalar) readonly buffer Args {
     uint n_rot;
     uint touched;   // elements in the blocks to rewrite, at most 32 * BLOCKS
     float magnitude;
+    uint head_dim;  // elements of a head without padding
 };
 #include "lib/push.glsl"
 
 shared float head[32 * BLOCKS];
+shared float spread[32 * BLOCKS];  // used if HADAMARD is not 0
+
+// Transforms the blocks of the head. All invocations call it.
+void transform() {
+    const float norm = inversesqrt(float(HADAMARD));
+    for (uint i = gl_LocalInvocationIndex; i < args.head_dim; i += WORKGROUP) {
+        const uint at = i % HADAMARD, first = i - at;
+        float sum = 0.0;
+        for (uint j = 0; j < HADAMARD; ++j)
+            sum += (bitCount(at & j) & 1) == 0 ? head[first + j] : -head[first + j];
+        spread[i] = sum * norm;
+    }
+    barrier();
+    for (uint i = gl_LocalInvocationIndex; i < args.head_dim; i += WORKGROUP)
+        head[i] = spread[i];
+    barrier();
+}
 
 void rotate(uint pair, int delta) {
     const vec2 turn = cos_sin(uint64_t(int64_t(delta)) * Turns(address(args.turns)).v[pair]);
@@ -57,9 +77,13 @@ void main() {
                 head[16 * g + i] = v[i];
         }
         barrier();
+        if (HADAMARD != 0)
+            transform();
         for (uint pair = me; pair < args.n_rot / 2; pair += WORKGROUP)
             rotate(pair, delta);
         barrier();
+        if (HADAMARD != 0)
+            transform();
         for (uint b = me; b < BLOCKS; b += WORKGROUP) {
             float v[32];
             for (uint i = 0; i < 32; ++i)

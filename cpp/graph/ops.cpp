@@ -131,6 +131,12 @@ Value rope(Value x, Value table, const Rope& rope) {
     return add_like(x, ops::Rope{x, table, rope.n_rot, rope.interleaved});
 }
 
+Value hadamard(Value x, int block) {
+    PLAIT_CHECK(x.shape().rank == 3 && block > 0 && (block & (block - 1)) == 0);
+    PLAIT_CHECK(x.shape()[2] % block == 0);
+    return add_like(x, ops::Hadamard{x, block});
+}
+
 Value rotate_rows(Value storage, Value rows, Value deltas, const StoredHeads& heads,
                   Value factors) {
     PLAIT_CHECK(heads.begin >= 0 && heads.begin + heads.rope.n_rot <= heads.head_dim);

@@ -29,10 +29,13 @@ uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
         .n_rows = saturate32(rows),
         .max_runs = builder.max_runs(std::min(options.n_ctx, rows / n_streams)),
     });
-    builder.add_storage(id, group, options.keys, spec.n_kv_heads, spec.key_dim, spec.shifts);
+    builder.add_storage(
+        id, group, options.keys, spec.n_kv_heads, spec.key_dim, spec.shifts,
+        hadamard_block(options.keys, spec.key_dim, spec.value_dim > 0 ? 0 : spec.value_dim_in_key));
     id.part = 1;
     if (spec.value_dim > 0)
-        builder.add_storage(id, group, options.values, spec.n_kv_heads, spec.value_dim);
+        builder.add_storage(id, group, options.values, spec.n_kv_heads, spec.value_dim, false,
+                            hadamard_block(options.values, spec.value_dim));
     return group;
 }
 

@@ -27,9 +27,11 @@ uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
         .n_rows = saturate32(cross_rows(options)),
         .max_runs = builder.max_runs(max_input(options)),
     });
-    builder.add_storage(id, group, options.keys, spec.n_kv_heads, spec.key_dim);
+    builder.add_storage(id, group, options.keys, spec.n_kv_heads, spec.key_dim, false,
+                        hadamard_block(options.keys, spec.key_dim));
     id.part = 1;
-    builder.add_storage(id, group, options.values, spec.n_kv_heads, spec.value_dim);
+    builder.add_storage(id, group, options.values, spec.n_kv_heads, spec.value_dim, false,
+                        hadamard_block(options.values, spec.value_dim));
     return group;
 }
 

@@ -167,6 +167,9 @@ struct StorageInfo {
     uint64_t row_bytes = 0;  // of all heads
     uint64_t n_rows = 0;
     bool rotated = false;  // keys are rotated by position, so shifts rotate them again
+    // Heads are stored after the Hadamard transform of blocks of this many elements, which spreads
+    // large channels before they are rounded; 0: as they are.
+    int hadamard = 0;
     uint64_t bytes() const { return row_bytes * n_rows; }
 };
 

@@ -1,10 +1,12 @@
 #include "memory/layout_builder.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "tensor/blocks/hadamard.h"
 
 namespace plait {
 
@@ -35,7 +37,7 @@ uint8_t LayoutBuilder::find_group(const GroupInfo& wanted) {
 }
 
 void LayoutBuilder::add_storage(StorageId id, uint8_t group, DType dtype, int n_heads, int head_dim,
-                                bool rotated) {
+                                bool rotated, int hadamard) {
     const uint64_t block = info(dtype).block_elements;
     const uint64_t elements = align_up(static_cast<uint64_t>(head_dim), block);
     layout_.storage.push_back({
@@ -48,7 +50,15 @@ void LayoutBuilder::add_storage(StorageId id, uint8_t group, DType dtype, int n_
         .row_bytes = row_bytes(dtype, static_cast<uint64_t>(n_heads) * elements),
         .n_rows = layout_.groups[group].n_rows,
         .rotated = rotated,
+        .hadamard = hadamard,
     });
+}
+
+int hadamard_block(DType dtype, int head_dim, int value_dim) {
+    if (!is_block_type(dtype)) return 0;
+    const auto elements = static_cast<unsigned>(head_dim | value_dim);
+    const int block = std::min(1 << std::countr_zero(elements), kMaxHadamard);
+    return block < kMinHadamard ? 0 : block;
 }
 
 uint32_t LayoutBuilder::max_runs(int64_t keys_per_sequence) const {

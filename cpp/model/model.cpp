@@ -71,7 +71,7 @@ Graph Model::build_shift_keys(const PlanKey& key, const MemoryLayout& layout,
         how.rope.magnitude = 1.0;  // stored keys contain it already
         rotate_rows(storage_value(graph, layout, i), move_input(graph, InputField::to_rows, key),
                     move_input(graph, InputField::deltas, key),
-                    {how.rope, info.n_heads, info.head_dim, how.begin},
+                    {how.rope, info.n_heads, info.head_dim, how.begin, info.hadamard},
                     how.factors ? graph.weight(how.factors) : Value{});
     }
     return graph;

@@ -68,6 +68,28 @@ Value Step::storage(const StorageInfo& info) {
     return graph_.storage(static_cast<uint32_t>(layout_.index(info.id)), storage_type(info));
 }
 
+namespace {
+
+// Transforms heads to the form in which a storage holds them, or back.
+Value spread(Value heads, const StorageInfo& info) {
+    return info.hadamard ? hadamard(heads, info.hadamard) : heads;
+}
+
+}  // namespace
+
+Value Step::store(const StorageInfo& info, Value heads) {
+    const Value rows = token_input(InputField::write_rows, info.group);
+    return store_rows(storage(info), spread(heads, info), rows);
+}
+
+// Queries are transformed as the keys are, which leaves the scores as they were.
+Value Step::attend_stored(int layer, AttendInputs in, const StorageInfo& keys,
+                          const StorageInfo& values, int value_dim, const Attention& how) {
+    in.q = spread(in.q, keys);
+    const AttendParams params{.n_kv_heads = keys.n_heads, .value_dim = value_dim};
+    return name(spread(attend_over(layer, in, params, keys.group, how), values), Role::attn, layer);
+}
+
 // Adds the inputs that all kinds of attention share: the intervals and runs of the group.
 Value Step::attend_over(int layer, const AttendInputs& given, AttendParams op, uint8_t group,
                         const Attention& how) {
@@ -102,7 +124,7 @@ Value Step::attend_over(int layer, const AttendInputs& given, AttendParams op, u
             graph_.input({InputField::key_positions, group}, {DType::i32, {n_keys}}, Extent::fixed);
         in.key_begin = by_sequence(InputField::key_begin, group);
     }
-    return name(plait::attend(in, op), Role::attn, layer);
+    return plait::attend(in, op);
 }
 
 Value Step::attend(int layer, Value q, Value k, Value v, const Attention& how) {
@@ -110,14 +132,10 @@ Value Step::attend(int layer, Value q, Value k, Value v, const Attention& how) {
     const auto slot = static_cast<uint8_t>(how.slot);
     const StorageInfo& keys = layout_.at({at, slot, 0});
     const StorageInfo& values = layout_.at({at, slot, 1});
-    const Value rows = token_input(InputField::write_rows, keys.group);
-    AttendInputs in;
-    in.keys = store_rows(storage(keys), k, rows);
-    in.values = store_rows(storage(values), v, rows);
+    AttendInputs in{.keys = store(keys, k), .values = store(values, v)};
     stored_.push_back({keys.id, in});
     in.q = q;
-    return attend_over(layer, in, {.n_kv_heads = keys.n_heads, .value_dim = values.head_dim},
-                       keys.group, how);
+    return attend_stored(layer, in, keys, values, values.head_dim, how);
 }
 
 Value Step::attend_shared(int layer, int owner, Value q, const Attention& how) {
@@ -126,10 +144,8 @@ Value Step::attend_shared(int layer, int owner, Value q, const Attention& how) {
     PLAIT_CHECK(found != stored_.end());
     AttendInputs in = found->in;
     in.q = q;
-    const StorageInfo& keys = layout_.at(id);
     const StorageInfo& values = layout_.at({id.layer, id.slot, 1});
-    return attend_over(layer, in, {.n_kv_heads = keys.n_heads, .value_dim = values.head_dim},
-                       keys.group, how);
+    return attend_stored(layer, in, layout_.at(id), values, values.head_dim, how);
 }
 
 Value Step::temperature(const Temperature& how) {
@@ -143,24 +159,21 @@ Value Step::temperature(const Temperature& how) {
 Value Step::attend_latent(int layer, Value q, Value k, int value_dim, const Attention& how) {
     const StorageInfo& keys =
         layout_.at({static_cast<uint16_t>(layer), static_cast<uint8_t>(how.slot), 0});
-    const Value rows = token_input(InputField::write_rows, keys.group);
-    return attend_over(layer, {.q = q, .keys = store_rows(storage(keys), k, rows)},
-                       {.n_kv_heads = keys.n_heads, .value_dim = value_dim}, keys.group, how);
+    return attend_stored(layer, {.q = q, .keys = store(keys, k)}, keys, keys, value_dim, how);
 }
 
 Value Step::attend_within(int layer, Value q, Value k, Value v, const Attention& how) {
     const auto heads = static_cast<int>(k.shape()[1]);
-    return attend_over(layer, {.q = q, .keys = merge_heads(k), .values = merge_heads(v)},
-                       {.n_kv_heads = heads, .value_dim = static_cast<int>(v.shape()[2])},
-                       layout_.group_of(layer, how.slot), how);
+    const AttendParams params{.n_kv_heads = heads, .value_dim = static_cast<int>(v.shape()[2])};
+    const AttendInputs in{.q = q, .keys = merge_heads(k), .values = merge_heads(v)};
+    return name(attend_over(layer, in, params, layout_.group_of(layer, how.slot), how), Role::attn,
+                layer);
 }
 
 void Step::store_cross(int layer, int slot, Value k, Value v) {
     const auto at = static_cast<uint16_t>(layer);
-    const StorageInfo& keys = layout_.at({at, static_cast<uint8_t>(slot), 0});
-    const Value rows = token_input(InputField::write_rows, keys.group);
-    store_rows(storage(keys), k, rows);
-    store_rows(storage(layout_.at({at, static_cast<uint8_t>(slot), 1})), v, rows);
+    store(layout_.at({at, static_cast<uint8_t>(slot), 0}), k);
+    store(layout_.at({at, static_cast<uint8_t>(slot), 1}), v);
 }
 
 Value Step::attend_cross(int layer, Value q, const Attention& how) {
@@ -168,8 +181,8 @@ Value Step::attend_cross(int layer, Value q, const Attention& how) {
     const auto slot = static_cast<uint8_t>(how.slot);
     const StorageInfo& keys = layout_.at({at, slot, 0});
     const StorageInfo& values = layout_.at({at, slot, 1});
-    return attend_over(layer, {.q = q, .keys = storage(keys), .values = storage(values)},
-                       {.n_kv_heads = keys.n_heads, .value_dim = values.head_dim}, keys.group, how);
+    return attend_stored(layer, {.q = q, .keys = storage(keys), .values = storage(values)}, keys,
+                         values, values.head_dim, how);
 }
 
 States Step::states(int layer, int slot, int kind) {

@@ -1,4 +1,4 @@
-// Rotary position embedding, arXiv:2104.09864.
+// Rotations of heads: by position, arXiv:2104.09864, and by a Hadamard matrix.
 #pragma once
 
 #include "graph/op_info.h"
@@ -26,7 +26,8 @@ struct StoredHeads {
     Rope rope;
     int n_heads;
     int head_dim;
-    int begin = 0;  // elements of a head before the rotated ones
+    int begin = 0;     // elements of a head before the rotated ones
+    int hadamard = 0;  // block size of the Hadamard transform that the rows store; 0: none
     bool operator==(const StoredHeads&) const = default;
 };
 
@@ -53,6 +54,17 @@ struct Rope {
     bool operator==(const Rope&) const = default;
 };
 
+// Multiplies each `block` elements of a head by the orthonormal Walsh-Hadamard matrix, which is its
+// own inverse. A large channel is spread over its block, so that rounding to a few bits loses less.
+// QuaRot, Ashkboos et al. 2024, arXiv:2404.00456
+struct Hadamard {
+    Operand x;  // [n, h, d]
+    int block;  // a power of two that divides d
+    static constexpr OpInfo kInfo{.name = "hadamard", .row_wise = true};
+    static constexpr auto kOperands = operands(&Hadamard::x);
+    bool operator==(const Hadamard&) const = default;
+};
+
 // Rotates keys in a cache: row rows[i] by deltas[i] positions, including the magnitude.
 struct RotateRows {
     Operand storage;          // [rows, h*d']
@@ -70,6 +82,7 @@ struct RotateRows {
 // [n] or [n, axes] positions -> [n, n_rot/2, 2]
 Value rope_table(Value positions, const Rope& rope, Value factors = {});
 Value rope(Value x, Value table, const Rope& rope);  // [n, h, d], [n, n_rot/2, 2] -> [n, h, d]
+Value hadamard(Value x, int block);                  // [n, h, d] -> [n, h, d]
 // [rows, h*d'], [moves] i32, [moves] i32
 Value rotate_rows(Value storage, Value rows, Value deltas, const StoredHeads& heads,
                   Value factors = {});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tensor/blocks/hadamard.h"
 #include "tensor/convert.h"
 
 namespace plait {
@@ -22,9 +23,11 @@ void Storage::read_row(const StorageInfo& info, size_t index, int32_t row, float
     pointers_[index]->read(static_cast<uint64_t>(row) * info.row_bytes, raw);
     std::vector<float> values(stored * static_cast<size_t>(info.n_heads));
     dequantize(info.dtype, raw.data(), values.data(), values.size());
-    for (size_t h = 0; h < static_cast<size_t>(info.n_heads); ++h)
-        std::copy_n(values.data() + h * stored, info.head_dim,
-                    target + h * static_cast<size_t>(info.head_dim));
+    for (size_t h = 0; h < static_cast<size_t>(info.n_heads); ++h) {
+        float* head = target + h * static_cast<size_t>(info.head_dim);
+        std::copy_n(values.data() + h * stored, info.head_dim, head);
+        if (info.hadamard) hadamard(head, info.head_dim, info.hadamard);
+    }
 }
 
 }  // namespace plait

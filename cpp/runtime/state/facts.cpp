@@ -108,9 +108,11 @@ Facts facts_of(const Model& model, const MemoryLayout& layout, const CacheSettin
     Facts facts;
     std::string rotations;
     for (const StorageInfo& storage : layout.storage) {
+        const std::string transform =
+            storage.hadamard ? text(", Hadamard transform of ", storage.hadamard) : "";
         facts.push_back(
-            {layout.storage_name(storage),
-             text(info(storage.dtype).name, " [", storage.n_heads, ", ", storage.head_dim, "]")});
+            {layout.storage_name(storage), text(info(storage.dtype).name, " [", storage.n_heads,
+                                                ", ", storage.head_dim, "]", transform)});
         if (storage.rotated)
             rotations += rotation(model.key_rotation(storage.id.layer, settings.build));
     }

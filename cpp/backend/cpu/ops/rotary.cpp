@@ -52,9 +52,21 @@ void bind(const ops::Rope& op, const CpuNode& node, Binder& binder) {
 }
 
 template <>
+void bind(const ops::Hadamard& op, const CpuNode& node, Binder& binder) {
+    HadamardArgs args{};
+    args.x = binder.ref(op.x);
+    args.y = binder.result(node);
+    args.extent = node.extent;
+    args.fixed_rows = node.type.shape[0];
+    args.width = row_elements(node.type);
+    args.block = op.block;
+    binder.call(node, binder.kernels().hadamard, args);
+}
+
+template <>
 void bind(const ops::RotateRows& op, const CpuNode& node, Binder& binder) {
     const CpuNode& rows = binder.node(op.rows);
-    const auto& [rope, n_heads, head_dim, begin] = op.heads;
+    const auto& [rope, n_heads, head_dim, begin, hadamard] = op.heads;
     const CacheLayout layout = cache_layout(node.type, n_heads);
     PLAIT_CHECK(begin + rope.n_rot <= head_dim && head_dim <= layout.head_elements);
     RotateRowsArgs args{};
@@ -73,6 +85,8 @@ void bind(const ops::RotateRows& op, const CpuNode& node, Binder& binder) {
     args.row_bytes = layout.row_bytes;
     args.frequencies = rope_frequencies(rope);
     args.magnitude = rope.magnitude;
+    args.head_dim = head_dim;
+    args.hadamard = hadamard;
     binder.call(node, binder.kernels().rotate_rows, args, rotate_rows_scratch(args));
 }
 

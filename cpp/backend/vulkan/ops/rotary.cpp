@@ -27,11 +27,18 @@ struct RopeArgs {
     uint32_t heads, width, n_rot;
 };
 
+struct HadamardArgs {
+    Ref x, y;
+    Rows rows;
+    uint32_t width, block;
+};
+
 struct RotateRowsArgs {
     Ref storage, indices, deltas, turns;
     Rows moves;
     uint32_t heads, head_bytes, row_bytes, offset, before, n_rot, touched;
     float magnitude;
+    uint32_t head_dim;
 };
 
 uint64_t fraction_of_turn(double radians) {
@@ -93,8 +100,15 @@ void bind(const ops::Rope& op, const Node& node, Binder& binder) {
 }
 
 template <>
+void bind(const ops::Hadamard& op, const Node& node, Binder& binder) {
+    const HadamardArgs args{binder.ref(op.x), binder.result(node), rows_of(node),
+                            to_u32(row_elements(node.type)), to_u32(op.block)};
+    binder.dispatch(node, "hadamard", {}, {elements_axis(node)}, args);
+}
+
+template <>
 void bind(const ops::RotateRows& op, const Node& node, Binder& binder) {
-    const auto& [rope, n_heads, head_dim, begin] = op.heads;
+    const auto& [rope, n_heads, head_dim, begin, hadamard] = op.heads;
     const ShaderLayout layout = shader_layout(node.type, n_heads);
     PLAIT_CHECK(begin + rope.n_rot <= head_dim);
     const uint32_t block = info(layout.dtype).block_elements;
@@ -108,14 +122,18 @@ void bind(const ops::RotateRows& op, const Node& node, Binder& binder) {
     args.head_bytes = layout.head_bytes;
     args.row_bytes = layout.row_bytes;
     args.n_rot = to_u32(rope.n_rot);
-    args.before = to_u32(begin) % block;
-    args.offset = to_u32(begin) / block * info(layout.dtype).block_bytes;
-    args.touched = (args.before + args.n_rot + block - 1) / block * block;
+    // A Hadamard transform concerns the whole head, a rotation only some blocks of the storage.
+    const uint32_t first = hadamard ? 0 : to_u32(begin) / block;
+    const uint32_t end = hadamard ? to_u32(head_dim) : to_u32(begin) + args.n_rot;
+    args.before = to_u32(begin) - first * block;
+    args.offset = first * info(layout.dtype).block_bytes;
+    args.touched = (end - first * block + block - 1) / block * block;
     args.magnitude = static_cast<float>(rope.magnitude);
-    binder.dispatch(
-        node, "rotate_rows",
-        {static_cast<uint32_t>(layout.dtype), rope.interleaved, (args.touched + 31) / 32},
-        {fixed_axis(n_heads)}, args);
+    args.head_dim = to_u32(head_dim);
+    binder.dispatch(node, "rotate_rows",
+                    {static_cast<uint32_t>(layout.dtype), rope.interleaved,
+                     (args.touched + 31) / 32, to_u32(hadamard)},
+                    {fixed_axis(n_heads)}, args);
 }
 
 }  // namespace plait::vulkan

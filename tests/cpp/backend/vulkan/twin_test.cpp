@@ -372,6 +372,15 @@ TEST_F(VulkanTwin, PositionsOfSeveralAxes) {
     }
 }
 
+TEST_F(VulkanTwin, HadamardTransforms) {
+    for (const int heads : {1, 3}) {
+        Twin twin;
+        twin.graph.output(OutputId::logits,
+                          merge_heads(hadamard(split_heads(twin.floats(), heads), 16)));
+        expect_near(twin, 1e-5f);
+    }
+}
+
 TEST_F(VulkanTwin, QueriesGrowWithTheirPosition) {
     Twin twin;
     std::vector<int32_t> positions(kCapacity);

@@ -6,7 +6,8 @@
 namespace plait::cpu::PLAIT_ISA {
 
 // Rotates every head of row rows[i] by deltas[i] positions, in place. Blocks without any of the
-// n_rot elements from `begin` on stay as they are. Reference: tests/reference/rotate_rows.py.
+// n_rot elements from `begin` on stay as they are, unless the storage holds a Hadamard transform.
+// Reference: tests/reference/rotate_rows.py.
 
 // A task is one head of every row, so that rotations of a row that is listed twice stay in order.
 int64_t rotate_rows_tasks(const RotateRowsArgs& args, const Frame& frame) {
@@ -22,9 +23,8 @@ void rotate_rows(const RotateRowsArgs& args, const Frame& frame, const Worker& w
     const int64_t n_rot = args.frequencies.n_rot;
     const int64_t half = n_rot / 2;
     const int64_t block = block_elements(args.dtype);
-    const int64_t before = args.begin % block;  // elements of the first block that are not rotated
-    const int64_t touched = (before + n_rot + block - 1) / block * block;
-    const int64_t offset = args.begin / block * block_bytes(args.dtype);
+    const RotatedPart part = rotated_part(args, block);
+    const int64_t offset = part.offset / block * block_bytes(args.dtype);
 
     double* frequencies = reinterpret_cast<double*>(worker.scratch);
     float* cosines = reinterpret_cast<float*>(frequencies + half);
@@ -45,13 +45,15 @@ void rotate_rows(const RotateRowsArgs& args, const Frame& frame, const Worker& w
         for (int64_t h = begin; h < end; ++h) {
             unsigned char* stored = frame.at<unsigned char>(args.storage) +
                                     rows[m] * args.row_bytes + h * args.head_bytes + offset;
-            decode_cache(args.dtype, stored, head, touched);
-            float* rotated = head + before;
+            decode_cache(args.dtype, stored, head, part.elements);
+            if (args.hadamard) transform_blocks(head, args.head_dim, args.hadamard);
+            float* rotated = head + (args.begin - part.offset);
             if (args.interleaved)
                 rotate_pairs(rotated, cosines, sines, rotated, half);
             else
                 rotate_halves(rotated, cosines, sines, rotated, half);
-            encode_cache(args.dtype, head, stored, touched);
+            if (args.hadamard) transform_blocks(head, args.head_dim, args.hadamard);
+            encode_cache(args.dtype, head, stored, part.elements);
         }
     }
 }

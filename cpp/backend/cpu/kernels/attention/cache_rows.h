@@ -21,13 +21,28 @@ struct RotateRowsArgs {
     int64_t row_bytes;
     RopeFrequencies frequencies;
     double magnitude = 1.0;  // multiplies the rotated elements, also for a delta of 0
+    int64_t head_dim;        // elements of a head without padding
+    int64_t hadamard;        // block size of the transform that the storage holds; 0: none
 };
 
-// Scratch bytes: n_rot / 2 frequencies, their cosines and sines, and the blocks of a head that are
-// rotated.
+// The elements of a head that are decoded, rotated and encoded.
+struct RotatedPart {
+    int64_t offset;    // from the head, in whole blocks of the storage
+    int64_t elements;  // in whole blocks
+};
+PLAIT_INLINE RotatedPart rotated_part(const RotateRowsArgs& args, int64_t block) {
+    const int64_t offset = args.hadamard ? 0 : args.begin / block * block;
+    const int64_t end = args.hadamard ? args.head_dim : args.begin + args.frequencies.n_rot;
+    return {offset, (end - offset + block - 1) / block * block};
+}
+
+// Scratch bytes: n_rot / 2 frequencies, their cosines and sines, and the decoded elements of a head
+// with padding to whole blocks.
 PLAIT_INLINE uint64_t rotate_rows_scratch(const RotateRowsArgs& args) {
+    constexpr int64_t kMaxBlock = 32;
     const uint64_t n_rot = static_cast<uint64_t>(args.frequencies.n_rot);
-    return n_rot / 2 * sizeof(double) + (2 * n_rot + 2 * 32) * sizeof(float);
+    const uint64_t decoded = static_cast<uint64_t>(rotated_part(args, kMaxBlock).elements);
+    return n_rot / 2 * sizeof(double) + (n_rot + decoded) * sizeof(float);
 }
 
 // Writes rows of a cache.

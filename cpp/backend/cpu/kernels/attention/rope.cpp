@@ -1,4 +1,5 @@
-// What positions do to queries and keys: rotary embeddings, and the temperature of queries.
+// Kernels that transform queries, keys and values: rotary embeddings, the Hadamard transform of
+// quantised caches, and the temperature of queries.
 #include "backend/cpu/kernels/attention/rope.h"
 #include "backend/cpu/kernels/attention/rotate.h"
 #include "backend/cpu/simd/simd.h"
@@ -71,6 +72,23 @@ void rope_table(const RopeTableArgs& args, const Frame& frame, const Worker&, in
             y[2 * (t * pairs + i)] = static_cast<float>(__builtin_cos(angle) * args.magnitude);
             y[2 * (t * pairs + i) + 1] = static_cast<float>(__builtin_sin(angle) * args.magnitude);
         }
+    }
+}
+
+// Each block of a head times the orthonormal Hadamard matrix. Reference: tests/reference/hadamard.py.
+
+// A task is a token.
+int64_t hadamard_tasks(const HadamardArgs& args, const Frame& frame) {
+    return frame.rows(args.extent, args.fixed_rows);
+}
+
+void hadamard(const HadamardArgs& args, const Frame& frame, const Worker&, int64_t begin,
+              int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+        const float* x = frame.at<const float>(args.x) + t * args.width;
+        float* y = frame.at<float>(args.y) + t * args.width;
+        if (y != x) memcpy(y, x, static_cast<size_t>(args.width) * sizeof(float));
+        transform_blocks(y, args.width, args.block);
     }
 }
 

@@ -1,4 +1,4 @@
-// Arguments of rope, rope_table and temperature.
+// Arguments of rope, rope_table, hadamard and temperature.
 #pragma once
 
 #include "backend/cpu/kernels/common/frame.h"
@@ -28,6 +28,15 @@ struct RopeTableArgs {
     int32_t sections[4];  // pairs per axis; if all are zero, only axis 0 counts
     double magnitude;
     RopeFrequencies frequencies;
+};
+
+// Multiplies blocks of heads by a Hadamard matrix.
+struct HadamardArgs {
+    Ref x, y;  // [n, width]; y may be x
+    Extent extent;
+    int64_t fixed_rows;
+    int64_t width;  // elements of all heads
+    int64_t block;
 };
 
 // Computes what the queries of each token are multiplied by.

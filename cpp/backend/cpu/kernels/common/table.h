@@ -14,6 +14,7 @@
     X(attend, AttendArgs, attend_tasks)               \
     X(attend_scores, AttendArgs, attend_tasks)        \
     X(attend_splits, AttendArgs, attend_splits_tasks) \
+    X(hadamard, HadamardArgs, hadamard_tasks)         \
     X(rope, RopeArgs, rope_tasks)                     \
     X(rope_table, RopeTableArgs, rope_table_tasks)    \
     X(rotate_rows, RotateRowsArgs, rotate_rows_tasks) \

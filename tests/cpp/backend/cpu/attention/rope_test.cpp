@@ -1,8 +1,11 @@
-// rope_table, rope, rotate_rows and temperature.
+// rope_table, rope, hadamard, rotate_rows and temperature.
 #include "backend/cpu/kernels/attention/rope.h"
+
+#include <bit>
 
 #include "backend/cpu/kernel_harness.h"
 #include "backend/cpu/kernels/attention/cache_rows.h"
+#include "tensor/blocks/hadamard.h"
 #include "tensor/convert.h"
 
 namespace plait::cpu {
@@ -222,6 +225,92 @@ TEST_P(RopeTest, StoredKeysMoveByADelta) {
             for (const int64_t row : {0, 1, 3, 4})
                 EXPECT_EQ(0, std::memcmp(&storage[row * bytes], &untouched[row * bytes], bytes));
         }
+    }
+}
+
+// The reference is tensor/blocks/hadamard.h, which is compared with the matrix itself below. Equal bits
+// show that a sequence has the same keys on every instruction set.
+TEST_P(RopeTest, HadamardHasTheBitsOfThePlainTransform) {
+    for (int64_t block = kMinHadamard; block <= kMaxHadamard; block *= 2) {
+        const int64_t n = 5, width = 3 * block;
+        Floats x = random_floats(n * width, random);
+        x[width + 1] = std::numeric_limits<float>::infinity();
+        x[2 * width + block] = std::numeric_limits<float>::quiet_NaN();
+        Floats want = x;
+        hadamard(want.data(), n * width, block);
+        for (const bool in_place : {false, true}) {
+            Floats y = in_place ? x : Floats(x.size());
+            HadamardArgs args{};
+            args.x = in_place ? ref_to(y) : ref_to(x);
+            args.y = ref_to(y);
+            args.extent = Extent::tokens;
+            args.width = width;
+            args.block = block;
+            run_kernel(kernels().hadamard, args, tokens(n), 0, Cut::random);
+            for (int64_t i = 0; i < n * width; ++i)
+                ASSERT_TRUE(std::isnan(want[i]) ? std::isnan(y[i]) : y[i] == want[i])
+                    << block << ", " << i;
+        }
+    }
+}
+
+TEST(Hadamard, IsTheOrthonormalMatrixOfSigns) {
+    for (uint32_t block = kMinHadamard; block <= kMaxHadamard; block *= 2) {
+        std::mt19937 random(block);
+        const Floats x = random_floats(2 * block, random);
+        Floats y = x;
+        hadamard(y.data(), 2 * block, block);
+        for (uint32_t i = 0; i < 2 * block; ++i) {
+            double sum = 0;
+            for (uint32_t j = 0; j < block; ++j)
+                sum += (std::popcount(i % block & j) % 2 ? -1.0 : 1.0) * x[i / block * block + j];
+            ASSERT_TRUE(near(y[i], sum / std::sqrt(block), 1e-5)) << block << ", " << i;
+        }
+        hadamard(y.data(), 2 * block, block);  // its own inverse
+        for (uint32_t i = 0; i < 2 * block; ++i) ASSERT_TRUE(near(y[i], x[i], 1e-5)) << i;
+    }
+}
+
+// A storage of transformed keys, where the rotated elements are a part of each head.
+TEST_P(RopeTest, TransformedKeysMoveByADelta) {
+    const int64_t heads = 2, head = 96, padded = 96, block = 32, n_rot = 24, begin = 40;
+    for (const DType dtype : {DType::q8_0, DType::q5_1}) {
+        const Floats x = random_floats(heads * head, random);
+        Floats stored = x, want = x;
+        hadamard(stored.data(), heads * head, block);
+        const Floats angles = table({-7}, plain(n_rot), 1);
+        for (int64_t h = 0; h < heads; ++h)
+            for (int64_t i = 0; i < n_rot / 2; ++i) {
+                const int64_t a = h * head + begin + i, b = a + n_rot / 2;
+                const float c = angles[2 * i], s = angles[2 * i + 1];
+                want[a] = x[a] * c - x[b] * s;
+                want[b] = x[a] * s + x[b] * c;
+            }
+        const size_t bytes = row_bytes(dtype, heads * padded);
+        std::vector<std::byte> storage(2 * bytes, std::byte{1});
+        quantize(dtype, stored.data(), storage.data() + bytes, heads * padded);
+        const std::vector<int32_t> which = {1}, deltas = {-7};
+        RotateRowsArgs args{};
+        args.storage = ref_to(storage);
+        args.rows = ref_to(which);
+        args.deltas = ref_to(deltas);
+        args.dtype = dtype;
+        args.extent = Extent::moves;
+        args.heads = heads;
+        args.begin = begin;
+        args.head_bytes = bytes / heads;
+        args.row_bytes = bytes;
+        args.frequencies = plain(n_rot).frequencies;
+        args.head_dim = head;
+        args.hadamard = block;
+        run_kernel(kernels().rotate_rows, args, moves(1), rotate_rows_scratch(args), Cut::single);
+        Floats moved(heads * head);
+        dequantize(dtype, storage.data() + bytes, moved.data(), heads * head);
+        hadamard(moved.data(), heads * head, block);
+        const double tolerance = dtype == DType::q8_0 ? 5e-2 : 3e-1;
+        for (int64_t i = 0; i < heads * head; ++i)
+            ASSERT_TRUE(near(moved[i], want[i], tolerance)) << i;
+        for (size_t i = 0; i < bytes; ++i) ASSERT_EQ(storage[i], std::byte{1});
     }
 }
 
