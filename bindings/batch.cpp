@@ -11,7 +11,8 @@ namespace {
 constexpr int kMaxAxes = 4;
 constexpr SequenceId kNoSequence = -1;  // padding of seq_ids
 
-// A list that needs no allocation for up to kMaxAxes values: the positions or sequences of one entry.
+// A list that needs no allocation for up to kMaxAxes values: the positions or sequences of one
+// entry.
 template <typename T>
 class SmallList {
 public:

@@ -38,8 +38,8 @@ public:
     SharedContext(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
         : context_(std::move(model), options), handles_(this) {}
 
-    // Returns f(context), called without the GIL: another thread may hold the context and wait for the
-    // GIL.
+    // Returns f(context), called without the GIL: another thread may hold the context and wait for
+    // the GIL.
     template <typename F>
     auto call(F&& f) {
         const CallGuard guard(context_);
@@ -47,16 +47,17 @@ public:
         return std::forward<F>(f)(context_);
     }
 
-    // Returns f(session), called with the lock of the context and without the GIL. Throws InvalidArgument
-    // after close().
+    // Returns f(session), called with the lock of the context and without the GIL. Throws
+    // InvalidArgument after close().
     template <typename F>
     auto session(F&& f) {
         return call(
             [&](Context& context) { return std::forward<F>(f)(*context.session().lock()); });
     }
 
-    // As session(), for a call that names sequences. Throws InvalidArgument for a handle that is closed or
-    // of another context, and for the bare id of an open handle if the call changes the sequence.
+    // As session(), for a call that names sequences. Throws InvalidArgument for a handle that is
+    // closed or of another context, and for the bare id of an open handle if the call changes the
+    // sequence.
     template <typename F>
     auto session_on(std::initializer_list<SequenceRef> sequences, F&& f) {
         return call([&](Context& context) {

@@ -9,8 +9,8 @@
 namespace plait::python {
 namespace {
 
-// Returns f(context, id, handles), called for the sequence that the argument names; the id is nullopt for
-// None. No handle is opened or closed meanwhile.
+// Returns f(context, id, handles), called for the sequence that the argument names; the id is
+// nullopt for None. No handle is opened or closed meanwhile.
 template <typename F>
 auto call_for(const PyKvCache& self, py::handle seq, Access access, F&& f) {
     std::optional<SequenceRef> sequence;

@@ -68,8 +68,8 @@ public:
     DeviceBuffers allocate_inputs(uint64_t bytes);
     // Makes the arena of each device at least bytes[device] large.
     void grow(DeviceBuffers& arenas, const std::vector<uint64_t>& bytes);
-    // Returns memory for at least `sent` and `received` bytes. Plans share ownership of what they were
-    // given, so it stays valid if a later call returns larger memory.
+    // Returns memory for at least `sent` and `received` bytes. Plans share ownership of what they
+    // were given, so it stays valid if a later call returns larger memory.
     const Exchange& exchange(size_t device, uint64_t sent, uint64_t received);
 
     // Runs a change of the caches. On several devices a failure makes every later run fail.

@@ -83,7 +83,8 @@ struct PartKind {
 
     // Adds the storage of one slot and returns its group.
     uint8_t (*add_slot)(LayoutBuilder& builder, StorageId id, const StateSpec& spec) = nullptr;
-    // Where the keys (part 0) or values (part 1) of a slot are stored. Null: the kind has none to show.
+    // Where the keys (part 0) or values (part 1) of a slot are stored. Null: the kind has none to
+    // show.
     CachedHeads (*cached_heads)(StorageId id, const StateSpec& spec) = nullptr;
     // Name of a storage in errors and saved states, for example "keys".
     std::string (*storage_name)(uint8_t part) = nullptr;

@@ -69,8 +69,9 @@ struct ModelForm {
     float logit_softcap = 0.0f;  // 0: none
 
     void set_windows(const std::vector<Window>& windows);
-    // The last `n` layers store nothing: they read the keys and values of the last layer before them
-    // that has the same kind of window. Throws ModelError if there is none, or of another size.
+    // The last `n` layers store nothing: they read the keys and values of the last layer before
+    // them that has the same kind of window. Throws ModelError if there is none, or of another
+    // size.
     void share_keys(int n, const Hparams& hparams);
 };
 

@@ -1,5 +1,5 @@
-// Hyperparameters that plait need not read: what they say is in the shapes of tensors too, or has no
-// part in what a model computes.
+// Hyperparameters that plait need not read: what they say is in the shapes of tensors too, or has
+// no part in what a model computes.
 #pragma once
 
 #include "model/hparams.h"

@@ -23,7 +23,8 @@ public:
     // The input of the microbatch: for tokens, their rows of the table times `scale`; for
     // embeddings, the given rows. [n, width]
     Value embed(const Weight& table, float scale = 1.0f);
-    // The rows of another table for the same tokens; for embeddings, the row of token 0, which pads.
+    // The rows of another table for the same tokens; for embeddings, the row of token 0, which
+    // pads.
     Value embed_again(const Weight& table);
     // Part `part` of embeddings that the caller gives, whose rows have `parts` times `width`
     // elements. Nothing if the microbatch has tokens.

@@ -25,8 +25,8 @@ public:
 
     const gguf::File& file() const { return *file_; }
 
-    // Returns the weight. Throws ModelError if it is missing or has another shape. Dimensions of size
-    // 1 are ignored, since some files store them; they do not change the order of elements.
+    // Returns the weight. Throws ModelError if it is missing or has another shape. Dimensions of
+    // size 1 are ignored, since some files store them; they do not change the order of elements.
     Weight get(const std::string& name, const Shape& shape) const;
     // The same, or an empty weight if the file has no such tensor.
     Weight find(const std::string& name, const Shape& shape) const;

@@ -1,5 +1,5 @@
-// A context: what is fixed at its construction, and a session behind a lock. Calls from several threads run
-// one after the other.
+// A context: what is fixed at its construction, and a session behind a lock. Calls from several
+// threads run one after the other.
 #pragma once
 
 #include <memory>
@@ -23,12 +23,12 @@ public:
     // In the order of Stats::nodes.
     const std::vector<std::string>& all_devices() const { return all_devices_; }
 
-    // `context.session()->seq_rm(...)` calls the session with the lock held. Throws InvalidArgument after
-    // close().
+    // `context.session()->seq_rm(...)` calls the session with the lock held. Throws InvalidArgument
+    // after close().
     const Locked<Session>& session() const { return session_; }
 
-    // Save and load the state of one sequence or of all in a file; see Session::save_state(). Files are
-    // written and read without the lock, so that other threads can use the context.
+    // Save and load the state of one sequence or of all in a file; see Session::save_state(). Files
+    // are written and read without the lock, so that other threads can use the context.
     void save_file(const std::string& path, std::optional<SequenceId> sequence) const;
     void load_file(const std::string& path, std::optional<SequenceId> to,
                    const AllowSequence& allow = {}) const;

@@ -12,7 +12,8 @@
 namespace plait {
 namespace {
 
-// The tokenizers that python/plait/tokenizer implements. It checks the other tokenizer metadata itself.
+// The tokenizers that python/plait/tokenizer implements. It checks the other tokenizer metadata
+// itself.
 constexpr std::array<std::string_view, 7> kTokenizers = {"bert", "gemma4", "gpt2", "llama",
                                                          "none", "rwkv",   "t5"};
 

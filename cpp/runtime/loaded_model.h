@@ -17,8 +17,8 @@ namespace plait {
 
 class LoadedModel {
 public:
-    // Throws ModelError for a damaged or inconsistent file, UnsupportedError for an architecture or tensor
-    // type without support. Tensor bytes are read when a context first needs them.
+    // Throws ModelError for a damaged or inconsistent file, UnsupportedError for an architecture or
+    // tensor type without support. Tensor bytes are read when a context first needs them.
     static std::shared_ptr<const LoadedModel> open(const std::string& path, bool mmap);
 
     const std::string& path() const { return file_->path(); }
@@ -32,8 +32,8 @@ public:
     // Identifies the file in saved states. Computed on first use.
     const Facts& facts() const;
 
-    // Returns the packed weights of each device. Backends with the same packing share a store, which lives
-    // as long as the model.
+    // Returns the packed weights of each device. Backends with the same packing share a store,
+    // which lives as long as the model.
     StoresByDevice weights_on(const DeviceSet& devices) const { return copies_->on(devices); }
 
 private:

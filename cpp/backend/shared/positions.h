@@ -67,10 +67,10 @@ PLAIT_INLINE float alibi_slope(double max_bias, int64_t head, int64_t heads) {
     return static_cast<float>(__builtin_exp2(-max_bias * turns / static_cast<double>(whole)));
 }
 
-// The axis of positions that rotates a pair; 0 if all sections are 0. Sections repeat if they do not
-// cover all pairs. Qwen2-VL, arXiv:2409.12191: the pairs of one axis, then those of the next.
-// `in_turn` (Qwen3-VL, arXiv:2511.21631): time, height, width, time, ... until an axis has its pairs;
-// pairs whose axis has them already take the fourth one.
+// The axis of positions that rotates a pair; 0 if all sections are 0. Sections repeat if they do
+// not cover all pairs. Qwen2-VL, arXiv:2409.12191: the pairs of one axis, then those of the next.
+// `in_turn` (Qwen3-VL, arXiv:2511.21631): time, height, width, time, ... until an axis has its
+// pairs; pairs whose axis has them already take the fourth one.
 PLAIT_INLINE int64_t axis_of_pair(const int32_t* sections, bool in_turn, int64_t pair) {
     const int64_t covered = int64_t{sections[0]} + sections[1] + sections[2] + sections[3];
     if (covered == 0) return 0;

@@ -27,7 +27,8 @@ void set_references(Args& args, const ops::Attend& op, Binder& binder) {
     if (op.bias) args.bias = binder.operand(*op.bias);
 }
 
-// For recurrent ops: sets the references of the operands and the result, except those of the states.
+// For recurrent ops: sets the references of the operands and the result, except those of the
+// states.
 template <typename Args, typename Node, typename Binder>
 void set_references(Args& args, const ops::ShortConv& op, const Node& node, Binder& binder) {
     args.x = binder.operand(op.x);

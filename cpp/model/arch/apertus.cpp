@@ -24,8 +24,8 @@ struct Xielu {
     }
 };
 
-// Keys without the architecture's name, one number or one per layer. Files hold p and q before their
-// softplus.
+// Keys without the architecture's name, one number or one per layer. Files hold p and q before
+// their softplus.
 std::vector<float> read_numbers(const Hparams& hp, const std::string& key, size_t n_layers) {
     const gguf::Metadata& metadata = hp.metadata();
     if (!metadata.at(key).is_array())

@@ -120,8 +120,8 @@ std::unique_ptr<Model> make_eurobert(const Hparams& hp, const Weights& w) {
     return std::make_unique<Encoder>(hp, w, std::move(form));
 }
 
-// NeoBERT. Le Breton et al. 2025, arXiv:2502.19587: the same with one matrix for q, k and v, and one
-// for gate and up.
+// NeoBERT. Le Breton et al. 2025, arXiv:2502.19587: the same with one matrix for q, k and v, and
+// one for gate and up.
 std::unique_ptr<Model> make_neo_bert(const Hparams& hp, const Weights& w) {
     ModelForm form(read_encoder_info(hp, w), hp, Norm::rms(hp), RopePairs::neighbours,
                    {.within = true});

@@ -53,8 +53,8 @@ protected:
 
 }  // namespace
 
-// Command A with experts. Cohere 2026: Command R7B, the first of four layers being the one without a
-// window, and experts after the dense first layers, which all rotate. n = LayerNorm or RMSNorm.
+// Command A with experts. Cohere 2026: Command R7B, the first of four layers being the one without
+// a window, and experts after the dense first layers, which all rotate. n = LayerNorm or RMSNorm.
 //
 //   h  = n(x)
 //   x += Wo attend(rope(Wq h), rope(Wk h), Wv h) + (s sum_e p_e f_e(h) + f_shared(h)) / 2

@@ -4,11 +4,11 @@
 // (blocks/per_layer.h), sparse gates in the first layers, and keys and values that the last layers
 // read from earlier ones. n = RMSNorm; v has no weight for it. With a the active stream:
 //
-//   P_i = S_i + sum_j c_ij S_j                          c: matrix of the token, c = C tanh(R n(S_a))
+//   P_i = S_i + sum_j c_ij S_j             c = C tanh(R n(S_a)), a matrix per token
 //   h   = n(P_a)
 //   z   = (P_a + n(Wo attend(rope(n(Wq h)), rope(n(Wk h)), n(Wv h))) + h + n(Wr Wl h)) / sqrt(2)
 //   z  += n(Wdown (gelu(sparse(Wgate n(z))) * Wup n(z)))
-//   S_i = P_i + (1 + d_i) (z - P_a)                     d = D tanh(R n(z))
+//   S_i = P_i + (1 + d_i) (z - P_a)        d = D tanh(R n(z))
 //   S_i = S_i + y(S_a)   but for i = 0                  y: the token's embedding of the layer
 #include <cmath>
 #include <limits>

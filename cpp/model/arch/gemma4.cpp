@@ -5,7 +5,8 @@
 //
 //   x += n(Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), n(Wv n(x))))
 //   x += n(Wdown (gelu(Wgate n(x)) * Wup n(x)))                        GeGLU
-//   x  = s (x + y)         y: the token's embedding of the layer, see blocks/per_layer.h; s: a number
+//   x  = s (x + y)     y: the token's embedding of the layer (blocks/per_layer.h); s: a number
+//
 #include <cmath>
 #include <optional>
 
@@ -57,8 +58,10 @@ ModelForm gemma4_form(const Hparams& hp, const Weights& w) {
 
 // The branches of a block with experts:
 //
-//   n1(f(n(x))) + n2(sum_e p_e s_e f_e(n'(x)))     e: the largest of p = softmax(Wrouter (r * n(x)));
-//                                                  the chosen sum to 1
+//   n1(f(n(x))) + n2(sum_e p_e s_e f_e(n'(x)))
+//
+// where e runs over the experts with the largest p = softmax(Wrouter (r * n(x))), and the p of the
+// chosen experts are scaled to sum to 1.
 struct Branches {
     NormWeights dense_in, dense_out;      // n, n1; [width]
     NormWeights experts_in, experts_out;  // n', n2; [width]

@@ -79,10 +79,11 @@ std::unique_ptr<Model> make_hunyuan_dense(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// Ministral 3. Mistral AI 2025, https://huggingface.co/mistralai/Ministral-3-8B-Instruct-2512: LLaMA
-// whose queries grow with their position, by a factor t as in Llama 4.
+// Ministral 3. Mistral AI 2025, https://huggingface.co/mistralai/Ministral-3-8B-Instruct-2512:
+// LLaMA whose queries grow with their position, by a factor t as in Llama 4.
 //
-//   x += Wo attend(t rope(Wq n(x)), rope(Wk n(x)), Wv n(x))    t = 1 + s ln(1 + floor(position / l))
+//   x += Wo attend(t rope(Wq n(x)), rope(Wk n(x)), Wv n(x))
+//   t  = 1 + s ln(1 + floor(position / l))
 std::unique_ptr<Model> make_mistral3(const Hparams& hp, const Weights& w) {
     ModelForm form = llama_form(hp, w);
     set_mixture(form, hp);
@@ -92,8 +93,8 @@ std::unique_ptr<Model> make_mistral3(const Hparams& hp, const Weights& w) {
 
 namespace {
 
-// Three of four layers rotate and attend within a chunk of positions; the fourth attends to all, with
-// queries that grow with their position. No key of the file holds these numbers.
+// Three of four layers rotate and attend within a chunk of positions; the fourth attends to all,
+// with queries that grow with their position. No key of the file holds these numbers.
 void set_chunks(ModelForm& form) {
     constexpr int32_t kChunk = 8192;
     constexpr int kExpertsWithoutNorm = 128;  // Maverick does not normalise queries and keys
@@ -110,8 +111,8 @@ void set_chunks(ModelForm& form) {
 
 }  // namespace
 
-// Llama 4. Meta 2025, https://ai.meta.com/blog/llama-4-multimodal-intelligence. Heads of q and k are
-// normalised, without weights, after they are rotated. Some layers have experts, one per token.
+// Llama 4. Meta 2025, https://ai.meta.com/blog/llama-4-multimodal-intelligence. Heads of q and k
+// are normalised, without weights, after they are rotated. Some layers have experts, one per token.
 //
 //   x += Wo attend(n(rope(Wq n(x))), n(rope(Wk n(x))), Wv n(x))        three of four layers
 //   x += Wo attend(t Wq n(x), Wk n(x), Wv n(x))                        the fourth

@@ -4,8 +4,8 @@
 
 namespace plait {
 
-// OLMo. Groeneveld et al. 2024, arXiv:2402.00838: n = LayerNorm without weights; the elements of q, k
-// and v stay within a limit.
+// OLMo. Groeneveld et al. 2024, arXiv:2402.00838: n = LayerNorm without weights; the elements of q,
+// k and v stay within a limit.
 //
 //   x += Wo attend(rope(clamp(Wq n(x))), rope(clamp(Wk n(x))), clamp(Wv n(x)))
 //   x += Wdown (silu(Wgate n(x)) * Wup n(x))                  SwiGLU

@@ -15,8 +15,8 @@
 namespace plait {
 namespace {
 
-// The depth of a layer of the memory. The layers of an encoder follow those of the decoder, but their
-// depth starts at 0 again.
+// The depth of a layer of the memory. The layers of an encoder follow those of the decoder, but
+// their depth starts at 0 again.
 size_t depth_of(const ModelInfo& info, size_t layer) {
     const auto n_decoder = static_cast<size_t>(info.n_layers);
     return info.has_encoder && layer >= n_decoder ? layer - n_decoder : layer;

@@ -88,8 +88,8 @@ public:
                 throw StateError(text("cannot be written: ", path_, " is not a regular file"));
             // On file systems without locks, callers must not write to one path concurrently.
             retry([&] { return ::flock(file_->fd(), LOCK_EX); });
-        } while (
-            !is_in_place());  // false if another writer has renamed the file before this one got the lock
+            // Another writer may have renamed the file before this one got the lock.
+        } while (!is_in_place());
     }
     ~TemporaryFile() {
         if (!renamed_) ::unlink(path_.c_str());

@@ -1,5 +1,5 @@
-// The format of a saved state. Equal contents give equal bytes, and every byte is covered by a checksum.
-// Integers are little-endian, without padding.
+// The format of a saved state. Equal contents give equal bytes, and every byte is covered by a
+// checksum. Integers are little-endian, without padding.
 //
 //   "\x89PLAITKV"  u32 version  u32 number of sections  u64 total bytes
 //   for each section: u32 kind, u64 bytes, u64 checksum
@@ -27,7 +27,8 @@ namespace plait {
 inline constexpr uint32_t kStateVersion = 1;
 inline constexpr size_t kStateHeaderBytes = 24;
 
-// Writes a state: allocate bytes() bytes, write the rows of each storage to rows(), then call seal().
+// Writes a state: allocate bytes() bytes, write the rows of each storage to rows(), then call
+// seal().
 class StateImage {
 public:
     // `row_bytes`: total bytes of the rows of each storage.
@@ -37,7 +38,8 @@ public:
     uint64_t bytes() const;
     // Returns the part of `target` for the rows of one storage. `target` has bytes() bytes.
     std::span<std::byte> rows(std::span<std::byte> target, size_t storage) const;
-    // Writes everything except the rows. The rows must be complete, since seal() computes their checksums.
+    // Writes everything except the rows. The rows must be complete, since seal() computes their
+    // checksums.
     void seal(std::span<std::byte> target) const;
 
 private:
@@ -53,11 +55,12 @@ struct StateReading {
     std::vector<std::span<const std::byte>> rows;  // by storage
 };
 
-// Throws StateError if the bytes are not a state, are damaged or truncated, or have another version.
+// Throws StateError if the bytes are not a state, are damaged or truncated, or have another
+// version.
 StateReading read_state(std::span<const std::byte> bytes);
 
-// Returns the total size according to the first kStateHeaderBytes bytes of a state. Throws StateError if
-// `bytes` has fewer or is not a state.
+// Returns the total size according to the first kStateHeaderBytes bytes of a state. Throws
+// StateError if `bytes` has fewer or is not a state.
 uint64_t read_state_bytes(std::span<const std::byte> bytes);
 
 }  // namespace plait

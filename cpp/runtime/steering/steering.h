@@ -1,5 +1,6 @@
-// The changes of one context to its model: adapters, a control vector, edits of named values. Indices of
-// the sets of adapters and edits are part of plan keys; scales and vectors are inputs of the plans.
+// The changes of one context to its model: adapters, a control vector, edits of named values.
+// Indices of the sets of adapters and edits are part of plan keys; scales and vectors are inputs of
+// the plans.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ namespace plait {
 class ValueEdit {
 public:
     virtual ~ValueEdit() = default;
-    // Edits the rows of one microbatch in place. `rows` has the shape `shape`, [n, ...], in batch order.
+    // Edits the rows of one microbatch in place. `rows` has the shape `shape`, [n, ...], in batch
+    // order.
     virtual void apply(std::span<float> rows, const Shape& shape) = 0;
 };
 
@@ -31,7 +33,8 @@ struct ScaledAdapter {
 
 class Steering {
 public:
-    // Sets the fields of the key that depend on the active changes. Not for keys of row copies or shifts.
+    // Sets the fields of the key that depend on the active changes. Not for keys of row copies or
+    // shifts.
     void set_fields(PlanKey& key) const;
     uint16_t adapter_set() const { return adapter_set_; }
     // Inserts the changes that the key lists into its graph.
@@ -56,8 +59,8 @@ public:
         control_layers_ = n_layers;
     }
 
-    // Replaces the active edits, which apply in this order. Throws UnsupportedError for more than 65535
-    // different sets.
+    // Replaces the active edits, which apply in this order. Throws UnsupportedError for more than
+    // 65535 different sets.
     void use_edits(std::vector<ValueName> names, std::vector<std::shared_ptr<ValueEdit>> edits);
     ValueEdit& edit(uint16_t index) const { return *edits_.at(index); }
 

@@ -10,7 +10,8 @@
 
 namespace plait {
 
-// What a call returns: for each output token its logits and its hidden state, or one row per sequence.
+// What a call returns: for each output token its logits and its hidden state, or one row per
+// sequence.
 struct OutputChoice {
     bool logits = true;   // requires a model that computes them
     bool hidden = false;  // hidden states
@@ -38,7 +39,8 @@ struct Calls {
     CallForm encode;
     EncodeMemory encode_memory = EncodeMemory::own;
 
-    // False if a microbatch must hold whole sequences in either call: their attention is bidirectional.
+    // False if a microbatch must hold whole sequences in either call: their attention is
+    // bidirectional.
     bool causal() const { return decode.causal && encode.causal; }
 };
 

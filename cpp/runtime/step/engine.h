@@ -1,4 +1,5 @@
-// Builds, caches and runs the plans of a context. Owns its devices and the buffers that all plans share.
+// Builds, caches and runs the plans of a context. Owns its devices and the buffers that all plans
+// share.
 #pragma once
 
 #include <array>
@@ -82,8 +83,8 @@ public:
         ValueName name;
         TensorType type;
     };
-    // Returns the index of a set of names, for PlanKey::captures. Equal sets share an index; the empty
-    // set has index 0.
+    // Returns the index of a set of names, for PlanKey::captures. Equal sets share an index; the
+    // empty set has index 0.
     uint16_t capture_set(const std::vector<ValueName>& names);
     std::span<const ValueName> captures(uint16_t set) const { return capture_sets_[set]; }
     const DeviceBuffers& arenas() const { return arenas_; }
@@ -153,12 +154,13 @@ public:
     const Storage& storage() const { return storage_; }
     const MemoryLayout& layout() const { return storage_.layout(); }
 
-    // Returns the plan for `key` from the cache, or builds it. Counts the hit, or the miss and its reason.
+    // Returns the plan for `key` from the cache, or builds it. Counts the hit, or the miss and its
+    // reason.
     Plan& get(const PlanKey& key) const { return engine_.plan(key, storage_); }
     // Builds a plan outside the cache; the caller owns it. Grows the arenas to fit it.
     std::unique_ptr<Plan> build(const PlanKey& key) const { return engine_.build(key, storage_); }
-    // Builds the plan of the largest step into the cache, so that no later step allocates arena memory.
-    // Also packs the weights.
+    // Builds the plan of the largest step into the cache, so that no later step allocates arena
+    // memory. Also packs the weights.
     void reserve(const PlanKey& key) const;
 
     // Returns the named values of that graph.

@@ -68,8 +68,8 @@ private:
     int64_t width_;    // 0: no hidden states
 };
 
-// One embedding per sequence of a call, from the hidden states of its tokens. Rows are summed in order of
-// position, so the result does not depend on how a sequence is split into microbatches.
+// One embedding per sequence of a call, from the hidden states of its tokens. Rows are summed in
+// order of position, so the result does not depend on how a sequence is split into microbatches.
 class EmbeddingPool {
 public:
     // `kind`: mean, cls (the first token of the call) or last.
@@ -95,8 +95,8 @@ public:
             hidden += width_;
         }
     }
-    // Writes the pooled rows in ascending order of sequence id, and the batch entry of the last token of
-    // each sequence.
+    // Writes the pooled rows in ascending order of sequence id, and the batch entry of the last
+    // token of each sequence.
     void finish(std::span<float> rows, std::span<int32_t> last_entries) const {
         PLAIT_CHECK(rows.size() == sums_.size() && last_entries.size() == sequences_.size());
         for (size_t s = 0; s < sequences_.size(); ++s) {

@@ -14,8 +14,8 @@ class RowMover {
 public:
     explicit RowMover(const Plans& plans) : plans_(plans) {}
 
-    // Builds the plans. Call before changing the memory: copy() and rotate() then allocate nothing and
-    // fail only if a device fails.
+    // Builds the plans. Call before changing the memory: copy() and rotate() then allocate nothing
+    // and fail only if a device fails.
     void prepare();
     // Both apply their list in order, in runs of at most kMaxMovesPerRun rows.
     void copy(std::span<const RowMove> moves);

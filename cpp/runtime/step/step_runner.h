@@ -1,5 +1,5 @@
-// Runs batches over one memory: prepares and splits the batch, places its tokens in the memory, runs a
-// plan per microbatch, and commits. Uses memories through the StepMemory interface only.
+// Runs batches over one memory: prepares and splits the batch, places its tokens in the memory,
+// runs a plan per microbatch, and commits. Uses memories through the StepMemory interface only.
 #pragma once
 
 #include <memory>
@@ -47,8 +47,8 @@ public:
     const Memory& memory() const { return *stored_->memory; }
     const Storage& storage() const { return plans_.storage(); }
 
-    // Calls change(memory, moves), then copies the rows listed in `moves`. If `change` throws, the memory
-    // is unchanged.
+    // Calls change(memory, moves), then copies the rows listed in `moves`. If `change` throws, the
+    // memory is unchanged.
     template <typename Change>
     void edit(Change&& change) {
         mover_.prepare();

@@ -47,8 +47,8 @@ struct Faults : testing::Test {
         feed(context, 1, 9, 2);
         context.session()->seq_cp(0, 2, {.end = 12});
     }
-    // Lets the n-th allocation of `call` fail for n = 0, 1, ... until `call` succeeds. Checks that each failure
-    // leaves the state unchanged.
+    // Lets the n-th allocation of `call` fail for n = 0, 1, ... until `call` succeeds. Checks that
+    // each failure leaves the state unchanged.
     template <typename Call>
     void fail_each_allocation(Call call) {
         const Bytes before = bytes_of(context);

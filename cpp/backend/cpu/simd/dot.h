@@ -37,8 +37,9 @@ namespace plait::cpu::PLAIT_ISA {
 enum class Signs {
     kNone,   // codes are unsigned
     kMoved,  // multiplies the other factor by the sign of the code
-    kApart,  // inverts the bits of the other factor if the code is negative, which gives -a - 1. The
-             // caller subtracts the sums of the same codes with zeros, which are the errors
+    // Inverts the bits of the other factor if the code is negative, which gives -a - 1 instead of
+    // -a. The caller subtracts the errors: the dot products of the same codes with zeros.
+    kApart,
 };
 
 // Float weights, one column at a time. row() prepares a row of activations, load() reads a column

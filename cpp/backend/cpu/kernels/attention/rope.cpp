@@ -74,7 +74,8 @@ void rope_table(const RopeTableArgs& args, const Frame& frame, const Worker&, in
     }
 }
 
-// y = 1 + scale ln(1 + floor((position + offset) / length)).  Reference: tests/reference/temperature.py.
+// y = 1 + scale ln(1 + floor((position + offset) / length)).  Reference:
+// tests/reference/temperature.py.
 
 // One task: a token costs one logarithm.
 int64_t temperature_tasks(const TemperatureArgs&, const Frame&) { return 1; }

@@ -19,8 +19,8 @@ PLAIT_INLINE void map(const ElementwiseArgs& args, const Frame& frame, int64_t b
     f(F32::load(a + i, stop - i)).store(y + i, stop - i);
 }
 
-// y = f(a, b), where each element of b serves `b_repeat` elements of a. After `b_period` elements, if
-// that is set, b starts again.
+// y = f(a, b), where each element of b serves `b_repeat` elements of a. After `b_period` elements,
+// if that is set, b starts again.
 template <typename F>
 PLAIT_INLINE void zip_repeated(const ElementwiseArgs& args, const Frame& frame, int64_t begin,
                                int64_t end, F f) {
