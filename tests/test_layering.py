@@ -69,7 +69,14 @@ INCLUDES = [
 # The floors of the two largest rooms, the lowest first. Each entry is a folder, a file without its ending,
 # or "*" for the rest of the room. A file includes files of its own floor and of lower ones.
 FLOORS = {
-    "runtime": [["devices"], ["state"], ["loaded_model"], ["steering"], ["step"], ["*"]],
+    "runtime": [
+        ["devices", "facts", "calls", "locked"],
+        ["loaded_model", "state", "context_options"],
+        ["steering"],
+        ["step"],
+        ["session"],
+        ["*"],
+    ],
     "backend/cpu": [
         ["simd", "kernels/common"],
         ["kernels", "amx"],
@@ -81,7 +88,7 @@ FLOORS = {
 }
 MAX_FLOORS = 6
 # The longest chain of headers of the room, each of which includes the next.
-MAX_CHAIN = {"backend/cpu": 6}
+MAX_CHAIN = {"backend/cpu": 6, "runtime": 6}
 
 
 def floor_of(room, name):

@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "memory/layout.h"
 #include "model/model.h"
+#include "runtime/calls.h"
 #include "runtime/devices/place_layers.h"
-#include "runtime/step/calls.h"
 #include "tensor/dtype.h"
 
 namespace plait {

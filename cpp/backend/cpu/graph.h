@@ -4,11 +4,12 @@
 #include <variant>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/threads.h"
 #include "backend/lowered_graph.h"
 #include "graph/graph.h"
 
 namespace plait::cpu {
+
+class Threads;
 
 // The rows of x rounded to int8 for products with quantised weights: codes, scales and sums, in
 // kQuantizedBytes bytes for every 32 values.

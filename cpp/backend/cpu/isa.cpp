@@ -10,7 +10,6 @@
 #include <unistd.h>
 #endif
 
-#include "backend/cpu/kernels/common/table.h"
 #include "base/error.h"
 #include "base/text.h"
 

@@ -6,7 +6,6 @@
 //   x += n(Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), n(Wv n(x))))
 //   x += n(Wdown (gelu(Wgate n(x)) * Wup n(x)))                        GeGLU
 //   x  = s (x + y)     y: the token's embedding of the layer (blocks/per_layer.h); s: a number
-//
 #include <cmath>
 #include <optional>
 

@@ -7,7 +7,7 @@
 //   the sections in order: facts, adapters, contents, then the rows of each storage
 //
 //   facts:     u32 n, n times: string name, string value       string: u32 bytes, UTF-8
-//   adapters:  u32 n, n times: string what, f32 scale; see ActivePart
+//   adapters:  u32 n, n times: string identity, f32 scale; see ActiveChange
 //   contents:  the fields of MemoryState; a list is u32 n, n times i32
 //   rows:      the rows of the items in order, in the format of the storage
 //
@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "memory/state.h"
-#include "runtime/state/facts.h"
+#include "runtime/facts.h"
 
 namespace plait {
 
@@ -32,8 +32,8 @@ inline constexpr size_t kStateHeaderBytes = 24;
 class StateImage {
 public:
     // `row_bytes`: total bytes of the rows of each storage.
-    StateImage(const Facts& facts, const std::vector<ActivePart>& active, const MemoryState& memory,
-               std::vector<uint64_t> row_bytes);
+    StateImage(const Facts& facts, const std::vector<ActiveChange>& active,
+               const MemoryState& memory, std::vector<uint64_t> row_bytes);
 
     uint64_t bytes() const;
     // Returns the part of `target` for the rows of one storage. `target` has bytes() bytes.
@@ -50,7 +50,7 @@ private:
 // A parsed state whose checksums match. Rows are views of the bytes it was read from.
 struct StateReading {
     Facts facts;
-    std::vector<ActivePart> active;
+    std::vector<ActiveChange> active;
     MemoryState memory;
     std::vector<std::span<const std::byte>> rows;  // by storage
 };

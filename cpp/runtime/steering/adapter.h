@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "graph/rewrite.h"
+#include "model/weights.h"
 #include "runtime/devices/weight_copies.h"
-#include "runtime/loaded_model.h"
 
 namespace plait {
+
+class LoadedModel;
 
 // Immutable. Contexts of the same model share it.
 class Adapter {

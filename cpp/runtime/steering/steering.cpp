@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/rewrite.h"
+#include "runtime/steering/adapter.h"
 
 namespace plait {
 namespace {
@@ -89,13 +90,13 @@ void Steering::use_edits(std::vector<ValueName> names,
     edits_ = std::move(edits);
 }
 
-std::vector<ActivePart> Steering::active() const {
-    std::vector<ActivePart> parts;
+std::vector<ActiveChange> Steering::active() const {
+    std::vector<ActiveChange> changes;
     for (const ScaledAdapter& one : adapters_)
-        parts.push_back({one.adapter->identity(), one.scale});
-    std::ranges::sort(parts, {}, &ActivePart::what);
-    if (!control_.empty()) parts.push_back({control_, 1.0f});
-    return parts;
+        changes.push_back({one.adapter->identity(), one.scale});
+    std::ranges::sort(changes, {}, &ActiveChange::identity);
+    if (!control_.empty()) changes.push_back({control_, 1.0f});
+    return changes;
 }
 
 }  // namespace plait

@@ -12,10 +12,11 @@
 #include "graph/capture.h"
 #include "graph/plan_key.h"
 #include "graph/rewrite.h"
-#include "runtime/state/facts.h"
-#include "runtime/steering/adapter.h"
+#include "runtime/facts.h"
 
 namespace plait {
+
+class Adapter;
 
 // A user-defined change of a value.
 class ValueEdit {
@@ -64,7 +65,7 @@ public:
     void use_edits(std::vector<ValueName> names, std::vector<std::shared_ptr<ValueEdit>> edits);
     ValueEdit& edit(uint16_t index) const { return *edits_.at(index); }
 
-    std::vector<ActivePart> active() const;
+    std::vector<ActiveChange> active() const;
 
 private:
     struct Known {

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "memory/memory.h"
-#include "runtime/step/row_mover.h"
 
 namespace plait {
+
+class RowMover;
 
 struct DefragReport {
     int64_t cells = 0;    // cells moved

@@ -11,6 +11,8 @@
 #include "base/text.h"
 #include "memory/step_memory.h"
 #include "runtime/devices/place_layers.h"
+#include "runtime/loaded_model.h"
+#include "runtime/steering/adapter.h"
 
 namespace plait {
 namespace {

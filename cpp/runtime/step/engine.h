@@ -13,12 +13,13 @@
 #include "memory/layout.h"
 #include "plan/plan_cache.h"
 #include "runtime/devices/storage.h"
-#include "runtime/loaded_model.h"
 #include "runtime/steering/steering.h"
 #include "runtime/step/graph_info.h"
 #include "runtime/step/outputs.h"
 
 namespace plait {
+
+class LoadedModel;
 
 // Where the time of a step goes.
 enum class Phase : uint8_t { place, build, input, compute, output };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/step/engine.h"
 
 namespace plait {
 namespace {

@@ -9,11 +9,12 @@
 #include "batch/split.h"
 #include "graph/plan_key.h"
 #include "model/model.h"
-#include "runtime/step/calls.h"
-#include "runtime/step/engine.h"
+#include "runtime/calls.h"
 #include "runtime/step/outputs.h"
 
 namespace plait {
+
+class Plans;
 
 // Where the run of a microbatch writes its output rows. Null: the graph does not compute them.
 struct OutputRows {

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/devices/place_layers.h"
+#include "runtime/step/engine.h"
 
 namespace plait {
 namespace {

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "memory/memory.h"
-#include "runtime/step/engine.h"
+#include "plan/plan.h"
 
 namespace plait {
+
+class Plans;
 
 class RowMover {
 public:

@@ -9,17 +9,16 @@
 
 namespace plait {
 
+// Twice the value of each E2M1 code, an integer.
+inline constexpr int8_t kE2m1Doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                            0, -1, -2, -3, -4, -6, -8, -12};
+
 // MXFP4: 32 values as 4-bit floats (E2M1) with one power-of-two scale (E8M0). 4.25 bits per value.
 //   value[i] = 2^(exponent - 127) * e2m1(nibble[i])
 // Byte j holds values j (low nibble) and j + 16 (high nibble).
 // Format: OCP Microscaling Formats (MX) Specification 1.0. Layout: block_mxfp4 in ggml-common.h;
 // decoder: dequantize_row_mxfp4 in ggml-quants.c (ggml), which reads exponent 255 as 2^128, not as
 // NaN.
-//
-// Twice the value of each E2M1 code, an integer.
-inline constexpr int8_t kE2m1Doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                            0, -1, -2, -3, -4, -6, -8, -12};
-
 struct [[gnu::packed]] BlockMXFP4 {
     static constexpr int kElements = 32;
     uint8_t exponent;

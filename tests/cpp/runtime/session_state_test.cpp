@@ -126,8 +126,8 @@ TEST_F(Faults, InconsistentStatesAreRejected) {  // G6 S1
     refused(read.memory, longer, "does not match its number of tokens");
 }
 
-TEST(ActiveParts, MismatchErrorListsBothSides) {
-    const std::vector<ActivePart> some = {{"LoRA a", 0.5f}, {"control vector", 1.0f}};
+TEST(ActiveChanges, MismatchErrorListsBothSides) {
+    const std::vector<ActiveChange> some = {{"LoRA a", 0.5f}, {"control vector", 1.0f}};
     check_active(some, some);
     EXPECT_THAT([&] { check_active(some, {}); },
                 testing::ThrowsMessage<StateError>(

@@ -10,7 +10,6 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/graph.h"
-#include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/weights/weights.h"
 #include "base/error.h"

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/products/packed.h"
 #include "backend/cpu/memory.h"
+#include "backend/cpu/weights/pack.h"
 
 namespace plait::cpu {
 

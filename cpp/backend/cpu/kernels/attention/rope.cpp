@@ -1,7 +1,6 @@
 // What positions do to queries and keys: rotary embeddings, and the temperature of queries.
 #include "backend/cpu/kernels/attention/rope.h"
 #include "backend/cpu/kernels/attention/rotate.h"
-#include "backend/cpu/simd/simd.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -2,7 +2,7 @@
 // last axis.
 #pragma once
 
-#include "backend/cpu/kernels/common/vectors.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 

@@ -1,7 +1,5 @@
 // The scans of Mamba and Mamba-2.
 #include "backend/cpu/kernels/recurrence/state_rows.h"
-#include "backend/cpu/kernels/recurrence/states.h"
-#include "backend/cpu/kernels/recurrence/transpose.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

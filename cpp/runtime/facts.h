@@ -18,11 +18,11 @@ struct Fact {
 };
 using Facts = std::vector<Fact>;
 
-// An adapter or control vector that was active when a state was saved. It shapes the cached values.
-struct ActivePart {
-    std::string what;  // "LoRA 'pirate' of digest ..."
+// An adapter or control vector that was active when a state was saved. Cached values depend on it.
+struct ActiveChange {
+    std::string identity;  // "LoRA 'pirate' of digest ..."
     float scale = 1.0f;
-    friend bool operator==(const ActivePart&, const ActivePart&) = default;
+    friend bool operator==(const ActiveChange&, const ActiveChange&) = default;
 };
 
 // Facts of a model file: the architecture, its hyperparameters, the tensor directory, and a sample
