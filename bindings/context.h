@@ -60,9 +60,8 @@ public:
     // sequence.
     template <typename F>
     auto session_on(std::initializer_list<SequenceRef> sequences, F&& f) {
-        return call([&](Context& context) {
-            const std::shared_lock lock(handles_.mutex());
-            for (const SequenceRef& sequence : sequences) handles_.check(sequence);
+        return call_with_handles([&](Context& context, const Handles& handles) {
+            for (const SequenceRef& sequence : sequences) handles.check(sequence);
             return std::forward<F>(f)(*context.session().lock());
         });
     }
@@ -105,9 +104,9 @@ private:
     std::atomic<uint64_t> n_replaced_{0};
 };
 
-struct PyContext : ZeroInitialized {
+// Base of the Python objects that share a context.
+struct ContextUser : ZeroInitialized {
     std::shared_ptr<SharedContext> shared;  // null if __init__ was never called
-    py::object model;
 
     template <typename F>
     auto call(F&& f) const {
@@ -117,6 +116,10 @@ struct PyContext : ZeroInitialized {
     auto session(F&& f) const {
         return initialized(shared)->session(std::forward<F>(f));
     }
+};
+
+struct PyContext : ContextUser {
+    py::object model;
 };
 
 // Binds adapters, control vectors and edits.

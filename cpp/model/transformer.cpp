@@ -144,7 +144,7 @@ Value Transformer::normalize_named(Step& step, Value x, const NormWeights& w, Ro
     return w.applies ? step.name(normalize(step, x, w), role, i) : x;
 }
 
-// The stream after adding y.
+// Returns the residual stream after adding y.
 Value Transformer::residual(Step& step, Value x, Value y, const NormWeights& out,
                             const NormWeights& sum) const {
     if (out.applies) y = normalize(step, y, out);

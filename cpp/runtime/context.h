@@ -27,11 +27,7 @@ public:
     // after close().
     const Locked<Session>& session() const { return session_; }
 
-    // Save and load the state of one sequence or of all in a file; see Session::save_state(). Files
-    // are written and read without the lock, so that other threads can use the context.
-    void save_file(const std::string& path, std::optional<SequenceId> sequence) const;
-    void load_file(const std::string& path, std::optional<SequenceId> to,
-                   const AllowSequence& allow = {}) const;
+    // Replaces the contents of the other context's memory; see Session::copy_state_to().
     void copy_state_to(const Context& other) const;
 
     // Destroys the session. Only what follows is allowed afterwards.

@@ -1,7 +1,7 @@
 // Gemma 4. Gemma Team 2026, https://huggingface.co/google/gemma-4-E2B-it. Layers with a window and
-// full ones differ in the sizes of heads and in their rotation; full layers rotate a part of the
-// pairs, and may have keys as values. The last layers read the keys and values of the last layer of
-// their kind before them. n = RMSNorm; v has no weight for it.
+// layers with full attention differ in head sizes and rotation. Full layers rotate a part of the
+// pairs and may use keys as values. The last layers read the keys and values of an earlier layer
+// with the same window. n = RMSNorm, for v without weights.
 //
 //   x += n(Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), n(Wv n(x))))
 //   x += n(Wdown (gelu(Wgate n(x)) * Wup n(x)))                        GeGLU
@@ -15,7 +15,7 @@
 namespace plait {
 namespace {
 
-// A layer with a window has heads and rotations of other sizes.
+// Sets the head sizes and the rotation of a layer with a window.
 void set_windowed(AttentionForm& layer, const Hparams& hp) {
     const int head_dim =
         hp.count("attention.key_length_swa", Hparams::kMaxSize, layer.heads.head_dim);
@@ -51,7 +51,7 @@ ModelForm gemma4_form(const Hparams& hp, const Weights& w) {
     form.mixture = read_mixture(hp);
     form.mixture.n_ffn = hp.count("expert_feed_forward_length");
     form.mixture.routing.renormalize = true;
-    form.norms.block_in = {};  // each branch of the block has a norm of its own
+    form.norms.block_in = {};  // each branch of the block has its own norm
     return form;
 }
 
