@@ -78,8 +78,9 @@ private:
 
     Batch batch_;
     std::optional<Arrays> arrays_;
-    std::vector<BatchSequence> named_;  // in order of entries; of arrays: only what lists named
-    int readers_ = 0;                   // number of Readings
+    std::vector<BatchSequence>
+        named_;        // in order of entries; for arrays, only sequences that were named in lists
+    int readers_ = 0;  // number of Readings
 };
 
 }  // namespace plait::python

@@ -91,10 +91,10 @@ public:
         return call([&](Context& context) { return std::forward<F>(f)(context, other.context_); });
     }
 
-    // For reading what is fixed at construction, which needs no lock.
+    // For reading settings that are fixed at construction, which needs no lock.
     const Context& fixed() const { return context_; }
 
-    // How often a saved state or a copy has replaced all sequences.
+    // Number of times that a saved state or a copy has replaced all sequences.
     uint64_t n_replaced() const { return n_replaced_; }
     void note_replaced() { ++n_replaced_; }
 

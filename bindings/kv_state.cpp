@@ -112,7 +112,7 @@ Position seq_rewind(const PyKvCache& self, const SequenceArg& seq, const Integer
     return self.session_on({sequence}, [&](Session& s) { return s.rewind(sequence.id, next); });
 }
 
-// Binds what follows from saved states: copies between contexts, and rewinding.
+// Binds copies between contexts, and rewinding.
 void bind_copies(KvCacheClass& kv) {
     kv.def_property_readonly(
           "n_replaced",

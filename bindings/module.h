@@ -1,5 +1,5 @@
-// The functions that bind the parts of plait._core, in the order in which module.cpp calls them;
-// and what all parts share.
+// The functions that bind the parts of plait._core, in the order in which module.cpp calls them,
+// and declarations that all parts share.
 #pragma once
 
 #include <pybind11/pybind11.h>

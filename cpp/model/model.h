@@ -23,7 +23,8 @@ struct ModelInfo {
     int64_t n_positions = 0;  // positions that have a learned vector; 0: positions are not limited
     int width = 0;            // of the residual stream
     int n_layers = 0;
-    int n_input_parts = 1;    // parts of an embedding input, each of `width` elements; see arch/qwen.cpp
+    int n_input_parts =
+        1;  // parts of an embedding input, each of `width` elements; see arch/qwen.cpp
     int n_pos_per_token = 1;  // 4 for M-RoPE
     bool causal = true;
     bool has_decoder = true;   // false: only encode() works

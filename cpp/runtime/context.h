@@ -1,5 +1,5 @@
-// A context: what is fixed at its construction, and a session behind a lock. Calls from several
-// threads run one after the other.
+// A context: its fixed settings, and a session that a lock protects. Calls from several threads run
+// one after the other.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ public:
     // Replaces the contents of the other context's memory; see Session::copy_state_to().
     void copy_state_to(const Context& other) const;
 
-    // Destroys the session. Only what follows is allowed afterwards.
+    // Destroys the session. Afterwards, only the functions below may be called.
     void close() noexcept;
     bool closed() const;
     std::vector<std::string> devices() const;  // devices that plans have computed on, in order

@@ -1,4 +1,4 @@
-// The options of a context: as the caller gives them, and as they are once checked.
+// The options of a context as given by the caller, and the settings that result from them.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ struct ContextOptions {
     std::optional<double> defrag_threshold = 0.5;  // nullopt: never automatically
 };
 
-// The options of a context after the defaults are chosen. Nothing in it is invalid, except that
-// `backend` and `isa` may name what this machine does not have.
+// The options of a context after the defaults have been chosen. All values are valid, except that
+// `backend` and `isa` may name something that this machine does not have.
 struct ContextSettings {
     MemoryOptions memory;  // of decode()
     std::string backend;

@@ -44,8 +44,9 @@ public:
         const std::lock_guard lock(mutex_);
         return std::forward<F>(f)(value_.get());
     }
-    // Returns f(value of a, value of b) with both locks held, which must be two. Takes them in an
-    // order that cannot deadlock with another thread. Throws InvalidArgument if one is closed.
+    // Returns f(value of a, value of b) with both locks held. `a` and `b` must be different
+    // objects. The locks are taken in an order that cannot deadlock with another thread. Throws
+    // InvalidArgument if one is closed.
     template <typename F>
     static auto with_both(const Locked& a, const Locked& b, F&& f) {
         const std::scoped_lock both(a.mutex_, b.mutex_);

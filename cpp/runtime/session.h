@@ -23,8 +23,8 @@
 
 namespace plait {
 
-// What the caller attached to a session: a capture, and edits in the order of their start. They
-// belong to scopes of the caller, which may end after the session, so they outlive it.
+// The capture and the edits that the caller has started; edits in the order of their start. The
+// context owns them, because the caller may stop them after the session has been closed.
 struct Attachments {
     struct Edit {
         uint64_t id;
@@ -54,11 +54,11 @@ public:
     // request.
     Outputs decode(const BatchView& batch, StopSignal* stop = nullptr);
     // Decoder-only models: the same computation as decode(), in an empty memory that is discarded.
-    // Encoder-decoder models: stores what decode() of these sequences attends to. Encoder-only
-    // models: the same as decode().
+    // Encoder-decoder models: stores the keys and values that decode() of these sequences attends
+    // to. Encoder-only models: the same as decode().
     Outputs encode(const BatchView& batch, StopSignal* stop = nullptr);
 
-    // For questions about the memory; the functions below change it.
+    // For queries. Change the memory only through the functions below.
     const Memory& memory() const { return decode_runner_->memory(); }
 
     // Sequence operations; see KVCache in docs/api.md. Ranges are half open.
@@ -84,7 +84,8 @@ public:
     std::optional<DefragReport> last_defrag() const { return decode_runner_->last_defrag(); }
 
     // Save and load the state of one sequence or of all as bytes (state_format.h), and copy all of
-    // it to another session of the same model. Loading replaces what is there. Throw StateError.
+    // it to another session of the same model. Loading replaces the previous contents. All of them
+    // throw StateError.
     void save_state(std::optional<SequenceId> sequence, const ByteSink& sink);
     // `allow` is called before a state of one sequence replaces the sequence that it was saved
     // from.
@@ -147,7 +148,7 @@ private:
     ContextSettings settings_;
     Attachments& attachments_;
     Engine engine_;
-    Facts facts_;                // required of a state to load
+    Facts facts_;                // that a state must have to be loaded
     std::vector<bool> handles_;  // by sequence id: reserved by open_sequence()
     std::unique_ptr<StepRunner> decode_runner_;
     std::unique_ptr<StepRunner> encode_runner_;  // EncodeMemory::own: created by the first encode()

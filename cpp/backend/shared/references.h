@@ -1,5 +1,5 @@
-// The operands of ops that have many, as references in kernel arguments. The arguments of every
-// backend name them as the op does.
+// Sets the references to operands in the kernel arguments of ops with many operands. The kernel
+// arguments of every backend have the same field names as the op.
 #pragma once
 
 #include <concepts>

@@ -39,7 +39,8 @@ AttentionForm read_t5_attention(const Hparams& hp, const Weights& w, const std::
                                 int width) {
     constexpr int kMaxDistance = 128;  // max distance of the buckets of every T5 model
     const int n_buckets = hp.count("attention.relative_buckets_count");
-    if (n_buckets < 4 || n_buckets % 4 != 0)  // two directions, each with as many exact buckets as logarithmic ones
+    if (n_buckets < 4 ||
+        n_buckets % 4 != 0)  // two directions, each with as many exact buckets as logarithmic ones
         hp.refuse("attention.relative_buckets_count",
                   "expected a multiple of 4, got " + std::to_string(n_buckets));
     AttentionForm form;

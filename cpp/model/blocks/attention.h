@@ -30,8 +30,7 @@ struct AttentionForm {
     Window window;
     // Attends over the tokens of the microbatch, in both directions, and stores nothing.
     bool within = false;
-    int owner =
-        -1;  // the earlier layer whose keys and values this one reads; -1: it stores its own
+    int owner = -1;  // layer whose keys and values this one reads; -1: it stores its own
     Rotation rotation;
     bool rotates = true;  // false: queries and keys are used as they are
     // Stored keys are rotated when positions shift, although the model itself rotates nothing; see

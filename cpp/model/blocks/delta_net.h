@@ -47,11 +47,11 @@ private:
     Value unit(Value x, float length, float epsilon) const;
 
     DeltaNetSizes sizes_;
-    Weight qkv_, z_;  // [2 keys + values, width], [values, width]
-    Weight qkvz_;     // [2 keys + 2 values, width], by key head; replaces qkv_ and z_
-    Weight ba_;       // [2 heads, width], by key head
-    Weight b_, t_;  // [heads, width]; replace ba_; head i then uses key head i mod key_heads
-    Weight conv_;   // [2 keys + values, kernel]
+    Weight qkv_, z_;      // [2 keys + values, width], [values, width]
+    Weight qkvz_;         // [2 keys + 2 values, width], by key head; replaces qkv_ and z_
+    Weight ba_;           // [2 heads, width], by key head
+    Weight b_, t_;        // [heads, width]; replace ba_; head i then uses key head i mod key_heads
+    Weight conv_;         // [2 keys + values, kernel]
     Weight dt_bias_, a_;  // [heads], a negative
     Weight norm_;         // [value_dim]
     Weight out_;          // [width, values]

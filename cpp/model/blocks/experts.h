@@ -18,7 +18,8 @@ struct Routing {
     bool renormalize = false;  // divide the weights of the chosen experts by their sum
     float scale = 1.0f;        // of the weights
     int n_groups = 1;          // groups of consecutive experts
-    // Experts are chosen from this many groups: those with the highest sum of their two best scores.
+    // Experts are chosen only from this many groups, those with the highest sum of the two best
+    // scores.
     int n_groups_used = 1;
 };
 // The experts of a model.
@@ -52,10 +53,11 @@ int read_shared_expert_length(const Hparams& hparams);
 struct ExpertWeights {
     Weight router, router_bias;  // [e, width], [e]
     Weight selection_bias;       // [e], added to the scores for the choice of experts only
-    Weight gate, gate_bias;      // [e, ffn, width], [e, ffn]; absent if `up` includes it or there is no gate
-    Weight up, up_bias;          // [e, ffn | 2 ffn, width], [e, ffn | 2 ffn]
-    Weight down, down_bias;      // [e, width, ffn], [e, width]
-    Weight scale;                // [e], multiplies the output of each expert; optional
+    Weight gate,
+        gate_bias;  // [e, ffn, width], [e, ffn]; absent if `up` includes it or there is no gate
+    Weight up, up_bias;      // [e, ffn | 2 ffn, width], [e, ffn | 2 ffn]
+    Weight down, down_bias;  // [e, width, ffn], [e, width]
+    Weight scale;            // [e], multiplies the output of each expert; optional
 };
 // Biases are optional.
 ExpertWeights read_experts(const LayerWeights& w, int width, const Mixture& mixture);

@@ -31,7 +31,7 @@ struct BackendKind {
     std::function<std::unique_ptr<Backend>(size_t index)> make;
 };
 
-// The kinds besides the CPU.
+// Returns the registered kinds; the CPU is not one of them.
 const std::vector<BackendKind>& backend_kinds();
 // Adds a kind, or replaces the kind of the same name. Not safe while another thread creates a
 // context.

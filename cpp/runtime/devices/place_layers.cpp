@@ -15,8 +15,8 @@
 namespace plait {
 namespace {
 
-// The depth of a layer of the memory. The layers of an encoder follow those of the decoder, but
-// their depth starts at 0 again.
+// Returns the depth of a layer of the memory. The layers of an encoder follow those of the decoder,
+// and their depth starts at 0 again.
 size_t depth_of(const ModelInfo& info, size_t layer) {
     const auto n_decoder = static_cast<size_t>(info.n_layers);
     return info.has_encoder && layer >= n_decoder ? layer - n_decoder : layer;
@@ -47,7 +47,7 @@ std::vector<uint64_t> bytes_by_depth(const ModelInfo& info, std::span<const Grap
     return bytes;
 }
 
-// By layer: its device, if `n` layers are not on the CPU.
+// Returns the device of each layer if `n` layers are not on the CPU.
 std::vector<uint8_t> place(size_t n, size_t n_layers, std::span<const double> split) {
     std::vector<uint8_t> devices(n_layers, static_cast<uint8_t>(split.size()));
     const double all = std::accumulate(split.begin(), split.end(), 0.0);

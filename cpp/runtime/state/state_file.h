@@ -44,8 +44,8 @@ auto with_path(const std::string& path, Call&& call) {
 // the path and the system's message.
 void write_state_file(const std::string& path, std::span<const std::byte> state);
 
-// Reads a whole regular file. Throws StateError, with the path, if the file cannot be read, does not
-// begin like a state, or differs in size from what its header states.
+// Reads a whole regular file. Throws StateError, with the path, if the file cannot be read, does
+// not begin like a state, or differs in size from what its header states.
 FileBytes read_state_file(const std::string& path);
 
 }  // namespace plait

@@ -10,7 +10,8 @@
 namespace plait {
 namespace {
 
-// Returns the index of the first set that matches `same`. If none does, adds the result of `make`.
+// Returns the index of the first set for which same(set) is true. If there is none, appends make()
+// and returns its index.
 template <typename Set, typename Same, typename Make>
 uint16_t find_or_add(std::vector<Set>& sets, Same same, Make make) {
     const auto known = std::ranges::find_if(sets, same);

@@ -21,7 +21,7 @@ namespace plait {
 
 class LoadedModel;
 
-// Where the time of a step goes.
+// The phases of a step whose times are counted.
 enum class Phase : uint8_t { place, build, input, compute, output };
 inline constexpr size_t kPhases = 5;
 inline constexpr size_t kMissReasons = 7;

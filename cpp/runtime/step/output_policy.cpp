@@ -175,7 +175,7 @@ private:
     std::vector<uint8_t> all_outputs_;
 };
 
-// One row per sequence: what the model's head says about its pooled embedding.
+// One row per sequence: the scores that the model's head computes from its pooled embedding.
 class ScoredOutputs final : public PooledOutputs {
 public:
     ScoredOutputs(const ModelInfo& model, Plans& plans)

@@ -1,5 +1,5 @@
-// What a call returns, as the step loop asks for it: which outputs the graph of a microbatch
-// computes, where its rows go, and what is left to do when all microbatches have run.
+// Output policies. The policy of a call determines which outputs the graph of a microbatch
+// computes, where its rows are written, and what is computed after the last microbatch.
 #pragma once
 
 #include <memory>

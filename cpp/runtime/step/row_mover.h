@@ -1,4 +1,4 @@
-// Copies cache rows and rotates cached keys on the device, as edits of a memory require.
+// Copies cache rows and rotates cached keys on the device, as requested by edits of a memory.
 #pragma once
 
 #include <memory>

@@ -33,7 +33,8 @@ class StepRunner {
 public:
     StepRunner(const ModelInfo& info, std::shared_ptr<StoredMemory> stored, Engine& engine,
                Recorder& recorder, const StepOptions& options);
-    // Supports run() only: edits, defragmentation and saved states need a StoredMemory.
+    // A runner made this way supports only run(): edits, defragmentation and saved states need a
+    // StoredMemory.
     StepRunner(const ModelInfo& info, StepMemory& memory, const Storage& storage, Engine& engine,
                Recorder& recorder, const StepOptions& options);
     StepRunner(const StepRunner&) = delete;

@@ -82,7 +82,8 @@ static_assert(!kRow.bf16_dot_is_fast || DotBF16::kColumns == 2);
 
 constexpr int kRegistersOf32 = 32 / F32::kLanes;
 
-// Quantises 32 values to 8 bits: codes, their scale, and the sums of the two halves of the codes.
+// Quantises 32 values to 8 bits. Writes the codes, their scale, and the sums of the two halves of
+// the codes.
 PLAIT_INLINE void quantize_block(const F32 (&x)[kRegistersOf32], int8_t* codes, float* scale,
                                  int16_t* sums) {
     F32 largest = abs(x[0]);

@@ -1,5 +1,5 @@
-// The norms, and row_sum. Sums are formed in four registers of partial sums, in an order that depends
-// only on the length.
+// The norms, and row_sum. Sums are formed in four registers of partial sums, in an order that
+// depends only on the length.
 #include "backend/cpu/kernels/norms/norms.h"
 
 #include "backend/cpu/kernels/common/quantized_rows.h"

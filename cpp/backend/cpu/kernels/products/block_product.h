@@ -158,8 +158,8 @@ PLAIT_INLINE void convert_sums(const int16_t* from, int64_t blocks, int n, float
     }
 }
 
-// The n rows from row i of the product on, interleaved. Scratch: the sums as floats, then copies of
-// the rows unless they are interleaved in memory already.
+// Returns n rows, from row i of the product on, interleaved. Scratch: the sums as floats, then
+// copies of the rows unless they are already interleaved in memory.
 template <class Block>
 PLAIT_INLINE Activations interleaved(const Product& product, int64_t i, int n,
                                      unsigned char* scratch) {
