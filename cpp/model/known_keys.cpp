@@ -77,9 +77,9 @@ void expect_all_keys_read(const Hparams& hp) {
         if (!is_harmless) unknown += text(unknown.empty() ? "" : ", ", hp.key(key));
     }
     if (!unknown.empty())
-        throw ModelError(text(unknown, ": plait does not know what this changes in a ",
-                              hp.architecture(), " model, so its logits might be wrong; a newer ",
-                              "version may know"));
+        throw ModelError(text(
+            unknown, ": not supported for ", hp.architecture(),
+            " models; ignoring this could make the logits wrong. Try a newer version of plait"));
 }
 
 }  // namespace plait

@@ -49,7 +49,7 @@ void PlanCompiler::compile(Graph graph) {
                 scratch_bytes = std::max(scratch_bytes, step.executable->scratch_bytes());
         part.arena_bytes += scratch_bytes;
     }
-    note_captured();
+    list_captured();
 }
 
 // Cuts the graph by device and lowers each part.
@@ -213,7 +213,7 @@ std::vector<std::variant<Plan::Edit, Plan::Copy>> PlanCompiler::host_work(
     return work;
 }
 
-void PlanCompiler::note_captured() {
+void PlanCompiler::list_captured() {
     for (size_t part = 0; part < plan_.parts_.size(); ++part) {
         for (const auto& [id, node] : graph(part).outputs()) {
             if (id < OutputId::first_captured) continue;

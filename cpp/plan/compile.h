@@ -37,7 +37,7 @@ private:
     void place_part(size_t part);
     void compile_segment(const SegmentRange& range);
     std::vector<std::variant<Plan::Edit, Plan::Copy>> host_work(const SegmentRange& range) const;
-    void note_captured();
+    void list_captured();
 
     const LoweredGraph& graph(size_t part) const { return *plan_.parts_[part].graph; }
     bool is_output(size_t part, NodeId root) const;

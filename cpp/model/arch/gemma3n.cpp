@@ -86,7 +86,8 @@ public:
           active_(hp.index("altup.active_idx", n_streams_ - 1, 0)),
           per_layer_(hp, w, info()) {
         const int64_t width = info().width;
-        if (n_streams_ < 2) hp.refuse("altup.num_inputs", "expected at least 2");
+        if (n_streams_ < 2)
+            hp.refuse("altup.num_inputs", text("expected at least 2, got ", n_streams_));
         spread_ = w.get("altup_proj.weight", {n_streams_ - 1, width, width});
         gather_ = w.get("altup_unembd_proj.weight", {n_streams_ - 1, width, width});
         const std::vector<float> deviations = read_deviations(hp);

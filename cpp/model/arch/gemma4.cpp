@@ -9,6 +9,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/text.h"
 #include "model/blocks/per_layer.h"
 #include "model/decoder.h"
 
@@ -20,12 +21,14 @@ void set_windowed(AttentionForm& layer, const Hparams& hp) {
     const int head_dim =
         hp.count("attention.key_length_swa", Hparams::kMaxSize, layer.heads.head_dim);
     if (hp.count("attention.value_length_swa", Hparams::kMaxSize, head_dim) != head_dim)
-        hp.refuse("attention.value_length_swa", "expected the length of keys");
+        hp.refuse("attention.value_length_swa",
+                  text("expected ", head_dim, ", the length of keys"));
     layer.heads.head_dim = head_dim;
     Rope& rope = layer.rotation.rope;
     rope = without_scaling(rope);
     rope.n_rot = hp.count("rope.dimension_count_swa", head_dim, head_dim);
-    if (rope.n_rot % 2 != 0) hp.refuse("rope.dimension_count_swa", "expected an even number");
+    if (rope.n_rot % 2 != 0)
+        hp.refuse("rope.dimension_count_swa", text("expected an even number, got ", rope.n_rot));
     rope.base = hp.positive("rope.freq_base_swa", 10000.0f);
 }
 

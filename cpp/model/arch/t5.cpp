@@ -10,6 +10,7 @@
 // its logits are larger by a constant factor.
 #include <string>
 
+#include "base/text.h"
 #include "model/blocks/attention.h"
 #include "model/blocks/feed_forward.h"
 #include "model/model.h"
@@ -46,7 +47,9 @@ AttentionForm read_t5_attention(const Hparams& hp, const Weights& w, const std::
     AttentionForm form;
     form.heads = read_heads(hp, width, 0);
     if (form.heads.n_kv_heads != form.heads.n_heads)
-        hp.refuse("attention.head_count_kv", "expected as many as attention.head_count");
+        hp.refuse("attention.head_count_kv",
+                  text("expected ", form.heads.n_heads,
+                       ", the number of attention.head_count, got ", form.heads.n_kv_heads));
     form.within = stack == "enc";
     form.how.bias = w.get(stack + ".blk.0.attn_rel_b.weight", {n_buckets, form.heads.n_heads});
     form.how.max_distance = kMaxDistance;

@@ -95,7 +95,7 @@ std::vector<uint64_t> room_for_layers(std::span<const std::unique_ptr<Backend>> 
 }
 
 // Logs "layers: 2 on cpu, 2 and the output on vulkan:0" unless all are on the first device.
-void note(const LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
+void log_layers(const LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
     const auto first = [](uint8_t device) { return device == 0; };
     if (first(placed.output) && std::ranges::all_of(placed.layers, first)) return;
     if (!log_enabled(LogLevel::info)) return;
@@ -193,7 +193,7 @@ LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
             });
         }
     }
-    note(placed, devices);
+    log_layers(placed, devices);
     return placed;
 }
 

@@ -120,8 +120,8 @@ private:
     struct InputRange {
         uint64_t offset, bytes;
     };
-    void note_trace(const Plan& plan);
-    void note_written(InputRange written);
+    void record_trace(const Plan& plan);
+    void record_written(InputRange written);
     void write_bytes(InputId id, std::span<const std::byte> bytes);
     std::byte* input_bytes(InputId id, size_t bytes);
     // Adds inputs 0 to n - 1 of `field` to the layout, except those that it already has.

@@ -15,6 +15,7 @@
 namespace plait {
 
 class Plans;
+class StopSignal;
 
 // Where the run of a microbatch writes its output rows. Null: the graph does not compute them.
 struct OutputRows {

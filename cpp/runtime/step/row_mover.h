@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "graph/plan_key.h"
 #include "memory/memory.h"
 #include "plan/plan.h"
 

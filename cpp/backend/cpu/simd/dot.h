@@ -10,7 +10,7 @@
 //                           32767 / 254 / kGroups, a is in [-127, 127]; g counts the calls, whose
 //                           number is a multiple of kGroups. value() is the sum plus kSumsBase,
 //                           exactly
-//   kMinRowsForApart        with at least this many rows, Signs::kApart is faster than kMoved
+//   kMinRowsForInverted     with at least this many rows, Signs::kInverted is faster than kOnFactor
 //   kUnsignedDot            true if the instruction multiplies unsigned by signed bytes; 128 is
 //                           then added to 8-bit codes
 //   store_codes(x, to, sums)
@@ -35,11 +35,11 @@ namespace plait::cpu::PLAIT_ISA {
 
 // How a dot product of unsigned with signed bytes handles the signs of codes.
 enum class Signs {
-    kNone,   // codes are unsigned
-    kMoved,  // multiplies the other factor by the sign of the code
+    kUnsigned,  // codes have no sign
+    kOnFactor,  // multiplies the other factor by the sign of the code
     // Inverts the bits of the other factor if the code is negative, which gives -a - 1 instead of
     // -a. The caller subtracts the errors: the dot products of the same codes with zeros.
-    kApart,
+    kInverted,
 };
 
 // Float weights, one column at a time. row() prepares a row of activations, load() reads a column
