@@ -11,7 +11,8 @@ namespace {
 constexpr int kMaxAxes = 4;
 constexpr SequenceId kNoSequence = -1;  // padding of seq_ids
 
-// A list that needs no allocation for up to kMaxAxes values: the positions or sequences of one entry.
+// A list that needs no allocation for up to kMaxAxes values: the positions or sequences of one
+// entry.
 template <typename T>
 class SmallList {
 public:
@@ -77,7 +78,7 @@ private:
 };
 
 // Appends a sequence unless the last one is the same.
-void note(std::vector<BatchSequence>& named, const SequenceRef& sequence, size_t entry) {
+void note_sequence(std::vector<BatchSequence>& named, const SequenceRef& sequence, size_t entry) {
     if (named.empty() || named.back().sequence != sequence) named.push_back({sequence, entry});
 }
 
@@ -204,7 +205,8 @@ PyBatch PyBatch::from_arrays(const ArrayLike& tokens, const OptionalArrayLike& p
         size_t i = 0;
         for (const py::handle item : items.attr("flat")) {
             const auto ref = sequence_ref<BatchError>("seq_ids", item);
-            if (ref.id != kNoSequence || per_entry == 1) note(batch.named_, ref, i / per_entry);
+            if (ref.id != kNoSequence || per_entry == 1)
+                note_sequence(batch.named_, ref, i / per_entry);
             ++i;
         }
     }
@@ -243,7 +245,7 @@ void PyBatch::add_entries(const char* name, std::span<const SequenceRef> sequenc
     Batch& batch = editable(name);
     const size_t n_named = named_.size();
     try {
-        for (const SequenceRef& sequence : sequences) note(named_, sequence, batch.size());
+        for (const SequenceRef& sequence : sequences) note_sequence(named_, sequence, batch.size());
         add(batch);
     } catch (...) {
         named_.resize(n_named);
@@ -338,7 +340,7 @@ void PyBatch::Reading::copy_sequences(const Int32Array& seq_ids) {
             const SequenceId id = seq_ids.data()[i * k + j];
             if (k > 1 && id == kNoSequence) continue;
             sequences_.push_back(id);
-            if (unnamed) note(named_, {.id = id, .argument = "seq_ids"}, i);
+            if (unnamed) note_sequence(named_, {.id = id, .argument = "seq_ids"}, i);
         }
         sequence_begin_.push_back(static_cast<int32_t>(sequences_.size()));
     }
@@ -365,7 +367,7 @@ void PyBatch::Reading::copy_arrays() {
     }
     if (!arrays.seq_ids) {
         sequences_.assign(n, 0);
-        if (n > 0) note(named_, {.argument = "seq_ids"}, 0);
+        if (n > 0) note_sequence(named_, {.argument = "seq_ids"}, 0);
     } else {
         check_size("seq_ids", *arrays.seq_ids);
         copy_sequences(*arrays.seq_ids);

@@ -16,8 +16,8 @@ struct BatchSequence {
     size_t entry;
 };
 
-// Owns entries that were added one by one, or refers to arrays of the caller. Every method requires the
-// GIL. Methods that change the batch throw BatchError while a Reading exists.
+// Owns entries that were added one by one, or refers to arrays of the caller. Every method requires
+// the GIL. Methods that change the batch throw BatchError while a Reading exists.
 class PyBatch : public ZeroInitialized {
 public:
     static PyBatch from_arrays(const ArrayLike& tokens, const OptionalArrayLike& positions,
@@ -40,8 +40,8 @@ public:
         Reading(const Reading&) = delete;
         Reading& operator=(const Reading&) = delete;
         const BatchView& view() const { return view_; }
-        // Throws BatchError if the batch names a sequence that a call of the context must not use. A
-        // call that does not change the sequences accepts ids of open handles.
+        // Throws BatchError if the batch names a sequence that a call of the context must not use.
+        // A call that does not change the sequences accepts ids of open handles.
         void check_sequences(const Handles& handles, Access access) const;
         const std::vector<BatchSequence>& named() const {
             return named_.empty() ? batch_.named_ : named_;
@@ -78,8 +78,9 @@ private:
 
     Batch batch_;
     std::optional<Arrays> arrays_;
-    std::vector<BatchSequence> named_;  // in order of entries; of arrays: only what lists named
-    int readers_ = 0;                   // number of Readings
+    std::vector<BatchSequence>
+        named_;        // in order of entries; for arrays, only sequences that were named in lists
+    int readers_ = 0;  // number of Readings
 };
 
 }  // namespace plait::python

@@ -178,7 +178,7 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
         const GilRelease released;
         call_interruptibly([&] { shared = std::make_shared<SharedContext>(loaded, options); });
     }
-    return {{}, std::move(shared), model};
+    return {{{}, std::move(shared)}, model};
 }
 
 py::object weak_reference(const py::object& model) {

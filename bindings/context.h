@@ -38,8 +38,8 @@ public:
     SharedContext(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
         : context_(std::move(model), options), handles_(this) {}
 
-    // Returns f(context), called without the GIL: another thread may hold the context and wait for the
-    // GIL.
+    // Returns f(context), called without the GIL: another thread may hold the context and wait for
+    // the GIL.
     template <typename F>
     auto call(F&& f) {
         const CallGuard guard(context_);
@@ -47,21 +47,21 @@ public:
         return std::forward<F>(f)(context_);
     }
 
-    // Returns f(session), called with the lock of the context and without the GIL. Throws InvalidArgument
-    // after close().
+    // Returns f(session), called with the lock of the context and without the GIL. Throws
+    // InvalidArgument after close().
     template <typename F>
     auto session(F&& f) {
         return call(
             [&](Context& context) { return std::forward<F>(f)(*context.session().lock()); });
     }
 
-    // As session(), for a call that names sequences. Throws InvalidArgument for a handle that is closed or
-    // of another context, and for the bare id of an open handle if the call changes the sequence.
+    // As session(), for a call that names sequences. Throws InvalidArgument for a handle that is
+    // closed or of another context, and for the bare id of an open handle if the call changes the
+    // sequence.
     template <typename F>
     auto session_on(std::initializer_list<SequenceRef> sequences, F&& f) {
-        return call([&](Context& context) {
-            const std::shared_lock lock(handles_.mutex());
-            for (const SequenceRef& sequence : sequences) handles_.check(sequence);
+        return call_with_handles([&](Context& context, const Handles& handles) {
+            for (const SequenceRef& sequence : sequences) handles.check(sequence);
             return std::forward<F>(f)(*context.session().lock());
         });
     }
@@ -91,10 +91,10 @@ public:
         return call([&](Context& context) { return std::forward<F>(f)(context, other.context_); });
     }
 
-    // For reading what is fixed at construction, which needs no lock.
+    // For reading settings that are fixed at construction, which needs no lock.
     const Context& fixed() const { return context_; }
 
-    // How often a saved state or a copy has replaced all sequences.
+    // Number of times that a saved state or a copy has replaced all sequences.
     uint64_t n_replaced() const { return n_replaced_; }
     void note_replaced() { ++n_replaced_; }
 
@@ -104,9 +104,9 @@ private:
     std::atomic<uint64_t> n_replaced_{0};
 };
 
-struct PyContext : ZeroInitialized {
+// Base of the Python objects that share a context.
+struct ContextUser : ZeroInitialized {
     std::shared_ptr<SharedContext> shared;  // null if __init__ was never called
-    py::object model;
 
     template <typename F>
     auto call(F&& f) const {
@@ -116,6 +116,10 @@ struct PyContext : ZeroInitialized {
     auto session(F&& f) const {
         return initialized(shared)->session(std::forward<F>(f));
     }
+};
+
+struct PyContext : ContextUser {
+    py::object model;
 };
 
 // Binds adapters, control vectors and edits.

@@ -1,5 +1,5 @@
-// Conversion of Python arguments to C++ values, with errors that name the argument and its value. The
-// argument types below accept any object; each defines the type shown in signatures and stubs.
+// Conversion of Python arguments to C++ values, with errors that name the argument and its value.
+// The argument types below accept any object; each defines the type shown in signatures and stubs.
 #pragma once
 
 #include <cstdint>
@@ -89,7 +89,8 @@ bool to_bool(const char* name, py::handle value);
 std::string to_text(const char* name, py::handle value);
 std::string to_path(const char* name, py::handle value);  // in the encoding of the file system
 
-// Appends to `out` the integers of an iterable (a list, tuple, array, set, ...), or a single integer.
+// Appends to `out` the integers of an iterable (a list, tuple, array, set, ...), or a single
+// integer.
 template <typename Error>
 void to_int32s(const char* name, py::handle value, std::vector<int32_t>& out);
 

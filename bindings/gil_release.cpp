@@ -12,8 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A decode stops at its next node. Longer operations, such as reading a file, use no memory that Python
-// frees, so the exit does not need to wait for them.
+// A decode stops at its next node. Longer operations, such as reading a file, use no memory that
+// Python frees, so the exit does not need to wait for them.
 constexpr auto kMaxExitWait = 10s;
 
 std::atomic<int> g_running_calls{0};  // number of threads in a call
@@ -42,7 +42,9 @@ void stop_calls() {
 
 GilRelease::GilRelease() : state_(PyEval_SaveThread()) {
     if (t_depth == 0) {
-        ++g_running_calls;  // before g_exiting is read, so that either stop_calls() sees this call or this call sees g_exiting
+        // Counted before g_exiting is read, so that either stop_calls() sees this call or this call
+        // sees g_exiting.
+        ++g_running_calls;
         if (exiting_in_other_thread()) {
             --g_running_calls;
             wait_for_exit();
@@ -56,8 +58,8 @@ GilRelease::~GilRelease() {
         --g_running_calls;
         if (exiting_in_other_thread()) wait_for_exit();
     }
-    // Before 3.14, Python unwinds the stack of a thread that requests the GIL after finalisation, which
-    // terminates the process in a destructor.
+    // Before 3.14, Python unwinds the stack of a thread that requests the GIL after finalisation,
+    // which terminates the process in a destructor.
     try {
         PyEval_RestoreThread(state_);
     } catch (...) {

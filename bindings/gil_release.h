@@ -5,10 +5,10 @@
 
 namespace plait::python {
 
-// Releases the GIL for its lifetime. If the interpreter exits meanwhile, it frees objects that the call
-// uses, such as those held by frames of daemon threads. Therefore the exit handler waits for running
-// calls, which stop soon. Their threads, and threads that start a call later, then block here until the
-// process exits and never return to Python.
+// Releases the GIL for its lifetime. If the interpreter exits meanwhile, it frees objects that the
+// call uses, such as those held by frames of daemon threads. Therefore the exit handler waits for
+// running calls, which stop soon. Their threads, and threads that start a call later, then block
+// here until the process exits and never return to Python.
 class GilRelease {
 public:
     GilRelease();

@@ -24,9 +24,9 @@ struct SequenceRef {
     bool operator==(const SequenceRef&) const = default;
 };
 
-// Which handle owns which id. While a handle is open, only the handle names its sequence in calls that
-// change the sequence; calls that read it also accept the id. The mutex guards the table: calls that
-// name sequences hold it shared, so that no handle is opened or closed before they end.
+// Which handle owns which id. While a handle is open, only the handle names its sequence in calls
+// that change the sequence; calls that read it also accept the id. The mutex guards the table:
+// calls that name sequences hold it shared, so that no handle is opened or closed before they end.
 class Handles {
 public:
     explicit Handles(const void* context) : context_(context) {}

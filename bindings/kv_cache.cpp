@@ -357,7 +357,7 @@ Raises:
         or the context is closed.
     TypeError: Raised by every method if an argument is not an integer.)");
     kv.def("__init__", init(+[](const PyContext& context) {
-               return PyKvCache{{}, initialized(context.shared)};
+               return PyKvCache{{{}, initialized(context.shared)}};
            }),
            py::detail::is_new_style_constructor(), py::arg("context"))
         .def("__repr__", &kv_cache_repr);

@@ -4,13 +4,14 @@
 
 #include "convert.h"
 #include "kv_cache.h"
+#include "runtime/state/state_file.h"
 #include "sequence.h"
 
 namespace plait::python {
 namespace {
 
-// Returns f(context, id, handles), called for the sequence that the argument names; the id is nullopt for
-// None. No handle is opened or closed meanwhile.
+// Returns f(context, id, handles), called for the sequence that the argument names; the id is
+// nullopt for None. No handle is opened or closed meanwhile.
 template <typename F>
 auto call_for(const PyKvCache& self, py::handle seq, Access access, F&& f) {
     std::optional<SequenceRef> sequence;
@@ -76,15 +77,23 @@ void from_bytes(const PyKvCache& self, const BytesLike& data, const OptionalSequ
 
 void save(const PyKvCache& self, const PathLike& path, const OptionalSequenceArg& seq) {
     const std::string file = to_path("path", path);
-    call_for(self, seq, Access::read,
-             [&](Context& c, auto id, const Handles&) { c.save_file(file, id); });
+    FileBytes state;
+    call_for(self, seq, Access::read, [&](Context& c, auto id, const Handles&) {
+        c.session()->save_state(id, [&](uint64_t n) {
+            state = FileBytes(n);
+            return state.all();
+        });
+    });
+    // Without locks, so that other threads can use the context meanwhile.
+    self.call([&](Context&) { write_state_file(file, state.view()); });
 }
 
 void load(const PyKvCache& self, const PathLike& path, const OptionalSequenceArg& seq) {
     const std::string file = to_path("path", path);
+    const FileBytes state = self.call([&](Context&) { return read_state_file(file); });
     if (seq.is_none()) initialized(self.shared)->note_replaced();
     call_for(self, seq, Access::change, [&](Context& c, auto id, const Handles& handles) {
-        c.load_file(file, id, unowned(handles));
+        with_path(file, [&] { c.session()->load_state(state.view(), id, unowned(handles)); });
     });
 }
 
@@ -103,7 +112,7 @@ Position seq_rewind(const PyKvCache& self, const SequenceArg& seq, const Integer
     return self.session_on({sequence}, [&](Session& s) { return s.rewind(sequence.id, next); });
 }
 
-// Binds what follows from saved states: copies between contexts, and rewinding.
+// Binds copies between contexts, and rewinding.
 void bind_copies(KvCacheClass& kv) {
     kv.def_property_readonly(
           "n_replaced",

@@ -1,5 +1,5 @@
-// The functions that bind the parts of plait._core, in the order in which module.cpp calls them; and what
-// all parts share.
+// The functions that bind the parts of plait._core, in the order in which module.cpp calls them,
+// and declarations that all parts share.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -21,11 +21,13 @@ void bind_sequence(py::module_& m);
 void bind_kv_cache(py::module_& m);
 void bind_stats(py::module_& m);
 void bind_sampler(py::module_& m);
-// Adds signatures to the functions and classes of the module, and replaces the errors of wrong calls.
+// Adds signatures to the functions and classes of the module, and replaces the errors of wrong
+// calls.
 void describe_signatures(py::module_& m);
 
-// Applies the current level of the Python logger "plait" to the runtime. Call it with the GIL before work
-// that may log, because Python does not report changes of a level. It only reads attributes.
+// Applies the current level of the Python logger "plait" to the runtime. Call it with the GIL
+// before work that may log, because Python does not report changes of a level. It only reads
+// attributes.
 void follow_log_level();
 
 }  // namespace plait::python

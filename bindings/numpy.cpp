@@ -3,8 +3,8 @@
 namespace plait::python {
 namespace {
 
-// True for the exceptions that libraries raise if an object cannot be converted to an array. False for
-// MemoryError and for exceptions of signal handlers.
+// True for the exceptions that libraries raise if an object cannot be converted to an array. False
+// for MemoryError and for exceptions of signal handlers.
 bool is_conversion_error(const py::error_already_set& error) {
     for (PyObject* kind :
          {PyExc_TypeError, PyExc_ValueError, PyExc_RuntimeError, PyExc_BufferError})
@@ -47,7 +47,8 @@ py::array as_array(const char* name, py::handle value, const char* expected) {
         try {  // shares the memory of tensors of other libraries if they allow it
             return py::module_::import("numpy").attr("from_dlpack")(value);
         } catch (const py::error_already_set& error) {
-            // Tensors that cannot be shared (unknown dtype, gradients) may still be convertible below.
+            // Tensors that cannot be shared (unknown dtype, gradients) may still be convertible
+            // below.
             if (!is_conversion_error(error)) throw;
         }
     }

@@ -38,8 +38,8 @@ py::array_t<T> take_vector(std::vector<T> values, std::vector<py::ssize_t> shape
     return py::array_t<T>(std::move(shape), data, owner);
 }
 
-// Returns the array itself if it is C-contiguous int32, else a converted copy. Throws TypeError if the
-// elements are not integers, and `Error` with the first value that does not fit.
+// Returns the array itself if it is C-contiguous int32, else a converted copy. Throws TypeError if
+// the elements are not integers, and `Error` with the first value that does not fit.
 template <typename Error>
 Int32Array int32_array(const char* name, py::handle value);
 

@@ -1,4 +1,5 @@
-// Helpers for bound classes, including objects without __init__: T.__new__(T) calls no C++ constructor.
+// Helpers for bound classes, including objects without __init__: T.__new__(T) calls no C++
+// constructor.
 #pragma once
 
 #include <cstring>
@@ -10,7 +11,8 @@
 namespace plait::python {
 
 // Base of classes that Python can construct. For an object without __init__, pybind11 allocates raw
-// memory on first use. ZeroInitialized memory reads as empty vectors and null pointers, which methods detect.
+// memory on first use. ZeroInitialized memory reads as empty vectors and null pointers, which
+// methods detect.
 struct ZeroInitialized {
     static void* operator new(size_t bytes) {
         void* memory = ::operator new(bytes);
@@ -28,9 +30,9 @@ const Pointer& initialized(const Pointer& pointer) {
     return pointer;
 }
 
-// Returns an __init__ that stores the result of `function`. Unlike py::init(function), it survives an
-// allocation failure while pybind11 registers the instance; py::init would terminate the process. Pass it
-// to def() with py::detail::is_new_style_constructor().
+// Returns an __init__ that stores the result of `function`. Unlike py::init(function), it survives
+// an allocation failure while pybind11 registers the instance; py::init would terminate the
+// process. Pass it to def() with py::detail::is_new_style_constructor().
 template <typename T, typename... Args>
 auto init(T (*function)(Args...)) {
     return [function](py::detail::value_and_holder& self, Args... args) {

@@ -1,5 +1,5 @@
-// The class SamplerChain. The public class is plait.Sampler, which converts its arguments to the tuples
-// that SamplerChain accepts.
+// The class SamplerChain. The public class is plait.Sampler, which converts its arguments to the
+// tuples that SamplerChain accepts.
 #include "sampling/sampler.h"
 
 #include <pybind11/stl.h>

@@ -1,9 +1,9 @@
 // Captures, edits and traces: objects that open something and later close it.
 //
-// A Python signal handler can raise between any two bytecode instructions, including between opening
-// something and recording that it is open. Here both happen in one call, so an interrupted `with`
-// statement leaves the object either open and recorded, or not open. The destructor closes whatever is
-// still open, for example after an allocation failure.
+// A Python signal handler can raise between any two bytecode instructions, including between
+// opening something and recording that it is open. Here both happen in one call, so an interrupted
+// `with` statement leaves the object either open and recorded, or not open. The destructor closes
+// whatever is still open, for example after an allocation failure.
 #include <optional>
 
 #include "context.h"
@@ -21,8 +21,8 @@ std::shared_ptr<SharedContext> shared_of(const ContextObject& context) {
     return initialized(py::cast<const PyContext&>(context).shared);
 }
 
-// Calls close() and ignores exceptions: closing fails in a signal handler that interrupted a call of the
-// context.
+// Calls close() and ignores exceptions: closing fails in a signal handler that interrupted a call
+// of the context.
 template <typename F>
 void close_noexcept(F&& close) noexcept {
     try {

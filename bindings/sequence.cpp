@@ -107,8 +107,8 @@ Args:
 
 Raises:
     CacheFull: All ids are in use.)")
-        // Reserves and records the id in one call, because an exception of a signal handler can arrive
-        // between any two bytecode instructions.
+        // Reserves and records the id in one call, because an exception of a signal handler can
+        // arrive between any two bytecode instructions.
         .def("__init__", init(&make_sequence), py::detail::is_new_style_constructor(),
              py::arg("context"))
         .def_property_readonly("id", &PySequence::id, "The sequence id.")

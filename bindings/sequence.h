@@ -29,8 +29,8 @@ private:
     std::shared_ptr<SharedContext> shared_;  // null after close()
 };
 
-// Converts an argument that names one sequence, a Sequence or an id. Throws TypeError, or `Error` for an
-// integer that is out of range.
+// Converts an argument that names one sequence, a Sequence or an id. Throws TypeError, or `Error`
+// for an integer that is out of range.
 template <typename Error = InvalidArgument>
 SequenceRef sequence_ref(const char* argument, py::handle value, Access access = Access::change) {
     if (!PyLong_CheckExact(value.ptr()) && py::isinstance<PySequence>(value))

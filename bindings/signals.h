@@ -10,8 +10,8 @@
 namespace plait::python {
 
 // Checks periodically for pending Python signals. Constructed and called on the thread of the call
-// without the GIL, which it takes only for a check. Only the main thread of Python handles signals, so
-// on other threads the first check is the last.
+// without the GIL, which it takes only for a check. Only the main thread of Python handles signals,
+// so on other threads the first check is the last.
 class PythonSignals final : public StopSignal {
 public:
     PythonSignals();
@@ -27,9 +27,9 @@ private:
     std::exception_ptr raised_;
 };
 
-// Calls f() on another thread and runs Python's signal handlers on this one meanwhile, so that a handler
-// may use whatever f() has locked. If a handler raises, check_stop() in f() throws Interrupted, and the
-// exception of the handler is thrown once f() has ended. Requires that the GIL is released.
+// Calls f() on another thread and runs Python's signal handlers on this one meanwhile, so a handler
+// may wait for a lock that f() holds. If a handler raises, check_stop() in f() throws Interrupted,
+// and the exception of the handler is thrown once f() has ended. Requires that the GIL is released.
 void call_interruptibly(const std::function<void()>& f);
 
 }  // namespace plait::python

@@ -1,9 +1,9 @@
 // Signatures of bound functions, and TypeErrors that name the argument at fault.
 //
-// pybind11 writes signatures into docstrings, where inspect.signature() does not find them, and answers a
-// call that does not match with the list of what would. This file adds the signatures in the format of
-// CPython ("name(arguments)\n--\n\n" in front of a docstring, which __doc__ omits), and replaces the list by
-// the argument that is unknown, missing, or of the wrong type.
+// pybind11 writes signatures into docstrings, where inspect.signature() does not find them. Its
+// TypeError for a wrong call lists all signatures. This file adds the signatures in the format of
+// CPython ("name(arguments)\n--\n\n" before the docstring, which __doc__ omits). It replaces the
+// list in the TypeError by the argument that is unknown, missing, or of the wrong type.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -94,8 +94,8 @@ std::string annotation(const Record& record, const std::string& name) {
     return std::string(all.substr(from, all.find_first_of(",)= ", from) - from));
 }
 
-// Returns what is wrong with the types of the arguments. Only arguments of bound classes can mismatch;
-// the others accept any object and name themselves in errors.
+// Returns what is wrong with the types of the arguments. Only arguments of bound classes can
+// mismatch; the others accept any object and name themselves in errors.
 std::string wrong_types(const Record& record, const Given& given) {
     const std::string prefix = "plait._core.";
     std::string types;
@@ -148,7 +148,8 @@ void explain(const Record& record, const Given& given) {
         return;
     }
     const std::string found = problem(record, given);
-    // Those that begin with the name of an argument read like the errors of its conversion.
+    // Errors that begin with the name of an argument are kept, since they are those of its
+    // conversion.
     const bool names_itself = found.find(": expected") != std::string::npos;
     PyErr_SetString(PyExc_TypeError,
                     (names_itself ? found : text(call_name(record), "() ", found)).c_str());

@@ -4,9 +4,7 @@
 namespace plait::python {
 namespace {
 
-struct PyStats : ZeroInitialized {
-    std::shared_ptr<SharedContext> shared;
-};
+struct PyStats : ContextUser {};
 
 using CountsByName = py::typing::Dict<py::str, py::int_>;
 using SecondsByName = py::typing::Dict<py::str, py::float_>;
@@ -14,7 +12,7 @@ using SecondsByName = py::typing::Dict<py::str, py::float_>;
 constexpr const char* kPhaseNames[kPhases] = {"place", "build", "input", "compute", "output"};
 
 Stats stats_of(const PyStats& self) {
-    return initialized(self.shared)->call([](const Context& c) { return c.stats(); });
+    return self.call([](const Context& c) { return c.stats(); });
 }
 
 CountsByName misses(const PyStats& self) {
@@ -63,7 +61,7 @@ values.
 Args:
     context: The context.)")
         .def("__init__", init(+[](const PyContext& context) {
-                 return PyStats{{}, initialized(context.shared)};
+                 return PyStats{{{}, initialized(context.shared)}};
              }),
              py::detail::is_new_style_constructor(), py::arg("context"))
         .def_property_readonly("tokens", counter(&Stats::tokens),

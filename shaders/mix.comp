@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// The vectors of each row, mixed by a matrix of the row: y_i = sum over j, in order, of weights_ij x_j.
-// Dispatch: elements / 256.
+// The vectors of each row, mixed by a matrix of the row: y_i = sum over j, in order, of weights_ij
+// x_j. Dispatch: elements / 256.
 
 layout(local_size_x = 256) in;
 #include "lib/frame.glsl"

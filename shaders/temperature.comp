@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// The factor of each token's queries, 1 + scale ln(1 + floor((position + offset) / period)). Dispatch: rows / 64.
+// The factor of each token's queries, 1 + scale ln(1 + floor((position + offset) / period)).
+// Dispatch: rows / 64.
 
 layout(local_size_x = 64) in;
 #include "lib/frame.glsl"

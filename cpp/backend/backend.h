@@ -18,7 +18,7 @@
 
 namespace plait {
 
-// How many rows of each extent a step has.
+// The number of rows of each extent in a step.
 struct Counts {
     int32_t tokens = 0;
     int32_t outputs = 0;
@@ -26,8 +26,8 @@ struct Counts {
     int32_t moves = 0;
 };
 
-// Where a value is stored. Offsets into the arena, the inputs and the outputs are relative to the
-// buffers of a run, so a plan outlives any particular buffer.
+// The memory that holds a value. Offsets into the arena, the inputs and the outputs are relative to
+// the buffers of a run, so a plan does not depend on particular buffers.
 enum class Space : uint8_t {
     nowhere,
     arena,
@@ -57,8 +57,8 @@ public:
 class Editor {
 public:
     virtual ~Editor() = default;
-    // Overwrites the rows of a value that the step has, [n, ...] with the other axes of `shape`.
-    // `index` is ops::Edit::index.
+    // Overwrites the rows of a value, [n, ...] with n rows in this step and the other axes of
+    // `shape`. `index` is ops::Edit::index.
     virtual void edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) = 0;
 };
 
@@ -88,7 +88,8 @@ struct CommandCounts {
     uint64_t submitted = 0;
 };
 
-// Consecutive nodes of a lowered graph that run without the host, and what compiling them needs.
+// Consecutive nodes of a lowered graph that run without the host, and the data needed to compile
+// them.
 struct Segment {
     std::span<const NodeId> nodes;
     std::span<const uint32_t> stages;  // by node of the graph, never decreasing
@@ -106,10 +107,10 @@ public:
     virtual std::string_view name() const = 0;  // "cpu"
     virtual std::string packing() const = 0;    // backends of equal packing share weight copies
     virtual int n_threads() const = 0;          // traces number threads from 0
-    // Whether the bits of a row's results do not depend on the other rows of a step.
+    // True if the bits of a row's results do not depend on the other rows of a step.
     virtual bool invariant() const { return true; }
-    virtual CommandCounts commands() const { return {}; }  // since the backend was made
-    // Bytes of memory that can still be allocated; nothing if the backend does not limit them.
+    virtual CommandCounts commands() const { return {}; }  // since its construction
+    // Bytes of memory that can still be allocated; nullopt if the backend does not limit them.
     virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
     // Memory with a host address. The host writes inputs before a run, and reads results after it.
     virtual std::unique_ptr<Buffer> allocate_inputs(uint64_t bytes) { return allocate(bytes); }
@@ -117,7 +118,7 @@ public:
     virtual std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) = 0;
 
-    // Whether the backend has a kernel for this node of a model's graph.
+    // Returns true if the backend has a kernel for this node of a model's graph.
     virtual bool supports(const Graph& graph, NodeId node) const = 0;
     // Translates a graph into the ops that the backend runs. If `fuse` is true, combines ops where
     // one kernel costs less than two.

@@ -10,7 +10,7 @@
 
 namespace plait {
 
-// Calls bind(op, node, binder), the backend's own, for each node that a kernel computes.
+// Calls the backend's bind(op, node, binder) for each node that a kernel computes.
 template <typename OpVariant, typename Binder>
 void bind_nodes(std::span<const BasicNode<OpVariant>> nodes, std::span<const NodeId> segment,
                 Binder& binder) {

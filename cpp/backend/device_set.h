@@ -37,7 +37,7 @@ private:
     std::vector<std::unique_ptr<Buffer>> buffers_;
 };
 
-// Host memory through which values leave a device and reach it.
+// Host memory for the values that a device sends and receives.
 struct Exchange {
     std::shared_ptr<Buffer> sent, received;
 };
@@ -68,11 +68,11 @@ public:
     DeviceBuffers allocate_inputs(uint64_t bytes);
     // Makes the arena of each device at least bytes[device] large.
     void grow(DeviceBuffers& arenas, const std::vector<uint64_t>& bytes);
-    // Returns memory for at least `sent` and `received` bytes. Plans share ownership of what they were
-    // given, so it stays valid if a later call returns larger memory.
+    // Returns memory for at least `sent` and `received` bytes. Plans share ownership of what they
+    // were given, so it stays valid if a later call returns larger memory.
     const Exchange& exchange(size_t device, uint64_t sent, uint64_t received);
 
-    // Runs a change of the caches. On several devices a failure makes every later run fail.
+    // Runs a change of the caches. With several devices, a failure makes every later run fail.
     template <typename Change>
     void change_caches(Change&& change) {
         integrity_ ? integrity_->change(change) : change();

@@ -1,5 +1,5 @@
-// A graph in the ops of one backend. Planning reads the types, operands and properties of its nodes.
-// The rest of a node is private to the backend that lowered the graph.
+// A graph in the ops of one backend. Planning reads the types, operands and properties of its
+// nodes. The rest of a node is private to the backend that lowered the graph.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// When each node ran on each thread. Recorded only while tracing is on.
+// The times at which each node ran on each thread. Recorded only while tracing is on.
 #pragma once
 
 #include <chrono>

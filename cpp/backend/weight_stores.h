@@ -30,7 +30,7 @@ public:
     // Returns the id of its first weight.
     WeightId add(StoresByDevice stores);
 
-    // The store on a device that holds a weight, and the weight's id there.
+    // The store of a device that holds a weight, and the weight's id in that store.
     struct Place {
         WeightStore& store;
         WeightId id;
@@ -52,7 +52,7 @@ class DeviceWeights {
 public:
     DeviceWeights(const WeightStores& weights, size_t device)
         : weights_(&weights), device_(device) {}
-    // Returns the store that holds a weight, and the weight's id there.
+    // Returns the store that holds a weight, and the weight's id in that store.
     template <std::derived_from<WeightStore> Store>
     std::pair<Store&, WeightId> find(WeightId id) const {
         const WeightStores::Place place = weights_->find(id, device_);

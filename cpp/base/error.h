@@ -1,4 +1,5 @@
-// Exceptions that cross the library boundary, one class per reaction that a caller may choose.
+// Exceptions that cross the library boundary. Each class stands for an error that callers may want
+// to handle differently.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Attributes of functions in headers that kernels include. Kernels are compiled once per
-// instruction set; of an ordinary inline function the linker could keep a copy with instructions
+// instruction set. For an ordinary inline function, the linker could keep a copy with instructions
 // that the processor lacks.
 #pragma once
 

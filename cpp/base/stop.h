@@ -17,7 +17,8 @@ private:
     const std::atomic<bool>* outer_;
 };
 
-// Throws Interrupted if a StopScope of this thread is to stop. Cheap enough for each megabyte of work.
+// Throws Interrupted if the `stop` of a StopScope of this thread is set. Call it about once per
+// megabyte of work.
 void check_stop();
 
 }  // namespace plait

@@ -10,8 +10,8 @@ namespace plait {
 // Returns for each node how many operands and outputs refer to it.
 std::vector<int> count_uses(const Graph& graph);
 
-// Returns for each node the node whose bytes its result is, or a part of them, through any number
-// of aliases. Most nodes are their own root.
+// Returns for each node its root: the node whose bytes contain its result, through any number of
+// aliases. Most nodes are their own root.
 std::vector<NodeId> alias_roots(const Graph& graph);
 
 // Returns the layer of each node, or `n_layers` for nodes after the last layer. A node without a

@@ -1,5 +1,5 @@
-// Capturing named values: they become outputs of the graph, so no rewrite removes or absorbs them,
-// all their rows are computed, and their bytes are kept until the run ends.
+// Capturing named values. A captured value becomes an output of the graph: no rewrite removes or
+// fuses it, all of its rows are computed, and its bytes are kept until the run ends.
 #pragma once
 
 #include <compare>
@@ -22,7 +22,7 @@ struct ValueName {
 // "blk.3.q", or "blk.3.q.2" for the second value of that role.
 std::string full_name(const ValueName& name);
 
-// Whether values of this role have output rows only.
+// Returns true if values of this role have only the output rows.
 bool only_of_outputs(Role role);
 
 // A value that can be captured.
@@ -37,8 +37,8 @@ std::vector<NamedValue> named_values(const Graph& graph);
 constexpr OutputId captured(size_t i) {
     return static_cast<OutputId>(static_cast<size_t>(OutputId::first_captured) + i);
 }
-// Makes outputs of the named values that the graph has. In a step without output rows, values that
-// have output rows only are skipped.
+// Turns the named values that the graph has into outputs. In a step without output rows, values
+// that have only output rows are skipped.
 void capture(Graph& graph, std::span<const ValueName> names, bool has_outputs);
 
 }  // namespace plait

@@ -62,7 +62,7 @@ private:
         return value;
     }
 
-    // The node of a part that has the value of node `id`.
+    // Returns the node of a part that holds the value of node `id`.
     NodeId local(uint8_t part, NodeId id) {
         if (const NodeId known = local_[part][id]; known != kNoNode) return known;
         if (!is_made(id)) return place(part, id);
@@ -70,7 +70,7 @@ private:
         return append(part, id, ops::Receive{channels_.at({id, part})}).id;
     }
 
-    // One Send of the value to each other part that reads it.
+    // Appends one Send of the value for each other part that reads it.
     void send(NodeId id) {
         if (roots_[id] != id) return;
         const uint8_t from = part_of_[id];

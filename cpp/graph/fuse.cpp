@@ -12,7 +12,7 @@ struct Fused {
     ops::LinearAdd op;
 };
 
-// What `node` becomes, if it adds a product that nothing else reads.
+// Returns the fused op that replaces `node` if it adds a product that no other node reads.
 std::optional<Fused> match(const Graph& graph, const Node& node, const std::vector<int>& uses) {
     const auto* add = std::get_if<ops::Add>(&node.op);
     if (add == nullptr) return std::nullopt;

@@ -1,4 +1,5 @@
-// A recipe: which ops run on which shapes, in which order. Holds no step data and no tensor bytes.
+// A graph: ops with the shapes of their results, in the order of execution. Contains no data of a
+// step and no tensor bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace plait {
 
 enum class OutputId : uint16_t { logits, embeddings, first_captured };  // see capture.h
 
-// A backend that lowers a graph has nodes of more kinds than a model has.
+// A node of a graph. A backend that lowers a graph uses a variant with additional ops.
 template <typename OpVariant>
 struct BasicNode {
     OpVariant op;
@@ -31,7 +32,7 @@ using GraphOutputs = std::vector<std::pair<OutputId, NodeId>>;
 
 class Graph {
 public:
-    // A weight, a storage and an input each have one node however often they are requested.
+    // Each weight, storage and input has one node, even if it is requested several times.
     Value weight(const Weight& weight);
     Value storage(uint32_t index, const TensorType& type);
     Value input(InputId id, const TensorType& type, Extent extent);
@@ -39,14 +40,14 @@ public:
     // Appends a node. Its operands must be nodes of this graph.
     Value add(Op op, const TensorType& type, Extent extent);
     void output(OutputId id, Value value);
-    // Names the value for people, captures and tests; a second name replaces the first.
+    // Names the value in dumps, captures and tests. A second name replaces the first.
     void name(Value value, Role role, int layer = -1);
 
     const Node& node(NodeId id) const { return nodes_[id]; }
     std::span<const Node> nodes() const { return nodes_; }
     std::span<const std::pair<OutputId, NodeId>> outputs() const { return outputs_; }
 
-    // Whether both have the same nodes, with the same names, and the same outputs.
+    // True if both have the same nodes, with the same names, and the same outputs.
     bool operator==(const Graph&) const = default;
 
     // For rewrites: a new node list. The operands of every node come before it.

@@ -13,7 +13,7 @@ concept Adaptable = OpType<T> && requires {
     T::kAdaptable;
 };
 
-// The operand that an adapter can change, if the op has one.
+// Returns the operand that an adapter can change, if the op has one.
 std::optional<NodeId> adaptable_operand(const Op& op) {
     return std::visit(
         []<typename T>(const T& each) -> std::optional<NodeId> {
@@ -44,7 +44,7 @@ struct Factors {
     Value at(NodeId id) const { return {&graph, id}; }
 };
 
-// B (scale * A x), by the kind of product that the op is.
+// Builds B (scale * A x), with the same kind of product as the op.
 Value product(const ops::Embed& op, const Factors& f) {
     return linear(embed(f.a, f.at(op.tokens)) * f.scale, f.b);
 }
@@ -59,7 +59,8 @@ Value product(const ops::ExpertLinear& op, const Factors& f) {
     return expert_linear(expert_linear(f.at(op.x), f.a, routes) * f.scale, f.b, routes);
 }
 
-// A tied table is looked up and multiplied by; A [vocab, r] fits the first use only.
+// A tied embedding matrix is used for lookups and for the output product; A [vocab, r] fits only
+// the lookup.
 bool fits(const Graph&, const ops::Embed&, const LowRank&) { return true; }
 template <Adaptable T>
 bool fits(const Graph& graph, const T& op, const LowRank& delta) {

@@ -1,4 +1,4 @@
-// What every op declares about itself, and what follows from it for all of them.
+// The declarations that every op contains, and functions that work for all ops by means of them.
 //
 //   struct RmsNorm {
 //       Operand x;
@@ -26,7 +26,7 @@ namespace plait {
 
 enum class OpKind : uint8_t {
     source,  // exists before a step: a weight, a cache, an input
-    view,    // names the bytes of its first operand, or a part of them; nothing is computed
+    view,    // refers to bytes of its first operand; nothing is computed
     kernel,  // a backend computes it
     host,    // written by the host between two executables
 };
@@ -45,7 +45,7 @@ struct OpInfo {
     std::array<const char*, 2> fused{};
 };
 
-// Whether the result is the bytes of the first operand, or a part of them.
+// Returns true if the bytes of the result are those of the first operand, or a part of them.
 constexpr bool is_alias(const OpInfo& info) { return info.kind == OpKind::view || info.in_place; }
 
 // The list of an op's operands, each a pointer to a member: an Operand, an OptionalOperand, or a
@@ -68,7 +68,7 @@ concept OpType = HasOperands<T> && std::equality_comparable<T> && std::is_trivia
                  (T::kInfo.kind != OpKind::source ||
                   std::tuple_size_v<std::remove_cv_t<decltype(T::kOperands)>> == 0);
 
-// Calls visit(NodeId&) for each operand that is there, in the order of kOperands; for a const op,
+// Calls visit(NodeId&) for each operand that is present, in the order of kOperands; for a const op,
 // visit(const NodeId&).
 template <typename T, typename Visit>
 requires HasOperands<std::remove_const_t<T>> || std::same_as<std::remove_const_t<T>, Operand> ||
@@ -100,7 +100,7 @@ const OpInfo& info_of(const std::variant<Ops...>& op) {
     return std::visit([]<typename T>(const T&) -> const OpInfo& { return T::kInfo; }, op);
 }
 
-// The operand whose bytes an alias has. Any other op has none.
+// Returns the operand whose bytes an alias refers to; nullopt for any other op.
 template <OpType... Ops>
 NodeId aliased_operand(const std::variant<Ops...>& op) {
     return std::visit(

@@ -14,7 +14,8 @@ Shape with_last(const Shape& x, int64_t size) {
     return shape;
 }
 
-// Whether w has one element for each element of x's last axis, or for each element of a row.
+// Returns true if w has one element for each element of x's last axis, or for each element of a
+// row.
 bool repeats_in(Value w, Value x) {
     const int64_t n = w.shape().elements();
     return n == x.shape()[-1] || n * x.shape()[0] == x.shape().elements();

@@ -15,8 +15,8 @@ using Follow = std::function<Value(NodeId old, Value copy)>;
 
 void rewrite(Graph& graph, const Follow& follow);
 
-// Replaces x + linear(y) by LinearAdd if nothing else reads the product. Each result keeps its
-// bits; the sum costs one pass over the rows less.
+// Replaces x + linear(y) by LinearAdd if no other node reads the product. The results have the same
+// bits, and one pass over the rows is saved.
 void fuse_linear_add(Graph& graph);
 
 // The matrices that one low-rank adapter adds to one weight. Hu et al. 2021, arXiv:2106.09685:
@@ -35,7 +35,7 @@ struct LowRank {
 // Adds the adapters to each op that multiplies by their weight or looks up rows of it.
 void add_low_rank(Graph& graph, std::span<const LowRank> deltas);
 
-// The weights that the graph reads only as operands that adapters can change.
+// Returns the weights whose every use in the graph can be changed by adapters.
 std::vector<WeightId> adaptable_weights(const Graph& graph);
 
 // Adds a vector to the residual stream after each of the first n_layers layers:

@@ -33,7 +33,7 @@ struct Operand {
     bool operator==(const Operand&) const = default;
 };
 
-// A value that an op reads if it is there.
+// An optional operand of an op.
 struct OptionalOperand {
     NodeId id = kNoNode;
 

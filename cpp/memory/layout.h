@@ -1,5 +1,5 @@
-// The specs state what a model stores per layer, the options what the caller asked for, and the
-// layout where everything is stored. All three are fixed for the life of a context.
+// The specs (what a model stores per layer), the options of the caller, and the layout that results
+// from both. All three are fixed for the life of a context.
 #pragma once
 
 #include <any>
@@ -83,7 +83,8 @@ struct PartKind {
 
     // Adds the storage of one slot and returns its group.
     uint8_t (*add_slot)(LayoutBuilder& builder, StorageId id, const StateSpec& spec) = nullptr;
-    // Where the keys (part 0) or values (part 1) of a slot are stored. Null: the kind has none to show.
+    // Returns the storage of the keys (part 0) or values (part 1) of a slot. Null if the kind
+    // stores no keys and values.
     CachedHeads (*cached_heads)(StorageId id, const StateSpec& spec) = nullptr;
     // Name of a storage in errors and saved states, for example "keys".
     std::string (*storage_name)(uint8_t part) = nullptr;
@@ -196,7 +197,7 @@ struct MemoryLayout {
     uint8_t group_of(int layer, int slot) const {
         return slot_groups.at(static_cast<size_t>(layer)).at(static_cast<size_t>(slot));
     }
-    // The keys (part 0) or values (part 1) of a layer; nullopt if it has none to show.
+    // The keys (part 0) or values (part 1) of a layer; nullopt if it stores none.
     std::optional<CachedHeads> cached_heads(size_t layer, uint8_t part) const;
     bool has(const PartKind& kind) const;
     bool has_cells() const;                  // true if a group is of a kind with cells

@@ -28,7 +28,7 @@ public:
     void commit() noexcept override;
     void rollback() noexcept override;
 
-    // Returns false if later tokens of the sequence would see keys that have been freed.
+    // Returns false if later tokens of the sequence would have to see keys that have been freed.
     bool can_remove(SequenceId sequence, PositionRange range) override;
     void remove(SequenceId sequence, PositionRange range) noexcept override;
     size_t check_copy(SequenceId from, SequenceId to, PositionRange range) override;

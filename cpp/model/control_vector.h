@@ -1,6 +1,6 @@
-// Control vector files, as written by llama.cpp's cvector-generator and repeng:
-// general.architecture is "controlvector", and tensor "direction.N" is added to the output of layer
-// N.
+// Control vector files, as written by llama.cpp's cvector-generator and by repeng:
+// general.architecture is "controlvector", and the tensor "direction.N" is added to the output of
+// layer N.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A transformer that predicts the next token: after the last layer a norm and the product with the
-// output matrix.
+// A transformer that predicts the next token: the last layer is followed by a norm and the product
+// with the output matrix.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@ namespace plait {
 
 class Decoder : public Transformer {
 public:
-    // Reads the weights that the form implies. Without output.weight, the output matrix is that of
-    // the embedding.
+    // Reads the weights that the form requires. Without output.weight, the embedding matrix is also
+    // the output matrix.
     Decoder(const Hparams& hparams, const Weights& weights, ModelForm form);
 
 protected:
@@ -23,8 +23,8 @@ private:
 };
 
 // A decoder in which the layers without attention have a recurrent mixer. A Mixer is constructed
-// from (Hparams, LayerWeights, width), returns its states by spec(), and builds its output when
-// called.
+// from (Hparams, LayerWeights, width). Its spec() returns its states, and calling it builds its
+// output.
 template <typename Mixer>
 class RecurrentDecoder final : public Decoder {
 public:

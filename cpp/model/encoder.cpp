@@ -6,7 +6,7 @@
 namespace plait {
 namespace {
 
-// The number of scores per sequence; 0 if the file has no head.
+// Returns the number of scores per sequence; 0 if the file has no scoring head.
 int count_scores(const Weights& w, int width) {
     const gguf::TensorInfo* out = w.file().find("cls.output.weight");
     if (out == nullptr) return w.has("cls.weight") ? width : 0;

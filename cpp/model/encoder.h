@@ -1,5 +1,5 @@
-// A transformer whose tokens see all of their sequence, before and after them, and that stores
-// nothing. Its last hidden states are pooled, and scored if the file has a head for it.
+// A transformer with bidirectional attention, which stores nothing. Its last hidden states are
+// pooled, and scored if the file has a scoring head.
 #pragma once
 
 #include "model/transformer.h"
@@ -30,7 +30,8 @@ private:
 };
 
 ModelInfo read_encoder_info(const Hparams& hparams, const Weights& weights);
-// The form of BERT and its successors: LayerNorm, a norm of the embedding, and norms as ordered.
+// The form of BERT and its successors: LayerNorm, a norm after the embedding, and the norms of a
+// layer in the given order.
 ModelForm encoder_form(ModelInfo info, const Hparams& hparams, RopePairs pairs,
                        const LayerNorms& norms);
 

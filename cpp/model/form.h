@@ -1,4 +1,5 @@
-// The form of a transformer as data: what an architecture sets before the frame reads its weights.
+// The form of a transformer as data. An architecture fills it in, and the frame then reads the
+// weights that it requires.
 #pragma once
 
 #include <string_view>
@@ -55,22 +56,23 @@ struct ModelForm {
     std::vector<AttentionForm> attention;  // by layer
     LayerNorms norms = kPreNorm;
     bool first_norm_is_optional = false;  // mixer_in of layer 0
-    // The block stands beside the mixer: x += mixer(n(x)) + block(n'(x)), where n' is block_in, or
-    // n if block_in is empty.
+    // Mixer and block are parallel: x += mixer(n(x)) + block(n'(x)), where n' is block_in, or n if
+    // block_in is empty.
     bool parallel = false;
-    float residual_scale = 1.0f;  // of what mixer and block add
+    float residual_scale = 1.0f;  // multiplies the outputs of mixer and block
     FeedForward feed_forward = FeedForward::gated;
     Activation activation = Activation::silu;
     Mixture mixture;
 
     // Output
-    std::string_view output_norm = "output_norm";  // empty: the last layer's output is final
+    std::string_view output_norm = "output_norm";  // empty: there is no norm after the last layer
     float logit_scale = 1.0f;
     float logit_softcap = 0.0f;  // 0: none
 
     void set_windows(const std::vector<Window>& windows);
-    // The last `n` layers store nothing: they read the keys and values of the last layer before them
-    // that has the same kind of window. Throws ModelError if there is none, or of another size.
+    // Makes the last `n` layers store nothing. Each reads the keys and values of the last layer
+    // before them that has the same window. Throws ModelError if there is no such layer or if its
+    // heads have other sizes.
     void share_keys(int n, const Hparams& hparams);
 };
 

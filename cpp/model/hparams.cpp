@@ -11,8 +11,7 @@
 namespace plait {
 namespace {
 
-// Whether a value says that something is absent: 0, false, nothing, a factor or a number of groups
-// of 1.
+// Returns true if the value is neutral: 0, false, empty, or 1 for a factor or a number of groups.
 bool is_nothing(std::string_view key, const gguf::Value& value) {
     const bool one_is_nothing =
         key.ends_with("scale") || key.ends_with("factor") || key.ends_with("group_count");

@@ -1,5 +1,5 @@
-// The hyperparameters of a model: keys below "{arch}.", with their ranges checked, so that no later
-// code divides by zero or allocates what a damaged file demands.
+// The hyperparameters of a model: the keys that begin with "{arch}.". Their ranges are checked
+// here, so that a damaged file cannot cause a division by zero or a huge allocation later.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ public:
     std::string string(std::string_view suffix, std::string_view fallback) const;
 
     [[noreturn]] void refuse(std::string_view suffix, const std::string& why) const;
-    // The keys below "{arch}." that nothing has asked for, without the architecture's name. Those
-    // that say nothing (0, false, an empty text or list, a factor of 1) do not count.
+    // Returns the keys that no getter has read, without the architecture's name. Omits keys whose
+    // value is neutral: 0, false, an empty string or array, a factor of 1.
     std::vector<std::string> unread() const;
 
     static constexpr int64_t kMaxSize = 1 << 24;

@@ -16,14 +16,14 @@ struct Harmless {
     std::string_view key;
 };
 constexpr std::array kHarmless = std::to_array<Harmless>({
-    // The shapes of tensors say it too, and they are checked.
+    // Implied by the shapes of tensors, which are checked.
     {"", "attention.key_length"},
     {"", "attention.value_length"},
     {"", "expert_feed_forward_length"},
     {"", "expert_shared_count"},
     {"", "expert_shared_feed_forward_length"},
     {"", "feed_forward_length"},
-    // How the model was trained, stored or is to be used.
+    // These describe how the model was trained, was stored or is meant to be used.
     {"", "classifier.output_labels"},
     {"", "rope.scaling.finetuned"},
     {"", "tensor_data_layout"},
@@ -31,17 +31,17 @@ constexpr std::array kHarmless = std::to_array<Harmless>({
     // Each architecture has one kind of norm.
     {"", "attention.layer_norm_epsilon"},
     {"", "attention.layer_norm_rms_epsilon"},
-    // Details of what another key turns off: groups of experts, YaRN, windows.
+    // Details of features that another key turns off: groups of experts, YaRN, windows.
     {"", "expert_group_used_count"},
     {"", "rope.scaling.yarn_*"},
     {"", "attention.sliding_window_pattern"},
-    // attention.recurrent_layers says more.
+    // attention.recurrent_layers replaces it.
     {"qwen35", "full_attention_interval"},
     {"qwen35moe", "full_attention_interval"},
     {"qwen3next", "full_attention_interval"},
-    // A norm fewer says it too.
+    // Implied by the absence of the second norm.
     {"stablelm", "use_parallel_residual"},
-    // These do not rotate.
+    // These architectures do not rotate.
     {"bert", "rope.*"},
     {"bloom", "rope.*"},
     {"gpt2", "rope.*"},
@@ -53,7 +53,7 @@ constexpr std::array kHarmless = std::to_array<Harmless>({
     {"nemotron_h_moe", "rope.*"},
     {"t5", "rope.*"},
     {"t5encoder", "rope.*"},
-    // These do not attend.
+    // These architectures have no attention.
     {"mamba", "attention.*"},
     {"mamba2", "attention.*"},
     {"rwkv6", "attention.head_count*"},
@@ -77,9 +77,9 @@ void expect_all_keys_read(const Hparams& hp) {
         if (!is_harmless) unknown += text(unknown.empty() ? "" : ", ", hp.key(key));
     }
     if (!unknown.empty())
-        throw ModelError(text(unknown, ": plait does not know what this changes in a ",
-                              hp.architecture(), " model, so its logits might be wrong; a newer ",
-                              "version may know"));
+        throw ModelError(text(
+            unknown, ": not supported for ", hp.architecture(),
+            " models; ignoring this could make the logits wrong. Try a newer version of plait"));
 }
 
 }  // namespace plait

@@ -68,7 +68,7 @@ Graph Model::build_shift_keys(const PlanKey& key, const MemoryLayout& layout,
         const StorageInfo& info = layout.storage[i];
         if (info.group != key.group || !info.rotated) continue;
         KeyRotation how = key_rotation(info.id.layer, options);
-        how.rope.magnitude = 1.0;  // stored keys contain it already
+        how.rope.magnitude = 1.0;  // stored keys are already multiplied by it
         rotate_rows(storage_value(graph, layout, i), move_input(graph, InputField::to_rows, key),
                     move_input(graph, InputField::deltas, key),
                     {how.rope, info.n_heads, info.head_dim, how.begin, info.hadamard},
@@ -99,7 +99,7 @@ ModelInfo read_info(const Hparams& hp, const Weights& weights) {
     if (hp.has("vocab_size") && hp.count("vocab_size", INT32_MAX) != info.n_vocab)
         hp.refuse("vocab_size", text("is ", hp.count("vocab_size", INT32_MAX),
                                      ", but token_embd.weight has ", info.n_vocab, " rows"));
-    // Layers beyond block_count would otherwise be ignored without an error.
+    // Without this check, layers beyond block_count would be ignored silently.
     const std::string next = text("blk.", info.n_layers, ".");
     if (std::ranges::any_of(weights.file().tensors(), [&](const gguf::TensorInfo& tensor) {
             return tensor.name.starts_with(next) || tensor.name.starts_with("enc." + next);

@@ -20,10 +20,11 @@ struct ModelInfo {
     std::string arch;
     int64_t n_vocab = 0;
     int64_t n_ctx_train = 0;  // 0 if the file has no such key
-    int64_t n_positions = 0;  // with learned vectors; 0: positions are not limited
+    int64_t n_positions = 0;  // positions that have a learned vector; 0: positions are not limited
     int width = 0;            // of the residual stream
     int n_layers = 0;
-    int n_input_parts = 1;    // of a given embedding, each of `width` elements; see arch/qwen.cpp
+    int n_input_parts =
+        1;  // parts of an embedding input, each of `width` elements; see arch/qwen.cpp
     int n_pos_per_token = 1;  // 4 for M-RoPE
     bool causal = true;
     bool has_decoder = true;   // false: only encode() works
@@ -52,7 +53,7 @@ public:
     // A pure function: equal arguments give equal graphs.
     Graph build(const PlanKey& key, const MemoryLayout& layout, const BuildOptions& options) const;
 
-    // How the stored keys of a layer are rotated when positions shift. Called only for layers whose
+    // How the stored keys of a layer are rotated when positions shift. Exists only for layers whose
     // AttentionSpec has `shifts`.
     struct KeyRotation {
         Rope rope;
@@ -80,7 +81,7 @@ private:
     ModelInfo info_;
 };
 
-// Reads what all architectures have. Throws ModelError if something is missing.
+// Reads the keys that every architecture has. Throws ModelError if one is missing.
 ModelInfo read_info(const Hparams& hparams, const Weights& weights);
 
 // Makes the model that general.architecture names. Throws UnsupportedError, which lists the known

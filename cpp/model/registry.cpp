@@ -131,7 +131,8 @@ std::unique_ptr<Model> make(const Architecture& architecture, const Hparams& hp,
     return model;
 }
 
-// How many insertions, deletions and changes of a character make one text of the other.
+// Returns the edit distance: the min number of insertions, deletions and substitutions of
+// characters that turn one string into the other.
 size_t distance(std::string_view a, std::string_view b) {
     std::vector<size_t> row(b.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});
@@ -147,8 +148,8 @@ size_t distance(std::string_view a, std::string_view b) {
     return row.back();
 }
 
-// Refuses an architecture that is not in the list. Names the nearest one, and the first thing that
-// keeps the file from being one of it.
+// Throws for an architecture that is not in the list. The message names the most similar
+// architecture and the first reason why the file cannot be loaded as that one.
 [[noreturn]] void refuse_architecture(const Weights& weights, const std::string& name) {
     constexpr size_t kMaxLetters = 64;  // of a name that is compared
     const std::string_view letters = std::string_view(name).substr(0, kMaxLetters);

@@ -9,7 +9,8 @@
 namespace plait {
 namespace {
 
-// YaRN's magnitude for a context extended by `factor` (section 3.4), with its 0.1 times `share`.
+// Returns YaRN's magnitude for a context extended by `factor`: 1 + 0.1 share ln(factor); section
+// 3.4 with share = 1.
 double yarn_magnitude(double factor, double share = 1.0) {
     return factor <= 1.0 ? 1.0 : 0.1 * share * std::log(factor) + 1.0;
 }
@@ -29,7 +30,7 @@ Rope read_rope(const Hparams& hp, int head_dim, RopePairs pairs) {
     if (type != "none" && type != "linear" && type != "yarn" && type != "longrope")
         throw UnsupportedError(text(hp.key("rope.scaling.type"), ": unknown scaling \"", type,
                                     "\"; known are none, linear, yarn, longrope"));
-    // Old files name the factor rope.scale_linear. 0 means that there is none.
+    // In old files the key of the factor is rope.scale_linear. 0 means that there is none.
     const char* const key =
         hp.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
     const float factor = hp.number(key, 0.0f) == 0.0f ? 1.0f : hp.positive(key);
@@ -43,7 +44,7 @@ Rope read_rope(const Hparams& hp, int head_dim, RopePairs pairs) {
         rope.beta_fast = hp.positive("rope.scaling.yarn_beta_fast", 32.0f);
         rope.beta_slow = hp.positive("rope.scaling.yarn_beta_slow", 1.0f);
         rope.magnitude *= yarn_magnitude(factor);
-        // The share of the magnitude that a model has in its scores already.
+        // The model includes this share of the magnitude in its scale of scores.
         const float share = hp.number("rope.scaling.yarn_log_multiplier", 0.0f);
         if (share != 0.0f) rope.magnitude /= yarn_magnitude(factor, share);
         if (rope.n_ctx_original == 0)

@@ -1,4 +1,4 @@
-// Rotary position parameters as GGUF files state them.
+// Rotary position parameters of GGUF files.
 #pragma once
 
 #include "graph/graph.h"
@@ -25,13 +25,13 @@ struct Rotation {
 // Throws UnsupportedError for an unknown type of scaling. RopePairs::none gives no rotation.
 Rope read_rope(const Hparams& hparams, int head_dim, RopePairs pairs);
 
-// M-RoPE, arXiv:2409.12191: a token has several positions, and each rotates the number of pairs
-// given in rope.dimension_sections (three or four counts). Pairs are half a head apart.
-// `in_turn`: see Rope.
+// M-RoPE, arXiv:2409.12191: a token has several positions, and each of them rotates the number of
+// pairs given in rope.dimension_sections (three or four counts). The elements of a pair are half a
+// head apart. `in_turn`: see Rope.
 bool has_rope_sections(const Hparams& hparams);
 Rope read_mrope(const Hparams& hparams, int head_dim, bool in_turn = false);
 
-// The same rotation without scaling of positions or magnitude.
+// Returns the same rotation without scaling of positions or magnitude.
 Rope without_scaling(Rope rope);
 
 // Reads the factors of LongRoPE, arXiv:2402.13753, if the file has them.

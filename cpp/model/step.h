@@ -23,10 +23,11 @@ public:
     // The input of the microbatch: for tokens, their rows of the table times `scale`; for
     // embeddings, the given rows. [n, width]
     Value embed(const Weight& table, float scale = 1.0f);
-    // The rows of another table for the same tokens; for embeddings, the row of token 0, which pads.
+    // Returns the rows of another table for the same tokens. If the input is embeddings, returns
+    // the row of token 0 (padding) for each.
     Value embed_again(const Weight& table);
-    // Part `part` of embeddings that the caller gives, whose rows have `parts` times `width`
-    // elements. Nothing if the microbatch has tokens.
+    // Returns part number `part` of embedding inputs whose rows have `parts` times `width`
+    // elements. Returns an empty Value if the input is tokens.
     Value given_part(int64_t width, int parts, int part);
     Value positions();  // [n], or [n, 4] for M-RoPE
     // Rotates heads by their tokens' positions. Equal rotations share one table.
@@ -56,13 +57,13 @@ public:
     void store_cross(int layer, int slot, Value k, Value v);
     Value attend_cross(int layer, Value q, const Attention& how);
 
-    // The factors of queries, which all layers share. [n, 1]
+    // The factors that queries are multiplied by; all layers share them. [n, 1]
     Value temperature(const Temperature& how);
 
     // State number `kind` of a recurrent slot (RecurrentSpec).
     States states(int layer, int slot, int kind);
 
-    // Keeps only the requested rows. Compilation moves this before operations that work row by row.
+    // Keeps only the requested rows. Compilation moves this before row-wise operations.
     Value keep_outputs(Value x);  // [n, m] -> [n_outputs, m]
     bool wants_outputs() const { return key_.n_outputs > 0; }
     bool wants_logits() const {
@@ -103,7 +104,7 @@ private:
         Value value;
     };
 
-    // What a layer's slot holds once this microbatch is stored.
+    // The contents of a layer's slot after this microbatch has been stored.
     struct Stored {
         StorageId keys;
         AttendInputs in;
@@ -113,7 +114,7 @@ private:
     int axes_;
     std::vector<Table> tables_;
     std::vector<Stored> stored_;
-    Value temperature_;  // of the layer before
+    Value temperature_;  // of the previous layer
     Temperature temperature_how_;
 };
 

@@ -58,12 +58,13 @@ void ModelForm::share_keys(int n, const Hparams& hp) {
             if (attention[j].window == layer.window) layer.owner = static_cast<int>(j);
         if (layer.owner < 0)
             hp.refuse("attention.shared_kv_layers",
-                      text("layer ", i, " finds no layer before the last ", n,
-                           " whose keys it could read"));
+                      text("layer ", i, " must read the keys of one of the first ", n_owners,
+                           " layers, but none of them has the same window"));
         const Heads& owner = attention[static_cast<size_t>(layer.owner)].heads;
         if (owner.n_kv_heads != layer.heads.n_kv_heads || owner.head_dim != layer.heads.head_dim)
-            hp.refuse("attention.head_count_kv", text("layer ", i, " reads the keys of layer ",
-                                                      layer.owner, ", which has other heads"));
+            hp.refuse("attention.head_count_kv",
+                      text("layer ", i, " reads the keys of layer ", layer.owner,
+                           ", whose heads have other sizes"));
     }
 }
 
@@ -144,7 +145,7 @@ Value Transformer::normalize_named(Step& step, Value x, const NormWeights& w, Ro
     return w.applies ? step.name(normalize(step, x, w), role, i) : x;
 }
 
-// The stream after adding y.
+// Returns the residual stream after adding y.
 Value Transformer::residual(Step& step, Value x, Value y, const NormWeights& out,
                             const NormWeights& sum) const {
     if (out.applies) y = normalize(step, y, out);

@@ -4,9 +4,9 @@
 //   x += r n(mixer(n(x)))
 //   x += r n(block(n(x)))
 //
-// ModelForm says which norms there are. The mixer is attention and the block a feed-forward block
-// or a mixture of experts, unless an architecture overrides them. Decoder and Encoder add what
-// happens after the last layer.
+// ModelForm lists the norms. The mixer is attention and the block is a feed-forward block or a
+// mixture of experts, unless an architecture overrides them. Decoder and Encoder add the outputs
+// after the last layer.
 #pragma once
 
 #include <vector>
@@ -31,7 +31,7 @@ protected:
     virtual Value layer(Step& step, int i, Value x) const;
     virtual Value mixer(Step& step, int i, Value h) const;
     virtual Value block(Step& step, int i, Value h) const;
-    // What layer i stores.
+    // The states that layer i stores.
     virtual std::vector<StateSpec> layer_memory(int i) const;
     KeyRotation key_rotation(int i, const BuildOptions& options) const override;
 

@@ -25,17 +25,19 @@ public:
 
     const gguf::File& file() const { return *file_; }
 
-    // Returns the weight. Throws ModelError if it is missing or has another shape. Dimensions of size
-    // 1 are ignored, since some files store them; they do not change the order of elements.
+    // Returns the weight. Throws ModelError if it is missing or has another shape. Dimensions of
+    // size 1 are ignored: some files store them, and they do not change the order of elements.
     Weight get(const std::string& name, const Shape& shape) const;
     // The same, or an empty weight if the file has no such tensor.
     Weight find(const std::string& name, const Shape& shape) const;
     bool has(std::string_view name) const { return file_->find(name) != nullptr; }
-    // The outermost dimension of a tensor whose size no hyperparameter states; 0 if it is missing.
+    // Returns the outermost dimension of a tensor; 0 if it is missing. For sizes that no
+    // hyperparameter gives.
     int64_t rows(std::string_view name) const;
 
-    // Throws ModelError if neither get() nor find() has returned some tensor: an unused tensor
-    // means that the file is of another model. Ignores names that begin with one of `others`.
+    // Throws ModelError if there is a tensor that neither get() nor find() has returned, because
+    // the model would then ignore part of the file. Names that begin with one of `others` may be
+    // unused.
     void expect_all_read(std::span<const std::string> others) const;
 
 private:

@@ -34,7 +34,8 @@ private:
     uint64_t bytes_ = 0;
 };
 
-// The places of a graph's values. The lifetimes of values become offsets in one arena.
+// The places of a graph's values. Values whose lifetimes do not overlap may share bytes of the
+// arena.
 struct Buffers {
     std::vector<Place> places;  // by node
     uint64_t arena_bytes = 0;

@@ -49,7 +49,7 @@ void PlanCompiler::compile(Graph graph) {
                 scratch_bytes = std::max(scratch_bytes, step.executable->scratch_bytes());
         part.arena_bytes += scratch_bytes;
     }
-    note_captured();
+    list_captured();
 }
 
 // Cuts the graph by device and lowers each part.
@@ -103,7 +103,7 @@ void PlanCompiler::find_channels() {
             } else if (const auto* receive = std::get_if<ops::Receive>(&reference)) {
                 Channel& channel = at(receive->channel);
                 channel.to = part;
-                channel.there = i;
+                channel.receiver = i;
                 channel.received_at = time_of(part, i);
             }
         }
@@ -116,13 +116,13 @@ bool PlanCompiler::is_output(size_t part, NodeId root) const {
     });
 }
 
-// Gives values that parts exchange their places in the memory between devices.
+// Assigns places in the exchange memory to the values that parts send and receive.
 void PlanCompiler::place_exchanged() {
     const size_t n = plan_.parts_.size();
     for (size_t part = 0; part < n; ++part)
         exchanged_.push_back({std::vector<Place>(graph(part).nodes().size()),
                               FirstFit(kExchangeAlignment), FirstFit(kExchangeAlignment)});
-    // By the time when they are computed, as FirstFit requires.
+    // Sorted by the time at which they are computed, as FirstFit requires.
     std::vector<const Channel*> by_time;
     for (const Channel& channel : channels_) by_time.push_back(&channel);
     std::ranges::stable_sort(by_time, {}, &Channel::sent_at);
@@ -139,11 +139,11 @@ void PlanCompiler::place_exchanged() {
     }
     std::ranges::stable_sort(by_time, {}, &Channel::received_at);
     for (const Channel* channel : by_time) {
-        const uint64_t bytes = graph(channel->to).node(channel->there).type.bytes();
-        exchanged_[channel->to].places[channel->there] = {
+        const uint64_t bytes = graph(channel->to).node(channel->receiver).type.bytes();
+        exchanged_[channel->to].places[channel->receiver] = {
             .space = Space::received,
-            .offset = exchanged_[channel->to].received.take(bytes, channel->received_at,
-                                                            last_use(channel->to, channel->there))};
+            .offset = exchanged_[channel->to].received.take(
+                bytes, channel->received_at, last_use(channel->to, channel->receiver))};
     }
     for (size_t part = 0; part < n; ++part) {
         memory_.push_back(target_.devices.exchange(plan_.parts_[part].device,
@@ -213,7 +213,7 @@ std::vector<std::variant<Plan::Edit, Plan::Copy>> PlanCompiler::host_work(
     return work;
 }
 
-void PlanCompiler::note_captured() {
+void PlanCompiler::list_captured() {
     for (size_t part = 0; part < plan_.parts_.size(); ++part) {
         for (const auto& [id, node] : graph(part).outputs()) {
             if (id < OutputId::first_captured) continue;

@@ -20,8 +20,9 @@ public:
 private:
     // A value that one part sends and another receives.
     struct Channel {
-        size_t from = 0, to = 0;      // parts
-        NodeId value = 0, there = 0;  // the root of the sent value, and the node that receives it
+        size_t from = 0, to = 0;                // parts
+        NodeId value = 0;                       // root of the sent value
+        NodeId receiver = 0;                    // the Receive node
         uint32_t sent_at = 0, received_at = 0;  // times in the schedule
     };
     // Values of one part that other parts read or write.
@@ -36,11 +37,11 @@ private:
     void place_part(size_t part);
     void compile_segment(const SegmentRange& range);
     std::vector<std::variant<Plan::Edit, Plan::Copy>> host_work(const SegmentRange& range) const;
-    void note_captured();
+    void list_captured();
 
     const LoweredGraph& graph(size_t part) const { return *plan_.parts_[part].graph; }
     bool is_output(size_t part, NodeId root) const;
-    // The time of the last node that reads the value, and of the one that computes it.
+    // Return the time of the last node that reads the value, and of the node that computes it.
     uint32_t last_use(size_t part, NodeId root) const { return last_use_[part][root]; }
     uint32_t time_of(size_t part, NodeId node) const { return times_[part][node]; }
     Plan::HostPlace host_place(size_t part, NodeId node) const;

@@ -1,8 +1,8 @@
-// A graph made ready to run: pruned, cut by device, lowered, its values placed, its kernels bound.
-// Holds offsets, no buffers.
+// A compiled graph: pruned, cut by device and lowered, with places for its values and bound
+// kernels. Holds offsets into buffers, but no buffers.
 //
-// Each device's graph runs in segments. A segment starts where the host must write a value first:
-// the caller's edit of one, or a value received from another device.
+// The graph of each device runs in segments. A segment starts where the host must first write a
+// value: one that the caller edits, or one received from another device.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct CapturedPlace {
     TensorType type;  // axis 0 is a capacity
 };
 
-// What a plan is compiled for.
+// The devices and the memory that a plan is compiled for.
 struct PlanTarget {
     DeviceSet& devices;
     const InputLayout& inputs;
@@ -76,7 +76,7 @@ public:
 private:
     friend class PlanCompiler;
 
-    // Where the host finds a value.
+    // The place of a value that the host reads or writes.
     struct HostPlace {
         std::byte* address = nullptr;  // null: in the arena of the device, or an output of the run
         Place place;
@@ -110,7 +110,8 @@ private:
     std::vector<std::shared_ptr<Buffer>> exchanged_;  // memory that copies go through
 };
 
-// Bytes of arena that the graph needs on a device that computes all of it, without scratch memory.
+// Returns the arena bytes that the graph needs if one device computes all of it, without scratch
+// memory.
 uint64_t estimate_arena_bytes(Graph graph, Backend& backend, const InputLayout& inputs, bool fuse);
 
 }  // namespace plait

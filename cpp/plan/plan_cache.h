@@ -29,7 +29,7 @@ public:
     explicit PlanCache(uint64_t max_bytes) : max_bytes_(max_bytes) {}
 
     Plan* find(const PlanKey& key);
-    // Why there is no plan of this key. To be called if find() returned null.
+    // Returns why there is no plan for this key. Call it if find() returned null.
     MissReason reason(const PlanKey& key) const;
     Plan& insert(const PlanKey& key, std::unique_ptr<Plan> plan);
     void clear();

@@ -1,4 +1,5 @@
-// The passes that remove what no output needs: whole nodes, and rows that are not selected.
+// The passes that remove computation which no output needs: whole nodes, and rows that are not
+// selected.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -33,7 +34,8 @@ void prune(Graph& graph) {
 
 namespace {
 
-// The rows that the graph selects, if all its selections are of the same rows.
+// Returns the list of rows that all selections of the graph use; nullopt if they differ or there is
+// none.
 std::optional<NodeId> selected_rows(const Graph& graph) {
     std::optional<NodeId> rows;
     for (const Node& node : graph.nodes()) {
@@ -45,7 +47,8 @@ std::optional<NodeId> selected_rows(const Graph& graph) {
     return rows;
 }
 
-// By node: whether only selections read it, directly or through other such nodes.
+// Returns for each node whether it is read only by selections, directly or through other such
+// nodes.
 std::vector<bool> find_movable(const Graph& graph) {
     const std::span<const Node> nodes = graph.nodes();
     std::vector<bool> needed_whole(nodes.size());

@@ -24,7 +24,8 @@ public:
     }
 
 private:
-    // Appends the next segment of a part if all that it starts with has been sent.
+    // Appends the next segment of a part if the values that it receives at its start have been
+    // sent.
     bool add_segment(size_t part) {
         const std::span<const LoweredNode> nodes = graphs_[part]->nodes();
         const NodeId begin = next_[part];

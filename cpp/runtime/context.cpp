@@ -2,25 +2,7 @@
 
 #include <algorithm>
 
-#include "base/text.h"
-#include "runtime/state/state_file.h"
-#include "runtime/state/state_format.h"
-
 namespace plait {
-namespace {
-
-template <typename Call>
-auto with_path(const std::string& path, Call call) {
-    try {
-        return call();
-    } catch (const StateNotFound& error) {
-        throw StateNotFound(text(path.c_str(), ": ", error.what()));
-    } catch (const StateError& error) {
-        throw StateError(text(path.c_str(), ": ", error.what()));
-    }
-}
-
-}  // namespace
 
 Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions& options)
     : model_(std::move(model)),
@@ -29,22 +11,6 @@ Context::Context(std::shared_ptr<const LoadedModel> model, const ContextOptions&
     const auto session = session_.lock();
     all_devices_ = session->devices().names();
     invariant_ = settings_.invariant && session->devices().invariant();
-}
-
-void Context::save_file(const std::string& path, std::optional<SequenceId> sequence) const {
-    FileBytes bytes;
-    session_->save_state(sequence, [&](uint64_t n) {
-        bytes = {std::make_unique_for_overwrite<std::byte[]>(n), n};
-        return std::span(bytes.data.get(), n);
-    });
-    with_path(path, [&] { write_file(path, bytes.view()); });
-}
-
-void Context::load_file(const std::string& path, std::optional<SequenceId> to,
-                        const AllowSequence& allow) const {
-    const FileBytes bytes =
-        with_path(path, [&] { return read_file(path, kStateHeaderBytes, read_state_bytes); });
-    with_path(path, [&] { session_->load_state(bytes.view(), to, allow); });
 }
 
 void Context::copy_state_to(const Context& other) const {

@@ -1,4 +1,4 @@
-// A context: what is fixed at its construction, and a session behind a lock. Calls from several threads run
+// A context: its fixed settings, and a session that a lock protects. Calls from several threads run
 // one after the other.
 #pragma once
 
@@ -23,18 +23,14 @@ public:
     // In the order of Stats::nodes.
     const std::vector<std::string>& all_devices() const { return all_devices_; }
 
-    // `context.session()->seq_rm(...)` calls the session with the lock held. Throws InvalidArgument after
-    // close().
+    // `context.session()->seq_rm(...)` calls the session with the lock held. Throws InvalidArgument
+    // after close().
     const Locked<Session>& session() const { return session_; }
 
-    // Save and load the state of one sequence or of all in a file; see Session::save_state(). Files are
-    // written and read without the lock, so that other threads can use the context.
-    void save_file(const std::string& path, std::optional<SequenceId> sequence) const;
-    void load_file(const std::string& path, std::optional<SequenceId> to,
-                   const AllowSequence& allow = {}) const;
+    // Replaces the contents of the other context's memory; see Session::copy_state_to().
     void copy_state_to(const Context& other) const;
 
-    // Destroys the session. Only what follows is allowed afterwards.
+    // Destroys the session. Afterwards, only the functions below may be called.
     void close() noexcept;
     bool closed() const;
     std::vector<std::string> devices() const;  // devices that plans have computed on, in order

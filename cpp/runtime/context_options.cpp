@@ -24,8 +24,8 @@ void check(const ContextOptions& o) {
     if (o.kv_cells) check_between<int64_t>("kv_cells", *o.kv_cells, 1, kMaxCells);
 }
 
-// Returns the training length (512 if the model has none), or the largest length, at least 1, whose cache
-// takes at most half of the available memory.
+// Returns the training length (512 if the model has none), or the largest length, at least 1, whose
+// cache takes at most half of the available memory.
 int64_t fitting_n_ctx(const MemorySpecs& specs, const MemoryOptions& options, int64_t n_ctx_train) {
     const int64_t wanted = n_ctx_train > 0 ? n_ctx_train : 512;
     const uint64_t max_bytes = free_memory() / 2;
@@ -43,9 +43,9 @@ int64_t fitting_n_ctx(const MemorySpecs& specs, const MemoryOptions& options, in
     return fits;
 }
 
-// `causal`, `hidden`: options of the context. `pooling`: nullopt unless the caller chose it; the model's own
-// applies only where hidden states are returned anyway. Throws InvalidArgument for scores of a model
-// without a head.
+// `causal`, `hidden`: options of the context. `pooling`: nullopt unless the caller chose it; the
+// model's own applies only where hidden states are returned anyway. Throws InvalidArgument for
+// scores of a model without a head.
 Calls calls_of(const ModelInfo& model, bool causal, bool hidden, std::optional<Pooling> pooling) {
     const bool pools = pooling.value_or(Pooling::none) != Pooling::none;
     CallForm decode{.name = "decode", .causal = causal, .outputs = {.hidden = hidden || pools}};

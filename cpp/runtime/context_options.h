@@ -1,4 +1,4 @@
-// The options of a context: as the caller gives them, and as they are once checked.
+// The options of a context as given by the caller, and the settings that result from them.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "memory/layout.h"
 #include "model/model.h"
+#include "runtime/calls.h"
 #include "runtime/devices/place_layers.h"
-#include "runtime/step/calls.h"
 #include "tensor/dtype.h"
 
 namespace plait {
@@ -39,8 +39,8 @@ struct ContextOptions {
     std::optional<double> defrag_threshold = 0.5;  // nullopt: never automatically
 };
 
-// The options of a context after the defaults are chosen. Nothing in it is invalid, except that `backend`
-// and `isa` may name what this machine does not have.
+// The options of a context after the defaults have been chosen. All values are valid, except that
+// `backend` and `isa` may name something that this machine does not have.
 struct ContextSettings {
     MemoryOptions memory;  // of decode()
     std::string backend;
@@ -68,12 +68,12 @@ void check_between(const char* argument, T value, T min, T max) {
         throw InvalidArgument(text(argument, ": expected ", min, " to ", max, ", got ", value));
 }
 
-// Checks the options and chooses the defaults for a model. Throws InvalidArgument, which names the option,
-// its value and what was expected.
+// Checks the options and chooses the defaults for a model. Throws InvalidArgument, which names the
+// option, its value and what was expected.
 ContextSettings resolve(const ContextOptions& options, const Model& model);
 
-// Throws InvalidArgument if the placement of layers does not suit these devices. `n_devices`: number of named
-// devices, excluding the CPU.
+// Throws InvalidArgument if the placement of layers does not suit these devices. `n_devices`:
+// number of named devices, excluding the CPU.
 void check_layers(const ContextSettings& settings, size_t n_devices);
 
 }  // namespace plait

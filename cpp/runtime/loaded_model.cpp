@@ -8,11 +8,13 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "gguf/keys.h"
+#include "runtime/devices/weight_copies.h"
 
 namespace plait {
 namespace {
 
-// The tokenizers that python/plait/tokenizer implements. It checks the other tokenizer metadata itself.
+// The tokenizers that python/plait/tokenizer implements. It checks the other tokenizer metadata
+// itself.
 constexpr std::array<std::string_view, 7> kTokenizers = {"bert", "gemma4", "gpt2", "llama",
                                                          "none", "rwkv",   "t5"};
 
@@ -55,6 +57,9 @@ void check_vocabulary(const gguf::File& file, const ModelInfo& info) {
 
 }  // namespace
 
+LoadedModel::LoadedModel() = default;
+LoadedModel::~LoadedModel() = default;
+
 std::shared_ptr<const LoadedModel> LoadedModel::open(const std::string& path, bool mmap) {
     std::shared_ptr<LoadedModel> loaded(new LoadedModel);
     loaded->file_ = gguf::File::open(path, {.mmap = mmap});
@@ -63,6 +68,10 @@ std::shared_ptr<const LoadedModel> LoadedModel::open(const std::string& path, bo
     loaded->model_ = make_model(*loaded->weights_);
     check_vocabulary(*loaded->file_, loaded->info());
     return loaded;
+}
+
+StoresByDevice LoadedModel::weights_on(const DeviceSet& devices) const {
+    return copies_->on(devices);
 }
 
 int64_t LoadedModel::n_params() const {

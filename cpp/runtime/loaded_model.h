@@ -6,20 +6,22 @@
 #include <mutex>
 #include <string>
 
-#include "backend/backend.h"
+#include "backend/device_set.h"
 #include "gguf/reader.h"
 #include "model/model.h"
 #include "model/weights.h"
-#include "runtime/devices/weight_copies.h"
-#include "runtime/state/facts.h"
+#include "runtime/facts.h"
 
 namespace plait {
 
+class WeightCopies;
+
 class LoadedModel {
 public:
-    // Throws ModelError for a damaged or inconsistent file, UnsupportedError for an architecture or tensor
-    // type without support. Tensor bytes are read when a context first needs them.
+    // Throws ModelError for a damaged or inconsistent file, UnsupportedError for an architecture or
+    // tensor type without support. Tensor bytes are read when a context first needs them.
     static std::shared_ptr<const LoadedModel> open(const std::string& path, bool mmap);
+    ~LoadedModel();
 
     const std::string& path() const { return file_->path(); }
     const gguf::File& file() const { return *file_; }
@@ -32,12 +34,12 @@ public:
     // Identifies the file in saved states. Computed on first use.
     const Facts& facts() const;
 
-    // Returns the packed weights of each device. Backends with the same packing share a store, which lives
-    // as long as the model.
-    StoresByDevice weights_on(const DeviceSet& devices) const { return copies_->on(devices); }
+    // Returns the packed weights of each device. Backends with the same packing share a store,
+    // which lives as long as the model.
+    StoresByDevice weights_on(const DeviceSet& devices) const;
 
 private:
-    LoadedModel() = default;
+    LoadedModel();
 
     std::shared_ptr<const gguf::File> file_;
     std::shared_ptr<const Weights> weights_;

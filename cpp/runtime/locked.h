@@ -1,5 +1,5 @@
-// A value that threads share: every use of it holds its lock. close() destroys the value while its users
-// still have the wrapper.
+// A value that threads share: every use of it holds its lock. close() destroys the value while its
+// users still have the wrapper.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace plait {
 
-// Like a pointer: `locked->f()` calls f() of the value, and holds the lock for the full expression. An
-// expression must therefore use one Locked at most once.
+// Like a pointer: `locked->f()` calls f() of the value, and holds the lock for the full expression.
+// An expression must therefore use one Locked at most once.
 template <typename T>
 class Locked {
 public:
@@ -44,15 +44,17 @@ public:
         const std::lock_guard lock(mutex_);
         return std::forward<F>(f)(value_.get());
     }
-    // Returns f(value of a, value of b) with both locks held, which must be two. Takes them in an order
-    // that cannot deadlock with another thread. Throws InvalidArgument if one is closed.
+    // Returns f(value of a, value of b) with both locks held. `a` and `b` must be different
+    // objects. The locks are taken in an order that cannot deadlock with another thread. Throws
+    // InvalidArgument if one is closed.
     template <typename F>
     static auto with_both(const Locked& a, const Locked& b, F&& f) {
         const std::scoped_lock both(a.mutex_, b.mutex_);
         return std::forward<F>(f)(open(a.value_), open(b.value_));
     }
 
-    // Calls last(value) and destroys the value. Does nothing if it is closed. `last` must not throw.
+    // Calls last(value) and destroys the value. Does nothing if it is closed. `last` must not
+    // throw.
     template <typename F>
     void close(F&& last) noexcept {
         const std::lock_guard lock(mutex_);

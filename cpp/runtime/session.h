@@ -1,7 +1,8 @@
-// A session runs batches through a model and keeps the memory of its sequences. Not thread-safe: Context
-// puts a lock in front of it.
+// A session runs batches through a model and keeps the memory of its sequences. Not thread-safe:
+// Context puts a lock in front of it.
 //
-//   batch -> prepare -> split -> place -> (per microbatch: key, plan, inputs, run) -> commit -> outputs
+//   batch -> prepare -> split -> place -> per microbatch (key, plan, inputs, run) -> commit
+//         -> outputs
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@
 
 namespace plait {
 
-// What the caller attached to a session: a capture, and edits in the order of their start. They belong to
-// scopes of the caller, which may end after the session, so they outlive it.
+// The capture and the edits that the caller has started; edits in the order of their start. The
+// context owns them, because the caller may stop them after the session has been closed.
 struct Attachments {
     struct Edit {
         uint64_t id;
@@ -49,14 +50,15 @@ public:
     Session(std::shared_ptr<const LoadedModel> model, const ContextSettings& settings,
             Attachments& attachments);
 
-    // Polls `stop`, if given, between nodes on the calling thread, and throws Interrupted on request.
+    // Polls `stop`, if given, between nodes on the calling thread, and throws Interrupted on
+    // request.
     Outputs decode(const BatchView& batch, StopSignal* stop = nullptr);
     // Decoder-only models: the same computation as decode(), in an empty memory that is discarded.
-    // Encoder-decoder models: stores what decode() of these sequences attends to. Encoder-only models:
-    // the same as decode().
+    // Encoder-decoder models: stores the keys and values that decode() of these sequences attends
+    // to. Encoder-only models: the same as decode().
     Outputs encode(const BatchView& batch, StopSignal* stop = nullptr);
 
-    // For questions about the memory; the functions below change it.
+    // For queries. Change the memory only through the functions below.
     const Memory& memory() const { return decode_runner_->memory(); }
 
     // Sequence operations; see KVCache in docs/api.md. Ranges are half open.
@@ -67,8 +69,8 @@ public:
     void seq_div(SequenceId sequence, PositionRange range, int32_t divisor);
     void clear() { decode_runner_->memory().clear(); }
     std::optional<PositionBounds> seq_positions(SequenceId sequence) const;
-    // Removes the positions from `next` on, or from an earlier position if the memory cannot roll back to
-    // `next`. Returns the position of the next token; later tokens must be decoded again.
+    // Removes the positions from `next` on, or from an earlier position if the memory cannot roll
+    // back to `next`. Returns the position of the next token; later tokens must be decoded again.
     Position rewind(SequenceId sequence, Position next);
     SequenceRows keys(int layer, SequenceId sequence) { return read_rows(layer, sequence, 0); }
     SequenceRows values(int layer, SequenceId sequence) { return read_rows(layer, sequence, 1); }
@@ -81,10 +83,12 @@ public:
     DefragReport defrag(std::optional<int64_t> max_moves);
     std::optional<DefragReport> last_defrag() const { return decode_runner_->last_defrag(); }
 
-    // Save and load the state of one sequence or of all as bytes (state_format.h), and copy all of it to
-    // another session of the same model. Loading replaces what is there. Throw StateError.
+    // Save and load the state of one sequence or of all as bytes (state_format.h), and copy all of
+    // it to another session of the same model. Loading replaces the previous contents. All of them
+    // throw StateError.
     void save_state(std::optional<SequenceId> sequence, const ByteSink& sink);
-    // `allow` is called before a state of one sequence replaces the sequence that it was saved from.
+    // `allow` is called before a state of one sequence replaces the sequence that it was saved
+    // from.
     void load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to,
                     const AllowSequence& allow = {});
     void copy_state_to(Session& other);
@@ -93,8 +97,8 @@ public:
     const DeviceSet& devices() const { return engine_.device_set(); }
     // Bit d is set if a plan has computed on device d.
     uint32_t used_devices() const { return engine_.used_devices(); }
-    // Returns the nodes of the plan of a step with these counts. Counts in the statistics like the plan of
-    // a step.
+    // Returns the nodes of the plan of a step with these counts. Counts in the statistics like the
+    // plan of a step.
     std::vector<NodeInfo> graph(int64_t n_tokens, int64_t n_sequences, int64_t n_outputs,
                                 bool embeddings, bool encode);
     const Stats& stats() const { return engine_.stats(); }
@@ -110,17 +114,18 @@ public:
     // Records the values of these names in every later call. Returns the names in the order of
     // CapturedCall. Throws InvalidArgument for an unknown name or if another capture is active.
     std::vector<std::string> start_capture(std::span<const std::string> names);
-    // Applies `edit` to the value of that name in every later call; edits of one name apply in the order
-    // of their start. Returns its id in Attachments::edits. Throws InvalidArgument.
+    // Applies `edit` to the value of that name in every later call; edits of one name apply in the
+    // order of their start. Returns its id in Attachments::edits. Throws InvalidArgument.
     uint64_t start_edit(const std::string& name, std::shared_ptr<ValueEdit> edit);
     // Makes later calls apply the attached edits.
     void use_edits();
-    // Replaces the active adapters for all later calls; an empty list removes them. Changing only scales
-    // builds no plan. Throws InvalidArgument, or UnsupportedError if an adapter changes a weight that is not
-    // an operand of a matrix product.
+    // Replaces the active adapters for all later calls; an empty list removes them. Changing only
+    // scales builds no plan. Throws InvalidArgument, or UnsupportedError if an adapter changes a
+    // weight that is not an operand of a matrix product.
     void set_lora(std::vector<ScaledAdapter> adapters);
-    // Adds row i of `rows`, [n, width], to the output of layer i, for the layers from `first_layer` to
-    // `last_layer` (nullopt: the last layer). No rows: removes the vector. Throws InvalidArgument.
+    // Adds row i of `rows`, [n, width], to the output of layer i, for the layers from `first_layer`
+    // to `last_layer` (nullopt: the last layer). No rows: removes the vector. Throws
+    // InvalidArgument.
     void set_control_vector(std::span<const float> rows, int64_t n, int64_t first_layer,
                             std::optional<int64_t> last_layer);
 
@@ -143,7 +148,7 @@ private:
     ContextSettings settings_;
     Attachments& attachments_;
     Engine engine_;
-    Facts facts_;                // required of a state to load
+    Facts facts_;                // that a state must have to be loaded
     std::vector<bool> handles_;  // by sequence id: reserved by open_sequence()
     std::unique_ptr<StepRunner> decode_runner_;
     std::unique_ptr<StepRunner> encode_runner_;  // EncodeMemory::own: created by the first encode()

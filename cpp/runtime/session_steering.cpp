@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "runtime/session.h"
+#include "runtime/steering/adapter.h"
 
 namespace plait {
 

@@ -44,7 +44,7 @@ void Sampler::sample(const Rows& rows, size_t first, std::span<int32_t> tokens) 
         drawn[i] = draw(candidates, history, rows.keys[i]);
     }
     for (size_t i = 0; i < rows.n(); ++i) {
-        note(rows.keys[i], drawn[i]);
+        record(rows.keys[i], drawn[i]);
         tokens[i] = drawn[i].token;
     }
 }
@@ -119,7 +119,7 @@ Sampler::Drawn Sampler::draw(const Candidates& candidates, const History& histor
     return drawn;
 }
 
-void Sampler::note(uint64_t key, Drawn drawn) {
+void Sampler::record(uint64_t key, Drawn drawn) {
     History& history = histories_[key];
     history.tokens.push_back(drawn.token);
     ++history.step;

@@ -71,7 +71,7 @@ private:
              size_t first, size_t last) const;
     std::optional<int32_t> forced(const History& history) const;
     Drawn draw(const Candidates& candidates, const History& history, uint64_t key) const;
-    void note(uint64_t key, Drawn drawn);
+    void record(uint64_t key, Drawn drawn);
 
     const History& find(uint64_t key) const;  // an empty history for an unknown sequence
 

@@ -1,6 +1,7 @@
-// How a shader finds its arguments and values; must match cpp/backend/vulkan/frame.h. A shader
-// includes this file, declares its arguments as a buffer reference named Args, and then includes
-// push.glsl. "Dispatch" in the header of a shader is the number of workgroups along each axis.
+// The addresses through which a shader finds its arguments and values; must match
+// cpp/backend/vulkan/frame.h. A shader includes this file, declares its arguments as a buffer
+// reference named Args, and then includes push.glsl. "Dispatch" in the header of a shader is the
+// number of workgroups along each axis.
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_scalar_block_layout : require

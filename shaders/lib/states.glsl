@@ -1,6 +1,6 @@
-// Where the states of a recurrent layer are; must match the struct States in
-// cpp/backend/vulkan/ops. Include order: frame.glsl, this file, the declaration of Args, push.glsl,
-// passage.glsl.
+// The places of the states of a recurrent layer; must match StateArgs in
+// cpp/backend/vulkan/ops/recurrence.cpp. Include order: frame.glsl, this file, the declaration of
+// Args, push.glsl, passage.glsl.
 
 struct States {
     Ref storage;                // [rows, elements] f32

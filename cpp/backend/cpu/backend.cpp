@@ -6,7 +6,6 @@
 #include "backend/cpu/executable.h"
 #include "backend/cpu/graph.h"
 #include "backend/cpu/memory.h"
-#include "backend/cpu/ops/bind.h"
 #include "backend/cpu/weights/weights.h"
 #include "base/error.h"
 #include "base/text.h"

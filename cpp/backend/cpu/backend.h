@@ -11,8 +11,8 @@
 namespace plait::cpu {
 
 struct CpuOptions {
-    std::optional<int> threads;      // nothing: default_threads()
-    std::optional<std::string> isa;  // the strongest instruction set to use; nothing: any
+    std::optional<int> threads;      // nullopt: default_threads()
+    std::optional<std::string> isa;  // limits the choice, see choose_isa(); nullopt: no limit
 };
 
 class CpuBackend final : public Backend {

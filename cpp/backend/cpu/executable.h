@@ -29,8 +29,8 @@ private:
     uint64_t scratch_offset_;
     uint64_t scratch_stride_ = 0;
     // The current run. Atomic, since a late thread may read them while the next run is prepared.
-    std::vector<std::atomic<int64_t>>
-        end_task_;  // [calls]: tasks of the stage up to the end of this call's
+    // [calls] number of tasks of the stage up to and including this call.
+    std::vector<std::atomic<int64_t>> end_task_;
     static constexpr size_t kFrameWords = sizeof(Frame) / sizeof(uint64_t);
     std::array<std::atomic<uint64_t>, kFrameWords> frame_{};
     std::atomic<Trace*> trace_{nullptr};

@@ -1,14 +1,16 @@
-// Graphs in the ops that the CPU runs: those of a model, and private ones that lowering introduces.
+// Graphs of the ops that the CPU runs: the ops of a model, and private ops that lowering
+// introduces.
 #pragma once
 
 #include <variant>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/threads.h"
 #include "backend/lowered_graph.h"
 #include "graph/graph.h"
 
 namespace plait::cpu {
+
+class Threads;
 
 // The rows of x rounded to int8 for products with quantised weights: codes, scales and sums, in
 // kQuantizedBytes bytes for every 32 values.
@@ -90,8 +92,8 @@ struct Lowered {
 
 // Products with block types read their rows through a QuantizeRows, one for each distinct x.
 // Attention over a cache of many rows reads sums of splits of the keys if several threads share the
-// work. `fuse`: uses LinearAdd, NormQuantize and GateQuantize where nothing else reads the value
-// between. Each fused op gives the bits of the ops that it replaces.
+// work. `fuse`: combines two ops into LinearAdd, NormQuantize or GateQuantize if no other node
+// reads the result of the first. A fused op gives the same bits as the ops that it replaces.
 Lowered lower(Graph graph, int threads, bool fuse);
 
 }  // namespace plait::cpu

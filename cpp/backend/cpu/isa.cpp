@@ -10,7 +10,6 @@
 #include <unistd.h>
 #endif
 
-#include "backend/cpu/kernels/common/table.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -56,7 +55,8 @@ bool amx_int8_is_permitted() {
 #endif
 }
 
-// The CpuFeatures of this machine, of those that `wanted` has: AMX is not requested unless needed.
+// Returns the CpuFeatures of this machine. Checks AMX, which requires permission of the operating
+// system, only if `wanted` includes it.
 uint32_t detect(uint32_t wanted) {
     uint32_t found = 0;
 #if defined(__x86_64__)
@@ -100,7 +100,7 @@ std::string join_names(const std::vector<Isa>& isas) {
     return names;
 }
 
-// The instruction set that `name` limits the choice to; `source` is where the name was given.
+// Returns the instruction set of that name. `source`: the origin of the name, for errors.
 Isa limit_from(std::string_view name, std::string_view source) {
     const Isa isa = isa_from_name(name);
     if (isa != nullptr && is_available(isa)) return isa;

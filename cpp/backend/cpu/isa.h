@@ -1,4 +1,4 @@
-// The instruction sets that this build has and this machine runs, and the choice among them.
+// The instruction sets of this build and of this machine, and the choice among them.
 #pragma once
 
 #include <optional>
@@ -19,16 +19,16 @@ inline std::string_view to_string(Isa isa) { return isa->name; }
 // Null if no row has that name.
 Isa isa_from_name(std::string_view name);
 
-// The instruction sets that were compiled in, and of those the ones that this machine runs. The
-// most preferred comes last; the first is always "scalar".
+// Return the instruction sets that were compiled in, and those of them that this machine supports.
+// The most preferred comes last; the first is always "scalar".
 std::vector<Isa> built_isas();
 std::vector<Isa> available_isas();
 // Every name of the table, separated by commas.
 std::string isa_names();
 
-// The most preferred available instruction set that is not preferred to `limit`, nor to the one
-// that the environment variable PLAIT_ISA names. Throws BackendError if either names an instruction
-// set that is unknown or not available.
+// Returns the most preferred available instruction set, but none that is preferred over `limit` or
+// over the one in the environment variable PLAIT_ISA. Throws BackendError if either of these is
+// unknown or not available.
 Isa choose_isa(std::optional<std::string_view> limit);
 
 // Requires `isa` to be built.

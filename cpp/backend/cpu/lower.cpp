@@ -15,7 +15,7 @@ constexpr bool is_product =
     std::is_same_v<T, ops::Linear> || std::is_same_v<T, ops::LinearAdd> ||
     std::is_same_v<T, ops::HeadLinear> || std::is_same_v<T, ops::ExpertLinear>;
 
-// The operand of a product that must be rounded to int8, or kNoNode.
+// Returns the operand of a product that must be rounded to int8, or kNoNode.
 NodeId rounded_rows(const Graph& graph, const Op& op) {
     return std::visit(
         [&]<typename T>(const T& product) {
@@ -42,7 +42,7 @@ public:
     }
 
     Lowered run() {
-        // A value that only products read is quantised in the op that computes it.
+        // A value that is read only by products can be quantised by the op that computes it.
         std::vector<bool> rounded(graph_.nodes().size());
         for (const Node& node : graph_.nodes())
             if (const NodeId x = rounded_rows(graph_, node.op); x != kNoNode) rounded[x] = true;
@@ -89,7 +89,7 @@ private:
         renamed_[id] = append(std::move(lowered));
     }
 
-    // The node that has the rows of x rounded to int8.
+    // Returns the node of the rows of x rounded to int8; appends it if it does not exist.
     NodeId quantized(NodeId x) {
         const auto [found, added] = rounded_.try_emplace(x);
         if (!added) return found->second;
@@ -124,7 +124,8 @@ private:
                keys.type.shape[0] > kKeySplit;
     }
 
-    // Room for the splits of two tokens that attend to all rows: more tokens give enough tiles.
+    // Returns a node with space for the splits of two tokens that attend to all rows. With more
+    // tokens there are enough tiles.
     CpuNode splits_of(const ops::Attend& op) const {
         const int64_t rows = nodes_[op.keys].type.shape[0];
         const int64_t floats = split_floats(op.params.n_heads, op.params.value_dim);

@@ -63,11 +63,12 @@ constexpr bool kTakeOver = true;
 
 constexpr uint32_t kFewTasks = 8;
 
-// A chunk is taken over after waiting this many times as long as this thread would need for it.
+// A thread takes over a chunk after waiting this many times as long as it would need to compute the
+// chunk.
 constexpr uint64_t kPatience = 2;
 
-// A worker spins this long for the next run before it sleeps: longer than a caller needs to sample
-// a token, but too short to be a noticeable load.
+// A worker spins for this time before it sleeps. It is longer than a caller needs to sample a
+// token, but too short to be a noticeable load.
 constexpr std::chrono::microseconds kSpinTime{150};
 
 }  // namespace

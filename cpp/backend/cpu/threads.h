@@ -62,8 +62,8 @@ private:
     friend class Threads;
 
     struct alignas(64) Slot {
-        // These have the number of the run in the upper half, so that a thread left over from an
-        // earlier run takes and counts nothing.
+        // The upper half of these numbers is the number of the run, so that a late thread of an
+        // earlier run neither takes nor counts tasks.
         std::atomic<uint64_t> tasks{0};
         std::atomic<uint64_t> taken{0};  // the next task to take
         std::atomic<uint64_t> done{0};   // the number of finished tasks

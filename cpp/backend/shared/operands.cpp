@@ -8,8 +8,8 @@
 
 namespace plait {
 
-// YaRN's ramp runs between the pairs that turn beta_fast and beta_slow times over the original
-// context.
+// YaRN's ramp extends from the pair that makes beta_fast turns over the original context to the
+// pair that makes beta_slow turns.
 RopeFrequencies rope_frequencies(const Rope& rope) {
     RopeFrequencies result{rope.base, rope.scale, rope.extrapolation, 0.0, 0.0, rope.n_rot};
     if (rope.extrapolation == 0.0) return result;

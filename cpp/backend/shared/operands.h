@@ -1,4 +1,4 @@
-// What bindings of several backends compute from a node.
+// Values that the bindings of several backends compute from a node.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@ namespace plait {
 
 RopeFrequencies rope_frequencies(const Rope& rope);
 
-// The layout of a cache's rows if each holds `heads` heads.
+// Returns the layout of a cache's rows, each of which holds `heads` heads.
 CacheLayout cache_layout(const TensorType& storage, int64_t heads);
 
 inline int64_t row_elements(const TensorType& type) {
@@ -20,7 +20,7 @@ inline int64_t row_elements(const TensorType& type) {
 
 // A float operand that is a weight, or a view of one.
 struct WeightView {
-    const ops::Weight* weight = nullptr;  // null if the value is no weight
+    const ops::Weight* weight = nullptr;  // null if the value is not a weight
     uint64_t offset = 0;                  // of its first float, in bytes
 };
 

@@ -56,9 +56,10 @@ PLAIT_INLINE void for_each_distance(int32_t buckets, int32_t max_distance, Body 
     }
 }
 
-// ALiBi, arXiv:2108.12409: a head's penalty per position between query and key. If the number of
-// heads is not a power of two, the heads past the largest one below it use every second slope of
-// the next one.
+// ALiBi, arXiv:2108.12409: the penalty of a head per position between query and key. If the number
+// of heads is not a power of two, let 2^k be the largest power of two below it. The first 2^k heads
+// have the slopes of a model with 2^k heads; the others use every second slope of a model with 2^(k
+// + 1) heads.
 PLAIT_INLINE float alibi_slope(double max_bias, int64_t head, int64_t heads) {
     int64_t whole = 1;
     while (whole <= heads / 2) whole *= 2;
@@ -67,10 +68,10 @@ PLAIT_INLINE float alibi_slope(double max_bias, int64_t head, int64_t heads) {
     return static_cast<float>(__builtin_exp2(-max_bias * turns / static_cast<double>(whole)));
 }
 
-// The axis of positions that rotates a pair; 0 if all sections are 0. Sections repeat if they do not
-// cover all pairs. Qwen2-VL, arXiv:2409.12191: the pairs of one axis, then those of the next.
-// `in_turn` (Qwen3-VL, arXiv:2511.21631): time, height, width, time, ... until an axis has its pairs;
-// pairs whose axis has them already take the fourth one.
+// The axis of positions that rotates a pair; 0 if all sections are 0. Sections repeat if they do
+// not cover all pairs. Qwen2-VL, arXiv:2409.12191: the pairs of one axis, then those of the next.
+// `in_turn` (Qwen3-VL, arXiv:2511.21631): the axes alternate (time, height, width, time, ...). Once
+// an axis has its number of pairs, the pairs in its turn belong to the fourth axis.
 PLAIT_INLINE int64_t axis_of_pair(const int32_t* sections, bool in_turn, int64_t pair) {
     const int64_t covered = int64_t{sections[0]} + sections[1] + sections[2] + sections[3];
     if (covered == 0) return 0;

@@ -1,5 +1,5 @@
-// The operands of ops that have many, as references in kernel arguments. The arguments of every
-// backend name them as the op does.
+// Sets the references to operands in the kernel arguments of ops with many operands. The kernel
+// arguments of every backend have the same field names as the op.
 #pragma once
 
 #include <concepts>
@@ -27,7 +27,8 @@ void set_references(Args& args, const ops::Attend& op, Binder& binder) {
     if (op.bias) args.bias = binder.operand(*op.bias);
 }
 
-// For recurrent ops: sets the references of the operands and the result, except those of the states.
+// For recurrent ops: sets the references of the operands and the result, except those of the
+// states.
 template <typename Args, typename Node, typename Binder>
 void set_references(Args& args, const ops::ShortConv& op, const Node& node, Binder& binder) {
     args.x = binder.operand(op.x);

@@ -24,8 +24,9 @@ Struct feature_of(vk::PhysicalDevice device) {
     return device.getFeatures2<vk::PhysicalDeviceFeatures2, Struct>().template get<Struct>();
 }
 
-// Whether a device has what the shaders need besides one of the extensions. If a device is created
-// with the Vulkan memory model, barriers in other shaders require its device scope as well.
+// Returns true if a device has the features that the shaders need in addition to one of the
+// extensions. If a device is created with the Vulkan memory model, barriers in other shaders
+// require its device scope as well.
 bool has_common_features(vk::PhysicalDevice device, const Extensions& extensions) {
     if (!extensions.contains(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)) return false;
     const auto v12 = feature_of<vk::PhysicalDeviceVulkan12Features>(device);

@@ -24,7 +24,7 @@ std::optional<CooperativeMatrix> cooperative_matrix(vk::PhysicalDevice device);
 
 // Returns the name of the product shader for an extension.
 std::string_view shader_of(MatrixExtension extension);
-// Whether a shader uses cooperative matrices, which require all invocations of a subgroup.
+// Returns true if a shader uses cooperative matrices, which require all invocations of a subgroup.
 bool needs_full_subgroups(std::string_view shader);
 
 // The features and extensions to request when a device is created. Must outlive that call.

@@ -26,8 +26,8 @@ public:
     static std::shared_ptr<Device> open(size_t index);
 
     const std::string& name() const { return name_; }  // "vulkan:0"
-    // How often a lost device was replaced before this one was opened. Memory of one generation
-    // does not exist in the next.
+    // Number of lost devices that were replaced before this one was opened. Memory of one
+    // generation does not exist in the next.
     int generation() const { return generation_; }
     vk::Device handle() const { return *device_; }
     uint32_t queue_family() const { return queue_family_; }

@@ -1,4 +1,5 @@
-// How a shader finds its arguments and values. The structs must match shaders/lib/frame.glsl.
+// The addresses through which a shader finds its arguments and values. The structs must match
+// shaders/lib/frame.glsl.
 //
 // The push constants of a dispatch are two addresses: that of its arguments, which never change,
 // and that of the frame, which is written before every run. A value is addressed by an offset from

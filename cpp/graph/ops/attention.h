@@ -21,7 +21,7 @@ struct AttendParams {
     bool operator==(const AttendParams&) const = default;
 };
 
-// How attention sharpens with the position of a query; Llama 4, "attention temperature tuning".
+// A factor of queries that grows with their position; Llama 4, "attention temperature tuning".
 struct Temperature {
     float scale = 0.0f;  // 0: queries are not scaled
     int64_t length = 0;  // positions that share one factor

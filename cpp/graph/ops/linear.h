@@ -30,7 +30,7 @@ struct LinearAdd {
     bool operator==(const LinearAdd&) const = default;
 };
 
-// The row of head i times matrix i.
+// Multiplies the row of head i by matrix i.
 struct HeadLinear {
     Operand x;       // [n, h, in]
     Operand weight;  // [h, out, in]
@@ -40,7 +40,7 @@ struct HeadLinear {
     bool operator==(const HeadLinear&) const = default;
 };
 
-// The vectors of each token mixed by a matrix of its own: y_i = sum_j weights_ij x_j.
+// Mixes the vectors of each token by a matrix of the token: y_i = sum_j weights_ij x_j.
 struct Mix {
     Operand x;        // [n, j, m]
     Operand weights;  // [n, i, j]

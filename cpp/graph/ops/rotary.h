@@ -17,7 +17,8 @@ struct Rope {
     double beta_slow = 1.0;
     int64_t n_ctx_original = 0;
     int sections[4] = {0, 0, 0, 0};  // M-RoPE: pairs per axis; all zero: one axis
-    bool in_turn = false;  // pairs take the axes in turn; otherwise one axis after the other
+    bool in_turn =
+        false;  // the axes alternate over the pairs; otherwise the pairs of an axis adjoin
     bool operator==(const Rope&) const = default;
 };
 

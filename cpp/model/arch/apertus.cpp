@@ -1,5 +1,5 @@
-// Apertus. Swiss AI Initiative 2025, arXiv:2509.14233: LLaMA with heads of q and k normalised, and
-// xIELU (Huang & Schlag 2024, arXiv:2411.13010) in place of gates. n = RMSNorm.
+// Apertus. Swiss AI Initiative 2025, arXiv:2509.14233: LLaMA with normalised heads of q and k, and
+// with xIELU (Huang & Schlag 2024, arXiv:2411.13010) instead of gates. n = RMSNorm.
 //
 //   x += Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x))
 //   x += Wdown xielu(Wup n(x))
@@ -12,8 +12,8 @@
 namespace plait {
 namespace {
 
-// xielu(x) = b x + p x^2 for x > 0, b x + q (e^x - 1 - x) for the others. The paper ends the first
-// branch a little below 0, where both agree to within q 1e-6.
+// xielu(x) = b x + p x^2 for x > 0, b x + q (e^x - 1 - x) for the others. The paper switches
+// between the branches slightly below 0, where they agree to within q 1e-6.
 struct Xielu {
     float p, q, b;
 
@@ -24,8 +24,8 @@ struct Xielu {
     }
 };
 
-// Keys without the architecture's name, one number or one per layer. Files hold p and q before their
-// softplus.
+// Reads a key that does not begin with the architecture's name and holds one number, or one per
+// layer. p and q are the softplus of the numbers in the file.
 std::vector<float> read_numbers(const Hparams& hp, const std::string& key, size_t n_layers) {
     const gguf::Metadata& metadata = hp.metadata();
     if (!metadata.at(key).is_array())

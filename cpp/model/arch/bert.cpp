@@ -18,8 +18,8 @@ Activation read_activation(const Hparams& hp) {
 
 }  // namespace
 
-// BERT. Devlin et al. 2018, arXiv:1810.04805: norms after each sum. All tokens have the first type,
-// "sentence A".
+// BERT. Devlin et al. 2018, arXiv:1810.04805: each sum is normalised. All tokens have the first
+// type, "sentence A".
 //
 //   x = n(E[token] + T[0] + P[position])
 //   x = n(x + Wo attend(Wq x + bq, Wk x + bk, Wv x + bv) + bo)
@@ -44,7 +44,7 @@ std::unique_ptr<Model> make_nomic_bert(const Hparams& hp, const Weights& w) {
 }
 
 // Nomic Embed v2. Nussbaum & Duderstadt 2025, arXiv:2502.07972: every other layer has experts
-// without gates in place of the feed-forward block; in the other layers there is no gate either.
+// instead of the feed-forward block. Neither experts nor feed-forward blocks have gates.
 //
 //   x = n(x + sum_e p_e Wdown_e gelu(Wup_e x))     e: the largest of p = softmax(Wrouter x)
 std::unique_ptr<Model> make_nomic_bert_moe(const Hparams& hp, const Weights& w) {
@@ -66,7 +66,7 @@ std::unique_ptr<Model> make_nomic_bert_moe(const Hparams& hp, const Weights& w) 
 //   x = n(x + Wo attend(Wq x + bq, Wk x + bk, Wv x + bv, slopes) + bo)
 //   x = n(x + Wdown (gelu(g) * u) + bdown),  [g, u] = Wup x
 std::unique_ptr<Model> make_jina_bert_v2(const Hparams& hp, const Weights& w) {
-    constexpr float kMaxBias = 8.0f;  // no key holds it
+    constexpr float kMaxBias = 8.0f;  // not stored in files
     ModelForm form = encoder_form(read_encoder_info(hp, w), hp, RopePairs::none, kSumNorm);
     form.feed_forward = FeedForward::gate_in_up;
     form.activation = Activation::gelu;
@@ -86,8 +86,9 @@ std::unique_ptr<Model> make_jina_bert_v3(const Hparams& hp, const Weights& w) {
     return std::make_unique<Encoder>(hp, w, std::move(form));
 }
 
-// ModernBERT. Warner et al. 2024, arXiv:2412.13663: norms before blocks, rotation, gates; two of
-// three layers have a window around each token and their own base of rotation. n has no bias.
+// ModernBERT. Warner et al. 2024, arXiv:2412.13663: norms before the blocks, rotation, and gates.
+// Two of three layers have a window around each token and a rotation base of their own. n has no
+// bias.
 //
 //   x  = n(E[token])
 //   x += Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))    first layer: x, not n(x)
@@ -110,7 +111,7 @@ std::unique_ptr<Model> make_modern_bert(const Hparams& hp, const Weights& w) {
     return std::make_unique<Encoder>(hp, w, std::move(form), Activation::gelu);
 }
 
-// EuroBERT. Boizard et al. 2025, arXiv:2503.05500: LLaMA whose tokens see all of their sequence.
+// EuroBERT. Boizard et al. 2025, arXiv:2503.05500: LLaMA with bidirectional attention.
 //
 //   x += Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))                 n = RMSNorm
 //   x += Wdown (silu(Wgate n(x)) * Wup n(x))                              SwiGLU
@@ -120,8 +121,8 @@ std::unique_ptr<Model> make_eurobert(const Hparams& hp, const Weights& w) {
     return std::make_unique<Encoder>(hp, w, std::move(form));
 }
 
-// NeoBERT. Le Breton et al. 2025, arXiv:2502.19587: the same with one matrix for q, k and v, and one
-// for gate and up.
+// NeoBERT. Le Breton et al. 2025, arXiv:2502.19587: EuroBERT with one matrix for q, k and v, and
+// one for gate and up.
 std::unique_ptr<Model> make_neo_bert(const Hparams& hp, const Weights& w) {
     ModelForm form(read_encoder_info(hp, w), hp, Norm::rms(hp), RopePairs::neighbours,
                    {.within = true});

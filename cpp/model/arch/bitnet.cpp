@@ -1,5 +1,6 @@
-// BitNet b1.58. Ma et al. 2024, arXiv:2402.17764: LLaMA whose matrices have three values and one
-// factor s each, with a norm more before both output matrices. n = RMSNorm.
+// BitNet b1.58. Ma et al. 2024, arXiv:2402.17764: LLaMA with ternary matrices, each with one factor
+// s, and with an additional norm before the output matrices of attention and feed-forward. n =
+// RMSNorm.
 //
 //   x += so Wo n(attend(rope(sq Wq n(x)), rope(sk Wk n(x)), sv Wv n(x)))
 //   x += sd Wdown n(silu(sg Wgate n(x)) * su Wup n(x))                      SwiGLU

@@ -1,4 +1,4 @@
-// Cohere's models: attention and feed-forward side by side. n = LayerNorm without bias.
+// Cohere's models: attention and feed-forward block are parallel. n = LayerNorm without bias.
 //
 //   h  = n(x)
 //   x += Wo attend(rope(Wq h), rope(Wk h), Wv h) + Wdown (silu(Wgate h) * Wup h)
@@ -38,7 +38,7 @@ std::unique_ptr<Model> make_cohere2(const Hparams& hp, const Weights& w) {
 
 namespace {
 
-// The mean of the chosen experts and the shared one.
+// Averages the output of the chosen experts and that of the shared expert.
 class Cohere2Moe final : public Decoder {
 public:
     Cohere2Moe(const Hparams& hp, const Weights& w, ModelForm form)
@@ -53,8 +53,9 @@ protected:
 
 }  // namespace
 
-// Command A with experts. Cohere 2026: Command R7B, the first of four layers being the one without a
-// window, and experts after the dense first layers, which all rotate. n = LayerNorm or RMSNorm.
+// Command A with experts. Cohere 2026: as Command R7B, but the first of four layers is the one
+// without a window. The first layers are dense, and all of them rotate; the others have experts. n
+// = LayerNorm or RMSNorm.
 //
 //   h  = n(x)
 //   x += Wo attend(rope(Wq h), rope(Wk h), Wv h) + (s sum_e p_e f_e(h) + f_shared(h)) / 2

@@ -1,5 +1,5 @@
-// LG AI Research's EXAONE models: heads of q and k are normalised; if some layers have windows,
-// only these rotate. n = RMSNorm.
+// LG AI Research's EXAONE models: heads of q and k are normalised. If some layers have windows,
+// only these layers rotate. n = RMSNorm.
 #include <algorithm>
 
 #include "model/decoder.h"
@@ -21,7 +21,8 @@ void set_windows(ModelForm& form, const Hparams& hp, int tokens_by_default) {
 //   x += n(Wo attend(rope(n(Wq x)), rope(n(Wk x)), Wv x))
 //   x += n(Wdown (silu(Wgate x) * Wup x))                     SwiGLU
 std::unique_ptr<Model> make_exaone4(const Hparams& hp, const Weights& w) {
-    // The first files of the 32B model have no key for its windows; its layers identify it.
+    // The first files of the 32B model have no key for its windows; the model is recognised by its
+    // number of layers.
     constexpr int kLayersOf32B = 64, kWindowOf32B = 4096;
     ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves, {.qk_norm = QkNorm::shared});
     form.norms = kPostNorm;

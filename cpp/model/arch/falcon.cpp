@@ -4,8 +4,9 @@
 
 namespace plait {
 
-// Falcon. Almazrouei et al. 2023, arXiv:2311.16867: attention and feed-forward side by side, one
-// matrix for q, k and v. The 40B model has a norm for each, the 7B model one for both.
+// Falcon. Almazrouei et al. 2023, arXiv:2311.16867: attention and feed-forward block are parallel,
+// and one matrix holds q, k and v. The 40B model has a norm for each of the two, the 7B model one
+// norm for both.
 //
 //   x += Wo attend(rope(q), rope(k), v) + Wdown gelu(Wup n(x))     [q, k, v] = Wqkv n'(x)
 std::unique_ptr<Model> make_falcon(const Hparams& hp, const Weights& w) {
@@ -23,8 +24,8 @@ namespace {
 
 enum Slot : int { kKeys, kStates };  // of a layer's memory
 
-// Falcon-H1. Zuo et al. 2025, arXiv:2507.22448: in every layer attention and Mamba-2 stand side by
-// side. The model's multipliers are part of its weights.
+// Falcon-H1. Zuo et al. 2025, arXiv:2507.22448: every layer has attention and Mamba-2 in parallel.
+// The multipliers of the paper are included in the weights.
 //
 //   x += Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x)) + mamba2(n(x))     n = RMSNorm
 //   x += Wdown (silu(Wgate n(x)) * Wup n(x))                                 SwiGLU

@@ -1,4 +1,4 @@
-// The Gemma models. n = RMSNorm; files store its weights with the 1 added that the papers add.
+// The Gemma models. n = RMSNorm with weights 1 + w in the papers; files store 1 + w.
 #include <cmath>
 
 #include "model/decoder.h"
@@ -15,15 +15,17 @@ ModelForm gemma_form(ModelInfo info, const Hparams& hp, const AttentionForm& att
     return form;
 }
 
-// The 27B models of Gemma 2 and 3 divide scores by the root of width / heads, the others by that of
-// the head size. No GGUF key holds this; as in llama.cpp, the number of layers identifies them.
+// The 27B models of Gemma 2 and 3 divide scores by sqrt(width / heads), the others by sqrt(head
+// size). No GGUF key states this; as in llama.cpp, the 27B models are recognised by their number of
+// layers.
 void set_score_scale(ModelForm& form, const Hparams& hp, int n_layers_of_27b) {
     if (form.info.n_layers != n_layers_of_27b) return;
     for (AttentionForm& layer : form.attention)
         layer.how.scale = read_attention_scale(hp, form.info.width / layer.heads.n_heads);
 }
 
-// Five of six layers have a window and their own base of rotation; only the sixth scales positions.
+// Five of six layers have a window and a rotation base of their own. Only the sixth scales
+// positions.
 ModelForm gemma3_form(ModelInfo info, const Hparams& hp, const AttentionForm& attention) {
     ModelForm form = gemma_form(std::move(info), hp, attention);
     form.norms = kSandwich;
@@ -69,8 +71,7 @@ std::unique_ptr<Model> make_gemma2(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// Gemma 3. Gemma Team 2025, arXiv:2503.19786: heads of q and k are normalised in place of the soft
-// cap.
+// Gemma 3. Gemma Team 2025, arXiv:2503.19786: normalised heads of q and k replace the soft cap.
 //
 //   x += n(Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x)))
 //   x += n(Wdown (gelu(Wgate n(x)) * Wup n(x)))
@@ -82,8 +83,8 @@ std::unique_ptr<Model> make_gemma3(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// EmbeddingGemma. Gemma Team 2025, arXiv:2509.20354: Gemma 3 as an encoder, whose windows reach to
-// both sides.
+// EmbeddingGemma. Gemma Team 2025, arXiv:2509.20354: Gemma 3 as an encoder; its windows extend to
+// both sides of a token.
 std::unique_ptr<Model> make_gemma_embedding(const Hparams& hp, const Weights& w) {
     ModelForm form =
         gemma3_form(read_encoder_info(hp, w), hp, {.within = true, .qk_norm = QkNorm::shared});

@@ -1,14 +1,15 @@
 // Gemma 3n. Gemma Team 2025, https://ai.google.dev/gemma/docs/gemma-3n. AltUp (Baykal et al. 2023,
-// arXiv:2301.13310) keeps several streams: a layer computes one and predicts the others. Besides,
-// a low-rank residual (LAuReL, Menghani et al. 2024, arXiv:2411.07501), embeddings of each layer
-// (blocks/per_layer.h), sparse gates in the first layers, and keys and values that the last layers
-// read from earlier ones. n = RMSNorm; v has no weight for it. With a the active stream:
+// arXiv:2301.13310) keeps several residual streams: a layer computes one of them and predicts the
+// others. The model also has a low-rank residual (LAuReL, Menghani et al. 2024, arXiv:2411.07501),
+// per-layer embeddings (blocks/per_layer.h), sparse gates in the first layers, and last layers that
+// read the keys and values of earlier ones. n = RMSNorm, for v without weights. a is the active
+// stream:
 //
-//   P_i = S_i + sum_j c_ij S_j                          c: matrix of the token, c = C tanh(R n(S_a))
+//   P_i = S_i + sum_j c_ij S_j             c = C tanh(R n(S_a)), a matrix per token
 //   h   = n(P_a)
 //   z   = (P_a + n(Wo attend(rope(n(Wq h)), rope(n(Wk h)), n(Wv h))) + h + n(Wr Wl h)) / sqrt(2)
 //   z  += n(Wdown (gelu(sparse(Wgate n(z))) * Wup n(z)))
-//   S_i = P_i + (1 + d_i) (z - P_a)                     d = D tanh(R n(z))
+//   S_i = P_i + (1 + d_i) (z - P_a)        d = D tanh(R n(z))
 //   S_i = S_i + y(S_a)   but for i = 0                  y: the token's embedding of the layer
 #include <cmath>
 #include <limits>
@@ -50,14 +51,16 @@ Value repeat(Value x, int n) {
     return all;
 }
 
-// y with the length that x has. [tokens, k, width], [tokens, width] -> [tokens, k width]
+// Scales each stream of y to the length (L2 norm) of x. x [tokens, width], y [tokens, k, width] ->
+// [tokens, k width]
 Value with_length_of(Value x, Value y) {
     const float shortest = std::sqrt(1e-5f * static_cast<float>(x.shape()[1]));
     const Value length = row_sum(x * l2_norm(x, 1e-12f));
     return merge_heads(l2_norm(y, shortest)) * length;
 }
 
-// The parts of g that are more than `deviations` above its mean; arXiv:2506.06644.
+// Keeps what exceeds the mean of g by more than `deviations` standard deviations: relu(g - mean -
+// deviations * deviation); arXiv:2506.06644.
 Value sparse(Value g, float deviations) {
     const auto n = static_cast<float>(g.shape()[1]);
     const Value d = g - scale(row_sum(g), 1.0f / n);
@@ -83,7 +86,8 @@ public:
           active_(hp.index("altup.active_idx", n_streams_ - 1, 0)),
           per_layer_(hp, w, info()) {
         const int64_t width = info().width;
-        if (n_streams_ < 2) hp.refuse("altup.num_inputs", "expected at least 2");
+        if (n_streams_ < 2)
+            hp.refuse("altup.num_inputs", text("expected at least 2, got ", n_streams_));
         spread_ = w.get("altup_proj.weight", {n_streams_ - 1, width, width});
         gather_ = w.get("altup_unembd_proj.weight", {n_streams_ - 1, width, width});
         const std::vector<float> deviations = read_deviations(hp);
@@ -189,7 +193,7 @@ private:
         return split_heads(concat(slice(corrected, 0, width), changed), n_streams_);
     }
 
-    // The mean of all streams, the others projected back.
+    // Returns the mean of all streams. All but the first are projected before.
     Value gathered(Step& step, Value streams) const {
         const int64_t width = info().width;
         const Value all = merge_heads(streams);

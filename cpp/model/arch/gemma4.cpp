@@ -1,31 +1,34 @@
 // Gemma 4. Gemma Team 2026, https://huggingface.co/google/gemma-4-E2B-it. Layers with a window and
-// full ones differ in the sizes of heads and in their rotation; full layers rotate a part of the
-// pairs, and may have keys as values. The last layers read the keys and values of the last layer of
-// their kind before them. n = RMSNorm; v has no weight for it.
+// layers with full attention differ in head sizes and rotation. Full layers rotate a part of the
+// pairs and may use keys as values. The last layers read the keys and values of an earlier layer
+// with the same window. n = RMSNorm, for v without weights.
 //
 //   x += n(Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), n(Wv n(x))))
 //   x += n(Wdown (gelu(Wgate n(x)) * Wup n(x)))                        GeGLU
-//   x  = s (x + y)         y: the token's embedding of the layer, see blocks/per_layer.h; s: a number
+//   x  = s (x + y)     y: the token's embedding of the layer (blocks/per_layer.h); s: a number
 #include <cmath>
 #include <optional>
 
+#include "base/text.h"
 #include "model/blocks/per_layer.h"
 #include "model/decoder.h"
 
 namespace plait {
 namespace {
 
-// A layer with a window has heads and rotations of other sizes.
+// Sets the head sizes and the rotation of a layer with a window.
 void set_windowed(AttentionForm& layer, const Hparams& hp) {
     const int head_dim =
         hp.count("attention.key_length_swa", Hparams::kMaxSize, layer.heads.head_dim);
     if (hp.count("attention.value_length_swa", Hparams::kMaxSize, head_dim) != head_dim)
-        hp.refuse("attention.value_length_swa", "expected the length of keys");
+        hp.refuse("attention.value_length_swa",
+                  text("expected ", head_dim, ", the length of keys"));
     layer.heads.head_dim = head_dim;
     Rope& rope = layer.rotation.rope;
     rope = without_scaling(rope);
     rope.n_rot = hp.count("rope.dimension_count_swa", head_dim, head_dim);
-    if (rope.n_rot % 2 != 0) hp.refuse("rope.dimension_count_swa", "expected an even number");
+    if (rope.n_rot % 2 != 0)
+        hp.refuse("rope.dimension_count_swa", text("expected an even number, got ", rope.n_rot));
     rope.base = hp.positive("rope.freq_base_swa", 10000.0f);
 }
 
@@ -51,14 +54,16 @@ ModelForm gemma4_form(const Hparams& hp, const Weights& w) {
     form.mixture = read_mixture(hp);
     form.mixture.n_ffn = hp.count("expert_feed_forward_length");
     form.mixture.routing.renormalize = true;
-    form.norms.block_in = {};  // each branch of the block has a norm of its own
+    form.norms.block_in = {};  // each branch of the block has its own norm
     return form;
 }
 
 // The branches of a block with experts:
 //
-//   n1(f(n(x))) + n2(sum_e p_e s_e f_e(n'(x)))     e: the largest of p = softmax(Wrouter (r * n(x)));
-//                                                  the chosen sum to 1
+//   n1(f(n(x))) + n2(sum_e p_e s_e f_e(n'(x)))
+//
+// where e runs over the experts with the largest p = softmax(Wrouter (r * n(x))), and the p of the
+// chosen experts are scaled to sum to 1.
 struct Branches {
     NormWeights dense_in, dense_out;      // n, n1; [width]
     NormWeights experts_in, experts_out;  // n', n2; [width]

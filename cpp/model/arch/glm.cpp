@@ -4,8 +4,8 @@
 namespace plait {
 
 // GLM-4-0414. Zhipu AI 2025, https://huggingface.co/THUDM/GLM-4-9B-0414; GLM: arXiv:2406.12793. The
-// outputs of mixer and block are normalised too, one matrix holds gate and up, and half of a head
-// is rotated; in models with images (GLM-4.1V), by three positions per token.
+// outputs of mixer and block are also normalised, one matrix holds gate and up, and half of each
+// head is rotated. Models with image input (GLM-4.1V) have three positions per token.
 //
 //   x += n(Wo attend(rope(Wq n(x) + bq), rope(Wk n(x) + bk), Wv n(x) + bv))    n = RMSNorm
 //   x += n(Wdown (silu(g) * u)),  [g, u] = Wup n(x)                            SwiGLU

@@ -1,6 +1,6 @@
 // gpt-oss. OpenAI 2025, arXiv:2508.10925: every other layer has a window; each head has a sink, a
-// logit that joins the softmax and takes weight from all keys (arXiv:2309.17453); experts have
-// biases and their own gate. MXFP4 experts are weights like any others.
+// logit that takes part in the softmax and so reduces the weights of all keys (arXiv:2309.17453);
+// experts have biases and a special gate. Experts in MXFP4 need no special treatment.
 //
 //   x += Wo attend(rope(Wq n(x) + bq), rope(Wk n(x) + bk), Wv n(x) + bv, sinks) + bo
 //   x += sum_e p_e (Wdown_e swiglu(Wgate_e n(x) + bg, Wup_e n(x) + bu) + bd)     n = RMSNorm

@@ -1,4 +1,4 @@
-// GPT-2 and its successors. n = LayerNorm; most have biases and a GELU without a gate.
+// GPT-2 and its successors. n = LayerNorm. Most models have biases and a GELU without a gate.
 #include "model/decoder.h"
 
 namespace plait {
@@ -13,8 +13,8 @@ ModelForm gpt_form(ModelInfo info, const Hparams& hp, RopePairs pairs) {
 
 }  // namespace
 
-// GPT-2. Radford et al. 2019, "Language Models are Unsupervised Multitask Learners": learned
-// vectors for as many positions as the model was trained with.
+// GPT-2. Radford et al. 2019, "Language Models are Unsupervised Multitask Learners": each position
+// of the training context has a learned vector.
 //
 //   x  = E[token] + P[position]
 //   x += Wo attend(Wq n(x) + bq, Wk n(x) + bk, Wv n(x) + bv) + bo
@@ -38,7 +38,7 @@ std::unique_ptr<Model> make_starcoder(const Hparams& hp, const Weights& w) {
 }
 
 // GPT-NeoX. Black et al. 2022, arXiv:2204.06745; Pythia, arXiv:2304.01373: rotation of a part of
-// each head. With use_parallel_residual, attention and feed-forward stand side by side:
+// each head. With use_parallel_residual, attention and feed-forward block are parallel:
 //
 //   x += Wo attend(rope(Wq n1(x) + bq), rope(Wk n1(x) + bk), Wv n1(x) + bv) + bo
 //      + Wdown gelu(Wup n2(x) + bup) + bdown
@@ -49,8 +49,8 @@ std::unique_ptr<Model> make_gptneox(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// BLOOM. BigScience 2022, arXiv:2211.05100: in place of positions a slope on distance, ALiBi
-// (arXiv:2108.12409), and a norm of the embedding.
+// BLOOM. BigScience 2022, arXiv:2211.05100: ALiBi (arXiv:2108.12409), a bias proportional to
+// distance, replaces positions, and the embedding is normalised.
 //
 //   x  = n(E[token])
 //   x += Wo attend(Wq n(x) + bq, Wk n(x) + bk, Wv n(x) + bv, slopes) + bo
@@ -64,8 +64,9 @@ std::unique_ptr<Model> make_bloom(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// MPT. MosaicML 2023, https://www.databricks.com/blog/mpt-7b: ALiBi in place of positions, and q, k
-// and v within a limit. n has no bias; some models normalise all heads of q and k at once.
+// MPT. MosaicML 2023, https://www.databricks.com/blog/mpt-7b: ALiBi replaces positions, and the
+// elements of q, k and v are clamped. n has no bias. Some models normalise the concatenated heads
+// of q and of k.
 //
 //   x += Wo attend(clamp(Wq n(x)), clamp(Wk n(x)), clamp(Wv n(x)), slopes)
 //   x += Wdown gelu(Wup n(x))
@@ -92,8 +93,8 @@ std::unique_ptr<Model> make_starcoder2(const Hparams& hp, const Weights& w) {
 }
 
 // StableLM. Bellagente et al. 2024, arXiv:2402.17834: LLaMA with LayerNorm and rotation of a part
-// of each head. StableLM 2 12B normalises each head of q and k with its own weight and has no
-// second norm: its feed-forward stands beside the attention.
+// of each head. StableLM 2 12B normalises each head of q and k with weights of its own and has no
+// second norm, because its attention and feed-forward block are parallel.
 //
 //   h  = n1(x)                                                        n1, n2 = LayerNorm
 //   x += Wo attend(rope(n(Wq h)), rope(n(Wk h)), Wv h)

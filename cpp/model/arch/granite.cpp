@@ -1,4 +1,4 @@
-// IBM's Granite models: LLaMA with multipliers of embeddings, scores, residuals and logits (muP,
+// IBM's Granite models: LLaMA with multipliers for embeddings, scores, residuals and logits (muP,
 // arXiv:2203.03466). n = RMSNorm.
 #include <cmath>
 
@@ -20,7 +20,7 @@ void set_multipliers(ModelForm& form, const Hparams& hp) {
     form.logit_scale = 1.0f / read_multiplier(hp, "logit_scale");
 }
 
-// Models that were trained without positions have this key, false.
+// The key is false in models that were trained without positions.
 bool has_rotation(const Hparams& hp) { return hp.flag("rope.scaling.finetuned", true); }
 
 ModelForm granite_form(const Hparams& hp, const Weights& w) {
@@ -51,7 +51,7 @@ std::unique_ptr<Model> make_granite(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, granite_form(hp, w));
 }
 
-// Granite 3 MoE. IBM 2024: experts, in some models beside a shared one.
+// Granite 3 MoE. IBM 2024: experts, in some models with an additional shared expert.
 //
 //   x += r (sum_e p_e f_e(n(x)) + f_shared(n(x)))
 //   e: the largest of p = softmax(Wrouter n(x)); the chosen sum to 1
@@ -61,8 +61,8 @@ std::unique_ptr<Model> make_granitemoe(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// MiniCPM. Hu et al. 2024, arXiv:2404.06395: the same multipliers. Files without keys for them are
-// of the first models.
+// MiniCPM. Hu et al. 2024, arXiv:2404.06395: the same multipliers. The files of the first models
+// have no keys for them.
 std::unique_ptr<Model> make_minicpm(const Hparams& hp, const Weights& w) {
     ModelForm form(hp, w, Norm::rms(hp), RopePairs::neighbours);
     form.scales_given_embeddings = true;
@@ -79,7 +79,7 @@ std::unique_ptr<Model> make_minicpm(const Hparams& hp, const Weights& w) {
 }
 
 // Granite 4. IBM 2025, https://huggingface.co/ibm-granite/granite-4.0-h-small: most layers have
-// Mamba-2 in place of attention.
+// Mamba-2 instead of attention.
 //
 //   x += r Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))  or  r mamba2(n(x))
 //   x += r f(n(x))       f: SwiGLU, or sum_e p_e f_e(n(x)) + f_shared(n(x))

@@ -1,5 +1,5 @@
-// Kimi Linear. Moonshot AI 2025, arXiv:2510.26692: in most layers Kimi Delta Attention, whose state
-// decays in each channel on its own; in the others latent attention without rotation. The first
+// Kimi Linear. Moonshot AI 2025, arXiv:2510.26692: most layers have Kimi Delta Attention, whose
+// state has a decay per channel; the others have latent attention without rotation. The first
 // layers are dense. n = RMSNorm.
 //
 //   x += kda(n(x))  or  x += latent_attention(n(x))
@@ -46,7 +46,7 @@ public:
         return {.elements = {conv, conv, conv, channels() * head_dim_}};
     }
 
-    // The recurrence is that of RWKV-7, wkv7: with S transposed,
+    // The recurrence equals wkv7 of RWKV-7. With S transposed,
     //   S diag(w) + (v - S diag(w) k^T) b k  =  S diag(w) + (S a^T) b k + v^T b k,  a = -w k
     Value operator()(Step& step, int layer, Value x, const Norm& norm) const {
         const Value q = unit(projected(step, layer, kQ, x, q_), norm.epsilon);

@@ -36,8 +36,8 @@ private:
 
 }  // namespace
 
-// DeepSeek-V2, arXiv:2405.04434, and V3, arXiv:2412.19437: experts beside shared ones; the first
-// layers have a plain block.
+// DeepSeek-V2, arXiv:2405.04434, and V3, arXiv:2412.19437: experts and shared experts; the first
+// layers are dense.
 //
 //   x += latent_attention(n(x))
 //   x += sum_e p_e f_e(n(x)) + f_shared(n(x))      f(n) = Wdown (silu(Wgate n) * Wup n)
@@ -52,7 +52,8 @@ std::unique_ptr<Model> make_deepseek2(const Hparams& hp, const Weights& w) {
 }
 
 // MiniCPM3. OpenBMB 2024, https://huggingface.co/openbmb/MiniCPM3-4B; scales: MiniCPM,
-// arXiv:2404.06395. Keys and values are stored in full. GGUF has no keys for the scales.
+// arXiv:2404.06395. The cache stores full keys and values, not latent vectors. Files do not state
+// the scales.
 //
 //   x += r latent_attention(n(x))                        r = 1.4 / sqrt(layers)
 //   x += r Wdown (silu(Wgate n(x)) * Wup n(x))           SwiGLU

@@ -1,5 +1,5 @@
-// LFM2. Liquid AI 2025, arXiv:2511.23404: most layers mix tokens by a short gated convolution,
-// whose last inputs are its state; the others attend. n = RMSNorm.
+// LFM2. Liquid AI 2025, arXiv:2511.23404: the mixer of most layers is a short gated convolution,
+// whose state is its most recent inputs; the others have attention. n = RMSNorm.
 //
 //   b, c, u = Win n(x);  x += Wout (c * conv(b * u))
 //   or  x += Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x))

@@ -1,4 +1,4 @@
-// LLaMA and models that differ from it by a line or two. n = RMSNorm.
+// LLaMA, and models that differ from it in a few details. n = RMSNorm.
 #include "base/text.h"
 #include "model/decoder.h"
 
@@ -51,7 +51,7 @@ std::unique_ptr<Model> make_arcee(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// InternLM2. Cai et al. 2024, arXiv:2403.17297: LLaMA, by its formulas.
+// InternLM2. Cai et al. 2024, arXiv:2403.17297: the same formulas as LLaMA.
 std::unique_ptr<Model> make_internlm2(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, ModelForm(hp, w, Norm::rms(hp), RopePairs::neighbours));
 }
@@ -79,10 +79,11 @@ std::unique_ptr<Model> make_hunyuan_dense(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// Ministral 3. Mistral AI 2025, https://huggingface.co/mistralai/Ministral-3-8B-Instruct-2512: LLaMA
-// whose queries grow with their position, by a factor t as in Llama 4.
+// Ministral 3. Mistral AI 2025, https://huggingface.co/mistralai/Ministral-3-8B-Instruct-2512:
+// LLaMA with a factor t of the queries that grows with their position, as in Llama 4.
 //
-//   x += Wo attend(t rope(Wq n(x)), rope(Wk n(x)), Wv n(x))    t = 1 + s ln(1 + floor(position / l))
+//   x += Wo attend(t rope(Wq n(x)), rope(Wk n(x)), Wv n(x))
+//   t  = 1 + s ln(1 + floor(position / l))
 std::unique_ptr<Model> make_mistral3(const Hparams& hp, const Weights& w) {
     ModelForm form = llama_form(hp, w);
     set_mixture(form, hp);
@@ -92,8 +93,9 @@ std::unique_ptr<Model> make_mistral3(const Hparams& hp, const Weights& w) {
 
 namespace {
 
-// Three of four layers rotate and attend within a chunk of positions; the fourth attends to all, with
-// queries that grow with their position. No key of the file holds these numbers.
+// Three of four layers rotate and attend within a chunk of positions. The fourth attends to all
+// positions, and its queries have a factor that grows with their position. Files do not state these
+// numbers.
 void set_chunks(ModelForm& form) {
     constexpr int32_t kChunk = 8192;
     constexpr int kExpertsWithoutNorm = 128;  // Maverick does not normalise queries and keys
@@ -110,8 +112,8 @@ void set_chunks(ModelForm& form) {
 
 }  // namespace
 
-// Llama 4. Meta 2025, https://ai.meta.com/blog/llama-4-multimodal-intelligence. Heads of q and k are
-// normalised, without weights, after they are rotated. Some layers have experts, one per token.
+// Llama 4. Meta 2025, https://ai.meta.com/blog/llama-4-multimodal-intelligence. Heads of q and k
+// are normalised without weights after rotation. In some layers, each token uses one expert.
 //
 //   x += Wo attend(n(rope(Wq n(x))), n(rope(Wk n(x))), Wv n(x))        three of four layers
 //   x += Wo attend(t Wq n(x), Wk n(x), Wv n(x))                        the fourth
@@ -124,7 +126,8 @@ std::unique_ptr<Model> make_llama4(const Hparams& hp, const Weights& w) {
     form.mixture.weighs_input = true;
     if (form.mixture.n_used > 1)
         hp.refuse("expert_used_count", text("expected 1, got ", form.mixture.n_used));
-    // Models with attention.sliding_window 0 (MobileLLM) attend to all positions and rotate always.
+    // In models with attention.sliding_window 0 (MobileLLM), every layer rotates and attends to all
+    // positions.
     if (hp.index("attention.sliding_window", INT32_MAX, 1) > 0) set_chunks(form);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }

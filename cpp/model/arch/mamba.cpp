@@ -1,5 +1,5 @@
-// Mamba and Mamba-2: every layer is one recurrent mixer, without a feed-forward block. u (in
-// Mamba-2 also b and c) is convolved along its sequence; see blocks/mamba.h. n = RMSNorm.
+// Mamba and Mamba-2: every layer is a recurrent mixer without a feed-forward block. u (in Mamba-2
+// also b and c) is convolved along the sequence; see blocks/mamba.h. n = RMSNorm.
 #include "model/blocks/mamba.h"
 
 #include "model/decoder.h"
@@ -31,8 +31,8 @@ std::unique_ptr<Model> make_mamba2(const Hparams& hp, const Weights& w) {
     return std::make_unique<RecurrentDecoder<Mamba2Mixer>>(hp, w, mamba_form(hp, w));
 }
 
-// Jamba. Lieber et al. 2024, arXiv:2403.19887: most layers are Mamba, some attention, which does
-// not rotate; some feed-forward blocks are mixtures of experts.
+// Jamba. Lieber et al. 2024, arXiv:2403.19887: most layers have Mamba, the others attention without
+// rotation. Some feed-forward blocks are mixtures of experts.
 //
 //   x += attend(Wq n(x), Wk n(x), Wv n(x))  or  mamba(n(x))             n = RMSNorm
 //   x += Wdown (silu(Wgate n(x)) * Wup n(x))                 SwiGLU, or a mixture of them

@@ -1,9 +1,9 @@
-// Models of rotary attention and mixtures of experts. n = RMSNorm; f is SwiGLU.
+// Models with rotary attention and mixtures of experts. n = RMSNorm; f is SwiGLU.
 #include "model/decoder.h"
 
 namespace plait {
 
-// DeepSeekMoE. Dai et al. 2024, arXiv:2401.06066: many small experts beside shared ones; the first
+// DeepSeekMoE. Dai et al. 2024, arXiv:2401.06066: many small experts and shared experts; the first
 // layers are dense.
 //
 //   x += sum_e p_e f_e(n(x)) + f_shared(n(x))     e: the largest of p = softmax(Wrouter n(x))
@@ -26,8 +26,8 @@ std::unique_ptr<Model> make_dots1(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// MiniMax-M2. MiniMax 2025, https://huggingface.co/MiniMaxAI/MiniMax-M2: queries and keys are
-// normalised over all heads at once, a part of each head is rotated, and all layers have experts.
+// MiniMax-M2. MiniMax 2025, https://huggingface.co/MiniMaxAI/MiniMax-M2: the concatenated heads of
+// q and of k are normalised, a part of each head is rotated, and all layers have experts.
 //
 //   x += Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x))
 //   x += sum_e p_e f_e(n(x))     e: the largest of p + bias
@@ -39,8 +39,8 @@ std::unique_ptr<Model> make_minimax_m2(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// Ling 2.0. Ant Group 2025, arXiv:2510.22115: a mixture of experts in groups, whose first layers
-// are dense; one matrix for q, k and v, heads of q and k normalised, and a part of each head
+// Ling 2.0. Ant Group 2025, arXiv:2510.22115: a mixture of grouped experts, with dense first
+// layers. One matrix holds q, k and v, heads of q and k are normalised, and a part of each head is
 // rotated.
 //
 //   x += Wo attend(rope(n(q)), rope(n(k)), v),  [q, k, v] = Wqkv n(x)      n = RMSNorm
@@ -55,7 +55,7 @@ std::unique_ptr<Model> make_bailingmoe2(const Hparams& hp, const Weights& w) {
 }
 
 // ERNIE 4.5. Baidu 2025, https://yiyan.baidu.com/blog/publication/ERNIE_Technical_Report.pdf:
-// experts beside shared ones in every other layer or in all; the first layers are dense.
+// experts and shared experts in every other layer or in all of them; the first layers are dense.
 //
 //   x += sum_e p_e f_e(n(x)) + f_shared(n(x))     e: the largest of p + bias
 //   p = softmax(Wrouter n(x)), divided by the sum of the chosen
@@ -66,8 +66,8 @@ std::unique_ptr<Model> make_ernie4_5_moe(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// Hunyuan-A13B. Tencent 2025, https://github.com/Tencent-Hunyuan/Hunyuan-A13B: experts in all
-// layers beside a shared one. Heads of q and k are normalised after they are rotated.
+// Hunyuan-A13B. Tencent 2025, https://github.com/Tencent-Hunyuan/Hunyuan-A13B: all layers have
+// experts and a shared expert. Heads of q and k are normalised after rotation.
 //
 //   x += sum_e p_e f_e(n(x)) + f_shared(n(x))
 //   e: the largest of p = softmax(Wrouter n(x)); the chosen sum to 1
@@ -99,7 +99,7 @@ protected:
 
 // SmallThinker. Song et al. 2025, arXiv:2507.20984: the router reads the layer's input, so that
 // experts can be fetched while the layer attends. One of four layers neither rotates nor has a
-// window; models without a window rotate always.
+// window. In models without windows, every layer rotates.
 //
 //   s  = x + Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))
 //   x  = s + sum_e p_e Wdown_e (relu(Wgate_e n(s)) * Wup_e n(s))

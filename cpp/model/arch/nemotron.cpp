@@ -7,7 +7,7 @@
 namespace plait {
 
 // Nemotron-4 and Minitron. Parmar et al. 2024, arXiv:2402.16819: rotation of a part of each head.
-// Files store the norms' weights with the 1 added that the paper adds.
+// The weights of the norms are 1 + w in the paper; files store 1 + w.
 //
 //   x += Wo attend(rope(Wq n(x)), rope(Wk n(x)), Wv n(x))          n = LayerNorm
 //   x += Wdown relu(Wup n(x))^2
@@ -20,8 +20,8 @@ std::unique_ptr<Model> make_nemotron(const Hparams& hp, const Weights& w) {
 
 namespace {
 
-// Nemotron-H. NVIDIA 2025, arXiv:2504.03624; Nemotron 3 Nano, arXiv:2512.20848: each layer is one
-// of Mamba-2, attention without rotation, a feed-forward block, and in Nemotron 3 a mixture of
+// Nemotron-H. NVIDIA 2025, arXiv:2504.03624; Nemotron 3 Nano, arXiv:2512.20848: each layer is
+// Mamba-2, attention without rotation, a feed-forward block or, in Nemotron 3, a mixture of
 // experts.
 //
 //   x += f(n(x))      n = RMSNorm

@@ -1,11 +1,11 @@
-// Ai2's OLMo models. From OLMo 2 on, queries and keys are normalised over all heads at once, and
-// n = RMSNorm.
+// Ai2's OLMo models. From OLMo 2 on, the concatenated heads of q and of k are normalised, and n =
+// RMSNorm.
 #include "model/decoder.h"
 
 namespace plait {
 
-// OLMo. Groeneveld et al. 2024, arXiv:2402.00838: n = LayerNorm without weights; the elements of q, k
-// and v stay within a limit.
+// OLMo. Groeneveld et al. 2024, arXiv:2402.00838: n = LayerNorm without weights, and the elements
+// of q, k and v are clamped.
 //
 //   x += Wo attend(rope(clamp(Wq n(x))), rope(clamp(Wk n(x))), clamp(Wv n(x)))
 //   x += Wdown (silu(Wgate n(x)) * Wup n(x))                  SwiGLU
@@ -17,8 +17,8 @@ std::unique_ptr<Model> make_olmo(const Hparams& hp, const Weights& w) {
 }
 
 // OLMo 2. Walsh et al. 2024, arXiv:2501.00656: the outputs of mixer and block are normalised, not
-// their inputs. OLMo 3, arXiv:2512.13961, has the same form: three layers with a window, whose
-// positions are not scaled, then one without.
+// their inputs. OLMo 3, arXiv:2512.13961, has the same form, but three of four layers have a window
+// and unscaled positions.
 //
 //   x += n(Wo attend(rope(n(Wq x)), rope(n(Wk x)), Wv x))
 //   x += n(Wdown (silu(Wgate x) * Wup x))                     SwiGLU
@@ -35,8 +35,8 @@ std::unique_ptr<Model> make_olmo2(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// OLMoE. Muennighoff et al. 2024, arXiv:2409.02060: many small experts, whose weights need not sum
-// to 1.
+// OLMoE. Muennighoff et al. 2024, arXiv:2409.02060: many small experts; the weights of the chosen
+// ones are not normalised.
 //
 //   x += Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x))
 //   x += sum_e p_e Wdown_e (silu(Wgate_e n(x)) * Wup_e n(x))

@@ -3,8 +3,8 @@
 
 namespace plait {
 
-// Phi-2. Li et al. 2023, arXiv:2309.05463: rotation of a part of each head, attention and
-// feed-forward side by side, biases everywhere.
+// Phi-2. Li et al. 2023, arXiv:2309.05463: a part of each head is rotated, attention and
+// feed-forward block are parallel, and all products have biases.
 //
 //   h  = n(x)                                                              n = LayerNorm
 //   x += Wo attend(rope(Wq h + bq), rope(Wk h + bk), Wv h + bv) + bo
@@ -19,8 +19,8 @@ std::unique_ptr<Model> make_phi2(const Hparams& hp, const Weights& w) {
 }
 
 // Phi-3. Abdin et al. 2024, arXiv:2404.14219: LLaMA with one matrix for q, k and v, and one for
-// gate and up. LongRoPE, arXiv:2402.13753: contexts longer than the original one divide the
-// frequencies of rotation by other factors than short ones.
+// gate and up. LongRoPE, arXiv:2402.13753: the divisors of the rotary frequencies depend on whether
+// the context is longer than the original one.
 //
 //   x += Wo attend(rope(q), rope(k), v),  [q, k, v] = Wqkv n(x)      n = RMSNorm
 //   x += Wdown (silu(g) * u),  [g, u] = Wup n(x)                     SwiGLU

@@ -7,7 +7,7 @@
 namespace plait {
 namespace {
 
-// A form whose tokens have three positions. A fourth one is 0 for text.
+// Returns a form whose tokens have three positions and a fourth one that is 0.
 ModelForm mrope_form(const Hparams& hp, const Weights& w, const AttentionForm& attention,
                      bool in_turn) {
     ModelInfo info = read_info(hp, w);
@@ -24,7 +24,7 @@ void set_mixture(ModelForm& form, const Hparams& hp) {
     form.mixture.routing.renormalize = true;
 }
 
-// Most layers are gated delta nets, the others attention whose output has a gate.
+// Most layers are gated delta nets. The others are attention with a gated output.
 std::unique_ptr<Model> make_delta_net(const Hparams& hp, const Weights& w, ModelForm form) {
     form.norms = {.mixer_in = "attn_norm", .block_in = "post_attention_norm"};
     const std::vector<bool> recurrent = read_recurrent_layers(hp, form.info.n_layers);
@@ -43,14 +43,14 @@ std::unique_ptr<Model> make_qwen2(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, ModelForm(hp, w, Norm::rms(hp), RopePairs::halves));
 }
 
-// Qwen2-VL. Wang et al. 2024, arXiv:2409.12191: Qwen2 whose tokens have three positions (time,
-// height, width), all equal for text. The output of an image encoder is passed as embeddings.
+// Qwen2-VL. Wang et al. 2024, arXiv:2409.12191: Qwen2 with three positions per token (time, height,
+// width), which are equal for text. The output of an image encoder is passed as embeddings.
 std::unique_ptr<Model> make_qwen2vl(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, mrope_form(hp, w, {}, /*in_turn=*/false));
 }
 
-// Qwen3. Yang et al. 2025, arXiv:2505.09388: LLaMA with every head of q and k normalised before it
-// is rotated.
+// Qwen3. Yang et al. 2025, arXiv:2505.09388: LLaMA with heads of q and k normalised before
+// rotation.
 //
 //   x += Wo attend(rope(n(Wq n(x))), rope(n(Wk n(x))), Wv n(x))
 //   x += Wdown (silu(Wgate n(x)) * Wup n(x))                              SwiGLU
@@ -60,7 +60,7 @@ std::unique_ptr<Model> make_qwen3(const Hparams& hp, const Weights& w) {
 }
 
 // Qwen2-MoE (Qwen1.5-MoE). Yang et al. 2024, arXiv:2407.10671: Qwen2 with a mixture of experts and
-// one shared expert, whose output has a gate.
+// one shared expert with a gated output.
 //
 //   x += sum_e p_e f_e(n(x)) + sigmoid(w n(x)) f_shared(n(x))    e: the largest of p
 //   p = softmax(Wrouter n(x));  f(n) = Wdown (silu(Wgate n) * Wup n)
@@ -81,8 +81,8 @@ std::unique_ptr<Model> make_qwen3moe(const Hparams& hp, const Weights& w) {
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
-// Qwen3-Next. Qwen team 2025, https://qwen.ai/blog?id=qwen3-next: most layers are gated delta nets,
-// Yang et al. 2024, arXiv:2412.06464, the others attention whose output has a gate; all have
+// Qwen3-Next. Qwen team 2025, https://qwen.ai/blog?id=qwen3-next: most layers are gated delta nets
+// (Yang et al. 2024, arXiv:2412.06464), the others attention with a gated output. All layers have
 // experts.
 //
 //   q, k, v = silu(conv(Wqkv n(x))), q and k of unit length;  b, a = Wba n(x)      n = RMSNorm
@@ -97,8 +97,8 @@ std::unique_ptr<Model> make_qwen3next(const Hparams& hp, const Weights& w) {
     return make_delta_net(hp, w, std::move(form));
 }
 
-// Qwen3.5. Qwen team 2026, https://huggingface.co/Qwen/Qwen3.5-0.8B: the layers of Qwen3-Next, with
-// three positions per token; dense, or with experts.
+// Qwen3.5. Qwen team 2026, https://huggingface.co/Qwen/Qwen3.5-0.8B: the layers of Qwen3-Next with
+// three positions per token. Models are dense or have experts.
 //
 //   x += Wdown (silu(Wgate n(x)) * Wup n(x))                                  SwiGLU
 std::unique_ptr<Model> make_qwen35(const Hparams& hp, const Weights& w) {
@@ -118,8 +118,9 @@ std::unique_ptr<Model> make_qwen35moe(const Hparams& hp, const Weights& w) {
 
 namespace {
 
-// DeepStack, Meng et al. 2024, arXiv:2406.04334: an image encoder's embedding has parts of the
-// model's width; the first is the input, and part i + 1 is added after layer i.
+// DeepStack, Meng et al. 2024, arXiv:2406.04334: an embedding of an image encoder consists of
+// several parts, each as wide as the model. The first part is the input, and part i + 1 is added to
+// the output of layer i.
 class DeepstackDecoder final : public Decoder {
 public:
     DeepstackDecoder(const Hparams& hp, const Weights& w, ModelForm form)
@@ -152,8 +153,8 @@ ModelForm qwen3vl_form(const Hparams& hp, const Weights& w) {
 
 }  // namespace
 
-// Qwen3-VL. Qwen team 2025, arXiv:2511.21631: Qwen3 whose tokens have three positions, which the
-// pairs of a head take in turn, and with several embeddings per part of an image.
+// Qwen3-VL. Qwen team 2025, arXiv:2511.21631: Qwen3 with three positions per token, whose axes
+// alternate over the pairs of a head, and with DeepStack embeddings for images.
 std::unique_ptr<Model> make_qwen3vl(const Hparams& hp, const Weights& w) {
     return std::make_unique<DeepstackDecoder>(hp, w, qwen3vl_form(hp, w));
 }

@@ -1,11 +1,12 @@
-// RWKV-6 "Finch". Peng et al. 2024, arXiv:2404.05892. n = LayerNorm, s = the token before minus x.
+// RWKV-6 "Finch". Peng et al. 2024, arXiv:2404.05892. n = LayerNorm, s = previous token minus x.
 //
 //   m_i = W2_i tanh(W1 (x + s * m_x));  x_i = x + s * (m_i + l_i)            i: w, k, v, r, g
 //   w = exp(-exp(w0 + D2 tanh(D1 x_w)));  y = wkv6(R x_r, K x_k, V x_v, w, u)
 //   x += O (n_h(y) * silu(G x_g))                                                 time mix
 //   x += sigmoid(R (x + s * l_r)) * (V relu(K (x + s * l_k))^2)                   channel mix
 //
-// each of n(x). Some models were trained to be halved every few layers.
+// where x on the right-hand sides stands for n(x). In some models, the residual stream is halved
+// after every few layers.
 #include "model/blocks/rwkv.h"
 #include "model/decoder.h"
 

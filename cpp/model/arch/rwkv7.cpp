@@ -1,4 +1,4 @@
-// RWKV-7 "Goose". Peng et al. 2025, arXiv:2503.14456. n = LayerNorm, s = the token before minus x.
+// RWKV-7 "Goose". Peng et al. 2025, arXiv:2503.14456. n = LayerNorm, s = previous token minus x.
 //
 //   x_i = x + s * l_i;  r = R x_r;  k' = K x_k;  v' = V x_v                i: r, w, k, v, a, g
 //   w = exp(-e^-0.5 sigmoid(w0 + W2 tanh(W1 x_w)));  a = sigmoid(a0 + A2 A1 x_a)
@@ -8,7 +8,7 @@
 //   x += O (y * G2 sigmoid(G1 x_g))                                          time mix
 //   x += V relu(K (x + s * l_k))^2                                           channel mix
 //
-// each of n(x).
+// where x on the right-hand sides stands for n(x).
 #include "model/blocks/rwkv.h"
 #include "model/decoder.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 enum Mixed : int { kR, kW, kK, kV, kA, kG };
 
-// up (down x) + bias, with something between in places.
+// up f(down x) + bias, where f depends on the use: identity, tanh or sigmoid.
 struct LowRank {
     Weight down, up, bias;  // [rank, width], [width, rank], [width]
 };
@@ -26,7 +26,7 @@ struct Rwkv7Layer {
     NormWeights head_norm;
     Weight mix;                           // [5 or 6, width]
     Weight r, k, v, out;                  // [width, width]
-    LowRank decay, rate, residual, gate;  // gate has no bias; nothing where the file has none
+    LowRank decay, rate, residual, gate;  // empty if the file has none; gate has no bias
     Weight k_k, k_a, r_k;                 // [width]
     Weight mix_k;                         // [width]
     Weight channel_k, channel_v;          // [ffn, width], [width, ffn]
@@ -82,7 +82,7 @@ private:
         const int value_rank = hp.count("attention.value_residual_mix_lora_rank");
         if (i > 0)
             w.residual = read_low_rank(l, "time_mix_v", value_rank);
-        else if (l.has("time_mix_v1.weight"))  // as files repeat the rate's, for nothing
+        else if (l.has("time_mix_v1.weight"))  // unused; in layer 0 some files repeat the rate's
             w.residual = read_low_rank(l, "time_mix_v", rate_rank);
         if (gate_rank > 0) w.gate = read_low_rank(l, "time_mix_g", gate_rank);
         w.k_k = l.get("time_mix_k_k.weight", {width});
@@ -95,7 +95,7 @@ private:
     }
 
     Value time_mix(Step& step, int i, Value x, const Rwkv7Layer& w, Value& v_first) const {
-        constexpr float kSlowest = -0.606531f;  // -e^-0.5
+        constexpr float kLogMinDecay = -0.606531f;  // -e^-0.5
         const Value s = token_difference(step, i, x, kTimeShift);
         const auto mixed = [&](Mixed m) { return x + s * weight_row(step.weight(w.mix), m); };
         const auto heads = [&](Value y) { return split_heads(y, sizes_.heads); };
@@ -108,7 +108,7 @@ private:
         const Value r = linear(mixed(kR), step.weight(w.r));
         const Value d = activate(up(activate(down(kW, w.decay), Activation::tanh), w.decay),
                                  Activation::sigmoid);
-        const Value decay = activate(scale(d, kSlowest), Activation::exp);
+        const Value decay = activate(scale(d, kLogMinDecay), Activation::exp);
         const Value a = activate(up(down(kA, w.rate), w.rate), Activation::sigmoid);
         Value v = linear(mixed(kV), step.weight(w.v));
         if (!v_first)

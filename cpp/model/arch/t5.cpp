@@ -1,15 +1,16 @@
-// T5. Raffel et al. 2019, arXiv:1910.10683; gates of T5 1.1: arXiv:2002.05202. In place of
-// positions there is a bias on distance, learned by bucket, which all layers of a stack share.
-// Scores are not scaled.
+// T5. Raffel et al. 2019, arXiv:1910.10683; gates of T5 1.1: arXiv:2002.05202. A learned bias per
+// bucket of distances replaces positions. All layers of a stack share it. Scores are not scaled.
 //
 //   x += Wo attend(Wq n(x), Wk n(x), Wv n(x), B)                            n = RMSNorm
 //   x += Wo' attend(Wq' n(x), Wk' e, Wv' e)            decoder; e: the normalised encoder output
 //   x += Wdown relu(Wup n(x)), or Wdown (gelu(Wgate n(x)) * Wup n(x))
 //
-// The first T5 scales the input of a tied output matrix by width^-1/2. Files do not record this and
-// llama.cpp does not do it: logits are larger then, in the same order.
+// The original T5, which has no separate output matrix, multiplies the input of the output matrix
+// by width^-1/2. Files do not state this and llama.cpp does not do it, so plait does not either:
+// its logits are larger by a constant factor.
 #include <string>
 
+#include "base/text.h"
 #include "model/blocks/attention.h"
 #include "model/blocks/feed_forward.h"
 #include "model/model.h"
@@ -37,15 +38,18 @@ AttentionWeights read_projections(const LayerWeights& w, const std::string& name
 
 AttentionForm read_t5_attention(const Hparams& hp, const Weights& w, const std::string& stack,
                                 int width) {
-    constexpr int kMaxDistance = 128;  // of buckets, in all T5 models
+    constexpr int kMaxDistance = 128;  // max distance of the buckets of every T5 model
     const int n_buckets = hp.count("attention.relative_buckets_count");
-    if (n_buckets < 4 || n_buckets % 4 != 0)  // halved by direction, and half of these are exact
+    if (n_buckets < 4 ||
+        n_buckets % 4 != 0)  // two directions, each with as many exact buckets as logarithmic ones
         hp.refuse("attention.relative_buckets_count",
                   "expected a multiple of 4, got " + std::to_string(n_buckets));
     AttentionForm form;
     form.heads = read_heads(hp, width, 0);
     if (form.heads.n_kv_heads != form.heads.n_heads)
-        hp.refuse("attention.head_count_kv", "expected as many as attention.head_count");
+        hp.refuse("attention.head_count_kv",
+                  text("expected ", form.heads.n_heads,
+                       ", the number of attention.head_count, got ", form.heads.n_kv_heads));
     form.within = stack == "enc";
     form.how.bias = w.get(stack + ".blk.0.attn_rel_b.weight", {n_buckets, form.heads.n_heads});
     form.how.max_distance = kMaxDistance;
@@ -82,7 +86,7 @@ public:
     const std::vector<T5Layer>& layers() const { return layers_; }
     StateSpec spec() const { return attention_memory(attention_).front(); }
 
-    // x after all layers, not yet normalised.
+    // Returns x after all layers, before the output norm.
     Value operator()(Step& step, Value x) const {
         int i = first_layer_;
         for (const T5Layer& w : layers_) {
@@ -117,7 +121,8 @@ private:
     std::vector<T5Layer> layers_;
 };
 
-// Of the memory's layers, the decoder's come first, then the encoder's, which store nothing.
+// In the memory, the layers of the decoder come first. They are followed by those of the encoder,
+// which store nothing.
 class T5 final : public Model {
 public:
     T5(const Hparams& hp, const Weights& w)
@@ -170,7 +175,7 @@ private:
     T5Stack encoder_, decoder_;
 };
 
-// The encoder alone.
+// A model that has only the encoder.
 class T5Encoder final : public Model {
 public:
     T5Encoder(const Hparams& hp, const Weights& w)

@@ -7,7 +7,8 @@
 namespace plait {
 namespace {
 
-// The key holds one number, or an array with one per layer.
+// Reads the value of a layer from a key that holds one number or an array with one number per
+// layer.
 int of_layer(const Hparams& hp, std::string_view suffix, int layer, int64_t least, int fallback) {
     if (!hp.has(suffix)) return fallback;
     return hp.per_layer(suffix, layer + 1, least, Hparams::kMaxSize).back();

@@ -28,14 +28,15 @@ enum class QkNorm : uint8_t { none, shared, per_head, whole };
 struct AttentionForm {
     Heads heads;
     Window window;
-    bool within = false;  // over the tokens of the microbatch in both directions; nothing is stored
-    int owner =
-        -1;  // the earlier layer whose keys and values this one reads; -1: it stores its own
+    // Attends over the tokens of the microbatch, in both directions, and stores nothing.
+    bool within = false;
+    int owner = -1;  // layer whose keys and values this one reads; -1: it stores its own
     Rotation rotation;
     bool rotates = true;  // false: queries and keys are used as they are
-    // Shifting positions rotates stored keys although nothing else does; see docs/decisions/0005.
+    // Stored keys are rotated when positions shift, although the model itself rotates nothing; see
+    // docs/decisions/0005.
     bool only_shifts_rotate = false;
-    float clamp = 0.0f;  // limit of the elements of q, k and v; 0: none
+    float clamp = 0.0f;  // max magnitude of the elements of q, k and v; 0: no limit
     QkNorm qk_norm = QkNorm::none;
     bool norm_after_rotation = false;  // of queries and keys
     bool normalizes_values = false;    // by an RMSNorm without weights
@@ -45,7 +46,7 @@ struct AttentionForm {
     bool has_sinks = false;  // one logit per head that joins the softmax, arXiv:2309.17453
     Step::Attention how;
 };
-// What the layer stores: nothing if another layer does.
+// The states that the layer stores. Empty if it reads the keys and values of another layer.
 std::vector<StateSpec> attention_memory(const AttentionForm& form);
 
 // Either wq, wk and wv are set, or wqkv. Biases are optional. A layer that reads another's keys and
@@ -56,7 +57,7 @@ struct AttentionWeights {
     Weight wv, bv;      // [hk d, width], [hk d]
     Weight wqkv, bqkv;  // [(h + 2 hk) d, width], [(h + 2 hk) d]
     Weight wo, bo;      // [width, h d], [width]
-    Weight q_norm, k_norm;  // [d], [h, d] or [h d], as QkNorm orders; keys have hk heads
+    Weight q_norm, k_norm;  // [d], [h, d] or [h d], depending on QkNorm; k_norm has hk heads
     Weight sinks;           // [h]
 };
 AttentionWeights read_attention(const LayerWeights& w, int width, const AttentionForm& form);
@@ -65,23 +66,24 @@ AttentionWeights read_attention(const LayerWeights& w, int width, const Attentio
 Value attention(Step& step, int layer, Value x, const AttentionWeights& w,
                 const AttentionForm& form, const Norm& norm);
 
-// attention.temperature_scale, and attention.temperature_length or the original length of the
-// context.
+// Reads attention.temperature_scale and attention.temperature_length. If the length is missing, it
+// is the original context length of the rope keys.
 Temperature read_temperature(const Hparams& hparams);
-// Queries, [n, width], times the temperature of their positions.
+// Multiplies queries, [n, width], by the temperature of their positions.
 Value scale_queries(Step& step, Value q, const Temperature& temperature);
 
-// attention.clamp_kqv; 0: none.
+// Reads attention.clamp_kqv; returns 0 if there is no limit.
 float read_clamp(const Hparams& hparams);
 
-// attention.scale, or 1 / sqrt(head_dim) if the file has none.
+// Reads attention.scale; returns 1 / sqrt(head_dim) if the file has none.
 float read_attention_scale(const Hparams& hparams, int head_dim);
 
 // Which one of `pattern` consecutive layers has no window.
 enum class FullLayer : uint8_t { last, first };
-// The window of each layer: every `pattern`-th layer has none; if `pattern` is 0, all have one.
-// attention.sliding_window and attention.sliding_window_pattern (a number or a list of flags)
-// replace `tokens` and `pattern`. No layer has a window of 0 tokens.
+// Returns the window of each layer. Every `pattern`-th layer has no window; if `pattern` is 0, all
+// layers have one. The keys attention.sliding_window and attention.sliding_window_pattern (a number
+// or a list of flags) override `tokens` and `pattern`. With a window of 0 tokens, no layer has a
+// window.
 std::vector<Window> read_windows(const Hparams& hparams, int n_layers, int pattern, int tokens = 0,
                                  FullLayer full = FullLayer::last);
 

@@ -85,7 +85,8 @@ DeltaNetMixer::Rates DeltaNetMixer::rates(Step& step, Value x) const {
     return {.g = dt * step.weight(a_), .beta = activate(b, Activation::sigmoid)};
 }
 
-// Vectors of one length: x / sqrt(sum(x^2) + epsilon), in Qwen3-Next with the larger of both.
+// Scales vectors to the given length. Divides by sqrt(sum(x^2) + epsilon), in Qwen3-Next by the
+// larger of sqrt(sum(x^2)) and epsilon.
 Value DeltaNetMixer::unit(Value x, float length, float epsilon) const {
     if (ba_) return length == 1.0f ? l2_norm(x, epsilon) : scale(l2_norm(x, epsilon), length);
     const auto n = static_cast<float>(sizes_.key_dim);

@@ -1,5 +1,5 @@
 // The mixer of gated delta nets, Yang et al. 2024, arXiv:2412.06464, in the variants of Qwen3-Next
-// and Qwen3.5. Its states are the last inputs of the convolution and one matrix per head.
+// and Qwen3.5. Its states are the most recent inputs of the convolution and one matrix per head.
 #pragma once
 
 #include <vector>
@@ -22,8 +22,8 @@ struct DeltaNetSizes {
     int64_t keys() const { return int64_t{key_heads} * key_dim; }
     int64_t values() const { return int64_t{heads} * value_dim; }
 };
-// The layers that do not attend: attention.recurrent_layers, or else all but every
-// full_attention_interval-th (by default every fourth).
+// Returns which layers are recurrent. Reads attention.recurrent_layers; without it, all layers are
+// recurrent except every full_attention_interval-th (by default every fourth).
 std::vector<bool> read_recurrent_layers(const Hparams& hparams, int n_layers);
 
 //   q, k, v = silu(conv(Wqkv x)), q and k of unit length;  b = Wb x, t = Wt x
@@ -47,11 +47,11 @@ private:
     Value unit(Value x, float length, float epsilon) const;
 
     DeltaNetSizes sizes_;
-    Weight qkv_, z_;  // [2 keys + values, width], [values, width]
-    Weight qkvz_;     // [2 keys + 2 values, width], by key head; in place of both
-    Weight ba_;       // [2 heads, width], by key head
-    Weight b_, t_;  // [heads, width]; in place of ba_, and then head i has key head i mod key_heads
-    Weight conv_;   // [2 keys + values, kernel]
+    Weight qkv_, z_;      // [2 keys + values, width], [values, width]
+    Weight qkvz_;         // [2 keys + 2 values, width], by key head; replaces qkv_ and z_
+    Weight ba_;           // [2 heads, width], by key head
+    Weight b_, t_;        // [heads, width]; replace ba_; head i then uses key head i mod key_heads
+    Weight conv_;         // [2 keys + values, kernel]
     Weight dt_bias_, a_;  // [heads], a negative
     Weight norm_;         // [value_dim]
     Weight out_;          // [width, values]

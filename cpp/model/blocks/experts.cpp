@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMaxExperts = 65536;
 
-// The block around h = activate(g, up); without a gate, g is empty.
+// Builds the products before and after h = activate(g, up); g is empty if experts have no gate.
 template <typename Activate>
 Value route_and_combine(Step& step, int layer, Value x, Value router_input, const ExpertWeights& w,
                         const Mixture& mixture, Activate activate_hidden) {
@@ -101,8 +101,8 @@ Mixture read_shared_mixture(const Hparams& hp, int n_layers, const Routing& othe
 int read_expert_length(const Hparams& hp, const Mixture& mixture) {
     const int of_expert = hp.index("expert_feed_forward_length", Hparams::kMaxSize, 0);
     if (of_expert > 0) {
-        // The size of the dense block that a model was derived from. It is not used, but a smaller
-        // one than that of an expert shows that the file is damaged.
+        // The hidden size of the dense model that this one was derived from. It is not used, but a
+        // value below the size of an expert means that the file is damaged.
         const int dense = hp.count("feed_forward_length", Hparams::kMaxSize, of_expert);
         if (dense < of_expert)
             hp.refuse("feed_forward_length",

@@ -17,8 +17,10 @@ struct Routing {
     Gating gating = Gating::softmax;
     bool renormalize = false;  // divide the weights of the chosen experts by their sum
     float scale = 1.0f;        // of the weights
-    int n_groups = 1;          // of consecutive experts; experts are chosen
-    int n_groups_used = 1;     // from this many groups, those whose two best experts score highest
+    int n_groups = 1;          // groups of consecutive experts
+    // Experts are chosen only from this many groups, those with the highest sum of the two best
+    // scores.
+    int n_groups_used = 1;
 };
 // The experts of a model.
 struct Mixture {
@@ -29,7 +31,7 @@ struct Mixture {
     bool gated = true;          // false: an expert is Wdown act(Wup x)
     bool weighs_input = false;  // the weight multiplies an expert's input, not its output
     Routing routing;
-    std::vector<bool> layers;  // whether a layer has experts; empty: all have
+    std::vector<bool> layers;  // true if the layer has experts; empty: all layers have
 
     bool at(int layer) const {
         return n_experts > 0 && (layers.empty() || layers[static_cast<size_t>(layer)]);
@@ -37,31 +39,31 @@ struct Mixture {
 };
 // Reads expert_count and expert_used_count. With `required`, a model without experts is an error.
 Mixture read_mixture(const Hparams& hparams, bool required = true);
-// Reads the mixture of DeepSeek-V2 and later models: dense leading layers, experts of
-// expert_feed_forward_length, shared ones, and the routing. A missing routing key leaves the value
-// of `otherwise`. Of the layers after the dense ones, every `step`-th has experts.
+// Reads the mixture of DeepSeek-V2 and later models: the number of dense leading layers, the sizes
+// of experts and shared experts, and the routing. Missing routing keys keep their value in
+// `otherwise`. After the dense layers, every `step`-th layer has experts.
 Mixture read_shared_mixture(const Hparams& hparams, int n_layers, const Routing& otherwise = {},
                             int step = 1);
-// The hidden size of one expert: expert_feed_forward_length, or else feed_forward_length divided
-// among the experts that a token uses.
+// Returns the hidden size of one expert: expert_feed_forward_length or, without that key,
+// feed_forward_length divided by the number of experts that a token uses.
 int read_expert_length(const Hparams& hparams, const Mixture& mixture);
-// The hidden size of a shared expert beside them: expert_shared_feed_forward_length, or else
-// feed_forward_length.
+// Returns the hidden size of a shared expert: expert_shared_feed_forward_length or, without that
+// key, feed_forward_length.
 int read_shared_expert_length(const Hparams& hparams);
 struct ExpertWeights {
     Weight router, router_bias;  // [e, width], [e]
     Weight selection_bias;       // [e], added to the scores for the choice of experts only
-    Weight gate, gate_bias;      // [e, ffn, width], [e, ffn]; absent if `up` holds both, or ungated
-    Weight up, up_bias;          // [e, ffn | 2 ffn, width], [e, ffn | 2 ffn]
-    Weight down, down_bias;      // [e, width, ffn], [e, width]
-    Weight scale;                // [e], multiplies the output of each expert; optional
+    Weight gate,
+        gate_bias;  // [e, ffn, width], [e, ffn]; absent if `up` includes it or there is no gate
+    Weight up, up_bias;      // [e, ffn | 2 ffn, width], [e, ffn | 2 ffn]
+    Weight down, down_bias;  // [e, width, ffn], [e, width]
+    Weight scale;            // [e], multiplies the output of each expert; optional
 };
 // Biases are optional.
 ExpertWeights read_experts(const LayerWeights& w, int width, const Mixture& mixture);
 
-// The sum over the chosen experts of weight * Wdown (act(Wgate x) * Wup x), or if not gated of
-// weight * Wdown act(Wup x).
-// The router reads `router_input`, or else x.
+// Returns the sum of weight * Wdown (act(Wgate x) * Wup x) over the chosen experts, or of weight *
+// Wdown act(Wup x) if they are not gated. The router reads `router_input` if given, otherwise x.
 Value experts(Step& step, int layer, Value x, const ExpertWeights& w, const Mixture& mixture,
               Activation act, Value router_input = {});
 // The same with the gate of gpt-oss; see clamped_swiglu.
@@ -74,7 +76,7 @@ struct SharedExpertWeights {
     Weight gate;  // [1, width]; optional
 };
 SharedExpertWeights read_shared_expert(const LayerWeights& w, int width, const Mixture& mixture);
-// The block of the shared experts, times sigmoid(w x) if there is a gate.
+// Returns the output of the shared experts, times sigmoid(w x) if they have a gate w.
 Value shared_expert(Step& step, int layer, Value x, const SharedExpertWeights& w, Activation act);
 
 }  // namespace plait

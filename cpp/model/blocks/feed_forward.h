@@ -12,7 +12,7 @@ namespace plait {
 enum class FeedForward : uint8_t {
     none,        // the layer has no feed-forward block
     gated,       // Wdown (act(Wgate x) * Wup x), GLU variants, arXiv:2002.05202
-    gate_in_up,  // the same; the rows of Wgate come first in one matrix with those of Wup
+    gate_in_up,  // as gated, with Wgate and Wup stacked in one matrix, Wgate first
     plain,       // Wdown act(Wup x)
     custom       // the architecture defines the block
 };

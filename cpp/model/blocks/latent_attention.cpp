@@ -9,8 +9,8 @@
 namespace plait {
 namespace {
 
-// 0.1 m of YaRN. If present, scores are multiplied by (1 + 0.1 m ln factor)^2 and rotations have no
-// magnitude.
+// The value is 0.1 m, with m as in YaRN. If present, scores are multiplied by (1 + 0.1 m ln
+// factor)^2, and rotations have no magnitude.
 constexpr std::string_view kLogMultiplier = "rope.scaling.yarn_log_multiplier";
 
 LatentSizes read_sizes(const Hparams& hp, int value_dim) {
@@ -47,8 +47,9 @@ Value project_queries(Step& step, Value x, const LatentWeights& w, const Norm& n
     return linear(low, step.weight(w.wq_b));
 }
 
-// Checks the keys that describe the cache: one shared key of latent vector and rotated part, or
-// keys and values of every head. Some files state the length of a head's values in either case.
+// Checks the hyperparameters of the cache: either one key that all heads share, made of the latent
+// vector and the rotated part, or keys and values for every head. Some files state the value length
+// of a head in both cases.
 void expect_sizes(const Hparams& hp, const LatentSizes& s, const AttentionSpec& spec, int layer) {
     const auto expect = [&](std::string_view suffix, int expected, int or_else) {
         const int stated = hp.per_layer(suffix, layer + 1, 0, Hparams::kMaxSize, expected).back();

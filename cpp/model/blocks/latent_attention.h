@@ -36,11 +36,11 @@ struct LatentAttention {
     Temperature temperature;  // multiplies the queries
     Step::Attention how;
     int plain_dim() const { return sizes.key_dim - rotation.rope.n_rot; }
-    // First rotated element of a stored key.
+    // The first rotated element of a stored key.
     int rotated_from() const { return sizes.stores_latent ? sizes.rank : plain_dim(); }
 };
-// A missing attention.value_length leaves `value_dim`; 0: the key is required. `layer` is the first
-// one with this attention, whose head_count_kv is checked.
+// `value_dim`: the default for attention.value_length; 0 makes the key required. `layer`: the first
+// layer with latent attention, whose head_count_kv is checked.
 LatentAttention read_latent_attention(const Hparams& hparams, RopePairs pairs, int value_dim = 0,
                                       int layer = 0);
 AttentionSpec latent_attention_spec(const LatentAttention& a);

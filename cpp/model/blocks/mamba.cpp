@@ -11,7 +11,7 @@ int64_t conv_channels(const SsmSizes& sizes) {  // of Mamba-2: u, b and c
     return sizes.inner + int64_t{2} * sizes.groups * sizes.state;
 }
 
-// n values from `begin` on, which moves past them.
+// Returns n columns from `begin` on and advances `begin` past them.
 Value take(Value x, int64_t& begin, int64_t n) {
     begin += n;
     return slice(x, begin - n, n);
@@ -113,7 +113,7 @@ RecurrentSpec Mamba2Mixer::spec() const {
 
 Value Mamba2Mixer::operator()(Step& step, int layer, int slot, Value x, const Norm& norm) const {
     const int heads = sizes_.rank;
-    const int64_t shared = int64_t{sizes_.groups} * sizes_.state;  // elements of b, and of c
+    const int64_t shared = int64_t{sizes_.groups} * sizes_.state;  // elements of b, and also of c
     const Value all = linear(x, step.weight(in_));
     int64_t at = 0;
     const Value z = take(all, at, sizes_.inner);

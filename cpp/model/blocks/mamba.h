@@ -1,6 +1,6 @@
 // The mixers of Mamba, Gu & Dao 2023, arXiv:2312.00752, and Mamba-2, Dao & Gu 2024,
-// arXiv:2405.21060. Their states are the last inputs of the convolution and the state h of the
-// scan.
+// arXiv:2405.21060. Their states are the most recent inputs of the convolution and the state h of
+// the scan.
 #pragma once
 
 #include "graph/ops.h"
@@ -18,7 +18,7 @@ struct SsmSizes {
     int inner = 0;   // channels
     int state = 0;   // elements of state per channel
     int rank = 0;    // rank of dt; in Mamba-2 the number of heads
-    int groups = 1;  // of heads that share b and c
+    int groups = 1;  // groups of heads; the heads of a group share b and c
 };
 SsmSizes read_ssm_sizes(const Hparams& hparams);          // Mamba: groups is 1
 SsmSizes read_grouped_ssm_sizes(const Hparams& hparams);  // Mamba-2: groups divide heads
@@ -37,7 +37,7 @@ private:
     Weight conv_, conv_bias_;           // [inner, kernel], [inner]
     Weight x_;                          // [rank + 2 state, inner]
     Weight dt_norm_, b_norm_, c_norm_;  // [rank], [state], [state]
-    bool normalizes_ = false;           // dt, b and c, even without weights for it
+    bool normalizes_ = false;           // normalises dt, b and c, with weights if the file has them
     Weight dt_, dt_bias_;               // [inner, rank], [inner]
     Weight a_, d_;                      // [inner, state] negative, [inner]
     Weight out_;                        // [width, inner]

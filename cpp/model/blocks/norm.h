@@ -12,7 +12,7 @@ namespace plait {
 
 enum class NormKind : uint8_t { rms, layer };
 
-// How a model normalises; the same in all layers.
+// The kind of norm of a model, and its epsilon. All layers use the same.
 struct Norm {
     NormKind kind = NormKind::rms;
     float epsilon = 0.0f;
@@ -24,14 +24,14 @@ struct Norm {
 
 struct NormWeights {
     Weight weight, bias;   // [width] each; optional
-    bool applies = false;  // whether the layer has this norm at all
+    bool applies = false;  // false: the layer does not have this norm
 };
 // Reads "{name}.weight" and, if the file has it, "{name}.bias". Some converters write "{name}"
 // without ".weight".
 NormWeights read_norm(const LayerWeights& w, std::string_view name, int64_t width);
 NormWeights read_norm(const Weights& w, std::string_view name, int64_t width);
 
-// The norm of a layer of the model: without weights, if the model has none.
+// As above, but does not read weights if the norms of the model have none.
 NormWeights read_norm(const LayerWeights& w, std::string_view name, int64_t width, const Norm& how);
 NormWeights read_norm(const Weights& w, std::string_view name, int64_t width, const Norm& how);
 

@@ -1,5 +1,6 @@
-// Per-layer embeddings, Gemma 3n, https://ai.google.dev/gemma/docs/gemma-3n: besides its embedding,
-// each token has a small vector for every layer. With E and E' the tables of both:
+// Per-layer embeddings of Gemma 3n, https://ai.google.dev/gemma/docs/gemma-3n: in addition to its
+// embedding, each token has a small vector for every layer. With the tables E of embeddings and E'
+// of these vectors:
 //
 //   p = (sqrt(k) E'[token] + n(W x0 / sqrt(width))) / sqrt(2)      x0: the embedding; k elements
 //   y = n(Wout (gelu(Wgate x) * p_i))                              in layer i; n = RMSNorm

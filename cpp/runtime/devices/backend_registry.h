@@ -31,19 +31,21 @@ struct BackendKind {
     std::function<std::unique_ptr<Backend>(size_t index)> make;
 };
 
-// The kinds besides the CPU.
+// Returns the registered kinds; the CPU is not one of them.
 const std::vector<BackendKind>& backend_kinds();
-// Adds a kind, or replaces the kind of the same name. Not safe while another thread creates a context.
+// Adds a kind, or replaces the kind of the same name. Not safe while another thread creates a
+// context.
 void register_backend(BackendKind kind);
 
 // `names`: "cpu"; the name of a registered backend for its first device, or "name:N"; several of
-// these as in "vulkan:0,vulkan:1"; or "auto", the first usable GPU, if there is one. The CPU is always
-// part of the result and comes last. Throws InvalidArgument for any other name, BackendError if there is
-// no such device.
+// these as in "vulkan:0,vulkan:1"; or "auto", the first usable GPU, if there is one. The CPU is
+// always part of the result and comes last. Throws InvalidArgument for any other name, BackendError
+// if there is no such device.
 std::vector<std::unique_ptr<Backend>> make_devices(const std::string& names,
                                                    const cpu::CpuOptions& options);
 
-// Returns the memory of the host that is available, in bytes, according to the operating system; 0 if unknown.
+// Returns the memory of the host that is available, in bytes, according to the operating system; 0
+// if unknown.
 uint64_t free_memory();
 
 }  // namespace plait

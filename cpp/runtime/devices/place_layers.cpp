@@ -15,8 +15,8 @@
 namespace plait {
 namespace {
 
-// The depth of a layer of the memory. The layers of an encoder follow those of the decoder, but their
-// depth starts at 0 again.
+// Returns the depth of a layer of the memory. The layers of an encoder follow those of the decoder,
+// and their depth starts at 0 again.
 size_t depth_of(const ModelInfo& info, size_t layer) {
     const auto n_decoder = static_cast<size_t>(info.n_layers);
     return info.has_encoder && layer >= n_decoder ? layer - n_decoder : layer;
@@ -47,7 +47,7 @@ std::vector<uint64_t> bytes_by_depth(const ModelInfo& info, std::span<const Grap
     return bytes;
 }
 
-// By layer: its device, if `n` layers are not on the CPU.
+// Returns the device of each layer if `n` layers are not on the CPU.
 std::vector<uint8_t> place(size_t n, size_t n_layers, std::span<const double> split) {
     std::vector<uint8_t> devices(n_layers, static_cast<uint8_t>(split.size()));
     const double all = std::accumulate(split.begin(), split.end(), 0.0);
@@ -95,7 +95,7 @@ std::vector<uint64_t> room_for_layers(std::span<const std::unique_ptr<Backend>> 
 }
 
 // Logs "layers: 2 on cpu, 2 and the output on vulkan:0" unless all are on the first device.
-void note(const LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
+void log_layers(const LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
     const auto first = [](uint8_t device) { return device == 0; };
     if (first(placed.output) && std::ranges::all_of(placed.layers, first)) return;
     if (!log_enabled(LogLevel::info)) return;
@@ -193,7 +193,7 @@ LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
             });
         }
     }
-    note(placed, devices);
+    log_layers(placed, devices);
     return placed;
 }
 

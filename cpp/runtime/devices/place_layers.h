@@ -34,8 +34,8 @@ struct LayerOptions {
 std::vector<uint8_t> place(std::span<const uint64_t> bytes, std::span<const uint64_t> room,
                            const LayerOptions& options);
 
-// The same for a model. `devices`: the CPU is the last one. The cache of a layer goes to the CPU if the
-// device of the layer lacks a kernel that accesses it. If no device can compute a node, throws
+// The same for a model. `devices`: the CPU is the last one. The cache of a layer goes to the CPU if
+// the device of the layer lacks a kernel that accesses it. If no device can compute a node, throws
 // UnsupportedError with the op, its type and the device.
 LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
                           const MemoryLayout& layout,

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "runtime/state/state_format.h"
 
 namespace plait {
 namespace {
@@ -88,8 +89,8 @@ public:
                 throw StateError(text("cannot be written: ", path_, " is not a regular file"));
             // On file systems without locks, callers must not write to one path concurrently.
             retry([&] { return ::flock(file_->fd(), LOCK_EX); });
-        } while (
-            !is_in_place());  // false if another writer has renamed the file before this one got the lock
+            // Another writer may have renamed the file before this one got the lock.
+        } while (!is_in_place());
     }
     ~TemporaryFile() {
         if (!renamed_) ::unlink(path_.c_str());
@@ -143,8 +144,6 @@ void sync_folder(const std::string& folder) {
     ::close(fd);
 }
 
-}  // namespace
-
 void write_file(const std::string& path, std::span<const std::byte> bytes) {
     check_path(path);
     const std::string target = target_of(path);
@@ -160,21 +159,30 @@ void write_file(const std::string& path, std::span<const std::byte> bytes) {
     sync_folder(folder);
 }
 
-FileBytes read_file(const std::string& path, size_t n_first,
-                    const std::function<uint64_t(std::span<const std::byte>)>& expected_bytes) {
+FileBytes read_file(const std::string& path) {
     check_path(path);
     // O_NONBLOCK: otherwise opening a pipe without a writer would block.
     const File file(path, O_RDONLY | O_NONBLOCK, "cannot be opened");
     const struct stat status = file.status();
     if (!S_ISREG(status.st_mode)) throw StateError("is not a regular file");
     const auto size = static_cast<uint64_t>(status.st_size);
-    std::vector<std::byte> first(std::min<uint64_t>(size, n_first));
+    std::vector<std::byte> first(std::min<uint64_t>(size, kStateHeaderBytes));
     file.read(0, first);
-    if (const uint64_t expected = expected_bytes(first); expected != size)
+    if (const uint64_t expected = read_state_bytes(first); expected != size)
         throw StateError(text("has ", size, " bytes, expected ", expected));
-    FileBytes bytes{std::make_unique_for_overwrite<std::byte[]>(size), size};
-    file.read(0, {bytes.data.get(), size});
+    FileBytes bytes(size);
+    file.read(0, bytes.all());
     return bytes;
+}
+
+}  // namespace
+
+void write_state_file(const std::string& path, std::span<const std::byte> state) {
+    with_path(path, [&] { write_file(path, state); });
+}
+
+FileBytes read_state_file(const std::string& path) {
+    return with_path(path, [&] { return read_file(path); });
 }
 
 }  // namespace plait

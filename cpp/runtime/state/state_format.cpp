@@ -135,21 +135,21 @@ Facts read_facts(Reader reader) {
     return facts;
 }
 
-std::vector<std::byte> write_adapters(const std::vector<ActivePart>& active) {
+std::vector<std::byte> write_adapters(const std::vector<ActiveChange>& active) {
     Writer writer;
     writer.put_count(active.size());
-    for (const ActivePart& part : active) {
-        writer.put(part.what);
-        writer.put(part.scale);
+    for (const ActiveChange& change : active) {
+        writer.put(change.identity);
+        writer.put(change.scale);
     }
     return writer.take();
 }
 
-std::vector<ActivePart> read_adapters(Reader reader) {
-    std::vector<ActivePart> active(reader.count(sizeof(uint32_t) + sizeof(float)));
-    for (ActivePart& part : active) {
-        part.what = reader.string();
-        part.scale = reader.number<float>();
+std::vector<ActiveChange> read_adapters(Reader reader) {
+    std::vector<ActiveChange> active(reader.count(sizeof(uint32_t) + sizeof(float)));
+    for (ActiveChange& change : active) {
+        change.identity = reader.string();
+        change.scale = reader.number<float>();
     }
     reader.end();
     return active;
@@ -240,7 +240,7 @@ std::vector<Entry> read_head(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-StateImage::StateImage(const Facts& facts, const std::vector<ActivePart>& active,
+StateImage::StateImage(const Facts& facts, const std::vector<ActiveChange>& active,
                        const MemoryState& memory, std::vector<uint64_t> row_bytes)
     : row_bytes_(std::move(row_bytes)) {
     sections_.push_back(write_facts(facts));

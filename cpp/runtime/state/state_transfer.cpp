@@ -58,24 +58,26 @@ void check_rows(const StateReading& state, const Memory& memory) {
     }
 }
 
-std::string listed(const std::vector<ActivePart>& active) {
+std::string listed(const std::vector<ActiveChange>& active) {
     if (active.empty()) return "neither an adapter nor a control vector";
     std::string all;
-    for (const ActivePart& part : active)
-        all += text(all.empty() ? "" : ", ", gguf::quoted(part.what), " scaled by ", part.scale);
+    for (const ActiveChange& change : active)
+        all += text(all.empty() ? "" : ", ", gguf::quoted(change.identity), " scaled by ",
+                    change.scale);
     return all;
 }
 
 }  // namespace
 
-void check_active(const std::vector<ActivePart>& state, const std::vector<ActivePart>& here) {
+void check_active(const std::vector<ActiveChange>& state, const std::vector<ActiveChange>& here) {
     if (state == here) return;
     throw StateError(text("the state was made with ", listed(state), ", expected ", listed(here),
                           ", which this context has"));
 }
 
-void save_state(const StoredMemory& from, const Facts& facts, const std::vector<ActivePart>& active,
-                std::optional<SequenceId> sequence, const ByteSink& sink) {
+void save_state(const StoredMemory& from, const Facts& facts,
+                const std::vector<ActiveChange>& active, std::optional<SequenceId> sequence,
+                const ByteSink& sink) {
     const Memory& memory = *from.memory;
     std::vector<StateRows> rows;
     const MemoryState state = memory.describe(sequence, rows);
@@ -96,7 +98,7 @@ void save_state(const StoredMemory& from, const Facts& facts, const std::vector<
     image.seal(target);
 }
 
-void load_state(StoredMemory& target, const Facts& facts, const std::vector<ActivePart>& active,
+void load_state(StoredMemory& target, const Facts& facts, const std::vector<ActiveChange>& active,
                 std::span<const std::byte> bytes, std::optional<SequenceId> to,
                 const AllowSequence& allow) {
     const StateReading state = read_state(bytes);

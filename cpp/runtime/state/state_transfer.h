@@ -1,6 +1,6 @@
-// Converts the contents of a memory to bytes and back, and copies them to another memory. Pending key
-// shifts of the source must have been applied before. `active`: the adapters and the control vector
-// that the context adds to its model.
+// Converts the contents of a memory to bytes and back, and copies them to another memory. Pending
+// key shifts of the source must have been applied before. `active`: the adapters and the control
+// vector that the context adds to its model.
 #pragma once
 
 #include <functional>
@@ -8,29 +8,30 @@
 #include <span>
 
 #include "runtime/devices/storage.h"
-#include "runtime/state/facts.h"
+#include "runtime/facts.h"
 
 namespace plait {
 
 // Returns the buffer that receives a state of `bytes` bytes. Called once per state.
 using ByteSink = std::function<std::span<std::byte>(uint64_t bytes)>;
 
-// Called with a sequence that a state is about to replace although the caller did not name it. Throws to
-// refuse.
+// Called with a sequence that a state is about to replace although the caller did not name it.
+// Throws to refuse.
 using AllowSequence = std::function<void(SequenceId)>;
 
 // Saves one sequence, or all of them.
-void save_state(const StoredMemory& from, const Facts& facts, const std::vector<ActivePart>& active,
-                std::optional<SequenceId> sequence, const ByteSink& sink);
+void save_state(const StoredMemory& from, const Facts& facts,
+                const std::vector<ActiveChange>& active, std::optional<SequenceId> sequence,
+                const ByteSink& sink);
 
-// Replaces the sequence `to`. Without `to`, replaces the sequence that was saved, or everything if all
-// sequences were saved. Throws StateError or CacheFull; the memory is then unchanged.
-void load_state(StoredMemory& target, const Facts& facts, const std::vector<ActivePart>& active,
+// Replaces the sequence `to`. Without `to`, replaces the sequence that was saved, or everything if
+// all sequences were saved. Throws StateError or CacheFull; the memory is then unchanged.
+void load_state(StoredMemory& target, const Facts& facts, const std::vector<ActiveChange>& active,
                 std::span<const std::byte> bytes, std::optional<SequenceId> to,
                 const AllowSequence& allow);
 
 // Throws StateError if a state was made with other adapters or another control vector.
-void check_active(const std::vector<ActivePart>& state, const std::vector<ActivePart>& here);
+void check_active(const std::vector<ActiveChange>& state, const std::vector<ActiveChange>& here);
 
 // Replaces all contents of `to` with those of `from`. Throws what load_state() throws.
 void copy_state(const StoredMemory& from, StoredMemory& to);

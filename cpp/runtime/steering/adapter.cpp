@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "gguf/keys.h"
 #include "gguf/text.h"
+#include "runtime/loaded_model.h"
 
 namespace plait {
 namespace {

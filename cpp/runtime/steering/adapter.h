@@ -1,6 +1,6 @@
-// A low-rank adapter (LoRA), loaded from a file for one model. The format is that of llama.cpp's converter:
-// general.type is "adapter", adapter.type is "lora", and each changed weight NAME has the tensors
-// NAME.lora_a and NAME.lora_b.
+// A low-rank adapter (LoRA), loaded from a file for one model. The format is that of llama.cpp's
+// converter: general.type is "adapter", adapter.type is "lora", and each changed weight NAME has
+// the tensors NAME.lora_a and NAME.lora_b.
 // https://github.com/ggml-org/llama.cpp/blob/master/convert_lora_to_gguf.py
 #pragma once
 
@@ -12,16 +12,18 @@
 #include <vector>
 
 #include "graph/rewrite.h"
+#include "model/weights.h"
 #include "runtime/devices/weight_copies.h"
-#include "runtime/loaded_model.h"
 
 namespace plait {
+
+class LoadedModel;
 
 // Immutable. Contexts of the same model share it.
 class Adapter {
 public:
-    // The product B A that is added to a weight. `base` is an id of the model file, `a` and `b` have ids of
-    // the adapter file.
+    // The product B A that is added to a weight. `base` is an id of the model file, `a` and `b`
+    // have ids of the adapter file.
     struct Delta {
         WeightId base;
         Weight a, b;

@@ -5,11 +5,13 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/rewrite.h"
+#include "runtime/steering/adapter.h"
 
 namespace plait {
 namespace {
 
-// Returns the index of the first set that matches `same`. If none does, adds the result of `make`.
+// Returns the index of the first set for which same(set) is true. If there is none, appends make()
+// and returns its index.
 template <typename Set, typename Same, typename Make>
 uint16_t find_or_add(std::vector<Set>& sets, Same same, Make make) {
     const auto known = std::ranges::find_if(sets, same);
@@ -89,13 +91,13 @@ void Steering::use_edits(std::vector<ValueName> names,
     edits_ = std::move(edits);
 }
 
-std::vector<ActivePart> Steering::active() const {
-    std::vector<ActivePart> parts;
+std::vector<ActiveChange> Steering::active() const {
+    std::vector<ActiveChange> changes;
     for (const ScaledAdapter& one : adapters_)
-        parts.push_back({one.adapter->identity(), one.scale});
-    std::ranges::sort(parts, {}, &ActivePart::what);
-    if (!control_.empty()) parts.push_back({control_, 1.0f});
-    return parts;
+        changes.push_back({one.adapter->identity(), one.scale});
+    std::ranges::sort(changes, {}, &ActiveChange::identity);
+    if (!control_.empty()) changes.push_back({control_, 1.0f});
+    return changes;
 }
 
 }  // namespace plait

@@ -1,26 +1,30 @@
-// The changes of one context to its model: adapters, a control vector, edits of named values. Indices of
-// the sets of adapters and edits are part of plan keys; scales and vectors are inputs of the plans.
+// The changes of one context to its model: adapters, a control vector, edits of named values.
+// Indices of the sets of adapters and edits are part of plan keys; scales and vectors are inputs of
+// the plans.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/capture.h"
 #include "graph/plan_key.h"
 #include "graph/rewrite.h"
-#include "runtime/state/facts.h"
-#include "runtime/steering/adapter.h"
+#include "runtime/facts.h"
 
 namespace plait {
+
+class Adapter;
 
 // A user-defined change of a value.
 class ValueEdit {
 public:
     virtual ~ValueEdit() = default;
-    // Edits the rows of one microbatch in place. `rows` has the shape `shape`, [n, ...], in batch order.
+    // Edits the rows of one microbatch in place. `rows` has the shape `shape`, [n, ...], in batch
+    // order.
     virtual void apply(std::span<float> rows, const Shape& shape) = 0;
 };
 
@@ -31,7 +35,8 @@ struct ScaledAdapter {
 
 class Steering {
 public:
-    // Sets the fields of the key that depend on the active changes. Not for keys of row copies or shifts.
+    // Sets the fields of the key that depend on the active changes. Not for keys of row copies or
+    // shifts.
     void set_fields(PlanKey& key) const;
     uint16_t adapter_set() const { return adapter_set_; }
     // Inserts the changes that the key lists into its graph.
@@ -56,12 +61,12 @@ public:
         control_layers_ = n_layers;
     }
 
-    // Replaces the active edits, which apply in this order. Throws UnsupportedError for more than 65535
-    // different sets.
+    // Replaces the active edits, which apply in this order. Throws UnsupportedError for more than
+    // 65535 different sets.
     void use_edits(std::vector<ValueName> names, std::vector<std::shared_ptr<ValueEdit>> edits);
     ValueEdit& edit(uint16_t index) const { return *edits_.at(index); }
 
-    std::vector<ActivePart> active() const;
+    std::vector<ActiveChange> active() const;
 
 private:
     struct Known {

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/devices/place_layers.h"
+#include "runtime/step/row_mover.h"
 
 namespace plait {
 namespace {

@@ -1,5 +1,5 @@
-// Defragmentation: moves the cache rows of a sequence next to each other. It makes attention faster and
-// frees no rows. Cell contents and outputs do not change.
+// Defragmentation: moves the cache rows of a sequence next to each other. It makes attention faster
+// and frees no rows. Cell contents and outputs do not change.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "memory/memory.h"
-#include "runtime/step/row_mover.h"
 
 namespace plait {
+
+class RowMover;
 
 struct DefragReport {
     int64_t cells = 0;    // cells moved
@@ -21,9 +22,9 @@ struct DefragReport {
     std::vector<RowMove> moves;  // in the order of execution, for each group
 };
 
-// Returns the share of attention's inner steps that short runs cause, from 0 to 1. A step handles up to
-// 32 contiguous keys: 0 if all runs have at least 32 keys, close to 1 if every key is its own run.
-// Returns 0 for fewer than 256 keys.
+// Returns the share of attention's inner steps that short runs cause, from 0 to 1. A step handles
+// up to 32 contiguous keys: 0 if all runs have at least 32 keys, close to 1 if every key is its own
+// run. Returns 0 for fewer than 256 keys.
 double fragmentation(const RunCount& count);
 
 class Defragmenter {
@@ -33,8 +34,8 @@ public:
 
     // Defragments completely, in rounds of at most `max_moves` copies.
     const DefragReport& run(Memory& memory, RowMover& mover, int64_t max_moves);
-    // Call before a step that places `n_tokens`. Checks fragmentation periodically, and runs if it is
-    // above the threshold.
+    // Call before a step that places `n_tokens`. Checks fragmentation periodically, and runs if it
+    // is above the threshold.
     void before_step(Memory& memory, RowMover& mover, size_t n_tokens);
 
     const std::optional<DefragReport>& last() const { return last_; }

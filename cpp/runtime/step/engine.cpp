@@ -11,6 +11,8 @@
 #include "base/text.h"
 #include "memory/step_memory.h"
 #include "runtime/devices/place_layers.h"
+#include "runtime/loaded_model.h"
+#include "runtime/steering/adapter.h"
 
 namespace plait {
 namespace {
@@ -105,11 +107,11 @@ Plan& Engine::plan(const PlanKey& key, const Storage& storage) {
 
 std::byte* Engine::input_bytes(InputId id, size_t bytes) {
     PLAIT_CHECK(bytes <= input_layout_.capacity(id));
-    note_written({input_layout_.offset(id), bytes});
+    record_written({input_layout_.offset(id), bytes});
     return inputs_.host() + input_layout_.offset(id);
 }
 
-void Engine::note_written(InputRange written) {
+void Engine::record_written(InputRange written) {
     const auto known = std::ranges::find(written_, written.offset, &InputRange::offset);
     if (known == written_.end())
         written_.push_back(written);
@@ -140,7 +142,7 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
         if (trace_) trace_->take([](const TraceEvent&) {});
         throw;
     }
-    if (trace_) note_trace(plan);
+    if (trace_) record_trace(plan);
     for (const Plan::Part& part : plan.parts())
         stats_.nodes[part.device] += part.graph->nodes().size();
     const CommandCounts after = devices_.commands();
@@ -168,7 +170,7 @@ void Engine::add_inputs(InputField field, size_t n, uint64_t bytes) {
     DeviceBuffers larger = devices_.allocate_inputs(layout.bytes());
     std::memcpy(larger.host(), inputs_.host(), input_layout_.bytes());
     inputs_ = std::move(larger);
-    note_written({0, input_layout_.bytes()});
+    record_written({0, input_layout_.bytes()});
     input_layout_ = std::move(layout);
 }
 
@@ -207,7 +209,7 @@ uint16_t Engine::capture_set(const std::vector<ValueName>& names) {
     return static_cast<uint16_t>(number);
 }
 
-void Engine::note_trace(const Plan& plan) {
+void Engine::record_trace(const Plan& plan) {
     trace_->take([&](const TraceEvent& event) {
         const LoweredNode& node = plan.node(event.node);
         traced_.push_back({node.info->name,

@@ -1,4 +1,5 @@
-// Builds, caches and runs the plans of a context. Owns its devices and the buffers that all plans share.
+// Builds, caches and runs the plans of a context. Owns its devices and the buffers that all plans
+// share.
 #pragma once
 
 #include <array>
@@ -12,14 +13,15 @@
 #include "memory/layout.h"
 #include "plan/plan_cache.h"
 #include "runtime/devices/storage.h"
-#include "runtime/loaded_model.h"
 #include "runtime/steering/steering.h"
 #include "runtime/step/graph_info.h"
 #include "runtime/step/outputs.h"
 
 namespace plait {
 
-// Where the time of a step goes.
+class LoadedModel;
+
+// The phases of a step whose times are counted.
 enum class Phase : uint8_t { place, build, input, compute, output };
 inline constexpr size_t kPhases = 5;
 inline constexpr size_t kMissReasons = 7;
@@ -82,8 +84,8 @@ public:
         ValueName name;
         TensorType type;
     };
-    // Returns the index of a set of names, for PlanKey::captures. Equal sets share an index; the empty
-    // set has index 0.
+    // Returns the index of a set of names, for PlanKey::captures. Equal sets share an index; the
+    // empty set has index 0.
     uint16_t capture_set(const std::vector<ValueName>& names);
     std::span<const ValueName> captures(uint16_t set) const { return capture_sets_[set]; }
     const DeviceBuffers& arenas() const { return arenas_; }
@@ -118,8 +120,8 @@ private:
     struct InputRange {
         uint64_t offset, bytes;
     };
-    void note_trace(const Plan& plan);
-    void note_written(InputRange written);
+    void record_trace(const Plan& plan);
+    void record_written(InputRange written);
     void write_bytes(InputId id, std::span<const std::byte> bytes);
     std::byte* input_bytes(InputId id, size_t bytes);
     // Adds inputs 0 to n - 1 of `field` to the layout, except those that it already has.
@@ -153,12 +155,13 @@ public:
     const Storage& storage() const { return storage_; }
     const MemoryLayout& layout() const { return storage_.layout(); }
 
-    // Returns the plan for `key` from the cache, or builds it. Counts the hit, or the miss and its reason.
+    // Returns the plan for `key` from the cache, or builds it. Counts the hit, or the miss and its
+    // reason.
     Plan& get(const PlanKey& key) const { return engine_.plan(key, storage_); }
     // Builds a plan outside the cache; the caller owns it. Grows the arenas to fit it.
     std::unique_ptr<Plan> build(const PlanKey& key) const { return engine_.build(key, storage_); }
-    // Builds the plan of the largest step into the cache, so that no later step allocates arena memory.
-    // Also packs the weights.
+    // Builds the plan of the largest step into the cache, so that no later step allocates arena
+    // memory. Also packs the weights.
     void reserve(const PlanKey& key) const;
 
     // Returns the named values of that graph.

@@ -21,7 +21,7 @@ struct NodeInfo {
     std::vector<std::string> fused;  // the ops that a fused op replaces
     bool writes_cache = false;
     bool output = false;
-    std::string device;  // that computes or reads it
+    std::string device;  // computes or reads the value
 };
 
 std::vector<NodeInfo> describe(const Plan& plan, const WeightStores& weights,

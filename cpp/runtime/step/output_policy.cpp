@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/step/engine.h"
 
 namespace plait {
 namespace {
@@ -68,8 +69,8 @@ private:
     int64_t width_;    // 0: no hidden states
 };
 
-// One embedding per sequence of a call, from the hidden states of its tokens. Rows are summed in order of
-// position, so the result does not depend on how a sequence is split into microbatches.
+// One embedding per sequence of a call, from the hidden states of its tokens. Rows are summed in
+// order of position, so the result does not depend on how a sequence is split into microbatches.
 class EmbeddingPool {
 public:
     // `kind`: mean, cls (the first token of the call) or last.
@@ -95,8 +96,8 @@ public:
             hidden += width_;
         }
     }
-    // Writes the pooled rows in ascending order of sequence id, and the batch entry of the last token of
-    // each sequence.
+    // Writes the pooled rows in ascending order of sequence id, and the batch entry of the last
+    // token of each sequence.
     void finish(std::span<float> rows, std::span<int32_t> last_entries) const {
         PLAIT_CHECK(rows.size() == sums_.size() && last_entries.size() == sequences_.size());
         for (size_t s = 0; s < sequences_.size(); ++s) {
@@ -174,7 +175,7 @@ private:
     std::vector<uint8_t> all_outputs_;
 };
 
-// One row per sequence: what the model's head says about its pooled embedding.
+// One row per sequence: the scores that the model's head computes from its pooled embedding.
 class ScoredOutputs final : public PooledOutputs {
 public:
     ScoredOutputs(const ModelInfo& model, Plans& plans)

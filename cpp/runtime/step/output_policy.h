@@ -1,5 +1,5 @@
-// What a call returns, as the step loop asks for it: which outputs the graph of a microbatch computes, where
-// its rows go, and what is left to do when all microbatches have run.
+// Output policies. The policy of a call determines which outputs the graph of a microbatch
+// computes, where its rows are written, and what is computed after the last microbatch.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,13 @@
 #include "batch/split.h"
 #include "graph/plan_key.h"
 #include "model/model.h"
-#include "runtime/step/calls.h"
-#include "runtime/step/engine.h"
+#include "runtime/calls.h"
 #include "runtime/step/outputs.h"
 
 namespace plait {
+
+class Plans;
+class StopSignal;
 
 // Where the run of a microbatch writes its output rows. Null: the graph does not compute them.
 struct OutputRows {
@@ -32,8 +34,8 @@ public:
     // The batch with the output flags that this policy needs. Valid until the next call.
     virtual BatchView with_flags(const BatchView& batch) { return batch; }
 
-    // For each call: begin() returns its outputs, still to be filled. For each microbatch, rows() before its
-    // run and add() after it. Then finish().
+    // For each call: begin() returns its outputs, still to be filled. For each microbatch, rows()
+    // before its run and add() after it. Then finish().
     virtual Outputs begin(const PreparedBatch& batch) = 0;
     virtual OutputRows rows(const Microbatch& microbatch, const Outputs& outputs) = 0;
     virtual void add(const PreparedBatch& batch, const Microbatch& microbatch,
@@ -41,8 +43,8 @@ public:
     virtual void finish(Outputs& outputs, StopSignal* stop) = 0;
 };
 
-// The policy of a choice: rows per token, pooled rows per sequence, or scores per sequence. It keeps
-// references to `model` and `plans`.
+// The policy of a choice: rows per token, pooled rows per sequence, or scores per sequence. It
+// keeps references to `model` and `plans`.
 std::unique_ptr<OutputPolicy> make_output_policy(const OutputChoice& choice, const ModelInfo& model,
                                                  Plans& plans);
 

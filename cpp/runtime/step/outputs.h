@@ -35,13 +35,13 @@ private:
     Buffer* buffer_ = nullptr;
 };
 
-// A buffer returns to its pool when its last handle is destroyed, so a caller that keeps k outputs causes k
-// allocations in all. Handles keep the state of the pool alive.
+// A buffer returns to its pool when its last handle is destroyed, so a caller that keeps k outputs
+// causes k allocations in all. Handles keep the state of the pool alive.
 class OutputPool {
 public:
     OutputPool();
-    // Returns a buffer of at least `bytes` bytes, 64-byte aligned, with unspecified contents. Throws
-    // std::bad_alloc.
+    // Returns a buffer of at least `bytes` bytes, 64-byte aligned, with unspecified contents.
+    // Throws std::bad_alloc.
     OutputHandle take(uint64_t bytes);
     uint64_t n_allocated() const;  // buffers allocated since construction
 

@@ -26,8 +26,8 @@ public:
     uint16_t set() const { return set_; }
     bool active() const { return set_ != 0; }
 
-    // For each call: begin(), add() after the run of each microbatch, commit(). Calls without commit()
-    // are discarded.
+    // For each call: begin(), add() after the run of each microbatch, commit(). Calls without
+    // commit() are discarded.
     void begin(const PreparedBatch& batch);
     void add(const Plan& plan, const Microbatch& microbatch, const DeviceBuffers& arenas,
              std::span<const float* const> outputs);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/devices/place_layers.h"
+#include "runtime/step/engine.h"
 
 namespace plait {
 namespace {
@@ -47,7 +48,7 @@ private:
 };
 
 // Logs the moves. Drops log records instead of throwing, since the memory has already changed.
-void note(std::span<const RowMove> moves) noexcept {
+void log_moves(std::span<const RowMove> moves) noexcept {
     if (!log_enabled(LogLevel::trace)) return;
     try {
         for (const RowMove& move : moves)
@@ -84,7 +85,7 @@ void RowMover::prepare() {
 }
 
 void RowMover::copy(std::span<const RowMove> moves) {
-    note(moves);
+    log_moves(moves);
     for (uint8_t group = 0; group < plans_.layout().groups.size(); ++group) {
         if (std::ranges::find(moves, group, &RowMove::group) == moves.end()) continue;
         PLAIT_CHECK(group < copies_.size() && copies_[group]);

@@ -1,21 +1,24 @@
-// Copies cache rows and rotates cached keys on the device, as edits of a memory require.
+// Copies cache rows and rotates cached keys on the device, as requested by edits of a memory.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "graph/plan_key.h"
 #include "memory/memory.h"
-#include "runtime/step/engine.h"
+#include "plan/plan.h"
 
 namespace plait {
+
+class Plans;
 
 class RowMover {
 public:
     explicit RowMover(const Plans& plans) : plans_(plans) {}
 
-    // Builds the plans. Call before changing the memory: copy() and rotate() then allocate nothing and
-    // fail only if a device fails.
+    // Builds the plans. Call before changing the memory: copy() and rotate() then allocate nothing
+    // and fail only if a device fails.
     void prepare();
     // Both apply their list in order, in runs of at most kMaxMovesPerRun rows.
     void copy(std::span<const RowMove> moves);

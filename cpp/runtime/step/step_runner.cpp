@@ -53,8 +53,8 @@ private:
     bool committed_ = false;
 };
 
-// Passes the rows of a microbatch to the active edits, in batch order. A microbatch of whole sequences stores
-// them in another order.
+// Passes the rows of a microbatch to the active edits, in batch order. A microbatch of whole
+// sequences stores them in another order.
 class MicrobatchEditor final : public Editor {
 public:
     MicrobatchEditor(const Steering& steering, const Microbatch& microbatch)
@@ -132,8 +132,8 @@ PlanKey StepRunner::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_
     engine_.steering().set_fields(key);
     key.single = n_tokens == n_sequences;
     key.n_tokens = bucket(n_tokens, max_tokens);
-    // With one token per sequence, there are as many sequences as tokens. Otherwise one plan serves any
-    // number of sequences.
+    // With one token per sequence, there are as many sequences as tokens. Otherwise one plan serves
+    // any number of sequences.
     if (key.single) key.n_sequences = std::min(key.n_tokens, key.n_sequences);
     key.n_outputs = bucket(n_outputs, max_tokens);
     if (key.n_outputs == 0) key.output = OutputKind::none;

@@ -1,5 +1,5 @@
-// Runs batches over one memory: prepares and splits the batch, places its tokens in the memory, runs a
-// plan per microbatch, and commits. Uses memories through the StepMemory interface only.
+// Runs batches over one memory: prepares and splits the batch, places its tokens in the memory,
+// runs a plan per microbatch, and commits. Uses memories through the StepMemory interface only.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 #include "batch/prepare.h"
 #include "batch/split.h"
 #include "memory/memory.h"
+#include "runtime/calls.h"
 #include "runtime/devices/storage.h"
-#include "runtime/step/calls.h"
 #include "runtime/step/defragmenter.h"
 #include "runtime/step/engine.h"
 #include "runtime/step/output_policy.h"
@@ -33,7 +33,8 @@ class StepRunner {
 public:
     StepRunner(const ModelInfo& info, std::shared_ptr<StoredMemory> stored, Engine& engine,
                Recorder& recorder, const StepOptions& options);
-    // Supports run() only: edits, defragmentation and saved states need a StoredMemory.
+    // A runner made this way supports only run(): edits, defragmentation and saved states need a
+    // StoredMemory.
     StepRunner(const ModelInfo& info, StepMemory& memory, const Storage& storage, Engine& engine,
                Recorder& recorder, const StepOptions& options);
     StepRunner(const StepRunner&) = delete;
@@ -47,8 +48,8 @@ public:
     const Memory& memory() const { return *stored_->memory; }
     const Storage& storage() const { return plans_.storage(); }
 
-    // Calls change(memory, moves), then copies the rows listed in `moves`. If `change` throws, the memory
-    // is unchanged.
+    // Calls change(memory, moves), then copies the rows listed in `moves`. If `change` throws, the
+    // memory is unchanged.
     template <typename Change>
     void edit(Change&& change) {
         mover_.prepare();

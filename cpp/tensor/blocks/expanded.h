@@ -1,5 +1,5 @@
-// Block types that no kernel multiplies directly. expand(block, codes, scales) converts a block to 8-bit codes
-// with a scale for every 16 codes:
+// Block types that no kernel multiplies directly. expand(block, codes, scales) converts a block to
+// 8-bit codes with a scale for every 16 codes:
 //   value[i] = scales[i / 16] * (codes[i] - kExpandedOffset)
 #pragma once
 

@@ -1,7 +1,8 @@
-// Least-squares fit of a group's scale, for the encoders of blocks with groups. For fixed codes q the error
-// sum (x - s q)^2 is minimal at s = sum x q / sum q^2, where it equals sum x^2 - (sum x q)^2 / sum q^2; a
-// line s q - m has two unknowns instead of one. Alternating between codes and scale finds only a local
-// minimum, so the search starts from several scales. Every function is defined for NaN and infinities.
+// Least-squares fit of a group's scale, for the encoders of blocks with groups. For fixed codes q
+// the error sum (x - s q)^2 is minimal at s = sum x q / sum q^2, where it equals sum x^2 - (sum x
+// q)^2 / sum q^2; a line s q - m has two unknowns instead of one. Alternating between codes and
+// scale finds only a local minimum, so the search starts from several scales. Every function is
+// defined for NaN and infinities.
 #pragma once
 
 #include "base/inline.h"
@@ -9,7 +10,8 @@
 
 namespace plait {
 
-// Rounds to the nearest integer in [min, max], ties away from zero; NaN gives the integer nearest to 0.
+// Rounds to the nearest integer in [min, max], ties away from zero; NaN gives the integer nearest
+// to 0.
 PLAIT_INLINE int round_within(float value, int min, int max) {
     if (!(value == value)) value = 0;
     if (value <= static_cast<float>(min)) return min;
@@ -17,11 +19,12 @@ PLAIT_INLINE int round_within(float value, int min, int max) {
     return static_cast<int>(value < 0 ? value - 0.5f : value + 0.5f);
 }
 
-// A group whose largest magnitude is not above this encodes to zeros, since its scale could be subnormal.
+// A group whose largest magnitude is not above this encodes to zeros, since its scale could be
+// subnormal.
 inline constexpr float kSmallestFit = 1e-30f;
 
-// Returns the scale s for which s * q, with integers q in [-steps, steps - 1], is nearest to the values.
-// The sign of s is free.
+// Returns the scale s for which s * q, with integers q in [-steps, steps - 1], is nearest to the
+// values. The sign of s is free.
 PLAIT_INLINE float fit_scale(const float* values, int count, int steps) {
     const float largest = extreme(values, count);
     if (!(magnitude(largest) > kSmallestFit)) return 0;

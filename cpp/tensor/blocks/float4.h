@@ -9,14 +9,16 @@
 
 namespace plait {
 
-// MXFP4: 32 values as 4-bit floats (E2M1) with one power-of-two scale (E8M0). 4.25 bits per value.
-//   value[i] = 2^(exponent - 127) * e2m1(nibble[i])      byte j holds values j (low) and j + 16 (high)
-// Format: OCP Microscaling Formats (MX) Specification 1.0. Layout: block_mxfp4 in ggml-common.h;
-// decoder: dequantize_row_mxfp4 in ggml-quants.c (ggml), which reads exponent 255 as 2^128, not as NaN.
 // Twice the value of each E2M1 code, an integer.
 inline constexpr int8_t kE2m1Doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                             0, -1, -2, -3, -4, -6, -8, -12};
 
+// MXFP4: 32 values as 4-bit floats (E2M1) with one power-of-two scale (E8M0). 4.25 bits per value.
+//   value[i] = 2^(exponent - 127) * e2m1(nibble[i])
+// Byte j holds values j (low nibble) and j + 16 (high nibble).
+// Format: OCP Microscaling Formats (MX) Specification 1.0. Layout: block_mxfp4 in ggml-common.h;
+// decoder: dequantize_row_mxfp4 in ggml-quants.c (ggml), which reads exponent 255 as 2^128, not as
+// NaN.
 struct [[gnu::packed]] BlockMXFP4 {
     static constexpr int kElements = 32;
     uint8_t exponent;
@@ -41,9 +43,10 @@ PLAIT_INLINE void decode(const BlockMXFP4& block, float* out) {
 
 // NVFP4: 64 values as 4-bit floats (E2M1) in 4 groups of 16 with an 8-bit float (E4M3, its sign
 // unused) as scale. 4.5 bits per value.
-//   value = e4m3(scale) * e2m1(nibble)      byte 8 g + j holds values 16 g + j (low) and + 8 (high)
-// Layout: block_nvfp4 in ggml-common.h; decoder: dequantize_row_nvfp4 in ggml-quants.c (ggml), which
-// reads a NaN scale as 0.
+//   value = e4m3(scale) * e2m1(nibble)
+// Byte 8 g + j holds values 16 g + j (low nibble) and 16 g + j + 8 (high nibble).
+// Layout: block_nvfp4 in ggml-common.h; decoder: dequantize_row_nvfp4 in ggml-quants.c (ggml),
+// which reads a NaN scale as 0.
 struct [[gnu::packed]] BlockNVFP4 {
     static constexpr int kElements = 64;
     uint8_t scales[4];

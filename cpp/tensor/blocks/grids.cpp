@@ -6,8 +6,8 @@
 namespace plait {
 namespace {
 
-// Points of a lattice. Each holds the level index of its values, two or three bits per value, the first value
-// in the lowest bits.
+// Points of a lattice. Each holds the level index of its values, two or three bits per value, the
+// first value in the lowest bits.
 template <size_t kPoints>
 using Points = std::array<uint16_t, kPoints>;
 

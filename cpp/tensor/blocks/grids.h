@@ -29,7 +29,8 @@ extern const Grid<uint64_t, 2048> kGridIQ1_S;   // -8, 0, 8 as codes
 // expand() adds this to each value; values are in [-62, 62].
 constexpr int kExpandedOffset = 64;
 
-// Expands 4 times 7 sign bits to 4 times 8. The eighth bit of each byte makes its number of set bits even.
+// Expands 4 times 7 sign bits to 4 times 8. The eighth bit of each byte makes its number of set
+// bits even.
 PLAIT_INLINE uint32_t even_signs(uint32_t bits) {
     uint32_t signs = (bits & 0x7f) | (bits & 0x7f << 7) << 1 | (bits & 0x7f << 14) << 2 |
                      (bits & 0x7f << 21) << 3;
@@ -39,7 +40,8 @@ PLAIT_INLINE uint32_t even_signs(uint32_t bits) {
     return signs | (parity & 0x01010101) << 7;
 }
 
-// Stores 32 codes: the bytes of a, b, c and d, negated where the bit of `signs` is set, plus the offset.
+// Stores 32 codes: the bytes of a, b, c and d, negated where the bit of `signs` is set, plus the
+// offset.
 PLAIT_INLINE void put_signed(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint32_t signs,
                              uint8_t* to) {
 #if defined(__AVX512VL__) && defined(__AVX512BW__)

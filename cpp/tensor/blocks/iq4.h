@@ -42,8 +42,9 @@ PLAIT_INLINE int nearest_iq4_level(float value) {
     return index;
 }
 
-// Chooses the indices for the scale that maps the value with the largest magnitude to the first level, then
-// computes the scale that minimises the squared error for these indices, weighted by the squared values.
+// Chooses the indices for the scale that maps the value with the largest magnitude to the first
+// level, then computes the scale that minimises the squared error for these indices, weighted by
+// the squared values.
 PLAIT_INLINE void encode(const float* values, BlockIQ4_NL& block) {
     constexpr float kSmallest = 1e-15f;  // GROUP_MAX_EPS in ggml; a smaller block encodes to zeros
     const float largest = extreme(values, 32);
@@ -62,8 +63,8 @@ PLAIT_INLINE void encode(const float* values, BlockIQ4_NL& block) {
     block.scale = f32_to_f16(!zero && square > 0 ? product / square : 0.0f);
 }
 
-// IQ4_XS: 256 values as indices into the levels of IQ4_NL, in 8 groups of 32 with a 6-bit scale each.
-// 4.25 bits per value.
+// IQ4_XS: 256 values as indices into the levels of IQ4_NL, in 8 groups of 32 with a 6-bit scale
+// each. 4.25 bits per value.
 //   value[32 g + i] = scale * (scale6(g) - 32) * kIq4Levels[nibble]
 // Bytes [16 g, 16 g + 16) of nibbles hold group g: byte j has values j (low) and j + 16 (high).
 // Layout: block_iq4_xs in ggml-common.h; decoder: dequantize_row_iq4_xs in ggml-quants.c (ggml).

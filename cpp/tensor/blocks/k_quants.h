@@ -1,5 +1,6 @@
 // Blocks of 256 values in groups, each group with a quantised scale: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K.
-// Layouts: block_q2_K etc. in ggml-common.h; decoders: dequantize_row_q2_K etc. in ggml-quants.c (ggml).
+// Layouts: block_q2_K etc. in ggml-common.h; decoders: dequantize_row_q2_K etc. in ggml-quants.c
+// (ggml).
 #pragma once
 
 #include <cstdint>
@@ -81,8 +82,9 @@ struct ScaleMin {
     int scale, minimum;  // 0 to 63
 };
 
-// Groups 0 to 3 are the low six bits of bytes 0 to 3 (scale) and 4 to 7 (minimum). Groups 4 to 7 have
-// their low four bits in bytes 8 to 11 and their high two on top of the bytes of groups 0 to 3.
+// Groups 0 to 3 are the low six bits of bytes 0 to 3 (scale) and 4 to 7 (minimum). Groups 4 to 7
+// have their low four bits in bytes 8 to 11 and their high two on top of the bytes of groups 0 to
+// 3.
 PLAIT_INLINE ScaleMin scale_min(const uint8_t* packed, int group) {
     if (group < 4) return {packed[group] & 63, packed[group + 4] & 63};
     return {(packed[group + 4] & 15) | (packed[group - 4] >> 6) << 4,
@@ -144,8 +146,8 @@ PLAIT_INLINE float encode_group(const float* values, Line line, int* codes) {
     return error;
 }
 
-// Fits a line to each group, then tries the 6-bit codes next to its scale and minimum and takes the pair with
-// the smallest error.
+// Fits a line to each group, then tries the 6-bit codes next to its scale and minimum and takes the
+// pair with the smallest error.
 PLAIT_INLINE void encode(const float* values, BlockQ4_K& block) {
     Line lines[8];
     float max_scale = 0, max_minimum = 0;
@@ -189,8 +191,8 @@ PLAIT_INLINE void encode(const float* values, BlockQ4_K& block) {
 // Q5_K: 256 values as 5-bit integers in 8 groups of 32, each with a 6-bit scale and minimum.
 // 5.5 bits per value.
 //   value[32 g + i] = scale * scale6(g) * (nibble | fifth << 4) - minimum * minimum6(g)
-// Bytes [32 p, 32 p + 32) of nibbles hold group 2 p (low) and group 2 p + 1 (high); bit g of fifth[i]
-// is that of value 32 g + i.
+// Bytes [32 p, 32 p + 32) of nibbles hold group 2 p (low) and group 2 p + 1 (high); bit g of
+// fifth[i] is that of value 32 g + i.
 struct [[gnu::packed]] BlockQ5_K {
     static constexpr int kElements = 256;
     uint16_t scale;      // f16
@@ -259,7 +261,8 @@ PLAIT_INLINE float encode_group(const float* values, float step, int* codes) {
     return error;
 }
 
-// Fits a scale to each group, then tries the 8-bit codes next to it and takes the one with the smallest error.
+// Fits a scale to each group, then tries the 8-bit codes next to it and takes the one with the
+// smallest error.
 PLAIT_INLINE void encode(const float* values, BlockQ6_K& block) {
     float scales[16];
     for (int group = 0; group < 16; ++group) scales[group] = fit_scale(values + 16 * group, 16, 32);

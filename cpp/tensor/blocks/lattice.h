@@ -1,6 +1,6 @@
-// Values from a lattice: IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S. An index selects a point of
-// eight or four values from a table (tensor/blocks/grids.h).
-// Layouts: block_iq1_s etc. in ggml-common.h; decoders: dequantize_row_iq1_s etc. in ggml-quants.c (ggml).
+// Values from a lattice: IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S. An index selects a
+// point of eight or four values from a table (tensor/blocks/grids.h). Layouts: block_iq1_s etc. in
+// ggml-common.h; decoders: dequantize_row_iq1_s etc. in ggml-quants.c (ggml).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Blocks of 32 values with one scale, and a minimum in the _1 types: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
-// Layouts: block_q4_0 etc. in ggml-common.h; encoders: quantize_row_q4_0_ref etc. in ggml-quants.c (ggml).
+// Layouts: block_q4_0 etc. in ggml-common.h; encoders: quantize_row_q4_0_ref etc. in ggml-quants.c
+// (ggml).
 #pragma once
 
 #include <cstdint>
@@ -73,7 +74,8 @@ PLAIT_INLINE void encode(const float* values, BlockQ4_1& block) {
 
 // Q5_0: 32 values as 5-bit integers with one scale. 5.5 bits per value.
 //   value[i] = scale * ((nibble[i] | fifth[i] << 4) - 16)
-//   byte j of nibbles holds values j (low) and j + 16 (high); bit i of fifth is the fifth bit of value i
+// Byte j of nibbles holds values j (low) and j + 16 (high). Bit i of fifth is the fifth bit of
+// value i.
 struct [[gnu::packed]] BlockQ5_0 {
     static constexpr int kElements = 32;
     uint16_t scale;  // f16
@@ -110,7 +112,8 @@ PLAIT_INLINE void encode(const float* values, BlockQ5_0& block) {
 
 // Q5_1: 32 values as 5-bit integers with a scale and a minimum. 6 bits per value.
 //   value[i] = scale * (nibble[i] | fifth[i] << 4) + minimum
-//   byte j of nibbles holds values j (low) and j + 16 (high); bit i of fifth is the fifth bit of value i
+// Byte j of nibbles holds values j (low) and j + 16 (high). Bit i of fifth is the fifth bit of
+// value i.
 struct [[gnu::packed]] BlockQ5_1 {
     static constexpr int kElements = 32;
     uint16_t scale;    // f16

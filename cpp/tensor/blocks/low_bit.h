@@ -1,5 +1,5 @@
-// Integers of one or two bits with one scale per block: Q1_0, Q2_0, TQ1_0, TQ2_0.
-// Layouts: block_q1_0 etc. in ggml-common.h; decoders: dequantize_row_q1_0 etc. in ggml-quants.c (ggml).
+// Integers of one or two bits with one scale per block: Q1_0, Q2_0, TQ1_0, TQ2_0. Layouts:
+// block_q1_0 etc. in ggml-common.h; decoders: dequantize_row_q1_0 etc. in ggml-quants.c (ggml).
 #pragma once
 
 #include <cstdint>
@@ -43,9 +43,8 @@ PLAIT_INLINE void expand(const BlockQ2_0& block, uint8_t* codes, float* scales) 
 }
 
 // TQ1_0: 256 values -1, 0 and 1 with one scale, five digits of base three in a byte. 1.69 bits per
-// value.
-// A byte is ceil(256 * v / 243), where v is the base-three number of its digits, digit 0 the highest. Digit n
-// is floor(byte * 3^(n + 1) / 256) modulo 3.
+// value. A byte is ceil(256 * v / 243), where v is the base-three number of its digits, digit 0 the
+// highest. Digit n is floor(byte * 3^(n + 1) / 256) modulo 3.
 struct [[gnu::packed]] BlockTQ1_0 {
     static constexpr int kElements = 256;
     uint8_t fives[48];  // byte i: values i + 32 n if i < 32, else 128 + i + 16 n

@@ -1,5 +1,5 @@
-// Rounding helpers of the block encoders. Unlike a plain conversion to an integer, every function is
-// defined for NaN and infinities.
+// Rounding helpers of the block encoders. Unlike a plain conversion to an integer, every function
+// is defined for NaN and infinities.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ PLAIT_INLINE int8_t round_to_i8(float value) {
     return static_cast<int8_t>(whole + (rest >= 0.5f) - (rest <= -0.5f));
 }
 
-// Returns the value with the largest magnitude, including its sign; the first one of equal magnitudes.
+// Returns the value with the largest magnitude, including its sign; the first one of equal
+// magnitudes.
 PLAIT_INLINE float extreme(const float* values, int count) {
     float largest = 0;
     for (int i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-// Damages bytes at random, for as long as it is given: PLAIT_FUZZ_SECONDS, by default what a test may
-// take. PLAIT_FUZZ_SEED is the first round's seed; a failure says the one that makes it again.
+// Damages bytes at random, for as long as it is given: PLAIT_FUZZ_SECONDS, by default what a test
+// may take. PLAIT_FUZZ_SEED is the first round's seed; a failure says the one that makes it again.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Damaged files. Each row of the table tests one rule: the file is refused, and the message names the
-// file, the field and the expected value.
+// Damaged files. Each row of the table tests one rule: the file is refused, and the message names
+// the file, the field and the expected value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// A decode with a cached plan allocates nothing, with every kind of memory. S0-07, S0-16, S1-33, S1-40,
-// S3-13
+// A decode with a cached plan allocates nothing, with every kind of memory. S0-07, S0-16, S1-33,
+// S1-40, S3-13
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// Contexts: what they allow after close(), calls from several threads, and how options are resolved.
+// Contexts: what they allow after close(), calls from several threads, and how options are
+// resolved.
 #include "runtime/context.h"
 
 #include <gmock/gmock.h>

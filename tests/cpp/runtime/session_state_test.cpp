@@ -47,8 +47,8 @@ struct Faults : testing::Test {
         feed(context, 1, 9, 2);
         context.session()->seq_cp(0, 2, {.end = 12});
     }
-    // Lets the n-th allocation of `call` fail for n = 0, 1, ... until `call` succeeds. Checks that each failure
-    // leaves the state unchanged.
+    // Lets the n-th allocation of `call` fail for n = 0, 1, ... until `call` succeeds. Checks that
+    // each failure leaves the state unchanged.
     template <typename Call>
     void fail_each_allocation(Call call) {
         const Bytes before = bytes_of(context);
@@ -126,8 +126,8 @@ TEST_F(Faults, InconsistentStatesAreRejected) {  // G6 S1
     refused(read.memory, longer, "does not match its number of tokens");
 }
 
-TEST(ActiveParts, MismatchErrorListsBothSides) {
-    const std::vector<ActivePart> some = {{"LoRA a", 0.5f}, {"control vector", 1.0f}};
+TEST(ActiveChanges, MismatchErrorListsBothSides) {
+    const std::vector<ActiveChange> some = {{"LoRA a", 0.5f}, {"control vector", 1.0f}};
     check_active(some, some);
     EXPECT_THAT([&] { check_active(some, {}); },
                 testing::ThrowsMessage<StateError>(

@@ -1,4 +1,5 @@
-// The filters on rows longer than those that tests/python/generation/test_sampling.py compares with NumPy.
+// The filters on rows longer than those that tests/python/generation/test_sampling.py compares with
+// NumPy.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -21,8 +21,8 @@ inline void put_f16(std::byte* at, float value) {
     std::memcpy(at, &half, sizeof half);
 }
 
-// Gives the scales of a block, and its minima, what next() returns; those that are no f16 are set to
-// ordinary sizes.
+// Gives the scales of a block, and its minima, what next() returns; those that are no f16 are set
+// to ordinary sizes.
 template <typename Next>
 void put_scales(DType dtype, std::byte* block, Next next) {
     const auto put = [&](std::initializer_list<size_t> offsets) {

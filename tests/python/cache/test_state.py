@@ -1,5 +1,6 @@
 """Saving, loading and copying the contents of a context."""
 
+import fcntl
 import os
 import random
 import signal
@@ -7,6 +8,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -228,8 +230,6 @@ def test_copies_are_refused_and_change_nothing(full, tiny):
 
 
 def test_two_threads_copying_to_each_other_do_not_deadlock(full, tiny):
-    import threading
-
     with made(tiny) as other:
         feed(other, tokens(3), 1)
         pair = [(full, other), (other, full)]
@@ -395,6 +395,30 @@ def test_files_equal_the_result_of_to_bytes(full, tiny, tmp_path):
         other.kv.load(path, seq=2)
         assert same_bits(next_logits(other, 2), next_logits(full, 1))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.state"]
+
+
+def test_other_threads_open_sequences_while_a_file_is_written(full, tmp_path):
+    path = tmp_path / "a.state"
+    opened = threading.Event()
+
+    def use_context():
+        with full.sequence():
+            opened.set()
+
+    saving = threading.Thread(target=full.kv.save, args=(path,), daemon=True)
+    using = threading.Thread(target=use_context, daemon=True)
+    # save() waits until no other writer holds the temporary file.
+    with open(f"{path}.plait-tmp", "wb") as draft:
+        fcntl.flock(draft, fcntl.LOCK_EX)
+        saving.start()
+        saving.join(timeout=0.2)
+        using.start()
+        assert opened.wait(timeout=30)
+        using.join(timeout=30)
+        assert saving.is_alive()
+        assert not path.exists()
+    saving.join(timeout=30)
+    assert path.read_bytes() == full.kv.to_bytes()
 
 
 def test_errors_name_files_that_cannot_be_read_or_written(full, tmp_path):

@@ -21,7 +21,7 @@ def write(path, arch="llama", **keys):
 
 def test_a_hyperparameter_that_nothing_reads_is_refused(tmp_path):
     with pytest.raises(
-        plait.ModelError, match=r"llama\.attention\.sharpness.*logits might be wrong"
+        plait.ModelError, match=r"llama\.attention\.sharpness.*could make the logits wrong"
     ):
         plait.Model(write(tmp_path / "a.gguf", attention__sharpness=2.0))
     with pytest.raises(plait.ModelError, match=r"llama\.residual_scale"):

@@ -1,4 +1,3 @@
-#include "backend/cpu/kernels/attention/attend.h"
 #include "backend/cpu/ops/operands.h"
 #include "backend/shared/references.h"
 #include "tensor/run.h"

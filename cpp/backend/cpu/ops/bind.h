@@ -1,5 +1,5 @@
-// From a node to a kernel call. Everything known before a run is computed here; a run only adds
-// base addresses and row counts.
+// Binds nodes to kernel calls. Everything that is known before a run is computed here; a run only
+// adds base addresses and row counts.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,6 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/graph.h"
-#include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/weights/weights.h"
 #include "base/error.h"
@@ -41,12 +40,13 @@ public:
     const Kernels& kernels() const { return kernels_; }
     int n_threads() const { return threads_; }
 
-    // The first byte of a value that is no weight.
+    // Returns a reference to the first byte of a value that is not a weight.
     Ref ref(NodeId id) const;
     Ref result(const CpuNode& node) const { return ref(id_of(node)); }
-    // The first float of an operand: a weight, one row of it or a reshaped one, or another value.
+    // Returns a reference to the first float of an operand: a weight, a row or a reshaped view of
+    // one, or another value.
     Ref operand(NodeId id);
-    // A matrix of weights in the layout that the kernels of this instruction set read.
+    // Returns a weight matrix packed for the kernels of this instruction set.
     const PackedWeight& matrix(NodeId id);
 
     template <typename Args>

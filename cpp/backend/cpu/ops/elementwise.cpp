@@ -1,17 +1,11 @@
-#include "backend/cpu/kernels/elementwise/elementwise.h"
-#include "backend/cpu/kernels/rows/rows.h"
-
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {
 namespace {
 
 ElementwiseArgs unary(NodeId x, const CpuNode& node, Binder& binder) {
-    ElementwiseArgs args{};
+    auto args = args_for<ElementwiseArgs>(node, binder);
     args.a = binder.operand(x);
-    args.y = binder.result(node);
-    args.extent = node.extent;
-    args.fixed_rows = node.type.shape[0];
     args.row_elements = row_elements(node.type);
     return args;
 }

@@ -1,7 +1,3 @@
-#include "backend/cpu/kernels/products/linear.h"
-#include "backend/cpu/kernels/common/quantized_rows.h"
-#include "backend/cpu/kernels/products/mix.h"
-
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {
@@ -9,15 +5,12 @@ namespace {
 
 void bind_linear(const ops::Linear& op, OptionalOperand residual, const CpuNode& node,
                  Binder& binder) {
-    LinearArgs args{};
+    auto args = args_for<LinearArgs>(node, binder);
     args.x = binder.ref(op.x);
-    args.y = binder.result(node);
     args.has_residual = static_cast<bool>(residual);
     if (residual) args.residual = binder.ref(*residual);
     args.has_bias = static_cast<bool>(op.bias);
     if (op.bias) args.bias = binder.operand(*op.bias);
-    args.extent = node.extent;
-    args.fixed_rows = node.type.shape[0];
     args.weight = binder.matrix(op.weight);
     const auto scratch =
         static_cast<uint64_t>(product_scratch_bytes(args.weight) + kRedoFloats * 4);
@@ -38,11 +31,8 @@ void bind(const ops::LinearAdd& op, const CpuNode& node, Binder& binder) {
 
 template <>
 void bind(const ops::HeadLinear& op, const CpuNode& node, Binder& binder) {
-    HeadLinearArgs args{};
+    auto args = args_for<HeadLinearArgs>(node, binder);
     args.x = binder.ref(op.x);
-    args.y = binder.result(node);
-    args.extent = node.extent;
-    args.fixed_rows = node.type.shape[0];
     args.weight = binder.matrix(op.weight);
     binder.call(node, binder.kernels().head_linear, args,
                 static_cast<uint64_t>(product_scratch_bytes(args.weight)));
@@ -51,12 +41,9 @@ void bind(const ops::HeadLinear& op, const CpuNode& node, Binder& binder) {
 template <>
 void bind(const ops::Mix& op, const CpuNode& node, Binder& binder) {
     const Shape& weights = binder.type(op.weights).shape;
-    MixArgs args{};
+    auto args = args_for<MixArgs>(node, binder);
     args.x = binder.ref(op.x);
     args.weights = binder.ref(op.weights);
-    args.y = binder.result(node);
-    args.extent = node.extent;
-    args.fixed_rows = node.type.shape[0];
     args.inputs = weights[2];
     args.outputs = weights[1];
     args.width = node.type.shape[2];

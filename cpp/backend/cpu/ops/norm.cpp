@@ -1,5 +1,3 @@
-#include "backend/cpu/kernels/norms/norms.h"
-
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {

@@ -1,14 +1,22 @@
-// Kernel arguments that many ops share.
+// Kernel arguments that many ops share, and the arguments of all kernels.
 #pragma once
 
-#include "backend/cpu/kernels/attention/rope.h"
-#include "backend/cpu/kernels/common/vectors.h"
-#include "backend/cpu/kernels/recurrence/states.h"
+#include "backend/cpu/kernels/arguments.h"
 #include "backend/cpu/ops/bind.h"
 #include "backend/shared/operands.h"
 #include "base/error.h"
 
 namespace plait::cpu {
+
+// Returns arguments with the result and its rows set; the other fields are zero.
+template <typename Args>
+Args args_for(const CpuNode& node, const Binder& binder) {
+    Args args{};
+    args.y = binder.result(node);
+    args.extent = node.extent;
+    args.fixed_rows = node.type.shape[0];
+    return args;
+}
 
 // The vectors along the last axis of `shape`, which has as many rows as the node.
 inline Vectors vectors_of(const CpuNode& node, const Shape& shape) {

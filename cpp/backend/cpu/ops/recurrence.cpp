@@ -1,4 +1,3 @@
-#include "backend/cpu/kernels/recurrence/states.h"
 #include "backend/cpu/ops/operands.h"
 #include "backend/shared/references.h"
 

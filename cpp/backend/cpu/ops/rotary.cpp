@@ -1,20 +1,15 @@
 #include <algorithm>
 
-#include "backend/cpu/kernels/attention/cache_rows.h"
-#include "backend/cpu/kernels/attention/rope.h"
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {
 
 template <>
 void bind(const ops::RopeTable& op, const CpuNode& node, Binder& binder) {
-    RopeTableArgs args{};
+    auto args = args_for<RopeTableArgs>(node, binder);
     args.positions = binder.ref(op.positions);
-    args.y = binder.result(node);
     args.has_factors = static_cast<bool>(op.factors);
     if (op.factors) args.factors = binder.operand(*op.factors);
-    args.extent = node.extent;
-    args.fixed_rows = node.type.shape[0];
     args.axes = row_elements(binder.type(op.positions));
     std::copy(std::begin(op.rope.sections), std::end(op.rope.sections), args.sections);
     args.in_turn = op.rope.in_turn;
@@ -25,26 +20,20 @@ void bind(const ops::RopeTable& op, const CpuNode& node, Binder& binder) {
 
 template <>
 void bind(const ops::Temperature& op, const CpuNode& node, Binder& binder) {
-    TemperatureArgs args{};
+    auto args = args_for<TemperatureArgs>(node, binder);
     args.positions = binder.ref(op.positions);
-    args.y = binder.result(node);
-    args.extent = node.extent;
     args.offset = op.how.offset;
     args.length = op.how.length;
-    args.fixed_rows = node.type.shape[0];
     args.scale = op.how.scale;
     binder.call(node, binder.kernels().temperature, args);
 }
 
 template <>
 void bind(const ops::Rope& op, const CpuNode& node, Binder& binder) {
-    RopeArgs args{};
+    auto args = args_for<RopeArgs>(node, binder);
     args.x = binder.ref(op.x);
     args.table = binder.ref(op.table);
-    args.y = binder.result(node);
-    args.extent = node.extent;
     args.interleaved = op.interleaved;
-    args.fixed_rows = node.type.shape[0];
     args.heads = node.type.shape[1];
     args.width = node.type.shape[2];
     args.n_rot = op.n_rot;

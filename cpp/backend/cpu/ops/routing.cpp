@@ -1,4 +1,3 @@
-#include "backend/cpu/kernels/products/experts.h"
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {
@@ -6,10 +5,8 @@ namespace plait::cpu {
 template <>
 void bind(const ops::Route& op, const CpuNode& node, Binder& binder) {
     const RouteParams& params = op.params;
-    RouteArgs args{};
+    auto args = args_for<RouteArgs>(node, binder);
     args.logits = binder.ref(op.logits);
-    args.y = binder.result(node);
-    args.extent = node.extent;
     args.gating = params.gating;
     args.renormalize = params.renormalize;
     args.has_bias = static_cast<bool>(op.bias);
@@ -21,7 +18,6 @@ void bind(const ops::Route& op, const CpuNode& node, Binder& binder) {
     args.groups = params.n_groups;
     args.groups_used = params.n_groups_used;
     args.scale = params.scale;
-    args.fixed_rows = node.type.shape[0];
     binder.call(node, binder.kernels().route, args,
                 static_cast<uint64_t>(route_scratch_bytes(args)));
 }
@@ -48,12 +44,9 @@ void bind(const ops::ExpertLinear& op, const CpuNode& node, Binder& binder) {
 template <>
 void bind(const ops::Combine& op, const CpuNode& node, Binder& binder) {
     const Shape& y = binder.type(op.y).shape;
-    CombineArgs args{};
+    auto args = args_for<CombineArgs>(node, binder);
     args.x = binder.ref(op.y);
     args.routes = binder.ref(op.routes);
-    args.y = binder.result(node);
-    args.extent = node.extent;
-    args.fixed_rows = node.type.shape[0];
     args.used = y[1];
     args.width = y[2];
     binder.call(node, binder.kernels().combine, args);

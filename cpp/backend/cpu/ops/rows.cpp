@@ -1,29 +1,20 @@
-#include "backend/cpu/kernels/rows/rows.h"
-#include "backend/cpu/kernels/attention/cache_rows.h"
-#include "backend/cpu/kernels/products/linear.h"
 #include "backend/cpu/ops/operands.h"
 
 namespace plait::cpu {
 
 template <>
 void bind(const ops::Embed& op, const CpuNode& node, Binder& binder) {
-    EmbedArgs args{};
+    auto args = args_for<EmbedArgs>(node, binder);
     args.table = binder.matrix(op.table);
     args.tokens = binder.ref(op.tokens);
-    args.y = binder.result(node);
-    args.extent = node.extent;
-    args.fixed_rows = node.type.shape[0];
     binder.call(node, binder.kernels().embed, args);
 }
 
 template <>
 void bind(const ops::SelectRows& op, const CpuNode& node, Binder& binder) {
-    SelectRowsArgs args{};
+    auto args = args_for<SelectRowsArgs>(node, binder);
     args.x = binder.ref(op.x);
     args.rows = binder.ref(op.rows);
-    args.y = binder.result(node);
-    args.extent = node.extent;
-    args.fixed_rows = node.type.shape[0];
     args.row_bytes = row_elements(node.type) * static_cast<int64_t>(sizeof(float));
     binder.call(node, binder.kernels().select_rows, args);
 }

@@ -10,7 +10,7 @@
 //                           32767 / 254 / kGroups, a is in [-127, 127]; g counts the calls, whose
 //                           number is a multiple of kGroups. value() is the sum plus kSumsBase,
 //                           exactly
-//   kMinRowsForApart        with at least this many rows, Signs::kApart is faster than kMoved
+//   kMinRowsForInverted     with at least this many rows, Signs::kInverted is faster than kOnFactor
 //   kUnsignedDot            true if the instruction multiplies unsigned by signed bytes; 128 is
 //                           then added to 8-bit codes
 //   store_codes(x, to, sums)
@@ -35,10 +35,11 @@ namespace plait::cpu::PLAIT_ISA {
 
 // How a dot product of unsigned with signed bytes handles the signs of codes.
 enum class Signs {
-    kNone,   // codes are unsigned
-    kMoved,  // multiplies the other factor by the sign of the code
-    kApart,  // inverts the bits of the other factor if the code is negative, which gives -a - 1. The
-             // caller subtracts the sums of the same codes with zeros, which are the errors
+    kUnsigned,  // codes have no sign
+    kOnFactor,  // multiplies the other factor by the sign of the code
+    // Inverts the bits of the other factor if the code is negative, which gives -a - 1 instead of
+    // -a. The caller subtracts the errors: the dot products of the same codes with zeros.
+    kInverted,
 };
 
 // Float weights, one column at a time. row() prepares a row of activations, load() reads a column
@@ -81,7 +82,8 @@ static_assert(!kRow.bf16_dot_is_fast || DotBF16::kColumns == 2);
 
 constexpr int kRegistersOf32 = 32 / F32::kLanes;
 
-// Quantises 32 values to 8 bits: codes, their scale, and the sums of the two halves of the codes.
+// Quantises 32 values to 8 bits. Writes the codes, their scale, and the sums of the two halves of
+// the codes.
 PLAIT_INLINE void quantize_block(const F32 (&x)[kRegistersOf32], int8_t* codes, float* scale,
                                  int16_t* sums) {
     F32 largest = abs(x[0]);

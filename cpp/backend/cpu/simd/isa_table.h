@@ -1,5 +1,5 @@
-// The instruction sets of the CPU backend, a row each, best first. Kernels are compiled for each of
-// them, and at run time the first row that the build has and the processor supports is used.
+// The table of instruction sets of the CPU backend, best first. Kernels are compiled for each of
+// them. At run time, the first one that the build contains and the processor supports is used.
 //
 // To add an instruction set, NEON for example:
 //   1. kIsas, below: its row, at its place in the order of preference. A processor feature that no
@@ -16,7 +16,7 @@
 
 namespace plait::cpu {
 
-// What an instruction set requires of the processor, as bits.
+// Processor features that instruction sets require, as bits.
 enum CpuFeature : uint32_t {
     kAvx2 = 1u << 0,
     kFma = 1u << 1,
@@ -28,7 +28,7 @@ enum CpuFeature : uint32_t {
     kAvx512dq = 1u << 7,
     kAvx512vnni = 1u << 8,
     kAvx512bf16 = 1u << 9,
-    kAmxInt8 = 1u << 10,  // and the operating system's permission to use it
+    kAmxInt8 = 1u << 10,  // including the operating system's permission
 };
 
 struct IsaInfo {

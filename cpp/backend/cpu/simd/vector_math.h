@@ -1,5 +1,5 @@
-// exp, tanh and others for registers of several lanes, as polynomials; simd.h has their errors.
-// Included by the registers.h of vector instruction sets.
+// exp, tanh and others for registers of several lanes, computed by polynomials; simd.h states their
+// errors. The registers.h of each vector instruction set includes this header.
 #pragma once
 
 namespace plait::cpu::PLAIT_ISA {

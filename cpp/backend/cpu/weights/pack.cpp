@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/products/codes.h"
 #include "base/checked.h"
 #include "base/error.h"

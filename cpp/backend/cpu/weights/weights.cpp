@@ -5,7 +5,6 @@
 #include <new>
 #include <thread>
 
-#include "backend/cpu/weights/pack.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "tensor/convert.h"

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/products/packed.h"
 #include "backend/cpu/memory.h"
+#include "backend/cpu/weights/pack.h"
 
 namespace plait::cpu {
 
@@ -27,7 +26,7 @@ public:
 
     // A matrix [out, in], or a stack of them [experts, out, in], packed for products and embed.
     // Valid as long as the store. The first call packs on `threads` threads. Throws BackendError if
-    // there is not enough memory, and passes on exceptions of the source.
+    // there is not enough memory, and rethrows exceptions of the source.
     const PackedWeight& matrix(WeightId id, int threads);
     // A vector (or any small tensor) as f32 values, row by row.
     const float* vector(WeightId id);

@@ -1,5 +1,5 @@
-// From a node to a dispatch: which shader runs, over how many workgroups, with which arguments.
-// Everything known before a run is computed here.
+// Binds nodes to dispatches: the shader, the number of workgroups and the arguments. Everything
+// that is known before a run is computed here.
 #pragma once
 
 #include <algorithm>
@@ -54,14 +54,15 @@ public:
     const TensorType& type(NodeId id) const { return node(id).type; }
     NodeId id_of(const Node& node) const { return static_cast<NodeId>(&node - nodes_.data()); }
 
-    // The first byte of a value that is no weight.
+    // Returns a reference to the first byte of a value that is not a weight.
     Ref ref(NodeId id) const;
     Ref result(const Node& node) const { return ref(id_of(node)); }
-    // The first float of an operand: a weight, one row of it or a reshaped one, or another value.
+    // Returns a reference to the first float of an operand: a weight, a row or a reshaped view of
+    // one, or another value.
     Ref operand(NodeId id);
-    // A weight as the file stores it, for products and embed.
+    // Returns a weight as stored in the file, for products and embed.
     const Matrix& matrix(NodeId id);
-    // The values of a vector of weights, on the host.
+    // Returns the values of a vector of weights on the host.
     std::vector<float> values(NodeId id) const;
     // Scratch memory of a node, in the arena. Nodes of one stage have disjoint scratch memory.
     Ref scratch(const Node& node, uint64_t bytes);
@@ -94,7 +95,7 @@ public:
     std::vector<std::byte> take_constants() { return std::move(constants_); }
 
 private:
-    // The store that holds a weight, and the weight's id there.
+    // Returns the store that holds a weight, and the weight's id in that store.
     std::pair<VulkanWeights&, WeightId> find(const ops::Weight& weight) const {
         return segment_.weights.find<VulkanWeights>(weight.id);
     }
@@ -110,7 +111,7 @@ private:
     uint64_t scratch_bytes_ = 0;  // the largest of any stage
 };
 
-// Whether the shader has room for heads of this size.
+// Returns true if the shader supports heads of this size.
 bool fits(const ops::Attend& op);
 
 // Appends the dispatches of one node. ops/<family>.cpp specialises it for each op that the device

@@ -1,10 +1,10 @@
-// Binds what shaders/elementwise.comp, slice.comp and concat.comp compute.
+// Binds the ops of shaders/elementwise.comp, slice.comp and concat.comp.
 #include "backend/vulkan/ops/operands.h"
 
 namespace plait::vulkan {
 namespace {
 
-// As shaders/elementwise.comp numbers them.
+// Numbered as in shaders/elementwise.comp.
 enum class Elementwise : uint32_t {
     add,
     sub,

@@ -1,5 +1,5 @@
-// Binds what shaders/product_vector.comp, product_tiles.comp and lib/product_matrices.glsl compute:
-// y = x W^T (+ bias + residual); and mix.comp.
+// Binds the ops of mix.comp, and of shaders/product_vector.comp, product_tiles.comp and
+// lib/product_matrices.glsl, which compute y = x W^T (+ bias + residual).
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -82,8 +82,8 @@ struct MatrixTile {
     }
 };
 
-// A subgroup computes up to 2 x 2 matrices. Nothing if the device lacks shared memory or
-// invocations, or if the weights are f32, which would lose precision as halves.
+// A subgroup computes up to 2 x 2 matrices. Returns nullopt if the device has too little shared
+// memory or too few invocations, or if the weights are f32, which would lose precision as halves.
 std::optional<MatrixTile> matrix_tile_for(uint32_t rows, DType dtype, const Limits& limits) {
     constexpr uint32_t kMinSubgroups = 4;
     if (!limits.matrix || dtype == DType::f32) return std::nullopt;

@@ -1,10 +1,10 @@
-// Binds what shaders/norm.comp computes.
+// Binds the ops of shaders/norm.comp.
 #include "backend/vulkan/ops/operands.h"
 
 namespace plait::vulkan {
 namespace {
 
-// As shaders/norm.comp numbers them.
+// Numbered as in shaders/norm.comp.
 enum class Norm : uint32_t { rms_norm, layer_norm, l2_norm, row_sum };
 
 struct NormOperands {

@@ -15,7 +15,7 @@ inline Rows rows_of(const Node& node) {
     return {static_cast<uint32_t>(node.extent), to_u32(node.type.shape[0])};
 }
 
-// One workgroup per `per_group` items of the rows, which have `items` each.
+// One workgroup per `per_group` items; each row has `items` items.
 inline Axis axis(Rows rows, int64_t items = 1, uint64_t per_group = 1) {
     return {rows, to_u32(items), per_group};
 }

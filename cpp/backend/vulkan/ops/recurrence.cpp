@@ -4,7 +4,7 @@
 namespace plait::vulkan {
 namespace {
 
-// Where a recurrent op reads and writes its states; shaders/lib/states.glsl reads the same bytes.
+// The places where a recurrent op reads and writes its states. Must match shaders/lib/states.glsl.
 struct StateArgs {
     Ref storage;                // [rows, elements] f32
     Ref read_rows, write_rows;  // [sequences] i32

@@ -46,8 +46,8 @@ uint64_t fraction_of_turn(double radians) {
     return static_cast<uint64_t>(std::ldexp(turns - std::floor(turns), 63)) << 1;
 }
 
-// How far one position turns each pair of a head, for shaders/lib/turns.glsl: [n_rot / 2] u64, in
-// units of 2^-64 turns.
+// Returns the rotation of each pair of a head per position, for shaders/lib/turns.glsl: [n_rot / 2]
+// u64, in units of 2^-64 turns.
 Ref turns(const Rope& rope, OptionalOperand factors, Binder& binder) {
     const std::vector<float> by = factors ? binder.values(*factors) : std::vector<float>{};
     const RopeFrequencies frequencies = rope_frequencies(rope);
@@ -59,7 +59,7 @@ Ref turns(const Rope& rope, OptionalOperand factors, Binder& binder) {
     return binder.constant(result);
 }
 
-// The axis of each pair.
+// Returns the axis of each pair.
 std::vector<int32_t> axis_of_pairs(const Rope& rope, int64_t axes) {
     std::vector<int32_t> result;
     for (int pair = 0; pair < rope.n_rot / 2; ++pair)

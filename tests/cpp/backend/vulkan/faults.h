@@ -1,5 +1,5 @@
-// A Vulkan device whose calls fail when asked to: the functions that vulkan.hpp calls are replaced by
-// ones that count, refuse the one that is asked for, and pass on the others.
+// A Vulkan device whose calls fail when asked to: the functions that vulkan.hpp calls are replaced
+// by ones that count, refuse the one that is asked for, and pass on the others.
 #pragma once
 
 #include <cstdint>

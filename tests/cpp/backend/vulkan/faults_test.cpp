@@ -128,8 +128,8 @@ protected:
         return count;
     }
 
-    // The device is lost at the n-th submission or wait of `use`: the context is of no use, a new one
-    // is as ever.
+    // The device is lost at the n-th submission or wait of `use`: the context is of no use, a new
+    // one is as ever.
     void lose(int64_t n, const Use& arrange, const Use& use) {
         const auto context = restored();
         context->session()->graph(8, 1, 1, /*embeddings=*/false, /*encode=*/false);
@@ -169,8 +169,8 @@ TEST_F(VulkanFaults, ACallWithoutMemoryLeavesTheBytes) {  // S4-08
     EXPECT_EQ(planned.of_no_use, 0);
 }
 
-// S4-08: rows that move, and rows that are loaded, cannot be taken back. Whatever lacks memory before
-// the first of them leaves the bytes.
+// S4-08: rows that move, and rows that are loaded, cannot be taken back. Whatever lacks memory
+// before the first of them leaves the bytes.
 TEST_F(VulkanFaults, AChangeThatEndsHalfwayIsSaidAloud) {
     for (const auto& [arrange, use] :
          {std::pair<Use, Use>{nothing, shift}, std::pair<Use, Use>{shift, rotate},

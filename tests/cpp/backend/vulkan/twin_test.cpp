@@ -1,5 +1,5 @@
-// Operations on the Vulkan backend against the same on the CPU: whole graphs of one operation, run by
-// both from the same bytes. Whole models are compared in tests/python/vulkan/test_vulkan.py.
+// Operations on the Vulkan backend against the same on the CPU: whole graphs of one operation, run
+// by both from the same bytes. Whole models are compared in tests/python/vulkan/test_vulkan.py.
 #ifdef PLAIT_HAS_VULKAN
 
 #include <gtest/gtest.h>
@@ -307,8 +307,8 @@ TEST_F(VulkanMatrices, TilesThatAreNotFull) {
         }
 }
 
-// What no half can hold: each row keeps its precision, whatever its size and its neighbours', and what
-// is no number stays in its row.
+// What no half can hold: each row keeps its precision, whatever its size and its neighbours', and
+// what is no number stays in its row.
 TEST_F(VulkanMatrices, ValuesBeyondHalves) {
     constexpr int64_t kColumns = 64, kOutputs = 80;
     const std::vector<float> of_x = {1, 1e20f, 1e-20f, 3e4f, 1e-5f, 0, 1e-25f, 7e4f};

@@ -1,4 +1,5 @@
-// A backend can be registered from outside of cpp/backend: this file registers one that computes nothing.
+// A backend can be registered from outside of cpp/backend: this file registers one that computes
+// nothing.
 #include "runtime/devices/backend_registry.h"
 
 #include <gtest/gtest.h>

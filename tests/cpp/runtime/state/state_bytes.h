@@ -1,4 +1,5 @@
-// Helpers that damage the bytes of a state and then correct its checksums, as a malicious file could.
+// Helpers that damage the bytes of a state and then correct its checksums, as a malicious file
+// could.
 #pragma once
 
 #include <cstddef>

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "gguf/writer.h"
 #include "runtime/context.h"
-#include "runtime/state/state_format.h"
 #include "support/failing_calls.h"
 #include "support/tiny_model.h"
 
@@ -33,6 +32,20 @@ struct StateFiles : testing::Test {
         for (int i = 0; i < n; ++i) batch.add(3 + i, {}, std::span(&s, 1), i + 1 == n);
         to.session()->decode(batch.view());
     }
+    static void save_file(const Context& from, const std::string& path,
+                          std::optional<SequenceId> sequence) {
+        FileBytes state;
+        from.session()->save_state(sequence, [&](uint64_t n) {
+            state = FileBytes(n);
+            return state.all();
+        });
+        write_state_file(path, state.view());
+    }
+    static void load_file(const Context& to, const std::string& path,
+                          std::optional<SequenceId> sequence) {
+        const FileBytes state = read_state_file(path);
+        to.session()->load_state(state.view(), sequence);
+    }
     void expect_refused(auto call, const std::string& why) {
         EXPECT_THAT(call, ThrowsMessage<StateError>(HasSubstr(why)));
     }
@@ -49,67 +62,63 @@ struct StateFiles : testing::Test {
 };
 
 TEST_F(StateFiles, WhatIsSavedIsLoaded) {  // S3
-    context.save_file(path, {});
-    context.save_file(path, {});  // in place of an old one
-    other.load_file(path, {});
+    save_file(context, path, {});
+    save_file(context, path, {});  // in place of an old one
+    load_file(other, path, {});
     EXPECT_EQ(other.session()->memory().n_used(), 27);
-    context.save_file(path, 1);
-    other.load_file(path, 2);
+    save_file(context, path, 1);
+    load_file(other, path, 2);
     EXPECT_EQ(other.session()->seq_positions(2)->max, 6);
     std::filesystem::create_symlink(path, folder.file("link"));
-    context.save_file(folder.file("link"), 0);
+    save_file(context, folder.file("link"), 0);
     EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
     other.session()->clear();
-    other.load_file(path, {});
+    load_file(other, path, {});
     EXPECT_EQ(other.session()->memory().n_used(), 20);
 }
 
 TEST_F(StateFiles, WhatCannotBeSavedOrLoadedIsNamed) {  // R10 S2
     const std::string pipe = folder.file("pipe");
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-    expect_refused([&] { context.save_file(pipe, {}); }, "pipe: is not a regular file");
-    expect_refused([&] { context.load_file(pipe, {}); }, "pipe: is not a regular file");
-    expect_refused([&] { context.save_file(path + '\0', {}); }, "NUL byte");
-    expect_refused([&] { context.save_file(folder.file("none/a"), {}); }, "cannot be written");
-    expect_refused([&] { context.load_file(folder.file("none"), {}); }, "cannot be opened");
+    expect_refused([&] { save_file(context, pipe, {}); }, "pipe: is not a regular file");
+    expect_refused([&] { load_file(context, pipe, {}); }, "pipe: is not a regular file");
+    expect_refused([&] { save_file(context, path + '\0', {}); }, "NUL byte");
+    expect_refused([&] { save_file(context, folder.file("none/a"), {}); }, "cannot be written");
+    expect_refused([&] { load_file(context, folder.file("none"), {}); }, "cannot be opened");
     ASSERT_EQ(::mkfifo((path + ".plait-tmp").c_str(), 0600), 0);
-    expect_refused([&] { context.save_file(path, {}); }, "not a regular file");
+    expect_refused([&] { save_file(context, path, {}); }, "not a regular file");
     std::filesystem::remove(path + ".plait-tmp");
-    context.save_file(path, {});
+    save_file(context, path, {});
     std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
-    expect_refused([&] { context.load_file(path, {}); }, "bytes, expected");
+    expect_refused([&] { load_file(context, path, {}); }, "bytes, expected");
     EXPECT_EQ(context.session()->memory().n_used(), 27);
-    EXPECT_THROW(context.save_file(path, 3), InvalidArgument);
-    EXPECT_THROW(context.load_file(path, -1), StateError);
+    EXPECT_THROW(save_file(context, path, 3), InvalidArgument);
+    EXPECT_THROW(load_file(context, path, -1), StateError);
 }
 
 // The old file stays.
 TEST_F(StateFiles, CallsThatTheSystemRefusesLeaveTheOldFile) {  // G8 S3
     using test::Call;
-    context.save_file(path, {});
-    const auto contents = [&] {
-        return read_file(path, kStateHeaderBytes,
-                         [&](auto) { return std::filesystem::file_size(path); });
-    };
-    const FileBytes old = contents();
+    save_file(context, path, {});
+    const FileBytes old = read_state_file(path);
     for (const Call call :
          {Call::open, Call::fstat, Call::write, Call::fsync, Call::ftruncate, Call::rename}) {
         {
             const test::FailingCall refused(call, EIO);
-            expect_refused([&] { context.save_file(path, 0); }, "a.state: cannot be");
+            expect_refused([&] { save_file(context, path, 0); }, "a.state: cannot be");
         }
-        EXPECT_TRUE(std::ranges::equal(contents().view(), old.view()));
+        EXPECT_TRUE(std::ranges::equal(read_state_file(path).view(), old.view()));
         // If fstat fails, the temporary file may belong to another writer, so it is kept.
         EXPECT_EQ(std::filesystem::exists(path + ".plait-tmp"), call == Call::fstat);
         std::filesystem::remove(path + ".plait-tmp");
     }
     for (const Call call : {Call::open, Call::fstat, Call::pread}) {
         const test::FailingCall refused(call, EIO);
-        expect_refused([&] { other.load_file(path, {}); }, "a.state: cannot be");
+        expect_refused([&] { load_file(other, path, {}); }, "a.state: cannot be");
     }
     {
         const test::FailingCall ended(Call::pread, 0, 1);
-        expect_refused([&] { other.load_file(path, {}); }, "ends at byte 0");
+        expect_refused([&] { load_file(other, path, {}); }, "ends at byte 0");
     }
     EXPECT_EQ(other.session()->memory().n_used(), 0);
 }
@@ -118,37 +127,37 @@ TEST_F(StateFiles, InterruptedCallsAreRetried) {  // S3
     using test::Call;
     for (const Call call : {Call::open, Call::write, Call::fsync}) {
         const test::FailingCall interrupted(call, EINTR, 0, 2);
-        context.save_file(path, {});
+        save_file(context, path, {});
     }
     {
         const test::FailingCall interrupted(Call::pread, EINTR, 0, 2);
-        other.load_file(path, {});
+        load_file(other, path, {});
     }
     {
         // Another writer renamed the temporary file: the first stat() finds no file.
         const test::FailingCall absent(Call::stat, ENOENT, 1, 1);
-        context.save_file(path, {});
+        save_file(context, path, {});
     }
     {
         // Failing to sync the directory is not an error, since the file has been replaced.
         const test::FailingCall refused(Call::open, EACCES, 1);
-        context.save_file(path, 0);
+        save_file(context, path, 0);
     }
-    other.load_file(path, {});
+    load_file(other, path, {});
     EXPECT_EQ(other.session()->seq_positions(0)->max, 19);
     const auto here = std::filesystem::current_path();
     std::filesystem::current_path(std::filesystem::path(path).parent_path());
-    context.save_file("bare.state", {});
+    save_file(context, "bare.state", {});
     std::filesystem::current_path(here);
     EXPECT_TRUE(std::filesystem::exists(folder.file("bare.state")));
 }
 
 TEST_F(StateFiles, TooLargeStatesThrowCacheFull) {
-    context.save_file(path, {});
+    save_file(context, path, {});
     ContextOptions options = small();
     options.kv_cells = 12;
     Context few(model, options);
-    EXPECT_THAT([&] { few.load_file(path, {}); },
+    EXPECT_THAT([&] { load_file(few, path, {}); },
                 ThrowsMessage<CacheFull>(HasSubstr("the cache has 12")));
     EXPECT_EQ(few.session()->memory().n_used(), 0);
 }

@@ -34,7 +34,7 @@ MemoryState some_state() {
 constexpr size_t kSections = 6;  // of some_bytes()
 constexpr size_t kHead = state_head_bytes(kSections);
 const Facts kFacts = {{"architecture", "llama"}, {"keys of layer 0", "F16 [2, 16]"}};
-const std::vector<ActivePart> kActive = {{"LoRA a", 0.5f}, {"control vector", 1.0f}};
+const std::vector<ActiveChange> kActive = {{"LoRA a", 0.5f}, {"control vector", 1.0f}};
 
 std::vector<std::byte> write(const Facts& facts, const MemoryState& state,
                              const std::vector<uint64_t>& row_bytes) {

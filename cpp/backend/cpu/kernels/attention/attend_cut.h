@@ -91,7 +91,7 @@ static inline void cut_by_split(const AttendArgs& args, const Frame& frame, Atte
     if (by_split.splits > cut.token_tiles && sums_fit(args, by_split)) cut = by_split;
 }
 
-// Halves the tiles. Returns false if they are too small for that.
+// Halves the tiles. Returns false if they are too small to halve.
 static inline bool halve(AttendCut& cut) {
     constexpr int64_t kFewQueries = 8;
     int64_t& size = cut.kv_heads > 1         ? cut.kv_heads

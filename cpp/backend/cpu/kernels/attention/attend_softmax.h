@@ -70,8 +70,8 @@ PLAIT_INLINE void finish_scores(const Tile& tile, const KeyBlock& block, int64_t
             select_bits(query.visible >> (part * F32::kLanes), x[part], F32::set(kMinusInfinity));
 }
 
-// The maximum of `max_score` and the scores, ignoring NaN: the weight of a NaN score is NaN for any
-// maximum.
+// Returns the maximum of `max_score` and the scores. Ignores NaN, because the weight of a NaN score
+// is NaN for any maximum.
 PLAIT_INLINE float max_of(float max_score, const F32 (&x)[kScoreRegisters]) {
     F32 m = x[0];
     for (int part = 1; part < kScoreRegisters; ++part) m = max(m, x[part]);

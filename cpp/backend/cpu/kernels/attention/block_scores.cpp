@@ -1,7 +1,8 @@
 // Scores: products of queries and keys.
 //
 // A product is summed in the lanes of a register, each over every kLanes-th element, and the lanes
-// in the tree of sum(): the same for every number of queries that share the reading.
+// are then added in the tree of sum(). The order does not depend on the number of queries that
+// share the loaded keys.
 #include "backend/cpu/kernels/attention/attend_tile.h"
 
 namespace plait::cpu::PLAIT_ISA {
@@ -74,7 +75,7 @@ static inline void dot_products(const Tile& tile, Keys& keys, uint32_t lanes, in
 
 }  // namespace
 
-// Scores of queries begin <= i < end, by lane; of no meaning in lanes without a key.
+// Computes the scores of queries begin <= i < end, by lane. Lanes without a key are unspecified.
 void score(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
     const CacheLayout& cache = tile.args.key_cache;
     Keys keys{tile.keys, tile.now->key, {tile.keys, nullptr, 0}};

@@ -26,7 +26,7 @@ PLAIT_INLINE int64_t block_bytes(DType dtype) {
     }
 }
 
-// Blocks begin with the scale, and then the minimum where they have one.
+// Blocks begin with the scale, followed by the minimum if they have one.
 PLAIT_INLINE F32 scale_of(const void* block) {
     return F32::set_f16(static_cast<const uint16_t*>(block));
 }
@@ -66,7 +66,7 @@ struct LoadQ8_0 {
         return F32::load_i8(reinterpret_cast<const int8_t*>(block + 2) + i % 32) * scale;
     }
     PLAIT_INLINE_MEMBER static F32 at(const unsigned char* row, int64_t i, int64_t) {
-        return at(row, i);  // what follows in the block are zeros
+        return at(row, i);  // the rest of the block is zeros
     }
 };
 

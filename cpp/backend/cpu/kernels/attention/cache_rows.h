@@ -2,7 +2,6 @@
 #pragma once
 
 #include "backend/cpu/kernels/attention/rope.h"
-#include "backend/cpu/kernels/common/frame.h"
 #include "tensor/dtype_enum.h"
 
 namespace plait::cpu {

@@ -2,7 +2,6 @@
 // quantised caches, and the temperature of queries.
 #include "backend/cpu/kernels/attention/rope.h"
 #include "backend/cpu/kernels/attention/rotate.h"
-#include "backend/cpu/simd/simd.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -75,7 +74,8 @@ void rope_table(const RopeTableArgs& args, const Frame& frame, const Worker&, in
     }
 }
 
-// Each block of a head times the orthonormal Hadamard matrix. Reference: tests/reference/hadamard.py.
+// Each block of a head times the orthonormal Hadamard matrix. Reference:
+// tests/reference/hadamard.py.
 
 // A task is a token.
 int64_t hadamard_tasks(const HadamardArgs& args, const Frame& frame) {
@@ -92,7 +92,8 @@ void hadamard(const HadamardArgs& args, const Frame& frame, const Worker&, int64
     }
 }
 
-// y = 1 + scale ln(1 + floor((position + offset) / length)).  Reference: tests/reference/temperature.py.
+// y = 1 + scale ln(1 + floor((position + offset) / length)).  Reference:
+// tests/reference/temperature.py.
 
 // One task: a token costs one logarithm.
 int64_t temperature_tasks(const TemperatureArgs&, const Frame&) { return 1; }

@@ -39,7 +39,7 @@ struct HadamardArgs {
     int64_t block;
 };
 
-// Computes what the queries of each token are multiplied by.
+// Computes the factor that the queries of each token are multiplied by.
 struct TemperatureArgs {
     Ref positions, y;  // [n] i32, [n, 1]
     Extent extent;

@@ -1,10 +1,117 @@
-// The elementwise kernels.
+// The elementwise kernels: activation functions for one register, loops over registers, and the
+// kernels.
+#include "backend/cpu/kernels/elementwise/elementwise.h"
+
 #include "backend/cpu/kernels/common/quantized_rows.h"
-#include "backend/cpu/kernels/elementwise/activation.h"
-#include "backend/cpu/kernels/elementwise/elementwise_loops.h"
 #include "backend/cpu/simd/dot.h"
 
 namespace plait::cpu::PLAIT_ISA {
+
+template <Activation kind>
+PLAIT_INLINE F32 activated(F32 x) {
+    if constexpr (kind == Activation::silu) {
+        return x * sigmoid(x);
+    } else if constexpr (kind == Activation::gelu) {
+        // x Phi(x), with 1 - Phi(|x|) = erfc(|x| / sqrt 2) / 2
+        const F32 beyond = F32::set(0.5f) * erfc_positive(abs(x) * F32::set(0.70710678118654752f));
+        return x * select_less(x, F32::zero(), beyond, F32::set(1.0f) - beyond);
+    } else if constexpr (kind == Activation::gelu_tanh) {  // (1 + tanh(u)) / 2 = sigmoid(2 u)
+        const F32 cubic = fma(x * x, F32::set(0.044715f), F32::set(1.0f)) * x;
+        return x * sigmoid(cubic * F32::set(1.59576912160573071f));
+    } else if constexpr (kind == Activation::relu) {
+        return max(F32::zero(), x);
+    } else if constexpr (kind == Activation::relu_squared) {
+        const F32 positive = max(F32::zero(), x);
+        return positive * positive;
+    } else if constexpr (kind == Activation::sigmoid) {
+        return sigmoid(x);
+    } else if constexpr (kind == Activation::tanh) {
+        return tanh(x);
+    } else if constexpr (kind == Activation::exp) {
+        return exp(x);
+    } else {  // log(1 + exp(x))
+        return max(F32::zero(), x) + log1p_unit(exp(negate(abs(x))));
+    }
+}
+
+// Calls body(f), where f is the activation function `kind`.
+template <typename Body>
+PLAIT_INLINE void with_activation(Activation kind, Body body) {
+    switch (kind) {
+    case Activation::silu: return body([](F32 x) { return activated<Activation::silu>(x); });
+    case Activation::gelu: return body([](F32 x) { return activated<Activation::gelu>(x); });
+    case Activation::gelu_tanh:
+        return body([](F32 x) { return activated<Activation::gelu_tanh>(x); });
+    case Activation::relu: return body([](F32 x) { return activated<Activation::relu>(x); });
+    case Activation::relu_squared:
+        return body([](F32 x) { return activated<Activation::relu_squared>(x); });
+    case Activation::sigmoid: return body([](F32 x) { return activated<Activation::sigmoid>(x); });
+    case Activation::tanh: return body([](F32 x) { return activated<Activation::tanh>(x); });
+    case Activation::softplus:
+        return body([](F32 x) { return activated<Activation::softplus>(x); });
+    case Activation::exp: return body([](F32 x) { return activated<Activation::exp>(x); });
+    }
+}
+
+// y = f(a) for tasks begin <= task < end.
+template <typename F>
+PLAIT_INLINE void map(const ElementwiseArgs& args, const Frame& frame, int64_t begin, int64_t end,
+                      F f) {
+    const float* a = frame.at<const float>(args.a);
+    float* y = frame.at<float>(args.y);
+    const int64_t all = elements(args, frame);
+    const int64_t stop = end * kElementsPerTask < all ? end * kElementsPerTask : all;
+    int64_t i = begin * kElementsPerTask;
+    for (; i + F32::kLanes <= stop; i += F32::kLanes) f(F32::load(a + i)).store(y + i);
+    f(F32::load(a + i, stop - i)).store(y + i, stop - i);
+}
+
+// y = f(a, b), where each element of b serves `b_repeat` elements of a. After `b_period` elements,
+// if that is set, b starts again.
+template <typename F>
+PLAIT_INLINE void zip_repeated(const ElementwiseArgs& args, const Frame& frame, int64_t begin,
+                               int64_t end, F f) {
+    const int64_t all = elements(args, frame);
+    const int64_t stop = end * kElementsPerTask < all ? end * kElementsPerTask : all;
+    for (int64_t start = begin * kElementsPerTask; start < stop;) {
+        const int64_t element = start / args.b_repeat;
+        const int64_t of_b = args.b_period == 0 ? element : element % args.b_period;
+        const F32 b = F32::set(frame.at<const float>(args.b)[of_b]);
+        const int64_t left = args.b_repeat - start % args.b_repeat;
+        const int64_t n = left < stop - start ? left : stop - start;
+        const float* a = frame.at<const float>(args.a) + start;
+        float* y = frame.at<float>(args.y) + start;
+        int64_t i = 0;
+        for (; i + F32::kLanes <= n; i += F32::kLanes) f(F32::load(a + i), b).store(y + i);
+        f(F32::load(a + i, n - i), b).store(y + i, n - i);
+        start += n;
+    }
+}
+
+// y = f(a, b).
+template <typename F>
+PLAIT_INLINE void zip(const ElementwiseArgs& args, const Frame& frame, int64_t begin, int64_t end,
+                      F f) {
+    if (args.b_repeat != 0) return zip_repeated(args, frame, begin, end, f);
+    const float* a = frame.at<const float>(args.a);
+    const float* b = frame.at<const float>(args.b);
+    float* y = frame.at<float>(args.y);
+    const int64_t all = elements(args, frame);
+    const int64_t stop = end * kElementsPerTask < all ? end * kElementsPerTask : all;
+    for (int64_t start = begin * kElementsPerTask; start < stop;) {
+        const int64_t column = args.b_period == 0 ? start : start % args.b_period;
+        int64_t n = stop - start;
+        if (args.b_period != 0 && n > args.b_period - column) n = args.b_period - column;
+        const float* as = a + start;
+        const float* bs = b + column;
+        float* ys = y + start;
+        int64_t i = 0;
+        for (; i + F32::kLanes <= n; i += F32::kLanes)
+            f(F32::load(as + i), F32::load(bs + i)).store(ys + i);
+        f(F32::load(as + i, n - i), F32::load(bs + i, n - i)).store(ys + i, n - i);
+        start += n;
+    }
+}
 
 int64_t elementwise_tasks(const ElementwiseArgs& args, const Frame& frame) {
     return (elements(args, frame) + kElementsPerTask - 1) / kElementsPerTask;

@@ -1,8 +1,8 @@
-// Arguments of the norms and of row_sum, which compute a vector or a number from each vector of the
-// last axis.
+// Arguments of the norms and of row_sum. A norm computes a vector, and row_sum a number, from each
+// vector of the last axis.
 #pragma once
 
-#include "backend/cpu/kernels/common/vectors.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 

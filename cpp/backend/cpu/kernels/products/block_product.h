@@ -48,8 +48,8 @@ struct BlockTiles {
     static constexpr int kGroups = groups_of(D::kMaxCode, D::kUnit);
 
     PLAIT_INLINE_MEMBER static constexpr Signs signs(int rows) {
-        if (!D::kSigned) return Signs::kNone;
-        return rows >= kMinRowsForApart ? Signs::kApart : Signs::kMoved;
+        if (!D::kSigned) return Signs::kUnsigned;
+        return rows >= kMinRowsForInverted ? Signs::kInverted : Signs::kOnFactor;
     }
 
     template <int P, int T>
@@ -91,7 +91,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
 #pragma GCC unroll 4
                     for (int p = 0; p < P; ++p) {
                         code[p] = D::code(codes + p * w.panel_bytes, group);
-                        if constexpr (kSigns == Signs::kApart)
+                        if constexpr (kSigns == Signs::kInverted)
                             of_zeros[p].template add<kSigns, D::kUnit / 4>(code[p], Bytes::set(0),
                                                                            g);
                     }
@@ -109,7 +109,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
 #pragma GCC unroll 8
                     for (int r = 0; r < T; ++r) {
                         F32 x = sum[p][r].value();
-                        if constexpr (kSigns == Signs::kApart)
+                        if constexpr (kSigns == Signs::kInverted)
                             x = x - of_zeros[p].value();
                         else if constexpr (D::kOffset != 0)
                             x = x - F32::set(sums[u * rows + r]);
@@ -158,8 +158,8 @@ PLAIT_INLINE void convert_sums(const int16_t* from, int64_t blocks, int n, float
     }
 }
 
-// The n rows from row i of the product on, interleaved. Scratch: the sums as floats, then copies of
-// the rows unless they are interleaved in memory already.
+// Returns n rows, from row i of the product on, interleaved. Scratch: the sums as floats, then
+// copies of the rows unless they are already interleaved in memory.
 template <class Block>
 PLAIT_INLINE Activations interleaved(const Product& product, int64_t i, int n,
                                      unsigned char* scratch) {

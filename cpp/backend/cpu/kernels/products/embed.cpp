@@ -3,8 +3,8 @@
 #include "backend/cpu/kernels/products/linear.h"
 
 #include "backend/cpu/kernels/products/codes.h"
-#include "backend/cpu/simd/simd.h"
 #include "tensor/blocks/expanded.h"
+#include "tensor/half.h"
 
 namespace plait::cpu::PLAIT_ISA {
 namespace {

@@ -1,4 +1,4 @@
-// Arguments of linear and head_linear, and of embed, which reads rows of a packed table.
+// Arguments of linear and head_linear; of embed, which reads rows of a packed table; and of mix.
 #pragma once
 
 #include "backend/cpu/kernels/common/frame.h"
@@ -41,6 +41,14 @@ struct EmbedArgs {
     Extent extent;
     int64_t fixed_rows;
     PackedWeight table;
+};
+
+// Mixes the vectors of each token by a matrix of the token.
+struct MixArgs {
+    Ref x, weights, y;  // [n, inputs, width], [n, outputs, inputs], [n, outputs, width]
+    Extent extent;
+    int64_t fixed_rows;
+    int64_t inputs, outputs, width;
 };
 
 }  // namespace plait::cpu

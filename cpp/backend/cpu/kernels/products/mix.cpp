@@ -1,6 +1,6 @@
 // y_i = sum over j, in order, of weights_ij x_j, for the vectors of each token.
 // Reference: tests/reference/mix.py.
-#include "backend/cpu/kernels/products/mix.h"
+#include "backend/cpu/kernels/products/linear.h"
 
 #include "backend/cpu/simd/simd.h"
 

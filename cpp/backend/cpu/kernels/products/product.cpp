@@ -3,7 +3,6 @@
 #include "backend/cpu/kernels/products/product.h"
 
 #include "backend/cpu/kernels/products/block_product.h"
-#include "backend/cpu/kernels/products/codes.h"
 #include "backend/cpu/kernels/products/expanded_product.h"
 #include "tensor/blocks/expanded.h"
 

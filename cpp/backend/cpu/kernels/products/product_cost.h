@@ -1,8 +1,9 @@
 // The cost model of products: how a product is cut into tasks, when weights are converted before
 // they are multiplied, and the scratch that this takes. No choice made here changes a result.
 //
-// Where a constant has no figure beside it, it was chosen by hand; bench/kernels/bench_linear.cpp
-// shows its effect. docs/decisions 0011, 0014, 0016 and 0021 have the measurements.
+// Constants without a measurement in their comment were chosen by hand;
+// bench/kernels/bench_linear.cpp shows their effect. docs/decisions 0011, 0014, 0016 and 0021 have
+// the measurements.
 #pragma once
 
 #include "backend/cpu/kernels/products/packed.h"
@@ -21,7 +22,7 @@ constexpr int64_t kManyRows = 4 * kMaxTileRows;
 // Bytes of a task's panels. They stay in the second level cache while the task's rows pass.
 constexpr int64_t kMaxTaskBytes = 256 * kKiB;
 constexpr int64_t kMinTaskBytes = 32 * kKiB;
-constexpr int64_t kMaxTaskBytesOfSomeRows = 64 * kKiB;
+constexpr int64_t kMaxTaskBytesOfMediumRows = 64 * kKiB;  // for kFewRows < rows <= kManyRows
 // Tasks that a matrix is cut into, if their sizes allow it. With few rows, small tasks share the
 // reading among threads evenly.
 constexpr int64_t kTasksOfFewRows = 64;
@@ -47,7 +48,7 @@ constexpr int64_t kBf16TaskPanels = 16;
 constexpr int64_t kMaxTaskRows = 8 * kMaxTileRows;
 constexpr int64_t kMaxTaskRowsOfWidened = 16 * kMaxTileRows;
 constexpr int64_t kMaxTaskRowsOfExpanded = 32 * kMaxTileRows;
-// Rows of a task are halved down to this for the sake of more tasks.
+// If there are too few tasks, the rows of a task are halved, but not below this number.
 constexpr int64_t kMinTaskRows = 2 * kMaxTileRows;
 
 // Panels of F16 that are widened at once.
@@ -90,12 +91,12 @@ PLAIT_INLINE int64_t widened_panels(const PackedWeight& weight) {
                     kMaxWidenedPanels);
 }
 
-// Bytes of a task's panels that the cut aims at.
+// Returns the target size of a task's panels, in bytes.
 PLAIT_INLINE int64_t target_task_bytes(int64_t matrix_bytes, int64_t rows) {
     const int64_t tasks = rows <= kManyRows ? kTasksOfFewRows : kTasksOfManyRows;
     const bool some = rows > kFewRows && rows <= kManyRows;
     return clamp_to(matrix_bytes / tasks, kMinTaskBytes,
-                    some ? kMaxTaskBytesOfSomeRows : kMaxTaskBytes);
+                    some ? kMaxTaskBytesOfMediumRows : kMaxTaskBytes);
 }
 
 // The number of panels that a register tile multiplies together; tasks have a multiple of it.
@@ -113,7 +114,7 @@ PLAIT_INLINE int64_t max_task_rows(const PackedWeight& weight, int64_t rows) {
     return widens(weight, rows) ? kMaxTaskRowsOfWidened : kMaxTaskRows;
 }
 
-// How a product of `rows` rows with each of `matrices` is cut.
+// Returns how a product of `rows` rows with each of `matrices` is cut.
 PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t rows,
                                     int64_t matrices = 1) {
     if (weight.tiles && rows >= weight.tiles->min_rows)

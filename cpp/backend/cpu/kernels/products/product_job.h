@@ -7,12 +7,12 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// Up to kMaxTileRows rows times panels [begin, end).
+// A part of a product: up to kMaxTileRows rows times panels [begin, end).
 struct TileJob {
     const Product* product;
     int64_t begin, end;  // panels, counted from product->first_panel
     int rows;            // in use; a tile may compute more rows and drop them
-    int group, groups;   // the number of this job among those with the same panels, and their count
+    int group, groups;   // index of this job among those with the same panels, and their number
     float* y[kMaxTileRows];
 };
 

@@ -1,8 +1,6 @@
 // The gated delta rule, arXiv:2412.06464:
 //   S = exp(g) S;  S += k^T beta (v - k S);  y = q S
 // with S [key_dim, value_dim] for each head.  Reference: tests/reference/delta_rule.py.
-#include "backend/cpu/kernels/recurrence/states.h"
-
 #include "backend/cpu/kernels/recurrence/state_rows.h"
 
 namespace plait::cpu::PLAIT_ISA {

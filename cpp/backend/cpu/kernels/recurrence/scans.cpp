@@ -1,7 +1,5 @@
 // The scans of Mamba and Mamba-2.
 #include "backend/cpu/kernels/recurrence/state_rows.h"
-#include "backend/cpu/kernels/recurrence/states.h"
-#include "backend/cpu/kernels/recurrence/transpose.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -21,7 +19,7 @@ void selective_scan(const SelectiveScanArgs& args, const Frame& frame, const Wor
     float* a = reinterpret_cast<float*>(worker.scratch);
     int64_t prepared = -1;
     for (int64_t task = begin; task < end; ++task) {
-        // Tiles in the outer order, so that a tile's part of `a` serves all sequences.
+        // The outer loop is over tiles, so that a tile's part of `a` is used for all sequences.
         const TileTask tile =
             tile_task(args.states, frame, task % frame.n_sequences, task / frame.n_sequences);
         if (prepared != tile.first)
@@ -48,7 +46,7 @@ void selective_scan(const SelectiveScanArgs& args, const Frame& frame, const Wor
     }
 }
 
-// The scan of Mamba-2, arXiv:2405.21060, with one decay a head:
+// The scan of Mamba-2, arXiv:2405.21060, with one decay per head:
 //   h = exp(dt a) h + (dt x) b^T,  y = h c + d x
 // with h [p, k] for each head.  Reference: tests/reference/ssd_scan.py.
 int64_t ssd_scan_tasks(const SsdScanArgs& args, const Frame& frame) {

@@ -1,8 +1,7 @@
 // The short causal convolution, and RWKV's token shift.
 #include <string.h>
 
-#include "backend/cpu/kernels/recurrence/states.h"
-#include "backend/cpu/kernels/recurrence/transpose.h"
+#include "backend/cpu/kernels/recurrence/state_rows.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -1,6 +1,5 @@
 // The recurrences of RWKV-6 and RWKV-7.
 #include "backend/cpu/kernels/recurrence/state_rows.h"
-#include "backend/cpu/kernels/recurrence/states.h"
 
 namespace plait::cpu::PLAIT_ISA {
 

@@ -1,7 +1,7 @@
 // Arguments of the kernels that copy rows or parts of vectors.
 #pragma once
 
-#include "backend/cpu/kernels/common/vectors.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 namespace plait::cpu {
 

@@ -5,7 +5,7 @@ namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = false;
 constexpr float kSumsBase = 0.0f;
-constexpr int kMinRowsForApart = 4;
+constexpr int kMinRowsForInverted = 4;
 
 struct TileShape {
     static constexpr bool kWideForSlowCodes = false;
@@ -64,10 +64,10 @@ struct Sums {
 
     template <Signs kSigns>
     PLAIT_INLINE_MEMBER static __m256i multiply(__m256i codes, __m256i a) {
-        if constexpr (kSigns == Signs::kNone) return _mm256_maddubs_epi16(codes, a);
+        if constexpr (kSigns == Signs::kUnsigned) return _mm256_maddubs_epi16(codes, a);
         // |c| * sign(a, c) = c * a, and -128 * 128 * 2 fits 16 bits.
         const __m256i sizes = _mm256_abs_epi8(codes);
-        if constexpr (kSigns == Signs::kMoved)
+        if constexpr (kSigns == Signs::kOnFactor)
             return _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(a, codes));
         // With s = -1 for negative c, else 0: |c| * (a ^ s) = c * a + |c| * s, since a ^ -1 = -a -
         // 1. XOR runs on ports that do not multiply, while _mm256_sign_epi8 takes the place of a

@@ -7,7 +7,7 @@ constexpr bool kUnsignedDot = true;
 // 1.5 * 2^23. Adding an integer to the bits of this float adds the same integer to its value, so a
 // sum that starts here needs no conversion to float.
 constexpr float kSumsBase = 12582912.0f;
-constexpr int kMinRowsForApart = 64;
+constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
     static constexpr bool kWideForSlowCodes = true;
@@ -51,7 +51,7 @@ struct Sums {
 
     template <Signs kSigns, int kGroups>
     PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int) {
-        static_assert(kSigns == Signs::kNone);
+        static_assert(kSigns == Signs::kUnsigned);
         v = _mm512_dpbusd_epi32(v, codes.v, a.v);
     }
     PLAIT_INLINE_MEMBER F32 value() const { return {_mm512_castsi512_ps(v)}; }

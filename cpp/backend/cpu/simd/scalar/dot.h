@@ -5,7 +5,7 @@ namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = false;
 constexpr float kSumsBase = 0.0f;
-constexpr int kMinRowsForApart = 64;
+constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
     static constexpr bool kWideForSlowCodes = false;
@@ -49,8 +49,8 @@ struct Sums {
     template <Signs kSigns, int kGroups>
     PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int) {
         for (int i = 0; i < 32; i += 8) {
-            const int code = kSigns != Signs::kNone ? static_cast<int8_t>(codes.v >> i)
-                                                    : static_cast<int>(codes.v >> i & 255);
+            const int code = kSigns != Signs::kUnsigned ? static_cast<int8_t>(codes.v >> i)
+                                                        : static_cast<int>(codes.v >> i & 255);
             v += code * static_cast<int8_t>(a.v >> i);
         }
     }

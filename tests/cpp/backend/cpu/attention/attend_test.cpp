@@ -126,7 +126,8 @@ Layout make_layout(const std::vector<Sequence>& sequences, bool scattered, std::
     return layout;
 }
 
-// The operands of a step in memory, as the kernels read them. Rows without a key are filled with NaN.
+// The operands of a step in memory, as the kernels read them. Rows without a key are filled with
+// NaN.
 class Operands {
 public:
     Operands(const Shape& shape, const std::vector<Sequence>& sequences, const Layout& layout)

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/products/mix.h"
+#include "backend/cpu/kernels/products/linear.h"
 
 #include "backend/cpu/kernel_harness.h"
 

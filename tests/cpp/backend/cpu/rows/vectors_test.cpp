@@ -1,5 +1,5 @@
 // slice and concat: copies of parts of vectors.
-#include "backend/cpu/kernels/common/vectors.h"
+#include "backend/cpu/kernels/common/frame.h"
 
 #include "backend/cpu/kernel_harness.h"
 #include "backend/cpu/kernels/rows/rows.h"

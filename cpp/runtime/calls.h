@@ -1,4 +1,5 @@
-// What decode() and encode() run and return, decided once for a model and its context.
+// Descriptions of decode() and encode(): the graphs that they run and the outputs that they return.
+// Chosen once for a model and its context.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +11,16 @@
 
 namespace plait {
 
-// What a call returns: for each output token its logits and its hidden state, or one row per sequence.
+// The outputs of a call: logits and hidden states per output token, or one row per sequence.
 struct OutputChoice {
     bool logits = true;   // requires a model that computes them
     bool hidden = false;  // hidden states
-    Pooling pooling =
-        Pooling::none;  // except none: pooled hidden states or scores, and nothing else
+    // Unless none: the only outputs are pooled hidden states or scores.
+    Pooling pooling = Pooling::none;
 };
 
 struct CallForm {
-    std::string_view name = "decode";  // what messages call it
+    std::string_view name = "decode";  // in error messages
     GraphKind graph = GraphKind::decode;
     StepKind step = StepKind::decode;  // encode: the encoder of an encoder-decoder
     bool causal = true;
@@ -29,8 +30,8 @@ struct CallForm {
 // The memory that encode() computes in.
 enum class EncodeMemory : uint8_t {
     own,     // its own, cleared after each call: encode() of a decoder stores nothing
-    shared,  // that of decode(), which attends to what encode() stores there
-    same,    // a model without a decoder: encode() and decode() are the same call
+    shared,  // the memory of decode(), which attends to the encoder's output there
+    same,    // the model has no decoder: encode() and decode() are the same call
 };
 
 struct Calls {
@@ -38,7 +39,8 @@ struct Calls {
     CallForm encode;
     EncodeMemory encode_memory = EncodeMemory::own;
 
-    // False if a microbatch must hold whole sequences in either call: their attention is bidirectional.
+    // False if attention is bidirectional in either call. Microbatches must then hold whole
+    // sequences.
     bool causal() const { return decode.causal && encode.causal; }
 };
 

@@ -1,4 +1,4 @@
-#include "runtime/state/facts.h"
+#include "runtime/facts.h"
 
 #include <algorithm>
 #include <iomanip>
