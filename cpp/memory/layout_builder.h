@@ -34,7 +34,7 @@ private:
 
 // The block size of the Hadamard transform of heads that a cache of this type stores: the largest
 // power of two that divides `head_dim` and `value_dim` (the elements of a key that are its value,
-// or 0), up to 256. 0 (no transform) for types without blocks and for sizes below 16.
+// or 0), up to 32. 0 (no transform) for types without blocks and for sizes below 16.
 int hadamard_block(DType dtype, int head_dim, int value_dim = 0);
 
 // Returns min(n, UINT32_MAX).

@@ -7,8 +7,10 @@
 
 namespace plait {
 
-constexpr int kMaxHadamard = 256;  // max elements of a block
-constexpr int kMinHadamard = 16;   // smaller blocks are not worth a transform
+// Max elements of a block: those of a quantisation block. Larger ones would mix blocks that have
+// scales of their own, and would not lower the error of a single large channel.
+constexpr int kMaxHadamard = 32;
+constexpr int kMinHadamard = 16;  // smaller blocks are not worth a transform
 
 // Multiplies each `block` consecutive elements of x by the orthonormal Walsh-Hadamard matrix, in
 // place: element (i, j) of the matrix is (-1)^popcount(i & j) / sqrt(block). The matrix is its own

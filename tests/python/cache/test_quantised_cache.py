@@ -98,7 +98,7 @@ def test_states_hold_the_stored_rows(model, cache_type):
         batch.add_sequence(TOKENS)
         ctx.decode(batch)
         keys, state = ctx.kv.keys(0, 0).copy(), ctx.kv.to_bytes()
-        assert b"Hadamard transform of 64" in state
+        assert b"Hadamard transform of 32" in state
         ctx.kv.clear()
         ctx.kv.from_bytes(state)
         np.testing.assert_array_equal(ctx.kv.keys(0, 0), keys)

@@ -50,7 +50,7 @@ PLAIT_INLINE void rotate_pairs(const float* x, const float* cosines, const float
 }
 
 // Multiplies each `block` elements of x by the orthonormal Hadamard matrix, in place. `block` is a
-// power of two from 16 to 256 that divides n. Computes the same sums as plait::hadamard() of
+// power of two from 16 to 32 that divides n. Computes the same sums as plait::hadamard() of
 // tensor/blocks/hadamard.h, so all instruction sets give the same bits.
 PLAIT_INLINE void transform_blocks(float* x, int64_t n, int64_t block) {
     typedef float Eight __attribute__((vector_size(32)));
