@@ -60,7 +60,7 @@ PARTS = {
     ),
     "caches": Part(
         "random programs of cache operations beside plain lists, fresh contexts and NumPy; full caches",
-        pytest("cache/test_cache_machine.py", "context/test_full.py"),
+        pytest("cache/test_cache_machine.py", "cache/test_cache_contents.py", "context/test_full.py"),
         (*CACHE, "tests/reference/cache_model.py"),
         ("G9", "G10", "G11"),
     ),
