@@ -42,7 +42,7 @@ def pytest(*paths: str, named: str = "") -> str:
 PARTS = {
     "damaged-files": Part(
         "damaged models and states, and invalid calls",
-        pytest("hostile/test_hostile.py"),
+        pytest("hostile/test_hostile.py", "hostile/test_named_defects.py"),
         (*READER, *STATE, "bindings/**/*", "tests/python/hostile/*"),
         ("G1", "G2", "G3", "G6", "G12"),
     ),
