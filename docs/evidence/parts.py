@@ -77,10 +77,10 @@ PARTS = {
         ("G17", "G18"),
     ),
     "allocations": Part(
-        "every allocation fails once",
+        "allocations of a step, and every allocation failing in turn",
         pytest("hostile/test_allocations.py"),
-        CORE,
-        ("G19",),
+        (*CORE, "tests/python/hostile/*"),
+        ("G17", "G19"),
     ),
     "cpp": Part(
         "the C++ tests, without sanitizers",
