@@ -86,7 +86,7 @@ PARTS = {
         "the C++ tests, without sanitizers",
         './dev cpp-tests --gtest_output="xml:$REPORTS/cpp.xml"',
         (*CORE, "tests/cpp/**/*"),
-        ("G17", "G19", "G25"),
+        ("G15", "G16", "G17", "G19", "G25"),
     ),
     "asan": Part(
         "the C++ tests under ASan, UBSan and LSan, the Python tests under ASan and UBSan",
@@ -102,7 +102,7 @@ PARTS = {
         "the C++ tests under TSan",
         "./dev tsan",
         (*CORE, "tests/cpp/**/*"),
-        ("G20",),
+        ("G15", "G16", "G20"),
         (("tsan-cpp", "G20", "C++ tests under TSan"),),
     ),
     "fuzz": Part(

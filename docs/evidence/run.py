@@ -92,7 +92,8 @@ def collect(part: Part, output: Path) -> dict[str, Any]:
             goal, what = sanitized[path.stem]
             n = sum(case.outcome == "passed" for case in ours)
             whole[goal].append(f"{n:,} {what}")
-            continue
+            where = f" under {what.partition(' under ')[2]}"
+            ours = [case._replace(figure=case.figure and case.figure + where) for case in ours]
         for case in ours:
             for goal in case.goals:
                 if goal in part.goals:

@@ -89,7 +89,7 @@ def test_steps_allocate_only_their_output(tiny_path, preloaded, record_property)
     for most, n_grown, others in counts:
         assert others == 0
         assert most <= 6
-        assert n_grown <= 400 // 128
+        assert n_grown <= 400 // 128 + 1  # the interpreter may need a new arena
     record_property(
         "figure",
         "malloc: none in worker threads, two a step for the returned Output and four more each 128 tokens",
