@@ -49,3 +49,12 @@ def test_relative_links_lead_somewhere():
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
     assert targets
     assert [t for t in targets if not (ROOT / t).exists()] == []
+
+
+def test_limits_are_those_that_are_tested():
+    """Import time and wheel size, where a test and ./dev wheel hold them."""
+    (seconds,) = re.findall(r"imported in less than ([\d.]+) s", README)
+    test = (ROOT / "tests/python/package/test_package.py").read_text()
+    assert f"< {seconds}\n" in test
+    (megabytes,) = re.findall(r"wheel is at most (\d+) MB", README.replace("\n", " "))
+    assert f'"$size" -le {megabytes}000000' in (ROOT / "dev").read_text()

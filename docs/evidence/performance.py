@@ -218,4 +218,22 @@ def speed(amx: Report, avx2: Report | None) -> str:
         if row["ratio"] < 1
     ]
     slower = ", ".join(losses) or "none"
-    return "".join(lines) + f"\nCases of this run in which plait is slower: {slower}.\n\n"
+    kept = kept_under_load(amx)
+    return "".join(lines) + f"\nCases of this run in which plait is slower: {slower}.{kept}\n\n"
+
+
+def kept_under_load(report: Report) -> str:
+    """Return the sentence on the throughput that is left while another process is busy."""
+    idle, sentences = rows_of(report), []
+    for engine in ("plait", "llama.cpp"):
+        shares = [
+            row["medians"][engine] / idle[model, row["case"]]["medians"][engine]
+            for model, rows in report["compare"]["models"].items()
+            for row in rows
+            if row["busy"] == 1 and not row["options"] and (model, row["case"]) in idle
+        ]
+        if shares:
+            sentences.append(f"{engine} keeps {min(shares):.0%} to {max(shares):.0%}")
+    if not sentences:
+        return ""
+    return f" With one of the cores busy, {' and '.join(sentences)} of its throughput."
