@@ -175,6 +175,21 @@ def test_a_part_that_fails_or_dies_is_shown_with_its_log(repository, monkeypatch
     assert "7 paths passed |" not in page or "other tests of `one` failed" in page
 
 
+def test_a_sanitizer_that_dies_is_shown_beside_what_passed(repository, monkeypatch):
+    part = run.PARTS["one"]._replace(
+        command=XML_OF.format("x")
+        + '\nmv "$REPORTS/python.xml" "$REPORTS/a.xml"\necho ERROR: heap; exit 66',
+        sanitized=(("a", "G5", "tests under ASan"), ("b", "G5", "tests under TSan")),
+    )
+    monkeypatch.setitem(run.PARTS, "one", part)
+    report = run.run("one", repository / "reports")
+    assert report["goals"]["G5"]["figures"][0] == "1 tests under ASan"
+    assert "no report of the tests under TSan" in report["log"]
+    page = reliability.page([report])
+    assert "| **not reached**: `one` failed with exit status 66 |" in page
+    assert "ERROR: heap" in page
+
+
 def test_a_run_that_is_killed_leaves_a_trace(repository, monkeypatch):
     measure(repository)
     monkeypatch.setattr(run, "execute", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

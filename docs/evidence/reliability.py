@@ -11,7 +11,8 @@ HEAD = """# Reliability
 
 The promises of plait for each kind of input are in [SECURITY.md](../SECURITY.md). This page lists the goals behind them
 and the results of the tests that demonstrate them; the numbers show how much was tried. The column "llama.cpp" has the
-results of its commit 4df29be4f in the same trials.
+results of its commit 4df29be4f in trials of the same kind. They were measured once, outside of this repository, and are
+no part of the reports.
 
 `./dev evidence` writes this page, and everything on it comes from the [reports](evidence/reports) of its parts, each of
 which is one command on one commit. `./dev evidence PART` runs a part again; all of them take hours. `./dev evidence
@@ -86,7 +87,10 @@ def result(goal: str, found: list[Report], stale: dict[int, bool]) -> str:
             failed = (
                 sorted(t for t, said in shown["tests"].items() if said["failed"]) if shown else []
             )
-            if not shown or report["status"] == "unfinished":
+            whole = any(goal == sanitized for _, sanitized, _ in PARTS[part].sanitized)
+            if whole and report["status"] == "failed":
+                text = f"**not reached**: `{part}` failed with exit status {report['exit_status']}"
+            elif not shown or report["status"] == "unfinished":
                 text = f"**not shown**: `{part}` {report['status']}"
             elif failed:
                 text = "**not reached**: " + ", ".join(f"`{short(test)}`" for test in failed)

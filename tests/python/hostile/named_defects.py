@@ -5,7 +5,6 @@ named defect each and know which of them have no valid reading. Such a file must
 refusal may cost, and that another context says the same afterwards, is as in models.py and states.py.
 """
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,19 +12,11 @@ from types import ModuleType
 import models
 import plait
 import states
+from generators import loaded
 from limits import limit_memory
 
 SEED = 20240229  # the one that the generators take by default
 HEAD = 384  # bytes at the front of a state whose every field is tried
-
-
-def loaded(path: str) -> ModuleType:
-    """Import a file."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def of_models(generator: ModuleType, folder: Path, path: Path) -> str:
@@ -67,7 +58,7 @@ def of_states(generator: ModuleType, folder: Path, path: Path) -> str:
 def main(what: str, generator: str, folder: str, path: str) -> None:
     limit_memory()
     run = {"models": of_models, "states": of_states}[what]
-    print(run(loaded(generator), Path(folder), Path(path)))
+    print(run(loaded(Path(generator)), Path(folder), Path(path)))
 
 
 if __name__ == "__main__":
