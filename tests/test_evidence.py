@@ -212,6 +212,63 @@ def test_reports_of_two_machines_stand_side_by_side(repository):
     assert problems(repository) == ([], [])
 
 
+def row(plait_rates, other_rates, case, busy=0):
+    pairs = [a / b for a, b in zip(plait_rates, other_rates, strict=True)]
+    return {
+        "case": case, "busy": busy, "options": {}, "ratio": sorted(pairs)[len(pairs) // 2],
+        "medians": {"plait": sorted(plait_rates)[1], "llama.cpp": sorted(other_rates)[1]},
+        "all": {"plait": plait_rates, "llama.cpp": other_rates},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def comparison(repository):
+    """A report of bench/compare.py, with a loss and a row beside a busy process."""
+    models = {}
+    for model, case in performance.SHOWN:
+        models.setdefault(model, []).append(row([200, 220, 210], [100, 100, 100], case))
+    models["qwen-0.5b-Q8_0"].append(row([105, 105, 105], [40, 40, 40], "pp:512", busy=1))
+    models["llama-1b-Q8_0"] = [row([1e9, 1e9, 1e9], [4e9, 4e9, 4e9], "load")]
+    return {
+        "part": "compare",
+        "machine": {"name": "a-amx", "cpu": "Processor A", "cores": 2, "isa": "amx"},
+        "commit": "0123456789ab", "modified": [], "date": "2026-11-24", "status": "passed", "log": "",
+        "exit_status": 0, "seconds": 1, "command": "", "depends": reports.hashes(("code.h",)),
+        "compare": {
+            "llama.cpp": "0.3.36 (AVX2, AMX_INT8)", "models": models,
+            "machine": {"build": {"compiler": "gcc 12"}},
+        },
+    }  # fmt: skip
+
+
+def test_the_readme_has_the_newest_figures_with_losses_and_load(repository, comparison):
+    avx2 = copy.deepcopy(comparison)
+    avx2["machine"] |= {"name": "a-avx2", "isa": "avx2"}
+    avx2["compare"]["models"]["minilm-F16"][0]["ratio"] = 1.25
+    older = copy.deepcopy(comparison) | {"date": "2026-11-20", "commit": "older"}
+    text = performance.readme((repository / "README.md").read_text(), [comparison, older, avx2])
+    assert "Processor A, 2 cores, amx, commit 0123456789ab, 2026-11-24, 3 rounds" in text
+    assert "older" not in text
+    assert "| `minilm-F16` `encode:64x32`: sentence embeddings | 210 | 100 | 2.10 | 1.25 |" in text
+    assert "slower: `llama-1b-Q8_0` `load` at 0.25 of the speed." in text
+    assert "plait keeps 50% to 50% and llama.cpp keeps 40% to 40% of its throughput" in text
+    assert performance.readme(text, [comparison, older, avx2]) == text
+
+
+def test_the_page_has_the_spread_and_the_state_of_each_run(repository, comparison):
+    page = performance.page([comparison])
+    assert "rounds: 3 to 3; llama-cpp-python 0.3.36 (AVX2, AMX_INT8)" in page
+    assert "| minilm-F16 | `encode:64x32` | 210 | 100 | 2.10 | 2.00 to 2.20 |" in page
+    assert "(stale)" not in page
+    (repository / "code.h").write_text("changed")
+    assert "(stale)" in performance.page([comparison])
+    died = {k: v for k, v in comparison.items() if k != "compare"}
+    died |= {"status": "failed", "log": "illegal instruction"}
+    page = performance.page([died])
+    assert "The run failed" in page
+    assert "illegal instruction" in page
+
+
 def test_figures_with_the_same_words_are_merged():
     figures = ["60 files, at most 0.07 s", "1,000 files, at most 0.5 s", "3 kills"]
     assert tests.merged(figures) == ["1,060 files, at most 0.50 s", "3 kills"]

@@ -200,9 +200,10 @@ def readme(text: str, found: list[Report]) -> str:
 def speed(amx: Report, avx2: Report | None) -> str:
     """Return the table of the README and the sentence on losses."""
     rows, older = rows_of(amx), rows_of(avx2) if avx2 else {}
+    machine, n = amx["machine"], len(rows[next(iter(SHOWN))]["all"]["plait"])
     lines = [
-        f"\n{amx['machine']['cpu']}, {amx['machine']['cores']} cores, commit {amx['commit']}, {amx['date']}, "
-        f"llama-cpp-python {amx['compare']['llama.cpp']}:\n\n"
+        f"\n{machine['cpu']}, {machine['cores']} cores, {machine['isa']}, commit {amx['commit']}, {amx['date']}, "
+        f"{n} {'round' if n == 1 else 'rounds'}, llama-cpp-python {amx['compare']['llama.cpp']}:\n\n"
         "| | plait (AMX) | llama.cpp | ratio | ratio, AVX2 |\n|---|---|---|---|---|\n"
     ]
     for (model, case), words in SHOWN.items():

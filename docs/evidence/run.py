@@ -107,8 +107,17 @@ def collect(part: Part, output: Path) -> dict[str, Any]:
             if cited[goal] or whole[goal]
         }
     for path in sorted(output.glob("*.json")):
-        found[path.stem] = json.loads(path.read_text())
+        data = json.loads(path.read_text())
+        found[path.stem] = kernels(data) if path.stem == "kernels" else data
     return found
+
+
+def kernels(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page needs of a report of Google Benchmark, which also describes the host."""
+    kept = ("name", "real_time", "time_unit", "limit")
+    return {
+        "benchmarks": [{key: one[key] for key in kept if key in one} for one in data["benchmarks"]]
+    }
 
 
 def result(cited: dict[str, list[tests.Case]], whole: list[str]) -> dict[str, Any]:
