@@ -68,7 +68,7 @@ PARTS = {
         "threads, signals, forks and lifetimes",
         pytest("context/test_threads.py", "context/test_processes.py", "hostile/test_lifetimes.py"),
         THREADS,
-        ("G13", "G14", "G15", "G16", "G24", "G25"),
+        ("G13", "G14", "G15", "G16", "G20", "G24", "G25"),
     ),
     "memory": Part(
         "memory over time and over failures",

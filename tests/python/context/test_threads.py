@@ -440,14 +440,19 @@ def busy_cores():
         other.wait()
 
 
+@pytest.mark.goal("G20")
 @pytest.mark.usefixtures("busy_cores")
-def test_preempted_threads_change_no_bit(tiny):
+def test_preempted_threads_change_no_bit(tiny, record_property):  # G20
     """More threads than cores beside them: chunks change hands, plans come and go."""
     with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=1) as ctx:
         want = conversation(ctx, 0, 60)
     for threads in (2, 3, 4) * 4:
         with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=threads) as ctx:
             assert conversation(ctx, 0, 60) == want
+    record_property(
+        "figure",
+        "720 steps with busy cores, where threads take over chunks: bit-equal to one thread",
+    )
 
 
 @pytest.mark.usefixtures("busy_cores")
