@@ -1,6 +1,5 @@
-"""The README's example runs and prints what stands there; its figures, lists and links are right."""
+"""The README's example runs and prints what stands there; its links are right."""
 
-import json
 import re
 import subprocess
 import sys
@@ -46,39 +45,16 @@ def test_example_prints_what_the_readme_says(tmp_path):
     assert [run(example, tmp_path)] == blocks("text")
 
 
-def measured(machine):
-    """Rows of a file of bench/results, as the README writes their figures."""
-    path = ROOT / "bench" / "results" / f"{machine}.json"
-    return {
-        (model, one["case"]): (
-            f"{one['medians']['plait']:,.0f}",
-            f"{one['medians']['llama.cpp']:,.0f}",
-            f"{one['ratio']:.2f}",
-        )
-        for model, cases in json.loads(path.read_text())["models"].items()
-        for one in cases
-        if not one["busy"] and not one["options"]
-    }
-
-
-def test_figures_are_those_that_were_measured():
-    rows = re.findall(
-        r"^\| `(\S+)` `(\S+)`.*? \| ([\d,]+) \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \|$",
-        README,
-        re.MULTILINE,
-    )
-    amx, avx2 = measured("xeon-amx-2-cores"), measured("xeon-avx2-2-cores")
-    assert len(rows) >= 5
-    losses = re.findall(r"`(\S+)` `(\S+)` at ([\d.]+) of the speed", README)
-    assert losses
-    for model, case, ratio in losses:
-        assert ratio == amx[model, case][2]
-    for model, case, *figures, older in rows:
-        assert tuple(figures) == amx[model, case]
-        assert older == avx2[model, case][2]
-
-
 def test_relative_links_lead_somewhere():
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
     assert targets
     assert [t for t in targets if not (ROOT / t).exists()] == []
+
+
+def test_limits_are_those_that_are_tested():
+    """Import time and wheel size, where a test and ./dev wheel hold them."""
+    (seconds,) = re.findall(r"imported in less than ([\d.]+) s", README)
+    test = (ROOT / "tests/python/package/test_package.py").read_text()
+    assert f"< {seconds}\n" in test
+    (megabytes,) = re.findall(r"wheel is at most (\d+) MB", README.replace("\n", " "))
+    assert f'"$size" -le {megabytes}000000' in (ROOT / "dev").read_text()

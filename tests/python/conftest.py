@@ -24,7 +24,7 @@ os.environ.setdefault("PLAIT_VULKAN_CACHE", "off")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Write the goals of each test to the report (--junitxml), which docs/reliability.py reads."""
+    """Write the goals of each test to the report (--junitxml), which docs/evidence reads."""
     for item in items:
         item.user_properties += [
             ("goal", g) for mark in item.iter_markers("goal") for g in mark.args

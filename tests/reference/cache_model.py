@@ -38,6 +38,7 @@ class Cell:
     pos: int
     shift: int = 0  # distance moved since the key was last rotated
     ordinal: int = 0  # number of earlier tokens of its sequence when it was written
+    rows: object = None  # what a model that computes something stored with the token; moves keep it
 
 
 @dataclass(frozen=True)

@@ -448,9 +448,13 @@ class Sampler:
         Returns:
             The sampler to call, and the sequence to pass to it. The sampler is a copy if another sequence with the same
             prompt and sample is in use. Pass both to release() at the end.
+
+        Raises:
+            ValueError: The index is negative or above 2^31 - 1.
         """
         ids = _token_ids("prompt", prompt)
-        data = np.array([*ids, sample], np.int64).tobytes()
+        number = _integer("sample", sample, 0)
+        data = np.array([*ids, number], np.int64).tobytes()
         key = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
         sampler = next((one for one in (self, *self._clones) if key not in one._in_use), None)
         if sampler is None:

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <thread>
+#include <vector>
 
 #include "batch/batch.h"
 #include "support/tiny_model.h"
@@ -83,6 +84,58 @@ TEST(Context, CopiesInBothDirectionsAtOnceDoNotDeadlock) {
     const int64_t n = a.session()->memory().n_used();
     EXPECT_TRUE(n == 5 || n == 9) << n;
     EXPECT_EQ(b.session()->memory().n_used(), n);
+}
+
+// Decodes n tokens of a sequence one by one. Returns the logits of all.
+std::vector<float> decode_steps(Context& context, SequenceId sequence, int n) {
+    std::vector<float> all;
+    for (int i = 0; i < n; ++i) {
+        Batch batch;
+        batch.add(3 + (i * 7 + sequence) % 60, {}, std::span(&sequence, 1), true);
+        const Outputs outputs = context.session()->decode(batch.view());
+        const std::span<const float> logits = outputs.logits();
+        all.insert(all.end(), logits.begin(), logits.end());
+    }
+    return all;
+}
+
+TEST(Context, TwoContextsOfOneModelDecodeAtOnce) {  // G15
+    const auto model = test::TinyModel{}.open();
+    ContextOptions options = small();
+    options.threads = 2;
+    constexpr int kSteps = 60;
+    Context alone(model, options);
+    const std::vector<float> wanted[] = {decode_steps(alone, 0, kSteps),
+                                         decode_steps(alone, 1, kSteps)};
+    Context a(model, options), b(model, options);
+    std::vector<float> got[2];
+    std::thread first([&] { got[0] = decode_steps(a, 0, kSteps); });
+    std::thread second([&] { got[1] = decode_steps(b, 1, kSteps); });
+    first.join();
+    second.join();
+    EXPECT_EQ(got[0], wanted[0]);
+    EXPECT_EQ(got[1], wanted[1]);
+    RecordProperty("goal", "G15");
+    RecordProperty("figure", "120 decodes by two threads on two contexts, as serial ones");
+}
+
+TEST(Context, TwoThreadsOnOneContextGetTheResultsOfASerialOrder) {  // G16
+    const auto model = test::TinyModel{}.open();
+    ContextOptions options = small();
+    options.threads = 2;
+    constexpr int kSteps = 60;
+    Context alone(model, options), shared(model, options);
+    const std::vector<float> wanted[] = {decode_steps(alone, 0, kSteps),
+                                         decode_steps(alone, 1, kSteps)};
+    std::vector<float> got[2];
+    std::thread first([&] { got[0] = decode_steps(shared, 0, kSteps); });
+    std::thread second([&] { got[1] = decode_steps(shared, 1, kSteps); });
+    first.join();
+    second.join();
+    EXPECT_EQ(got[0], wanted[0]);
+    EXPECT_EQ(got[1], wanted[1]);
+    RecordProperty("goal", "G16");
+    RecordProperty("figure", "120 decodes by two threads on one context, as serial ones");
 }
 
 TEST(Context, CallsFromSeveralThreadsRunOneAfterTheOther) {

@@ -139,8 +139,12 @@ class Machine:
                 for seq in entry.seqs:
                     if self.said[seq] is not None:
                         self.said[seq] = [*self.said[seq], entry.token]
-            if self.twin is not None:
-                assert_close(logits[0], logits[1])
+            self.after_decode(entries, *logits)
+
+    def after_decode(self, entries: list[Entry], logits: np.ndarray, *of_twin: np.ndarray) -> None:
+        """Check the logits of a batch, [n_tokens, n_vocab]."""
+        for other in of_twin:
+            assert_close(logits, other)
 
     def rm(self) -> None:
         seq, (p0, p1) = self.seq(), self.span()
@@ -304,7 +308,7 @@ class Machine:
         for i, choice in enumerate(self.random.choice(len(names), n, p=weights / weights.sum())):
             getattr(self, names[choice])()
             self.check()
-            if i % 50 == 49:
+            if i % 20 == 19:
                 self.check_logits()
 
 

@@ -288,6 +288,37 @@ def test_states_of_other_models_are_refused_by_name(full, variants, which, named
             assert other.kv.to_bytes() == kept
 
 
+SIX_KINDS = ["llama-gqa", "gemma3", "jamba", "t5", "rwkv7", "deepseek2"]
+
+
+@pytest.mark.goal("G7")
+def test_states_of_six_kinds_of_model_are_refused_by_all_others(data_dir, record_property):  # G7
+    """Each of six models refuses the states of the five others, names a field, and accepts its own."""
+    contexts = {}
+    for kind in SIX_KINDS:
+        ctx = made(plait.Model(data_dir / "conformance" / kind / "model.gguf"))
+        if ctx.kv.kind == "cross":
+            ctx.encode(batch((tokens(5), 0), logits="none"))
+        feed(ctx, tokens(6), 0)
+        contexts[kind] = ctx
+    states = {kind: ctx.kv.to_bytes() for kind, ctx in contexts.items()}
+    n = 0
+    for kind, ctx in contexts.items():
+        for other, state in states.items():
+            if other == kind:
+                ctx.kv.from_bytes(state)
+                continue
+            with pytest.raises(plait.StateError, match=r"'[\w. ]+' is .* in it"):
+                ctx.kv.from_bytes(state)
+            assert ctx.kv.to_bytes() == states[kind]
+            n += 1
+        ctx.close()
+    assert n == 30
+    record_property(
+        "figure", f"{n} of 30 pairs of six kinds of model refused, each with the name of a field"
+    )
+
+
 @pytest.mark.parametrize("given_type", TYPES)
 @pytest.mark.parametrize("which", ["keys", "values"])
 @pytest.mark.goal("G7")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import plait
+
 BENCH = Path(__file__).parents[3] / "bench"
 
 
@@ -106,6 +108,22 @@ def test_compare(tiny_path: Path, tmp_path: Path) -> None:
     assert "of the memory bandwidth" in shown
     assert "tok/s" in shown
     assert "GB/s" in shown
+
+
+def test_paired(tiny_path: Path) -> None:
+    """A build beside itself: a row per case, with the median between the quartiles."""
+    cases = "pp:4,tg:2@3,btg:2x2@3"
+    shown = run(
+        "paired.py", sys.executable, sys.executable, tiny_path, "--cases", cases, "--pairs", 5
+    )
+    name, _, *rows = shown.splitlines()
+    commit = plait.build_info()["commit"]
+    assert name.endswith(f"{commit} and {commit}")
+    assert [row.split()[0] for row in rows] == cases.split(",")
+    for row in rows:
+        median, low, high, best = (float(x) for x in re.findall(r"\d+\.\d{3}", row))
+        assert 0 < low <= median <= high
+        assert best > 0
 
 
 def test_python_overhead(tiny_path: Path, tmp_path: Path) -> None:

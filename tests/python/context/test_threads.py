@@ -1,5 +1,6 @@
 """Threads, signals and forks."""
 
+import itertools
 import os
 import random
 import signal
@@ -119,10 +120,10 @@ def test_closing_waits_for_a_running_decode(tiny):
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory):
-    """A context whose decode of `long` takes about a second or more."""
+    """A context whose decode of `long`, at least 12,000 tokens, takes about a second or more."""
     model = plait.Model(gguf_writer.tiny_llama(tmp_path_factory.mktemp("slow") / "m.gguf"))
     ctx = plait.Context(model, n_ctx=40_000, n_batch=40_000, n_seq_max=2, threads=1, isa="scalar")
-    n, seconds = 1000, 0.0
+    n, seconds = 3000, 0.0
     while seconds < 0.6 and n < 16_000:
         n *= 2
         start = time.perf_counter()
@@ -297,6 +298,40 @@ assert n < 32, n
     record_property("figure", "64 threads asked for, a few granted: same logits")
 
 
+class InjectedError(Exception):
+    pass
+
+
+@pytest.mark.goal("G25")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_exception_inside_a_call_reaches_the_caller(tiny, threads, record_property):  # G25 A2
+    """Exceptions are injected into each kind of Python code that runs inside a call."""
+    n = 0
+    with plait.Context(tiny, n_ctx=64, n_seq_max=2, n_ubatch=4, threads=threads) as ctx:
+        feed(ctx, tokens(9), 0)
+        before = ctx.kv.to_bytes()
+        want = feed(ctx, tokens(12, 1), 1).tobytes()
+        for layer in range(tiny.n_layer):
+            for microbatch in range(3):
+                calls = itertools.count()
+
+                def edit(rows, calls=calls, last=microbatch):
+                    if next(calls) == last:
+                        raise InjectedError(f"in microbatch {last}")
+                    return rows
+
+                ctx.kv.seq_rm(1)
+                with (
+                    ctx.edit(f"l_out.{layer}", edit),
+                    pytest.raises(InjectedError, match=f"in microbatch {microbatch}"),
+                ):
+                    feed(ctx, tokens(12, 1), 1)
+                assert ctx.kv.to_bytes() == before
+                assert feed(ctx, tokens(12, 1), 1).tobytes() == want  # the next call
+                n += 1
+    record_property("figure", f"{n} exceptions reached the caller, 0 caches changed")
+
+
 @pytest.mark.goal("G14")
 def test_a_forked_child_can_decode(tiny_path):
     code = f"""
@@ -405,14 +440,19 @@ def busy_cores():
         other.wait()
 
 
+@pytest.mark.goal("G20")
 @pytest.mark.usefixtures("busy_cores")
-def test_preempted_threads_change_no_bit(tiny):
+def test_preempted_threads_change_no_bit(tiny, record_property):  # G20
     """More threads than cores beside them: chunks change hands, plans come and go."""
     with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=1) as ctx:
         want = conversation(ctx, 0, 60)
     for threads in (2, 3, 4) * 4:
         with plait.Context(tiny, n_ctx=64, n_seq_max=3, threads=threads) as ctx:
             assert conversation(ctx, 0, 60) == want
+    record_property(
+        "figure",
+        "720 steps with busy cores, where threads take over chunks: bit-equal to one thread",
+    )
 
 
 @pytest.mark.usefixtures("busy_cores")

@@ -3,6 +3,8 @@
  *
  *   refuse(k, all)   the k-th allocation of the calling thread from now (k >= 1); with `all`, every later one too
  *   refused()        ends that; how many were refused
+ *   n_allocations()  how many allocations the calling thread has made so far
+ *   n_of_others()    how many all other threads have made
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,7 +32,16 @@ long refused(void) {
     return n_refused;
 }
 
+static long n_of_all;
+static __thread long n_own;
+
+long n_allocations(void) { return n_own; }
+
+long n_of_others(void) { return __atomic_load_n(&n_of_all, __ATOMIC_SEQ_CST) - n_own; }
+
 static int is_refused(void) {
+    __atomic_add_fetch(&n_of_all, 1, __ATOMIC_SEQ_CST);
+    ++n_own;
     if (left == 0) return 0;
     if (left > 1) {
         --left;

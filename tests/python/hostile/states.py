@@ -3,10 +3,13 @@
 import random
 import struct
 import sys
+import time
+from collections.abc import Iterable
 
 import plait
-from limits import expect_words, limit_memory
+from limits import UNDER_ASAN, expect_words, limit_memory, peak_mib, watch_peak
 
+LARGEST = 128 if UNDER_ASAN else 16  # MiB that refusing a state may take
 HARD = [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1]
 
 
@@ -42,24 +45,50 @@ def damage(rng: random.Random, good: bytes) -> bytes:
     return bytes(data)
 
 
+def refuse(ctx: plait.Context, bad: bytes, which: str) -> tuple[float, float]:
+    """Check that a state is refused within the limit of memory; return the seconds and the MiB that it took."""
+    before, begin = watch_peak(), time.monotonic()
+    try:
+        ctx.kv.from_bytes(bad)
+    except (plait.StateError, ValueError) as error:
+        expect_words(error)
+    else:
+        raise AssertionError(f"{which} was accepted")
+    seconds, mib = time.monotonic() - begin, peak_mib() - before
+    assert mib <= LARGEST, f"{which} took {mib:.0f} MiB"
+    return seconds, mib
+
+
+def check_all(ctx: plait.Context, bad_states: Iterable[tuple[str, bytes]]) -> str:
+    """Check that each state is refused and changes nothing; return what was done."""
+    good = ctx.kv.to_bytes()
+    n, slowest, largest = 0, 0.0, 0.0
+    for which, bad in bad_states:
+        if bad == good:
+            continue
+        n += 1
+        seconds, mib = refuse(ctx, bad, which)
+        slowest, largest = max(slowest, seconds), max(largest, mib)
+        assert ctx.kv.to_bytes() == good, f"{which} changed the conversation"
+    ctx.kv.from_bytes(good)
+    assert ctx.kv.to_bytes() == good
+    return f"{n} states refused, at most {slowest:.2f} s and at most {largest:.1f} MiB each"
+
+
 def main(path: str, seed: str, n: str) -> None:
     limit_memory()
     ctx = conversation(plait.Model(path))
     good = ctx.kv.to_bytes()
-    for i in range(int(n)):
-        bad = damage(random.Random(f"{seed} {i}"), good)
-        if bad == good:
-            continue
-        try:
-            ctx.kv.from_bytes(bad)
-        except (plait.StateError, ValueError) as error:
-            expect_words(error)
-        else:
-            raise AssertionError(f"damage {i} of seed {seed} was accepted")
-        assert ctx.kv.to_bytes() == good, f"damage {i} of seed {seed} changed the conversation"
-    ctx.kv.from_bytes(good)
-    assert ctx.kv.to_bytes() == good
-    print(f"{n} states refused")
+    print(
+        check_all(
+            ctx,
+            (
+                (f"damage {i} of seed {seed}", damage(random.Random(f"{seed} {i}"), good))
+                for i in range(int(n))
+            ),
+        )
+    )
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,51 @@ def refuse(path: Path, folder: Path, step: int, environment: dict[str, str]) -> 
 
 def test_any_allocation_may_be_refused(tiny_path, tmp_path, preloaded):  # G19 A2 A6
     refuse(tiny_path, tmp_path, 29, preloaded)
+
+
+COUNTED = textwrap.dedent("""
+    import ctypes, gc, sys, plait
+    malloc = ctypes.CDLL(None)
+    malloc.n_allocations.restype = malloc.n_of_others.restype = ctypes.c_long
+    model = plait.Model(sys.argv[1])
+    for threads in (1, 2, 4):
+        with plait.Context(model, n_ctx=512, n_seq_max=2, threads=threads) as ctx:
+            batch = plait.Batch()
+            for seq in range(2):
+                batch.add_sequence([5], seq=seq, logits="last")
+            decode = ctx.decode
+            for _ in range(50):
+                decode(batch)
+            gc.disable()
+            others = malloc.n_of_others()
+            steps = []
+            for _ in range(400):
+                before = malloc.n_allocations()
+                decode(batch)
+                steps.append(malloc.n_allocations() - before)
+            print(max(steps), sum(n > 2 for n in steps), malloc.n_of_others() - others)
+            gc.enable()
+""")
+
+
+@pytest.mark.goal("G17")
+def test_steps_allocate_only_their_output(tiny_path, preloaded, record_property):  # G17 A6
+    """Counted in malloc. decode() returns an Output, which takes two; a table of the cache grows each 128 tokens."""
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, tiny_path],
+        env=preloaded, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    counts = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert len(counts) == 3
+    for most, n_grown, others in counts:
+        assert others == 0
+        assert most <= 6
+        assert n_grown <= 400 // 128 + 1  # the interpreter may need a new arena
+    record_property(
+        "figure",
+        "malloc: none in worker threads, two a step for the returned Output and four more each 128 tokens",
+    )
 
 
 @pytest.mark.slow

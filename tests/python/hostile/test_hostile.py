@@ -75,6 +75,13 @@ def test_invalid_calls_are_errors(run, data_dir, tiny_path, kind):  # G12 A1 A2
     run("calls.py", path, 1, 1500, seconds=120)
 
 
+@pytest.mark.parametrize("kind", [None, "gemma3", "jamba"])
+@pytest.mark.goal("G12")
+def test_each_public_call_survives_each_wrong_value(run, data_dir, tiny_path, kind):  # G12 A1 A2
+    path = data_dir / "conformance" / kind / "model.gguf" if kind else tiny_path
+    run("every_call.py", path, seconds=300)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", [None, "gemma3", "jamba", "t5", "bert"])

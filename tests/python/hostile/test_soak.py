@@ -120,7 +120,7 @@ def mixed_work(path: Path, folder: Path, seconds: float, seed: int, *device: str
     adapter = adapter_of(path, folder)
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", program, path, adapter, str(seconds), str(seed), *device],
-        capture_output=True, text=True, timeout=seconds + 300, check=False,
+        capture_output=True, text=True, timeout=2 * seconds + 300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-2000:]
     return done.stdout.splitlines()[-1]

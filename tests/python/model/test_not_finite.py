@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import plait
 import pytest
+from python.hostile.generators import loaded
 
 from python import gguf_writer
 
@@ -36,6 +37,20 @@ def expect_words(error: ValueError) -> None:
     assert any(word in str(error).lower() for word in ("nan", "inf"))
 
 
+def sample_every_way(logits: np.ndarray) -> None:
+    """Check that each sampler returns a token of each row, or reports that a row is not finite."""
+    for row in logits:
+        for options in SAMPLERS:
+            try:
+                token = plait.Sampler(**options, seed=1)(row)
+            except ValueError as error:
+                expect_words(error)
+                assert not np.isfinite(row).all()
+            else:
+                assert 0 <= token < len(row)
+                assert row[token] > -np.inf
+
+
 @pytest.mark.goal("G23")
 @pytest.mark.parametrize("whole", [False, True], ids=["some", "all"])
 @pytest.mark.parametrize("value", VALUES)
@@ -48,16 +63,7 @@ def test_every_way_to_choose_a_token_survives(tmp_path, weight, value, whole):  
         batch.add_sequence([1, 5, 6, 7], logits="all")
         want = other.decode(batch).logits.copy()
         logits = ctx.decode(batch).logits
-        for row in logits:
-            for options in SAMPLERS:
-                try:
-                    token = plait.Sampler(**options, seed=1)(row)
-                except ValueError as error:
-                    expect_words(error)
-                    assert not np.isfinite(row).all()
-                else:
-                    assert 0 <= token < model.n_vocab
-                    assert row[token] > -np.inf
+        sample_every_way(logits)
         for sampler in (None, plait.Sampler(seed=1)):
             try:
                 events = list(plait.generate(model, [[1, 5]], max_tokens=4, sampler=sampler))
@@ -67,3 +73,27 @@ def test_every_way_to_choose_a_token_survives(tmp_path, weight, value, whole):  
                 assert all(0 <= event.token < model.n_vocab for event in events)
         other.kv.clear()
         assert np.array_equal(other.decode(batch).logits, want)
+
+
+@pytest.mark.goal("G23")
+def test_every_sampler_survives_data_of_any_bits(data_dir, tmp_path, record_property):  # G23
+    """The files of the generator of defects whose weights are all zero, all ones, or one number throughout."""
+    program = data_dir.parent / "check" / "hostile" / "make_hostile.py"
+    if not program.is_file():
+        pytest.skip("no generators of defects (check/hostile) beside the reference data")
+    maker = loaded(program).Maker((data_dir / "models" / "stories260K-f32.gguf").read_bytes(), 1)
+    path, n = tmp_path / "m.gguf", 0
+    for _, name, expect, data in maker.all():
+        if expect == "raise" or not name.startswith("data_"):
+            continue
+        path.write_bytes(data)
+        with plait.Context(plait.Model(path), n_ctx=64) as ctx:
+            batch = plait.Batch()
+            batch.add_sequence([1, 5, 6, 7], logits="all")
+            sample_every_way(ctx.decode(batch).logits)
+        n += 1
+    assert n >= 5
+    record_property(
+        "figure",
+        f"{n} files with data of any bits and {len(SAMPLERS)} samplers: a token or an error",
+    )

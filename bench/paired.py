@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Compare two builds of plait by short bursts in alternation, for differences of a few percent.
+
+    paired.py BASE_PYTHON NEW_PYTHON MODEL... [--cases pp:256,tg:8@0,btg:8x3@256] [--pairs 30]
+
+BASE_PYTHON and NEW_PYTHON are interpreters that have one build each, for example those of two checkouts. A model is a
+GGUF file, or shape:type for one with random weights (models.py). Two processes stay alive and keep their contexts. They
+take turns at bursts of about a tenth of a second, in changing order, so that whatever else the machine does meets both.
+A row has the median of the paired ratios, their quartiles, and the ratio of the fastest bursts; above 1, the new build
+is faster. Runs of a minute each, in alternation, scatter by several percent; paired bursts scatter by a few tenths.
+
+Choose the steps of a case so that a burst takes about a tenth of a second. `load` and `encode` have no bursts;
+compare.py measures them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from engines import Case
+
+N_UBATCH = 512
+
+
+class Worker:
+    """The process of one build; it computes a burst for each line that it reads."""
+
+    def __init__(self, python: str, path: str, threads: int) -> None:
+        self._process = subprocess.Popen(
+            [python, __file__, "--worker", path, str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.version = self._line()
+
+    def burst(self, case: str) -> float:
+        """Run a burst; return its seconds."""
+        self._process.stdin.write(case + "\n")
+        self._process.stdin.flush()
+        return float(self._line())
+
+    def _line(self) -> str:
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self._process.args[0]} ended with status {self._process.wait()}")
+        return line.strip()
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def serve(path: str, threads: int) -> None:
+    """Run bursts for the lines of stdin, in the interpreter of a build."""
+    import plait
+
+    print(plait.build_info()["commit"], flush=True)
+    model = plait.Model(path)
+    contexts: dict[str, plait.Context] = {}
+    for line in sys.stdin:
+        case = Case.parse(line.strip())
+        if line not in contexts:
+            contexts[line] = prepared(model, case, threads)
+        print(run(contexts[line], case), flush=True)
+
+
+def prepared(model: Any, case: Case, threads: int) -> Any:
+    """Return a context of a case, with the prompts of its sequences."""
+    import plait
+
+    n_ctx = case.depth + case.n_steps + 8
+    ctx = plait.Context(model, n_ctx=n_ctx, n_seq_max=case.n_seqs, threads=threads)
+    if case.kind == "tg":
+        for seq in range(case.n_seqs):
+            for begin in range(0, case.depth, N_UBATCH):
+                read(ctx, tokens(model, min(N_UBATCH, case.depth - begin), seq), [seq])
+    return ctx
+
+
+def tokens(model: Any, n: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, min(model.n_vocab, 30000), n).tolist()
+
+
+def read(ctx: Any, ids: list[int], seqs: list[int]) -> None:
+    """Decode the same tokens for each sequence."""
+    import plait
+
+    batch = plait.Batch()
+    for seq in seqs:
+        batch.add_sequence(ids, seq=seq, logits="last")
+    ctx.decode(batch)
+
+
+def run(ctx: Any, case: Case) -> float:
+    """Run a burst and undo it; return its seconds."""
+    if case.kind == "pp":
+        ids = tokens(ctx.model, case.depth, 0)
+        ctx.kv.clear()
+        begin = time.perf_counter()
+        read(ctx, ids, [0])
+        return time.perf_counter() - begin
+    seqs = list(range(case.n_seqs))
+    begin = time.perf_counter()
+    for i in range(case.n_steps):
+        read(ctx, [7 + i], seqs)
+    seconds = time.perf_counter() - begin
+    for seq in seqs:
+        ctx.kv.seq_rm(seq, case.depth, None)
+    return seconds
+
+
+def compare(base: Worker, new: Worker, case: str, pairs: int) -> dict[str, float]:
+    """Return the statistics of the ratios base / new of the seconds of bursts."""
+    workers = {"base": base, "new": new}
+    for worker in workers.values():  # builds plans and packs weights
+        worker.burst(case)
+        worker.burst(case)
+    seconds: dict[str, list[float]] = {"base": [], "new": []}
+    for i in range(pairs):
+        for name in ("base", "new") if i % 2 else ("new", "base"):
+            seconds[name].append(workers[name].burst(case))
+    ratios = [a / b for a, b in zip(seconds["base"], seconds["new"], strict=True)]
+    low, median, high = statistics.quantiles(ratios, n=4)
+    return {
+        "median": median,
+        "low": low,
+        "high": high,
+        "best": min(seconds["base"]) / min(seconds["new"]),
+        "seconds": statistics.median(seconds["base"]),
+    }
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    parser.add_argument("base", help="interpreter with the build to compare with")
+    parser.add_argument("new", help="interpreter with the other build")
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--cases", default="pp:256,tg:8@0,btg:8x3@256")
+    parser.add_argument("--pairs", type=int, default=30, help="bursts of each build for a case")
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    if args.pairs < 2:
+        parser.error(f"--pairs is {args.pairs}; it must be at least 2")
+    for case in args.cases.split(","):
+        try:
+            kind = Case.parse(case).kind
+        except ValueError as error:
+            parser.error(str(error))
+        if kind in ("load", "encode"):
+            parser.error(f"{case} has no bursts; compare.py measures it")
+    return args
+
+
+def main() -> None:
+    args = parsed(
+        argparse.ArgumentParser(
+            description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+    )
+    from compare import files  # needs plait in this interpreter
+
+    with files(args.models) as paths:
+        for name, path in paths.items():
+            base, new = (Worker(p, path, args.threads) for p in (args.base, args.new))
+            print(f"{name}: {base.version} and {new.version}")
+            print(f"{'case':>16} {'median':>8} {'quartiles':>16} {'best':>8} {'burst':>9}")
+            for case in args.cases.split(","):
+                found = compare(base, new, case, args.pairs)
+                print(
+                    f"{case:>16} {found['median']:8.3f}   {found['low']:.3f} to {found['high']:.3f}"
+                    f" {found['best']:8.3f} {1000 * found['seconds']:6.0f} ms",
+                    flush=True,
+                )
+            base.close()
+            new.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        serve(str(Path(sys.argv[2])), int(sys.argv[3]))
+    else:
+        main()

@@ -1,0 +1,156 @@
+"""The parts of the evidence: what each runs, what it shows and what it depends on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+CORE = ("cpp/**/*", "bindings/**/*")
+READER = ("cpp/base/*", "cpp/tensor/**/*", "cpp/gguf/*", "cpp/model/*.*", "cpp/model/arch/*")
+CACHE = ("cpp/base/*", "cpp/batch/*", "cpp/memory/**/*", "cpp/runtime/**/*")
+STATE = (*CACHE, "cpp/gguf/*")
+THREADS = ("cpp/backend/cpu/*.*", "cpp/plan/**/*", "cpp/runtime/**/*", "bindings/**/*")
+SPEED = (
+    "cpp/backend/cpu/**/*",
+    "cpp/plan/**/*",
+    "cpp/graph/**/*",
+    "cpp/runtime/step/**/*",
+    "bench/*.py",
+)
+PYTHON = ("python/plait/**/*.py",)
+
+
+class Part(NamedTuple):
+    """One command and what it shows."""
+
+    about: str
+    command: (
+        str  # for bash, in the root of the repository; $REPORTS is an empty folder for its reports
+    )
+    depends: tuple[str, ...]  # globs of the files whose change makes the report stale
+    goals: tuple[str, ...] = ()  # each needs a test that passes
+    # The figure of the whole run for a goal, by the file of $REPORTS it is for: (goal, what its tests are).
+    sanitized: tuple[tuple[str, str, str], ...] = ()
+
+
+def pytest(*paths: str, named: str = "") -> str:
+    """Return the command that runs the tests of these files that show goals, or those among them with such names."""
+    tests = " ".join(f"tests/python/{path}" for path in paths)
+    filters = "-m goal" + (f' -k "{named}"' if named else "")
+    return f'python -m pytest -q {filters} --junitxml="$REPORTS/python.xml" {tests}'
+
+
+PARTS = {
+    "damaged-files": Part(
+        "damaged models and states, and invalid calls",
+        pytest("hostile/test_hostile.py", "hostile/test_named_defects.py"),
+        (*READER, *STATE, "bindings/**/*", "tests/python/hostile/*"),
+        ("G1", "G2", "G3", "G6", "G12"),
+    ),
+    "files": Part(
+        "paths, model files that change, weights that are not finite, imports of the module",
+        pytest("model/test_model_file.py", "model/test_not_finite.py", "package/test_module.py"),
+        (*READER, "cpp/sampling/*", "bindings/**/*"),
+        ("G5", "G21", "G22", "G23"),
+    ),
+    "states": Part(
+        "saved states: damage, other models, interrupted saves",
+        pytest("cache/test_state.py"),
+        STATE,
+        ("G6", "G7", "G8"),
+    ),
+    "caches": Part(
+        "random programs of cache operations beside plain lists, fresh contexts and NumPy; full caches",
+        pytest("cache/test_cache_machine.py", "cache/test_cache_contents.py", "context/test_full.py"),
+        (*CACHE, "tests/reference/cache_model.py"),
+        ("G9", "G10", "G11"),
+    ),
+    "threads": Part(
+        "threads, signals, forks and lifetimes",
+        pytest("context/test_threads.py", "context/test_processes.py", "hostile/test_lifetimes.py"),
+        THREADS,
+        ("G13", "G14", "G15", "G16", "G20", "G24", "G25"),
+    ),
+    "memory": Part(
+        "memory over time and over failures",
+        pytest("context/test_growth.py", "hostile/test_soak.py", named="not mixed_work"),
+        CORE,
+        ("G17", "G18"),
+    ),
+    "allocations": Part(
+        "allocations of a step, and every allocation failing in turn",
+        pytest("hostile/test_allocations.py"),
+        (*CORE, "tests/python/hostile/*"),
+        ("G17", "G19"),
+    ),
+    "cpp": Part(
+        "the C++ tests, without sanitizers",
+        './dev cpp-tests --gtest_output="xml:$REPORTS/cpp.xml"',
+        (*CORE, "tests/cpp/**/*"),
+        ("G15", "G16", "G17", "G19", "G25"),
+    ),
+    "asan": Part(
+        "the C++ tests under ASan, UBSan and LSan, the Python tests under ASan and UBSan",
+        "./dev asan",
+        (*CORE, *PYTHON, "tests/cpp/**/*", "tests/python/**/*.py"),
+        ("G20",),
+        (
+            ("asan-cpp", "G20", "C++ tests under ASan, UBSan and LSan"),
+            ("asan-python", "G20", "Python tests under ASan and UBSan"),
+        ),
+    ),
+    "tsan": Part(
+        "the C++ tests under TSan",
+        "./dev tsan",
+        (*CORE, "tests/cpp/**/*"),
+        ("G15", "G16", "G20"),
+        (("tsan-cpp", "G20", "C++ tests under TSan"),),
+    ),
+    "fuzz": Part(
+        "damaged files, states, texts and programs under ASan and UBSan, for 100 minutes",
+        "./dev fuzz 6000 1",
+        (*READER, *STATE, "tests/cpp/fuzz/*", "tests/python/hostile/test_fuzz.py"),
+        ("G4", "G6", "G9", "G12"),
+    ),
+    "soak": Part(
+        "mixed work in two threads for 20 minutes under ASan",
+        "./dev soak",
+        (*CORE, *PYTHON, "tests/python/hostile/soak.py"),
+        ("soak",),
+    ),
+    "guarded": Part(
+        "the C++ tests of files, states and caches under ASan, UBSan and LSan, which every CI run repeats",
+        "./dev guarded",
+        (*READER, *STATE, "tests/cpp/**/*"),
+        ("G20",),
+        (("guarded-cpp", "G20", "C++ tests of files, states and caches under ASan, UBSan and LSan"),),
+    ),
+    "coverage": Part(
+        "coverage of the GGUF reader and of state code by the C++ tests",
+        "./dev coverage",
+        ("cpp/gguf/*", "cpp/runtime/state/*", "cpp/memory/**/*", "tests/cpp/**/*", "tests/coverage.py"),
+        ("G26",),
+    ),
+    "compare": Part(
+        "throughput of plait and llama.cpp; PLAIT_LLAMA_CPP names an interpreter with llama-cpp-python, PLAIT_ISA a "
+        "weaker instruction set",
+        " && ".join(
+            f'python bench/compare.py {models} --cases {cases} --rounds "${{ROUNDS:-3}}" {more}'
+            ' --python "${PLAIT_LLAMA_CPP:-python}" --json "$REPORTS/compare.json"'
+            for models, cases, more in (
+                ("llama-1b:Q4_K llama-1b:Q8_0", "pp:512,tg:64@0,btg:8x32@256,btg:16x16@256,load", ""),
+                ("qwen-0.5b:Q4_0 qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@256,btg:16x16@256", ""),
+                ("qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@256", "--busy 1"),
+                ("qwen-0.5b:F16 qwen-0.5b:BF16", "pp:512", ""),
+                ("smol-135m:Q8_0", "pp:512,tg:64@0,btg:8x32@256,tg:32@4096", ""),
+                ("stories-15m:Q8_0 tiny-llama:F32", "tg:64@0", ""),
+                ("minilm:F16", "encode:64x32", ""),
+            )
+        ),
+        SPEED,
+    ),
+    "kernels": Part(
+        "matrix products beside the limits of the machine",
+        './dev bench --benchmark_out_format=json --benchmark_out="$REPORTS/kernels.json"',
+        ("cpp/backend/cpu/**/*", "bench/kernels/*"),
+    ),
+}  # fmt: skip

@@ -1,0 +1,95 @@
+"""The programs behind `./dev nightly` and the list of skipped tests."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PYTEST = """<testsuites><testsuite>
+<testcase classname="a" name="one"/>
+<testcase classname="a" name="two"><skipped message="no Vulkan device, or a build without Vulkan"/></testcase>
+<testcase classname="a" name="three"><skipped message="torch is not installed"/></testcase>
+</testsuite></testsuites>"""
+GTEST = """<testsuites><testsuite><testcase name="x" classname="S" result="skipped">
+<skipped message="tests/x_test.cpp:12&#xA;torch is not installed&#xA;"/></testcase></testsuite></testsuites>"""
+
+
+def tool(name, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, TESTS / name, *arguments],
+        env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, text in {"pytest": PYTEST, "gtest": GTEST}.items():
+        (tmp_path / f"{name}.xml").write_text(text)
+    return [tmp_path / "pytest.xml", tmp_path / "gtest.xml"]
+
+
+def test_skips_are_listed_with_reason_and_count(files):
+    done = tool("skips.py", *files)
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "skipped: 3 cases",
+        "     2  torch is not installed",
+        "     1  no Vulkan device, or a build without Vulkan",
+    ]
+
+
+def test_ci_fails_where_a_driver_or_the_data_is_missing(files, tmp_path):
+    done = tool("skips.py", *files, CI="true")
+    assert done.returncode == 1
+    assert "CI lacks a Vulkan driver" in done.stderr
+    assert tool("skips.py", files[1], CI="true").returncode == 0
+    path = tmp_path / "data.xml"
+    path.write_text(PYTEST.replace("torch is not installed", "no reference data in ../shared/data"))
+    assert "CI lacks the reference data" in tool("skips.py", path, CI="true").stderr
+
+
+def test_a_report_without_tests_is_an_error(tmp_path):
+    path = tmp_path / "empty.xml"
+    path.write_text("<testsuites/>")
+    done = tool("skips.py", path)
+    assert done.returncode == 1
+    assert "nothing ran" in done.stderr
+
+
+def test_the_nightly_run_goes_on_after_a_failure_and_ends_with_a_table(tmp_path, capsys):
+    sys.path.insert(0, str(TESTS))
+    try:
+        import nightly
+    finally:
+        sys.path.remove(str(TESTS))
+    parts = {
+        "good": [sys.executable, "-c", "print('fine')"],
+        "bad": [sys.executable, "-c", "print('three reports'); raise SystemExit(3)"],
+        "last": [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"],
+        "end": [sys.executable, "-c", ""],
+    }
+    assert nightly.main(str(tmp_path), parts=parts) == 1
+    said = capsys.readouterr().out
+    assert "three reports" in said  # the end of the output of what failed
+    table = said[said.index("part ") :].splitlines()[1:]
+    assert [line.split()[:2] for line in table] == [
+        ["good", "passed"], ["bad", "FAILED"], ["last", "FAILED"], ["end", "passed"],
+    ]  # fmt: skip
+    assert (tmp_path / "good.txt").read_text() == "fine\n"
+    assert nightly.main(str(tmp_path), "good", "end", parts=parts) == 0
+    assert nightly.main(str(tmp_path), "godo", parts=parts) == 2
+
+
+def test_the_nightly_run_has_every_command_that_checks():
+    sys.path.insert(0, str(TESTS))
+    try:
+        from nightly import PARTS
+    finally:
+        sys.path.remove(str(TESTS))
+    dev = (TESTS.parent / "dev").read_text()
+    commands = {command[1] for command in PARTS.values()}
+    assert {"test", "asan", "tsan", "fuzz", "validate", "guarded", "lint"} <= commands
+    for command in commands:
+        assert f"cmd_{command}() {{" in dev
