@@ -36,7 +36,7 @@ from plait.errors import (
     StateError,
     UnsupportedError,
 )
-from plait.generation.events import Completion, Event
+from plait.generation.events import Completion, Event, Timings, Usage
 from plait.generation.generate import agenerate, complete, generate
 from plait.model import Model
 
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from plait.evaluation.scoring import Score, perplexity, score, token_logprobs
     from plait.generation.chat import Chat
     from plait.generation.drafts import Acceptance, DraftModel, PromptLookup
+    from plait.generation.engine import Engine
+    from plait.generation.engine_stats import EngineStats
     from plait.generation.grammar import Grammar
     from plait.generation.long_context import SelfExtend, attention_sinks
     from plait.generation.request import Request
@@ -69,6 +71,8 @@ __all__ = [
     "Defrag",
     "Device",
     "DraftModel",
+    "Engine",
+    "EngineStats",
     "Error",
     "Event",
     "Grammar",
@@ -86,8 +90,10 @@ __all__ = [
     "StateError",
     "Stats",
     "TensorInfo",
+    "Timings",
     "Tokenizer",
     "UnsupportedError",
+    "Usage",
     "__version__",
     "agenerate",
     "attention_sinks",
@@ -114,6 +120,8 @@ _MODULES = {
     "Acceptance": "generation.drafts",
     "Chat": "generation.chat",
     "DraftModel": "generation.drafts",
+    "Engine": "generation.engine",
+    "EngineStats": "generation.engine_stats",
     "Grammar": "generation.grammar",
     "PromptLookup": "generation.drafts",
     "Request": "generation.request",

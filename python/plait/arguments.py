@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Iterable
 from typing import Final, SupportsFloat, SupportsIndex, TypeVar
 
@@ -133,6 +134,24 @@ def string(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name}: expected a str, got {kind(value)}")
     return value
+
+
+def renamed(value: T, old: T | None, name: str, old_name: str, function: str) -> T:
+    """Return the value of a parameter that has a deprecated other name, with a DeprecationWarning if that is used.
+
+    Args:
+        value: The value under the present name.
+        old: The value under the deprecated name, or None.
+        name: The present name.
+        old_name: The deprecated name.
+        function: The function, for the message.
+    """
+    if old is None:
+        return value
+    warnings.warn(
+        f"{function}: {old_name} is deprecated; use {name}", DeprecationWarning, stacklevel=4
+    )
+    return old
 
 
 def shown(value: object) -> str:
