@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from plait.arguments import integer
+from plait.arguments import integer, kind
 from plait.generation.stops import StopConditions
 
 if TYPE_CHECKING:
@@ -41,18 +41,18 @@ def parameters_of(
     limits = _each(max_tokens, n, "max_tokens", hasattr(max_tokens, "__index__"))
     samplers = _each(sampler, n, "sampler", sampler is None or callable(sampler))
     seeds = _each(seed, n, "seed", seed is None or hasattr(seed, "__index__"))
-    if not isinstance(stop, str | bytes | bytearray) and isinstance(stop, Iterable):
-        stop = list(stop)
-    if isinstance(stop, list) and any(
-        isinstance(one, list | tuple | set | frozenset) for one in stop
-    ):
-        stops = [StopConditions.of(one) for one in _each(stop, n, "stop", False)]
-    else:
-        stops = [StopConditions.of(stop)] * n
     return [
         Parameters(integer(limit, "generate: max_tokens", 1), *rest)
-        for limit, *rest in zip(limits, samplers, stops, seeds, strict=True)
+        for limit, *rest in zip(limits, samplers, _stops(stop, n), seeds, strict=True)
     ]
+
+
+def _stops(stop: Any, n: int) -> list[StopConditions]:
+    if not isinstance(stop, str | bytes | bytearray) and isinstance(stop, Iterable):
+        stop = list(stop)
+        if any(isinstance(one, list | tuple | set | frozenset) for one in stop):
+            return [StopConditions.of(one) for one in _each(stop, n, "stop", False)]
+    return [StopConditions.of(stop)] * n
 
 
 def _each(value: Any, n: int, name: str, single: bool) -> list[Any]:
@@ -60,9 +60,10 @@ def _each(value: Any, n: int, name: str, single: bool) -> list[Any]:
     if single:
         return [value] * n
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        if name == "max_tokens":
-            integer(value, "generate: max_tokens")
-        raise TypeError(f"generate: {name}: got {type(value).__name__}")
+        expected = "a callable" if name == "sampler" else "an integer"
+        raise TypeError(
+            f"generate: {name}: expected {expected} or a list with one per prompt, got {kind(value)}"
+        )
     values = list(value)
     if len(values) != n:
         raise ValueError(
