@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from plait import figures, quant, testing
     from plait import lm_eval as lm_eval
     from plait import ray as ray
-    from plait.evaluation.embedding import embed
+    from plait.evaluation.embedding import Embedder, embed
     from plait.evaluation.scoring import Score, perplexity, score, token_logprobs
     from plait.generation.chat import Chat
     from plait.generation.drafts import Acceptance, DraftModel, PromptLookup
@@ -71,6 +71,7 @@ __all__ = [
     "Defrag",
     "Device",
     "DraftModel",
+    "Embedder",
     "Engine",
     "EngineStats",
     "Error",
@@ -120,6 +121,7 @@ _MODULES = {
     "Acceptance": "generation.drafts",
     "Chat": "generation.chat",
     "DraftModel": "generation.drafts",
+    "Embedder": "evaluation.embedding",
     "Engine": "generation.engine",
     "EngineStats": "generation.engine_stats",
     "Grammar": "generation.grammar",
