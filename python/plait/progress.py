@@ -31,10 +31,14 @@ class Progress(Closeable):
             notebook; a callable receives (done, total).
         total: Number of items.
         unit: What an item is.
+
+    Attributes:
+        done: Number of items done.
     """
 
     def __init__(self, progress: ProgressOption, total: int, unit: str) -> None:
-        self._done, self._total = 0, total
+        self.done = 0
+        self._total = total
         self._function = progress if callable(progress) else None
         if progress is None:
             shown = sys.stderr.isatty() or "ipykernel" in sys.modules
@@ -43,11 +47,11 @@ class Progress(Closeable):
 
     def update(self, n: int = 1) -> None:
         """Report that `n` more items are done."""
-        self._done += n
+        self.done += n
         if self._bar is not None:
             self._bar.update() if n == 1 else self._bar.update(n)
         if self._function is not None:
-            self._function(self._done, self._total)
+            self._function(self.done, self._total)
 
     def close(self) -> None:
         """Remove the bar."""

@@ -154,7 +154,8 @@ class Embedder(Closeable):
             return np.empty(0, np.float32)
         if has_head(self.model):
             pairs = [pair_ids(self.model, query, text) for text in texts]
-            return self._rows(pairs, "rank", progress, "rerank")[0][:, 0].copy()
+            scores, _ = self._rows(pairs, "rank", progress, "rerank")
+            return np.ascontiguousarray(scores[:, 0])
         if not self._generates():
             raise UnsupportedError(
                 f"rerank: this {self.model.arch} model has no classification head and generates no text; compare "

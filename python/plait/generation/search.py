@@ -12,7 +12,7 @@ import numpy as np
 
 from plait._core import Batch
 from plait.arguments import integer, number, renamed
-from plait.context import Context, model_of
+from plait.context import Context, SharedContext, model_of
 from plait.errors import UnsupportedError
 from plait.generation.events import Completion
 from plait.generation.generate import complete
@@ -48,7 +48,7 @@ class _Beam:
 
 
 def best_of(
-    model: Model | Context,
+    model: Model | Context | SharedContext,
     prompts: Prompt | Iterable[Prompt],
     n: SupportsIndex,
     max_tokens: Limits = 128,
@@ -96,7 +96,7 @@ def best_of(
 
 
 def beam_search(
-    model: Model | Context,
+    model: Model | Context | SharedContext,
     prompt: Prompt,
     width: SupportsIndex = 4,
     max_tokens: SupportsIndex = 128,
