@@ -42,6 +42,7 @@ from plait.model import Model
 
 if TYPE_CHECKING:
     from plait import figures, quant, testing
+    from plait import inspect_ai as inspect_ai
     from plait import lm_eval as lm_eval
     from plait import ray as ray
     from plait.evaluation.embedding import Embedder, embed
@@ -140,8 +141,9 @@ _MODULES = {
     "score": "evaluation.scoring",
     "token_logprobs": "evaluation.scoring",
 }
-# Public submodules that are imported on first use. `lm_eval` and `ray` need an extra, so they are not in __all__.
-_SUBMODULES = {"figures", "lm_eval", "quant", "ray", "testing"}
+# Public submodules that are imported on first use. `inspect_ai`, `lm_eval` and `ray` need an extra, so they are not in
+# __all__.
+_SUBMODULES = {"figures", "inspect_ai", "lm_eval", "quant", "ray", "testing"}
 # Deprecated names and their replacements; see "Versions" in CONTRIBUTING.md.
 _RENAMED: dict[str, str] = {}
 
