@@ -45,10 +45,15 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
 _MAX_TOKENS: Final = 2048
-_STOP_REASONS: Final = {"stop": "stop", "length": "max_tokens", "timeout": "unknown"}
+_STOP_REASONS: Final[dict[str, Any]] = {
+    "tool_calls": "tool_calls",
+    "stop": "stop",
+    "length": "max_tokens",
+    "timeout": "unknown",
+}
 
 
-class PlaitAPI(ModelAPI):  # type: ignore[misc]
+class PlaitAPI(ModelAPI):  # type: ignore[misc, unused-ignore]
     """A GGUF model in an Engine.
 
     Without a temperature, texts are greedy. With a seed, the n-th generation of a prompt is the n-th sample of that
@@ -162,8 +167,9 @@ class PlaitAPI(ModelAPI):  # type: ignore[misc]
             choices=[
                 ChatCompletionChoice(
                     message=_reply(one, self.model_name),
-                    stop_reason="tool_calls" if one.message.tool_calls
-                    else _STOP_REASONS.get(str(one.finish_reason), "unknown"),
+                    stop_reason=_STOP_REASONS.get(
+                        "tool_calls" if one.message.tool_calls else str(one.finish_reason), "unknown"
+                    ),
                     logprobs=_logprobs(one, tokenizer) if logprobs else None,
                 )
                 for one in done
@@ -176,7 +182,7 @@ class PlaitAPI(ModelAPI):  # type: ignore[misc]
         )  # fmt: skip
 
 
-@modelapi(name="plait")
+@modelapi(name="plait")  # type: ignore[misc, untyped-decorator, unused-ignore]
 def plait() -> type[ModelAPI]:
     """Return the provider, which Inspect finds by its entry point."""
     return PlaitAPI
