@@ -163,12 +163,20 @@ class Request:
         return Timings(started - self.submitted, first, until - self.submitted)
 
     def begin(self, n_cached: int) -> None:
-        """Record that the request has received a sequence, which holds `n_cached` of its tokens."""
+        """Record that the request has received a sequence.
+
+        Args:
+            n_cached: Number of its tokens that the sequence holds.
+        """
         if self.started is None:
             self.started, self.n_reused = time.monotonic(), n_cached
 
     def end(self, reason: str) -> None:
-        """Record that the request has finished."""
+        """Record that the request has finished.
+
+        Args:
+            reason: The finish reason.
+        """
         self.finish_reason, self.ended = reason, time.monotonic()
 
     @property

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, SupportsFloat, SupportsIndex
 import numpy as np
 
 from plait._core import Batch
-from plait.arguments import expect_context, flag, integer, kind, renamed
+from plait.arguments import expect, expect_context, flag, integer, kind, renamed
 from plait.arguments import number as to_number
 from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
@@ -203,8 +203,11 @@ class Scheduler(Closeable):
         seconds = None if timeout is None else to_number(timeout, "generate: timeout", 0)
         conditions = StopConditions.of(stop)
         self._check(conditions, sampler, draft)
-        if seed is not None and sampler is not None:
-            sampler = _reseeded(sampler, integer(seed, "generate: seed", 0, (1 << 64) - 1))
+        if seed is not None:
+            number_of_seed = integer(seed, "generate: seed", 0, (1 << 64) - 1)
+            sampler = None if sampler is None else _reseeded(sampler, number_of_seed)
+        if since is not None:
+            since = to_number(since, "generate: since")
         if draft is not None:
             with self._lock:
                 if not self._closed and all(draft is not known for known in self._drafters):
@@ -307,6 +310,7 @@ class Scheduler(Closeable):
         Args:
             error: The error of the requests.
         """
+        expect(error, BaseException, "fail: error", "an exception")
         with self._lock:
             self._end_all("error", error)
 

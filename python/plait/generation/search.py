@@ -131,6 +131,7 @@ def beam_search(
         ValueError: `width` or `max_tokens` is below 1, or the prompt is empty or longer than n_ctx.
         IndexError: A token id is outside the vocabulary.
         CacheFull: The context has too little free room.
+        UnsupportedError: `stop` has strings, and the model file has no vocabulary.
     """
     source = model_of(model, "beam_search")
     size = integer(width, "beam_search: width", 1, _MAX_WIDTH)

@@ -204,22 +204,24 @@ def test_a_prompt_that_does_not_fit_alone_harms_no_other(tiny):
 
 
 def test_a_short_prompt_does_not_wait_for_long_ones(tiny):
-    async def main(engine):
-        long = [asyncio.create_task(engine.complete(tokens(900, i), 4)) for i in range(3)]
-        await asyncio.sleep(0)
-        while engine.stats.n_steps < 2:
-            await asyncio.sleep(0.001)
-        before = engine.stats.n_steps
-        short = await engine.complete(tokens(8, 9), 1)
-        after = engine.stats.n_steps
-        assert not any(task.done() for task in long)
-        await asyncio.gather(*long)
-        return short, after - before
-
-    with plait.Engine(tiny, n_ctx=1024, kv_cells=4096, chunk=32) as engine:
-        short, n_steps = asyncio.run(main(engine))
-    assert len(short.tokens) == 1
-    assert n_steps <= 4  # the step that runs, the next one, and steps until the task continues
+    with (
+        plait.Context(tiny, n_ctx=1024, n_seq_max=6, kv_cells=4096) as ctx,
+        plait.Scheduler(ctx, chunk=32, live=True) as scheduler,
+    ):
+        long = [scheduler.submit(tokens(900, i), 4) for i in range(3)]
+        generating = scheduler.submit(tokens(4, 8), 200, sampler=lambda row, seq: 7)
+        for _ in range(3):
+            scheduler.step()
+        assert generating.n_generated > 0
+        short = scheduler.submit(tokens(12, 9), 2)
+        before = ctx.stats.tokens
+        scheduler.step()
+        assert short.n_generated == 1
+        assert ctx.stats.tokens - before <= 33  # the chunk limits the time of a step
+        assert not any(request.n_generated for request in long)
+        for _ in range(110):
+            scheduler.step()
+        assert all(request.done for request in long)  # nor do the long ones wait for ever
 
 
 def test_higher_priorities_start_first(tiny):
