@@ -136,7 +136,9 @@ def string(value: object, name: str) -> str:
     return value
 
 
-def renamed(value: T, old: T | None, name: str, old_name: str, function: str) -> T:
+def renamed(
+    value: T, old: T | None, name: str, old_name: str, function: str, stacklevel: int = 3
+) -> T:
     """Return the value of a parameter that has a deprecated other name, with a DeprecationWarning if that is used.
 
     Args:
@@ -145,11 +147,14 @@ def renamed(value: T, old: T | None, name: str, old_name: str, function: str) ->
         name: The present name.
         old_name: The deprecated name.
         function: The function, for the message.
+        stacklevel: As in warnings.warn(); 3 is the caller of the calling function.
     """
     if old is None:
         return value
     warnings.warn(
-        f"{function}: {old_name} is deprecated; use {name}", DeprecationWarning, stacklevel=4
+        f"{function}: {old_name} is deprecated; use {name}",
+        DeprecationWarning,
+        stacklevel=stacklevel,
     )
     return old
 

@@ -149,7 +149,7 @@ def score_pairs(
     pairs: Iterable[tuple[Items[int], Items[int]]],
     *,
     top_logprobs: SupportsIndex = 0,
-    progress: ProgressOption = False,
+    progress: ProgressOption = None,
 ) -> list[Score]:
     """Compute the log-likelihood of each continuation of its context, for many pairs of token ids.
 
@@ -209,7 +209,7 @@ def token_logprobs(
     top_logprobs: SupportsIndex = 0,
     add_special: bool = True,
     parse_special: bool = True,
-    progress: ProgressOption = False,
+    progress: ProgressOption = None,
     top: SupportsIndex | None = None,
 ) -> Score:
     """Compute the log-probability of every token of a text after the first.

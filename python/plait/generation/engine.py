@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Itera
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, SupportsIndex
 
-from plait.arguments import flag, integer, kind
+from plait.arguments import flag, integer
 from plait.closeable import Closeable
 from plait.context import Context, SharedContext, model_of
 from plait.generation.engine_stats import EngineStats
 from plait.generation.events import Completion, Event
 from plait.generation.prompts import Prompt, encode
 from plait.generation.rendering import Parser, render
-from plait.generation.sampler import Sampler
+from plait.generation.response_format import formatted
 from plait.generation.scheduler import Scheduler
 from plait.generation.stepping import Call, Delivery, Stepper, TaskCall, ThreadCall
 from plait.generation.stops import Stop
@@ -469,7 +469,7 @@ class Engine(SharedContext):
         if max_tokens is None:
             max_tokens = _MAX_TOKENS if conversation is None else _MAX_REPLY
         parameters["max_tokens"] = max_tokens
-        parameters["sampler"] = _formatted(sampler, response_format)
+        parameters["sampler"] = formatted(sampler, response_format)
         parameters["index"] = 0
         return ids, parameters
 
@@ -596,54 +596,6 @@ def _messages(prompt: Any) -> list[Any] | None:
         list(prompt)
         if any(isinstance(item, Mapping) or hasattr(item, "role") for item in prompt)
         else None
-    )
-
-
-def _formatted(
-    sampler: Callable[..., int] | None, response_format: Mapping[str, Any] | Grammar | None
-) -> Callable[..., int] | None:
-    """Return a sampler that generates text of the given form."""
-    if response_format is None:
-        return sampler
-    grammar = _grammar_of(response_format)
-    if grammar is None:
-        return sampler
-    if sampler is None:
-        return Sampler(temperature=0, grammar=grammar)
-    if not isinstance(sampler, Sampler):
-        raise TypeError(
-            f"Engine: response_format requires a plait.Sampler or None, but sampler is a {kind(sampler)}"
-        )
-    if sampler.grammar is not None:
-        raise ValueError("Engine: response_format is given, but the sampler has a grammar already")
-    return sampler.replace(grammar=grammar)
-
-
-def _grammar_of(form: Mapping[str, Any] | Grammar) -> Grammar | None:
-    from plait.generation.grammar import Grammar
-
-    if isinstance(form, Grammar):
-        return form
-    if not isinstance(form, Mapping):
-        raise TypeError(
-            f"Engine: response_format: expected a mapping or a Grammar, got {kind(form)}"
-        )
-    name = form.get("type")
-    if name == "text":
-        return None
-    if name == "json_object":
-        return Grammar.json({"type": "object"})
-    if name == "json_schema":
-        inner = form.get("json_schema")
-        schema = inner.get("schema") if isinstance(inner, Mapping) else form.get("schema")
-        if schema is None:
-            raise ValueError(
-                'Engine: response_format of type "json_schema" has no schema; expected {"type": "json_schema", '
-                '"json_schema": {"schema": ...}}'
-            )
-        return Grammar.json(schema)
-    raise ValueError(
-        f'Engine: response_format has the type {name!r}; expected "text", "json_object" or "json_schema"'
     )
 
 

@@ -232,7 +232,7 @@ def _start(
     source = model_of(model, "generate")
     samples = integer(n, "generate: n", 1, _MAX_SAMPLES)
     check_progress(progress, "generate")
-    n_top = renamed(top_logprobs, top, "top_logprobs", "top", "generate")
+    n_top = renamed(top_logprobs, top, "top_logprobs", "top", "generate", stacklevel=4)
     given = prompt_list(prompts, "generate")
     parameters = parameters_of(len(given), max_tokens, sampler, stop, seed)
     ids = [

@@ -333,7 +333,7 @@ def calls(room: Room) -> dict[str, Call]:
         "quantize_file": (plait.quant.quantize_file, {"model": m, "path": room.folder / "q.gguf", "type": "Q8_0"},
                           {"model": "model", "path": "str", "type": "str", "output_type": "str or none",
                            "requantize": "bool", "allow_fallback": "bool", "threads": "int or none",
-                           "progress": "callable or none"}),
+                           "progress": "progress"}),
         "attention": (view, {"model": m, "text": "a b"}, text_call),
         "logit_lens": (lens, {"model": m, "text": "a b"}, text_call),
         "Attention.plot": (view(m, "a b").plot, {"layer": 0, "head": 0},
