@@ -178,6 +178,8 @@ class Stepper(Closeable):
 
     def cancel(self, call: Call) -> None:
         """End the request of a call and free its cells. Does nothing if it has ended."""
+        if call.request is None or call.request.done:
+            return
         call.cancel()
         with self._wake:
             self._cancelled = True
