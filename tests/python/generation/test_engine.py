@@ -97,6 +97,52 @@ def test_fifty_tasks_with_random_cancellations_equal_running_alone(tiny, kv, cel
             assert tuple(one) == want[i].tokens
 
 
+def test_every_kind_of_memory_gives_the_same_texts_under_pressure(any_model):
+    try:
+        plait.complete(any_model, [[5]], 1)
+    except (plait.UnsupportedError, plait.BatchError) as error:
+        pytest.skip(str(error))
+    rng = random.Random(3)
+    n_vocab = any_model.n_vocab
+    shared = [rng.randrange(3, n_vocab) for _ in range(20)]
+    prompts = [
+        (shared if i % 2 else []) + [rng.randrange(3, n_vocab) for _ in range(rng.randint(1, 20))]
+        for i in range(14)
+    ]
+    want = alone(any_model, prompts, [10] * 14)
+
+    async def ask(engine, i):
+        limit = 0.004 if i in (3, 7) else 60
+        return await asyncio.wait_for(engine.complete(prompts[i], 10, sampler_of(i)), limit)
+
+    async def main(engine):
+        return await asyncio.gather(*(ask(engine, i) for i in range(14)), return_exceptions=True)
+
+    for cells in (64, 512):
+        with plait.Engine(any_model, n_seq_max=5, n_ctx=64, kv_cells=cells) as engine:
+            found = asyncio.run(main(engine))
+        for i, one in enumerate(found):
+            if i in (3, 7) and isinstance(one, asyncio.TimeoutError):
+                continue
+            assert one == want[i]
+
+
+def test_drafts_do_not_change_texts(tiny, engine):
+    prompts = [tokens(8, i % 3) * 4 for i in range(9)]
+    draft = plait.PromptLookup()
+
+    async def main():
+        return await asyncio.gather(
+            *(
+                engine.complete(prompt, 20, sampler_of(i), draft=draft)
+                for i, prompt in enumerate(prompts)
+            )
+        )
+
+    assert asyncio.run(main()) == alone(tiny, prompts, [20] * 9)
+    assert draft.acceptance.drafted > 0
+
+
 def test_threads_and_tasks_share_an_engine(tiny, engine):
     prompts = prompts_of(24, 3)
     want = alone(tiny, prompts, [12] * 24)
