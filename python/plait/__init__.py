@@ -36,18 +36,21 @@ from plait.errors import (
     StateError,
     UnsupportedError,
 )
-from plait.generation.events import Completion, Event
+from plait.generation.events import Completion, Event, Timings, Usage
 from plait.generation.generate import agenerate, complete, generate
 from plait.model import Model
 
 if TYPE_CHECKING:
     from plait import figures, quant, testing
+    from plait import inspect_ai as inspect_ai
     from plait import lm_eval as lm_eval
     from plait import ray as ray
-    from plait.evaluation.embedding import embed
+    from plait.evaluation.embedding import Embedder, embed
     from plait.evaluation.scoring import Score, perplexity, score, token_logprobs
     from plait.generation.chat import Chat
     from plait.generation.drafts import Acceptance, DraftModel, PromptLookup
+    from plait.generation.engine import Engine
+    from plait.generation.engine_stats import EngineStats
     from plait.generation.grammar import Grammar
     from plait.generation.long_context import SelfExtend, attention_sinks
     from plait.generation.request import Request
@@ -69,6 +72,9 @@ __all__ = [
     "Defrag",
     "Device",
     "DraftModel",
+    "Embedder",
+    "Engine",
+    "EngineStats",
     "Error",
     "Event",
     "Grammar",
@@ -86,8 +92,10 @@ __all__ = [
     "StateError",
     "Stats",
     "TensorInfo",
+    "Timings",
     "Tokenizer",
     "UnsupportedError",
+    "Usage",
     "__version__",
     "agenerate",
     "attention_sinks",
@@ -114,6 +122,9 @@ _MODULES = {
     "Acceptance": "generation.drafts",
     "Chat": "generation.chat",
     "DraftModel": "generation.drafts",
+    "Embedder": "evaluation.embedding",
+    "Engine": "generation.engine",
+    "EngineStats": "generation.engine_stats",
     "Grammar": "generation.grammar",
     "PromptLookup": "generation.drafts",
     "Request": "generation.request",
@@ -130,8 +141,9 @@ _MODULES = {
     "score": "evaluation.scoring",
     "token_logprobs": "evaluation.scoring",
 }
-# Public submodules that are imported on first use. `lm_eval` and `ray` need an extra, so they are not in __all__.
-_SUBMODULES = {"figures", "lm_eval", "quant", "ray", "testing"}
+# Public submodules that are imported on first use. `inspect_ai`, `lm_eval` and `ray` need an extra, so they are not in
+# __all__.
+_SUBMODULES = {"figures", "inspect_ai", "lm_eval", "quant", "ray", "testing"}
 # Deprecated names and their replacements; see "Versions" in CONTRIBUTING.md.
 _RENAMED: dict[str, str] = {}
 

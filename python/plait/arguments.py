@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Iterable
 from typing import Final, SupportsFloat, SupportsIndex, TypeVar
 
@@ -133,6 +134,29 @@ def string(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name}: expected a str, got {kind(value)}")
     return value
+
+
+def renamed(
+    value: T, old: T | None, name: str, old_name: str, function: str, stacklevel: int = 3
+) -> T:
+    """Return the value of a parameter that has a deprecated other name, with a DeprecationWarning if that is used.
+
+    Args:
+        value: The value under the present name.
+        old: The value under the deprecated name, or None.
+        name: The present name.
+        old_name: The deprecated name.
+        function: The function, for the message.
+        stacklevel: As in warnings.warn(); 3 is the caller of the calling function.
+    """
+    if old is None:
+        return value
+    warnings.warn(
+        f"{function}: {old_name} is deprecated; use {name}",
+        DeprecationWarning,
+        stacklevel=stacklevel,
+    )
+    return old
 
 
 def shown(value: object) -> str:

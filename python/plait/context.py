@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from plait import _core
 from plait.arguments import expect_model
@@ -176,16 +176,31 @@ class Context(_core.Context, Closeable):  # noqa: D101
         return context_html(self)
 
 
-def model_of(model: Model | Context, what: str) -> Model:
-    """Return the model of an argument that is a model or a context.
+class SharedContext(Closeable):
+    """Base class of Engine: runs requests of many callers in one context."""
+
+    @property
+    def ctx(self) -> Context:
+        """The context."""
+        raise NotImplementedError
+
+    def batch(self) -> Any:
+        """Return a scheduler of requests that are waited for together."""
+        raise NotImplementedError
+
+
+def model_of(model: Model | Context | SharedContext, what: str) -> Model:
+    """Return the model of an argument that is a model, a context or an engine.
 
     Args:
-        model: A Model, or a Context, whose model is returned.
+        model: A Model; a Context or an Engine, whose model is returned.
         what: Name of the calling function, for the message.
 
     Raises:
         TypeError: `model` is neither.
     """
+    if isinstance(model, SharedContext):
+        model = model.ctx
     source = model.model if isinstance(model, Context) else model
     expect_model(source, what)
     return source

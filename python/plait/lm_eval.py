@@ -12,7 +12,6 @@ plait.lm_eval` instead of `lm_eval`.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from plait.context import Context
 from plait.errors import UnsupportedError
 from plait.evaluation.scoring import score_pairs
+from plait.generation.engine import Engine
 from plait.generation.generate import complete
 from plait.generation.sampler import Sampler
 from plait.model import Model
@@ -42,15 +42,17 @@ _DEFAULT_N_CTX = 2048
 
 @register_model("plait")
 class PlaitLM(LM):  # type: ignore[misc]
-    """A GGUF model in one context. Common prefixes of prompts are computed once.
+    """A GGUF model in one context with an Engine. Common prefixes of prompts are computed once.
 
     Args:
-        model: Path of the file, or "demo" for the model inside the package.
+        model: Path of the file, "demo" for the model inside the package, or "hf:owner/name" or
+            "hf:owner/name:file" for a model of the Hugging Face hub.
         pretrained: Another name for `model`.
         n_ctx: Max length of a text in tokens; the start of longer ones is cut off. None: the
             training length.
         n_seq_max: Number of generations at a time.
         max_gen_toks: Max tokens per generation, unless the task specifies it.
+        seed: Seed of tasks that sample.
         batch_size: Ignored; accepted for the harness.
         max_batch_size: Ignored; accepted for the harness.
         device: Ignored; accepted for the harness.
@@ -67,6 +69,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         n_ctx: int | None = None,
         n_seq_max: int = 16,
         max_gen_toks: int = 256,
+        seed: int = 1234,
         batch_size: object = None,
         max_batch_size: object = None,
         device: object = None,
@@ -76,13 +79,17 @@ class PlaitLM(LM):  # type: ignore[misc]
         path = model or pretrained
         if path is None:
             raise ValueError("plait: no model given; pass model=PATH in --model_args")
-        self.model = Model.demo() if path == "demo" else Model(path)
+        self.model = _opened(path)
+        self.seed = int(seed)
         self.n_ctx = int(n_ctx or self.model.n_ctx_train or _DEFAULT_N_CTX)
         self.max_gen_toks = int(max_gen_toks)
         self.ctx = Context(
             self.model, n_ctx=self.n_ctx, n_seq_max=int(n_seq_max),
             kv_cells=None if options.get("kv") == "streams" else 2 * self.n_ctx, **options,
         )  # fmt: skip
+        # Kept prefixes would take the cells that scores need.
+        self.engine = Engine(self.ctx, prefixes=False)
+        self._samplers: dict[tuple[float, ...], Sampler] = {}
         self._encode = self.model.tokenizer.encode
 
     @property
@@ -163,40 +170,35 @@ class PlaitLM(LM):  # type: ignore[misc]
             requests: Pairs (context, options).
             disable_tqdm: Show no progress bar.
         """
-        groups: dict[str, list[int]] = defaultdict(list)
-        for i, request in enumerate(requests):
-            groups[repr(sorted(request.args[1].items()))].append(i)
-        texts = [""] * len(requests)
+        prompts, limits, samplers, stops = [], [], [], []
+        for request in requests:
+            context, options = request.args[0], dict(request.args[1])
+            until = options.get("until") or []
+            stops.append([stop for stop in ([until] if isinstance(until, str) else until) if stop])
+            limits.append(min(int(options.get("max_gen_toks", self.max_gen_toks)), self.n_ctx - 1))
+            prompts.append(self._beginning(context)[-(self.n_ctx - limits[-1]) :])
+            samplers.append(self._sampler(options))
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate") as bar:
-            for members in groups.values():
-                options = dict(requests[members[0]].args[1])
-                generated = self._generated([requests[i].args[0] for i in members], options)
-                for i, text in zip(members, generated, strict=True):
-                    texts[i] = text
-                    self.cache_hook.add_partial("generate_until", requests[i].args, text)
-                bar.update(len(members))
-        return texts
-
-    def _generated(self, contexts: list[str], options: dict[str, Any]) -> list[str]:
-        until = options.get("until") or []
-        stops = [until] if isinstance(until, str) else list(until)
-        max_tokens = min(int(options.get("max_gen_toks", self.max_gen_toks)), self.n_ctx - 1)
-        room = self.n_ctx - max_tokens
-        prompts = [self._beginning(context)[-room:] for context in contexts]
-        greedy = not options.get("do_sample", False) or not options.get("temperature", 0)
-        sampler = None if greedy else Sampler(
-            temperature=float(options["temperature"]), top_p=float(options.get("top_p", 1)),
-            top_k=int(options.get("top_k", 0)), min_p=float(options.get("min_p", 0)), seed=1234,
-        )  # fmt: skip
-        done = complete(
-            self.ctx,
-            prompts,
-            max_tokens,
-            sampler,
-            stop=[stop for stop in stops if stop],
-            progress=False,
-        )
+            done = complete(
+                self.engine, prompts, limits, samplers, stop=stops,
+                progress=lambda done, _: bar.update(done - bar.n),
+            )  # fmt: skip
+        for request, one in zip(requests, done, strict=True):
+            self.cache_hook.add_partial("generate_until", request.args, one.text)
         return [one.text for one in done]
+
+    def _sampler(self, options: dict[str, Any]) -> Sampler | None:
+        """Return the sampler of a task's options; equal options share one."""
+        if not options.get("do_sample", False) or not options.get("temperature", 0):
+            return None
+        names: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
+        chosen: dict[str, Any] = {
+            name: type(value)(options.get(name, value)) for name, value in names.items()
+        }
+        key = tuple(chosen.values())
+        if key not in self._samplers:
+            self._samplers[key] = Sampler(**chosen, seed=self.seed)
+        return self._samplers[key]
 
     def _scored(
         self, pairs: list[tuple[list[int], list[int]]], disable_tqdm: bool
@@ -247,6 +249,15 @@ class PlaitLM(LM):  # type: ignore[misc]
 
     def _tokens(self, text: str) -> list[int]:
         return [int(token) for token in np.asarray(self._encode(text, add_special=False))]
+
+
+def _opened(name: str) -> Model:
+    if name == "demo":
+        return Model.demo()
+    if name.startswith("hf:"):
+        repo, _, file = name.removeprefix("hf:").partition(":")
+        return Model.from_hub(repo, file or None)
+    return Model(name)
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from plait.evaluation.scoring import Score, score
 from plait.generation.events import Completion
 from plait.generation.generate import complete
 from plait.model import Model
+from plait.progress import Progress, ProgressOption, check_progress
 
 try:
     import ray
@@ -34,8 +35,6 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-Progress = Callable[[int, int], object]
 
 
 class Pool(Closeable):
@@ -91,7 +90,7 @@ class Pool(Closeable):
         prompts: Iterable[str],
         max_tokens: int = 128,
         *,
-        progress: Progress | None = None,
+        progress: ProgressOption = None,
         **options: Any,
     ) -> list[Completion]:
         """Generate from each prompt; the results are in the order of the prompts.
@@ -99,7 +98,7 @@ class Pool(Closeable):
         Args:
             prompts: The prompts.
             max_tokens: Max tokens per generation.
-            progress: Called with (done, total), in prompts.
+            progress: As in plait.generate(), in prompts.
             options: More arguments of plait.complete().
         """
         texts = list(prompts)
@@ -110,14 +109,14 @@ class Pool(Closeable):
         self,
         pairs: Iterable[tuple[str, Items[str]]],
         *,
-        progress: Progress | None = None,
+        progress: ProgressOption = None,
         **options: Any,
     ) -> list[list[Score]]:
         """Score continuations; see plait.score().
 
         Args:
             pairs: Pairs (context, continuations).
-            progress: Called with (done, total), in pairs.
+            progress: As in plait.generate(), in pairs.
             options: More arguments of plait.score().
 
         Returns:
@@ -128,13 +127,13 @@ class Pool(Closeable):
         return self._map("score", asked, lengths, progress, options)
 
     def embed(
-        self, texts: Iterable[str], *, progress: Progress | None = None, **options: Any
+        self, texts: Iterable[str], *, progress: ProgressOption = None, **options: Any
     ) -> npt.NDArray[np.float32]:
         """Embed texts; see plait.embed().
 
         Args:
             texts: The texts.
-            progress: Called with (done, total), in texts.
+            progress: As in plait.generate(), in texts.
             options: More arguments of plait.embed().
 
         Returns:
@@ -165,7 +164,7 @@ class Pool(Closeable):
         method: str,
         items: list[Any],
         lengths: list[int],
-        progress: Progress | None,
+        progress: ProgressOption,
         options: dict[str, Any],
     ) -> list[Any]:
         if not self._idle:
@@ -174,7 +173,8 @@ class Pool(Closeable):
         pending = deque((order[i : i + self._batch], 0) for i in range(0, len(order), self._batch))
         running: dict[Any, tuple[Any, list[int], int]] = {}
         results: list[Any] = [None] * len(items)
-        n_done = 0
+        check_progress(progress, "Pool")
+        bar = Progress(progress, len(items), "text")
         try:
             while pending or running:
                 while pending and self._idle:
@@ -198,10 +198,9 @@ class Pool(Closeable):
                 self._idle.append(worker)
                 for i, result in zip(members, found, strict=True):
                     results[i] = result
-                n_done += len(members)
-                if progress is not None:
-                    progress(n_done, len(items))
+                bar.update(len(members))
         finally:
+            bar.close()
             for worker, *_ in running.values():  # after an error, running calls are abandoned
                 ray.kill(worker)
                 self._idle.append(self._make(*self._arguments))

@@ -1,27 +1,226 @@
-"""embed(): embeddings of many texts."""
+"""Embedder and embed(): embeddings of many texts, and the order of documents by their relevance for a query."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from plait._core import Batch
-from plait.arguments import expect_model, flag, string
-from plait.context import Context
+from plait.arguments import flag, string
+from plait.closeable import Closeable
+from plait.context import Context, SharedContext, model_of
 from plait.errors import UnsupportedError
+from plait.evaluation.reranking import answer_ids, pair_ids, question_ids, yes_minus_no
 from plait.evaluation.texts import Text, text_list, token_ids
+from plait.model import Model
+from plait.progress import Progress, ProgressOption, check_progress
 
-if TYPE_CHECKING:
-    from plait.model import Model
+Rows = npt.NDArray[np.float32]
 
-_MAX_SEQUENCES = 16  # of the context that embed() creates
+_MAX_SEQUENCES = 16  # of the contexts that an Embedder creates
+_FIRST_LENGTH = 512  # tokens of a text for which such a context has room at first
+
+
+class Embedder(Closeable):
+    """Computes embeddings, and scores of documents for a query, in batches of similar length.
+
+    Calls from several threads run one after another. close(), or leaving a `with` block, frees the contexts that the
+    Embedder created.
+
+    Args:
+        model: A Model, for which contexts are created when they are needed; a Context with embeddings=True; or an
+            Engine, whose model is used in another context, and whose requests go on.
+        normalize: Divide each embedding by its Euclidean length. Scores are never divided.
+        pooling: "mean", "cls", "last" or "rank" (scores of the model's head). "auto": the type in the file, or the mean
+            if the file has none. For a Context: "auto" or the pooling of the context.
+        truncate: Cut longer texts to the training length of the model.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: `pooling` is "none", or differs from that of a given Context.
+
+    Example:
+        with plait.Embedder(model) as embedder:
+            cosines = embedder.embed(texts) @ embedder.embed(queries).T
+    """
+
+    def __init__(
+        self,
+        model: Model | Context | SharedContext,
+        normalize: bool = True,
+        pooling: str = "auto",
+        *,
+        truncate: bool = False,
+    ) -> None:
+        self.model = model_of(model, "Embedder")
+        self.normalize = flag(normalize, "Embedder: normalize")
+        self.pooling = string(pooling, "Embedder: pooling")
+        self.truncate = flag(truncate, "Embedder: truncate")
+        if pooling == "none":
+            raise ValueError('Embedder: pooling is "none"; it must give one embedding per text')
+        self._given = model if isinstance(model, Context) else None
+        self._engine = model if isinstance(model, SharedContext) else None
+        if self._given is not None and pooling not in ("auto", self._given.pooling):
+            raise ValueError(
+                f"Embedder: pooling is {pooling!r}, but the context was created with {self._given.pooling!r}; pass the "
+                f"model, or create a context with that pooling"
+            )
+        self._made: dict[str, Context] = {}  # by pooling
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def embed(
+        self,
+        texts: str | Iterable[Text],
+        progress: ProgressOption = None,
+        *,
+        add_special: bool = True,
+        parse_special: bool = True,
+    ) -> Rows:
+        """Compute one embedding per text.
+
+        Args:
+            texts: A text or several; each is a str or token ids.
+            progress: Called with (done, total), in texts. True shows a tqdm progress bar; None shows it for 16 or more
+                texts when stderr is a terminal or a notebook.
+            add_special: As in Tokenizer.encode().
+            parse_special: As in Tokenizer.encode().
+
+        Returns:
+            float32 (n, n_embd), in the order of the texts. With the pooling "rank": float32 (n, n_labels).
+
+        Raises:
+            TypeError: A text is neither str nor token ids.
+            ValueError: A text has no tokens or is too long for the model, or the Embedder is closed.
+            UnsupportedError: The model is an encoder-decoder.
+        """
+        items = [texts] if isinstance(texts, str) else text_list(texts, "embed: texts")
+        ids = [
+            token_ids(self.model, text, f"text {i}", add_special, parse_special)
+            for i, text in enumerate(items)
+        ]
+        for i, text in enumerate(ids):
+            if not text:
+                raise ValueError(f"embed: text {i} has no tokens")
+        if not ids:
+            return np.empty((0, self.model.n_embd), np.float32)
+        made, how = self._rows(ids, self.pooling, progress, "embed")
+        if self.normalize and how != "rank":
+            length = np.linalg.norm(made.astype(np.float64), axis=1, keepdims=True)
+            made = (made / np.where(length > 0, length, 1)).astype(np.float32)
+        return made
+
+    def rerank(
+        self,
+        query: str,
+        documents: Iterable[str],
+        progress: ProgressOption = None,
+        *,
+        instruction: str | None = None,
+    ) -> Rows:
+        """Score how relevant documents are for a query.
+
+        A model with a classification head, such as a cross-encoder, reads each pair of query and document and returns
+        its first score. Other causal models are asked whether the document meets the query; the score is the
+        log-probability of "yes" minus that of "no", and what the questions have in common is computed once. The
+        question is the template "rerank" of the file, or else that of Qwen3-Reranker. Text of the query and the
+        documents never becomes special tokens.
+
+        Args:
+            query: The query.
+            documents: The documents.
+            progress: As in embed(), in documents.
+            instruction: The task, for models that are asked. None: to retrieve passages that answer the query.
+
+        Returns:
+            float32 (n,), in the order of the documents; higher is more relevant. The logistic function of a score is a
+            probability.
+
+        Raises:
+            TypeError: An argument is not text.
+            ValueError: A pair is too long for the model.
+            UnsupportedError: The model has no classification head and generates no text.
+        """
+        string(query, "rerank: query")
+        given = text_list(documents, "rerank: documents")
+        texts = [string(text, f"rerank: document {i}") for i, text in enumerate(given)]
+        if instruction is not None:
+            string(instruction, "rerank: instruction")
+        check_progress(progress, "rerank")
+        if not texts:
+            return np.empty(0, np.float32)
+        if has_head(self.model):
+            pairs = [pair_ids(self.model, query, text) for text in texts]
+            scores, _ = self._rows(pairs, "rank", progress, "rerank")
+            return np.ascontiguousarray(scores[:, 0])
+        if not self._generates():
+            raise UnsupportedError(
+                f"rerank: this {self.model.arch} model has no classification head and generates no text; compare "
+                f"embeddings with embed(), or use a reranking model"
+            )
+        questions = [question_ids(self.model, query, text, instruction) for text in texts]
+        with self._lock, Progress(progress, len(texts), "document") as bar:
+            self._check_open()
+            owner = self._engine or self._given or self.model
+            return yes_minus_no(owner, questions, answer_ids(self.model), bar)
+
+    def close(self) -> None:
+        """Free the contexts. Does nothing if already closed."""
+        with self._lock:
+            self._closed = True
+            for ctx in self._made.values():
+                ctx.close()
+            self._made.clear()
+
+    def __repr__(self) -> str:
+        return f"<plait.Embedder of {self.model!r}, pooling={self.pooling!r}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("Embedder: the embedder is closed")
+
+    def _generates(self) -> bool:
+        """Return whether the model is a decoder, which has logits."""
+        arch = self.model.arch
+        return self.model.metadata.get(f"{arch}.attention.causal", True) is not False
+
+    def _rows(
+        self, ids: list[list[int]], pooling: str, progress: ProgressOption, function: str
+    ) -> tuple[Rows, str]:
+        """Return the pooled output of each text, and the kind of pooling."""
+        check_progress(progress, function)
+        ids = _fitting(self.model, ids, self.truncate, function)
+        rows: dict[int, Rows] = {}
+        with self._lock, Progress(progress, len(ids), "text") as bar:
+            self._check_open()
+            ctx = self._context(max(len(text) for text in ids), pooling, function)
+            for group in _groups(ids, ctx.n_seq_max, ctx.n_batch):
+                batch = Batch()
+                for seq, i in enumerate(group):
+                    batch.add_sequence(ids[i], seq=seq, logits="last")
+                out = ctx.encode(batch).embeddings
+                assert out is not None
+                rows.update(zip(group, out, strict=True))
+                bar.update(len(group))
+            return np.stack([rows[i] for i in range(len(ids))]), ctx.pooling
+
+    def _context(self, longest: int, pooling: str, function: str) -> Context:
+        """Return a context with room for a text of `longest` tokens."""
+        if self._given is not None:
+            return _usable(self._given, longest, pooling, function)
+        ctx = self._made.get(pooling)
+        if ctx is None or ctx.n_batch < longest:
+            if ctx is not None:
+                ctx.close()
+            ctx = self._made[pooling] = _embedding_context(self.model, longest, pooling)
+        return ctx
 
 
 def embed(
-    model: Model,
+    model: Model | Context | SharedContext,
     texts: str | Iterable[Text],
     *,
     pooling: str = "auto",
@@ -29,18 +228,19 @@ def embed(
     truncate: bool = False,
     add_special: bool = True,
     parse_special: bool = True,
-) -> npt.NDArray[np.float32]:
-    """Compute one embedding per text, in batches of similar length.
+    progress: ProgressOption = None,
+) -> Rows:
+    """Compute one embedding per text, in batches of similar length. For several calls, use plait.Embedder.
 
     Args:
-        model: The model.
+        model: As in Embedder.
         texts: A text or several; each is a str or token ids.
-        pooling: "mean", "cls", "last" or "rank" (scores of the model's head). "auto": the type in
-            the file, or the mean if the file has none.
-        truncate: Cut longer texts to the training length of the model.
-        normalize: Divide each embedding by its Euclidean length. Scores are never divided.
+        pooling: As in Embedder.
+        normalize: As in Embedder.
+        truncate: As in Embedder.
         add_special: As in Tokenizer.encode().
         parse_special: As in Tokenizer.encode().
+        progress: As in Embedder.embed().
 
     Returns:
         float32 (n, n_embd), in the order of the texts.
@@ -50,43 +250,18 @@ def embed(
         ValueError: A text has no tokens or is too long for the model, or `pooling` is "none".
         UnsupportedError: The model is an encoder-decoder.
     """
-    expect_model(model, "embed")
-    normalize, truncate = flag(normalize, "embed: normalize"), flag(truncate, "embed: truncate")
-    string(pooling, "embed: pooling")
-    items = [texts] if isinstance(texts, str) else text_list(texts, "embed: texts")
-    ids = [
-        token_ids(model, text, f"text {i}", add_special, parse_special)
-        for i, text in enumerate(items)
-    ]
-    for i, text in enumerate(ids):
-        if not text:
-            raise ValueError(f"embed: text {i} has no tokens")
-    if not ids:
-        return np.empty((0, model.n_embd), np.float32)
-    ids = _fitting(model, ids, truncate)
-    longest = max(len(text) for text in ids)
-    with _embedding_context(model, longest, pooling) as ctx:
-        if ctx.kv.kind == "cross":
-            raise UnsupportedError(
-                f"embed: a {model.arch} model is an encoder-decoder, whose output is not pooled"
-            )
-        rows: dict[int, npt.NDArray[np.float32]] = {}
-        for group in _groups(ids, ctx.n_seq_max, ctx.n_batch):
-            batch = Batch()
-            for seq, i in enumerate(group):
-                batch.add_sequence(ids[i], seq=seq, logits="last")
-            out = ctx.encode(batch).embeddings
-            assert out is not None
-            rows.update(zip(group, out, strict=True))
-        kind = ctx.pooling
-    made = np.stack([rows[i] for i in range(len(ids))])
-    if normalize and kind != "rank":
-        length = np.linalg.norm(made.astype(np.float64), axis=1, keepdims=True)
-        made = (made / np.where(length > 0, length, 1)).astype(np.float32)
-    return made
+    with Embedder(model, normalize, pooling, truncate=truncate) as embedder:
+        return embedder.embed(texts, progress, add_special=add_special, parse_special=parse_special)
 
 
-def _fitting(model: Model, texts: list[list[int]], truncate: bool) -> list[list[int]]:
+def has_head(model: Model) -> bool:
+    """Return whether a model has a classification head."""
+    return not model.tensors.keys().isdisjoint(("cls.weight", "cls.output.weight"))
+
+
+def _fitting(
+    model: Model, texts: list[list[int]], truncate: bool, function: str
+) -> list[list[int]]:
     """Cut texts to the training length if `truncate`; else raise ValueError for those without a position."""
     limit = model.n_ctx_train
     if not limit:
@@ -96,8 +271,8 @@ def _fitting(model: Model, texts: list[list[int]], truncate: bool) -> list[list[
     for i, text in enumerate(texts):
         if len(text) > limit and "position_embd.weight" in model.tensors:
             raise ValueError(
-                f"embed: text {i} has {len(text)} tokens, but this model has positions for {limit}; pass truncate=True "
-                "to cut it"
+                f"{function}: text {i} has {len(text)} tokens, but this model has positions for {limit}; pass "
+                "truncate=True to cut it"
             )
     return texts
 
@@ -111,19 +286,40 @@ def _cut(model: Model, text: list[int], limit: int) -> list[int]:
     return text[: limit - len(last)] + last
 
 
+def _usable(ctx: Context, longest: int, pooling: str, function: str) -> Context:
+    """Return a caller's context if it can pool such texts, else raise ValueError."""
+    if ctx.pooling == "none" or pooling not in ("auto", ctx.pooling):
+        wanted = "a pooling" if pooling == "auto" else f"pooling={pooling!r}"
+        raise ValueError(
+            f"{function}: the context has the pooling {ctx.pooling!r}; create it with embeddings=True and {wanted}, or "
+            f"pass the model"
+        )
+    if longest > min(ctx.n_batch, ctx.n_ctx):
+        raise ValueError(
+            f"{function}: a text has {longest} tokens, but n_batch of the context is {ctx.n_batch} and n_ctx is "
+            f"{ctx.n_ctx}; create it with larger ones, or pass the model"
+        )
+    return ctx
+
+
 def _embedding_context(model: Model, longest: int, pooling: str) -> Context:
+    length = max(longest, min(model.n_ctx_train or _FIRST_LENGTH, _FIRST_LENGTH))
+
     def make(how: str) -> Context:
         return Context(
-            model, n_ctx=longest, n_seq_max=_MAX_SEQUENCES, kv_cells=longest,
-            n_batch=max(longest, 512), embeddings=True, pooling=how,
+            model, n_ctx=length, n_seq_max=_MAX_SEQUENCES, kv_cells=length,
+            n_batch=max(length, 512), embeddings=True, pooling=how,
         )  # fmt: skip
 
     ctx = make(pooling)
-    if ctx.pooling != "none" or ctx.kv.kind == "cross":
+    if ctx.kv.kind == "cross":
+        ctx.close()
+        raise UnsupportedError(
+            f"embed: a {model.arch} model is an encoder-decoder, whose output is not pooled"
+        )
+    if ctx.pooling != "none":
         return ctx
     ctx.close()
-    if pooling == "none":
-        raise ValueError('embed: pooling is "none"; it must give one embedding per text')
     return make("mean")
 
 

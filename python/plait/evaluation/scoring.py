@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import Batch
-from plait.arguments import integer, kind
-from plait.context import Context, model_of
+from plait.arguments import integer, renamed
+from plait.context import Context, SharedContext, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.evaluation.texts import Text, text_list, token_ids
 from plait.numerics import log_softmax
+from plait.progress import Progress, ProgressOption, check_progress
 
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
@@ -80,13 +81,14 @@ class Score:
 
 
 def score(
-    model: Model | Context,
+    model: Model | Context | SharedContext,
     context: Text,
     continuations: Iterable[Text],
     *,
-    top: SupportsIndex = 0,
+    top_logprobs: SupportsIndex = 0,
     add_special: bool = True,
     parse_special: bool = True,
+    top: SupportsIndex | None = None,
 ) -> list[Score]:
     """Compute the log-likelihood of each continuation of a context.
 
@@ -98,14 +100,15 @@ def score(
     context, they have the same bits.
 
     Args:
-        model: A Model, for which a context is created, or a Context, whose other sequences are not
+        model: A Model or an Engine, for whose model a context is created; or a Context, whose other sequences are not
             touched.
         context: Text or token ids before each continuation.
         continuations: Texts or token ids.
-        top: Number of most likely tokens to report at each place.
+        top_logprobs: Number of most likely tokens to report at each place.
         add_special: As in Tokenizer.encode(), for the context. A token that the tokenizer appends
             is omitted.
         parse_special: As in Tokenizer.encode().
+        top: Deprecated name of `top_logprobs`.
 
     Raises:
         TypeError: `continuations` is a single text, or a text is neither str nor token ids.
@@ -114,7 +117,8 @@ def score(
         CacheFull: The context has no room for a continuation.
     """
     source = model_of(model, "score")
-    n_top = _checked_top(top, source.n_vocab)
+    n_top = renamed(top_logprobs, top, "top_logprobs", "top", "score")
+    n_top = _checked_top(n_top, source.n_vocab)
     items = text_list(continuations, "score: continuations")
     texts = _pairs(source, context, items, add_special, parse_special)
     if not texts:
@@ -144,8 +148,8 @@ def score_pairs(
     ctx: Context,
     pairs: Iterable[tuple[Items[int], Items[int]]],
     *,
-    top: SupportsIndex = 0,
-    progress: Callable[[int, int], object] | None = None,
+    top_logprobs: SupportsIndex = 0,
+    progress: ProgressOption = None,
 ) -> list[Score]:
     """Compute the log-likelihood of each continuation of its context, for many pairs of token ids.
 
@@ -155,8 +159,8 @@ def score_pairs(
     Args:
         ctx: The context to compute in.
         pairs: Pairs (context, continuation) of token ids.
-        top: Number of most likely tokens to report at each place.
-        progress: Called with (done, total), in pairs.
+        top_logprobs: Number of most likely tokens to report at each place.
+        progress: Called with (done, total), in pairs. True shows a tqdm progress bar.
 
     Returns:
         One Score per pair, in the given order, equal to that of score().
@@ -165,7 +169,7 @@ def score_pairs(
         ValueError: A side of a pair has no tokens, or a pair does not fit into n_ctx.
         CacheFull: The context has no room for a pair.
     """
-    n_top = _checked_top(top, ctx.model.n_vocab)
+    n_top = _checked_top(top_logprobs, ctx.model.n_vocab)
     texts = [_Pair(np.array([*a, *b], np.int32), len(a)) for a, b in pairs]
     for i, text in enumerate(texts):
         if not 0 < text.n_context < len(text.tokens) <= ctx.n_ctx + 1:
@@ -178,7 +182,8 @@ def score_pairs(
         groups.setdefault(tuple(text.tokens[: text.n_context].tolist()), []).append(i)
     scores: dict[int, Score] = {}
     held: tuple[int, ...] = ()
-    with ctx.sequence() as root:
+    check_progress(progress, "score_pairs")
+    with ctx.sequence() as root, Progress(progress, len(texts), "pair") as bar:
         for context in sorted(groups):
             same = 0
             while same < min(len(held), len(context) - 1) and held[same] == context[same]:
@@ -191,21 +196,21 @@ def score_pairs(
             members = groups[context]
             found = _score_group(ctx, root, len(context), start, [texts[i] for i in members], n_top)
             scores.update(zip(members, found, strict=True))
-            if progress is not None:
-                progress(len(scores), len(texts))
+            bar.update(len(members))
     return [scores[i] for i in range(len(texts))]
 
 
 def token_logprobs(
-    model: Model | Context,
+    model: Model | Context | SharedContext,
     text: Text,
     *,
     window: SupportsIndex | None = None,
     stride: SupportsIndex | None = None,
-    top: SupportsIndex = 0,
+    top_logprobs: SupportsIndex = 0,
     add_special: bool = True,
     parse_special: bool = True,
-    progress: Callable[[int, int], object] | None = None,
+    progress: ProgressOption = None,
+    top: SupportsIndex | None = None,
 ) -> Score:
     """Compute the log-probability of every token of a text after the first.
 
@@ -214,16 +219,17 @@ def token_logprobs(
     it. After the first window, every token thus has at least window - stride tokens of context.
 
     Args:
-        model: A Model, for which a context is created, or a Context, whose other sequences are not
+        model: A Model or an Engine, for whose model a context is created; or a Context, whose other sequences are not
             touched.
         text: Text or token ids.
         window: Length of a window in tokens. None: the training length of a Model, n_ctx of a
             Context.
         stride: Distance between windows in tokens. None: half of the window.
-        top: Number of most likely tokens to report at each place.
+        top_logprobs: Number of most likely tokens to report at each place.
         add_special: As in Tokenizer.encode().
         parse_special: As in Tokenizer.encode().
-        progress: Called after each window with (done, total), in tokens.
+        progress: Called after each window with (done, total), in tokens. True shows a tqdm progress bar.
+        top: Deprecated name of `top_logprobs`.
 
     Raises:
         TypeError: The text is neither str nor token ids.
@@ -231,20 +237,20 @@ def token_logprobs(
             the stride is not between 1 and window - 1.
     """
     source = model_of(model, "token_logprobs")
-    n_top = _checked_top(top, source.n_vocab)
-    if progress is not None and not callable(progress):
-        raise TypeError(f"token_logprobs: progress: expected a callable, got {kind(progress)}")
+    n_top = renamed(top_logprobs, top, "top_logprobs", "top", "token_logprobs")
+    n_top = _checked_top(n_top, source.n_vocab)
+    check_progress(progress, "token_logprobs")
     ids = token_ids(source, text, "text", add_special, parse_special)
     score = None
-    for score in partial_scores(model, ids, window, stride, n_top):
-        if progress is not None:
-            progress(len(score), len(ids) - 1)
+    with Progress(progress, len(ids) - 1, "token") as bar:
+        for score in partial_scores(model, ids, window, stride, n_top):
+            bar.update(len(score) - bar.done)
     assert score is not None
     return score
 
 
 def partial_scores(
-    model: Model | Context,
+    model: Model | Context | SharedContext,
     ids: list[int],
     window: SupportsIndex | None,
     stride: SupportsIndex | None,
@@ -291,7 +297,7 @@ def partial_scores(
 
 
 def perplexity(
-    model: Model | Context,
+    model: Model | Context | SharedContext,
     text: Text,
     *,
     window: SupportsIndex | None = None,
@@ -374,8 +380,8 @@ class _Table:
         )
 
 
-def _checked_top(top: SupportsIndex, n_vocab: int) -> int:
-    return integer(top, "top", 0, n_vocab)
+def _checked_top(top_logprobs: SupportsIndex, n_vocab: int) -> int:
+    return integer(top_logprobs, "top_logprobs", 0, n_vocab)
 
 
 def _pairs(

@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -20,6 +20,7 @@ from plait.arguments import expect_model, flag, integer, string
 from plait.arguments import kind as type_of
 from plait.errors import UnsupportedError
 from plait.files import gguf
+from plait.progress import Progress, ProgressOption, check_progress
 
 if TYPE_CHECKING:
     from plait._core import Model, TensorInfo
@@ -61,7 +62,7 @@ def quantize_file(
     requantize: bool = False,
     allow_fallback: bool = False,
     threads: int | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: ProgressOption = None,
 ) -> Quantized:
     """Write a copy of a model file with its matrices in another element type.
 
@@ -82,7 +83,8 @@ def quantize_file(
             starting from floats.
         allow_fallback: Write the file even if no matrix can have the type.
         threads: Number of threads. None: all cores that the process may use.
-        progress: Called with (done, total), in bytes.
+        progress: Called with (done, total), in bytes. True shows a tqdm progress bar; None shows it when stderr is a
+            terminal or a notebook.
 
     Raises:
         ValueError: The type is unknown, or `path` is the model's own file.
@@ -96,8 +98,7 @@ def quantize_file(
     allow_fallback = flag(allow_fallback, "quantize_file: allow_fallback")
     if threads is not None:
         threads = integer(threads, "quantize_file: threads", 1)
-    if progress is not None and not callable(progress):
-        raise TypeError(f"quantize_file: progress: expected a callable, got {type_of(progress)}")
+    check_progress(progress, "quantize_file")
     kind = _checked(type, "type")
     head = gguf.read_head(model.path)
     if any(Path(path).resolve() == tensor.path.resolve() for tensor in head.tensors):
@@ -129,8 +130,11 @@ def quantize_file(
     listed = [
         (t.name, t.shape, gguf.TENSOR_TYPES[plan[t.name]], sizes[t.name]) for t in head.tensors
     ]
-    with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
-        chunks = _contents(model, head, plan, pool, progress)
+    with (
+        ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool,
+        Progress(progress, model.nbytes, "byte") as bar,
+    ):
+        chunks = _contents(model, head, plan, pool, bar)
         gguf.write_file(path, metadata, listed, chunks)
     by_type = Counter[str]()
     for name, dtype in plan.items():
@@ -218,9 +222,8 @@ def _contents(
     head: gguf.Head,
     plan: dict[str, str],
     pool: ThreadPoolExecutor,
-    progress: Callable[[int, int], object] | None,
+    progress: Progress,
 ) -> Iterator[bytes]:
-    done = 0
     for tensor in head.tensors:
         info = model.tensors[tensor.name]
         if plan[tensor.name] == info.dtype:
@@ -233,6 +236,4 @@ def _contents(
             parts = [rows[i : i + step] for i in range(0, len(rows), step)]
             for part in pool.map(_core.quantize, parts, [dtype] * len(parts)):
                 yield part.tobytes()
-        done += info.nbytes
-        if progress is not None:
-            progress(done, model.nbytes)
+        progress.update(info.nbytes)

@@ -3,8 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Number of tokens of a generation.
+
+    Attributes:
+        n_prompt: Tokens of the prompt.
+        n_cached: Tokens of the prompt that were not computed, because another sequence held them.
+        n_generated: Generated tokens.
+    """
+
+    n_prompt: int
+    n_cached: int
+    n_generated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Times of a generation, in seconds since its request was submitted.
+
+    Attributes:
+        queued: Time until the prompt started, or until the request ended if it never started.
+        first_token: Time until the first token; None if there is none.
+        total: Time until the generation ended.
+    """
+
+    queued: float
+    first_token: float | None
+    total: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +51,10 @@ class Event:
         finish_reason: None except for the last token of a generation: then "stop" (a token or a string that ends a
             generation) or "length".
         sample: Index among the generations of the same prompt.
-        top: The most likely tokens at this place with their log-probabilities, highest first, as many as requested.
+        top_logprobs: The most likely tokens at this place with their log-probabilities, highest first, as many as
+            requested.
+        parts: For a conversation: what the text adds to the message (content, reasoning or tool calls).
+        completion: With the last token of a request to an Engine: the whole generation. None otherwise.
     """
 
     index: int
@@ -29,7 +63,17 @@ class Event:
     logprob: float
     finish_reason: str | None
     sample: int = 0
-    top: tuple[tuple[int, float], ...] = ()
+    top_logprobs: tuple[tuple[int, float], ...] = ()
+    parts: tuple[Any, ...] = ()
+    completion: Completion | None = None
+
+    @property
+    def top(self) -> tuple[tuple[int, float], ...]:
+        """Deprecated name of `top_logprobs`."""
+        warnings.warn(
+            "Event.top is deprecated; use Event.top_logprobs", DeprecationWarning, stacklevel=2
+        )
+        return self.top_logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +86,14 @@ class Completion:
         tokens: The generated token ids.
         text: The generated text.
         logprobs: Log-probability of each token.
-        finish_reason: "stop" or "length"; None if the generation has not finished.
+        finish_reason: "stop" (a token or a string that ends a generation), "length" (max_tokens or n_ctx), "timeout" or
+            "cancelled"; None if the generation has not finished.
+        prompt_tokens: The token ids of the prompt.
+        top_logprobs: For each token the most likely tokens with their log-probabilities, as in Event. Empty if none
+            were requested.
+        message: The reply as a message, if the prompt was a conversation; else None.
+        usage: Number of tokens of the prompt, of its cached part and of the generation. Not compared by ==.
+        timings: Times in seconds. Not compared by ==.
     """
 
     index: int
@@ -51,6 +102,11 @@ class Completion:
     text: str
     logprobs: tuple[float, ...]
     finish_reason: str | None
+    prompt_tokens: tuple[int, ...] = ()
+    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()
+    message: Any = None
+    usage: Usage | None = field(default=None, compare=False)
+    timings: Timings | None = field(default=None, compare=False)
 
     @property
     def logprob(self) -> float:
@@ -72,22 +128,13 @@ class Completion:
             ("log-probability", f"{self.logprob:.4f}"),
             ("per token", f"{self.mean_logprob:.4f}" if self.tokens else ""),
         ]
+        if self.usage is not None:
+            facts.append(
+                (
+                    "prompt tokens",
+                    f"{self.usage.n_prompt:,}, {self.usage.n_cached:,} of them cached",
+                )
+            )
+        if self.timings is not None:
+            facts.append(("seconds", f"{self.timings.total:.3f}"))
         return completion_html(self.text, facts)
-
-
-def completions(events: Iterable[Event]) -> list[Completion]:
-    """Join events into completions, ordered by prompt and then by sample."""
-    gathered: dict[tuple[int, int], list[Event]] = {}
-    for event in events:
-        gathered.setdefault((event.index, event.sample), []).append(event)
-    return [
-        Completion(
-            index,
-            sample,
-            tuple(event.token for event in group),
-            "".join(event.text for event in group),
-            tuple(event.logprob for event in group),
-            group[-1].finish_reason,
-        )
-        for (index, sample), group in sorted(gathered.items())
-    ]

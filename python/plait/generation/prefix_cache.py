@@ -104,6 +104,7 @@ class PrefixCache:
         request.filed = list(request.all)
         self._held.add(request.filed, request)
         self.n_shared += request.n_cached
+        request.begin(request.n_cached)
         return True
 
     def close(self, request: Request, useful: bool) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from plait.generation.events import Completion
+from plait.generation.events import Completion, Timings, Usage
 from plait.generation.stops import StopStrings
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class Request:
         index: Index in the events.
         sample: Sample in the events.
         logprobs: Log-probabilities of the generated tokens.
-        finish_reason: None until the request has finished; then "stop", "length", "cancelled" or "error".
+        finish_reason: None until the request has finished; then "stop", "length", "timeout", "cancelled" or "error".
+        top_logprobs: For each generated token the most likely tokens with their log-probabilities, if requested.
+        owner: What was given to Scheduler.submit().
         error: The exception that ended the request, if `finish_reason` is "error".
         n_preempted: Number of times that the request gave up its cells to others.
     """
@@ -61,12 +64,17 @@ class Request:
         sampler: Callable[..., int] | None,
         draft: Drafter | None,
         n_top: int,
+        timeout: float | None = None,
+        owner: object = None,
+        since: float | None = None,
     ) -> None:
         self.index = index
+        self.owner = owner
         self.sample = sample
         self.error: BaseException | None = None
         self.finish_reason: str | None = None
         self.logprobs: list[float] = []
+        self.top_logprobs: list[tuple[tuple[int, float], ...]] = []
         self.n_preempted = 0
         self._scheduler = scheduler
         self._text: list[str] = []
@@ -87,6 +95,12 @@ class Request:
         self.n_cached = 0  # leading tokens of `all` that are in the cache
         self.filed: list[int] = []  # the tokens under which the prefix cache lists the request
         self.last_step = -1  # the last step that included the request
+        self.n_reused: int | None = None  # prompt tokens that were cached when the request started
+        self.submitted = time.monotonic() if since is None else since
+        self.started: float | None = None
+        self.first_token: float | None = None
+        self.ended: float | None = None
+        self.deadline = None if timeout is None else self.submitted + timeout
 
     @property
     def prompt_tokens(self) -> tuple[int, ...]:
@@ -129,7 +143,41 @@ class Request:
             self.text,
             tuple(self.logprobs),
             self.finish_reason,
+            self.prompt_tokens,
+            tuple(self.top_logprobs),
+            usage=self.usage,
+            timings=self.timings,
         )
+
+    @property
+    def usage(self) -> Usage:
+        """Number of tokens so far."""
+        return Usage(self._n_prompt, self.n_reused or 0, self.n_generated)
+
+    @property
+    def timings(self) -> Timings:
+        """Times so far, in seconds since the request was submitted."""
+        until = time.monotonic() if self.ended is None else self.ended
+        started = until if self.started is None else self.started
+        first = None if self.first_token is None else self.first_token - self.submitted
+        return Timings(started - self.submitted, first, until - self.submitted)
+
+    def begin(self, n_cached: int) -> None:
+        """Record that the request has received a sequence.
+
+        Args:
+            n_cached: Number of its tokens that the sequence holds.
+        """
+        if self.started is None:
+            self.started, self.n_reused = time.monotonic(), n_cached
+
+    def end(self, reason: str) -> None:
+        """Record that the request has finished.
+
+        Args:
+            reason: The finish reason.
+        """
+        self.finish_reason, self.ended = reason, time.monotonic()
 
     @property
     def n_generated(self) -> int:
@@ -151,6 +199,8 @@ class Request:
         Returns:
             The text that the token completes, and the finish reason if it is the last token.
         """
+        if self.first_token is None:
+            self.first_token = time.monotonic()
         self.all.append(token)
         self.logprobs.append(logprob)
         if token in self.end_ids:

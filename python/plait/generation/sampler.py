@@ -346,6 +346,24 @@ class Sampler:
         self._breaker_ids = None
         self._made = self._make()
 
+    def replace(self, **changes: Any) -> Sampler:
+        """Return a sampler with some parameters changed, and without sequences.
+
+        Args:
+            changes: New values of parameters, by name.
+
+        Raises:
+            TypeError: A name is unknown.
+            ValueError: As for Sampler.
+        """
+        arguments = self._arguments()
+        if self.order in (self.ORDER, self.ORDER_OF_MIROSTAT):
+            arguments["order"] = None
+        changed = type(self)(**{**arguments, **changes})
+        if self._tokenizer is not None and "tokenizer" not in changes:
+            changed.bind(self._tokenizer)
+        return changed
+
     def __copy__(self) -> Sampler:
         copied = type(self)(**self._arguments())
         if self._tokenizer is not None:

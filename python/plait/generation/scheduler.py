@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import bisect
+import heapq
 import itertools
 import operator
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, SupportsIndex
+from typing import TYPE_CHECKING, Final, SupportsFloat, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
-from plait import _core
 from plait._core import Batch
-from plait.arguments import expect_context, flag, integer, kind
+from plait.arguments import expect, expect_context, flag, integer, kind, renamed
+from plait.arguments import number as to_number
 from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
 from plait.generation.drafts import Drafter, DraftRequest
+from plait.generation.draws import Row, draw, top_logprobs
+from plait.generation.draws import token_id as token_id
 from plait.generation.events import Event
 from plait.generation.prefix_cache import PrefixCache
 from plait.generation.prefix_tree import PrefixTree
@@ -27,13 +30,10 @@ from plait.generation.prompts import NoText, Prompt, encode, tokenizer_of
 from plait.generation.request import Request
 from plait.generation.sampler import Sampler
 from plait.generation.stops import Stop, StopConditions, StopStrings
-from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
     from plait.context import Context
-
-Row = npt.NDArray[np.float32]
 
 _LOOK_AHEAD: Final = 64  # max waiting requests examined while earlier ones wait for a prefix
 _POOLED: Final = ("unified", "sliding", "hybrid", "cross")  # kinds whose sequences share free cells
@@ -80,9 +80,12 @@ class Scheduler(Closeable):
         patience: Number of later requests that one unit of priority is worth; no request waits forever.
         share_prefixes: False to compute every prompt on its own.
         keep_prefixes: True to keep the cells of finished generations until their cells or sequences are needed.
+        live: True if requests arrive at any time and other callers use the context. Prompts are then always processed
+            in parts of at most `chunk` tokens, and a request waits for cells and sequences that others hold.
 
     Attributes:
         n_preempted: Number of preemptions so far.
+        n_steps: Number of steps so far.
         failed: The requests that failed in the last step.
 
     Raises:
@@ -97,20 +100,25 @@ class Scheduler(Closeable):
         patience: SupportsIndex = 256,
         share_prefixes: bool = True,
         keep_prefixes: bool = False,
+        live: bool = False,
     ) -> None:
         expect_context(ctx, "Scheduler")
         self.chunk = ctx.n_ubatch if chunk is None else integer(chunk, "Scheduler: chunk", 1)
         self.patience = integer(patience, "Scheduler: patience", 1)
         share_prefixes = flag(share_prefixes, "Scheduler: share_prefixes")
         keep_prefixes = flag(keep_prefixes, "Scheduler: keep_prefixes")
+        self._live = flag(live, "Scheduler: live")
         self.n_preempted = 0
+        self.n_steps = 0
         self.failed: list[Request] = []
+        self._ended: list[Request] = []
         self._ctx = ctx
         self._tokenizer = tokenizer_of(ctx.model)
         self._pooled = ctx.kv.kind in _POOLED
         self._removes_tokens = ctx.kv.kind in ("unified", "streams")
         self._shares = share_prefixes or keep_prefixes
         self._lock = threading.RLock()
+        self._submitting = threading.Lock()  # never held during a step; taken after _lock
         self._inbox: deque[Request] = deque()
         self._cancelled: deque[Request] = deque()
         self._waiting: list[Request] = []  # by rank
@@ -120,8 +128,8 @@ class Scheduler(Closeable):
             ctx, self._waiting_tree, share=self._shares, keep=keep_prefixes
         )
         self._drafters: list[Drafter] = []
+        self._deadlines: list[tuple[float, int, Request]] = []  # a heap
         self._numbers = itertools.count()
-        self._n_steps = 0
         self._n_replaced = ctx.kv.n_replaced
         self._closed = False
 
@@ -135,13 +143,18 @@ class Scheduler(Closeable):
         sampler: Callable[..., int] | None = None,
         stop: Stop | StopConditions = (),
         priority: SupportsIndex = 0,
-        top: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        top_logprobs: SupportsIndex = 0,
+        timeout: SupportsFloat | None = None,
         draft: Drafter | None = None,
         index: int | None = None,
         sample: int = 0,
         key: SupportsIndex | None = None,
         add_special: bool = True,
         parse_special: bool = True,
+        owner: object = None,
+        since: float | None = None,
+        top: SupportsIndex | None = None,
     ) -> Request:
         """Submit a prompt; its generation starts in one of the next steps.
 
@@ -151,7 +164,9 @@ class Scheduler(Closeable):
             sampler: Chooses tokens, as in generate(). None is greedy.
             stop: Strings and token ids that end the generation, as in generate().
             priority: Requests with a higher priority start first.
-            top: Number of top log-probabilities to report per token.
+            seed: Seed to use instead of that of the Sampler. None: the sampler's own.
+            top_logprobs: Number of top log-probabilities to report per token.
+            timeout: Seconds after which the generation ends with the finish reason "timeout". None: no limit.
             draft: Proposes draft tokens, as in generate().
             index: The index reported in events. None: the number of requests submitted before.
             sample: The sample reported in events.
@@ -159,6 +174,9 @@ class Scheduler(Closeable):
                 seed, the prompt and `sample`; for other callables, a unique number.
             add_special: As in Tokenizer.encode().
             parse_special: As in Tokenizer.encode().
+            owner: Stored as the attribute `owner` of the request.
+            since: The time.monotonic() from which `timeout` and the timings count. None: now.
+            top: Deprecated name of `top_logprobs`.
 
         Returns:
             A handle of the request.
@@ -180,34 +198,43 @@ class Scheduler(Closeable):
         rank = integer(priority, "generate: priority")
         index = number if index is None else integer(index, "generate: index")
         sample = integer(sample, "generate: sample")
-        n_top = integer(top, "generate: top", 0, self._ctx.model.n_vocab)
+        n_top = renamed(top_logprobs, top, "top_logprobs", "top", "submit")
+        n_top = integer(n_top, "generate: top_logprobs", 0, self._ctx.model.n_vocab)
+        seconds = None if timeout is None else to_number(timeout, "generate: timeout", 0)
         conditions = StopConditions.of(stop)
         self._check(conditions, sampler, draft)
-        with self._lock:
+        if seed is not None:
+            number_of_seed = integer(seed, "generate: seed", 0, (1 << 64) - 1)
+            sampler = None if sampler is None else _reseeded(sampler, number_of_seed)
+        if since is not None:
+            since = to_number(since, "generate: since")
+        if draft is not None:
+            with self._lock:
+                if not self._closed and all(draft is not known for known in self._drafters):
+                    draft.attach(self._ctx)
+                    self._drafters.append(draft)
+        own = number if key is None else integer(key, "generate: key", 0, (1 << 64) - 1)
+        with self._submitting:
             if self._closed:
                 raise ValueError("submit: the scheduler is closed")
-            if draft is not None and all(draft is not known for known in self._drafters):
-                draft.attach(self._ctx)
-                self._drafters.append(draft)
-        own = number if key is None else integer(key, "generate: key", 0, (1 << 64) - 1)
-        if isinstance(sampler, Sampler):
-            if self._tokenizer is not None:
-                sampler.bind(self._tokenizer)
-            if key is None:
-                sampler, own = sampler.acquire(ids, sample)
-            else:
-                sampler.start(own, ids)
-        tokenizer = self._tokenizer
-        request = Request(
-            self, number, ids, min(limit, self._ctx.n_ctx - len(ids) + 1),
-            index=index, sample=sample, key=own, own_key=key is None,
-            priority=number / self.patience - rank,
-            end_ids=(frozenset() if tokenizer is None else tokenizer.eog) | conditions.ids,
-            stops=StopStrings(conditions.strings),
-            stream=NoText() if tokenizer is None else tokenizer.stream(continuing=True),
-            sampler=sampler, draft=draft, n_top=n_top,
-        )  # fmt: skip
-        self._inbox.append(request)
+            if isinstance(sampler, Sampler):
+                if self._tokenizer is not None:
+                    sampler.bind(self._tokenizer)
+                if key is None:
+                    sampler, own = sampler.acquire(ids, sample)
+                else:
+                    sampler.start(own, ids)
+            tokenizer = self._tokenizer
+            request = Request(
+                self, number, ids, min(limit, self._ctx.n_ctx - len(ids) + 1),
+                index=index, sample=sample, key=own, own_key=key is None,
+                priority=number / self.patience - rank,
+                end_ids=(frozenset() if tokenizer is None else tokenizer.eog) | conditions.ids,
+                stops=StopStrings(conditions.strings),
+                stream=NoText() if tokenizer is None else tokenizer.stream(continuing=True),
+                sampler=sampler, draft=draft, n_top=n_top, timeout=seconds, owner=owner, since=since,
+            )  # fmt: skip
+            self._inbox.append(request)
         return request
 
     def cancel(self, request: Request) -> None:
@@ -239,11 +266,16 @@ class Scheduler(Closeable):
             ValueError: Another caller changed the sequence of a running request, for example with `ctx.kv.clear()`, or
                 replaced all sequences.
         """
+        return [event for _, event in self.advance()]
+
+    def advance(self) -> list[tuple[Request, Event]]:
+        """Call the model once like step(), and return each new token with its request."""
         with self._lock:
             self.failed = []
-            self._n_steps += 1
+            self.n_steps += 1
             self._read_inbox()
             self._drop_cancelled()
+            self._drop_expired()
             self._check_sequences()
             self._admit()
             slices = self._plan_step()
@@ -268,22 +300,41 @@ class Scheduler(Closeable):
     def close(self) -> None:
         """Cancel all requests and free their cells. Does nothing if already closed."""
         with self._lock:
-            self._closed = True
-            # After an interrupt, a request may be in some of these collections and missing in others.
-            left = [*self._inbox, *self._waiting, *self._active]
-            for collection in (
-                self._inbox,
-                self._waiting,
-                self._active,
-                self._waiting_tree,
-                self._cancelled,
-            ):
-                collection.clear()
-            for request in left:
-                self._prefixes.abandon(request)
-                if not request.done:
-                    self._finish(request, "cancelled")
-            self._prefixes.clear()
+            with self._submitting:
+                self._closed = True
+            self._end_all("cancelled")
+
+    def fail(self, error: BaseException) -> None:
+        """End all requests with an error and free their cells, for example after a device has failed.
+
+        Args:
+            error: The error of the requests.
+        """
+        expect(error, BaseException, "fail: error", "an exception")
+        with self._lock:
+            self._end_all("error", error)
+
+    def _end_all(self, reason: str, error: BaseException | None = None) -> None:
+        # After an interrupt, a request may be in some of these collections and missing in others.
+        left = [*self._inbox, *self._waiting, *self._active]
+        for _ in range(len(self._inbox)):
+            self._inbox.popleft()
+        for collection in (self._waiting, self._active, self._waiting_tree, self._deadlines):
+            collection.clear()
+        self._cancelled.clear()
+        for request in left:
+            self._prefixes.abandon(request)
+            if not request.done:
+                request.error = error
+                self._finish(request, reason)
+        self._prefixes.clear()
+        self._n_replaced = self._ctx.kv.n_replaced
+
+    def take_ended(self) -> list[Request]:
+        """Return the requests that have ended since the last call, for whatever reason. Requires `live`."""
+        with self._lock:
+            ended, self._ended = self._ended, []
+        return ended
 
     @property
     def busy(self) -> bool:
@@ -336,7 +387,13 @@ class Scheduler(Closeable):
 
     def _read_inbox(self) -> None:
         while self._inbox:
-            self._wait(self._inbox.popleft())
+            request = self._inbox.popleft()
+            self._wait(request)
+            if request.deadline is not None:
+                heapq.heappush(self._deadlines, (request.deadline, request.rank[1], request))
+        if len(self._deadlines) > 64 + 2 * (len(self._waiting) + len(self._active)):
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
+            heapq.heapify(self._deadlines)
 
     def _wait(self, request: Request) -> None:
         bisect.insort(self._waiting, request, key=lambda r: r.rank)
@@ -357,6 +414,17 @@ class Scheduler(Closeable):
             if request.seq is None:
                 self._remove_waiting(request)
             self._end(request, "cancelled")
+
+    def _drop_expired(self) -> None:
+        now = time.monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            request = heapq.heappop(self._deadlines)[2]
+            if request.done:
+                continue
+            if request.seq is None:
+                self._remove_waiting(request)
+            request.flush()
+            self._end(request, "timeout")
 
     def _check_sequences(self) -> None:
         """Raise ValueError if the cache no longer holds the tokens of a running request."""
@@ -386,7 +454,7 @@ class Scheduler(Closeable):
                 at += 1  # waiting for the prefix is faster than computing it
                 continue
             if not self._has_room(request):
-                if self._active:
+                if self._active or (self._live and request.n_pending <= self._ctx.kv.n_cells):
                     break
                 self._remove_waiting(request)
                 free, needed = self._ctx.kv.n_free, request.n_pending
@@ -407,7 +475,7 @@ class Scheduler(Closeable):
             if opened:
                 self._active.append(request)
                 continue
-            if not self._active:
+            if not self._active and not self._live:
                 self._fail(request, self._no_sequence())
                 continue
             self._wait(request)
@@ -451,7 +519,9 @@ class Scheduler(Closeable):
         self._finish(request, reason)
 
     def _finish(self, request: Request, reason: str) -> None:
-        request.finish_reason = reason
+        request.end(reason)
+        if self._live:
+            self._ended.append(request)
         if isinstance(request.sampler, Sampler):
             if request.own_key:
                 request.sampler.release(request.key)
@@ -476,17 +546,15 @@ class Scheduler(Closeable):
         prefilling = sorted((r for r in self._active if r.n_pending > 1), key=lambda r: r.rank)
         slices = [_Slice(request, 1, True) for request in generating[: self._ctx.n_batch]]
         room = self._ctx.n_batch - len(slices)
-        prompt_room = min(room, self.chunk) if slices else room
-        for request in prefilling:
-            n = self._prefixes.until_branch(request, min(request.n_pending, prompt_room))
-            if n < 1:
-                break
-            slices.append(_Slice(request, n, n == request.n_pending))
-            prompt_room -= n
-            room -= n
+        prompt_room = min(room, self.chunk) if slices or self._live else room
+        for request, share in _prompt_shares(prefilling, prompt_room):
+            n = self._prefixes.until_branch(request, share)
+            if n > 0:
+                slices.append(_Slice(request, n, n == request.n_pending))
+                room -= n
         self._add_drafts(slices, room)
         for part in slices:
-            part.request.last_step = self._n_steps
+            part.request.last_step = self.n_steps
         return slices
 
     def _add_drafts(self, slices: list[_Slice], room: int) -> None:
@@ -557,13 +625,13 @@ class Scheduler(Closeable):
         if self._prefixes.evict():
             return
         last = max(self._active, key=lambda r: r.rank)
-        if len(self._active) > 1:
+        if len(self._active) > 1 or self._others_hold_cells(last):
             self._preempt(last)
         else:
             self._fail(last, error)
         slices[:] = [part for part in slices if part.request.seq is not None]
 
-    def _sample(self, slices: list[_Slice], logits: Row) -> list[Event]:
+    def _sample(self, slices: list[_Slice], logits: Row) -> list[tuple[Request, Event]]:
         """Sample the next token of each request, and further ones while they equal the draft."""
         events = []
         live = [part for part in slices if part.has_output]
@@ -583,7 +651,7 @@ class Scheduler(Closeable):
                 token, logprob = drawn
                 agrees = depth < len(part.draft) and part.draft[depth] == token
                 event = self._advance(part.request, token, logprob, row, more=agrees)
-                events.append(event)
+                events.append((part.request, event))
                 if agrees and part.request.draft is not None:
                     part.request.draft.acceptance.accepted += 1
                 if event.finish_reason is None and agrees:
@@ -603,7 +671,7 @@ class Scheduler(Closeable):
         for members in groups.values():
             requests = [live[i].request for i in members]
             own = rows if len(members) == len(live) else rows[members]
-            for i, result in zip(members, _draw_group(requests, own), strict=True):
+            for i, result in zip(members, draw(requests, own), strict=True):
                 drawn[i] = result
         return drawn
 
@@ -613,7 +681,9 @@ class Scheduler(Closeable):
             text, reason = text + request.flush(), "length"
         if reason is not None:
             self._end(request, reason)
-        top = _top(row, request.n_top) if request.n_top else ()
+        top = top_logprobs(row, request.n_top) if request.n_top else ()
+        if top:
+            request.top_logprobs.append(top)
         return Event(request.index, token, text, logprob, reason, request.sample, top)
 
     def _is_full(self, request: Request) -> bool:
@@ -623,6 +693,17 @@ class Scheduler(Closeable):
             and self._ctx.kv.n_free == 0
             and self._active == [request]
             and not len(self._prefixes)
+            and not self._others_hold_cells(request)
+        )
+
+    def _others_hold_cells(self, request: Request) -> bool:
+        """Return whether the only active request can wait for cells that other callers hold."""
+        kv = self._ctx.kv
+        return (
+            self._live
+            and self._pooled
+            and len(request.all) <= kv.n_cells
+            and kv.n_used > request.n_cached
         )
 
     def _roll_back(self, part: _Slice) -> None:
@@ -636,43 +717,28 @@ class Scheduler(Closeable):
         request.n_cached = wanted - n_lost
 
 
-def _draw_group(requests: list[Request], rows: Row) -> list[tuple[int, float] | BaseException]:
-    """Sample for requests that share a sampler. After an exception, retry one by one to find the requests at fault."""
-    try:
-        tokens = _tokens(requests, rows)
-        logprobs = _core.token_logprobs(rows, tokens)
-        return list(zip(tokens, logprobs.tolist(), strict=True))
-    except Exception as error:
-        if len(requests) == 1:
-            return [error]
-    results: list[tuple[int, float] | BaseException] = []
-    for i, request in enumerate(requests):
-        results += _draw_group([request], rows[i : i + 1])
-    return results
+def _prompt_shares(requests: list[Request], room: int) -> list[tuple[Request, int]]:
+    """Divide the prompt tokens of a step among prompts, which are given in order of rank.
+
+    Half of them go to prompts in order of rank, so that each makes progress; the other half to those with the fewest
+    tokens left, so that a short prompt does not wait for long ones.
+    """
+    shares = [0] * len(requests)
+    by_size = sorted(range(len(requests)), key=lambda i: requests[i].n_pending)
+    halves = ((range(len(requests)), room - room // 2), (by_size, room // 2))
+    left = 0
+    for order, amount in (*halves, (range(len(requests)), 0)):
+        left += amount
+        for i in order:
+            n = min(left, requests[i].n_pending - shares[i])
+            shares[i] += n
+            left -= n
+    return list(zip(requests, shares, strict=True))
 
 
-def _tokens(requests: list[Request], rows: Row) -> list[int]:
-    sampler = requests[0].sampler
-    if sampler is None:
-        tokens: list[int] = rows.argmax(axis=1).tolist()
-        return tokens
-    if isinstance(sampler, Sampler):
-        drawn: list[int] = sampler.sample(rows, [request.key for request in requests]).tolist()
-        return drawn
-    return [
-        token_id(sampler(row, seq=request.key)) for request, row in zip(requests, rows, strict=True)
-    ]
-
-
-def token_id(token: object) -> int:
-    """Return what a sampler returned as an int. Raises TypeError if it is no integer."""
-    try:
-        return operator.index(token)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"generate: the sampler returned {token!r:.80}; expected an int") from None
-
-
-def _top(row: Row, n: int) -> tuple[tuple[int, float], ...]:
-    logprobs = log_softmax(row)
-    best = np.argsort(-row, kind="stable")[:n]
-    return tuple((int(token), float(logprobs[token])) for token in best)
+def _reseeded(sampler: Callable[..., int], seed: int) -> Sampler:
+    if not isinstance(sampler, Sampler):
+        raise TypeError(
+            f"generate: seed is given, but sampler is a {kind(sampler)}; only a plait.Sampler takes a seed"
+        )
+    return sampler if sampler.seed == seed else sampler.replace(seed=seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
 import numpy as np
 
 from plait._core import Batch
-from plait.arguments import integer, number
-from plait.context import Context, model_of
+from plait.arguments import integer, number, renamed
+from plait.context import Context, SharedContext, model_of
+from plait.errors import UnsupportedError
 from plait.generation.events import Completion
 from plait.generation.generate import complete
 from plait.generation.prompts import NoText, encode, tokenizer_of
 from plait.generation.sampler import Sampler
-from plait.generation.stops import StopConditions
+from plait.generation.stops import StopConditions, StopStrings
 from plait.numerics import log_softmax
 
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
     from plait.generation.drafts import Drafter
+    from plait.generation.parameters import Limits, Samplers, Seeds
     from plait.generation.prompts import Prompt
     from plait.generation.stops import Stop
     from plait.model import Model
+    from plait.progress import ProgressOption
     from plait.tokenizer import Tokenizer
 
 
@@ -45,18 +48,20 @@ class _Beam:
 
 
 def best_of(
-    model: Model | Context,
+    model: Model | Context | SharedContext,
     prompts: Prompt | Iterable[Prompt],
     n: SupportsIndex,
-    max_tokens: SupportsIndex = 128,
-    sampler: Callable[..., int] | None = None,
+    max_tokens: Limits = 128,
+    sampler: Samplers = None,
     *,
-    stop: Stop = (),
-    top: SupportsIndex = 0,
+    stop: Stop | Iterable[Stop] = (),
+    seed: Seeds = None,
+    top_logprobs: SupportsIndex = 0,
     draft: Drafter | None = None,
     add_special: bool = True,
     parse_special: bool = True,
-    progress: bool | None = None,
+    progress: ProgressOption = None,
+    top: SupportsIndex | None = None,
 ) -> list[Completion]:
     """Return for each prompt the generation with the highest mean log-probability per token, of `n` generations.
 
@@ -67,17 +72,20 @@ def best_of(
         max_tokens: As in generate().
         sampler: As in generate(), but None is Sampler().
         stop: As in generate().
-        top: As in generate().
+        seed: As in generate().
+        top_logprobs: As in generate().
         draft: As in generate().
         add_special: As in generate().
         parse_special: As in generate().
         progress: As in generate().
+        top: Deprecated name of `top_logprobs`.
 
     Raises:
         ValueError: As in generate(), like its other exceptions.
     """
     found = complete(
-        model, prompts, max_tokens, Sampler() if sampler is None else sampler, n=n, stop=stop, top=top, draft=draft,
+        model, prompts, max_tokens, Sampler() if sampler is None else sampler, n=n, stop=stop, seed=seed,
+        top_logprobs=renamed(top_logprobs, top, "top_logprobs", "top", "best_of"), draft=draft,
         add_special=add_special, parse_special=parse_special, progress=progress,
     )  # fmt: skip
     best: dict[int, Completion] = {}
@@ -88,20 +96,20 @@ def best_of(
 
 
 def beam_search(
-    model: Model | Context,
+    model: Model | Context | SharedContext,
     prompt: Prompt,
     width: SupportsIndex = 4,
     max_tokens: SupportsIndex = 128,
     *,
     length_penalty: SupportsFloat = 1.0,
-    stop: Iterable[SupportsIndex] = (),
+    stop: Stop = (),
     add_special: bool = True,
     parse_special: bool = True,
 ) -> list[Completion]:
     """Find likely continuations with beam search.
 
     Each step keeps the `width` best beams; a beam that continues another is a fork of its sequence.
-    The search end_ids when no unfinished beam can score higher than the worst of `width` finished
+    The search ends when no unfinished beam can score higher than the worst of `width` finished
     ones. The score is log-probability / length ** length_penalty (Wu et al. 2016, arXiv:1609.08144,
     without its constant).
 
@@ -111,7 +119,8 @@ def beam_search(
         width: Number of beams, and max number of results.
         max_tokens: Max tokens to generate.
         length_penalty: Exponent of the length in the score; 0 prefers short continuations.
-        stop: Token ids that end a continuation, in addition to `tokenizer.eog`.
+        stop: Strings and token ids that end a continuation, in addition to `tokenizer.eog`. The text ends before a stop
+            string.
         add_special: As in Tokenizer.encode().
         parse_special: As in Tokenizer.encode().
 
@@ -122,18 +131,21 @@ def beam_search(
         ValueError: `width` or `max_tokens` is below 1, or the prompt is empty or longer than n_ctx.
         IndexError: A token id is outside the vocabulary.
         CacheFull: The context has too little free room.
+        UnsupportedError: `stop` has strings, and the model file has no vocabulary.
     """
     source = model_of(model, "beam_search")
     size = integer(width, "beam_search: width", 1, _MAX_WIDTH)
     limit = integer(max_tokens, "beam_search: max_tokens", 1)
     penalty = number(length_penalty, "beam_search: length_penalty", -_MAX_PENALTY, _MAX_PENALTY)
     conditions = StopConditions.of(stop)
-    if conditions.strings:
-        raise TypeError("beam_search: stop has strings; only token ids are supported")
     conditions.check_ids(source.n_vocab)
     ids = encode(source, prompt, "the prompt", add_special, parse_special)
     tokenizer = tokenizer_of(source)
-    end_ids = (frozenset() if tokenizer is None else tokenizer.eog) | conditions.ids
+    if conditions.strings and tokenizer is None:
+        raise UnsupportedError(
+            "beam_search: stop has strings, but the model file has no vocabulary; pass token ids"
+        )
+    ends = _Ends(tokenizer, conditions)
     with ExitStack() as resources:
         if isinstance(model, Context):
             ctx = model
@@ -148,21 +160,52 @@ def beam_search(
                 f"beam_search: the prompt has {len(ids)} tokens, but n_ctx is {ctx.n_ctx}"
             )
         limit = min(limit, ctx.n_ctx - len(ids) + 1)
-        search = _Search(ctx, size, limit, penalty, end_ids)
+        search = _Search(ctx, size, limit, penalty, ends)
         resources.callback(search.close)
         found = search.run(ids)
-    return [_completion(tokenizer, beam, reason, end_ids) for beam, reason in found]
+    return [
+        Completion(
+            0,
+            0,
+            tuple(beam.tokens),
+            ends.text(beam.tokens)[0],
+            tuple(beam.logprobs),
+            reason,
+            tuple(ids),
+        )
+        for beam, reason in found
+    ]
+
+
+class _Ends:
+    """What ends a continuation: token ids and strings."""
+
+    def __init__(self, tokenizer: Tokenizer | None, stop: StopConditions) -> None:
+        self._tokenizer = tokenizer
+        self._ids = (frozenset() if tokenizer is None else tokenizer.eog) | stop.ids
+        self._strings = stop.strings
+
+    def reached(self, tokens: list[int]) -> bool:
+        """Return whether the last token ends a continuation."""
+        return tokens[-1] in self._ids or (bool(self._strings) and self.text(tokens)[1])
+
+    def text(self, tokens: list[int]) -> tuple[str, bool]:
+        """Return the text of a continuation up to a stop string, and whether there is one."""
+        stream = NoText() if self._tokenizer is None else self._tokenizer.stream(continuing=True)
+        shown = tokens[:-1] if tokens[-1] in self._ids else tokens
+        whole = "".join(stream.push(token) for token in shown) + stream.flush()
+        stops = StopStrings(self._strings)
+        text, stopped = stops.push(whole)
+        return (text, True) if stopped else (text + stops.flush(), False)
 
 
 class _Search:
-    def __init__(
-        self, ctx: Context, width: int, limit: int, penalty: float, end_ids: frozenset[int]
-    ) -> None:
+    def __init__(self, ctx: Context, width: int, limit: int, penalty: float, ends: _Ends) -> None:
         self._ctx = ctx
         self._width = width
         self._limit = limit
         self._penalty = penalty
-        self._end_ids = end_ids
+        self._ends = ends
         self._live: list[_Beam] = []
         self._done: list[tuple[float, _Beam, str]] = []
 
@@ -204,7 +247,7 @@ class _Search:
             parent, token = divmod(place, n_vocab)
             if len(chosen) == self._width:
                 break
-            if token in self._end_ids:
+            if self._ends.reached([*self._live[parent].tokens, token]):
                 self._finish(parent, token, float(logprobs[parent, token]), "stop")
             else:
                 chosen.append((parent, token))
@@ -254,12 +297,3 @@ class _Search:
             if seq is not beam.seq:
                 self._live.append(child)  # close() frees it if the next fork fails
         self._live = children
-
-
-def _completion(
-    tokenizer: Tokenizer | None, beam: _Beam, reason: str, end_ids: frozenset[int]
-) -> Completion:
-    stream = NoText() if tokenizer is None else tokenizer.stream(continuing=True)
-    shown = beam.tokens[:-1] if beam.tokens[-1] in end_ids else beam.tokens
-    text = "".join(stream.push(token) for token in shown) + stream.flush()
-    return Completion(0, 0, tuple(beam.tokens), text, tuple(beam.logprobs), reason)

@@ -59,7 +59,7 @@ def assert_greedy(
     source = model_of(model, "assert_greedy")
     string(prompt, "assert_greedy: prompt")
     string(expected, "assert_greedy: expected")
-    (found,) = score(model, prompt, [expected], top=top, add_special=add_special)
+    (found,) = score(model, prompt, [expected], top_logprobs=top, add_special=add_special)
     if found.is_greedy:
         return
     at = int(np.flatnonzero(~found.greedy)[0])

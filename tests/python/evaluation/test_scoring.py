@@ -127,7 +127,7 @@ class TestScore:
 
     def test_the_likeliest_are_listed(self, tiny):
         context, tail = tokens(9, 1), tokens(4, 2)
-        (score,) = plait.score(tiny, context, [tail], top=5)
+        (score,) = plait.score(tiny, context, [tail], top_logprobs=5)
         rows = whole(tiny, context + tail, len(context))[2]
         for row, ids, logprobs in zip(rows, score.top_tokens, score.top_logprobs, strict=True):
             want = np.argsort(-row, kind="stable")[:5]
@@ -148,8 +148,8 @@ class TestScore:
             plait.score(tiny, [1], [[1], []])
         with pytest.raises(TypeError, match="continuation 0"):
             plait.score(tiny, [1], [7])
-        with pytest.raises(ValueError, match="top is -1"):
-            plait.score(tiny, [1], [[1]], top=-1)
+        with pytest.raises(ValueError, match="top_logprobs is -1"):
+            plait.score(tiny, [1], [[1]], top_logprobs=-1)
         with (
             plait.Context(tiny, n_ctx=8, n_seq_max=2) as ctx,
             pytest.raises(ValueError, match="continuation 0 has 11"),

@@ -42,7 +42,6 @@ def no_vocabulary(tmp_path_factory):
         (lambda m: plait.complete(m, "a", stop=b"abc"), "stop is bytes"),
         (lambda m: plait.complete(m, "a", stop=["a", b"b"]), "stop has b'b'"),
         (lambda m: plait.beam_search(m, b"abc"), "is bytes; pass a str"),
-        (lambda m: plait.beam_search(m, "a", stop="end"), "stop has strings"),
         (lambda m: plait.best_of(m, b"abc", 2), "is bytes; pass a str"),
     ],
 )
@@ -69,8 +68,8 @@ def test_token_ids_outside_the_vocabulary_are_index_errors(tiny, call):
 
 @pytest.mark.parametrize("top", [-1, 10**6])
 def test_top_outside_the_vocabulary_is_a_value_error(tiny, top):
-    with pytest.raises(ValueError, match=f"top is {top}; it must be between 0 and"):
-        plait.complete(tiny, "a", 2, top=top)
+    with pytest.raises(ValueError, match=f"top_logprobs is {top}; it must be between 0 and"):
+        plait.complete(tiny, "a", 2, top_logprobs=top)
 
 
 @pytest.mark.parametrize("token", [3.7, "a", None])

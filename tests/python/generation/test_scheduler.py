@@ -429,11 +429,11 @@ def test_stop_strings_across_tokens(tiny):
 
 
 def test_top_tokens_are_reported(tiny):
-    for event in plait.generate(tiny, "the hat", max_tokens=4, top=3):
-        assert len(event.top) == 3
-        assert event.top[0] == (event.token, pytest.approx(event.logprob, abs=1e-9))
-        assert [logprob for _, logprob in event.top] == sorted(
-            (logprob for _, logprob in event.top), reverse=True
+    for event in plait.generate(tiny, "the hat", max_tokens=4, top_logprobs=3):
+        assert len(event.top_logprobs) == 3
+        assert event.top_logprobs[0] == (event.token, pytest.approx(event.logprob, abs=1e-9))
+        assert [logprob for _, logprob in event.top_logprobs] == sorted(
+            (logprob for _, logprob in event.top_logprobs), reverse=True
         )
 
 

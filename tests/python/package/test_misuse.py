@@ -29,16 +29,20 @@ RESULTS = {
     "Acceptance",
     "Attention",
     "Completion",
+    "EngineStats",
     "Event",
     "LogitLens",
     "Quantized",
     "Request",
     "Score",
+    "Timings",
+    "Usage",
 }
 # What only other parts of the package call; capture() takes any number of names and has a test of its own.
 SKIPPED = {
     "Context.capture",
-    "Context.graph_nodes", "KVCache.check_named", "Request.advance", "Request.flush", "Sampler.acquire",
+    "Context.graph_nodes", "KVCache.check_named", "Request.advance", "Request.begin", "Request.end",
+    "Request.flush", "Sampler.replace", "Sampler.acquire",
     "Sampler.bind", "Sampler.release", "Snapshot", "Model.from_hub", "DraftModel.propose",
     "PromptLookup.propose", "DraftModel.release", "PromptLookup.release",
 }  # fmt: skip
@@ -87,6 +91,7 @@ ACCEPTED = {
     "model": set(),
     "context": set(),
     "callable or none": {"none", "lambda"},
+    "progress": {"none", "lambda", "true", "np.bool"},
     "seq": {"true", "np.int64", "np.bool"},
     "key": {"true", "np.int64", "np.bool"},
     "key or none": {"true", "np.int64", "np.bool", "none"},
@@ -136,8 +141,8 @@ def room(tiny, tmp_path) -> Iterator[Room]:
 
 GENERATE = {
     "model": "model", "prompts": "prompt", "max_tokens": "int", "sampler": "callable or none", "n": "int",
-    "stop": "stop", "top": "int", "draft": "draft", "add_special": "bool", "parse_special": "bool",
-    "progress": "bool or none",
+    "stop": "stop", "seed": "int or none", "top_logprobs": "int", "draft": "draft", "add_special": "bool",
+    "parse_special": "bool", "progress": "progress", "top": "int or none",
 }  # fmt: skip
 PROMPT_NAMES = {"prompts": ("prompt",), "prompt": ("prompt",)}
 CONTEXT = {
@@ -149,6 +154,12 @@ CONTEXT = {
     "defrag_threshold": "float or none",
 }  # fmt: skip
 SCORE = {"add_special": "bool", "parse_special": "bool"}
+ENGINE = {
+    "prompt": "prompt", "max_tokens": "int or none", "sampler": "callable or none", "stop": "stop",
+    "seed": "int or none", "sample": "any int", "top_logprobs": "int", "response_format": "object or none",
+    "tools": "object or none", "template": "str or none", "variables": "object or none", "priority": "any int",
+    "timeout": "float or none", "draft": "draft", "add_special": "bool", "parse_special": "bool",
+}  # fmt: skip
 
 
 def calls(room: Room) -> dict[str, Call]:
@@ -161,6 +172,8 @@ def calls(room: Room) -> dict[str, Call]:
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     chat = plait.Chat(chat_ctx, template=template, max_tokens=2)
     scheduler = plait.Scheduler(plait.Context(m, n_ctx=32, n_seq_max=2))
+    engine, embedder = plait.Engine(m, n_ctx=32), plait.Embedder(m)
+    asked = {"prompt": ids, "max_tokens": 2}
     lens, view = plait.figures.logit_lens, plait.figures.attention
     span = {"seq": "seq", "p0": "int", "p1": "int or none"}
     draw = {"logits_row": "logits", "seq": "key"}
@@ -199,6 +212,19 @@ def calls(room: Room) -> dict[str, Call]:
         "Context.value_shape": (ctx.value_shape, {"name": "l_out.0"}, {"name": "str"}),
         "DraftModel": (plait.DraftModel, {"model": m}, {"model": "model", "n": "int", "p_min": "float"}),
         "DraftModel.attach": (plait.DraftModel(m).attach, {"ctx": ctx}, {"ctx": "context"}),
+        "Embedder": (plait.Embedder, {"model": m},
+                     {"model": "model", "normalize": "bool", "pooling": "str", "truncate": "bool"}),
+        "Embedder.embed": (embedder.embed, {"texts": [ids]}, {"texts": "prompt", "progress": "progress"} | SCORE),
+        "Embedder.rerank": (embedder.rerank, {"query": "a", "documents": ["b"]},
+                            {"query": "str", "documents": "object", "progress": "progress",
+                             "instruction": "str or none"}),
+        "Engine": (lambda **k: plait.Engine(**k).close(), {"model": m, "n_ctx": 32},
+                   {"model": "model", "n_seq_max": "int", "prefixes": "bool or none", "n_ctx": "int or none",
+                    "max_queued": "int", "chunk": "int or none", "patience": "int"}),
+        "Engine.complete": (lambda **k: asyncio.run(engine.complete(**k)), asked, ENGINE),
+        "Engine.complete_sync": (engine.complete_sync, asked, ENGINE),
+        "Engine.stream": (lambda **k: asyncio.run(_listed(engine.stream(**k))), asked, ENGINE),
+        "Engine.stream_sync": (lambda **k: list(engine.stream_sync(**k)), asked, ENGINE),
         "Grammar": (plait.Grammar, {"source": plait.Grammar.regex("a").source}, {"source": "str"}),
         "Grammar.gbnf": (plait.Grammar.gbnf, {"rules": 'root ::= "a"'}, {"rules": "str"}),
         "Grammar.json": (plait.Grammar.json, {"schema": {}}, {"schema": "object"}),
@@ -245,12 +271,15 @@ def calls(room: Room) -> dict[str, Call]:
         "Sampler.tokens": (sampler.tokens, {"seq": 0}, {"seq": "key"}),
         "Scheduler": (lambda **k: plait.Scheduler(**k).close(), {"ctx": ctx},
                       {"ctx": "context", "chunk": "int or none", "patience": "int", "share_prefixes": "bool",
-                       "keep_prefixes": "bool"}),
+                       "keep_prefixes": "bool", "live": "bool"}),
+        "Scheduler.fail": (scheduler.fail, {"error": ValueError("a")}, {"error": "object"}),
         "Scheduler.cancel": (scheduler.cancel, {"request": scheduler.submit(ids)}, {"request": "object"}),
         "Scheduler.submit": (scheduler.submit, {"prompt": ids}, {
             "prompt": "prompt", "max_tokens": "int", "sampler": "callable or none", "stop": "stop",
-            "priority": "any int", "top": "int", "draft": "draft", "index": "any int or none", "sample": "any int",
-            "key": "key or none", "add_special": "bool", "parse_special": "bool"}),
+            "priority": "any int", "seed": "int or none", "top_logprobs": "int", "timeout": "float or none",
+            "draft": "draft", "index": "any int or none", "sample": "any int", "key": "key or none",
+            "add_special": "bool", "parse_special": "bool", "owner": "anything", "since": "float or none",
+            "top": "int or none"}),
         "SelfExtend": (plait.SelfExtend, {"ctx": ctx, "seq": seq},
                        {"ctx": "context", "seq": "object", "group": "int", "width": "int"}),
         "Sequence": (lambda **k: plait.Sequence(**k).close(), {"context": ctx}, {"context": "context"}),
@@ -284,16 +313,19 @@ def calls(room: Room) -> dict[str, Call]:
         "generate": (lambda **k: list(plait.generate(**k)), {"model": m, "prompts": [ids], "max_tokens": 2},
                      GENERATE),
         "embed": (plait.embed, {"model": m, "texts": [ids]},
-                  {"model": "model", "texts": "prompt", "pooling": "str", "normalize": "bool", "truncate": "bool"}
+                  {"model": "model", "texts": "prompt", "pooling": "str", "normalize": "bool", "truncate": "bool",
+                   "progress": "progress"}
                   | SCORE),
         "load_control_vector": (plait.load_control_vector, {"path": "none"}, {"path": "path"}),
         "perplexity": (plait.perplexity, text_call | {"model": m, "text": ids},
                        text_call | SCORE | {"window": "int or none", "stride": "int or none"}),
         "token_logprobs": (plait.token_logprobs, {"model": m, "text": ids},
-                           text_call | SCORE | {"window": "int or none", "stride": "int or none", "top": "int",
-                                                "progress": "callable or none"}),
+                           text_call | SCORE | {"window": "int or none", "stride": "int or none",
+                                                "top_logprobs": "int", "progress": "progress",
+                                                "top": "int or none"}),
         "score": (plait.score, {"model": m, "context": ids, "continuations": [ids]},
-                  {"model": "model", "context": "text", "continuations": "object", "top": "int"} | SCORE),
+                  {"model": "model", "context": "text", "continuations": "object", "top_logprobs": "int",
+                   "top": "int or none"} | SCORE),
         "dequantize": (plait.quant.dequantize, {"raw": np.zeros((1, 34), np.uint8), "type": "Q8_0"},
                        {"raw": "object", "type": "str"}),
         "quantize": (plait.quant.quantize, {"values": np.zeros((1, 32), np.float32), "type": "Q8_0"},
@@ -301,7 +333,7 @@ def calls(room: Room) -> dict[str, Call]:
         "quantize_file": (plait.quant.quantize_file, {"model": m, "path": room.folder / "q.gguf", "type": "Q8_0"},
                           {"model": "model", "path": "str", "type": "str", "output_type": "str or none",
                            "requantize": "bool", "allow_fallback": "bool", "threads": "int or none",
-                           "progress": "callable or none"}),
+                           "progress": "progress"}),
         "attention": (view, {"model": m, "text": "a b"}, text_call),
         "logit_lens": (lens, {"model": m, "text": "a b"}, text_call),
         "Attention.plot": (view(m, "a b").plot, {"layer": 0, "head": 0},
@@ -376,6 +408,7 @@ def names_in_messages(argument: str) -> tuple[str, ...]:
     return {
         "prompts": ("prompts", "prompt"),
         "texts": ("texts", "text"),
+        "documents": ("documents", "document"),
         "continuations": ("continuations", "continuation"),
         "schema": ("schema", "grammar"),
         "source": ("source", "grammar"),

@@ -1,0 +1,61 @@
+"""From rows of logits to tokens: the sampling of a step, in which one failing sampler ends only its own request."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from plait import _core
+from plait.generation.sampler import Sampler
+from plait.numerics import log_softmax
+
+if TYPE_CHECKING:
+    from plait.generation.request import Request
+
+Row = npt.NDArray[np.float32]
+
+
+def draw(requests: list[Request], rows: Row) -> list[tuple[int, float] | BaseException]:
+    """Sample for requests that share a sampler. After an exception, retry one by one to find the requests at fault."""
+    try:
+        tokens = _sampled(requests, rows)
+        logprobs = _core.token_logprobs(rows, tokens)
+        return list(zip(tokens, logprobs.tolist(), strict=True))
+    except Exception as error:
+        if len(requests) == 1:
+            return [error]
+    results: list[tuple[int, float] | BaseException] = []
+    for i, request in enumerate(requests):
+        results += draw([request], rows[i : i + 1])
+    return results
+
+
+def _sampled(requests: list[Request], rows: Row) -> list[int]:
+    sampler = requests[0].sampler
+    if sampler is None:
+        tokens: list[int] = rows.argmax(axis=1).tolist()
+        return tokens
+    if isinstance(sampler, Sampler):
+        drawn: list[int] = sampler.sample(rows, [request.key for request in requests]).tolist()
+        return drawn
+    return [
+        token_id(sampler(row, seq=request.key)) for request, row in zip(requests, rows, strict=True)
+    ]
+
+
+def token_id(token: object) -> int:
+    """Return what a sampler returned as an int. Raises TypeError if it is no integer."""
+    try:
+        return operator.index(token)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"generate: the sampler returned {token!r:.80}; expected an int") from None
+
+
+def top_logprobs(row: Row, n: int) -> tuple[tuple[int, float], ...]:
+    """Return the `n` most likely tokens of a row of logits with their log-probabilities, highest first."""
+    logprobs = log_softmax(row)
+    best = np.argsort(-row, kind="stable")[:n]
+    return tuple((int(token), float(logprobs[token])) for token in best)

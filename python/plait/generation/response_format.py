@@ -1,0 +1,60 @@
+"""The argument `response_format`: samplers that generate text of a given form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from plait.arguments import kind
+from plait.generation.sampler import Sampler
+
+if TYPE_CHECKING:
+    from plait.generation.grammar import Grammar
+
+
+def formatted(
+    sampler: Callable[..., int] | None, response_format: Mapping[str, Any] | Grammar | None
+) -> Callable[..., int] | None:
+    """Return a sampler that generates text of the given form."""
+    if response_format is None:
+        return sampler
+    grammar = _grammar_of(response_format)
+    if grammar is None:
+        return sampler
+    if sampler is None:
+        return Sampler(temperature=0, grammar=grammar)
+    if not isinstance(sampler, Sampler):
+        raise TypeError(
+            f"Engine: response_format requires a plait.Sampler or None, but sampler is a {kind(sampler)}"
+        )
+    if sampler.grammar is not None:
+        raise ValueError("Engine: response_format is given, but the sampler has a grammar already")
+    return sampler.replace(grammar=grammar)
+
+
+def _grammar_of(form: Mapping[str, Any] | Grammar) -> Grammar | None:
+    from plait.generation.grammar import Grammar
+
+    if isinstance(form, Grammar):
+        return form
+    if not isinstance(form, Mapping):
+        raise TypeError(
+            f"Engine: response_format: expected a mapping or a Grammar, got {kind(form)}"
+        )
+    name = form.get("type")
+    if name == "text":
+        return None
+    if name == "json_object":
+        return Grammar.json({"type": "object"})
+    if name == "json_schema":
+        inner = form.get("json_schema")
+        schema = inner.get("schema") if isinstance(inner, Mapping) else form.get("schema")
+        if schema is None:
+            raise ValueError(
+                'Engine: response_format of type "json_schema" has no schema; expected {"type": "json_schema", '
+                '"json_schema": {"schema": ...}}'
+            )
+        return Grammar.json(schema)
+    raise ValueError(
+        f'Engine: response_format has the type {name!r}; expected "text", "json_object" or "json_schema"'
+    )

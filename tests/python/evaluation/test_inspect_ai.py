@@ -1,0 +1,131 @@
+"""The provider of Inspect: evaluations run offline in one engine, with logprobs, tools, epochs and choices."""
+
+from __future__ import annotations
+
+import asyncio
+
+import plait
+import pytest
+
+pytest.importorskip("inspect_ai")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of Inspect and what it imports
+]
+
+STORY = "Tom lives in Rome. Where does Tom live?"
+
+
+@pytest.fixture
+def api():
+    from inspect_ai.model import GenerateConfig
+    from plait.inspect_ai import PlaitAPI
+
+    with plait.Engine(plait.Model.demo()):  # a second engine disturbs nobody
+        made = PlaitAPI("demo", config=GenerateConfig(), n_seq_max=8, n_ctx=256)
+        yield made
+        made.close()
+
+
+def ask(api, *messages, tools=(), **config):
+    from inspect_ai.model import ChatMessageUser, GenerateConfig
+
+    asked = [ChatMessageUser(content=one) if isinstance(one, str) else one for one in messages]
+    return asyncio.run(api.generate(asked, list(tools), "auto", GenerateConfig(**config)))
+
+
+def test_a_reply_is_that_of_the_engine(api):
+    out = ask(api, STORY, max_tokens=8, logprobs=True, top_logprobs=3)
+    (want,) = plait.complete(plait.Model.demo(), STORY + "\n", 8, add_special=False, top_logprobs=3)
+    assert out.completion == want.text
+    assert out.stop_reason == {"length": "max_tokens", "stop": "stop"}[want.finish_reason]
+    content = out.choices[0].logprobs.content
+    assert [one.logprob for one in content] == list(want.logprobs)
+    assert [len(one.top_logprobs) for one in content] == [3] * len(want.tokens)
+    n_prompt = len(want.prompt_tokens)
+    assert out.usage.input_tokens + out.usage.input_tokens_cache_read == n_prompt
+    assert out.usage.output_tokens == len(want.tokens)
+    again = ask(api, STORY, max_tokens=8)
+    assert again.usage.input_tokens_cache_read == n_prompt - 1  # epochs share their prompt
+
+
+def test_choices_and_epochs_of_a_seed_differ_and_can_be_repeated(api):
+    from plait.inspect_ai import PlaitAPI
+
+    def texts(which):
+        options = {"temperature": 4.0, "seed": 3, "max_tokens": 12}
+        first = ask(which, STORY, num_choices=3, **options)
+        second = ask(which, STORY, **options)
+        return [one.message.text for one in first.choices] + [second.completion]
+
+    found = texts(api)
+    assert len(set(found)) == 4
+    other = PlaitAPI("demo", n_ctx=256)
+    assert texts(other) == found
+    other.close()
+
+
+def test_a_schema_constrains_the_reply(api):
+    pytest.importorskip("llguidance")
+    from inspect_ai.model import ResponseSchema
+    from inspect_ai.util import JSONSchema
+
+    schema = ResponseSchema(name="answer", json_schema=JSONSchema(enum=["yes", "no"]))
+    out = ask(api, STORY, max_tokens=20, response_schema=schema)
+    assert out.completion.strip() in ('"yes"', '"no"')
+
+
+def test_tools_and_their_results_reach_the_template():
+    from inspect_ai.model import ChatMessageAssistant, ChatMessageTool
+    from inspect_ai.tool import ToolCall, ToolInfo, ToolParams
+    from inspect_ai.util import JSONSchema
+    from plait.inspect_ai import PlaitAPI
+
+    template = (
+        "{{ tools | tojson }}{% for m in messages %}{{ m.role }}:{{ m.content }}"
+        "{{ m.tool_calls | tojson if m.tool_calls }}{{ m.tool_call_id if m.tool_call_id }}{% endfor %}"
+    )
+    tool = ToolInfo(
+        name="add", description="Add numbers.",
+        parameters=ToolParams(properties={"x": JSONSchema(type="integer")}, required=["x"]),
+    )  # fmt: skip
+    call = ToolCall(id="c1", function="add", arguments={"x": 3})
+    api = PlaitAPI("demo", chat_template=template, n_ctx=1024)
+    seen = []
+    complete = api._engine.complete
+
+    async def spy(messages, *args, tools, **options):
+        seen.append((messages, tools))
+        return await complete(messages, *args, tools=tools, **options)
+
+    api._engine.complete = spy
+    out = ask(
+        api, STORY, ChatMessageAssistant(content="", tool_calls=[call]),
+        ChatMessageTool(content="7", tool_call_id="c1", function="add"), tools=[tool], max_tokens=3,
+    )  # fmt: skip
+    assert out.usage.output_tokens == 3
+    (messages, tools) = seen[0]
+    assert messages[1]["tool_calls"][0]["function"] == {"name": "add", "arguments": {"x": 3}}
+    assert messages[2]["tool_call_id"] == "c1"
+    assert tools[0]["function"]["parameters"]["properties"] == {"x": {"type": "integer"}}
+    api.close()
+
+
+def test_an_evaluation_runs_offline(tmp_path):
+    import plait.inspect_ai  # noqa: F401  # registers the provider, as the entry point does
+    from inspect_ai import Task, eval  # noqa: A004
+    from inspect_ai.dataset import Sample
+    from inspect_ai.scorer import includes
+
+    samples = [Sample(input=STORY, target="Rome"), Sample(input="The hat is red.", target="zzz")]
+    (log,) = eval(
+        Task(dataset=samples, scorer=includes()), model="plait/demo", epochs=3, max_tokens=12,
+        log_dir=str(tmp_path), display="none", model_args={"n_ctx": 256},
+    )  # fmt: skip
+    assert log.status == "success"
+    assert len(log.samples) == 6
+    texts = {}
+    for sample in log.samples:
+        texts.setdefault(sample.id, set()).add(sample.output.completion)
+    assert all(len(found) == 1 for found in texts.values())  # greedy
+    usage = sum(one.input_tokens_cache_read for one in log.stats.model_usage.values())
+    assert usage > 0

@@ -1,0 +1,680 @@
+"""Engine: many tasks and threads in one context, and what ends a request, all requests, or the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import plait
+import pytest
+from python.drive import tokens
+
+
+@pytest.fixture
+def engine(tiny):
+    with plait.Engine(tiny, n_seq_max=8, n_ctx=256) as made:
+        yield made
+
+
+def prompts_of(n, seed=0):
+    """Random prompts, half of which share a prefix."""
+    rng = random.Random(seed)
+    shared = tokens(30, 99)
+    made = []
+    for i in range(n):
+        own = tokens(rng.randint(1, 60), 1000 + 7 * seed + i)
+        made.append([*shared, *own] if i % 2 else own)
+    return made
+
+
+def sampler_of(i):
+    return None if i % 3 == 0 else plait.Sampler(temperature=1.2, seed=i)
+
+
+def alone(model, prompts, limits):
+    """The completion of each prompt, generated in a context of its own."""
+    return [
+        plait.complete(model, [prompt], limit, sampler_of(i))[0]
+        for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
+    ]
+
+
+def until(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not become true"
+        time.sleep(0.002)
+
+
+# -- the same text as alone ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kv", ["unified", "streams"])
+@pytest.mark.parametrize("cells", [256, 1024])
+def test_fifty_tasks_with_random_cancellations_equal_running_alone(tiny, kv, cells):
+    n = 50
+    rng = random.Random(cells)
+    prompts, limits = prompts_of(n), [rng.randint(1, 40) for _ in range(n)]
+    want = alone(tiny, prompts, limits)
+    victims = set(rng.sample(range(n), 15))
+
+    async def ask(engine, i):
+        await asyncio.sleep(rng.random() * 0.02)
+        got = []
+        async for event in engine.stream(prompts[i], limits[i], sampler_of(i)):
+            got.append(event.token)
+            if i in victims and rng.random() < 0.3:
+                raise asyncio.CancelledError
+        return got
+
+    async def main(engine):
+        tasks = [asyncio.create_task(ask(engine, i)) for i in range(n)]
+        for i in sorted(victims)[:5]:
+            asyncio.get_running_loop().call_later(rng.random() * 0.03, tasks[i].cancel)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    options = {"kv_cells": cells} if kv == "unified" else {}
+    with plait.Engine(tiny, n_seq_max=6, n_ctx=200, kv=kv, prefixes=False, **options) as engine:
+        found = asyncio.run(main(engine))
+        until(lambda: engine.ctx.kv.n_used == 0)
+        stats = engine.stats
+    assert stats.n_active == stats.n_queued == 0
+    n_ended = sum(not isinstance(one, BaseException) for one in found)
+    assert n - len(victims) <= n_ended <= stats.n_finished
+    assert stats.n_failed == 0
+    for i, one in enumerate(found):
+        if i in victims and isinstance(one, BaseException):
+            assert isinstance(one, asyncio.CancelledError)
+        else:
+            assert tuple(one) == want[i].tokens
+
+
+def test_every_kind_of_memory_gives_the_same_texts_under_pressure(any_model):
+    try:
+        plait.complete(any_model, [[5]], 1)
+    except (plait.UnsupportedError, plait.BatchError) as error:
+        pytest.skip(str(error))
+    rng = random.Random(3)
+    n_vocab = any_model.n_vocab
+    shared = [rng.randrange(3, n_vocab) for _ in range(20)]
+    prompts = [
+        (shared if i % 2 else []) + [rng.randrange(3, n_vocab) for _ in range(rng.randint(1, 20))]
+        for i in range(14)
+    ]
+    want = alone(any_model, prompts, [10] * 14)
+
+    async def ask(engine, i):
+        limit = 0.004 if i in (3, 7) else 60
+        return await asyncio.wait_for(engine.complete(prompts[i], 10, sampler_of(i)), limit)
+
+    async def main(engine):
+        return await asyncio.gather(*(ask(engine, i) for i in range(14)), return_exceptions=True)
+
+    for cells in (64, 512):
+        with plait.Engine(any_model, n_seq_max=5, n_ctx=64, kv_cells=cells) as engine:
+            found = asyncio.run(main(engine))
+        for i, one in enumerate(found):
+            if i in (3, 7) and isinstance(one, asyncio.TimeoutError):
+                continue
+            assert one == want[i]
+
+
+def test_drafts_do_not_change_texts(tiny, engine):
+    prompts = [tokens(8, i % 3) * 4 for i in range(9)]
+    draft = plait.PromptLookup()
+
+    async def main():
+        return await asyncio.gather(
+            *(
+                engine.complete(prompt, 20, sampler_of(i), draft=draft)
+                for i, prompt in enumerate(prompts)
+            )
+        )
+
+    assert asyncio.run(main()) == alone(tiny, prompts, [20] * 9)
+    assert draft.acceptance.drafted > 0
+
+
+def test_threads_and_tasks_share_an_engine(tiny, engine):
+    prompts = prompts_of(24, 3)
+    want = alone(tiny, prompts, [12] * 24)
+    got = {}
+
+    def ask(i):
+        got[i] = engine.complete_sync(prompts[i], 12, sampler_of(i))
+
+    async def main():
+        found = await asyncio.gather(
+            *(engine.complete(prompts[i], 12, sampler_of(i)) for i in range(1, 24, 2))
+        )
+        got.update(zip(range(1, 24, 2), found, strict=True))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(0, 24, 2)]
+    for thread in threads:
+        thread.start()
+    asyncio.run(main())
+    for thread in threads:
+        thread.join()
+    for i, completion in enumerate(want):
+        assert (got[i].tokens, got[i].text) == (completion.tokens, completion.text)
+        assert got[i].logprobs == completion.logprobs
+
+
+def test_requests_of_one_prompt_and_sample_are_equal_and_samples_differ(engine):
+    sampler = plait.Sampler(temperature=1.5, top_k=0, top_p=1, min_p=0, seed=1)
+
+    async def main():
+        return await asyncio.gather(
+            *(engine.complete("the hat", 8, sampler, sample=i // 2) for i in range(8))
+        )
+
+    found = asyncio.run(main())
+    assert [found[i].tokens for i in range(0, 8, 2)] == [found[i].tokens for i in range(1, 8, 2)]
+    assert len({one.tokens for one in found}) == 4
+    again = engine.complete_sync("the hat", 8, plait.Sampler(1.5, 0, 1, 0, seed=5), seed=1)
+    assert again.tokens == found[0].tokens
+
+
+def test_generate_runs_in_an_engine_beside_other_requests(tiny, engine):
+    prompts = prompts_of(12, 5)
+    other = engine.stream_sync(tokens(20, 1), 200, lambda row, seq: 7)
+    next(other)
+    found = plait.complete(engine, prompts, 10)
+    assert found == plait.complete(tiny, prompts, 10)
+    assert sum(1 for _ in other) == 199
+
+    async def main():
+        return [event.token async for event in plait.agenerate(engine, prompts[0], 10)]
+
+    assert tuple(asyncio.run(main())) == found[0].tokens
+    events = plait.generate(engine, prompts, 100)
+    next(events)
+    events.close()
+    until(lambda: engine.stats.n_active == 0)
+
+
+# -- queueing --------------------------------------------------------------------------------------
+
+
+def test_requests_that_exceed_the_cache_together_wait(tiny):
+    prompts = [tokens(50, i) for i in range(12)]
+    want = alone(tiny, prompts, [20] * 12)
+
+    async def main(engine):
+        return await asyncio.gather(
+            *(engine.complete(prompt, 20, sampler_of(i)) for i, prompt in enumerate(prompts))
+        )
+
+    with plait.Engine(tiny, n_seq_max=12, n_ctx=80, kv_cells=160) as engine:
+        found = asyncio.run(main(engine))
+        assert engine.stats.n_preempted > 0
+    assert [one.tokens for one in found] == [one.tokens for one in want]
+
+
+def test_a_request_waits_for_cells_that_others_hold(tiny):
+    with (
+        plait.Context(tiny, n_ctx=64, n_seq_max=3, kv_cells=64) as ctx,
+        plait.Engine(ctx) as engine,
+    ):
+        foreign = ctx.sequence()
+        batch = plait.Batch()
+        batch.add_sequence(tokens(50), seq=foreign)
+        ctx.decode(batch)
+        timer = threading.Timer(0.1, foreign.close)
+        timer.start()
+        done = engine.complete_sync(tokens(30), 5)
+        timer.join()
+        assert len(done.tokens) == 5
+        assert done.timings.queued > 0.05
+
+
+def test_a_prompt_that_does_not_fit_alone_harms_no_other(tiny):
+    async def main(engine):
+        return await asyncio.gather(
+            engine.complete(tokens(20), 30), engine.complete(tokens(90, 2), 5),
+            engine.complete(tokens(10, 3), 5), return_exceptions=True,
+        )  # fmt: skip
+
+    with plait.Engine(tiny, n_ctx=100, kv_cells=80) as engine:
+        first, second, third = asyncio.run(main(engine))
+    assert isinstance(second, plait.CacheFull)
+    assert (len(first.tokens), len(third.tokens)) == (30, 5)
+
+
+def test_a_short_prompt_does_not_wait_for_long_ones(tiny):
+    with (
+        plait.Context(tiny, n_ctx=1024, n_seq_max=6, kv_cells=4096) as ctx,
+        plait.Scheduler(ctx, chunk=32, live=True) as scheduler,
+    ):
+        long = [scheduler.submit(tokens(900, i), 4) for i in range(3)]
+        generating = scheduler.submit(tokens(4, 8), 200, sampler=lambda row, seq: 7)
+        for _ in range(3):
+            scheduler.step()
+        assert generating.n_generated > 0
+        short = scheduler.submit(tokens(12, 9), 2)
+        before = ctx.stats.tokens
+        scheduler.step()
+        assert short.n_generated == 1
+        assert ctx.stats.tokens - before <= 33  # the chunk limits the time of a step
+        assert not any(request.n_generated for request in long)
+        for _ in range(110):
+            scheduler.step()
+        assert all(request.done for request in long)  # nor do the long ones wait for ever
+
+
+def test_higher_priorities_start_first(tiny):
+    order = []
+
+    async def ask(engine, i, priority):
+        done = await engine.complete(tokens(8, i), 3, priority=priority)
+        order.append((done.timings.queued, priority))
+
+    async def main(engine):
+        running = asyncio.create_task(engine.complete(tokens(8, 99), 150))
+        while engine.stats.n_active == 0:
+            await asyncio.sleep(0.001)
+        await asyncio.gather(*(ask(engine, i, i % 3) for i in range(9)))
+        await running
+
+    with plait.Engine(tiny, n_seq_max=1, n_ctx=256, prefixes=False) as engine:
+        asyncio.run(main(engine))
+    assert [priority for _, priority in sorted(order)] == [2] * 3 + [1] * 3 + [0] * 3
+
+
+def test_a_full_queue_makes_callers_wait(tiny):
+    longest = 0
+
+    async def watch(engine, tasks):
+        nonlocal longest
+        while not all(task.done() for task in tasks):
+            longest = max(longest, engine._scheduler.n_waiting)
+            await asyncio.sleep(0)
+
+    async def main(engine):
+        tasks = [asyncio.create_task(engine.complete(tokens(6, i), 4)) for i in range(40)]
+        await asyncio.sleep(0.005)
+        tasks[30].cancel()
+        tasks[35].cancel()
+        await watch(engine, tasks)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    with plait.Engine(tiny, n_seq_max=2, n_ctx=64, max_queued=3) as engine:
+        found = asyncio.run(main(engine))
+        assert engine.stats.n_queued == 0
+        threads = [
+            threading.Thread(target=engine.complete_sync, args=(tokens(5, i), 3)) for i in range(12)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+    assert longest <= 3
+    assert [len(one.tokens) for one in found if isinstance(one, plait.Completion)] == [4] * 38
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def test_usage_and_timings(engine):
+    first = engine.complete_sync(tokens(40), 6)
+    assert first.prompt_tokens == tuple(tokens(40))
+    assert first.usage == plait.Usage(40, 0, 6)
+    again = engine.complete_sync([*tokens(40), 7, 8], 3, top_logprobs=2)
+    assert again.usage == plait.Usage(42, 40, 3)
+    assert [len(top) for top in again.top_logprobs] == [2, 2, 2]
+    assert 0 <= again.timings.queued <= again.timings.first_token <= again.timings.total < 60
+    stats = engine.stats
+    assert (stats.n_finished, stats.n_prompt, stats.n_cached, stats.n_generated) == (2, 82, 40, 9)
+    assert stats.first_token_p50 <= stats.first_token_p95
+    assert "2" in stats._repr_html_()
+    assert "running" in repr(engine)
+
+
+def test_completions_of_generate_have_usage_and_prompt_tokens(tiny):
+    (one,) = plait.complete(tiny, [tokens(9)], 3, top_logprobs=1)
+    assert one.prompt_tokens == tuple(tokens(9))
+    assert one.usage == plait.Usage(9, 0, 3)
+    assert one.timings.total >= one.timings.first_token
+    assert [top[0][0] for top in one.top_logprobs] == list(one.tokens)
+
+
+def test_the_last_event_has_the_completion(engine):
+    *before, last = engine.stream_sync("the hat", 5)
+    assert [event.completion for event in before] == [None] * len(before)
+    assert last.completion.text == "".join(event.text for event in [*before, last])
+    assert last.completion.finish_reason == last.finish_reason
+
+
+def test_a_timeout_ends_a_request_with_its_text_so_far(tiny):
+    with plait.Engine(tiny, n_ctx=4096, kv_cells=4096) as engine:
+        done = engine.complete_sync("the hat", 4000, lambda row, seq: 7, timeout=0.15)
+        assert done.finish_reason == "timeout"
+        assert 0 < len(done.tokens) < 4000
+        never = engine.complete_sync("the hat", 5, timeout=0)
+        assert (never.finish_reason, never.tokens) == ("timeout", ())
+        assert engine.complete_sync("the hat", 5, timeout=60).finish_reason != "timeout"
+        assert engine.stats.n_timeout == 2
+
+
+def test_messages_become_a_prompt_and_a_message(demo_model):
+    template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    with plait.Engine(demo_model, n_ctx=256) as engine:
+        done = engine.complete_sync(
+            [{"role": "user", "content": "Otto has a hat."}], 10, template=template
+        )
+        plain = engine.complete_sync("Otto has a hat.\n", 10, add_special=False)
+        assert done.tokens == plain.tokens
+        assert done.message.content == plain.text
+        *_, last = engine.stream_sync(
+            [{"role": "user", "content": "Otto has a hat."}], 10, template=template
+        )
+        assert last.completion.message == done.message
+        assert plain.message is None
+        with pytest.raises(ValueError, match="apply to messages"):
+            engine.complete_sync("text", tools=[])
+
+
+def test_response_format_constrains_the_text(demo_model):
+    pytest.importorskip("llguidance")
+    form = {"type": "json_schema", "json_schema": {"schema": {"enum": ["a", "b"]}}}
+    with plait.Engine(demo_model, n_ctx=256) as engine:
+        for sampler in (None, plait.Sampler(seed=2)):
+            done = engine.complete_sync("Otto", 20, sampler, response_format=form)
+            assert done.text.strip() in ('"a"', '"b"')
+        with pytest.raises(ValueError, match="type 'xml'"):
+            engine.complete_sync("Otto", 20, response_format={"type": "xml"})
+        with pytest.raises(TypeError, match=r"requires a plait\.Sampler"):
+            engine.complete_sync("Otto", 20, lambda row, seq: 5, response_format=form)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_an_error_of_one_request_harms_no_other(tiny, engine):
+    def broken(row, seq):
+        raise LookupError("broken sampler")
+
+    async def main():
+        return await asyncio.gather(
+            *(engine.complete(tokens(9, i), 12, broken if i % 3 == 1 else None) for i in range(9)),
+            return_exceptions=True,
+        )
+
+    found = asyncio.run(main())
+    want = [plait.complete(tiny, [tokens(9, i)], 12)[0].tokens for i in range(9)]
+    for i, one in enumerate(found):
+        if i % 3 == 1:
+            assert isinstance(one, LookupError)
+        else:
+            assert one.tokens == want[i]
+    with pytest.raises(LookupError, match="broken sampler"):
+        engine.complete_sync("a", 3, broken)
+    with pytest.raises(LookupError, match="broken sampler"):
+        list(engine.stream_sync("a", 3, broken))
+    assert engine.stats.n_failed == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"prompt": []}, ValueError),
+        ({"prompt": [10**9]}, IndexError),
+        ({"prompt": "a", "max_tokens": 0}, ValueError),
+        ({"prompt": "a", "sampler": 3}, TypeError),
+        ({"prompt": "a", "stop": [1.5]}, TypeError),
+        ({"prompt": "a", "timeout": -1}, ValueError),
+        ({"prompt": "a", "sampler": lambda row, seq: 1, "seed": 4}, TypeError),
+        ({"prompt": list(range(300))}, (ValueError, IndexError)),
+    ],
+)
+def test_invalid_arguments_raise_and_give_their_place_back(tiny, arguments, error):
+    with plait.Engine(tiny, n_ctx=256, max_queued=1) as engine:
+        for _ in range(3):
+            with pytest.raises(error):
+                engine.complete_sync(**arguments)
+
+            async def ask():
+                await engine.complete(**arguments)
+
+            with pytest.raises(error):
+                asyncio.run(ask())
+        assert len(engine.complete_sync("a", 2).tokens) == 2
+
+
+def test_a_step_that_fails_ends_all_requests_with_its_error(tiny, engine, monkeypatch, caplog):
+    decode = engine.ctx.decode
+    broken = threading.Event()
+
+    def failing(batch):
+        if broken.is_set():
+            raise plait.BackendError("the device was lost")
+        return decode(batch)
+
+    monkeypatch.setattr(type(engine.ctx), "decode", lambda self, batch: failing(batch))
+
+    async def main():
+        tasks = [asyncio.create_task(engine.complete(tokens(9, i), 200)) for i in range(12)]
+        while engine.stats.n_active < 3:
+            await asyncio.sleep(0.001)
+        broken.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    found = asyncio.run(main())
+    assert {type(one) for one in found} == {plait.BackendError}
+    assert "a step failed" in caplog.text
+    assert engine.ctx.kv.n_used == 0
+    broken.clear()
+    assert len(engine.complete_sync("a", 4).tokens) == 4
+
+
+def test_a_closed_context_ends_requests_with_an_error(tiny, caplog):
+    ctx = plait.Context(tiny, n_ctx=256, n_seq_max=2)
+    with plait.Engine(ctx) as engine:
+        events = engine.stream_sync("the hat", 200, lambda row, seq: 7)
+        next(events)
+        ctx.close()
+        with pytest.raises(ValueError, match="closed"):
+            list(events)
+        with pytest.raises(ValueError, match="closed"):
+            engine.complete_sync("a", 3)
+        assert engine.stats.n_active == 0
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def test_closing_ends_running_and_waiting_requests(tiny):
+    engine = plait.Engine(tiny, n_seq_max=2, n_ctx=256, max_queued=2)
+
+    async def main():
+        tasks = [asyncio.create_task(engine.complete(tokens(9, i), 240)) for i in range(9)]
+        while engine.stats.n_active < 2:
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(engine.close)
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+
+    found = asyncio.run(main())
+    assert {type(one) for one in found} <= {RuntimeError, ValueError}
+    assert any("was closed while" in str(one) for one in found)
+    assert engine.ctx.closed
+    with pytest.raises(ValueError, match="engine is closed"):
+        engine.complete_sync("a")
+    assert "closed" in repr(engine)
+    engine.close()
+
+
+def test_a_given_context_survives_its_engine(tiny):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=2) as ctx:
+        with plait.Engine(ctx) as engine:
+            engine.complete_sync(tokens(20), 3)
+            assert ctx.kv.n_used > 0  # a kept prefix
+        assert ctx.kv.n_used == 0
+        with pytest.raises(TypeError, match="options of a context"):
+            plait.Engine(ctx, n_ctx=32)
+
+
+def test_a_forgotten_engine_ends_its_thread(tiny):
+    def engines():
+        return [t for t in threading.enumerate() if t.name.startswith("plait-engine")]
+
+    before = len(engines())
+    made = plait.Engine(tiny, n_ctx=64)
+    ctx = made.ctx
+    made.complete_sync("a", 2)
+    assert len(engines()) == before + 1
+    del made
+    gc.collect()
+    until(lambda: len(engines()) == before)
+    assert ctx.closed
+
+
+def test_leaving_a_stream_frees_its_cells(tiny):
+    async def main(engine):
+        stream = engine.stream("the hat", 200, lambda row, seq: 7)
+        await stream.__anext__()
+        await stream.aclose()
+
+    with plait.Engine(tiny, n_ctx=256, prefixes=False) as engine:
+        asyncio.run(main(engine))
+        until(lambda: engine.ctx.kv.n_used == 0)
+        events = engine.stream_sync("the hat", 200, lambda row, seq: 7)
+        next(events)
+        del events
+        until(lambda: engine.ctx.kv.n_used == 0)
+        assert engine.stats.n_cancelled == 2
+
+
+@pytest.mark.parametrize("n", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_no_cell_is_leaked(tiny, n):
+    rng = random.Random(n)
+
+    async def ask(engine, i, gate):
+        async with gate:
+            try:
+                await asyncio.wait_for(
+                    engine.complete(tokens(rng.randint(1, 12), i % 50), rng.randint(1, 6)),
+                    rng.choice([0.002, 5.0]),
+                )
+            except asyncio.TimeoutError:
+                return 0
+        return 1
+
+    async def main(engine):
+        gate = asyncio.Semaphore(100)
+        return sum(await asyncio.gather(*(ask(engine, i, gate) for i in range(n))))
+
+    with plait.Context(tiny, n_ctx=32, n_seq_max=8, kv_cells=128) as ctx:
+        with plait.Engine(ctx) as engine:
+            n_done = asyncio.run(main(engine))
+            until(lambda: engine.stats.n_active == 0)
+            stats = engine.stats
+            assert n_done <= stats.n_finished <= n
+            assert stats.n_finished > 0
+            assert stats.n_failed == 0
+            assert ctx.kv.n_used <= 128
+        assert ctx.kv.n_used == 0
+        assert len([ctx.sequence() for _ in range(8)]) == 8  # no handle is left open
+
+
+def run(program, **options):
+    env = os.environ | {"PYTHONFAULTHANDLER": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **options,
+    )  # fmt: skip
+
+
+START = """
+    import asyncio, os, sys, threading, time, plait
+    engine = plait.Engine(plait.Model.demo(), n_ctx=4096)
+    forever = lambda row, seq: 700
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        ("next(engine.stream_sync('a', 4000, forever)); print('end')", 0),
+        (
+            """
+            for _ in range(4):
+                threading.Thread(
+                    target=engine.complete_sync, args=('a', 4000, forever), daemon=True
+                ).start()
+            time.sleep(0.1); print('end')
+            """,
+            0,
+        ),
+        (
+            """
+            async def main():
+                tasks = [asyncio.create_task(engine.complete('a', 4000, forever)) for _ in range(5)]
+                await asyncio.sleep(0.1)
+                print('end')
+            asyncio.run(main())
+            """,
+            0,
+        ),
+        ("s = engine.stream_sync('a', 4000, forever); next(s); print('end'); sys.exit(3)", 3),
+        ("s = engine.stream_sync('a', 4000, forever); next(s); print('end'); 1 / 0", 1),
+        (
+            """
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    engine.complete_sync('a')
+                except RuntimeError as error:
+                    assert 'another process' in str(error)
+                    sys.exit(0)
+                sys.exit(9)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            print('end')
+            """,
+            0,
+        ),
+    ],
+)
+def test_the_interpreter_ends_while_requests_run(program, code):
+    process = run(textwrap.dedent(START) + textwrap.dedent(program))
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (code, "end\n"), err
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "print('start', flush=True)\nengine.complete_sync('a', 4000, forever)",
+        "for e in engine.stream_sync('a', 4000, forever): print('start', flush=True)",
+        """
+        async def main():
+            print('start', flush=True)
+            await asyncio.gather(*(engine.complete('a', 4000, forever) for _ in range(5)))
+        asyncio.run(main())
+        """,
+    ],
+)
+def test_ctrl_c_ends_cleanly(program):
+    slow = "forever = lambda row, seq: time.sleep(0.005) or 700\n"
+    process = run(textwrap.dedent(START) + slow + textwrap.dedent(program))
+    try:
+        assert process.stdout.readline() == "start\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert "KeyboardInterrupt" in err
+    assert "Fatal" not in err
+    assert process.returncode in (-signal.SIGINT, 130, 1)
