@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure the gain from plan reuse and from fused operations.
 
-    graph_reuse.py tiny-llama:F32 stories-15m:Q8_0 smol-135m:Q8_0 [--steps 200] [--rounds 5] [-B 1 2 4 8]
+    graph_reuse.py tiny-llama:F32 stories-15m:Q8_0 smol-135m:Q8_0 [--steps 200] [--rounds 5] [-B 1 2 4 8 16 32]
 
 Decodes one token for each of B sequences per step. Prints the tokens per second with plan reuse, and the medians of
 the paired ratios to runs that rebuild the plan for every step, and to runs without fusion, in alternation. Then
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="GGUF files, or shape:type")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("-B", type=int, nargs="+", default=[1, 2, 4, 8], help="sequences")
+    parser.add_argument("-B", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32], help="sequences")
     args = parser.parse_args()
     for name in args.models:
         report(name, args.steps, args.rounds, args.B)

@@ -48,7 +48,7 @@ Stage stage_of(const py::tuple& t) {
     if (name == "min_p") return MinP{at<double>(t, 1)};
     if (name == "xtc") return Xtc{at<double>(t, 1), at<double>(t, 2)};
     if (name == "temperature")
-        return Temperature{
+        return sampling::Temperature{
             .value = at<double>(t, 1), .range = at<double>(t, 2), .exponent = at<double>(t, 3)};
     if (name == "mirostat") return Mirostat{at<double>(t, 1), at<double>(t, 2)};
     throw InvalidArgument(text("stages: unknown stage \"", name, "\""));

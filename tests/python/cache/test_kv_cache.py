@@ -40,6 +40,59 @@ def test_the_cache_is_an_object_with_its_operations_and_figures(ctx):  # S4-02
     assert kv.n_used == 0
 
 
+def results_alone(model, history, encoded):
+    """The logits of the last token of a sequence that a context of its own has decoded in one call."""
+    with plait.Context(model, n_ctx=64) as ctx:
+        if encoded:
+            ctx.encode(batch((encoded, 0), logits="none"))
+        return feed(ctx, history, logits="last")[0].copy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_memory_and_graph_keeps_the_same_contract(any_model, kind):  # S4-01
+    """Prompts, a joint step, a fork, an end and a new start: each result is that of the sequence alone."""
+    n_vocab = min(any_model.n_vocab, 288)
+
+    def some(n, seed):
+        return tokens(n, seed, n_vocab)
+
+    with plait.Context(any_model, n_ctx=64, n_seq_max=3, kv=kind) as ctx:
+        if ctx.kv.kind == "none":
+            wanted = ctx.encode(batch((some(9, 1), 0), (some(4, 2), 1))).embeddings.copy()
+            assert same_bits(ctx.encode(batch((some(9, 1), 2))).embeddings, wanted[:9])
+            assert (ctx.kv.n_used, ctx.kv.seq_len(0)) == (0, 0)
+            return
+        source = some(6, 3) if ctx.kv.kind == "cross" else None
+        if source:
+            ctx.encode(batch(*((source, seq) for seq in range(3)), logits="none"))
+        history = {0: some(9, 1), 1: some(4, 2)}
+        ctx.decode(batch(*((ids, seq) for seq, ids in history.items()), logits="none"))
+
+        def joint_step(seed):
+            seqs = sorted(history)
+            more = {seq: some(1, seed + seq) for seq in seqs}
+            got = ctx.decode(batch(*((more[seq], seq) for seq in seqs))).logits.copy()
+            for row, seq in zip(got, seqs, strict=True):
+                history[seq] = history[seq] + more[seq]
+                assert same_bits(row, results_alone(any_model, history[seq], source)), seq
+                assert ctx.kv.seq_pos_max(seq) == len(history[seq]) - 1
+
+        joint_step(10)
+        ctx.kv.seq_cp(0, 2)
+        history[2] = history[0]
+        joint_step(20)
+        if not source:  # the end of a decoded sequence is the end of what it reads, too
+            assert ctx.kv.seq_rm(1)
+            assert ctx.kv.seq_pos_max(1) == -1
+            history[1] = []
+        joint_step(30)
+        ctx.kv.seq_keep(2)
+        history = {2: history[2]}
+        joint_step(40)
+        ctx.kv.clear()
+        assert (ctx.kv.n_used, ctx.kv.seq_len(2)) == (0, 0)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_cache_knows_its_kind(tiny, kind):  # S4-01
     """The same calls on both kinds give the same results."""

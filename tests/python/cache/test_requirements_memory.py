@@ -2,12 +2,14 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import plait
 import pytest
-from python.drive import batch, feed, same_bits, tokens
+from python.drive import UNDER_ASAN, batch, feed, same_bits, tokens
 
 CPP = Path(__file__).parents[3] / "cpp"
 
@@ -81,6 +83,49 @@ def test_invalid_shifts_are_typed_errors_and_change_nothing(any_model):  # S3-12
             ctx.kv.seq_add(0, 0, None, 3)
         assert ctx.kv.to_bytes() == data
         assert np.isfinite(feed(ctx, [7])).all()
+
+
+OUT_OF_MEMORY = """
+import resource, sys, plait
+model = plait.Model(sys.argv[1])
+def used():
+    return int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+def tokens_of(ctx):
+    batch = plait.Batch()
+    batch.add_sequence([5, 6, 7], logits="last")
+    return ctx.decode(batch).logits.tobytes()
+with plait.Context(model, n_ctx=64) as ctx:
+    before = tokens_of(ctx)
+limit = used() + (64 << 20)  # enough for the cache, of 16 MiB, not for a step of 65536 tokens
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+n = 1 << 16
+for i in range(5):
+    at_first = used()
+    try:
+        plait.Context(model, n_ctx=n, n_batch=n, n_ubatch=n)
+        print("created")
+    except (MemoryError, plait.BackendError) as error:
+        print("refused", error)
+    if i > 0 and used() > at_first:
+        print("kept", used() - at_first)
+with plait.Context(model, n_ctx=n, n_ubatch=64) as ctx:
+    print("same" if tokens_of(ctx) == before else "other")
+"""
+
+
+@pytest.mark.skipif(UNDER_ASAN, reason="the sanitizer reserves more address space than the limit")
+def test_a_context_whose_steps_do_not_fit_into_memory_is_not_created(tiny_path):  # S3-17
+    """The cache fits and the buffers of a step do not: an error at creation, after which nothing is held."""
+    ran = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY, tiny_path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *refused, last = ran.stdout.splitlines()
+    assert len(refused) == 5, ran.stdout
+    assert all(line.startswith("refused") for line in refused), ran.stdout
+    assert last == "same"
 
 
 def test_a_context_without_memory_is_not_created(tiny):  # S3-17

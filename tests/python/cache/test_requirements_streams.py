@@ -129,13 +129,14 @@ def test_copies_wait_for_what_is_being_computed(tiny, kv):  # S2-48
     """While one thread decodes, copies made by another have all tokens of a call or none."""
     with plait.Context(tiny, n_ctx=512, n_seq_max=2, kv=kv, threads=4) as ctx:
         done = threading.Event()
-        lengths = []
+        lengths, copied = [], []
 
         def copies():
             while not done.is_set():
                 ctx.kv.seq_rm(1)
                 ctx.kv.seq_cp(0, 1)
                 lengths.append(ctx.kv.seq_len(1))
+                copied.append(ctx.kv.values(1, 1))
 
         thread = threading.Thread(target=copies)
         thread.start()
@@ -146,10 +147,46 @@ def test_copies_wait_for_what_is_being_computed(tiny, kv):  # S2-48
             done.set()
             thread.join()
         assert {length % 8 for length in lengths} == {0}
+        computed = ctx.kv.values(1, 0)
+        assert [len(values) for values in copied] == lengths
+        assert all(same_bits(values, computed[: len(values)]) for values in copied)
         ctx.kv.seq_rm(1)
         ctx.kv.seq_cp(0, 1)
         a, b = ctx.decode(batch(([7], 0), ([7], 1))).logits
         assert same_bits(a, b)
+
+
+def test_copies_move_rows_in_streams_and_none_in_one_table(tiny, kv):  # S2-46
+    """Rows are counted once for all layers, keys and values: `nbytes / n_cells` is the size of one."""
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3, kv=kv) as ctx:
+        feed(ctx, tokens(20), 0)
+        row_bytes = tiny.n_layer * 2 * ctx.kv.keys(0, 0)[0].size * 2  # f16
+        assert ctx.kv.nbytes == ctx.kv.n_cells * row_bytes
+        for target, (p0, p1), n in ((1, (0, None), 20), (2, (0, 13), 13)):
+            ctx.stats.reset()
+            ctx.kv.seq_cp(0, target, p0, p1)
+            assert ctx.stats.rows_copied == (n if kv == "streams" else 0)
+            for layer in range(tiny.n_layer):
+                assert same_bits(ctx.kv.keys(layer, target), ctx.kv.keys(layer, 0)[:n])
+                assert same_bits(ctx.kv.values(layer, target), ctx.kv.values(layer, 0)[:n])
+        used = {seq: set(ctx.kv.cells()["row"][ctx.kv.cells()["seqs"][:, seq]]) for seq in (0, 1)}
+        assert (used[0] & used[1] == set()) == (kv == "streams")
+
+
+def test_sequences_stay_in_long_runs_of_rows(tiny, kv):  # S2-03, S2-05
+    """Why one table is as fast as streams: prompts and joint steps leave few breaks in a sequence's rows."""
+    n_seqs, length, steps = 16, 64, 100
+    with plait.Context(tiny, n_ctx=256, n_seq_max=n_seqs, kv=kv) as ctx:
+        ctx.decode(batch(*((tokens(length, seq), seq) for seq in range(n_seqs)), logits="none"))
+        for i in range(steps):
+            ctx.decode(batch(*(([5 + i], seq) for seq in range(n_seqs)), logits="none"))
+        cells = ctx.kv.cells()
+        for seq in range(n_seqs):
+            own = cells[cells["seqs"][:, seq]]
+            rows = own["row"][np.argsort(own["pos"][:, 0])]
+            breaks = int((np.diff(rows) != 1).sum())
+            assert breaks <= (0 if kv == "streams" else (length + steps) // 32)
+        assert ctx.kv.fragmentation == 0
 
 
 def test_a_copied_stream_goes_on_in_the_next_row(tiny):  # S2-51

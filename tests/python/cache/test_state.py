@@ -613,6 +613,47 @@ class AlarmError(Exception):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_failure_in_any_microbatch_leaves_the_bytes_as_they_were(any_model, kind):  # S4-08
+    """The function of an edit raises in the n-th microbatch of a call, for each n."""
+    n_vocab = min(any_model.n_vocab, 288)
+    with made(any_model, kv=kind, n_seq_max=3, n_ubatch=4, n_batch=64) as ctx:
+        if ctx.kv.kind == "none":
+            pytest.skip("nothing is remembered")
+        if ctx.kv.kind == "cross":
+            ctx.encode(batch(*((tokens(3, seq, n_vocab), seq) for seq in range(3)), logits="none"))
+        feed(ctx, tokens(9, 1, n_vocab), 0, logits="none")
+        feed(ctx, tokens(5, 2, n_vocab), 1, logits="none")
+        ctx.kv.seq_cp(0, 2)
+        data = ctx.kv.to_bytes()
+        much = batch(*((tokens(6, 3 + seq, n_vocab), seq) for seq in range(3)))
+        calls = left = 0
+
+        def fail(rows):
+            nonlocal calls, left
+            calls += 1
+            left -= 1
+            if left == 0:
+                raise AlarmError
+            return rows
+
+        failed = 0
+        with ctx.edit("blk.0.l_out", fail, mode="replace"):
+            for n in range(1, 20):
+                left, calls = n, 0
+                try:
+                    ctx.decode(much)
+                    break
+                except AlarmError:
+                    failed += 1
+                    assert ctx.kv.to_bytes() == data, f"after call {n} of the function"
+        assert failed == calls >= 4
+        with made(any_model, kv=kind, n_seq_max=3, n_ubatch=4) as other:
+            other.kv.from_bytes(data)
+            other.decode(much)
+            assert ctx.kv.to_bytes() == other.kv.to_bytes() != data
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_whatever_ends_a_call_in_the_middle_the_bytes_are_the_same(any_model, kind):  # S4-08
     """A signal between two nodes of one of many microbatches, for every kind of memory."""
 

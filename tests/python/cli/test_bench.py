@@ -1,5 +1,6 @@
 """The benchmarks run, on a model too small for meaningful results."""
 
+import importlib
 import json
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import plait
+import pytest
 
 BENCH = Path(__file__).parents[3] / "bench"
 
@@ -49,11 +51,27 @@ def test_cache_variants(tiny_path: Path, tmp_path: Path) -> None:  # S2-06
     )  # S2-59
 
 
-def test_graph_reuse(tiny_path: Path) -> None:  # S0-14, S1-06, S0-10
+def test_graph_reuse(
+    tiny: plait.Model, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # S0-14, S1-06
     table = run("graph_reuse.py", tiny_path, "--steps", 3, "--rounds", 1)
-    assert [line.split()[0] for line in table.splitlines()[2:6]] == ["1", "2", "4", "8"]
-    assert "anew" in table.splitlines()[1]  # the same steps without
+    rows = [line.split() for line in table.splitlines()[2:8]]
+    assert [row[0] for row in rows] == ["1", "2", "4", "8", "16", "32"]
+    assert all(float(figure) > 0 for row in rows for figure in row)
+    assert table.splitlines()[1].split() == ["B", "kept", "anew", "unfused"]
     assert "microseconds a step" in table
+    # The columns are what they are called: every step of "built anew" builds, no step of "kept" does.
+    monkeypatch.syspath_prepend(BENCH)
+    graph_reuse = importlib.import_module("graph_reuse")
+    built, nodes = {}, {}
+    for name, options in graph_reuse.VARIANTS.items():
+        steps = graph_reuse.Steps(tiny, 2, 3, **options)
+        assert steps.rate() > 0
+        built[name] = steps.ctx.stats.plans_built
+        nodes[name] = sum(steps.ctx.stats.nodes.values())
+        steps.ctx.close()
+    assert built == {"kept": 0, "built anew": 3, "unfused": 0}
+    assert nodes["unfused"] > nodes["kept"] == nodes["built anew"]
 
 
 def test_keeping_plans_saves_time(tiny_path: Path) -> None:  # S1-04

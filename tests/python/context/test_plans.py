@@ -69,10 +69,24 @@ def test_a_graph_is_a_table_a_drawing_and_a_list(tiny):  # S1-18, S1-30, S1-34
 
 
 def test_a_graph_without_outputs_has_no_projection(tiny):  # S4-34
-    with plait.Context(tiny, n_ctx=64) as ctx:
+    with plait.Context(tiny, n_ctx=64, threads=1) as ctx:
         with_logits, without = ctx.graph(8, n_outputs=1), ctx.graph(8, n_outputs=0)
         names = {node.name for node in with_logits} - {node.name for node in without}
         assert {"output.weight", "result_output"} <= names
+        # The same for what runs: a prompt of two microbatches, of which one has outputs. Both plans are kept.
+        built = 0
+        for _ in range(5):
+            ctx.kv.clear()
+            with ctx.trace() as trace:
+                for logits in ("none", "last"):
+                    batch = plait.Batch()
+                    batch.add_sequence([3, 4, 5, 6, 7], seq=0, logits=logits)
+                    ctx.decode(batch)
+            computed = [event.name for event in trace.events if event.thread == 0]
+            assert computed.count("result_output") == 1
+            assert computed.count("blk.0.attn") == 2
+            built = built or ctx.stats.plans_built
+        assert ctx.stats.plans_built == built
 
 
 @pytest.mark.parametrize(

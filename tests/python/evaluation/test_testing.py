@@ -134,7 +134,7 @@ def test_fixtures_and_markers(pytester):
     result.stdout.fnmatch_lines(["*nearer_options_win*streams* PASSED*"])
 
 
-def test_options(pytester, tiny_path):
+def test_options(pytester, tiny_path):  # S0-10
     source = """
         def test_one(plait_model, plait_context, plait_snapshot):
             assert plait_model.n_vocab == 288

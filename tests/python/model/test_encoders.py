@@ -153,13 +153,19 @@ class TestNothingIsRemembered:
             for call in (ctx.decode, ctx.encode, ctx.decode):  # none continues another
                 assert (call(batch(*SENTENCES)).embeddings == wanted).all()
 
-    def test_the_second_call_of_a_shape_builds_nothing(self, bert):  # S1-45
-        for pooling in ("none", "mean", "cls", "last"):
-            with plait.Context(bert, n_ctx=256, n_seq_max=8, pooling=pooling) as ctx:
+    def test_the_second_call_of_a_shape_builds_nothing(self, bert, tmp_path):  # S1-45
+        head = head_weights(2)
+        ranks = plait.Model(tiny_bert(tmp_path / "m.gguf", {"bert.pooling_type": 4}, head))
+        for pooling in ("none", "mean", "cls", "last", "rank"):
+            options = {"n_ctx": 256, "n_seq_max": 8, "pooling": pooling}
+            model = ranks if pooling == "rank" else bert
+            with plait.Context(model, **options) as ctx, plait.Context(model, **options) as fresh:
                 ctx.encode(batch([4, 5, 6], [7, 8]))
-                built = ctx.stats.plans_built
-                ctx.encode(batch([9, 10, 11], [12, 13]))
-                assert ctx.stats.plans_built == built
+                ctx.stats.reset()
+                got = ctx.encode(batch([9, 10, 11], [12, 13])).embeddings
+                assert ctx.stats.plans_built == 0
+                assert ctx.stats.plans_reused > 0
+                assert (got == fresh.encode(batch([9, 10, 11], [12, 13])).embeddings).all()
 
 
 class TestPooling:

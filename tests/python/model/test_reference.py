@@ -1,4 +1,4 @@
-"""Stored logits of small models of every architecture: prompts, single steps, several sequences, copies, shifts.
+"""Stored results: logits of small models of every architecture, type of weight and type of cache, and dequantised rows.
 
 What the arrays are and how they were made is said in the README beside them.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import plait
+import plait.quant
 import pytest
 
 DATA = Path(
@@ -55,6 +56,19 @@ def model_of(name: str) -> plait.Model:
     return plait.Model(case["root"] / case["model"])
 
 
+@functools.cache
+def extra_cases(kind: str) -> dict[str, dict[str, Any]]:
+    """Return the cases of a folder beside conformance/, "quant" or "kv", by name."""
+    if not (DATA / "index.json").is_file():
+        return {}
+    listed = json.loads((DATA / "index.json").read_text())["cases"]
+    return {
+        case["id"].removeprefix(f"{kind}/"): case | {"root": DATA}
+        for case in listed
+        if case["kind"] == "steps" and str(case.get("model")).startswith(f"{kind}/")
+    }
+
+
 def options(case: dict[str, Any], layout: dict[str, Any]) -> dict[str, Any]:
     given = case["context"]
     made = {key: given[key] for key in ("n_ctx", "n_seq_max", "type_k", "type_v") if key in given}
@@ -83,8 +97,10 @@ def span(step: dict[str, Any]) -> tuple[int, int | None]:
     return max(p0, 0), None if p1 < 0 else p1
 
 
-def play(ctx: plait.Context, case: dict[str, Any], arrays: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the result and the stored result of each step."""
+def play(
+    ctx: plait.Context, case: dict[str, Any], arrays: Any, expect: str = "expect"
+) -> Iterator[tuple[Any, Any]]:
+    """Yield the result and the stored result of each step. `expect`: which of the stored results."""
     for step in case["steps"]:
         match step["op"]:
             case "seq_rm":
@@ -95,16 +111,18 @@ def play(ctx: plait.Context, case: dict[str, Any], arrays: Any) -> Iterator[tupl
                 ctx.kv.seq_add(step["seq"], *span(step), step["delta"])
             case op:
                 out = getattr(ctx, op)(batch_of(step, arrays))
-                if "expect" in step:
+                if expect in step:
                     pooled = case["context"].get("embeddings")
-                    yield out.embeddings if pooled else out.logits, arrays[step["expect"]]
+                    yield out.embeddings if pooled else out.logits, arrays[step[expect]]
 
 
-def compare(got: np.ndarray, want: np.ndarray, case: dict[str, Any]) -> None:
+def compare(
+    got: np.ndarray, want: np.ndarray, case: dict[str, Any], tolerance: str = "tolerance"
+) -> None:
     assert got.shape == want.shape, case["id"]
     off, nmse = np.abs(got - want).max(), ((got - want) ** 2).sum() / (want**2).sum()
-    assert off <= case["tolerance"]["max_abs"] * INEXACT.get(case["id"], 1), f"{case['id']}: {off}"
-    assert nmse <= case["tolerance"]["nmse"], f"{case['id']}: {nmse}"
+    assert off <= case[tolerance]["max_abs"] * INEXACT.get(case["id"], 1), f"{case['id']}: {off}"
+    assert nmse <= case[tolerance]["nmse"], f"{case['id']}: {nmse}"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -136,3 +154,40 @@ def test_instruction_sets_agree_with_scalar(name, isa, data_dir):  # S2-34
         assert played[0]
         for scalar, vectors in zip(*played, strict=True):
             compare(vectors, scalar, case)
+
+
+@pytest.mark.parametrize("name", extra_cases("quant") or ["none"])
+def test_stored_logits_of_every_type_of_weight(name, isa, data_dir):
+    """Against the same weights as floats; the tolerance is that of activations rounded to int8."""
+    case = extra_cases("quant")[name]
+    with plait.Context(plait.Model(DATA / case["model"]), **options(case, {"isa": isa})) as ctx:
+        played = list(play(ctx, case, np.load(DATA / case["data"]), "expect_dequant_f32"))
+    assert played
+    for got, want in played:
+        compare(got, want, case)
+
+
+@pytest.mark.parametrize("kv", ["unified", "streams"])
+@pytest.mark.parametrize("name", extra_cases("kv") or ["none"])
+def test_stored_logits_of_every_type_of_cache(name, kv, data_dir):
+    """Against float64 arithmetic that rounds keys and values alone, or a cache of floats where that is not stored."""
+    case = extra_cases("kv")[name]
+    simulated = any("expect_sim" in step for step in case["steps"])
+    expect, tolerance = ("expect_sim", "tolerance_sim") if simulated else ("expect", "tolerance")
+    arrays = np.load(DATA / case["data" if simulated else "reference_data"])
+    with plait.Context(plait.Model(DATA / case["model"]), **options(case, {"kv": kv})) as ctx:
+        played = list(play(ctx, case, arrays, expect))
+    assert played
+    for got, want in played:
+        compare(got, want, case, tolerance)
+
+
+def test_stored_rows_of_every_block_type(data_dir):
+    """The bytes of ggml's quantiser have the values of gguf-py, bit for bit."""
+    arrays = np.load(data_dir / "quant" / "dequant.npz")
+    types = sorted(name.removesuffix("_bytes") for name in arrays.files if name.endswith("_bytes"))
+    assert len(types) > 20
+    for name in types:
+        want = arrays[f"{name}_deq"]
+        got = plait.quant.dequantize(arrays[f"{name}_bytes"], name)
+        assert got.reshape(want.shape).tobytes() == want.tobytes(), name

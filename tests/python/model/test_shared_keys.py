@@ -46,3 +46,28 @@ def test_given_embeddings_use_the_padding_tokens_vectors(sharing):
             np.repeat(table[:1], 3, 0) * np.sqrt(np.float32(sharing.n_embd)), seq=0, logits="all"
         )
         np.testing.assert_allclose(ctx.decode(batch).logits, want, atol=1e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("kv", ["unified", "streams"])
+def test_values_whose_width_differs_by_layer_need_no_flash_attention(data_dir, kv):  # S2-28, S1-51
+    """Gemma 4 has wider heads in some layers. The first layer stores the same bits, and results agree."""
+    path = data_dir.parent / "data-2026" / "conformance" / "gemma4-a" / "model.gguf"
+    if not path.is_file():
+        pytest.skip("the second part of the reference data is not beside the first")
+    model = plait.Model(path)
+    logits, values = [], []
+    for flash in (False, True):
+        with plait.Context(
+            model, n_ctx=64, n_seq_max=2, flash_attention=flash, kv=kv, type_k="f32", type_v="f32"
+        ) as ctx:
+            batch = plait.Batch()
+            batch.add_sequence(list(range(3, 40)), seq=1, logits="all")
+            logits.append(ctx.decode(batch).logits.copy())
+            values.append([ctx.kv.values(layer, 1) for layer in range(5)])
+    widths = [each.shape[2] for each in values[0]]
+    assert len(set(widths)) > 1
+    assert widths == [each.shape[2] for each in values[1]]
+    assert values[0][0].tobytes() == values[1][0].tobytes()
+    for one, other in zip(*values, strict=True):
+        np.testing.assert_allclose(one[-1], other[-1], atol=1e-4 * np.abs(one).max())
+    np.testing.assert_allclose(*logits, atol=1e-4 * np.abs(logits[0]).max())

@@ -33,9 +33,10 @@ def pair(tiny: plait.Model) -> Iterator[tuple[plait.Context, plait.Context]]:
 
 
 # S2-21
+@pytest.mark.parametrize("flash", [False, True])
 @pytest.mark.parametrize("kv", ["unified", "streams"])
-def test_prompt_and_steps_match_the_cpu(tiny: plait.Model, kv: str) -> None:
-    options = {"n_ctx": 128, "n_seq_max": 4, "kv": kv}
+def test_prompt_and_steps_match_the_cpu(tiny: plait.Model, kv: str, flash: bool) -> None:
+    options = {"n_ctx": 128, "n_seq_max": 4, "kv": kv, "flash_attention": flash}
     with (
         plait.Context(tiny, **options) as cpu,
         plait.Context(tiny, **options, backend="vulkan") as vulkan,
@@ -51,12 +52,17 @@ def test_prompt_and_steps_match_the_cpu(tiny: plait.Model, kv: str) -> None:
 # S0-19, S1-06, S1-38: nothing is recorded again, whatever a sequence grows to.
 def test_steps_submit_recorded_commands(tiny: plait.Model) -> None:
     with plait.Context(tiny, n_ctx=256, backend="vulkan") as ctx:
-        feed(ctx, tokens(30))
-        for token in tokens(100, seed=1):
-            feed(ctx, [token])
+        results = [feed(ctx, tokens(30)).copy()]
+        results += [feed(ctx, [token]).copy() for token in tokens(100, seed=1)]
         assert ctx.stats.commands_recorded == 2
         assert ctx.stats.commands_submitted == 101
         assert set(ctx.stats.nodes) == {"vulkan:0"}
+    with plait.Context(tiny, n_ctx=256, backend="vulkan", graph_reuse=False) as ctx:
+        anew = [feed(ctx, tokens(30)).copy()]
+        anew += [feed(ctx, [token]).copy() for token in tokens(100, seed=1)]
+        assert ctx.stats.commands_recorded == 101
+    for replayed, recorded in zip(results, anew, strict=True):
+        np.testing.assert_array_equal(replayed, recorded)
 
 
 def test_the_cpu_records_nothing(tiny: plait.Model) -> None:
@@ -81,12 +87,18 @@ def test_shifts_and_copies_match_the_cpu(pair: tuple[plait.Context, plait.Contex
 
 # S1-06: several sequences a step, which are a plan for each number of them.
 def test_steps_of_many_sequences_submit_recorded_commands(tiny: plait.Model) -> None:
-    with plait.Context(tiny, n_ctx=64, n_seq_max=32, backend="vulkan") as ctx:
+    options = {"n_ctx": 64, "n_seq_max": 32}
+    with (
+        plait.Context(tiny, **options, backend="vulkan") as ctx,
+        plait.Context(tiny, **options) as cpu,
+    ):
         for n in (1, 2, 4, 8, 16, 32):
             ctx.kv.clear()
+            cpu.kv.clear()
             for i in range(3):
                 before = ctx.stats.commands_recorded
-                ctx.decode(batch(*(([5 + i], seq) for seq in range(n))))
+                step = batch(*(([5 + i + seq], seq) for seq in range(n)))
+                assert near(ctx.decode(step).logits, cpu.decode(step).logits)
                 assert ctx.stats.commands_recorded == before + (i == 0)
 
 
