@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import plait
 import pytest
+from python.vulkan_device import needs_vulkan
 
 from python import gguf_writer
-from python.vulkan_device import needs_vulkan
 
 HEAD, OUTLIER, LARGE = 64, 5, 50.0
 BLOCK_TYPES = ["q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
