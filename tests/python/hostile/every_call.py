@@ -6,6 +6,7 @@ accepted for a required parameter, and a closed context by no method. In the end
 """
 
 import ast
+import dataclasses
 import inspect
 import itertools
 import os
@@ -35,8 +36,9 @@ NOT_CALLED = {
     "testing",
     "agenerate",
 }
-# Records that calls return; nobody makes them.
-NOT_CALLED |= {"Completion", "Event", "Request", "Score"}
+NOT_CALLED |= {
+    "Request"
+}  # made by a Scheduler, as the records of results are by the calls that return them
 # Calls that only store a value, which is looked at when it is used.
 ONLY_STORED = {"Sampler.bind(tokenizer=object)"}
 WRONG: dict[str, Callable[[Any], object]] = {
@@ -144,12 +146,22 @@ class World:
                 yield owner, name, lambda get=get, name=name: getattr(get(), name)
         for name in plait.__all__:
             found = getattr(plait, name)
-            if name not in NOT_CALLED and callable(found) and not is_error(found):
+            if (
+                name not in NOT_CALLED
+                and callable(found)
+                and not is_error(found)
+                and not is_record(found)
+            ):
                 yield "plait", name, lambda found=found: found
 
 
 def is_error(found: object) -> bool:
     return inspect.isclass(found) and issubclass(found, BaseException)
+
+
+def is_record(found: object) -> bool:
+    """Return whether this is the class of a result, which nobody else makes."""
+    return inspect.isclass(found) and dataclasses.is_dataclass(found)
 
 
 def public(owner: object) -> list[str]:
