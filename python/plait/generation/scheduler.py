@@ -402,6 +402,7 @@ class Scheduler(Closeable):
 
     def _remove_waiting(self, request: Request) -> None:
         at = bisect.bisect_left(self._waiting, request.rank, key=lambda r: r.rank)
+        assert self._waiting[at] is request
         del self._waiting[at]
         if self._shares:
             self._waiting_tree.remove(request.all, request)
@@ -412,6 +413,7 @@ class Scheduler(Closeable):
             if request.done:
                 continue
             if request.seq is None:
+                self._read_inbox()  # the request may have arrived since
                 self._remove_waiting(request)
             self._end(request, "cancelled")
 

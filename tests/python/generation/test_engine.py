@@ -272,21 +272,29 @@ def test_a_short_prompt_does_not_wait_for_long_ones(tiny):
 
 def test_higher_priorities_start_first(tiny):
     order = []
+    all_queued = threading.Event()
+
+    def held(row, seq):
+        all_queued.wait()
+        return 7
 
     async def ask(engine, i, priority):
-        done = await engine.complete(tokens(8, i), 3, priority=priority)
-        order.append((done.timings.queued, priority))
+        await engine.complete(tokens(8, i), 3, priority=priority)
+        order.append(priority)
 
     async def main(engine):
-        running = asyncio.create_task(engine.complete(tokens(8, 99), 150))
+        running = asyncio.create_task(engine.complete(tokens(8, 99), 2, held))
         while engine.stats.n_active == 0:
             await asyncio.sleep(0.001)
-        await asyncio.gather(*(ask(engine, i, i % 3) for i in range(9)))
-        await running
+        waiting = [asyncio.create_task(ask(engine, i, i % 3)) for i in range(9)]
+        while engine.stats.n_queued < 9:
+            await asyncio.sleep(0.001)
+        all_queued.set()
+        await asyncio.gather(running, *waiting)
 
     with plait.Engine(tiny, n_seq_max=1, n_ctx=256, prefixes=False) as engine:
         asyncio.run(main(engine))
-    assert [priority for _, priority in sorted(order)] == [2] * 3 + [1] * 3 + [0] * 3
+    assert order == [2] * 3 + [1] * 3 + [0] * 3
 
 
 def test_a_full_queue_makes_callers_wait(tiny):
