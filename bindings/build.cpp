@@ -10,6 +10,7 @@
 #include "module.h"
 #include "objects.h"
 #include "runtime/devices/backend_registry.h"
+#include "runtime/devices/host_memory.h"
 
 namespace plait::python {
 namespace {
@@ -88,7 +89,7 @@ py::typing::List<Device> devices() {
     cpu.name = "cpu";
     cpu.description =
         text(std::thread::hardware_concurrency(), " logical processors, ", to_string(isas.back()));
-    cpu.memory = free_memory();
+    cpu.memory = host_memory().free;
     cpu.features = names(isas);
     py::list all;
     all.append(py::cast(cpu));

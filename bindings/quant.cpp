@@ -1,5 +1,8 @@
 // Conversion between float32 and the block formats of GGUF files.
+#include <algorithm>
+#include <cmath>
 #include <string>
+#include <string_view>
 
 #include "base/checked.h"
 #include "gil_release.h"
@@ -54,6 +57,16 @@ py::array_t<float> dequantize_rows(const ArrayLike& raw, const Text& type) {
     return result;
 }
 
+// A block stores no infinity and no NaN; its quantiser would turn them into arbitrary numbers.
+void check_finite(const float* values, uint64_t n, std::string_view type) {
+    const float* const end = values + n;
+    const float* const found =
+        std::find_if_not(values, end, [](float value) { return std::isfinite(value); });
+    if (found != end)
+        throw InvalidArgument(text("values: element ", found - values, " is ", *found, ", but ",
+                                   type, " stores only finite numbers"));
+}
+
 py::array_t<uint8_t> quantize_rows(const ArrayLike& values, const Text& type) {
     const DType dtype = type_named(to_text("type", type));
     const DTypeInfo& format = info(dtype);
@@ -73,6 +86,7 @@ py::array_t<uint8_t> quantize_rows(const ArrayLike& values, const Text& type) {
     auto* to = reinterpret_cast<std::byte*>(result.mutable_data());
     const auto n = static_cast<uint64_t>(floats.size());
     const GilRelease released;
+    if (format.block_elements > 1) check_finite(from, n, format.name);
     quantize(dtype, from, to, n);
     return result;
 }
@@ -104,8 +118,8 @@ Raises:
     m.def("quantize", &quantize_rows, py::arg("values"), py::arg("type"),
           R"(Convert rows of float32 to a GGUF element type.
 
-For finite values the results have the same bits as those of ggml's reference quantiser, except for
-Q4_K and Q6_K, which search for the codes with the least squared error.
+The results have the same bits as those of ggml's reference quantiser, except for Q4_K and Q6_K, which
+search for the codes with the least squared error.
 
 Args:
     values: float32 array of shape (..., n); each row must consist of whole blocks.
@@ -115,7 +129,8 @@ Returns:
     uint8 ndarray of shape (..., bytes).
 
 Raises:
-    ValueError: The type is unknown, or the rows are not whole blocks.
+    ValueError: The type is unknown, the rows are not whole blocks, or a value is NaN or infinite and
+        the type is not F32, F16 or BF16.
     UnsupportedError: The type can only be read.)");
 }
 

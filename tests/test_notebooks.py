@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from python.drive import UNDER_ASAN
+from run_notebook import run
 
 RUNNER = Path(__file__).with_name("run_notebook.py")
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
@@ -34,6 +36,15 @@ def test_notebook_runs_from_top_to_bottom(path, tmp_path):
     assert shown.count("<img ") == source.count(".plot") - source.count("ax.plot") + source.count(
         "plt.subplots"
     )
+
+
+def test_answers_of_the_first_notebook_stop_at_the_end_token():
+    (shown,) = [html for source, html in run(NOTEBOOKS[0]) if "print(" in source]
+    assert re.findall(r"A: (.*)", shown) == [
+        "Tom lives in Oslo.",
+        "The kite is red.",
+        "The kite belongs to Ben.",
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

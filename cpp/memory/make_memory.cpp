@@ -65,23 +65,28 @@ std::map<uint8_t, std::vector<uint8_t>> groups_by_kind(const MemoryLayout& layou
 
 }  // namespace
 
-std::unique_ptr<Memory> make_memory(const MemorySpecs& specs, const MemoryOptions& options) {
+MemoryLayout layout_of(const MemorySpecs& specs, const MemoryOptions& options) {
     check_options(options);
     MemoryOptions sized = options;
     sized.n_cells = count_cells(specs, options);
     LayoutBuilder builder(sized);
     for (const auto& slots : specs) builder.add_layer(slots);
     MemoryLayout layout = builder.take();
-    if (!layout.has_cells()) sized.streams = false;  // only cells are divided among streams
-
-    const auto groups_of = groups_by_kind(layout);
-    for (const auto& [code, groups] : groups_of) {
+    for (const auto& [code, groups] : groups_by_kind(layout)) {
         const PartKind& kind = *layout.groups[groups[0]].kind;
         if (kind.check != nullptr) kind.check(layout, options);
     }
+    return layout;
+}
+
+std::unique_ptr<Memory> make_memory(const MemorySpecs& specs, const MemoryOptions& options) {
+    MemoryLayout layout = layout_of(specs, options);
+    MemoryOptions sized = options;
+    sized.n_cells = count_cells(specs, options);
+    if (!layout.has_cells()) sized.streams = false;  // only cells are divided among streams
     Parts parts;
     parts.of_group.resize(layout.groups.size());
-    for (const auto& [code, groups] : groups_of)
+    for (const auto& [code, groups] : groups_by_kind(layout))
         layout.groups[groups[0]].kind->add_parts(layout, groups, sized, parts);
     return std::make_unique<Memory>(std::move(layout), sized, std::move(parts));
 }

@@ -126,6 +126,10 @@ private:
     bool in_step_ = false;
 };
 
+// Returns the layout of the memory that make_memory() would build, without allocating it. Throws
+// the same errors.
+MemoryLayout layout_of(const MemorySpecs& specs, const MemoryOptions& options);
+
 // Builds a memory from the specs of a model and the options of a context. Throws UnsupportedError
 // or InvalidArgument if the options are out of range or do not work with the specs.
 std::unique_ptr<Memory> make_memory(const MemorySpecs& specs, const MemoryOptions& options);

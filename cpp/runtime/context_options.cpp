@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "memory/memory.h"
-#include "runtime/devices/backend_registry.h"
+#include "runtime/devices/host_memory.h"
 
 namespace plait {
 namespace {
@@ -28,11 +28,11 @@ void check(const ContextOptions& o) {
 // cache takes at most half of the available memory.
 int64_t fitting_n_ctx(const MemorySpecs& specs, const MemoryOptions& options, int64_t n_ctx_train) {
     const int64_t wanted = n_ctx_train > 0 ? n_ctx_train : 512;
-    const uint64_t max_bytes = free_memory() / 2;
+    const uint64_t max_bytes = host_memory().free / 2;
     const auto bytes = [&](int64_t n_ctx) {
         MemoryOptions trial = options;
         trial.n_ctx = n_ctx;
-        return make_memory(specs, trial)->layout().bytes();
+        return layout_of(specs, trial).bytes();
     };
     if (max_bytes == 0 || bytes(wanted) <= max_bytes) return wanted;
     int64_t fits = 1, too_many = wanted;
@@ -41,6 +41,23 @@ int64_t fitting_n_ctx(const MemorySpecs& specs, const MemoryOptions& options, in
         (bytes(middle) <= max_bytes ? fits : too_many) = middle;
     }
     return fits;
+}
+
+// Throws OutOfMemory if the host has too little memory for the cache. The system would grant the
+// memory all the same, and end the process once the cache fills it. Devices refuse caches that are
+// too large themselves.
+void check_fits(const MemoryLayout& layout, const MemoryOptions& options, bool on_host) {
+    constexpr uint64_t kRowBytes = 32;  // at most, of the table of rows
+    uint64_t needed = on_host ? layout.bytes() : 0;
+    for (const GroupInfo& group : layout.groups) needed += group.n_rows * kRowBytes;
+    const uint64_t available = host_memory().free_with_swap;
+    if (available == 0 || needed <= available) return;
+    const auto megabytes = [](uint64_t bytes) { return (bytes + 999'999) / 1'000'000; };
+    throw OutOfMemory(text(
+        "a context with n_ctx=", options.n_ctx, " and n_seq_max=", options.n_seq_max, " needs ",
+        megabytes(needed), " MB for its cache, but ", available / 1'000'000,
+        " MB of memory are available; choose a smaller n_ctx, kv_cells or n_seq_max, or smaller "
+        "type_k and type_v"));
 }
 
 // `causal`, `hidden`: options of the context. `pooling`: nullopt unless the caller chose it; the
@@ -103,6 +120,7 @@ ContextSettings resolve(const ContextOptions& options, const Model& model) {
                 .causal = causal};
     if (!options.n_ctx)
         s.memory.n_ctx = fitting_n_ctx(model.memory_specs(), s.memory, info.n_ctx_train);
+    check_fits(layout_of(model.memory_specs(), s.memory), s.memory, s.backend == "cpu");
     return s;
 }
 

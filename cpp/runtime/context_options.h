@@ -69,7 +69,8 @@ void check_between(const char* argument, T value, T min, T max) {
 }
 
 // Checks the options and chooses the defaults for a model. Throws InvalidArgument, which names the
-// option, its value and what was expected.
+// option, its value and what was expected; OutOfMemory if the host has too little memory for the
+// cache.
 ContextSettings resolve(const ContextOptions& options, const Model& model);
 
 // Throws InvalidArgument if the placement of layers does not suit these devices. `n_devices`:

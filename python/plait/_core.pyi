@@ -1530,8 +1530,8 @@ def quantize(values: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[
     """
     Convert rows of float32 to a GGUF element type.
 
-    For finite values the results have the same bits as those of ggml's reference quantiser, except for
-    Q4_K and Q6_K, which search for the codes with the least squared error.
+    The results have the same bits as those of ggml's reference quantiser, except for Q4_K and Q6_K, which
+    search for the codes with the least squared error.
 
     Args:
         values: float32 array of shape (..., n); each row must consist of whole blocks.
@@ -1541,7 +1541,8 @@ def quantize(values: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[
         uint8 ndarray of shape (..., bytes).
 
     Raises:
-        ValueError: The type is unknown, or the rows are not whole blocks.
+        ValueError: The type is unknown, the rows are not whole blocks, or a value is NaN or infinite and
+            the type is not F32, F16 or BF16.
         UnsupportedError: The type can only be read.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import Final, SupportsFloat, SupportsIndex, TypeVar
 
 from plait import _core
@@ -80,6 +80,15 @@ def items(value: Iterable[T], name: str, expected: str) -> list[T]:
     if isinstance(value, str | bytes | bytearray) or not hasattr(value, "__iter__"):
         raise TypeError(f"{name}: expected a list of {expected}, got {kind(value)}")
     return list(value)
+
+
+def refuse_unordered(value: object, name: str) -> None:
+    """Raise TypeError, which names the argument, for a dict or a set in place of text or a list."""
+    if isinstance(value, Mapping):
+        hint = "; for messages, use Chat" if "role" in value or "content" in value else ""
+        raise TypeError(f"{name}: expected text or a list, got {kind(value)}{hint}")
+    if isinstance(value, Set):
+        raise TypeError(f"{name}: expected text or a list, got {kind(value)}, which has no order")
 
 
 def number(

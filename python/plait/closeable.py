@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 T = TypeVar("T", bound="Closeable")
 
@@ -21,3 +21,7 @@ class Closeable:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        name = type(self).__name__
+        raise TypeError(f"{name} objects cannot be copied or pickled; create another {name}")

@@ -176,6 +176,27 @@ class Context(_core.Context, Closeable):  # noqa: D101
         return context_html(self)
 
 
+def context_with_at_most(kv_cells: int, model: Model, *, n_ctx: int, **options: Any) -> Context:
+    """Create a context with as many cells as fit into memory.
+
+    Args:
+        kv_cells: Max number of cells. Halved until they fit, but at least `n_ctx`.
+        model: The model.
+        n_ctx: As in Context.
+        options: More options of Context.
+
+    Raises:
+        MemoryError: There is too little memory for `n_ctx` cells.
+    """
+    while True:
+        try:
+            return Context(model, n_ctx=n_ctx, kv_cells=kv_cells, **options)
+        except MemoryError:
+            if kv_cells <= n_ctx:
+                raise
+        kv_cells = max(kv_cells // 2, n_ctx)
+
+
 class SharedContext(Closeable):
     """Base class of Engine: runs requests of many callers in one context."""
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <optional>
 #include <string_view>
 
@@ -109,17 +108,6 @@ std::vector<std::unique_ptr<Backend>> make_devices(const std::string& names,
     for (const Choice& choice : choices) devices.push_back(choice.kind->make(choice.index));
     devices.push_back(std::make_unique<cpu::CpuBackend>(options));
     return devices;
-}
-
-uint64_t free_memory() {
-    std::ifstream in("/proc/meminfo");
-    std::string name;
-    uint64_t kib = 0;
-    while (in >> name >> kib) {
-        if (name == "MemAvailable:") return kib * 1024;
-        in.ignore(64, '\n');
-    }
-    return 0;
 }
 
 }  // namespace plait

@@ -44,8 +44,4 @@ void register_backend(BackendKind kind);
 std::vector<std::unique_ptr<Backend>> make_devices(const std::string& names,
                                                    const cpu::CpuOptions& options);
 
-// Returns the memory of the host that is available, in bytes, according to the operating system; 0
-// if unknown.
-uint64_t free_memory();
-
 }  // namespace plait

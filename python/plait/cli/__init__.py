@@ -31,6 +31,7 @@ COMMANDS = (
     "bench",
     "devices",
 )
+_FUNCTIONS = r"^(generate|quantize_file|embed|token_logprobs|from_hub|Sampler|Chat): "
 
 
 def parser(command: str) -> argparse.ArgumentParser:
@@ -91,19 +92,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Error, OSError, ValueError, MemoryError, ModuleNotFoundError) as error:
         if os.environ.get("PLAIT_TRACEBACK"):
             raise
-        text = _with_options(str(error) or type(error).__name__, made)
+        text = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.filename is not None:
+            text = f"{error.filename}: {error.strerror}"
+        text = _with_options(text, made)
         sys.stderr.write(f"plait {command}: {text}\n")
         return 1
     return status
 
 
 def _with_options(text: str, command: argparse.ArgumentParser) -> str:
-    """Replace the names of Python arguments in a message by the options of the command."""
+    """Remove the name of the Python function from a message, and replace those of arguments by options."""
+    text = re.sub(_FUNCTIONS, "", text)
     for action in command._actions:
         if action.option_strings:
             name = re.escape(action.dest)
             # A name without an underscore could be an ordinary word, unless it is followed like an argument.
-            after = r"(=True)?" if "_" in action.dest else r"(?= is\b)|\b" + name + r"=(True)?"
+            after = (
+                r"(=True)?"
+                if "_" in action.dest
+                else r"(?=:? (?:is|expected)\b)|\b" + name + r"=(True)?"
+            )
             text = re.sub(rf"(?<![-\w])\b{name}\b{after}(?!\w)", action.option_strings[-1], text)
     return text
 

@@ -22,6 +22,7 @@ from plait.cli.arguments import (
     read_text,
 )
 from plait.cli.terminal import flush, write
+from plait.errors import CacheFull
 
 if TYPE_CHECKING:
     from plait import Chat
@@ -94,6 +95,11 @@ def _answer(chat: Chat, text: str) -> None:
     except KeyboardInterrupt:
         write()
         _tell("interrupted")
+    except CacheFull as error:
+        if not sys.stdin.isatty():
+            raise
+        problem = str(error).removeprefix("Chat: ").replace("n_ctx", "--n-ctx")
+        _tell(f"{problem}; /undo and /new make room")
 
 
 def _command(line: str, chat: Chat, first: int) -> None:
@@ -123,9 +129,14 @@ def _tell(text: str) -> None:
 
 
 def _ask() -> str:
-    """Return the next line; an empty one at the end of the input. On a terminal, with line editing and history."""
+    """Return the next line; an empty one at the end of the input. On a terminal, with line editing and history.
+
+    An empty line ends the conversation on a terminal; elsewhere it is skipped.
+    """
     if not sys.stdin.isatty():
-        return sys.stdin.readline().strip()
+        while (line := sys.stdin.readline()) and not line.strip():
+            pass
+        return line.strip()
     with suppress(ImportError):
         import readline  # noqa: F401  # changes input()
     while True:

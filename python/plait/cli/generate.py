@@ -10,6 +10,7 @@ import argparse
 import sys
 from typing import Any
 
+from plait.arguments import integer
 from plait.cli.arguments import (
     add_context,
     add_json,
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the prompts with their continuations."""
     from plait import generate
 
+    integer(args.max_tokens, "max_tokens", 1)
     model = open_model(args.model)
     prompts = [*args.prompt, *map(read_text, args.file)] or [read_text("-")]
     sampler = make_sampler(args)

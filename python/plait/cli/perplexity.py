@@ -12,6 +12,7 @@ import sys
 
 import numpy as np
 
+from plait.arguments import integer
 from plait.cli.arguments import (
     add_context,
     add_json,
@@ -39,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the perplexity with its standard error, derived from that of the mean log-probability."""
     from plait.evaluation.scoring import partial_scores
 
+    if args.window is not None:
+        integer(args.window, "window", 2)
     model = open_model(args.model)
     ids = model.tokenizer.encode(read_text(args.file)).tolist()
     if len(ids) < 2:

@@ -17,6 +17,7 @@ from plait.arguments import integer, renamed
 from plait.context import Context, SharedContext, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.evaluation.texts import Text, text_list, token_ids
+from plait.interrupts import keeping
 from plait.numerics import log_softmax
 from plait.progress import Progress, ProgressOption, check_progress
 
@@ -115,6 +116,8 @@ def score(
         ValueError: The context has no tokens, or a continuation adds none or does not fit into
             n_ctx.
         CacheFull: The context has no room for a continuation.
+        KeyboardInterrupt: Ctrl-C. Its attribute `partial` is the list of the Scores of the first
+            continuations, as many as are computed.
     """
     source = model_of(model, "score")
     n_top = renamed(top_logprobs, top, "top_logprobs", "top", "score")
@@ -141,7 +144,10 @@ def score(
                 )
         root = resources.enter_context(ctx.sequence())
         ((_, start),) = _rows(ctx, [(root, texts[0].tokens[:shared].tolist(), shared - 1)])
-        return _score_group(ctx, root, shared, start, texts, n_top)
+        done: list[Score] = []
+        with keeping(lambda: done):
+            _score_group(ctx, root, shared, start, texts, n_top, done)
+        return done
 
 
 def score_pairs(
@@ -194,7 +200,8 @@ def score_pairs(
             ((_, start),) = _rows(ctx, [(root, rest, len(rest) - 1)])
             held = context
             members = groups[context]
-            found = _score_group(ctx, root, len(context), start, [texts[i] for i in members], n_top)
+            found: list[Score] = []
+            _score_group(ctx, root, len(context), start, [texts[i] for i in members], n_top, found)
             scores.update(zip(members, found, strict=True))
             bar.update(len(members))
     return [scores[i] for i in range(len(texts))]
@@ -235,6 +242,8 @@ def token_logprobs(
         TypeError: The text is neither str nor token ids.
         ValueError: The text has fewer than two tokens, the window is below 2 or exceeds n_ctx, or
             the stride is not between 1 and window - 1.
+        KeyboardInterrupt: Ctrl-C. Its attribute `partial` is the Score of the tokens in the windows
+            computed so far, or None.
     """
     source = model_of(model, "token_logprobs")
     n_top = renamed(top_logprobs, top, "top_logprobs", "top", "token_logprobs")
@@ -242,7 +251,7 @@ def token_logprobs(
     check_progress(progress, "token_logprobs")
     ids = token_ids(source, text, "text", add_special, parse_special)
     score = None
-    with Progress(progress, len(ids) - 1, "token") as bar:
+    with keeping(lambda: score), Progress(progress, len(ids) - 1, "token") as bar:
         for score in partial_scores(model, ids, window, stride, n_top):
             bar.update(len(score) - bar.done)
     assert score is not None
@@ -317,10 +326,21 @@ def perplexity(
 
     Raises:
         ValueError: As in token_logprobs(), like its other exceptions.
+        KeyboardInterrupt: Ctrl-C. Its attribute `partial` is the perplexity of the tokens in the
+            windows computed so far, or None.
     """
-    scores = token_logprobs(
-        model, text, window=window, stride=stride, add_special=add_special, parse_special=parse_special
-    )  # fmt: skip
+    try:
+        scores = token_logprobs(
+            model, text, window=window, stride=stride, add_special=add_special, parse_special=parse_special
+        )  # fmt: skip
+    except KeyboardInterrupt as interrupt:
+        done = getattr(interrupt, "partial", None)
+        interrupt.partial = None if done is None else _perplexity(done)  # type: ignore[attr-defined]
+        raise
+    return _perplexity(scores)
+
+
+def _perplexity(scores: Score) -> float:
     return math.exp(-scores.logprob / len(scores))
 
 
@@ -422,10 +442,10 @@ def _without_end(model: Model, ids: list[int], text: Text) -> list[int]:
 
 
 def _score_group(
-    ctx: Context, root: Sequence, shared: int, start: Row, texts: list[_Pair], n_top: int
-) -> list[Score]:
-    """Score pairs whose first `shared` tokens are in `root`, as many at a time as there is room for."""
-    scores: list[Score] = []
+    ctx: Context, root: Sequence, shared: int, start: Row, texts: list[_Pair], n_top: int,
+    scores: list[Score],
+) -> None:  # fmt: skip
+    """Append the scores of pairs whose first `shared` tokens are in `root`, as many at a time as there is room for."""
     at_once = max(1, min(len(texts), ctx.n_seq_max - 1))
     while len(scores) < len(texts):
         wave = texts[len(scores) : len(scores) + at_once]
@@ -435,7 +455,6 @@ def _score_group(
             if len(wave) == 1:
                 scores.append(_score_alone(ctx, root, shared, start, wave[0], n_top))
             at_once = max(1, len(wave) // 2)
-    return scores
 
 
 def _score_wave(

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Items
 import numpy as np
 import numpy.typing as npt
 
-from plait.arguments import flag, integer, kind
+from plait.arguments import flag, integer, kind, refuse_unordered
 from plait.model import Model
 
 Text = str | Items[int] | npt.NDArray[np.integer]
@@ -22,6 +22,7 @@ def text_list(texts: str | Iterable[Text], name: str) -> list[Text]:
     """
     if isinstance(texts, str | bytes | bytearray):
         raise TypeError(f"{name} is {type(texts).__name__}; pass a list of texts: [{texts!r:.40}]")
+    refuse_unordered(texts, name)
     if not isinstance(texts, Iterable):
         raise TypeError(f"{name}: expected a list of texts, got {kind(texts)}")
     return list(texts)
@@ -49,6 +50,7 @@ def token_ids(
         raise TypeError(
             f"{what} is {type(text).__name__}; pass a str (for example data.decode()) or a list of token ids"
         )
+    refuse_unordered(text, what)
     if isinstance(text, str):
         encoded = model.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
         return [int(token) for token in encoded]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from plait.arguments import flag, string
 
+_CONNECT_SECONDS = 5.0
 _PART = re.compile(r"(.*-)(\d{5})(-of-(\d{5})\.gguf)")
 
 
@@ -44,7 +48,7 @@ def fetch(
     """
     try:
         import huggingface_hub as hub
-        from huggingface_hub import errors
+        from huggingface_hub import constants, errors
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             "from_hub needs huggingface_hub: pip install plait[hub]", name="huggingface_hub"
@@ -57,18 +61,23 @@ def fetch(
         string(revision, "from_hub: revision")
     local_files_only = flag(local_files_only, "from_hub: local_files_only")
     where = f"{repo}{f' at {revision}' if revision else ''}"
+    name = None if file is None or any(sign in file for sign in "*?[") else file
+    if name is None and local_files_only:
+        raise ValueError(
+            f"from_hub: file is {file!r}; with local_files_only it must be an exact file name"
+        )
+    offline = local_files_only or constants.HF_HUB_OFFLINE
+    online = not offline and _connects(constants.ENDPOINT)
     options: dict[str, Any] = {
-        "revision": revision, "token": token, "cache_dir": cache_dir, "local_files_only": local_files_only
+        "revision": revision, "token": token, "cache_dir": cache_dir, "local_files_only": not online
     }  # fmt: skip
     try:
-        if file is None or any(sign in file for sign in "*?["):
-            if local_files_only:
-                raise ValueError(
-                    f"from_hub: file is {file!r}; with local_files_only it must be an exact file name"
-                )
+        if name is None:
+            if not online:
+                raise ConnectionError(_offline(where, file, cache_dir))
             names = hub.HfApi(token=token).list_repo_files(repo, revision=revision)
-            file = _only(where, file, names)
-        paths = [Path(hub.hf_hub_download(repo, name, **options)) for name in parts(file)]
+            name = _only(where, file, names)
+        paths = [Path(hub.hf_hub_download(repo, part, **options)) for part in parts(name)]
     except errors.GatedRepoError as error:
         raise PermissionError(
             f"from_hub: {where} requires a token and the acceptance of its conditions on its page; "
@@ -95,6 +104,19 @@ def fetch(
             raise
         raise ConnectionError(_offline(where, file, cache_dir)) from error
     return paths[0]
+
+
+def _connects(endpoint: str) -> bool:
+    """Return False if a server cannot be reached. The client would retry for 25 s to find out."""
+    url = urlsplit(endpoint)
+    if {url.scheme, "all"} & getproxies().keys() and not proxy_bypass(url.hostname or ""):
+        return True
+    port = url.port or (443 if url.scheme == "https" else 80)
+    try:
+        socket.create_connection((url.hostname or "", port), timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def parts(file: str) -> list[str]:

@@ -87,7 +87,8 @@ def quantize_file(
             terminal or a notebook.
 
     Raises:
-        ValueError: The type is unknown, or `path` is the model's own file.
+        ValueError: The type is unknown, `path` is the model's own file, or a weight is NaN or
+            infinite.
         UnsupportedError: The matrices are already quantised, or none can have the type.
         OSError: The file cannot be written.
     """
@@ -234,6 +235,9 @@ def _contents(
             rows = model.tensor(tensor.name).reshape(-1, info.shape[-1])
             dtype, step = plan[tensor.name], max(1, _CHUNK // info.shape[-1])
             parts = [rows[i : i + step] for i in range(0, len(rows), step)]
-            for part in pool.map(_core.quantize, parts, [dtype] * len(parts)):
-                yield part.tobytes()
+            try:
+                for part in pool.map(_core.quantize, parts, [dtype] * len(parts)):
+                    yield part.tobytes()
+            except ValueError as error:
+                raise ValueError(f"quantize_file: {tensor.name}: {error}") from None
         progress.update(info.nbytes)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import logging
+import re
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
@@ -79,6 +81,8 @@ class Chat(Closeable):
 
     Raises:
         ValueError: `full` is unknown.
+        TypeError: An argument has the wrong type, or a variable that the template does not use is a
+            misspelt parameter or a parameter of Sampler.
         IndexError: A token id in `stop` is outside the vocabulary.
         UnsupportedError: The file has no template, or `full` is "shift" and the memory cannot
             shift.
@@ -99,8 +103,6 @@ class Chat(Closeable):
         **variables: Any,
     ) -> None:
         source = model_of(model, "Chat")
-        if string(full, "Chat: full") not in _POLICIES:
-            raise ValueError(f"Chat: full is {full!r}; it must be one of {', '.join(_POLICIES)}")
         self.messages: list[Message] = []
         if system is not None:
             content = string(system, "Chat: system")
@@ -108,9 +110,8 @@ class Chat(Closeable):
         self.tools = None if tools is None else _tools(tools)
         self.full = full
         self.max_tokens = integer(max_tokens, "Chat: max_tokens", 1)
-        if sampler is not None and not callable(sampler):
-            raise TypeError(f"Chat: sampler: expected a callable, got {kind(sampler)}")
         self.sampler = sampler
+        self._check_attributes()
         self.n_left_out = 0
         self.n_forgotten = 0
         self.n_reused = 0
@@ -120,6 +121,7 @@ class Chat(Closeable):
         self._stop.check_ids(source.n_vocab)
         self._streaming: weakref.ref[Generator[Event, None, None]] | None = None
         self._template = source.chat_template if template is None else _template(source, template)
+        _check_variables(variables, self._template.source)
         self._tokenizer = source.tokenizer
         self._owns_context = not isinstance(model, Context)
         self._ctx = model if isinstance(model, Context) else Context(source)
@@ -168,8 +170,11 @@ class Chat(Closeable):
                 answer is being streamed.
             CacheFull: The conversation does not fit; see `full`.
         """
-        limit = (
-            self.max_tokens if max_tokens is None else integer(max_tokens, "Chat: max_tokens", 1)
+        if self._seq.closed:
+            raise ValueError("Chat: the chat is closed")
+        self._check_attributes()
+        limit = integer(
+            self.max_tokens if max_tokens is None else max_tokens, "Chat: max_tokens", 1
         )
         if text is not None:
             text = string(text, "Chat: text")
@@ -203,6 +208,16 @@ class Chat(Closeable):
 
     def __repr__(self) -> str:
         return f"<plait.Chat of {len(self)} messages, full={self.full!r}>"
+
+    def _check_attributes(self) -> None:
+        """Raise an error for attributes that a caller set to invalid values."""
+        expect(self.messages, list, "Chat: messages", "a list of dicts")
+        if self.sampler is not None and not callable(self.sampler):
+            raise TypeError(f"Chat: sampler: expected a callable, got {kind(self.sampler)}")
+        if string(self.full, "Chat: full") not in _POLICIES:
+            raise ValueError(
+                f"Chat: full is {self.full!r}; it must be one of {', '.join(_POLICIES)}"
+            )
 
     # -- from messages to tokens -----------------------------------------------------------------------
 
@@ -365,6 +380,22 @@ def _tools(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "a list of JSON schemas (dicts); it contains another value",
         )
     return [dict(tool) for tool in found]
+
+
+def _check_variables(variables: Iterable[str], template: str) -> None:
+    """Raise TypeError for what is no variable of the template but looks like a parameter."""
+    parameters = inspect.signature(Chat).parameters
+    for name in variables:
+        if re.search(rf"\b{re.escape(name)}\b", template):
+            continue
+        if name in inspect.signature(Sampler).parameters:
+            raise TypeError(
+                f"Chat() got an unexpected keyword argument {name!r}; pass sampler=Sampler({name}=...)"
+            )
+        if near := difflib.get_close_matches(name, parameters, 1, 0.8):
+            raise TypeError(
+                f"Chat() got an unexpected keyword argument {name!r}; did you mean {near[0]}?"
+            )
 
 
 def _template(model: Model, text: str) -> ChatTemplate:

@@ -10,8 +10,9 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final, SupportsIndex
 
 from plait.arguments import integer, renamed
-from plait.context import Context, SharedContext, model_of
+from plait.context import Context, SharedContext, context_with_at_most, model_of
 from plait.generation.events import Completion, Event
+from plait.interrupts import keeping
 from plait.progress import Progress, ProgressOption, check_progress
 
 if TYPE_CHECKING:
@@ -197,15 +198,23 @@ def complete(
 
     Raises:
         ValueError: As in generate(), like its other exceptions.
+        KeyboardInterrupt: Ctrl-C. Its attribute `partial` is the list of the generations that have
+            started; the finish reason of those that have not ended is "cancelled".
     """
     events, requests = _start(
         model, prompts, max_tokens, sampler, n=n, stop=stop, seed=seed, top_logprobs=top_logprobs, draft=draft,
         add_special=add_special, parse_special=parse_special, progress=progress, top=top,
     )  # fmt: skip
-    for _ in events:
-        pass
-    done = [request.completion() for request in requests]
-    return sorted(done, key=lambda one: (one.index, one.sample))
+    with keeping(lambda: _in_order(request for request in requests if request.tokens)):
+        for _ in events:
+            pass
+    return _in_order(requests)
+
+
+def _in_order(requests: Iterable[Request]) -> list[Completion]:
+    """Return the generations so far, ordered by prompt and then by sample."""
+    found = [request.completion() for request in requests]
+    return sorted(found, key=lambda one: (one.index, one.sample))
 
 
 def _start(
@@ -325,4 +334,4 @@ def _context_for(
     n_seqs = max(1, min(len(prompts) * samples, _MAX_SEQUENCES))
     cells = min(n_ctx * n_seqs, max(n_ctx * _MAX_FULL_LENGTH, _MIN_CELLS))
     # One more sequence holds a common prefix.
-    return Context(model, n_ctx=n_ctx, n_seq_max=n_seqs + (n_seqs > 1), kv_cells=cells)
+    return context_with_at_most(cells, model, n_ctx=n_ctx, n_seq_max=n_seqs + (n_seqs > 1))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import numpy.typing as npt
 
-from plait.arguments import flag, integer, kind
+from plait.arguments import flag, integer, kind, refuse_unordered
 from plait.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def prompt_list(prompts: Prompt | Iterable[Prompt], function: str) -> list[Promp
     if isinstance(prompts, str):
         return [prompts]
     _refuse_bytes(prompts, f"{function}: prompts")
+    refuse_unordered(prompts, f"{function}: prompts")
     if not hasattr(prompts, "__iter__"):
         raise TypeError(
             f"{function}: prompts: expected text, token ids or several of these, got {kind(prompts)}"
@@ -79,6 +80,7 @@ def encode(
         UnsupportedError: The prompt is text and the model has no vocabulary.
     """
     _refuse_bytes(prompt, f"generate: {name}")
+    refuse_unordered(prompt, f"generate: {name}")
     add_special = flag(add_special, "generate: add_special")
     parse_special = flag(parse_special, "generate: parse_special")
     if isinstance(prompt, str):

@@ -76,10 +76,10 @@ class Request:
         self.logprobs: list[float] = []
         self.top_logprobs: list[tuple[tuple[int, float], ...]] = []
         self.n_preempted = 0
-        self._scheduler = scheduler
         self._text: list[str] = []
         self._n_prompt = len(prompt)
         # The attributes below belong to the scheduler and the prefix cache.
+        self.scheduler = scheduler
         self.all = prompt  # the prompt and the generated tokens
         self.limit = limit  # max generated tokens
         self.key = key  # identifies the sequence to the sampler
@@ -132,7 +132,7 @@ class Request:
 
         Its cells are freed at once, or after the current step if another thread is running one.
         """
-        self._scheduler.cancel(self)
+        self.scheduler.cancel(self)
 
     def completion(self) -> Completion:
         """Return the generation so far."""

@@ -242,9 +242,14 @@ class Scheduler(Closeable):
 
         Args:
             request: A request of this scheduler.
+
+        Raises:
+            ValueError: The request is of another scheduler.
         """
         if not isinstance(request, Request):
             raise TypeError(f"cancel: request: expected a Request, got {kind(request)}")
+        if request.scheduler is not self:
+            raise ValueError("cancel: request belongs to another Scheduler")
         self._cancelled.append(request)
         if self._lock.acquire(blocking=False):
             try:

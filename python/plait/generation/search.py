@@ -82,6 +82,7 @@ def best_of(
 
     Raises:
         ValueError: As in generate(), like its other exceptions.
+        KeyboardInterrupt: As in complete().
     """
     found = complete(
         model, prompts, max_tokens, Sampler() if sampler is None else sampler, n=n, stop=stop, seed=seed,

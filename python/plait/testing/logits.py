@@ -45,7 +45,7 @@ def assert_logits_close(
 
     Raises:
         AssertionError: A logit differs.
-        ValueError: The shapes differ.
+        ValueError: The shapes differ, or there are no logits to compare.
     """
     __tracebackhide__ = True
     atol, rtol = number(atol, "atol", 0), number(rtol, "rtol", 0)
@@ -80,6 +80,8 @@ def _rows(logits: npt.ArrayLike | Output, name: str) -> Rows:
         raise TypeError(
             f"{name}: expected an Output or an array of numbers, got {kind(logits)}"
         ) from None
+    if rows.size == 0:
+        raise ValueError(f"{name} holds no logits: its shape is {rows.shape}")
     if rows.ndim != 2:
         raise ValueError(f"{name}: expected the shape (n_vocab,) or (n, n_vocab), got {rows.shape}")
     return rows

@@ -341,6 +341,11 @@ def test_quantize_warns_of_types_that_do_not_fit(run, tiny_path, tmp_path):
         (("generate", "demo", "--n-ctx", "3", "Tom lives in Oslo."), "--n-ctx is 3"),
         (("quantize", "demo", "out.gguf", "Q4_K"), "pass --requantize to do it anyway"),
         (("perplexity", "demo", "text", "--window", "1"), "--window is 1"),
+        (("perplexity", "demo", "text", "--window", "-5"), "--window is -5"),
+        (("perplexity", "demo", "none"), "perplexity: none: No such file or directory"),
+        (("generate", "demo", "x", "-n", "-3"), "generate: --max-tokens is -3"),
+        (("generate", "demo", "x", "--threads", "100000"), "--threads: expected 1 to 1024"),
+        (("quantize", "demo", "out.gguf", "Q99"), 'quantize: type is "Q99"'),
     ],
 )
 def test_messages_name_options(run, tmp_path, monkeypatch, args, message):
@@ -348,9 +353,17 @@ def test_messages_name_options(run, tmp_path, monkeypatch, args, message):
     (tmp_path / "text").write_text("Tom lives in Oslo. The kite is red.")
     told = run(*args, status=1)
     assert message in told
-    assert "_" not in told.replace("quantize_file", "").replace("token_logprobs", "").replace(
-        "Q8_0", ""
-    )
+    assert "_" not in re.sub(r"Q\d_\w|quantize_file|token_logprobs", "", told)
+
+
+def test_a_conversation_goes_on_after_an_empty_line_of_a_file(tmp_path):
+    template = tmp_path / "plain.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }} {% endfor %}")
+    done = shell(
+        "chat", "demo", "--template", template, "-n", 2, "-t", 0, input="Tom lives in\n\n \nMia has\n"
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
 
 
 def test_json_has_each_list_of_numbers_on_one_line(run):

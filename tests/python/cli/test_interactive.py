@@ -101,6 +101,23 @@ def test_commands_confirm_and_unknown_ones_are_refused(chat):
     assert chat.process.wait(20) == 0
 
 
+def test_a_message_that_does_not_fit_does_not_end_the_program(tmp_path):
+    template = tmp_path / "story.jinja"
+    template.write_text(TEMPLATE)
+    chat = Terminal("chat", "demo", "--template", template, "-t", 0, "--n-ctx", 30)
+    try:
+        chat.until("> ")
+        chat.send("a b c d e f g h i j k l m n o p q r s t u v w x y z\n")
+        chat.until(
+            r"\(the last message has .* tokens .* but --n-ctx is 30; /undo and /new make room\)"
+            + PROMPT
+        )
+        chat.send("Tom lives in Oslo. Where does Tom live?\n")
+        chat.until(r"Oslo" + PROMPT)
+    finally:
+        chat.close()
+
+
 def test_ctrl_c_at_the_prompt_and_line_editing(chat):
     pytest.importorskip("readline")
     chat.until("> ")

@@ -80,6 +80,12 @@ def test_failures_name_the_first_token_that_differs(demo_model):
     assert len(lines) == 5
 
 
+@pytest.mark.parametrize("nothing", [[], np.zeros((0, 5)), np.zeros((5, 0))])
+def test_no_logits_are_not_close(nothing):
+    with pytest.raises(ValueError, match="actual holds no logits: its shape is"):
+        assert_logits_close(nothing, nothing)
+
+
 def test_snapshots_are_compared_and_updated(tmp_path, demo_model):
     path = tmp_path / "snapshots" / "a.json"
     with pytest.raises(AssertionError, match="--plait-update"):

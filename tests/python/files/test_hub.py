@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import plait
@@ -133,7 +134,6 @@ def test_downloaded_once_and_found_offline(hub, python):
     assert python(OPEN.format("tiny.gguf"), HF_HUB_OFFLINE="1") == "288"
 
 
-@pytest.mark.slow  # the client retries
 def test_a_hub_that_does_not_list_files(python):
     message = python("plait.Model.from_hub('me/models')", down=True)
     assert message.startswith("ConnectionError from_hub: the hub cannot be reached")
@@ -144,8 +144,8 @@ def test_a_hub_that_does_not_list_files(python):
     "options",
     [
         {"HF_HUB_OFFLINE": "1"},
-        pytest.param({"down": True}, marks=pytest.mark.slow),
-    ],  # the client retries
+        {"down": True},
+    ],
     ids=["told", "down"],
 )
 def test_errors_when_offline_explain_what_to_do(python, tmp_path, options):
@@ -154,6 +154,12 @@ def test_errors_when_offline_explain_what_to_do(python, tmp_path, options):
     assert str(tmp_path / "hf") in message
     assert "tiny.gguf of me/models" in message
     assert "plait.Model(path)" in message
+
+
+def test_a_hub_that_cannot_be_reached_is_not_tried_again_and_again(python):
+    began = time.perf_counter()
+    assert "the hub cannot be reached" in python(OPEN.format("tiny.gguf"), down=True)
+    assert time.perf_counter() - began < 10  # the client would wait for 23 s between six attempts
 
 
 def test_an_interrupted_download_resumes(hub, python):

@@ -32,6 +32,21 @@ def test_shapes_follow_the_blocks(name):
             plait.quant.dequantize(raw[..., :-1], name)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "IQ4_NL", "Q4_K", "Q6_K"])
+def test_blocks_store_only_finite_numbers(name, value):
+    values = np.ones((2, 256), np.float32)
+    values[1, 3] = value
+    if name.endswith(("16", "32")):
+        back = plait.quant.dequantize(plait.quant.quantize(values, name), name)
+        np.testing.assert_array_equal(back, values)
+        return
+    with pytest.raises(
+        ValueError, match=rf"values: element 259 is {value}, but {name} stores only"
+    ):
+        plait.quant.quantize(values, name)
+
+
 def test_rows_need_not_be_contiguous():
     raw = np.random.default_rng(0).integers(0, 255, (4, 2 * 34), np.uint8)
     np.testing.assert_array_equal(

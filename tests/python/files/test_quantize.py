@@ -183,6 +183,18 @@ def test_mistakes_change_nothing(floats, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_tensor_that_is_not_finite_is_named(tmp_path):
+    weights = gguf_writer.llama_weights()
+    weights["blk.0.attn_q.weight"][1, 2] = np.nan
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    model = plait.Model(gguf_writer.write(tmp_path / "nan.gguf", metadata, weights))
+    with pytest.raises(
+        ValueError, match=r"quantize_file: blk\.0\.attn_q\.weight: values: element .* is nan"
+    ):
+        quant.quantize_file(model, tmp_path / "out.gguf", "Q8_0")
+    assert not (tmp_path / "out.gguf").exists()
+
+
 def test_a_head_is_read_as_it_is_written(tmp_path):
     metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
     metadata |= {

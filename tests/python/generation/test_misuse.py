@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import pickle
 import threading
 import time
 import warnings
@@ -108,6 +109,84 @@ def test_ids_generate_on_a_file_without_a_vocabulary(no_vocabulary, tiny):
         plait.complete(no_vocabulary, "text", 3)
     with pytest.raises(plait.UnsupportedError, match="pass token ids"):
         plait.complete(no_vocabulary, [ids], 3, stop="text")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: plait.complete(m, {"a": 1}), "prompts: expected text or a list, got dict$"),
+        (lambda m: plait.complete(m, {"a", "b"}), "prompts: .* got set, which has no order"),
+        (lambda m: plait.complete(m, [{5, 6}]), "prompt 0: .* got set, which has no order"),
+        (lambda m: plait.complete(m, [{"role": "user"}]), "prompt 0: .* got dict; for messages, use Chat"),
+        (lambda m: plait.beam_search(m, {5, 6}), "got set, which has no order"),
+        (lambda m: plait.score(m, "a", {"b", "c"}), "continuations: .* got set, which has no order"),
+        (lambda m: plait.score(m, {5, 6}, ["b"]), "context: .* got set, which has no order"),
+        (lambda m: plait.embed(m, {"a": "b"}), "texts: expected text or a list, got dict"),
+        (lambda m: plait.perplexity(m, {5: 6}), "text: expected text or a list, got dict"),
+    ],
+)  # fmt: skip
+def test_dicts_and_sets_in_place_of_lists_are_type_errors(tiny, call, message):
+    with pytest.raises(TypeError, match=message):
+        call(tiny)
+
+
+def test_a_scheduler_cancels_only_its_own_requests(tiny):
+    def scheduler():
+        return plait.Scheduler(plait.Context(tiny, n_ctx=32, n_seq_max=2))
+
+    with scheduler() as one, scheduler() as other:
+        request = one.submit([5, 6, 7], 3)
+        with pytest.raises(ValueError, match="request belongs to another Scheduler"):
+            other.cancel(request)
+        list(one.run())
+        assert len(request.tokens) == 3
+
+
+def test_objects_with_a_context_are_not_copied(tiny):
+    ctx = plait.Context(tiny, n_ctx=32, n_seq_max=3)
+    chat = plait.Chat(ctx, template="{{ messages }}")
+    scheduler = plait.Scheduler(ctx)
+    for thing in (ctx, chat, scheduler):
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=f"{type(thing).__name__} objects cannot be copied"):
+                make(thing)
+    ctx.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("max_token", "did you mean max_tokens"),
+        ("systen", "did you mean system"),
+        ("temperature", r"pass sampler=Sampler\(temperature=\.\.\.\)"),
+    ],
+)
+def test_misspelt_parameters_of_a_chat_are_no_variables(demo_model, name, hint):
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'; {hint}"):
+        plait.Chat(demo_model, template=template, **{name: 5})
+    used = f"{{{{ {name} }}}}" + template
+    with plait.Chat(demo_model, template=used, max_tokens=2, **{name: 5}, other=7) as chat:
+        assert chat.say("Tom")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("messages", None, TypeError, "messages: expected a list of dicts, got None"),
+        ("max_tokens", -1, ValueError, "max_tokens is -1; it must be at least 1"),
+        ("sampler", "greedy", TypeError, "sampler: expected a callable, got str"),
+        ("full", "stop", ValueError, "full is 'stop'; it must be one of error, truncate, shift"),
+    ],
+)
+def test_attributes_of_a_chat_are_checked(demo_model, name, value, error, message):
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    with plait.Chat(demo_model, template=template, max_tokens=2) as chat:
+        setattr(chat, name, value)
+        with pytest.raises(error, match=f"^Chat: {message}"):
+            chat.say("Tom")
+    with pytest.raises(ValueError, match=r"^Chat: the chat is closed"):
+        chat.say("Tom")
 
 
 def test_a_cache_that_others_clear_is_noticed(ctx):

@@ -32,19 +32,52 @@ def test_missing_files_are_file_not_found_errors(tiny, tmp_path, monkeypatch, ca
         assert raised.value.errno == errno.ENOENT
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/meminfo")
+@pytest.mark.parametrize("options", [{"n_ctx": 2**31 - 1}, {"kv_cells": 2**31 - 1, "n_ctx": 64}])
+def test_a_cache_larger_than_the_memory_is_a_memory_error(tiny, options):
+    """An overcommitting system would grant it, and kill the process that fills it."""
+    message = (
+        r"needs \d+ MB for its cache, but \d+ MB of memory are available; choose a smaller n_ctx"
+    )
+    with pytest.raises(MemoryError, match=message) as raised:
+        plait.Context(tiny, **options)
+    assert isinstance(raised.value, plait.BackendError)
+
+
+def test_generate_takes_fewer_cells_if_memory_is_short(tiny, monkeypatch):
+    """The prompts then wait for each other."""
+    init, asked = plait.Context.__init__, []
+
+    def limited(self, model, *, n_ctx, kv_cells, **options):
+        asked.append(kv_cells)
+        if kv_cells > 100:
+            raise plait.errors.OutOfMemoryError("a context needs more memory")
+        init(self, model, n_ctx=n_ctx, kv_cells=kv_cells, **options)
+
+    prompts = [[5, 6 + i] + [7] * 50 for i in range(6)]
+    want = plait.complete(tiny, prompts, 8)
+    monkeypatch.setattr(plait.Context, "__init__", limited)
+    assert plait.complete(tiny, prompts, 8) == want
+    assert asked == [6 * 60, 3 * 60, 90]
+    with pytest.raises(MemoryError, match="more memory"):
+        plait.complete(tiny, [[5] * 100], 8)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
 def test_too_little_memory_is_a_memory_error(tiny_path):
     import resource
 
+    with plait.Context(plait.Model(tiny_path), n_ctx=1000) as ctx:
+        n_ctx = 5 * 10**9 // ctx.kv.nbytes * 1000
     pid = os.fork()
     if not pid:
         status = 1
         try:
             resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-            plait.Context(plait.Model(tiny_path), n_ctx=10**8)
+            plait.Context(plait.Model(tiny_path), n_ctx=n_ctx)
         except MemoryError as error:
-            named = isinstance(error, plait.BackendError) and "cannot allocate" in str(error)
-            status = 0 if named else 2
+            named = "cannot allocate" in str(error) or "MB of memory are available" in str(error)
+            status = 0 if isinstance(error, plait.BackendError) and named else 2
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

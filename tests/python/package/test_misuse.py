@@ -502,6 +502,43 @@ def test_closed_contexts_are_refused(room):
             call.function(**call.arguments)
 
 
+@pytest.mark.parametrize("handle", ["foreign", "closed"])
+def test_handles_of_other_contexts_and_closed_ones_are_refused(room, handle):
+    """Wherever the sequence of the context is valid."""
+    ctx = room.ctx if handle == "closed" else plait.Context(room.model, n_ctx=32, n_seq_max=3)
+    wrong = ctx.sequence()
+    if handle == "closed":
+        wrong.close()
+    before, problems, n = room.ctx.kv.to_bytes(), [], 0
+    for name, call in calls(room).items():
+        for argument, value in call.arguments.items():
+            if value is not room.seq or (name == "attention_sinks" and handle == "foreign"):
+                continue
+            n += 1
+            try:
+                call.function(**(call.arguments | {argument: wrong}))
+            except ERRORS as error:
+                if "closed" not in str(error) and "another context" not in str(error):
+                    problems.append(f"{name} {argument}: {error}")
+            else:
+                problems.append(f"{name} {argument}: accepted")
+    assert not problems, "\n".join(problems)
+    assert n > 15
+    assert room.ctx.kv.to_bytes() == before
+
+
+@pytest.mark.parametrize("function", ["decode", "encode"])
+def test_batches_of_closed_and_foreign_sequences_are_refused(room, function):
+    with plait.Context(room.model, n_ctx=32, n_seq_max=3) as other:
+        foreign = batch(([5], other.sequence()))
+    stale = batch(([5], room.ctx.sequence()))
+    again = room.ctx.sequence()
+    for wrong in (foreign, stale):
+        with pytest.raises(plait.BatchError, match=r"entry 0: seq: .*(closed|another context)"):
+            getattr(room.ctx, function)(wrong)
+    assert len(again) == 0
+
+
 def test_calls_do_not_keep_what_they_were_given(room):
     """A refused call changes nothing."""
     before = room.ctx.kv.to_bytes()

