@@ -133,7 +133,7 @@ class Chat(Closeable):
         self.finish_reason: str | None = None
         self._variables = variables
         self._given: dict[str, Any] = {
-            "stop": stop if isinstance(stop, str) or not isinstance(stop, Iterable) else list(stop),
+            "stop": list(stop) if isinstance(stop, Iterator | tuple | set | frozenset) else stop,
             "template": template,
         }
         self._stop = StopConditions.of(self._given["stop"])

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from plait.arguments import kind
+
 _VERSION: Final = 1
 _KEYS: Final = ("messages", "tools", "full", "max_tokens", "n_left_out", "stop", "template", "variables")  # fmt: skip
 
@@ -22,7 +24,8 @@ def write(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
         text = json.dumps({"version": _VERSION, **values}, ensure_ascii=False, indent=1)
     except (TypeError, ValueError) as error:
         raise ValueError(f"Chat: save: the conversation is not JSON: {error}") from None
-    temporary = f"{os.fspath(path)}.{os.getpid()}.tmp"
+    _check(path, "save")
+    temporary = f"{os.fsdecode(path)}.{os.getpid()}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text + "\n")
     os.replace(temporary, path)
@@ -35,6 +38,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         ValueError: The file is not a saved conversation.
         OSError: The file cannot be read.
     """
+    _check(path, "load")
     name = os.fspath(path)
     with open(path, encoding="utf-8") as file:
         try:
@@ -47,3 +51,8 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     if missing:
         raise ValueError(f"Chat: load: {name} lacks {', '.join(missing)}")
     return saved
+
+
+def _check(path: object, function: str) -> None:
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"Chat: {function}: path: expected a path, got {kind(path)}")

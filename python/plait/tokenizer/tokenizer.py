@@ -188,6 +188,7 @@ class Tokenizer:
             shown: Ids of control tokens that are part of the text even if `skip_special`.
         """
         skip_special = flag(skip_special, "stream: skip_special")
+        expect(shown, frozenset, "stream: shown", "a frozenset of token ids")
 
         def piece(token: int, first: bool) -> bytes:
             hides = skip_special and token not in shown

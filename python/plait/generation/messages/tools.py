@@ -50,7 +50,8 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
     for key, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise TypeError(
-                f"tool_schema: {name}: the parameter {key} cannot be passed by name; replace it by named parameters"
+                f"tool_schema: the function {name} has the parameter {key}, which cannot be passed by name; replace it "
+                f"by named parameters"
             )
         schema = _schema_of(hints.get(key, Any), f"tool_schema: {name}: {key}")
         if key in described:

@@ -87,7 +87,7 @@ def test_what_has_no_schema():
         TypeError, match=r"tool_schema: f: x: the type .*bytes.* has no JSON schema"
     ):
         tool_schema(f)
-    with pytest.raises(TypeError, match="parameter args cannot be passed by name"):
+    with pytest.raises(TypeError, match="parameter args, which cannot be passed by name"):
         tool_schema(g)
     with pytest.raises(TypeError, match="expected a function, got str"):
         tool_schema("weather")
