@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from plait.generation.engine_stats import EngineStats
     from plait.generation.grammar import Grammar
     from plait.generation.long_context import SelfExtend, attention_sinks
+    from plait.generation.messages import Message, ToolCall, tool_schema
     from plait.generation.request import Request
     from plait.generation.sampler import Sampler
     from plait.generation.scheduler import Scheduler
@@ -79,6 +80,7 @@ __all__ = [
     "Event",
     "Grammar",
     "KVCache",
+    "Message",
     "Model",
     "ModelError",
     "Output",
@@ -94,6 +96,7 @@ __all__ = [
     "TensorInfo",
     "Timings",
     "Tokenizer",
+    "ToolCall",
     "UnsupportedError",
     "Usage",
     "__version__",
@@ -113,6 +116,7 @@ __all__ = [
     "score",
     "testing",
     "token_logprobs",
+    "tool_schema",
 ]
 
 __version__: str = build_info()["version"]
@@ -126,6 +130,7 @@ _MODULES = {
     "Engine": "generation.engine",
     "EngineStats": "generation.engine_stats",
     "Grammar": "generation.grammar",
+    "Message": "generation.messages",
     "PromptLookup": "generation.drafts",
     "Request": "generation.request",
     "Sampler": "generation.sampler",
@@ -133,6 +138,7 @@ _MODULES = {
     "Score": "evaluation.scoring",
     "SelfExtend": "generation.long_context",
     "Tokenizer": "tokenizer",
+    "ToolCall": "generation.messages",
     "attention_sinks": "generation.long_context",
     "beam_search": "generation.search",
     "best_of": "generation.search",
@@ -140,6 +146,7 @@ _MODULES = {
     "perplexity": "evaluation.scoring",
     "score": "evaluation.scoring",
     "token_logprobs": "evaluation.scoring",
+    "tool_schema": "generation.messages",
 }
 # Public submodules that are imported on first use. `inspect_ai`, `lm_eval` and `ray` need an extra, so they are not in
 # __all__.

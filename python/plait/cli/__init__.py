@@ -25,6 +25,7 @@ COMMANDS = (
     "inspect",
     "generate",
     "chat",
+    "serve",
     "embed",
     "perplexity",
     "quantize",

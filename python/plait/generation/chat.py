@@ -5,20 +5,28 @@ from __future__ import annotations
 import difflib
 import inspect
 import logging
+import os
 import re
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 import numpy as np
 
 from plait import _core
 from plait._core import Batch
-from plait.arguments import expect, integer, kind, string
+from plait.arguments import integer, kind, string
 from plait.closeable import Closeable
 from plait.context import Context, model_of
 from plait.errors import CacheFull, UnsupportedError
+from plait.generation import saved_chat
 from plait.generation.events import Event
+from plait.generation.messages import Message as Reply
+from plait.generation.messages import Parser, render
+from plait.generation.messages.calling import result_message
+from plait.generation.messages.constrain import tools_grammar
+from plait.generation.messages.tools import functions_of, schemas_of
+from plait.generation.response_format import formatted
 from plait.generation.sampler import Sampler
 from plait.generation.scheduler import token_id
 from plait.generation.stops import Stop, StopConditions, StopStrings
@@ -26,6 +34,7 @@ from plait.generation.stops import Stop, StopConditions, StopStrings
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from plait.generation.grammar import Grammar
     from plait.model import Model
     from plait.tokenizer.chat_template import ChatTemplate
 
@@ -63,8 +72,8 @@ class Chat(Closeable):
         model: A Model, for which a context is created, or a Context with a free sequence.
         system: Text of the system message. If the template rejects that role, the text is placed
             before the first user message, separated by an empty line.
-        tools: JSON schemas of functions, passed to the template. The result of a call is a message
-            with the role "tool".
+        tools: Tools that the model may call: JSON schemas, or Python functions, which run()
+            executes. The result of a call is a message with the role "tool".
         full: "error", "truncate" or "shift".
         max_tokens: Max tokens per answer.
         sampler: Chooses tokens, as in generate(). None is greedy.
@@ -74,6 +83,10 @@ class Chat(Closeable):
 
     Attributes:
         messages: The conversation, a list of dicts with "role" and "content", which may be edited.
+            Reasoning is in the key "reasoning_content", and calls of tools in "tool_calls".
+        message: The last answer as a Message with its content, reasoning and tool_calls; None
+            before the first one.
+        tools: JSON schemas of the tools, or None.
         finish_reason: Why the last answer ended: "stop" or "length"; None if it was interrupted.
         n_reused: Number of tokens of the last prompt that were already cached.
         n_left_out: Number of messages that the model no longer sees.
@@ -94,7 +107,7 @@ class Chat(Closeable):
         model: Model | Context,
         system: str | None = None,
         *,
-        tools: Iterable[Mapping[str, Any]] | None = None,
+        tools: Iterable[Any] | None = None,
         full: str = "error",
         max_tokens: SupportsIndex = 512,
         sampler: Callable[..., int] | None = None,
@@ -107,7 +120,10 @@ class Chat(Closeable):
         if system is not None:
             content = string(system, "Chat: system")
             self.messages.append({"role": "system", "content": content})
-        self.tools = None if tools is None else _tools(tools)
+        given = list(tools) if isinstance(tools, Iterator) else tools  # it is read twice
+        self.tools = schemas_of(given, "Chat: tools")
+        self._functions = functions_of(given)
+        self.message: Reply | None = None
         self.full = full
         self.max_tokens = integer(max_tokens, "Chat: max_tokens", 1)
         self.sampler = sampler
@@ -117,11 +133,16 @@ class Chat(Closeable):
         self.n_reused = 0
         self.finish_reason: str | None = None
         self._variables = variables
-        self._stop = StopConditions.of(stop)
+        self._given: dict[str, Any] = {
+            "stop": list(stop) if isinstance(stop, Iterator | tuple | set | frozenset) else stop,
+            "template": template,
+        }
+        self._stop = StopConditions.of(self._given["stop"])
         self._stop.check_ids(source.n_vocab)
         self._streaming: weakref.ref[Generator[Event, None, None]] | None = None
         self._template = source.chat_template if template is None else _template(source, template)
         _check_variables(variables, self._template.source)
+        self._model = source
         self._tokenizer = source.tokenizer
         self._owns_context = not isinstance(model, Context)
         self._ctx = model if isinstance(model, Context) else Context(source)
@@ -134,24 +155,131 @@ class Chat(Closeable):
         self._decoded: list[int] = []
         self._gap = (0, 0)
         self._turn = 0
+        self._shown_tools = self.tools
         if isinstance(sampler, Sampler):
             sampler.bind(self._tokenizer)
 
-    def say(self, text: str | None = None, *, max_tokens: SupportsIndex | None = None) -> str:
-        """Send a user message and return the answer; see stream().
+    def say(
+        self,
+        text: str | None = None,
+        *,
+        max_tokens: SupportsIndex | None = None,
+        response_format: Mapping[str, Any] | Grammar | None = None,
+        tool_choice: str = "auto",
+    ) -> str:
+        """Send a user message and return the content of the answer; see stream().
+
+        The reasoning and the tool calls of the answer are in `message`.
 
         Args:
             text: The user message. None answers `messages` as they are.
             max_tokens: Max tokens of the answer. None: as given to Chat.
+            response_format: As in stream().
+            tool_choice: As in stream().
 
         Raises:
             ValueError: As in stream().
             CacheFull: As in stream().
         """
-        return "".join(event.text for event in self.stream(text, max_tokens=max_tokens))
+        for _ in self.stream(
+            text, max_tokens=max_tokens, response_format=response_format, tool_choice=tool_choice
+        ):
+            pass
+        assert self.message is not None
+        return self.message.content
+
+    def run(
+        self,
+        text: str | None = None,
+        *,
+        max_rounds: SupportsIndex = 8,
+        max_tokens: SupportsIndex | None = None,
+    ) -> Reply:
+        """Send a user message, execute the tools that the model calls, and return its final answer.
+
+        Only Python functions given as `tools` are executed. A call of an unknown tool, or one that
+        raises an exception, is answered with a description of the error.
+
+        Args:
+            text: The user message. None answers `messages` as they are.
+            max_rounds: Max answers with tool calls. After these, the last answer is returned with
+                its calls not executed.
+            max_tokens: Max tokens of each answer. None: as given to Chat.
+
+        Raises:
+            ValueError: As in stream().
+            CacheFull: As in stream().
+
+        Example:
+            chat = plait.Chat(model, tools=[weather])
+            print(chat.run("What is the weather in Paris?").content)
+        """
+        for _ in range(integer(max_rounds, "Chat: max_rounds", 0)):
+            self.say(text, max_tokens=max_tokens)
+            assert self.message is not None
+            if not self.message.tool_calls:
+                return self.message
+            self.messages += [
+                result_message(call, self._functions) for call in self.message.tool_calls
+            ]
+            text = None
+        self.say(text, max_tokens=max_tokens)
+        assert self.message is not None
+        return self.message
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the messages and settings to a JSON file, which load() reads.
+
+        The sampler and Python functions are not saved; of functions, the schemas are.
+
+        Args:
+            path: The file, which is replaced.
+
+        Raises:
+            ValueError: A message, a tool or a variable is not JSON.
+            OSError: The file cannot be written.
+        """
+        names = ("messages", "tools", "full", "max_tokens", "n_left_out")
+        values = {name: getattr(self, name) for name in names}
+        saved_chat.write(path, values | self._given | {"variables": self._variables})
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        model: Model | Context,
+        *,
+        tools: Iterable[Any] | None = None,
+        sampler: Callable[..., int] | None = None,
+    ) -> Chat:
+        """Continue a conversation that save() wrote.
+
+        Args:
+            path: The file.
+            model: As for Chat.
+            tools: Tools to use instead of the saved schemas, such as the Python functions.
+            sampler: As for Chat.
+
+        Raises:
+            ValueError: The file is not a saved conversation.
+            OSError: The file cannot be read.
+        """
+        saved = saved_chat.read(path)
+        chat = cls(
+            model, tools=saved["tools"] if tools is None else tools, full=saved["full"],
+            max_tokens=saved["max_tokens"], sampler=sampler, stop=saved["stop"],
+            template=saved["template"], **saved["variables"],
+        )  # fmt: skip
+        chat.messages, chat.n_left_out = list(saved["messages"]), saved["n_left_out"]
+        return chat
 
     def stream(
-        self, text: str | None = None, *, max_tokens: SupportsIndex | None = None
+        self,
+        text: str | None = None,
+        *,
+        max_tokens: SupportsIndex | None = None,
+        response_format: Mapping[str, Any] | Grammar | None = None,
+        tool_choice: str = "auto",
     ) -> Generator[Event, None, None]:
         """Send a user message and stream the answer token by token.
 
@@ -161,13 +289,19 @@ class Chat(Closeable):
         Args:
             text: The user message. None answers `messages` as they are.
             max_tokens: Max tokens of the answer. None: as given to Chat.
+            response_format: Form of the answer, as in Engine.stream(). Requires llguidance.
+            tool_choice: "auto"; "none", which omits the tools from the prompt; "required", which
+                constrains the answer to calls of tools; or the name of a tool to call. The last two
+                require llguidance, and a family whose calls are JSON.
 
         Returns:
-            A generator of events. close() ends the answer.
+            A generator of events, whose `parts` say what the text adds to the message. close()
+            ends the answer.
 
         Raises:
             ValueError: The template rejects the messages, a number is out of range, or another
                 answer is being streamed.
+            UnsupportedError: The calls of the model's family cannot be constrained.
             CacheFull: The conversation does not fit; see `full`.
         """
         if self._seq.closed:
@@ -183,6 +317,10 @@ class Chat(Closeable):
             raise ValueError(
                 "Chat: another answer is being streamed; read it to its end or close() its iterator first"
             )
+        sampler = self._constrained(response_format, string(tool_choice, "Chat: tool_choice"))
+        if isinstance(sampler, Sampler):
+            sampler.bind(self._tokenizer)
+        self._shown_tools = None if tool_choice == "none" else self.tools
         if text is not None:
             self.messages.append({"role": "user", "content": text})
         try:
@@ -192,7 +330,7 @@ class Chat(Closeable):
             if text is not None:
                 self.messages.pop()
             raise
-        answer = self._answer(prompt, row, limit)
+        answer = self._answer(prompt, row, limit, sampler)
         self._streaming = weakref.ref(answer)
         return answer
 
@@ -263,18 +401,17 @@ class Chat(Closeable):
         )
 
     def _rendered(self, messages: list[Message], **more: Any) -> list[int]:
-        variables = {**self._variables, **more}
         try:
-            text = self._template.render(messages, self.tools, **variables)
-        except ValueError:
-            merged = _system_in_user(messages)
-            if merged is None:
-                raise
-            text = self._template.render(merged, self.tools, **variables)
-        ids: list[int] = self._tokenizer.encode(text, add_special=False).tolist()
-        if not ids:
-            raise ValueError("Chat: the template renders these messages to an empty text")
-        return ids
+            return render(
+                self._model,
+                messages,
+                self._shown_tools,
+                template=self._template,
+                **self._variables,
+                **more,
+            )
+        except ValueError as error:
+            raise ValueError(f"Chat: {str(error).removeprefix('render: ')}") from error
 
     def _n_system(self, prompt: list[int]) -> int:
         """Return how many leading tokens are never removed: the system message and attention sinks."""
@@ -332,14 +469,19 @@ class Chat(Closeable):
 
     # -- the answer ------------------------------------------------------------------------------------
 
-    def _answer(self, prompt: list[int], row: Row, limit: int) -> Generator[Event, None, None]:
+    def _answer(
+        self, prompt: list[int], row: Row, limit: int, sampler: Callable[..., int] | None
+    ) -> Generator[Event, None, None]:
         turn, self._turn = self._turn, self._turn + 1
-        sampler, key = self.sampler, turn
+        key = turn
         if isinstance(sampler, Sampler):
             sampler, key = sampler.acquire(prompt)
-        stream, stops = self._tokenizer.stream(continuing=True), StopStrings(self._stop.strings)
+        parser = Parser(
+            self._model, self._shown_tools, template=self._template.source, prompt=prompt
+        )
+        stream = self._tokenizer.stream(continuing=True, shown=parser.shown)
+        stops = StopStrings(self._stop.strings)
         ends = self._tokenizer.eog | self._stop.ids
-        texts: list[str] = []
         self.finish_reason = None
         try:
             for n in range(1, limit + 1):
@@ -356,8 +498,10 @@ class Chat(Closeable):
                     self.finish_reason = "stop" if stopped else "length"
                 if self.finish_reason is not None and not stopped:
                     text += stops.flush()
-                texts.append(text)
-                yield Event(turn, token, text, logprob, self.finish_reason)
+                parts = parser.feed(text)
+                if self.finish_reason is not None:
+                    parts += parser.end()
+                yield Event(turn, token, text, logprob, self.finish_reason, parts=tuple(parts))
                 if self.finish_reason is not None:
                     return
                 self._make_room()
@@ -365,21 +509,21 @@ class Chat(Closeable):
         finally:
             if isinstance(sampler, Sampler):
                 sampler.release(key)
-            self.messages.append({"role": "assistant", "content": "".join(texts)})
+            self.message = parser.finish()
+            self.messages.append(self.message.to_dict())
 
-
-def _tools(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
-        raise TypeError(f"Chat: tools: expected a list of JSON schemas, got {kind(tools)}")
-    found = list(tools)
-    for tool in found:
-        expect(
-            tool,
-            Mapping,
-            "Chat: tools",
-            "a list of JSON schemas (dicts); it contains another value",
+    def _constrained(
+        self, response_format: Mapping[str, Any] | Grammar | None, tool_choice: str
+    ) -> Callable[..., int] | None:
+        """Return the sampler of an answer."""
+        if tool_choice in ("auto", "none"):
+            return formatted(self.sampler, response_format)
+        if response_format is not None:
+            raise ValueError("Chat: response_format and tool_choice exclude each other")
+        grammar = tools_grammar(
+            self._model, self.tools or [], tool_choice, template=self._template.source
         )
-    return [dict(tool) for tool in found]
+        return formatted(self.sampler, grammar)
 
 
 def _check_variables(variables: Iterable[str], template: str) -> None:
@@ -404,14 +548,6 @@ def _template(model: Model, text: str) -> ChatTemplate:
     string(text, "Chat: template")
 
     return ChatTemplate({KEY: text}, model.tokenizer, name="template")
-
-
-def _system_in_user(messages: list[Message]) -> list[Message] | None:
-    """Move the system text into the first user message. Returns None if the messages do not start with these two."""
-    if len(messages) < 2 or messages[0]["role"] != "system" or messages[1]["role"] != "user":
-        return None
-    said = f"{messages[0]['content']}\n\n{messages[1]['content']}"
-    return [{**messages[1], "content": said}, *messages[2:]]
 
 
 def _common_length(a: list[int], b: list[int]) -> int:

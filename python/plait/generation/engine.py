@@ -16,8 +16,8 @@ from plait.closeable import Closeable
 from plait.context import Context, SharedContext, model_of
 from plait.generation.engine_stats import EngineStats
 from plait.generation.events import Completion, Event
+from plait.generation.messages import Parser, render
 from plait.generation.prompts import Prompt, encode
-from plait.generation.rendering import Parser, render
 from plait.generation.response_format import formatted
 from plait.generation.scheduler import Scheduler
 from plait.generation.stepping import Call, Delivery, Stepper, TaskCall, ThreadCall
@@ -465,7 +465,8 @@ class Engine(SharedContext):
             ids = render(
                 self.model, conversation, functions, template=template, **dict(variables or {})
             )
-            call.parser = Parser(self.model, functions)
+            call.parser = Parser(self.model, functions, template=template, prompt=ids)
+            parameters["shown"] = call.parser.shown
         if max_tokens is None:
             max_tokens = _MAX_TOKENS if conversation is None else _MAX_REPLY
         parameters["max_tokens"] = max_tokens
@@ -495,6 +496,8 @@ class _Replying(Call):
         for event in events:
             parts = () if self.parser is None else tuple(self.parser.feed(event.text))
             last = ended is not None and event is events[-1]
+            if last and self.parser is not None:
+                parts += tuple(self.parser.end())
             completion = self.completion_of(ended, parsed=True) if last else None
             if parts or completion is not None:
                 event = replace(event, parts=parts, completion=completion)

@@ -154,6 +154,7 @@ class Scheduler(Closeable):
         parse_special: bool = True,
         owner: object = None,
         since: float | None = None,
+        shown: frozenset[int] = frozenset(),
         top: SupportsIndex | None = None,
     ) -> Request:
         """Submit a prompt; its generation starts in one of the next steps.
@@ -176,6 +177,7 @@ class Scheduler(Closeable):
             parse_special: As in Tokenizer.encode().
             owner: Stored as the attribute `owner` of the request.
             since: The time.monotonic() from which `timeout` and the timings count. None: now.
+            shown: Ids of control tokens that are part of the text, as in Tokenizer.stream().
             top: Deprecated name of `top_logprobs`.
 
         Returns:
@@ -231,7 +233,7 @@ class Scheduler(Closeable):
                 priority=number / self.patience - rank,
                 end_ids=(frozenset() if tokenizer is None else tokenizer.eog) | conditions.ids,
                 stops=StopStrings(conditions.strings),
-                stream=NoText() if tokenizer is None else tokenizer.stream(continuing=True),
+                stream=NoText() if tokenizer is None else tokenizer.stream(continuing=True, shown=shown),
                 sampler=sampler, draft=draft, n_top=n_top, timeout=seconds, owner=owner, since=since,
             )  # fmt: skip
             self._inbox.append(request)

@@ -98,6 +98,8 @@ class Partition:
         self._user = [
             (tokens[token], token) for token in special if types[token] is TokenType.USER_DEFINED
         ]
+        self._user_texts = frozenset(text for text, _ in self._user)
+        self._control_texts = frozenset(text for text, _ in self._all) - self._user_texts
         self._left, self._right = _stripping(vocabulary, special)
 
     def __call__(self, text: str, parse_special: bool) -> list[str | int]:
@@ -107,6 +109,10 @@ class Partition:
             if token_text in text:
                 pieces = list(self._cut(pieces, token_text, token))
         return pieces
+
+    def texts(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the texts of control and unknown tokens, and those of user-defined tokens."""
+        return self._control_texts, self._user_texts
 
     def _cut(self, pieces: Iterable[str | int], token_text: str, token: int) -> Iterable[str | int]:
         for piece in pieces:

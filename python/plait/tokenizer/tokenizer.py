@@ -117,6 +117,37 @@ class Tokenizer:
         ids = before + self._encode_pieces(self._partition(text, parse_special)) + after
         return np.array(ids, dtype=np.int32)
 
+    def encode_marked(self, text: str, mark: str) -> list[int]:
+        """Convert text in which a mark protects parts from becoming special tokens.
+
+        The text is split at special tokens first; then the marks are removed, and the rest is encoded as in
+        encode(add_special=False). A text without marks gives the same ids as there.
+
+        Args:
+            text: The text.
+            mark: A character that does not occur in the text other than as a mark.
+
+        Raises:
+            ValueError: `text` contains a lone surrogate.
+        """
+        if mark not in string(text, "encode_marked: text"):
+            ids: list[int] = self.encode(text, add_special=False).tolist()
+            return ids
+        pieces: list[str | int] = []
+        for piece in self._partition(text, True):
+            stripped = piece.replace(mark, "") if isinstance(piece, str) else piece
+            if stripped != "":
+                pieces.append(stripped)
+        return self._encode_pieces(pieces)
+
+    def special_texts(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the texts of special tokens that encode() recognises.
+
+        Returns:
+            The texts of control and unknown tokens, and those of user-defined tokens.
+        """
+        return self._partition.texts()
+
     def decode(self, ids: Ids, skip_special: bool = True, clean_up: bool | None = None) -> str:
         """Convert token ids to text. Bytes that are not valid UTF-8 become U+FFFD.
 
@@ -140,7 +171,12 @@ class Tokenizer:
         return clean_up_spaces(text) if self._cleans_up(clean_up) else text
 
     def stream(
-        self, skip_special: bool = True, clean_up: bool | None = None, *, continuing: bool = False
+        self,
+        skip_special: bool = True,
+        clean_up: bool | None = None,
+        *,
+        continuing: bool = False,
+        shown: frozenset[int] = frozenset(),
     ) -> TokenStream:
         """Create a decoder that accepts one token at a time.
 
@@ -149,11 +185,14 @@ class Tokenizer:
             clean_up: As in decode().
             continuing: True if the tokens follow others (a prompt), so that a leading space is part
                 of the text.
+            shown: Ids of control tokens that are part of the text even if `skip_special`.
         """
         skip_special = flag(skip_special, "stream: skip_special")
+        expect(shown, frozenset, "stream: shown", "a frozenset of token ids")
 
         def piece(token: int, first: bool) -> bytes:
-            return self._piece(self._checked_one(token, "push"), skip_special, first)
+            hides = skip_special and token not in shown
+            return self._piece(self._checked_one(token, "push"), hides, first)
 
         return TokenStream(
             piece,

@@ -238,3 +238,72 @@ def plain(model, messages, n):
     ids = model.tokenizer.encode(model.chat_template.render(messages), add_special=False)
     (one,) = plait.complete(model, [ids.tolist()], n)
     return one.text
+
+
+def scripted(model, *answers):
+    """Return a sampler that writes these answers, one after another."""
+    ids = [
+        token
+        for answer in answers
+        for token in [
+            *model.tokenizer.encode(answer, add_special=False).tolist(),
+            model.tokenizer.eos,
+        ]
+    ]
+    rest = iter(ids)
+    return lambda row, seq: next(rest)
+
+
+def test_run_executes_tools(talker):
+    def look(at: str) -> dict:
+        if at == "cat":
+            raise KeyError("no cat")
+        return {"seen": at}
+
+    answers = [
+        '{"name": "look", "arguments": {"at": "hat"}}',
+        '{"name": "look", "arguments": {"at": "cat"}}',
+    ]
+    with (
+        plait.Context(talker, n_ctx=2000) as ctx,
+        plait.Chat(ctx, tools=[look], sampler=scripted(talker, *answers, "the end")) as chat,
+    ):
+        message = chat.run("the hat")
+        assert message == chat.message
+        assert message.content.strip() == "the end"
+        roles = [one["role"] for one in chat.messages]
+        assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+        assert chat.messages[2]["content"] == '{"seen": "hat"}'
+        assert "KeyError" in chat.messages[4]["content"]
+        assert chat.messages[2]["tool_call_id"] == chat.messages[1]["tool_calls"][0]["id"]
+    with (
+        plait.Context(talker, n_ctx=2000) as ctx,
+        plait.Chat(ctx, tools=[look], sampler=scripted(talker, *answers)) as chat,
+    ):
+        assert chat.run("the hat", max_rounds=1).tool_calls[0].arguments == {"at": "cat"}
+
+
+def test_a_saved_conversation_continues(talker, tmp_path):
+    with plait.Chat(talker, "kind", sampler=words, max_tokens=6, stop=["zz"]) as chat:
+        chat.say("the hat")
+        chat.save(tmp_path / "chat.json")
+        messages = [dict(message) for message in chat.messages]
+        expected = chat.say("so")
+    with plait.Chat.load(tmp_path / "chat.json", talker, sampler=words) as chat:
+        assert chat.messages == messages
+        assert chat.max_tokens == 6
+        assert chat.say("so") == expected
+    (tmp_path / "chat.json").write_text("{}")
+    with pytest.raises(ValueError, match="not a conversation of version"):
+        plait.Chat.load(tmp_path / "chat.json", talker)
+
+
+def test_required_calls(talker):
+    pytest.importorskip("llguidance")
+    tool = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"enum": ["hat"]}},
+                                           "required": ["at"], "additionalProperties": False}}  # fmt: skip
+    with plait.Chat(talker, tools=[tool], max_tokens=200) as chat:
+        chat.say("the hat", tool_choice="required")
+        assert [call.arguments for call in chat.message.tool_calls] == [{"at": "hat"}]
+        with pytest.raises(ValueError, match="tool_choice names the tool 'other'"):
+            chat.say("so", tool_choice="other")

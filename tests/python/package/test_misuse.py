@@ -32,10 +32,12 @@ RESULTS = {
     "EngineStats",
     "Event",
     "LogitLens",
+    "Message",
     "Quantized",
     "Request",
     "Score",
     "Timings",
+    "ToolCall",
     "Usage",
 }
 # What only other parts of the package call; capture() takes any number of names and has a test of its own.
@@ -45,6 +47,7 @@ SKIPPED = {
     "Request.flush", "Sampler.replace", "Sampler.acquire",
     "Sampler.bind", "Sampler.release", "Snapshot", "Model.from_hub", "DraftModel.propose",
     "PromptLookup.propose", "DraftModel.release", "PromptLookup.release",
+    "Tokenizer.encode_marked", "Tokenizer.special_texts",
 }  # fmt: skip
 
 
@@ -162,6 +165,13 @@ ENGINE = {
 }  # fmt: skip
 
 
+def saved_chat(room: Room, template: str):
+    path = room.folder / "chat.json"
+    with plait.Chat(room.model, template=template) as chat:
+        chat.save(path)
+    return path
+
+
 def calls(room: Room) -> dict[str, Call]:
     """Return a valid call of every public function, class and method that takes arguments."""
     m, ctx, kv, seq = room.model, room.ctx, room.ctx.kv, room.seq
@@ -194,9 +204,18 @@ def calls(room: Room) -> dict[str, Call]:
         "Chat": (lambda **k: plait.Chat(**k).close(), {"model": m, "template": template},
                  {"model": "model", "system": "str or none", "tools": "object or none", "full": "str",
                   "max_tokens": "int", "sampler": "callable or none", "stop": "stop", "template": "str or none"}),
-        "Chat.say": (chat.say, {"text": "a"}, {"text": "str or none", "max_tokens": "int or none"}),
-        "Chat.stream": (lambda **k: list(chat.stream(**k)), {"text": "a"},
-                        {"text": "str or none", "max_tokens": "int or none"}),
+        "Chat.say": (lambda **k: (chat.messages.clear(), chat.say(**k)), {"text": "a"},
+                     {"text": "str or none", "max_tokens": "int or none", "response_format": "object or none",
+                      "tool_choice": "str"}),
+        "Chat.run": (lambda **k: (chat.messages.clear(), chat.run(**k)), {"text": "a"},
+                     {"text": "str or none", "max_rounds": "int", "max_tokens": "int or none"}),
+        "Chat.save": (chat.save, {"path": room.folder / "saved.json"}, {"path": "path"}),
+        "Chat.load": (lambda **k: plait.Chat.load(**k).close(), {"path": saved_chat(room, template), "model": m},
+                      {"path": "path", "model": "model", "tools": "object or none",
+                       "sampler": "callable or none"}),
+        "Chat.stream": (lambda **k: (chat.messages.clear(), list(chat.stream(**k))), {"text": "a"},
+                        {"text": "str or none", "max_tokens": "int or none", "response_format": "object or none",
+                         "tool_choice": "str"}),
         "Context": (lambda **k: plait.Context(**k).close(), {"model": m, "n_ctx": 8}, CONTEXT),
         "Context.decode": (ctx.decode, {"batch": room.batch}, {"batch": "batch"}),
         "Context.encode": (ctx.encode, {"batch": room.batch}, {"batch": "batch"}),
@@ -279,6 +298,7 @@ def calls(room: Room) -> dict[str, Call]:
             "priority": "any int", "seed": "int or none", "top_logprobs": "int", "timeout": "float or none",
             "draft": "draft", "index": "any int or none", "sample": "any int", "key": "key or none",
             "add_special": "bool", "parse_special": "bool", "owner": "anything", "since": "float or none",
+            "shown": "object",
             "top": "int or none"}),
         "SelfExtend": (plait.SelfExtend, {"ctx": ctx, "seq": seq},
                        {"ctx": "context", "seq": "object", "group": "int", "width": "int"}),
@@ -298,9 +318,11 @@ def calls(room: Room) -> dict[str, Call]:
         "Tokenizer.from_gguf": (plait.Tokenizer.from_gguf, {"path": m.path}, {"path": "path"}),
         "Tokenizer.is_eog": (tokenizer.is_eog, {"token": 5}, {"token": "any int"}),
         "Tokenizer.stream": (tokenizer.stream, {},
-                             {"skip_special": "bool", "clean_up": "bool or none", "continuing": "bool"}),
+                             {"skip_special": "bool", "clean_up": "bool or none", "continuing": "bool",
+                              "shown": "object"}),
         "Tokenizer.token_bytes": (tokenizer.token_bytes, {"token": 5}, {"token": "int"}),
         "Tokenizer.token_id": (tokenizer.token_id, {"text": "a"}, {"text": "str"}),
+        "tool_schema": (plait.tool_schema, {"function": plait.complete}, {"function": "callable"}),
         "agenerate": (lambda **k: asyncio.run(_listed(plait.agenerate(**k))), {"model": m, "prompts": [ids]},
                       GENERATE),
         "attention_sinks": (plait.attention_sinks, {"seq": seq, "max_length": 20},

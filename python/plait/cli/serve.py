@@ -1,0 +1,61 @@
+"""Serve a model over HTTP with the endpoints of OpenAI's API.
+
+Ctrl-C or SIGTERM ends the server; running requests have 10 seconds to finish.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from plait.cli.arguments import add_context, add_model, context_options, open_model, read_text
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `plait serve`."""
+    add_model(parser)
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="NAME",
+        help="address to listen on (default 127.0.0.1)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=8000, metavar="N", help="port to listen on (default 8000)"
+    )
+    parser.add_argument("--api-key", metavar="KEY", help="key that requests must have")
+    parser.add_argument(
+        "--chat-template", metavar="FILE", help="Jinja template to use instead of that of the model"
+    )
+    parser.add_argument(
+        "--n-seq-max", type=int, default=32, metavar="N", help="max requests that run at a time (default 32)"
+    )  # fmt: skip
+    add_context(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until interrupted."""
+    import uvicorn
+
+    from plait.errors import UnsupportedError
+    from plait.generation.engine import Engine
+    from plait.server import create_app  # raises UnsupportedError without the extra
+
+    model = open_model(args.model)
+    template = None if args.chat_template is None else read_text(args.chat_template)
+    engine: Engine | None = None
+    try:
+        engine = Engine(model, args.n_seq_max, **context_options(args))
+    except UnsupportedError as error:
+        sys.stderr.write(f"plait serve: only embeddings are served: {error}\n")
+    name = Path(args.model).stem if Path(args.model).is_file() else args.model
+    app = create_app(model, engine, name=name, api_key=args.api_key, template=template)
+    try:
+        uvicorn.run(
+            app, host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=10
+        )
+    finally:
+        if engine is not None:
+            engine.close()
+    return 0

@@ -1,0 +1,232 @@
+"""render(): messages to prompt tokens, such that text of users never becomes control tokens.
+
+Every special token that is written in a message is broken by an unused private-use character before the template is
+rendered; Tokenizer.encode_marked() removes the character after it has split the prompt at special tokens. Texts without
+special tokens are not changed at all, and the whole prompt is encoded at once, so tokens merge as in a plain encode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from plait.arguments import kind
+from plait.generation.messages.message import Message
+from plait.generation.messages.tools import schemas_of
+
+if TYPE_CHECKING:
+    from plait.model import Model
+    from plait.tokenizer.chat_template import ChatTemplate
+    from plait.tokenizer.tokenizer import Tokenizer
+
+_PRIVATE_USE: Final = range(0xF8FF, 0xE000, -1)
+
+
+def render(
+    model: Model,
+    messages: Iterable[Mapping[str, Any] | Message],
+    tools: Iterable[Any] | None = None,
+    add_generation_prompt: bool = True,
+    *,
+    template: str | ChatTemplate | None = None,
+    **variables: Any,
+) -> list[int]:
+    """Return the prompt tokens of a conversation.
+
+    Only the template's own text can become control tokens. Control tokens that are written in messages or tools, such
+    as <|im_end|>, are encoded as ordinary text.
+
+    Args:
+        model: The model, whose tokenizer encodes the prompt.
+        messages: Mappings with a "role" and usually a "content", or Messages, oldest first. The content is text or a
+            list of parts of the type "text". If the template rejects the role "system", the system text is placed
+            before the first user message, separated by an empty line.
+        tools: The tools that the model may call: JSON schemas or Python functions; see tool_schema().
+        add_generation_prompt: End with the start of the assistant's reply.
+        template: Text of a Jinja template, or a ChatTemplate, to use instead of that of the file.
+        variables: More variables of the template, such as enable_thinking=False.
+
+    Raises:
+        ValueError: The template rejects the messages, or renders them to an empty text.
+        TypeError: A message or a tool has the wrong type.
+        UnsupportedError: There is no template.
+        ModelError: The template is invalid, or does something forbidden.
+
+    Example:
+        ids = render(model, [{"role": "user", "content": "Hello"}])
+    """
+    from plait.tokenizer.chat_template import KEY, ChatTemplate  # imports Jinja
+
+    if template is None:
+        found = model.chat_template
+    elif isinstance(template, ChatTemplate):
+        found = template
+    else:
+        found = ChatTemplate({KEY: template}, model.tokenizer, name="template")
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise TypeError(f"render: messages: expected a list of mappings, got {kind(messages)}")
+    plain = [_prepared(message, i) for i, message in enumerate(messages)]
+    tokenizer = model.tokenizer
+    guard = _Guard(tokenizer, found.source, plain, schemas := schemas_of(tools, "render: tools"))
+    text = _text(
+        found,
+        [guard.message(message) for message in plain],
+        None if schemas is None else [guard.broken(schema) for schema in schemas],
+        {**variables, "add_generation_prompt": add_generation_prompt},
+    )
+    ids = tokenizer.encode_marked(text, guard.mark)
+    if not ids:
+        raise ValueError("render: the template renders these messages to an empty text")
+    return ids
+
+
+class _Guard:
+    """Breaks special tokens in untrusted text by a mark.
+
+    Control and unknown tokens are broken in all messages. User-defined tokens that the template uses, such as
+    <tool_call>, are broken in the messages of all roles but the assistant's, whose replies contain them.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, source: str, messages: list[dict[str, Any]], tools: Any
+    ) -> None:
+        control, defined = tokenizer.special_texts()
+        self._control = _Texts.of(control, frozenset(), "")
+        self._all = _Texts.of(control, defined, source)
+        taken = {*source, *_characters([messages, tools])}
+        self.mark = next(chr(code) for code in _PRIVATE_USE if chr(code) not in taken)
+
+    def message(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a message whose special tokens are broken. The role is not changed."""
+        texts = self._control if message["role"] == "assistant" else self._all
+        return {
+            key: value if key == "role" else self.broken(value, texts)
+            for key, value in message.items()
+        }
+
+    def broken(self, value: Any, texts: _Texts | None = None) -> Any:
+        """Return a value, all of whose strings are broken."""
+        texts = self._all if texts is None else texts
+        if isinstance(value, str):
+            return texts.broken(value, self.mark)
+        if isinstance(value, Mapping):
+            return {
+                texts.broken(key, self.mark) if isinstance(key, str) else key: self.broken(
+                    item, texts
+                )
+                for key, item in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.broken(item, texts) for item in value]
+        return value
+
+
+class _Texts:
+    """Texts of special tokens to break, with their proper prefixes and suffixes."""
+
+    def __init__(self, texts: frozenset[str]) -> None:
+        self._texts = sorted(texts, key=len, reverse=True)
+        self._prefixes = {text[:n] for text in texts for n in range(1, len(text))}
+        self._suffixes = {text[n:] for text in texts for n in range(1, len(text))}
+        self._longest = max(map(len, texts), default=0)
+
+    @staticmethod
+    @functools.lru_cache(maxsize=16)
+    def of(control: frozenset[str], defined: frozenset[str], source: str) -> _Texts:
+        """Return the texts of control tokens, and of user-defined tokens that a template uses."""
+        used = {text for text in defined if len(text) > 2 and text.strip() and text in source}
+        return _Texts(control | used)
+
+    def broken(self, value: str, mark: str) -> str:
+        """Return a string whose special tokens are broken by `mark`."""
+        for text in self._texts:
+            if text in value:
+                value = value.replace(text, text[:1] + mark + text[1:])
+        # Strings that the template joins must not form a token together.
+        core = value.strip()
+        lengths = range(1, min(self._longest, len(core) + 1))
+        before = mark if any(core[:n] in self._suffixes for n in lengths) else ""
+        after = mark if any(core[-n:] in self._prefixes for n in lengths) else ""
+        return value.replace(core, before + core + after, 1) if before or after else value
+
+
+def _characters(value: Any) -> set[str]:
+    return set(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _text(
+    template: ChatTemplate,
+    messages: list[dict[str, Any]],
+    tools: list[dict[str, Any]] | None,
+    variables: dict[str, Any],
+) -> str:
+    try:
+        return template.render(messages, tools, **variables)
+    except ValueError:
+        merged = _system_in_user(messages)
+        if merged is None:
+            raise
+        return template.render(merged, tools, **variables)
+
+
+def _prepared(message: Any, index: int) -> dict[str, Any]:
+    """Return a message in the form that templates expect."""
+    if isinstance(message, Message):
+        message = message.to_dict()
+    if not isinstance(message, Mapping):
+        raise TypeError(f"render: message {index}: expected a mapping, got {kind(message)}")
+    found = dict(message)
+    if not isinstance(found.get("role"), str):
+        raise ValueError(f'render: message {index} has no "role"')
+    content = found.get("content")
+    if content is None:
+        found["content"] = ""
+    elif isinstance(content, list | tuple):
+        found["content"] = "".join(_part(part, index) for part in content)
+    elif not isinstance(content, str):
+        raise TypeError(
+            f"render: message {index}: content: expected a str or a list of parts, got {kind(content)}"
+        )
+    calls = found.get("tool_calls")
+    if calls:
+        found["tool_calls"] = [_call(call, index) for call in calls]
+    if found.get("reasoning_content") and not (calls and found["content"]):
+        found.setdefault("thinking", found["reasoning_content"])
+    return found
+
+
+def _part(part: Any, index: int) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        return str(part["text"])
+    raise ValueError(
+        f'render: message {index} has a part of content that is not text; only parts of the type "text" are supported'
+    )
+
+
+def _call(call: Any, index: int) -> dict[str, Any]:
+    """Return a tool call whose arguments are an object instead of JSON text, as templates expect."""
+    if not isinstance(call, Mapping):
+        call = call.to_dict() if hasattr(call, "to_dict") else None
+    if call is None:
+        raise TypeError(f"render: message {index}: tool_calls: expected mappings or ToolCalls")
+    found = dict(call)
+    function = dict(found["function"]) if isinstance(found.get("function"), Mapping) else found
+    if isinstance(function.get("arguments"), str):
+        with contextlib.suppress(ValueError):  # the template shows the text
+            function["arguments"] = json.loads(function["arguments"] or "{}")
+    if function is not found:
+        found["function"] = function
+    return found
+
+
+def _system_in_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """Move the system text into the first user message. Returns None if the messages do not start with these two."""
+    if [message["role"] for message in messages[:2]] != ["system", "user"]:
+        return None
+    said = f"{messages[0]['content']}\n\n{messages[1]['content']}"
+    return [{**messages[1], "content": said}, *messages[2:]]

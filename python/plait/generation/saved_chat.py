@@ -1,0 +1,58 @@
+"""Files of saved conversations."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from plait.arguments import kind
+
+_VERSION: Final = 1
+_KEYS: Final = ("messages", "tools", "full", "max_tokens", "n_left_out", "stop", "template", "variables")  # fmt: skip
+
+
+def write(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
+    """Write a conversation. The file is replaced as a whole.
+
+    Raises:
+        ValueError: A value is not JSON.
+        OSError: The file cannot be written.
+    """
+    try:
+        text = json.dumps({"version": _VERSION, **values}, ensure_ascii=False, indent=1)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Chat: save: the conversation is not JSON: {error}") from None
+    _check(path, "save")
+    temporary = f"{os.fsdecode(path)}.{os.getpid()}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+    os.replace(temporary, path)
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a conversation.
+
+    Raises:
+        ValueError: The file is not a saved conversation.
+        OSError: The file cannot be read.
+    """
+    _check(path, "load")
+    name = os.fspath(path)
+    with open(path, encoding="utf-8") as file:
+        try:
+            saved = json.load(file)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"Chat: load: {name} is not JSON: {error}") from None
+    if not isinstance(saved, dict) or saved.get("version") != _VERSION:
+        raise ValueError(f"Chat: load: {name} is not a conversation of version {_VERSION}")
+    missing = [key for key in _KEYS if key not in saved]
+    if missing:
+        raise ValueError(f"Chat: load: {name} lacks {', '.join(missing)}")
+    return saved
+
+
+def _check(path: object, function: str) -> None:
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"Chat: {function}: path: expected a path, got {kind(path)}")

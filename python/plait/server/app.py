@@ -1,0 +1,419 @@
+"""The application: routes, authorisation, streaming and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import functools
+import hmac
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from plait.errors import CacheFull, Error, UnsupportedError
+from plait.evaluation.embedding import Embedder
+from plait.server.bodies import BadRequest, Job, chat_job, number, text_job, value
+from plait.server.replies import Replies, error
+
+try:
+    import prometheus_client
+    from starlette.applications import Starlette
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.routing import Route
+except ImportError as missing:
+    raise UnsupportedError("the server needs more packages: pip install plait[serve]") from missing
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from plait.generation.engine import Engine
+    from plait.generation.events import Completion, Event
+    from plait.model import Model
+
+_MAX_BODY: Final = 16 << 20  # bytes
+_MAX_TEXTS: Final = 2048  # texts per request for embeddings
+_GAUGES: Final = {
+    "n_active": "Running requests",
+    "n_queued": "Waiting requests",
+    "n_used_cells": "Used cells of the cache",
+}
+_log = logging.getLogger("plait")
+
+
+def create_app(
+    model: Model,
+    engine: Engine | None,
+    *,
+    name: str,
+    api_key: str | None = None,
+    template: str | None = None,
+) -> Starlette:
+    """Return an ASGI application that serves a model.
+
+    Args:
+        model: The model.
+        engine: The engine that generates; None for models that only embed.
+        name: Name of the model in replies.
+        api_key: Key that requests to /v1 must have. None: no key is required.
+        template: Text of a Jinja template to use instead of that of the file.
+    """
+    return _Server(model, engine, name, api_key, template).app()
+
+
+class _Server:
+    def __init__(
+        self,
+        model: Model,
+        engine: Engine | None,
+        name: str,
+        api_key: str | None,
+        template: str | None,
+    ) -> None:
+        self._model = model
+        self._engine = engine
+        self._name = name
+        self._key = api_key
+        self._template = template
+        self._embedder = Embedder(model)
+        self._embeds = asyncio.Lock()
+        self._registry = prometheus_client.CollectorRegistry()
+        registry = self._registry
+        self._requests = prometheus_client.Counter(
+            "plait_requests",
+            "Requests by endpoint and status",
+            ["endpoint", "status"],
+            registry=registry,
+        )
+        self._tokens = prometheus_client.Counter(
+            "plait_tokens", "Tokens by kind", ["kind"], registry=registry
+        )
+        self._first = prometheus_client.Histogram(
+            "plait_first_token_seconds", "Time until the first token", registry=registry
+        )
+        self._total = prometheus_client.Histogram(
+            "plait_request_seconds", "Time of a generation", registry=registry
+        )
+        for key, text in _GAUGES.items():
+            gauge = prometheus_client.Gauge(f"plait_{key}", text, registry=registry)
+            gauge.set_function(functools.partial(_gauge, engine, key))
+
+    def app(self) -> Starlette:
+        routes: list[tuple[str, Callable[[Request], Awaitable[Response]], str]] = [
+            ("/v1/chat/completions", self._chat, "POST"),
+            ("/v1/completions", self._complete, "POST"),
+            ("/v1/embeddings", self._embed, "POST"),
+            ("/v1/rerank", self._rerank, "POST"),
+            ("/v1/models", self._models, "GET"),
+            ("/v1/models/{name:path}", self._models, "GET"),
+            ("/health", self._health, "GET"),
+            ("/metrics", self._metrics, "GET"),
+        ]
+        return Starlette(
+            routes=[
+                Route(path, self._guarded(path, handler), methods=[method])
+                for path, handler, method in routes
+            ],
+            exception_handlers={404: _not_found, 405: _not_found},
+        )
+
+    def _guarded(
+        self, path: str, handler: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return a handler that checks the key and converts exceptions to errors."""
+
+        async def guarded(request: Request) -> Response:
+            if path.startswith("/v1") and not self._is_allowed(request):
+                response: Response = _failure(
+                    401, "the API key is missing or wrong; send it as Authorization: Bearer KEY",
+                    "authentication_error", code="invalid_api_key",
+                )  # fmt: skip
+            else:
+                response = await _answered(handler, request)
+            self._requests.labels(path, response.status_code).inc()
+            return response
+
+        return guarded
+
+    def _is_allowed(self, request: Request) -> bool:
+        if self._key is None:
+            return True
+        given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        return hmac.compare_digest(given.encode(), self._key.encode())
+
+    # -- generation ------------------------------------------------------------------------------------
+
+    async def _chat(self, request: Request) -> Response:
+        body = await _body(request)
+        return await self._generate(request, True, chat_job(body, self._model, self._template))
+
+    async def _complete(self, request: Request) -> Response:
+        return await self._generate(request, False, text_job(await _body(request)))
+
+    async def _generate(self, request: Request, chat: bool, job: Job) -> Response:
+        if self._engine is None:
+            raise BadRequest("the model does not generate text; use /v1/embeddings")
+        replies = Replies(chat, job, self._name, self._model.tokenizer)
+        events = self._events(self._engine, job)
+        try:
+            first = await _or_gone(request, anext(events))
+            if job.stream:
+                return _Stream(self._chunks(replies, chat, job, first, events))
+            found: dict[int, Completion] = {}
+            while first is not None:
+                index, event = first
+                if event.completion is not None:
+                    found[index] = event.completion
+                first = await _or_gone(request, anext(events, None))
+        except BaseException:
+            await events.aclose()
+            raise
+        completions = [found[index] for index in sorted(found)]
+        self._count(completions)
+        return JSONResponse(replies.whole(completions))
+
+    async def _events(self, engine: Engine, job: Job) -> AsyncGenerator[tuple[int, Event], None]:
+        """Yield the events of all generations with their indices."""
+        arrived: asyncio.Queue[tuple[int, Event] | BaseException | None] = asyncio.Queue()
+
+        async def run(index: int) -> None:
+            try:
+                stream = engine.stream(
+                    job.prompts[index // job.n], sample=index % job.n, **job.parameters
+                )
+                async with contextlib.aclosing(stream) as events:
+                    async for event in events:
+                        arrived.put_nowait((index, event))
+                arrived.put_nowait(None)
+            except Exception as problem:
+                arrived.put_nowait(problem)
+
+        n = len(job.prompts) * job.n
+        tasks = [asyncio.create_task(run(index)) for index in range(n)]
+        try:
+            while n:
+                item = await arrived.get()
+                if isinstance(item, BaseException):
+                    raise item
+                if item is None:
+                    n -= 1
+                else:
+                    yield item
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _chunks(
+        self,
+        replies: Replies,
+        chat: bool,
+        job: Job,
+        first: tuple[int, Event],
+        events: AsyncGenerator[tuple[int, Event], None],
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield server-sent events."""
+        completions: dict[int, Completion] = {}
+        started: set[int] = set()
+        item: tuple[int, Event] | None = first
+        try:
+            while item is not None:
+                index, event = item
+                if chat and index not in started:
+                    started.add(index)
+                    yield _sent(replies.first(index))
+                chunk = replies.chunk(index, event)
+                if chunk is not None:
+                    yield _sent(chunk)
+                if event.completion is not None:
+                    completions[index] = event.completion
+                item = await anext(events, None)
+            ordered = [completions[index] for index in sorted(completions)]
+            self._count(ordered)
+            if job.usage:
+                yield _sent(replies.last(ordered))
+            yield b"data: [DONE]\n\n"
+        except (Error, ValueError, RuntimeError) as problem:
+            yield _sent(error(str(problem), "server_error"))
+        finally:
+            await events.aclose()
+
+    def _count(self, completions: list[Completion]) -> None:
+        for done in completions:
+            if done.usage is not None and done.timings is not None:
+                self._tokens.labels("prompt").inc(done.usage.n_prompt)
+                self._tokens.labels("cached").inc(done.usage.n_cached)
+                self._tokens.labels("generated").inc(done.usage.n_generated)
+                self._first.observe(done.timings.first_token or done.timings.total)
+                self._total.observe(done.timings.total)
+
+    # -- embeddings ------------------------------------------------------------------------------------
+
+    async def _embed(self, request: Request) -> Response:
+        body = await _body(request)
+        given = body.get("input")
+        texts: list[Any] = given if isinstance(given, list) else [given]
+        if texts and all(isinstance(one, int) for one in texts):
+            texts = [texts]
+        if not texts or not all(isinstance(one, str | list) for one in texts):
+            raise BadRequest("input: expected a str, a list of str, or lists of token ids", "input")
+        if len(texts) > _MAX_TEXTS:
+            raise BadRequest(f"input has {len(texts)} texts; the limit is {_MAX_TEXTS}", "input")
+        form = value(body, "encoding_format", str, "float")
+        if form not in ("float", "base64"):
+            raise BadRequest(
+                f'encoding_format is {form!r}; expected "float" or "base64"', "encoding_format"
+            )
+        tokenizer = self._model.tokenizer
+        n = sum(len(tokenizer.encode(one)) if isinstance(one, str) else len(one) for one in texts)
+        async with self._embeds:
+            rows = await asyncio.to_thread(self._embedder.embed, texts, progress=False)
+        packed = form == "base64"
+        data = [
+            {
+                "object": "embedding",
+                "index": i,
+                "embedding": base64.b64encode(row.astype("<f4").tobytes()).decode()
+                if packed
+                else row.tolist(),
+            }
+            for i, row in enumerate(rows)
+        ]
+        used = {"prompt_tokens": n, "total_tokens": n}
+        return JSONResponse({"object": "list", "data": data, "model": self._name, "usage": used})
+
+    async def _rerank(self, request: Request) -> Response:
+        body = await _body(request)
+        query, documents = value(body, "query", str), value(body, "documents", list)
+        texts: list[Any] = [one.get("text") if isinstance(one, dict) else one for one in documents]
+        if not texts or not all(isinstance(one, str) for one in texts):
+            raise BadRequest("documents: expected a non-empty list of str", "documents")
+        if len(texts) > _MAX_TEXTS:
+            raise BadRequest(
+                f"documents has {len(texts)} texts; the limit is {_MAX_TEXTS}", "documents"
+            )
+        n = number(body, "top_n", len(texts), 1, 1 << 31)
+        async with self._embeds:
+            scores = await asyncio.to_thread(self._embedder.rerank, query, texts)
+        order = sorted(range(len(texts)), key=lambda i: -float(scores[i]))[:n]
+        results = [
+            {"index": i, "relevance_score": float(scores[i]), "document": {"text": texts[i]}}
+            for i in order
+        ]
+        return JSONResponse({"object": "list", "model": self._name, "results": results})
+
+    # -- the rest --------------------------------------------------------------------------------------
+
+    async def _models(self, request: Request) -> Response:
+        one = {"id": self._name, "object": "model", "created": 0, "owned_by": "plait"}
+        wanted = request.path_params.get("name")
+        if wanted is None:
+            return JSONResponse({"object": "list", "data": [one]})
+        if wanted != self._name:
+            raise BadRequest(
+                f"there is no model {wanted!r}; the model is {self._name!r}", "model", 404
+            )
+        return JSONResponse(one)
+
+    async def _health(self, request: Request) -> Response:
+        del request
+        if self._engine is not None and self._engine.closed:
+            return _failure(503, "the server is shutting down", "server_error")
+        return JSONResponse({"status": "ok"})
+
+    async def _metrics(self, request: Request) -> Response:
+        del request
+        data = prometheus_client.generate_latest(self._registry)
+        return Response(data, media_type=prometheus_client.CONTENT_TYPE_LATEST)
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events. The generation ends when the client has gone, also in the middle of sending."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(
+            events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
+        )
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._events.aclose()
+
+
+def _gauge(engine: Engine | None, key: str) -> float:
+    return 0.0 if engine is None else float(getattr(engine.stats, key))
+
+
+async def _answered(
+    handler: Callable[[Request], Awaitable[Response]], request: Request
+) -> Response:
+    try:
+        return await handler(request)
+    except BadRequest as problem:
+        return _failure(problem.status, str(problem), "invalid_request_error", problem.param)
+    except ClientDisconnect:
+        return Response(status_code=499)
+    except (CacheFull, UnsupportedError, ValueError, TypeError, IndexError) as problem:
+        return _failure(400, str(problem), "invalid_request_error")
+    except Exception as problem:
+        _log.exception("server: a request failed")
+        return _failure(500, f"{type(problem).__name__}: {problem}", "server_error")
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > _MAX_BODY:
+            raise BadRequest(f"the body has more than {_MAX_BODY} bytes", status=413)
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as problem:
+        raise BadRequest(f"the body is not JSON: {problem}") from None
+    if not isinstance(found, dict):
+        raise BadRequest("the body is not a JSON object")
+    return found
+
+
+async def _or_gone(request: Request, result: Awaitable[Any]) -> Any:
+    """Await a result, or raise ClientDisconnect if the client disconnects before."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, watch = asyncio.ensure_future(result), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        watch.cancel()
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(BaseException):
+                await task
+
+
+async def _not_found(request: Request, problem: Any) -> Response:
+    return _failure(
+        problem.status_code,
+        f"there is no {request.method} {request.url.path}",
+        "invalid_request_error",
+    )
+
+
+def _failure(
+    status: int, message: str, kind: str, param: str | None = None, code: str | None = None
+) -> Response:
+    return JSONResponse(error(message, kind, param, code), status_code=status)
+
+
+def _sent(content: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(content, ensure_ascii=False).encode() + b"\n\n"

@@ -1,0 +1,200 @@
+"""Bodies of requests, checked and converted to parameters of an Engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from plait.generation.messages.constrain import tools_grammar
+from plait.generation.sampler import Sampler
+
+if TYPE_CHECKING:
+    from plait.model import Model
+
+MAX_SAMPLES: Final = 64  # generations per request: prompts times n
+_SAMPLING: Final = {
+    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p",
+    "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
+    "repetition_penalty": "repetition_penalty", "repeat_penalty": "repetition_penalty",
+}  # fmt: skip
+
+
+class BadRequest(ValueError):
+    """A request that cannot be served.
+
+    Args:
+        message: What was given, what is expected.
+        param: The key of the body.
+        status: The HTTP status.
+    """
+
+    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.param = param
+        self.status = status
+
+
+@dataclass
+class Job:
+    """The generations of a request.
+
+    Attributes:
+        prompts: Texts, token ids or one conversation.
+        n: Generations per prompt.
+        parameters: Arguments of Engine.stream().
+        stream: Whether to send events as they are generated.
+        usage: Whether the stream ends with the number of tokens.
+        logprobs: Number of top log-probabilities to report; None to report no log-probabilities.
+        echo: Whether the text starts with the prompt.
+    """
+
+    prompts: list[Any]
+    n: int
+    parameters: dict[str, Any]
+    stream: bool
+    usage: bool
+    logprobs: int | None
+    echo: bool = False
+
+
+def chat_job(body: Mapping[str, Any], model: Model, template: str | None) -> Job:
+    """Return the job of a request to /v1/chat/completions.
+
+    Raises:
+        BadRequest: The body has wrong values.
+    """
+    messages = value(body, "messages", list)
+    if not messages or not all(isinstance(message, Mapping) for message in messages):
+        raise BadRequest("messages: expected a non-empty list of objects", "messages")
+    job = _job(body, [messages])
+    template = value(body, "chat_template", str, template)
+    tools = value(body, "tools", list, None)
+    choice: Any = body.get("tool_choice", "auto")
+    if isinstance(choice, Mapping):
+        choice = (choice.get("function") or {}).get("name")
+    if not isinstance(choice, str):
+        raise BadRequest(
+            'tool_choice: expected "auto", "none", "required" or a function', "tool_choice"
+        )
+    if choice not in ("auto", "none"):
+        if job.parameters["response_format"] is not None:
+            raise BadRequest("tool_choice and response_format exclude each other", "tool_choice")
+        parallel = value(body, "parallel_tool_calls", bool, True)
+        job.parameters["response_format"] = tools_grammar(
+            model, tools or [], choice, parallel=parallel, template=template
+        )
+    job.parameters |= {
+        "tools": None if choice == "none" else tools,
+        "template": template,
+        "variables": value(body, "chat_template_kwargs", Mapping, None),
+    }
+    if value(body, "logprobs", bool, False):
+        job.logprobs = job.parameters["top_logprobs"] = number(body, "top_logprobs", 0, 0, 20)
+    return job
+
+
+def text_job(body: Mapping[str, Any]) -> Job:
+    """Return the job of a request to /v1/completions.
+
+    Raises:
+        BadRequest: The body has wrong values.
+    """
+    prompt = body.get("prompt")
+    if isinstance(prompt, str) or (isinstance(prompt, list) and prompt and _are_ids(prompt)):
+        prompts = [prompt]
+    elif isinstance(prompt, list) and prompt:
+        prompts = prompt
+    else:
+        raise BadRequest(
+            "prompt: expected a str, a list of token ids, or a list of those", "prompt"
+        )
+    if not all(
+        isinstance(one, str) or (isinstance(one, list) and _are_ids(one)) for one in prompts
+    ):
+        raise BadRequest(
+            "prompt: expected a str, a list of token ids, or a list of those", "prompt"
+        )
+    job = _job(body, prompts)
+    job.echo = value(body, "echo", bool, False)
+    if body.get("logprobs") is not None:
+        job.logprobs = job.parameters["top_logprobs"] = number(body, "logprobs", 0, 0, 20)
+    return job
+
+
+def value(body: Mapping[str, Any], key: str, kind: Any, *default: Any) -> Any:
+    """Return the value of a key; a missing one, or null, is the default.
+
+    Raises:
+        BadRequest: The value has another type, or is missing and has no default.
+    """
+    found = body.get(key)
+    if found is None and default:
+        return default[0]
+    if not isinstance(found, kind):
+        name = {Mapping: "object"}.get(kind, getattr(kind, "__name__", str(kind)))
+        raise BadRequest(f"{key}: expected {name}, got {type(found).__name__}", key)
+    return found
+
+
+def number(body: Mapping[str, Any], key: str, default: Any, low: int, high: int) -> Any:
+    """Return an integer between `low` and `high`.
+
+    Raises:
+        BadRequest: The value is not such an integer.
+    """
+    found = body.get(key)
+    if found is None:
+        return default
+    if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= high:
+        raise BadRequest(f"{key} is {found!r}; expected an integer from {low} to {high}", key)
+    return found
+
+
+def _job(body: Mapping[str, Any], prompts: list[Any]) -> Job:
+    limit = number(body, "max_completion_tokens", None, 1, 1 << 31)
+    if limit is None:
+        limit = number(body, "max_tokens", None, 1, 1 << 31)
+    stop = body.get("stop")
+    are_texts = isinstance(stop, list) and all(isinstance(one, str) for one in stop)
+    if stop is not None and not isinstance(stop, str) and not are_texts:
+        raise BadRequest("stop: expected a str or a list of str", "stop")
+    n = number(body, "n", 1, 1, MAX_SAMPLES)
+    if n * len(prompts) > MAX_SAMPLES:
+        raise BadRequest(
+            f"the request asks for {n * len(prompts)} generations; the limit is {MAX_SAMPLES}", "n"
+        )
+    options = value(body, "stream_options", Mapping, {})
+    parameters = {
+        "max_tokens": limit,
+        "stop": stop or (),
+        "sampler": _sampler(body),
+        "response_format": value(body, "response_format", Mapping, None),
+        "timeout": None,
+    }
+    return Job(
+        prompts, n, parameters, value(body, "stream", bool, False), bool(options.get("include_usage")), None
+    )  # fmt: skip
+
+
+def _sampler(body: Mapping[str, Any]) -> Sampler:
+    given: dict[str, Any] = {}
+    for key, name in _SAMPLING.items():
+        found = body.get(key)
+        if found is not None:
+            if isinstance(found, bool) or not isinstance(found, int | float):
+                raise BadRequest(f"{key}: expected a number, got {type(found).__name__}", key)
+            given[name] = found
+    if body.get("seed") is not None:
+        given["seed"] = number(body, "seed", None, -(1 << 63), (1 << 64) - 1) % (1 << 64)
+    bias = value(body, "logit_bias", Mapping, None)
+    try:
+        if bias:
+            given["logit_bias"] = {int(token): float(one) for token, one in bias.items()}
+        return Sampler(**given)
+    except (ValueError, TypeError) as error:
+        raise BadRequest(str(error)) from None
+
+
+def _are_ids(items: list[Any]) -> bool:
+    return all(isinstance(item, int) and not isinstance(item, bool) for item in items)

@@ -1,0 +1,170 @@
+"""Replies in the forms of OpenAI's API."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from plait.server.bodies import Job
+
+if TYPE_CHECKING:
+    from plait.generation.events import Completion, Event
+    from plait.tokenizer import Tokenizer
+
+
+class Replies:
+    """Builds the objects of one request.
+
+    Args:
+        chat: Whether the request is to /v1/chat/completions.
+        job: The request.
+        model: Name of the model.
+        tokenizer: The tokenizer of the model.
+    """
+
+    def __init__(self, chat: bool, job: Job, model: str, tokenizer: Tokenizer) -> None:
+        self._chat = chat
+        self._job = job
+        self._tokenizer = tokenizer
+        name = "chat.completion" if chat else "text_completion"
+        prefix = "chatcmpl-" if chat else "cmpl-"
+        self._head = {
+            "id": prefix + secrets.token_hex(12),
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._object = name
+        self._n_calls: dict[int, int] = {}
+
+    def whole(self, completions: list[Completion]) -> dict[str, Any]:
+        """Return the reply that has all choices."""
+        choices = [
+            self._chat_choice(i, one) if self._chat else self._text_choice(i, one)
+            for i, one in enumerate(completions)
+        ]
+        return self._head | {
+            "object": self._object, "choices": choices, "usage": usage(completions, self._job.n)
+        }  # fmt: skip
+
+    def chunk(self, index: int, event: Event) -> dict[str, Any] | None:
+        """Return the chunk of an event; None if it adds nothing."""
+        reason = None if event.completion is None else _reason(event.completion)
+        logprobs = None
+        if self._job.logprobs is not None:
+            logprobs = self._logprobs([(event.token, event.logprob, event.top_logprobs)])
+        if not self._chat:
+            if not event.text and reason is None and logprobs is None:
+                return None
+            choice = {
+                "index": index,
+                "text": event.text,
+                "finish_reason": reason,
+                "logprobs": logprobs,
+            }
+        else:
+            delta = self._delta(index, event.parts)
+            if not delta and reason is None and logprobs is None:
+                return None
+            choice = {"index": index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
+        return self._chunk([choice])
+
+    def first(self, index: int) -> dict[str, Any]:
+        """Return the first chunk of a choice, which has its role."""
+        delta = {"role": "assistant", "content": ""}
+        return self._chunk(
+            [{"index": index, "delta": delta, "finish_reason": None, "logprobs": None}]
+        )
+
+    def last(self, completions: list[Completion]) -> dict[str, Any]:
+        """Return the chunk that has the number of tokens."""
+        return self._chunk([]) | {"usage": usage(completions, self._job.n)}
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return self._head | {"object": self._object + ".chunk" * self._chat, "choices": choices}
+
+    def _delta(self, index: int, parts: Iterable[Any]) -> dict[str, Any]:
+        delta: dict[str, Any] = {}
+        for part in parts:
+            if part.kind == "content":
+                delta["content"] = delta.get("content", "") + part.text
+            elif part.kind == "reasoning":
+                delta["reasoning_content"] = delta.get("reasoning_content", "") + part.text
+            else:
+                number = self._n_calls.get(index, 0)
+                self._n_calls[index] = number + 1
+                delta.setdefault("tool_calls", []).append({"index": number, **part.call.to_dict()})
+        return delta
+
+    def _chat_choice(self, index: int, done: Completion) -> dict[str, Any]:
+        message = done.message.to_dict()
+        if done.message.tool_calls and not done.message.content:
+            message["content"] = None
+        return {
+            "index": index, "message": message, "finish_reason": _reason(done),
+            "logprobs": None if self._job.logprobs is None else self._logprobs(_triples(done)),
+        }  # fmt: skip
+
+    def _text_choice(self, index: int, done: Completion) -> dict[str, Any]:
+        prompt = self._job.prompts[index // self._job.n] if self._job.echo else ""
+        if not isinstance(prompt, str):
+            prompt = self._tokenizer.decode(prompt)
+        return {
+            "index": index, "text": prompt + done.text, "finish_reason": _reason(done),
+            "logprobs": None if self._job.logprobs is None else self._logprobs(_triples(done)),
+        }  # fmt: skip
+
+    def _logprobs(self, tokens: Iterable[tuple[int, float, Any]]) -> dict[str, Any]:
+        if self._chat:
+            return {
+                "content": [
+                    self._token(token, logprob)
+                    | {"top_logprobs": [self._token(*one) for one in top[: self._job.logprobs]]}
+                    for token, logprob, top in tokens
+                ]
+            }
+        found = list(tokens)
+        name: Callable[[int], str] = lambda token: self._token(token, 0.0)["token"]  # noqa: E731
+        return {
+            "tokens": [name(token) for token, _, _ in found],
+            "token_logprobs": [logprob for _, logprob, _ in found],
+            "top_logprobs": [{name(one): value for one, value in top} for _, _, top in found],
+            "text_offset": [],
+        }
+
+    def _token(self, token: int, logprob: float) -> dict[str, Any]:
+        data = self._tokenizer.token_bytes(token)
+        # JSON has no infinity; OpenAI's API uses this number for tokens that cannot occur.
+        return {
+            "token": data.decode("utf-8", "replace"), "logprob": max(logprob, -9999.0), "bytes": list(data)
+        }  # fmt: skip
+
+
+def usage(completions: list[Completion], n: int) -> dict[str, Any]:
+    """Return the number of tokens; the prompt counts once for its `n` generations."""
+    counts = [one.usage for one in completions if one.usage is not None]
+    prompt = sum(one.n_prompt for one in counts[::n])
+    generated = sum(one.n_generated for one in counts)
+    return {
+        "prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated,
+        "prompt_tokens_details": {"cached_tokens": sum(one.n_cached for one in counts[::n])},
+    }  # fmt: skip
+
+
+def error(
+    message: str, kind: str, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """Return an error."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def _reason(done: Completion) -> str | None:
+    if done.message is not None and done.message.tool_calls and done.finish_reason == "stop":
+        return "tool_calls"
+    return done.finish_reason
+
+
+def _triples(done: Completion) -> Iterable[tuple[int, float, Any]]:
+    top = done.top_logprobs or [()] * len(done.tokens)
+    return zip(done.tokens, done.logprobs, top, strict=True)

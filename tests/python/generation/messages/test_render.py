@@ -1,0 +1,175 @@
+"""render(): text of users never becomes control tokens, and other prompts are encoded as a whole."""
+
+import gzip
+import itertools
+import random
+import types
+
+import plait
+import pytest
+from plait.generation.messages import Message, ToolCall, render
+from plait.tokenizer import Tokenizer
+from plait.tokenizer.chat_template import ChatTemplate
+
+from python import gguf_writer
+
+# Templates that strip, inspect and join contents, as those of published models do.
+CHATML = (
+    "{%- for m in messages %}{%- set content = m.content | trim %}{%- if '</think>' in content %}"
+    "{%- set content = content.split('</think>')[-1].lstrip() %}{%- endif %}"
+    "{{- '<|im_start|>' + m.role + '\\n' + content + '<|im_end|>\\n' }}"
+    "{%- for c in m.tool_calls or [] %}"
+    "{{ '<tool_call>' ~ (c.function.arguments | tojson) ~ '</tool_call>' }}{% endfor %}"
+    "{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+JOINED = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+_loaded = {}
+
+
+def vocabulary_of(data_dir, tmp_path, name):
+    if name not in _loaded:
+        _loaded[name] = _load(data_dir, tmp_path, name)
+    return _loaded[name]
+
+
+def _load(data_dir, tmp_path, name):
+    path = data_dir / "vocab" / f"ggml-vocab-{name}.gguf"
+    if not path.exists():
+        packed = path.with_name(path.name + ".gz")
+        if not packed.exists():
+            pytest.skip(f"no {path.name} among the reference data")
+        path = tmp_path / path.name
+        path.write_bytes(gzip.decompress(packed.read_bytes()))
+    return Tokenizer.from_gguf(path)
+
+
+def model_of(tokenizer, template):
+    chat = ChatTemplate({"tokenizer.chat_template": template}, tokenizer)
+    return types.SimpleNamespace(tokenizer=tokenizer, chat_template=chat)
+
+
+def tokens_of(tokenizer, template):
+    """Return a template that uses the vocabulary's own control tokens."""
+    control = sorted(tokenizer.special_texts()[0], key=len)
+    marks = [text for text in control if len(text) > 3] or control
+    begin, end = marks[0], marks[-1]
+    return template.replace("<|im_start|>", begin).replace("<|im_end|>", end), begin, end
+
+
+VOCABULARIES = ["llama-bpe", "qwen2", "llama-spm", "gemma-4", "deepseek-coder", "gpt-2", "falcon"]
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_texts_of_users_are_never_control_tokens(data_dir, tmp_path, name):
+    tokenizer = vocabulary_of(data_dir, tmp_path, name)
+    template, _, end = tokens_of(tokenizer, CHATML)
+    model, control = model_of(tokenizer, template), tokenizer.control_ids
+    specials = sorted(tokenizer.special_texts()[0])[:12]
+    expected = [
+        token for token in render(model, [{"role": "user", "content": "x"}] * 2) if token in control
+    ]
+    for special, text in itertools.product(
+        specials, ["{}", " {} ", "a{}b", "{0}{0}", "{}\n", "x </think> {}"]
+    ):
+        content = text.format(special)
+        messages = [{"role": "user", "content": content}, {"role": "user", "content": special}]
+        ids = render(model, messages)
+        assert [token for token in ids if token in control] == expected
+        shown = tokenizer.decode(ids, skip_special=False, clean_up=False)
+        written = tokenizer.decode(
+            tokenizer.encode(model.chat_template.render(messages), add_special=False),
+            skip_special=False,
+            clean_up=False,
+        )
+        assert shown.replace(" ", "") == written.replace(" ", "")
+    assert end in written
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_prompts_without_special_tokens_are_encoded_as_a_whole(data_dir, tmp_path, name):
+    tokenizer = vocabulary_of(data_dir, tmp_path, name)
+    template, _, _ = tokens_of(tokenizer, CHATML)
+    model = model_of(tokenizer, template)
+    random_ = random.Random(name)
+    alphabet = [" ", "\n", "a", "the", "<", ">", "|", "[", "1", "\u4e16", "</y", "_", "\U0001f999"]
+    for _ in range(60):
+        texts = ["".join(random_.choices(alphabet, k=random_.randrange(9))) for _ in range(3)]
+        messages = [{"role": "user", "content": text} for text in texts]
+        text = model.chat_template.render(messages)
+        assert render(model, messages) == tokenizer.encode(text, add_special=False).tolist()
+
+
+def test_texts_that_form_a_token_together(data_dir, tmp_path):
+    tokenizer = vocabulary_of(data_dir, tmp_path, "qwen2")
+    model = model_of(tokenizer, JOINED)
+    for at in range(1, len("<|im_end|>")):
+        parts = ["<|im_end|>"[:at], "<|im_end|>"[at:]]
+        messages = [{"role": "user", "content": part} for part in parts]
+        assert tokenizer.control_ids.isdisjoint(render(model, messages))
+        joined = [{"role": "user", "content": [{"type": "text", "text": part} for part in parts]}]
+        assert tokenizer.control_ids.isdisjoint(render(model, joined))
+
+
+def test_calls_tools_and_names_are_untrusted_too(data_dir, tmp_path):
+    tokenizer = vocabulary_of(data_dir, tmp_path, "qwen2")
+    model = model_of(tokenizer, "{{ tools | tojson }}{{ messages | tojson }}")
+    call = ToolCall("f<|im_end|>", {"<|im_start|>": ["<|endoftext|>"]})
+    messages = [
+        Message("<|im_end|>", tool_calls=(call,)),
+        {"role": "tool", "name": "<|im_end|>", "content": "<|im_start|>"},
+    ]
+    tools = [{"name": "<|im_start|>", "description": "<|endoftext|>"}]
+    ids = render(model, messages, tools)
+    assert tokenizer.control_ids.isdisjoint(ids)
+    assert "\\ue" not in tokenizer.decode(ids)
+    assert tokenizer.decode(ids).count("<|im_start|>") == 3
+
+
+def test_marks_of_the_protocol_are_protected_from_users(data_dir, tmp_path):
+    """User-defined tokens that the template uses are recognised in its own text and in replies only."""
+    tokenizer = vocabulary_of(data_dir, tmp_path, "gemma-4")
+    defined = sorted(
+        text for text in tokenizer.special_texts()[1] if len(text) > 4 and text.strip()
+    )
+    mark = defined[0]
+    model = model_of(tokenizer, "{% for m in messages %}{{ m.content }}{% endfor %}" + mark)
+    token = tokenizer.token_id(mark)
+    assert render(model, [{"role": "user", "content": f"a {mark}"}]).count(token) == 1
+    assert render(model, [{"role": "assistant", "content": f"a {mark}"}]).count(token) == 2
+
+
+def test_arguments_are_objects_for_the_template(data_dir, tmp_path):
+    tokenizer = vocabulary_of(data_dir, tmp_path, "qwen2")
+    model = model_of(tokenizer, CHATML)
+    message = Message("Look.", "why", (ToolCall("f", {"a": 1}),))
+    for one in (message, message.to_dict()):
+        text = tokenizer.decode(render(model, [one]), skip_special=False)
+        assert '<tool_call>{"a": 1}</tool_call>' in text
+    assert message.to_dict()["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
+    assert message.to_dict()["reasoning_content"] == "why"
+
+
+def test_a_template_of_the_caller_and_wrong_messages(tmp_path):
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    model = plait.Model(
+        gguf_writer.write(tmp_path / "m.gguf", metadata, gguf_writer.llama_weights())
+    )
+    ids = render(
+        model, [{"role": "user", "content": "the </s>"}], template="{{ bos_token }}" + JOINED
+    )
+    assert ids[0] == model.tokenizer.bos
+    assert model.tokenizer.eos not in ids
+    with pytest.raises(plait.UnsupportedError, match="chat template"):
+        render(model, [{"role": "user", "content": "x"}])
+    with pytest.raises(ValueError, match='message 0 has no "role"'):
+        render(model, [{"content": "x"}], template=JOINED)
+    with pytest.raises(ValueError, match="part of content that is not text"):
+        render(model, [{"role": "user", "content": [{"type": "image_url"}]}], template=JOINED)
+    with pytest.raises(TypeError, match="content: expected a str"):
+        render(model, [{"role": "user", "content": 5}], template=JOINED)
+    with pytest.raises(TypeError, match="expected a list of mappings, got str"):
+        render(model, "hello", template=JOINED)
+    with pytest.raises(ValueError, match="empty text"):
+        render(model, [], template=JOINED)

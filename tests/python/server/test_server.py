@@ -1,0 +1,277 @@
+"""The server, as the openai package sees it."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import numpy as np
+import plait
+import pytest
+
+from python import gguf_writer
+
+openai = pytest.importorskip("openai", reason="needs the packages of the extra serve and openai")
+uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
+pytest.importorskip("starlette", reason="needs the extra serve")
+pytest.importorskip("prometheus_client", reason="needs the extra serve")
+
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+    "{% if tools %}{{ tools | tojson }}\n{% endif %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "parameters": {
+            "type": "object",
+            "properties": {"at": {"enum": ["hat", "cat"]}},
+            "required": ["at"],
+            "additionalProperties": False,
+        },
+    },
+}
+HELLO = [{"role": "user", "content": "the hat"}]
+
+
+@contextlib.contextmanager
+def serving(app):
+    """Run an application in a thread, and yield its port."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2))
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    metadata["tokenizer.chat_template"] = TEMPLATE
+    path = tmp_path_factory.mktemp("server") / "m.gguf"
+    return plait.Model(gguf_writer.write(path, metadata, gguf_writer.llama_weights()))
+
+
+@pytest.fixture(scope="module")
+def engine(model):
+    with plait.Engine(model, 16, n_ctx=512) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def port(model, engine):
+    from plait.server import create_app
+
+    with serving(create_app(model, engine, name="tiny", api_key="secret")) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def client(port):
+    base = f"http://127.0.0.1:{port}/v1"
+    with openai.OpenAI(base_url=base, api_key="secret", max_retries=0) as client:
+        yield client
+
+
+def test_completions_are_those_of_the_engine(client, engine):
+    done = client.completions.create(
+        model="tiny", prompt=["the hat", "in"], max_tokens=8, temperature=0, n=2, logprobs=2
+    )
+    assert [choice.index for choice in done.choices] == [0, 1, 2, 3]
+    for i, choice in enumerate(done.choices):
+        alone = engine.complete_sync(["the hat", "in"][i // 2], 8, top_logprobs=2)
+        assert choice.text == alone.text
+        assert choice.finish_reason == "length"
+        assert np.allclose(choice.logprobs.token_logprobs, alone.logprobs)
+    assert done.usage.completion_tokens == 32
+    prompts = [len(engine.complete_sync(text, 1).prompt_tokens) for text in ("the hat", "in")]
+    assert done.usage.prompt_tokens == sum(prompts)
+
+
+def test_a_stream_adds_up_to_the_reply(client):
+    asked = {
+        "model": "tiny",
+        "messages": HELLO,
+        "max_tokens": 12,
+        "seed": 5,
+        "logprobs": True,
+        "top_logprobs": 3,
+    }
+    whole = client.chat.completions.create(**asked)
+    chunks = list(
+        client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    )
+    deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+    assert deltas[0].role == "assistant"
+    assert "".join(delta.content or "" for delta in deltas) == whole.choices[0].message.content
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens == 12
+    assert [choice.finish_reason for chunk in chunks for choice in chunk.choices][-1] == "length"
+    assert len(whole.choices[0].logprobs.content) == 12
+    assert len(whole.choices[0].logprobs.content[0].top_logprobs) == 3
+
+
+def test_required_tools_and_formats(client):
+    done = client.chat.completions.create(
+        model="tiny", messages=HELLO, tools=[TOOL], tool_choice="required", max_tokens=200
+    )
+    (choice,) = done.choices
+    assert choice.finish_reason == "tool_calls"
+    (call,) = choice.message.tool_calls
+    assert call.function.name == "look"
+    assert json.loads(call.function.arguments)["at"] in ("hat", "cat")
+    chunks = client.chat.completions.create(
+        model="tiny", messages=HELLO, tools=[TOOL], max_tokens=200, stream=True,
+        tool_choice={"type": "function", "function": {"name": "look"}},
+    )  # fmt: skip
+    calls = [
+        one for chunk in chunks for choice in chunk.choices for one in choice.delta.tool_calls or []
+    ]
+    assert [(one.index, one.function.name) for one in calls] == [(0, "look")]
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [1, 2]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    done = client.chat.completions.create(
+        model="tiny", messages=HELLO, max_tokens=100,
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+    )  # fmt: skip
+    assert json.loads(done.choices[0].message.content)["a"] in (1, 2)
+
+
+def test_a_template_in_the_body_and_stop(client, engine):
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    done = client.chat.completions.create(
+        model="tiny",
+        messages=HELLO,
+        max_tokens=20,
+        temperature=0,
+        extra_body={"chat_template": template},
+    )
+    full = engine.complete_sync(HELLO, 20, template=template).text
+    assert done.choices[0].message.content == full
+    cut = client.chat.completions.create(
+        model="tiny", messages=HELLO, max_tokens=20, temperature=0, stop=[full[5:8]],
+        extra_body={"chat_template": template},
+    )  # fmt: skip
+    assert cut.choices[0].message.content == full[: full.index(full[5:8])]
+    assert cut.choices[0].finish_reason == "stop"
+
+
+def test_embeddings(client, model):
+    for form in ("float", "base64"):
+        found = client.embeddings.create(
+            model="tiny", input=["the hat", "in"], encoding_format=form
+        )
+        rows = np.array([
+            np.frombuffer(base64.b64decode(one.embedding), "<f4")
+            if isinstance(one.embedding, str)
+            else one.embedding
+            for one in found.data
+        ])  # fmt: skip
+        assert np.allclose(rows, plait.Embedder(model).embed(["the hat", "in"]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "match"),
+    [
+        ({"messages": []}, "messages: expected a non-empty list"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"n": 1000}, "n is 1000"),
+        ({"temperature": "hot"}, "temperature: expected a number"),
+        ({"temperature": -1}, "temperature"),
+        ({"stop": 5}, "stop: expected"),
+        ({"messages": [{"content": "x"}]}, "has no \"role\""),
+        ({"messages": [{"role": "user", "content": "the hat " * 500}]}, "n_ctx"),
+        ({"response_format": {"type": "xml"}}, "xml"),
+        ({"tool_choice": "required"}, "there are no tools"),
+        ({"extra_body": {"chat_template": "{% for %}"}}, "template"),
+    ],
+)  # fmt: skip
+def test_wrong_requests(client, body, match):
+    with pytest.raises(openai.BadRequestError, match=match):
+        client.chat.completions.create(**({"model": "tiny", "messages": HELLO} | body))
+    with pytest.raises(openai.BadRequestError, match="prompt: expected"):
+        client.completions.create(model="tiny", prompt=[])
+
+
+def test_keys_paths_and_sizes(client, port):
+    wrong = client.with_options(api_key="other")
+    with pytest.raises(openai.AuthenticationError, match="API key"):
+        wrong.models.list()
+    with pytest.raises(openai.NotFoundError, match="no model 'other'"):
+        client.models.retrieve("other")
+    assert [one.id for one in client.models.list()] == ["tiny"]
+    with pytest.raises(openai.NotFoundError, match="there is no POST"):
+        client.post("/nothing", body={}, cast_to=object)
+    with pytest.raises(openai.APIStatusError, match="16777216 bytes"):
+        client.completions.create(model="tiny", prompt="x" * (17 << 20))
+    status, _ = _get(port, "/health")
+    assert status == 200
+    _, text = _get(port, "/metrics")
+    assert 'plait_requests_total{endpoint="/v1/models",status="401"} 1.0' in text
+    assert "plait_tokens_total" in text
+
+
+def test_clients_that_vanish_free_their_cells(client, engine, port):
+    """A client that stops reading, and one that closes its connection, cost nobody else anything."""
+    body = json.dumps(
+        {"messages": HELLO, "max_tokens": 400, "stream": True, "logit_bias": {"2": -100}}
+    )
+    fields = f"Host: x\r\nAuthorization: Bearer secret\r\nContent-Length: {len(body) + 1}\r\n\r\n"
+    head = "POST /v1/chat/completions HTTP/1.1\r\n" + fields
+    with socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        slow.sendall((head + body + " ").encode())
+        slow.recv(10)
+        done = client.completions.create(model="tiny", prompt="the", max_tokens=4)
+        assert done.usage.completion_tokens >= 1
+    with socket.create_connection(("127.0.0.1", port)) as gone:
+        gone.sendall((head + body.replace("true", "false")).encode())
+    deadline = time.monotonic() + 60
+    while engine.stats.n_active and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert engine.stats.n_active == 0
+
+
+@pytest.mark.slow
+def test_sixty_four_clients(port, engine):
+    async def one(client, i):
+        for turn in range(10):
+            prompt = f"the hat {i} {turn}"
+            done = await client.completions.create(
+                model="tiny", prompt=prompt, max_tokens=1 + (7 * i + turn) % 30, temperature=0
+            )
+            texts[prompt, 1 + (7 * i + turn) % 30] = done.choices[0].text
+
+    async def main():
+        base = f"http://127.0.0.1:{port}/v1"
+        async with openai.AsyncOpenAI(base_url=base, api_key="secret", max_retries=0) as client:
+            await asyncio.gather(*(one(client, i) for i in range(64)))
+
+    texts = {}
+    asyncio.run(main())
+    assert len(texts) == 640
+    for (prompt, n), text in list(texts.items())[::40]:
+        assert engine.complete_sync(prompt, n).text == text
+    assert engine.stats.n_active == 0
+
+
+def _get(port, path):
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as reply:
+        return reply.status, reply.read().decode()
