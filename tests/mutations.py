@@ -150,9 +150,10 @@ MUTATIONS = [
         "S1-51",
         "values are stored in another way without flash attention",
         STEP,
-        "in.values = store_rows(storage(values), v, rows);",
-        'in.values = store_rows(storage(values), mutated("S1-51") && !key_.flash ? scale(v, 1.01f) : v,\n'
-        "                           rows);",
+        "    AttendInputs in{.keys = store(keys, k), .values = store(values, v)};\n    stored_",
+        "    AttendInputs in{.keys = store(keys, k), .values = {}};\n"
+        '    in.values = store(values, mutated("S1-51") && !key_.flash ? scale(v, 1.01f) : v);\n'
+        "    stored_",
         REUSE + "test_values_are_written_alike_with_and_without_flash_attention",
     ),
     Mutation(
@@ -184,11 +185,11 @@ MUTATIONS = [
         "S2-28",
         "values have the width of the first layer without flash attention",
         STEP,
-        "    return attend_over(layer, in, {.n_kv_heads = keys.n_heads, .value_dim = values.head_dim},\n"
-        "                       keys.group, how);\n}\n\nValue Step::attend_shared",
+        "    return attend_stored(layer, in, keys, values, values.head_dim, how);\n}\n\n"
+        "Value Step::attend_shared",
         '    const StorageInfo& like = mutated("S2-28") && !key_.flash ? layout_.at({0, slot, 1}) : values;\n'
-        "    return attend_over(layer, in, {.n_kv_heads = keys.n_heads, .value_dim = like.head_dim},\n"
-        "                       keys.group, how);\n}\n\nValue Step::attend_shared",
+        "    return attend_stored(layer, in, keys, values, like.head_dim, how);\n}\n\n"
+        "Value Step::attend_shared",
         "tests/python/model/test_shared_keys.py::test_values_whose_width_differs_by_layer_need_no_flash_attention",
     ),
     Mutation(

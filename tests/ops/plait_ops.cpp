@@ -258,10 +258,15 @@ void bind_attention(py::module_& m) {
         return rope_table(positions, rope, optional(factors));
     });
     m.def("rope", [](Value x, Value table, const Rope& how) { return rope(x, table, how); });
+    m.def("hadamard", &hadamard);
     m.def("rotate_rows", [](Value storage, Value rows, Value deltas, const Rope& rope, int heads,
-                            int head_dim, int begin, const Value* factors) {
-        return rotate_rows(storage, rows, deltas, {rope, heads, head_dim, begin},
-                           optional(factors));
+                            int head_dim, int begin, int block, const Value* factors) {
+        const StoredHeads stored{.rope = rope,
+                                 .n_heads = heads,
+                                 .head_dim = head_dim,
+                                 .begin = begin,
+                                 .hadamard = block};
+        return rotate_rows(storage, rows, deltas, stored, optional(factors));
     });
     m.def("temperature", [](Value positions, float scale, int64_t length, int offset) {
         return temperature(positions, {scale, length, offset});

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import plait.quant
 import pytest
-from python.ops.single_op import DEVICES, ROPES, Case, check, device, native
+from python.ops.single_op import DEVICES, INFINITE, ROPES, Case, check, device, native
 from reference.attend import alibi, attend, bucket
 from reference.copy_rows import copy_rows
 from reference.delta_rule import delta_rule
+from reference.hadamard import hadamard
 from reference.rotate_rows import rotate_rows
 from reference.select_rows import select_rows
 from reference.selective_scan import selective_scan
@@ -30,7 +31,9 @@ def test_rows_are_selected(on):
     device(on)
     for seed in range(8):
         random = np.random.default_rng(seed)
-        case = Case(random, special=True, lengths=[n := int(random.integers(1, 12))], outputs=2 * n)
+        case = Case(
+            random, (np.nan, *INFINITE), lengths=[n := int(random.integers(1, 12))], outputs=2 * n
+        )
         x = case.rows(case.size())
         rows = case.ints(random.integers(0, n, 2 * n), "outputs")
         got = case.run(on, case.ops.select_rows(x.value, rows.value))
@@ -96,6 +99,7 @@ def test_stored_keys_are_rotated(on, dtype, tolerance):
         rows = case.ints(random.permutation(9)[:4], "moves")
         deltas = case.ints(random.integers(-900, 900, 4), "moves")
         factors = case.weight(1 + random.random(how.n_rot // 2).astype(np.float32))
+        block = case.size(of=(0, 16, 32))  # of the transform that the rows store; 0: none
         case.ops.rotate_rows(
             cache.value,
             rows.value,
@@ -104,11 +108,15 @@ def test_stored_keys_are_rotated(on, dtype, tolerance):
             heads,
             32,
             begin,
+            block,
             factors.value,
         )
         case.run(on, None)
         before = cache.array.reshape(9, heads, 32)
-        want = rotate_rows(before, rows.array, deltas.array, how, factors.array, begin)
+        plain = hadamard(before, block) if block else before
+        want = rotate_rows(plain, rows.array, deltas.array, how, factors.array, begin)
+        if block:
+            want = hadamard(want, block)
         check(case.cached(), want.reshape(9, -1), tolerance, f"seed {seed}")
 
 
