@@ -450,8 +450,56 @@ def test_every_operation_of_a_model_has_a_twin_and_a_test():
     assert "store_rows" in computed
     assert computed - fused - twins == set()
     tested = "".join(p.read_text() for p in (ROOT / "tests" / "cpp" / "backend").rglob("*.cpp"))
+    compared = "".join(p.read_text() for p in (ROOT / "tests" / "python" / "ops").glob("*.py"))
     for op in sorted(computed - fused):
         assert re.search(rf"kernels\(\)\.{op}\b|\b{op}\(", tested), op
+        # Its kernels are compared with the formula on every device.
+        assert re.search(
+            rf"^from reference\.{op}_? import|^from reference import {op}\b", compared, re.M
+        ), op
+        assert re.search(rf'\bops\.{op}\(|"{op}"[,:]', compared), op
+
+
+# A formula that no test imports could be wrong without notice.
+def test_every_reference_is_compared_with_something():
+    used = set()
+    for path in (ROOT / "tests" / "python").rglob("*.py"):
+        for package, names in re.findall(
+            r"^from (reference[\w.]*) import (.+)$", path.read_text(), re.M
+        ):
+            used.add(package.rpartition(".")[2])
+            used |= {name.split()[0] for name in names.split(", ")}
+    references = {path.stem for path in (ROOT / "tests" / "reference").rglob("*.py")}
+    assert len(references) > 40
+    assert references - used == set()
+
+
+# S0-16: what a step returns, its plan and its graph are one class each, and no interface is empty.
+def test_results_and_plans_are_concrete_classes():
+    def classes(path):
+        for match in re.finditer(
+            r"^(?:class|struct) (\w+)([^;{]*)\{\n(.*?)^\};",
+            path.read_text(),
+            re.DOTALL | re.MULTILINE,
+        ):
+            yield match.groups()
+
+    concrete = {
+        "Outputs": "runtime/step/outputs.h",
+        "Plan": "plan/plan.h",
+        "Graph": "graph/graph.h",
+    }
+    for name, header in concrete.items():
+        (found,) = [each for each in classes(CPP / header) if each[0] == name]
+        assert found[1].strip() in ("", "final")
+        assert "virtual" not in found[2]
+    interfaces = 0
+    for path in CPP.rglob("*.h"):
+        for name, _, body in classes(path):
+            if "virtual ~" in body:
+                interfaces += 1
+                assert body.count("virtual ") > 1, f"{path.name}: {name} has no functions"
+    assert interfaces > 10
 
 
 # S2-29: what another backend has to compute is in graph/ops/: the shape of every operand, and what each op

@@ -1,7 +1,8 @@
 """Row (i, j) of y: x of row i, or of (i, j), times the matrix of row i's j-th expert."""
 
 import numpy as np
-from linear import linear
+
+from .linear import linear
 
 
 def expert_linear(x, weight, experts, bias=None, quantized=False):
