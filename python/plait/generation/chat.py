@@ -15,7 +15,7 @@ import numpy as np
 
 from plait import _core
 from plait._core import Batch
-from plait.arguments import integer, kind, string
+from plait.arguments import expect, integer, kind, string
 from plait.closeable import Closeable
 from plait.context import Context, model_of
 from plait.errors import CacheFull, UnsupportedError
