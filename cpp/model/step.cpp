@@ -87,11 +87,11 @@ Value Step::attend_stored(int layer, AttendInputs in, const StorageInfo& keys,
                           const StorageInfo& values, int value_dim, const Attention& how) {
     in.q = spread(in.q, keys);
     const AttendParams params{.n_kv_heads = keys.n_heads, .value_dim = value_dim};
-    return name(spread(attend_over(layer, in, params, keys.group, how), values), Role::attn, layer);
+    return name(spread(attend_over(in, params, keys.group, how), values), Role::attn, layer);
 }
 
 // Adds the inputs that all kinds of attention share: the intervals and runs of the group.
-Value Step::attend_over(int layer, const AttendInputs& given, AttendParams op, uint8_t group,
+Value Step::attend_over(const AttendInputs& given, AttendParams op, uint8_t group,
                         const Attention& how) {
     const GroupInfo& info = layout_.groups[group];
     AttendInputs in = given;
@@ -166,8 +166,7 @@ Value Step::attend_within(int layer, Value q, Value k, Value v, const Attention&
     const auto heads = static_cast<int>(k.shape()[1]);
     const AttendParams params{.n_kv_heads = heads, .value_dim = static_cast<int>(v.shape()[2])};
     const AttendInputs in{.q = q, .keys = merge_heads(k), .values = merge_heads(v)};
-    return name(attend_over(layer, in, params, layout_.group_of(layer, how.slot), how), Role::attn,
-                layer);
+    return name(attend_over(in, params, layout_.group_of(layer, how.slot), how), Role::attn, layer);
 }
 
 void Step::store_cross(int layer, int slot, Value k, Value v) {

@@ -89,8 +89,7 @@ private:
     Value storage(const StorageInfo& info);
     // Stores heads in the rows that the microbatch writes. Returns the storage after the write.
     Value store(const StorageInfo& info, Value heads);
-    Value attend_over(int layer, const AttendInputs& in, AttendParams op, uint8_t group,
-                      const Attention& how);
+    Value attend_over(const AttendInputs& in, AttendParams op, uint8_t group, const Attention& how);
     // Attends over stored keys and values. `values` is `keys` if values are part of the keys.
     Value attend_stored(int layer, AttendInputs in, const StorageInfo& keys,
                         const StorageInfo& values, int value_dim, const Attention& how);

@@ -18,7 +18,7 @@ from plait._core import Batch
 from plait.arguments import expect, integer, kind, string
 from plait.closeable import Closeable
 from plait.context import Context, model_of
-from plait.errors import CacheFull, UnsupportedError
+from plait.errors import CacheFull, ModelError, UnsupportedError
 from plait.generation import saved_chat
 from plait.generation.events import Event
 from plait.generation.messages import Message as Reply
@@ -410,6 +410,8 @@ class Chat(Closeable):
                 **self._variables,
                 **more,
             )
+        except ModelError:
+            raise
         except ValueError as error:
             raise ValueError(f"Chat: {str(error).removeprefix('render: ')}") from error
 
