@@ -360,6 +360,10 @@ def prepare() -> None:
                 at = text.index("#include")
                 text = text[:at] + include + text[at:]
             contents[mutation.file] = text.encode()
+    for path in COPY.rglob("*"):  # what has been deleted or moved since
+        name = path.relative_to(COPY)
+        if path.is_file() and name.parts[0] != "build" and str(name) not in contents:
+            path.unlink()
     for name, data in contents.items():
         target = COPY / name
         if (
@@ -380,6 +384,7 @@ def run(test: str, mutation: str = "", show: bool = False) -> bool:
     """Run a test in the copy with a mutation switched on; return whether it passed. `show`: print why it did not."""
     environment = {
         **os.environ,
+        "PLAIT_OPS_DIR": str(COPY / "build" / "release" / "tests"),
         "PLAIT_MUTATION": mutation,
         "PYTHONPATH": str(COPY / "build" / "release" / "site"),
         "PLAIT_TEST_DATA": os.environ.get("PLAIT_TEST_DATA", str(ROOT.parent / "shared" / "data")),
