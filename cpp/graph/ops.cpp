@@ -1,6 +1,9 @@
 #include "graph/ops.h"
 
+#include <bit>
+
 #include "base/error.h"
+#include "tensor/blocks/hadamard.h"
 
 namespace plait {
 namespace {
@@ -132,15 +135,26 @@ Value rope(Value x, Value table, const Rope& rope) {
     return add_like(x, ops::Rope{x, table, rope.n_rot, rope.interleaved});
 }
 
+namespace {
+
+// True if kernels can transform blocks of this many elements.
+bool is_hadamard(int block) {
+    return std::has_single_bit(static_cast<unsigned>(block)) && block >= kMinHadamard &&
+           block <= kMaxHadamard;
+}
+
+}  // namespace
+
 Value hadamard(Value x, int block) {
-    PLAIT_CHECK(x.shape().rank == 3 && block > 0 && (block & (block - 1)) == 0);
-    PLAIT_CHECK(x.shape()[2] % block == 0);
+    PLAIT_CHECK(x.shape().rank == 3 && is_hadamard(block) && x.shape()[2] % block == 0);
     return add_like(x, ops::Hadamard{x, block});
 }
 
 Value rotate_rows(Value storage, Value rows, Value deltas, const StoredHeads& heads,
                   Value factors) {
     PLAIT_CHECK(heads.begin >= 0 && heads.begin + heads.rope.n_rot <= heads.head_dim);
+    PLAIT_CHECK(heads.hadamard == 0 ||
+                (is_hadamard(heads.hadamard) && heads.head_dim % heads.hadamard == 0));
     return storage.graph->add(ops::RotateRows{storage, rows, deltas, factors, heads},
                               storage.type(), Extent::fixed);
 }
