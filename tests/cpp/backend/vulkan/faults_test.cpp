@@ -307,7 +307,7 @@ TEST_F(VulkanFaults, ShadersThatDoNotCompileAreNamed) {
         Context another(model_, other);
     };
     EXPECT_THAT(make, testing::ThrowsMessage<BackendError>(
-                          AllOf(StartsWith("vulkan:0: cannot compile shader store_rows"),
+                          AllOf(StartsWith("vulkan:0: cannot compile shader hadamard"),
                                 HasSubstr("ErrorUnknown"))));
     EXPECT_TRUE(bytes_of(*context) == saved_);
     Context another(model_, other);  // not remembered as failed
