@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
+import termios
 import time
 from contextlib import suppress
 
@@ -23,6 +26,12 @@ PROMPT = r"[^>]*> $"  # keys that come before the prompt can be lost
 STORY = "Tom lives in Oslo. The kite is red."
 
 
+def _take_terminal() -> None:
+    """Let Ctrl-C of the terminal at stdin reach this process, also if the tests run in the background."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A command on a pseudo-terminal, whose output is read until a text appears."""
 
@@ -32,8 +41,7 @@ class Terminal:
             [sys.executable, "-m", "plait", *map(str, args)],
             stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
             env=os.environ | {"TERM": "dumb"},
-            # The terminal becomes that of the process, so that Ctrl-C reaches it.
-            preexec_fn=lambda: __import__("fcntl").ioctl(0, 0x540E, 0),
+            preexec_fn=_take_terminal,
         )  # fmt: skip
         os.close(theirs)
         self.text = ""

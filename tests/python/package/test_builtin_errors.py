@@ -8,6 +8,7 @@ import sys
 
 import plait
 import pytest
+from python.drive import UNDER_ASAN
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,7 @@ def test_generate_takes_fewer_cells_if_memory_is_short(tiny, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+@pytest.mark.skipif(UNDER_ASAN, reason="the sanitizer reserves more address space than the limit")
 def test_too_little_memory_is_a_memory_error(tiny_path):
     import resource
 
