@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,9 @@ MODELS = [
     for folder in (DATA, DATA.parent / "data-2026")
     for path in sorted((folder / "conformance").glob("*/model.gguf"))
 ]
+# A shell without job control lets background processes ignore SIGINT, which tests send.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests write no files to the user's home.
 os.environ.setdefault("PLAIT_VULKAN_CACHE", "off")
 

@@ -503,8 +503,12 @@ def test_a_closed_context_ends_requests_with_an_error(tiny, caplog):
 def test_closing_ends_running_and_waiting_requests(tiny):
     engine = plait.Engine(tiny, n_seq_max=2, n_ctx=256, max_queued=2)
 
+    def slow(row, seq):  # so that no request ends by itself before the engine does
+        time.sleep(0.02)
+        return 5
+
     async def main():
-        tasks = [asyncio.create_task(engine.complete(tokens(9, i), 240)) for i in range(9)]
+        tasks = [asyncio.create_task(engine.complete(tokens(9, i), 240, slow)) for i in range(9)]
         while engine.stats.n_active < 2:
             await asyncio.sleep(0.001)
         await asyncio.to_thread(engine.close)
