@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Compare two builds of plait by short bursts in alternation, for differences of a few percent.
 
-    paired.py BASE_PYTHON NEW_PYTHON MODEL... [--cases pp:256,tg:8@0,btg:8x3@256] [--pairs 30]
+    paired.py BASE_PYTHON NEW_PYTHON MODEL... [--cases pp:256,tg:8@0,btg:8x3@256] [--launches 6] [--pairs 5]
 
 BASE_PYTHON and NEW_PYTHON are interpreters that have one build each, for example those of two checkouts. A model is a
-GGUF file, or shape:type for one with random weights (models.py). Two processes stay alive and keep their contexts. They
-take turns at bursts of about a tenth of a second, in changing order, so that whatever else the machine does meets both.
-A row has the median of the paired ratios, their quartiles, and the ratio of the fastest bursts; above 1, the new build
-is faster. Runs of a minute each, in alternation, scatter by several percent; paired bursts scatter by a few tenths.
+GGUF file, or shape:type for one with random weights (models.py). The processes of both builds stay alive during a
+launch and keep their contexts. They take turns at bursts of about a tenth of a second, in changing order, so that
+whatever else the machine does meets both. Where the system places the memory of a process changes its speed by up to
+several percent, also between two processes of one build, so both are started anew for every launch.
+
+A launch gives the median of the ratios base / new of its pairs; above 1, the new build is faster. A row has the median
+of the launches, their quartiles, and the ratio of the fastest bursts of all.
 
 Choose the steps of a case so that a burst takes about a tenth of a second. `load` and `encode` have no bursts;
 compare.py measures them.
@@ -27,6 +30,8 @@ import numpy as np
 from engines import Case
 
 N_UBATCH = 512
+
+Seconds = dict[str, list[float]]  # of the bursts of "base" and "new"
 
 
 class Worker:
@@ -115,24 +120,44 @@ def run(ctx: Any, case: Case) -> float:
     return seconds
 
 
-def compare(base: Worker, new: Worker, case: str, pairs: int) -> dict[str, float]:
-    """Return the statistics of the ratios base / new of the seconds of bursts."""
-    workers = {"base": base, "new": new}
+def launch(args: argparse.Namespace, path: str, index: int) -> tuple[list[str], dict[str, Seconds]]:
+    """Start both builds, let them take turns; return their commits and the seconds of bursts by case."""
+    pythons = {"base": args.base, "new": args.new}
+    order = list(pythons) if index % 2 else list(pythons)[::-1]
+    workers = {name: Worker(pythons[name], path, args.threads) for name in order}
+    cases = args.cases.split(",")
+    seconds = {case: turns(workers, case, args.pairs) for case in cases}
+    for worker in workers.values():
+        worker.close()
+    return [workers[name].version for name in pythons], seconds
+
+
+def turns(workers: dict[str, Worker], case: str, pairs: int) -> Seconds:
+    """Let two builds take turns; return the seconds of each one's bursts."""
     for worker in workers.values():  # builds plans and packs weights
         worker.burst(case)
         worker.burst(case)
-    seconds: dict[str, list[float]] = {"base": [], "new": []}
+    seconds: Seconds = {name: [] for name in workers}
     for i in range(pairs):
         for name in ("base", "new") if i % 2 else ("new", "base"):
             seconds[name].append(workers[name].burst(case))
-    ratios = [a / b for a, b in zip(seconds["base"], seconds["new"], strict=True)]
+    return seconds
+
+
+def summary(launches: list[Seconds]) -> dict[str, float]:
+    """Return the statistics of a row: of the ratios of the launches, and of all bursts."""
+    ratios = [
+        statistics.median(a / b for a, b in zip(found["base"], found["new"], strict=True))
+        for found in launches
+    ]
     low, median, high = statistics.quantiles(ratios, n=4)
+    best = {name: min(min(found[name]) for found in launches) for name in ("base", "new")}
     return {
         "median": median,
         "low": low,
         "high": high,
-        "best": min(seconds["base"]) / min(seconds["new"]),
-        "seconds": statistics.median(seconds["base"]),
+        "best": best["base"] / best["new"],
+        "seconds": statistics.median(burst for found in launches for burst in found["base"]),
     }
 
 
@@ -141,11 +166,14 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("new", help="interpreter with the other build")
     parser.add_argument("models", nargs="+")
     parser.add_argument("--cases", default="pp:256,tg:8@0,btg:8x3@256")
-    parser.add_argument("--pairs", type=int, default=30, help="bursts of each build for a case")
+    parser.add_argument("--launches", type=int, default=6, help="processes of each build")
+    parser.add_argument("--pairs", type=int, default=5, help="bursts of each process for a case")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
-    if args.pairs < 2:
-        parser.error(f"--pairs is {args.pairs}; it must be at least 2")
+    if args.launches < 2:
+        parser.error(f"--launches is {args.launches}; it must be at least 2")
+    if args.pairs < 1:
+        parser.error(f"--pairs is {args.pairs}; it must be at least 1")
     for case in args.cases.split(","):
         try:
             kind = Case.parse(case).kind
@@ -166,18 +194,16 @@ def main() -> None:
 
     with files(args.models) as paths:
         for name, path in paths.items():
-            base, new = (Worker(p, path, args.threads) for p in (args.base, args.new))
-            print(f"{name}: {base.version} and {new.version}")
+            found = [launch(args, path, i) for i in range(args.launches)]
+            print(f"{name}: {' and '.join(found[0][0])}")
             print(f"{'case':>16} {'median':>8} {'quartiles':>16} {'best':>8} {'burst':>9}")
             for case in args.cases.split(","):
-                found = compare(base, new, case, args.pairs)
+                row = summary([seconds[case] for _, seconds in found])
                 print(
-                    f"{case:>16} {found['median']:8.3f}   {found['low']:.3f} to {found['high']:.3f}"
-                    f" {found['best']:8.3f} {1000 * found['seconds']:6.0f} ms",
+                    f"{case:>16} {row['median']:8.3f}   {row['low']:.3f} to {row['high']:.3f}"
+                    f" {row['best']:8.3f} {1000 * row['seconds']:6.0f} ms",
                     flush=True,
                 )
-            base.close()
-            new.close()
 
 
 if __name__ == "__main__":
