@@ -37,7 +37,8 @@ PLAIT_OBJECT(ArrayLike)
 PLAIT_OBJECT(OptionalArrayLike)
 PLAIT_OBJECT(LogitsChoice)  // "last", "all", "none" or a mask
 PLAIT_OBJECT(PathLike)
-PLAIT_OBJECT(BytesLike)  // an object with a contiguous buffer
+PLAIT_OBJECT(PackedCache)  // a folder, a bool or None
+PLAIT_OBJECT(BytesLike)    // an object with a contiguous buffer
 PLAIT_OBJECT(ModelObject)
 PLAIT_OBJECT(ContextObject)
 PLAIT_OBJECT(StageList)
@@ -125,6 +126,7 @@ PLAIT_TYPE_NAME(ArrayLike, "numpy.typing.ArrayLike")
 PLAIT_TYPE_NAME(OptionalArrayLike, "numpy.typing.ArrayLike | None")
 PLAIT_TYPE_NAME(LogitsChoice, "str | numpy.typing.ArrayLike")
 PLAIT_TYPE_NAME(PathLike, "str | os.PathLike[str]")
+PLAIT_TYPE_NAME(PackedCache, "str | os.PathLike[str] | bool | None")
 PLAIT_TYPE_NAME(Metadata, "types.MappingProxyType[str, typing.Any]")
 PLAIT_TYPE_NAME(MetadataDict, "dict[str, typing.Any]")
 PLAIT_TYPE_NAME(BytesLike, "bytes | bytearray | memoryview | numpy.typing.NDArray[numpy.uint8]")

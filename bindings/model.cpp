@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cache_folder.h"
 #include "gguf/reader.h"
 #include "gil_release.h"
 #include "module.h"
@@ -19,13 +20,27 @@ py::tuple shape_of(const Shape& shape) {
     return result;
 }
 
-PyModel open(const PathLike& path, const Flag& mmap) {
+// Packing the weights of smaller models takes under a tenth of a second.
+constexpr uint64_t kMinPackedBytes = uint64_t{64} << 20;
+
+// Where packed weights are kept. A folder that the caller names keeps models of every size.
+KeptCopies kept_copies(const PackedCache& option) {
+    if (option.is_none() || py::isinstance<py::bool_>(option)) {
+        if (option.ptr() == Py_False) return {};
+        return {cache_folder("PLAIT_PACKED_CACHE").string(), kMinPackedBytes, {}};
+    }
+    if (!py::isinstance<py::str>(option) && !py::hasattr(option, "__fspath__"))
+        wrong_type("packed_cache", "a folder, a bool or None", option);
+    return {to_path("packed_cache", option), 0, {}};
+}
+
+PyModel open(const PathLike& path, const Flag& mmap, const PackedCache& packed_cache) {
     const std::string file = to_path("path", path);
-    const bool mapped = to_bool("mmap", mmap);
+    const LoadedModel::Options options{to_bool("mmap", mmap), kept_copies(packed_cache)};
     follow_log_level();
     PyModel model;
     const GilRelease released;
-    model.loaded = LoadedModel::open(file, mapped);
+    model.loaded = LoadedModel::open(file, options);
     return model;
 }
 
@@ -115,19 +130,26 @@ constexpr const char* kModelDoc =
     R"(The metadata and weights of a GGUF model file.
 
 Immutable; any number of contexts and threads may share it. Weights are read when a context first
-needs them, once for all contexts that store them in the same format.
+needs them, once for all contexts that store them in the same format. The CPU needs matrices in
+another order than the file has. If they take at least 64 MB, they are kept in a file in that order,
+so that other processes and later runs open the model in a fraction of the time and share its
+memory.
 
 Args:
     path: Path of a GGUF file; for a split model, of the first file (name-00001-of-00003.gguf).
     mmap: Map the file into memory and share its pages with other processes instead of copying them.
         If a mapped file is truncated, every process that uses it dies with SIGBUS. Without mapping,
         a change of the file raises an error or has no effect.
+    packed_cache: Folder that keeps reordered weights, for this model of any size; False to keep
+        none; None or True for the folder in the environment variable PLAIT_PACKED_CACHE, unless
+        that is "off", and without it for ~/.cache/plait. A folder keeps up to 32 GiB, and nothing
+        beyond a restart of the machine.
 
 Raises:
     ModelError: The file cannot be read or is invalid. The message names the defect.
     UnsupportedError: plait does not support the architecture or an element type.
 
-Source: cpp/runtime/loaded_model.cpp)";
+Source: cpp/runtime/loaded_model.cpp, cpp/backend/packed_file.h)";
 
 void bind_tensor_info(py::module_& m) {
     using gguf::TensorInfo;
@@ -230,7 +252,7 @@ void bind_model(py::module_& m) {
     ModelClass model(m, "Model", kModelDoc);
     model
         .def("__init__", init(&open), py::detail::is_new_style_constructor(), py::arg("path"),
-             py::arg("mmap") = false)
+             py::arg("mmap") = false, py::arg("packed_cache") = py::none())
         .def("__repr__", &model_repr);
     bind_properties(model);
     bind_files(model);

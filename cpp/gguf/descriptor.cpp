@@ -55,6 +55,8 @@ Descriptor::Descriptor(const std::string& path) : path_(path) {
     fd_ = fd;
     size_ = static_cast<uint64_t>(status.st_size);
     modified_ = status.st_mtim;
+    identity_ = text(status.st_dev, ":", status.st_ino, ":", size_, ":", modified_.tv_sec, ".",
+                     modified_.tv_nsec, ":", status.st_ctim.tv_sec, ".", status.st_ctim.tv_nsec);
 }
 
 Descriptor::~Descriptor() {

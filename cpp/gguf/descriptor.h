@@ -21,6 +21,8 @@ public:
 
     const std::string& path() const { return path_; }
     uint64_t size() const { return size_; }
+    // Differs between files of this machine, and changes with the file's content, name or owner.
+    const std::string& identity() const { return identity_; }
 
     // Reads target.size() bytes from `offset` on. Throws ModelError if the file is shorter or
     // cannot be read.
@@ -38,6 +40,7 @@ private:
     int fd_;
     uint64_t size_ = 0;
     timespec modified_{};
+    std::string identity_;
     std::span<const std::byte> mapping_;
 };
 

@@ -128,6 +128,12 @@ uint64_t File::total_bytes() const {
     return total;
 }
 
+std::string File::identity() const {
+    std::string all;
+    for (const auto& shard : shards_) all += shard->file.identity() + ' ';
+    return all;
+}
+
 void File::read(const TensorInfo& tensor, uint64_t begin_byte, std::span<std::byte> target) const {
     const auto end = checked_add(begin_byte, target.size());
     PLAIT_CHECK(tensor.shard < shards_.size() && end && *end <= tensor.bytes);

@@ -45,6 +45,8 @@ public:
     std::span<const TensorInfo> tensors() const { return tensors_; }  // in file order
     const TensorInfo* find(std::string_view name) const;
     uint64_t total_bytes() const;  // of all tensors
+    // Differs between files of this machine, and changes when one of the files does.
+    std::string identity() const;
 
     // Copies bytes [begin_byte, begin_byte + target.size()) of the tensor. Throws ModelError if the
     // file's size or modification time has changed since open().

@@ -19,8 +19,10 @@ Shape without_ones(const Shape& shape) {
 
 }  // namespace
 
-Weights::Weights(std::shared_ptr<const gguf::File> file)
-    : file_(std::move(file)), given_(file_->tensors().size()) {}
+Weights::Weights(std::shared_ptr<const gguf::File> file, KeptCopies kept)
+    : file_(std::move(file)), kept_(std::move(kept)), given_(file_->tensors().size()) {
+    kept_.identity = file_->identity();
+}
 
 void Weights::read(WeightId id, uint64_t begin, std::span<std::byte> target) const {
     check_stop();

@@ -16,12 +16,14 @@ namespace plait {
 
 class Weights final : public WeightSource {
 public:
-    explicit Weights(std::shared_ptr<const gguf::File> file);
+    // Packed copies go where `kept` says, under the identity of the file.
+    explicit Weights(std::shared_ptr<const gguf::File> file, KeptCopies kept = {});
 
     size_t count() const override { return file_->tensors().size(); }
     const std::string& name(WeightId id) const override { return tensor(id).name; }
     const TensorType& type(WeightId id) const override { return tensor(id).type; }
     void read(WeightId id, uint64_t begin, std::span<std::byte> target) const override;
+    KeptCopies kept_copies() const override { return kept_; }
 
     const gguf::File& file() const { return *file_; }
 
@@ -44,6 +46,7 @@ private:
     const gguf::TensorInfo& tensor(WeightId id) const { return file_->tensors()[id]; }
 
     std::shared_ptr<const gguf::File> file_;
+    KeptCopies kept_;
     mutable std::vector<bool> given_;  // by WeightId; written only while the model is loaded
 };
 

@@ -60,10 +60,11 @@ void check_vocabulary(const gguf::File& file, const ModelInfo& info) {
 LoadedModel::LoadedModel() = default;
 LoadedModel::~LoadedModel() = default;
 
-std::shared_ptr<const LoadedModel> LoadedModel::open(const std::string& path, bool mmap) {
+std::shared_ptr<const LoadedModel> LoadedModel::open(const std::string& path,
+                                                     const Options& options) {
     std::shared_ptr<LoadedModel> loaded(new LoadedModel);
-    loaded->file_ = gguf::File::open(path, {.mmap = mmap});
-    loaded->weights_ = std::make_shared<const Weights>(loaded->file_);
+    loaded->file_ = gguf::File::open(path, {.mmap = options.mmap});
+    loaded->weights_ = std::make_shared<const Weights>(loaded->file_, options.packed);
     loaded->copies_ = std::make_unique<WeightCopies>(loaded->weights_);
     loaded->model_ = make_model(*loaded->weights_);
     check_vocabulary(*loaded->file_, loaded->info());

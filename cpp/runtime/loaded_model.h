@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "model/weights.h"
 #include "runtime/facts.h"
+#include "tensor/weight_source.h"
 
 namespace plait {
 
@@ -18,9 +19,13 @@ class WeightCopies;
 
 class LoadedModel {
 public:
+    struct Options {
+        bool mmap = false;  // see gguf::OpenOptions
+        KeptCopies packed;  // its identity is that of the file
+    };
     // Throws ModelError for a damaged or inconsistent file, UnsupportedError for an architecture or
     // tensor type without support. Tensor bytes are read when a context first needs them.
-    static std::shared_ptr<const LoadedModel> open(const std::string& path, bool mmap);
+    static std::shared_ptr<const LoadedModel> open(const std::string& path, const Options& options);
     ~LoadedModel();
 
     const std::string& path() const { return file_->path(); }

@@ -162,21 +162,33 @@ class Model:
     The metadata and weights of a GGUF model file.
 
     Immutable; any number of contexts and threads may share it. Weights are read when a context first
-    needs them, once for all contexts that store them in the same format.
+    needs them, once for all contexts that store them in the same format. The CPU needs matrices in
+    another order than the file has. If they take at least 64 MB, they are kept in a file in that order,
+    so that other processes and later runs open the model in a fraction of the time and share its
+    memory.
 
     Args:
         path: Path of a GGUF file; for a split model, of the first file (name-00001-of-00003.gguf).
         mmap: Map the file into memory and share its pages with other processes instead of copying them.
             If a mapped file is truncated, every process that uses it dies with SIGBUS. Without mapping,
             a change of the file raises an error or has no effect.
+        packed_cache: Folder that keeps reordered weights, for this model of any size; False to keep
+            none; None or True for the folder in the environment variable PLAIT_PACKED_CACHE, unless
+            that is "off", and without it for ~/.cache/plait. A folder keeps up to 32 GiB, and nothing
+            beyond a restart of the machine.
 
     Raises:
         ModelError: The file cannot be read or is invalid. The message names the defect.
         UnsupportedError: plait does not support the architecture or an element type.
 
-    Source: cpp/runtime/loaded_model.cpp
+    Source: cpp/runtime/loaded_model.cpp, cpp/backend/packed_file.h
     """
-    def __init__(self, path: str | os.PathLike[str], mmap: bool = False) -> None: ...
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        mmap: bool = False,
+        packed_cache: str | os.PathLike[str] | bool | None = None,
+    ) -> None: ...
     def __repr__(self) -> str: ...
     def load_lora(
         self, path: str | os.PathLike[str], rank_stabilized: bool | None = None

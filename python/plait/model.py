@@ -35,6 +35,7 @@ class Model(_core.Model):  # noqa: D101
         cache_dir: str | PathLike[str] | None = None,
         local_files_only: bool = False,
         mmap: bool = False,
+        packed_cache: str | PathLike[str] | bool | None = None,
     ) -> Model:
         """Open a model of the Hugging Face hub, downloading it once.
 
@@ -52,6 +53,7 @@ class Model(_core.Model):  # noqa: D101
             cache_dir: Directory of the cache, as in huggingface_hub.hf_hub_download().
             local_files_only: True to use only the cache, never the network.
             mmap: Map the file into memory, as for Model.
+            packed_cache: Folder for reordered weights, as for Model.
 
         Raises:
             FileNotFoundError: The repository, revision or file does not exist.
@@ -66,7 +68,7 @@ class Model(_core.Model):  # noqa: D101
             repo, file,
             revision=revision, token=token, cache_dir=cache_dir, local_files_only=local_files_only,
         )  # fmt: skip
-        return cls(path, mmap=mmap)
+        return cls(path, mmap=mmap, packed_cache=packed_cache)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:

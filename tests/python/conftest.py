@@ -25,6 +25,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests write no files to the user's home.
 os.environ.setdefault("PLAIT_VULKAN_CACHE", "off")
+os.environ.setdefault("PLAIT_PACKED_CACHE", "off")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "backend/vulkan/cooperative_matrix.h"
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/graph.h"
@@ -50,15 +51,6 @@ uint64_t max_memory_bytes() {
     return mib << 20;
 }
 
-std::filesystem::path pipeline_cache_folder() {
-    namespace fs = std::filesystem;
-    if (const auto folder = or_empty(std::getenv("PLAIT_VULKAN_CACHE")); !folder.empty())
-        return folder == "off" ? fs::path() : fs::path(folder);
-    if (const auto cache = or_empty(std::getenv("XDG_CACHE_HOME")); cache.starts_with('/'))
-        return fs::path(cache) / "plait";
-    if (const auto home = or_empty(std::getenv("HOME")); !home.empty())
-        return fs::path(home) / ".cache" / "plait";
-    return {};
-}
+std::filesystem::path pipeline_cache_folder() { return cache_folder("PLAIT_VULKAN_CACHE"); }
 
 }  // namespace plait::vulkan

@@ -62,7 +62,7 @@ TEST(Build, EqualKeysGiveEqualGraphsInEveryArchitecture) {
     std::mt19937 random(12);
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         SCOPED_TRACE(entry.path().filename());
-        const auto loaded = LoadedModel::open((entry.path() / "model.gguf").string(), false);
+        const auto loaded = LoadedModel::open((entry.path() / "model.gguf").string(), {});
         const Model& model = loaded->model();
         const BuildOptions options{.n_ctx = 64, .n_pos_per_token = model.info().n_pos_per_token};
         const auto memory = [&] {
@@ -124,7 +124,7 @@ TEST(Build, ContradictoryMetadataIsRefusedByName) {
         damage(writer);
         const test::TempFolder folder;
         try {
-            LoadedModel::open(folder.write("bad.gguf", writer.bytes()), false);
+            LoadedModel::open(folder.write("bad.gguf", writer.bytes()), {});
         } catch (const ModelError& e) {
             return e.what();
         }
@@ -165,7 +165,7 @@ TEST(Build, AnUnknownArchitectureIsRefusedAndKnownOnesAreListed) {
         if (entry.key == "general.architecture") entry.payload = test::raw_string("abacus");
     const test::TempFolder folder;
     try {
-        LoadedModel::open(folder.write("bad.gguf", writer.bytes()), false);
+        LoadedModel::open(folder.write("bad.gguf", writer.bytes()), {});
         FAIL();
     } catch (const UnsupportedError& e) {
         EXPECT_NE(std::string(e.what()).find("abacus"), std::string::npos);

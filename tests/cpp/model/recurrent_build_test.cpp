@@ -45,7 +45,7 @@ public:
     }
     std::shared_ptr<const LoadedModel> open() const {
         const test::TempFolder folder;
-        return LoadedModel::open(folder.write("zeros.gguf", writer_.bytes()), /*mmap=*/false);
+        return LoadedModel::open(folder.write("zeros.gguf", writer_.bytes()), {});
     }
 
 private:

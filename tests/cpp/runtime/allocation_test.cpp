@@ -24,7 +24,7 @@ std::shared_ptr<const LoadedModel> open(const Kind& kind) {
     const char* data = std::getenv("PLAIT_TEST_DATA");
     const auto path =
         std::filesystem::path(data ? data : "") / "conformance" / kind.model / "model.gguf";
-    return std::filesystem::exists(path) ? LoadedModel::open(path.string(), false) : nullptr;
+    return std::filesystem::exists(path) ? LoadedModel::open(path.string(), {}) : nullptr;
 }
 
 class PlanCacheHit : public ::testing::TestWithParam<Kind> {};

@@ -132,7 +132,16 @@ def test_paired(tiny_path: Path) -> None:
     """A build beside itself: a row per case, with the median between the quartiles."""
     cases = "pp:4,tg:2@3,btg:2x2@3"
     shown = run(
-        "paired.py", sys.executable, sys.executable, tiny_path, "--cases", cases, "--launches", 2, "--pairs", 2
+        "paired.py",
+        sys.executable,
+        sys.executable,
+        tiny_path,
+        "--cases",
+        cases,
+        "--launches",
+        2,
+        "--pairs",
+        2,
     )
     name, _, *rows = shown.splitlines()
     commit = plait.build_info()["commit"]

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <numeric>
 #include <thread>
 
 #include "base/error.h"
@@ -84,6 +85,33 @@ private:
     std::exception_ptr failure_;
 };
 
+// Packs a weight into zeroed memory.
+void pack(const WeightSource& source, WeightId id, const PackedWeight& layout, std::byte* target,
+          int threads) {
+    PanelPacker packer(source, id, layout, target);
+    std::vector<std::jthread> others;
+    const int64_t wanted = std::min<int64_t>(threads, packer.count_slices()) - 1;
+    try {
+        for (int64_t i = 0; i < wanted; ++i) others.emplace_back([&packer] { packer.work(); });
+    } catch (const std::system_error&) {
+        // The threads that could be started do all of the work.
+    }
+    packer.work();
+    others.clear();
+    packer.rethrow();
+}
+
+// The bytes of each weight as a packed matrix; 0 if it cannot be one.
+std::vector<uint64_t> sizes_of(const WeightSource& source, Isa isa) {
+    std::vector<uint64_t> bytes(source.count());
+    for (WeightId id = 0; id < bytes.size(); ++id) {
+        const TensorType& type = source.type(id);
+        if (type.dtype != DType::i32 && type.shape.rank > 0 && type.shape.rank <= 3)
+            bytes[id] = packed_bytes(packed_layout(type, isa));
+    }
+    return bytes;
+}
+
 }  // namespace
 
 CpuWeights::CpuWeights(std::shared_ptr<const WeightSource> source, Isa isa)
@@ -101,33 +129,44 @@ const PackedWeight& CpuWeights::matrix(WeightId id, int threads) {
     const std::lock_guard lock(mutex_);
     if (!matrices_[id]) matrices_[id] = std::make_unique<Matrix>();
     Matrix& matrix = *matrices_[id];
-    if (!matrix.packed.data) pack(id, matrix, threads);
+    if (!matrix.packed.data) load(id, matrix, threads);
     return matrix.packed;
 }
 
 // If packing fails, the weight keeps its memory for the next request.
-void CpuWeights::pack(WeightId id, Matrix& matrix, int threads) {
+void CpuWeights::load(WeightId id, Matrix& matrix, int threads) {
     matrix.packed = packed_layout(source_->type(id), isa_);
     const uint64_t bytes = packed_bytes(matrix.packed);
     try {
-        if (!matrix.place) matrix.place = pool_.allocate(bytes);
-        PanelPacker packer(*source_, id, matrix.packed, matrix.place);
-        std::vector<std::jthread> others;
-        const int64_t wanted = std::min<int64_t>(threads, packer.count_slices()) - 1;
-        try {
-            for (int64_t i = 0; i < wanted; ++i) others.emplace_back([&packer] { packer.work(); });
-        } catch (const std::system_error&) {
-            // The threads that could be started do all of the work.
+        const std::byte* data = load_from_file(id, matrix.packed, threads);
+        if (!data) {
+            if (!matrix.place) matrix.place = pool_.allocate(bytes);
+            pack(*source_, id, matrix.packed, matrix.place, threads);
+            data = matrix.place;
         }
-        packer.work();
-        others.clear();
-        packer.rethrow();
+        matrix.packed.data = reinterpret_cast<const unsigned char*>(data);
     } catch (const std::bad_alloc&) {
         throw OutOfMemory(text("cpu: not enough memory to pack weight ", source_->name(id), ", ",
                                bytes, " bytes"));
     }
-    matrix.packed.data = reinterpret_cast<const unsigned char*>(matrix.place);
     bytes_ += bytes;
+}
+
+// Returns the matrix in the file, which is packed into it if it is not there; null without a file.
+const std::byte* CpuWeights::load_from_file(WeightId id, const PackedWeight& layout, int threads) {
+    if (!file_opened_) open_file();
+    if (!file_) return nullptr;
+    if (const std::byte* found = file_->find(id)) return found;
+    return file_->fill(id, [&](std::byte* target) { pack(*source_, id, layout, target, threads); });
+}
+
+void CpuWeights::open_file() {
+    file_opened_ = true;
+    const KeptCopies kept = source_->kept_copies();
+    if (kept.folder.empty()) return;
+    const std::vector<uint64_t> bytes = sizes_of(*source_, isa_);
+    if (std::reduce(bytes.begin(), bytes.end(), uint64_t{0}) < kept.min_bytes) return;
+    file_ = PackedFile::open(kept.folder, text(kept.identity, to_string(isa_)), bytes);
 }
 
 const float* CpuWeights::vector(WeightId id) {

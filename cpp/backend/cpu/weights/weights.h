@@ -10,12 +10,13 @@
 #include "backend/backend.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/weights/pack.h"
+#include "backend/packed_file.h"
 
 namespace plait::cpu {
 
-// Packs a weight when it is first requested and keeps the copy. Packing a matrix is a permutation
-// of its bytes, which pack.h reverses; vectors are converted to f32. Safe to call from several
-// threads.
+// Packs a weight when it is first requested and keeps the copy, in memory or in a file that other
+// processes share. Packing a matrix is a permutation of its bytes, which pack.h reverses; vectors
+// are converted to f32. Safe to call from several threads.
 class CpuWeights final : public WeightStore {
 public:
     CpuWeights(std::shared_ptr<const WeightSource> source, Isa isa);
@@ -33,16 +34,20 @@ public:
 
 private:
     struct Matrix {
-        std::byte* place = nullptr;
-        PackedWeight packed{};  // its data is null until it is packed
+        std::byte* place = nullptr;  // null if it is in the file
+        PackedWeight packed{};       // its data is null until it is packed
     };
-    void pack(WeightId id, Matrix& matrix, int threads);
+    void load(WeightId id, Matrix& matrix, int threads);
+    const std::byte* load_from_file(WeightId id, const PackedWeight& layout, int threads);
+    void open_file();
 
     std::shared_ptr<const WeightSource> source_;
     Isa isa_;
     std::mutex mutex_;
     std::atomic<uint64_t> bytes_{0};
     HostPool pool_;
+    bool file_opened_ = false;
+    std::unique_ptr<PackedFile> file_;               // null if packed copies are not kept
     std::vector<std::unique_ptr<Matrix>> matrices_;  // by id; null until requested
     std::vector<std::unique_ptr<std::vector<float>>> vectors_;
 };

@@ -182,7 +182,7 @@ TEST(Rewind, UsesTheStateOfAFork) {
     const auto file =
         std::filesystem::path(data ? data : "") / "conformance" / "jamba" / "model.gguf";
     if (!std::filesystem::exists(file)) GTEST_SKIP() << "no reference data";
-    Context context(LoadedModel::open(file.string(), false), StateFiles::small());
+    Context context(LoadedModel::open(file.string(), {}), StateFiles::small());
     StateFiles::feed(context, 0, 9);
     context.session()->seq_cp(0, 1, {});
     StateFiles::feed(context, 0, 5);

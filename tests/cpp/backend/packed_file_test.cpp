@@ -1,0 +1,193 @@
+#include "backend/packed_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <thread>
+
+#include "backend/cpu/products/products.h"
+#include "gguf/writer.h"
+
+namespace plait::cpu {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<uint64_t, 4> kSizes = {5000, 0, 1, 300000};
+
+void count_up(std::byte* target, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; ++i) target[i] = static_cast<std::byte>(i % 251);
+}
+
+bool counts_up(const std::byte* data, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; ++i)
+        if (data[i] != static_cast<std::byte>(i % 251)) return false;
+    return true;
+}
+
+struct PackedFiles : testing::Test {
+    test::TempFolder folder;
+    std::string path = folder.file("packed");
+
+    std::unique_ptr<PackedFile> open(const std::string& identity = "a model") {
+        return PackedFile::open(path, identity, kSizes);
+    }
+    const std::byte* fill(PackedFile& file, size_t i) {
+        return file.fill(i, [i](std::byte* target) { count_up(target, kSizes[i]); });
+    }
+    std::vector<fs::path> files() const {
+        std::vector<fs::path> found;
+        for (const auto& file : fs::directory_iterator(path)) found.push_back(file.path());
+        return found;
+    }
+};
+
+TEST_F(PackedFiles, AnotherOpenFindsWhatWasFilled) {
+    auto first = open();
+    ASSERT_NE(first, nullptr);
+    auto second = open();
+    for (const size_t i : {size_t{0}, size_t{2}, size_t{3}}) EXPECT_EQ(first->find(i), nullptr);
+    for (const size_t i : {size_t{3}, size_t{0}}) {
+        const std::byte* data = fill(*first, i);
+        ASSERT_NE(data, nullptr);
+        EXPECT_EQ(first->find(i), data);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 4096, 0u);
+        ASSERT_NE(second->find(i), nullptr);
+        EXPECT_TRUE(counts_up(second->find(i), kSizes[i]));
+    }
+    EXPECT_EQ(second->find(2), nullptr);
+    first.reset();
+    second.reset();
+    EXPECT_TRUE(counts_up(open()->find(3), kSizes[3]));
+}
+
+TEST_F(PackedFiles, TheFolderIsPrivate) {
+    ASSERT_NE(open(), nullptr);
+    struct stat status {};
+    ASSERT_EQ(stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0700u);
+    ASSERT_EQ(stat(files().front().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
+TEST_F(PackedFiles, OtherModelsHaveOtherFiles) {
+    fill(*open("one"), 0);
+    EXPECT_EQ(open("two")->find(0), nullptr);
+    EXPECT_NE(open("one")->find(0), nullptr);
+    EXPECT_EQ(files().size(), 2u);
+}
+
+TEST_F(PackedFiles, AFillThatFailsIsNotComplete) {
+    auto file = open();
+    EXPECT_THROW(file->fill(0,
+                            [](std::byte* target) {
+                                target[7] = std::byte{1};
+                                throw std::runtime_error("no");
+                            }),
+                 std::runtime_error);
+    EXPECT_EQ(file->find(0), nullptr);
+    EXPECT_TRUE(counts_up(fill(*file, 0), kSizes[0]));
+}
+
+TEST_F(PackedFiles, ADeletedFileStaysReadable) {
+    auto file = open();
+    const std::byte* data = fill(*file, 3);
+    fs::remove_all(path);
+    EXPECT_TRUE(counts_up(data, kSizes[3]));
+    EXPECT_TRUE(counts_up(fill(*file, 0), kSizes[0]));
+    EXPECT_EQ(open()->find(3), nullptr);
+}
+
+TEST_F(PackedFiles, AFileOfAnotherSizeIsReplaced) {
+    fill(*open(), 0);
+    fs::resize_file(files().front(), 100);
+    auto file = open();
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(file->find(0), nullptr);
+    EXPECT_TRUE(counts_up(fill(*file, 0), kSizes[0]));
+}
+
+TEST_F(PackedFiles, FilesOfEarlierBootsAreDeleted) {
+    fs::create_directories(path);
+    const fs::path old = fs::path(path) / "00000000-0000-0000-0000-000000000000-1-2.packed";
+    const fs::path other = fs::path(path) / "notes.txt";
+    std::ofstream(old) << "old";
+    std::ofstream(other) << "not ours";
+    ASSERT_NE(open(), nullptr);
+    EXPECT_FALSE(fs::exists(old));
+    EXPECT_TRUE(fs::exists(other));
+}
+
+TEST_F(PackedFiles, RefusesWhatCannotBeKept) {
+    const std::string file = folder.write("file", {});
+    EXPECT_EQ(PackedFile::open(file, "a", kSizes), nullptr);
+    EXPECT_EQ(PackedFile::open("/proc/no/such/folder", "a", kSizes), nullptr);
+    const std::array<uint64_t, 1> huge = {PackedFile::kMaxFolderBytes + 1};
+    EXPECT_EQ(PackedFile::open(path, "a", huge), nullptr);
+}
+
+TEST_F(PackedFiles, ThreadsMayFillTheSameMatrix) {
+    auto one = open(), other = open();
+    std::vector<std::jthread> threads;
+    for (PackedFile* file : {one.get(), other.get(), one.get()})
+        threads.emplace_back([this, file] { EXPECT_TRUE(counts_up(fill(*file, 3), kSizes[3])); });
+}
+
+// A source whose packed copies are kept.
+class Kept final : public WeightSource {
+public:
+    Kept(const WeightSource& weights, KeptCopies kept)
+        : weights_(weights), kept_(std::move(kept)) {}
+    size_t count() const override { return weights_.count(); }
+    const std::string& name(WeightId id) const override { return weights_.name(id); }
+    const TensorType& type(WeightId id) const override { return weights_.type(id); }
+    void read(WeightId id, uint64_t begin, std::span<std::byte> target) const override {
+        ++reads;
+        weights_.read(id, begin, target);
+    }
+    KeptCopies kept_copies() const override { return kept_; }
+    mutable std::atomic<int> reads = 0;
+
+private:
+    const WeightSource& weights_;
+    KeptCopies kept_;
+};
+
+// Every type and instruction set: the second store reads nothing and holds the same bytes.
+TEST_F(PackedFiles, AStorePacksOnlyWhatTheFileLacks) {
+    for (const Isa isa : available_isas()) {
+        for (const DType dtype : products::matrix_types()) {
+            products::One one(isa, {dtype, {3, 37, 512}});
+            const auto source = std::make_shared<Kept>(
+                *one.source, KeptCopies{path, 0, std::string(info(dtype).name)});
+            CpuWeights first(source, isa);
+            const PackedWeight& plain = one.packed();
+            const PackedWeight& packed = first.matrix(0, 2);
+            const auto bytes = packed_bytes(packed);
+            EXPECT_EQ(std::memcmp(packed.data, plain.data, bytes), 0);
+            const int reads = source->reads;
+            EXPECT_GT(reads, 0);
+            CpuWeights second(source, isa);
+            EXPECT_EQ(std::memcmp(second.matrix(0, 2).data, plain.data, bytes), 0);
+            EXPECT_EQ(source->reads, reads);
+            EXPECT_EQ(second.bytes(), first.bytes());
+        }
+    }
+}
+
+TEST_F(PackedFiles, SmallModelsAreNotKept) {
+    products::One one(available_isas().back(), {DType::f32, {16, 512}});
+    const auto source = std::make_shared<Kept>(*one.source, KeptCopies{path, 1 << 20, "small"});
+    CpuWeights store(source, available_isas().back());
+    store.matrix(0, 1);
+    EXPECT_FALSE(fs::exists(path));
+}
+
+}  // namespace
+}  // namespace plait::cpu
