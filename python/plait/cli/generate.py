@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `plait generate`."""
     add_model(parser)
     parser.add_argument(
-        "prompt", nargs="*", metavar="PROMPT", help="prompts; without any, standard input"
+        "prompt", nargs="*", metavar="PROMPT", help="prompts; - or none for standard input"
     )
     parser.add_argument(
         "-f",
@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
 
     integer(args.max_tokens, "max_tokens", 1)
     model = open_model(args.model)
-    prompts = [*args.prompt, *map(read_text, args.file)] or [read_text("-")]
+    given = [read_text("-") if prompt == "-" else prompt for prompt in args.prompt]
+    prompts = [*given, *map(read_text, args.file)] or [read_text("-")]
     sampler = make_sampler(args)
     live = len(prompts) == 1 and not args.json
     results: list[dict[str, Any]] = [

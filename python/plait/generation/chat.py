@@ -9,16 +9,13 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
-import numpy as np
-
-from plait import _core
-from plait._core import Batch
 from plait.arguments import expect, integer, kind, string
 from plait.closeable import Closeable
 from plait.context import Context, model_of
-from plait.errors import CacheFull, ModelError, UnsupportedError
+from plait.errors import CacheFull, ModelError
 from plait.generation import saved_chat
 from plait.generation.events import Event
 from plait.generation.messages import Message as Reply
@@ -28,31 +25,30 @@ from plait.generation.messages.constrain import tools_grammar
 from plait.generation.messages.tools import functions_of, schemas_of
 from plait.generation.response_format import formatted
 from plait.generation.sampler import Sampler
-from plait.generation.scheduler import token_id
-from plait.generation.stops import Stop, StopConditions, StopStrings
+from plait.generation.stops import Stop, StopConditions
+from plait.generation.turns import Turn, common_length, turns_of
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from plait.generation.engine import Engine
     from plait.generation.grammar import Grammar
     from plait.model import Model
     from plait.tokenizer.chat_template import ChatTemplate
 
-    Row = npt.NDArray[np.float32]
-
 Message = dict[str, Any]
 
 _POLICIES: Final = ("error", "truncate", "shift")
-_SINKS: Final = 4  # leading tokens to keep, as attention sinks: Xiao et al. 2023, arXiv:2309.17453
 _log = logging.getLogger("plait")
 
 
 class Chat(Closeable):
-    """A conversation in a sequence of its own.
+    """A conversation whose turns compute only what is new.
 
     Each turn renders `messages` with the model's chat template and computes only the tokens after
     the longest prefix that is still cached. A turn therefore costs its own tokens, and an edit of
     `messages` costs the tokens after the edit.
+
+    Conversations of one context or engine share what they have in common, such as the system
+    message, and threads that talk in several of them at once share steps.
 
     If a conversation has more than n_ctx tokens, `full` decides what happens. Omitted messages and
     removed tokens are also logged (logger "plait", level WARNING).
@@ -64,12 +60,13 @@ class Chat(Closeable):
       stay in `messages`.
     - "shift": half of the cached tokens after the system message are removed and later ones move
       up, also in the middle of an answer (see Sequence.shift()). `n_forgotten` counts the removed
-      tokens. Requires a memory that can shift.
+      tokens. Requires a memory that can shift. Such a conversation has a sequence of its own and
+      shares nothing.
 
     With "error" and "truncate", an answer that reaches n_ctx ends with the finish reason "length".
 
     Args:
-        model: A Model, for which a context is created, or a Context with a free sequence.
+        model: A Model, for which a context is created; a Context with a free sequence; or an Engine.
         system: Text of the system message. If the template rejects that role, the text is placed
             before the first user message, separated by an empty line.
         tools: Tools that the model may call: JSON schemas, or Python functions, which run()
@@ -88,9 +85,7 @@ class Chat(Closeable):
             before the first one.
         tools: JSON schemas of the tools, or None.
         finish_reason: Why the last answer ended: "stop" or "length"; None if it was interrupted.
-        n_reused: Number of tokens of the last prompt that were already cached.
         n_left_out: Number of messages that the model no longer sees.
-        n_forgotten: Number of tokens removed so far.
 
     Raises:
         ValueError: `full` is unknown.
@@ -104,7 +99,7 @@ class Chat(Closeable):
 
     def __init__(
         self,
-        model: Model | Context,
+        model: Model | Context | Engine,
         system: str | None = None,
         *,
         tools: Iterable[Any] | None = None,
@@ -129,8 +124,6 @@ class Chat(Closeable):
         self.sampler = sampler
         self._check_attributes()
         self.n_left_out = 0
-        self.n_forgotten = 0
-        self.n_reused = 0
         self.finish_reason: str | None = None
         self._variables = variables
         self._given: dict[str, Any] = {
@@ -144,16 +137,7 @@ class Chat(Closeable):
         _check_variables(variables, self._template.source)
         self._model = source
         self._tokenizer = source.tokenizer
-        self._owns_context = not isinstance(model, Context)
-        self._ctx = model if isinstance(model, Context) else Context(source)
-        if full == "shift" and not self._ctx.kv.can_shift:
-            raise UnsupportedError(
-                f"Chat: full is 'shift', but a {self._ctx.kv.kind} memory cannot change positions"
-            )
-        self._seq = self._ctx.sequence()
-        # The tokens that were decoded, of which [gap[0], gap[1]) were removed from the cache.
-        self._decoded: list[int] = []
-        self._gap = (0, 0)
+        self._turns = turns_of(model, shifts=full == "shift")
         self._turn = 0
         self._shown_tools = self.tools
         if isinstance(sampler, Sampler):
@@ -247,7 +231,7 @@ class Chat(Closeable):
     def load(
         cls,
         path: str | os.PathLike[str],
-        model: Model | Context,
+        model: Model | Context | Engine,
         *,
         tools: Iterable[Any] | None = None,
         sampler: Callable[..., int] | None = None,
@@ -304,9 +288,13 @@ class Chat(Closeable):
             UnsupportedError: The calls of the model's family cannot be constrained.
             CacheFull: The conversation does not fit; see `full`.
         """
-        if self._seq.closed:
+        if self._turns.closed:
             raise ValueError("Chat: the chat is closed")
         self._check_attributes()
+        if self._turns.shifts != (self.full == "shift"):
+            raise ValueError(
+                f"Chat: full was set to {self.full!r}; whether it is 'shift' cannot change, so create another Chat"
+            )
         limit = integer(
             self.max_tokens if max_tokens is None else max_tokens, "Chat: max_tokens", 1
         )
@@ -324,21 +312,27 @@ class Chat(Closeable):
         if text is not None:
             self.messages.append({"role": "user", "content": text})
         try:
-            prompt = self._prompt(limit)
-            row = self._prefill(prompt)
+            answer = self._answer(self._prompt(limit), limit, sampler)
         except BaseException:
             if text is not None:
                 self.messages.pop()
             raise
-        answer = self._answer(prompt, row, limit, sampler)
         self._streaming = weakref.ref(answer)
         return answer
 
     def close(self) -> None:
         """Free the cells, and the context if Chat created it. Does nothing if already closed."""
-        self._seq.close()
-        if self._owns_context:
-            self._ctx.close()
+        self._turns.close()
+
+    @property
+    def n_reused(self) -> int:
+        """Number of tokens of the last prompt that were already cached."""
+        return self._turns.n_reused
+
+    @property
+    def n_forgotten(self) -> int:
+        """Number of tokens removed so far, if `full` is "shift"."""
+        return self._turns.n_forgotten
 
     def __len__(self) -> int:
         """Number of messages."""
@@ -362,7 +356,7 @@ class Chat(Closeable):
     def _prompt(self, limit: int) -> list[int]:
         """Return the tokens that the model sees, with room for an answer of at most `limit` tokens."""
         ids = self._rendered(self.messages)
-        room = self._ctx.n_ctx
+        room = self._turns.ctx.n_ctx
         if self.full == "truncate":
             return self._truncated(ids, min(limit, room // 4))
         if self.full == "error" and len(ids) >= room:
@@ -377,7 +371,7 @@ class Chat(Closeable):
 
         Turns that were omitted stay omitted, so the cached prefix stays valid.
         """
-        room = self._ctx.n_ctx
+        room = self._turns.ctx.n_ctx
         if len(ids) + n_answer <= room:
             self.n_left_out = 0
             return ids
@@ -416,101 +410,45 @@ class Chat(Closeable):
             raise ValueError(f"Chat: {str(error).removeprefix('render: ')}") from error
 
     def _n_system(self, prompt: list[int]) -> int:
-        """Return how many leading tokens are never removed: the system message and attention sinks."""
-        n = 0
-        if self.messages and self.messages[0]["role"] == "system":
-            try:
-                alone = self._rendered(self.messages[:1], add_generation_prompt=False)
-                n = _common_length(alone, prompt)
-            except ValueError:
-                n = 0  # the template requires a user message
-        return min(max(n, _SINKS), self._ctx.n_ctx // 2)
-
-    # -- from tokens to the cache ----------------------------------------------------------------------
-
-    def _prefill(self, prompt: list[int]) -> Row:
-        """Decode the tokens of the prompt that are not cached and return the logits after the last one."""
-        n = min(_common_length(self._decoded, prompt), len(prompt) - 1)
-        begin, end = self._gap
-        if begin < n < end or (n <= begin < end):
-            n, self._gap = min(n, begin), (0, 0)
-        gone = self._gap[1] - self._gap[0]
-        lost = self._seq.rewind(n - gone) if n - gone < self._seq.pos else 0
-        n -= lost
-        self._decoded = prompt[:n]
-        self.n_reused = n - gone
-        self._keep = self._n_system(prompt)
-        row: Row | None = None
-        while n < len(prompt):
-            self._make_room()
-            piece = prompt[n : n + min(self._ctx.n_batch, self._ctx.n_ctx - self._seq.pos)]
-            row = self._feed(piece)
-            n += len(piece)
-        assert row is not None
-        return row
-
-    def _feed(self, tokens: list[int]) -> Row:
-        batch = Batch()
-        batch.add_sequence(tokens, seq=self._seq, logits="last")
-        row: Row = self._ctx.decode(batch).logits[0]
-        self._decoded += tokens
-        return row
-
-    def _make_room(self) -> None:
-        """Remove tokens from the cache if it is full and the policy is to shift."""
-        if self._seq.pos < self._ctx.n_ctx or self.full != "shift":
-            return
-        discard = max(1, (self._seq.pos - self._keep) // 2)
-        self._seq.shift(self._keep, discard)
-        begin, end = self._gap if self._gap[1] else (self._keep, self._keep)
-        self._gap = (begin, end + discard)
-        self.n_forgotten += discard
-        _log.warning(
-            "chat: %d tokens after the first %d were removed from the cache", discard, self._keep
-        )
+        """Return how many leading tokens are the system message."""
+        if self.full != "shift" or not self.messages or self.messages[0]["role"] != "system":
+            return 0
+        try:
+            alone = self._rendered(self.messages[:1], add_generation_prompt=False)
+        except ValueError:
+            return 0  # the template requires a user message
+        return common_length(alone, prompt)
 
     # -- the answer ------------------------------------------------------------------------------------
 
     def _answer(
-        self, prompt: list[int], row: Row, limit: int, sampler: Callable[..., int] | None
+        self, prompt: list[int], limit: int, sampler: Callable[..., int] | None
     ) -> Generator[Event, None, None]:
-        turn, self._turn = self._turn, self._turn + 1
-        key = turn
-        if isinstance(sampler, Sampler):
-            sampler, key = sampler.acquire(prompt)
+        """Compute the prompt and return the events of the answer."""
         parser = Parser(
             self._model, self._shown_tools, template=self._template.source, prompt=prompt
         )
-        stream = self._tokenizer.stream(continuing=True, shown=parser.shown)
-        stops = StopStrings(self._stop.strings)
-        ends = self._tokenizer.eog | self._stop.ids
+        turn = Turn(
+            self._turn, prompt, self._n_system(prompt), limit, sampler, self._stop, parser.shown
+        )
+        events = self._turns.start(turn)
+        self._turn += 1
+        return self._parsed(events, parser)
+
+    def _parsed(
+        self, events: Generator[Event, None, None], parser: Parser
+    ) -> Generator[Event, None, None]:
+        """Yield events with the parts of the message, which is appended to `messages` at the end."""
         self.finish_reason = None
         try:
-            for n in range(1, limit + 1):
-                token = int(row.argmax()) if sampler is None else token_id(sampler(row, seq=key))
-                logprob = float(_core.token_logprobs(row[np.newaxis], [token])[0])
-                over = token in ends
-                text, stopped = stops.push(stream.flush() if over else stream.push(token))
-                full = self._seq.pos >= self._ctx.n_ctx and self.full != "shift"
-                if over or stopped:
-                    self.finish_reason = "stop"
-                elif n == limit or full:
-                    rest, stopped = stops.push(stream.flush())
-                    text += rest
-                    self.finish_reason = "stop" if stopped else "length"
-                if self.finish_reason is not None and not stopped:
-                    text += stops.flush()
-                parts = parser.feed(text)
-                if self.finish_reason is not None:
+            for event in events:
+                parts = parser.feed(event.text)
+                if event.finish_reason is not None:
+                    self.finish_reason = event.finish_reason
                     parts += parser.end()
-                yield Event(turn, token, text, logprob, self.finish_reason, parts=tuple(parts))
-                if self.finish_reason is not None:
-                    return
-                self._make_room()
-                row = self._feed([token])
+                yield replace(event, parts=tuple(parts))
         finally:
-            if isinstance(sampler, Sampler):
-                sampler.release(key)
+            events.close()
             self.message = parser.finish()
             self.messages.append(self.message.to_dict())
 
@@ -550,8 +488,3 @@ def _template(model: Model, text: str) -> ChatTemplate:
     string(text, "Chat: template")
 
     return ChatTemplate({KEY: text}, model.tokenizer, name="template")
-
-
-def _common_length(a: list[int], b: list[int]) -> int:
-    n = min(len(a), len(b))
-    return n if a[:n] == b[:n] else next(i for i in range(n) if a[i] != b[i])

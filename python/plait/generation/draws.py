@@ -42,16 +42,27 @@ def _sampled(requests: list[Request], rows: Row) -> list[int]:
         drawn: list[int] = sampler.sample(rows, [request.key for request in requests]).tolist()
         return drawn
     return [
-        token_id(sampler(row, seq=request.key)) for request, row in zip(requests, rows, strict=True)
+        token_id(sampler(row, seq=request.key), len(row))
+        for request, row in zip(requests, rows, strict=True)
     ]
 
 
-def token_id(token: object) -> int:
-    """Return what a sampler returned as an int. Raises TypeError if it is no integer."""
+def token_id(token: object, n_vocab: int) -> int:
+    """Return what a sampler returned as an int.
+
+    Raises:
+        TypeError: It is no integer.
+        IndexError: It is outside the vocabulary.
+    """
     try:
-        return operator.index(token)  # type: ignore[arg-type]
+        result = operator.index(token)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"generate: the sampler returned {token!r:.80}; expected an int") from None
+    if not 0 <= result < n_vocab:
+        raise IndexError(
+            f"generate: the sampler returned token {result}; the vocabulary has {n_vocab} tokens"
+        )
+    return result
 
 
 def top_logprobs(row: Row, n: int) -> tuple[tuple[int, float], ...]:

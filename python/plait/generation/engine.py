@@ -564,6 +564,25 @@ class EngineBatch(Closeable):
             self._stepper.cancel(call)
 
 
+def generate_ids(
+    engine: Engine,
+    prompt: list[int],
+    max_tokens: int,
+    sampler: Callable[..., int] | None,
+    **parameters: Any,
+) -> tuple[Call, Generator[Event, None, None]]:
+    """Start a request of a thread with the parameters of Scheduler.submit().
+
+    Returns:
+        The call, and a generator of its events. close() ends the generation.
+    """
+    engine._check_open()
+    call = _ThreadCall(True)
+    reserve_blocking(engine._stepper)
+    engine._stepper.submit(call, prompt, max_tokens=max_tokens, sampler=sampler, **parameters)
+    return call, engine._events(call)
+
+
 def reserve_blocking(stepper: Stepper) -> None:
     """Wait until a place in the queue is reserved."""
     opened = threading.Event()

@@ -115,8 +115,8 @@ class Completion:
 
     @property
     def mean_logprob(self) -> float:
-        """Mean log-probability per token, which compares generations of different lengths."""
-        return self.logprob / len(self.logprobs)
+        """Mean log-probability per token, which compares generations of different lengths. NaN if there are no tokens."""
+        return self.logprob / len(self.logprobs) if self.logprobs else math.nan
 
     def _repr_html_(self) -> str:
         from plait.display.tables import completion_html

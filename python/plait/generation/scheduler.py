@@ -270,9 +270,11 @@ class Scheduler(Closeable):
             The new tokens. Empty if nothing is left to do.
 
         Raises:
-            ValueError: Another caller changed the sequence of a running request, for example with `ctx.kv.clear()`, or
-                replaced all sequences.
+            ValueError: The scheduler is closed. Or another caller changed the sequence of a running request, for
+                example with `ctx.kv.clear()`, or replaced all sequences.
         """
+        if self._closed:
+            raise ValueError("step: the scheduler is closed")
         return [event for _, event in self.advance()]
 
     def advance(self) -> list[tuple[Request, Event]]:

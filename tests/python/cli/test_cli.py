@@ -195,8 +195,9 @@ def test_generate(run, run_json, tmp_path):
 
 
 def test_generate_reads_standard_input():
-    done = shell("generate", "demo", "-t", "0", "-n", "20", input=QUESTION)
-    assert done.stdout == QUESTION + " Tom lives in Oslo.\n", done.stderr
+    for dash in ([], ["-"]):
+        done = shell("generate", "demo", "-t", "0", "-n", "20", *dash, input=QUESTION)
+        assert done.stdout == QUESTION + " Tom lives in Oslo.\n", done.stderr
 
 
 def test_chat_keeps_the_conversation_in_the_cache(tmp_path, monkeypatch, capsys):

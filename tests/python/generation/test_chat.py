@@ -1,5 +1,8 @@
 """plait.Chat: which tokens are recomputed, and conversations that exceed the context."""
 
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
 import plait
 import pytest
 from plait.tokenizer.chat_template import ChatTemplate
@@ -307,3 +310,103 @@ def test_required_calls(talker):
         assert [call.arguments for call in chat.message.tool_calls] == [{"at": "hat"}]
         with pytest.raises(ValueError, match="tool_choice names the tool 'other'"):
             chat.say("so", tool_choice="other")
+
+
+SYSTEM = "in the end the hat is on the cat and the cat is in the hat"
+
+
+def test_chats_of_a_context_share_their_system_prompt(talker):
+    """Twenty conversations compute the system message once, and their tokens in shared steps."""
+    n = 20
+    with plait.Context(talker, n_ctx=200, kv_cells=4000, n_seq_max=n + 2) as ctx:
+        chats = [plait.Chat(ctx, SYSTEM, sampler=words, max_tokens=8) for _ in range(n)]
+        n_system = len(talker.tokenizer.encode(f"<s><system>{SYSTEM}", add_special=False))
+        chats[0].say("so")
+        before = ctx.stats.tokens, ctx.stats.microbatches
+        with ThreadPoolExecutor(n) as pool:
+            answers = list(pool.map(lambda i: chats[i].say(f"the hat {i}"), range(1, n)))
+        for i, answer in enumerate(answers, 1):
+            asked = [
+                {"role": "system", "content": SYSTEM},
+                {"role": "user", "content": f"the hat {i}"},
+            ]
+            assert answer == alone(talker, asked, 8)
+            assert chats[i].n_reused >= n_system - 1
+        tokens, calls = ctx.stats.tokens - before[0], ctx.stats.microbatches - before[1]
+        assert tokens < (n - 1) * (n_system + 8)
+        assert calls < (n - 1) * 8 / 2
+        assert ctx.kv.n_used < n_system + n * 50
+        for chat in chats:
+            chat.close()
+        assert ctx.kv.n_used == 0
+
+
+def test_a_chat_in_an_engine(talker):
+    with plait.Engine(talker, n_ctx=300) as engine:
+        with plait.Chat(engine, SYSTEM, sampler=words, max_tokens=6) as chat:
+            answer = chat.say("the hat")
+            asked = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "the hat"}]
+            assert answer == alone(talker, asked, 6)
+        assert not engine.closed
+        with plait.Chat(engine, SYSTEM, sampler=words, max_tokens=6) as chat:
+            assert chat.say("so")
+            assert chat.n_reused > 20
+            engine.close()
+            with pytest.raises(ValueError, match="the engine is closed"):
+                chat.say("then")
+            assert len(chat.messages) == 3
+
+
+def test_threads_that_talk_and_close_leave_no_cells(talker):
+    with plait.Context(talker, n_ctx=200, n_seq_max=9) as ctx:
+
+        def talk(i):
+            with plait.Chat(ctx, SYSTEM, sampler=words, max_tokens=1 + i % 5) as chat:
+                for turn in range(1 + i % 3):
+                    answer = chat.stream(f"the hat {i} {turn}")
+                    if i % 4 == 0:
+                        next(answer)
+                        answer.close()
+                    else:
+                        assert (
+                            "".join(event.text for event in answer) == chat.messages[-1]["content"]
+                        )
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(talk, range(40)))
+        assert ctx.kv.n_used == 0
+        assert ctx.sequence().pos == 0
+
+
+def test_a_chat_that_nobody_refers_to_frees_its_cells(talker):
+    with plait.Context(talker, n_ctx=200) as ctx:
+        chat = plait.Chat(ctx, sampler=words, max_tokens=4)
+        chat.say("the hat")
+        assert ctx.kv.n_used > 0
+        del chat
+        gc.collect()
+        assert ctx.kv.n_used == 0
+
+
+def test_a_first_token_that_fails_changes_nothing(talker):
+    def fails(row, seq):
+        raise RuntimeError("no token")
+
+    with plait.Chat(talker, sampler=words, max_tokens=4) as chat:
+        chat.say("the hat")
+        messages = [dict(message) for message in chat.messages]
+        chat.sampler = fails
+        with pytest.raises(RuntimeError, match="no token"):
+            chat.say("so")
+        assert chat.messages == messages
+        chat.sampler = words
+        assert chat.say("so")
+
+
+def test_full_cannot_change_to_shift(talker):
+    with plait.Chat(talker, sampler=words, max_tokens=4) as chat:
+        chat.full = "truncate"
+        assert chat.say("the hat")
+        chat.full = "shift"
+        with pytest.raises(ValueError, match="create another Chat"):
+            chat.say("so")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import math
 import pickle
 import threading
 import time
@@ -77,6 +78,28 @@ def test_top_outside_the_vocabulary_is_a_value_error(tiny, top):
 def test_a_sampler_must_return_an_int(tiny, token):
     with pytest.raises(TypeError, match=r"the sampler returned .*; expected an int"):
         plait.complete(tiny, "a", 2, lambda row, seq: token)
+
+
+@pytest.mark.parametrize("token", [-1, 288, 1 << 70])
+def test_a_sampler_must_stay_in_the_vocabulary(tiny, token):
+    with pytest.raises(
+        IndexError, match=f"the sampler returned token {token}; the vocabulary has 288"
+    ):
+        plait.complete(tiny, "a", 2, lambda row, seq: token)
+
+
+def test_a_closed_scheduler_takes_no_steps(tiny):
+    with plait.Context(tiny, n_ctx=64) as ctx:
+        scheduler = plait.Scheduler(ctx)
+        scheduler.close()
+        with pytest.raises(ValueError, match="step: the scheduler is closed"):
+            scheduler.step()
+
+
+def test_a_completion_without_tokens_has_no_mean():
+    empty = plait.Completion(0, 0, (), "", (), "timeout")
+    assert math.isnan(empty.mean_logprob)
+    assert empty.logprob == 0
 
 
 def test_a_sampler_may_return_a_numpy_integer(tiny):
