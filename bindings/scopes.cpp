@@ -6,30 +6,13 @@
 // whatever is still open, for example after an allocation failure.
 #include <optional>
 
-#include "context.h"
 #include "numpy.h"
+#include "scope.h"
 
 namespace plait::python {
 namespace {
 
-using Any = py::object;  // an argument of __exit__
-using RowsByName = py::typing::Dict<py::str, FloatRows>;
 using Traced = py::typing::Tuple<py::str, py::str, py::int_, py::int_, py::int_>;
-
-std::shared_ptr<SharedContext> shared_of(const ContextObject& context) {
-    if (!py::isinstance<PyContext>(context)) wrong_type("context", "a Context", context);
-    return initialized(py::cast<const PyContext&>(context).shared);
-}
-
-// Calls close() and ignores exceptions: closing fails in a signal handler that interrupted a call
-// of the context.
-template <typename F>
-void close_noexcept(F&& close) noexcept {
-    try {
-        close();
-    } catch (...) {
-    }
-}
 
 struct PyCapture : ZeroInitialized {
     PyCapture() = default;
@@ -74,23 +57,12 @@ void exit(PyCapture& self, const Any&, const Any&, const Any&) {
     self.open = false;
 }
 
-RowsByName arrays(const std::vector<std::string>& names, CapturedCall& call) {
-    py::dict result;
-    for (size_t i = 0; i < call.size(); ++i) {
-        const Shape& shape = call[i].shape;
-        if (shape.rank == 0) continue;  // the call did not compute this value
-        std::vector<py::ssize_t> sizes(shape.dims.begin(), shape.dims.begin() + shape.rank);
-        result[py::str(names[i])] = take_vector(std::move(call[i].values), std::move(sizes));
-    }
-    return result;
-}
-
 py::typing::List<RowsByName> calls(PyCapture& self) {
     initialized(self.shared);
     if (self.open) take(self, self.shared->call([](Context& c) { return c.take_captured(); }));
     if (!self.calls) self.calls = py::list();
     auto list = py::reinterpret_borrow<py::list>(self.calls);
-    for (CapturedCall& call : self.taken) list.append(arrays(self.names, call));
+    for (CapturedCall& call : self.taken) list.append(arrays_by_name(self.names, call));
     self.taken.clear();
     return py::reinterpret_steal<py::list>(PySequence_List(list.ptr()));
 }
@@ -178,16 +150,23 @@ py::typing::Optional<py::typing::List<Traced>> taken(PyTrace& self) {
     return result;
 }
 
-template <typename T>
-py::class_<T> scope(py::module_& m, const char* name, const char* doc) {
-    py::class_<T> result(m, name, doc);
-    result.def("__enter__", static_cast<T& (*)(T&)>(&enter), py::return_value_policy::reference)
-        .def("__exit__", static_cast<void (*)(T&, const Any&, const Any&, const Any&)>(&exit),
-             py::arg("kind"), py::arg("error"), py::arg("trace"));
-    return result;
+}  // namespace
+
+std::shared_ptr<SharedContext> shared_of(const ContextObject& context) {
+    if (!py::isinstance<PyContext>(context)) wrong_type("context", "a Context", context);
+    return initialized(py::cast<const PyContext&>(context).shared);
 }
 
-}  // namespace
+RowsByName arrays_by_name(const std::vector<std::string>& names, CapturedCall& call) {
+    py::dict result;
+    for (size_t i = 0; i < call.size(); ++i) {
+        const Shape& shape = call[i].shape;
+        if (shape.rank == 0) continue;  // the call did not compute this value
+        std::vector<py::ssize_t> sizes(shape.dims.begin(), shape.dims.begin() + shape.rank);
+        result[py::str(names[i])] = take_vector(std::move(call[i].values), std::move(sizes));
+    }
+    return result;
+}
 
 void bind_scopes(py::module_& m) {
     scope<PyCapture>(m, "Capture",

@@ -22,12 +22,13 @@ MAY_INCLUDE = {
     "batch": {"base"},
     "gguf": {"base", "tensor"},
     "graph": {"base", "tensor"},
+    "gradient": {"base", "tensor", "graph"},
     "memory": {"base", "tensor", "batch"},
     "backend": {"base", "tensor", "graph"},
     "model": {"base", "tensor", "graph", "gguf", "memory"},
     "plan": {"base", "tensor", "graph", "backend"},
     "runtime": {
-        "base", "tensor", "batch", "graph", "gguf", "memory", "backend", "model", "plan",
+        "base", "tensor", "batch", "graph", "gradient", "gguf", "memory", "backend", "model", "plan",
     },
 }  # fmt: skip
 

@@ -108,8 +108,10 @@ std::unique_ptr<StepRunner> Session::make_runner(const CallForm& form,
                      .constant_coupling = stored->memory->needs_constant_coupling()};
     options.flash = settings_.flash_attention;
     options.defrag_threshold = defrag_threshold;
-    return std::make_unique<StepRunner>(info, std::move(stored), engine_, attachments_.recorder,
-                                        options);
+    auto runner = std::make_unique<StepRunner>(info, std::move(stored), engine_,
+                                               attachments_.recorder, options);
+    runner->attach(attachments_.gradients);
+    return runner;
 }
 
 StepRunner& Session::encode_runner() {
@@ -278,17 +280,35 @@ std::vector<std::string> Session::value_names() {
     return result;
 }
 
-std::vector<std::string> Session::start_capture(std::span<const std::string> wanted) {
-    if (attachments_.recorder.active())
-        throw InvalidArgument("capture: another capture of this context is open");
+std::vector<ValueName> Session::find_values(std::string_view what,
+                                            std::span<const std::string> wanted) {
     std::vector<ValueName> set;
-    for (const std::string& name : wanted) set.push_back(find_value("capture", name).name);
+    for (const std::string& name : wanted) set.push_back(find_value(what, name).name);
     std::ranges::sort(set);
     const auto repeated = std::ranges::unique(set);
     set.erase(repeated.begin(), repeated.end());
+    return set;
+}
+
+std::vector<std::string> Session::start_capture(std::span<const std::string> wanted) {
+    if (attachments_.recorder.active())
+        throw InvalidArgument("capture: another capture of this context is open");
+    const std::vector<ValueName> set = find_values("capture", wanted);
     std::vector<std::string> result;
     for (const ValueName& name : set) result.push_back(full_name(name));
     attachments_.recorder.start(engine_.capture_set(set), set.size());
+    return result;
+}
+
+std::vector<std::string> Session::start_gradients(std::span<const std::string> wanted,
+                                                  std::shared_ptr<Loss> loss) {
+    if (attachments_.gradients.active())
+        throw InvalidArgument("gradients: other gradients of this context are open");
+    std::vector<ValueName> set = find_values("gradients", wanted);
+    decode_runner_->check_gradients(set, model_->info().arch);
+    std::vector<std::string> result;
+    for (const ValueName& name : set) result.push_back(full_name(name));
+    attachments_.gradients.start(std::move(set), std::move(loss), model_->info().arch);
     return result;
 }
 
