@@ -132,7 +132,7 @@ void bind_gradients(py::module_& m) {
                 for (const std::string& name : self.names) names.append(py::str(name));
                 return names;
             },
-            "Names of the values, in order of computation.")
+            "Names of the values.")
         .def_property_readonly(
             "losses",
             [](PyGradients& self) -> Losses {

@@ -98,7 +98,7 @@ class Gradients(_core.Gradients, Mapping[str, Rows], metaclass=_Type):
     "l_out.3" and "blk.3.l_out".
 
     Attributes:
-        names: Names of the values, in order of computation.
+        names: Names of the values.
         losses: Value of the loss in each call.
         calls: One mapping from names to gradients per call.
     """
