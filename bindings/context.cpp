@@ -492,7 +492,6 @@ void bind_context(py::module_& m) {
     bind_graph(context);
     bind_steering(context);
     bind_scopes(m);
-    bind_gradients(m);
 }
 
 }  // namespace plait::python

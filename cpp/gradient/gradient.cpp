@@ -81,9 +81,8 @@ GradientPlan make_gradient_plan(const Graph& graph, NodeId result, std::span<con
         const std::string op = refusal(graph, i);
         if (!op.empty())
             throw UnsupportedError(
-                text("gradients: the operation ", op, name_of(graph.node(i)),
-                     " of architecture ", architecture,
-                     " has no derivative; choose values that are computed after it"));
+                text("gradients: the operation ", op, name_of(graph.node(i)), " of architecture ",
+                     architecture, " has no derivative; choose values that are computed after it"));
         add_kept(graph, i, kept);
     }
     plan.kept.assign(kept.begin(), kept.end());

@@ -36,7 +36,6 @@ GradientPlan make_gradient_plan(const Graph& graph, NodeId result, std::span<con
 // Returns the gradient of each wanted value, [rows, ...], given that of the result. A value that
 // the result does not depend on has a gradient of zeros.
 std::vector<std::vector<float>> run_gradient(const Graph& graph, const GradientPlan& plan,
-                                             const ForwardStep& step,
-                                             std::vector<float> of_result);
+                                             const ForwardStep& step, std::vector<float> of_result);
 
 }  // namespace plait

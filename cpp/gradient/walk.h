@@ -44,8 +44,8 @@ private:
     const Graph& graph_;
     const GradientPlan& plan_;
     const ForwardStep& step_;
-    std::vector<std::vector<float>> gradients_;          // by node
-    std::map<NodeId, std::vector<float>> constants_;     // dequantised weights and float inputs
+    std::vector<std::vector<float>> gradients_;       // by node
+    std::map<NodeId, std::vector<float>> constants_;  // dequantised weights and float inputs
 };
 
 }  // namespace plait::gradient

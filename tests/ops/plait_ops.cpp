@@ -172,9 +172,8 @@ public:
             step.caches.emplace_back(caches_[i].first, test::Bytes(bytes.begin(), bytes.end()));
         }
         std::vector<py::array_t<float>> gradients;
-        for (const std::vector<float>& rows :
-             run_gradient(graph_, plan, step,
-                          {of_result.data(), of_result.data() + of_result.size()}))
+        for (const std::vector<float>& rows : run_gradient(
+                 graph_, plan, step, {of_result.data(), of_result.data() + of_result.size()}))
             gradients.emplace_back(static_cast<py::ssize_t>(rows.size()), rows.data());
         return gradients;
     }
@@ -209,8 +208,7 @@ void bind_graphs(py::module_& m) {
         .def("input", &OpGraph::input, py::keep_alive<0, 1>())
         .def("weight", &OpGraph::weight, py::keep_alive<0, 1>())
         .def("cache", &OpGraph::cache, py::keep_alive<0, 1>())
-        .def("run", &OpGraph::run, py::arg("device"), py::arg("result").none(true),
-             py::arg("fuse"))
+        .def("run", &OpGraph::run, py::arg("device"), py::arg("result").none(true), py::arg("fuse"))
         .def("gradient", &OpGraph::gradient, py::arg("device"), py::arg("result"),
              py::arg("wanted"), py::arg("of_result"));
 }

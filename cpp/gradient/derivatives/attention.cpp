@@ -17,9 +17,9 @@ constexpr size_t kRunFields = sizeof(Run) / sizeof(int32_t);
 // Keys or values that a cache holds, and the gradient of those that this step has written.
 struct Cached {
     uint32_t storage = 0;
-    size_t width = 0;             // floats of a row: heads * head_dim
-    std::span<float> gradient;    // [n_tokens, width]; empty: none flows
-    std::vector<float> rows;      // [n_keys, width], of one sequence
+    size_t width = 0;           // floats of a row: heads * head_dim
+    std::span<float> gradient;  // [n_tokens, width]; empty: none flows
+    std::vector<float> rows;    // [n_keys, width], of one sequence
     float* gradient_of(int32_t token) const {
         return gradient.empty() || token < 0 ? nullptr
                                              : gradient.data() + static_cast<size_t>(token) * width;
@@ -89,7 +89,8 @@ private:
         rows_.clear();
         for (int32_t r = run_begin[sequence]; r < run_begin[sequence + 1]; ++r) {
             Run run;
-            std::memcpy(static_cast<void*>(&run), runs.data() + static_cast<size_t>(r) * kRunFields, sizeof run);
+            std::memcpy(static_cast<void*>(&run), runs.data() + static_cast<size_t>(r) * kRunFields,
+                        sizeof run);
             rows_.resize(std::max(rows_.size(), static_cast<size_t>(run.first_key + run.count)));
             std::iota(rows_.begin() + run.first_key, rows_.begin() + run.first_key + run.count,
                       run.row);
@@ -123,7 +124,8 @@ private:
         slopes_.assign(n, p_.scale);
         double max = sinks_.empty() ? -INFINITY : sinks_[static_cast<size_t>(head)];
         for (size_t j = 0; j < n; ++j) {
-            const float* k = keys_.rows.data() + (first + j) * keys_.width + offset(head, p_.key_dim);
+            const float* k =
+                keys_.rows.data() + (first + j) * keys_.width + offset(head, p_.key_dim);
             double score = 0.0;
             for (size_t i = 0; i < key_dim; ++i) score += double{q[i]} * k[i];
             score *= p_.scale;
@@ -189,7 +191,7 @@ private:
     std::span<const float> sinks_;
     std::vector<int32_t> writers_;  // by cache row: the token of this step that wrote it, or -1
     Cached keys_, values_;
-    std::vector<int32_t> rows_;     // cache rows of the sequence, in the order of its keys
+    std::vector<int32_t> rows_;  // cache rows of the sequence, in the order of its keys
     std::vector<double> weights_, slopes_, slopes_of_weights_;  // by key of one head
 };
 

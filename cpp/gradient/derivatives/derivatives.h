@@ -35,11 +35,11 @@ concept Refusing = requires(const T& op, const Graph& graph) {
 };
 
 // Declares the derivative of an op that reads the values of the listed operands.
-#define PLAIT_DERIVATIVE(Op, ...)                                                        \
-    template <>                                                                          \
-    struct Derivative<Op> {                                                              \
-        static constexpr auto kReads = operands(__VA_ARGS__);                            \
-        static void backward(const Op& op, NodeId node, Gradient dy, Walk& walk);        \
+#define PLAIT_DERIVATIVE(Op, ...)                                                 \
+    template <>                                                                   \
+    struct Derivative<Op> {                                                       \
+        static constexpr auto kReads = operands(__VA_ARGS__);                     \
+        static void backward(const Op& op, NodeId node, Gradient dy, Walk& walk); \
     }
 
 // elementwise.cpp

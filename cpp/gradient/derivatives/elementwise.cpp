@@ -128,8 +128,7 @@ void Derivative<ops::Clamp>::backward(const ops::Clamp& op, NodeId, Gradient dy,
         if (std::abs(x[i]) <= op.limit) dx[i] += dy[i];
 }
 
-void Derivative<ops::Activate>::backward(const ops::Activate& op, NodeId, Gradient dy,
-                                         Walk& walk) {
+void Derivative<ops::Activate>::backward(const ops::Activate& op, NodeId, Gradient dy, Walk& walk) {
     const std::span<const float> x = walk.value(op.x);
     const std::span<float> dx = walk.gradient(op.x);
     for (size_t i = 0; i < dx.size(); ++i)

@@ -20,8 +20,7 @@ void Derivative<ops::StoreRows>::backward(const ops::StoreRows& op, NodeId, Grad
     add_to(walk.gradient(op.x), dy);
 }
 
-void Derivative<ops::Slice>::backward(const ops::Slice& op, NodeId node, Gradient dy,
-                                      Walk& walk) {
+void Derivative<ops::Slice>::backward(const ops::Slice& op, NodeId node, Gradient dy, Walk& walk) {
     const auto whole = static_cast<size_t>(walk.node(op.x).type.shape[-1]);
     const auto part = static_cast<size_t>(walk.node(node).type.shape[-1]);
     const auto begin = static_cast<size_t>(op.begin);
@@ -74,8 +73,7 @@ void Derivative<ops::Rope>::backward(const ops::Rope& op, NodeId node, Gradient 
     }
 }
 
-void Derivative<ops::Hadamard>::backward(const ops::Hadamard& op, NodeId, Gradient dy,
-                                         Walk& walk) {
+void Derivative<ops::Hadamard>::backward(const ops::Hadamard& op, NodeId, Gradient dy, Walk& walk) {
     std::vector<float> turned(dy.begin(), dy.end());  // the matrix is symmetric
     hadamard(turned.data(), static_cast<int64_t>(turned.size()), op.block);
     add_to(walk.gradient(op.x), turned);

@@ -76,12 +76,13 @@ private:
 };
 
 NodeId logits_of(const Graph& graph) {
-    const auto found = std::ranges::find(graph.outputs(), OutputId::logits,
-                                         &GraphOutputs::value_type::first);
+    const auto found =
+        std::ranges::find(graph.outputs(), OutputId::logits, &GraphOutputs::value_type::first);
     if (found == graph.outputs().end())
-        throw InvalidArgument("gradients: the context computes no logits, of which a loss is a "
-                              "function; create it without pooling, for a model with an output "
-                              "layer");
+        throw InvalidArgument(
+            "gradients: the context computes no logits, of which a loss is a "
+            "function; create it without pooling, for a model with an output "
+            "layer");
     return found->second;
 }
 
@@ -92,8 +93,7 @@ std::vector<NodeId> nodes_of(const Graph& graph, std::span<const ValueName> name
     for (const ValueName& name : names) {
         const auto found = std::ranges::find(values, name, &NamedValue::name);
         if (found == values.end())
-            throw InvalidArgument(
-                text("gradients: this call does not compute ", full_name(name)));
+            throw InvalidArgument(text("gradients: this call does not compute ", full_name(name)));
         nodes.push_back(found->node);
     }
     return nodes;
@@ -178,8 +178,8 @@ void Gradients::compute(const Plan& plan, const Plans& plans, const Microbatch& 
     std::vector<std::vector<float>> rows =
         run_gradient(graph_, gradient_plan_, step, std::move(of_logits));
     for (size_t i = 0; i < rows.size(); ++i)
-        call_.gradients.push_back(in_batch_order(
-            std::move(rows[i]), graph_.node(gradient_plan_.wanted[i]), microbatch));
+        call_.gradients.push_back(
+            in_batch_order(std::move(rows[i]), graph_.node(gradient_plan_.wanted[i]), microbatch));
 }
 
 }  // namespace plait
