@@ -134,8 +134,8 @@ class Context(_core.Context, Closeable):  # noqa: D101
         the derivative of the identity. Keys and values that earlier calls stored are constants, so
         decode the whole prompt in one call to include all paths.
 
-        A call takes about twice the time of its forward pass on one thread, and memory for the
-        values that derivatives need.
+        Derivatives are computed on one thread of the host. The call takes additional memory for
+        the values that they read.
 
         Args:
             patterns: Names or glob patterns from value_names(). "l_out.3" is the same as

@@ -63,6 +63,11 @@ PLAIT_DERIVATIVE(ops::RowSum);
 PLAIT_DERIVATIVE(ops::Linear);
 PLAIT_DERIVATIVE(ops::HeadLinear);
 PLAIT_DERIVATIVE(ops::Mix, &ops::Mix::x, &ops::Mix::weights);
+PLAIT_DERIVATIVE(ops::ExpertLinear, &ops::ExpertLinear::routes);
+
+// routing.cpp
+PLAIT_DERIVATIVE(ops::Route, &ops::Route::logits, &ops::Route::expert_scale);
+PLAIT_DERIVATIVE(ops::Combine, &ops::Combine::y, &ops::Combine::routes);
 
 // rows.cpp
 PLAIT_DERIVATIVE(ops::Reshape);

@@ -1,6 +1,7 @@
 // Derivatives of the products of graph/ops/linear.h. Weights are dequantised a panel of rows at a
 // time, and panels whose rows of the gradient are all zero are not read.
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "gradient/derivatives/derivatives.h"
@@ -74,6 +75,36 @@ void Derivative<ops::HeadLinear>::backward(const ops::HeadLinear& op, NodeId nod
         multiply_back(walk, op.weight, static_cast<int64_t>(h * out), out, in,
                       static_cast<size_t>(walk.rows(node)), {dx.data() + h * in, heads * in},
                       {dy.data() + h * out, heads * out});
+}
+
+// The products of each expert are computed together, so that its matrix is read once.
+void Derivative<ops::ExpertLinear>::backward(const ops::ExpertLinear& op, NodeId, Gradient dy,
+                                             Walk& walk) {
+    const Shape& shape = walk.node(op.weight).type.shape;  // [e, out, in]
+    const auto n_experts = static_cast<size_t>(shape[0]), out = static_cast<size_t>(shape[1]),
+               in = static_cast<size_t>(shape[2]);
+    const auto used = static_cast<size_t>(walk.node(op.routes).type.shape[1]);
+    const std::span<const float> routes = walk.value(op.routes);
+    std::vector<std::vector<size_t>> products(n_experts);  // by expert: rows of dy
+    for (size_t i = 0; i < dy.size() / out; ++i)
+        products[static_cast<size_t>(std::bit_cast<int32_t>(routes[2 * i]))].push_back(i);
+    const bool has_own_x =
+        walk.node(op.x).type.shape.rank == 3;  // a row for each expert of a token
+    const std::span<float> dx = walk.gradient(op.x);
+    std::vector<float> of_expert, sums;
+    for (size_t e = 0; e < n_experts && !dx.empty(); ++e) {
+        of_expert.clear();
+        for (const size_t i : products[e])
+            of_expert.insert(of_expert.end(), dy.begin() + static_cast<std::ptrdiff_t>(i * out),
+                             dy.begin() + static_cast<std::ptrdiff_t>((i + 1) * out));
+        sums.assign(products[e].size() * in, 0.0f);
+        multiply_back(walk, op.weight, static_cast<int64_t>(e * out), out, in, products[e].size(),
+                      {sums.data(), in}, {of_expert.data(), out});
+        for (size_t p = 0; p < products[e].size(); ++p) {
+            const size_t row = has_own_x ? products[e][p] : products[e][p] / used;
+            for (size_t k = 0; k < in; ++k) dx[row * in + k] += sums[p * in + k];
+        }
+    }
 }
 
 void Derivative<ops::Mix>::backward(const ops::Mix& op, NodeId node, Gradient dy, Walk& walk) {

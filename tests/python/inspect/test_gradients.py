@@ -26,7 +26,7 @@ LOSSES = [plait.Logit(5), plait.LogitDifference(5, 9), plait.LogProbability(5)]
 # Dense models, then mixtures of experts.
 ARCHITECTURES = [
     "llama-gqa", "llama-rope3", "llama-yarn", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "phi3-longrope", "olmo2",
-    "cohere2", "gpt2", "gptneox",
+    "cohere2", "gpt2", "gptneox", "mixtral", "qwen3moe", "gpt-oss", "deepseek2",
 ]  # fmt: skip
 
 

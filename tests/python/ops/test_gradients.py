@@ -7,17 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from python.ops import test_row_ops  # registers the ops  # noqa: F401
+from python.ops import test_row_ops  # registers the ops
 from python.ops.single_op import OPS, Case, Operand, device
 from reference.attend import attend
+from reference.combine import combine
+from reference.expert_linear import expert_linear
 from reference.head_linear import head_linear
 from reference.linear import linear
+from reference.route import route
 from reference.select_rows import select_rows
 
 STEP = 1e-5
 DIFFERENTIABLE = (
     "add", "sub", "mul", "scale", "softcap", "clamp", "clamped_swiglu", "slice", "concat", "row_sum", "rms_norm",
     "rms_norm without weight", "layer_norm", "layer_norm without bias", "l2_norm", "mix", "rope", "hadamard",
+    "combine",
 )  # fmt: skip
 
 
@@ -95,6 +99,39 @@ def test_derivatives_of_products(dtype, n_out):
     for seed in range(3):
         agree(make, seed)
         agree(make_heads, seed)
+
+
+@pytest.mark.parametrize("per_expert", [False, True])
+@pytest.mark.parametrize("dtype", ["F32", "Q8_0"])
+def test_derivatives_of_products_of_experts(dtype, per_expert):
+    def make(case):
+        experts, used, n_in = 5, 3, 64
+        x = case.rows(*(used,) * per_expert, n_in)
+        weight = case.weight(case.normal(experts, 7, n_in), dtype)
+        chosen, _, routes = test_row_ops.routes_of(case, experts, used)
+        made = case.ops.expert_linear(x.value, weight.value, routes, None)
+        return made, expert_linear(x.array, weight.array, chosen)
+
+    for seed in range(4):
+        agree(make, seed)
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+@pytest.mark.parametrize("gating", test_row_ops.GATINGS)
+@pytest.mark.parametrize("biased", [False, True])
+def test_derivatives_of_routes(gating, renormalize, biased):
+    """The weights of the chosen experts have derivatives; the choice is a constant."""
+
+    def make(case):
+        logits, y = case.rows(8), case.rows(3, 5)
+        bias = case.vector(8) if biased else None
+        how = (3, renormalize, 1.7, test_row_ops.GATINGS.index(gating))
+        routes = case.ops.route(logits.value, *how, bias and bias.value, 4, 2)
+        _, weights = route(logits.array, *how[:3], gating, bias and bias.array, 4, 2)
+        return case.ops.combine(y.value, routes), combine(y.array, weights)
+
+    for seed in range(6):
+        agree(make, seed)
 
 
 def test_derivatives_of_selected_rows():
