@@ -158,9 +158,13 @@ def plait_spellings(name):
     return spellings(name)
 
 
-def check_against_differences(ctx, ids, loss, step, tolerance, names=("*",)):
-    """Compare the gradient of each value with the change of the loss along a random direction."""
-    grads = gradients(ctx, ids, loss, *names)
+def check_against_differences(ctx, ids, loss):
+    """Compare the gradient of each value with the change of the loss along a random direction.
+
+    The wider of two steps has less noise of float32 logits. It may change the choice of an expert, which is no
+    derivative; then the other one decides.
+    """
+    grads = gradients(ctx, ids, loss, "*")
     random = np.random.default_rng(1)
     for name in grads:
         direction = random.standard_normal(ctx.value_shape(name)).astype(np.float32)
@@ -173,20 +177,22 @@ def check_against_differences(ctx, ids, loss, step, tolerance, names=("*",)):
         ctx.kv.clear()
         with ctx.capture(name) as seen:
             feed(ctx, ids, logits="last")
-        h = step * float(np.sqrt((seen[name] ** 2).mean()))
-        difference = (8 * (moved(h) - moved(-h)) - (moved(2 * h) - moved(-2 * h))) / (12 * h)
         along = float((grads[name].astype(np.float64) * direction).sum())
         size = np.linalg.norm(grads[name]) * np.linalg.norm(direction)
-        noise = 2e-6 / h  # of float32 logits
-        assert abs(along - difference) <= tolerance * (abs(along) + 0.02 * size) + noise, name
-    ctx.kv.clear()
+        for step in (5e-3, 5e-4):
+            h = step * float(np.sqrt((seen[name] ** 2).mean()))
+            difference = (8 * (moved(h) - moved(-h)) - (moved(2 * h) - moved(-2 * h))) / (12 * h)
+            allowed = 5e-3 * (abs(along) + 0.02 * size) + 2e-6 / h
+            if abs(along - difference) <= allowed:
+                break
+        assert abs(along - difference) <= allowed, name
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_gradients_of_architectures_equal_differences(data_dir, architecture):
     model = plait.Model(data_dir / "conformance" / architecture / "model.gguf")
     with plait.Context(model, **EXACT) as ctx:
-        check_against_differences(ctx, tokens(23), plait.LogitDifference(5, 9), 5e-3, 5e-3)
+        check_against_differences(ctx, tokens(23), plait.LogitDifference(5, 9))
 
 
 def quantized_model(folder: Path, block: str) -> tuple[Path, Path]:
