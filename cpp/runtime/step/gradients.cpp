@@ -136,6 +136,7 @@ std::shared_ptr<Loss> Gradients::stop() { return std::exchange(loss_, nullptr); 
 
 void Gradients::begin(std::span<const Microbatch> microbatches, OutputKind computed,
                       uint32_t max_tokens) {
+    calls_.reserve(calls_.size() + 1);  // commit() must not fail
     uint64_t n_tokens = 0, n_outputs = 0;
     for (const Microbatch& microbatch : microbatches) {
         n_tokens += microbatch.n_tokens();

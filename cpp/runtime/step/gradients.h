@@ -54,7 +54,7 @@ public:
     // `outputs`: the rows of the run by OutputId, of which the logits are not null.
     void compute(const Plan& plan, const Plans& plans, const Microbatch& microbatch,
                  std::span<const float* const> outputs, StopSignal* stop);
-    void commit() { calls_.push_back(std::move(call_)); }
+    void commit() noexcept { calls_.push_back(std::move(call_)); }
 
     std::vector<GradientCall> take() { return std::exchange(calls_, {}); }
 

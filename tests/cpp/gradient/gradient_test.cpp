@@ -1,5 +1,5 @@
 // What flows between values and a result, what a step must keep, and what is refused. The
-// derivatives themselves are compared with differences in tests/python/ops/test_gradients.py.
+// derivatives themselves are compared with differences in tests/python/ops/test_derivatives.py.
 #include "gradient/gradient.h"
 
 #include <gmock/gmock.h>
