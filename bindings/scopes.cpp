@@ -319,6 +319,16 @@ Each value is a float32 ndarray of shape (n_rows, ...). Values that a call did n
         "Computes the gradients of the function _of of the logits; see plait.inspect.gradients.")
         .def("__init__", init(&make_gradients), py::detail::is_new_style_constructor(),
              py::arg("context"), py::arg("names"))
+        .def_static(
+            "known",
+            [](const ContextObject& context) -> py::typing::List<py::str> {
+                py::list names;
+                for (const std::string& name :
+                     shared_of(context)->session([](Session& s) { return s.gradient_names(); }))
+                    names.append(py::str(name));
+                return names;
+            },
+            py::arg("context"), "Return the names of the values that have a gradient.")
         .def_property_readonly(
             "names",
             [](const PyGradients& self) -> py::typing::List<py::str> {

@@ -280,23 +280,24 @@ std::vector<std::string> Session::value_names() {
     return result;
 }
 
-std::vector<ValueName> Session::find_values(std::string_view what,
-                                            std::span<const std::string> wanted) {
-    std::vector<ValueName> set;
-    for (const std::string& name : wanted) set.push_back(find_value(what, name).name);
-    std::ranges::sort(set);
-    const auto repeated = std::ranges::unique(set);
-    set.erase(repeated.begin(), repeated.end());
-    return set;
-}
-
 std::vector<std::string> Session::start_capture(std::span<const std::string> wanted) {
     if (attachments_.recorder.active())
         throw InvalidArgument("capture: another capture of this context is open");
-    const std::vector<ValueName> set = find_values("capture", wanted);
+    std::vector<ValueName> set;
+    for (const std::string& name : wanted) set.push_back(find_value("capture", name).name);
+    std::ranges::sort(set);
+    const auto repeated = std::ranges::unique(set);
+    set.erase(repeated.begin(), repeated.end());
     std::vector<std::string> result;
     for (const ValueName& name : set) result.push_back(full_name(name));
     attachments_.recorder.start(engine_.capture_set(set), set.size());
+    return result;
+}
+
+std::vector<std::string> Session::gradient_names() {
+    std::vector<std::string> result;
+    for (const ValueName& name : decode_runner_->gradient_values())
+        result.push_back(full_name(name));
     return result;
 }
 
@@ -304,11 +305,18 @@ std::vector<std::string> Session::start_gradients(std::span<const std::string> w
                                                   std::shared_ptr<Loss> loss) {
     if (attachments_.gradients.active())
         throw InvalidArgument("gradients: other gradients of this context are open");
-    std::vector<ValueName> set = find_values("gradients", wanted);
-    decode_runner_->check_gradients(set, model_->info().arch);
+    std::vector<ValueName> chosen;
     std::vector<std::string> result;
-    for (const ValueName& name : set) result.push_back(full_name(name));
-    attachments_.gradients.start(std::move(set), std::move(loss), model_->info().arch);
+    for (const ValueName& name : decode_runner_->gradient_values()) {
+        if (std::ranges::find(wanted, full_name(name)) == wanted.end()) continue;
+        chosen.push_back(name);
+        result.push_back(full_name(name));
+    }
+    for (const std::string& name : wanted)
+        if (std::ranges::find(result, name) == result.end())
+            throw InvalidArgument(text("gradients: \"", name, "\" is not a value of decode()"));
+    decode_runner_->check_gradients(chosen, model_->info().arch);
+    attachments_.gradients.start(std::move(chosen), std::move(loss), model_->info().arch);
     return result;
 }
 

@@ -115,6 +115,8 @@ public:
     // Records the values of these names in every later call. Returns the names in the order of
     // CapturedCall. Throws InvalidArgument for an unknown name or if another capture is active.
     std::vector<std::string> start_capture(std::span<const std::string> names);
+    // Returns the names of the values that gradients can be computed of, in order.
+    std::vector<std::string> gradient_names();
     // Computes the gradients of `loss` with respect to the values of these names in every later
     // call. Returns the names in the order of GradientCall. Throws InvalidArgument for an unknown
     // name, without logits or if other gradients are active; UnsupportedError if an operation
@@ -149,8 +151,6 @@ private:
                                             std::shared_ptr<StoredMemory> stored,
                                             std::optional<double> defrag_threshold = {});
     std::vector<Engine::ValueInfo> value_infos();
-    // Returns the names in the order of the graph, each once.
-    std::vector<ValueName> find_values(std::string_view what, std::span<const std::string> names);
     Engine::ValueInfo find_value(std::string_view what, const std::string& name);
 
     std::shared_ptr<const LoadedModel> model_;

@@ -798,6 +798,11 @@ class Gradients:
     def __enter__(self) -> Gradients: ...
     def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
     def __init__(self, context: Context, names: list[str]) -> None: ...
+    @staticmethod
+    def known(context: Context) -> list[str]:
+        """
+        Return the names of the values that have a gradient.
+        """
     @property
     def calls(self) -> list[dict[str, numpy.typing.NDArray[numpy.float32] | typing.Any]]:
         """

@@ -154,6 +154,14 @@ std::vector<WeightId> StepRunner::adaptable() const {
     return weights;
 }
 
+std::vector<ValueName> StepRunner::gradient_values() const {
+    const Graph graph = plans_.graph(largest_key());
+    std::vector<ValueName> names;
+    for (const NamedValue& value : named_values(graph))
+        if (graph.node(value.node).type.dtype == DType::f32) names.push_back(value.name);
+    return names;
+}
+
 void StepRunner::check_gradients(std::span<const ValueName> names,
                                  std::string_view architecture) const {
     const uint32_t n = engine_.limits().n_tokens;

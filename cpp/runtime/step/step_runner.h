@@ -43,6 +43,8 @@ public:
 
     // Computes gradients in later calls while `gradients` is active.
     void attach(Gradients& gradients) { gradients_ = &gradients; }
+    // Returns the values of floats that its steps compute, in the order of the graph.
+    std::vector<ValueName> gradient_values() const;
     // Throws what Gradients::prepare() throws for these names, with the active steering.
     void check_gradients(std::span<const ValueName> names, std::string_view architecture) const;
     // Runs a batch. If it throws, the memory is as before the call.

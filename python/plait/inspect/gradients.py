@@ -109,7 +109,7 @@ class Gradients(_core.Gradients, Mapping[str, Rows], metaclass=_Type):
                 "gradients: of: expected a plait.Logit, LogitDifference, LogProbability or a function of the logits, "
                 f"got {type(of).__name__}"
             )
-        super().__init__(context, matching("gradients", context.value_names(), patterns))
+        super().__init__(context, matching("gradients", _core.Gradients.known(context), patterns))
         # __enter__ reads this attribute. Stored in the core, a function that refers to this object would be invisible
         # to the garbage collector.
         self._of = of

@@ -25,7 +25,7 @@ def test_gradients_have_the_shape_of_their_values(tiny):
     with plait.Context(tiny, n_ctx=64) as ctx:
         with ctx.capture("*") as seen:
             grads = gradients(ctx, IDS, plait.Logit(5), "*", logits=[i in (2, 6) for i in range(7)])
-        assert sorted(grads) == sorted(ctx.value_names())
+        assert {*ctx.value_names()} - {*grads} <= {f"blk.{i}.attn_pattern" for i in range(2)}
         for name in grads:
             assert grads[name].shape == seen[name].shape, name
             assert grads[name].dtype == np.float32
@@ -40,11 +40,11 @@ def test_gradients_have_the_shape_of_their_values(tiny):
 def test_gradients_change_nothing_else(tiny):
     """Neither the logits nor captured values; and edits before the values apply."""
     with plait.Context(tiny, n_ctx=64) as ctx:
-        with ctx.capture("l_out.*", "attn.0") as plain:
+        with ctx.capture("l_out.*", "attn_out.0") as plain:
             logits = feed(ctx, IDS).copy()
         ctx.kv.clear()
         with (
-            ctx.capture("l_out.*", "attn.0") as seen,
+            ctx.capture("l_out.*", "attn_out.0") as seen,
             ctx.gradients("l_out.1", "ffn_act.0", of=LOSSES[0]) as grads,
         ):
             assert same_bits(feed(ctx, IDS), logits)
