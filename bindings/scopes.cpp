@@ -294,26 +294,7 @@ py::class_<T> scope(py::module_& m, const char* name, const char* doc) {
     return result;
 }
 
-}  // namespace
-
-void bind_scopes(py::module_& m) {
-    scope<PyCapture>(m, "Capture",
-                     "Records intermediate values of calls; see plait.inspect.capture.")
-        .def("__init__", init(&make_capture), py::detail::is_new_style_constructor(),
-             py::arg("context"), py::arg("names"))
-        .def_property_readonly(
-            "names",
-            [](const PyCapture& self) -> py::typing::List<py::str> {
-                initialized(self.shared);
-                py::list names;
-                for (const std::string& name : self.names) names.append(py::str(name));
-                return names;
-            },
-            "Names of the recorded values, in order of computation.")
-        .def_property_readonly("calls", &calls,
-                               R"(The recorded values of each call by name.
-
-Each value is a float32 ndarray of shape (n_rows, ...). Values that a call did not compute are omitted.)");
+void bind_gradients(py::module_& m) {
     scope<PyGradients>(
         m, "Gradients",
         "Computes the gradients of the function _of of the logits; see plait.inspect.gradients.")
@@ -355,6 +336,29 @@ Each value is a float32 ndarray of shape (n_rows, ...). Values that a call did n
             R"(The gradients of each call by name.
 
 Each is a float32 ndarray of the shape of the value, (n_rows, ...), in batch order.)");
+}
+
+}  // namespace
+
+void bind_scopes(py::module_& m) {
+    scope<PyCapture>(m, "Capture",
+                     "Records intermediate values of calls; see plait.inspect.capture.")
+        .def("__init__", init(&make_capture), py::detail::is_new_style_constructor(),
+             py::arg("context"), py::arg("names"))
+        .def_property_readonly(
+            "names",
+            [](const PyCapture& self) -> py::typing::List<py::str> {
+                initialized(self.shared);
+                py::list names;
+                for (const std::string& name : self.names) names.append(py::str(name));
+                return names;
+            },
+            "Names of the recorded values, in order of computation.")
+        .def_property_readonly("calls", &calls,
+                               R"(The recorded values of each call by name.
+
+Each value is a float32 ndarray of shape (n_rows, ...). Values that a call did not compute are omitted.)");
+    bind_gradients(m);
     scope<PyEdit>(
         m, "Edit",
         "Changes an intermediate value as its attribute _what defines; see plait.inspect.edit.")

@@ -134,7 +134,7 @@ class Gradients(_core.Gradients, Mapping[str, Rows], metaclass=_Type):
         return len(self.names)
 
     def __repr__(self) -> str:
-        return f"<plait.Gradients of {len(self)} values in {len(self.losses)} calls>"
+        return f"<plait.Gradients of {self._of}: {len(self)} values in {len(self.losses)} calls>"
 
 
 def _place(logits: Rows, position: int, token: int) -> tuple[int, int]:

@@ -34,7 +34,8 @@ def test_gradients_have_the_shape_of_their_values(tiny):
         of_logits[1, 5] = 1
         assert same_bits(grads["result_output"], of_logits)
         assert len(grads) == len(grads.names)
-        assert "in 1 calls" in repr(grads)
+        shown = f"of Logit(token=5, position=-1): {len(grads)} values in 1 calls>"
+        assert repr(grads) == f"<plait.Gradients {shown}"
 
 
 def test_gradients_change_nothing_else(tiny):
