@@ -127,7 +127,7 @@ void bind_steering(py::class_<PyContext>& context);
 // `change` is a function of the value's rows, or one row that applies to every token.
 std::shared_ptr<ValueEdit> make_edit(py::handle change, bool adds);
 
-// Binds captures, edits and traces.
+// Binds captures, gradients, edits and traces.
 void bind_scopes(py::module_& m);
 
 }  // namespace plait::python

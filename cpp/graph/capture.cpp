@@ -33,6 +33,10 @@ std::vector<NamedValue> named_values(const Graph& graph) {
 void capture(Graph& graph, std::span<const ValueName> names, bool has_outputs) {
     const std::vector<NamedValue> values = named_values(graph);
     for (size_t i = 0; i < names.size(); ++i) {
+        if (names[i].role == Role::none) {
+            graph.output(captured(i), {&graph, names[i].nth});
+            continue;
+        }
         const auto found = std::ranges::find(values, names[i], &NamedValue::name);
         if (!has_outputs && only_of_outputs(names[i].role)) continue;
         if (found != values.end()) graph.output(captured(i), {&graph, found->node});

@@ -12,7 +12,8 @@
 namespace plait {
 
 // A value as a model names it. If several values of a layer have one role (an encoder-decoder
-// attends twice), `nth` counts them from 0 in the order of the graph.
+// attends twice), `nth` counts them from 0 in the order of the graph. Role::none: node number `nth`
+// of the graph, which the callers of a model do not see.
 struct ValueName {
     Role role = Role::none;
     int16_t layer = -1;

@@ -73,6 +73,17 @@ std::vector<CapturedCall> Context::stop_capture() {
     });
 }
 
+std::vector<GradientCall> Context::take_gradients() {
+    return session_.with([this](Session*) { return attachments_.gradients.take(); });
+}
+
+std::pair<std::vector<GradientCall>, std::shared_ptr<Loss>> Context::stop_gradients() {
+    return session_.with([this](Session*) {
+        std::vector<GradientCall> calls = attachments_.gradients.take();
+        return std::pair(std::move(calls), attachments_.gradients.stop());
+    });
+}
+
 std::shared_ptr<ValueEdit> Context::stop_edit(uint64_t id) {
     return session_.with([this, id](Session* session) -> std::shared_ptr<ValueEdit> {
         std::vector<Attachments::Edit>& edits = attachments_.edits;

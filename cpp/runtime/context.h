@@ -40,6 +40,9 @@ public:
     // Return the calls recorded since the last take_captured().
     std::vector<CapturedCall> take_captured();
     std::vector<CapturedCall> stop_capture();
+    // The same for gradients; stop_gradients() also returns the loss.
+    std::vector<GradientCall> take_gradients();
+    std::pair<std::vector<GradientCall>, std::shared_ptr<Loss>> stop_gradients();
     std::shared_ptr<ValueEdit> stop_edit(uint64_t id);  // returns the edit; null if unknown
     std::vector<TracedNode> take_trace() const;         // empty after close()
 

@@ -108,8 +108,10 @@ std::unique_ptr<StepRunner> Session::make_runner(const CallForm& form,
                      .constant_coupling = stored->memory->needs_constant_coupling()};
     options.flash = settings_.flash_attention;
     options.defrag_threshold = defrag_threshold;
-    return std::make_unique<StepRunner>(info, std::move(stored), engine_, attachments_.recorder,
-                                        options);
+    auto runner = std::make_unique<StepRunner>(info, std::move(stored), engine_,
+                                               attachments_.recorder, options);
+    runner->attach(attachments_.gradients);
+    return runner;
 }
 
 StepRunner& Session::encode_runner() {
@@ -289,6 +291,32 @@ std::vector<std::string> Session::start_capture(std::span<const std::string> wan
     std::vector<std::string> result;
     for (const ValueName& name : set) result.push_back(full_name(name));
     attachments_.recorder.start(engine_.capture_set(set), set.size());
+    return result;
+}
+
+std::vector<std::string> Session::gradient_names() {
+    std::vector<std::string> result;
+    for (const ValueName& name : decode_runner_->gradient_values())
+        result.push_back(full_name(name));
+    return result;
+}
+
+std::vector<std::string> Session::start_gradients(std::span<const std::string> wanted,
+                                                  std::shared_ptr<Loss> loss) {
+    if (attachments_.gradients.active())
+        throw InvalidArgument("gradients: other gradients of this context are open");
+    std::vector<ValueName> chosen;
+    std::vector<std::string> result;
+    for (const ValueName& name : decode_runner_->gradient_values()) {
+        if (std::ranges::find(wanted, full_name(name)) == wanted.end()) continue;
+        chosen.push_back(name);
+        result.push_back(full_name(name));
+    }
+    for (const std::string& name : wanted)
+        if (std::ranges::find(result, name) == result.end())
+            throw InvalidArgument(text("gradients: \"", name, "\" is not a value of decode()"));
+    decode_runner_->check_gradients(chosen, model_->info().arch);
+    attachments_.gradients.start(std::move(chosen), std::move(loss), model_->info().arch);
     return result;
 }
 

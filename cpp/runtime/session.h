@@ -23,7 +23,7 @@
 
 namespace plait {
 
-// The capture and the edits that the caller has started; edits in the order of their start. The
+// The capture, the gradients and the edits that the caller has started; edits in the order of their start. The
 // context owns them, because the caller may stop them after the session has been closed.
 struct Attachments {
     struct Edit {
@@ -32,6 +32,7 @@ struct Attachments {
         std::shared_ptr<ValueEdit> edit;
     };
     Recorder recorder;
+    Gradients gradients;
     std::vector<Edit> edits;
     uint64_t n_edits = 0;  // edits started so far
 };
@@ -114,6 +115,14 @@ public:
     // Records the values of these names in every later call. Returns the names in the order of
     // CapturedCall. Throws InvalidArgument for an unknown name or if another capture is active.
     std::vector<std::string> start_capture(std::span<const std::string> names);
+    // Returns the names of the values that gradients can be computed of, in order.
+    std::vector<std::string> gradient_names();
+    // Computes the gradients of `loss` with respect to the values of these names in every later
+    // call. Returns the names in the order of GradientCall. Throws InvalidArgument for an unknown
+    // name, without logits or if other gradients are active; UnsupportedError if an operation
+    // between the values and the logits has no derivative.
+    std::vector<std::string> start_gradients(std::span<const std::string> names,
+                                             std::shared_ptr<Loss> loss);
     // Applies `edit` to the value of that name in every later call; edits of one name apply in the
     // order of their start. Returns its id in Attachments::edits. Throws InvalidArgument.
     uint64_t start_edit(const std::string& name, std::shared_ptr<ValueEdit> edit);

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from plait.generation.sampler import Sampler
     from plait.generation.scheduler import Scheduler
     from plait.generation.search import beam_search, best_of
+    from plait.inspect.gradients import Logit, LogitDifference, LogProbability
     from plait.tokenizer import Tokenizer
 
 __all__ = [
@@ -80,6 +81,9 @@ __all__ = [
     "Event",
     "Grammar",
     "KVCache",
+    "LogProbability",
+    "Logit",
+    "LogitDifference",
     "Message",
     "Model",
     "ModelError",
@@ -130,6 +134,9 @@ _MODULES = {
     "Engine": "generation.engine",
     "EngineStats": "generation.engine_stats",
     "Grammar": "generation.grammar",
+    "LogProbability": "inspect.gradients",
+    "Logit": "inspect.gradients",
+    "LogitDifference": "inspect.gradients",
     "Message": "generation.messages",
     "PromptLookup": "generation.drafts",
     "Request": "generation.request",

@@ -33,6 +33,7 @@ __all__: list[str] = [
     "Device",
     "Edit",
     "Error",
+    "Gradients",
     "KVCache",
     "Model",
     "ModelError",
@@ -788,6 +789,36 @@ class Edit:
     def name(self) -> str:
         """
         Name of the value.
+        """
+
+class Gradients:
+    """
+    Computes the gradients of the function _of of the logits; see plait.inspect.gradients.
+    """
+    def __enter__(self) -> Gradients: ...
+    def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
+    def __init__(self, context: Context, names: list[str]) -> None: ...
+    @staticmethod
+    def known(context: Context) -> list[str]:
+        """
+        Return the names of the values that have a gradient.
+        """
+    @property
+    def calls(self) -> list[dict[str, numpy.typing.NDArray[numpy.float32] | typing.Any]]:
+        """
+        The gradients of each call by name.
+
+        Each is a float32 ndarray of the shape of the value, (n_rows, ...), in batch order.
+        """
+    @property
+    def losses(self) -> list[float]:
+        """
+        Value of the loss in each call.
+        """
+    @property
+    def names(self) -> list[str]:
+        """
+        Names of the values.
         """
 
 class Trace:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from plait.inspect.capture import Capture
     from plait.inspect.edit import Change, Edit
+    from plait.inspect.gradients import Gradients, Loss
     from plait.inspect.graph import Graph, Trace
     from plait.model import Model
 
@@ -123,6 +124,45 @@ class Context(_core.Context, Closeable):  # noqa: D101
         from plait.inspect.capture import Capture
 
         return Capture(self, patterns)
+
+    def gradients(self, *patterns: str, of: Loss) -> Gradients:
+        """Compute gradients of a scalar of the logits in the calls inside a `with` block.
+
+        Each call computes the scalar and its derivatives with respect to the values, with frozen
+        weights, for example for attribution patching. Derivatives of weights in any format are
+        those of their dequantised values, in float32; rounding of activations and of the cache has
+        the derivative of the identity. Keys and values that earlier calls stored are constants, so
+        decode the whole prompt in one call to include all paths.
+
+        Derivatives are computed on one thread of the host. The call takes additional memory for
+        the values that they read.
+
+        Args:
+            patterns: Names or glob patterns from value_names(). "l_out.3" is the same as
+                "blk.3.l_out".
+            of: The scalar: a plait.Logit, plait.LogitDifference or plait.LogProbability, or a
+                function that takes the logits of the call, float32 (n_outputs, n_vocab), and
+                returns the value and its derivative, an array of the same shape.
+
+        Returns:
+            A context manager and mapping from names to float32 arrays of the shape of the value,
+            (n_tokens, ...): the derivative of the scalar with respect to each element. Its
+            attribute `losses` has the scalar of each call.
+
+        Raises:
+            ValueError: A pattern matches nothing, other gradients of this context are open, or the
+                context computes no logits. Also raised by a call that requests no logits or has
+                more than n_ubatch tokens; the call then changes nothing.
+            UnsupportedError: An operation between a value and the logits has no derivative.
+
+        Example:
+            with ctx.gradients("l_out.*", of=plait.Logit(token)) as grads:
+                ctx.decode(batch)
+            grads["l_out.3"]
+        """
+        from plait.inspect.gradients import Gradients
+
+        return Gradients(self, patterns, of)
 
     def edit(self, name: str, what: Change | npt.ArrayLike, mode: str = "add") -> Edit:
         """Change an intermediate value of the calls inside a `with` block.

@@ -14,7 +14,9 @@
 
 #include "backend/cpu/backend.h"
 #include "cpp/support/random_weights.h"
+#include "gradient/gradient.h"
 #include "graph/ops.h"
+#include "ops/recorded_step.h"
 #include "plan/plan.h"
 #include "runtime/devices/backend_registry.h"
 
@@ -148,6 +150,34 @@ public:
         return {values, caches};
     }
 
+    // The gradients of these values, given the gradient of the result, [rows, ...].
+    std::vector<py::array_t<float>> gradient(
+        Device& device, const Value& result, const std::vector<Value>& wanted,
+        const py::array_t<float, py::array::c_style>& of_result) {
+        std::vector<NodeId> nodes;
+        for (const Value& value : wanted) nodes.push_back(value.id);
+        const GradientPlan plan = make_gradient_plan(graph_, result.id, nodes, "of a test");
+        test::RecordedStep step;
+        step.counts = counts_;
+        step.inputs = &inputs_;
+        step.weights = weights_;
+        for (const NodeId node : plan.kept) {
+            const Value value{&graph_, node};
+            const auto rows = run(device, &value, true).first;
+            step.values[node].assign(rows.data(), rows.data() + rows.size());
+        }
+        const std::vector<Bytes> caches = run(device, &result, true).second;
+        for (size_t i = 0; i < caches.size(); ++i) {
+            const auto bytes = bytes_of(caches[i]);
+            step.caches.emplace_back(caches_[i].first, test::Bytes(bytes.begin(), bytes.end()));
+        }
+        std::vector<py::array_t<float>> gradients;
+        for (const std::vector<float>& rows : run_gradient(
+                 graph_, plan, step, {of_result.data(), of_result.data() + of_result.size()}))
+            gradients.emplace_back(static_cast<py::ssize_t>(rows.size()), rows.data());
+        return gradients;
+    }
+
 private:
     Graph graph_;
     Counts counts_;
@@ -178,8 +208,9 @@ void bind_graphs(py::module_& m) {
         .def("input", &OpGraph::input, py::keep_alive<0, 1>())
         .def("weight", &OpGraph::weight, py::keep_alive<0, 1>())
         .def("cache", &OpGraph::cache, py::keep_alive<0, 1>())
-        .def("run", &OpGraph::run, py::arg("device"), py::arg("result").none(true),
-             py::arg("fuse"));
+        .def("run", &OpGraph::run, py::arg("device"), py::arg("result").none(true), py::arg("fuse"))
+        .def("gradient", &OpGraph::gradient, py::arg("device"), py::arg("result"),
+             py::arg("wanted"), py::arg("of_result"));
 }
 
 void bind_rows(py::module_& m) {

@@ -150,6 +150,12 @@ void Engine::run(Plan& plan, const Counts& counts, float* logits, float* embeddi
     stats_.commands_submitted += after.submitted - before.submitted;
 }
 
+Graph Plans::graph(const PlanKey& key) const {
+    Graph graph = engine_.graph_of(key, layout());
+    engine_.steering_.rewrite(graph, key);
+    return graph;
+}
+
 void Plans::reserve(const PlanKey& key) const { engine_.plans_.insert(key, build(key)); }
 
 std::vector<Engine::ValueInfo> Plans::values(const PlanKey& key) const {

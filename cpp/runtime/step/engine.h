@@ -89,6 +89,11 @@ public:
     uint16_t capture_set(const std::vector<ValueName>& names);
     std::span<const ValueName> captures(uint16_t set) const { return capture_sets_[set]; }
     const DeviceBuffers& arenas() const { return arenas_; }
+    // Returns the bytes of an input as they were last written, up to its capacity.
+    std::span<const std::byte> written(InputId id) {
+        return {inputs_.host() + input_layout_.offset(id), input_layout_.capacity(id)};
+    }
+    const WeightStores& weights() const { return weights_; }
 
     // Replace the adapters, control vector and edits of all later runs; see Steering.
     const Steering& steering() const { return steering_; }
@@ -164,6 +169,8 @@ public:
     // memory. Also packs the weights.
     void reserve(const PlanKey& key) const;
 
+    // Returns the graph of that key with the active steering, before any compilation.
+    Graph graph(const PlanKey& key) const;
     // Returns the named values of that graph.
     std::vector<Engine::ValueInfo> values(const PlanKey& key) const;
     // Returns the weights of that graph that adapters can change.

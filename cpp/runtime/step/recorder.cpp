@@ -27,6 +27,7 @@ void Recorder::begin(const PreparedBatch& batch) {
 void Recorder::add(const Plan& plan, const Microbatch& microbatch, const DeviceBuffers& arenas,
                    std::span<const float* const> outputs) {
     for (const CapturedPlace& place : plan.captured()) {
+        if (place.index >= n_names_) continue;  // kept for gradients
         const bool by_token = place.extent == Extent::tokens;
         Captured& captured = call_[place.index];
         captured.shape = place.type.shape;

@@ -154,6 +154,20 @@ std::vector<WeightId> StepRunner::adaptable() const {
     return weights;
 }
 
+std::vector<ValueName> StepRunner::gradient_values() const {
+    const Graph graph = plans_.graph(largest_key());
+    std::vector<ValueName> names;
+    for (const NamedValue& value : named_values(graph))
+        if (graph.node(value.node).type.dtype == DType::f32) names.push_back(value.name);
+    return names;
+}
+
+void StepRunner::check_gradients(std::span<const ValueName> names,
+                                 std::string_view architecture) const {
+    const uint32_t n = engine_.limits().n_tokens;
+    plan_gradients(plans_.graph(key_for(n, 1, n, InputKind::tokens)), names, architecture);
+}
+
 Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
     Stats& stats = engine_.stats();
     std::span<const Microbatch> microbatches;
@@ -165,6 +179,8 @@ Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
         const PhaseTimer timed(stats, Phase::place);
         if (stored_) defragmenter_.before_step(memory(), mover_, batch.size);
         microbatches = split_.cut(prepared_, options_.split);
+        if (computes_gradients())
+            gradients_->begin(microbatches, outputs_->graph_outputs(), engine_.limits().n_tokens);
         placement.emplace(step_memory_, options_.form.step, prepared_, microbatches);
     }
     if (log_enabled(LogLevel::trace))
@@ -179,6 +195,7 @@ Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
         outputs_->finish(outputs, stop);
     }
     if (recorder_.active()) recorder_.commit();
+    if (computes_gradients()) gradients_->commit();
     placement->commit();
     stats.tokens += batch.size;
     stats.microbatches += microbatches.size();
@@ -190,8 +207,10 @@ void StepRunner::run_microbatch(const Microbatch& microbatch, size_t index, Outp
     Stats& stats = engine_.stats();
     const InputKind input =
         prepared_.source.tokens.empty() ? InputKind::embeddings : InputKind::tokens;
-    Plan& plan = plans_.get(
-        key_for(microbatch.n_tokens(), microbatch.n_sequences(), microbatch.n_outputs(), input));
+    PlanKey key =
+        key_for(microbatch.n_tokens(), microbatch.n_sequences(), microbatch.n_outputs(), input);
+    if (computes_gradients()) key = gradients_->prepare(plans_, key);
+    Plan& plan = plans_.get(key);
     {
         const PhaseTimer timed(stats, Phase::input);
         write_inputs(plan, microbatch, index);
@@ -206,9 +225,9 @@ void StepRunner::run_microbatch(const Microbatch& microbatch, size_t index, Outp
         engine_.run(plan, counts, rows.logits, rows.hidden, stop, &editor);
     }
     const PhaseTimer timed(stats, Phase::output);
-    if (recorder_.active())
-        recorder_.add(plan, microbatch, engine_.arenas(),
-                      std::array<const float*, 2>{rows.logits, rows.hidden});
+    const std::array<const float*, 2> by_id{rows.logits, rows.hidden};
+    if (recorder_.active()) recorder_.add(plan, microbatch, engine_.arenas(), by_id);
+    if (computes_gradients()) gradients_->compute(plan, plans_, microbatch, by_id, stop);
     outputs_->add(prepared_, microbatch, outputs);
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/devices/storage.h"
 #include "runtime/step/defragmenter.h"
 #include "runtime/step/engine.h"
+#include "runtime/step/gradients.h"
 #include "runtime/step/output_policy.h"
 #include "runtime/step/outputs.h"
 #include "runtime/step/recorder.h"
@@ -40,6 +41,12 @@ public:
     StepRunner(const StepRunner&) = delete;
     StepRunner& operator=(const StepRunner&) = delete;
 
+    // Computes gradients in later calls while `gradients` is active.
+    void attach(Gradients& gradients) { gradients_ = &gradients; }
+    // Returns the values of floats that its steps compute, in the order of the graph.
+    std::vector<ValueName> gradient_values() const;
+    // Throws what Gradients::prepare() throws for these names, with the active steering.
+    void check_gradients(std::span<const ValueName> names, std::string_view architecture) const;
     // Runs a batch. If it throws, the memory is as before the call.
     Outputs run(const BatchView& batch, StopSignal* stop);
 
@@ -79,6 +86,7 @@ private:
                     InputKind input) const;
     void write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index);
     void write_attention_inputs(uint8_t group, size_t index);
+    bool computes_gradients() const { return gradients_ != nullptr && gradients_->active(); }
     void run_microbatch(const Microbatch& microbatch, size_t index, Outputs& outputs,
                         StopSignal* stop);
 
@@ -87,6 +95,7 @@ private:
     Engine& engine_;
     Plans plans_;
     Recorder& recorder_;
+    Gradients* gradients_ = nullptr;
     StepOptions options_;
     std::unique_ptr<OutputPolicy> outputs_;
     RowMover mover_;

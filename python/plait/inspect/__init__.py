@@ -1,1 +1,1 @@
-"""Inspection of a running model: captured values, edits, execution plans and traces."""
+"""Inspection of a running model: captured values, edits, gradients, execution plans and traces."""

@@ -31,7 +31,7 @@ class Capture(_core.Capture, Mapping[str, Rows], metaclass=_Type):
     """
 
     def __init__(self, context: _core.Context, patterns: tuple[str, ...]) -> None:
-        super().__init__(context, _matching(context.value_names(), patterns))
+        super().__init__(context, matching("capture", context.value_names(), patterns))
 
     if TYPE_CHECKING:
 
@@ -73,15 +73,20 @@ def spellings(name: str) -> tuple[str, ...]:
     return name, ".".join([parts[2], parts[1], *parts[3:]])
 
 
-def _matching(known: list[str], patterns: tuple[str, ...]) -> list[str]:
+def matching(what: str, known: list[str], patterns: tuple[str, ...]) -> list[str]:
+    """Return the known names that match a pattern, in the order of `known`.
+
+    Raises:
+        ValueError: A pattern matches nothing; the message begins with `what`.
+    """
     if not patterns:
-        raise ValueError("capture: patterns: expected at least one name or pattern, got none")
+        raise ValueError(f"{what}: patterns: expected at least one name or pattern, got none")
     names = list[str]()
     for pattern in patterns:
         if not isinstance(pattern, str):
-            raise TypeError(f"capture: patterns: expected a str, got {type(pattern).__name__}")
+            raise TypeError(f"{what}: patterns: expected a str, got {type(pattern).__name__}")
         found = [name for name in known if any(fnmatchcase(n, pattern) for n in spellings(name))]
         if not found:
-            raise no_such_value("capture", known, pattern)
+            raise no_such_value(what, known, pattern)
         names += found
     return sorted(set(names), key=known.index)
