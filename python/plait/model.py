@@ -53,6 +53,9 @@ class Model(_core.Model):  # noqa: D101
             local_files_only: True to use only the cache, never the network.
             mmap: Map the file into memory, as for Model.
 
+        Returns:
+            The model.
+
         Raises:
             FileNotFoundError: The repository, revision or file does not exist.
             ValueError: Several models match.
