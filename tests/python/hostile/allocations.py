@@ -44,7 +44,7 @@ class Calls:
         self.ctx.kv.save(self.file)
         self.good = self.file.read_bytes()
         self.more = batch(list(range(3, 23)), seq=1, logits="all")
-        self.few = batch(list(range(3, 9)), seq=1)  # one microbatch
+        self.few = batch(list(range(3, 9)), seq=2)  # one microbatch
         self.n_tried = self.n_raised = 0
 
     def context(self) -> plait.Context:
@@ -81,10 +81,13 @@ class Calls:
                 raise AssertionError(f"{name} allocates for ever")
 
     def gradients(self) -> None:
-        # Derivatives of recurrent layers and of position biases do not exist.
+        # encode() stores nothing, so what fails after it leaves the context as it was too. An encoder has no logits.
+        if self.ctx.kv.kind == "cross":
+            return
+        # Derivatives of recurrent layers do not exist.
         name = "l_out.*" if self.model.arch in ("llama", "gemma3", "deepseek2") else "result_norm"
         with self.ctx.gradients(name, of=plait.Logit(5)) as grads:
-            self.ctx.decode(self.few)
+            self.ctx.encode(self.few)
         assert len(grads.losses) == 1
 
     def restore(self) -> None:
