@@ -778,31 +778,18 @@ class Capture:
         Names of the recorded values, in order of computation.
         """
 
-class Edit:
-    """
-    Changes an intermediate value as its attribute _what defines; see plait.inspect.edit.
-    """
-    def __enter__(self) -> Edit: ...
-    def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
-    def __init__(self, context: Context, name: str, adds: bool) -> None: ...
-    @property
-    def name(self) -> str:
-        """
-        Name of the value.
-        """
-
 class Gradients:
     """
     Computes the gradients of the function _of of the logits; see plait.inspect.gradients.
     """
-    def __enter__(self) -> Gradients: ...
-    def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
-    def __init__(self, context: Context, names: list[str]) -> None: ...
     @staticmethod
     def known(context: Context) -> list[str]:
         """
         Return the names of the values that have a gradient.
         """
+    def __enter__(self) -> Gradients: ...
+    def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
+    def __init__(self, context: Context, names: list[str]) -> None: ...
     @property
     def calls(self) -> list[dict[str, numpy.typing.NDArray[numpy.float32] | typing.Any]]:
         """
@@ -819,6 +806,19 @@ class Gradients:
     def names(self) -> list[str]:
         """
         Names of the values.
+        """
+
+class Edit:
+    """
+    Changes an intermediate value as its attribute _what defines; see plait.inspect.edit.
+    """
+    def __enter__(self) -> Edit: ...
+    def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
+    def __init__(self, context: Context, name: str, adds: bool) -> None: ...
+    @property
+    def name(self) -> str:
+        """
+        Name of the value.
         """
 
 class Trace:

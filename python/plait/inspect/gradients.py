@@ -25,10 +25,17 @@ class Logit:
     Attributes:
         token: The token id.
         position: Row of `Output.logits`; negative rows count from the end.
+
+    Raises:
+        TypeError: An argument is not an integer.
+        ValueError: A token is negative.
     """
 
     token: int
     position: int = -1
+
+    def __post_init__(self) -> None:
+        _check(self, token=0, position=None)
 
     def __call__(self, logits: Rows) -> tuple[float, Rows]:
         """Return the value and its derivative with respect to the logits."""
@@ -46,11 +53,18 @@ class LogitDifference:
         a: Token id whose logit counts positively.
         b: Token id whose logit counts negatively.
         position: Row of `Output.logits`; negative rows count from the end.
+
+    Raises:
+        TypeError: An argument is not an integer.
+        ValueError: A token is negative.
     """
 
     a: int
     b: int
     position: int = -1
+
+    def __post_init__(self) -> None:
+        _check(self, a=0, b=0, position=None)
 
     def __call__(self, logits: Rows) -> tuple[float, Rows]:
         """Return the value and its derivative with respect to the logits."""
@@ -69,10 +83,17 @@ class LogProbability:
     Attributes:
         token: The token id.
         position: Row of `Output.logits`; negative rows count from the end.
+
+    Raises:
+        TypeError: An argument is not an integer.
+        ValueError: A token is negative.
     """
 
     token: int
     position: int = -1
+
+    def __post_init__(self) -> None:
+        _check(self, token=0, position=None)
 
     def __call__(self, logits: Rows) -> tuple[float, Rows]:
         """Return the value and its derivative with respect to the logits."""
@@ -137,16 +158,21 @@ class Gradients(_core.Gradients, Mapping[str, Rows], metaclass=_Type):
         return f"<plait.Gradients of {self._of}: {len(self)} values in {len(self.losses)} calls>"
 
 
+def _check(loss: object, **least: int | None) -> None:
+    """Convert the attributes to int; `least` has the smallest value of each, or None."""
+    for name, smallest in least.items():
+        value = integer(getattr(loss, name), f"{type(loss).__name__}: {name}", smallest)
+        object.__setattr__(loss, name, value)  # the class is frozen
+
+
 def _place(logits: Rows, position: int, token: int) -> tuple[int, int]:
     """Return the row and the token as indices; raise IndexError if the logits have neither."""
     n_rows, n_vocab = logits.shape
-    row = integer(position, "gradients: position")
-    if not -n_rows <= row < n_rows:
+    if not -n_rows <= position < n_rows:
         raise IndexError(
-            f"gradients: position {row} does not exist: the call has {n_rows} rows of logits; mark the token with "
+            f"gradients: position {position} does not exist: the call has {n_rows} rows of logits; mark the token with "
             "logits=True"
         )
-    token = integer(token, "gradients: token")
-    if not 0 <= token < n_vocab:
+    if token >= n_vocab:
         raise IndexError(f"gradients: token {token} does not exist: expected 0 to {n_vocab - 1}")
-    return row % n_rows, token
+    return position % n_rows, token

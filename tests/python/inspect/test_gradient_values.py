@@ -214,3 +214,15 @@ def error_along(ctx, loss, name, gradient, seed):
             values.append(loss(feed(ctx, IDS, logits="last"))[0])
     along = float((gradient * direction).sum())
     return along - (values[0] - values[1]) / 0.2, along
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("f16", 5e-3), ("q8_0", 0.1)])
+def test_gradients_with_rounded_caches(tiny, dtype, tolerance):
+    """Attention reads rounded keys and values, those of blocks in another basis; derivatives differ as little."""
+    found = {}
+    for cache in (dtype, "f32"):
+        with plait.Context(tiny, n_ctx=64, type_k=cache, type_v=cache) as ctx:
+            names = ("l_out.0", "inp_embd", "q.*", "k.*", "v.*")
+            found[cache] = dict(gradients(ctx, tokens(12), plait.LogitDifference(5, 9), *names))
+    for name, want in found["f32"].items():
+        close(found[dtype][name], want, tolerance)

@@ -196,6 +196,7 @@ def mistakes(tiny, tiny_path, tmp_path):
         ("Context.graph", lambda: ctx.graph(n_tokens=0)),
         ("Context.sequence", lambda: [ctx.sequence() for _ in range(3)]),
         ("Context.capture", lambda: ctx.capture("none").__enter__()),
+        ("Context.gradients", lambda: ctx.gradients("none", of=plait.Logit(5))),
         ("Context.set_control_vector", lambda: ctx.set_control_vector(np.zeros((1, 1)))),
         ("KVCache.seq_rm", lambda: ctx.kv.seq_rm(9)),
         ("KVCache.seq_cp", lambda: ctx.kv.seq_cp(0, 9)),

@@ -154,6 +154,12 @@ with plait.Context(plait.Model.demo()) as ctx, ctx.capture("l_out.*") as seen:
     ctx.decode(plait.Batch())
     mean: float = float(seen["l_out.0"].mean())
     names: list[str] = list(seen)
+with ctx.gradients("l_out.*", of=plait.Logit(5)) as grads:
+    steep: float = float(grads["l_out.0"].max())
+with ctx.gradients("l_out.*", of=lambda logits: (logits.sum(), np.ones_like(logits))) as grads:
+    losses: list[float] = grads.losses
+with ctx.gradients("l_out.*", of=5):  # error
+    pass
 with ctx.edit("l_out.0", lambda rows: rows * 2):
     pass
 with ctx.edit(0, np.zeros(5)):  # error
