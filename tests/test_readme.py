@@ -1,4 +1,4 @@
-"""The README's example runs and prints what stands there; its links are right."""
+"""The examples of the README run and print what it shows; its links and its picture are right."""
 
 import re
 import subprocess
@@ -34,19 +34,34 @@ plait.Chat = functools.partial(plait.Chat, template="{{ messages[-1].content }}"
 
 def test_a_model_is_loaded_in_three_lines(tmp_path):
     pytest.importorskip("jinja2", reason="plait[chat] is not installed")
-    first, _ = blocks("python")
+    first = blocks("python")[0]
     assert len(first.strip().splitlines()) == 2 + 3
     assert len(run(OFFLINE + first, tmp_path).splitlines()) >= 2
 
 
-def test_example_prints_what_the_readme_says(tmp_path):
-    _, example = blocks("python")
-    assert len(example.splitlines()) <= 22
-    assert [run(example, tmp_path)] == blocks("text")
+def test_examples_print_what_the_readme_shows(tmp_path):
+    _, *examples = blocks("python")
+    assert [run(example, tmp_path) for example in examples] == blocks("text")
+    assert max(len(example.splitlines()) for example in examples) <= 30
+
+
+def test_picture_shows_what_the_model_does():
+    """The stored pictures are those that docs/pictures.py draws, except for the last bits of the opacities."""
+    import pictures
+
+    texts, table = pictures.recovered()
+    for theme, colours in pictures.THEMES.items():
+        stored = (ROOT / f"docs/images/patching-{theme}.svg").read_text(encoding="utf-8")
+        drawn = pictures.heat_map(texts, table, colours)
+        opacity = re.compile(r'opacity="([\d.]+)"')
+        assert opacity.sub("", stored) == opacity.sub("", drawn)
+        shares = [[float(share) for share in opacity.findall(text)] for text in (stored, drawn)]
+        assert shares[0] == pytest.approx(shares[1], abs=0.05)
 
 
 def test_relative_links_lead_somewhere():
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+    targets += re.findall(r'(?:src|srcset)="([^"]+)"', README)
     assert targets
     assert [t for t in targets if not (ROOT / t).exists()] == []
 

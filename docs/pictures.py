@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Write the pictures of README.md and of the site to images/, each for light and for dark pages.
+
+Usage: python docs/pictures.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import numpy as np
+import plait
+
+IMAGES = Path(__file__).with_name("images")
+STORY = "Tom lives in Oslo. The kite is {}. Q: What colour is the kite? A: The kite is"
+COLOURS = ("red", "blue")  # of the kite: in the run that is read, and in the run that is patched
+
+# Text, empty cells and full cells. The blue and the orange are Okabe and Ito's, safe for colour-blind readers.
+THEMES = {
+    "light": {"ink": "#24292f", "none": "#eef1f4", "full": "#0072b2", "mark": "#b35900"},
+    "dark": {"ink": "#d0d7de", "none": "#21262d", "full": "#56b4e9", "mark": "#e69f00"},
+}
+SIDE, GAP, LEFT, TOP, BOTTOM, RIGHT = 30, 2, 78, 44, 74, 20  # pixels
+
+
+def recovered() -> tuple[list[str], np.ndarray]:
+    """Patch the output of each layer at each token of one story into a run of another story.
+
+    Returns:
+        The text of each token, and float64 (n_layer, n_tokens): 0 if the answer of the patched run is as wrong as
+        without the patch, 1 if it is as right as in the run that the values came from. Both are differences of the
+        logits of the two colours.
+    """
+    model = plait.Model.demo()
+    encode, decode = model.tokenizer.encode, model.tokenizer.decode
+    right, wrong = (int(encode(colour, add_special=False)[0]) for colour in COLOURS)
+    source, target = (encode(STORY.format(colour)) for colour in COLOURS)
+    with plait.Context(model, n_ctx=64) as ctx:
+
+        def difference(tokens: np.ndarray) -> float:
+            ctx.kv.clear()
+            batch = plait.Batch()
+            batch.add_sequence(tokens, seq=0)
+            row = ctx.decode(batch).logits[0]
+            return float(row[right] - row[wrong])
+
+        with ctx.capture("l_out.*") as values:
+            best = difference(source)
+        worst = difference(target)
+        table = np.zeros((model.n_layer, len(source)))
+        for layer, token in np.ndindex(*table.shape):
+
+            def patch(
+                rows: np.ndarray, value: str = f"l_out.{layer}", token: int = token
+            ) -> np.ndarray:
+                rows[token] = values[value][token]
+                return rows
+
+            with ctx.edit(f"l_out.{layer}", patch):
+                table[layer, token] = (difference(target) - worst) / (best - worst)
+    texts = [decode([token]).strip() or "start" for token in source.tolist()]
+    return texts, table
+
+
+def heat_map(texts: list[str], table: np.ndarray, theme: dict[str, str]) -> str:
+    """Draw the result of recovered() as SVG: a row per layer, the last one on top, and a column per token."""
+    n_layer, n = table.shape
+    width, height = LEFT + n * SIDE + RIGHT, TOP + n_layer * SIDE + BOTTOM
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+            f'height="{height}" role="img" font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, '
+            f'sans-serif" font-size="13" fill="{theme["ink"]}">',
+            "<title>Share of the answer that one patched value restores, by layer and token</title>",
+            f'<text x="{LEFT}" y="18" font-size="14" font-weight="600">How much of the answer “{COLOURS[0]}” does one '
+            "value carry?</text>",
+            *_cells(table, theme),
+            *_labels(texts, n_layer, theme),
+            "</svg>\n",
+        ]
+    )
+
+
+def _cells(table: np.ndarray, theme: dict[str, str]) -> Iterator[str]:
+    for (layer, token), share in np.ndenumerate(np.clip(table, 0, 1)):
+        x, y = LEFT + token * SIDE, TOP + (len(table) - 1 - layer) * SIDE
+        box = f'width="{SIDE - GAP}" height="{SIDE - GAP}" rx="3"'
+        yield f'<rect x="{x}" y="{y}" {box} fill="{theme["none"]}"/>'
+        if share >= 0.01:
+            yield f'<rect x="{x}" y="{y}" {box} fill="{theme["full"]}" opacity="{share:.2f}"/>'
+
+
+def _labels(texts: list[str], n_layer: int, theme: dict[str, str]) -> Iterator[str]:
+    for layer in range(n_layer):
+        y = TOP + (n_layer - layer - 0.5) * SIDE + 4
+        yield f'<text x="{LEFT - 8}" y="{y:g}" text-anchor="end">layer {layer}</text>'
+    below = TOP + n_layer * SIDE + 14
+    for i, text in enumerate(texts):
+        x = LEFT + (i + 0.5) * SIDE
+        same = text not in COLOURS
+        style = "" if same else f' fill="{theme["mark"]}" font-weight="700"'
+        label = text if same else " → ".join(reversed(COLOURS))
+        yield (
+            f'<text transform="translate({x:g} {below}) rotate(-45)" text-anchor="end"{style}>{escape(label)}</text>'
+        )
+
+
+def main() -> None:
+    """Write all pictures."""
+    IMAGES.mkdir(exist_ok=True)
+    texts, table = recovered()
+    for name, theme in THEMES.items():
+        (IMAGES / f"patching-{name}.svg").write_text(
+            heat_map(texts, table, theme), encoding="utf-8"
+        )
+
+
+if __name__ == "__main__":
+    main()
