@@ -15,6 +15,7 @@ import plait
 
 IMAGES = Path(__file__).with_name("images")
 STORY = "Tom lives in Oslo. The kite is {}. Q: What colour is the kite? A: The kite is"
+QUESTIONS = ("Where does Tom live?", "What colour is the kite?")
 COLOURS = ("red", "blue")  # of the kite: in the run that is read, and in the run that is patched
 
 # Text, empty cells and full cells. The blue and the orange are Okabe and Ito's, safe for colour-blind readers.
@@ -22,6 +23,8 @@ THEMES = {
     "light": {"ink": "#24292f", "none": "#eef1f4", "full": "#0072b2", "mark": "#b35900"},
     "dark": {"ink": "#d0d7de", "none": "#21262d", "full": "#56b4e9", "mark": "#e69f00"},
 }
+FONT = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
+CELL = 22  # pixels of a row of the cache
 SIDE, GAP, LEFT, TOP, BOTTOM, RIGHT = 30, 2, 78, 44, 74, 20  # pixels
 
 
@@ -70,9 +73,7 @@ def heat_map(texts: list[str], table: np.ndarray, theme: dict[str, str]) -> str:
     width, height = LEFT + n * SIDE + RIGHT, TOP + n_layer * SIDE + BOTTOM
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-            f'height="{height}" role="img" font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, '
-            f'sans-serif" font-size="13" fill="{theme["ink"]}">',
+            _head(width, height, theme),
             "<title>Share of the answer that one patched value restores, by layer and token</title>",
             f'<text x="{LEFT}" y="18" font-size="14" font-weight="600">How much of the answer “{COLOURS[0]}” does one '
             "value carry?</text>",
@@ -80,6 +81,13 @@ def heat_map(texts: list[str], table: np.ndarray, theme: dict[str, str]) -> str:
             *_labels(texts, n_layer, theme),
             "</svg>\n",
         ]
+    )
+
+
+def _head(width: int, height: int, theme: dict[str, str]) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" font-family="{FONT}" font-size="13" fill="{theme["ink"]}">'
     )
 
 
@@ -107,14 +115,68 @@ def _labels(texts: list[str], n_layer: int, theme: dict[str, str]) -> Iterator[s
         )
 
 
+def shared_rows() -> np.ndarray:
+    """Read a story, fork it twice and read a question in each fork.
+
+    Returns:
+        bool (n_rows, 3): which sequences hold each row in use.
+    """
+    model = plait.Model.demo()
+    encode = model.tokenizer.encode
+    with plait.Context(model, n_ctx=64, n_seq_max=3) as ctx:
+        for seq, text in enumerate(("Tom lives in Oslo. The kite is red.", *QUESTIONS)):
+            if seq:
+                ctx.kv.seq_cp(0, seq)
+            batch = plait.Batch()
+            batch.add_sequence(encode(text, add_special=not seq), seq=seq)
+            ctx.decode(batch)
+        cells = ctx.kv.cells()
+        return np.asarray(cells["seqs"][cells["seqs"].any(axis=1)])
+
+
+def cache_map(held: np.ndarray, theme: dict[str, str]) -> str:
+    """Draw the result of shared_rows() as SVG: a line per sequence, a column per row of the cache."""
+    n, n_seqs = held.shape
+    left = 250
+    width, height = left + n * CELL + RIGHT, 52 + n_seqs * CELL
+    names = ("sequence 0: the story", *(f"fork {i}: {q}" for i, q in enumerate(QUESTIONS, 1)))
+    lines = [
+        _head(width, height, theme),
+        "<title>Rows of the cache and the sequences that hold them</title>",
+    ]
+    shared = int((held.sum(axis=1) > 1).sum())
+    lines.append(
+        f'<text x="{left}" y="20">{shared} shared rows</text>'
+        f'<text x="{left + shared * CELL}" y="20">{n - shared} rows of one sequence</text>'
+    )
+    for seq, name in enumerate(names):
+        y = 34 + seq * CELL
+        lines.append(
+            f'<text x="{left - 10}" y="{y + CELL - 7}" text-anchor="end">{escape(name)}</text>'
+        )
+        for row in range(n):
+            fill = (
+                theme["none"]
+                if not held[row, seq]
+                else theme["full"]
+                if held[row].sum() > 1
+                else theme["mark"]
+            )
+            box = f'width="{CELL - GAP}" height="{CELL - GAP}" rx="2"'
+            lines.append(f'<rect x="{left + row * CELL}" y="{y}" {box} fill="{fill}"/>')
+    return "\n".join([*lines, "</svg>\n"])
+
+
 def main() -> None:
     """Write all pictures."""
     IMAGES.mkdir(exist_ok=True)
     texts, table = recovered()
     for name, theme in THEMES.items():
-        (IMAGES / f"patching-{name}.svg").write_text(
-            heat_map(texts, table, theme), encoding="utf-8"
-        )
+        for picture, text in (
+            ("patching", heat_map(texts, table, theme)),
+            ("cache", cache_map(shared_rows(), theme)),
+        ):
+            (IMAGES / f"{picture}-{name}.svg").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Documentation that is a program is run; what it lists is compared with what there is."""
 
+import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -9,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import plait
 import pytest
+from plait.cli import COMMANDS
 
 from python import gguf_writer, lora_models
 
@@ -17,7 +20,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 
 
-# What the guide's first page takes for granted.
+# What some pages take for granted.
 GIVEN = """
 prompts = ["Tom lives in Oslo.", "The kite is red."]
 text = " ".join(prompts) * 3
@@ -31,7 +34,7 @@ def blocks(path, language="python"):
 
 
 def steering_files(folder):
-    """An adapter and a control vector of the embedded model, as docs/steering.md has them."""
+    """An adapter and a control vector of the embedded model, as docs/how-to/steer_a_model.md has them."""
     model = plait.Model.demo()
     n, name = model.n_embd, "blk.0.attn_q.weight"
     low_rank = {f"{name}.lora_a": np.ones((2, n), "f4"), f"{name}.lora_b": np.ones((n, 2), "f4")}
@@ -130,6 +133,39 @@ def test_tests_of_the_guide_pass_as_written(tmp_path):
         assert "5 passed" in done.stdout, done.stdout
 
 
+def test_the_tests_of_the_tutorial_pass_as_written(tmp_path):
+    """Its last block is a file that pytest runs."""
+    *_, code = blocks(DOCS / "tutorial.md")
+    (tmp_path / "test_model.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "plait.testing.plugin", "test_model.py"],
+        capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert "2 passed" in done.stdout, done.stdout
+
+
+def test_the_reference_has_every_public_name_once():
+    pages = "\n".join(
+        path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md")
+    )
+    found = re.findall(r"^::: (plait\.[\w.]+)$", pages, re.MULTILINE)
+    assert len(found) == len(set(found))
+    for module in (plait, plait.figures, plait.quant, plait.testing):
+        names = (name for name in module.__all__ if not name.startswith("__"))
+        public = {name for name in names if not inspect.ismodule(getattr(module, name))}
+        missing = {f"{module.__name__}.{name}" for name in public} - set(found)
+        assert missing == set(), "add them to a page of docs/reference"
+
+
+def test_every_command_is_listed():
+    page = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `plait (\w+)` \| (.*) \|$", page, re.MULTILINE))
+    modules = {name: importlib.import_module(f"plait.cli.{name}") for name in COMMANDS}
+    assert listed == {
+        name: module.__doc__.splitlines()[0].rstrip(".") for name, module in modules.items()
+    }
+
+
 def test_every_environment_variable_is_listed():
     read = set()
     for folder, pattern in (("cpp", "*.cpp"), ("bindings", "*.cpp"), ("python", "*.py")):
@@ -139,17 +175,3 @@ def test_every_environment_variable_is_listed():
     page = (DOCS / "environment.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(PLAIT_[A-Z_]+)`", page, re.MULTILINE))
     assert {"PLAIT_ISA", "PLAIT_TRACEBACK"} <= read <= listed
-
-
-def test_the_reference_can_be_written_and_names_nothing_that_is_gone():
-    done = subprocess.run(
-        [sys.executable, DOCS / "api.py", "--print"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    headings = re.compile(r"^#{2,3} `([\w.]+)", re.MULTILINE)
-    written = set(headings.findall((DOCS / "api.md").read_text(encoding="utf-8")))
-    assert {"Context", "Model", "Batch", "generate", "plait.testing"} <= written
-    assert written - set(headings.findall(done.stdout)) == set(), (
-        "python docs/api.py writes it anew"
-    )

@@ -61,7 +61,7 @@ public:
     // For queries. Change the memory only through the functions below.
     const Memory& memory() const { return decode_runner_->memory(); }
 
-    // Sequence operations; see KVCache in docs/api.md. Ranges are half open.
+    // Sequence operations; see KVCache in Python. Ranges are half open.
     bool seq_rm(SequenceId sequence, PositionRange range);
     void seq_cp(SequenceId from, SequenceId to, PositionRange range);
     void seq_keep(SequenceId sequence);

@@ -88,7 +88,7 @@ def test_a_shared_prefix_is_kept_once_where_rows_can_be_shared(tiny):  # S2-37
                 ctx.kv.seq_cp(0, seq)
             used[kv] = ctx.kv.n_used
     assert used == {"unified": 1024, "streams": 16 * 1024}
-    guide = (ROOT / "docs" / "index.md").read_text()
+    guide = (ROOT / "docs" / "concepts" / "cache.md").read_text()
     assert re.search(r"`\"unified\"`.*sequences share prefixes", guide)
     assert re.search(r"`\"streams\"`.*every sequence needs its rows", guide)
 

@@ -9,7 +9,7 @@ import plait
 # Which reserves terabytes of addresses, keeps what was freed and takes several times as long.
 UNDER_ASAN = "libasan" in os.environ.get("LD_PRELOAD", "")
 
-# Those of docs/api and Python's own for a wrong argument. InternalError would be a mistake of ours.
+# Those of the API reference and Python's own for a wrong argument. InternalError would be a mistake of ours.
 DOCUMENTED = (
     plait.ModelError, plait.UnsupportedError, plait.StateError, plait.BatchError, plait.CacheFull,
     TypeError, ValueError, IndexError, KeyError, OSError, BufferError, MemoryError,

@@ -423,7 +423,7 @@ def test_states_know_the_vector_they_were_made_with(tiny, direction):  # S3-27
         ctx.kv.from_bytes(state)
 
 
-GUIDE = Path(__file__).parents[3] / "docs" / "steering.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "steer_a_model.md"
 
 
 def test_a_direction_from_two_sets_of_prompts():

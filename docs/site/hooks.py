@@ -1,0 +1,78 @@
+"""Hooks of MkDocs: pages from outside of docs/, links to them, and navigation that follows the folders."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+# Pages of the repository's root, under the same name in the site.
+OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
+CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
+
+
+def on_config(config: Any) -> Any:
+    """Add every guide and every decision record to the navigation."""
+    sections = {title: pages for section in config.nav for title, pages in section.items()}
+    sections["How-to guides"] += _pages("how-to", skip="index.md")
+    sections["Developers"].append(
+        {"Decisions": ["decisions/README.md", *_pages("decisions", skip="README.md")]}
+    )
+    return config
+
+
+def _pages(folder: str, skip: str) -> list[str]:
+    found = sorted(path.name for path in (ROOT / "docs" / folder).glob("*.md"))
+    return [f"{folder}/{name}" for name in found if name != skip]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages from outside of docs/."""
+    for name in OUTSIDE:
+        files.append(
+            File.generated(config, name, content=(ROOT / name).read_text(encoding="utf-8"))
+        )
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
+    """Turn links to files of the repository into links to pages, or into plain text if they are no pages."""
+    place = posixpath.dirname(
+        page.file.src_uri if page.file.src_uri in OUTSIDE else f"docs/{page.file.src_uri}"
+    )
+
+    def replaced(link: re.Match[str]) -> str:
+        label, target = link.groups()
+        path, _, anchor = target.partition("#")
+        if not path or ":" in path:
+            return link[0]
+        full = posixpath.normpath(posixpath.join(place, path))
+        if not (ROOT / full).exists():
+            raise PluginError(f"{page.file.src_uri}: the link to {target} leads nowhere")
+        source = full if full in OUTSIDE else full.removeprefix("docs/")
+        found = files.get_file_from_path(source)
+        if (
+            found is None
+            or not found.inclusion.is_included()
+            or (full == source and full not in OUTSIDE)
+        ):
+            return label
+        up = posixpath.relpath(source, posixpath.dirname(page.file.src_uri) or ".")
+        return f"[{label}]({up}{'#' if anchor else ''}{anchor})"
+
+    # Code is hidden while links are replaced, because a label may contain code and code may look like a link.
+    kept: list[str] = []
+
+    def hide(code: re.Match[str]) -> str:
+        kept.append(code[0])
+        return f"\0{len(kept) - 1}\0"
+
+    text = LINK.sub(replaced, CODE.sub(hide, markdown))
+    return re.sub(r"\0(\d+)\0", lambda mark: kept[int(mark[1])], text)
