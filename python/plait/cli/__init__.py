@@ -2,7 +2,7 @@
 
 Exit status: 0 for success; 1 for a failure, with the reason on standard error; 2 for invalid
 arguments; 130 if interrupted; 141 if the reader of the output closed it. PLAIT_TRACEBACK=1 shows
-tracebacks.
+tracebacks. `plait --completion bash` writes a completion script for a shell.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import NoReturn
 
-from plait.cli.terminal import flush, write
-from plait.errors import Error
+from plait.cli.terminal import flush, write, write_error, write_table
+from plait.errors import BackendError, CacheFull, Error
 
 COMMANDS = (
     "demo",
@@ -35,6 +36,17 @@ COMMANDS = (
 _FUNCTIONS = r"^(generate|quantize_file|embed|token_logprobs|from_hub|Sampler|Chat): "
 
 
+SHELLS = ("bash", "zsh")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors name the next command instead of repeating all options."""
+
+    def error(self, message: str) -> NoReturn:
+        write_error(self.prog, message, f"{self.prog} --help")
+        sys.exit(2)
+
+
 def parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of a subcommand; its namespace has the function `run`.
 
@@ -42,7 +54,7 @@ def parser(command: str) -> argparse.ArgumentParser:
         command: Name of the subcommand.
     """
     module = importlib.import_module(f"plait.cli.{command}")
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog=f"plait {command}",
         description=_paragraphs(module.__doc__ or ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -73,10 +85,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command == "--version":
         _version()
         return 0
+    if command == "--completion":
+        return _completion(arguments[1:])
     if command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ";"
-        sys.stderr.write(f"plait: unknown command {command!r}{hint} see plait --help\n")
+        hint = f"; did you mean {near[0]}?" if near else ""
+        write_error("plait", f"unknown command {command!r}{hint}", "plait --help")
         return 2
     # Intermixed, so that options can come before, between and after prompts.
     made = parser(command)
@@ -96,10 +110,50 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.filename is not None:
             text = f"{error.filename}: {error.strerror}"
-        text = _with_options(text, made)
-        sys.stderr.write(f"plait {command}: {text}\n")
+        write_error(f"plait {command}", _with_options(text, made), _hint(error, args))
         return 1
     return status
+
+
+def _hint(error: BaseException, args: argparse.Namespace) -> str | None:
+    """Return the command or the options that are likely to help, or None."""
+    model = getattr(args, "model", None)
+    if isinstance(error, CacheFull):
+        return "a larger --n-ctx"
+    if isinstance(error, MemoryError):
+        return f"plait inspect {model} --plan, which shows the memory; --type-k q8_0 --type-v q8_0 halve the cache"
+    if isinstance(error, BackendError) or "backend" in str(error):
+        return "plait devices"
+    if "No such file" in str(error) and model is not None and str(error).startswith(model):
+        return "demo as MODEL, for the model in the package, or hf:owner/name"
+    if "chat template" in str(error):
+        return "--template FILE, or plait generate, which needs no template"
+    return None
+
+
+def _completion(shells: Sequence[str]) -> int:
+    """Write a completion script for a shell to standard output, and return the exit status."""
+    if len(shells) != 1 or shells[0] not in SHELLS:
+        write_error("plait --completion", f"expected one of {', '.join(SHELLS)}", None)
+        return 2
+    try:
+        import shtab
+    except ModuleNotFoundError:
+        write_error("plait --completion", "shtab is not installed", "pip install plait[terminal]")
+        return 1
+    whole = argparse.ArgumentParser(prog="plait", description="Language models from GGUF files.")
+    whole.add_argument("--version", action="store_true", help="show the build")
+    commands = whole.add_subparsers()
+    for name in COMMANDS:
+        module = importlib.import_module(f"plait.cli.{name}")
+        module.add_arguments(commands.add_parser(name, help=_summary(name)))
+    write(shtab.complete(whole, shells[0]))
+    return 0
+
+
+def _summary(command: str) -> str:
+    doc = importlib.import_module(f"plait.cli.{command}").__doc__ or ""
+    return doc.splitlines()[0].rstrip(".")
 
 
 def _with_options(text: str, command: argparse.ArgumentParser) -> str:
@@ -120,10 +174,13 @@ def _with_options(text: str, command: argparse.ArgumentParser) -> str:
 
 def _help() -> None:
     write("usage: plait COMMAND ...\n\nLanguage models from GGUF files.\n")
-    for name in COMMANDS:
-        module = importlib.import_module(f"plait.cli.{name}")
-        write(f"  {name:12}{(module.__doc__ or '').splitlines()[0].rstrip('.')}")
-    write("\n`plait COMMAND --help` shows its arguments; `plait --version` the build.")
+    write_table(("", ""), [(f"  {name}", _summary(name)) for name in COMMANDS], left=2)
+    for text in (
+        "`plait COMMAND --help` shows its arguments, `plait --version` the build.",
+        "To begin: `plait demo`, or `plait generate demo 'Tom lives in'`.",
+        'Completion: `eval "$(plait --completion bash)"`, also for zsh.',
+    ):
+        write("\n" + textwrap.fill(text, shutil.get_terminal_size().columns))
 
 
 def _version() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plait.cli.arguments import add_context, add_json, add_model, context_options, open_model
-from plait.cli.terminal import Progress, table, write, write_json
+from plait.cli.terminal import Progress, write_json, write_table
 
 if TYPE_CHECKING:
     from plait import Model
@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json({"model": model.path, "options": options, "tests": rows})
     else:
-        write(_table(rows))
+        write_table(["test", f"{Plait.name} t/s"], _lines(rows))
     return 0
 
 
@@ -183,10 +183,10 @@ def _rate(engine: Plait, test: tuple[str, int, int]) -> float:
         engine.close()
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _lines(rows: list[dict[str, Any]]) -> list[list[str]]:
     lines = []
     for row in rows:
         rates = row["rates"][Plait.name]
         spread = (max(rates) - min(rates)) / 2
         lines.append([row["test"], f"{statistics.median(rates):,.1f} +/- {spread:,.1f}"])
-    return table(["test", f"{Plait.name} t/s"], lines)
+    return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from plait.cli.arguments import add_json
-from plait.cli.terminal import size, table, write, write_json
+from plait.cli.terminal import size, write_json, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,5 +26,5 @@ def run(args: argparse.Namespace) -> int:
     for device in found:
         free = f", {size(device.memory)} free" if device.memory else ""
         rows += [(device.name, device.description + free), ("", " ".join(device.features))]
-    write(table(("device", "description and features"), rows, left=2))
+    write_table(("device", "description and features"), rows, left=2)
     return 0

@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 
 from plait.cli.arguments import add_json, add_model, open_model, read_text
-from plait.cli.terminal import table, write, write_json
+from plait.cli.terminal import write, write_json, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,5 +47,5 @@ def run(args: argparse.Namespace) -> int:
             (text if len(text) <= 40 else text[:37] + "...", *(f"{x:.3f}" for x in row))
             for text, row in zip(texts, cosines, strict=True)
         ]
-        write(table(("cosine", *(str(i + 1) for i in range(len(texts)))), lines))
+        write_table(("cosine", *(str(i + 1) for i in range(len(texts)))), lines)
     return 0

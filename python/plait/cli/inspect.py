@@ -19,7 +19,7 @@ from plait.cli.arguments import (
     make_context,
     open_model,
 )
-from plait.cli.terminal import size, table, write, write_json
+from plait.cli.terminal import size, write, write_json, write_table
 
 if TYPE_CHECKING:
     from plait import Model
@@ -48,28 +48,31 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(_as_json(model, memory))
         return 0
-    write(_facts(model))
+    write_table(("", ""), _facts(model), left=2)
     if args.metadata:
+        write()
         rows = [(_line(key), _short(value)) for key, value in model.metadata.items()]
-        write("\n" + table(("key", "value"), rows, left=2))
+        write_table(("key", "value"), rows, left=2)
     if args.tensors:
         rows_of = (
             (_line(t.name), _shape(t.shape), t.dtype, f"{t.nbytes:,}")
             for t in model.tensors.values()
         )
-        write("\n" + table(("tensor", "shape", "type", "bytes"), rows_of, left=3))
+        write()
+        write_table(("tensor", "shape", "type", "bytes"), rows_of, left=3)
     if memory is not None:
-        write("\n" + _plan(memory))
+        write()
+        _write_plan(memory)
     return 0
 
 
-def _facts(model: Model) -> str:
+def _facts(model: Model) -> list[tuple[str, str]]:
     types = Counter[str]()
     for tensor in model.tensors.values():
         types[tensor.dtype] += tensor.nbytes
     name = _line(str(model.metadata.get("general.name", "")))
-    rows = [
-        ("file", model.path),
+    return [
+        ("file", _line(str(model.path))),
         ("architecture", f"{model.arch}{f' ({name})' if name else ''}"),
         ("weights", f"{model.n_params / 1e6:,.1f} million in {len(model.tensors)} tensors, {size(model.nbytes)}"),
         ("types", ", ".join(f"{dtype} {size(n)}" for dtype, n in types.most_common())),
@@ -78,8 +81,6 @@ def _facts(model: Model) -> str:
         ("tokenizer", _line(str(model.metadata.get("tokenizer.ggml.model", "none")))),
         ("chat template", "yes" if "tokenizer.chat_template" in model.metadata else "no"),
     ]  # fmt: skip
-    width = max(len(key) for key, _ in rows)
-    return "\n".join(f"{key:{width}}  {value}" for key, value in rows)
 
 
 def _memory(model: Model, args: argparse.Namespace) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def _memory(model: Model, args: argparse.Namespace) -> dict[str, Any]:
         }
 
 
-def _plan(memory: dict[str, Any]) -> str:
+def _write_plan(memory: dict[str, Any]) -> None:
     cells = f"{memory['n_cells']:,} cells of {size(memory['cache_per_cell'])}"
     rows = [
         ("weights", size(memory["weights"]), "as in the file"),
@@ -109,8 +110,8 @@ def _plan(memory: dict[str, Any]) -> str:
         ("total", size(memory["weights"] + memory["cache"] + memory["compute"]), ""),
     ]  # fmt: skip
     where = ", ".join(memory["devices"])
-    head = f"memory on {where}: n_ctx {memory['n_ctx']}, n_seq_max {memory['n_seq_max']}"
-    return head + "\n" + "\n".join(f"  {a:9}{b:>10}  {c}".rstrip() for a, b, c in rows)
+    write(f"memory on {where}: n_ctx {memory['n_ctx']}, n_seq_max {memory['n_seq_max']}")
+    write_table(("for", "bytes", "what"), rows, left=3)
 
 
 def _as_json(model: Model, memory: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Output of commands: tables, JSON and progress."""
+"""Output of commands: tables, JSON, messages and progress.
+
+On a terminal, rich formats them (plait[terminal]). Without rich, and in files and pipes, the same text is plain.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final, TextIO
 
 import numpy as np
+
+_MIN_FOLDED: Final = 16  # characters to which a column may shrink
 
 # A list of numbers as json.dumps() indents it. Strings contain no line breaks.
 _NUMBERS = re.compile(r"\[\n *[-\w.+]+(,\n *[-\w.+]+)*\n *\]")
@@ -45,18 +50,52 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """Format rows in columns: the first `left` columns are aligned left, the others right.
+def write_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> None:
+    """Write rows in columns to standard output: the first `left` columns are aligned left, the others right.
 
-    On a narrow terminal, a last column that is aligned left wraps to more lines.
+    On a narrow terminal, cells wrap to more lines.
+
+    Args:
+        head: The names of the columns; empty strings for a table without a head.
+        rows: The cells of each row.
+        left: Number of columns that are aligned left.
     """
+    console = _console(sys.stdout)
+    if console is None:
+        write(table(head, rows, left))
+        return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(
+        box=box.SIMPLE_HEAD, show_header=any(head), header_style="bold", show_edge=False, pad_edge=False,
+        padding=(0, 1),
+    )  # fmt: skip
+    for i, name in enumerate(head):
+        style = "cyan" if i == 0 else None
+        shown.add_column(
+            Text(name), justify="left" if i < left else "right", style=style, overflow="fold"
+        )
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    console.print(shown)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """Format rows in columns as plain text; see write_table()."""
     lines = [tuple(head), *(tuple(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    room = _columns() - sum(widths[:-1]) - 2 * (len(head) - 1)
-    if left == len(head) and 20 <= room < widths[-1]:
-        lines = [part for line in lines for part in _folded(line, room)]
-        widths[-1] = room
-    lines.insert(1, tuple("-" * width for width in widths))
+    # The widest column that is aligned left gives way.
+    widest = max(range(left), key=lambda i: widths[i], default=0)
+    room = widths[widest] + _columns() - sum(widths) - 2 * (len(head) - 1)
+    if left and _MIN_FOLDED <= room < widths[widest]:
+        lines = [part for line in lines for part in _folded(line, widest, room)]
+        widths[widest] = room
+    if any(head):
+        lines.insert(1, tuple("-" * width for width in widths))
+    else:
+        del lines[0]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if i < left else cell.rjust(width)
@@ -66,16 +105,48 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
     )
 
 
+def write_error(source: str, text: str, hint: str | None = None) -> None:
+    """Write an error message to standard error, and a second line with what to try next.
+
+    Args:
+        source: What reports it, such as "plait generate".
+        text: The message.
+        hint: A command or an option to try. None: no second line.
+    """
+    console = _console(sys.stderr)
+    if console is None:
+        sys.stderr.write(f"{source}: {text}\n" + (f"  try: {hint}\n" if hint else ""))
+        return
+    from rich.text import Text
+
+    console.print(Text.assemble((f"{source}: ", "bold red"), text), soft_wrap=True)
+    if hint:
+        console.print(Text.assemble(("  try: ", "dim"), (hint, "cyan")), soft_wrap=True)
+
+
+def _console(out: TextIO) -> Any:
+    """Return a rich console for a terminal; None for other outputs and dumb terminals, and without rich."""
+    if not out.isatty():
+        return None
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        return None
+    console = Console(file=out, highlight=False, markup=False, emoji=False)
+    return None if console.is_dumb_terminal else console
+
+
 def _columns() -> int:
     """Return the width of the terminal; the width of files is unlimited."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 
-def _folded(line: tuple[str, ...], room: int) -> Iterator[tuple[str, ...]]:
-    first, *others = textwrap.wrap(line[-1], room) or [""]
-    yield *line[:-1], first
+def _folded(line: tuple[str, ...], column: int, room: int) -> Iterator[tuple[str, ...]]:
+    """Yield the line with one of its cells wrapped to several lines."""
+    first, *others = textwrap.wrap(line[column], room) or [""]
+    yield (*line[:column], first, *line[column + 1 :])
     for text in others:
-        yield *("" for _ in line[:-1]), text
+        yield tuple(text if i == column else "" for i in range(len(line)))
 
 
 def size(n: float) -> str:
@@ -91,25 +162,50 @@ class Progress:
     """A progress bar on standard error, shown only if that is a terminal.
 
     Call it with (done, total).
+
+    Args:
+        what: What is in progress.
     """
 
-    WIDTH = 30
+    WIDTH: Final = 30  # of a bar without rich, in characters
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._shown = sys.stderr.isatty()
         self._drawn = 0.0
         self._began = time.perf_counter()
+        self._rich: Any = None
+        console = _console(sys.stderr)
+        if console is not None:
+            from rich import progress
+
+            self._rich = progress.Progress(
+                progress.TextColumn("{task.description}"),
+                progress.BarColumn(self.WIDTH),
+                progress.TextColumn("{task.percentage:3.0f}%, {task.fields[left]:.0f} s left"),
+                console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
+            )  # fmt: skip
 
     def __call__(self, done: float, total: float) -> None:
-        """Redraw the bar, at most ten times per second."""
+        """Redraw the bar, at most ten times per second.
+
+        Args:
+            done: Amount that is done.
+            total: Amount in all, in the same unit.
+        """
         now = time.perf_counter()
         if not self._shown or (now - self._drawn < 0.1 and done < total):
             return
         self._drawn = now
         part = done / total if total else 1.0
-        full = int(part * self.WIDTH)
         left = (now - self._began) * (1 - part) / part if part > 0 else 0.0
+        if self._rich is not None:
+            if not self._rich.tasks:
+                self._rich.start()
+                self._rich.add_task(self._what, total=1.0, left=left)
+            self._rich.update(self._rich.tasks[0].id, completed=part, left=left)
+            return
+        full = int(part * self.WIDTH)
         bar = "#" * full + "." * (self.WIDTH - full)
         sys.stderr.write(f"\r\x1b[2K{self._what} [{bar}] {part:4.0%}, {left:.0f} s left")
         sys.stderr.flush()
@@ -118,6 +214,8 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._shown and self._drawn:
+        if self._rich is not None:
+            self._rich.stop()
+        elif self._shown and self._drawn:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import sys
 import textwrap
 import time
@@ -23,7 +24,7 @@ import plait
 
 from . import ask, corpus
 
-WIDTH = 78
+WIDTH = 78  # columns, on a terminal that has as many
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 COLOURS = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96]  # ANSI foregrounds
 
@@ -35,6 +36,8 @@ class Screen:
         self.out = out
         self.live = out.isatty() and os.environ.get("TERM") != "dumb"
         self.colour = self.live and "NO_COLOR" not in os.environ
+        columns = shutil.get_terminal_size().columns if self.live else WIDTH
+        self.width = max(20, min(WIDTH, columns))
 
     def paint(self, text: str, code: int) -> str:
         """Return the text in a colour or in bold, given by its ANSI code."""
@@ -43,6 +46,11 @@ class Screen:
     def line(self, text: str = "") -> None:
         """Write one line."""
         self.out.write(text + "\n")
+
+    def prose(self, text: str) -> None:
+        """Write a text without colours, in as many lines as it needs."""
+        for part in textwrap.wrap(text, self.width):
+            self.line(part)
 
     def again(self, lines: Sequence[str], first: bool) -> None:
         """Write a block of lines; unless it is the first, over the previous one."""
@@ -75,16 +83,19 @@ def cache_map(cells: np.ndarray, story: int, forks: Sequence[int], screen: Scree
             i = letter[holders[0]]
             mine[i] += 1
             marks.append(screen.paint(LETTERS[i % 26], COLOURS[i % len(COLOURS)]))
-    lines = ["".join(marks[i : i + WIDTH - 2]) for i in range(0, len(marks), WIDTH - 2)]
+    room = screen.width - 2
+    lines = ["".join(marks[i : i + room]) for i in range(0, len(marks), room)]
     lines.append("")
     lines.append(
-        f"{screen.paint('#', 1)}  {shared} rows of the story, each held by {holding} sequence{'s' * (holding > 1)}"
+        f"{screen.paint('#', 1)}  {shared} rows of the story, each in {holding} sequence{'s' * (holding > 1)}"
     )
-    spans = "  ".join(
-        f"{screen.paint(LETTERS[i % 26], COLOURS[i % len(COLOURS)])} {n}"
+    spans = [
+        f"{screen.paint(LETTERS[i % 26], COLOURS[i % len(COLOURS)])} {n:<3}"
         for i, n in enumerate(mine)
-    )
-    lines.append(f"{spans}  rows of the questions")
+    ]
+    lines.append("   rows of each question:")
+    per_line = max(1, room // 6)  # a letter, a number and spaces
+    lines += [" ".join(spans[i : i + per_line]).rstrip() for i in range(0, len(spans), per_line)]
     lines.append(f"{stored} rows in use; without sharing it would be {without}")
     return lines
 
@@ -100,8 +111,7 @@ class Demo:
         """Show one story and its answers; `own` are questions without a known answer."""
         screen, ctx = self.screen, self.ctx
         asked: list[tuple[str, str | None]] = [*story.questions, *((q, None) for q in own)]
-        for text in textwrap.wrap(story.text, WIDTH):
-            screen.line(text)
+        screen.prose(story.text)
         screen.line()
         questions = [q for q, _ in asked]
         with ExitStack() as stack:
@@ -143,10 +153,15 @@ class Demo:
         for i, ((question, right), tokens) in enumerate(zip(asked, said, strict=True)):
             text = self.tokenizer.decode(tokens).strip()
             note = f"   (no: {right})" if done and right not in (None, text) else ""
-            mark = self.screen.paint(LETTERS[i % 26], COLOURS[i % len(COLOURS)])
-            lines.append(
-                f"  {mark}  {question:{widest}}  {self.screen.paint(text, COLOURS[i % len(COLOURS)])}{note}"
+            colour = COLOURS[i % len(COLOURS)]
+            mark, answer = (
+                self.screen.paint(LETTERS[i % 26], colour),
+                self.screen.paint(text, colour),
             )
+            if self.screen.width < WIDTH:  # a line each
+                lines += [f"{mark}  {question}", f"   {answer}{note}"]
+            else:
+                lines.append(f"  {mark}  {question:{widest}}  {answer}{note}")
         return lines
 
     def measure(self, stories: Sequence[corpus.Story]) -> tuple[int, int, int, float]:
@@ -215,9 +230,9 @@ def show(args: argparse.Namespace) -> int:
     model = plait.Model.demo()
     options: dict[str, Any] = {"kv": args.kv, "backend": args.backend, "threads": args.threads}
     with ask.context(model, questions=8 + len(args.ask), **options) as ctx:
-        screen.line(
+        screen.prose(
             f"{model.arch}, {model.n_params / 1e6:.1f} million weights in {model.nbytes / 1e6:.1f} MB, "
-            "trained from nothing for this."
+            "trained from scratch for this demo."
         )
         screen.line(f"Story {seed} (--seed {seed}):")
         screen.line()
@@ -226,11 +241,11 @@ def show(args: argparse.Namespace) -> int:
         screen.line()
         if more:
             right, total, tokens, seconds = demo.measure(more)
-            screen.line(
+            screen.prose(
                 f"{len(more)} more unseen stories: {right} of {total} answers right, "
                 f"{tokens / seconds:.0f} tokens/s"
             )
         stats = ctx.stats
         why = ", ".join(f"{reason} {n}" for reason, n in stats.plan_misses.items())
-        screen.line(f"plans: {stats.plans_built} built ({why}), reused {stats.plans_reused} times")
+        screen.prose(f"plans: {stats.plans_built} built ({why}), reused {stats.plans_reused} times")
     return 0

@@ -14,7 +14,7 @@ from contextlib import suppress
 import numpy as np
 import plait
 import pytest
-from plait.cli import COMMANDS, main
+from plait.cli import COMMANDS, SHELLS, main
 
 QUESTION = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A:"
 OTHER = "Mia has a dog. Mia lives in Rome. Q: Where does Mia live? A:"
@@ -47,8 +47,7 @@ def shell(*args, **options):
 def test_help_names_every_command(run):
     text = run("--help")
     assert max(map(len, text.splitlines())) <= 80
-    for command in COMMANDS:
-        assert f"\n  {command} " in text
+    assert set(re.findall(r"^  (\w+)  ", text, re.MULTILINE)) == set(COMMANDS)
     assert plait.__version__ in run("--version")
 
 
@@ -81,10 +80,13 @@ def on_terminal(*args, columns=80):
     return sent.decode(), running.wait(timeout=60)
 
 
+@pytest.mark.parametrize("formatted", [True, False], ids=["rich", "plain"])
+@pytest.mark.parametrize("columns", [60, 80])
 @pytest.mark.parametrize(
     "args",
     [
         ("--help",),
+        ("generate", "--help"),
         ("devices",),
         ("inspect", "demo", "--metadata", "--tensors", "--plan"),
         ("demo", "--seed", 7, "--more", 1, "--pace", 0),
@@ -92,13 +94,52 @@ def on_terminal(*args, columns=80):
     ],
     ids=lambda args: args[0],
 )
-def test_a_terminal_of_80_columns_is_wide_enough(args):
-    sent, status = on_terminal(*args)
+def test_a_terminal_is_wide_enough(args, columns, formatted, tmp_path, monkeypatch):
+    if formatted:
+        pytest.importorskip("rich", reason="plait[terminal] is not installed")
+    else:
+        without_rich(tmp_path, monkeypatch)
+    sent, status = on_terminal(*args, columns=columns)
     assert status == 0, sent
-    shown = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", sent).replace("\r\n", "\n")
-    lines = [line.rpartition("\r")[2] for line in shown.splitlines()]
-    lines = [line for line in lines if not line.startswith("file ")]  # paths can be long
-    assert [line for line in lines if len(line) > 80] == []
+    shown = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", sent).replace("\r\n", "\n")
+    lines = [line.rpartition("\r")[2].rstrip() for line in shown.splitlines()]
+    assert [line for line in lines if len(line) > columns and "/" not in line] == []
+    assert ("\u2500" in sent) == (formatted and args[0] in ("devices", "inspect", "bench"))
+
+
+def without_rich(folder, monkeypatch):
+    """Let child processes run without rich."""
+    (folder / "rich.py").write_text("raise ModuleNotFoundError(name='rich')\n")
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", path)
+
+
+def test_a_pipe_gets_plain_text():
+    for args in (["devices"], ["inspect", "demo", "--tensors"], []):
+        done = shell(*args)
+        assert "\x1b" not in done.stdout
+        assert done.stdout.isascii()
+        assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_completion_knows_commands_and_options(run, name):
+    pytest.importorskip("shtab", reason="plait[terminal] is not installed")
+    script = run("--completion", name)
+    for word in (*COMMANDS, "--max-tokens", "--api-key"):
+        assert word in script
+    assert "bash, zsh" in run("--completion", "csh", status=2)
+
+
+def test_bash_completes_a_command(run, tmp_path):
+    pytest.importorskip("shtab", reason="plait[terminal] is not installed")
+    script = tmp_path / "completion.bash"
+    script.write_text(run("--completion", "bash"))
+    ask = f"source {script}; COMP_WORDS=(plait qua); COMP_CWORD=1; _shtab_plait; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(
+        ["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["quantize"], done.stderr
 
 
 def test_invalid_arguments_exit_with_2(run, capsys):
@@ -133,9 +174,30 @@ def test_mistakes_are_one_line_and_exit_with_1(run, tmp_path, tiny_path):
     ):
         message = run(*args, status=1)
         assert message.startswith(f"plait {args[0]}: ")
-        assert words in message
-        assert message.count("\n") == 1
+        first, *hints = message.splitlines()
+        assert words in first
+        assert [hint[:7] for hint in hints] in ([], ["  try: "])
     assert [path.name for path in tmp_path.iterdir()] == ["broken.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (("inspect", "none.gguf"), "demo as MODEL"),
+        (("generate", "demo", "--backend", "abacus", "x"), "plait devices"),
+        (("chat", "demo"), "--template FILE"),
+    ],
+)
+def test_errors_suggest_what_to_try(run, args, hint):
+    assert f"\n  try: {hint}" in run(*args, status=1)
+
+
+def test_invalid_arguments_suggest_the_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["generate", "demo", "--no-such"])
+    assert capsys.readouterr().err == (
+        "plait generate: unrecognized arguments: --no-such\n  try: plait generate --help\n"
+    )
 
 
 def test_a_traceback_is_shown_on_request(monkeypatch):
