@@ -161,6 +161,9 @@ class Context(_core.Context, Closeable):  # noqa: D101
     def trace(self) -> Trace:
         """Record which thread runs which operation at what time, for the calls inside a `with` block.
 
+        Returns:
+            A context manager, whose records are complete when the block ends.
+
         Example:
             with ctx.trace() as trace:
                 ctx.decode(batch)
@@ -184,6 +187,9 @@ def context_with_at_most(kv_cells: int, model: Model, *, n_ctx: int, **options: 
         model: The model.
         n_ctx: As in Context.
         options: More options of Context.
+
+    Returns:
+        The context.
 
     Raises:
         MemoryError: There is too little memory for `n_ctx` cells.

@@ -12,6 +12,9 @@ def keeping(partial: Callable[[], object]) -> Iterator[None]:
 
     Args:
         partial: Returns what the interrupted call would have returned for the work done so far.
+
+    Raises:
+        KeyboardInterrupt: The one that left the block.
     """
     try:
         yield

@@ -122,6 +122,9 @@ class PlaitLM(LM):  # type: ignore[misc]
         Args:
             chat_history: The messages.
             add_generation_prompt: End with the start of the assistant's answer.
+
+        Returns:
+            The prompt.
         """
         return self.model.chat_template.render(
             chat_history, add_generation_prompt=add_generation_prompt
@@ -224,6 +227,9 @@ class PlaitLM(LM):  # type: ignore[misc]
         """Tokenise a context and its continuation together.
 
         Trailing spaces of the context belong to the continuation.
+
+        Returns:
+            The token ids of the context and of the continuation.
         """
         if not context:
             return [self.prefix_token_id], self._tokens(continuation)

@@ -55,6 +55,9 @@ class Model(_core.Model):  # noqa: D101
             mmap: Map the file into memory, as for Model.
             packed_cache: Folder for reordered weights, as for Model.
 
+        Returns:
+            The model.
+
         Raises:
             FileNotFoundError: The repository, revision or file does not exist.
             ValueError: Several models match.

@@ -100,6 +100,9 @@ class Pool(Closeable):
             max_tokens: Max tokens per generation.
             progress: As in plait.generate(), in prompts.
             options: More arguments of plait.complete().
+
+        Returns:
+            A Completion per prompt.
         """
         texts = list(prompts)
         options = {"max_tokens": max_tokens, "progress": False} | options

@@ -150,6 +150,9 @@ class Sequence(_core.SequenceHandle, Closeable):
         """Raise CacheFull if there is no room to copy the shared cells from position `end` on.
 
         Unshared cells in [begin, end) count as free, since they are removed first.
+
+        Raises:
+            CacheFull: There is not enough room.
         """
         kv = self._open()
         cells = kv.cells()

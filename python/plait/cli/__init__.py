@@ -76,7 +76,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Args:
         argv: The arguments. None: those of the process.
-    """
+
+    Returns:
+        The exit status; see the module.
+
+    Raises:
+        SystemExit: The arguments are invalid, or help was requested.
+    """  # noqa: DOC501 - PLAIT_TRACEBACK lets any error pass
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else "--help"
     if command in ("-h", "--help"):

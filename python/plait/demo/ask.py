@@ -25,6 +25,9 @@ def context(model: plait.Model, questions: int = 8, **options: Any) -> plait.Con
         model: The model.
         questions: Number of questions.
         options: More arguments of plait.Context.
+
+    Returns:
+        The context.
     """
     options = {"n_ctx": 256, "n_seq_max": questions + 1} | options
     return plait.Context(model, **options)
@@ -37,6 +40,9 @@ def read(ctx: plait.Context, tokenizer: plait.Tokenizer, text: str) -> plait.Seq
         ctx: The context.
         tokenizer: The model's tokenizer.
         text: The story.
+
+    Returns:
+        The sequence; the caller closes it.
     """
     story = ctx.sequence()
     batch = plait.Batch()

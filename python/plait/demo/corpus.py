@@ -286,6 +286,9 @@ def story(
         people: Min and max number of people.
         kinds: Max number of kinds of threads.
         max_questions: Max number of questions.
+
+    Returns:
+        The story with its questions and their answers.
     """
     while True:
         try:

@@ -111,6 +111,9 @@ def score(
         parse_special: As in Tokenizer.encode().
         top: Deprecated name of `top_logprobs`.
 
+    Returns:
+        A Score per continuation, in their order.
+
     Raises:
         TypeError: `continuations` is a single text, or a text is neither str nor token ids.
         ValueError: The context has no tokens, or a continuation adds none or does not fit into
@@ -238,6 +241,9 @@ def token_logprobs(
         progress: Called after each window with (done, total), in tokens. True shows a tqdm progress bar.
         top: Deprecated name of `top_logprobs`.
 
+    Returns:
+        The Score of the tokens after the first; its arrays have one row per token.
+
     Raises:
         TypeError: The text is neither str nor token ids.
         ValueError: The text has fewer than two tokens, the window is below 2 or exceeds n_ctx, or
@@ -323,6 +329,9 @@ def perplexity(
         stride: As in token_logprobs().
         add_special: As in token_logprobs().
         parse_special: As in token_logprobs().
+
+    Returns:
+        The perplexity, at least 1.
 
     Raises:
         ValueError: As in token_logprobs(), like its other exceptions.

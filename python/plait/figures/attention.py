@@ -114,6 +114,9 @@ def attention(model: Model | Context, text: str) -> Attention:
         model: A Model, for which a context is created, or a Context with a free sequence.
         text: The text.
 
+    Returns:
+        The weights, float64 (n_layer, n_head, n, n), and the texts of the n tokens.
+
     Raises:
         ValueError: The text has no tokens.
         UnsupportedError: The model computes attention differently: windows shorter than the text,

@@ -74,6 +74,9 @@ def logit_lens(model: Model | Context, text: str) -> LogitLens:
         model: A Model, for which a context is created, or a Context with a free sequence.
         text: The text.
 
+    Returns:
+        The predictions of each layer at each token.
+
     Raises:
         ValueError: The text has no tokens.
         UnsupportedError: Applied to the last layer, this does not give the model's logits.

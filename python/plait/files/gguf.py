@@ -49,6 +49,9 @@ class Value:
 
         Args:
             number: The integer.
+
+        Returns:
+            The value.
         """
         return cls(UINT32, struct.pack("<I", number))
 
@@ -90,6 +93,9 @@ def read_head(path: str | os.PathLike[str]) -> Head:
 
     Args:
         path: The file.
+
+    Returns:
+        The metadata, and the name, type, shape and place of each tensor.
 
     Raises:
         ValueError: The file is not GGUF version 2 or 3.

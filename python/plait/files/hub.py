@@ -39,6 +39,9 @@ def fetch(
         cache_dir: Directory of the cache.
         local_files_only: True to use only the cache, never the network.
 
+    Returns:
+        The path of the file in the cache.
+
     Raises:
         FileNotFoundError: The repository, revision or file does not exist.
         ValueError: Several models match, or the repository name is invalid.

@@ -86,7 +86,11 @@ def quantize_file(
         progress: Called with (done, total), in bytes. True shows a tqdm progress bar; None shows it when stderr is a
             terminal or a notebook.
 
+    Returns:
+        The sizes before and after, in bytes, and the bytes of each element type.
+
     Raises:
+        TypeError: An argument has the wrong type.
         ValueError: The type is unknown, `path` is the model's own file, or a weight is NaN or
             infinite.
         UnsupportedError: The matrices are already quantised, or none can have the type.

@@ -177,6 +177,9 @@ class Chat(Closeable):
             response_format: As in stream().
             tool_choice: As in stream().
 
+        Returns:
+            The content of the answer.
+
         Raises:
             ValueError: As in stream().
             CacheFull: As in stream().
@@ -205,6 +208,9 @@ class Chat(Closeable):
             max_rounds: Max answers with tool calls. After these, the last answer is returned with
                 its calls not executed.
             max_tokens: Max tokens of each answer. None: as given to Chat.
+
+        Returns:
+            The last answer. The answers and results before it are in `messages`.
 
         Raises:
             ValueError: As in stream().
@@ -259,6 +265,9 @@ class Chat(Closeable):
             model: As for Chat.
             tools: Tools to use instead of the saved schemas, such as the Python functions.
             sampler: As for Chat.
+
+        Returns:
+            The conversation; the next answer computes its tokens.
 
         Raises:
             ValueError: The file is not a saved conversation.
@@ -376,6 +385,12 @@ class Chat(Closeable):
         """Return the tokens without the oldest turns.
 
         Turns that were omitted stay omitted, so the cached prefix stays valid.
+
+        Returns:
+            Token ids that leave room for an answer.
+
+        Raises:
+            CacheFull: The newest turn alone is too long.
         """
         room = self._ctx.n_ctx
         if len(ids) + n_answer <= room:

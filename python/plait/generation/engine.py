@@ -249,6 +249,9 @@ class Engine(SharedContext):
             add_special: As in stream().
             parse_special: As in stream().
 
+        Returns:
+            The generation.
+
         Raises:
             ValueError: As in stream(), like its other exceptions.
         """
@@ -359,6 +362,9 @@ class Engine(SharedContext):
             draft: As in stream().
             add_special: As in stream().
             parse_special: As in stream().
+
+        Returns:
+            The generation.
 
         Raises:
             ValueError: As in stream(), like its other exceptions.

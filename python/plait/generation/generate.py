@@ -80,9 +80,9 @@ def generate(
             shows it for 16 or more generations when stderr is a terminal or a notebook.
         top: Deprecated name of `top_logprobs`.
 
-    Yields:
-        An Event per token. The finish reason of the last one is "stop", or "length" after `max_tokens` tokens or at
-        n_ctx.
+    Returns:
+        A generator of an Event per token. The finish reason of the last one is "stop", or "length" after `max_tokens`
+        tokens or at n_ctx.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -195,6 +195,9 @@ def complete(
         parse_special: As in generate().
         progress: As in generate().
         top: Deprecated name of `top_logprobs`.
+
+    Returns:
+        A Completion per prompt and sample.
 
     Raises:
         ValueError: As in generate(), like its other exceptions.

@@ -65,7 +65,11 @@ class Grammar:
         Args:
             schema: The schema, as a dict or as JSON text.
 
+        Returns:
+            The grammar.
+
         Raises:
+            TypeError: The schema is neither a dict nor text.
             ValueError: The schema is invalid.
         """
         if not isinstance(schema, str | bool | Mapping):
@@ -91,6 +95,9 @@ class Grammar:
         Args:
             pattern: The expression. Back references and look-around are not supported.
 
+        Returns:
+            The grammar.
+
         Raises:
             ValueError: The expression is invalid.
         """
@@ -103,6 +110,9 @@ class Grammar:
         Args:
             rules: The rules. The start symbol is `start`.
 
+        Returns:
+            The grammar.
+
         Raises:
             ValueError: The rules are invalid.
         """
@@ -114,6 +124,9 @@ class Grammar:
 
         Args:
             rules: The rules. The start symbol is `root`.
+
+        Returns:
+            The grammar.
 
         Raises:
             ValueError: The rules are invalid.
@@ -134,7 +147,11 @@ class Grammar:
                 a JSON schema. Text with a rule `start:` is Lark, and with a rule `root ::=` GBNF.
                 Other text is a regular expression.
 
+        Returns:
+            The grammar.
+
         Raises:
+            TypeError: The value is none of these.
             ValueError: The grammar is invalid.
         """
         if isinstance(grammar, Grammar):

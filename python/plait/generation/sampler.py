@@ -219,6 +219,9 @@ class Sampler:
             logits_row: float32 (n_vocab,); -inf forbids a token.
             seq: The sequence.
 
+        Returns:
+            The id of the token.
+
         Raises:
             TypeError: The dtype is not float32.
             ValueError: The shape is wrong, the row holds NaN or +inf, or no token is left.
@@ -526,7 +529,8 @@ class Sampler:
     def _make(self) -> tuple[_core.SamplerChain, list[RowFunction | int]]:
         """Create the chain.
 
-        Returns it with each function, preceded by the number of chain stages before the function.
+        Returns:
+            The chain, and each function, preceded by the number of chain stages before the function.
         """
         stages: list[tuple[Any, ...]] = []
         plan: list[RowFunction | int] = []
@@ -547,7 +551,8 @@ class Sampler:
     ) -> tuple[Rows, npt.NDArray[np.uint32] | None, int]:
         """Apply all functions.
 
-        Returns the rows, the masks that are still to be applied, and the next stage of the chain.
+        Returns:
+            The rows, the masks that are still to be applied, and the next stage of the chain.
         """
         chain, plan = self._chain()
         if self._max_id >= rows.shape[1]:

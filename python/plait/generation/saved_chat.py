@@ -34,6 +34,9 @@ def write(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a conversation.
 
+    Returns:
+        The values that save() was given, by name.
+
     Raises:
         ValueError: The file is not a saved conversation.
         OSError: The file cannot be read.

@@ -246,6 +246,7 @@ class Scheduler(Closeable):
             request: A request of this scheduler.
 
         Raises:
+            TypeError: The value is not a Request.
             ValueError: The request is of another scheduler.
         """
         if not isinstance(request, Request):
@@ -731,6 +732,9 @@ def _prompt_shares(requests: list[Request], room: int) -> list[tuple[Request, in
 
     Half of them go to prompts in order of rank, so that each makes progress; the other half to those with the fewest
     tokens left, so that a short prompt does not wait for long ones.
+
+    Returns:
+        Pairs of a request and its number of tokens in this step.
     """
     shares = [0] * len(requests)
     by_size = sorted(range(len(requests)), key=lambda i: requests[i].n_pending)

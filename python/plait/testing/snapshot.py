@@ -81,7 +81,11 @@ class Snapshot:
             name: Name of the entry.
             add_special: As in Tokenizer.encode().
 
+        Returns:
+            The continuations by prompt.
+
         Raises:
+            TypeError: `prompts` has elements that are not str.
             AssertionError: A continuation differs, or there is no such entry.
         """
         __tracebackhide__ = True

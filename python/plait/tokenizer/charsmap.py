@@ -57,6 +57,12 @@ class CharsMap:
 
         Fields of a unit, from bit 0: the byte that leads to it (8 bits), whether its prefix has a
         value, whether its base is shifted by 8, and the base (22 bits). A value has bit 31 set.
+
+        Returns:
+            The end of the prefix, and the offset of its replacement.
+
+        Raises:
+            ModelError: A unit leads outside of the table.
         """
         end, offset, units = position, 0, self._units
         try:

@@ -98,6 +98,9 @@ class ChatTemplate:
             add_generation_prompt: End with the start of the assistant's answer.
             variables: More variables of the template, such as enable_thinking=False.
 
+        Returns:
+            The prompt.
+
         Raises:
             ValueError: The template rejects the messages, or a message has no role.
             TypeError: A message or tool is not a mapping.

@@ -55,6 +55,9 @@ class Spm:
         """Merge the text.
 
         Symbol i starts at character i and has `length[i]` characters, 0 once it is part of another.
+
+        Returns:
+            The ids of the tokens.
         """
         n = len(text)
         length, before, after = [1] * n, list(range(-1, n - 1)), list(range(1, n + 1))

@@ -76,6 +76,9 @@ class Tokenizer:
         Args:
             path: The file.
 
+        Returns:
+            The tokenizer.
+
         Raises:
             ModelError: The file is not GGUF, or its vocabulary is invalid.
             OSError: The file cannot be read.
@@ -127,6 +130,9 @@ class Tokenizer:
             text: The text.
             mark: A character that does not occur in the text other than as a mark.
 
+        Returns:
+            Token ids.
+
         Raises:
             ValueError: `text` contains a lone surrogate.
         """
@@ -157,6 +163,9 @@ class Tokenizer:
             clean_up: Remove spaces before punctuation. None: as the vocabulary specifies. False is
                 lossless.
 
+        Returns:
+            The text.
+
         Raises:
             TypeError: `ids` are not integers.
             ValueError: `ids` has another shape.
@@ -186,6 +195,9 @@ class Tokenizer:
             continuing: True if the tokens follow others (a prompt), so that a leading space is part
                 of the text.
             shown: Ids of control tokens that are part of the text even if `skip_special`.
+
+        Returns:
+            The decoder.
         """
         skip_special = flag(skip_special, "stream: skip_special")
         expect(shown, frozenset, "stream: shown", "a frozenset of token ids")

@@ -191,8 +191,12 @@ def _describe(value: object) -> str:
 def read(metadata: Mapping[str, object]) -> Vocabulary:
     """Read and validate all tokenizer keys of `metadata`.
 
-    Raises ModelError, which names the key that is missing or invalid, and UnsupportedError for an
-    unknown tokenizer.
+    Returns:
+        The vocabulary.
+
+    Raises:
+        ModelError: A key is missing or invalid; the message names it.
+        UnsupportedError: The tokenizer is unknown.
     """
     reader = _Reader(metadata)
     model = reader.string(PREFIX + "model", "")

@@ -47,6 +47,9 @@ class WordPiece:
     def _words(self, text: str) -> list[str]:
         """Normalise each character to text, to text between spaces if it is a word of its own, or to nothing; then
         split.
+
+        Returns:
+            The words.
         """
         return "".join(
             _normalise(character, self._lowercase, self._strip) for character in text

@@ -18,7 +18,10 @@ def result_message(call: ToolCall, functions: Mapping[str, Callable[..., Any]]) 
     Args:
         call: The call.
         functions: The functions of the tools by name.
-    """
+
+    Returns:
+        A message with the role "tool".
+    """  # noqa: DOC501 - caught below
     try:
         if call.name not in functions:
             known = ", ".join(functions) or "none"

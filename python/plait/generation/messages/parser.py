@@ -93,6 +93,7 @@ class Parser:
             What the message gains. Text that could still be the start of a mark is withheld.
 
         Raises:
+            TypeError: The text is neither str nor bytes.
             ValueError: end() or finish() has been called.
         """
         if self._reader.ended:

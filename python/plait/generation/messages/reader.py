@@ -49,6 +49,9 @@ class Reader:
         """Read up to and including the first of `marks`, and return it; None if the text ends before.
 
         Text before the mark is passed to `emit` as soon as it cannot be the start of a mark.
+
+        Returns:
+            The mark that was read, or None.
         """
         found = _pattern(marks)
         longest = max(map(len, marks))
@@ -105,6 +108,9 @@ class Reader:
 
         Args:
             start: The opening bracket, if it has been read.
+
+        Returns:
+            The text of the object or array, as far as it was read.
         """
         found = [start]
         depth, quoted, escaped = len(start), False, False

@@ -50,6 +50,9 @@ def call(name: Any, arguments: Any, identity: Any = None) -> ToolCall:
 def loads(text: str) -> Any:
     """Parse JSON. Control characters in strings are accepted, NaN is not.
 
+    Returns:
+        The value.
+
     Raises:
         ValueError: The text is not JSON.
     """
