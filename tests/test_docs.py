@@ -1,8 +1,8 @@
 """Documentation that is a program is run; what it lists is compared with what there is."""
 
 import importlib
-import inspect
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -144,17 +144,15 @@ def test_the_tests_of_the_tutorial_pass_as_written(tmp_path):
     assert "2 passed" in done.stdout, done.stdout
 
 
-def test_the_reference_has_every_public_name_once():
+def test_the_reference_has_no_name_twice_and_none_that_is_gone():
+    """A name that no page has is added to the first page when the site is built."""
     pages = "\n".join(
         path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md")
     )
-    found = re.findall(r"^::: (plait\.[\w.]+)$", pages, re.MULTILINE)
-    assert len(found) == len(set(found))
-    for module in (plait, plait.figures, plait.quant, plait.testing):
-        names = (name for name in module.__all__ if not name.startswith("__"))
-        public = {name for name in names if not inspect.ismodule(getattr(module, name))}
-        missing = {f"{module.__name__}.{name}" for name in public} - set(found)
-        assert missing == set(), "add them to a page of docs/reference"
+    found = re.findall(r"^::: plait\.([\w.]+)$", pages, re.MULTILINE)
+    assert len(found) == len(set(found)) > 50
+    for name in found:
+        pkgutil.resolve_name(f"plait.{name}")
 
 
 def test_every_command_is_listed():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 # Pages of the repository's root, under the same name in the site.
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+MODULES = ("plait", "plait.figures", "plait.quant", "plait.testing")
+ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 
@@ -42,8 +46,30 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def _names_on_no_page() -> str:
+    """Return entries of the public names that no page of the reference has yet."""
+    pages = (ROOT / "docs/reference").glob("*.md")
+    found = {name for page in pages for name in ENTRY.findall(page.read_text(encoding="utf-8"))}
+    missing = sorted(set(_public_names()) - found - set(MODULES))
+    entries = "".join(f"\n::: {name}\n" for name in missing)
+    return f"\n## Other names\n{entries}" if missing else ""
+
+
+def _public_names() -> Iterator[str]:
+    """Yield the names in __all__ of the public modules, read from their sources."""
+    for module in MODULES:
+        path = ROOT / "python" / module.replace(".", "/")
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        for node in ast.parse(source.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                names = ast.literal_eval(node.value)
+                yield from (f"{module}.{n}" for n in names if not n.startswith("__"))
+
+
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
     """Turn links to files of the repository into links to pages, or into plain text if they are no pages."""
+    if page.file.src_uri == "reference/index.md":
+        markdown += _names_on_no_page()
     place = posixpath.dirname(
         page.file.src_uri if page.file.src_uri in OUTSIDE else f"docs/{page.file.src_uri}"
     )
