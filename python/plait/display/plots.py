@@ -20,23 +20,33 @@ if TYPE_CHECKING:
 _SHARED: dict[str, Any] = {"alpha": 0.5, "hatch": "////", "edgecolor": "white", "linewidth": 0}
 # Readable on light and on dark pages, since figures have no background of their own.
 INK = "#808080"
-_STYLE: Any = {
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "savefig.facecolor": "none",
-    "legend.facecolor": "none",
-    **dict.fromkeys(
-        (
-            "text.color",
-            "axes.edgecolor",
-            "axes.labelcolor",
-            "axes.titlecolor",
-            "xtick.color",
-            "ytick.color",
-        ),
-        INK,
-    ),
-}
+
+
+def style() -> dict[str, Any]:
+    """Return parameters of matplotlib for figures that suit light and dark pages and colour-blind readers.
+
+    Returns:
+        Values for matplotlib.rcParams: no background, grey text and lines, and the colours of plait's own figures.
+
+    Example:
+        plt.rcParams.update(plait.figures.style())
+    """
+    from cycler import cycler
+
+    ink = (
+        "text.color",
+        "axes.edgecolor",
+        "axes.labelcolor",
+        "axes.titlecolor",
+        "xtick.color",
+        "ytick.color",
+    )
+    backgrounds = ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")
+    return {
+        **dict.fromkeys(backgrounds, "none"),
+        **dict.fromkeys(ink, INK),
+        "axes.prop_cycle": cycler(color=colours.PALETTE),
+    }
 
 
 def new_axes(width: float, height: float) -> Axes:
@@ -47,7 +57,8 @@ def new_axes(width: float, height: float) -> Axes:
         raise ModuleNotFoundError(
             "plots need matplotlib: pip install plait[viz]", name="matplotlib"
         ) from None
-    with plt.rc_context(_STYLE):
+    parameters: Any = style()
+    with plt.rc_context(parameters):
         return plt.figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
@@ -95,7 +106,9 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
             Patch(facecolor="#888", label="not shared"),
             Patch(facecolor="#888", label="shared", **_SHARED),
         ]
-        ax.legend(handles=patches, loc="upper right", fontsize="small", labelcolor=INK)
+        ax.legend(
+            handles=patches, loc="upper right", fontsize="small", labelcolor=INK, frameon=False
+        )
     return ax
 
 
