@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from plait import inspect_ai as inspect_ai
     from plait import lm_eval as lm_eval
     from plait import ray as ray
+    from plait.evaluation.comparison import Comparison, compare
+    from plait.evaluation.divergence import KLDivergence, kl_divergence
     from plait.evaluation.embedding import Embedder, embed
     from plait.evaluation.scoring import Score, perplexity, score, token_logprobs
     from plait.generation.chat import Chat
@@ -69,6 +71,7 @@ __all__ = [
     "BatchError",
     "CacheFull",
     "Chat",
+    "Comparison",
     "Completion",
     "Context",
     "Defrag",
@@ -80,6 +83,7 @@ __all__ = [
     "Error",
     "Event",
     "Grammar",
+    "KLDivergence",
     "KVCache",
     "LogProbability",
     "Logit",
@@ -109,11 +113,13 @@ __all__ = [
     "beam_search",
     "best_of",
     "build_info",
+    "compare",
     "complete",
     "devices",
     "embed",
     "figures",
     "generate",
+    "kl_divergence",
     "load_control_vector",
     "perplexity",
     "quant",
@@ -129,11 +135,13 @@ __version__: str = build_info()["version"]
 _MODULES = {
     "Acceptance": "generation.drafts",
     "Chat": "generation.chat",
+    "Comparison": "evaluation.comparison",
     "DraftModel": "generation.drafts",
     "Embedder": "evaluation.embedding",
     "Engine": "generation.engine",
     "EngineStats": "generation.engine_stats",
     "Grammar": "generation.grammar",
+    "KLDivergence": "evaluation.divergence",
     "LogProbability": "inspect.gradients",
     "Logit": "inspect.gradients",
     "LogitDifference": "inspect.gradients",
@@ -149,7 +157,9 @@ _MODULES = {
     "attention_sinks": "generation.long_context",
     "beam_search": "generation.search",
     "best_of": "generation.search",
+    "compare": "evaluation.comparison",
     "embed": "evaluation.embedding",
+    "kl_divergence": "evaluation.divergence",
     "perplexity": "evaluation.scoring",
     "score": "evaluation.scoring",
     "token_logprobs": "evaluation.scoring",

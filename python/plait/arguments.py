@@ -15,16 +15,16 @@ T = TypeVar("T")
 MAX_POSITION: Final = (1 << 31) - 1
 
 
-def expect_model(model: object, function: str) -> None:
-    """Raise TypeError, which names `function`, if `model` is not a model."""
+def expect_model(model: object, function: str, name: str = "model") -> None:
+    """Raise TypeError, which names `function` and the argument, if `model` is not a model."""
     if not isinstance(model, _core.Model):
-        raise TypeError(f"{function}: model: expected a Model, got {kind(model)}")
+        raise TypeError(f"{function}: {name}: expected a Model, got {kind(model)}")
 
 
-def expect_context(ctx: object, function: str) -> None:
-    """Raise TypeError, which names `function`, if `ctx` is not a context."""
+def expect_context(ctx: object, function: str, name: str = "ctx") -> None:
+    """Raise TypeError, which names `function` and the argument, if `ctx` is not a context."""
     if not isinstance(ctx, _core.Context):
-        raise TypeError(f"{function}: ctx: expected a Context, got {kind(ctx)}")
+        raise TypeError(f"{function}: {name}: expected a Context, got {kind(ctx)}")
 
 
 def kind(value: object) -> str:

@@ -256,12 +256,13 @@ class SharedContext(Closeable):
         raise NotImplementedError
 
 
-def model_of(model: Model | Context | SharedContext, what: str) -> Model:
+def model_of(model: Model | Context | SharedContext, what: str, name: str = "model") -> Model:
     """Return the model of an argument that is a model, a context or an engine.
 
     Args:
         model: A Model; a Context or an Engine, whose model is returned.
         what: Name of the calling function, for the message.
+        name: Name of the argument, for the message.
 
     Raises:
         TypeError: `model` is neither.
@@ -269,5 +270,5 @@ def model_of(model: Model | Context | SharedContext, what: str) -> Model:
     if isinstance(model, SharedContext):
         model = model.ctx
     source = model.model if isinstance(model, Context) else model
-    expect_model(source, what)
+    expect_model(source, what, name)
     return source

@@ -29,11 +29,14 @@ COMMANDS = (
     "serve",
     "embed",
     "perplexity",
+    "compare",
     "quantize",
     "bench",
     "devices",
 )
-_FUNCTIONS = r"^(generate|quantize_file|embed|token_logprobs|from_hub|Sampler|Chat): "
+_FUNCTIONS = (
+    r"^(generate|quantize_file|embed|token_logprobs|compare|kl_divergence|from_hub|Sampler|Chat): "
+)
 
 
 SHELLS = ("bash", "zsh")

@@ -146,7 +146,7 @@ def score(
                     f"score: the context with continuation {i} has {len(text.tokens)} tokens, but n_ctx is {ctx.n_ctx}"
                 )
         root = resources.enter_context(ctx.sequence())
-        ((_, start),) = _rows(ctx, [(root, texts[0].tokens[:shared].tolist(), shared - 1)])
+        ((_, start),) = decoded_rows(ctx, [(root, texts[0].tokens[:shared].tolist(), shared - 1)])
         done: list[Score] = []
         with keeping(lambda: done):
             _score_group(ctx, root, shared, start, texts, n_top, done)
@@ -200,7 +200,7 @@ def score_pairs(
             if same < len(held):
                 same -= root.rewind(same)
             rest = list(context[same:])
-            ((_, start),) = _rows(ctx, [(root, rest, len(rest) - 1)])
+            ((_, start),) = decoded_rows(ctx, [(root, rest, len(rest) - 1)])
             held = context
             members = groups[context]
             found: list[Score] = []
@@ -284,31 +284,67 @@ def partial_scores(
         ValueError: As in token_logprobs().
     """
     source = model_of(model, "token_logprobs")
-    if len(ids) < 2:
-        raise ValueError(f"token_logprobs: the text has {len(ids)} tokens; it must have at least 2")
-    longest = model.n_ctx if isinstance(model, Context) else source.n_ctx_train or len(ids)
-    size = longest if window is None else integer(window, "token_logprobs: window")
-    if size < 2 or (isinstance(model, Context) and size > longest):
-        limit = f" and at most n_ctx = {longest}" if isinstance(model, Context) else ""
-        raise ValueError(f"token_logprobs: window is {size}; it must be at least 2{limit}")
-    step = size // 2 if stride is None else integer(stride, "token_logprobs: stride")
-    if not 1 <= step < size:
-        raise ValueError(
-            f"token_logprobs: stride is {step}; it must be between 1 and window - 1 = {size - 1}"
-        )
+    size, step = window_of(model, ids, window, stride, "token_logprobs")
     table = _Table(_Pair(np.array(ids, np.int32), 1), 0, None, n_top)
     with ExitStack() as resources:
         ctx = model if isinstance(model, Context) else Context(source, n_ctx=min(size, len(ids)))
         if ctx is not model:
             resources.enter_context(closing(ctx))
-        scored, begin = 1, 0
-        while scored < len(ids):
-            end = min(begin + size, len(ids))
+        for begin, end, scored in windows(len(ids), size, step):
             with ctx.sequence() as seq:
-                for _, row in _rows(ctx, [(seq, ids[begin : end - 1], scored - 1 - begin)]):
+                for _, row in decoded_rows(ctx, [(seq, ids[begin : end - 1], scored - 1 - begin)]):
                     table.add(row)
-            scored, begin = end, begin + step
             yield table.score()
+
+
+def window_of(
+    model: Model | Context | SharedContext,
+    ids: list[int],
+    window: SupportsIndex | None,
+    stride: SupportsIndex | None,
+    function: str,
+) -> tuple[int, int]:
+    """Return the length of the windows of a text and their distance; see token_logprobs().
+
+    Args:
+        model: As in token_logprobs().
+        ids: The token ids.
+        window: As in token_logprobs().
+        stride: As in token_logprobs().
+        function: The name of the calling function, for messages.
+
+    Raises:
+        ValueError: As in token_logprobs().
+    """
+    if len(ids) < 2:
+        raise ValueError(f"{function}: the text has {len(ids)} tokens; it must have at least 2")
+    trained = model_of(model, function).n_ctx_train
+    longest = model.n_ctx if isinstance(model, Context) else trained or len(ids)
+    size = longest if window is None else integer(window, f"{function}: window")
+    if size < 2 or (isinstance(model, Context) and size > longest):
+        limit = f" and at most n_ctx = {longest}" if isinstance(model, Context) else ""
+        raise ValueError(f"{function}: window is {size}; it must be at least 2{limit}")
+    step = size // 2 if stride is None else integer(stride, f"{function}: stride")
+    if not 1 <= step < size:
+        raise ValueError(
+            f"{function}: stride is {step}; it must be between 1 and window - 1 = {size - 1}"
+        )
+    return size, step
+
+
+def windows(n: int, size: int, step: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the begin and end of each window of a text, and the first token that it scores.
+
+    Args:
+        n: Tokens of the text.
+        size: Tokens of a window.
+        step: Distance between windows.
+    """
+    scored, begin = 1, 0
+    while scored < n:
+        end = min(begin + size, n)
+        yield begin, end, scored
+        scored, begin = end, begin + step
 
 
 def perplexity(
@@ -476,7 +512,7 @@ def _score_wave(
         reads = [
             (forks.enter_context(root.fork()), table.tail, table.first_wanted) for table in reading
         ]
-        for which, row in _rows(ctx, reads):
+        for which, row in decoded_rows(ctx, reads):
             reading[which].add(row)
     return [table.score() for table in tables]
 
@@ -486,16 +522,22 @@ def _score_alone(
 ) -> Score:
     """Score one pair without a fork: decode it in `root`, then rewind."""
     table = _Table(pair, shared, start, n_top)
-    for _, row in _rows(ctx, [(root, table.tail, table.first_wanted)]):
+    for _, row in decoded_rows(ctx, [(root, table.tail, table.first_wanted)]):
         table.add(row)
     lost = root.rewind(shared)
-    for _ in _rows(ctx, [(root, pair.tokens[shared - lost : shared].tolist(), lost)]):
+    for _ in decoded_rows(ctx, [(root, pair.tokens[shared - lost : shared].tolist(), lost)]):
         pass
     return table.score()
 
 
-def _rows(ctx: Context, reads: list[tuple[Sequence, list[int], int]]) -> Iterator[tuple[int, Row]]:
+def decoded_rows(
+    ctx: Context, reads: list[tuple[Sequence, list[int], int]]
+) -> Iterator[tuple[int, Row]]:
     """Decode (sequence, tokens, first) in as few calls as possible.
+
+    Args:
+        ctx: The context.
+        reads: Sequences, the tokens to append, and the first of these whose logits are needed.
 
     Yields:
         (index into `reads`, logits) for the tokens from `first` on, in order.

@@ -115,7 +115,7 @@ class Completion:
 
     @property
     def mean_logprob(self) -> float:
-        """Mean log-probability per token, which compares generations of different lengths. NaN if there are no tokens."""
+        """Mean log-probability per token, which compares generations of different lengths; NaN without tokens."""
         return self.logprob / len(self.logprobs) if self.logprobs else math.nan
 
     def _repr_html_(self) -> str:

@@ -8,6 +8,7 @@ installed. It provides the fixtures `plait_model`, `plait_context` and `plait_sn
 
 from plait.testing.greedy import assert_greedy
 from plait.testing.logits import assert_logits_close
+from plait.testing.models import assert_close_models
 from plait.testing.snapshot import Snapshot
 
-__all__ = ["Snapshot", "assert_greedy", "assert_logits_close"]
+__all__ = ["Snapshot", "assert_close_models", "assert_greedy", "assert_logits_close"]

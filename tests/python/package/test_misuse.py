@@ -35,6 +35,8 @@ RESULTS = {
     "Message",
     "Quantized",
     "Request",
+    "Comparison",
+    "KLDivergence",
     "Score",
     "Timings",
     "ToolCall",
@@ -104,6 +106,7 @@ ACCEPTED = {
     "ids": set(),
     "prompt": {"str", "array of floats"} - {"array of floats"},
     "text": {"str"},
+    "text or none": {"str", "none"},
     "stop": {"str", "true", "np.int64", "np.bool"},
     "draft": {"none"},
     "object": set(),
@@ -348,6 +351,13 @@ def calls(room: Room) -> dict[str, Call]:
         "load_control_vector": (plait.load_control_vector, {"path": "none"}, {"path": "path"}),
         "perplexity": (plait.perplexity, text_call | {"model": m, "text": ids},
                        text_call | SCORE | {"window": "int or none", "stride": "int or none"}),
+        "compare": (plait.compare, {"ctx_a": ctx, "ctx_b": ctx, "text": ids},
+                    {"ctx_a": "context", "ctx_b": "context", "text": "text"}),
+        "kl_divergence": (plait.kl_divergence, {"reference": m, "candidate": m, "text": ids},
+                          text_call | {"reference": "model", "candidate": "model", "window": "int or none",
+                                       "stride": "int or none", "progress": "progress"}),
+        "assert_close_models": (plait.testing.assert_close_models, {"a": m, "b": m},
+                                {"a": "model", "b": "model", "kl": "float", "top1": "float", "text": "text or none"}),
         "token_logprobs": (plait.token_logprobs, {"model": m, "text": ids},
                            text_call | SCORE | {"window": "int or none", "stride": "int or none",
                                                 "top_logprobs": "int", "progress": "progress",
@@ -369,6 +379,7 @@ def calls(room: Room) -> dict[str, Call]:
                            {"layer": "int", "head": "int", "ax": "object or none"}),
         "Attention.plot_spans": (view(m, "a b").plot_spans, {}, {"ax": "object or none"}),
         "LogitLens.plot": (lens(m, "a b").plot, {}, {"last": "int", "ax": "object or none"}),
+        "Comparison.plot": (plait.compare(ctx, ctx, ids).plot, {}, {"ax": "object or none"}),
         "cache_html": (plait.figures.cache_html, {"kv": kv}, {"kv": "object"}),
         "context_html": (plait.figures.context_html, {"ctx": ctx}, {"ctx": "context"}),
         "model_html": (plait.figures.model_html, {"model": m}, {"model": "model"}),
@@ -424,7 +435,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-PLOTS = ["Attention.plot", "Attention.plot_spans", "LogitLens.plot"]
+PLOTS = ["Attention.plot", "Attention.plot_spans", "Comparison.plot", "LogitLens.plot"]
 NAMES = [
     name
     for name, value in sorted(public_callables().items())

@@ -1,0 +1,81 @@
+"""Compare two models on a text.
+
+Writes the divergence of the second model's predictions from the first's, and, for models of one
+architecture and shape, which values differ most.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+from typing import Any
+
+from plait.cli.arguments import add_context, add_json, make_context, open_model, read_text
+from plait.cli.terminal import Progress, write, write_json, write_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `plait compare`."""
+    parser.add_argument("model", metavar="REFERENCE", help="GGUF file, hf:owner/name, or demo")
+    parser.add_argument("candidate", metavar="CANDIDATE", help="the other model")
+    parser.add_argument(
+        "--text", required=True, metavar="FILE", help="text file; - is standard input"
+    )
+    parser.add_argument("--window", type=int, metavar="N", help="tokens per window (default n_ctx)")
+    parser.add_argument(
+        "--values",
+        type=int,
+        default=8,
+        metavar="N",
+        help="number of values to list, those that differ most (default 8)",
+    )
+    add_json(parser)
+    add_context(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the comparison. The exit status is 0 whatever it shows."""
+    from plait import compare, kl_divergence
+    from plait.arguments import integer
+
+    integer(args.values, "values", 0)
+    reference, candidate = open_model(args.model), open_model(args.candidate)
+    ids = reference.tokenizer.encode(read_text(args.text)).tolist()
+    longest = args.window or min(len(ids), reference.n_ctx_train or len(ids))
+    with (
+        closing(make_context(reference, args, n_ctx=longest)) as a,
+        closing(make_context(candidate, args, n_ctx=longest)) as b,
+        Progress("compare") as progress,
+    ):
+        found = kl_divergence(a, b, ids, window=args.window, progress=progress)
+        alike = all(
+            getattr(reference, name) == getattr(candidate, name)
+            for name in ("arch", "n_layer", "n_embd")
+        )
+        report = compare(a, b, ids[: min(a.n_ctx, b.n_ctx)]) if alike else None
+    facts: dict[str, Any] = {
+        "kl": found.mean, "error": found.stderr, "median": found.median, "p99": found.p99, "max": found.max,
+        "top1": found.top1, "tokens": found.n_tokens,
+    }  # fmt: skip
+    if args.json:
+        if report is not None:
+            names = report.layers.dtype.names or ()
+            values = [dict(zip(names, row.item(), strict=True)) for row in report.layers]
+            facts |= {"first_difference": report.first_difference, "values": values}
+        write_json(facts)
+        return 0
+    write(str(found))
+    if report is not None and report.first_difference is None:
+        write("all values have the same bits")
+    elif report is not None:
+        _, name, position = report.first_difference or (None, "", 0)
+        write(f"first difference: {name} at position {position}")
+        worst = sorted(report.layers, key=lambda row: row["cosine"])[: args.values]
+        write_table(
+            ("value", "max", "rms", "cosine"),
+            [
+                (row["name"], f"{row['max_abs']:.4g}", f"{row['rms']:.4g}", f"{row['cosine']:.6f}")
+                for row in worst
+            ],
+        )
+    return 0
