@@ -354,7 +354,7 @@ def calls(room: Room) -> dict[str, Call]:
         "compare": (plait.compare, {"ctx_a": ctx, "ctx_b": ctx, "text": ids},
                     {"ctx_a": "context", "ctx_b": "context", "text": "text"}),
         "kl_divergence": (plait.kl_divergence, {"reference": m, "candidate": m, "text": ids},
-                          text_call | {"reference": "model", "candidate": "model", "window": "int or none",
+                          text_call | SCORE | {"reference": "model", "candidate": "model", "window": "int or none",
                                        "stride": "int or none", "progress": "progress"}),
         "assert_close_models": (plait.testing.assert_close_models, {"a": m, "b": m},
                                 {"a": "model", "b": "model", "kl": "float", "top1": "float", "text": "text or none"}),
