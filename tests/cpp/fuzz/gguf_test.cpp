@@ -108,7 +108,7 @@ TEST(FuzzModel, AnyDamageIsRefusedOrRuns) {  // G4 R6 R8
             options.n_ubatch = 8;
             options.n_batch = 16;
             options.threads = 1 + static_cast<int>(damage.below(2));
-            Context context(LoadedModel::open(path, false), options);
+            Context context(LoadedModel::open(path, {}), options);
             Batch batch;
             for (const SequenceId s : {0, 1})
                 for (int i = 0; i < 5; ++i) batch.add(1 + i, {}, std::span(&s, 1), i == 4);

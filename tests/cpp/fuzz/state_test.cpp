@@ -59,7 +59,7 @@ std::vector<Case> cases() {
         const auto path =
             std::filesystem::path(data ? data : "") / "conformance" / kind / "model.gguf";
         if (std::filesystem::exists(path))
-            all.emplace_back(LoadedModel::open(path.string(), false));
+            all.emplace_back(LoadedModel::open(path.string(), {}));
     }
     return all;
 }

@@ -67,7 +67,7 @@ struct TinyModel {
 
 inline std::shared_ptr<const LoadedModel> TinyModel::open() const {
     const TempFolder folder;
-    return LoadedModel::open(folder.write("tiny.gguf", writer().bytes()), /*mmap=*/false);
+    return LoadedModel::open(folder.write("tiny.gguf", writer().bytes()), {});
 }
 
 }  // namespace plait::test

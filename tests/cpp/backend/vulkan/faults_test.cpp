@@ -221,7 +221,7 @@ protected:
         const auto path = std::filesystem::path(data ? data : "") / "conformance" / GetParam();
         if (!std::filesystem::is_directory(path))
             GTEST_SKIP() << "PLAIT_TEST_DATA does not say where the reference data is";
-        model_ = LoadedModel::open(path / "model.gguf", /*mmap=*/false);
+        model_ = LoadedModel::open(path / "model.gguf", {});
         shared_ = {};  // what has forgotten cannot be shared in part
         VulkanFaults::SetUp();
         if (IsSkipped()) return;
