@@ -74,11 +74,7 @@ def spellings(name: str) -> tuple[str, ...]:
 
 
 def matching(what: str, known: list[str], patterns: tuple[str, ...]) -> list[str]:
-    """Return the known names that match a pattern, in the order of `known`.
-
-    Raises:
-        ValueError: A pattern matches nothing; the message begins with `what`.
-    """
+    """Return the known names that match a pattern, in their order; errors begin with `what`."""
     if not patterns:
         raise ValueError(f"{what}: patterns: expected at least one name or pattern, got none")
     names = list[str]()

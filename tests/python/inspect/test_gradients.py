@@ -9,7 +9,6 @@ import weakref
 
 import numpy as np
 import plait
-import plait.quant
 import pytest
 from python.drive import batch, contents, feed, same_bits, tokens
 from python.inspect.gradients import EXACT, IDS, LOSSES, close, gradients
