@@ -12,6 +12,12 @@
 
 namespace plait {
 
+// The calls that a capture kept, and its sink, if it has one.
+struct StoppedCapture {
+    std::vector<CapturedCall> calls;
+    std::shared_ptr<CaptureSink> sink;
+};
+
 class Context {
 public:
     // Throws what resolve() and the construction of a Session throw.
@@ -39,9 +45,9 @@ public:
     void close_sequence(SequenceId sequence) const;  // does nothing after close()
     // Return the calls recorded since the last take_captured().
     std::vector<CapturedCall> take_captured();
-    std::vector<CapturedCall> stop_capture();
-    std::shared_ptr<ValueEdit> stop_edit(uint64_t id);  // returns the edit; null if unknown
-    std::vector<TracedNode> take_trace() const;         // empty after close()
+    StoppedCapture stop_capture();
+    std::shared_ptr<const ValueEdit> stop_edit(uint64_t id);  // returns the edit; null if unknown
+    std::vector<TracedNode> take_trace() const;               // empty after close()
 
 private:
     std::shared_ptr<const LoadedModel> model_;
