@@ -124,8 +124,9 @@ struct PyContext : ContextUser {
 
 // Binds adapters, control vectors and edits.
 void bind_steering(py::class_<PyContext>& context);
-// `change` is a function of the value's rows, or one row that applies to every token.
-std::shared_ptr<ValueEdit> make_edit(py::handle change, bool adds);
+std::unique_ptr<RowFunction> make_row_function(py::handle function);
+// Returns the elements of an array of real numbers. Throws TypeError for other objects.
+std::vector<float> float_vector(const char* name, py::handle value);
 
 // Binds captures, gradients, edits and traces.
 void bind_scopes(py::module_& m);

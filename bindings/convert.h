@@ -24,9 +24,11 @@ PLAIT_OBJECT(Integer)  // an int or an object with __index__: a NumPy integer, a
 PLAIT_OBJECT(OptionalInteger)
 PLAIT_OBJECT(SequenceArg)  // a Sequence or an id
 PLAIT_OBJECT(OptionalSequenceArg)
-PLAIT_OBJECT(OptionalReals)  // an iterable of floats, or None
-PLAIT_OBJECT(OptionalReal)   // a float or an object with __float__ or __index__
-PLAIT_OBJECT(Flag)           // a Python or NumPy bool
+PLAIT_OBJECT(OptionalSequences)  // an iterable of Sequences and ids, or None
+PLAIT_OBJECT(SequencesArg)       // one Sequence or id, or an iterable of them; None: all sequences
+PLAIT_OBJECT(OptionalReals)      // an iterable of floats, or None
+PLAIT_OBJECT(OptionalReal)       // a float or an object with __float__ or __index__
+PLAIT_OBJECT(Flag)               // a Python or NumPy bool
 PLAIT_OBJECT(OptionalFlag)
 PLAIT_OBJECT(FlagOrAuto)
 PLAIT_OBJECT(Text)
@@ -113,6 +115,9 @@ PLAIT_TYPE_NAME(Integer, "typing.SupportsIndex")
 PLAIT_TYPE_NAME(OptionalInteger, "typing.SupportsIndex | None")
 PLAIT_TYPE_NAME(SequenceArg, "typing.SupportsIndex")
 PLAIT_TYPE_NAME(OptionalSequenceArg, "typing.SupportsIndex | None")
+PLAIT_TYPE_NAME(OptionalSequences, "collections.abc.Iterable[typing.SupportsIndex] | None")
+PLAIT_TYPE_NAME(SequencesArg,
+                "typing.SupportsIndex | collections.abc.Iterable[typing.SupportsIndex] | None")
 PLAIT_TYPE_NAME(OptionalReals, "collections.abc.Iterable[typing.SupportsFloat] | None")
 PLAIT_TYPE_NAME(OptionalReal, "typing.SupportsFloat | typing.SupportsIndex | None")
 PLAIT_TYPE_NAME(Flag, "bool")

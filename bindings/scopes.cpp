@@ -4,10 +4,13 @@
 // opening something and recording that it is open. Here both happen in one call, so an interrupted
 // `with` statement leaves the object either open and recorded, or not open. The destructor closes
 // whatever is still open, for example after an allocation failure.
+#include <functional>
 #include <optional>
+#include <tuple>
 
 #include "context.h"
 #include "numpy.h"
+#include "sequence.h"
 
 namespace plait::python {
 namespace {
@@ -56,9 +59,59 @@ PyCapture make_capture(const ContextObject& context, const py::typing::List<Text
     return capture;
 }
 
+RowsByName arrays(const std::vector<std::string>& names, CapturedCall& call) {
+    py::dict result;
+    for (size_t i = 0; i < call.size(); ++i) {
+        const Shape& shape = call[i].shape;
+        if (shape.rank == 0) continue;  // the call did not compute this value
+        if (!call[i].patterns.empty()) {
+            py::list rows;
+            for (std::vector<float>& row : call[i].patterns) {
+                const auto n_keys = static_cast<py::ssize_t>(row.size()) / shape[1];
+                rows.append(take_vector(std::move(row), {shape[1], n_keys}));
+            }
+            result[py::str(names[i])] = rows;
+            continue;
+        }
+        std::vector<py::ssize_t> sizes(shape.dims.begin(), shape.dims.begin() + shape.rank);
+        result[py::str(names[i])] = take_vector(std::move(call[i].values), std::move(sizes));
+    }
+    return result;
+}
+
+// Passes captured calls to a Python function. write() is called without the GIL.
+class FunctionSink final : public CaptureSink {
+public:
+    explicit FunctionSink(py::object function) : function_(std::move(function)) {}
+    ~FunctionSink() override {
+        const py::gil_scoped_acquire locked;
+        function_ = py::object();
+    }
+    FunctionSink(const FunctionSink&) = delete;
+    FunctionSink& operator=(const FunctionSink&) = delete;
+
+    void write(CapturedCall call) override {
+        if (GilRelease::should_stop()) throw Interrupted();
+        const py::gil_scoped_acquire locked;
+        function_(arrays(names, call));
+    }
+
+    std::vector<std::string> names;
+
+private:
+    py::object function_;
+};
+
 PyCapture& enter(PyCapture& self) {
-    self.names = initialized(self.shared)->session([names = self.names](Session& s) {
-        return s.start_capture(names);
+    const std::shared_ptr<SharedContext>& shared = initialized(self.shared);
+    const py::object function =
+        py::getattr(py::cast(self, py::return_value_policy::reference), "_sink", py::none());
+    std::shared_ptr<FunctionSink> sink;
+    if (!function.is_none()) sink = std::make_shared<FunctionSink>(function);
+    self.names = shared->session([names = self.names, &sink](Session& s) {
+        std::vector<std::string> started = s.start_capture(names, sink);
+        if (sink) sink->names = started;
+        return started;
     });
     self.taken.clear();
     self.calls = py::object();
@@ -72,19 +125,10 @@ void take(PyCapture& self, std::vector<CapturedCall> calls) {
 
 void exit(PyCapture& self, const Any&, const Any&, const Any&) {
     if (!self.open) return;
-    take(self, self.shared->call([](Context& c) { return c.stop_capture(); }));
+    // The sink is destroyed here, with the GIL.
+    StoppedCapture stopped = self.shared->call([](Context& c) { return c.stop_capture(); });
+    take(self, std::move(stopped.calls));
     self.open = false;
-}
-
-RowsByName arrays(const std::vector<std::string>& names, CapturedCall& call) {
-    py::dict result;
-    for (size_t i = 0; i < call.size(); ++i) {
-        const Shape& shape = call[i].shape;
-        if (shape.rank == 0) continue;  // the call did not compute this value
-        std::vector<py::ssize_t> sizes(shape.dims.begin(), shape.dims.begin() + shape.rank);
-        result[py::str(names[i])] = take_vector(std::move(call[i].values), std::move(sizes));
-    }
-    return result;
 }
 
 py::typing::List<RowsByName> calls(PyCapture& self) {
@@ -217,15 +261,92 @@ struct PyEdit : ZeroInitialized {
 
     std::shared_ptr<SharedContext> shared;
     std::string name;
-    bool adds = false;
+    RowChange change = RowChange::add;
+    std::optional<std::vector<SequenceRef>> sequences;  // nullopt: all
+    std::function<RowSelection(std::optional<std::vector<SequenceId>>)> select;
     uint64_t number = 0;  // of the started edit; 0 if none
 };
 
-PyEdit make_edit_scope(const ContextObject& context, const Text& name, const Flag& adds) {
+RowChange to_change(const Text& mode) {
+    const std::string name = to_text("mode", mode);
+    if (name == "add") return RowChange::add;
+    if (name == "replace") return RowChange::replace;
+    if (name == "scale") return RowChange::scale;
+    throw InvalidArgument(
+        text("edit: mode: expected \"add\", \"replace\" or \"scale\", got ", short_repr(mode)));
+}
+
+// Sets the positions: None, a range (begin, end or None, step), or an array.
+void set_positions(PyEdit& edit, py::handle positions) {
+    using Ids = std::optional<std::vector<SequenceId>>;
+    if (positions.is_none()) {
+        edit.select = [](Ids ids) { return RowSelection(std::move(ids), RowSelection::Range{}); };
+    } else if (py::isinstance<py::tuple>(positions)) {
+        const auto [begin, end, step] =
+            py::cast<std::tuple<py::object, py::object, py::object>>(positions);
+        RowSelection::Range range;
+        range.begin = to_int32("positions", begin);
+        if (!end.is_none()) range.end = to_int64("positions", end);
+        range.step = to_int_between("positions", step, 1, INT32_MAX);
+        edit.select = [range](Ids ids) { return RowSelection(std::move(ids), range); };
+    } else {
+        const Int32Array array = int32_array<InvalidArgument>("edit: positions", positions);
+        std::vector<Position> listed(array.data(), array.data() + array.size());
+        RowSelection(std::nullopt, listed);  // throws if a position is given twice
+        edit.select = [listed = std::move(listed)](Ids ids) {
+            return RowSelection(std::move(ids), listed);
+        };
+    }
+}
+
+// Throws InvalidArgument if a handle is closed or of another context, or an id does not exist.
+void check_sequences(const PyEdit& edit) {
+    if (!edit.sequences) return;
+    const int32_t n = edit.shared->fixed().settings().n_seq_max();
+    edit.shared->call_with_handles([&](Context&, const Handles& handles) {
+        for (const SequenceRef& sequence : *edit.sequences) {
+            handles.check(sequence);
+            if (sequence.id < 0 || sequence.id >= n)
+                throw InvalidArgument(text(sequence.argument, ": sequence ", sequence.id,
+                                           " does not exist: expected 0 to ", n - 1));
+        }
+    });
+}
+
+PyEdit make_edit_scope(const ContextObject& context, const Text& name, const Text& mode,
+                       const OptionalSequences& sequences, const OptionalArrayLike& positions) {
     PyEdit edit;
     edit.shared = shared_of(context);
     edit.name = to_text("name", name);
-    edit.adds = to_bool("adds", adds);
+    edit.change = to_change(mode);
+    if (!sequences.is_none()) {
+        edit.sequences.emplace();
+        for (const py::handle each : sequences)
+            edit.sequences->push_back(sequence_ref("edit: seq", each, Access::read));
+    }
+    check_sequences(edit);
+    set_positions(edit, positions);
+    return edit;
+}
+
+// Returns the edit that the attribute `what` of the Python object defines.
+std::shared_ptr<const ValueEdit> value_edit(const PyEdit& self, py::handle what) {
+    auto edit = std::make_shared<ValueEdit>();
+    std::optional<std::vector<SequenceId>> ids;
+    if (self.sequences) {
+        ids.emplace();
+        for (const SequenceRef& sequence : *self.sequences) ids->push_back(sequence.id);
+    }
+    edit->selection = self.select(std::move(ids));
+    edit->change = self.change;
+    if (PyCallable_Check(what.ptr())) {
+        edit->function = make_row_function(what);
+        return edit;
+    }
+    edit->rows = float_vector("edit: what", what);
+    const Shape row = self.shared->session([&](Session& s) { return s.value_shape(self.name); });
+    edit->width = static_cast<size_t>(row.elements());
+    edit->by_position = edit->rows.size() != edit->width;
     return edit;
 }
 
@@ -234,8 +355,8 @@ PyEdit& enter(PyEdit& self) {
     if (self.number != 0)
         throw InvalidArgument(
             text("edit: this edit of ", self.name, " is active; leave its `with` block first"));
-    auto edit =
-        make_edit(py::cast(self, py::return_value_policy::reference).attr("_what"), self.adds);
+    check_sequences(self);
+    auto edit = value_edit(self, py::cast(self, py::return_value_policy::reference).attr("_what"));
     self.number = self.shared->session(
         [name = self.name, &edit](Session& s) { return s.start_edit(name, edit); });
     return self;
@@ -363,7 +484,8 @@ Each value is a float32 ndarray of shape (n_rows, ...). Values that a call did n
         m, "Edit",
         "Changes an intermediate value as its attribute _what defines; see plait.inspect.edit.")
         .def("__init__", init(&make_edit_scope), py::detail::is_new_style_constructor(),
-             py::arg("context"), py::arg("name"), py::arg("adds"))
+             py::arg("context"), py::arg("name"), py::arg("mode"), py::arg("sequences"),
+             py::arg("positions"))
         .def_property_readonly(
             "name",
             [](const PyEdit& self) {

@@ -2,6 +2,7 @@
 #include "context.h"
 #include "model.h"
 #include "numpy.h"
+#include "sequence.h"
 
 namespace plait::python {
 namespace {
@@ -20,7 +21,37 @@ Floats float_array(const char* name, py::handle value) {
     return floats;
 }
 
-void set_lora(const PyContext& self, const AdapterScales& adapters) {
+// Converts an argument that names sequences. None names none.
+std::vector<SequenceRef> sequence_refs(const char* argument, const SequencesArg& value) {
+    std::vector<SequenceRef> refs;
+    if (value.is_none()) return refs;
+    if (PyIndex_Check(value.ptr()) && !is_array(value)) {
+        refs.push_back(sequence_ref(argument, value, Access::read));
+        return refs;
+    }
+    if (py::isinstance<py::str>(value) || !py::isinstance<py::iterable>(value))
+        wrong_type(argument, "a sequence, an id, or several of them", value);
+    for (const py::handle each : value) refs.push_back(sequence_ref(argument, each, Access::read));
+    if (refs.empty())
+        throw InvalidArgument(text(argument, ": expected at least one sequence, got none"));
+    return refs;
+}
+
+// Calls f(session, ids) with the ids of sequences whose handles are open and of this context.
+template <typename F>
+void session_for(const PyContext& self, const std::vector<SequenceRef>& refs, F&& f) {
+    initialized(self.shared)->call_with_handles([&](Context& context, const Handles& handles) {
+        std::vector<SequenceId> ids;
+        for (const SequenceRef& ref : refs) {
+            handles.check(ref);
+            ids.push_back(ref.id);
+        }
+        f(*context.session().lock(), ids);
+    });
+}
+
+void set_lora(const PyContext& self, const AdapterScales& adapters, const SequencesArg& seq) {
+    const std::vector<SequenceRef> sequences = sequence_refs("seq", seq);
     std::vector<ScaledAdapter> scaled;
     if (!adapters.is_none()) {
         if (!py::hasattr(adapters, "items"))
@@ -32,47 +63,35 @@ void set_lora(const PyContext& self, const AdapterScales& adapters) {
                               static_cast<float>(to_double("scale", scale))});
         }
     }
-    self.session([&](Session& s) { s.set_lora(std::move(scaled)); });
+    session_for(self, sequences, [&](Session& s, std::span<const SequenceId> ids) {
+        s.set_lora(std::move(scaled), ids);
+    });
 }
 
 void set_control_vector(const PyContext& self, const OptionalArrayLike& vector,
-                        const Integer& first_layer, const OptionalInteger& last_layer) {
+                        const Integer& first_layer, const OptionalInteger& last_layer,
+                        const SequencesArg& seq) {
+    const std::vector<SequenceRef> sequences = sequence_refs("seq", seq);
     const int64_t first = to_int64("first_layer", first_layer);
     std::optional<int64_t> last;
     if (!last_layer.is_none()) last = to_int64("last_layer", last_layer);
     if (vector.is_none())
-        return self.session([&](Session& s) { s.set_control_vector({}, 0, first, last); });
+        return session_for(self, sequences, [&](Session& s, std::span<const SequenceId> ids) {
+            s.set_control_vector({}, 0, first, last, ids);
+        });
     const Floats rows = float_array("vector", vector);
     if (rows.ndim() != 2 || rows.size() == 0)
         throw InvalidArgument(
             text("vector: expected the shape (n_layer, n_embd), got ", shape_text(rows)));
     const std::span values(rows.data(), static_cast<size_t>(rows.size()));
     const auto n = static_cast<int64_t>(rows.shape(0));
-    self.session([&](Session& s) { s.set_control_vector(values, n, first, last); });
+    session_for(self, sequences, [&](Session& s, std::span<const SequenceId> ids) {
+        s.set_control_vector(values, n, first, last, ids);
+    });
 }
 
-// Adds one row to the value of every token, or replaces the value by it.
-class RowEdit final : public ValueEdit {
-public:
-    RowEdit(std::vector<float> row, bool adds) : row_(std::move(row)), adds_(adds) {}
-    void apply(std::span<float> rows, const Shape& shape) override {
-        if (rows.size() != row_.size() * static_cast<size_t>(shape[0]))
-            throw InvalidArgument(text("edit: expected a row of ",
-                                       rows.size() / static_cast<size_t>(shape[0]),
-                                       " numbers, got ", row_.size()));
-        for (size_t i = 0; i < rows.size(); ++i) {
-            const float x = row_[i % row_.size()];
-            rows[i] = adds_ ? rows[i] + x : x;
-        }
-    }
-
-private:
-    std::vector<float> row_;
-    bool adds_;
-};
-
-// Replaces a value by the result of a Python function. apply() is called without the GIL.
-class FunctionEdit final : public ValueEdit {
+// Replaces rows by the result of a Python function. apply() is called without the GIL.
+class FunctionEdit final : public RowFunction {
 public:
     explicit FunctionEdit(py::object function) : function_(std::move(function)) {}
     ~FunctionEdit() override {
@@ -108,36 +127,50 @@ py::typing::Tuple<py::int_, py::ellipsis> value_shape(const PyContext& self, con
 
 }  // namespace
 
-std::shared_ptr<ValueEdit> make_edit(py::handle change, bool adds) {
-    if (PyCallable_Check(change.ptr()))
-        return std::make_shared<FunctionEdit>(py::reinterpret_borrow<py::object>(change));
-    const Floats row = float_array("edit", change);
-    return std::make_shared<RowEdit>(std::vector(row.data(), row.data() + row.size()), adds);
+std::unique_ptr<RowFunction> make_row_function(py::handle function) {
+    return std::make_unique<FunctionEdit>(py::reinterpret_borrow<py::object>(function));
+}
+
+std::vector<float> float_vector(const char* name, py::handle value) {
+    const Floats array = float_array(name, value);
+    return {array.data(), array.data() + array.size()};
 }
 
 void bind_steering(py::class_<PyContext>& context) {
     context
-        .def("set_lora", &set_lora, py::arg("adapters"),
+        .def("set_lora", &set_lora, py::arg("adapters"), py::kw_only(), py::arg("seq") = py::none(),
              R"(Set the adapters for all later calls: y = W x + sum of scale * B A x.
 
 Replaces the previous adapters. Changing only the scales, or returning to an earlier set, builds no
 plan. Cached keys and values do not change.
 
+Sequences may use different adapters in one call. On the CPU, each has the bits that it has alone,
+with the same adapters. A fork starts with the adapters of `seq=None`, and closing a `Sequence`
+removes its own. `kv.save(seq=...)` records the adapters of that sequence.
+
 Args:
     adapters: Scale of each adapter, as a dict of Adapter to float. The adapters come from
         `Model.load_lora` of this context's model and are summed in the order in which they were
         loaded. None or {} removes all adapters.
+    seq: The sequences that use these adapters: an id, a `Sequence`, or several. Others keep theirs.
+        None: all sequences, also those that have adapters of their own.
 
 Raises:
-    ValueError: An adapter is for another model, or a scale is not finite.
+    ValueError: An adapter is for another model, a scale is not finite, or a sequence does not
+        exist, is closed or belongs to another context. In a later call: a token belongs to several
+        sequences that use different adapters.
     UnsupportedError: An adapter changes a weight that this model does not use in a matrix product.
 
 Source: cpp/graph/low_rank.cpp)")
         .def("set_control_vector", &set_control_vector, py::arg("vector"),
-             py::arg("first_layer") = 1, py::arg("last_layer") = py::none(),
+             py::arg("first_layer") = 1, py::arg("last_layer") = py::none(), py::kw_only(),
+             py::arg("seq") = py::none(),
              R"(Add a control vector to the layer outputs in all later calls (arXiv:2310.01405).
 
-Cached keys and values do not change. Replacing the vector for the same layers builds no plan.
+Cached keys and values do not change. Replacing the vector for the same layers builds no plan, and
+neither does giving other sequences vectors of their own. On the CPU, each sequence has the bits
+that it has alone, with the same vector. A fork starts with the vector of `seq=None`, and closing a
+`Sequence` removes its own.
 
 Args:
     vector: float32 array of shape (n_layer, n_embd). Row i is added to the output of layer i,
@@ -145,9 +178,13 @@ Args:
         decoder layers. None removes the vector.
     first_layer: First layer that the vector is added to. The default omits layer 0, as in llama.cpp.
     last_layer: Last layer that the vector is added to. None: the last layer of the model.
+    seq: The sequences that use this vector, or, with None as vector, none: an id, a `Sequence`, or
+        several. Others keep theirs. None: all sequences, also those that have a vector of their own.
 
 Raises:
-    ValueError: The shape is wrong, a number is not finite, or a layer does not exist.
+    ValueError: The shape is wrong, a number is not finite, a layer does not exist, or a sequence
+        does not exist, is closed or belongs to another context. In a later call: a token belongs to
+        several sequences with different vectors.
 
 Source: cpp/graph/rewrite.cpp)")
         .def("value_shape", &value_shape, py::arg("name"),

@@ -7,6 +7,7 @@ set(PLAIT_SHADERS
     concat
     copy_rows
     delta_rule
+    edit_rows
     elementwise
     embed
     hadamard

@@ -21,7 +21,8 @@ std::vector<NamedValue> named_values(const Graph& graph) {
     std::map<ValueName, uint16_t> known;  // number of values by role and layer
     for (NodeId i = 0; i < graph.nodes().size(); ++i) {
         const Node& node = graph.node(i);
-        if (node.role == Role::none || node.type.dtype != DType::f32) continue;
+        const DType dtype = node.role == Role::router ? DType::i32 : DType::f32;
+        if (node.role == Role::none || node.type.dtype != dtype) continue;
         if (node.extent != Extent::tokens && node.extent != Extent::outputs) continue;
         ValueName name{node.role, node.layer};
         name.nth = known[name]++;

@@ -26,7 +26,8 @@ std::string full_name(const ValueName& name);
 // Returns true if values of this role have only the output rows.
 bool only_of_outputs(Role role);
 
-// A value that can be captured.
+// A value that can be captured: floats, or the routes of a mixture, which are pairs of an expert and
+// the bits of its weight; see ops::Route.
 struct NamedValue {
     ValueName name;
     NodeId node = 0;

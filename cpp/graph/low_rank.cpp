@@ -35,14 +35,30 @@ struct Factors {
     Graph& graph;
     Value a, b, scale;
 
-    Factors(Graph& to, const LowRank& delta)
-        : graph(to),
-          a(to.weight(delta.a)),
-          b(to.weight(delta.b)),
-          scale(to.input({InputField::adapter_scale, delta.scale}, {DType::f32, {1}},
-                         Extent::fixed)) {}
+    // `y`: the value that the adapter is added to.
+    Factors(Graph& to, const LowRank& delta, Value y)
+        : graph(to), a(to.weight(delta.a)), b(to.weight(delta.b)), scale(scale_of(to, delta, y)) {}
     Value at(NodeId id) const { return {&graph, id}; }
+
+private:
+    static Value scale_of(Graph& to, const LowRank& delta, Value y) {
+        if (!delta.by_token)
+            return to.input({InputField::adapter_scale, delta.scale}, {DType::f32, {1}},
+                            Extent::fixed);
+        const InputField field = y.extent() == Extent::outputs ? InputField::adapter_output_scale
+                                                               : InputField::adapter_token_scale;
+        return to.input({field, delta.scale}, {DType::f32, {y.shape()[0], 1}}, y.extent());
+    }
 };
+
+// Adds the product to y, or to the rows of y whose tokens use the adapter.
+Value add_product(Value y, Value product, const LowRank& delta) {
+    if (!delta.by_token) return y + product;
+    const InputField field = y.extent() == Extent::outputs ? InputField::adapter_output_picks
+                                                           : InputField::adapter_token_picks;
+    const TensorType type{DType::i32, {y.shape()[0], 2}};
+    return edit_rows(y, product, y.graph->input({field, delta.scale}, type, y.extent()));
+}
 
 // Builds B (scale * A x), with the same kind of product as the op.
 Value product(const ops::Embed& op, const Factors& f) {
@@ -82,7 +98,7 @@ void add_low_rank(Graph& graph, std::span<const LowRank> deltas) {
                 if constexpr (Adaptable<T>) {
                     for (const LowRank& delta : deltas)
                         if (delta.base == *weight && fits(after, each, delta))
-                            y = y + product(each, Factors(after, delta));
+                            y = add_product(y, product(each, Factors(after, delta, y)), delta);
                 }
             },
             op);

@@ -19,13 +19,13 @@ namespace plait {
 using Op =
     std::variant<ops::Weight, ops::Storage, ops::Input, ops::Reshape, ops::WeightRow, ops::Edit,
                  ops::Send, ops::Receive, ops::Embed, ops::SelectRows, ops::StoreRows,
-                 ops::CopyRows, ops::RmsNorm, ops::LayerNorm, ops::L2Norm, ops::RowSum, ops::Linear,
-                 ops::LinearAdd, ops::HeadLinear, ops::Mix, ops::RopeTable, ops::Rope,
-                 ops::Hadamard, ops::RotateRows, ops::Attend, ops::Temperature, ops::Add, ops::Sub,
-                 ops::Mul, ops::Scale, ops::Softcap, ops::Clamp, ops::Activate, ops::Gate,
-                 ops::ClampedSwiglu, ops::Slice, ops::Concat, ops::Route, ops::ExpertLinear,
-                 ops::Combine, ops::ShortConv, ops::TokenShift, ops::SelectiveScan, ops::SsdScan,
-                 ops::Wkv6, ops::Wkv7, ops::DeltaRule>;
+                 ops::CopyRows, ops::EditRows, ops::RmsNorm, ops::LayerNorm, ops::L2Norm,
+                 ops::RowSum, ops::Linear, ops::LinearAdd, ops::HeadLinear, ops::Mix,
+                 ops::RopeTable, ops::Rope, ops::Hadamard, ops::RotateRows, ops::Attend,
+                 ops::Temperature, ops::Add, ops::Sub, ops::Mul, ops::Scale, ops::Softcap,
+                 ops::Clamp, ops::Activate, ops::Gate, ops::ClampedSwiglu, ops::Slice, ops::Concat,
+                 ops::Route, ops::ExpertLinear, ops::Combine, ops::ShortConv, ops::TokenShift,
+                 ops::SelectiveScan, ops::SsdScan, ops::Wkv6, ops::Wkv7, ops::DeltaRule>;
 
 template <typename Variant>
 inline constexpr bool all_are_ops = false;

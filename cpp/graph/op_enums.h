@@ -10,6 +10,9 @@ namespace plait {
 // many rows as its step has.
 enum class Extent : uint8_t { fixed, tokens, outputs, moves };
 
+// How an edit combines a row of a value with a row that the caller gives: x + row, row, x * row.
+enum class RowChange : uint8_t { add, replace, scale };
+
 enum class Activation : uint8_t {
     silu,
     gelu,

@@ -52,7 +52,9 @@ Value weight_row(Value weight, int64_t row) {
                              Extent::fixed);
 }
 
-Value edit(Value x, uint16_t index) { return add_like(x, ops::Edit{x, index}); }
+Value edit(Value x, uint16_t index) {
+    return x.graph->add(ops::Edit{x, index}, x.type(), x.extent());
+}
 
 // -- ops/rows.h
 
@@ -76,6 +78,14 @@ Value store_rows(Value storage, Value x, Value rows) {
 
 Value copy_rows(Value storage, Value from, Value to) {
     return storage.graph->add(ops::CopyRows{storage, from, to}, storage.type(), Extent::fixed);
+}
+
+Value edit_rows(Value x, Value rows, Value picks) {
+    PLAIT_CHECK(rows.shape().rank == 1 || rows.shape() == x.shape());
+    PLAIT_CHECK((rows.extent() == Extent::fixed) == (rows.shape().rank == 1));
+    PLAIT_CHECK(picks.type().dtype == DType::i32 && picks.shape().rank == 2);
+    PLAIT_CHECK(picks.shape()[0] == x.shape()[0] && picks.shape()[1] == 2);
+    return add_like(x, ops::EditRows{x, rows, picks});
 }
 
 // -- ops/norm.h
@@ -202,7 +212,8 @@ void check_binary(Value a, Value b) {
     const int64_t n = b.shape().elements();
     const bool by_vector =
         b.shape()[-1] == 1 && n * a.shape()[-1] * a.shape()[0] == a.shape().elements();
-    PLAIT_CHECK(a.shape() == b.shape() || with_last(a.shape(), 1) == b.shape() ||
+    const bool by_row = b.extent() == a.extent() && b.shape() == Shape{a.shape()[0], 1};
+    PLAIT_CHECK(a.shape() == b.shape() || with_last(a.shape(), 1) == b.shape() || by_row ||
                 (b.extent() == Extent::fixed && (repeats_in(b, a) || by_vector || n == 1)));
 }
 

@@ -32,19 +32,40 @@ void add_control(Graph& graph, int n_layers) {
     });
 }
 
-void insert_edits(Graph& graph, std::span<const ValueName> names, bool has_outputs) {
+namespace {
+
+Value insert_edit(Value x, const EditPoint& point, const EditRowsInput& rows) {
+    if (point.on_host) return edit(x, point.index);
+    const InputField field =
+        x.extent() == Extent::outputs ? InputField::edit_output_picks : InputField::edit_picks;
+    const Value picks =
+        x.graph->input({field, point.index}, {DType::i32, {x.shape()[0], 2}}, x.extent());
+    return edit_rows(x,
+                     x.graph->input({InputField::edit_rows, rows.group},
+                                    {DType::f32, {rows.elements}}, Extent::fixed),
+                     picks);
+}
+
+}  // namespace
+
+void insert_edits(Graph& graph, std::span<const EditPoint> points, const EditRowsInput& rows,
+                  bool has_outputs) {
     const std::vector<NamedValue> values = named_values(graph);
     const auto outputs = graph.outputs();
     rewrite(graph, [&](NodeId old, Value x) {
         const auto named = std::ranges::find(values, old, &NamedValue::node);
         if (named == values.end() || (!has_outputs && only_of_outputs(named->name.role))) return x;
-        const NodeId before = x.id;
-        for (size_t i = 0; i < names.size(); ++i)
-            if (names[i] == named->name) x = edit(x, static_cast<uint16_t>(i));
+        bool ends_on_host = false;
+        for (const EditPoint& point : points) {
+            if (point.name != named->name) continue;
+            x = insert_edit(x, point, rows);
+            ends_on_host = point.on_host;
+        }
         const bool is_output = std::ranges::any_of(
             outputs, [old](const auto& output) { return output.second == old; });
-        // Edits happen in the arena, but a device writes an output directly to the caller's buffer.
-        return x.id != before && is_output ? slice(x, 0, x.shape()[-1]) : x;
+        // The host edits in the arena, but a device writes an output directly to the caller's
+        // buffer.
+        return ends_on_host && is_output ? slice(x, 0, x.shape()[-1]) : x;
     });
 }
 

@@ -30,6 +30,8 @@ struct LowRank {
     Weight a;            // [r, in] or [e, r, in]; for a table [vocab, r]
     Weight b;            // [out, r] or [e, out, r]
     uint16_t scale = 0;  // index of its scale: InputId{adapter_scale, scale}
+    // Each token has a scale of its own, and a token may do without the adapter.
+    bool by_token = false;
 };
 
 // Adds the adapters to each op that multiplies by their weight or looks up rows of it.
@@ -43,8 +45,25 @@ std::vector<WeightId> adaptable_weights(const Graph& graph);
 // Zou et al. 2023, arXiv:2310.01405; Turner et al. 2023, arXiv:2308.10248.
 void add_control(Graph& graph, int n_layers);
 
-// Inserts edit i after the value of the i-th name if the graph has it. Several edits of one value
-// run in order. In a step without output rows, values that have output rows only are not edited.
-void insert_edits(Graph& graph, std::span<const ValueName> names, bool has_outputs);
+// Where edits change a value: on the host, or as an op of the graph, whose rows are inputs.
+struct EditPoint {
+    ValueName name;
+    bool on_host = true;
+    uint16_t index = 0;  // of ops::Edit, or of the inputs with the picks of each row
+    bool operator==(const EditPoint&) const = default;
+};
+
+// The elements of the rows of all edits: InputId{edit_rows, group}, with `elements` floats.
+struct EditRowsInput {
+    uint16_t group = 0;
+    int64_t elements = 0;
+    bool operator==(const EditRowsInput&) const = default;
+};
+
+// Inserts the points after the values that they name, if the graph has them. Several points of one
+// value run in order. In a step without output rows, values that have output rows only are not
+// edited.
+void insert_edits(Graph& graph, std::span<const EditPoint> points, const EditRowsInput& rows,
+                  bool has_outputs);
 
 }  // namespace plait

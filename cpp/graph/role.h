@@ -16,7 +16,8 @@ enum class Role : uint8_t {
     v,
     q_rope,
     k_rope,
-    attn,
+    attn_heads,    // each head's output
+    attn_pattern,  // the weights of the softmax; no value of a graph
     attn_out,
     ffn_inp,
     ffn_norm,
@@ -24,7 +25,8 @@ enum class Role : uint8_t {
     ffn_up,
     ffn_act,
     ffn_out,
-    router,
+    router_logits,
+    router,  // the chosen experts and their weights
     experts,
     l_out,
     result_norm,

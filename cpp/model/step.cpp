@@ -87,7 +87,7 @@ Value Step::attend_stored(int layer, AttendInputs in, const StorageInfo& keys,
                           const StorageInfo& values, int value_dim, const Attention& how) {
     in.q = spread(in.q, keys);
     const AttendParams params{.n_kv_heads = keys.n_heads, .value_dim = value_dim};
-    return name(spread(attend_over(in, params, keys.group, how), values), Role::attn, layer);
+    return name(spread(attend_over(in, params, keys.group, how), values), Role::attn_heads, layer);
 }
 
 // Adds the inputs that all kinds of attention share: the intervals and runs of the group.
@@ -159,14 +159,15 @@ Value Step::temperature(const Temperature& how) {
 Value Step::attend_latent(int layer, Value q, Value k, int value_dim, const Attention& how) {
     const StorageInfo& keys =
         layout_.at({static_cast<uint16_t>(layer), static_cast<uint8_t>(how.slot), 0});
-    return attend_stored(layer, {.q = q, .keys = store(keys, k)}, keys, keys, value_dim, how);
+    const AttendInputs in{.q = q, .keys = store(keys, k)};
+    return name(attend_stored(layer, in, keys, keys, value_dim, how), Role::none);
 }
 
 Value Step::attend_within(int layer, Value q, Value k, Value v, const Attention& how) {
     const auto heads = static_cast<int>(k.shape()[1]);
     const AttendParams params{.n_kv_heads = heads, .value_dim = static_cast<int>(v.shape()[2])};
     const AttendInputs in{.q = q, .keys = merge_heads(k), .values = merge_heads(v)};
-    return name(attend_over(in, params, layout_.group_of(layer, how.slot), how), Role::attn, layer);
+    return name(attend_over(in, params, layout_.group_of(layer, how.slot), how), Role::attn_heads, layer);
 }
 
 void Step::store_cross(int layer, int slot, Value k, Value v) {

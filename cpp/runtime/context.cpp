@@ -65,11 +65,10 @@ std::vector<CapturedCall> Context::take_captured() {
     return session_.with([this](Session*) { return attachments_.recorder.take(); });
 }
 
-std::vector<CapturedCall> Context::stop_capture() {
+StoppedCapture Context::stop_capture() {
     return session_.with([this](Session*) {
         std::vector<CapturedCall> calls = attachments_.recorder.take();
-        attachments_.recorder.start(0, 0);
-        return calls;
+        return StoppedCapture{std::move(calls), attachments_.recorder.stop()};
     });
 }
 
@@ -84,12 +83,12 @@ std::pair<std::vector<GradientCall>, std::shared_ptr<Loss>> Context::stop_gradie
     });
 }
 
-std::shared_ptr<ValueEdit> Context::stop_edit(uint64_t id) {
-    return session_.with([this, id](Session* session) -> std::shared_ptr<ValueEdit> {
+std::shared_ptr<const ValueEdit> Context::stop_edit(uint64_t id) {
+    return session_.with([this, id](Session* session) -> std::shared_ptr<const ValueEdit> {
         std::vector<Attachments::Edit>& edits = attachments_.edits;
         const auto found = std::ranges::find(edits, id, &Attachments::Edit::id);
         if (found == edits.end()) return nullptr;
-        std::shared_ptr<ValueEdit> edit = std::move(found->edit);
+        std::shared_ptr<const ValueEdit> edit = std::move(found->edit);
         edits.erase(found);
         if (session) session->use_edits();
         return edit;

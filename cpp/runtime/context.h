@@ -12,6 +12,12 @@
 
 namespace plait {
 
+// The calls that a capture kept, and its sink, if it has one.
+struct StoppedCapture {
+    std::vector<CapturedCall> calls;
+    std::shared_ptr<CaptureSink> sink;
+};
+
 class Context {
 public:
     // Throws what resolve() and the construction of a Session throw.
@@ -39,12 +45,12 @@ public:
     void close_sequence(SequenceId sequence) const;  // does nothing after close()
     // Return the calls recorded since the last take_captured().
     std::vector<CapturedCall> take_captured();
-    std::vector<CapturedCall> stop_capture();
+    StoppedCapture stop_capture();
     // The same for gradients; stop_gradients() also returns the loss.
     std::vector<GradientCall> take_gradients();
     std::pair<std::vector<GradientCall>, std::shared_ptr<Loss>> stop_gradients();
-    std::shared_ptr<ValueEdit> stop_edit(uint64_t id);  // returns the edit; null if unknown
-    std::vector<TracedNode> take_trace() const;         // empty after close()
+    std::shared_ptr<const ValueEdit> stop_edit(uint64_t id);  // returns the edit; null if unknown
+    std::vector<TracedNode> take_trace() const;               // empty after close()
 
 private:
     std::shared_ptr<const LoadedModel> model_;

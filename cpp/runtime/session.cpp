@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "runtime/devices/backend_registry.h"
+#include "tensor/convert.h"
 
 namespace plait {
 namespace {
@@ -47,6 +48,15 @@ DeviceSet choose_devices(const Model& model, const ContextSettings& settings,
         model.info(), graphs, layout, devices,
         Engine::input_layout(layout, limits, model.info().input_width()), settings.layers);
     return join(std::move(devices), std::move(placed));
+}
+
+std::vector<float> weight_floats(const Weights& weights, WeightId id) {
+    const TensorType& type = weights.type(id);
+    std::vector<std::byte> bytes(type.bytes());
+    weights.read(id, 0, bytes);
+    std::vector<float> values(static_cast<size_t>(type.shape.elements()));
+    dequantize(type.dtype, bytes.data(), values.data(), values.size());
+    return values;
 }
 
 // The memory of encode() where it has its own: of the size of one call.
@@ -237,6 +247,13 @@ SequenceId Session::open_sequence() {
 
 void Session::close_sequence(SequenceId sequence) {
     check_sequence(sequence);
+    if (adapters_.own.contains(sequence)) {
+        BySequence<std::vector<ScaledAdapter>> next = adapters_;
+        next.own.erase(sequence);
+        engine_.use_adapters(next);
+        adapters_ = std::move(next);
+    }
+    if (control_.own.erase(sequence) > 0) use_control();
     handles_[static_cast<size_t>(sequence)] = false;
     // Every memory can remove a whole sequence.
     PLAIT_CHECK(decode_runner_->memory().remove(sequence, {}));
@@ -280,17 +297,29 @@ std::vector<std::string> Session::value_names() {
     return result;
 }
 
-std::vector<std::string> Session::start_capture(std::span<const std::string> wanted) {
+std::vector<std::string> Session::start_capture(std::span<const std::string> wanted,
+                                                std::shared_ptr<CaptureSink> sink) {
     if (attachments_.recorder.active())
         throw InvalidArgument("capture: another capture of this context is open");
     std::vector<ValueName> set;
-    for (const std::string& name : wanted) set.push_back(find_value("capture", name).name);
+    std::vector<PatternSource> patterns;
+    for (const std::string& name : wanted) {
+        const Engine::ValueInfo value = find_value("capture", name);
+        set.push_back(value.name);
+        if (value.pattern) patterns.push_back(*value.pattern);
+    }
     std::ranges::sort(set);
     const auto repeated = std::ranges::unique(set);
     set.erase(repeated.begin(), repeated.end());
     std::vector<std::string> result;
     for (const ValueName& name : set) result.push_back(full_name(name));
-    attachments_.recorder.start(engine_.capture_set(set), set.size());
+    Recorder::Target target{engine_.capture_set(set), set.size(), std::move(sink), {}};
+    const auto weight = [&](WeightId id) { return weight_floats(model_->weights(), id); };
+    for (const PatternSource& source : patterns) {
+        const auto index = std::ranges::lower_bound(set, source.name) - set.begin();
+        target.patterns.try_emplace(static_cast<size_t>(index), source, weight);
+    }
+    attachments_.recorder.start(std::move(target));
     return result;
 }
 

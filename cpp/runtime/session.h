@@ -29,7 +29,8 @@ struct Attachments {
     struct Edit {
         uint64_t id;
         ValueName name;
-        std::shared_ptr<ValueEdit> edit;
+        std::shared_ptr<const ValueEdit> edit;
+        int64_t n_experts = 0;  // see NamedEdit
     };
     Recorder recorder;
     Gradients gradients;
@@ -43,6 +44,11 @@ struct SequenceRows {
     int64_t n = 0;
     int n_heads = 0;
     int head_dim = 0;
+};
+
+struct ActiveControl {
+    std::string identity;     // in saved states
+    std::vector<float> rows;  // [n_layers, width]
 };
 
 // If a function throws, the memory is unchanged.
@@ -114,7 +120,8 @@ public:
     Shape value_shape(const std::string& name);
     // Records the values of these names in every later call. Returns the names in the order of
     // CapturedCall. Throws InvalidArgument for an unknown name or if another capture is active.
-    std::vector<std::string> start_capture(std::span<const std::string> names);
+    std::vector<std::string> start_capture(std::span<const std::string> names,
+                                           std::shared_ptr<CaptureSink> sink = nullptr);
     // Returns the names of the values that gradients can be computed of, in order.
     std::vector<std::string> gradient_names();
     // Computes the gradients of `loss` with respect to the values of these names in every later
@@ -125,18 +132,21 @@ public:
                                              std::shared_ptr<Loss> loss);
     // Applies `edit` to the value of that name in every later call; edits of one name apply in the
     // order of their start. Returns its id in Attachments::edits. Throws InvalidArgument.
-    uint64_t start_edit(const std::string& name, std::shared_ptr<ValueEdit> edit);
+    uint64_t start_edit(const std::string& name, std::shared_ptr<const ValueEdit> edit);
     // Makes later calls apply the attached edits.
     void use_edits();
     // Replaces the active adapters for all later calls; an empty list removes them. Changing only
     // scales builds no plan. Throws InvalidArgument, or UnsupportedError if an adapter changes a
     // weight that is not an operand of a matrix product.
-    void set_lora(std::vector<ScaledAdapter> adapters);
+    // `sequences`: those that use the adapters; empty: all, also those with adapters of their own.
+    void set_lora(std::vector<ScaledAdapter> adapters, std::span<const SequenceId> sequences = {});
     // Adds row i of `rows`, [n, width], to the output of layer i, for the layers from `first_layer`
     // to `last_layer` (nullopt: the last layer). No rows: removes the vector. Throws
     // InvalidArgument.
+    // `sequences`: as for set_lora().
     void set_control_vector(std::span<const float> rows, int64_t n, int64_t first_layer,
-                            std::optional<int64_t> last_layer);
+                            std::optional<int64_t> last_layer,
+                            std::span<const SequenceId> sequences = {});
 
 private:
     Session(const std::shared_ptr<const LoadedModel>& model, const ContextSettings& settings,
@@ -146,6 +156,13 @@ private:
     void check_range(PositionRange range) const;
     SequenceRows read_rows(int layer, SequenceId sequence, uint8_t part);
     StepRunner& encode_runner();
+    void set_control(std::shared_ptr<const ActiveControl> vector,
+                     std::span<const SequenceId> sequences);
+    void use_control();
+    std::vector<NamedEdit> control_edits() const;
+    // The adapters and the control vector of a sequence; of all, with their sequences where these
+    // differ, if there is none.
+    std::vector<ActiveChange> active_changes(std::optional<SequenceId> sequence) const;
     std::vector<StepRunner*> runners();  // one for each graph that the calls of the model run
     std::unique_ptr<StepRunner> make_runner(const CallForm& form,
                                             std::shared_ptr<StoredMemory> stored,
@@ -159,6 +176,8 @@ private:
     Engine engine_;
     Facts facts_;                // that a state must have to be loaded
     std::vector<bool> handles_;  // by sequence id: reserved by open_sequence()
+    BySequence<std::vector<ScaledAdapter>> adapters_;
+    BySequence<std::shared_ptr<const ActiveControl>> control_;  // null if there is none
     std::unique_ptr<StepRunner> decode_runner_;
     std::unique_ptr<StepRunner> encode_runner_;  // EncodeMemory::own: created by the first encode()
 };

@@ -12,20 +12,18 @@ void Session::check_sequence(std::optional<SequenceId> sequence) const {
 void Session::save_state(std::optional<SequenceId> sequence, const ByteSink& sink) {
     check_sequence(sequence);
     decode_runner_->apply_shifts();
-    plait::save_state(*decode_runner_->stored(), facts_, engine_.steering().active(), sequence,
-                      sink);
+    plait::save_state(*decode_runner_->stored(), facts_, active_changes(sequence), sequence, sink);
 }
 
 void Session::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to,
                          const AllowSequence& allow) {
     check_sequence(to);
-    plait::load_state(*decode_runner_->stored(), facts_, engine_.steering().active(), bytes, to,
-                      allow);
+    plait::load_state(*decode_runner_->stored(), facts_, active_changes(to), bytes, to, allow);
 }
 
 void Session::copy_state_to(Session& other) {
     check_facts(facts_, other.facts_);
-    check_active(engine_.steering().active(), other.engine_.steering().active());
+    check_active(active_changes({}), other.active_changes({}));
     decode_runner_->apply_shifts();
     copy_state(*decode_runner_->stored(), *other.decode_runner_->stored());
 }

@@ -2,16 +2,20 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
+#include <sstream>
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "runtime/session.h"
 #include "runtime/steering/adapter.h"
 
 namespace plait {
 
-void Session::set_lora(std::vector<ScaledAdapter> adapters) {
+void Session::set_lora(std::vector<ScaledAdapter> adapters, std::span<const SequenceId> sequences) {
+    for (const SequenceId sequence : sequences) check_sequence(sequence);
     std::vector<WeightId> adaptable;
     for (StepRunner* runner : runners())
         std::ranges::copy(runner->adaptable(), std::back_inserter(adaptable));
@@ -35,12 +39,17 @@ void Session::set_lora(std::vector<ScaledAdapter> adapters) {
     const auto twice = std::ranges::adjacent_find(adapters, {}, number);
     if (twice != adapters.end())
         throw InvalidArgument(text("set_lora: ", twice->adapter->path(), " is given twice"));
-    engine_.use_adapters(std::move(adapters));
+    BySequence<std::vector<ScaledAdapter>> next = adapters_;
+    next.set(sequences, adapters);
+    engine_.use_adapters(next);
+    adapters_ = std::move(next);
 }
 
 void Session::set_control_vector(std::span<const float> rows, int64_t n, int64_t first_layer,
-                                 std::optional<int64_t> last_layer) {
-    if (rows.empty()) return engine_.use_control({});
+                                 std::optional<int64_t> last_layer,
+                                 std::span<const SequenceId> sequences) {
+    for (const SequenceId sequence : sequences) check_sequence(sequence);
+    if (rows.empty()) return set_control(nullptr, sequences);
     const ModelInfo& info = model_->info();
     const auto width = static_cast<size_t>(info.width);
     if (n > info.n_layers || rows.size() != static_cast<size_t>(n) * width)
@@ -53,18 +62,102 @@ void Session::set_control_vector(std::span<const float> rows, int64_t n, int64_t
                                    ": expected 0 <= first_layer <= last_layer < ", info.n_layers));
     if (!std::ranges::all_of(rows, [](float x) { return std::isfinite(x); }))
         throw InvalidArgument("control vector: expected finite numbers");
-    std::vector<float> all(static_cast<size_t>(info.n_layers) * width);
+    auto vector = std::make_shared<ActiveControl>();
+    std::vector<float>& all = vector->rows;
+    all.resize(static_cast<size_t>(info.n_layers) * width);
     const auto begin = std::min(rows.size(), static_cast<size_t>(first_layer) * width);
     const auto end = std::min(rows.size(), (static_cast<size_t>(last) + 1) * width);
     std::copy(rows.begin() + static_cast<std::ptrdiff_t>(begin),
               rows.begin() + static_cast<std::ptrdiff_t>(end),
               all.begin() + static_cast<std::ptrdiff_t>(begin));
-    engine_.use_control(all);
+    std::ostringstream digest;
+    digest << "control vector of digest " << std::hex << checksum(std::as_bytes(std::span(all)));
+    vector->identity = std::move(digest).str();
+    set_control(std::move(vector), sequences);
 }
 
-uint64_t Session::start_edit(const std::string& name, std::shared_ptr<ValueEdit> edit) {
+void Session::set_control(std::shared_ptr<const ActiveControl> vector,
+                          std::span<const SequenceId> sequences) {
+    const auto before = control_;
+    control_.set(sequences, vector);
+    try {
+        use_control();
+    } catch (...) {
+        control_ = before;
+        use_control();
+        throw;
+    }
+}
+
+// One vector for all sequences is an input of the plan; vectors of single sequences are edits.
+void Session::use_control() {
+    use_edits();
+    const bool is_general = control_.own.empty() && control_.general;
+    engine_.use_control(is_general ? std::span(control_.general->rows) : std::span<const float>());
+}
+
+std::vector<NamedEdit> Session::control_edits() const {
+    std::vector<NamedEdit> edits;
+    if (control_.own.empty()) return edits;
+    std::map<std::shared_ptr<const ActiveControl>, std::vector<SequenceId>> users;
+    for (SequenceId sequence = 0; sequence < settings_.n_seq_max(); ++sequence)
+        if (const auto& vector = control_.of(sequence)) users[vector].push_back(sequence);
+    const auto width = static_cast<size_t>(model_->info().width);
+    for (const auto& [vector, sequences] : users) {
+        for (size_t layer = 0; layer < vector->rows.size() / width; ++layer) {
+            auto edit = std::make_shared<ValueEdit>();
+            edit->selection = RowSelection(sequences, RowSelection::Range{});
+            const std::span row = std::span(vector->rows).subspan(layer * width, width);
+            edit->rows.assign(row.begin(), row.end());
+            edit->width = width;
+            edits.push_back({{Role::l_out, static_cast<int16_t>(layer)}, std::move(edit)});
+        }
+    }
+    return edits;
+}
+
+std::vector<ActiveChange> Session::active_changes(std::optional<SequenceId> sequence) const {
+    std::vector<ActiveChange> changes;
+    const auto add = [&](const std::vector<ScaledAdapter>& adapters, const auto& control,
+                         const std::string& of) {
+        for (const ScaledAdapter& one : adapters)
+            changes.push_back({one.adapter->identity() + of, one.scale});
+        std::ranges::sort(changes, {}, &ActiveChange::identity);
+        if (control) changes.push_back({control->identity + of, 1.0f});
+    };
+    if (sequence) {
+        add(adapters_.of(*sequence), control_.of(*sequence), "");
+    } else if (adapters_.own.empty() && control_.own.empty()) {
+        add(adapters_.general, control_.general, "");
+    } else {
+        for (SequenceId each = 0; each < settings_.n_seq_max(); ++each)
+            add(adapters_.of(each), control_.of(each), text(" of sequence ", each));
+    }
+    return changes;
+}
+
+uint64_t Session::start_edit(const std::string& name, std::shared_ptr<const ValueEdit> edit) {
+    const Engine::ValueInfo value = find_value("edit", name);
+    if (value.pattern)
+        throw InvalidArgument(text("edit: ", name, " can be captured, but not edited; edit ",
+                                   "attn_heads or q_rope instead"));
+    const int64_t width = value.type.shape.elements() / value.type.shape[0];
+    if (edit->selection.sequences())
+        for (const SequenceId sequence : *edit->selection.sequences()) check_sequence(sequence);
+    if (!edit->function) {
+        const size_t n_rows = edit->by_position ? edit->selection.n_positions().value_or(0) : 1;
+        if (edit->width != static_cast<size_t>(width) || edit->rows.size() != n_rows * edit->width)
+            throw InvalidArgument(text("edit: expected ", n_rows, " rows of ", width,
+                                       " numbers, got ", edit->rows.size(), " numbers"));
+    }
     std::vector<Attachments::Edit>& edits = attachments_.edits;
-    edits.push_back({++attachments_.n_edits, find_value("edit", name).name, std::move(edit)});
+    int64_t n_experts = 0;
+    if (value.name.role == Role::router) {
+        const ValueName logits{Role::router_logits, value.name.layer, value.name.nth};
+        for (const Engine::ValueInfo& known : value_infos())
+            if (known.name == logits) n_experts = known.type.shape[-1];
+    }
+    edits.push_back({++attachments_.n_edits, value.name, std::move(edit), n_experts});
     try {
         use_edits();
     } catch (...) {
@@ -75,13 +168,10 @@ uint64_t Session::start_edit(const std::string& name, std::shared_ptr<ValueEdit>
 }
 
 void Session::use_edits() {
-    std::vector<ValueName> names;
-    std::vector<std::shared_ptr<ValueEdit>> edits;
-    for (const Attachments::Edit& started : attachments_.edits) {
-        names.push_back(started.name);
-        edits.push_back(started.edit);
-    }
-    engine_.use_edits(std::move(names), std::move(edits));
+    std::vector<NamedEdit> edits = control_edits();
+    for (const Attachments::Edit& started : attachments_.edits)
+        edits.push_back({started.name, started.edit, started.n_experts});
+    engine_.use_edits(std::move(edits));
 }
 
 Shape Session::value_shape(const std::string& name) {

@@ -623,11 +623,16 @@ class Context:
         vector: numpy.typing.ArrayLike | None,
         first_layer: typing.SupportsIndex = 1,
         last_layer: typing.SupportsIndex | None = None,
+        *,
+        seq: typing.SupportsIndex | collections.abc.Iterable[typing.SupportsIndex] | None = None,
     ) -> None:
         """
         Add a control vector to the layer outputs in all later calls (arXiv:2310.01405).
 
-        Cached keys and values do not change. Replacing the vector for the same layers builds no plan.
+        Cached keys and values do not change. Replacing the vector for the same layers builds no plan, and
+        neither does giving other sequences vectors of their own. On the CPU, each sequence has the bits
+        that it has alone, with the same vector. A fork starts with the vector of `seq=None`, and closing a
+        `Sequence` removes its own.
 
         Args:
             vector: float32 array of shape (n_layer, n_embd). Row i is added to the output of layer i,
@@ -635,26 +640,43 @@ class Context:
                 decoder layers. None removes the vector.
             first_layer: First layer that the vector is added to. The default omits layer 0, as in llama.cpp.
             last_layer: Last layer that the vector is added to. None: the last layer of the model.
+            seq: The sequences that use this vector, or, with None as vector, none: an id, a `Sequence`, or
+                several. Others keep theirs. None: all sequences, also those that have a vector of their own.
 
         Raises:
-            ValueError: The shape is wrong, a number is not finite, or a layer does not exist.
+            ValueError: The shape is wrong, a number is not finite, a layer does not exist, or a sequence
+                does not exist, is closed or belongs to another context. In a later call: a token belongs to
+                several sequences with different vectors.
 
         Source: cpp/graph/rewrite.cpp
         """
-    def set_lora(self, adapters: collections.abc.Mapping[Adapter, float] | None) -> None:
+    def set_lora(
+        self,
+        adapters: collections.abc.Mapping[Adapter, float] | None,
+        *,
+        seq: typing.SupportsIndex | collections.abc.Iterable[typing.SupportsIndex] | None = None,
+    ) -> None:
         """
         Set the adapters for all later calls: y = W x + sum of scale * B A x.
 
         Replaces the previous adapters. Changing only the scales, or returning to an earlier set, builds no
         plan. Cached keys and values do not change.
 
+        Sequences may use different adapters in one call. On the CPU, each has the bits that it has alone,
+        with the same adapters. A fork starts with the adapters of `seq=None`, and closing a `Sequence`
+        removes its own. `kv.save(seq=...)` records the adapters of that sequence.
+
         Args:
             adapters: Scale of each adapter, as a dict of Adapter to float. The adapters come from
                 `Model.load_lora` of this context's model and are summed in the order in which they were
                 loaded. None or {} removes all adapters.
+            seq: The sequences that use these adapters: an id, a `Sequence`, or several. Others keep theirs.
+                None: all sequences, also those that have adapters of their own.
 
         Raises:
-            ValueError: An adapter is for another model, or a scale is not finite.
+            ValueError: An adapter is for another model, a scale is not finite, or a sequence does not
+                exist, is closed or belongs to another context. In a later call: a token belongs to several
+                sequences that use different adapters.
             UnsupportedError: An adapter changes a weight that this model does not use in a matrix product.
 
         Source: cpp/graph/low_rank.cpp
@@ -814,7 +836,14 @@ class Edit:
     """
     def __enter__(self) -> Edit: ...
     def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
-    def __init__(self, context: Context, name: str, adds: bool) -> None: ...
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        mode: str,
+        sequences: collections.abc.Iterable[typing.SupportsIndex] | None,
+        positions: numpy.typing.ArrayLike | None,
+    ) -> None: ...
     @property
     def name(self) -> str:
         """

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    from plait.inspect.capture import Capture
-    from plait.inspect.edit import Change, Edit
+    from plait.inspect.capture import Capture, Sink
+    from plait.inspect.edit import Change, Edit, Positions, Sequences
     from plait.inspect.gradients import Gradients, Loss
     from plait.inspect.graph import Graph, Trace
     from plait.model import Model
@@ -98,7 +98,7 @@ class Context(_core.Context, Closeable):  # noqa: D101
         nodes = self.graph_nodes(n_tokens, n_seqs, n_outputs, embeddings=embeddings, encode=encode)
         return Graph(nodes)
 
-    def capture(self, *patterns: str) -> Capture:
+    def capture(self, *patterns: str, sink: Sink | None = None) -> Capture:
         """Record intermediate values of the calls inside a `with` block.
 
         Calls outside of a capture are not slowed down. The first call with a new set of names
@@ -107,6 +107,12 @@ class Context(_core.Context, Closeable):  # noqa: D101
         Args:
             patterns: Names or glob patterns from value_names(). "l_out.3" is the same as
                 "blk.3.l_out".
+            sink: Where the rows go, call by call, so that memory stays constant. A function
+                receives a dict of names to float32 arrays for each call; an exception that it
+                raises ends the call and leaves the cache unchanged, and it must not call this
+                context. A path is a directory, in which each value gets a file such as
+                "blk.3.l_out.npy", readable with np.load(mmap_mode="r") at any time. None keeps the
+                rows in memory.
 
         Returns:
             A context manager and mapping from names to float32 arrays (n_tokens, ...): the rows of
@@ -114,7 +120,9 @@ class Context(_core.Context, Closeable):  # noqa: D101
             one row per token that requested output.
 
         Raises:
+            TypeError: `sink` is neither a function nor a path.
             ValueError: A pattern matches nothing, or another capture of this context is open.
+            OSError: A file cannot be written.
 
         Example:
             with ctx.capture("blk.3.attn_out", "l_out.*") as seen:
@@ -123,7 +131,7 @@ class Context(_core.Context, Closeable):  # noqa: D101
         """
         from plait.inspect.capture import Capture
 
-        return Capture(self, patterns)
+        return Capture(self, patterns, sink)
 
     def gradients(self, *patterns: str, of: Loss) -> Gradients:
         """Compute gradients of a scalar of the logits in the calls inside a `with` block.
@@ -164,39 +172,60 @@ class Context(_core.Context, Closeable):  # noqa: D101
 
         return Gradients(self, patterns, of)
 
-    def edit(self, name: str, what: Change | npt.ArrayLike, mode: str = "add") -> Edit:
+    def edit(
+        self,
+        name: str,
+        what: Change | npt.ArrayLike,
+        mode: str = "add",
+        *,
+        seq: Sequences | None = None,
+        positions: Positions | None = None,
+    ) -> Edit:
         """Change an intermediate value of the calls inside a `with` block.
 
-        Several edits can be open at once. Edits of the same value apply in the order in which they
-        were opened. Cached rows keep the values they were computed with, and saved states do not
-        record edits. An exception raised by a function ends the call and leaves the cache
-        unchanged. The function must not call this context. Calls outside of an edit are not slowed
-        down; the first call with a new set of names builds a new plan. Values that a call does not
-        need are not computed, and their functions are not called: for example, a call without
-        outputs omits the end of the last layer.
+        Several edits can be open at once. Edits of the same rows of a value apply in the order in
+        which they were opened. On the CPU, rows that no edit selects keep the bits that they have
+        without edits, and an edited sequence has the bits that it has with the same edit alone.
+
+        Arrays are applied by the plan itself: the first call with a new set of values builds a
+        plan, but other arrays, positions and sequences build none. Functions interrupt the plan.
+        Cached rows keep the values they were computed with, and saved states do not record edits.
+        An exception raised by a function ends the call and leaves the cache unchanged. The function
+        must not call this context. Values that a call does not need are not computed, and their
+        functions are not called: for example, a call without outputs omits the end of the last
+        layer.
 
         Args:
             name: A name from value_names(). "l_out.3" is the same as "blk.3.l_out".
-            what: An array, shape of one token's row, which applies to every row; or a function that
-                receives the rows of a microbatch in batch order, float32 (n_tokens, ...), and
-                returns as many rows. Values after the last layer have one row per token that
-                requested output.
-            mode: "add" to add the array to the value, "replace" to replace the value. Ignored for
-                functions.
+            what: An array that broadcasts to one token's row, which applies to every selected row;
+                or an array of shape (n_positions, ...), with a row for each of `positions`, in
+                their order; or a function that receives the selected rows of a microbatch in batch
+                order, float32 (n, ...), and returns as many rows. It is not called for none. Values
+                after the last layer have one row per token that requested output.
+            mode: "add" to add the array to the value, "replace" to replace the value, "scale" to
+                multiply the value by the array. Ignored for functions.
+            seq: The sequences whose rows are edited: an id, a `Sequence`, or several. None: all.
+                The edit keeps the id of a `Sequence`, so close the edit before the `Sequence`.
+            positions: The absolute positions whose rows are edited: an int, a slice, a range or an
+                array of distinct integers. None: all.
 
         Returns:
             A context manager.
 
         Raises:
-            ValueError: The name is unknown, or the array has the wrong shape.
+            TypeError: `seq` or `positions` are not integers, or the array has no real numbers.
+            ValueError: The name or the mode is unknown; the array has the wrong shape, or has a row
+                for each position of a slice without end; a sequence does not exist, is closed, or
+                belongs to another context; a position is negative or given twice. In a call: a
+                token belongs to several sequences that different edits of one value select.
 
         Example:
-            with ctx.edit("l_out.3", direction):
+            with ctx.edit("l_out.3", direction, seq=2, positions=slice(4, None)):
                 ctx.decode(batch)
         """
         from plait.inspect.edit import Edit
 
-        return Edit(self, name, what, mode)
+        return Edit(self, name, what, mode, seq, positions)
 
     def trace(self) -> Trace:
         """Record which thread runs which operation at what time, for the calls inside a `with` block.

@@ -220,6 +220,7 @@ void bind_rows(py::module_& m) {
     m.def("select_rows", &select_rows);
     m.def("store_rows", &store_rows);
     m.def("copy_rows", &copy_rows);
+    m.def("edit_rows", &edit_rows);
     m.def("rms_norm", [](Value x, const Value* weight, float epsilon) {
         return rms_norm(x, optional(weight), epsilon);
     });

@@ -75,6 +75,7 @@ PLAIT_DERIVATIVE(ops::Slice);
 PLAIT_DERIVATIVE(ops::Concat);
 PLAIT_DERIVATIVE(ops::SelectRows);
 PLAIT_DERIVATIVE(ops::StoreRows);
+PLAIT_DERIVATIVE(ops::EditRows, &ops::EditRows::x, &ops::EditRows::rows);
 PLAIT_DERIVATIVE(ops::Rope, &ops::Rope::table);
 PLAIT_DERIVATIVE(ops::Hadamard);
 

@@ -52,6 +52,27 @@ void Derivative<ops::SelectRows>::backward(const ops::SelectRows& op, NodeId nod
         dx[static_cast<size_t>(rows[i / width]) * width + i % width] += dy[i];
 }
 
+void Derivative<ops::EditRows>::backward(const ops::EditRows& op, NodeId node, Gradient dy,
+                                         Walk& walk) {
+    const std::span<const float> x = walk.value(op.x), rows = walk.value(op.rows);
+    const std::span<const int32_t> picks = walk.integers(op.picks);
+    const auto width = static_cast<size_t>(walk.row_width(node));
+    const bool by_row = walk.node(op.rows).type.shape == walk.node(op.x).type.shape;
+    const std::span<float> dx = walk.gradient(op.x), d_rows = walk.gradient(op.rows);
+    const auto add = [](std::span<float> to, size_t i, float slope) {
+        if (!to.empty()) to[i] += slope;
+    };
+    for (size_t i = 0; i < dy.size(); ++i) {
+        const int32_t first = picks[2 * (i / width)];
+        const auto change = static_cast<RowChange>(picks[2 * (i / width) + 1]);
+        const size_t at = by_row || first < 0 ? i : static_cast<size_t>(first) + i % width;
+        const bool is_scaled = first >= 0 && change == RowChange::scale;
+        if (first < 0 || change != RowChange::replace)
+            add(dx, i, is_scaled ? dy[i] * rows[at] : dy[i]);
+        if (first >= 0 && by_row) add(d_rows, i, is_scaled ? dy[i] * x[i] : dy[i]);
+    }
+}
+
 // A rotation is a matrix whose transpose rotates back, with the same magnitude.
 void Derivative<ops::Rope>::backward(const ops::Rope& op, NodeId node, Gradient dy, Walk& walk) {
     const Shape& shape = walk.node(node).type.shape;  // [n, h, d]

@@ -10,7 +10,8 @@ namespace ops {
 
 // The operands of binary ops: b has the shape of a; or it is a vector, [m] or as long as a row,
 // that repeats for every row; or it has one element for each vector of a's last axis, [..., 1], for
-// the vectors of all rows or of one, [h, 1]; or one element in all.
+// the vectors of all rows or of one, [h, 1]; or one element for each row, [n, 1]; or one element in
+// all.
 struct Add {
     Operand a, b;
     static constexpr OpInfo kInfo{.name = "add", .row_wise = true};

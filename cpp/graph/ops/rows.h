@@ -1,6 +1,7 @@
 // Ops that look up, select, store or copy whole rows.
 #pragma once
 
+#include "graph/op_enums.h"
 #include "graph/op_info.h"
 
 namespace plait {
@@ -41,6 +42,18 @@ struct CopyRows {
     bool operator==(const CopyRows&) const = default;
 };
 
+// Changes some rows of x. picks[i] is a pair: the first element in `rows` of what row i is combined
+// with, or -1 if the row stays as it is; and the RowChange. If `rows` has one row for each row of x,
+// row i is combined with row i, and a first number of 0 or more only selects it.
+struct EditRows {
+    Operand x;      // [n, ...]
+    Operand rows;   // [elements], or the shape of x
+    Operand picks;  // [n, 2] i32
+    static constexpr OpInfo kInfo{.name = "edit_rows", .row_wise = true};
+    static constexpr auto kOperands = operands(&EditRows::x, &EditRows::rows, &EditRows::picks);
+    bool operator==(const EditRows&) const = default;
+};
+
 }  // namespace ops
 
 Value embed(Value table, Value tokens);  // [vocab, m], [n] i32 -> [n, m]
@@ -52,5 +65,7 @@ Value store_rows(Value storage, Value x, Value rows);  // [rows, h*d'], [n, h*d]
 
 // Copies row from[i] to row to[i], in order.
 Value copy_rows(Value storage, Value from, Value to);  // [rows, width], [moves] i32, [moves] i32
+
+Value edit_rows(Value x, Value rows, Value picks);  // same shape as x; see ops::EditRows
 
 }  // namespace plait

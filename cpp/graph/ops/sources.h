@@ -29,7 +29,17 @@ enum class InputField : uint8_t {
     to_rows,        // per move
     deltas,         // per move
     adapter_scale,  // one number; `group` is its index in the adapter set
-    control,        // one per element of the residual stream; `group` is the layer
+    // The scale of an adapter where sequences have adapters of their own, and whether it is used;
+    // `group` is the index of its scale:
+    adapter_token_scale,   // per token, [n, 1]
+    adapter_output_scale,  // per output, [n, 1]
+    adapter_token_picks,   // per token, [n, 2]; see ops::EditRows
+    adapter_output_picks,  // per output, [n, 2]
+    control,               // one per element of the residual stream; `group` is the layer
+    // Of edits of rows, see insert_edits() in rewrite.h:
+    edit_rows,          // elements of all edits; `group` determines how many fit
+    edit_picks,         // per token, [n, 2]; `group` is the edit point
+    edit_output_picks,  // per output, [n, 2]; `group` is the edit point
 };
 struct InputId {
     InputField field;

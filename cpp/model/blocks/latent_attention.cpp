@@ -135,7 +135,7 @@ Value latent_attention(Step& step, int layer, Value x, const LatentWeights& w,
         const Value q_latent = head_linear(q_plain, step.weight(w.wk_b));
         const Value sums = step.attend_latent(layer, concat(q_latent, q_rope),
                                               concat(split_heads(c, 1), k_rope), s.rank, a.how);
-        y = head_linear(sums, step.weight(w.wv_b));
+        y = step.name(head_linear(sums, step.weight(w.wv_b)), Role::attn_heads, layer);
     } else {
         const Value kv = split_heads(linear(c, step.weight(w.wkv_b)), s.n_heads);
         const Value k = concat(slice(kv, 0, plain), k_rope);

@@ -27,14 +27,16 @@ uint16_t find_or_add(std::vector<Set>& sets, Same same, Make make) {
 
 void Steering::set_fields(PlanKey& key) const {
     key.adapters = adapter_set_;
-    key.control = !control_.empty();
+    key.control = control_layers_ > 0;
     key.edits = edit_set_;
 }
 
 void Steering::rewrite(Graph& graph, const PlanKey& key) const {
     if (key.adapters != 0) add_low_rank(graph, adapter_sets_[key.adapters].deltas);
     if (key.control) add_control(graph, control_layers_);
-    if (key.edits != 0) insert_edits(graph, edit_sets_[key.edits], key.n_outputs > 0);
+    if (key.edits == 0) return;
+    const EditSet& edits = edit_sets_[key.edits];
+    insert_edits(graph, edits.points, edits.rows, key.n_outputs > 0);
 }
 
 bool Steering::is_known(const Adapter& adapter) const {
@@ -42,17 +44,34 @@ bool Steering::is_known(const Adapter& adapter) const {
                                [&](const Known& known) { return known.adapter.get() == &adapter; });
 }
 
-void Steering::activate(std::vector<ScaledAdapter> adapters) {
+std::vector<std::shared_ptr<const Adapter>> Steering::all_of(
+    const BySequence<std::vector<ScaledAdapter>>& adapters) {
+    std::vector<std::shared_ptr<const Adapter>> all;
+    const auto add = [&](const std::vector<ScaledAdapter>& some) {
+        for (const ScaledAdapter& one : some)
+            if (std::ranges::find(all, one.adapter) == all.end()) all.push_back(one.adapter);
+    };
+    add(adapters.general);
+    for (const auto& [sequence, own] : adapters.own) add(own);
+    std::ranges::sort(all, {}, &Adapter::number);
+    return all;
+}
+
+void Steering::activate(BySequence<std::vector<ScaledAdapter>> adapters,
+                        std::span<const std::shared_ptr<const Adapter>> all) {
+    const bool by_token = !adapters.own.empty() && !all.empty();
     std::vector<const Adapter*> wanted;
-    for (const ScaledAdapter& one : adapters) wanted.push_back(one.adapter.get());
+    for (const std::shared_ptr<const Adapter>& one : all) wanted.push_back(one.get());
     adapter_set_ = find_or_add(
-        adapter_sets_, [&](const AdapterSet& set) { return set.adapters == wanted; },
-        [&] { return make_set(wanted); });
+        adapter_sets_,
+        [&](const AdapterSet& set) { return set.adapters == wanted && set.by_token == by_token; },
+        [&] { return make_set(wanted, by_token); });
     adapters_ = std::move(adapters);
 }
 
-Steering::AdapterSet Steering::make_set(std::vector<const Adapter*> adapters) const {
+Steering::AdapterSet Steering::make_set(std::vector<const Adapter*> adapters, bool by_token) const {
     AdapterSet set;
+    set.by_token = by_token;
     for (size_t i = 0; i < adapters.size(); ++i) {
         const auto known = std::ranges::find_if(
             known_, [&](const Known& k) { return k.adapter.get() == adapters[i]; });
@@ -65,7 +84,7 @@ Steering::AdapterSet Steering::make_set(std::vector<const Adapter*> adapters) co
                 [&] {
                     return Factor{i, delta.factor};
                 });
-            LowRank low{delta.base, delta.a, delta.b, scale};
+            LowRank low{delta.base, delta.a, delta.b, scale, by_token};
             low.a.id += known->first;
             low.b.id += known->first;
             set.deltas.push_back(low);
@@ -78,26 +97,32 @@ Steering::AdapterSet Steering::make_set(std::vector<const Adapter*> adapters) co
 std::vector<float> Steering::scales() const {
     std::vector<float> scales;
     for (const Factor& f : adapter_sets_[adapter_set_].factors)
-        scales.push_back(adapters_[f.adapter].scale * f.factor);
+        scales.push_back(adapters_.general[f.adapter].scale * f.factor);
     return scales;
 }
 
-void Steering::use_edits(std::vector<ValueName> names,
-                         std::vector<std::shared_ptr<ValueEdit>> edits) {
-    PLAIT_CHECK(names.size() == edits.size());
-    edit_set_ = find_or_add(
-        edit_sets_, [&](const std::vector<ValueName>& set) { return set == names; },
-        [&] { return names; });
-    edits_ = std::move(edits);
+std::optional<float> Steering::scale_of(size_t index, std::span<const SequenceId> sequences) const {
+    const AdapterSet& set = adapter_sets_[adapter_set_];
+    const Factor& factor = set.factors.at(index);
+    const auto of = [&](SequenceId sequence) -> std::optional<float> {
+        for (const ScaledAdapter& one : adapters_.of(sequence))
+            if (one.adapter.get() == set.adapters[factor.adapter]) return one.scale * factor.factor;
+        return std::nullopt;
+    };
+    const std::optional<float> scale = of(sequences.front());
+    for (const SequenceId sequence : sequences.subspan(1))
+        if (of(sequence) != scale)
+            throw InvalidArgument(
+                text("set_lora: a token belongs to the sequences ", sequences.front(), " and ",
+                     sequence, ", which use different adapters; give each a token of its own"));
+    return scale;
 }
 
-std::vector<ActiveChange> Steering::active() const {
-    std::vector<ActiveChange> changes;
-    for (const ScaledAdapter& one : adapters_)
-        changes.push_back({one.adapter->identity(), one.scale});
-    std::ranges::sort(changes, {}, &ActiveChange::identity);
-    if (!control_.empty()) changes.push_back({control_, 1.0f});
-    return changes;
+void Steering::use_edits(EditPlan edits) {
+    edit_set_ = find_or_add(
+        edit_sets_, [&](const EditSet& set) { return set == edits.set(); },
+        [&] { return edits.set(); });
+    edits_ = std::move(edits);
 }
 
 }  // namespace plait

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <sstream>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "memory/step_memory.h"
@@ -71,7 +69,10 @@ std::unique_ptr<Plan> Engine::build(const PlanKey& key, const Storage& storage) 
     const MemoryLayout& layout = storage.layout();
     Graph graph = graph_of(key, layout);
     steering_.rewrite(graph, key);
-    if (key.captures != 0) capture(graph, captures(key.captures), key.n_outputs > 0);
+    if (key.captures != 0) {
+        capture(graph, captures(key.captures), key.n_outputs > 0);
+        capture_queries(graph, captures(key.captures), layout);
+    }
     std::vector<size_t> storage_devices;
     for (const StorageInfo& info : layout.storage)
         storage_devices.push_back(devices_.cache_device(info.id.layer));
@@ -163,15 +164,23 @@ std::vector<Engine::ValueInfo> Plans::values(const PlanKey& key) const {
     std::vector<Engine::ValueInfo> values;
     for (const NamedValue& value : named_values(graph))
         values.push_back({value.name, graph.node(value.node).type});
+    for (const PatternSource& source : pattern_sources(graph, layout())) {
+        const Shape& queries = graph.node(source.queries).type.shape;
+        values.push_back({source.name, {DType::f32, {queries[0], source.params.n_heads}}, source});
+    }
     return values;
 }
 
 void Engine::add_inputs(InputField field, size_t n, uint64_t bytes) {
+    std::vector<InputId> ids;
+    for (size_t i = 0; i < n; ++i) ids.push_back({field, static_cast<uint16_t>(i)});
+    add_inputs(ids, bytes);
+}
+
+void Engine::add_inputs(std::span<const InputId> ids, uint64_t bytes) {
     InputLayout layout = input_layout_;
-    for (size_t i = 0; i < n; ++i) {
-        const InputId id{field, static_cast<uint16_t>(i)};
+    for (const InputId id : ids)
         if (!layout.has(id)) layout.add(id, bytes);
-    }
     if (layout.bytes() == input_layout_.bytes()) return;
     DeviceBuffers larger = devices_.allocate_inputs(layout.bytes());
     std::memcpy(larger.host(), inputs_.host(), input_layout_.bytes());
@@ -180,30 +189,62 @@ void Engine::add_inputs(InputField field, size_t n, uint64_t bytes) {
     input_layout_ = std::move(layout);
 }
 
-void Engine::use_adapters(std::vector<ScaledAdapter> adapters) {
+void Engine::use_adapters(BySequence<std::vector<ScaledAdapter>> adapters) {
     Steering next = steering_;
     next.use_adapters(std::move(adapters), [&](const Adapter& adapter) {
         return weights_.add(adapter.weights_on(devices_));
     });
-    const std::vector<float> scales = next.scales();
-    add_inputs(InputField::adapter_scale, scales.size(), sizeof(float));
-    for (size_t i = 0; i < scales.size(); ++i)
-        write(InputId{InputField::adapter_scale, static_cast<uint16_t>(i)},
-              std::span(&scales[i], 1));
+    if (next.adapters_differ()) {
+        const uint64_t scales = uint64_t{limits_.n_tokens} * sizeof(float);
+        for (const InputField field :
+             {InputField::adapter_token_scale, InputField::adapter_output_scale})
+            add_inputs(field, next.n_scales(), scales);
+        for (const InputField field :
+             {InputField::adapter_token_picks, InputField::adapter_output_picks})
+            add_inputs(field, next.n_scales(), 2 * scales);
+    } else {
+        const std::vector<float> scales = next.scales();
+        add_inputs(InputField::adapter_scale, scales.size(), sizeof(float));
+        for (size_t i = 0; i < scales.size(); ++i)
+            write(InputId{InputField::adapter_scale, static_cast<uint16_t>(i)},
+                  std::span(&scales[i], 1));
+    }
     steering_ = std::move(next);
 }
 
 void Engine::use_control(std::span<const float> vectors) {
-    if (vectors.empty()) return steering_.use_control("", 0);
+    if (vectors.empty()) return steering_.use_control(0);
     const auto width = static_cast<size_t>(model_->info().width);
     const size_t n_layers = vectors.size() / width;
     add_inputs(InputField::control, n_layers, width * sizeof(float));
     for (size_t i = 0; i < n_layers; ++i)
         write(InputId{InputField::control, static_cast<uint16_t>(i)},
               vectors.subspan(i * width, width));
-    std::ostringstream digest;
-    digest << "control vector of digest " << std::hex << checksum(std::as_bytes(vectors));
-    steering_.use_control(std::move(digest).str(), static_cast<int>(n_layers));
+    steering_.use_control(static_cast<int>(n_layers));
+}
+
+void Engine::use_edits(std::vector<NamedEdit> edits) {
+    EditPlan next(std::move(edits));
+    const uint64_t picks = uint64_t{limits_.n_tokens} * 2 * sizeof(int32_t);
+    add_inputs(InputField::edit_picks, next.n_points_with_picks(), picks);
+    add_inputs(InputField::edit_output_picks, next.n_points_with_picks(), picks);
+    if (next.n_elements() > 0) {
+        const EditRowsInput& rows = next.set().rows;
+        const InputId id{InputField::edit_rows, rows.group};
+        add_inputs(std::span(&id, 1), static_cast<uint64_t>(rows.elements) * sizeof(float));
+    }
+    steering_.use_edits(std::move(next));
+    has_edit_rows_ = false;
+}
+
+void Engine::write_edit_rows() {
+    if (has_edit_rows_) return;
+    const EditPlan& edits = steering_.edits();
+    if (edits.n_elements() > 0) {
+        const InputId id{InputField::edit_rows, edits.set().rows.group};
+        edits.copy_rows(in_place<float>(id, edits.n_elements()));
+    }
+    has_edit_rows_ = true;
 }
 
 uint16_t Engine::capture_set(const std::vector<ValueName>& names) {

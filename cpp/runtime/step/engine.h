@@ -5,15 +5,18 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "backend/device_set.h"
 #include "graph/capture.h"
 #include "memory/layout.h"
+#include "model/model.h"
 #include "plan/plan_cache.h"
 #include "runtime/devices/storage.h"
 #include "runtime/steering/steering.h"
+#include "runtime/step/attention_pattern.h"
 #include "runtime/step/graph_info.h"
 #include "runtime/step/outputs.h"
 
@@ -83,6 +86,7 @@ public:
     struct ValueInfo {
         ValueName name;
         TensorType type;
+        std::optional<PatternSource> pattern{};  // of Role::attn_pattern; axis 1 is its heads
     };
     // Returns the index of a set of names, for PlanKey::captures. Equal sets share an index; the
     // empty set has index 0.
@@ -97,12 +101,13 @@ public:
 
     // Replace the adapters, control vector and edits of all later runs; see Steering.
     const Steering& steering() const { return steering_; }
-    void use_adapters(std::vector<ScaledAdapter> adapters);
+    void use_adapters(BySequence<std::vector<ScaledAdapter>> adapters);
     // `vectors`: [n_layers, width]; empty removes the control vector.
     void use_control(std::span<const float> vectors);
-    void use_edits(std::vector<ValueName> names, std::vector<std::shared_ptr<ValueEdit>> edits) {
-        steering_.use_edits(std::move(names), std::move(edits));
-    }
+    // The edits apply in this order.
+    void use_edits(std::vector<NamedEdit> edits);
+    // Copies the rows of the active edits to their input, unless it has them.
+    void write_edit_rows();
 
     // `editor`: required if the plan has edits.
     void run(Plan& plan, const Counts& counts, float* logits, float* embeddings, StopSignal* stop,
@@ -131,12 +136,14 @@ private:
     std::byte* input_bytes(InputId id, size_t bytes);
     // Adds inputs 0 to n - 1 of `field` to the layout, except those that it already has.
     void add_inputs(InputField field, size_t n, uint64_t bytes);
+    void add_inputs(std::span<const InputId> ids, uint64_t bytes);
 
     std::shared_ptr<const LoadedModel> model_;
     DeviceSet devices_;
     EngineLimits limits_;
     WeightStores weights_;
     Steering steering_;
+    bool has_edit_rows_ = true;  // the input edit_rows has the rows of the active edits
     InputLayout input_layout_;
     DeviceBuffers inputs_;
     std::vector<InputRange> written_;  // since the last run

@@ -35,7 +35,14 @@ const char* field_name(InputField field) {
     case InputField::to_rows: return "to_rows";
     case InputField::deltas: return "deltas";
     case InputField::adapter_scale: return "adapter_scale";
+    case InputField::adapter_token_scale: return "adapter_token_scale";
+    case InputField::adapter_output_scale: return "adapter_output_scale";
+    case InputField::adapter_token_picks: return "adapter_token_picks";
+    case InputField::adapter_output_picks: return "adapter_output_picks";
     case InputField::control: return "control";
+    case InputField::edit_rows: return "edit_rows";
+    case InputField::edit_picks: return "edit_picks";
+    case InputField::edit_output_picks: return "edit_output_picks";
     }
     return "";
 }

@@ -5,12 +5,12 @@
 #include <chrono>
 #include <cstring>
 #include <iterator>
-#include <numeric>
 #include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "runtime/step/microbatch_editor.h"
 
 namespace plait {
 namespace {
@@ -51,40 +51,6 @@ public:
 private:
     StepMemory& memory_;
     bool committed_ = false;
-};
-
-// Passes the rows of a microbatch to the active edits, in batch order. A microbatch of whole
-// sequences stores them in another order.
-class MicrobatchEditor final : public Editor {
-public:
-    MicrobatchEditor(const Steering& steering, const Microbatch& microbatch)
-        : steering_(steering), microbatch_(microbatch) {}
-
-    void edit(uint16_t index, std::span<float> rows, const Shape& shape, Extent extent) override {
-        ValueEdit& edit = steering_.edit(index);
-        const auto n = static_cast<size_t>(shape[0]);
-        const auto entry = [&](size_t row) {
-            return microbatch_.entries[extent == Extent::tokens
-                                           ? row
-                                           : static_cast<size_t>(microbatch_.output_tokens[row])];
-        };
-        std::vector<size_t> order(n);
-        std::iota(order.begin(), order.end(), size_t{0});
-        if (std::ranges::is_sorted(order, {}, entry)) return edit.apply(rows, shape);
-
-        std::ranges::sort(order, {}, entry);
-        const size_t width = rows.size() / n;
-        std::vector<float> sorted(rows.size());
-        for (size_t i = 0; i < n; ++i)
-            std::copy_n(rows.data() + order[i] * width, width, sorted.data() + i * width);
-        edit.apply(sorted, shape);
-        for (size_t i = 0; i < n; ++i)
-            std::copy_n(sorted.data() + i * width, width, rows.data() + order[i] * width);
-    }
-
-private:
-    const Steering& steering_;
-    const Microbatch& microbatch_;
 };
 
 }  // namespace
@@ -221,12 +187,16 @@ void StepRunner::run_microbatch(const Microbatch& microbatch, size_t index, Outp
     const OutputRows rows = outputs_->rows(microbatch, outputs);
     {
         const PhaseTimer timed(stats, Phase::compute);
-        MicrobatchEditor editor(engine_.steering(), microbatch);
+        MicrobatchEditor editor(engine_.steering().edits(), prepared_, microbatch);
         engine_.run(plan, counts, rows.logits, rows.hidden, stop, &editor);
     }
     const PhaseTimer timed(stats, Phase::output);
     const std::array<const float*, 2> by_id{rows.logits, rows.hidden};
-    if (recorder_.active()) recorder_.add(plan, microbatch, engine_.arenas(), by_id);
+    if (recorder_.active())
+        recorder_.add(plan, microbatch, engine_.arenas(), by_id, [&](uint32_t cache) {
+            const uint8_t group = plans_.layout().storage[cache].group;
+            return MicrobatchKeys{step_memory_.view(group, index), microbatch, plans_.storage()};
+        });
     if (computes_gradients()) gradients_->compute(plan, plans_, microbatch, by_id, stop);
     outputs_->add(prepared_, microbatch, outputs);
 }
@@ -281,8 +251,23 @@ void StepRunner::write_inputs(const Plan& plan, const Microbatch& microbatch, si
         case InputField::write_states:
             engine_.write(id, step_memory_.view(group, index).write_rows);
             break;
+        case InputField::adapter_token_scale:
+        case InputField::adapter_token_picks:
+            write_adapter_input(id, microbatch, microbatch.n_tokens(), Extent::tokens);
+            break;
+        case InputField::adapter_output_scale:
+        case InputField::adapter_output_picks:
+            write_adapter_input(id, microbatch, microbatch.n_outputs(), Extent::outputs);
+            break;
         case InputField::adapter_scale:
         case InputField::control: break;  // written when they were set
+        case InputField::edit_rows: engine_.write_edit_rows(); break;
+        case InputField::edit_picks:
+            write_edit_picks(id, microbatch, microbatch.n_tokens(), Extent::tokens);
+            break;
+        case InputField::edit_output_picks:
+            write_edit_picks(id, microbatch, microbatch.n_outputs(), Extent::outputs);
+            break;
         case InputField::from_rows:
         case InputField::to_rows:
         case InputField::deltas: throw InternalError("a decode plan has inputs for row moves");
@@ -300,6 +285,37 @@ void StepRunner::write_attention_inputs(uint8_t group, size_t index) {
     if (!step_memory_.layout().groups[group].needs_key_positions) return;
     engine_.write(InputId{InputField::key_positions, group}, view.key_positions);
     engine_.write(InputId{InputField::key_begin, group}, view.key_begin);
+}
+
+void StepRunner::write_edit_picks(InputId id, const Microbatch& microbatch, size_t n,
+                                  Extent extent) {
+    const EditPlan& edits = engine_.steering().edits();
+    const std::span<int32_t> picks = engine_.in_place<int32_t>(id, 2 * n);
+    for (size_t row = 0; row < n; ++row) {
+        const uint32_t entry = entry_of(microbatch, row, extent);
+        edits.pick(id.group, prepared_.sequences_of(entry), prepared_.position(entry),
+                   picks.data() + 2 * row);
+    }
+}
+
+void StepRunner::write_adapter_input(InputId id, const Microbatch& microbatch, size_t n,
+                                     Extent extent) {
+    const bool is_scale =
+        id.field == InputField::adapter_token_scale || id.field == InputField::adapter_output_scale;
+    const auto scale_of = [&](size_t row) {
+        const uint32_t entry = entry_of(microbatch, row, extent);
+        return engine_.steering().scale_of(id.group, prepared_.sequences_of(entry));
+    };
+    if (is_scale) {
+        const std::span<float> scales = engine_.in_place<float>(id, n);
+        for (size_t row = 0; row < n; ++row) scales[row] = scale_of(row).value_or(0.0f);
+        return;
+    }
+    const std::span<int32_t> picks = engine_.in_place<int32_t>(id, 2 * n);
+    for (size_t row = 0; row < n; ++row) {
+        picks[2 * row] = scale_of(row) ? 0 : -1;
+        picks[2 * row + 1] = static_cast<int32_t>(RowChange::add);
+    }
 }
 
 void StepRunner::apply_shifts() {

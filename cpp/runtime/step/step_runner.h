@@ -87,6 +87,10 @@ private:
     void write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index);
     void write_attention_inputs(uint8_t group, size_t index);
     bool computes_gradients() const { return gradients_ != nullptr && gradients_->active(); }
+    // Writes the scale of an adapter for each row of `extent`, out of `n`, or which rows use it.
+    void write_adapter_input(InputId id, const Microbatch& microbatch, size_t n, Extent extent);
+    // Writes which row of `extent`, out of `n`, is combined with which row of the edits.
+    void write_edit_picks(InputId id, const Microbatch& microbatch, size_t n, Extent extent);
     void run_microbatch(const Microbatch& microbatch, size_t index, Outputs& outputs,
                         StopSignal* stop);
 

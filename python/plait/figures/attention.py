@@ -122,7 +122,7 @@ def attention(model: Model | Context, text: str) -> Attention:
         UnsupportedError: The model computes attention differently: windows shorter than the text,
             soft caps, ALiBi slopes, latent caches, or no cache.
     """
-    with TextReading(model, text, ("q_rope", "q", "k_rope", "k", "v", "attn")) as read:
+    with TextReading(model, text, ("q_rope", "q", "k_rope", "k", "v", "attn_heads")) as read:
         layers = [_weights(read, layer) for layer in range(read.model.n_layer)]
     return Attention(np.stack(layers), read.tokens)
 
@@ -132,7 +132,7 @@ def _weights(read: TextReading, layer: int) -> Floats:
     q = read.first(layer, "q_rope", "q").astype(np.float64)  # [n, n_head, d]
     k = read.first(layer, "k_rope", "k").astype(np.float64)  # [n, n_head_kv, d]
     v = read.value("v", layer).astype(np.float64)
-    attended = read.value("attn", layer)
+    attended = read.value("attn_heads", layer)
     unsupported = UnsupportedError(
         f"attention: layer {layer} of this {read.model.arch} model does not compute softmax(q k^T / sqrt(head_dim)) v"
     )

@@ -23,7 +23,7 @@ class TextReading:
     Args:
         model: A Model, for which a context is created, or a Context.
         text: The text.
-        roles: Names of values within a layer, such as "attn".
+        roles: Names of values within a layer, such as "attn_heads".
 
     Raises:
         ValueError: The text has no tokens.

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from plait import _core
+from plait.arguments import expect
+from plait.inspect.npy_files import NpyFiles
 
 Rows = npt.NDArray[np.float32]
+Sink = Callable[[dict[str, Rows]], object] | str | os.PathLike[str]
 
 
 class _Type(type(_core.Capture), type(Mapping)):  # type: ignore[misc]
@@ -25,23 +31,44 @@ class Capture(_core.Capture, Mapping[str, Rows], metaclass=_Type):
     A mapping from names, as in Context.value_names(), to the rows of all calls, concatenated in
     call order. Both spellings of a name work: "l_out.3" and "blk.3.l_out".
 
+    The rows of "attn_pattern" are a list with one array of shape (n_head, n_keys) for each token.
+    With a sink, the rows of each call go there and nowhere else: the mapping has no rows.
+
     Attributes:
         names: Names of the captured values.
         calls: One mapping from names to rows per call.
     """
 
-    def __init__(self, context: _core.Context, patterns: tuple[str, ...]) -> None:
+    def __init__(
+        self, context: _core.Context, patterns: tuple[str, ...], sink: Sink | None = None
+    ) -> None:
         super().__init__(context, matching("capture", context.value_names(), patterns))
+        # __enter__ reads this attribute; see Edit._what.
+        self._sink: Callable[[dict[str, Rows]], object] | None
+        if sink is None or callable(sink):
+            self._sink = sink
+        else:
+            expect(sink, (str, os.PathLike), "capture: sink", "a function or a path")
+            if any(".attn_pattern" in name for name in self.names):
+                raise ValueError(
+                    "capture: sink: the rows of attn_pattern differ in length, so no .npy file can hold them; "
+                    "use a function as sink"
+                )
+            shapes = {name: context.value_shape(name) for name in self.names}
+            self._sink = NpyFiles(Path(sink), shapes)
 
     if TYPE_CHECKING:
 
         def __enter__(self) -> Capture: ...
 
     def __getitem__(self, name: str) -> Rows:
-        found = next((known for known in self.names if name in spellings(known)), None)
+        wanted = current_name(name) if isinstance(name, str) else name
+        found = next((known for known in self.names if wanted in spellings(known)), None)
         if found is None:
             raise KeyError(name)
         rows = [call[found] for call in self.calls if found in call]
+        if ".attn_pattern" in found:
+            return [row for call in rows for row in call]  # type: ignore[return-value]
         if len(rows) == 1:
             return rows[0]
         return np.concatenate(rows) if rows else np.empty((0,), np.float32)
@@ -65,6 +92,16 @@ def no_such_value(what: str, known: list[str], name: str) -> ValueError:
     )
 
 
+def current_name(name: str) -> str:
+    """Return the present name of a value. The earlier name of "attn_heads" gives a DeprecationWarning."""
+    parts = name.split(".")
+    if "attn" not in parts[:3]:
+        return name
+    present = ".".join("attn_heads" if part == "attn" else part for part in parts)
+    warnings.warn(f'"{name}" is now "{present}"', DeprecationWarning, stacklevel=4)
+    return present
+
+
 def spellings(name: str) -> tuple[str, ...]:
     """Return the accepted spellings of a value name: "blk.3.l_out" and "l_out.3"."""
     parts = name.split(".")
@@ -81,7 +118,13 @@ def matching(what: str, known: list[str], patterns: tuple[str, ...]) -> list[str
     for pattern in patterns:
         if not isinstance(pattern, str):
             raise TypeError(f"{what}: patterns: expected a str, got {type(pattern).__name__}")
-        found = [name for name in known if any(fnmatchcase(n, pattern) for n in spellings(name))]
+        wanted = current_name(pattern)
+        found = [
+            name
+            for name in known
+            if ("attn_pattern" in wanted or ".attn_pattern" not in name)
+            and any(fnmatchcase(n, wanted) for n in spellings(name))
+        ]
         if not found:
             raise no_such_value(what, known, pattern)
         names += found

@@ -119,7 +119,9 @@ TEST(Plan, AnyAssignmentToDevicesGivesTheSameBits) {
         const std::vector<NamedValue> named = named_values(graph);
         std::vector<ValueName> edited, kept;
         for (int i = 0; i < 2; ++i) edited.push_back(named[random() % named.size()].name);
-        insert_edits(graph, edited, true);
+        std::vector<EditPoint> points;
+        for (uint16_t i = 0; i < edited.size(); ++i) points.push_back({edited[i], true, i});
+        insert_edits(graph, points, {}, true);
         const std::vector<NamedValue> after = named_values(graph);
         for (size_t i = 0; i < after.size(); ++i)
             if (random() % 5 == 0) kept.push_back(after[i].name);

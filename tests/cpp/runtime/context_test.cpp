@@ -28,7 +28,7 @@ Batch tokens(int n) {
     return batch;
 }
 
-class Doubled final : public ValueEdit {
+class Doubled final : public RowFunction {
 public:
     void apply(std::span<float> rows, const Shape&) override {
         for (float& x : rows) x *= 2;
@@ -44,7 +44,8 @@ TEST(Context, KeepsWhatItsScopesStillAskForAfterClose) {
     const std::vector<std::string> names = context.session()->value_names();
     const std::string name = names.at(0);
     context.session()->start_capture(std::span(&name, 1));
-    const auto edit = std::make_shared<Doubled>();
+    const auto edit = std::make_shared<ValueEdit>();
+    edit->function = std::make_unique<Doubled>();
     const uint64_t id = context.session()->start_edit(name, edit);
     const SequenceId held = context.session()->open_sequence();
     context.session()->decode(tokens(5).view());
@@ -61,7 +62,7 @@ TEST(Context, KeepsWhatItsScopesStillAskForAfterClose) {
     EXPECT_EQ(context.stats().tokens, 5u);
     EXPECT_EQ(context.devices(), devices);
     EXPECT_EQ(context.take_captured().size(), 1u);
-    EXPECT_TRUE(context.stop_capture().empty());
+    EXPECT_TRUE(context.stop_capture().calls.empty());
     EXPECT_EQ(context.stop_edit(id), edit);
     EXPECT_EQ(context.stop_edit(id), nullptr);
     EXPECT_TRUE(context.take_trace().empty());

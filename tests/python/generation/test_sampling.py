@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plait import Sampler
 from plait.numerics import log_softmax
-from reference import sampling as twin
+from python.generation import reference_sampling as twin
 
 PLAIN: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 LOGITS = np.array([1.0, 3.0, 0.5, 2.5, -1.0, 2.0, 0.0, -np.inf, 1.5, -3.0], np.float32)

@@ -64,7 +64,7 @@ def test_every_named_value_of_every_architecture(any_model):
     assert all(np.isfinite(rows).all() for rows in seen.values())
     roles = {name.split(".")[2] for name in seen if name.startswith("blk.")}
     assert "l_out" in roles
-    assert {"attn", "q", "k", "v"} & roles or {"scan", "mixer_out", "token_shift"} & roles
+    assert {"attn_heads", "q", "k", "v"} & roles or {"scan", "mixer_out", "token_shift"} & roles
     kept = "result_output" if "result_output" in seen else "result_norm"
     if any_model.arch not in ("bert", "nomic-bert", "modern-bert"):
         assert same_bits(seen[kept], out)

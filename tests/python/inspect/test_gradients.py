@@ -137,6 +137,26 @@ def test_gradients_through_adapters_and_control_vectors(tmp_path, arch):
             close(found[name], want[name], 1e-3)
 
 
+def test_gradients_through_edits_by_arrays(tiny):
+    with plait.Context(tiny, n_ctx=64) as ctx:
+        row = np.random.default_rng(0).standard_normal(tiny.n_embd).astype(np.float32)
+
+        def found(mode, what, **where):
+            ctx.kv.clear()
+            with ctx.edit("l_out.1", what, mode, **where):
+                return gradients(ctx, IDS, plait.Logit(5), "l_out.0", "l_out.1")
+
+        added = found("add", row)
+        assert same_bits(added["l_out.1"], found("add", row, positions=6)["l_out.1"])
+        assert added["l_out.0"][6].any()
+        replaced = found("replace", row)
+        assert replaced["l_out.1"][6].any()
+        assert not replaced["l_out.0"].any()
+        assert found("replace", row, positions=5)["l_out.0"][6].any()
+        # The norm after the layer has the same derivative at twice the value, but for half the size.
+        close(found("scale", 2.0)["l_out.0"], found("add", 0.0)["l_out.0"], 1e-3)
+
+
 def test_a_value_that_the_logits_do_not_depend_on_has_no_gradient(tiny):
     with plait.Context(tiny, n_ctx=64) as ctx:
         grads = gradients(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import plait
 import pytest
-from python.drive import feed, same_bits, tokens
+from python.drive import batch, feed, same_bits, tokens
 
 from python import gguf_writer, lora_models
 
@@ -466,3 +466,73 @@ def test_logits_equal_those_of_llama_cpp(case, tmp_path):
     with context(case.model) as ctx:
         ctx.set_lora(dict(zip(two, scales, strict=True)))
         np.testing.assert_allclose(feed(ctx, IDS), want, rtol=0, atol=5e-3 * np.abs(want).max())
+
+
+# ---- By sequence ----
+
+
+@pytest.mark.parametrize("options", [{}, {"n_ubatch": 7}, {"kv": "streams"}])
+def test_sequences_use_different_adapters_in_one_call(case, options, isa):
+    """Each sequence has the bits that it has alone, with the same adapters for all."""
+    used = [
+        {case.all: 1.0}, {}, {case.some: 0.5, case.others: -1.0}, {case.all: -0.5, case.some: 2.0},
+        {case.others: 0.0},
+    ]  # fmt: skip
+    prompts = [tokens(11, seed) for seed in range(len(used))]
+
+    def decode(ctx, seqs):
+        ctx.kv.clear()
+        rows = batch(*((prompts[seq], seq) for seq in seqs), logits="last")
+        first = ctx.decode(rows).logits.copy()
+        second = ctx.decode(batch(*(([7, 9], seq) for seq in seqs))).logits.copy()
+        return [
+            np.concatenate([first[i : i + 1], second[2 * i : 2 * i + 2]]) for i in range(len(seqs))
+        ]
+
+    with context(case.model, n_seq_max=len(used), isa=isa, **options) as ctx:
+        for seq, adapters in enumerate(used):
+            ctx.set_lora(adapters, seq=seq)
+        together = decode(ctx, range(len(used)))
+        built = ctx.stats.plans_built
+        ctx.set_lora(used[0], seq=[1, 2])  # the same adapters for other sequences
+        other = decode(ctx, range(len(used)))
+        assert ctx.stats.plans_built == built
+        assert not same_bits(other[1], together[1])
+        assert same_bits(other[3], together[3])
+        for seq, adapters in enumerate(used):
+            ctx.set_lora(adapters)
+            (want,) = decode(ctx, [seq])
+            assert same_bits(together[seq], want), seq
+            if seq != 4:
+                ctx.set_lora(None)
+                (without,) = decode(ctx, [seq])
+                assert same_bits(together[seq], without) == (seq == 1)
+
+
+def test_a_token_of_sequences_with_different_adapters_is_refused(case):
+    shared = plait.Batch()
+    shared.add_sequence(IDS, seq=[0, 1], logits="all")
+    with context(case.model, n_seq_max=3) as ctx:
+        ctx.set_lora({case.some: 1.0}, seq=0)
+        with pytest.raises(ValueError, match="sequences 0 and 1, which use different adapters"):
+            ctx.decode(shared)
+        assert ctx.kv.n_used == 0
+        ctx.set_lora({case.some: 1.0}, seq=1)
+        got = ctx.decode(shared).logits.copy()
+        ctx.kv.clear()
+        ctx.set_lora({case.some: 1.0})
+        assert same_bits(ctx.decode(shared).logits, got)
+        with pytest.raises(ValueError, match="sequence 3 does not exist"):
+            ctx.set_lora(None, seq=3)
+
+
+def test_states_of_sequences_with_adapters(case):
+    with context(case.model, n_seq_max=3) as ctx:
+        ctx.set_lora({case.some: 1.0}, seq=0)
+        feed(ctx, IDS)
+        saved = ctx.kv.to_bytes(seq=0)
+        with pytest.raises(plait.StateError, match="LoRA of digest"):
+            ctx.kv.from_bytes(saved, seq=1)
+        ctx.set_lora({case.some: 1.0}, seq=1)
+        ctx.kv.from_bytes(saved, seq=1)
+        assert same_bits(feed(ctx, [7], seq=0), feed(ctx, [7], seq=1))

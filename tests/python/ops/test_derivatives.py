@@ -21,7 +21,7 @@ STEP = 1e-5
 DIFFERENTIABLE = (
     "add", "sub", "mul", "scale", "softcap", "clamp", "clamped_swiglu", "slice", "concat", "row_sum", "rms_norm",
     "rms_norm without weight", "layer_norm", "layer_norm without bias", "l2_norm", "mix", "rope", "hadamard",
-    "combine",
+    "combine", "edit_rows",
 )  # fmt: skip
 
 
@@ -35,8 +35,9 @@ class Shifted(Case):
 
     def rows(self, *axes: int) -> Operand:
         made = super().rows(*axes)
+        made.array = made.array.astype(np.float64)
         if len(self.moved) == self.operand:
-            made.array = made.array + self.shift * direction(self.operand, made.array.shape)
+            made.array += self.shift * direction(self.operand, made.array.shape)
         self.moved.append(made)
         return made
 

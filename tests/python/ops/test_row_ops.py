@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from python.ops.single_op import DEVICES, INFINITE, OPS, ROPES, Case, check, device, native, op
+from python.ops.single_op import (
+    DEVICES,
+    INFINITE,
+    OPS,
+    ROPES,
+    Case,
+    Operand,
+    check,
+    device,
+    native,
+    op,
+)
 from reference import activate as activations
 from reference.add import add
 from reference.clamp import clamp
 from reference.clamped_swiglu import clamped_swiglu
 from reference.combine import combine
 from reference.concat import concat
+from reference.edit_rows import edit_rows
 from reference.embed import embed
 from reference.expert_linear import expert_linear
 from reference.gate import gate
@@ -114,6 +126,23 @@ def _(case: Case):
     heads, shared = case.size(of=(1, 3, 4)), case.random.random() < 0.5
     a, b = case.rows(heads, case.size()), case.rows(1 if shared else heads, case.size())
     return case.ops.concat(a.value, b.value), concat(a.array, b.array)
+
+
+@op("edit_rows", tolerance=0)
+def _(case: Case):
+    heads, m = case.size(of=(1, 3)), case.size()
+    x = case.rows(heads, m) if heads > 1 else case.rows(m)
+    random = case.random
+    picks = np.stack([np.zeros(case.n), random.integers(0, 3, case.n)], axis=1).astype(np.int32)
+    if random.random() < 0.5:  # a row for each row
+        rows = case.rows(heads, m) if heads > 1 else case.rows(m)
+    else:
+        pool = case.normal(heads * m * 3 + 5)
+        rows = Operand(case.graph.input(pool, case.ops.Extent.fixed), pool)
+        picks[:, 0] = random.integers(0, 2 * heads * m + 5, case.n)
+    picks[random.random(case.n) < 0.3, 0] = -1
+    made = case.ops.edit_rows(x.value, rows.value, case.ints(picks).value)
+    return made, edit_rows(x.array, rows.array, picks)
 
 
 @op("row_sum")

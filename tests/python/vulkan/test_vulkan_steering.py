@@ -100,8 +100,8 @@ def test_edits_of_every_value(tiny: plait.Model) -> None:
     random = np.random.default_rng(2)
     cpu, vulkan = contexts(tiny)
     with cpu, vulkan:
-        names = cpu.value_names()
-        assert vulkan.value_names() == names
+        assert vulkan.value_names() == cpu.value_names()
+        names = [name for name in cpu.value_names() if ".attn_pattern" not in name]
         for name in names:
             row = random.standard_normal(cpu.value_shape(name)).astype(np.float32)
             results = []

@@ -16,10 +16,11 @@ ElementwiseArgs binary(NodeId a, NodeId b, const CpuNode& node, Binder& binder) 
     const Shape& shape = node.type.shape;
     const Shape& b_shape = binder.type(b).shape;
     if (b_shape == shape) return args;
+    const bool by_row = b_shape.rank == 2 && binder.node(b).extent != Extent::fixed;
     if (b_shape.elements() == 1)
         args.b_repeat = INT64_MAX;
     else if (b_shape[-1] == 1)
-        args.b_repeat = shape[-1];
+        args.b_repeat = by_row ? row_elements(node.type) : shape[-1];
     if (binder.node(b).extent == Extent::fixed) args.b_period = b_shape.elements();
     return args;
 }

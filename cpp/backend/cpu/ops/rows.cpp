@@ -53,4 +53,15 @@ void bind(const ops::CopyRows& op, const CpuNode& node, Binder& binder) {
     binder.call(node, binder.kernels().copy_rows, args);
 }
 
+template <>
+void bind(const ops::EditRows& op, const CpuNode& node, Binder& binder) {
+    auto args = args_for<EditRowsArgs>(node, binder);
+    args.x = binder.operand(op.x);
+    args.rows = binder.ref(op.rows);
+    args.picks = binder.ref(op.picks);
+    args.rows_by_row = binder.node(op.rows).extent != Extent::fixed;
+    args.row_elements = row_elements(node.type);
+    binder.call(node, binder.kernels().edit_rows, args);
+}
+
 }  // namespace plait::cpu

@@ -51,7 +51,8 @@ ElementwiseArgs binary(NodeId a, NodeId b, const Node& node, Binder& binder) {
     const Shape& shape = node.type.shape;
     const Shape& b_shape = binder.type(b).shape;
     if (b_shape == shape) return args;
-    if (b_shape[-1] == 1) args.share = to_u32(shape[-1]);
+    const bool by_row = b_shape.rank == 2 && binder.node(b).extent != Extent::fixed;
+    if (b_shape[-1] == 1) args.share = to_u32(by_row ? row_elements(node.type) : shape[-1]);
     if (binder.node(b).extent == Extent::fixed) args.width = to_u32(b_shape.elements());
     return args;
 }

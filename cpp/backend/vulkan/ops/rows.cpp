@@ -22,6 +22,12 @@ struct StoreRowsArgs {
     uint32_t heads, width, head_elements, head_bytes, row_bytes;
 };
 
+struct EditRowsArgs {
+    Ref x, rows, picks, y;
+    Rows n;
+    uint32_t width, by_row;
+};
+
 struct CopyRowsArgs {
     Ref storage, from, to;
     Rows moves;
@@ -74,6 +80,18 @@ void bind(const ops::CopyRows& op, const Node& node, Binder& binder) {
     const CopyRowsArgs args{binder.ref(op.storage), binder.ref(op.from), binder.ref(op.to),
                             rows_of(binder.node(op.from)), row_bytes};
     binder.dispatch(node, "copy_rows", {}, {fixed_axis(row_bytes / 2, 64)}, args);
+}
+
+template <>
+void bind(const ops::EditRows& op, const Node& node, Binder& binder) {
+    const EditRowsArgs args{binder.operand(op.x),
+                            binder.ref(op.rows),
+                            binder.ref(op.picks),
+                            binder.result(node),
+                            rows_of(node),
+                            to_u32(row_elements(node.type)),
+                            binder.node(op.rows).extent != Extent::fixed};
+    binder.dispatch(node, "edit_rows", {}, {elements_axis(node)}, args);
 }
 
 }  // namespace plait::vulkan

@@ -39,6 +39,7 @@
 #define PLAIT_ROWS_KERNELS(X)                               \
     X(concat, ConcatArgs, concat_tasks)                     \
     X(copy_rows, CopyRowsArgs, copy_rows_tasks)             \
+    X(edit_rows, EditRowsArgs, edit_rows_tasks)             \
     X(quantize_rows, QuantizeRowsArgs, quantize_rows_tasks) \
     X(select_rows, SelectRowsArgs, select_rows_tasks)       \
     X(slice, SliceArgs, slice_tasks)

@@ -49,6 +49,46 @@ void select_rows(const SelectRowsArgs& args, const Frame& frame, const Worker&, 
                static_cast<size_t>(args.row_bytes));
 }
 
+namespace {
+
+// y = f(x, row) for `n` elements.
+template <typename F>
+PLAIT_INLINE void change_row(const float* x, const float* row, float* y, int64_t n, F f) {
+    int64_t i = 0;
+    for (; i + F32::kLanes <= n; i += F32::kLanes)
+        f(F32::load(x + i), F32::load(row + i)).store(y + i);
+    f(F32::load(x + i, n - i), F32::load(row + i, n - i)).store(y + i, n - i);
+}
+
+}  // namespace
+
+// y = x with some rows changed.  Reference: tests/reference/edit_rows.py.
+
+// A task is a row.
+int64_t edit_rows_tasks(const EditRowsArgs& args, const Frame& frame) {
+    return frame.rows(args.extent, args.fixed_rows);
+}
+
+void edit_rows(const EditRowsArgs& args, const Frame& frame, const Worker&, int64_t begin,
+               int64_t end) {
+    const int64_t n = args.row_elements;
+    for (int64_t i = begin; i < end; ++i) {
+        const float* x = frame.at<const float>(args.x) + i * n;
+        float* y = frame.at<float>(args.y) + i * n;
+        const int32_t* pick = frame.at<const int32_t>(args.picks) + 2 * i;
+        const float* row =
+            frame.at<const float>(args.rows) + (args.rows_by_row != 0 ? i * n : pick[0]);
+        if (pick[0] < 0)
+            memcpy(y, x, static_cast<size_t>(n) * sizeof(float));
+        else if (pick[1] == static_cast<int32_t>(RowChange::add))
+            change_row(x, row, y, n, [](F32 a, F32 b) { return a + b; });
+        else if (pick[1] == static_cast<int32_t>(RowChange::scale))
+            change_row(x, row, y, n, [](F32 a, F32 b) { return a * b; });
+        else
+            memcpy(y, row, static_cast<size_t>(n) * sizeof(float));
+    }
+}
+
 // y = elements [begin, begin + width) of each vector of x.  Reference: tests/reference/slice_.py.
 int64_t slice_tasks(const SliceArgs& args, const Frame& frame) {
     return vector_tasks(args.vectors, frame);

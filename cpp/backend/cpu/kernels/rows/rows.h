@@ -21,6 +21,15 @@ struct SelectRowsArgs {
     int64_t row_bytes;
 };
 
+// Changes some rows; see ops::EditRows.
+struct EditRowsArgs {
+    Ref x, rows, picks, y;  // x, y: [n, row_elements]; picks: [n, 2] i32
+    Extent extent;
+    uint8_t rows_by_row;  // row i of x is combined with row i of `rows`
+    int64_t fixed_rows;
+    int64_t row_elements;
+};
+
 // Copies a part of each vector.
 struct SliceArgs {
     Ref x, y;  // vectors of x_width and of vectors.width elements

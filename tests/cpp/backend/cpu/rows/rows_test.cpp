@@ -1,5 +1,8 @@
 // store_rows, copy_rows, select_rows.
 #include "backend/cpu/kernels/rows/rows.h"
+
+#include <cstring>
+
 #include "backend/cpu/kernel_harness.h"
 #include "backend/cpu/kernels/attention/cache_rows.h"
 #include "tensor/convert.h"
@@ -99,6 +102,36 @@ TEST_P(RowsTest, SelectsRows) {
     frame.n_outputs = 3;
     run_kernel(kernels().select_rows, args, frame, 0, Cut::single);
     for (int64_t i = 0; i < 3 * 13; ++i) EXPECT_EQ(y[i], x[which[i / 13] * 13 + i % 13]);
+}
+
+TEST_P(RowsTest, EditsPickedRowsAndCopiesTheBitsOfOthers) {
+    const int64_t n = 5, width = 13;
+    Floats x = random_floats(n * width, random);
+    x[0] = -0.0f;
+    x[1] = 1e-41f;  // a denormal float
+    const Floats rows = random_floats(3 * width, random);
+    const auto change = [](RowChange c) { return static_cast<int32_t>(c); };
+    const std::vector<int32_t> picks = {-1, change(RowChange::scale),
+                                        7,  change(RowChange::add),
+                                        0,  change(RowChange::replace),
+                                        20, change(RowChange::scale),
+                                        -1, 0};
+    Floats y(n * width);
+    EditRowsArgs args{};
+    args.x = ref_to(x);
+    args.rows = ref_to(rows);
+    args.picks = ref_to(picks);
+    args.y = ref_to(y);
+    args.extent = Extent::tokens;
+    args.row_elements = width;
+    run_kernel(kernels().edit_rows, args, tokens(n));
+    EXPECT_EQ(std::memcmp(y.data(), x.data(), width * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(&y[4 * width], &x[4 * width], width * sizeof(float)), 0);
+    for (int64_t i = 0; i < width; ++i) {
+        EXPECT_EQ(y[width + i], x[width + i] + rows[7 + i]);
+        EXPECT_EQ(y[2 * width + i], rows[i]);
+        EXPECT_EQ(y[3 * width + i], x[3 * width + i] * rows[20 + i]);
+    }
 }
 
 PLAIT_ON_EVERY_ISA(RowsTest);
