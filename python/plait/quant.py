@@ -2,6 +2,7 @@
 
 from plait._core import dequantize, quantize
 from plait._core import quant_types as types
+from plait.evaluation.budget import choose_types
 from plait.evaluation.importance import importance_matrix
 from plait.files.imatrix import ImportanceMatrix
 from plait.files.quantize import Quantized, quantize_file
@@ -9,6 +10,7 @@ from plait.files.quantize import Quantized, quantize_file
 __all__ = [
     "ImportanceMatrix",
     "Quantized",
+    "choose_types",
     "dequantize",
     "importance_matrix",
     "quantize",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,8 @@ from plait.context import Context
 from plait.errors import UnsupportedError
 from plait.evaluation.texts import Text, token_ids
 from plait.files.imatrix import ImportanceMatrix
+from plait.model import Model
 from plait.progress import Progress, ProgressOption, check_progress
-
-if TYPE_CHECKING:
-    from plait._core import Model
 
 Floats = npt.NDArray[np.float32]
 

@@ -235,6 +235,24 @@ def _write(
     return Quantized(model.nbytes, sum(sizes.values()), dict(by_type.most_common()))
 
 
+def write_plan(
+    model: Model,
+    path: str | os.PathLike[str],
+    plan: dict[str, str],
+    imatrix: ImportanceMatrix | None = None,
+) -> None:
+    """Write a copy of a model file with a type for each tensor.
+
+    Args:
+        model: The model.
+        path: The file to write.
+        plan: The types of all tensors by name.
+        imatrix: As in quantize_file().
+    """
+    head = gguf.read_head(model.path)
+    _write(model, path, head, plan, "Q8_0", imatrix, False, None, False)
+
+
 def _matrices(shape: tuple[int, ...]) -> tuple[int, int]:
     """Return the number of matrices that a tensor stacks, and the length of its rows."""
     return math.prod(shape[:-2]), shape[-1]
@@ -265,7 +283,13 @@ def _is_output(model: Model, name: str) -> bool:
     return name == ("token_embd.weight" if tied else "output.weight")
 
 
-def _is_quantisable(tensor: TensorInfo, requantize: bool) -> bool:
+def is_quantisable(tensor: TensorInfo, requantize: bool) -> bool:
+    """Return whether quantize_file() converts a tensor.
+
+    Args:
+        tensor: The tensor.
+        requantize: Whether matrices that are quantised already are converted.
+    """
     is_matrix = len(tensor.shape) >= 2 and tensor.name.endswith(".weight")
     if not is_matrix or any(fnmatchcase(tensor.name, pattern) for pattern in _KEPT):
         return False
@@ -279,7 +303,7 @@ def _check_fallbacks(
     fallbacks, n = Counter[str](), 0
     for name, dtype in plan.items():
         tensor = model.tensors[name]
-        if _is_quantisable(tensor, requantize=True):
+        if is_quantisable(tensor, requantize=True):
             n += 1
             if dtype != (output if _is_output(model, name) else kind):
                 fallbacks[dtype] += 1
@@ -311,7 +335,7 @@ def _file_type(model: Model, plan: dict[str, str], sizes: dict[str, int], kind: 
 
 def _new_type(model: Model, name: str, kind: str, output: str, requantize: bool) -> str:
     tensor = model.tensors[name]
-    if not _is_quantisable(tensor, requantize):
+    if not is_quantisable(tensor, requantize):
         return tensor.dtype
     for dtype in (output if _is_output(model, name) else kind, "Q8_0"):
         if tensor.shape[-1] % BLOCKS[dtype][0] == 0:
