@@ -23,9 +23,9 @@ writes this page; everything on it comes from the [reports](evidence/reports) of
 - llama.cpp refuses caches of block types for heads whose size is not a multiple of the block. It transforms the keys
   with a Hadamard matrix only if the head size is a multiple of 64, as it is in `random-64`.
 - Weight types are measured with F32 caches, with all matrices in the type whose rows are whole blocks of it. The
-  columns are the files of plait, those with an importance matrix of other texts, and those of llama-quantize without one, all
-  computed by plait. Where the sizes differ, the engines store the remaining matrices in different types, and the ratio
-  is omitted.
+  columns are the files of plait, those with an importance matrix of other texts, and those of llama-quantize without
+  one, all computed by plait. Where the sizes differ, the engines store the remaining matrices in different types,
+  and the ratio is omitted.
 - `budget N` is a file whose types were chosen for at most N bits per weight. The KL divergence behind the choice was
   measured on other texts.
 """

@@ -30,10 +30,11 @@ COMMANDS = (
     "embed",
     "perplexity",
     "quantize",
+    "imatrix",
     "bench",
     "devices",
 )
-_FUNCTIONS = r"^(generate|quantize_file|embed|token_logprobs|from_hub|Sampler|Chat): "
+_FUNCTIONS = r"^(generate|quantize_file|choose_types|importance_matrix|embed|token_logprobs|from_hub|Sampler|Chat): "
 
 
 SHELLS = ("bash", "zsh")

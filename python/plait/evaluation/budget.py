@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from plait import _core
 from plait._core import Batch
-from plait.arguments import expect_model
+from plait.arguments import expect_model, integer
 from plait.arguments import kind as type_of
 from plait.context import Context
 from plait.errors import UnsupportedError
@@ -48,7 +48,7 @@ def choose_types(
     bits_per_weight: float,
     *,
     imatrix: ImportanceMatrix | None = None,
-    window: int | None = None,
+    window: SupportsIndex | None = None,
     progress: ProgressOption = None,
 ) -> dict[str, str]:
     """Choose an element type for each matrix so that the whole model has at most the given size.
@@ -76,6 +76,8 @@ def choose_types(
     """
     expect_model(model, "choose_types")
     check_progress(progress, "choose_types")
+    if window is not None:
+        window = integer(window, "choose_types: window", 2)
     if isinstance(bits_per_weight, bool) or not isinstance(bits_per_weight, int | float):
         raise TypeError(
             f"choose_types: bits_per_weight: expected a number, got {type_of(bits_per_weight)}"
@@ -159,9 +161,9 @@ class _Meter:
         ids = token_ids(model, text, "text", True, True)
         size = min(512, model.n_ctx_train or 512) if window is None else window
         ids = ids[: max(1, _MAX_LOGITS // model.n_vocab)]
-        if size < 2 or len(ids) < 2:  # noqa: PLR2004
+        if len(ids) < 2:
             raise ValueError(
-                f"choose_types: the text has {len(ids)} tokens and the window {size}; both need at least 2"
+                f"choose_types: the text has {len(ids)} tokens; it must have at least 2"
             )
         self._windows = [ids[i : i + size] for i in range(0, len(ids), size)]
         self._model, self._imatrix, self._folder = model, imatrix, folder

@@ -177,6 +177,10 @@ def _checked_types(model: Model, tensor_types: Mapping[str, str]) -> dict[str, s
         dtype = string(given, f"quantize_file: tensor_types: {name}").upper()
         if dtype != tensor.dtype:
             dtype = _checked(dtype, f"tensor_types: {name}")
+            if not is_quantisable(tensor, requantize=True):
+                raise ValueError(
+                    f"quantize_file: tensor_types: {name} is no matrix that can be quantised; it keeps {tensor.dtype}"
+                )
             if tensor.shape[-1] % BLOCKS[dtype][0] != 0:
                 raise ValueError(
                     f"quantize_file: tensor_types: {name} has rows of {tensor.shape[-1]}, which are not whole blocks "
