@@ -52,7 +52,7 @@ WEIGHTS = (
     "Q3_K",
     "Q2_K",
 )
-BUDGETS = ("Q2_K", "Q3_K", "Q4_K", "Q4_0", "Q5_0", "Q6_K")  # types whose sizes are budgets
+BUDGETS = ("Q3_K", "Q4_0", "Q5_0")  # types whose sizes are budgets
 
 Logits = list[npt.NDArray[np.float32]]
 Row = dict[str, Any]
