@@ -71,6 +71,7 @@ def choose_types(
         Types by tensor name, for quantize_file(tensor_types=...).
 
     Raises:
+        TypeError: An argument has the wrong type.
         ValueError: The text is too short, or no choice is as small as `bits_per_weight`.
         UnsupportedError: The matrices are quantised already.
     """

@@ -51,6 +51,9 @@ def importance_matrix(
         dataset: Name of the text, for the file.
         progress: Called with (done, total), in tokens. True shows a tqdm progress bar.
 
+    Returns:
+        The matrix. Its tensors have the names and shapes that llama-imatrix gives them.
+
     Raises:
         ValueError: The text has no tokens, or `window` is less than 1.
         UnsupportedError: No matrix of the model has an input that can be captured.

@@ -98,6 +98,9 @@ class ImportanceMatrix:
         Args:
             path: The file.
 
+        Returns:
+            The matrix.
+
         Raises:
             ValueError: The file is no importance matrix, or damaged.
             OSError: The file cannot be read.
