@@ -69,8 +69,7 @@ void check_finite(const float* values, uint64_t n, std::string_view type) {
 }
 
 // Returns the weights of the columns, checked; empty for None.
-py::array_t<float, py::array::c_style> column_weights(const py::object& weights,
-                                                      py::ssize_t row) {
+py::array_t<float, py::array::c_style> column_weights(const py::object& weights, py::ssize_t row) {
     if (weights.is_none()) return {};
     const py::array given = as_array("weights", weights, "an array of float32");
     if (given.dtype().kind() == 'O' || given.dtype().kind() == 'c')
@@ -146,8 +145,8 @@ Raises:
     ValueError: The type is unknown, or the rows are not whole blocks.
     TypeError: The elements are not uint8.)");
 
-    m.def("quantize", &quantize_rows, py::arg("values"), py::arg("type"), py::arg("weights") = py::none(),
-          py::kw_only(), py::arg("search") = false,
+    m.def("quantize", &quantize_rows, py::arg("values"), py::arg("type"),
+          py::arg("weights") = py::none(), py::kw_only(), py::arg("search") = false,
           R"(Convert rows of float32 to a GGUF element type.
 
 Without `weights` and `search`, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0 and IQ4_NL have the same bits as those of

@@ -49,9 +49,9 @@ void encode_scaled(const Levels& levels, const float* values, const float* weigh
     constexpr int kCount = Block::kElements;
     const Group group{values, weights, kCount};
     float found[kCount], error;
-    const uint16_t scale =
-        best_half(fit_scale(levels, group), error,
-                  [&](float near) { return level_error(levels, group, near, found); });
+    const uint16_t scale = best_half(fit_scale(levels, group), error, [&](float near) {
+        return level_error(levels, group, near, found);
+    });
     level_error(levels, group, f16_to_f32(scale), found);
     int integers[kCount];
     to_integers(found, kCount, integers);
@@ -109,7 +109,8 @@ private:
         const float scale = f16_to_f32(half);
         int scales[kGroups];
         float found[256], sum = 0;
-        for (int g = 0; g < kGroups; ++g) sum += encode_group(g, scale, scales[g], found + kSize * g);
+        for (int g = 0; g < kGroups; ++g)
+            sum += encode_group(g, scale, scales[g], found + kSize * g);
         if (has_result_ && !(sum < error_)) return false;
         has_result_ = true;
         error_ = sum;
@@ -201,7 +202,8 @@ private:
         const Line unit{f16_to_f32(scale), f16_to_f32(minimum)};
         ScaleMin chosen[kGroups];
         float codes[256], sum = 0;
-        for (int g = 0; g < kGroups; ++g) sum += encode_group(g, unit, chosen[g], codes + kSize * g);
+        for (int g = 0; g < kGroups; ++g)
+            sum += encode_group(g, unit, chosen[g], codes + kSize * g);
         if (has_result_ && !(sum < error_)) return false;
         has_result_ = true;
         error_ = sum;
@@ -221,8 +223,8 @@ private:
         std::fill_n(codes, kSize, 0.0f);
         float min_error = kInfinity, tried[kSize];
         for (int s = std::max(near_scale - 1, 0); s <= std::min(near_scale + 1, max_scale_); ++s) {
-            for (int m = std::max(near_minimum - 1, 0);
-                 m <= std::min(near_minimum + 1, max_scale_); ++m) {
+            for (int m = std::max(near_minimum - 1, 0); m <= std::min(near_minimum + 1, max_scale_);
+                 ++m) {
                 const Line line{unit.scale * static_cast<float>(s),
                                 unit.minimum * static_cast<float>(m)};
                 const float error = line_error(group(g), max_code_, line, tried);
@@ -253,7 +255,8 @@ private:
             return {qq > 0 ? static_cast<float>(xq / qq) : 0, f16_to_f32(minimum_)};
         const double scale = (xq * mm - xm * qm) / determinant;
         const double minimum = (xq * qm - xm * qq) / determinant;
-        return {static_cast<float>(std::max(scale, 0.0)), static_cast<float>(std::max(minimum, 0.0))};
+        return {static_cast<float>(std::max(scale, 0.0)),
+                static_cast<float>(std::max(minimum, 0.0))};
     }
 
     int max_code_, max_scale_;
@@ -312,9 +315,9 @@ void encode_searched(const float* values, const float* weights, BlockNVFP4& bloc
     }
 }
 
-#define PLAIT_SCALED(Block, levels)                                                          \
-    void encode_searched(const float* values, const float* weights, Block& block) {          \
-        encode_scaled(levels, values, weights, block);                                       \
+#define PLAIT_SCALED(Block, levels)                                                 \
+    void encode_searched(const float* values, const float* weights, Block& block) { \
+        encode_scaled(levels, values, weights, block);                              \
     }
 PLAIT_SCALED(BlockQ4_0, (Integers{-8, 7}))
 PLAIT_SCALED(BlockQ5_0, (Integers{-16, 15}))

@@ -208,8 +208,8 @@ PLAIT_INLINE Line fit_line(Group group, int max_code, bool any_minimum) {
         return true;
     };
     for (int candidate = 0; candidate < 24; ++candidate) {
-        const float reach = static_cast<float>(max_code) *
-                            (0.85f + 0.03f * static_cast<float>(candidate)) / span;
+        const float reach =
+            static_cast<float>(max_code) * (0.85f + 0.03f * static_cast<float>(candidate)) / span;
         attempt(reach, -low);
         attempt(reach, -low - 0.5f * (span - static_cast<float>(max_code) / reach));
     }

@@ -22,8 +22,7 @@ PLAIT_INLINE void put_bits(uint8_t& byte, int code, int shift) {
 template <int kCount>
 PLAIT_INLINE void pack_nibbles(const int* codes, uint8_t* nibbles) {
     for (int j = 0; j < kCount / 2; ++j) {
-        nibbles[j] =
-            static_cast<uint8_t>((codes[j] & 15) | (codes[j + kCount / 2] & 15) << 4);
+        nibbles[j] = static_cast<uint8_t>((codes[j] & 15) | (codes[j + kCount / 2] & 15) << 4);
     }
 }
 

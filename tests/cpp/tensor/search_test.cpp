@@ -55,7 +55,8 @@ std::vector<float> uneven_weights() {
 
 struct Fit {
     DType dtype;
-    double of_variance;  // greatest mean squared error of normal values, as a part of their variance
+    double
+        of_variance;  // greatest mean squared error of normal values, as a part of their variance
 };
 
 std::string name_of(const testing::TestParamInfo<Fit>& test) {
@@ -64,16 +65,17 @@ std::string name_of(const testing::TestParamInfo<Fit>& test) {
 
 class Search : public testing::TestWithParam<Fit> {};
 
-INSTANTIATE_TEST_SUITE_P(
-    EveryType, Search,
-    testing::Values(Fit{DType::q8_0, 5e-5}, Fit{DType::q4_0, 0.0085}, Fit{DType::q4_1, 0.0065},
-                    Fit{DType::q5_0, 0.0022}, Fit{DType::q5_1, 0.0016}, Fit{DType::q2_k, 0.08},
-                    Fit{DType::q3_k, 0.032}, Fit{DType::q4_k, 0.0065}, Fit{DType::q5_k, 0.0016},
-                    Fit{DType::q6_k, 0.00036}, Fit{DType::iq4_nl, 0.0075},
-                    Fit{DType::iq4_xs, 0.0075}, Fit{DType::mxfp4, 0.014}, Fit{DType::tq1_0, 0.2},
-                    Fit{DType::tq2_0, 0.14}, Fit{DType::nvfp4, 0.0125}, Fit{DType::q1_0, 0.37},
-                    Fit{DType::q2_0, 0.14}),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(EveryType, Search,
+                         testing::Values(Fit{DType::q8_0, 5e-5}, Fit{DType::q4_0, 0.0085},
+                                         Fit{DType::q4_1, 0.0065}, Fit{DType::q5_0, 0.0022},
+                                         Fit{DType::q5_1, 0.0016}, Fit{DType::q2_k, 0.08},
+                                         Fit{DType::q3_k, 0.032}, Fit{DType::q4_k, 0.0065},
+                                         Fit{DType::q5_k, 0.0016}, Fit{DType::q6_k, 0.00036},
+                                         Fit{DType::iq4_nl, 0.0075}, Fit{DType::iq4_xs, 0.0075},
+                                         Fit{DType::mxfp4, 0.014}, Fit{DType::tq1_0, 0.2},
+                                         Fit{DType::tq2_0, 0.14}, Fit{DType::nvfp4, 0.0125},
+                                         Fit{DType::q1_0, 0.37}, Fit{DType::q2_0, 0.14}),
+                         name_of);
 
 TEST_P(Search, LeavesLittleError) {
     const auto [dtype, of_variance] = GetParam();
@@ -82,7 +84,8 @@ TEST_P(Search, LeavesLittleError) {
         const std::vector<float> values = normal_values(kRow * 50, deviation);
         const double error = weighted_error(dtype, values, searched(dtype, values, nullptr), ones);
         EXPECT_LT(error, of_variance * deviation * deviation * static_cast<double>(values.size()));
-        EXPECT_GT(error, 0.3 * of_variance * deviation * deviation * static_cast<double>(values.size()));
+        EXPECT_GT(error,
+                  0.3 * of_variance * deviation * deviation * static_cast<double>(values.size()));
     }
 }
 
