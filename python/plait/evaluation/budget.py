@@ -79,6 +79,10 @@ def choose_types(
     check_progress(progress, "choose_types")
     if window is not None:
         window = integer(window, "choose_types: window", 2)
+    if imatrix is not None and not isinstance(imatrix, ImportanceMatrix):
+        raise TypeError(
+            f"choose_types: imatrix: expected an ImportanceMatrix, got {type_of(imatrix)}"
+        )
     if isinstance(bits_per_weight, bool) or not isinstance(bits_per_weight, int | float):
         raise TypeError(
             f"choose_types: bits_per_weight: expected a number, got {type_of(bits_per_weight)}"
@@ -134,8 +138,8 @@ def _check_budget(model: Model, allowed: dict[str, list[str]], budget: int) -> N
     if smallest > budget:
         n_elements = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
         raise ValueError(
-            f"choose_types: {8 * budget / n_elements:.2f} bits per weight are too few; the smallest types that this "
-            f"model can have take {8 * smallest / n_elements:.2f}"
+            f"choose_types: bits_per_weight is {8 * budget / n_elements:.2f}, which is too few; the smallest types that "
+            f"this model can have take {8 * smallest / n_elements:.2f}"
         )
 
 

@@ -248,7 +248,9 @@ def test_a_budget_beats_the_fixed_type_of_its_size(source, dtype, request, tmp_p
 
 
 def test_budgets_are_checked(floats, demo_model, text, tmp_path):
-    with pytest.raises(ValueError, match=r"1\.00 bits per weight are too few; .* take 2\.6"):
+    with pytest.raises(
+        ValueError, match=r"bits_per_weight is 1\.00, which is too few; .* take 2\.6"
+    ):
         quant.choose_types(floats, text, 1)
     for bad in (0, -1, math.nan, math.inf):
         with pytest.raises(ValueError, match="expected a positive number"):
