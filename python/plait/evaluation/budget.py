@@ -138,8 +138,8 @@ def _check_budget(model: Model, allowed: dict[str, list[str]], budget: int) -> N
     if smallest > budget:
         n_elements = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
         raise ValueError(
-            f"choose_types: bits_per_weight is {8 * budget / n_elements:.2f}, which is too few; the smallest types that "
-            f"this model can have take {8 * smallest / n_elements:.2f}"
+            f"choose_types: bits_per_weight is {8 * budget / n_elements:.2f}, which is too few; the smallest types "
+            f"that this model can have take {8 * smallest / n_elements:.2f}"
         )
 
 
