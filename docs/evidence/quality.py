@@ -42,7 +42,8 @@ def page(found: list[Report]) -> str:
 def section(report: Report) -> str:
     """Return the tables of a machine."""
     machine, result = report["machine"], report.get("quality")
-    title = f"\n## {machine['cpu']}, {machine['isa']}\n\n{provenance(report)}"
+    origin = provenance(report).replace("Kernels or scheduling have", "Code that it depends on has")
+    title = f"\n## {machine['cpu']}, {machine['isa']}\n\n{origin}"
     if not result:
         return f"{title}\n\n```text\n{report['log']}\n```\n"
     peer = f" llama-cpp-python {result['llama.cpp']}." if result["llama.cpp"] else ""
