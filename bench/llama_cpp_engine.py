@@ -8,7 +8,17 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
+_TYPES = {
+    "f32": 0,
+    "f16": 1,
+    "q4_0": 2,
+    "q4_1": 3,
+    "q5_0": 6,
+    "q5_1": 7,
+    "q8_0": 8,
+    "iq4_nl": 20,
+    "bf16": 30,
+}
 
 
 class LlamaCpp:
@@ -96,3 +106,64 @@ class LlamaCpp:
         """See plait.cli.bench.Plait."""
         self._llama.llama_batch_free(self._batch)
         self._llama.llama_free(self._ctx)
+
+    def logits(self, texts: list[list[int]]) -> Any:
+        """Return the logits of all tokens of each text, as a list of float32 (n_tokens, n_vocab)."""
+        import numpy as np
+
+        found = []
+        for tokens in texts:
+            self.open(1, len(tokens))
+            self._decode([tokens], all_wanted=True)
+            rows = self._llama.llama_get_logits(self._ctx)
+            shape = (len(tokens), self.n_vocab)
+            found.append(np.ctypeslib.as_array(rows, shape).copy())
+            self.close()
+        return found
+
+
+_FILE_TYPES = {
+    "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K": 11, "Q4_K": 14, "Q5_K": 16, "Q6_K": 18,
+    "IQ4_NL": 25, "IQ4_XS": 30,
+}  # fmt: skip
+_TENSOR_TYPES = {
+    "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14,
+    "IQ4_NL": 20, "IQ4_XS": 23,
+}  # fmt: skip
+
+
+def quantize(source: str, target: str, dtype: str) -> None:
+    """Write a file with all matrices in one type, without an importance matrix."""
+    import llama_cpp
+
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = _FILE_TYPES[dtype]
+    params.pure = True
+    params.output_tensor_type = params.token_embedding_type = _TENSOR_TYPES[dtype]
+    if llama_cpp.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(params)):
+        raise OSError(f"llama.cpp cannot quantise {source} to {dtype}")
+
+
+def main() -> None:
+    """Write the logits of texts, or a quantised file.
+
+    llama_cpp_engine.py MODEL TEXTS.json OPTIONS OUT.npz
+    llama_cpp_engine.py --quantize MODEL OUT.gguf TYPE
+    """
+    import json
+    import sys
+
+    import numpy as np
+
+    if sys.argv[1] == "--quantize":
+        quantize(*sys.argv[2:])
+        return
+    model, texts, options, out = sys.argv[1:]
+    engine = LlamaCpp(model, json.loads(options))
+    with open(texts) as file:
+        found = engine.logits(json.load(file))
+    np.savez(out, **{str(i): rows for i, rows in enumerate(found)})
+
+
+if __name__ == "__main__":
+    main()

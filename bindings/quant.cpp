@@ -8,6 +8,7 @@
 #include "gil_release.h"
 #include "numpy.h"
 #include "tensor/convert.h"
+#include "tensor/search.h"
 
 namespace plait::python {
 namespace {
@@ -67,7 +68,28 @@ void check_finite(const float* values, uint64_t n, std::string_view type) {
                                    type, " stores only finite numbers"));
 }
 
-py::array_t<uint8_t> quantize_rows(const ArrayLike& values, const Text& type) {
+// Returns the weights of the columns, checked; empty for None.
+py::array_t<float, py::array::c_style> column_weights(const py::object& weights, py::ssize_t row) {
+    if (weights.is_none()) return {};
+    const py::array given = as_array("weights", weights, "an array of float32");
+    if (given.dtype().kind() == 'O' || given.dtype().kind() == 'c')
+        throw py::type_error("weights: expected an array of float32, got " + short_repr(weights));
+    const py::array_t<float, py::array::c_style | py::array::forcecast> floats(given);
+    if (floats.ndim() != 1 || floats.shape(0) != row)
+        throw InvalidArgument(text("weights: expected the shape (", row,
+                                   ",), one number for each column of values, got ",
+                                   std::string(py::str(given.attr("shape")))));
+    const float* const data = floats.data();
+    const float* const found = std::find_if_not(
+        data, data + row, [](float weight) { return std::isfinite(weight) && weight >= 0; });
+    if (found != data + row)
+        throw InvalidArgument(text("weights: element ", found - data, " is ", *found,
+                                   "; expected finite numbers that are not negative"));
+    return floats;
+}
+
+py::array_t<uint8_t> quantize_rows(const ArrayLike& values, const Text& type,
+                                   const OptionalArrayLike& weights, py::handle search) {
     const DType dtype = type_named(to_text("type", type));
     const DTypeInfo& format = info(dtype);
     const py::array given = as_array("values", values, "an array of float32");
@@ -80,14 +102,22 @@ py::array_t<uint8_t> quantize_rows(const ArrayLike& values, const Text& type) {
         throw InvalidArgument(text("values: rows have ", row, " elements; expected a multiple of ",
                                    format.block_elements, ", the size of a block of ",
                                    format.name));
+    const auto columns = column_weights(weights, row);
+    const bool searching = to_bool("search", search);
     py::array_t<uint8_t> result(
         with_last_axis(floats, row / format.block_elements * format.block_bytes));
     const float* from = floats.data();
+    const float* importance = weights.is_none() ? nullptr : columns.data();
     auto* to = reinterpret_cast<std::byte*>(result.mutable_data());
     const auto n = static_cast<uint64_t>(floats.size());
     const GilRelease released;
     if (format.block_elements > 1) check_finite(from, n, format.name);
-    quantize(dtype, from, to, n);
+    if (format.block_elements > 1 && (searching || importance)) {
+        const auto width = static_cast<uint64_t>(row);
+        quantize_search(dtype, from, importance, width, width > 0 ? n / width : 0, to);
+    } else {
+        quantize(dtype, from, to, n);
+    }
     return result;
 }
 
@@ -116,21 +146,25 @@ Raises:
     TypeError: The elements are not uint8.)");
 
     m.def("quantize", &quantize_rows, py::arg("values"), py::arg("type"),
+          py::arg("weights") = py::none(), py::kw_only(), py::arg("search") = false,
           R"(Convert rows of float32 to a GGUF element type.
 
-The results have the same bits as those of ggml's reference quantiser, except for Q4_K and Q6_K, which
-search for the codes with the least squared error.
+Without `weights` and `search`, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0 and IQ4_NL have the same bits as those of
+ggml's reference quantiser. All other cases search for the codes with the least squared error.
 
 Args:
     values: float32 array of shape (..., n); each row must consist of whole blocks.
-    type: F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_NL, Q4_K or Q6_K, in upper or lower case.
+    type: Any of `types()` except IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS and IQ3_S, in upper or lower case.
+    weights: float32 array of shape (n,), the importance of each column: the sum of weights * error ** 2
+        is minimised. An importance matrix has such weights.
+    search: Search for the codes with the least squared error for every block type.
 
 Returns:
     uint8 ndarray of shape (..., bytes).
 
 Raises:
-    ValueError: The type is unknown, the rows are not whole blocks, or a value is NaN or infinite and
-        the type is not F32, F16 or BF16.
+    ValueError: The type is unknown, the rows are not whole blocks, a value is NaN or infinite and
+        the type is not F32, F16 or BF16, or `weights` has another shape, or negative or infinite elements.
     UnsupportedError: The type can only be read.)");
 }
 

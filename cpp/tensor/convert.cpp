@@ -11,6 +11,7 @@
 #include "tensor/blocks/k_quants.h"
 #include "tensor/blocks/legacy.h"
 #include "tensor/half.h"
+#include "tensor/search.h"
 
 namespace plait {
 namespace {
@@ -130,8 +131,6 @@ Encoder encoder_of(DType dtype) {
     case DType::q4_1: return encode_all<BlockQ4_1>;
     case DType::q5_0: return encode_all<BlockQ5_0>;
     case DType::q5_1: return encode_all<BlockQ5_1>;
-    case DType::q4_k: return encode_all<BlockQ4_K>;
-    case DType::q6_k: return encode_all<BlockQ6_K>;
     case DType::iq4_nl: return encode_all<BlockIQ4_NL>;
     default: return nullptr;
     }
@@ -162,17 +161,12 @@ void expand(DType dtype, const std::byte* source, uint8_t* codes, float* scales,
 }
 
 void quantize(DType dtype, const float* source, std::byte* target, uint64_t elements) {
-    const Encoder encoder = encoder_of(dtype);
-    if (!encoder) {
-        throw UnsupportedError(
-            text("quantize: ", info(dtype).name,
-                 " can be read but not written; one of F32 F16 BF16 Q8_0 Q5_1 Q5_0 Q4_1 Q4_0 "
-                 "IQ4_NL Q4_K Q6_K is expected"));
-    }
     check_whole_blocks("quantize", dtype, elements);
-    encoder(source, target, elements);
+    if (const Encoder encoder = encoder_of(dtype)) return encoder(source, target, elements);
+    const uint64_t block = info(dtype).block_elements;
+    quantize_search(dtype, source, nullptr, block, elements / block, target);
 }
 
-bool can_quantize(DType dtype) { return encoder_of(dtype) != nullptr; }
+bool can_quantize(DType dtype) { return encoder_of(dtype) != nullptr || can_search(dtype); }
 
 }  // namespace plait

@@ -19,8 +19,8 @@ void dequantize(DType dtype, const std::byte* source, float* target, uint64_t el
 void expand(DType dtype, const std::byte* source, uint8_t* codes, float* scales, uint64_t elements);
 
 // Bit-identical to ggml's reference quantiser on finite input for f32, f16, bf16 and the KV cache
-// types q8_0, q5_1, q5_0, q4_1, q4_0 and iq4_nl. Types q4_k and q6_k use a least-squares fit.
-// Throws UnsupportedError for others.
+// types q8_0, q5_1, q5_0, q4_1, q4_0 and iq4_nl. Other types use quantize_search() with equal weights.
+// Throws UnsupportedError for types that can only be read.
 void quantize(DType dtype, const float* source, std::byte* target, uint64_t elements);
 bool can_quantize(DType dtype);
 

@@ -6,13 +6,14 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
-from . import performance, reliability, tests
+from . import performance, quality, reliability, tests
 from .parts import PARTS
 from .reports import REPORTS, ROOT, Report, ReportError, changed, read
 
 PAGES: dict[Path, Callable[[str, list[Report]], str]] = {
     ROOT / "docs" / "reliability.md": lambda _, found: reliability.page(found),
     ROOT / "docs" / "performance.md": lambda _, found: performance.page(found),
+    ROOT / "docs" / "quality.md": lambda _, found: quality.page(found),
     ROOT / "README.md": performance.readme,
 }
 

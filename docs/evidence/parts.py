@@ -148,6 +148,15 @@ PARTS = {
         ),
         SPEED,
     ),
+    "quality": Part(
+        "KL divergence, perplexity and answers by cache and weight type; PLAIT_LLAMA_CPP as for compare",
+        'python bench/quality.py --texts "${TEXTS:-48}" --python "${PLAIT_LLAMA_CPP:-python}" '
+        '--json "$REPORTS/quality.json"',
+        (
+            "cpp/tensor/**/*", "cpp/backend/cpu/**/*", "cpp/graph/**/*", "cpp/model/blocks/*",
+            "python/plait/files/*.py", "python/plait/evaluation/*.py", "bench/quality*.py",
+        ),
+    ),
     "kernels": Part(
         "matrix products beside the limits of the machine",
         './dev bench --benchmark_out_format=json --benchmark_out="$REPORTS/kernels.json"',

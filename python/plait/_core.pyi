@@ -1598,23 +1598,26 @@ def quant_types() -> list[str]:
     quantize() accepts only some of them.
     """
 
-def quantize(values: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[numpy.uint8]:
+def quantize(values: numpy.typing.ArrayLike, type: str, weights: numpy.typing.ArrayLike | None = None, *, search: bool = False) -> numpy.typing.NDArray[numpy.uint8]:
     """
     Convert rows of float32 to a GGUF element type.
 
-    The results have the same bits as those of ggml's reference quantiser, except for Q4_K and Q6_K, which
-    search for the codes with the least squared error.
+    Without `weights` and `search`, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0 and IQ4_NL have the same bits as those of
+    ggml's reference quantiser. All other cases search for the codes with the least squared error.
 
     Args:
         values: float32 array of shape (..., n); each row must consist of whole blocks.
-        type: F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_NL, Q4_K or Q6_K, in upper or lower case.
+        type: Any of `types()` except IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS and IQ3_S, in upper or lower case.
+        weights: float32 array of shape (n,), the importance of each column: the sum of weights * error ** 2
+            is minimised. An importance matrix has such weights.
+        search: Search for the codes with the least squared error for every block type.
 
     Returns:
         uint8 ndarray of shape (..., bytes).
 
     Raises:
-        ValueError: The type is unknown, the rows are not whole blocks, or a value is NaN or infinite and
-            the type is not F32, F16 or BF16.
+        ValueError: The type is unknown, the rows are not whole blocks, a value is NaN or infinite and
+            the type is not F32, F16 or BF16, or `weights` has another shape, or negative or infinite elements.
         UnsupportedError: The type can only be read.
     """
 

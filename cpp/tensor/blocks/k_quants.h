@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "base/inline.h"
-#include "tensor/blocks/fit.h"
 #include "tensor/half.h"
 
 namespace plait {
@@ -134,60 +133,6 @@ PLAIT_INLINE void decode(const BlockQ4_K& block, float* out) {
     }
 }
 
-// Computes the codes of a group for a line and returns the sum of squared errors.
-PLAIT_INLINE float encode_group(const float* values, Line line, int* codes) {
-    const float inverse = reciprocal(line.scale);
-    float error = 0;
-    for (int i = 0; i < 32; ++i) {
-        codes[i] = round_within((values[i] + line.minimum) * inverse, 0, 15);
-        const float rest = values[i] - (line.scale * static_cast<float>(codes[i]) - line.minimum);
-        error += rest * rest;
-    }
-    return error;
-}
-
-// Fits a line to each group, then tries the 6-bit codes next to its scale and minimum and takes the
-// pair with the smallest error.
-PLAIT_INLINE void encode(const float* values, BlockQ4_K& block) {
-    Line lines[8];
-    float max_scale = 0, max_minimum = 0;
-    for (int group = 0; group < 8; ++group) {
-        lines[group] = fit_line(values + 32 * group, 32, 15);
-        if (lines[group].scale > max_scale) max_scale = lines[group].scale;
-        if (lines[group].minimum > max_minimum) max_minimum = lines[group].minimum;
-    }
-    block.scale = f32_to_f16(max_scale / 63);
-    block.minimum = f32_to_f16(max_minimum / 63);
-    const float scale = f16_to_f32(block.scale), minimum = f16_to_f32(block.minimum);
-    for (uint8_t& byte : block.scales) byte = 0;
-    for (uint8_t& byte : block.nibbles) byte = 0;
-    for (int group = 0; group < 8; ++group) {
-        const int near_scale = round_within(lines[group].scale * reciprocal(scale), 0, 63);
-        const int near_minimum = round_within(lines[group].minimum * reciprocal(minimum), 0, 63);
-        ScaleMin found{near_scale, near_minimum};
-        int best[32] = {};
-        float min_error = __builtin_inff();
-        for (int s = near_scale - 1; s <= near_scale + 1; ++s) {
-            for (int m = near_minimum - 1; m <= near_minimum + 1; ++m) {
-                if (s < 0 || s > 63 || m < 0 || m > 63) continue;
-                int codes[32];
-                const Line line{scale * static_cast<float>(s), minimum * static_cast<float>(m)};
-                const float error = encode_group(values + 32 * group, line, codes);
-                if (!(error < min_error)) continue;
-                min_error = error;
-                found = {s, m};
-                for (int i = 0; i < 32; ++i) best[i] = codes[i];
-            }
-        }
-        set_scale_min(block.scales, group, found);
-        uint8_t* nibbles = block.nibbles + 32 * (group / 2);
-        const int shift = 4 * (group % 2);
-        for (int i = 0; i < 32; ++i) {
-            nibbles[i] = static_cast<uint8_t>(nibbles[i] | best[i] << shift);
-        }
-    }
-}
-
 // Q5_K: 256 values as 5-bit integers in 8 groups of 32, each with a 6-bit scale and minimum.
 // 5.5 bits per value.
 //   value[32 g + i] = scale * scale6(g) * (nibble | fifth << 4) - minimum * minimum6(g)
@@ -245,53 +190,6 @@ PLAIT_INLINE void decode(const BlockQ6_K& block, float* out) {
             const int quant = (low[i] >> (4 * (quarter / 2)) & 15) | (high[i] >> (2 * quarter) & 3)
                                                                          << 4;
             out[16 * group + i] = step * static_cast<float>(quant - 32);
-        }
-    }
-}
-
-// Computes the codes of a group for a step and returns the sum of squared errors.
-PLAIT_INLINE float encode_group(const float* values, float step, int* codes) {
-    const float inverse = reciprocal(step);
-    float error = 0;
-    for (int i = 0; i < 16; ++i) {
-        codes[i] = round_within(values[i] * inverse, -32, 31);
-        const float rest = values[i] - step * static_cast<float>(codes[i]);
-        error += rest * rest;
-    }
-    return error;
-}
-
-// Fits a scale to each group, then tries the 8-bit codes next to it and takes the one with the
-// smallest error.
-PLAIT_INLINE void encode(const float* values, BlockQ6_K& block) {
-    float scales[16];
-    for (int group = 0; group < 16; ++group) scales[group] = fit_scale(values + 16 * group, 16, 32);
-    block.scale = f32_to_f16(extreme(scales, 16) / -128);
-    const float scale = f16_to_f32(block.scale);
-    for (uint8_t& byte : block.low) byte = 0;
-    for (uint8_t& byte : block.high) byte = 0;
-    for (int group = 0; group < 16; ++group) {
-        const float* from = values + 16 * group;
-        const int near = round_within(scales[group] * reciprocal(scale), -128, 127);
-        int best[16], found = near;
-        float min_error = encode_group(from, scale * static_cast<float>(near), best);
-        for (int other = near - 1; other <= near + 1; other += 2) {
-            if (other < -128 || other > 127) continue;
-            int codes[16];
-            const float error = encode_group(from, scale * static_cast<float>(other), codes);
-            if (!(error < min_error)) continue;
-            min_error = error;
-            found = other;
-            for (int i = 0; i < 16; ++i) best[i] = codes[i];
-        }
-        block.scales[group] = static_cast<int8_t>(found);
-        const int half = group / 8, quarter = group / 2 % 4, first = 16 * (group % 2);
-        uint8_t* low = block.low + 64 * half + 32 * (quarter % 2) + first;
-        uint8_t* high = block.high + 32 * half + first;
-        for (int i = 0; i < 16; ++i) {
-            const int code = best[i] + 32;
-            low[i] = static_cast<uint8_t>(low[i] | (code & 15) << (4 * (quarter / 2)));
-            high[i] = static_cast<uint8_t>(high[i] | (code >> 4) << (2 * quarter));
         }
     }
 }

@@ -31,11 +31,13 @@ COMMANDS = (
     "perplexity",
     "compare",
     "quantize",
+    "imatrix",
     "bench",
     "devices",
 )
 _FUNCTIONS = (
-    r"^(generate|quantize_file|embed|token_logprobs|compare|kl_divergence|from_hub|Sampler|Chat): "
+    r"^(generate|quantize_file|choose_types|importance_matrix|embed|token_logprobs|compare|kl_divergence|from_hub"
+    r"|Sampler|Chat): "
 )
 
 

@@ -6,6 +6,7 @@ plait.Model validates files; these functions expect a file that it has opened.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import struct
@@ -180,6 +181,106 @@ def _read_tensor(file: BinaryIO) -> tuple[str, tuple[int, ...], int, int]:
     return name, shape[::-1], _read_number(file, "I"), _read_number(file, "Q")
 
 
+class UnfinishedFile:
+    """A GGUF file while it is written, under another name until it is complete. A context manager.
+
+    Args:
+        path: The file.
+        metadata: Keys and values.
+        tensors: Tuples (name, shape, type, size in bytes).
+        identity: A text that names what decides the contents. With it, an unfinished file is kept, and a later one
+            with the same path, header and identity continues it. None: an unfinished file is deleted.
+
+    Attributes:
+        n_complete: Number of tensors whose contents are complete.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        metadata: dict[str, Value],
+        tensors: Iterable[tuple[str, tuple[int, ...], int, int]],
+        identity: str | None = None,
+    ) -> None:
+        listed, self._alignment = list(tensors), alignment_of(metadata)
+        head = _head(metadata, listed, self._alignment)
+        self._sizes = [n_bytes for *_, n_bytes in listed]
+        self._path, self._kept = Path(path), identity is not None
+        suffix = ""
+        if identity is not None:
+            suffix = "." + hashlib.sha256(identity.encode() + head).hexdigest()[:16]
+        self._unfinished = Path(f"{os.fspath(path)}{suffix}.plait-tmp")
+        self._ends = [len(head)]
+        for n_bytes in self._sizes:
+            self._ends.append(self._ends[-1] + n_bytes + -n_bytes % self._alignment)
+        self.n_complete = 0
+        self._file: BinaryIO
+        self._head = head
+        self._left = 0
+
+    def __enter__(self) -> UnfinishedFile:
+        written = self._unfinished.stat().st_size if self._kept and self._unfinished.exists() else 0
+        if written >= len(self._head):
+            self._file = self._unfinished.open("r+b")
+            self.n_complete = max(i for i, end in enumerate(self._ends) if end <= written)
+            self._file.truncate(self._ends[self.n_complete])
+            self._file.seek(0, os.SEEK_END)
+        else:
+            self._file = self._unfinished.open("wb")
+            self._file.write(self._head)
+        self._left = self._size()
+        self._skip_empty()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._file.close()
+        if kind is None:
+            assert self.n_complete == len(self._sizes)
+            self._unfinished.replace(self._path)
+        elif not self._kept:
+            self._unfinished.unlink(missing_ok=True)
+
+    def write(self, chunk: bytes) -> None:
+        """Write the next bytes of the tensor after the complete ones.
+
+        Args:
+            chunk: The bytes; they must not exceed the tensor.
+        """
+        assert len(chunk) <= self._left
+        self._file.write(chunk)
+        self._left -= len(chunk)
+        if self._left == 0 and chunk:
+            self._finish_tensor()
+            self._skip_empty()
+
+    def _size(self) -> int:
+        return self._sizes[self.n_complete] if self.n_complete < len(self._sizes) else 0
+
+    def _finish_tensor(self) -> None:
+        self._file.write(bytes(-self._sizes[self.n_complete] % self._alignment))
+        self.n_complete += 1
+        self._left = self._size()
+
+    def _skip_empty(self) -> None:
+        while self.n_complete < len(self._sizes) and self._left == 0:
+            self._finish_tensor()
+
+
+def _head(
+    metadata: dict[str, Value], tensors: list[tuple[str, tuple[int, ...], int, int]], alignment: int
+) -> bytes:
+    """Return the bytes before the contents of the tensors."""
+    head = MAGIC + struct.pack("<IQQ", VERSION, len(tensors), len(metadata))
+    for key, value in metadata.items():
+        head += _string(key) + struct.pack("<I", value.type) + value.data
+    offset = 0
+    for name, shape, type_id, n_bytes in tensors:
+        head += _string(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape[::-1])
+        head += struct.pack("<IQ", type_id, offset)
+        offset += -(-n_bytes // alignment) * alignment
+    return head + bytes(-len(head) % alignment)
+
+
 def write_file(
     path: str | os.PathLike[str],
     metadata: dict[str, Value],
@@ -194,29 +295,9 @@ def write_file(
         tensors: Tuples (name, shape, type, size in bytes).
         chunks: The contents of the tensors in the same order. A chunk must not span two tensors.
     """
-    listed, alignment = list(tensors), alignment_of(metadata)
-    head = MAGIC + struct.pack("<IQQ", VERSION, len(listed), len(metadata))
-    for key, value in metadata.items():
-        head += _string(key) + struct.pack("<I", value.type) + value.data
-    offset = 0
-    for name, shape, type_id, n_bytes in listed:
-        head += _string(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape[::-1])
-        head += struct.pack("<IQ", type_id, offset)
-        offset += -(-n_bytes // alignment) * alignment
-    unfinished = Path(f"{os.fspath(path)}.plait-tmp")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(head + bytes(-len(head) % alignment))
-            for *_, n_bytes in listed:
-                left = n_bytes
-                while left > 0:
-                    left -= file.write(next(chunks))
-                assert left == 0
-                file.write(bytes(-n_bytes % alignment))
-            assert next(chunks, None) is None
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with UnfinishedFile(path, metadata, tensors) as file:
+        for chunk in chunks:
+            file.write(chunk)
 
 
 def _string(text: str) -> bytes:

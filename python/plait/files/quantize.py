@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from plait import _core
 from plait.arguments import expect_model, flag, integer, string
 from plait.arguments import kind as type_of
 from plait.errors import UnsupportedError
 from plait.files import gguf
+from plait.files.imatrix import ImportanceMatrix
 from plait.progress import Progress, ProgressOption, check_progress
 
 if TYPE_CHECKING:
     from plait._core import Model, TensorInfo
 
-FILE_TYPES = {"Q8_0": 7, "Q4_0": 2, "Q4_K": 14, "Q6_K": 18}
+FILE_TYPES = {
+    "Q8_0": 7, "Q6_K": 18, "Q5_K": 16, "Q5_1": 9, "Q5_0": 8, "Q4_K": 14, "Q4_1": 3, "Q4_0": 2, "IQ4_NL": 25,
+    "IQ4_XS": 30, "MXFP4": 38, "NVFP4": 39, "Q3_K": 11, "Q2_K": 10, "Q2_0": 41, "TQ2_0": 37, "TQ1_0": 36, "Q1_0": 40,
+    "F16": 1, "BF16": 32,
+}  # fmt: skip
 """Maps element types to the values of general.file_type that llama.cpp uses."""
+
+BLOCKS = {
+    "Q8_0": (32, 34), "Q6_K": (256, 210), "Q5_K": (256, 176), "Q5_1": (32, 24), "Q5_0": (32, 22), "Q4_K": (256, 144),
+    "Q4_1": (32, 20), "Q4_0": (32, 18), "IQ4_NL": (32, 18), "IQ4_XS": (256, 136), "MXFP4": (32, 17), "NVFP4": (64, 36),
+    "Q3_K": (256, 110), "Q2_K": (256, 84), "Q2_0": (64, 18), "TQ2_0": (256, 66), "TQ1_0": (256, 54), "Q1_0": (128, 18),
+    "F16": (1, 2), "BF16": (1, 2), "F32": (1, 4),
+}  # fmt: skip
+"""Maps element types to the elements and bytes of a block."""
 
 _FLOATS = ("F32", "F16", "BF16")
 # Small tensors with a large effect, or tensors that no matrix product reads: routers, positions, convolutions,
@@ -35,7 +50,7 @@ _KEPT = (
     "*_norm.weight", "*ffn_gate_inp*", "position_embd*", "token_types*", "*conv1d*", "*shortconv.conv*", "*.ssm_a",
     "*time_mix_*", "*attn_rel_b*", "cls*", "*attn_sinks*",
 )  # fmt: skip
-_CHUNK = 1 << 22  # numbers that a thread encodes at a time
+_CHUNK = 1 << 18  # numbers that a thread encodes at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +74,11 @@ def quantize_file(
     type: str = "Q4_K",  # noqa: A002
     *,
     output_type: str | None = None,
+    imatrix: ImportanceMatrix | None = None,
+    tensor_types: Mapping[str, str] | None = None,
     requantize: bool = False,
     allow_fallback: bool = False,
+    resume: bool = False,
     threads: int | None = None,
     progress: ProgressOption = None,
 ) -> Quantized:
@@ -76,12 +94,18 @@ def quantize_file(
     Args:
         model: The model.
         path: The file to write.
-        type: Q8_0, Q4_0, Q4_K or Q6_K.
+        type: Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1, Q4_0, IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q3_K, Q2_K, Q2_0, TQ2_0,
+            TQ1_0, Q1_0, F16 or BF16.
         output_type: Type of the output matrix, or of the embeddings if they are also the output.
-            None: Q6_K for 4-bit types, else `type`.
+            None: Q6_K for types of less than 6.5 bits per weight, else `type`.
+        imatrix: Weights of the columns, from importance_matrix(). Block types minimise the squared error weighted by
+            them; without it, or for tensors it has no entry for, all columns count the same.
+        tensor_types: Types of single tensors by name, instead of `type`, as choose_types() returns them.
         requantize: Also convert matrices that are already quantised, which loses more accuracy than
             starting from floats.
         allow_fallback: Write the file even if no matrix can have the type.
+        resume: If the call is interrupted or fails, keep the unfinished file, which is `path` with a suffix. The next
+            call with the same model, path, types and matrix continues it.
         threads: Number of threads. None: all cores that the process may use.
         progress: Called with (done, total), in bytes. True shows a tqdm progress bar; None shows it when stderr is a
             terminal or a notebook.
@@ -91,8 +115,8 @@ def quantize_file(
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: The type is unknown, `path` is the model's own file, or a weight is NaN or
-            infinite.
+        ValueError: The type is unknown, `path` is the model's own file, a weight is NaN or
+            infinite, or `imatrix` or `tensor_types` do not fit the model.
         UnsupportedError: The matrices are already quantised, or none can have the type.
         OSError: The file cannot be written.
     """
@@ -101,6 +125,11 @@ def quantize_file(
         raise TypeError(f"quantize_file: path: expected a path, got {type_of(path)}")
     requantize = flag(requantize, "quantize_file: requantize")
     allow_fallback = flag(allow_fallback, "quantize_file: allow_fallback")
+    resume = flag(resume, "quantize_file: resume")
+    if imatrix is not None and not isinstance(imatrix, ImportanceMatrix):
+        raise TypeError(
+            f"quantize_file: imatrix: expected an ImportanceMatrix, got {type_of(imatrix)}"
+        )
     if threads is not None:
         threads = integer(threads, "quantize_file: threads", 1)
     check_progress(progress, "quantize_file")
@@ -110,22 +139,77 @@ def quantize_file(
         raise ValueError(
             f"quantize_file: {os.fspath(path)} is the model's own file; choose another path"
         )
-    output = (
-        _checked(output_type, "output_type")
-        if output_type is not None
-        else "Q6_K"
-        if kind.startswith("Q4")
-        else kind
-    )
+    output = _checked(output_type, "output_type") if output_type is not None else _output_of(kind)
     plan = {t.name: _new_type(model, t.name, kind, output, requantize) for t in head.tensors}
-    quantised = sorted({model.tensors[name].dtype for name in plan} - {*_FLOATS, "I32"})
+    _check_sources(model, requantize)
+    if tensor_types is None:
+        _check_fallbacks(model, plan, kind, output, allow_fallback)
+    else:
+        plan |= _checked_types(model, tensor_types)
+    return _write(model, path, head, plan, kind, imatrix, resume, threads, progress)
+
+
+def _output_of(kind: str) -> str:
+    elements, size = BLOCKS[kind]
+    return "Q6_K" if 8 * size / elements < 6.5 else kind
+
+
+def _check_sources(model: Model, requantize: bool) -> None:
+    quantised = sorted({tensor.dtype for tensor in model.tensors.values()} - {*_FLOATS, "I32"})
     if quantised and not requantize:
         raise UnsupportedError(
             f"quantize_file: {model.path} is already quantised ({', '.join(quantised)}), and quantising it again loses "
             "more accuracy than starting from F32, F16 or BF16; pass requantize=True to do it anyway"
         )
-    _check_fallbacks(model, plan, kind, output, allow_fallback)
-    sizes = {name: _n_bytes(model.tensors[name], dtype) for name, dtype in plan.items()}
+
+
+def _checked_types(model: Model, tensor_types: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of single tensors in upper case, or raise ValueError for one that does not fit."""
+    if not isinstance(tensor_types, Mapping):
+        raise TypeError(
+            f"quantize_file: tensor_types: expected a mapping, got {type_of(tensor_types)}"
+        )
+    found = dict[str, str]()
+    for name, given in tensor_types.items():
+        if name not in model.tensors:
+            raise ValueError(f'quantize_file: tensor_types: the model has no tensor "{name}"')
+        tensor = model.tensors[name]
+        dtype = string(given, f"quantize_file: tensor_types: {name}").upper()
+        if dtype != tensor.dtype:
+            dtype = _checked(dtype, f"tensor_types: {name}")
+            if not is_quantisable(tensor, requantize=True):
+                raise ValueError(
+                    f"quantize_file: tensor_types: {name} is no matrix that can be quantised; it keeps {tensor.dtype}"
+                )
+            if tensor.shape[-1] % BLOCKS[dtype][0] != 0:
+                raise ValueError(
+                    f"quantize_file: tensor_types: {name} has rows of {tensor.shape[-1]}, which are not whole blocks "
+                    f"of {dtype} ({BLOCKS[dtype][0]})"
+                )
+        found[name] = dtype
+    return found
+
+
+def _write(
+    model: Model,
+    path: str | os.PathLike[str],
+    head: gguf.Head,
+    plan: dict[str, str],
+    kind: str,
+    imatrix: ImportanceMatrix | None,
+    resume: bool,
+    threads: int | None,
+    progress: ProgressOption,
+) -> Quantized:
+    """Write the file with the types of a plan."""
+    weights = {
+        name: found
+        for name, dtype in plan.items()
+        if imatrix is not None
+        and dtype != model.tensors[name].dtype
+        and (found := imatrix.weights(name, *_matrices(model.tensors[name].shape))) is not None
+    }
+    sizes = {name: n_bytes(model.tensors[name], dtype) for name, dtype in plan.items()}
     metadata = {
         key: value for key, value in head.metadata.items() if not key.startswith("split.")
     } | {
@@ -135,16 +219,58 @@ def quantize_file(
     listed = [
         (t.name, t.shape, gguf.TENSOR_TYPES[plan[t.name]], sizes[t.name]) for t in head.tensors
     ]
+    file = gguf.UnfinishedFile(path, metadata, listed, _identity(head, weights) if resume else None)
     with (
+        file,
         ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool,
         Progress(progress, model.nbytes, "byte") as bar,
     ):
-        chunks = _contents(model, head, plan, pool, bar)
-        gguf.write_file(path, metadata, listed, chunks)
+        for tensor in head.tensors[: file.n_complete]:
+            bar.update(model.tensors[tensor.name].nbytes)
+        for tensor in head.tensors[file.n_complete :]:
+            for chunk in _contents(
+                model, tensor, plan[tensor.name], weights.get(tensor.name), pool
+            ):
+                file.write(chunk)
+            bar.update(model.tensors[tensor.name].nbytes)
     by_type = Counter[str]()
     for name, dtype in plan.items():
         by_type[dtype] += sizes[name]
     return Quantized(model.nbytes, sum(sizes.values()), dict(by_type.most_common()))
+
+
+def write_plan(
+    model: Model,
+    path: str | os.PathLike[str],
+    plan: dict[str, str],
+    imatrix: ImportanceMatrix | None = None,
+) -> None:
+    """Write a copy of a model file with a type for each tensor.
+
+    Args:
+        model: The model.
+        path: The file to write.
+        plan: The types of all tensors by name.
+        imatrix: As in quantize_file().
+    """
+    head = gguf.read_head(model.path)
+    _write(model, path, head, plan, "Q8_0", imatrix, False, None, False)
+
+
+def _matrices(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the number of matrices that a tensor stacks, and the length of its rows."""
+    return math.prod(shape[:-2]), shape[-1]
+
+
+def _identity(head: gguf.Head, weights: dict[str, npt.NDArray[np.float32]]) -> str:
+    """Return a hash of what decides the contents of the new file, apart from its header."""
+    found = hashlib.sha256()
+    for path in sorted({tensor.path for tensor in head.tensors}):
+        status = path.stat()
+        found.update(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
+    for name in sorted(weights):
+        found.update(name.encode() + weights[name].tobytes())
+    return found.hexdigest()
 
 
 def _checked(type_name: str, argument: str) -> str:
@@ -161,7 +287,13 @@ def _is_output(model: Model, name: str) -> bool:
     return name == ("token_embd.weight" if tied else "output.weight")
 
 
-def _is_quantisable(tensor: TensorInfo, requantize: bool) -> bool:
+def is_quantisable(tensor: TensorInfo, requantize: bool) -> bool:
+    """Return whether quantize_file() converts a tensor.
+
+    Args:
+        tensor: The tensor.
+        requantize: Whether matrices that are quantised already are converted.
+    """
     is_matrix = len(tensor.shape) >= 2 and tensor.name.endswith(".weight")
     if not is_matrix or any(fnmatchcase(tensor.name, pattern) for pattern in _KEPT):
         return False
@@ -175,7 +307,7 @@ def _check_fallbacks(
     fallbacks, n = Counter[str](), 0
     for name, dtype in plan.items():
         tensor = model.tensors[name]
-        if _is_quantisable(tensor, requantize=True):
+        if is_quantisable(tensor, requantize=True):
             n += 1
             if dtype != (output if _is_output(model, name) else kind):
                 fallbacks[dtype] += 1
@@ -207,41 +339,72 @@ def _file_type(model: Model, plan: dict[str, str], sizes: dict[str, int], kind: 
 
 def _new_type(model: Model, name: str, kind: str, output: str, requantize: bool) -> str:
     tensor = model.tensors[name]
-    if not _is_quantisable(tensor, requantize):
+    if not is_quantisable(tensor, requantize):
         return tensor.dtype
     for dtype in (output if _is_output(model, name) else kind, "Q8_0"):
-        if tensor.shape[-1] % (256 if dtype.endswith("_K") else 32) == 0:
+        if tensor.shape[-1] % BLOCKS[dtype][0] == 0:
             return dtype
     return tensor.dtype
 
 
-def _n_bytes(tensor: TensorInfo, dtype: str) -> int:
+def n_bytes(tensor: TensorInfo, dtype: str) -> int:
+    """Return the size of a tensor in another type, in bytes.
+
+    Args:
+        tensor: The tensor.
+        dtype: The type; rows must be whole blocks of it.
+    """
     if dtype == tensor.dtype:
         return tensor.nbytes
-    of_256 = _core.quantize(np.zeros(256, np.float32), dtype).size
-    return math.prod(tensor.shape) * of_256 // 256
+    elements, size = BLOCKS[dtype]
+    return math.prod(tensor.shape) // elements * size
 
 
 def _contents(
     model: Model,
-    head: gguf.Head,
-    plan: dict[str, str],
+    tensor: gguf.Tensor,
+    dtype: str,
+    weights: npt.NDArray[np.float32] | None,
     pool: ThreadPoolExecutor,
-    progress: Progress,
 ) -> Iterator[bytes]:
-    for tensor in head.tensors:
-        info = model.tensors[tensor.name]
-        if plan[tensor.name] == info.dtype:
-            with tensor.path.open("rb") as file:
-                file.seek(tensor.offset)
-                yield file.read(info.nbytes)
-        else:
-            rows = model.tensor(tensor.name).reshape(-1, info.shape[-1])
-            dtype, step = plan[tensor.name], max(1, _CHUNK // info.shape[-1])
-            parts = [rows[i : i + step] for i in range(0, len(rows), step)]
-            try:
-                for part in pool.map(_core.quantize, parts, [dtype] * len(parts)):
-                    yield part.tobytes()
-            except ValueError as error:
-                raise ValueError(f"quantize_file: {tensor.name}: {error}") from None
-        progress.update(info.nbytes)
+    """Yield the contents of a tensor in its new type, in order."""
+    info = model.tensors[tensor.name]
+    if dtype == info.dtype:
+        with tensor.path.open("rb") as file:
+            file.seek(tensor.offset)
+            yield file.read(info.nbytes)
+        return
+    try:
+        for encoded in encode(model.tensor(tensor.name), dtype, weights, pool):
+            yield encoded.tobytes()
+    except ValueError as error:
+        raise ValueError(f"quantize_file: {tensor.name}: {error}") from None
+
+
+def encode(
+    values: npt.NDArray[np.float32],
+    dtype: str,
+    weights: npt.NDArray[np.float32] | None,
+    pool: ThreadPoolExecutor,
+) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield the rows of a tensor in another type, in parts that threads encode.
+
+    Args:
+        values: float32 (..., n).
+        dtype: The type.
+        weights: float32 (n_matrices, n), importance of the columns of each matrix. None: all the same.
+        pool: The threads.
+    """
+    n_matrices = 1 if weights is None else len(weights)
+    matrices = values.reshape(n_matrices, -1, values.shape[-1])
+    step = max(1, _CHUNK // values.shape[-1])
+    parts = [
+        (matrix[i : i + step], None if weights is None else weights[k])
+        for k, matrix in enumerate(matrices)
+        for i in range(0, len(matrix), step)
+    ]
+
+    def encode_part(part: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]) -> Any:
+        return _core.quantize(part[0], dtype, part[1], search=True)
+
+    yield from pool.map(encode_part, parts)

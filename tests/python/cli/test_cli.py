@@ -385,6 +385,21 @@ def test_a_prompt_is_not_echoed_by_a_model_that_cannot_generate(data_dir):
     assert "plait generate: " in done.stderr
 
 
+def test_an_importance_matrix_is_made_and_used(run, tiny_path, tmp_path):
+    text, made, out = (tmp_path / name for name in ("text", "m.gguf", "out.gguf"))
+    text.write_text("the cat sat on the mat. " * 40)
+    found = json.loads(run("imatrix", tiny_path, text, "-o", made, "--window", 16, "--json"))
+    assert found["output"] == str(made)
+    assert found["matrices"] > 10
+    assert found["tokens"] % 16 == 0
+    assert "--overwrite" in run("imatrix", tiny_path, text, "-o", made, status=1)
+    bpw = ("--budget", "9bpw", "--text", text)
+    done = json.loads(run("quantize", tiny_path, out, *bpw, "--imatrix", made, "--json"))
+    model = plait.Model(tiny_path)
+    assert done["bytes_after"] <= 9 / 32 * model.nbytes
+    assert "Q8_0" in done["types"] or "Q5_1" in done["types"]
+
+
 def test_quantize_warns_of_types_that_do_not_fit(run, tiny_path, tmp_path):
     out = tmp_path / "out.gguf"
     assert "pass --allow-fallback" in run("quantize", tiny_path, out, "Q4_K", status=1)
@@ -408,7 +423,18 @@ def test_quantize_warns_of_types_that_do_not_fit(run, tiny_path, tmp_path):
         (("perplexity", "demo", "none"), "perplexity: none: No such file or directory"),
         (("generate", "demo", "x", "-n", "-3"), "generate: --max-tokens is -3"),
         (("generate", "demo", "x", "--threads", "100000"), "--threads: expected 1 to 1024"),
-        (("quantize", "demo", "out.gguf", "Q99"), 'quantize: type is "Q99"'),
+        (("quantize", "demo", "out.gguf"), "0 types were given; pass one TYPE, or --budget"),
+        (("quantize", "demo", "out.gguf", "Q4_K", "--type", "Q5_K"), "2 types were given"),
+        (("quantize", "demo", "out.gguf", "--budget", "4bpw"), "--budget needs --text FILE"),
+        (
+            ("quantize", "demo", "out.gguf", "Q4_K", "--budget", "4"),
+            "both --budget and TYPE (Q4_K)",
+        ),
+        (("quantize", "demo", "out.gguf", "--budget", "4 GB", "--text", "text"), "such as 4.5bpw"),
+        (("quantize", "demo", "out.gguf", "Q4_K", "--imatrix", "text"), "GGUF"),
+        (("imatrix", "demo", "text", "--window", "0"), "--window"),
+        (("imatrix", "demo", "nowhere"), "nowhere"),
+        (("quantize", "demo", "out.gguf", "Q99"), 'quantize: --type is "Q99"'),
     ],
 )
 def test_messages_name_options(run, tmp_path, monkeypatch, args, message):

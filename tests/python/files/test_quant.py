@@ -83,4 +83,73 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"\(rows, bytes\)"):
         plait.quant.dequantize(np.uint8(3), "F32")
     with pytest.raises(plait.UnsupportedError):
-        plait.quant.quantize(np.zeros((1, 256), np.float32), "Q5_K")
+        plait.quant.quantize(np.zeros((1, 256), np.float32), "IQ2_XS")
+
+
+SEARCHED = [
+    name for name in BLOCKS if BLOCKS[name][0] > 1 and name[:3] not in ("IQ1", "IQ2", "IQ3")
+]
+
+
+def weighted_error(values, name, importance, **options):
+    back = plait.quant.dequantize(plait.quant.quantize(values, name, **options), name)
+    return (importance * (back - values.astype(np.float64)) ** 2).sum()
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_weights_lower_the_weighted_error(name):
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((8, 512)).astype(np.float32)
+    weights = np.exp(1.5 * rng.standard_normal(512)).astype(np.float32)
+    ones = np.ones(512, np.float32)
+    plain = weighted_error(values, name, weights)
+    searched = weighted_error(values, name, weights, search=True)
+    assert weighted_error(values, name, weights, weights=weights) < min(plain, searched)
+    assert weighted_error(values, name, ones, search=True) <= weighted_error(values, name, ones)
+    # Only the proportions of the weights count.
+    a, b = (plait.quant.quantize(values, name, w) for w in (weights, 4 * weights))
+    np.testing.assert_array_equal(a, b)
+    # A row does not depend on the other rows.
+    np.testing.assert_array_equal(plait.quant.quantize(values[3:5], name, weights), a[3:5])
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_codes_of_exact_values_are_found(name):
+    rng = np.random.default_rng(2)
+    values = rng.standard_normal((4, 512)).astype(np.float32)
+    exact = plait.quant.dequantize(plait.quant.quantize(values, name, search=True), name)
+    back = plait.quant.dequantize(plait.quant.quantize(exact, name, search=True), name)
+    scale = np.abs(exact).max()
+    assert np.abs(back - exact).mean() < 0.02 * scale
+    zeros = np.zeros((1, 512), np.float32)
+    np.testing.assert_array_equal(
+        plait.quant.dequantize(plait.quant.quantize(zeros, name, search=True), name), zeros
+    )
+
+
+def test_columns_of_weight_zero_are_kept_where_they_cost_nothing():
+    values = np.random.default_rng(3).standard_normal((4, 256)).astype(np.float32)
+    weights = np.ones(256, np.float32)
+    weights[:32] = 0
+    back = plait.quant.dequantize(plait.quant.quantize(values, "Q4_0", weights), "Q4_0")
+    assert np.abs(back[:, :32] - values[:, :32]).mean() < 0.15
+    nothing = plait.quant.quantize(values, "Q4_0", np.zeros(256, np.float32))
+    np.testing.assert_array_equal(nothing, plait.quant.quantize(values, "Q4_0", search=True))
+
+
+def test_wrong_weights_are_named():
+    values = np.ones((2, 64), np.float32)
+    quantize = plait.quant.quantize
+    with pytest.raises(ValueError, match=r"weights: expected the shape \(64,\).*got \(32,\)"):
+        quantize(values, "Q4_0", np.ones(32))
+    with pytest.raises(ValueError, match=r"weights: expected the shape \(64,\).*got \(2, 64\)"):
+        quantize(values, "Q4_0", np.ones((2, 64)))
+    for bad in (-1, np.nan, np.inf):
+        weights = np.ones(64)
+        weights[5] = bad
+        with pytest.raises(ValueError, match=r"weights: element 5 is .*expected finite"):
+            quantize(values, "Q4_0", weights)
+    with pytest.raises(TypeError, match="weights: expected an array of float32"):
+        quantize(values, "Q4_0", "ones")
+    with pytest.raises(plait.UnsupportedError, match="IQ2_XS can be read but not written"):
+        quantize(np.ones((1, 256)), "IQ2_XS", np.ones(256))

@@ -1,0 +1,285 @@
+"""Chooses the type of each tensor for a given size, by the measured KL divergence."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from plait import _core
+from plait._core import Batch
+from plait.arguments import expect_model, integer
+from plait.arguments import kind as type_of
+from plait.context import Context
+from plait.errors import UnsupportedError
+from plait.evaluation.texts import Text, token_ids
+from plait.files.imatrix import ImportanceMatrix
+from plait.files.quantize import BLOCKS, encode, is_quantisable, n_bytes, write_plan
+from plait.model import Model
+from plait.numerics import log_softmax
+from plait.progress import Progress, ProgressOption, check_progress
+
+if TYPE_CHECKING:
+    from plait._core import TensorInfo
+
+CANDIDATES = (
+    "Q2_K", "Q3_K", "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_K", "Q4_1", "Q5_0", "Q5_K", "Q5_1", "Q6_K", "Q8_0", "F16",
+)  # fmt: skip
+"""Types that choose_types() chooses from."""
+
+_MAX_SAMPLE = 1 << 20  # numbers of a tensor whose error is computed
+_MAX_LOGITS = 1 << 26  # numbers of the reference
+_PROBE_BITS = 4.5
+
+Plan = dict[str, str]
+
+
+def choose_types(
+    model: Model,
+    text: Text,
+    bits_per_weight: float,
+    *,
+    imatrix: ImportanceMatrix | None = None,
+    window: SupportsIndex | None = None,
+    progress: ProgressOption = None,
+) -> dict[str, str]:
+    """Choose an element type for each matrix so that the whole model has at most the given size.
+
+    For each matrix, the KL divergence from the model is measured on the text with only this matrix quantised to a type
+    of about 4.5 bits. The divergence of other types is taken as proportional to their squared error, and that of many
+    matrices as the sum. Of the resulting choice and all single types that fit, the one with the least measured
+    divergence is returned. Needs room for one copy of the model in the folder for temporary files, and time for one
+    pass over the text per matrix.
+
+    Args:
+        model: The model, with float weights.
+        text: Text or token ids, typically some thousand tokens of the kind that the model will read.
+        bits_per_weight: Size of all tensors in bits, divided by the number of their elements.
+        imatrix: As in quantize_file().
+        window: Length of the windows of text in tokens. None: 512, or the model's training length if that is shorter.
+        progress: Called with (done, total), in measurements. True shows a tqdm progress bar.
+
+    Returns:
+        Types by tensor name, for quantize_file(tensor_types=...).
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: The text is too short, or no choice is as small as `bits_per_weight`.
+        UnsupportedError: The matrices are quantised already.
+    """
+    expect_model(model, "choose_types")
+    check_progress(progress, "choose_types")
+    if window is not None:
+        window = integer(window, "choose_types: window", 2)
+    if imatrix is not None and not isinstance(imatrix, ImportanceMatrix):
+        raise TypeError(
+            f"choose_types: imatrix: expected an ImportanceMatrix, got {type_of(imatrix)}"
+        )
+    if isinstance(bits_per_weight, bool) or not isinstance(bits_per_weight, int | float):
+        raise TypeError(
+            f"choose_types: bits_per_weight: expected a number, got {type_of(bits_per_weight)}"
+        )
+    if not 0 < bits_per_weight < math.inf:
+        raise ValueError(
+            f"choose_types: bits_per_weight is {bits_per_weight}; expected a positive number"
+        )
+    tensors = {
+        name: tensor for name, tensor in model.tensors.items() if is_quantisable(tensor, False)
+    }
+    if not tensors:
+        raise UnsupportedError("choose_types: the model has no matrix with float weights")
+    n_elements = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
+    budget = int(bits_per_weight * n_elements / 8)
+    allowed = {name: _allowed(tensor) for name, tensor in tensors.items()}
+    _check_budget(model, allowed, budget)
+    with tempfile.TemporaryDirectory(prefix="plait-budget-") as folder:
+        meter = _Meter(model, text, window, imatrix, Path(folder))
+        uniform = [
+            plan for dtype in CANDIDATES if (plan := _uniform(model, allowed, dtype, budget))
+        ]
+        with Progress(progress, len(tensors) + len(uniform) + 1, "measurement") as bar:
+            costs = _costs(model, allowed, meter, imatrix, bar)
+            plans = [_cheapest(model, costs, budget), *uniform]
+            measured = []
+            for plan in plans:
+                measured.append(meter.divergence(plan))
+                bar.update()
+    return plans[int(np.argmin(measured))]
+
+
+def _allowed(tensor: TensorInfo) -> list[str]:
+    """Return the types of a tensor that are smaller than its own, and its own."""
+    fits = [
+        dtype
+        for dtype in CANDIDATES
+        if tensor.shape[-1] % BLOCKS[dtype][0] == 0 and n_bytes(tensor, dtype) < tensor.nbytes
+    ]
+    return [*fits, tensor.dtype]
+
+
+def _size(model: Model, plan: Mapping[str, str]) -> int:
+    return sum(n_bytes(t, plan.get(name, t.dtype)) for name, t in model.tensors.items())
+
+
+def _check_budget(model: Model, allowed: dict[str, list[str]], budget: int) -> None:
+    least = {
+        name: min(types, key=lambda dtype, name=name: n_bytes(model.tensors[name], dtype))  # type: ignore[misc]
+        for name, types in allowed.items()
+    }
+    smallest = _size(model, least)
+    if smallest > budget:
+        n_elements = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
+        raise ValueError(
+            f"choose_types: bits_per_weight is {8 * budget / n_elements:.2f}, which is too few; the smallest types "
+            f"that this model can have take {8 * smallest / n_elements:.2f}"
+        )
+
+
+def _uniform(model: Model, allowed: dict[str, list[str]], dtype: str, budget: int) -> Plan | None:
+    """Return the plan with one type where it is possible, or None if none has it or the result is too large."""
+    plan = {
+        name: dtype if dtype in types else "Q8_0" if "Q8_0" in types else types[-1]
+        for name, types in allowed.items()
+    }
+    return plan if dtype in plan.values() and _size(model, plan) <= budget else None
+
+
+class _Meter:
+    """Measures the divergence of files with other types."""
+
+    def __init__(
+        self,
+        model: Model,
+        text: Text,
+        window: int | None,
+        imatrix: ImportanceMatrix | None,
+        folder: Path,
+    ) -> None:
+        ids = token_ids(model, text, "text", True, True)
+        size = min(512, model.n_ctx_train or 512) if window is None else window
+        ids = ids[: max(1, _MAX_LOGITS // model.n_vocab)]
+        if len(ids) < 2:
+            raise ValueError(
+                f"choose_types: the text has {len(ids)} tokens; it must have at least 2"
+            )
+        self._windows = [ids[i : i + size] for i in range(0, len(ids), size)]
+        self._model, self._imatrix, self._folder = model, imatrix, folder
+        self._reference = self._logprobs(model)
+
+    def _logprobs(self, model: Model) -> list[npt.NDArray[np.float32]]:
+        found = []
+        with closing(
+            Context(model, n_ctx=max(map(len, self._windows)), type_k="f32", type_v="f32")
+        ) as ctx:
+            for tokens in self._windows:
+                with ctx.sequence() as seq:
+                    batch = Batch()
+                    batch.add_sequence(tokens, seq=seq, logits="all")
+                    found.append(log_softmax(ctx.decode(batch).logits).astype(np.float32))
+        return found
+
+    def divergence(self, plan: Plan) -> float:
+        """Return the mean KL divergence of the model with the types of a plan, in nats per token."""
+        path = self._folder / "candidate.gguf"
+        own = {name: tensor.dtype for name, tensor in self._model.tensors.items()}
+        write_plan(self._model, path, own | plan, self._imatrix)
+        candidate = self._logprobs(Model(path))
+        path.unlink()
+        total = sum(
+            float((np.exp(p) * (p.astype(np.float64) - q)).sum())
+            for p, q in zip(self._reference, candidate, strict=True)
+        )
+        return total / sum(map(len, self._windows))
+
+
+def _costs(
+    model: Model,
+    allowed: dict[str, list[str]],
+    meter: _Meter,
+    imatrix: ImportanceMatrix | None,
+    bar: Progress,
+) -> dict[str, dict[str, float]]:
+    """Return the estimated divergence of each type of each tensor."""
+    costs = {}
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for name, types in allowed.items():
+            errors = _errors(model, name, types, imatrix, pool)
+            probe = min(
+                types,
+                key=lambda dtype: abs(8 * BLOCKS[dtype][1] / BLOCKS[dtype][0] - _PROBE_BITS),
+            )
+            measured = meter.divergence({name: probe}) if errors[probe] > 0 else 0.0
+            scale = max(measured, 1e-12) / errors[probe] if errors[probe] > 0 else 0.0
+            costs[name] = {dtype: scale * error for dtype, error in errors.items()}
+            bar.update()
+    return costs
+
+
+def _errors(
+    model: Model,
+    name: str,
+    types: list[str],
+    imatrix: ImportanceMatrix | None,
+    pool: ThreadPoolExecutor,
+) -> dict[str, float]:
+    """Return the weighted squared error of each type, from a sample of the rows."""
+    tensor = model.tensors[name]
+    rows = model.tensor(name).reshape(-1, tensor.shape[-1])
+    sample = np.ascontiguousarray(rows[:: max(1, rows.size // _MAX_SAMPLE)])
+    found = (
+        imatrix.weights(name, math.prod(tensor.shape[:-2]), tensor.shape[-1]) if imatrix else None
+    )
+    weights = found.mean(axis=0, keepdims=True) if found is not None else None
+    importance = np.ones(1) if weights is None else weights[0].astype(np.float64)
+    errors = {}
+    for dtype in types:
+        if dtype == tensor.dtype:
+            errors[dtype] = 0.0
+        elif dtype == "F16" and np.abs(sample).max(initial=0) >= np.finfo(np.float16).max:
+            errors[dtype] = math.inf
+        else:
+            raw = np.concatenate(list(encode(sample, dtype, weights, pool)))
+            lost = _core.dequantize(raw, dtype).astype(np.float64) - sample
+            errors[dtype] = float((importance * lost**2).sum())
+    return errors
+
+
+def _cheapest(model: Model, costs: dict[str, dict[str, float]], budget: int) -> Plan:
+    """Return the plan of least total cost whose size is at most the budget, to a good approximation.
+
+    Starts from the smallest types and takes the upgrades with the largest gain per byte first. An upgrade goes to the
+    type on the lower convex hull of size and cost, so that a later upgrade of the same tensor never gains more.
+    """
+    sizes = {
+        name: {dtype: n_bytes(model.tensors[name], dtype) for dtype in types}
+        for name, types in costs.items()
+    }
+    plan = {
+        name: min(types, key=lambda dtype, name=name: (sizes[name][dtype], types[dtype]))  # type: ignore[misc]
+        for name, types in costs.items()
+    }
+    left = budget - _size(model, plan)
+    while True:
+        best: tuple[float, str, str] | None = None
+        for name, types in costs.items():
+            size, cost = sizes[name][plan[name]], types[plan[name]]
+            for dtype in types:
+                more, gain = sizes[name][dtype] - size, cost - types[dtype]
+                if gain <= 0 or more > left:
+                    continue
+                rate = gain / more if more > 0 else math.inf
+                if best is None or rate > best[0]:
+                    best = rate, name, dtype
+        if best is None:
+            return plan
+        _, name, dtype = best
+        left -= sizes[name][dtype] - sizes[name][plan[name]]
+        plan[name] = dtype

@@ -1,0 +1,151 @@
+"""Files of importance matrices: how much each input column of each weight matrix matters."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from plait._core import read_metadata
+from plait.files import gguf
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass
+class ImportanceMatrix:
+    """Sums of the squares of the inputs of weight matrices, in the format of llama.cpp's llama-imatrix.
+
+    Attributes:
+        sums: By tensor name: float32 (n_matrices, n_columns), the sum of the squared inputs of each column.
+            n_matrices is the number of experts, else 1.
+        counts: By tensor name: float32 (n_matrices,), the number of summed rows.
+        datasets: Names of the texts.
+        chunk_count: Number of windows of text.
+        chunk_size: Length of a window in tokens.
+    """
+
+    sums: dict[str, Floats]
+    counts: dict[str, Floats]
+    datasets: list[str] = field(default_factory=list)
+    chunk_count: int = 0
+    chunk_size: int = 512
+
+    def weights(self, name: str, n_matrices: int, n_columns: int) -> Floats | None:
+        """Return the mean squared inputs of a tensor, or None if the matrix has no entry for it.
+
+        Args:
+            name: Name of the tensor.
+            n_matrices: Number of matrices in the tensor, which is 1 unless it stacks experts.
+            n_columns: Length of its rows.
+
+        Returns:
+            float32 (n_matrices, n_columns). Matrices without data have weight 1 everywhere.
+
+        Raises:
+            ValueError: The entry has another shape.
+        """
+        if name not in self.sums:
+            return None
+        sums, counts = self.sums[name], self.counts[name]
+        if sums.shape[0] not in (1, n_matrices) or sums.shape[1] != n_columns:
+            raise ValueError(
+                f"the importance matrix has {sums.shape[0]} x {sums.shape[1]} values for {name}; expected "
+                f"{n_matrices} x {n_columns}: it was made for another model"
+            )
+        counts = np.broadcast_to(counts, (sums.shape[0],))[:, None]
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.float32(1))
+        return np.ascontiguousarray(
+            np.broadcast_to(means, (n_matrices, n_columns)), dtype=np.float32
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the matrix as a GGUF file that llama-quantize reads. The file is complete at the end, or not created.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        names = b"".join(_string(name) for name in self.datasets)
+        metadata = {
+            "general.type": gguf.Value(gguf.STRING, _string("imatrix")),
+            "imatrix.datasets": gguf.Value(
+                gguf.ARRAY, struct.pack("<IQ", gguf.STRING, len(self.datasets)) + names
+            ),
+            "imatrix.chunk_count": gguf.Value.uint32(self.chunk_count),
+            "imatrix.chunk_size": gguf.Value.uint32(self.chunk_size),
+        }
+        arrays = dict[str, Floats]()
+        for name in sorted(self.sums):
+            arrays[f"{name}.in_sum2"] = self.sums[name]
+            arrays[f"{name}.counts"] = self.counts[name].reshape(-1, 1)
+        f32 = gguf.TENSOR_TYPES["F32"]
+        listed = [(name, array.shape, f32, array.nbytes) for name, array in arrays.items()]
+        chunks = (array.astype("<f4").tobytes() for array in arrays.values())
+        gguf.write_file(path, metadata, listed, chunks)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ImportanceMatrix:
+        """Read a file of save() or of llama-imatrix in its GGUF format.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The matrix.
+
+        Raises:
+            ValueError: The file is no importance matrix, or damaged.
+            OSError: The file cannot be read.
+        """
+        metadata = read_metadata(path)
+        if metadata.get("general.type") != "imatrix":
+            raise ValueError(
+                f"{os.fspath(path)} is not an importance matrix: general.type is "
+                f'{metadata.get("general.type")!r}, expected "imatrix"'
+            )
+        arrays = dict(_arrays(Path(path)))
+        sums, counts = dict[str, Floats](), dict[str, Floats]()
+        for key, array in arrays.items():
+            name, _, part = key.rpartition(".")
+            if part == "in_sum2":
+                pair = arrays.get(f"{name}.counts")
+                if pair is None or array.ndim != 2 or pair.size not in (1, len(array)):
+                    raise ValueError(
+                        f"{os.fspath(path)}: {name} needs sums of shape (n_matrices, n_columns) and a count per matrix"
+                    )
+                if not (
+                    np.isfinite(array).all() and np.isfinite(pair).all() and (array >= 0).all()
+                ):
+                    raise ValueError(
+                        f"{os.fspath(path)}: {name} has values that are negative, infinite or NaN"
+                    )
+                sums[name], counts[name] = array, pair.reshape(-1)
+        return cls(
+            sums, counts, list(metadata.get("imatrix.datasets", [])),
+            int(metadata.get("imatrix.chunk_count", 0)), int(metadata.get("imatrix.chunk_size", 0)),
+        )  # fmt: skip
+
+
+def _string(text: str) -> bytes:
+    data = text.encode(errors="surrogateescape")
+    return struct.pack("<Q", len(data)) + data
+
+
+def _arrays(path: Path) -> Iterator[tuple[str, Floats]]:
+    """Yield names and contents of the tensors of a file."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        for tensor in gguf.read_head(path).tensors:
+            n_bytes = 4 * int(np.prod(tensor.shape, dtype=object))
+            if tensor.type != gguf.TENSOR_TYPES["F32"] or tensor.offset + n_bytes > size:
+                raise ValueError(f"{path}: {tensor.name} is not F32, or the file is truncated")
+            file.seek(tensor.offset)
+            yield tensor.name, np.frombuffer(file.read(n_bytes), "<f4").reshape(tensor.shape)

@@ -1,0 +1,289 @@
+"""Importance matrices, files quantised with them, and types chosen for a size."""
+
+import contextlib
+import ctypes
+import math
+
+import numpy as np
+import plait
+import pytest
+from plait import quant
+from plait.demo import corpus
+from plait.files import gguf
+
+from python import gguf_writer
+
+
+@pytest.fixture(scope="module")
+def floats(demo_model, tmp_path_factory):
+    """The embedded model with F32 weights."""
+    path = tmp_path_factory.mktemp("floats") / "demo.gguf"
+    quant.quantize_file(demo_model, path, "F16", output_type="F16", requantize=True, progress=False)
+    return plait.Model(path)
+
+
+@pytest.fixture(scope="module")
+def text():
+    return " ".join(story.text for story in corpus.stories(3, 16, "train"))
+
+
+@pytest.fixture(scope="module")
+def matrix(floats, text):
+    return quant.importance_matrix(floats, text, window=128)
+
+
+def test_the_sums_are_those_of_the_inputs(floats, text, matrix):
+    ids = floats.tokenizer.encode(text)
+    n = len(ids) // 128
+    assert (matrix.chunk_count, matrix.chunk_size) == (n, 128)
+    assert len(matrix.sums) == sum(len(t.shape) == 2 for t in floats.tensors.values())
+    squares = np.zeros(512)
+    with plait.Context(floats, n_ctx=128) as ctx:
+        for i in range(n):
+            with ctx.sequence() as seq, ctx.capture("blk.2.ffn_norm", "blk.2.ffn_act") as seen:
+                batch = plait.Batch()
+                batch.add_sequence(ids[128 * i : 128 * (i + 1)], seq=seq, logits="all")
+                ctx.decode(batch)
+            up, gate = (floats.tensor(f"blk.2.ffn_{part}.weight") for part in ("up", "gate"))
+            x = seen["blk.2.ffn_norm"]
+            activated = (x @ gate.T) / (1 + np.exp(-(x @ gate.T))) * (x @ up.T)
+            np.testing.assert_allclose(seen["blk.2.ffn_act"], activated, rtol=0.02, atol=0.02)
+            squares += (seen["blk.2.ffn_act"].astype(np.float64) ** 2).sum(axis=0)
+    np.testing.assert_allclose(matrix.sums["blk.2.ffn_down.weight"][0], squares, rtol=1e-5)
+    assert matrix.counts["blk.2.ffn_down.weight"] == 128 * n
+
+
+def test_files_keep_everything(matrix, tmp_path):
+    matrix.save(tmp_path / "m.gguf")
+    back = quant.ImportanceMatrix.load(tmp_path / "m.gguf")
+    assert back.datasets == ["text"]
+    assert (back.chunk_count, back.chunk_size) == (matrix.chunk_count, matrix.chunk_size)
+    assert back.sums.keys() == matrix.sums.keys()
+    for name in matrix.sums:
+        np.testing.assert_array_equal(back.sums[name], matrix.sums[name])
+        np.testing.assert_array_equal(back.counts[name], matrix.counts[name])
+    head = gguf.read_head(tmp_path / "m.gguf")
+    shapes = {t.name: t.shape for t in head.tensors}
+    assert shapes["blk.0.ffn_down.weight.in_sum2"] == (1, 512)
+    assert shapes["blk.0.ffn_down.weight.counts"] == (1, 1)
+
+
+def test_damaged_files_are_refused(matrix, tiny_path, tmp_path):
+    path = tmp_path / "m.gguf"
+    matrix.save(path)
+    whole = path.read_bytes()
+    for length in (0, 10, 200, len(whole) // 2, len(whole) - 40):
+        path.write_bytes(whole[:length])
+        with pytest.raises((ValueError, plait.Error)):
+            quant.ImportanceMatrix.load(path)
+    with pytest.raises(ValueError, match="is not an importance matrix"):
+        quant.ImportanceMatrix.load(tiny_path)
+    gguf_writer.write(path, {"general.type": "imatrix"}, {"a.in_sum2": np.ones((1, 4), np.float32)})
+    with pytest.raises(ValueError, match="a needs sums of shape"):
+        quant.ImportanceMatrix.load(path)
+    for bad in (np.nan, -1, np.inf):
+        arrays = {
+            "a.in_sum2": np.full((1, 4), bad, np.float32),
+            "a.counts": np.ones((1, 1), np.float32),
+        }
+        gguf_writer.write(path, {"general.type": "imatrix"}, arrays)
+        with pytest.raises(ValueError, match="a has values that are negative, infinite or NaN"):
+            quant.ImportanceMatrix.load(path)
+    with pytest.raises(OSError, match="nowhere"):
+        quant.ImportanceMatrix.load(tmp_path / "nowhere.gguf")
+
+
+def weighted_error(model, path, matrix):
+    made, total = plait.Model(path), 0.0
+    for name in matrix.sums:
+        weights = matrix.weights(name, 1, model.tensors[name].shape[-1])[0].astype(np.float64)
+        lost = made.tensor(name).astype(np.float64) - model.tensor(name)
+        total += (weights * lost**2).sum() / (weights * model.tensor(name) ** 2).sum()
+    return total
+
+
+@pytest.mark.parametrize("dtype", ["Q2_K", "Q3_K", "Q4_0", "IQ4_XS", "Q6_K"])
+def test_the_matrix_lowers_the_weighted_error(floats, matrix, tmp_path, dtype):
+    for name, imatrix in (("a", None), ("b", matrix)):
+        quant.quantize_file(
+            floats, tmp_path / name, dtype, output_type=dtype, imatrix=imatrix, progress=False
+        )
+    plain, weighted = (weighted_error(floats, tmp_path / name, matrix) for name in "ab")
+    assert weighted < 0.97 * plain
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "dtype",
+    ["Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "MXFP4", "Q3_K", "Q2_K"],
+)  # fmt: skip
+@pytest.mark.parametrize("weighted", [False, True])
+def test_at_most_the_weighted_error_of_llama_cpp(floats, matrix, dtype, weighted):
+    pytest.importorskip("llama_cpp")
+    from llama_cpp import llama_cpp as lib
+
+    encode = ctypes.CDLL(lib._lib._name).ggml_quantize_chunk
+    long, pointer = ctypes.c_int64, ctypes.c_void_p
+    encode.argtypes = [ctypes.c_int, pointer, pointer, long, long, long, pointer]
+    encode.restype = ctypes.c_size_t
+    rng, ours, theirs = np.random.default_rng(0), 0.0, 0.0
+    for name in matrix.sums:
+        values = floats.tensor(name)
+        values = values + 1e-3 * rng.standard_normal(values.shape).astype(np.float32)
+        weights = matrix.weights(name, 1, values.shape[1])[0]
+        mine = quant.quantize(values, dtype, weights if weighted else None, search=True)
+        other = np.zeros_like(mine)
+        given = weights.ctypes.data if weighted else None
+        encode(
+            gguf.TENSOR_TYPES[dtype], values.ctypes.data, other.ctypes.data, 0, *values.shape, given
+        )
+        importance = (weights if weighted else np.ones_like(weights)).astype(np.float64)
+        scale = (importance * values.astype(np.float64) ** 2).sum()
+        for raw, engine in ((mine, "ours"), (other, "theirs")):
+            lost = (
+                importance * (quant.dequantize(raw, dtype) - values.astype(np.float64)) ** 2
+            ).sum()
+            if engine == "ours":
+                ours += lost / scale
+            else:
+                theirs += lost / scale
+    assert ours <= theirs
+
+
+def test_experts_have_their_own_columns(data_dir, tmp_path):
+    model = plait.Model(data_dir / "conformance" / "mixtral" / "model.gguf")
+    matrix = quant.importance_matrix(model, list(range(5, 69)))
+    name = "blk.1.ffn_down_exps.weight"
+    assert matrix.sums[name].shape == (6, 96)
+    options = {"output_type": "Q4_0", "imatrix": matrix, "progress": False}
+    quant.quantize_file(model, tmp_path / "a", "Q4_0", **options)
+    matrix.sums[name][3] = np.arange(96)
+    quant.quantize_file(model, tmp_path / "b", "Q4_0", **options)
+    a, b = (plait.Model(tmp_path / part).tensor(name) for part in "ab")
+    assert [bool((a[i] == b[i]).all()) for i in range(6)] == [True, True, True, False, True, True]
+
+
+def test_matrices_of_other_models_are_refused(floats, matrix, tiny, tmp_path):
+    short = quant.ImportanceMatrix(
+        {"blk.0.attn_q.weight": np.ones((1, 8), np.float32)},
+        {"blk.0.attn_q.weight": np.ones(1, np.float32)},
+    )
+    with pytest.raises(
+        ValueError, match=r"1 x 8 values for blk\.0\.attn_q\.weight; expected 1 x 256"
+    ):
+        quant.quantize_file(floats, tmp_path / "out.gguf", "Q4_K", imatrix=short)
+    with pytest.raises(TypeError, match="imatrix: expected an ImportanceMatrix, got str"):
+        quant.quantize_file(floats, tmp_path / "out.gguf", "Q4_K", imatrix="m.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_file_is_continued(floats, matrix, tmp_path):
+    quant.quantize_file(floats, tmp_path / "whole.gguf", "Q4_K", imatrix=matrix, progress=False)
+    path, seen = tmp_path / "out.gguf", []
+
+    def stop(done, total):
+        seen.append(done)
+        if len(seen) == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quant.quantize_file(floats, path, "Q4_K", imatrix=matrix, resume=True, progress=stop)
+    assert not path.exists()
+    (unfinished,) = tmp_path.glob("out.gguf.*")
+    unfinished.write_bytes(unfinished.read_bytes() + bytes(7))  # a tensor that was begun
+    # Other settings do not continue it.
+    quant.quantize_file(floats, path, "Q4_K", resume=True, progress=False)
+    assert path.read_bytes() != (tmp_path / "whole.gguf").read_bytes()
+    before = unfinished.stat().st_size
+    steps = []
+    quant.quantize_file(
+        floats, path, "Q4_K", imatrix=matrix, resume=True,
+        progress=lambda done, total: steps.append(unfinished.stat().st_size),
+    )  # fmt: skip
+    assert before - 7 <= steps[0] <= before
+    assert path.read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+    assert {p.name for p in tmp_path.iterdir()} == {"out.gguf", "whole.gguf"}
+
+
+def kl(model, path, tokens):
+    def logprobs(one):
+        with plait.Context(one, n_ctx=len(tokens), type_k="f32", type_v="f32") as ctx:
+            batch = plait.Batch()
+            batch.add_sequence(tokens, logits="all")
+            logits = ctx.decode(batch).logits.astype(np.float64)
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+    p, q = logprobs(model), logprobs(plait.Model(path))
+    return float((np.exp(p) * (p - q)).sum(axis=1).mean())
+
+
+def bits(model):
+    return 8 * model.nbytes / sum(math.prod(t.shape) for t in model.tensors.values())
+
+
+@pytest.fixture(scope="module")
+def stories(data_dir):
+    return plait.Model(data_dir / "models" / "stories260K-f32.gguf")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "dtype"),
+    [("floats", t) for t in ("Q3_K", "Q4_0", "Q4_K", "Q5_0", "Q6_K")]
+    + [("stories", t) for t in ("Q4_0", "IQ4_NL", "Q5_1", "Q8_0")],
+)
+def test_a_budget_beats_the_fixed_type_of_its_size(source, dtype, request, tmp_path):
+    model = request.getfixturevalue(source)
+    texts = [" ".join(s.text for s in corpus.stories(seed, 8, "train")) for seed in (3, 4)]
+    learned, unseen = (model.tokenizer.encode(one)[:256] for one in texts)
+    fixed, chosen = tmp_path / "fixed.gguf", tmp_path / "chosen.gguf"
+    with pytest.warns() if source == "stories" else contextlib.nullcontext():
+        quant.quantize_file(model, fixed, dtype, output_type=dtype, progress=False)
+    size = bits(plait.Model(fixed))
+    types = quant.choose_types(model, learned, size, window=256, progress=False)
+    quant.quantize_file(model, chosen, tensor_types=types, progress=False)
+    assert bits(plait.Model(chosen)) <= size
+    assert kl(model, chosen, unseen) < 0.9 * kl(model, fixed, unseen)
+
+
+def test_budgets_are_checked(floats, demo_model, text, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"bits_per_weight is 1\.00, which is too few; .* take 2\.6"
+    ):
+        quant.choose_types(floats, text, 1)
+    for bad in (0, -1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="expected a positive number"):
+            quant.choose_types(floats, text, bad)
+    for bad in ("4.5", None, True):
+        with pytest.raises(TypeError, match="bits_per_weight: expected a number"):
+            quant.choose_types(floats, text, bad)
+    with pytest.raises(plait.UnsupportedError, match="no matrix with float weights"):
+        quant.choose_types(demo_model, text, 4)
+    with pytest.raises(ValueError, match="at least 2"):
+        quant.choose_types(floats, [1], 4.5)
+    with pytest.raises(ValueError, match="window is 1"):
+        quant.choose_types(floats, text, 4.5, window=1)
+    with pytest.raises(TypeError, match="window"):
+        quant.choose_types(floats, text, 4.5, window="long")
+    out = tmp_path / "out.gguf"
+    for types, message in (
+        ({"nothing": "Q4_K"}, 'has no tensor "nothing"'),
+        ({"blk.0.attn_q.weight": "Q9"}, 'blk.0.attn_q.weight is "Q9"'),
+        ({"blk.0.attn_norm.weight": "Q4_K"}, "blk.0.attn_norm.weight is no matrix"),
+        ({"blk.0.attn_q.weight": "I32"}, 'blk.0.attn_q.weight is "I32"'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            quant.quantize_file(floats, out, tensor_types=types)
+    with pytest.raises(TypeError, match="tensor_types: expected a mapping"):
+        quant.quantize_file(floats, out, tensor_types=["Q4_K"])
+    assert not out.exists()
+
+
+def test_texts_are_checked(floats):
+    with pytest.raises(ValueError, match="the text has no tokens"):
+        quant.importance_matrix(floats, [])
+    with pytest.raises(ValueError, match="window"):
+        quant.importance_matrix(floats, "a", window=0)
+    with pytest.raises(TypeError, match="importance_matrix"):
+        quant.importance_matrix("model.gguf", "a")
