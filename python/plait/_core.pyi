@@ -1598,7 +1598,13 @@ def quant_types() -> list[str]:
     quantize() accepts only some of them.
     """
 
-def quantize(values: numpy.typing.ArrayLike, type: str, weights: numpy.typing.ArrayLike | None = None, *, search: bool = False) -> numpy.typing.NDArray[numpy.uint8]:
+def quantize(
+    values: numpy.typing.ArrayLike,
+    type: str,
+    weights: numpy.typing.ArrayLike | None = None,
+    *,
+    search: typing.Any = False,
+) -> numpy.typing.NDArray[numpy.uint8]:
     """
     Convert rows of float32 to a GGUF element type.
 
