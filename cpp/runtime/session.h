@@ -18,13 +18,14 @@
 #include "runtime/loaded_model.h"
 #include "runtime/state/state_transfer.h"
 #include "runtime/step/engine.h"
+#include "runtime/step/gradients.h"
 #include "runtime/step/outputs.h"
 #include "runtime/step/step_runner.h"
 
 namespace plait {
 
-// The capture, the gradients and the edits that the caller has started; edits in the order of their start. The
-// context owns them, because the caller may stop them after the session has been closed.
+// The capture, the gradients and the edits that the caller has started; edits in the order of their
+// start. The context owns them, because the caller may stop them after the session has been closed.
 struct Attachments {
     struct Edit {
         uint64_t id;

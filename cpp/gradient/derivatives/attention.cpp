@@ -116,8 +116,8 @@ private:
                static_cast<size_t>(head_dim);
     }
 
-    // Computes the softmax weights of the keys [first, last) of one head, and the derivative of each
-    // capped score with respect to the product of query and key.
+    // Computes the softmax weights of the keys [first, last) of one head, and the derivative of
+    // each capped score with respect to the product of query and key.
     void weigh(const float* q, size_t first, size_t last, int head) {
         const auto n = last - first, key_dim = static_cast<size_t>(p_.key_dim);
         weights_.resize(n);

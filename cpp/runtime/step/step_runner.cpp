@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "runtime/step/gradients.h"
 #include "runtime/step/microbatch_editor.h"
 
 namespace plait {
@@ -118,6 +119,10 @@ std::vector<WeightId> StepRunner::adaptable() const {
     if (const auto last = outputs_->last_graph())
         std::ranges::copy(plans_.adaptable(*last), std::back_inserter(weights));
     return weights;
+}
+
+bool StepRunner::computes_gradients() const {
+    return gradients_ != nullptr && gradients_->active();
 }
 
 std::vector<ValueName> StepRunner::gradient_values() const {

@@ -14,13 +14,14 @@
 #include "runtime/devices/storage.h"
 #include "runtime/step/defragmenter.h"
 #include "runtime/step/engine.h"
-#include "runtime/step/gradients.h"
 #include "runtime/step/output_policy.h"
 #include "runtime/step/outputs.h"
 #include "runtime/step/recorder.h"
 #include "runtime/step/row_mover.h"
 
 namespace plait {
+
+class Gradients;
 
 struct StepOptions {
     CallForm form;
@@ -86,7 +87,7 @@ private:
                     InputKind input) const;
     void write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index);
     void write_attention_inputs(uint8_t group, size_t index);
-    bool computes_gradients() const { return gradients_ != nullptr && gradients_->active(); }
+    bool computes_gradients() const;
     // Writes the scale of an adapter for each row of `extent`, out of `n`, or which rows use it.
     void write_adapter_input(InputId id, const Microbatch& microbatch, size_t n, Extent extent);
     // Writes which row of `extent`, out of `n`, is combined with which row of the edits.
