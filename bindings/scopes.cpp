@@ -193,12 +193,12 @@ struct PyGradients : ZeroInitialized {
     }
     void stop() {
         // The loss is destroyed after the call, with the GIL: this may be the last reference to it.
-        auto [calls, loss] = shared->call([](Context& c) { return c.stop_gradients(); });
+        auto [found, loss] = shared->call([](Context& c) { return c.stop_gradients(); });
         open = false;
-        take(std::move(calls));
+        take(std::move(found));
     }
-    void take(std::vector<GradientCall> calls) {
-        for (GradientCall& call : calls) taken.push_back(std::move(call));
+    void take(std::vector<GradientCall> found) {
+        for (GradientCall& call : found) taken.push_back(std::move(call));
     }
 
     std::shared_ptr<SharedContext> shared;
