@@ -167,7 +167,8 @@ Value Step::attend_within(int layer, Value q, Value k, Value v, const Attention&
     const auto heads = static_cast<int>(k.shape()[1]);
     const AttendParams params{.n_kv_heads = heads, .value_dim = static_cast<int>(v.shape()[2])};
     const AttendInputs in{.q = q, .keys = merge_heads(k), .values = merge_heads(v)};
-    return name(attend_over(in, params, layout_.group_of(layer, how.slot), how), Role::attn_heads, layer);
+    return name(attend_over(in, params, layout_.group_of(layer, how.slot), how), Role::attn_heads,
+                layer);
 }
 
 void Step::store_cross(int layer, int slot, Value k, Value v) {

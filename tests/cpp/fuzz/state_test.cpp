@@ -58,8 +58,7 @@ std::vector<Case> cases() {
     for (const char* kind : {"gemma3", "jamba", "t5", "rwkv7", "deepseek2"}) {
         const auto path =
             std::filesystem::path(data ? data : "") / "conformance" / kind / "model.gguf";
-        if (std::filesystem::exists(path))
-            all.emplace_back(LoadedModel::open(path.string(), {}));
+        if (std::filesystem::exists(path)) all.emplace_back(LoadedModel::open(path.string(), {}));
     }
     return all;
 }
