@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, SupportsIndex
 
+import numpy as np
+import numpy.typing as npt
+
 from plait import _core
+from plait.arguments import MAX_POSITION
+from plait.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -39,6 +45,38 @@ class KVCache(_core.KVCache):  # noqa: D101
         self.check_named(seq)
         export(self, path, seq, self._n_layer)
 
+    def evict(self, seq: SupportsIndex, positions: npt.ArrayLike) -> int:
+        """Remove single positions from a sequence, wherever they are.
+
+        The other positions stay as they are, so later tokens attend to what is left. Cells shared
+        with other sequences stay in those sequences.
+
+        Args:
+            seq: The sequence, an id or a handle.
+            positions: Positions to remove, in any order; an int, a range or an array of integers.
+                Positions that the sequence does not hold are ignored.
+
+        Returns:
+            The number of positions removed.
+
+        Raises:
+            TypeError: A position is not an integer.
+            ValueError: The id or a position is invalid.
+            UnsupportedError: This kind of cache cannot remove these positions; nothing has changed.
+
+        Example:
+            ctx.kv.evict(seq, range(4, 100, 2))
+        """
+        before = self.seq_len(seq)
+        for begin, end in _ranges(positions):
+            # A cache that cannot remove every range can only remove the end of a sequence: the first range tells.
+            if not self.seq_rm(seq, begin, end):
+                raise UnsupportedError(
+                    f"evict: a {self.kind} cache cannot remove positions {begin} to {end - 1} of a sequence that goes "
+                    f"on to {self.seq_pos_max(seq)}"
+                )
+        return before - self.seq_len(seq)
+
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot which sequence holds which rows, one line per sequence. Needs matplotlib (plait[viz]).
 
@@ -56,3 +94,21 @@ class KVCache(_core.KVCache):  # noqa: D101
         from plait.display.cache_map import cache_html
 
         return cache_html(self)
+
+
+def _ranges(positions: npt.ArrayLike) -> Iterator[tuple[int, int]]:
+    """Yield (begin, end) of the runs of consecutive positions, in order."""
+    given = np.asarray(positions)
+    if given.size == 0:
+        return
+    if given.dtype.kind not in "iu" or given.ndim > 1:
+        raise TypeError(
+            f"evict: positions: expected an integer or a list of integers, got {positions!r:.80}"
+        )
+    wanted = np.unique(given)
+    if not 0 <= wanted[0] <= wanted[-1] <= MAX_POSITION:
+        wrong = wanted[0] if wanted[0] < 0 else wanted[-1]
+        raise ValueError(f"evict: positions: expected 0 to {MAX_POSITION}, got {wrong}")
+    breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
+    for run in np.split(wanted, breaks):
+        yield int(run[0]), int(run[-1]) + 1

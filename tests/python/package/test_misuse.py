@@ -116,6 +116,7 @@ ACCEPTED = {
     "logits": set(),
     "mask": set(),
     "pos": {"none", "true", "np.int64", "np.bool"},
+    "positions": {"np.int64"},
     "anything": set(PROBES),
 }  # fmt: skip
 
@@ -277,6 +278,7 @@ def calls(room: Room) -> dict[str, Call]:
         "KVCache.seq_pos_min": (kv.seq_pos_min, {"seq": seq}, {"seq": "seq"}),
         "KVCache.seq_rewind": (kv.seq_rewind, {"seq": seq, "pos": 3}, {"seq": "seq", "pos": "int"}),
         "KVCache.seq_rm": (kv.seq_rm, {"seq": seq, "p0": 3, "p1": None}, span),
+        "KVCache.evict": (kv.evict, {"seq": seq, "positions": 3}, {"seq": "seq", "positions": "positions"}),
         "KVCache.plot": (kv.plot, {}, {"ax": "object or none"}),
         "Model": (plait.Model, {"path": m.path}, {"path": "path", "mmap": "bool", "packed_cache": "folder or none"}),
         "Model.load_lora": (m.load_lora, {"path": "none"}, {"path": "path", "rank_stabilized": "bool or none"}),
