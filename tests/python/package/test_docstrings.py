@@ -1,9 +1,12 @@
 """Docstrings of public names state shapes and dtypes of arrays, units, errors and all parameters."""
 
 import ast
+import asyncio
+import functools
 import importlib
 import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -294,3 +297,51 @@ def test_docstrings_describe_every_parameter():
         n += len(names)
     assert n > 200
     assert missing == []
+
+
+EXAMPLE = re.compile(r"^Example:\n((?:(?:    .*)?\n?)+)", re.MULTILINE)
+# What examples take for granted.
+GIVEN = """
+import asyncio
+import matplotlib.pyplot as plt
+import numpy as np
+import plait
+from plait import tool_schema
+
+def weather(city: str):
+    return "sunny"
+
+text = "Tom lives in Oslo."
+f16, q4 = ctx, plait.Context(model, n_ctx=32)
+texts = queries = prompts = ["Tom lives in Oslo.", "The kite is red."]
+direction = np.zeros(model.n_embd, np.float32)
+token = 5
+batch = plait.Batch()
+batch.add_sequence([1, 2, 3], seq=0)
+"""
+
+
+def test_examples_of_docstrings_run(monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib", reason="plait[viz] is not installed")
+    pytest.importorskip("jinja2", reason="plait[chat] is not installed")
+    monkeypatch.chdir(tmp_path)
+    model = plait.Model.demo()
+    for name in ("f16.gguf", "q4.gguf"):
+        (tmp_path / name).symlink_to(model.path)
+    chat = functools.partial(
+        plait.Chat, template="{{ messages[-1].content }}{{ tools }}", max_tokens=4
+    )
+    monkeypatch.setattr(plait, "Chat", chat)
+    examples = {
+        textwrap.dedent(code).strip(): where
+        for where, _, text, _ in described()
+        for code in EXAMPLE.findall(text)
+    }
+    assert len(examples) >= 7
+    for code, where in examples.items():
+        with plait.Context(model, n_ctx=32, n_seq_max=4) as ctx:
+            names = {"model": model, "ctx": ctx}
+            exec(GIVEN, names)
+            exec(compile(code, where, "exec"), names)
+            if "main" in names:
+                asyncio.run(names["main"]())
