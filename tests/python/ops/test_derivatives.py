@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from python.ops import test_row_ops  # registers the ops
+from python.ops import row_ops  # registers the ops
 from python.ops.single_op import OPS, Case, Operand, device
 from reference.attend import attend
 from reference.combine import combine
@@ -109,7 +109,7 @@ def test_derivatives_of_products_of_experts(dtype, per_expert):
         experts, used, n_in = 5, 3, 64
         x = case.rows(*(used,) * per_expert, n_in)
         weight = case.weight(case.normal(experts, 7, n_in), dtype)
-        chosen, _, routes = test_row_ops.routes_of(case, experts, used)
+        chosen, _, routes = row_ops.routes_of(case, experts, used)
         made = case.ops.expert_linear(x.value, weight.value, routes, None)
         return made, expert_linear(x.array, weight.array, chosen)
 
@@ -118,7 +118,7 @@ def test_derivatives_of_products_of_experts(dtype, per_expert):
 
 
 @pytest.mark.parametrize("renormalize", [False, True])
-@pytest.mark.parametrize("gating", test_row_ops.GATINGS)
+@pytest.mark.parametrize("gating", row_ops.GATINGS)
 @pytest.mark.parametrize("biased", [False, True])
 def test_derivatives_of_routes(gating, renormalize, biased):
     """The weights of the chosen experts have derivatives; the choice is a constant."""
@@ -126,7 +126,7 @@ def test_derivatives_of_routes(gating, renormalize, biased):
     def make(case):
         logits, y = case.rows(8), case.rows(3, 5)
         bias = case.vector(8) if biased else None
-        how = (3, renormalize, 1.7, test_row_ops.GATINGS.index(gating))
+        how = (3, renormalize, 1.7, row_ops.GATINGS.index(gating))
         routes = case.ops.route(logits.value, *how, bias and bias.value, 4, 2)
         _, weights = route(logits.array, *how[:3], gating, bias and bias.array, 4, 2)
         return case.ops.combine(y.value, routes), combine(y.array, weights)
