@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, SupportsIndex
 
-import numpy as np
-import numpy.typing as npt
-
 from plait import _core
 from plait.arguments import MAX_POSITION
 from plait.errors import UnsupportedError
@@ -15,6 +12,7 @@ from plait.errors import UnsupportedError
 if TYPE_CHECKING:
     from os import PathLike
 
+    import numpy.typing as npt
     from matplotlib.axes import Axes
 
 
@@ -65,7 +63,7 @@ class KVCache(_core.KVCache):  # noqa: D101
             UnsupportedError: This kind of cache cannot remove these positions; nothing has changed.
 
         Example:
-            ctx.kv.evict(seq, range(4, 100, 2))
+            ctx.kv.evict(0, range(4, 100, 2))
         """
         before = self.seq_len(seq)
         for begin, end in _ranges(positions):
@@ -98,6 +96,8 @@ class KVCache(_core.KVCache):  # noqa: D101
 
 def _ranges(positions: npt.ArrayLike) -> Iterator[tuple[int, int]]:
     """Yield (begin, end) of the runs of consecutive positions, in order."""
+    import numpy as np  # which `import plait` does not load
+
     given = np.asarray(positions)
     if given.size == 0:
         return

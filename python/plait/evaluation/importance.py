@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float32]
 # The value that each weight multiplies, by the part of its name after the layer, where the model has both.
 _INPUTS = {
     "attn_q": "attn_norm", "attn_k": "attn_norm", "attn_v": "attn_norm", "attn_qkv": "attn_norm",
-    "attn_q_a": "attn_norm", "attn_kv_a_mqa": "attn_norm", "attn_output": "attn",
+    "attn_q_a": "attn_norm", "attn_kv_a_mqa": "attn_norm", "attn_output": "attn_heads",
     "ffn_gate": "ffn_norm", "ffn_up": "ffn_norm", "ffn_gate_exps": "ffn_norm", "ffn_up_exps": "ffn_norm",
     "ffn_gate_shexp": "ffn_norm", "ffn_up_shexp": "ffn_norm", "ffn_down": "ffn_act", "ffn_down_exps": "ffn_act",
     "ffn_down_shexp": "ffn_act.2",
@@ -132,5 +132,5 @@ def _squares(
 
 def _flat(name: str, rows: Floats) -> Floats:
     """Return (n_tokens, n_heads, n) as rows of all heads, (n_tokens, n_experts, n) as a row per expert."""
-    heads_are_columns = name.endswith(".attn")
+    heads_are_columns = name.endswith(".attn_heads")
     return rows.reshape(len(rows), -1) if heads_are_columns else rows.reshape(-1, rows.shape[-1])

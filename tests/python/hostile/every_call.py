@@ -110,7 +110,9 @@ class World:
             "seq_ids": lambda: [0], "keep": lambda: 0, "discard": lambda: 1, "max_length": lambda: 20,
             "logits_row": lambda: np.zeros(self.model.n_vocab, np.float32), "seqs": lambda: 0,
             "request": lambda: self.scheduler.submit([5], 1), "continuations": lambda: [" a"],
-            "metadata": lambda: self.model.metadata,
+            "metadata": lambda: self.model.metadata, "ctx_a": lambda: self.ctx, "ctx_b": lambda: self.other,
+            "reference": lambda: self.model, "candidate": lambda: self.model, "of": lambda: plait.Logit(5),
+            "a": lambda: 5, "b": lambda: 6,
         }  # fmt: skip
         own: dict[tuple[str, str], Callable[[], object]] = {
             ("from_arrays", "tokens"): lambda: [5], ("from_arrays", "logits"): lambda: [True],
