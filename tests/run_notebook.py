@@ -29,6 +29,7 @@ Output = dict[str, Any]
 def run(path: Path) -> list[tuple[str, list[Output]]]:
     """Return (source, outputs) of each cell; outputs are those of the notebook format, version 4."""
     space: dict[str, Any] = {"__name__": "__main__"}
+    close_figures()  # a test that ran before may have left some open
     return [
         (source, outputs_of(source, f"{path.name}, cell {number}", space) if is_code else [])
         for number, (source, is_code) in enumerate(
@@ -79,8 +80,13 @@ def figures() -> list[Output]:
         pyplot.figure(number).savefig(data, dpi=100, metadata={"Software": None})
         png = {"image/png": base64.b64encode(data.getvalue()).decode() + "\n"}
         outputs.append({"data": png, "metadata": {}, "output_type": "display_data"})
-    pyplot.close("all")
+    close_figures()
     return outputs
+
+
+def close_figures() -> None:
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 def store(path: Path) -> None:
