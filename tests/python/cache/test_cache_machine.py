@@ -84,7 +84,6 @@ class Machine:
         self.plain = CacheModel(N_CTX, N_SEQ, variant.kv, variant.cells, **plain)
         # The tokens of each sequence, as long as its state equals that of decoding them in order.
         self.said: list[list[int] | None] = [[] for _ in range(N_SEQ)]
-        self.heard: list[tuple[int, ...]] = [()] * N_SEQ  # encoder input of each sequence
         if variant.plain.get("encoder"):
             for seq in range(N_SEQ):
                 self.encode(seq)
@@ -159,7 +158,6 @@ class Machine:
             if not left:
                 self.said[seq] = [] if not self.plain.sequences[seq] else None
                 if p0 == 0 and p1 is None:
-                    self.heard[seq] = ()
                     self.encode(seq)
             elif left != before:
                 said, at_end = self.said[seq], left == before[: len(left)]
@@ -177,9 +175,7 @@ class Machine:
             said = self.said[src]
             prefix = said is not None and p0 == 0 and was_empty and self.starts_at_zero(src)
             self.said[dst] = said[: len(said) if p1 is None else p1] if prefix else None
-            if p0 == 0 and p1 is None:
-                self.heard[dst] = self.heard[src]
-            elif not self.plain.sequences[dst]:
+            if not (p0 == 0 and p1 is None) and not self.plain.sequences[dst]:
                 self.said[dst] = []
             if self.variant.plain.get("encoder"):
                 self.said[dst] = None if not (p0 == 0 and p1 is None) else self.said[dst]
@@ -253,11 +249,11 @@ class Machine:
     def encode(self, seq: int) -> None:
         if not self.variant.plain.get("encoder"):
             return
-        self.heard[seq] = tuple(self.tokens(int(self.random.integers(1, 9))))
-        self.plain.encode(self.heard[seq], [seq])
+        tokens = tuple(self.tokens(int(self.random.integers(1, 9))))
+        self.plain.encode(tokens, [seq])
         self.plain.apply_shifts()  # they are applied before any call
         batch = plait.Batch()
-        batch.add_sequence(self.heard[seq], seq=seq, logits="none")
+        batch.add_sequence(tokens, seq=seq, logits="none")
         self.ctx.encode(batch)
 
     # -- what must hold ------------------------------------------------------------------------
@@ -288,9 +284,9 @@ class Machine:
                 continue
             got = feed_one(self.ctx, token, seq)
             self.fresh.kv.clear()
-            if self.heard[seq]:
+            if heard := self.plain.encoded[seq]:
                 batch = plait.Batch()
-                batch.add_sequence(self.heard[seq], logits="none")
+                batch.add_sequence(heard, logits="none")
                 self.fresh.encode(batch)
             assert same_bits(got, feed_one(self.fresh, said + token, 0))
         self.ctx.kv.from_bytes(saved)
