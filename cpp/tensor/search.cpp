@@ -17,8 +17,6 @@ constexpr float kInfinity = __builtin_inff();
 constexpr Integers kAny8{-127, 127};
 constexpr Table<2> kSigns{{-1, 1}};
 constexpr Table<15> kE2m1{{-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12}};
-constexpr Table<16> kIq4{
-    {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}};
 
 // Converts levels or codes that are integers; NaN and infinities give integers of one byte.
 void to_integers(const float* from, int count, int* to) {
@@ -322,7 +320,7 @@ void encode_searched(const float* values, const float* weights, BlockNVFP4& bloc
 PLAIT_SCALED(BlockQ4_0, (Integers{-8, 7}))
 PLAIT_SCALED(BlockQ5_0, (Integers{-16, 15}))
 PLAIT_SCALED(BlockQ8_0, kAny8)
-PLAIT_SCALED(BlockIQ4_NL, kIq4)
+PLAIT_SCALED(BlockIQ4_NL, kIq4Table)
 PLAIT_SCALED(BlockQ1_0, kSigns)
 PLAIT_SCALED(BlockQ2_0, (Integers{-1, 2}))
 PLAIT_SCALED(BlockTQ1_0, (Integers{-1, 1}))
@@ -351,7 +349,7 @@ void encode_searched(const float* values, const float* weights, BlockQ6_K& block
     ScaledGroups<16, BlockQ6_K, Integers>({-32, 31}, 127, values, weights).encode(block);
 }
 void encode_searched(const float* values, const float* weights, BlockIQ4_XS& block) {
-    ScaledGroups<8, BlockIQ4_XS, Table<16>>(kIq4, 31, values, weights).encode(block);
+    ScaledGroups<8, BlockIQ4_XS, Table<16>>(kIq4Table, 31, values, weights).encode(block);
 }
 
 template <typename Block>

@@ -77,6 +77,10 @@ struct Table {
     }
 };
 
+// kIq4Levels of tensor/blocks/iq4.h.
+inline constexpr Table<16> kIq4Table{
+    {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}};
+
 // A part of a row that shares one scale. `weights` are the importances of the values, not negative.
 struct Group {
     const float* values;

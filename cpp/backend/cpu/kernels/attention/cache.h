@@ -3,6 +3,7 @@
 
 #include "backend/cpu/simd/simd.h"
 #include "backend/shared/cache_layout.h"
+#include "tensor/blocks/closest.h"
 #include "tensor/blocks/iq4.h"
 #include "tensor/blocks/legacy.h"
 #include "tensor/half.h"
@@ -119,7 +120,7 @@ PLAIT_INLINE void decode_blocks(const unsigned char* source, float* target, int6
 template <typename Block>
 PLAIT_INLINE void encode_blocks(const float* source, unsigned char* target, int64_t n) {
     Block* blocks = reinterpret_cast<Block*>(target);
-    for (int64_t i = 0; i < n / 32; ++i) encode(source + 32 * i, blocks[i]);
+    for (int64_t i = 0; i < n / 32; ++i) encode_closest(source + 32 * i, blocks[i]);
 }
 
 // target[0 .. n) from stored elements; n is a multiple of the block.
@@ -139,7 +140,7 @@ static inline void decode_cache(DType dtype, const unsigned char* source, float*
     }
 }
 
-// The reverse, rounding as tensor/convert.h.
+// The reverse, rounding as tensor/blocks/closest.h and tensor/half.h.
 static inline void encode_cache(DType dtype, const float* source, unsigned char* target,
                                 int64_t n) {
     uint16_t* halves = reinterpret_cast<uint16_t*>(target);

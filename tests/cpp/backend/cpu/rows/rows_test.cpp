@@ -5,6 +5,7 @@
 
 #include "backend/cpu/kernel_harness.h"
 #include "backend/cpu/kernels/attention/cache_rows.h"
+#include "support/closest_rows.h"
 #include "tensor/convert.h"
 
 namespace plait::cpu {
@@ -15,7 +16,7 @@ class RowsTest : public KernelTest {};
 constexpr DType kCacheTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0,  DType::q4_0,
                                  DType::q4_1, DType::q5_0, DType::q5_1, DType::iq4_nl};
 
-// The bytes are those of the reference quantiser, for heads with whole and with partial blocks.
+// The bytes are those of the scalar definition, for heads with whole and with partial blocks.
 TEST_P(RowsTest, StoresInEveryCacheType) {  // # S0-04 # S2-30
     for (const DType dtype : kCacheTypes) {
         for (const int64_t width : {1, 15, 20, 32, 64, 100}) {
@@ -31,7 +32,8 @@ TEST_P(RowsTest, StoresInEveryCacheType) {  // # S0-04 # S2-30
                 std::vector<float> row(heads * padded, 0.0f);
                 for (int64_t h = 0; h < heads; ++h)
                     std::copy_n(x.data() + (t * heads + h) * width, width, row.data() + h * padded);
-                quantize(dtype, row.data(), expected.data() + where[t] * bytes, heads * padded);
+                test::store_row(dtype, row.data(), expected.data() + where[t] * bytes,
+                                heads * padded);
             }
             StoreRowsArgs args{};
             args.storage = ref_to(storage);
