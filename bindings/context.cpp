@@ -97,6 +97,17 @@ std::vector<double> shares(py::handle split) {
     return result;
 }
 
+std::optional<ContextOptions::Range> layer_range(py::handle layers) {
+    if (layers.is_none()) return std::nullopt;
+    if (!PyRange_Check(layers.ptr())) wrong_type("layers", "a range, such as range(0, 12)", layers);
+    const auto part = [&](const char* name) {
+        return to_int64("layers", py::object(layers.attr(name)));
+    };
+    if (part("step") != 1)
+        throw InvalidArgument(text("layers: expected a range of step 1, got ", short_repr(layers)));
+    return ContextOptions::Range{part("start"), part("stop")};
+}
+
 using NodeByField = py::typing::Dict<py::str, py::object>;
 
 py::typing::List<NodeByField> graph_nodes(const PyContext& self, const Integer& n_tokens,
@@ -139,9 +150,9 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
                        const Text& type_k, const Text& type_v, const Integer& n_batch,
                        const Integer& n_ubatch, const Text& backend,
                        const OptionalInteger& n_gpu_layers, const OptionalReals& split,
-                       const OptionalInteger& threads, const OptionalText& isa,
-                       const FlagOrAuto& flash_attention, const Flag& embeddings,
-                       const Text& pooling_name, const OptionalFlag& causal,
+                       const OptionalRange& layers, const OptionalInteger& threads,
+                       const OptionalText& isa, const FlagOrAuto& flash_attention,
+                       const Flag& embeddings, const Text& pooling_name, const OptionalFlag& causal,
                        const Flag& graph_reuse, const Flag& fuse, const Flag& invariant,
                        const Flag& swa_full, const OptionalReal& defrag_threshold) {
     if (!py::isinstance<PyModel>(model)) wrong_type("model", "a Model", model);
@@ -156,6 +167,7 @@ PyContext make_context(const ModelObject& model, const OptionalInteger& n_ctx,
     options.n_ubatch = to_int32("n_ubatch", n_ubatch);
     options.backend = to_text("backend", backend);
     options.layers = {optional_size("n_gpu_layers", n_gpu_layers), shares(split)};
+    options.layer_range = layer_range(layers);
     if (!threads.is_none())
         options.threads = static_cast<int>(to_int_between("threads", threads, 1, kMaxThreads));
     options.isa = instruction_set(isa);
@@ -257,6 +269,11 @@ Args:
         The last layers are chosen, and the output layer counts as one. -1: all layers. None: as
         many as fit in device memory.
     split: Relative number of these layers for each device. None: in proportion to free memory.
+    layers: The layers to run, such as range(8, 16); None: all. Only their weights are loaded, and only
+        they have caches. If the range does not start at 0, batches have the residual stream that
+        enters its first layer (Batch.add_embeddings()) instead of tokens. If it does not end at the
+        last layer, outputs have the residual stream after its last layer as `embeddings`, and no
+        logits. For encoder-decoder models, the range is one of the decoder; the encoder runs whole.
     threads: Number of CPU threads. None: the number of physical cores available to this process.
     isa: Highest CPU instruction set to use: "scalar", "avx2", "avx512" or "amx". None: the best
         available one. The environment variable PLAIT_ISA sets the same limit for the whole process.
@@ -280,7 +297,8 @@ Raises:
     ValueError: An argument is invalid. The message names the argument, its value and the expected
         values.
     BackendError: This machine does not have the device or the instruction set.
-    UnsupportedError: The model does not support this combination of arguments.
+    UnsupportedError: The model does not support this combination of arguments, or its later layers
+        need more than the residual stream of earlier ones (Gemma 3n, Gemma 4) and cannot run apart.
     MemoryError: There is too little memory.
 
 Source: cpp/runtime/context.cpp)";
@@ -299,8 +317,11 @@ Returns:
 Raises:
     BatchError: The batch is empty or longer than n_batch, or an entry is invalid. The message names
         the entry, its value and what was expected.
+    ValueError: The context is closed, or the batch has tokens and the context does not start at layer
+        0.
     CacheFull: Too few cells are free; see the attributes `needed` and `free`.
-    ValueError: The context is closed.
+    UnsupportedError: The batch has embeddings of an image of which layers that the context does not
+        run read a part.
     BackendError: A device failed.
 
 Source: cpp/runtime/step/step_runner.cpp)";
@@ -360,11 +381,12 @@ void bind_init(ContextClass& context) {
                 py::arg("type_k") = "f16", py::arg("type_v") = "f16", py::arg("n_batch") = 2048,
                 py::arg("n_ubatch") = 512, py::arg("backend") = "cpu",
                 py::arg("n_gpu_layers") = py::none(), py::arg("split") = py::none(),
-                py::arg("threads") = py::none(), py::arg("isa") = py::none(),
-                py::arg("flash_attention") = "auto", py::arg("embeddings") = false,
-                py::arg("pooling") = "auto", py::arg("causal") = py::none(),
-                py::arg("graph_reuse") = true, py::arg("fuse") = true, py::arg("invariant") = true,
-                py::arg("swa_full") = false, py::arg("defrag_threshold") = 0.5);
+                py::arg("layers") = py::none(), py::arg("threads") = py::none(),
+                py::arg("isa") = py::none(), py::arg("flash_attention") = "auto",
+                py::arg("embeddings") = false, py::arg("pooling") = "auto",
+                py::arg("causal") = py::none(), py::arg("graph_reuse") = true,
+                py::arg("fuse") = true, py::arg("invariant") = true, py::arg("swa_full") = false,
+                py::arg("defrag_threshold") = 0.5);
 }
 
 void bind_runs(ContextClass& context) {
@@ -404,6 +426,12 @@ void bind_options(ContextClass& context) {
         .def_property_readonly("n_ubatch",
                                fixed([](const ContextSettings& s) { return s.n_ubatch(); }),
                                "Max tokens computed at once.")
+        .def_property_readonly("layers", fixed([](const ContextSettings& s) -> Range {
+                                   const auto type =
+                                       py::handle(reinterpret_cast<PyObject*>(&PyRange_Type));
+                                   return type(s.layer_range.begin, s.layer_range.end);
+                               }),
+                               "The layers that the context runs, as a range.")
         .def_property_readonly(
             "type_k", fixed([](const ContextSettings& s) { return name_of(s.memory.keys); }),
             "Element type of cached keys.")

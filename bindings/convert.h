@@ -28,6 +28,7 @@ PLAIT_OBJECT(OptionalSequences)  // an iterable of Sequences and ids, or None
 PLAIT_OBJECT(SequencesArg)       // one Sequence or id, or an iterable of them; None: all sequences
 PLAIT_OBJECT(OptionalReals)      // an iterable of floats, or None
 PLAIT_OBJECT(OptionalReal)       // a float or an object with __float__ or __index__
+PLAIT_OBJECT(OptionalRange)      // a range, or None
 PLAIT_OBJECT(Flag)               // a Python or NumPy bool
 PLAIT_OBJECT(OptionalFlag)
 PLAIT_OBJECT(FlagOrAuto)
@@ -52,6 +53,7 @@ PLAIT_OBJECT(MetadataDict)
 PLAIT_OBJECT(Tensors)
 PLAIT_OBJECT(FloatRows)  // an array or None; shown as Any, so that users need no check for None
 PLAIT_OBJECT(OutputObject)
+PLAIT_OBJECT(Range)
 #undef PLAIT_OBJECT
 
 // Throws TypeError: "name: expected an integer, got str".
@@ -113,6 +115,7 @@ namespace pybind11::detail {
     };
 PLAIT_TYPE_NAME(Integer, "typing.SupportsIndex")
 PLAIT_TYPE_NAME(OptionalInteger, "typing.SupportsIndex | None")
+PLAIT_TYPE_NAME(OptionalRange, "range | None")
 PLAIT_TYPE_NAME(SequenceArg, "typing.SupportsIndex")
 PLAIT_TYPE_NAME(OptionalSequenceArg, "typing.SupportsIndex | None")
 PLAIT_TYPE_NAME(OptionalSequences, "collections.abc.Iterable[typing.SupportsIndex] | None")
@@ -142,6 +145,7 @@ PLAIT_TYPE_NAME(AdapterScales, "collections.abc.Mapping[Adapter, float] | None")
 PLAIT_TYPE_NAME(AdapterObject, "Adapter")
 PLAIT_TYPE_NAME(FloatRows, "numpy.typing.NDArray[numpy.float32] | typing.Any")
 PLAIT_TYPE_NAME(OutputObject, "Output")
+PLAIT_TYPE_NAME(Range, "range")
 PLAIT_TYPE_NAME(Tensors, "types.MappingProxyType[str, TensorInfo]")
 #undef PLAIT_TYPE_NAME
 

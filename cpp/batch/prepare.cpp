@@ -46,12 +46,22 @@ private:
         if (n == 0) fail("the batch is empty");
         if (n > static_cast<size_t>(limits_.n_batch))
             fail("the batch has ", n, " entries, more than n_batch = ", limits_.n_batch);
+        if (limits_.first_layer > 0 && !batch_.tokens.empty())
+            throw InvalidArgument(
+                text(limits_.call, ": the batch has tokens, but this context starts at layer ",
+                     limits_.first_layer, "; add the residual stream that layer ",
+                     limits_.first_layer - 1, " returned with batch.add_embeddings()"));
         if (batch_.embeddings.empty()) {
             if (batch_.tokens.size() != n)
                 fail("the batch has ", batch_.tokens.size(), " tokens for ", n, " entries");
         } else {
             if (!batch_.tokens.empty())
                 fail("the batch holds both tokens and embeddings; expected one of them");
+            if (limits_.width == 0)
+                throw UnsupportedError(
+                    text(limits_.call,
+                         ": the batch has embeddings of several parts, of which "
+                         "layers outside of this context read some; choose more layers"));
             if (batch_.width != limits_.width)
                 fail("embeddings have ", batch_.width, " elements each, the model expects ",
                      limits_.width);

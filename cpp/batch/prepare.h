@@ -14,7 +14,9 @@ namespace plait {
 
 struct BatchLimits {
     int64_t n_vocab = 0;
-    int64_t width = 0;        // of an embedding row
+    int64_t width = 0;  // of an embedding row; 0: entries must be tokens
+    // Above 0: entries must be rows of the residual stream that enters this layer.
+    int first_layer = 0;
     int64_t n_positions = 0;  // exclusive upper bound of positions; 0: none
     int32_t n_batch = 2048;   // max entries of a call
     int32_t n_seq_max = 1;

@@ -12,7 +12,8 @@ Decoder::Decoder(const Hparams& hp, const Weights& w, ModelForm form)
 }
 
 void Decoder::build_decoder(Step& step) const {
-    Value x = step.keep_outputs(layers(step, embed(step)));
+    Value x = step.keep_outputs(layers(step, enter(step)));
+    if (!step.layers().has_last(info().n_layers)) return step.emit_passed(x);
     x = normalize(step, x, output_norm_);
     step.emit_hidden(x);
     if (!step.wants_logits()) return;

@@ -69,7 +69,8 @@ Encoder::Encoder(const Hparams& hp, const Weights& w, ModelForm form, Activation
 }
 
 void Encoder::build_decoder(Step& step) const {
-    const Value x = step.keep_outputs(layers(step, embed(step)));
+    const Value x = step.keep_outputs(layers(step, enter(step)));
+    if (!step.layers().has_last(info().n_layers)) return step.emit_passed(x);
     step.emit_hidden(output_norm_.weight ? normalize(step, x, output_norm_) : x);
 }
 

@@ -43,6 +43,13 @@ Graph Model::build(const PlanKey& key, const MemoryLayout& layout,
     return graph;
 }
 
+MemorySpecs Model::memory_specs_of(const LayerRange& layers) const {
+    MemorySpecs specs = memory_specs();
+    for (int i = 0; i < info_.n_layers; ++i)
+        if (!layers.has(i)) specs[static_cast<size_t>(i)].clear();
+    return specs;
+}
+
 void Model::build_scores(Step&) const {
     throw InternalError("build_scores called for a model without a scoring head");
 }

@@ -1,6 +1,7 @@
 // An architecture with its weights. Immutable after loading; contexts share it.
 #pragma once
 
+#include <climits>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,6 +17,18 @@ namespace plait {
 
 enum class Pooling : uint8_t { none, mean, cls, last, rank };
 
+// The layers that a context runs: [begin, end) of the model's.
+struct LayerRange {
+    int begin = 0;
+    int end = INT_MAX;  // INT_MAX: to the last layer
+
+    bool has(int layer) const { return begin <= layer && layer < end; }
+    bool has_first() const { return begin == 0; }
+    bool has_last(int n_layers) const { return end >= n_layers; }
+    bool is_whole(int n_layers) const { return has_first() && has_last(n_layers); }
+    friend bool operator==(const LayerRange&, const LayerRange&) = default;
+};
+
 struct ModelInfo {
     std::string arch;
     int64_t n_vocab = 0;
@@ -25,6 +38,11 @@ struct ModelInfo {
     int n_layers = 0;
     int n_input_parts =
         1;  // parts of an embedding input, each of `width` elements; see arch/qwen.cpp
+    // Parts of what a layer passes to the next, each of `width` elements; the first is the residual
+    // stream. See arch/rwkv7.cpp.
+    int n_passed_parts = 1;
+    // Why later layers cannot run without the earlier ones; empty if they can.
+    std::string_view joint_layers;
     int n_pos_per_token = 1;  // 4 for M-RoPE
     bool causal = true;
     bool has_decoder = true;   // false: only encode() works
@@ -32,13 +50,17 @@ struct ModelInfo {
     Pooling pooling = Pooling::none;
     int n_scores = 0;               // per sequence, from a scoring head; 0: no head
     Pooling scored = Pooling::cls;  // pooling for the head if `pooling` is rank
-    int input_width() const { return n_input_parts * width; }
+    // Elements of an embedding input of the first of these layers.
+    int input_width(const LayerRange& layers) const {
+        return (layers.has_first() ? n_input_parts : n_passed_parts) * width;
+    }
 };
 
 // The fixed settings of a context that a graph may depend on.
 struct BuildOptions {
     int64_t n_ctx = 0;        // cells per sequence; selects the LongRoPE factors
     int n_pos_per_token = 1;  // columns of the positions input
+    LayerRange layers;
 };
 
 class Step;
@@ -49,6 +71,8 @@ public:
 
     const ModelInfo& info() const { return info_; }
     virtual MemorySpecs memory_specs() const = 0;
+    // The same, without the states of the decoder's layers outside of the range.
+    MemorySpecs memory_specs_of(const LayerRange& layers) const;
 
     // A pure function: equal arguments give equal graphs.
     Graph build(const PlanKey& key, const MemoryLayout& layout, const BuildOptions& options) const;

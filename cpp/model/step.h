@@ -2,6 +2,9 @@
 // once and shared by all layers.
 #pragma once
 
+#include <algorithm>
+#include <ranges>
+
 #include "graph/ops.h"
 #include "graph/plan_key.h"
 #include "memory/layout.h"
@@ -17,6 +20,11 @@ public:
 
     const PlanKey& key() const { return key_; }
     int64_t n_ctx() const { return options_.n_ctx; }
+    const LayerRange& layers() const { return options_.layers; }
+    // The numbers of the layers to build, of a stack with `n_layers`.
+    auto layer_numbers(int n_layers) const {
+        return std::views::iota(options_.layers.begin, std::min(options_.layers.end, n_layers));
+    }
 
     Value weight(const Weight& weight) { return weight ? graph_.weight(weight) : Value{}; }
 
@@ -26,8 +34,11 @@ public:
     // Returns the rows of another table for the same tokens. If the input is embeddings, returns
     // the row of token 0 (padding) for each.
     Value embed_again(const Weight& table);
-    // Returns part number `part` of embedding inputs whose rows have `parts` times `width`
-    // elements. Returns an empty Value if the input is tokens.
+    // Returns part number `part` of what the layer before the range passes on, which is the input if
+    // the range does not start at layer 0. [n, width]
+    Value passed(const ModelInfo& model, int part = 0);
+    // Returns part number `part` of embedding inputs of layer 0 whose rows have `parts` times `width`
+    // elements. Returns an empty Value if the input is something else.
     Value given_part(int64_t width, int parts, int part);
     Value positions();  // [n], or [n, 4] for M-RoPE
     // Rotates heads by their tokens' positions. Equal rotations share one table.
@@ -70,6 +81,8 @@ public:
         return wants_outputs() &&
                (key_.output == OutputKind::logits || key_.output == OutputKind::both);
     }
+    // Outputs, as embeddings, what the last layer of the range passes to the next.
+    void emit_passed(Value x);
     // Outputs the normalised last hidden state as embeddings, if these were requested.
     void emit_hidden(Value x);
     void emit_logits(Value logits);
@@ -85,6 +98,8 @@ public:
 
 private:
     Value token_input(InputField field, uint8_t group = 0);
+    Value embeddings(int64_t width);
+    void output_embeddings(Value x);
     Value by_sequence(InputField field, uint8_t group = 0, int extra = 1);
     Value storage(const StorageInfo& info);
     // Stores heads in the rows that the microbatch writes. Returns the storage after the write.

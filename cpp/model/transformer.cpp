@@ -136,7 +136,8 @@ Value Transformer::embed(Step& step) const {
 }
 
 Value Transformer::layers(Step& step, Value x) const {
-    for (int i = 0; i < info().n_layers; ++i) x = step.name(layer(step, i, x), Role::l_out, i);
+    for (const int i : step.layer_numbers(info().n_layers))
+        x = step.name(layer(step, i, x), Role::l_out, i);
     return x;
 }
 

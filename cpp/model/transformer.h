@@ -25,7 +25,11 @@ protected:
 
     // The input of the first layer.
     virtual Value embed(Step& step) const;
-    // x after all layers. Architectures whose layers share more than x override it.
+    // The input of the first layer of the range of the step.
+    Value enter(Step& step) const {
+        return step.layers().has_first() ? embed(step) : step.passed(info());
+    }
+    // x after all layers of the range. Architectures whose layers share more than x override it.
     virtual Value layers(Step& step, Value x) const;
     // x after layer i.
     virtual Value layer(Step& step, int i, Value x) const;

@@ -15,6 +15,7 @@ namespace plait {
 struct OutputChoice {
     bool logits = true;   // requires a model that computes them
     bool hidden = false;  // hidden states
+    int n_parts = 1;      // of a hidden state, each as wide as the model
     // Unless none: the only outputs are pooled hidden states or scores.
     Pooling pooling = Pooling::none;
 };
@@ -24,6 +25,9 @@ struct CallForm {
     GraphKind graph = GraphKind::decode;
     StepKind step = StepKind::decode;  // encode: the encoder of an encoder-decoder
     bool causal = true;
+    // Above 0: the entries of a batch are rows of the residual stream that enters this layer.
+    int first_layer = 0;
+    InputKind input() const { return first_layer > 0 ? InputKind::embeddings : InputKind::tokens; }
     OutputChoice outputs;
 };
 

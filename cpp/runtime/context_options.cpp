@@ -60,10 +60,31 @@ void check_fits(const MemoryLayout& layout, const MemoryOptions& options, bool o
         "type_k and type_v"));
 }
 
+LayerRange range_of(const std::optional<ContextOptions::Range>& given, const ModelInfo& model) {
+    if (!given) return {.begin = 0, .end = model.n_layers};
+    if (given->begin < 0 || given->end <= given->begin || given->end > model.n_layers)
+        throw InvalidArgument(text("layers: expected a range within range(0, ", model.n_layers,
+                                   ") that is not empty, got range(", given->begin, ", ",
+                                   given->end, ")"));
+    const LayerRange range{static_cast<int>(given->begin), static_cast<int>(given->end)};
+    if (!range.is_whole(model.n_layers) && !model.joint_layers.empty())
+        throw UnsupportedError(text("layers: the layers of ", model.arch,
+                                    " models cannot run apart: ", model.joint_layers));
+    return range;
+}
+
+// Makes decode() compute only these layers. `decode`: the form of all layers.
+void set_layers(CallForm& decode, const LayerRange& layers, const ModelInfo& model) {
+    decode.first_layer = layers.begin;
+    if (layers.has_last(model.n_layers)) return;
+    decode.outputs = {.logits = false, .hidden = true, .n_parts = model.n_passed_parts};
+}
+
 // `causal`, `hidden`: options of the context. `pooling`: nullopt unless the caller chose it; the
 // model's own applies only where hidden states are returned anyway. Throws InvalidArgument for
 // scores of a model without a head.
-Calls calls_of(const ModelInfo& model, bool causal, bool hidden, std::optional<Pooling> pooling) {
+Calls calls_of(const ModelInfo& model, const LayerRange& layers, bool causal, bool hidden,
+               std::optional<Pooling> pooling) {
     const bool pools = pooling.value_or(Pooling::none) != Pooling::none;
     CallForm decode{.name = "decode", .causal = causal, .outputs = {.hidden = hidden || pools}};
     if (!model.has_decoder) {
@@ -77,6 +98,11 @@ Calls calls_of(const ModelInfo& model, bool causal, bool hidden, std::optional<P
                                    model.arch,
                                    " model has none of; expected \"none\", \"mean\", "
                                    "\"cls\" or \"last\""));
+    if (pools && !layers.has_last(model.n_layers))
+        throw InvalidArgument(
+            text("pooling: expected \"none\" for layers that do not end at layer ",
+                 model.n_layers - 1, ": their output is the residual stream of each token"));
+    set_layers(decode, layers, model);
     if (!model.has_decoder) return {decode, decode, EncodeMemory::same};
 
     CallForm encode = decode;
@@ -85,6 +111,7 @@ Calls calls_of(const ModelInfo& model, bool causal, bool hidden, std::optional<P
     if (!model.has_encoder) return {decode, encode, EncodeMemory::own};
     encode.step = StepKind::encode;
     encode.causal = false;
+    encode.first_layer = 0;  // every range of a decoder's layers runs the whole encoder
     encode.outputs = {.logits = false, .hidden = hidden};
     return {decode, encode, EncodeMemory::shared};
 }
@@ -102,7 +129,8 @@ ContextSettings resolve(const ContextOptions& options, const Model& model) {
     s.flash_attention = options.flash_attention.value_or(true);
     s.pooling = options.pooling.value_or(info.pooling);
     const bool causal = options.causal.value_or(info.causal);
-    s.calls = calls_of(info, causal, options.embeddings, options.pooling);
+    s.layer_range = range_of(options.layer_range, info);
+    s.calls = calls_of(info, s.layer_range, causal, options.embeddings, options.pooling);
     s.graph_reuse = options.graph_reuse;
     s.fuse = options.fuse;
     s.invariant = options.invariant;
@@ -118,9 +146,9 @@ ContextSettings resolve(const ContextOptions& options, const Model& model) {
                 .n_ubatch = std::min(options.n_ubatch, options.n_batch),
                 .axes = info.n_pos_per_token,
                 .causal = causal};
-    if (!options.n_ctx)
-        s.memory.n_ctx = fitting_n_ctx(model.memory_specs(), s.memory, info.n_ctx_train);
-    check_fits(layout_of(model.memory_specs(), s.memory), s.memory, s.backend == "cpu");
+    const MemorySpecs specs = model.memory_specs_of(s.layer_range);
+    if (!options.n_ctx) s.memory.n_ctx = fitting_n_ctx(specs, s.memory, info.n_ctx_train);
+    check_fits(layout_of(specs, s.memory), s.memory, s.backend == "cpu");
     return s;
 }
 

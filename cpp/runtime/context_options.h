@@ -26,6 +26,10 @@ struct ContextOptions {
     int32_t n_ubatch = 512;
     std::string backend = "cpu";
     LayerOptions layers;  // placement of layers on devices
+    struct Range {
+        int64_t begin, end;
+    };
+    std::optional<Range> layer_range;  // nullopt: all layers of the model
     std::optional<int> threads;
     std::optional<std::string> isa;
     std::optional<bool> flash_attention;
@@ -45,6 +49,7 @@ struct ContextSettings {
     MemoryOptions memory;  // of decode()
     std::string backend;
     LayerOptions layers;
+    LayerRange layer_range;  // that the context runs
     std::optional<int> threads;
     std::optional<std::string> isa;
     bool flash_attention = true;

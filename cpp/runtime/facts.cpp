@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMaxSamples = 256;  // tensors
 constexpr uint64_t kSampleBytes = 64;
+constexpr const char* kLayers = "layers";  // a fact of contexts that do not run all layers
 
 // A stream that throws if allocation fails; by default a stream discards the output.
 class TextStream : public std::ostringstream {
@@ -106,6 +107,9 @@ Facts facts_of(const gguf::File& file) {
 
 Facts facts_of(const Model& model, const MemoryLayout& layout, const CacheSettings& settings) {
     Facts facts;
+    const LayerRange& layers = settings.build.layers;
+    if (!layers.is_whole(model.info().n_layers))
+        facts.push_back({kLayers, text(layers.begin, " to ", layers.end - 1)});
     std::string rotations;
     for (const StorageInfo& storage : layout.storage) {
         const std::string transform =
@@ -130,7 +134,8 @@ void check_facts(const Facts& state, const Facts& here) {
     if (theirs == state.end() && ours == here.end()) return;
     const auto show = [](const Facts& facts, const std::string& name) {
         const auto found = std::ranges::find(facts, name, &Fact::name);
-        return found == facts.end() ? std::string("unknown") : gguf::quoted(found->value);
+        if (found != facts.end()) return gguf::quoted(found->value);
+        return std::string(name == kLayers ? "all" : "unknown");
     };
     // Either side may have facts that the other lacks.
     const bool lacks_ours =

@@ -21,7 +21,9 @@ EngineLimits limits_of(const ContextSettings& settings, const ModelInfo& info) {
         .n_tokens = static_cast<uint32_t>(std::max(n_ubatch, longest)),
         .n_sequences = static_cast<uint32_t>(std::min(settings.n_seq_max(), settings.n_batch())),
         .n_rows = static_cast<uint32_t>(settings.n_batch()),
-        .build = {.n_ctx = settings.n_ctx(), .n_pos_per_token = info.n_pos_per_token},
+        .build = {.n_ctx = settings.n_ctx(),
+                  .n_pos_per_token = info.n_pos_per_token,
+                  .layers = settings.layer_range},
         .reuse = settings.graph_reuse,
         .fuse = settings.fuse,
     };
@@ -36,6 +38,7 @@ DeviceSet choose_devices(const Model& model, const ContextSettings& settings,
     const CallForm& form = settings.calls.decode;
     const PlanKey largest{
         .kind = form.graph,
+        .input = form.input(),
         .output = form.graph == GraphKind::decode ? OutputKind::both : OutputKind::embeddings,
         .causal = form.causal,
         .flash = settings.flash_attention,
@@ -46,8 +49,16 @@ DeviceSet choose_devices(const Model& model, const ContextSettings& settings,
     const std::vector<Graph> graphs = graphs_of(model, largest, layout, limits.build);
     LayerDevices placed = place_layers(
         model.info(), graphs, layout, devices,
-        Engine::input_layout(layout, limits, model.info().input_width()), settings.layers);
+        Engine::input_layout(layout, limits, model.info().input_width(settings.layer_range)),
+        settings.layers);
     return join(std::move(devices), std::move(placed));
+}
+
+// The elements of an embedding input of a call; 0 if layers outside of the range would read parts.
+int64_t embedding_width(const ModelInfo& info, const CallForm& form, const LayerRange& layers) {
+    if (form.first_layer == 0 && info.n_input_parts > 1 && layers.end < info.n_input_parts - 1)
+        return 0;
+    return info.input_width({.begin = form.first_layer});
 }
 
 std::vector<float> weight_floats(const Weights& weights, WeightId id) {
@@ -74,7 +85,7 @@ MemoryOptions memory_of_a_call(const ContextSettings& settings) {
 Session::Session(std::shared_ptr<const LoadedModel> model, const ContextSettings& settings,
                  Attachments& attachments)
     : Session(model, settings, attachments,
-              make_memory(model->model().memory_specs(), settings.memory)) {}
+              make_memory(model->model().memory_specs_of(settings.layer_range), settings.memory)) {}
 
 Session::Session(const std::shared_ptr<const LoadedModel>& model, const ContextSettings& settings,
                  Attachments& attachments, std::unique_ptr<Memory> memory)
@@ -105,7 +116,8 @@ std::unique_ptr<StepRunner> Session::make_runner(const CallForm& form,
     options.form = form;
     options.limits = {
         .n_vocab = info.n_vocab,
-        .width = info.input_width(),
+        .width = embedding_width(info, form, settings_.layer_range),
+        .first_layer = form.first_layer,
         .n_positions = info.n_positions,
         .n_batch = settings_.n_batch(),
         .n_seq_max = settings_.n_seq_max(),
@@ -127,7 +139,8 @@ std::unique_ptr<StepRunner> Session::make_runner(const CallForm& form,
 StepRunner& Session::encode_runner() {
     if (settings_.calls.encode_memory == EncodeMemory::same) return *decode_runner_;
     if (!encode_runner_) {
-        auto memory = make_memory(model_->model().memory_specs(), memory_of_a_call(settings_));
+        auto memory = make_memory(model_->model().memory_specs_of(settings_.layer_range),
+                                  memory_of_a_call(settings_));
         encode_runner_ =
             make_runner(settings_.calls.encode,
                         std::make_shared<StoredMemory>(std::move(memory), engine_.device_set()));
@@ -205,12 +218,20 @@ std::optional<PositionBounds> Session::seq_positions(SequenceId sequence) const 
     return decode_runner_->memory().positions(sequence);
 }
 
+void Session::check_runs_layer(int layer) const {
+    const LayerRange& run = settings_.layer_range;
+    if (layer < model_->info().n_layers && !run.has(layer))
+        throw OutOfRange(text("layer ", layer, " is not run by this context: expected ", run.begin,
+                              " to ", run.end - 1));
+}
+
 SequenceRows Session::read_rows(int layer, SequenceId sequence, uint8_t part) {
     check_sequence(sequence);
     const MemoryLayout& layout = memory().layout();
     if (layer < 0 || static_cast<size_t>(layer) >= layout.specs.size())
         throw OutOfRange(
             text("layer ", layer, " does not exist: expected 0 to ", layout.specs.size() - 1));
+    check_runs_layer(layer);
     const auto heads = layout.cached_heads(static_cast<size_t>(layer), part);
     if (!heads) throw UnsupportedError(text("layer ", layer, " has no keys and values"));
     decode_runner_->apply_shifts();

@@ -155,8 +155,11 @@ private:
     void check_sequence(SequenceId sequence) const;
     void check_sequence(std::optional<SequenceId> sequence) const;
     void check_range(PositionRange range) const;
+    // Throws OutOfRange for a layer of the model that is outside of the range of the context.
+    void check_runs_layer(int layer) const;
     SequenceRows read_rows(int layer, SequenceId sequence, uint8_t part);
     StepRunner& encode_runner();
+    bool uses_weight(WeightId weight);
     void set_control(std::shared_ptr<const ActiveControl> vector,
                      std::span<const SequenceId> sequences);
     void use_control();

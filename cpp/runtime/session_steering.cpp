@@ -14,6 +14,13 @@
 
 namespace plait {
 
+// Adapters may also change layers that the context does not run.
+bool Session::uses_weight(WeightId weight) {
+    return settings_.layer_range.is_whole(model_->info().n_layers) ||
+           std::ranges::any_of(runners(),
+                               [&](const StepRunner* runner) { return runner->uses(weight); });
+}
+
 void Session::set_lora(std::vector<ScaledAdapter> adapters, std::span<const SequenceId> sequences) {
     for (const SequenceId sequence : sequences) check_sequence(sequence);
     std::vector<WeightId> adaptable;
@@ -29,7 +36,8 @@ void Session::set_lora(std::vector<ScaledAdapter> adapters, std::span<const Sequ
             throw InvalidArgument(text("set_lora: the scale of ", adapter.path(), " is ", one.scale,
                                        ", expected a finite number"));
         for (const Adapter::Delta& delta : adapter.deltas())
-            if (std::ranges::find(adaptable, delta.base) == adaptable.end())
+            if (std::ranges::find(adaptable, delta.base) == adaptable.end() &&
+                uses_weight(delta.base))
                 throw UnsupportedError(text(adapter.path(), ": ",
                                             model_->weights().name(delta.base),
                                             " is not the matrix of a product in this model"));

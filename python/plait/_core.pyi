@@ -494,6 +494,11 @@ class Context:
             The last layers are chosen, and the output layer counts as one. -1: all layers. None: as
             many as fit in device memory.
         split: Relative number of these layers for each device. None: in proportion to free memory.
+        layers: The layers to run, such as range(8, 16); None: all. Only their weights are loaded, and only
+            they have caches. If the range does not start at 0, batches have the residual stream that
+            enters its first layer (Batch.add_embeddings()) instead of tokens. If it does not end at the
+            last layer, outputs have the residual stream after its last layer as `embeddings`, and no
+            logits. For encoder-decoder models, the range is one of the decoder; the encoder runs whole.
         threads: Number of CPU threads. None: the number of physical cores available to this process.
         isa: Highest CPU instruction set to use: "scalar", "avx2", "avx512" or "amx". None: the best
             available one. The environment variable PLAIT_ISA sets the same limit for the whole process.
@@ -517,7 +522,8 @@ class Context:
         ValueError: An argument is invalid. The message names the argument, its value and the expected
             values.
         BackendError: This machine does not have the device or the instruction set.
-        UnsupportedError: The model does not support this combination of arguments.
+        UnsupportedError: The model does not support this combination of arguments, or its later layers
+            need more than the residual stream of earlier ones (Gemma 3n, Gemma 4) and cannot run apart.
         MemoryError: There is too little memory.
 
     Source: cpp/runtime/context.cpp
@@ -537,6 +543,7 @@ class Context:
         backend: str = "cpu",
         n_gpu_layers: typing.SupportsIndex | None = None,
         split: collections.abc.Iterable[typing.SupportsFloat] | None = None,
+        layers: range | None = None,
         threads: typing.SupportsIndex | None = None,
         isa: str | None = None,
         flash_attention: bool | str = "auto",
@@ -572,8 +579,11 @@ class Context:
         Raises:
             BatchError: The batch is empty or longer than n_batch, or an entry is invalid. The message names
                 the entry, its value and what was expected.
+            ValueError: The context is closed, or the batch has tokens and the context does not start at layer
+                0.
             CacheFull: Too few cells are free; see the attributes `needed` and `free`.
-            ValueError: The context is closed.
+            UnsupportedError: The batch has embeddings of an image of which layers that the context does not
+                run read a part.
             BackendError: A device failed.
 
         Source: cpp/runtime/step/step_runner.cpp
@@ -738,6 +748,11 @@ class Context:
     def invariant(self) -> bool:
         """
         True if logits are bitwise independent of the rest of the batch.
+        """
+    @property
+    def layers(self) -> range:
+        """
+        The layers that the context runs, as a range.
         """
     @property
     def model(self) -> Model:

@@ -30,6 +30,7 @@ ModelForm gemma3n_form(const Hparams& hp, const Weights& w) {
     form.activation = Activation::gelu_tanh;
     form.norms = kSandwich;
     form.logit_softcap = hp.positive("final_logit_softcapping", 30.0f);
+    form.info.joint_layers = kSharedByLayers;
     form.set_windows(read_windows(hp, form.info.n_layers, 5));
     for (AttentionForm& layer : form.attention) {
         layer.how.scale = 1.0f;

@@ -40,6 +40,7 @@ ModelForm gemma4_form(const Hparams& hp, const Weights& w) {
     form.activation = Activation::gelu_tanh;
     form.norms = kSandwich;
     form.logit_softcap = hp.positive("final_logit_softcapping", 30.0f);
+    form.info.joint_layers = kSharedByLayers;
     hp.count("attention.sliding_window", INT32_MAX);  // required
     form.set_windows(read_windows(hp, form.info.n_layers, 6));
     for (AttentionForm& layer : form.attention) {

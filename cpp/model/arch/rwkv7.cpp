@@ -8,7 +8,7 @@
 //   x += O (y * G2 sigmoid(G1 x_g))                                          time mix
 //   x += V relu(K (x + s * l_k))^2                                           channel mix
 //
-// where x on the right-hand sides stands for n(x).
+// where x on the right-hand sides stands for n(x). Layers pass x and v_first to the next.
 #include "model/blocks/rwkv.h"
 #include "model/decoder.h"
 
@@ -32,10 +32,16 @@ struct Rwkv7Layer {
     Weight channel_k, channel_v;          // [ffn, width], [width, ffn]
 };
 
+ModelForm rwkv7_form(const Hparams& hp, const Weights& w) {
+    ModelForm form = rwkv_form(hp, w);
+    form.info.n_passed_parts = 2;
+    return form;
+}
+
 class Rwkv7 final : public Decoder {
 public:
     Rwkv7(const Hparams& hp, const Weights& w)
-        : Decoder(hp, w, rwkv_form(hp, w)), sizes_(read_rwkv_sizes(hp, info().width)) {
+        : Decoder(hp, w, rwkv7_form(hp, w)), sizes_(read_rwkv_sizes(hp, info().width)) {
         for (int i = 0; i < info().n_layers; ++i)
             layers_.push_back(read_layer(hp, LayerWeights(w, i), i));
     }
@@ -44,15 +50,15 @@ protected:
     std::vector<StateSpec> layer_memory(int) const override { return {rwkv_spec(sizes_)}; }
 
     Value layers(Step& step, Value x) const override {
-        Value v_first;
-        for (int i = 0; i < info().n_layers; ++i) {
+        Value v_first = step.layers().has_first() ? Value{} : step.passed(info(), 1);
+        for (const int i : step.layer_numbers(info().n_layers)) {
             const Rwkv7Layer& w = layers_[static_cast<size_t>(i)];
             const Value h = step.name(normalize(step, x, weights(i).mixer_in), Role::attn_norm, i);
             x = step.name(x + time_mix(step, i, h, w, v_first), Role::ffn_inp, i);
             const Value n = step.name(normalize(step, x, weights(i).block_in), Role::ffn_norm, i);
             x = step.name(x + channel_mix(step, i, n, w), Role::l_out, i);
         }
-        return x;
+        return step.layers().has_last(info().n_layers) ? x : concat(x, v_first);
     }
 
 private:

@@ -8,6 +8,7 @@
 // The original T5, which has no separate output matrix, multiplies the input of the output matrix
 // by width^-1/2. Files do not state this and llama.cpp does not do it, so plait does not either:
 // its logits are larger by a constant factor.
+#include <algorithm>
 #include <string>
 
 #include "base/text.h"
@@ -86,10 +87,12 @@ public:
     const std::vector<T5Layer>& layers() const { return layers_; }
     StateSpec spec() const { return attention_memory(attention_).front(); }
 
-    // Returns x after all layers, before the output norm.
-    Value operator()(Step& step, Value x) const {
-        int i = first_layer_;
-        for (const T5Layer& w : layers_) {
+    // Returns x after these layers, before the output norm.
+    Value operator()(Step& step, Value x, const LayerRange& range = {}) const {
+        const int end = std::min(range.end, static_cast<int>(layers_.size()));
+        for (int number = range.begin; number < end; ++number) {
+            const T5Layer& w = layers_[static_cast<size_t>(number)];
+            const int i = first_layer_ + number;
             const Value h = step.name(normalize(step, x, w.attn_norm, norm_), Role::attn_norm, i);
             x = x + attention(step, i, h, w.attn, attention_, norm_);
             if (w.cross.wq) x = x + cross_attention(step, i, x, w);
@@ -97,7 +100,6 @@ public:
             const Value n = step.name(normalize(step, x, w.ffn_norm, norm_), Role::ffn_norm, i);
             const Activation act = w.ffn.gate ? Activation::gelu_tanh : Activation::relu;
             x = step.name(x + feed_forward(step, i, n, w.ffn, act), Role::l_out, i);
-            ++i;
         }
         return x;
     }
@@ -146,16 +148,21 @@ public:
 protected:
     void build_encoder(Step& step) const override {
         const Value x = encoder_.normalize_output(step, encoder_(step, step.embed(embedding_)));
-        for (size_t i = 0; i < decoder_.layers().size(); ++i) {
-            const AttentionWeights& w = decoder_.layers()[i].cross;
-            step.store_cross(static_cast<int>(i), kCross, linear(x, step.weight(w.wk)),
-                             linear(x, step.weight(w.wv)));
+        for (const int i : step.layer_numbers(info().n_layers)) {
+            const AttentionWeights& w = decoder_.layers()[static_cast<size_t>(i)].cross;
+            const auto heads = [&](const Weight& projection) {
+                return split_heads(linear(x, step.weight(projection)), decoder_.heads().n_heads);
+            };
+            step.store_cross(i, kCross, heads(w.wk), heads(w.wv));
         }
         step.emit_hidden(step.keep_outputs(x));
     }
 
     void build_decoder(Step& step) const override {
-        Value x = step.keep_outputs(decoder_(step, step.embed(embedding_)));
+        const bool has_first = step.layers().has_first();
+        Value x = has_first ? step.embed(embedding_) : step.passed(info());
+        x = step.keep_outputs(decoder_(step, x, step.layers()));
+        if (!step.layers().has_last(info().n_layers)) return step.emit_passed(x);
         x = decoder_.normalize_output(step, x);
         step.emit_hidden(x);
         if (step.wants_logits()) step.emit_logits(linear(x, step.weight(output_)));
@@ -189,7 +196,10 @@ public:
 
 protected:
     void build_decoder(Step& step) const override {
-        const Value x = step.keep_outputs(encoder_(step, step.embed(embedding_)));
+        const bool has_first = step.layers().has_first();
+        Value x = has_first ? step.embed(embedding_) : step.passed(info());
+        x = step.keep_outputs(encoder_(step, x, step.layers()));
+        if (!step.layers().has_last(info().n_layers)) return step.emit_passed(x);
         step.emit_hidden(encoder_.normalize_output(step, x));
     }
 

@@ -6,6 +6,7 @@
 //   y = n(Wout (gelu(Wgate x) * p_i))                              in layer i; n = RMSNorm
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "graph/ops.h"
@@ -15,6 +16,10 @@
 #include "model/weights.h"
 
 namespace plait {
+
+// Why layers of models that may have them cannot run without the earlier ones.
+inline constexpr std::string_view kSharedByLayers =
+    "later layers read per-layer embeddings of the tokens, and keys and values of earlier layers";
 
 class PerLayerEmbedding {
 public:

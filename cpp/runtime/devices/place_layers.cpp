@@ -94,6 +94,23 @@ std::vector<uint64_t> room_for_layers(std::span<const std::unique_ptr<Backend>> 
     return room;
 }
 
+// Returns the device of each depth. Layers without bytes, which the context does not run, go to the
+// CPU and do not count.
+std::vector<uint8_t> devices_by_depth(std::span<const uint64_t> bytes,
+                                      std::span<const uint64_t> room, const LayerOptions& options) {
+    const size_t output = bytes.size() - 1;
+    std::vector<uint64_t> counted;
+    for (size_t depth = 0; depth < bytes.size(); ++depth)
+        if (bytes[depth] > 0 || depth == output) counted.push_back(bytes[depth]);
+    const std::vector<uint8_t> devices = plait::place(counted, room, options);
+    std::vector<uint8_t> result;
+    auto next = devices.begin();
+    for (size_t depth = 0; depth < bytes.size(); ++depth)
+        result.push_back(bytes[depth] > 0 || depth == output ? *next++
+                                                             : static_cast<uint8_t>(room.size()));
+    return result;
+}
+
 // Logs "layers: 2 on cpu, 2 and the output on vulkan:0" unless all are on the first device.
 void log_layers(const LayerDevices& placed, std::span<const std::unique_ptr<Backend>> devices) {
     const auto first = [](uint8_t device) { return device == 0; };
@@ -171,8 +188,8 @@ LayerDevices place_layers(const ModelInfo& info, std::span<const Graph> graphs,
     const size_t n_layers = layout.specs.size();
     const auto host = static_cast<uint8_t>(devices.size() - 1);
     const std::vector<uint8_t> by_depth =
-        place(bytes_by_depth(info, graphs, layout),
-              room_for_layers(devices.first(host), graphs, inputs), options);
+        devices_by_depth(bytes_by_depth(info, graphs, layout),
+                         room_for_layers(devices.first(host), graphs, inputs), options);
     LayerDevices placed;
     for (size_t i = 0; i < n_layers; ++i) placed.layers.push_back(by_depth[depth_of(info, i)]);
     placed.output = by_depth.back();

@@ -55,7 +55,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, DeviceSet devices,
       devices_(std::move(devices)),
       limits_(limits),
       weights_(model_->weights_on(devices_)),
-      input_layout_(input_layout(layout, limits, model_->info().input_width())),
+      input_layout_(input_layout(layout, limits, model_->info().input_width(limits.build.layers))),
       inputs_(devices_.allocate_inputs(input_layout_.bytes())),
       plans_(kMaxPlanBytes) {
     devices_.grow(arenas_, std::vector<uint64_t>(devices_.size()));
@@ -155,6 +155,14 @@ Graph Plans::graph(const PlanKey& key) const {
     Graph graph = engine_.graph_of(key, layout());
     engine_.steering_.rewrite(graph, key);
     return graph;
+}
+
+bool Plans::uses(const PlanKey& key, WeightId id) const {
+    const Graph graph = engine_.graph_of(key, layout());
+    return std::ranges::any_of(graph.nodes(), [id](const Node& node) {
+        const auto* weight = std::get_if<ops::Weight>(&node.op);
+        return weight != nullptr && weight->id == id;
+    });
 }
 
 void Plans::reserve(const PlanKey& key) const { engine_.plans_.insert(key, build(key)); }

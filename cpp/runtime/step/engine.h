@@ -180,6 +180,8 @@ public:
     Graph graph(const PlanKey& key) const;
     // Returns the named values of that graph.
     std::vector<Engine::ValueInfo> values(const PlanKey& key) const;
+    // True if that graph reads the weight.
+    bool uses(const PlanKey& key, WeightId weight) const;
     // Returns the weights of that graph that adapters can change.
     std::vector<WeightId> adaptable(const PlanKey& key) const {
         return adaptable_weights(engine_.graph_of(key, layout()));

@@ -18,7 +18,7 @@ public:
     TokenOutputs(const OutputChoice& choice, const ModelInfo& model, OutputPool& pool)
         : pool_(pool),
           n_vocab_(choice.logits ? model.n_vocab : 0),
-          width_(choice.hidden ? model.width : 0) {}
+          width_(choice.hidden ? int64_t{model.width} * choice.n_parts : 0) {}
 
     OutputKind graph_outputs() const override {
         if (n_vocab_ == 0) return width_ == 0 ? OutputKind::none : OutputKind::embeddings;

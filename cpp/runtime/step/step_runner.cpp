@@ -75,13 +75,14 @@ StepRunner::StepRunner(const ModelInfo& info, StepMemory& memory, const Storage&
     plans_.reserve(largest_key());
     PlanKey given_embeddings = largest_key();
     given_embeddings.input = InputKind::embeddings;
-    plans_.build(given_embeddings);  // only to grow the arenas
+    if (options_.form.first_layer == 0) plans_.build(given_embeddings);  // only to grow the arenas
     if (const auto last = outputs_->last_graph()) plans_.reserve(*last);
 }
 
 PlanKey StepRunner::largest_key() const {
     PlanKey key;
     key.kind = options_.form.graph;
+    key.input = options_.form.input();
     key.output = outputs_->graph_outputs();
     key.causal = options_.form.causal;
     key.flash = options_.flash;
@@ -109,7 +110,9 @@ PlanKey StepRunner::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_
 
 const Plan& StepRunner::plan_of(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
                                 InputKind input) const {
-    return plans_.get(key_for(n_tokens, n_sequences, n_outputs, input));
+    const bool takes_tokens = options_.form.first_layer == 0;
+    return plans_.get(
+        key_for(n_tokens, n_sequences, n_outputs, takes_tokens ? input : InputKind::embeddings));
 }
 
 std::vector<Engine::ValueInfo> StepRunner::values() const { return plans_.values(largest_key()); }
@@ -136,7 +139,7 @@ std::vector<ValueName> StepRunner::gradient_values() const {
 void StepRunner::check_gradients(std::span<const ValueName> names,
                                  std::string_view architecture) const {
     const uint32_t n = engine_.limits().n_tokens;
-    plan_gradients(plans_.graph(key_for(n, 1, n, InputKind::tokens)), names, architecture);
+    plan_gradients(plans_.graph(key_for(n, 1, n, options_.form.input())), names, architecture);
 }
 
 Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {

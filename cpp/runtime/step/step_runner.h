@@ -76,6 +76,7 @@ public:
     std::vector<Engine::ValueInfo> values() const;
     // Returns the weights that adapters can change.
     std::vector<WeightId> adaptable() const;
+    bool uses(WeightId weight) const { return plans_.uses(largest_key(), weight); }
     // Returns the plan key of the largest step.
     PlanKey largest_key() const;
     // Returns the plan of a step of that shape; builds it if needed.

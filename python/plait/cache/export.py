@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from plait._core import KVCache
 
 
-def export(kv: KVCache, path: str | os.PathLike[str], seq: SupportsIndex, n_layer: int) -> None:
+def export(kv: KVCache, path: str | os.PathLike[str], seq: SupportsIndex, layers: range) -> None:
     """Write the keys and values of every layer that has them; see KVCache.export()."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"export: path: expected a path, got {type(path).__name__}")
     target = Path(path)
     arrays: dict[str, npt.NDArray[np.float32]] = {}
-    for layer in range(n_layer):
+    for layer in layers:
         try:
             arrays[f"blk.{layer}.keys"] = kv.keys(layer, seq)
             arrays[f"blk.{layer}.values"] = kv.values(layer, seq)

@@ -21,7 +21,7 @@ class KVCache(_core.KVCache):  # noqa: D101
 
     def __init__(self, context: _core.Context) -> None:
         super().__init__(context)
-        self._n_layer = context.model.n_layer
+        self._layers = context.layers
 
     def export(self, path: str | PathLike[str], seq: SupportsIndex = 0) -> None:
         """Write the keys and values of a sequence to a file that other programs can read.
@@ -41,7 +41,7 @@ class KVCache(_core.KVCache):  # noqa: D101
         from plait.cache.export import export
 
         self.check_named(seq)
-        export(self, path, seq, self._n_layer)
+        export(self, path, seq, self._layers)
 
     def evict(self, seq: SupportsIndex, positions: npt.ArrayLike) -> int:
         """Remove single positions from a sequence, wherever they are.
