@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from plait import _core
-from plait.arguments import expect
+from plait.arguments import expect, items, kind, number, string
 from plait.display import colours
 
 if TYPE_CHECKING:
@@ -88,11 +89,11 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
     shared = cells["seqs"].sum(axis=1) > 1
     for seq in np.flatnonzero(cells["seqs"].any(axis=0)).tolist():
         held = cells["seqs"][:, seq]
-        for kind, style in ((~shared, {}), (shared, _SHARED)):
-            runs = _runs(cells["row"][held & kind])
+        for which, options in ((~shared, {}), (shared, _SHARED)):
+            runs = _runs(cells["row"][held & which])
             if runs:
                 colour = colours.of_sequence(seq)
-                ax.broken_barh(runs, (seq - 0.4, 0.8), facecolors=colour, **style)
+                ax.broken_barh(runs, (seq - 0.4, 0.8), facecolors=colour, **options)
     ax.set(xlabel="row", ylabel="sequence", xlim=(0, max(kv.n_cells, 1)))
     ax.set_title(repr(kv).strip("<>"), fontsize="small")
     ax.set_yticks(range(min(kv.n_seq_max, 32)))
@@ -144,3 +145,78 @@ def plot_stats(stats: Stats, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0, 1.3 * max([1.0, *microseconds]))
     ax.invert_yaxis()
     return ax
+
+
+def plot_layers(
+    values: npt.ArrayLike,
+    tokens: Iterable[str],
+    label: str = "",
+    *,
+    limit: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot a heat map of a number per layer and token, such as the effect of patching each value.
+
+    Colours are blue for positive numbers; if any number is clearly negative, they are red for
+    positive and blue for negative ones, with white at 0.
+
+    Args:
+        values: The numbers, shape (n_layer, n_tokens).
+        tokens: The text of each token, n_tokens strings.
+        label: What the numbers are, with their unit; the label of the colour bar. Empty: no colour bar.
+        limit: The number at the end of the colour scale. None: the largest absolute value.
+        ax: Axes to draw on. None creates a new figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: The shape does not fit the tokens, a number is not finite, or `limit` is not positive.
+
+    Example:
+        plot_layers(effects, [model.tokenizer.decode([t]) for t in tokens], "change in logits")
+    """
+    texts = [
+        string(t, "plot_layers: tokens") for t in items(tokens, "plot_layers: tokens", "strings")
+    ]
+    numbers = _numbers(values, len(texts))
+    string(label, "plot_layers: label")
+    if limit is None:
+        limit = float(np.abs(numbers).max()) or 1.0
+    limit = number(limit, "plot_layers: limit", least=np.finfo(np.float64).tiny)
+    signed = bool(numbers.min() < -0.02 * limit)
+    if ax is None:
+        ax = new_axes(2 + 0.32 * len(texts), 1.5 + 0.3 * len(numbers))
+    expect_axes(ax)
+    image = ax.imshow(
+        numbers,
+        cmap="RdBu_r" if signed else "Blues",
+        vmin=-limit if signed else 0,
+        vmax=limit,
+        aspect="auto",
+        origin="lower",
+    )
+    ax.set_xticks(range(len(texts)), texts, rotation=90, fontsize="small")
+    ax.set_yticks(range(len(numbers)))
+    ax.set_ylabel("layer")
+    if label:
+        bar = ax.figure.colorbar(image, ax=ax)
+        bar.ax.tick_params(colors=INK)
+        bar.set_label(label, color=INK)
+    return ax
+
+
+def _numbers(values: npt.ArrayLike, n_tokens: int) -> npt.NDArray[np.float64]:
+    """Return the values of plot_layers(), or raise the error that names them."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"plot_layers: values: expected an array of numbers, got {kind(values)}")
+    if array.ndim != 2 or array.shape[1] != n_tokens or array.size == 0:
+        raise ValueError(
+            f"plot_layers: values: expected the shape (n_layer, {n_tokens}), one column per token, "
+            f"got {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError("plot_layers: values: expected finite numbers, got infinity or NaN")
+    return array.astype(np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 import plait
 import pytest
 from plait.display.cache_map import Runs, runs_of
-from plait.figures import attention, logit_lens
+from plait.figures import attention, logit_lens, plot_layers
 
 TEXT = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A: Tom lives in"
 
@@ -177,6 +177,30 @@ def test_drawings(demo_model, plt):
             path.get_extents().x0 for c in ctx.kv.plot().collections for path in c.get_paths()
         ]
         assert starts == [0, 8]
+
+
+def test_a_map_of_layers_and_tokens_chooses_its_colours_by_the_signs(plt):
+    tokens = ["a", "b", "c"]
+    positive = plot_layers([[0, 1, 2], [0, 0, 4]], tokens, "logits")
+    assert [label.get_text() for label in positive.get_xticklabels()] == tokens
+    (image,) = positive.images
+    assert (image.cmap.name, *image.get_clim()) == ("Blues", 0, 4)
+    assert positive.figure.axes[1].get_ylabel() == "logits"
+    signed = plot_layers([[-3, 1, 0]], tokens)
+    (image,) = signed.images
+    assert (image.cmap.name, *image.get_clim()) == ("RdBu_r", -3, 3)
+    assert len(signed.figure.axes) == 1  # without a label, no colour bar
+    assert plot_layers([[0, 0, 0]], tokens, limit=2, ax=signed).images[-1].get_clim() == (0, 2)
+
+
+def test_a_map_that_does_not_fit_its_tokens_is_refused(plt):
+    for values in ([1, 2], [[1, 2, 3]], np.zeros((0, 2))):
+        with pytest.raises(ValueError, match=r"expected the shape \(n_layer, 2\)"):
+            plot_layers(values, ["a", "b"])
+    with pytest.raises(ValueError, match="expected finite numbers"):
+        plot_layers([[1, np.nan]], ["a", "b"])
+    with pytest.raises(ValueError, match="plot_layers: limit"):
+        plot_layers([[1, 2]], ["a", "b"], limit=0)
 
 
 def test_scores_completions_and_batches_have_rich_displays(demo_model):
