@@ -36,7 +36,7 @@ tested on every model of the reference data. Where both columns have none, a mod
 the reference (`tests/python/model/test_related_architectures.py`).
 
 Architectures that llama.cpp has and plait refuses, of those that people ask for: `phimoe`, for which llama.cpp and
-transformers disagree about norms and routing; `plamo2` and `rwkv6qwen2`, which are not written yet. Images
+transformers disagree about norms and routing, and `plamo2`, which is not written yet. Images
 need an encoder of their own; its embeddings are passed to `Batch.add_embeddings()`.
 
 | architecture | models | what is particular | memory | stored logits | transformers |
@@ -421,6 +421,11 @@ ARCHITECTURES = {
     "rwkv6": Entry(
         "RWKV-6",
         "a state matrix per head; decays that depend on the token",
+        "recurrent",
+    ),
+    "rwkv6qwen2": Entry(
+        "QRWKV6",
+        "the time mix of `rwkv6` in the layers of `qwen2`; fewer heads of keys and values",
         "recurrent",
     ),
     "rwkv7": Entry(

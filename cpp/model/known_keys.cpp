@@ -57,6 +57,7 @@ constexpr std::array kHarmless = std::to_array<Harmless>({
     {"mamba", "attention.*"},
     {"mamba2", "attention.*"},
     {"rwkv6", "attention.head_count*"},
+    {"rwkv6qwen2", "attention.head_count"},
     {"rwkv7", "attention.head_count*"},
 });
 

@@ -88,6 +88,7 @@ namespace plait {
     ROW(make_qwen3vl, "qwen3vl")                 \
     ROW(make_qwen3vlmoe, "qwen3vlmoe")           \
     ROW(make_rwkv6, "rwkv6")                     \
+    ROW(make_rwkv6qwen2, "rwkv6qwen2")           \
     ROW(make_rwkv7, "rwkv7")                     \
     ROW(make_seed_oss, "seed_oss")               \
     ROW(make_smallthinker, "smallthinker")       \

@@ -76,17 +76,41 @@ def rwkv_layer(random: Random, n_mixed: int, square: Sequence[str]) -> dict[str,
     }  # fmt: skip
 
 
+def rwkv6_mix(random: Random) -> dict[str, np.ndarray]:
+    """The weights that mix a token with the previous one."""
+    return {
+        "time_mix_lerp_x.weight": random.vector(WIDTH, about=0.5),
+        "time_mix_w1.weight": random.matrix(5 * 8, WIDTH),
+        "time_mix_w2.weight": random.matrix(5, WIDTH, 8),
+        "time_mix_decay.weight": random.vector(WIDTH, about=-1.0),
+        "time_mix_decay_w1.weight": random.matrix(12, WIDTH),
+        "time_mix_decay_w2.weight": random.matrix(WIDTH, 12),
+    }
+
+
+def rwkv6_qwen2_weights(random: Random) -> dict[str, np.ndarray]:
+    rows = {"receptance": WIDTH, "key": HEAD, "value": HEAD, "gate": WIDTH, "output": WIDTH}
+
+    def layer() -> dict[str, np.ndarray]:
+        return {
+            **random.norm("attn_norm"), **random.norm("ffn_norm"), **rwkv6_mix(random),
+            "time_mix_lerp_fused.weight": random.vector(5, 1, 1, WIDTH, about=0.5),
+            **{f"time_mix_{name}.weight": random.matrix(n, WIDTH) for name, n in rows.items()},
+            **{f"time_mix_{name}.bias": random.vector(rows[name]) for name in ("receptance", "key", "value")},
+            "ffn_gate.weight": random.matrix(N_FFN, WIDTH),
+            "ffn_up.weight": random.matrix(N_FFN, WIDTH),
+            "ffn_down.weight": random.matrix(WIDTH, N_FFN),
+        }  # fmt: skip
+
+    return random.ends() | layers(layer)
+
+
 def rwkv6_weights(random: Random) -> dict[str, np.ndarray]:
     def layer() -> dict[str, np.ndarray]:
         return {
             **rwkv_layer(random, 5, ["key", "value", "receptance", "gate", "output"]),
-            "time_mix_lerp_x.weight": random.vector(WIDTH, about=0.5),
-            "time_mix_w1.weight": random.matrix(5 * 8, WIDTH),
-            "time_mix_w2.weight": random.matrix(5, WIDTH, 8),
+            **rwkv6_mix(random),
             "time_mix_first.weight": random.vector(WIDTH // HEAD, HEAD),
-            "time_mix_decay.weight": random.vector(WIDTH, about=-1.0),
-            "time_mix_decay_w1.weight": random.matrix(12, WIDTH),
-            "time_mix_decay_w2.weight": random.matrix(WIDTH, 12),
             "channel_mix_lerp_r.weight": random.vector(WIDTH, about=0.5),
             "channel_mix_receptance.weight": random.matrix(WIDTH, WIDTH),
         }
@@ -189,6 +213,15 @@ MODELS = [
         "rwkv6", "recurrent",
         RWKV | {"time_mix_extra_dim": 8, "time_decay_extra_dim": 12, "rescale_every_n_layers": HALVE_EVERY},
         rwkv6_weights, lambda w, ids: rwkv.logits_6(w, ids, HEAD, EPSILON, HALVE_EVERY),
+    ),
+    Tiny(
+        "rwkv6qwen2", "recurrent",
+        {
+            "wkv.head_size": HEAD, "feed_forward_length": N_FFN, "attention.layer_norm_rms_epsilon": EPSILON,
+            "time_mix_extra_dim": 8, "time_decay_extra_dim": 12, "token_shift_count": 1,
+            "attention.head_count": 0, "attention.head_count_kv": 1,
+        },
+        rwkv6_qwen2_weights, lambda w, ids: rwkv.logits_6_qwen2(w, ids, HEAD, EPSILON),
     ),
     Tiny(
         "rwkv7", "recurrent",

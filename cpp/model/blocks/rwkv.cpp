@@ -4,14 +4,15 @@
 
 namespace plait {
 
-RwkvSizes read_rwkv_sizes(const Hparams& hp, int width) {
+RwkvSizes read_rwkv_sizes(const Hparams& hp, int width, int n_shifts) {
     const int head_dim = hp.count("wkv.head_size");
     if (width % head_dim != 0)
         hp.refuse("wkv.head_size", text(head_dim, " does not divide the width ", width));
     if (int64_t{width} * head_dim > INT32_MAX)
         hp.refuse("wkv.head_size", text(head_dim, " for a width of ", width, " is too large"));
-    if (hp.has("token_shift_count") && hp.count("token_shift_count") != 2)
-        hp.refuse("token_shift_count", text("expected 2, got ", hp.count("token_shift_count")));
+    if (hp.has("token_shift_count") && hp.count("token_shift_count") != n_shifts)
+        hp.refuse("token_shift_count",
+                  text("expected ", n_shifts, ", got ", hp.count("token_shift_count")));
     return {width / head_dim, head_dim};
 }
 

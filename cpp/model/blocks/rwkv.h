@@ -17,7 +17,8 @@ struct RwkvSizes {
     int heads = 0;
     int head_dim = 0;
 };
-RwkvSizes read_rwkv_sizes(const Hparams& hparams, int width);
+// `n_shifts` is the number of blocks in a layer that combine tokens.
+RwkvSizes read_rwkv_sizes(const Hparams& hparams, int width, int n_shifts = 2);
 // A form with two mixers per layer, each applied to a LayerNorm of the residual stream, and with a
 // norm after the embedding.
 ModelForm rwkv_form(const Hparams& hparams, const Weights& weights);

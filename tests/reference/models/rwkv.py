@@ -9,6 +9,7 @@ import numpy as np
 
 from ..l2_norm import l2_norm
 from ..layer_norm import layer_norm
+from ..rms_norm import rms_norm
 from ..token_shift import token_shift
 from ..wkv6 import wkv6
 from ..wkv7 import wkv7
@@ -35,7 +36,8 @@ def normalize_heads(y: np.ndarray, w: Weights) -> np.ndarray:
     return flat * w["time_mix_ln.weight"] + w["time_mix_ln.bias"]
 
 
-def time_mix_6(w: Weights, x: np.ndarray, head: int) -> np.ndarray:
+def mix_tokens_6(w: Weights, x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The decay, r, k, v and g of a time mix."""
     n, width = x.shape
     s = difference(x)
     low = np.tanh((x + s * w["time_mix_lerp_x.weight"]) @ w["time_mix_w1.weight"].T)
@@ -44,15 +46,35 @@ def time_mix_6(w: Weights, x: np.ndarray, head: int) -> np.ndarray:
     x_w, x_k, x_v, x_r, x_g = x + s * mix
     bent = np.tanh(x_w @ w["time_mix_decay_w1.weight"].T)
     decay = np.exp(-np.exp(w["time_mix_decay.weight"] + bent @ w["time_mix_decay_w2.weight"].T))
-    r, k, v = (
-        x_i @ w[f"time_mix_{name}.weight"].T
-        for x_i, name in [(x_r, "receptance"), (x_k, "key"), (x_v, "value")]
+    named = [(x_r, "receptance"), (x_k, "key"), (x_v, "value"), (x_g, "gate")]
+    return decay, *(
+        x_i @ w[f"time_mix_{name}.weight"].T + w.get(f"time_mix_{name}.bias", 0)
+        for x_i, name in named
     )
-    r, k, v, decay = (y.reshape(n, -1, head) for y in (r, k, v, decay))
+
+
+def time_mix_6(w: Weights, x: np.ndarray, head: int) -> np.ndarray:
+    decay, r, k, v, g = mix_tokens_6(w, x)
+    r, k, v, decay = (y.reshape(len(x), -1, head) for y in (r, k, v, decay))
     first = w["time_mix_first.weight"]
     y, _ = wkv6(r, k, v, decay, first, np.zeros((len(first), head, head)))
-    y = normalize_heads(y, w) * silu(x_g @ w["time_mix_gate.weight"].T)
+    y = normalize_heads(y, w) * silu(g)
     return y @ w["time_mix_output.weight"].T
+
+
+def linear_attention(w: Weights, x: np.ndarray, head: int) -> np.ndarray:
+    """The time mix of QRWKV6: gated linear attention, arXiv:2312.06635, by its definition."""
+    n = len(x)
+    decay, r, k, v, g = mix_tokens_6(w, x)
+    r, decay = r.reshape(n, -1, head), decay.reshape(n, -1, head)
+    shared = r.shape[1] * head // k.shape[1]
+    k, v = (np.repeat(y.reshape(n, -1, head), shared, axis=1) for y in (k, v))
+    state, y = np.zeros((r.shape[1], head, head)), np.zeros(r.shape)
+    for t in range(n):
+        key = k[t] * (1 - decay[t])
+        state = decay[t, :, :, None] * state + key[:, :, None] * v[t, :, None, :]
+        y[t] = np.einsum("hi,hij->hj", r[t], state) / np.sqrt(head)
+    return (y.reshape(n, -1) * sigmoid(g)) @ w["time_mix_output.weight"].T
 
 
 def channel_mix_6(w: Weights, x: np.ndarray) -> np.ndarray:
@@ -75,6 +97,16 @@ def logits_6(
         if (i + 1) % halve_every == 0:
             x = x / 2
     return norm(x, w, "output_norm", epsilon) @ w["output.weight"].T
+
+
+def logits_6_qwen2(w: Weights, ids: Sequence[int], head: int, epsilon: float) -> np.ndarray:
+    x = w["token_embd.weight"][np.asarray(ids)]
+    for layer in layers(w):
+        x = x + linear_attention(layer, rms_norm(x, layer["attn_norm.weight"], epsilon), head)
+        h = rms_norm(x, layer["ffn_norm.weight"], epsilon)
+        up = silu(h @ layer["ffn_gate.weight"].T) * (h @ layer["ffn_up.weight"].T)
+        x = x + up @ layer["ffn_down.weight"].T
+    return rms_norm(x, w["output_norm.weight"], epsilon) @ w["output.weight"].T
 
 
 def low_rank(w: Weights, name: str, x: np.ndarray, between=lambda y: y) -> np.ndarray:
