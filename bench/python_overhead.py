@@ -5,7 +5,8 @@
 
 A loop fills a batch with one token, decodes it and reads the row of logits. Prints microseconds for each part, from
 the fastest round: `batch` is clear() and add(); `call` is decode() without the phases measured by the runtime
-(ctx.stats.seconds); `row` is out.logits[0]. A model is a GGUF file, or shape:type for a model with random weights
+(ctx.stats.seconds); `row` is out.logits[0]; `transaction` is the beginning and the commit of a transaction around a
+step of 32 sequences with 128 tokens each. A model is a GGUF file, or shape:type for a model with random weights
 (models.py).
 """
 
@@ -46,9 +47,36 @@ def measure(ctx: plait.Context, n_steps: int) -> dict[str, float]:
     return {name: 1e6 * seconds / n_steps for name, seconds in parts.items()}
 
 
+def measure_transaction(ctx: plait.Context, n_steps: int) -> float:
+    """Return microseconds that a committed transaction adds to a step of all sequences."""
+    batch, clock = plait.Batch(), time.perf_counter
+    ctx.kv.clear()
+    for seq in range(ctx.n_seq_max):
+        batch.clear()
+        batch.add_sequence([5 + seq] * 128, seq=seq, logits="none")
+        ctx.decode(batch)
+    seconds = 0.0
+    for token in range(n_steps):
+        batch.clear()
+        for seq in range(ctx.n_seq_max):
+            batch.add(5 + token % 16, seq=seq)
+        start = clock()
+        with ctx.transaction():
+            begun = clock()
+            ctx.decode(batch)
+            decoded = clock()
+        seconds += begun - start + clock() - decoded
+    return 1e6 * seconds / n_steps
+
+
 def report(name: str, n_steps: int, rounds: int) -> dict[str, float]:
-    with opened(name) as model, plait.Context(model, n_ctx=n_steps + 1, threads=1) as ctx:
-        found = [measure(ctx, n_steps) for _ in range(rounds)]
+    with opened(name) as model:
+        with plait.Context(model, n_ctx=n_steps + 1, threads=1) as ctx:
+            found = [measure(ctx, n_steps) for _ in range(rounds)]
+        n_blocks = min(n_steps, 200)
+        with plait.Context(model, n_ctx=128 + n_blocks, n_seq_max=32, threads=1) as ctx:
+            for parts in found:
+                parts["transaction"] = measure_transaction(ctx, n_blocks)
     return {part: min(one[part] for one in found) for part in found[0]}
 
 
@@ -62,10 +90,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args()
     rows = {name: report(name, args.steps, args.rounds) for name in args.models}
-    print(f"{'model':24} {'batch':>7} {'call':>7} {'row':>7} {'in all':>7}   microseconds a step")
+    print(
+        f"{'model':24} {'batch':>7} {'call':>7} {'row':>7} {'in all':>7} {'transaction':>11}   microseconds a step"
+    )
     for name, parts in rows.items():
         outside = [parts[part] for part in ("batch", "call", "row")]
         cells = " ".join(f"{us:7.2f}" for us in [*outside, sum(outside)])
+        cells += f" {parts['transaction']:11.2f}"
         print(f"{Path(name).name:24} {cells}   beside {parts['runtime']:.1f} in the runtime")
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))

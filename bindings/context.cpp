@@ -520,6 +520,7 @@ void bind_context(py::module_& m) {
     bind_graph(context);
     bind_steering(context);
     bind_scopes(m);
+    bind_transaction(m);
 }
 
 }  // namespace plait::python

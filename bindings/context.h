@@ -128,6 +128,7 @@ std::unique_ptr<RowFunction> make_row_function(py::handle function);
 // Returns the elements of an array of real numbers. Throws TypeError for other objects.
 std::vector<float> float_vector(const char* name, py::handle value);
 
+void bind_transaction(py::module_& m);
 // Binds captures, gradients, edits and traces.
 void bind_scopes(py::module_& m);
 

@@ -104,5 +104,6 @@ void to_int32s(const char* name, py::handle value, std::vector<int32_t>& out) {
 }
 
 template void to_int32s<BatchError>(const char*, py::handle, std::vector<int32_t>&);
+template void to_int32s<InvalidArgument>(const char*, py::handle, std::vector<int32_t>&);
 
 }  // namespace plait::python

@@ -100,17 +100,6 @@ py::array cells(const PyKvCache& self) {
     return result;
 }
 
-using ReadRows = SequenceRows (Session::*)(int, SequenceId);
-
-py::array_t<float> read(const PyKvCache& self, const Integer& layer, const SequenceArg& seq,
-                        ReadRows function) {
-    const int32_t index = to_int32("layer", layer);
-    const SequenceRef sequence = sequence_ref("seq", seq, Access::read);
-    SequenceRows rows =
-        self.session_on({sequence}, [&](Session& s) { return (s.*function)(index, sequence.id); });
-    return take_vector(std::move(rows.values), {rows.n, rows.n_heads, rows.head_dim});
-}
-
 py::str kv_cache_repr(const PyKvCache& self) {
     if (self.call([](Context& c) { return c.closed(); })) return py::str("<plait.KVCache, closed>");
     const int32_t n_seq_max = initialized(self.shared)->fixed().settings().n_seq_max();
@@ -141,10 +130,13 @@ One of "unified", "streams", "sliding", "recurrent", "hybrid", "cross" and "none
         .def_property_readonly("n_cells", get([](const Memory& m) { return m.n_cells(); }),
                                "Total number of cells.")
         .def_property_readonly("n_used", get([](const Memory& m) { return m.n_used(); }),
-                               "Number of cells that at least one sequence holds.")
+                               "Number of cells that a sequence holds or an open transaction keeps.")
+        .def_property_readonly("in_transaction",
+                               get([](const Memory& m) { return m.n_transactions() > 0; }),
+                               "True while a transaction of the context is open.")
         .def_property_readonly("n_free",
                                get([](const Memory& m) { return m.n_cells() - m.n_used(); }),
-                               "Number of cells that no sequence holds.")
+                               "Number of cells that can be taken: n_cells - n_used.")
         .def_property_readonly("nbytes", get([](const Memory& m) { return m.layout().bytes(); }),
                                "Size of all cells in bytes, used or not.")
         .def_property_readonly(
@@ -297,44 +289,7 @@ Raises:
 Returns:
     Structured ndarray of shape (n_used,) with the fields `row` (int32, storage row), `stream`
     (int32), `pos` (int32, shape (n_pos_per_token,)), `shift` (int32, rotation not yet applied) and
-    `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).)")
-        .def(
-            "keys",
-            [](const PyKvCache& self, const Integer& layer, const SequenceArg& seq) {
-                return read(self, layer, seq, &Session::keys);
-            },
-            py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached keys of a sequence.
-
-Args:
-    layer: Layer index, from 0.
-    seq: Sequence id.
-
-Returns:
-    float32 ndarray of shape (n_pos, n_head_kv, head_dim), in order of position. The keys are
-    rotated for their positions; pending shifts are applied.
-
-Raises:
-    IndexError: The layer does not exist.
-    ValueError: The id is invalid.
-    UnsupportedError: The layer caches no keys.)")
-        .def(
-            "values",
-            [](const PyKvCache& self, const Integer& layer, const SequenceArg& seq) {
-                return read(self, layer, seq, &Session::values);
-            },
-            py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached values of a sequence.
-
-Args:
-    layer: Layer index, from 0.
-    seq: Sequence id.
-
-Returns:
-    float32 ndarray of shape (n_pos, n_head_kv, head_dim), in order of position.
-
-Raises:
-    IndexError: The layer does not exist.
-    ValueError: The id is invalid.
-    UnsupportedError: The layer caches no values.)");
+    `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).)");
 }
 
 }  // namespace
@@ -365,6 +320,7 @@ Raises:
     bind_sequence_changes(kv);
     bind_sequence_queries(kv);
     bind_contents(kv);
+    bind_kv_rows(kv);
     bind_kv_state(kv);
     bind_kv_defrag(m, kv);
 }

@@ -84,6 +84,7 @@ Int32Array int32_array(const char* name, py::handle value) {
 }
 
 template Int32Array int32_array<BatchError>(const char*, py::handle);
+template Int32Array int32_array<InvalidArgument>(const char*, py::handle);
 
 py::array_t<bool, py::array::c_style> mask_array(const char* name, py::handle value,
                                                  py::ssize_t n) {

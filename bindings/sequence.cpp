@@ -1,35 +1,57 @@
 #include "sequence.h"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
 namespace plait::python {
 
-uint64_t Handles::open(SequenceId id) {
+void Handles::open(SequenceId id, const std::shared_ptr<Handle>& handle) noexcept {
     static std::atomic<uint64_t> n_handles{0};
-    const auto index = static_cast<size_t>(id);
-    if (by_id_.size() <= index) by_id_.resize(index + 1);
-    return by_id_[index] = ++n_handles;
+    handle->number = ++n_handles;
+    by_id_[static_cast<size_t>(id)] = handle;
 }
 
-void Handles::close(SequenceId id) { by_id_[static_cast<size_t>(id)] = 0; }
+void Handles::close(SequenceId id) noexcept {
+    const std::shared_ptr<Handle> closed = std::move(by_id_[static_cast<size_t>(id)]);
+    closed->open = false;
+}
 
 void Handles::reserve(size_t n_ids) {
     if (by_id_.size() < n_ids) by_id_.resize(n_ids);
 }
 
 std::optional<std::string> Handles::problem(const SequenceRef& ref) const {
+    const Handle* const owns = owner(ref.id);
     if (ref.handle == 0) {
-        const auto index = static_cast<size_t>(ref.id);
-        const bool owned = ref.id >= 0 && index < by_id_.size() && by_id_[index] != 0;
-        if (!owned || ref.access == Access::read) return std::nullopt;
+        if (owns == nullptr || ref.access == Access::read) return std::nullopt;
         return text("id ", ref.id, " belongs to an open Sequence; pass that Sequence instead of ",
                     ref.id, ", also where ", ref.id, " is the default");
     }
     if (ref.context != context_) return "the Sequence belongs to another context";
-    if (by_id_[static_cast<size_t>(ref.id)] != ref.handle)
+    if (owns == nullptr || owns->number != ref.handle)
         return text("sequence ", ref.id, " is closed");
     return std::nullopt;
+}
+
+void Handles::begin_transaction(uint64_t number) {
+    transactions_.push_back({number, {by_id_.begin(), by_id_.end()}});
+}
+
+void Handles::roll_back_transaction() noexcept {
+    const std::vector<std::weak_ptr<Handle>>& saved = transactions_.back().by_id;
+    for (size_t id = 0; id < by_id_.size(); ++id) {
+        std::shared_ptr<Handle> before = id < saved.size() ? saved[id].lock() : nullptr;
+        if (before == by_id_[id]) continue;
+        if (by_id_[id]) by_id_[id]->open = false;
+        if (before) before->open = true;
+        by_id_[id] = std::move(before);
+    }
+    transactions_.pop_back();
+}
+
+bool Handles::in_transaction(uint64_t number) const {
+    return std::ranges::find(transactions_, number, &Transaction::number) != transactions_.end();
 }
 
 void Handles::check(const SequenceRef& ref) const {
@@ -45,38 +67,35 @@ PySequence::~PySequence() {
 }
 
 void PySequence::open(const std::shared_ptr<SharedContext>& shared) {
-    shared->change_handles([this](Context& context, Handles& handles) {
+    auto handle = std::make_shared<Handle>();
+    shared->change_handles([&](Context& context, Handles& handles) {
         handles.reserve(static_cast<size_t>(context.settings().n_seq_max()));
         id_ = context.session()->open_sequence();
-        handle_ = handles.open(id_);
+        handles.open(id_, handle);
     });
+    handle_ = std::move(handle);
     shared_ = shared;
 }
 
 void PySequence::close() {
-    auto shared = std::exchange(shared_, nullptr);  // so that no other thread closes it as well
-    if (!shared) return;
-    try {
-        shared->change_handles([this](Context& context, Handles& handles) {
-            context.close_sequence(id_);
-            handles.close(id_);
-        });
-    } catch (...) {
-        shared_ = std::move(shared);
-        throw;
-    }
+    if (closed()) return;
+    shared_->change_handles([this](Context& context, Handles& handles) {
+        if (!handles.owns(*handle_, id_)) return;  // another thread has closed it
+        context.close_sequence(id_);
+        handles.close(id_);
+    });
 }
 
 SequenceId PySequence::id() const {
-    if (handle_ == 0) initialized(shared_);
+    initialized(shared_);
     if (closed()) throw InvalidArgument(text("sequence ", id_, " is closed"));
     return id_;
 }
 
 SequenceRef PySequence::ref(const char* argument, Access access) const {
-    if (handle_ == 0) initialized(shared_);
+    initialized(shared_);
     if (closed()) throw InvalidArgument(text(argument, ": sequence ", id_, " is closed"));
-    return {id_, handle_, shared_.get(), argument, access};
+    return {id_, handle_->number, shared_.get(), argument, access};
 }
 
 namespace {
@@ -119,7 +138,7 @@ Raises:
 Args:
     context: The context.)")
         .def("close", &PySequence::close,
-             R"(Free the cells and release the id.
+             R"(Free the cells and release the id, until the rollback of an open transaction.
 
 Does nothing if the handle or the context is already closed.)");
 }

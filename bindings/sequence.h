@@ -18,15 +18,17 @@ public:
 
     void open(const std::shared_ptr<SharedContext>& shared);
     void close();
-    bool closed() const { return shared_ == nullptr; }
+    bool closed() const { return !handle_ || !handle_->open; }
     SequenceId id() const;  // throws InvalidArgument if closed
-    bool belongs_to(const SharedContext& context) const { return shared_.get() == &context; }
+    bool belongs_to(const SharedContext& context) const {
+        return !closed() && shared_.get() == &context;
+    }
     SequenceRef ref(const char* argument, Access access) const;  // throws InvalidArgument if closed
 
 private:
     SequenceId id_ = 0;
-    uint64_t handle_ = 0;
-    std::shared_ptr<SharedContext> shared_;  // null after close()
+    std::shared_ptr<Handle> handle_;
+    std::shared_ptr<SharedContext> shared_;
 };
 
 // Converts an argument that names one sequence, a Sequence or an id. Throws TypeError, or `Error`

@@ -66,8 +66,15 @@ size_t AttentionPart::reserve_fork(SequenceId from, SequenceId to) {
         table_.reserve_share(from, to);
         return 0;
     }
-    table_.reserve_duplicate(table_.n_keys(from), to);
-    return reserve_moves(table_.n_keys(from));
+    // A transaction may keep the rows of `to`; otherwise they suffice.
+    const int32_t needed = table_.n_keys(from);
+    const int32_t free = table_.rows_per_pool() - table_.n_kept(table_.pool_of(to));
+    if (needed > free)
+        throw CacheFull(text("copying sequence ", from, " to sequence ", to, " needs ", needed,
+                             " cells, ", free, " in its stream are free"),
+                        needed, free);
+    table_.reserve_duplicate(needed, to);
+    return reserve_moves(needed);
 }
 
 size_t AttentionPart::reserve_copy(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
@@ -77,7 +84,9 @@ size_t AttentionPart::reserve_copy(SequenceId from, KeyRange keys, SequenceId to
         table_.reserve_share(from, to);
         return 0;
     }
-    const int64_t free = int64_t{table_.n_free(to)} + replaced.size() + n_dropped;
+    const int32_t first = replaced.begin + n_dropped;
+    const int64_t free = int64_t{table_.n_free(to)} + table_.n_freed(to, {0, n_dropped}) +
+                         table_.n_freed(to, {first, first + replaced.size()});
     if (keys.size() > free)
         throw CacheFull(text("copying sequence ", from, " to sequence ", to, " needs ", keys.size(),
                              " cells, ", free, " in its stream are free"),
@@ -123,14 +132,29 @@ size_t AttentionPart::check_reposition(SequenceId sequence, const Reposition& ho
                                    " would become ", last, ", after the next token's position ",
                                    position(keys.end)));
 
-    const int32_t needed = table_.n_shared(sequence, keys);
+    return reserve_unshare(sequence, table_.n_shared(sequence, keys), "shift");
+}
+
+size_t AttentionPart::reserve_unshare(SequenceId sequence, int32_t needed, std::string_view what) {
     const int32_t free = table_.n_free(sequence);
     if (needed > free)
-        throw CacheFull(text("sequence ", sequence, " shares ", needed, " of the cells to shift, ",
-                             "which must be copied first; ", free, " cells are free"),
+        throw CacheFull(text("sequence ", sequence, " shares ", needed, " of the cells to ", what,
+                             ", which must be copied first; ", free, " cells are free"),
                         needed, free);
     table_.reserve_unshare(sequence, needed);
     return reserve_moves(needed);
+}
+
+size_t AttentionPart::check_own(SequenceId sequence, std::span<const int32_t> keys) {
+    PLAIT_CHECK(!placement_.in_step());
+    return reserve_unshare(sequence, table_.n_shared(sequence, keys), "write");
+}
+
+void AttentionPart::own(SequenceId sequence, std::span<int32_t> keys,
+                        std::vector<RowMove>& moves) noexcept {
+    table_.unshare(sequence, keys, table_moves_);
+    append_moves(moves);
+    for (int32_t& key : keys) key = table_.row_of(sequence, key);
 }
 
 void AttentionPart::reposition(SequenceId sequence, const Reposition& how,
@@ -165,7 +189,7 @@ void AttentionPart::take_shifts(std::vector<KeyShift>& shifts) noexcept {
     if (!table_.has_shifts()) return;
     for (const uint8_t group : rotated_groups_)
         for (int32_t row = 0; row < table_.n_rows(); ++row)
-            if (table_.is_shifted(row)) shifts.push_back({group, row, table_.shift(row)});
+            if (table_.applies_shift(row)) shifts.push_back({group, row, table_.shift(row)});
     table_.clear_shifts();
 }
 
@@ -219,6 +243,12 @@ std::vector<int32_t> AttentionPart::rows_of(SequenceId sequence) const {
     for (const Run& run : table_.runs(sequence))
         for (int32_t r = 0; r < run.count; ++r) rows.push_back(run.row + r);
     return rows;
+}
+
+std::vector<Position> AttentionPart::positions_of(SequenceId sequence) const {
+    std::vector<Position> positions = rows_of(sequence);
+    for (Position& row : positions) row = table_.position(row);
+    return positions;
 }
 
 }  // namespace plait

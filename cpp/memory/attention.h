@@ -6,6 +6,7 @@
 // copies of sequences copy rows.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "memory/compaction.h"
@@ -32,6 +33,7 @@ public:
     int64_t n_used() const override { return table_.n_rows() - table_.n_free(); }
     std::vector<Cell> cells() const override;
     std::vector<int32_t> rows_of(SequenceId sequence) const override;
+    std::vector<Position> positions_of(SequenceId sequence) const override;
 
     void place(StepKind kind, const PreparedBatch& batch,
                std::span<const Microbatch> microbatches) override;
@@ -42,6 +44,9 @@ public:
     bool can_remove(SequenceId sequence, PositionRange range) override;
     void remove(SequenceId sequence, PositionRange range) noexcept override;
     size_t check_copy(SequenceId from, SequenceId to, PositionRange range) override;
+    size_t check_own(SequenceId sequence, std::span<const int32_t> keys) override;
+    void own(SequenceId sequence, std::span<int32_t> keys,
+             std::vector<RowMove>& moves) noexcept override;
     size_t reserve_fork(SequenceId from, SequenceId to) override;
     void copy(SequenceId from, SequenceId to, PositionRange range,
               std::vector<RowMove>& moves) noexcept override;
@@ -56,6 +61,17 @@ public:
     bool has_shifts() const override { return table_.has_shifts(); }
     size_t n_shifts() const override;
     void take_shifts(std::vector<KeyShift>& shifts) noexcept override;
+
+    void begin_transaction() override { table_.begin_transaction(); }
+    void commit_transaction() noexcept override { table_.commit_transaction(); }
+    void roll_back_transaction() noexcept override { table_.roll_back_transaction(); }
+    size_t check_replace_kept_shifts() override {
+        return reserve_moves(table_.reserve_kept_shifts());
+    }
+    void replace_kept_shifts(std::vector<RowMove>& moves) noexcept override {
+        table_.replace_kept_shifts(table_moves_);
+        append_moves(moves);
+    }
 
     int64_t defragment(int64_t max_moves, std::vector<RowMove>& moves) override;
     RunCount count_runs() const override;
@@ -72,6 +88,9 @@ protected:
     // The positions whose keys were freed by a window.
     virtual PositionRange freed_positions(SequenceId) const { return {0, 0}; }
 
+    // Prepares unsharing `needed` rows, which are then to be changed as `what` says. Throws
+    // CacheFull if there are too few free rows. Returns the max moves.
+    size_t reserve_unshare(SequenceId sequence, int32_t needed, std::string_view what);
     // Allocates memory for moves of `rows` rows per group; returns the max moves of all groups.
     size_t reserve_moves(int32_t rows);
     // Prepares copy_keys(). `replaced` are indices after the first `n_dropped` keys of `to` have

@@ -112,19 +112,25 @@ void AttentionPart::check_restore(const PartState& state, std::span<const Sequen
     if (n_known != state.n_items)
         throw StateError(text("no sequence of the state lists token ", n_known));
     if (table_.n_pools() == 1) {
-        int64_t free = table_.n_rows();
+        int64_t free = table_.n_rows() - table_.n_kept(0);
         if (!whole) {
             free = table_.n_free();
-            for (const SequenceId s : sequences) {
-                const KeyRange all{0, table_.n_keys(s)};
-                free += all.size() - table_.n_shared(s, all);
-            }
+            for (const SequenceId s : sequences) free += table_.n_freed(s, {0, table_.n_keys(s)});
         }
         if (state.n_items > free)
             throw CacheFull(text("the state needs ", state.n_items, " cells, ", free, " of ",
                                  table_.n_rows(), " are free"),
                             state.n_items, free);
         n_keys = n_items;
+    } else {
+        for (size_t i = 0; i < sequences.size(); ++i) {
+            const auto needed = std::ssize(state.sequences[i].items);
+            const int64_t free = table_.rows_per_pool() - table_.n_kept(sequences[i]);
+            if (needed > free)
+                throw CacheFull(text("a sequence of the state needs ", needed, " cells, ", free,
+                                     " in its stream are free"),
+                                needed, free);
+        }
     }
     row_of_item_.assign(n_items, -1);
     for (size_t i = 0; i < sequences.size(); ++i)

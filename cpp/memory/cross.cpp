@@ -103,6 +103,7 @@ void CrossPart::place_output(const PreparedBatch& batch, std::span<const Microba
         throw CacheFull(text("the encoder's output needs ", needed, " cells, ", table_.n_free(),
                              " of ", table_.n_rows(), " are free"),
                         needed, table_.n_free());
+    for (const SequenceId s : batch.touched) table_.save(s);  // for commit()
     first_token_.assign(1, 0);
     write_rows_.clear();
     try {
@@ -246,13 +247,10 @@ void CrossPart::check_restore(const PartState& state, std::span<const SequenceId
     }
     if (std::ssize(length_at) != state.n_items)
         throw StateError(text("no sequence of the state lists encoder token ", length_at.size()));
-    int64_t free = table_.n_rows();
+    int64_t free = table_.n_rows() - table_.n_kept(0);
     if (!whole) {
         free = table_.n_free();
-        for (const SequenceId s : sequences) {
-            const KeyRange all{0, table_.n_keys(s)};
-            free += all.size() - table_.n_shared(s, all);
-        }
+        for (const SequenceId s : sequences) free += table_.n_freed(s, {0, table_.n_keys(s)});
     }
     if (state.n_items > free)
         throw CacheFull(text("the state needs ", state.n_items, " encoder cells, ", free, " of ",

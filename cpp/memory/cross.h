@@ -42,6 +42,10 @@ public:
               std::vector<RowMove>& moves) noexcept override;
     void release(SequenceId sequence) noexcept override { table_.release_all(sequence); }
 
+    void begin_transaction() override { table_.begin_transaction(); }
+    void commit_transaction() noexcept override { table_.commit_transaction(); }
+    void roll_back_transaction() noexcept override { table_.roll_back_transaction(); }
+
     PartState describe(std::span<const SequenceId> sequences,
                        std::vector<StateRows>& rows) const override;
     void check_restore(const PartState& state, std::span<const SequenceId> sequences, bool whole,

@@ -13,6 +13,21 @@ namespace plait {
 class Lineage {
 public:
     explicit Lineage(int32_t n_sequences) : marks_(static_cast<size_t>(n_sequences)) {}
+    // A copy has room for what cut() adds, like the original.
+    Lineage(const Lineage& other) : marks_(other.marks_), ref_counts_(other.ref_counts_) {
+        copy_unused(other);
+    }
+    Lineage& operator=(const Lineage& other) {
+        marks_ = other.marks_;
+        ref_counts_ = other.ref_counts_;
+        copy_unused(other);
+        return *this;
+    }
+    void swap(Lineage& other) noexcept {
+        marks_.swap(other.marks_);
+        ref_counts_.swap(other.ref_counts_);
+        unused_.swap(other.unused_);
+    }
 
     // Returns the position before which both sequences are known to have the same tokens; 0 if no
     // common prefix is known.
@@ -34,6 +49,10 @@ private:
     std::vector<Mark>& marks(SequenceId s) { return marks_[static_cast<size_t>(s)]; }
     const std::vector<Mark>& marks(SequenceId s) const { return marks_[static_cast<size_t>(s)]; }
     void drop(size_t id) noexcept;
+    void copy_unused(const Lineage& other) {
+        unused_.reserve(ref_counts_.size());
+        unused_ = other.unused_;
+    }
 
     std::vector<std::vector<Mark>> marks_;  // by sequence
     std::vector<int32_t> ref_counts_;       // by mark id: number of sequences that have it

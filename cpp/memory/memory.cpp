@@ -146,6 +146,17 @@ void Memory::clear() {
     for (SequenceId s = 0; s < n_sequences_; ++s) release(s);
 }
 
+void Memory::own(uint8_t group, SequenceId sequence, std::span<int32_t> keys,
+                 std::vector<RowMove>& moves) {
+    PLAIT_CHECK(!in_step_);
+    if (keys.empty()) return;
+    Part& part = part_of(group);
+    const Position first = part.positions_of(sequence).at(static_cast<size_t>(keys.front()));
+    moves.reserve(moves.size() + part.check_own(sequence, keys));
+    part.own(sequence, keys, moves);
+    cut_lineage(sequence, first);
+}
+
 bool Memory::can_shift() const {
     return std::ranges::all_of(parts_.list, [](const auto& part) { return part->can_shift(); });
 }
@@ -190,6 +201,39 @@ void Memory::take_shifts(std::vector<KeyShift>& shifts) {
     for (const auto& part : parts_.list) part->take_shifts(shifts);
 }
 
+void Memory::begin_transaction() {
+    PLAIT_CHECK(!in_step_);
+    saved_lineages_.push(lineage_);
+    size_t n_begun = 0;
+    try {
+        for (; n_begun < parts_.list.size(); ++n_begun) parts_.list[n_begun]->begin_transaction();
+    } catch (...) {
+        while (n_begun-- > 0) parts_.list[n_begun]->commit_transaction();
+        saved_lineages_.pop();
+        throw;
+    }
+}
+
+void Memory::commit_transaction() noexcept {
+    for (const auto& part : parts_.list) part->commit_transaction();
+    saved_lineages_.pop();
+}
+
+void Memory::roll_back_transaction() noexcept {
+    for (const auto& part : parts_.list) part->roll_back_transaction();
+    lineage_.swap(saved_lineages_.top());
+    saved_lineages_.pop();
+}
+
+void Memory::replace_kept_shifts(std::vector<RowMove>& moves) {
+    PLAIT_CHECK(!in_step_);
+    if (n_transactions() == 0) return;
+    size_t n_moves = 0;
+    for (const auto& part : parts_.list) n_moves += part->check_replace_kept_shifts();
+    moves.reserve(moves.size() + n_moves);
+    for (const auto& part : parts_.list) part->replace_kept_shifts(moves);
+}
+
 bool Memory::can_end_at(SequenceId sequence, Position next) const {
     return std::ranges::all_of(parts_.list,
                                [&](const auto& part) { return part->can_end_at(sequence, next); });
@@ -227,6 +271,7 @@ int64_t Memory::defragment(int64_t max_moves, std::vector<RowMove>& moves) {
     PLAIT_CHECK(!in_step_);
     if (max_moves < 1)
         throw InvalidArgument(text("max_moves is ", max_moves, ", expected 1 or more"));
+    if (n_transactions() > 0) return 0;
     // The rows of parts are independent, so one round may consist of the moves of a single part.
     for (const auto& part : parts_.list)
         if (const int64_t n = part->defragment(max_moves, moves); n > 0) return n;

@@ -13,6 +13,7 @@
 
 #include "memory/lineage.h"
 #include "memory/part.h"
+#include "memory/saved.h"
 #include "memory/step_memory.h"
 
 namespace plait {
@@ -62,8 +63,25 @@ public:
     void divide(SequenceId sequence, PositionRange range, int32_t divisor,
                 std::vector<RowMove>& moves);
     void clear();
+    // Gives the sequence rows of its own in the part of `group` for `keys`, ascending indices of
+    // rows_of(), so that the caller can replace their contents. Replaces each key by its row.
+    void own(uint8_t group, SequenceId sequence, std::span<int32_t> keys,
+             std::vector<RowMove>& moves);
     bool can_shift() const;
     bool can_partial_remove() const;
+
+    // Transactions. They nest, and contain any number of whole steps and edits. After a rollback,
+    // sequences, rows, their contents and pending shifts are as at the beginning. Until the end of
+    // a transaction, the rows that it may restore are kept and count as used; edits copy them
+    // instead of changing them, and nothing is defragmented. If begin_transaction() throws
+    // std::bad_alloc, nothing has changed.
+    void begin_transaction();
+    void commit_transaction() noexcept;
+    void roll_back_transaction() noexcept;
+    size_t n_transactions() const { return saved_lineages_.size(); }
+    // An edit: prepares take_shifts() in a transaction. Rows that a transaction keeps must not be
+    // rotated, so sequences get copies of them. Throws CacheFull if there is no room.
+    void replace_kept_shifts(std::vector<RowMove>& moves);
 
     // Returns the largest position up to `next` to which the sequence can be rewound. If `from` is
     // the sequence itself, remove() does so, otherwise refork().
@@ -97,6 +115,10 @@ public:
     std::vector<int32_t> rows_of(uint8_t group, SequenceId sequence) const {
         return part_of(group).rows_of(sequence);
     }
+    // Returns the position of each of these rows, on the first axis.
+    std::vector<Position> positions_of(uint8_t group, SequenceId sequence) const {
+        return part_of(group).positions_of(sequence);
+    }
 
 private:
     // An encode step does not continue stored sequences.
@@ -122,6 +144,7 @@ private:
     bool needs_constant_coupling_;
     Parts parts_;
     Lineage lineage_;
+    Saved<Lineage> saved_lineages_;  // one for each open transaction
     EmptySequences empty_sequences_;
     bool in_step_ = false;
 };

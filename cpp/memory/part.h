@@ -71,6 +71,8 @@ public:
     virtual int64_t n_used() const { return 0; }
     virtual std::vector<Cell> cells() const { return {}; }
     virtual std::vector<int32_t> rows_of(SequenceId) const { return {}; }
+    // Returns the position of each row of rows_of(), on the first axis; empty if rows have none.
+    virtual std::vector<Position> positions_of(SequenceId) const { return {}; }
 
     // A step; see StepMemory. check_batch() throws BatchError if the batch needs contents that this
     // part lacks. rollback() without a preceding place() has no effect.
@@ -85,6 +87,10 @@ public:
     virtual void remove(SequenceId, PositionRange) noexcept {}
     virtual size_t check_copy(SequenceId, SequenceId, PositionRange) { return 0; }
     virtual void copy(SequenceId, SequenceId, PositionRange, std::vector<RowMove>&) noexcept {}
+    // Gives the sequence rows of its own for `keys`, ascending indices of rows_of(), so that their
+    // contents can be replaced. own() replaces each key by its row.
+    virtual size_t check_own(SequenceId, std::span<const int32_t>) { return 0; }
+    virtual void own(SequenceId, std::span<int32_t>, std::vector<RowMove>&) noexcept {}
     // Allocates what copy() needs for any range of `from`, given that `to` is empty by then.
     // Returns the max number of moves.
     virtual size_t reserve_fork(SequenceId, SequenceId) { return 0; }
@@ -100,6 +106,14 @@ public:
     virtual bool has_shifts() const { return false; }
     virtual size_t n_shifts() const { return 0; }  // number of shifts that take_shifts() appends
     virtual void take_shifts(std::vector<KeyShift>&) noexcept {}
+
+    // See Memory::begin_transaction(). begin_transaction() changes nothing if it throws.
+    virtual void begin_transaction() {}
+    virtual void commit_transaction() noexcept {}
+    virtual void roll_back_transaction() noexcept {}
+    // Gives sequences copies of rows with pending shifts that a transaction keeps.
+    virtual size_t check_replace_kept_shifts() { return 0; }
+    virtual void replace_kept_shifts(std::vector<RowMove>&) noexcept {}
 
     // See Memory::defragment() and Memory::count_runs().
     virtual int64_t defragment(int64_t, std::vector<RowMove>&) { return 0; }

@@ -11,7 +11,7 @@
 namespace plait {
 namespace {
 
-int64_t recurrent_rows(const MemoryOptions& options) { return 2 * options.n_seq_max + 1; }
+int64_t recurrent_rows(const MemoryOptions& options) { return 3 * options.n_seq_max + 1; }
 
 uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
     const auto spec = slot.get<RecurrentSpec>();
@@ -66,7 +66,7 @@ RecurrentPart::RecurrentPart(uint8_t group, const MemoryOptions& options)
     : Part(kRecurrent),
       group_(group),
       axes_(options.axes),
-      rows_(1, 2 * options.n_seq_max),
+      rows_(1, 3 * options.n_seq_max),
       ref_counts_(static_cast<size_t>(recurrent_rows(options))),
       sequences_(static_cast<size_t>(options.n_seq_max)),
       last_copy_from_(ref_counts_.size()) {
@@ -143,28 +143,42 @@ void RecurrentPart::place(StepKind kind, const PreparedBatch& batch,
         // With SplitPolicy::constant_coupling, all tokens of a sequence in a microbatch belong to
         // the same sequences, so the first token stands for all.
         for (const int32_t begin : std::span(microbatch.begin).first(microbatch.sequences.size()))
-            advance(batch.sequences_of(microbatch.entries[static_cast<size_t>(begin)]));
-        for (const int32_t row : stale_rows_) drop_reference(row);
-        stale_rows_.clear();
+            if (!advance(batch.sequences_of(microbatch.entries[static_cast<size_t>(begin)]))) {
+                drop_stale_rows();
+                rollback();
+                throw CacheFull(text("the batch needs another recurrent state, but all ",
+                                     rows_.n_rows(), " are in use: transactions keep states of ",
+                                     saved_.size(), " points in time; end one, or use a larger ",
+                                     "n_seq_max"),
+                                1, 0);
+            }
+        drop_stale_rows();
         first_.push_back(reads_.size());
     }
+}
+
+void RecurrentPart::drop_stale_rows() noexcept {
+    for (const int32_t row : stale_rows_) drop_reference(row);
+    stale_rows_.clear();
 }
 
 // Chooses the row that a microbatch reads and the row that it writes for coupled sequences `ids`,
 // which have the same state. A new row that no other sequence holds is updated in place. Otherwise
 // the microbatch writes another row, since sequences of one microbatch are computed in any order: a
-// row that one of them reads must not be written for another.
-void RecurrentPart::advance(std::span<const SequenceId> ids) noexcept {
+// row that one of them reads must not be written for another. Returns false, and changes nothing, if
+// no row is free.
+bool RecurrentPart::advance(std::span<const SequenceId> ids) noexcept {
     const Sequence& first = sequence(ids[0]);
     const int32_t before = first.new_row != kNone ? first.new_row : first.row;
     uint64_t& last_copy = last_copy_from_[static_cast<size_t>(before)];
     reads_.push_back(before);
     if (first.new_row != kNone && ref_count(before) == std::ssize(ids) && last_copy != n_placed_) {
         writes_.push_back(before);
-        return;
+        return true;
     }
-    last_copy = n_placed_;
     const int32_t row = rows_.take(kNone);
+    if (row == RowPool::kNone) return false;
+    last_copy = n_placed_;
     writes_.push_back(row);
     for (const SequenceId s : ids) {
         Sequence& q = sequence(s);
@@ -176,6 +190,7 @@ void RecurrentPart::advance(std::span<const SequenceId> ids) noexcept {
         q.new_row = row;
         add_reference(row);
     }
+    return true;
 }
 
 void RecurrentPart::commit() noexcept {
@@ -280,6 +295,33 @@ void RecurrentPart::release(SequenceId s) noexcept {
     sequence(s) = {};
 }
 
+void RecurrentPart::begin_transaction() {
+    PLAIT_CHECK(touched_.empty());
+    saved_.push(sequences_);
+    for (const Sequence& q : sequences_) add_reference(q.row);
+}
+
+void RecurrentPart::commit_transaction() noexcept {
+    for (const Sequence& q : saved_.top()) drop_reference(q.row);
+    saved_.pop();
+}
+
+void RecurrentPart::roll_back_transaction() noexcept {
+    for (const Sequence& q : sequences_) drop_reference(q.row);
+    sequences_.swap(saved_.top());
+    saved_.pop();
+}
+
+// Returns the number of rows that transactions keep.
+int32_t RecurrentPart::n_kept() const {
+    if (saved_.size() == 0) return 0;
+    std::vector<bool> kept(ref_counts_.size());
+    for (size_t i = 0; i < saved_.size(); ++i)
+        for (const Sequence& q : saved_[i]) kept[static_cast<size_t>(q.row)] = true;
+    kept[kZeroRow] = false;
+    return static_cast<int32_t>(std::ranges::count(kept, true));
+}
+
 bool RecurrentPart::can_end_at(SequenceId s, Position next) const {
     const Sequence& q = sequence(s);
     return q.row == kZeroRow || next >= q.positions.end || next <= q.positions.begin;
@@ -309,7 +351,7 @@ PartState RecurrentPart::describe(std::span<const SequenceId> sequences,
 }
 
 void RecurrentPart::check_restore(const PartState& state, std::span<const SequenceId> sequences,
-                                  bool, std::vector<StateRows>& rows) {
+                                  bool whole, std::vector<StateRows>& rows) {
     PLAIT_CHECK(touched_.empty() && state.sequences.size() == sequences.size());
     if (state.axes != 0)
         throw StateError(text("the state has recurrent states with ", state.axes,
@@ -331,6 +373,15 @@ void RecurrentPart::check_restore(const PartState& state, std::span<const Sequen
     }
     if (n_known != state.n_items)
         throw StateError(text("no sequence of the state lists recurrent state ", n_known));
+    int32_t free = rows_.n_rows() - n_kept();
+    if (!whole) {
+        const int32_t row = sequence(sequences[0]).row;
+        free = rows_.n_free() + (row != kZeroRow && ref_count(row) == 1 ? 1 : 0);
+    }
+    if (n_known > free)
+        throw CacheFull(text("the state needs ", n_known, " recurrent states, ", free, " of ",
+                             rows_.n_rows(), " are free"),
+                        n_known, free);
     row_of_item_.assign(static_cast<size_t>(n_known), kNone);
     StateRows& found = rows.emplace_back();
     found.group = group_;

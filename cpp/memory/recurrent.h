@@ -8,13 +8,15 @@
 //
 // Two rows per sequence are enough. When k >= 2 sequences that share a new row diverge within a
 // call, each takes a row of its own before the shared one is freed; but since they also share a
-// committed row, they hold at most k + 2 <= 2 k rows.
+// committed row, they hold at most k + 2 <= 2 k rows. A third row per sequence lets a transaction
+// keep the states that all sequences had at its beginning. Several nested ones need free sequences.
 #pragma once
 
 #include <vector>
 
 #include "memory/part.h"
 #include "memory/row_pool.h"
+#include "memory/saved.h"
 
 namespace plait {
 
@@ -52,6 +54,10 @@ public:
     bool can_partial_remove() const override { return false; }
     bool can_shift() const override { return axes_ == 1; }
 
+    void begin_transaction() override;
+    void commit_transaction() noexcept override;
+    void roll_back_transaction() noexcept override;
+
     PartState describe(std::span<const SequenceId> sequences,
                        std::vector<StateRows>& rows) const override;
     std::optional<Position> end_of(const PartState& state, size_t sequence) const override {
@@ -81,13 +87,17 @@ private:
     int32_t& ref_count(int32_t row) { return ref_counts_[static_cast<size_t>(row)]; }
     void add_reference(int32_t row) noexcept;
     void drop_reference(int32_t row) noexcept;
-    void advance(std::span<const SequenceId> ids) noexcept;
+    bool advance(std::span<const SequenceId> ids) noexcept;
+    void drop_stale_rows() noexcept;
+    int32_t n_kept() const;
 
     uint8_t group_;
     int axes_;
     RowPool rows_;                     // all rows except row 0
-    std::vector<int32_t> ref_counts_;  // [n_rows] sequences whose `row` or `new_row` it is
+    std::vector<int32_t> ref_counts_;  // [n_rows] sequences whose `row` or `new_row` it is, and
+                                       // saved sequences
     std::vector<Sequence> sequences_;
+    Saved<std::vector<Sequence>> saved_;  // each holds a reference to its row
     std::vector<SequenceId> touched_;  // sequences of the current step
     std::vector<int32_t> stale_rows_;  // new rows last read by the microbatch being placed
     uint64_t n_placed_ = 0;            // microbatches placed, over all calls

@@ -11,22 +11,6 @@ namespace {
 
 constexpr size_t kSpatialAxes = 3;  // t, y, x; the fourth axis is not a position in space or time
 
-// Returns true if the two runs can be merged.
-bool continues(const Run& run, const Run& next) {
-    return next.row == run.row + run.count && next.ordinal == run.ordinal + run.count;
-}
-
-Run slice(const Run& run, int32_t begin, int32_t end) {
-    return {run.row + begin, end - begin, run.first_key + begin, run.ordinal + begin};
-}
-
-// Returns the index of the run that contains a key.
-size_t run_of(std::span<const Run> runs, int32_t key) {
-    const auto after = std::upper_bound(
-        runs.begin(), runs.end(), key, [](int32_t k, const Run& run) { return k < run.first_key; });
-    return static_cast<size_t>(after - runs.begin()) - 1;
-}
-
 // Reserves memory for `n` more elements; grows by doubling.
 template <typename T>
 void reserve_extra(std::vector<T>& values, size_t n) {
@@ -112,13 +96,20 @@ bool RowTable::same_content(std::span<const SequenceId> ids) const {
                        [&](SequenceId s) { return sequence(s).runs == first.runs; });
 }
 
+// Takes a row for `s`, if possible the one after row `after`.
+int32_t RowTable::take(SequenceId s, int32_t after) noexcept {
+    const int32_t row = pool(s).take(after == RowPool::kNone ? RowPool::kNone : after + 1);
+    if (row != RowPool::kNone && !born_.empty()) born_[at(row)] = serial_;
+    return row;
+}
+
 int32_t RowTable::append(std::span<const SequenceId> ids, std::span<const Position> position) {
     for (const SequenceId s : ids) reserve_extra(sequence(s).runs, 1);  // nothing below can fail
 
     const Sequence& first = sequence(ids[0]);
     const int32_t last =
         first.n_keys == 0 ? RowPool::kNone : first.runs.back().row + first.runs.back().count - 1;
-    const int32_t row = pool(ids[0]).take(last == RowPool::kNone ? RowPool::kNone : last + 1);
+    const int32_t row = take(ids[0], last);
     PLAIT_CHECK(row != RowPool::kNone);
     ordinals_[at(row)] = last == RowPool::kNone ? 0 : ordinals_[at(last)] + 1;
     std::copy_n(position.begin(), axes_,
@@ -140,11 +131,7 @@ void RowTable::add_key(Sequence& q, int32_t row) noexcept {
         p.begin(), p.begin() + static_cast<std::ptrdiff_t>(std::min(axes_, kSpatialAxes)));
     q.max_position = q.n_keys == 0 ? top : std::max(q.max_position, top);
     const Run next{row, 1, q.n_keys, ordinals_[at(row)]};
-    if (!q.runs.empty() && continues(q.runs.back(), next)) {
-        ++q.runs.back().count;
-    } else {
-        q.runs.push_back(next);
-    }
+    append_run(q.runs, next);
     ++q.n_keys;
     add_reference(row);
 }
@@ -162,24 +149,8 @@ void RowTable::rollback() noexcept {
     touched_.clear();
 }
 
-template <typename Visit>
-void RowTable::for_each_row(const Sequence& q, KeyRange keys, Visit visit) const {
-    if (keys.size() == 0) return;
-    for (size_t i = run_of(q.runs, keys.begin); i < q.runs.size(); ++i) {
-        const Run& run = q.runs[i];
-        if (run.first_key >= keys.end) return;
-        const int32_t begin = std::max(0, keys.begin - run.first_key);
-        const int32_t end = std::min(run.count, keys.end - run.first_key);
-        for (int32_t r = begin; r < end; ++r) visit(run.row + r);
-    }
-}
-
 void RowTable::add_to_scratch(const Run& run) {
-    if (!scratch_.empty() && continues(scratch_.back(), run)) {
-        scratch_.back().count += run.count;
-    } else {
-        scratch_.push_back({run.row, run.count, n_scratch_keys_, run.ordinal});
-    }
+    append_run(scratch_, {run.row, run.count, n_scratch_keys_, run.ordinal});
     n_scratch_keys_ += run.count;
 }
 
@@ -198,23 +169,20 @@ void RowTable::add_to_scratch(const Sequence& from, KeyRange keys) {
 // it. Returns the new row.
 int32_t RowTable::copy_row_to_scratch(int32_t row, SequenceId to, int32_t after,
                                       std::vector<RowMove>& moves) {
-    const int32_t copy = pool(to).take(after == RowPool::kNone ? RowPool::kNone : after + 1);
-    std::copy_n(positions_.begin() + static_cast<std::ptrdiff_t>(at(row) * axes_), axes_,
-                positions_.begin() + static_cast<std::ptrdiff_t>(at(copy) * axes_));
-    ordinals_[at(copy)] = ordinals_[at(row)];
-    set_shift(copy, shifts_[at(row)], is_shifted(row));
+    const int32_t copy = take(to, after);
     add_reference(copy);
+    copy_row(row, copy);
     add_to_scratch(Run{copy, 1, 0, ordinals_[at(copy)]});
-
-    if (!moves.empty()) {
-        RowMove& last = moves.back();
-        if (last.from + last.n == row && last.to + last.n == copy) {
-            ++last.n;
-            return copy;
-        }
-    }
-    moves.push_back({0, row, copy, 1});
+    append_move(moves, row, copy);
     return copy;
+}
+
+// Copies what the table records of a row, but not its references.
+void RowTable::copy_row(int32_t from, int32_t to) noexcept {
+    std::copy_n(positions_.begin() + static_cast<std::ptrdiff_t>(at(from) * axes_), axes_,
+                positions_.begin() + static_cast<std::ptrdiff_t>(at(to) * axes_));
+    ordinals_[at(to)] = ordinals_[at(from)];
+    set_shift(to, shifts_[at(from)], is_shifted(from));
 }
 
 void RowTable::set_runs_from_scratch(Sequence& q) noexcept {
@@ -228,6 +196,13 @@ void RowTable::set_runs_from_scratch(Sequence& q) noexcept {
 void RowTable::drop_reference(int32_t row) noexcept {
     ++version_;
     if (--ref_counts_[at(row)] > 0) return;
+    if (!is_kept(row)) return give(row);
+    if (is_shifted(row)) --n_shifted_;
+    keep_dropped(transactions_[depth_ - 1], row);
+}
+
+// Frees a row that no sequence holds.
+void RowTable::give(int32_t row) noexcept {
     set_shift(row, 0, false);
     pools_[at(row / rows_per_pool_)].give(row);
 }
@@ -235,10 +210,23 @@ void RowTable::drop_reference(int32_t row) noexcept {
 void RowTable::truncate(SequenceId s, int32_t n_keys) noexcept {
     Sequence& q = sequence(s);
     for_each_row(q, {n_keys, q.n_keys}, [this](int32_t row) { drop_reference(row); });
-    while (!q.runs.empty() && q.runs.back().first_key >= n_keys) q.runs.pop_back();
-    if (!q.runs.empty()) q.runs.back().count = n_keys - q.runs.back().first_key;
+    cut_runs(q.runs, n_keys);
     q.n_keys = n_keys;
     update_max_position(q);
+}
+
+void RowTable::release_all(SequenceId s) noexcept {
+    SavedSequence* const saved = unsaved(s);
+    if (saved == nullptr) return truncate(s, 0);
+    Sequence& q = sequence(s);
+    for_each_row(q, {0, q.n_keys}, [this](int32_t row) { drop_reference(row); });
+    // Without allocating: the saved runs are those of the sequence itself.
+    saved->runs.swap(q.runs);
+    cut_runs(saved->runs, saved->n_keys);
+    saved->has_runs = true;
+    q.runs.clear();
+    q.n_keys = 0;
+    q.max_position = 0;
 }
 
 void RowTable::update_max_position(Sequence& q) noexcept {
@@ -257,6 +245,7 @@ void RowTable::update_max_position(Sequence& q) noexcept {
 
 void RowTable::reserve_release(SequenceId s) {
     reserve_extra(scratch_, sequence(s).runs.size() + 1);
+    save(s);
 }
 
 void RowTable::release(SequenceId s, KeyRange keys) noexcept {
@@ -288,6 +277,7 @@ void RowTable::release_front(SequenceId s, int32_t n_keys) noexcept {
 
 void RowTable::reserve_share(SequenceId from, SequenceId to) {
     reserve_extra(scratch_, sequence(from).runs.size() + sequence(to).runs.size() + 1);
+    save(to);
 }
 
 void RowTable::share(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced) noexcept {
@@ -303,6 +293,7 @@ void RowTable::share(SequenceId from, KeyRange keys, SequenceId to, KeyRange rep
 
 void RowTable::reserve_duplicate(int32_t n_keys, SequenceId to) {
     reserve_extra(scratch_, sequence(to).runs.size() + 1 + static_cast<size_t>(n_keys));
+    save(to);
 }
 
 void RowTable::duplicate(SequenceId from, KeyRange keys, SequenceId to, KeyRange replaced,
@@ -319,43 +310,68 @@ void RowTable::duplicate(SequenceId from, KeyRange keys, SequenceId to, KeyRange
 
 int32_t RowTable::n_shared(SequenceId s, KeyRange keys) const {
     int32_t n = 0;
-    for_each_row(sequence(s), keys, [&](int32_t row) { n += ref_counts_[at(row)] > 1 ? 1 : 0; });
+    for_each_row(sequence(s), keys, [&](int32_t row) { n += is_shared(row) ? 1 : 0; });
     return n;
+}
+
+int32_t RowTable::n_shared(SequenceId s, std::span<const int32_t> keys) const {
+    return static_cast<int32_t>(
+        std::ranges::count_if(keys, [&](int32_t key) { return is_shared(row_of(s, key)); }));
 }
 
 void RowTable::reserve_unshare(SequenceId s, int32_t n_shared) {
     reserve_extra(scratch_, sequence(s).runs.size() + 2 * static_cast<size_t>(n_shared) + 2);
+    save(s);
 }
 
-void RowTable::unshare(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) noexcept {
-    if (n_shared(s, keys) == 0) return;
+// Replaces the shared rows among the keys of `range` for which wanted(key) is true.
+template <typename Wanted>
+void RowTable::unshare_if(SequenceId s, KeyRange range, std::vector<RowMove>& moves,
+                          Wanted wanted) noexcept {
     Sequence& q = sequence(s);
-    add_to_scratch(q, {0, keys.begin});
-    int32_t after = keys.begin == 0 ? RowPool::kNone : row_of(s, keys.begin - 1);
-    for_each_row(q, keys, [&](int32_t row) {
-        if (ref_counts_[at(row)] > 1) {
+    add_to_scratch(q, {0, range.begin});
+    int32_t after = range.begin == 0 ? RowPool::kNone : row_of(s, range.begin - 1);
+    int32_t key = range.begin;
+    for_each_row(q, range, [&](int32_t row) {
+        if (wanted(key++) && is_shared(row)) {
             after = copy_row_to_scratch(row, s, after, moves);
-            --ref_counts_[at(row)];
+            drop_reference(row);
         } else {
             add_to_scratch(Run{row, 1, 0, ordinals_[at(row)]});
             after = row;
         }
     });
-    add_to_scratch(q, {keys.end, q.n_keys});
+    add_to_scratch(q, {range.end, q.n_keys});
     set_runs_from_scratch(q);
+}
+
+void RowTable::unshare(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) noexcept {
+    if (n_shared(s, keys) > 0) unshare_if(s, keys, moves, [](int32_t) { return true; });
+}
+
+void RowTable::unshare(SequenceId s, std::span<const int32_t> keys,
+                       std::vector<RowMove>& moves) noexcept {
+    if (n_shared(s, keys) == 0) return;
+    size_t next = 0;
+    unshare_if(s, {keys.front(), keys.back() + 1}, moves, [&](int32_t key) {
+        const bool listed = keys[next] == key;
+        next += listed ? 1 : 0;
+        return listed;
+    });
 }
 
 void RowTable::swap(SequenceId a, SequenceId b) noexcept { std::swap(sequence(a), sequence(b)); }
 
 void RowTable::reserve_keys(SequenceId s, int32_t n_keys) {
     sequence(s).runs.reserve(static_cast<size_t>(n_keys));
+    save(s);  // release_all() then leaves that memory in place
 }
 
 int32_t RowTable::restore_key(SequenceId s, std::span<const Position> position,
                               int32_t ordinal) noexcept {
     Sequence& q = sequence(s);
     const int32_t row =
-        pool(s).take(q.n_keys == 0 ? RowPool::kNone : q.runs.back().row + q.runs.back().count);
+        take(s, q.n_keys == 0 ? RowPool::kNone : q.runs.back().row + q.runs.back().count - 1);
     ordinals_[at(row)] = ordinal;
     std::copy_n(position.begin(), axes_,
                 positions_.begin() + static_cast<std::ptrdiff_t>(at(row) * axes_));
@@ -366,6 +382,7 @@ int32_t RowTable::restore_key(SequenceId s, std::span<const Position> position,
 void RowTable::restore_shared_key(SequenceId s, int32_t row) noexcept { add_key(sequence(s), row); }
 
 void RowTable::move_rows(std::span<const RowMove> moves) {
+    PLAIT_CHECK(!in_transaction() || moves.empty());
     // Allocates everything before anything changes.
     std::vector<int32_t> moved(ref_counts_.size());
     std::iota(moved.begin(), moved.end(), 0);
@@ -373,15 +390,9 @@ void RowTable::move_rows(std::span<const RowMove> moves) {
         for (int32_t i = 0; i < move.n; ++i) moved[at(move.from + i)] = move.to + i;
     std::vector<std::vector<Run>> runs(sequences_.size());
     for (size_t s = 0; s < sequences_.size(); ++s) {
+        int32_t key = 0;
         for_each_row(sequences_[s], {0, sequences_[s].n_keys}, [&](int32_t row) {
-            const Run next{moved[at(row)], 1, 0, ordinals_[at(row)]};
-            if (!runs[s].empty() && continues(runs[s].back(), next)) {
-                ++runs[s].back().count;
-            } else {
-                const int32_t key =
-                    runs[s].empty() ? 0 : runs[s].back().first_key + runs[s].back().count;
-                runs[s].push_back({next.row, 1, key, next.ordinal});
-            }
+            append_run(runs[s], {moved[at(row)], 1, key++, ordinals_[at(row)]});
         });
     }
     for (size_t s = 0; s < sequences_.size(); ++s) sequences_[s].runs.swap(runs[s]);
@@ -390,10 +401,7 @@ void RowTable::move_rows(std::span<const RowMove> moves) {
 }
 
 void RowTable::move_row(int32_t from, int32_t to) noexcept {
-    std::copy_n(positions_.begin() + static_cast<std::ptrdiff_t>(at(from) * axes_), axes_,
-                positions_.begin() + static_cast<std::ptrdiff_t>(at(to) * axes_));
-    ordinals_[at(to)] = ordinals_[at(from)];
-    set_shift(to, shifts_[at(from)], is_shifted(from));
+    copy_row(from, to);
     set_shift(from, 0, false);
     ref_counts_[at(to)] = std::exchange(ref_counts_[at(from)], 0);
     pools_[at(from / rows_per_pool_)].give(from);
@@ -424,9 +432,8 @@ void RowTable::set_shift(int32_t row, int32_t shift, bool shifted) noexcept {
 }
 
 void RowTable::clear_shifts() noexcept {
-    std::fill(shifts_.begin(), shifts_.end(), 0);
-    std::fill(shifted_.begin(), shifted_.end(), uint8_t{0});
-    n_shifted_ = 0;
+    for (int32_t row = 0; row < n_rows(); ++row)
+        if (applies_shift(row)) set_shift(row, 0, false);
 }
 
 }  // namespace plait

@@ -53,6 +53,8 @@ SlidingPart::SlidingPart(const MemoryLayout& layout, std::vector<uint8_t> groups
 
 void SlidingPart::place(StepKind kind, const PreparedBatch& batch,
                         std::span<const Microbatch> microbatches) {
+    if (kind == StepKind::decode)
+        for (const SequenceId s : batch.touched) table_.save(s);  // for commit()
     AttentionPart::place(kind, batch, microbatches);
     if (kind == StepKind::decode) batch_ = &batch;
 }
@@ -164,6 +166,7 @@ void SlidingPart::copy(SequenceId from, SequenceId to, PositionRange range,
 
 size_t SlidingPart::check_reposition(SequenceId sequence, const Reposition& how) {
     const size_t n_moves = AttentionPart::check_reposition(sequence, how);
+    table_.save(sequence);
     const PositionRange old = freed_positions(sequence);
     if (empty(old)) return n_moves;
     const auto moved = [&](Position p) {
@@ -193,6 +196,27 @@ void SlidingPart::reposition(SequenceId sequence, const Reposition& how,
     PositionRange& range = freed(sequence);
     if (!empty(range)) range = {how(range.begin), how(range.end - 1) + 1};
     free_unseen_keys(sequence);
+}
+
+void SlidingPart::begin_transaction() {
+    saved_freed_.push(freed_);
+    try {
+        AttentionPart::begin_transaction();
+    } catch (...) {
+        saved_freed_.pop();
+        throw;
+    }
+}
+
+void SlidingPart::commit_transaction() noexcept {
+    AttentionPart::commit_transaction();
+    saved_freed_.pop();
+}
+
+void SlidingPart::roll_back_transaction() noexcept {
+    AttentionPart::roll_back_transaction();
+    freed_.swap(saved_freed_.top());
+    saved_freed_.pop();
 }
 
 void SlidingPart::release(SequenceId sequence) noexcept {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "memory/attention.h"
+#include "memory/saved.h"
 
 namespace plait {
 
@@ -39,6 +40,10 @@ public:
                     std::vector<RowMove>& moves) noexcept override;
     void release(SequenceId sequence) noexcept override;
     bool can_end_at(SequenceId sequence, Position next) const override;
+
+    void begin_transaction() override;
+    void commit_transaction() noexcept override;
+    void roll_back_transaction() noexcept override;
 
     void check_restore(const PartState& state, std::span<const SequenceId> sequences, bool whole,
                        std::vector<StateRows>& rows) override;
@@ -75,6 +80,7 @@ private:
     // [n_sequences] the range of positions whose keys were freed; {0, 0} if none. The last key of a
     // sequence is never freed.
     std::vector<PositionRange> freed_;
+    Saved<std::vector<PositionRange>> saved_freed_;
     const PreparedBatch* batch_ = nullptr;  // of the current step
 };
 

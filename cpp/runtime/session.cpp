@@ -225,34 +225,6 @@ void Session::check_runs_layer(int layer) const {
                               " to ", run.end - 1));
 }
 
-SequenceRows Session::read_rows(int layer, SequenceId sequence, uint8_t part) {
-    check_sequence(sequence);
-    const MemoryLayout& layout = memory().layout();
-    if (layer < 0 || static_cast<size_t>(layer) >= layout.specs.size())
-        throw OutOfRange(
-            text("layer ", layer, " does not exist: expected 0 to ", layout.specs.size() - 1));
-    check_runs_layer(layer);
-    const auto heads = layout.cached_heads(static_cast<size_t>(layer), part);
-    if (!heads) throw UnsupportedError(text("layer ", layer, " has no keys and values"));
-    decode_runner_->apply_shifts();
-    const StorageInfo& info = layout.at(heads->id);
-    const std::vector<int32_t> rows = memory().rows_of(info.group, sequence);
-    SequenceRows result{.n = static_cast<int64_t>(rows.size()),
-                        .n_heads = info.n_heads,
-                        .head_dim = heads->head_dim};
-    const auto stored = static_cast<size_t>(info.head_dim);
-    const auto wanted = static_cast<size_t>(heads->head_dim);
-    const auto n_heads = static_cast<size_t>(info.n_heads);
-    result.values.resize(rows.size() * n_heads * wanted);
-    std::vector<float> row(n_heads * stored);
-    float* to = result.values.data();
-    for (const int32_t i : rows) {
-        decode_runner_->storage().read_row(info, layout.index(heads->id), i, row.data());
-        for (size_t h = 0; h < n_heads; ++h) to = std::copy_n(row.data() + h * stored, wanted, to);
-    }
-    return result;
-}
-
 SequenceId Session::open_sequence() {
     const Memory& memory = decode_runner_->memory();
     for (SequenceId id = 0; id < settings_.n_seq_max(); ++id) {

@@ -47,6 +47,12 @@ struct SequenceRows {
     int head_dim = 0;
 };
 
+// Keys or values given by the caller.
+struct GivenRows {
+    std::span<const float> values;
+    std::vector<int64_t> shape;
+};
+
 struct ActiveControl {
     std::string identity;     // in saved states
     std::vector<float> rows;  // [n_layers, width]
@@ -82,10 +88,26 @@ public:
     Position rewind(SequenceId sequence, Position next);
     SequenceRows keys(int layer, SequenceId sequence) { return read_rows(layer, sequence, 0); }
     SequenceRows values(int layer, SequenceId sequence) { return read_rows(layer, sequence, 1); }
+    // Replaces the keys and values of a layer at these positions of a sequence, in any order. The
+    // rows are as keys() and values() return them. Throws InvalidArgument, OutOfRange,
+    // UnsupportedError or CacheFull.
+    void write(int layer, SequenceId sequence, std::span<const Position> positions,
+               const std::optional<GivenRows>& keys, const std::optional<GivenRows>& values);
 
     // Reserves an empty sequence id that no open handle uses. Throws CacheFull if there is none.
     SequenceId open_sequence();
     void close_sequence(SequenceId sequence);  // frees its cells
+
+    // Transactions; see Memory. `is_reserved(id)` tells whether a handle that was open at the
+    // beginning owns the id again after a rollback.
+    void begin_transaction() { decode_runner_->memory().begin_transaction(); }
+    void commit_transaction() noexcept { decode_runner_->memory().commit_transaction(); }
+    template <typename IsReserved>
+    void roll_back_transaction(IsReserved is_reserved) noexcept {
+        decode_runner_->memory().roll_back_transaction();
+        for (size_t id = 0; id < handles_.size(); ++id)
+            handles_[id] = is_reserved(static_cast<SequenceId>(id));
+    }
 
     // Defragments the cache in rounds of at most `max_moves` copies; see Defragmenter.
     DefragReport defrag(std::optional<int64_t> max_moves);
@@ -157,6 +179,7 @@ private:
     void check_range(PositionRange range) const;
     // Throws OutOfRange for a layer of the model that is outside of the range of the context.
     void check_runs_layer(int layer) const;
+    CachedHeads heads_of(int layer, uint8_t part) const;
     SequenceRows read_rows(int layer, SequenceId sequence, uint8_t part);
     StepRunner& encode_runner();
     bool uses_weight(WeightId weight);

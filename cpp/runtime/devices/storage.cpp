@@ -30,4 +30,15 @@ void Storage::read_row(const StorageInfo& info, size_t index, int32_t row, float
     }
 }
 
+void Storage::pack_row(const StorageInfo& info, const float* source, std::byte* target) {
+    const auto stored = static_cast<size_t>(info.head_elements);
+    std::vector<float> values(stored * static_cast<size_t>(info.n_heads));
+    for (size_t h = 0; h < static_cast<size_t>(info.n_heads); ++h) {
+        float* head = values.data() + h * stored;
+        std::copy_n(source + h * static_cast<size_t>(info.head_dim), info.head_dim, head);
+        if (info.hadamard) hadamard(head, info.head_dim, info.hadamard);
+    }
+    quantize(info.dtype, values.data(), target, values.size());
+}
+
 }  // namespace plait

@@ -19,6 +19,8 @@ public:
     std::span<Buffer* const> buffers() const { return pointers_; }  // by index in layout.storage
     // Dequantises one row of one part into `target`, [n_heads, head_dim], without padding.
     void read_row(const StorageInfo& info, size_t index, int32_t row, float* target) const;
+    // The inverse: quantises [n_heads, head_dim] floats to the `info.row_bytes` bytes of a row.
+    static void pack_row(const StorageInfo& info, const float* source, std::byte* target);
 
 private:
     const MemoryLayout& layout_;

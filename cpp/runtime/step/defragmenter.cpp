@@ -49,7 +49,7 @@ const DefragReport& Defragmenter::run(Memory& memory, RowMover& mover, int64_t m
 }
 
 void Defragmenter::before_step(Memory& memory, RowMover& mover, size_t n_tokens) {
-    if (!threshold_) return;
+    if (!threshold_ || memory.n_transactions() > 0) return;
     tokens_until_check_ -= static_cast<int64_t>(n_tokens);
     if (tokens_until_check_ > 0) return;
     const RunCount count = memory.count_runs();

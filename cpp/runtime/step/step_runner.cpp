@@ -329,6 +329,8 @@ void StepRunner::write_adapter_input(InputId id, const Microbatch& microbatch, s
 void StepRunner::apply_shifts() {
     if (!step_memory_.has_shifts()) return;
     mover_.prepare();
+    if (stored_ && memory().n_transactions() > 0)
+        edit([](Memory& memory, std::vector<RowMove>& moves) { memory.replace_kept_shifts(moves); });
     shifts_.clear();
     step_memory_.take_shifts(shifts_);
     mover_.rotate(shifts_);

@@ -139,7 +139,15 @@ class Sequence(_core.SequenceHandle, Closeable):
             return
         if not kv.can_shift:
             raise UnsupportedError(f"shift: a {kv.kind} memory cannot change positions")
-        self._check_room(keep, keep + discard)
+        if kv.in_transaction:  # which keeps cells that would otherwise have room for others
+            with self._ctx.transaction():
+                self._shift(keep, discard)
+        else:
+            self._check_room(keep, keep + discard)
+            self._shift(keep, discard)
+
+    def _shift(self, keep: int, discard: int) -> None:
+        kv = self._open()
         if not kv.seq_rm(self, keep, keep + discard):
             raise UnsupportedError(
                 f"shift: a {kv.kind} memory cannot remove positions [{keep}, {keep + discard})"

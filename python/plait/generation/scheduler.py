@@ -443,8 +443,8 @@ class Scheduler(Closeable):
         replaced = self._ctx.kv.n_replaced
         if replaced != self._n_replaced and (self._active or len(self._prefixes)):
             raise ValueError(
-                "step: load(), from_bytes() or copy_to() replaced the sequences that the scheduler uses; close the "
-                "scheduler before such calls"
+                "step: load(), from_bytes(), copy_to() or the rollback of a transaction replaced the sequences that "
+                "the scheduler uses; close the scheduler before such calls"
             )
         self._n_replaced = replaced
         for request in self._active:
