@@ -93,5 +93,9 @@ class StateNotFoundError(_NotFound, StateError):
     """The file of a saved state does not exist."""
 
 
+class ReceiptNotFoundError(_NotFound, ReceiptError):
+    """The file of a receipt does not exist."""
+
+
 class OutOfMemoryError(BackendError, MemoryError):
     """There is too little memory. The cache is as it was before the call."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait import _core
-from plait.arguments import expect_model, kind
+from plait.arguments import expect, expect_model, items, kind
 from plait.cache.sequence import Sequence
 from plait.context import Context
 from plait.errors import BackendError, Error, ReceiptError, VerificationError
@@ -63,13 +63,16 @@ def verify(
         plait.verify(receipt, ctx.model)
     """
     expect_model(model, "verify")
+    given = items(adapters, "verify: adapters", "Adapter")
+    for adapter in given:
+        expect(adapter, _core.Adapter, "verify: adapters", "a list of Adapter")
     check_progress(progress, "verify")
     if not isinstance(receipt, Receipt | str | os.PathLike):
         raise TypeError(f"verify: receipt: expected a Receipt or a path, got {kind(receipt)}")
     if not isinstance(receipt, Receipt):
         receipt = Receipt.load(receipt)
     _check(receipt, model)
-    loaded = [_adapter(facts, model, list(adapters)) for facts in receipt.adapters]
+    loaded = [_adapter(facts, model, given) for facts in receipt.adapters]
     decoder = Decoder(receipt._blobs, loaded)
     with _context(receipt, model, decoder) as ctx, Progress(progress, len(receipt), "call") as bar:
         replay = _Replay(ctx, decoder)
@@ -88,6 +91,8 @@ def recorded(ctx: Context, path: str | os.PathLike[str] | None) -> Iterator[None
         ctx: The context.
         path: Path of the receipt. None: do nothing.
     """
+    if path is not None:
+        expect(path, (str, os.PathLike), "receipt", "a path")
     with nullcontext() if path is None else ctx.record() as receipt:
         yield
     if receipt is not None and path is not None:
@@ -201,8 +206,6 @@ def _adapter(facts: Any, model: Model, given: list[_core.Adapter]) -> _core.Adap
         raise ReceiptError("the receipt is damaged: an adapter has no path")
     path, wanted = facts["path"], facts.get("sha256")
     for adapter in given:
-        if not isinstance(adapter, _core.Adapter):
-            raise TypeError(f"verify: adapters: expected a list of Adapter, got {kind(adapter)}")
         if file_digest(adapter.path)["sha256"] == wanted:
             return adapter
     try:

@@ -10,15 +10,17 @@ import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from plait.errors import ReceiptError
+from plait.arguments import expect
+from plait.errors import ReceiptError, ReceiptNotFoundError
 from plait.files.hub import parts
 from plait.inspect.call_values import Blobs, digest
 
 if TYPE_CHECKING:
+    from threading import RLock
+
     from plait._core import Model
-    from plait.inspect.recorder import Recorder
 
 _FORMAT: Final = "plait receipt"
 _VERSION: Final = 1
@@ -30,6 +32,19 @@ _FIELDS: Final[dict[str, type | tuple[type, ...]]] = {
     "adapters": list, "sequences": list, "state": (str, type(None)), "calls": list, "problem": (str, type(None)),
     "data": dict, "sha256": str,
 }  # fmt: skip
+
+
+class Recording(Protocol):
+    """What fills a receipt, until it is stopped.
+
+    Attributes:
+        lock: Held while the receipt changes.
+    """
+
+    lock: RLock
+
+    def stop(self, receipt: Receipt) -> None:
+        """End the receipt."""
 
 
 class Receipt:
@@ -47,9 +62,9 @@ class Receipt:
         problem: Why the calls cannot be computed again, or None.
     """
 
-    def __init__(self, start: Callable[[Receipt], Recorder] | None = None) -> None:
+    def __init__(self, start: Callable[[Receipt], Recording] | None = None) -> None:
         self._start = start
-        self._recorder: Recorder | None = None
+        self._recorder: Recording | None = None
         self._header: dict[str, Any] = {}
         self._blobs: Blobs = {}
         self._model: Model | None = None
@@ -80,6 +95,11 @@ class Receipt:
         return str(self._header.get("isa", ""))
 
     @property
+    def build(self) -> dict[str, Any]:
+        """The "version", "commit" and "compiler" of plait that recorded."""
+        return dict(self._header.get("plait", {}))
+
+    @property
     def model(self) -> dict[str, Any]:
         """The model: its "arch" and its "files", each with "name", "size" in bytes and "sha256"."""
         if self._model is not None and "model" not in self._header:
@@ -105,6 +125,7 @@ class Receipt:
             path: Path of the file.
 
         Raises:
+            TypeError: `path` is not a path.
             ValueError: The recording has not begun.
             ModelError: The file of the model has changed since it was opened.
             OSError: A file cannot be read or written.
@@ -134,10 +155,13 @@ class Receipt:
             The receipt.
 
         Raises:
-            ReceiptError: The file is not a receipt, has another version, or was changed.
+            TypeError: `path` is not a path.
+            ReceiptError: The file does not exist, is not a receipt, has another version, or was
+                changed.
             OSError: The file cannot be read.
         """
-        content = _parsed(Path(path).read_bytes(), os.fspath(path))
+        expect(path, (str, os.PathLike), "load: path", "a path")
+        content = _parsed(_read(path), os.fspath(path))
         receipt = cls()
         for key, text in content["data"].items():
             receipt._blobs[key] = _blob(key, text, os.fspath(path))
@@ -229,6 +253,15 @@ def _checksum(content: dict[str, Any]) -> str:
     return digest(
         json.dumps(others, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     )
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise ReceiptNotFoundError(f"{os.fspath(path)}: no such file") from None
+    except ValueError as error:  # a path with a null character
+        raise ReceiptError(f"load: path: {error}") from None
 
 
 def _parsed(data: bytes, path: str) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from plait.inspect.call_values import digest, encode
 from plait.inspect.receipt import Receipt, file_digest
 
 if TYPE_CHECKING:
-    from plait.context import Context
     from plait.inspect.edit import Edit
 
 RECORDED: Final = (
@@ -34,6 +33,9 @@ RECORDED: Final = (
 
 Calls that save a state are among them, because they apply pending shifts.
 """
+
+Context = Any
+"""A plait.Context, whose module imports this one."""
 
 _STEERING: Final = ("set_lora", "set_control_vector")
 
@@ -88,7 +90,8 @@ class Recorder:
             }  # fmt: skip
             for name in _STEERING:
                 if given := ctx._steering[name]:
-                    entry, problem = self._encoded(name, *given, [receipt])
+                    args, kwargs = given
+                    entry, problem = self._encoded(name, args, kwargs, [receipt])
                     receipt.calls.append(entry)
                     receipt.problem = receipt.problem or problem
             if not self._receipts:

@@ -514,8 +514,9 @@ def test_misuse(tiny: plait.Model, run: Path, tmp_path: Path) -> None:
         plait.verify(3, tiny)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="verify: progress"):
         plait.verify(run, tiny, progress=3)  # type: ignore[arg-type]
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as caught:
         plait.verify(tmp_path / "nothing.json", tiny)
+    assert isinstance(caught.value, plait.ReceiptError)
     with pytest.raises(ValueError, match="save: the receipt is empty"):
         plait.Receipt().save(run)
     with pytest.raises(plait.ReceiptError, match="empty"):
