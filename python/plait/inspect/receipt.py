@@ -130,6 +130,7 @@ class Receipt:
             ModelError: The file of the model has changed since it was opened.
             OSError: A file cannot be read or written.
         """
+        expect(path, (str, os.PathLike), "save: path", "a path")
         if not self._header:
             raise ValueError(
                 "save: the receipt is empty; record with `with ctx.record() as receipt:`"
@@ -259,7 +260,7 @@ def _read(path: str | os.PathLike[str]) -> bytes:
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:
-        raise ReceiptNotFoundError(f"{os.fspath(path)}: no such file") from None
+        raise ReceiptNotFoundError(f"receipt: {os.fspath(path)}: no such file") from None
     except ValueError as error:  # a path with a null character
         raise ReceiptError(f"load: path: {error}") from None
 

@@ -186,7 +186,7 @@ def calls(room: Room) -> dict[str, Call]:
     saved, state = room.folder / "saved", kv.to_bytes(seq)
     receipt = room.folder / "run.json"
     with ctx.record() as recorded:
-        ctx.decode(room.batch)
+        ctx.encode(room.batch)
     recorded.save(receipt)
     kv.save(saved, seq)
     sampler, tokenizer, chat_ctx = plait.Sampler(seed=1), m.tokenizer, plait.Context(m, n_ctx=32)
