@@ -111,8 +111,12 @@ class _Replay:
         self._ctx = ctx
         self._decoded = decoder
         self._edits: dict[Any, Edit] = {}
+        self._transactions: list[
+            tuple[Any, dict[int, Any]]
+        ] = []  # with the handles at the beginning
         self._own: dict[str, Callable[..., object]] = {
             "open": self._open, "close": self._close, "edit": self._edit, "end_edit": self._end_edit,
+            "transaction": self._begin, "commit": self._commit, "rollback": self._roll_back,
         }  # fmt: skip
 
     def begin(self, receipt: Receipt) -> None:
@@ -164,6 +168,21 @@ class _Replay:
 
     def _end_edit(self, number: Any) -> None:
         self._edits.pop(number).__exit__(None, None, None)
+
+    def _begin(self) -> None:
+        ctx: Any = self._ctx
+        transaction = ctx.transaction()
+        transaction.__enter__()
+        self._transactions.append((transaction, dict(self._decoded.handles)))
+
+    def _commit(self) -> None:
+        transaction, _ = self._transactions.pop()
+        transaction.__exit__(None, None, None)
+
+    def _roll_back(self) -> None:
+        transaction, handles = self._transactions.pop()
+        transaction.rollback()
+        self._decoded.handles = handles
 
 
 def _check(receipt: Receipt, model: Model) -> None:

@@ -69,7 +69,7 @@ class Recorder:
             receipt: The receipt.
 
         Raises:
-            UnsupportedError: Sequences have adapters or control vectors of their own.
+            UnsupportedError: Sequences have adapters or control vectors of their own, or a transaction is open.
         """
         with self.lock:
             ctx = self._ctx
@@ -79,6 +79,11 @@ class Recorder:
                         f"record: sequences have adapters or control vectors of their own, which cannot be read back; "
                         f"call {name}(..., seq=...) inside the block, or first set them for all sequences"
                     )
+            if getattr(ctx.kv, "in_transaction", False):
+                raise UnsupportedError(
+                    "record: a transaction is open, whose rollback would restore a state that is not recorded; open it "
+                    "inside the block"
+                )
             if self._receipts:
                 self._note_changes()
             else:
@@ -125,12 +130,44 @@ class Recorder:
             self._handles[handle.id] = weakref.ref(handle)
             self._add(self._receipts, "open", {"sequence": handle.id})
 
+    def note(self, name: str) -> None:
+        """Record a call without arguments.
+
+        Args:
+            name: Name of the call.
+        """
+        self._add(self._receipts, name, {})
+
+    def handles(self) -> dict[int, Any]:
+        """Return the sequences that are open now."""
+        self._note_changes()
+        return dict(self._handles)
+
+    def restore_handles(self, handles: dict[int, Any]) -> None:
+        """Record that a rollback opened and closed sequences.
+
+        Args:
+            handles: The sequences that were open before.
+        """
+        self._handles = dict(handles)
+
+    def fail(self, problem: str) -> None:
+        """Mark the open receipts as useless.
+
+        Args:
+            problem: The reason.
+        """
+        for receipt in self._receipts:
+            receipt.problem = receipt.problem or f"call {len(receipt.calls)}: {problem}"
+
     def _install(self) -> None:
         ctx = self._ctx
         for name in RECORDED:
             owner, method = self._place(name)
             if hasattr(owner, method):
                 owner.__dict__[method] = self._recorded(name, getattr(owner, method))
+        if hasattr(ctx, "transaction"):
+            ctx.__dict__["transaction"] = lambda: _Transaction(self, type(ctx).transaction(ctx))
         ctx.kv.__dict__["load"] = self._load
         ctx.kv.__dict__["save"] = self._save
         ctx.kv.__dict__["copy_to"] = self._copy_to
@@ -139,7 +176,7 @@ class Recorder:
     def _uninstall(self) -> None:
         ctx = self._ctx
         del ctx._recorder
-        for name in (*RECORDED, "kv.load", "kv.save", "kv.copy_to"):
+        for name in (*RECORDED, "transaction", "kv.load", "kv.save", "kv.copy_to"):
             owner, method = self._place(name)
             owner.__dict__.pop(method, None)
 
@@ -170,7 +207,7 @@ class Recorder:
             result = function(*args, **kwargs)
             returned = True
             if problem:
-                self._fail(problem)
+                self.fail(problem)
             stated = result_of(result)
             for receipt in receipts:
                 receipt.calls.append(entry | stated)
@@ -182,7 +219,7 @@ class Recorder:
             else:
                 changed = returned or not isinstance(error, Exception)
             if changed and not recorded:  # an interrupt arrived between the change and its record
-                self._fail(f"{name} was interrupted by {type(error).__name__}")
+                self.fail(f"{name} was interrupted by {type(error).__name__}")
             raise
 
     def _encoded(
@@ -221,10 +258,6 @@ class Recorder:
         encoded = {key: self._value(value, receipts) for key, value in args.items()}
         for receipt in receipts:
             receipt.calls.append({"call": name, "args": encoded})
-
-    def _fail(self, problem: str) -> None:
-        for receipt in self._receipts:
-            receipt.problem = receipt.problem or f"call {len(receipt.calls)}: {problem}"
 
     # --- what changes without a recorded call -------------------------------------------------------
 
@@ -280,9 +313,7 @@ class Recorder:
         if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
             with self.lock:
                 _core.KVCache.load(kv, path, seq)  # which reports what is wrong with the path
-                self._fail(
-                    f"kv.load: {path!r:.80} is not an ordinary file, which can be read twice"
-                )
+                self.fail(f"kv.load: {path!r:.80} is not an ordinary file, which can be read twice")
             return
         kv.from_bytes(Path(path).read_bytes(), seq)
 
@@ -318,6 +349,57 @@ class Recorder:
         key = digest(state)
         receipt._blobs[key] = state
         return key
+
+
+class _Transaction:
+    """A transaction whose beginning and end are recorded.
+
+    Args:
+        recorder: The recorder of the context.
+        transaction: The transaction.
+    """
+
+    def __init__(self, recorder: Recorder, transaction: Any) -> None:
+        self._recorder = recorder
+        self._transaction = transaction
+        self._handles: dict[int, Any] = {}
+
+    @property
+    def open(self) -> bool:
+        """True inside the block, until rollback()."""
+        return bool(self._transaction.open)
+
+    def __enter__(self) -> _Transaction:
+        with self._recorder.lock:
+            self._handles = self._recorder.handles()
+            self._transaction.__enter__()
+            self._recorder.note("transaction")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._recorder.lock:
+            if not self.open:
+                self._transaction.__exit__(*error)
+                return
+            self._recorder.handles()
+            try:
+                self._transaction.__exit__(*error)
+            except BaseException:
+                self._recorder.fail("a transaction ended in another way than a block does")
+                raise
+            self._ended("commit" if error[0] is None else "rollback")
+
+    def rollback(self) -> None:
+        """Undo all calls since the beginning of the block; see Context.transaction()."""
+        with self._recorder.lock:
+            self._recorder.handles()
+            self._transaction.rollback()
+            self._ended("rollback")
+
+    def _ended(self, how: str) -> None:
+        self._recorder.note(how)
+        if how == "rollback":
+            self._recorder.restore_handles(self._handles)
 
 
 def result_of(value: Any) -> dict[str, Any]:

@@ -235,6 +235,63 @@ def test_adapters_and_control_vectors_are_set_again(tmp_path: Path) -> None:
         plait.verify(path, model)
 
 
+@pytest.mark.skipif(not hasattr(plait.Context, "transaction"), reason="no transactions")
+def test_transactions_are_undone_again(tiny: plait.Model, tmp_path: Path) -> None:
+    with context(tiny) as plain:
+        ctx: Any = plain
+        before = ctx.sequence()
+        with ctx.record() as receipt:
+            feed(ctx, tokens(5), seq=before)
+            with contextlib.suppress(KeyError), ctx.transaction():
+                fork = before.fork()
+                feed(ctx, tokens(3, seed=1), seq=fork)
+                before.close()
+                with ctx.transaction() as inner:
+                    ctx.kv.clear()
+                    inner.rollback()
+                    assert not inner.open
+                feed(ctx, tokens(3, seed=2), seq=fork)
+                raise KeyError
+            assert fork.closed
+            assert not before.closed
+            feed(ctx, tokens(2, seed=3), seq=before)
+            with ctx.transaction():
+                before.close()
+                again = ctx.sequence()
+                feed(ctx, tokens(2, seed=4), seq=again)
+            feed(ctx, tokens(2, seed=5), seq=again)
+        assert receipt.problem is None
+        assert [c["call"] for c in receipt.calls if c["call"] in ("transaction", "commit", "rollback")] == [
+            "transaction", "transaction", "rollback", "rollback", "transaction", "commit",
+        ]  # fmt: skip
+        plait.verify(saved(receipt, tmp_path), tiny)
+        with ctx.transaction(), pytest.raises(plait.UnsupportedError, match="transaction is open"):
+            ctx.record().__enter__()
+
+
+@pytest.mark.skipif("write" not in dir(plait.KVCache), reason="no writable cache")
+def test_writes_are_recorded(tiny: plait.Model, tmp_path: Path) -> None:
+    with context(tiny) as ctx, ctx.record() as receipt:
+        kv: Any = ctx.kv
+        feed(ctx, tokens(6))
+        keys = np.ascontiguousarray(kv.keys(1, 0)[2:5] * 0.5)
+        kv.write(0, 1, range(2, 5), keys=keys)
+        feed(ctx, tokens(2))
+    assert [call["call"] for call in receipt.calls] == ["decode", "kv.write", "decode"]
+    plait.verify(saved(receipt, tmp_path), tiny)
+
+
+@pytest.mark.skipif(not hasattr(plait.Context, "layers"), reason="no ranges of layers")
+def test_the_range_of_layers_is_recorded(tiny: plait.Model, tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).normal(size=(3, tiny.n_embd)).astype(np.float32)
+    made = plait.Batch()
+    made.add_embeddings(rows, logits="all")
+    with context(tiny, layers=range(1, 2)) as ctx, ctx.record() as receipt:
+        ctx.decode(made)
+    assert receipt.options["layers"] == {"range": [1, 2, 1]}
+    plait.verify(saved(receipt, tmp_path), tiny)
+
+
 def test_a_state_at_the_beginning_belongs_to_it(tiny: plait.Model, tmp_path: Path) -> None:
     with context(tiny) as ctx:
         feed(ctx, tokens(12))
