@@ -413,6 +413,53 @@ py::str batch_html(PyBatch& self) {
         .attr("batch_html")(batch_repr(self), view.size, entries);
 }
 
+using BatchArrays = py::typing::Tuple<py::array, py::object, Int32Array, py::array_t<bool>>;
+
+// Returns copies of the entries in the form that from_arrays() and add_embeddings() accept.
+BatchArrays to_arrays(PyBatch& self) {
+    const PyBatch::Reading reading(self);
+    const BatchView& view = reading.view();
+    const auto n = static_cast<py::ssize_t>(view.size);
+    py::array entries;
+    if (view.embeddings.empty())
+        entries = take_vector(std::vector(view.tokens.begin(), view.tokens.end()), {n});
+    else
+        entries = take_vector(std::vector(view.embeddings.begin(), view.embeddings.end()),
+                              {n, static_cast<py::ssize_t>(view.width)});
+    py::object positions = py::none();
+    if (!view.positions.empty()) {
+        std::vector<py::ssize_t> shape{n};
+        if (view.axes != 1) shape.push_back(view.axes);
+        positions = take_vector(std::vector(view.positions.begin(), view.positions.end()),
+                                std::move(shape));
+    }
+    size_t per_entry = 1;
+    for (size_t i = 0; i < view.size; ++i)
+        per_entry = std::max(per_entry, view.sequences_of(i).size());
+    std::vector<int32_t> sequences(view.size * per_entry, kNoSequence);
+    for (size_t i = 0; i < view.size; ++i)
+        std::ranges::copy(view.sequences_of(i),
+                          sequences.begin() + static_cast<std::ptrdiff_t>(i * per_entry));
+    py::array_t<bool> wanted(n);
+    std::ranges::copy(view.wants, wanted.mutable_data());
+    return py::make_tuple(
+        entries, positions,
+        take_vector(std::move(sequences), {n, static_cast<py::ssize_t>(per_entry)}), wanted);
+}
+
+void bind_to_arrays(BatchClass& batch) {
+    batch.def("to_arrays", &to_arrays, R"(Return copies of the entries as arrays.
+
+Returns:
+    A tuple (tokens, positions, seq_ids, logits). `tokens` is int32 (n,), or float32 (n, n_embd) for
+    embeddings. `positions` is int32, (n,) or (n, n_pos_per_token), -1 where an entry continues its
+    sequence; or None if all do. `seq_ids` is int32 (n, k), padded with -1 where an entry has fewer
+    than k sequences. `logits` is bool (n,), True for each entry that requests an output row.
+
+Raises:
+    BatchError: An array of from_arrays() has been resized, or has a negative position.)");
+}
+
 void bind_from_arrays(BatchClass& batch) {
     batch.def_static("from_arrays", &PyBatch::from_arrays, py::arg("tokens"), py::arg("positions"),
                      py::arg("seq_ids"), py::arg("logits"), R"(Create a batch that refers to arrays.
@@ -498,6 +545,7 @@ when decode() is called. A batch can be decoded several times, but not changed d
 A `Sequence` is accepted wherever a sequence id is expected. decode() checks that it is still open and
 belongs to the context, and refuses the bare id of an open Sequence: also the default, 0.)");
     bind_from_arrays(batch);
+    bind_to_arrays(batch);
     bind_additions(batch);
     batch.def("__init__", init(+[] { return PyBatch(); }), py::detail::is_new_style_constructor())
         .def("clear", &PyBatch::clear, R"(Remove all entries.

@@ -487,6 +487,9 @@ Each value is a float32 ndarray of shape (n_rows, ...). Values that a call did n
              py::arg("context"), py::arg("name"), py::arg("mode"), py::arg("sequences"),
              py::arg("positions"))
         .def_property_readonly(
+            "number", [](const PyEdit& self) { return self.number; },
+            "0 outside of a `with` block. Inside, larger than that of every edit opened earlier.")
+        .def_property_readonly(
             "name",
             [](const PyEdit& self) {
                 initialized(self.shared);

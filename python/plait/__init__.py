@@ -33,8 +33,10 @@ from plait.errors import (
     CacheFull,
     Error,
     ModelError,
+    ReceiptError,
     StateError,
     UnsupportedError,
+    VerificationError,
 )
 from plait.generation.events import Completion, Event, Timings, Usage
 from plait.generation.generate import agenerate, complete, generate
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from plait.evaluation.comparison import Comparison, compare
     from plait.evaluation.divergence import KLDivergence, kl_divergence
     from plait.evaluation.embedding import Embedder, embed
+    from plait.evaluation.replay import verify
     from plait.evaluation.scoring import Score, perplexity, score, token_logprobs
     from plait.generation.chat import Chat
     from plait.generation.drafts import Acceptance, DraftModel, PromptLookup
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from plait.generation.scheduler import Scheduler
     from plait.generation.search import beam_search, best_of
     from plait.inspect.gradients import Logit, LogitDifference, LogProbability
+    from plait.inspect.receipt import Receipt
     from plait.tokenizer import Tokenizer
 
 __all__ = [
@@ -93,6 +97,8 @@ __all__ = [
     "ModelError",
     "Output",
     "PromptLookup",
+    "Receipt",
+    "ReceiptError",
     "Request",
     "Sampler",
     "Scheduler",
@@ -107,6 +113,7 @@ __all__ = [
     "ToolCall",
     "UnsupportedError",
     "Usage",
+    "VerificationError",
     "__version__",
     "agenerate",
     "attention_sinks",
@@ -127,6 +134,7 @@ __all__ = [
     "testing",
     "token_logprobs",
     "tool_schema",
+    "verify",
 ]
 
 __version__: str = build_info()["version"]
@@ -147,6 +155,7 @@ _MODULES = {
     "LogitDifference": "inspect.gradients",
     "Message": "generation.messages",
     "PromptLookup": "generation.drafts",
+    "Receipt": "inspect.receipt",
     "Request": "generation.request",
     "Sampler": "generation.sampler",
     "Scheduler": "generation.scheduler",
@@ -164,6 +173,7 @@ _MODULES = {
     "score": "evaluation.scoring",
     "token_logprobs": "evaluation.scoring",
     "tool_schema": "generation.messages",
+    "verify": "evaluation.replay",
 }
 # Public submodules that are imported on first use. `inspect_ai`, `lm_eval` and `ray` need an extra, so they are not in
 # __all__.

@@ -401,6 +401,26 @@ class Batch:
         Raises:
             BatchError: A context is reading the batch.
         """
+    def to_arrays(
+        self,
+    ) -> tuple[
+        numpy.ndarray,
+        typing.Any,
+        numpy.typing.NDArray[numpy.int32],
+        numpy.typing.NDArray[numpy.bool],
+    ]:
+        """
+        Return copies of the entries as arrays.
+
+        Returns:
+            A tuple (tokens, positions, seq_ids, logits). `tokens` is int32 (n,), or float32 (n, n_embd) for
+            embeddings. `positions` is int32, (n,) or (n, n_pos_per_token), -1 where an entry continues its
+            sequence; or None if all do. `seq_ids` is int32 (n, k), padded with -1 where an entry has fewer
+            than k sequences. `logits` is bool (n,), True for each entry that requests an output row.
+
+        Raises:
+            BatchError: An array of from_arrays() has been resized, or has a negative position.
+        """
 
 class Output:
     """
@@ -863,6 +883,11 @@ class Edit:
     def name(self) -> str:
         """
         Name of the value.
+        """
+    @property
+    def number(self) -> int:
+        """
+        0 outside of a `with` block. Inside, larger than that of every edit opened earlier.
         """
 
 class Trace:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import weakref
+from copy import copy
+from threading import RLock
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from plait import _core
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from plait.inspect.edit import Change, Edit, Positions, Sequences
     from plait.inspect.gradients import Gradients, Loss
     from plait.inspect.graph import Graph, Trace
+    from plait.inspect.receipt import Receipt
+    from plait.inspect.recorder import Recorder
     from plait.model import Model
 
 
@@ -49,6 +55,46 @@ class Context(_core.Context, Closeable):  # noqa: D101
     __doc__ = _core.Context.__doc__
 
     model: Model
+
+    # What a receipt needs to know: the given options, the edits that exist, and the arguments of the last set_lora()
+    # and set_control_vector() for all sequences: () before the first, None after one for single sequences.
+    _options: dict[str, Any]
+    _isa_limits: tuple[str | None, str | None]
+    _edits: weakref.WeakValueDictionary[int, Edit]
+    _steering: dict[str, tuple[tuple[Any, ...], dict[str, Any]] | tuple[()] | None]
+    _recorder: Recorder | None = None
+    _record_lock: RLock
+
+    if not TYPE_CHECKING:  # type checkers read the signatures of _core.Context
+
+        @functools.wraps(_core.Context.__init__)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            options.pop("model", None)
+            self._options = options
+            self._isa_limits = (options.get("isa"), os.environ.get("PLAIT_ISA"))
+            self._record_lock = RLock()
+            self._edits = weakref.WeakValueDictionary()
+            self._steering = {"set_lora": (), "set_control_vector": ()}
+
+        @functools.wraps(_core.Context.set_lora)
+        def set_lora(self, *args: Any, **kwargs: Any) -> None:  # noqa: D102
+            given = _for_all(args, kwargs)  # before anything changes: it allocates
+            super().set_lora(*args, **kwargs)
+            self._steering["set_lora"] = given
+
+        @functools.wraps(_core.Context.set_control_vector)
+        def set_control_vector(self, *args: Any, **kwargs: Any) -> None:  # noqa: D102
+            given = _for_all(args, kwargs)  # before anything changes: it allocates
+            super().set_control_vector(*args, **kwargs)
+            self._steering["set_control_vector"] = given
+
+    @property
+    def isa(self) -> str:
+        """Name of the CPU instruction set in use, one of build_info()["isas"]."""
+        known = _core.build_info()["isas"]
+        limits = [known.index(name) for name in self._isa_limits if name]
+        return str(known[min(limits, default=-1)])
 
     @functools.cached_property
     def kv(self) -> KVCache:
@@ -279,10 +325,53 @@ class Context(_core.Context, Closeable):  # noqa: D101
 
         return Trace(self)
 
+    def record(self) -> Receipt:
+        """Record the calls inside a `with` block, so that anyone can compute them again and compare.
+
+        The receipt has the SHA-256 of the model file, the options, the instruction set, the
+        adapters, control vectors and edits, and every call that changes the cache or computes
+        something, from any thread, in the order in which they ran: with its arguments, and the
+        SHA-256 of its output. It also has the state of the cache at the beginning, if that is not
+        empty, and of every state that is loaded, so the file is as large as these. Calls that fail
+        change nothing and are not recorded. Recordings of one context can be nested; each has the
+        calls of its own block.
+
+        An edit by a function cannot be stored: the receipt then has a `problem`, and
+        plait.verify() refuses it. Captures and gradients change no results and are not recorded.
+        Only calls of this object, its `kv` and its sequences are recorded, not those of a KVCache
+        that was created in another way.
+
+        Returns:
+            A context manager. Its `save(path)` writes the file for plait.verify().
+
+        Raises:
+            UnsupportedError: Adapters or control vectors of single sequences were set before the
+                block.
+
+        Example:
+            with ctx.record() as receipt:
+                ctx.decode(batch)
+            receipt.save("run.json")
+            plait.verify("run.json", ctx.model)
+        """
+        from plait.inspect.receipt import Receipt
+        from plait.inspect.recorder import start
+
+        return Receipt(functools.partial(start, self))
+
     def _repr_html_(self) -> str:
         from plait.display.tables import context_html
 
         return context_html(self)
+
+
+def _for_all(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return copies of the arguments of a call for all sequences, None if it is one for single sequences."""
+    if kwargs.get("seq") is not None:
+        return None
+    return tuple(map(copy, args)), {name: copy(value) for name, value in kwargs.items()}
 
 
 def context_with_at_most(kv_cells: int, model: Model, *, n_ctx: int, **options: Any) -> Context:

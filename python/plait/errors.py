@@ -51,6 +51,29 @@ class UnsupportedError(Error, NotImplementedError):
     """The model, the kind of cache or the build does not support the operation."""
 
 
+class ReceiptError(Error, ValueError):
+    """A receipt is damaged, or was recorded with another model, instruction set or device. Nothing was computed."""
+
+
+class VerificationError(Error, RuntimeError):
+    """A replayed call has another result than the receipt states.
+
+    Attributes:
+        call: Index of the call in `Receipt.calls`, from 0.
+        expected: SHA-256 of the result in the receipt, or its value.
+        found: The same of the replayed call, or its error.
+    """
+
+    def __init__(self, message: str, call: int = 0, expected: str = "", found: str = "") -> None:
+        super().__init__(message, call, expected, found)
+        self.call = call
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class _NotFound(FileNotFoundError):
     """A FileNotFoundError whose message is the text that it was created with."""
 
@@ -68,6 +91,10 @@ class ModelNotFoundError(_NotFound, ModelError):
 
 class StateNotFoundError(_NotFound, StateError):
     """The file of a saved state does not exist."""
+
+
+class ReceiptNotFoundError(_NotFound, ReceiptError):
+    """The file of a receipt does not exist."""
 
 
 class OutOfMemoryError(BackendError, MemoryError):

@@ -12,6 +12,7 @@ plait.lm_eval` instead of `lm_eval`.
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,8 @@ class PlaitLM(LM):  # type: ignore[misc]
         n_seq_max: Number of generations at a time.
         max_gen_toks: Max tokens per generation, unless the task specifies it.
         seed: Seed of tasks that sample.
+        receipt: Path of a receipt of all that is computed, for plait.verify(); see Context.record(). It is written anew
+            after each group of requests.
         batch_size: Ignored; accepted for the harness.
         max_batch_size: Ignored; accepted for the harness.
         device: Ignored; accepted for the harness.
@@ -70,6 +73,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         n_seq_max: int = 16,
         max_gen_toks: int = 256,
         seed: int = 1234,
+        receipt: str | os.PathLike[str] | None = None,
         batch_size: object = None,
         max_batch_size: object = None,
         device: object = None,
@@ -87,6 +91,8 @@ class PlaitLM(LM):  # type: ignore[misc]
             self.model, n_ctx=self.n_ctx, n_seq_max=int(n_seq_max),
             kv_cells=None if options.get("kv") == "streams" else 2 * self.n_ctx, **options,
         )  # fmt: skip
+        self._receipt_path = receipt
+        self._receipt = None if receipt is None else self.ctx.record().__enter__()
         # Kept prefixes would take the cells that scores need.
         self.engine = Engine(self.ctx, prefixes=False)
         self._samplers: dict[tuple[float, ...], Sampler] = {}
@@ -143,6 +149,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         results = self._scored(pairs, disable_tqdm)
         for request, result in zip(requests, results, strict=True):
             self.cache_hook.add_partial("loglikelihood", request.args, result)
+        self._save_receipt()
         return results
 
     def loglikelihood_rolling(
@@ -164,6 +171,7 @@ class PlaitLM(LM):  # type: ignore[misc]
             total = math.fsum(logprob for logprob, _ in self._scored(pairs, True))
             results.append(total)
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        self._save_receipt()
         return results
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
@@ -188,7 +196,12 @@ class PlaitLM(LM):  # type: ignore[misc]
             )  # fmt: skip
         for request, one in zip(requests, done, strict=True):
             self.cache_hook.add_partial("generate_until", request.args, one.text)
+        self._save_receipt()
         return [one.text for one in done]
+
+    def _save_receipt(self) -> None:
+        if self._receipt is not None and self._receipt_path is not None:
+            self._receipt.save(self._receipt_path)
 
     def _sampler(self, options: dict[str, Any]) -> Sampler | None:
         """Return the sampler of a task's options; equal options share one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -42,6 +43,15 @@ class KVCache(_core.KVCache):  # noqa: D101
 
         self.check_named(seq)
         export(self, path, seq, self._layers)
+
+    if not TYPE_CHECKING:
+
+        @functools.wraps(_core.KVCache.copy_to)
+        def copy_to(self, other: _core.Context) -> None:  # noqa: D102
+            if getattr(other, "_recorder", None) is None:
+                super().copy_to(other)
+            else:  # a recording sees the calls of the other cache
+                other.kv.from_bytes(self.to_bytes())
 
     def evict(self, seq: SupportsIndex, positions: npt.ArrayLike) -> int:
         """Remove single positions from a sequence, wherever they are.

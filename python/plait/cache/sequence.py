@@ -34,7 +34,11 @@ class Sequence(_core.SequenceHandle, Closeable):
         super().__init__(context)
         self._id = self.id
         self._ctx = context
-        self._kv = _core.KVCache(context)
+        # The object whose calls a recording sees.
+        self._kv: _core.KVCache = getattr(context, "kv", None) or _core.KVCache(context)
+        recorder = getattr(context, "_recorder", None)
+        if recorder is not None:
+            recorder.opened(self)
 
     def __index__(self) -> int:
         return self.id

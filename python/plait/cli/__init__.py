@@ -30,13 +30,14 @@ COMMANDS = (
     "embed",
     "perplexity",
     "compare",
+    "verify",
     "quantize",
     "imatrix",
     "bench",
     "devices",
 )
 _FUNCTIONS = (
-    r"^(generate|quantize_file|choose_types|importance_matrix|embed|token_logprobs|compare|kl_divergence|from_hub"
+    r"^(generate|quantize_file|choose_types|importance_matrix|embed|token_logprobs|compare|kl_divergence|from_hub|verify"
     r"|Sampler|Chat): "
 )
 

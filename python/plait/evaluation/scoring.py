@@ -16,12 +16,15 @@ from plait._core import Batch
 from plait.arguments import integer, renamed
 from plait.context import Context, SharedContext, model_of
 from plait.errors import CacheFull, UnsupportedError
+from plait.evaluation.replay import recorded
 from plait.evaluation.texts import Text, text_list, token_ids
 from plait.interrupts import keeping
 from plait.numerics import log_softmax
 from plait.progress import Progress, ProgressOption, check_progress
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from plait.cache.sequence import Sequence
     from plait.model import Model
 
@@ -89,6 +92,7 @@ def score(
     top_logprobs: SupportsIndex = 0,
     add_special: bool = True,
     parse_special: bool = True,
+    receipt: str | PathLike[str] | None = None,
     top: SupportsIndex | None = None,
 ) -> list[Score]:
     """Compute the log-likelihood of each continuation of a context.
@@ -109,6 +113,7 @@ def score(
         add_special: As in Tokenizer.encode(), for the context. A token that the tokenizer appends
             is omitted.
         parse_special: As in Tokenizer.encode().
+        receipt: Path of a receipt of the computation, for plait.verify(); see Context.record(). None writes none.
         top: Deprecated name of `top_logprobs`.
 
     Returns:
@@ -145,6 +150,7 @@ def score(
                 raise ValueError(
                     f"score: the context with continuation {i} has {len(text.tokens)} tokens, but n_ctx is {ctx.n_ctx}"
                 )
+        resources.enter_context(recorded(ctx, receipt))
         root = resources.enter_context(ctx.sequence())
         ((_, start),) = decoded_rows(ctx, [(root, texts[0].tokens[:shared].tolist(), shared - 1)])
         done: list[Score] = []

@@ -57,7 +57,10 @@ class Edit(_core.Edit):
         if callable(what):
             self._what: Change | Rows = what
         else:
-            self._what = _rows(what, context.value_shape(found), self.positions)
+            # A copy: a recording reads it later than the core.
+            self._what = _rows(what, context.value_shape(found), self.positions).copy()
+        if hasattr(context, "_edits"):
+            context._edits[id(self)] = self
 
     if TYPE_CHECKING:
 

@@ -324,6 +324,25 @@ def test_perplexity(run, run_json, tmp_path):
     assert f"{told['perplexity']:.4f}" in run("perplexity", "demo", file, "--window", 32)
 
 
+def test_verify(run, run_json, tmp_path):
+    receipt = tmp_path / "run.json"
+    plait.score(plait.Model.demo(), "Tom lives in", [" Oslo", " Rome"], receipt=receipt)
+    told = run_json("verify", receipt, "demo")
+    assert told["calls"]["decode"] == told["equal_results"] > 0
+    assert told["model"] == plait.Receipt.load(receipt).model["files"]
+    text = run("verify", receipt, "demo")
+    assert re.search(rf"^equal results +{told['equal_results']}$", text, re.MULTILINE)
+    loaded = plait.Receipt.load(receipt)
+    decode = next(i for i, call in enumerate(loaded.calls) if call["call"] == "decode")
+    loaded.calls[decode]["sha256"] = "0" * 64
+    loaded.save(receipt)
+    message = f"plait verify: call {decode} (decode) gave another result: expected 000"
+    assert message in run("verify", receipt, "demo", status=1)
+    receipt.write_text("{}")
+    assert "is not a receipt" in run("verify", receipt, "demo", status=1)
+    assert "no such file" in run("verify", tmp_path / "none", "demo", status=1)
+
+
 def test_bench(run, run_json):
     told = run_json("bench", "demo", "-p", 8, "-n", "2,3", "-b", 2, "-r", 2, "--threads", 1)
     names = [row["test"] for row in told["tests"]]

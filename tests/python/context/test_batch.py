@@ -270,3 +270,42 @@ def test_no_tokens_add_nothing():
     batch.add_sequence([])
     batch.add_sequence(np.zeros(0, np.int64), logits="all")
     assert len(batch) == 0
+
+
+def test_entries_are_read_back_as_arrays():
+    batch = plait.Batch()
+    batch.add_sequence([5, 6], seq=[0, 2], logits="all")
+    batch.add(7, pos=3, seq=1)
+    tokens, positions, sequences, wanted = batch.to_arrays()
+    assert tokens.tolist() == [5, 6, 7]
+    assert positions.tolist() == [-1, -1, 3]
+    assert sequences.tolist() == [[0, 2], [0, 2], [1, -1]]
+    assert wanted.tolist() == [True, True, False]
+    assert [array.dtype for array in (tokens, positions, sequences, wanted)] == [
+        "i4",
+        "i4",
+        "i4",
+        "?",
+    ]
+    tokens[0] = 99  # a copy
+    assert batch.to_arrays()[0][0] == 5
+
+    given = np.array([5, 6], np.int32), np.array([[1, 2, 3, 0], [4, 5, 6, 0]], np.int32)
+    batch = plait.Batch.from_arrays(*given, None, np.array([False, True]))
+    tokens, positions, sequences, wanted = batch.to_arrays()
+    assert (positions == given[1]).all()
+    assert sequences.tolist() == [[0], [0]]
+    assert plait.Batch.from_arrays(given[0], None, None, [True, True]).to_arrays()[1] is None
+    given[1][0, 0] = -5
+    with pytest.raises(plait.BatchError, match="positions"):
+        batch.to_arrays()
+
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    batch = plait.Batch()
+    batch.add_embeddings(rows, seq=3)
+    embeddings, _, sequences, wanted = batch.to_arrays()
+    assert embeddings.dtype == np.float32
+    assert (embeddings == rows).all()
+    assert sequences.tolist() == [[3], [3]]
+    assert wanted.tolist() == [False, True]
+    assert [len(array) for array in plait.Batch().to_arrays() if array is not None] == [0, 0, 0]

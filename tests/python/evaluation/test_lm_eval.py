@@ -114,3 +114,15 @@ def test_the_shipped_tasks_run_offline(tmp_path):
     assert results["plait_stories"]["acc,none"] >= 0.95
     assert results["plait_answers"]["exact_match,strip"] >= 0.95
     assert 1 < results["plait_texts"]["word_perplexity,none"] < 20
+
+
+def test_a_receipt_has_all_that_was_computed(tmp_path):
+    from plait.lm_eval import PlaitLM
+
+    path = tmp_path / "run.json"
+    lm = PlaitLM(model="demo", n_seq_max=4, receipt=str(path))
+    lm.loglikelihood([ask(STORY, " Tom"), ask("The kite", " is red.")], disable_tqdm=True)
+    n_scored = plait.verify(path, lm.model).n_tokens
+    assert n_scored == lm.ctx.stats.tokens
+    lm.generate_until([ask(STORY, {"until": ["."], "max_gen_toks": 5})], disable_tqdm=True)
+    assert plait.verify(path, lm.model).n_tokens == lm.ctx.stats.tokens > n_scored

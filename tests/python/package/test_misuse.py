@@ -50,7 +50,7 @@ SKIPPED = {
     "Request.flush", "Sampler.replace", "Sampler.acquire",
     "Sampler.bind", "Sampler.release", "Snapshot", "Model.from_hub", "DraftModel.propose",
     "PromptLookup.propose", "DraftModel.release", "PromptLookup.release",
-    "Tokenizer.encode_marked", "Tokenizer.special_texts",
+    "Receipt", "Tokenizer.encode_marked", "Tokenizer.special_texts",
 }  # fmt: skip
 
 
@@ -184,6 +184,10 @@ def calls(room: Room) -> dict[str, Call]:
     m, ctx, kv, seq = room.model, room.ctx, room.ctx.kv, room.seq
     row, ids = np.zeros(m.n_vocab, np.float32), [5, 6]
     saved, state = room.folder / "saved", kv.to_bytes(seq)
+    receipt = room.folder / "run.json"
+    with ctx.record() as recorded:
+        ctx.encode(room.batch)
+    recorded.save(receipt)
     kv.save(saved, seq)
     sampler, tokenizer, chat_ctx = plait.Sampler(seed=1), m.tokenizer, plait.Context(m, n_ctx=32)
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -370,7 +374,11 @@ def calls(room: Room) -> dict[str, Call]:
                                                 "top": "int or none"}),
         "score": (plait.score, {"model": m, "context": ids, "continuations": [ids]},
                   {"model": "model", "context": "text", "continuations": "object", "top_logprobs": "int",
-                   "top": "int or none"} | SCORE),
+                   "top": "int or none", "receipt": "folder or none"} | SCORE),
+        "verify": (plait.verify, {"receipt": receipt, "model": m},
+                   {"receipt": "path", "model": "model", "adapters": "object", "progress": "progress"}),
+        "Receipt.save": (plait.Receipt.load(receipt).save, {"path": receipt}, {"path": "path"}),
+        "Receipt.load": (plait.Receipt.load, {"path": receipt}, {"path": "path"}),
         "dequantize": (plait.quant.dequantize, {"raw": np.zeros((1, 34), np.uint8), "type": "Q8_0"},
                        {"raw": "object", "type": "str"}),
         "quantize": (plait.quant.quantize, {"values": np.zeros((1, 32), np.float32), "type": "Q8_0"},

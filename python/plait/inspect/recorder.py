@@ -1,0 +1,446 @@
+"""Recording of the calls that change the state of a context or compute outputs.
+
+While a recording is open, the calls of RECORDED are attributes of the context and of its cache, in front of the methods
+of their classes. Without a recording, nothing stands between a caller and the method.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+
+import numpy as np
+
+from plait import _core
+from plait.errors import UnsupportedError
+from plait.inspect.call_values import digest, encode
+from plait.inspect.receipt import Receipt, file_digest
+
+if TYPE_CHECKING:
+    from plait.inspect.edit import Edit
+
+RECORDED: Final = (
+    "decode", "encode", "set_lora", "set_control_vector",
+    "kv.clear", "kv.defrag", "kv.from_bytes", "kv.seq_add", "kv.seq_cp", "kv.seq_div", "kv.seq_keep", "kv.seq_rewind",
+    "kv.seq_rm", "kv.to_bytes", "kv.write",
+)  # fmt: skip
+"""The calls that are recorded, if the context has them: what they return must be an Output, bytes, a number or None.
+
+Calls that save a state are among them, because they apply pending shifts.
+"""
+
+Context = Any
+"""A plait.Context, whose module imports this one."""
+
+_STEERING: Final = ("set_lora", "set_control_vector")
+
+
+class Recorder:
+    """Records the calls of one context for its open receipts.
+
+    Args:
+        context: The context.
+
+    Attributes:
+        lock: Held during each recorded call, so that calls from several threads are recorded in the order in which
+            they run.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.lock = context._record_lock
+        self._ctx = context
+        self._receipts: list[Receipt] = []
+        self._signatures: dict[str, inspect.Signature] = {}
+        self._edits: list[int] = []  # numbers of the open edits
+        self._handles: dict[int, weakref.ref[_core.SequenceHandle] | None] = {}
+        self._adapters: list[tuple[_core.Adapter, dict[str, Any]]] = []
+        # Of the class, not those that record.
+        self._check_named = functools.partial(_core.KVCache.check_named, context.kv)
+
+    def start(self, receipt: Receipt) -> None:
+        """Begin a receipt with the present state of the context.
+
+        Args:
+            receipt: The receipt.
+
+        Raises:
+            UnsupportedError: Sequences have adapters or control vectors of their own, or a transaction is open.
+        """
+        with self.lock:
+            ctx = self._ctx
+            for name in _STEERING:
+                if ctx._steering[name] is None:
+                    raise UnsupportedError(
+                        f"record: sequences have adapters or control vectors of their own, which cannot be read back; "
+                        f"call {name}(..., seq=...) inside the block, or first set them for all sequences"
+                    )
+            if getattr(ctx.kv, "in_transaction", False):
+                raise UnsupportedError(
+                    "record: a transaction is open, whose rollback would restore a state that is not recorded; open it "
+                    "inside the block"
+                )
+            if self._receipts:
+                self._note_changes()
+            else:
+                self._handles = {i: None for i in range(ctx.n_seq_max) if self._is_open(i)}
+            header = {
+                "plait": {k: _core.build_info()[k] for k in ("version", "commit", "compiler")},
+                "isa": ctx.isa, "devices": _devices(ctx), "options": self._options(receipt),
+                "sequences": sorted(self._handles), "state": self._state(receipt),
+            }  # fmt: skip
+            for name in _STEERING:
+                if given := ctx._steering[name]:
+                    args, kwargs = given
+                    entry, problem = self._encoded(name, args, kwargs, [receipt])
+                    receipt.calls.append(entry)
+                    receipt.problem = receipt.problem or problem
+            if not self._receipts:
+                self._edits = []
+                self._install()
+            else:
+                for edit in self._open_edits():
+                    self._add_edit([receipt], edit)
+            receipt._model, receipt._header = ctx.model, header
+            self._receipts = [*self._receipts, receipt]
+
+    def stop(self, receipt: Receipt) -> None:
+        """End a receipt.
+
+        Args:
+            receipt: The receipt.
+        """
+        with self.lock:
+            self._receipts = [each for each in self._receipts if each is not receipt]
+            if not self._receipts and self._ctx._recorder is self:
+                self._uninstall()
+
+    def opened(self, handle: _core.SequenceHandle) -> None:
+        """Record that a Sequence was opened.
+
+        Args:
+            handle: The Sequence.
+        """
+        with self.lock:
+            self._note_changes(reopened=handle.id)
+            self._handles[handle.id] = weakref.ref(handle)
+            self._add(self._receipts, "open", {"sequence": handle.id})
+
+    def note(self, name: str) -> None:
+        """Record a call without arguments.
+
+        Args:
+            name: Name of the call.
+        """
+        self._add(self._receipts, name, {})
+
+    def handles(self) -> dict[int, Any]:
+        """Return the sequences that are open now."""
+        self._note_changes()
+        return dict(self._handles)
+
+    def restore_handles(self, handles: dict[int, Any]) -> None:
+        """Record that a rollback opened and closed sequences.
+
+        Args:
+            handles: The sequences that were open before.
+        """
+        self._handles = dict(handles)
+
+    def fail(self, problem: str) -> None:
+        """Mark the open receipts as useless.
+
+        Args:
+            problem: The reason.
+        """
+        for receipt in self._receipts:
+            receipt.problem = receipt.problem or f"call {len(receipt.calls)}: {problem}"
+
+    def _install(self) -> None:
+        ctx = self._ctx
+        for name in RECORDED:
+            owner, method = self._place(name)
+            if hasattr(owner, method):
+                owner.__dict__[method] = self._recorded(name, getattr(owner, method))
+        if hasattr(ctx, "transaction"):
+            ctx.__dict__["transaction"] = lambda: _Transaction(self, type(ctx).transaction(ctx))
+        ctx.kv.__dict__["load"] = self._load
+        ctx.kv.__dict__["save"] = self._save
+        ctx.kv.__dict__["copy_to"] = self._copy_to
+        ctx._recorder = self
+
+    def _uninstall(self) -> None:
+        ctx = self._ctx
+        del ctx._recorder
+        for name in (*RECORDED, "transaction", "kv.load", "kv.save", "kv.copy_to"):
+            owner, method = self._place(name)
+            owner.__dict__.pop(method, None)
+
+    def _place(self, name: str) -> tuple[object, str]:
+        """Return the object that a call belongs to, and the name of its method."""
+        if name.startswith("kv."):
+            return self._ctx.kv, name[3:]
+        return self._ctx, name
+
+    def _recorded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            with self.lock:
+                return self._call(name, function, args, kwargs)
+
+        return recorded
+
+    def _call(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run and record a call. Calls that fail change nothing and are not recorded."""
+        self._note_changes()
+        receipts = self._receipts
+        entry, problem = self._encoded(name, args, kwargs, receipts)
+        n_tokens = self._ctx.stats.tokens
+        returned = recorded = False
+        try:
+            result = function(*args, **kwargs)
+            returned = True
+            if problem:
+                self.fail(problem)
+            stated = result_of(result)
+            for receipt in receipts:
+                receipt.calls.append(entry | stated)
+            recorded = True
+            return result
+        except BaseException as error:
+            if name in ("decode", "encode"):
+                changed = returned or self._ctx.stats.tokens != n_tokens
+            else:
+                changed = returned or not isinstance(error, Exception)
+            if changed and not recorded:  # an interrupt arrived between the change and its record
+                self.fail(f"{name} was interrupted by {type(error).__name__}")
+            raise
+
+    def _encoded(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], receipts: list[Receipt]
+    ) -> tuple[dict[str, Any], str | None]:
+        """Return the entry of a call, and what prevents it. The call itself reports wrong arguments."""
+        entry: dict[str, Any] = {"call": name, "args": {}}
+        try:
+            if name not in self._signatures:
+                self._signatures[name] = inspect.signature(getattr(*self._place(name)))
+            for key, value in self._signatures[name].bind(*args, **kwargs).arguments.items():
+                entry["args"][key] = self._value(value, receipts)
+        except Exception as error:
+            return entry, f"{name} cannot be recorded: {type(error).__name__}: {error}"
+        return entry, None
+
+    def _value(self, value: Any, receipts: list[Receipt]) -> Any:
+        blobs: dict[str, bytes] = {}
+        encoded = encode(value, blobs, self._adapter)
+        for receipt in receipts:
+            receipt._blobs.update(blobs)
+            for _, facts in self._adapters[len(receipt.adapters) :]:
+                receipt.adapters.append(facts)
+        return encoded
+
+    def _adapter(self, adapter: _core.Adapter) -> int:
+        """Return the index of an adapter in the receipts."""
+        for i, (known, _) in enumerate(self._adapters):
+            if known is adapter:
+                return i
+        path = os.path.abspath(adapter.path)
+        self._adapters.append((adapter, {"path": path, **file_digest(path)}))
+        return len(self._adapters) - 1
+
+    def _add(self, receipts: list[Receipt], name: str, args: dict[str, Any]) -> None:
+        encoded = {key: self._value(value, receipts) for key, value in args.items()}
+        for receipt in receipts:
+            receipt.calls.append({"call": name, "args": encoded})
+
+    # --- what changes without a recorded call -------------------------------------------------------
+
+    def _note_changes(self, reopened: int | None = None) -> None:
+        """Record the sequences that were closed and the edits that began or ended since the last call."""
+        for seq, handle in list(self._handles.items()):
+            alive = self._is_open(seq) if handle is None else _is_alive(handle)
+            if seq == reopened or not alive:
+                del self._handles[seq]
+                self._add(self._receipts, "close", {"sequence": seq})
+        open_edits = self._open_edits()
+        numbers = [edit.number for edit in open_edits]
+        for number in self._edits:
+            if number not in numbers:
+                self._add(self._receipts, "end_edit", {"number": number})
+        for edit in open_edits:
+            if edit.number not in self._edits:
+                self._add_edit(self._receipts, edit)
+        self._edits = numbers
+
+    def _open_edits(self) -> list[Edit]:
+        found = [
+            edit
+            for ref in self._ctx._edits.valuerefs()
+            if (edit := ref()) is not None and edit.number
+        ]
+        return sorted(found, key=lambda edit: edit.number)
+
+    def _add_edit(self, receipts: list[Receipt], edit: Edit) -> None:
+        what: Any = edit._what
+        if callable(what):
+            for receipt in receipts:
+                receipt.problem = receipt.problem or (
+                    f"call {len(receipt.calls)}: {edit.name} is edited by a function, which a receipt cannot hold; "
+                    f"edit with arrays"
+                )
+            what = None
+        args = {"name": edit.name, "what": what, "mode": edit.mode, "positions": edit.positions}
+        self._add(receipts, "edit", {"number": edit.number, **args, "seq": edit.sequences})
+
+    def _is_open(self, seq: int) -> bool:
+        try:
+            self._check_named(seq)
+        except ValueError:
+            return not self._ctx.closed
+        return False
+
+    # --- calls that name files or other contexts ------------------------------------------------------
+
+    def _load(self, path: str | os.PathLike[str], seq: SupportsIndex | None = None) -> None:
+        """Restore a state from a file that save() wrote; see KVCache.load()."""
+        kv = self._ctx.kv
+        if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
+            with self.lock:
+                _core.KVCache.load(kv, path, seq)  # which reports what is wrong with the path
+                self.fail(f"kv.load: {path!r:.80} is not an ordinary file, which can be read twice")
+            return
+        kv.from_bytes(Path(path).read_bytes(), seq)
+
+    def _save(self, path: str | os.PathLike[str], seq: SupportsIndex | None = None) -> None:
+        """Write to_bytes(seq) to a file; see KVCache.save()."""
+        kv = self._ctx.kv
+        kv.to_bytes(seq)
+        type(kv).save(kv, path, seq)
+
+    def _copy_to(self, other: Context) -> None:
+        """Replace the cache of another context with a copy of this one; see KVCache.copy_to()."""
+        kv = self._ctx.kv
+        kv.to_bytes()
+        type(kv).copy_to(kv, other)
+
+    # --- the state at the beginning -------------------------------------------------------------------
+
+    def _options(self, receipt: Receipt) -> dict[str, Any]:
+        """Return the given options, with the values that were chosen for this machine."""
+        ctx = self._ctx
+        given = ctx._options | {"n_ctx": ctx.n_ctx, "isa": ctx.isa}
+        if given.get("backend") == "auto":
+            given["backend"] = next((d.name for d in _core.devices() if d.name != "cpu"), "cpu")
+        return {name: self._value(value, [receipt]) for name, value in given.items()}
+
+    def _state(self, receipt: Receipt) -> str | None:
+        """Return the digest of the saved state, or None if the cache is empty."""
+        kv = self._ctx.kv
+        empty = all(kv.seq_pos_max(seq) < 0 for seq in range(self._ctx.n_seq_max))
+        if kv.kind == "none" or (empty and kv.kind != "cross"):
+            return None
+        state = kv.to_bytes()
+        key = digest(state)
+        receipt._blobs[key] = state
+        return key
+
+
+class _Transaction:
+    """A transaction whose beginning and end are recorded.
+
+    Args:
+        recorder: The recorder of the context.
+        transaction: The transaction.
+    """
+
+    def __init__(self, recorder: Recorder, transaction: Any) -> None:
+        self._recorder = recorder
+        self._transaction = transaction
+        self._handles: dict[int, Any] = {}
+
+    @property
+    def open(self) -> bool:
+        """True inside the block, until rollback()."""
+        return bool(self._transaction.open)
+
+    def __enter__(self) -> _Transaction:
+        with self._recorder.lock:
+            self._handles = self._recorder.handles()
+            self._transaction.__enter__()
+            self._recorder.note("transaction")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._recorder.lock:
+            if not self.open:
+                self._transaction.__exit__(*error)
+                return
+            self._recorder.handles()
+            try:
+                self._transaction.__exit__(*error)
+            except BaseException:
+                self._recorder.fail("a transaction ended in another way than a block does")
+                raise
+            self._ended("commit" if error[0] is None else "rollback")
+
+    def rollback(self) -> None:
+        """Undo all calls since the beginning of the block; see Context.transaction()."""
+        with self._recorder.lock:
+            self._recorder.handles()
+            self._transaction.rollback()
+            self._ended("rollback")
+
+    def _ended(self, how: str) -> None:
+        self._recorder.note(how)
+        if how == "rollback":
+            self._recorder.restore_handles(self._handles)
+
+
+def result_of(value: Any) -> dict[str, Any]:
+    """Return what a receipt states of the result of a call: its digest or its value.
+
+    Args:
+        value: The result.
+    """
+    if isinstance(value, _core.Output):
+        # The bytes in the order in which they lie in memory, float32, little endian.
+        arrays = [np.asarray(a) for a in (value.logits, value.embeddings) if a is not None]
+        return {"sha256": digest(*arrays)}
+    if isinstance(value, bytes):
+        return {"sha256": digest(value)}
+    return {} if value is None else {"result": value if isinstance(value, bool) else int(value)}
+
+
+def _is_alive(handle: weakref.ref[_core.SequenceHandle]) -> bool:
+    found = handle()
+    return found is not None and not found.closed
+
+
+def _devices(ctx: Context) -> dict[str, str]:
+    """Return the descriptions of the devices beside the CPU by name, as far as the options can choose them."""
+    backend = ctx._options.get("backend", "cpu")
+    if backend == "cpu":
+        return {}
+    return {device.name: device.description for device in _core.devices() if device.name != "cpu"}
+
+
+def start(ctx: Context, receipt: Receipt) -> Recorder:
+    """Begin a receipt of a context.
+
+    Args:
+        ctx: The context.
+        receipt: The receipt.
+
+    Returns:
+        The recorder of the context, which its open receipts share.
+    """
+    with ctx._record_lock:
+        recorder = ctx._recorder or Recorder(ctx)
+        recorder.start(receipt)
+        return recorder
