@@ -25,6 +25,7 @@ struct ModelInfo {
     int n_layers = 0;
     int n_input_parts =
         1;  // parts of an embedding input, each of `width` elements; see arch/qwen.cpp
+    int given_width = 0;      // of an embedding input; 0: n_input_parts * width
     int n_pos_per_token = 1;  // 4 for M-RoPE
     bool causal = true;
     bool has_decoder = true;   // false: only encode() works
@@ -32,7 +33,7 @@ struct ModelInfo {
     Pooling pooling = Pooling::none;
     int n_scores = 0;               // per sequence, from a scoring head; 0: no head
     Pooling scored = Pooling::cls;  // pooling for the head if `pooling` is rank
-    int input_width() const { return n_input_parts * width; }
+    int input_width() const { return given_width > 0 ? given_width : n_input_parts * width; }
 };
 
 // The fixed settings of a context that a graph may depend on.

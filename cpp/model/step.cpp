@@ -38,9 +38,7 @@ Value Step::embed_again(const Weight& table) {
 
 Value Step::given_part(int64_t width, int parts, int part) {
     if (key_.input == InputKind::tokens) return {};
-    const Value all = graph_.input({InputField::embeddings},
-                                   {DType::f32, {key_.n_tokens, width * parts}}, Extent::tokens);
-    return slice(all, width * part, width);
+    return slice(given(width * parts), width * part, width);
 }
 
 Value Step::positions() {
@@ -201,7 +199,7 @@ Value Step::keep_outputs(Value x) {
                                        Extent::outputs));
 }
 
-Value Step::pooled(int64_t width) {
+Value Step::given(int64_t width) {
     return graph_.input({InputField::embeddings}, {DType::f32, {key_.n_tokens, width}},
                         Extent::tokens);
 }

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from plait.generation.search import beam_search, best_of
     from plait.inspect.gradients import Logit, LogitDifference, LogProbability
     from plait.tokenizer import Tokenizer
+    from plait.vision import ImageEmbeddings, Vision
 
 __all__ = [
     "Acceptance",
@@ -83,6 +84,7 @@ __all__ = [
     "Error",
     "Event",
     "Grammar",
+    "ImageEmbeddings",
     "KLDivergence",
     "KVCache",
     "LogProbability",
@@ -107,6 +109,7 @@ __all__ = [
     "ToolCall",
     "UnsupportedError",
     "Usage",
+    "Vision",
     "__version__",
     "agenerate",
     "attention_sinks",
@@ -141,6 +144,7 @@ _MODULES = {
     "Engine": "generation.engine",
     "EngineStats": "generation.engine_stats",
     "Grammar": "generation.grammar",
+    "ImageEmbeddings": "vision",
     "KLDivergence": "evaluation.divergence",
     "LogProbability": "inspect.gradients",
     "Logit": "inspect.gradients",
@@ -154,6 +158,7 @@ _MODULES = {
     "SelfExtend": "generation.long_context",
     "Tokenizer": "tokenizer",
     "ToolCall": "generation.messages",
+    "Vision": "vision",
     "attention_sinks": "generation.long_context",
     "beam_search": "generation.search",
     "best_of": "generation.search",
