@@ -41,6 +41,14 @@ constexpr std::array kHarmless = std::to_array<Harmless>({
     {"qwen3next", "full_attention_interval"},
     // Implied by the absence of the second norm.
     {"stablelm", "use_parallel_residual"},
+    // Sizes of image encoders that follow from tensors, how their images are prepared (python/plait/
+    // vision reads it), and encoders of sound, which are not run.
+    {"clip", "audio.*"},
+    {"clip", "has_audio_encoder"},
+    {"clip", "has_vision_encoder"},
+    {"clip", "vision.feed_forward_length"},
+    {"clip", "vision.image_*"},
+    {"clip", "vision.projection_dim"},
     // These architectures do not rotate.
     {"bert", "rope.*"},
     {"bloom", "rope.*"},

@@ -38,6 +38,7 @@ struct ModelInfo {
     int n_layers = 0;
     int n_input_parts =
         1;  // parts of an embedding input, each of `width` elements; see arch/qwen.cpp
+    int given_width = 0;      // of an embedding input; 0: n_input_parts * width
     // Parts of what a layer passes to the next, each of `width` elements; the first is the residual
     // stream. See arch/rwkv7.cpp.
     int n_passed_parts = 1;
@@ -52,7 +53,8 @@ struct ModelInfo {
     Pooling scored = Pooling::cls;  // pooling for the head if `pooling` is rank
     // Elements of an embedding input of the first of these layers.
     int input_width(const LayerRange& layers) const {
-        return (layers.has_first() ? n_input_parts : n_passed_parts) * width;
+        if (!layers.has_first()) return n_passed_parts * width;
+        return given_width > 0 ? given_width : n_input_parts * width;
     }
 };
 

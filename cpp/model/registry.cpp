@@ -186,6 +186,10 @@ std::unique_ptr<Model> make_model(const Weights& weights) {
             const Hparams hparams(metadata, name);
             return make(a, hparams, weights);
         }
+    if (name == "clip")
+        throw UnsupportedError(text(weights.file().path(),
+                                    ": this file is an image encoder, not a ",
+                                    "text model; open it with plait.Vision"));
     refuse_architecture(weights, name);
 }
 

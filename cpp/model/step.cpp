@@ -28,12 +28,7 @@ Value Step::embed(const Weight& table, float scale) {
         const Value x = plait::embed(weight(table), token_input(InputField::tokens));
         return name(scale == 1.0f ? x : plait::scale(x, scale), Role::inp_embd);
     }
-    return embeddings(table.type.shape[1]);
-}
-
-Value Step::embeddings(int64_t width) {
-    return graph_.input({InputField::embeddings}, {DType::f32, {key_.n_tokens, width}},
-                        Extent::tokens);
+    return given(table.type.shape[1]);
 }
 
 Value Step::embed_again(const Weight& table) {
@@ -42,12 +37,12 @@ Value Step::embed_again(const Weight& table) {
 
 Value Step::given_part(int64_t width, int parts, int part) {
     if (key_.input == InputKind::tokens || !layers().has_first()) return {};
-    return slice(embeddings(width * parts), width * part, width);
+    return slice(given(width * parts), width * part, width);
 }
 
 Value Step::passed(const ModelInfo& model, int part) {
     PLAIT_CHECK(!layers().has_first() && key_.input == InputKind::embeddings);
-    const Value all = embeddings(int64_t{model.n_passed_parts} * model.width);
+    const Value all = given(int64_t{model.n_passed_parts} * model.width);
     return model.n_passed_parts == 1 ? all : slice(all, int64_t{part} * model.width, model.width);
 }
 
@@ -209,7 +204,10 @@ Value Step::keep_outputs(Value x) {
                                        Extent::outputs));
 }
 
-Value Step::pooled(int64_t width) { return embeddings(width); }
+Value Step::given(int64_t width) {
+    return graph_.input({InputField::embeddings}, {DType::f32, {key_.n_tokens, width}},
+                        Extent::tokens);
+}
 
 void Step::emit_hidden(Value x) { output_embeddings(name(x, Role::result_norm)); }
 

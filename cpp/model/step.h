@@ -40,6 +40,8 @@ public:
     // Returns part number `part` of embedding inputs of layer 0 whose rows have `parts` times `width`
     // elements. Returns an empty Value if the input is something else.
     Value given_part(int64_t width, int parts, int part);
+    // The embedding inputs. [n, width]
+    Value given(int64_t width);
     Value positions();  // [n], or [n, 4] for M-RoPE
     // Rotates heads by their tokens' positions. Equal rotations share one table.
     Value rotate(Value x, const Rope& rope, const Weight& factors = {});  // [n, h, d] -> [n, h, d]
@@ -88,7 +90,7 @@ public:
     void emit_logits(Value logits);
 
     // For graphs that score sequences: the pooled rows and their scores.
-    Value pooled(int64_t width);  // [n, width]
+    Value pooled(int64_t width) { return given(width); }  // [n, width]
     void emit_scores(Value x) { graph_.output(OutputId::embeddings, name(x, Role::result_scores)); }
 
     Value name(Value value, Role role, int layer = -1) {
@@ -98,7 +100,6 @@ public:
 
 private:
     Value token_input(InputField field, uint8_t group = 0);
-    Value embeddings(int64_t width);
     void output_embeddings(Value x);
     Value by_sequence(InputField field, uint8_t group = 0, int extra = 1);
     Value storage(const StorageInfo& info);

@@ -22,6 +22,7 @@ Shape without_ones(const Shape& shape) {
 Weights::Weights(std::shared_ptr<const gguf::File> file, KeptCopies kept)
     : file_(std::move(file)), kept_(std::move(kept)), given_(file_->tensors().size()) {
     kept_.identity = file_->identity();
+    for (const gguf::TensorInfo& tensor : file_->tensors()) types_.push_back(tensor.type);
 }
 
 void Weights::read(WeightId id, uint64_t begin, std::span<std::byte> target) const {
@@ -40,6 +41,13 @@ Weight Weights::get(const std::string& name, const Shape& shape) const {
     const auto id = static_cast<WeightId>(found - file_->tensors().data());
     given_[id] = true;
     return {id, {found->type.dtype, shape}};
+}
+
+Weight Weights::get_as(const std::string& name, const Shape& stored, const Shape& shape) const {
+    Weight weight = get(name, stored);
+    PLAIT_CHECK(shape.elements() == stored.elements());
+    types_[weight.id].shape = weight.type.shape = shape;
+    return weight;
 }
 
 Weight Weights::find(const std::string& name, const Shape& shape) const {

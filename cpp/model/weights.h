@@ -21,7 +21,7 @@ public:
 
     size_t count() const override { return file_->tensors().size(); }
     const std::string& name(WeightId id) const override { return tensor(id).name; }
-    const TensorType& type(WeightId id) const override { return tensor(id).type; }
+    const TensorType& type(WeightId id) const override { return types_[id]; }
     void read(WeightId id, uint64_t begin, std::span<std::byte> target) const override;
     KeptCopies kept_copies() const override { return kept_; }
 
@@ -32,6 +32,8 @@ public:
     Weight get(const std::string& name, const Shape& shape) const;
     // The same, or an empty weight if the file has no such tensor.
     Weight find(const std::string& name, const Shape& shape) const;
+    // As get(), but the weight has another shape of as many elements.
+    Weight get_as(const std::string& name, const Shape& stored, const Shape& shape) const;
     bool has(std::string_view name) const { return file_->find(name) != nullptr; }
     // Returns the outermost dimension of a tensor; 0 if it is missing. For sizes that no
     // hyperparameter gives.
@@ -47,7 +49,9 @@ private:
 
     std::shared_ptr<const gguf::File> file_;
     KeptCopies kept_;
-    mutable std::vector<bool> given_;  // by WeightId; written only while the model is loaded
+    // By WeightId; written only while the model is loaded, as given_.
+    mutable std::vector<TensorType> types_;
+    mutable std::vector<bool> given_;  // by WeightId
 };
 
 // The weights of one layer: names below "blk.{layer}.", or below "{stack}.blk.{layer}." in models

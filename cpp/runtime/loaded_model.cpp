@@ -66,6 +66,10 @@ std::shared_ptr<const LoadedModel> LoadedModel::open(const std::string& path,
     loaded->file_ = gguf::File::open(path, {.mmap = options.mmap});
     loaded->weights_ = std::make_shared<const Weights>(loaded->file_, options.packed);
     loaded->copies_ = std::make_unique<WeightCopies>(loaded->weights_);
+    if (options.image_part) {
+        loaded->model_ = make_image_model(*loaded->weights_, *options.image_part);
+        return loaded;
+    }
     loaded->model_ = make_model(*loaded->weights_);
     check_vocabulary(*loaded->file_, loaded->info());
     return loaded;

@@ -4,11 +4,13 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "backend/device_set.h"
 #include "gguf/reader.h"
 #include "model/model.h"
+#include "model/vision/families.h"
 #include "model/weights.h"
 #include "runtime/facts.h"
 #include "tensor/weight_source.h"
@@ -22,6 +24,8 @@ public:
     struct Options {
         bool mmap = false;  // see gguf::OpenOptions
         KeptCopies packed;  // its identity is that of the file
+        // Opens this part of an image encoder's file instead of a text model.
+        std::optional<ImagePart> image_part = std::nullopt;
     };
     // Throws ModelError for a damaged or inconsistent file, UnsupportedError for an architecture or
     // tensor type without support. Tensor bytes are read when a context first needs them.

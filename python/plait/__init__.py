@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from plait.inspect.gradients import Logit, LogitDifference, LogProbability
     from plait.inspect.receipt import Receipt
     from plait.tokenizer import Tokenizer
+    from plait.vision import ImageEmbeddings, Vision
 
 __all__ = [
     "Acceptance",
@@ -87,6 +88,7 @@ __all__ = [
     "Error",
     "Event",
     "Grammar",
+    "ImageEmbeddings",
     "KLDivergence",
     "KVCache",
     "LogProbability",
@@ -114,6 +116,7 @@ __all__ = [
     "UnsupportedError",
     "Usage",
     "VerificationError",
+    "Vision",
     "__version__",
     "agenerate",
     "attention_sinks",
@@ -149,6 +152,7 @@ _MODULES = {
     "Engine": "generation.engine",
     "EngineStats": "generation.engine_stats",
     "Grammar": "generation.grammar",
+    "ImageEmbeddings": "vision",
     "KLDivergence": "evaluation.divergence",
     "LogProbability": "inspect.gradients",
     "Logit": "inspect.gradients",
@@ -163,6 +167,7 @@ _MODULES = {
     "SelfExtend": "generation.long_context",
     "Tokenizer": "tokenizer",
     "ToolCall": "generation.messages",
+    "Vision": "vision",
     "attention_sinks": "generation.long_context",
     "beam_search": "generation.search",
     "best_of": "generation.search",

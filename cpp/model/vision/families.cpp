@@ -1,0 +1,203 @@
+#include "model/vision/families.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "gguf/keys.h"
+#include "model/known_keys.h"
+#include "model/vision/projector.h"
+#include "model/vision/tower.h"
+
+namespace plait {
+namespace {
+
+struct ImageModels {
+    TowerForm tower;
+    ProjectorForm projector;
+};
+
+int squared(int side) { return side * side; }
+
+// Reads the width of a row of `per_side` x `per_side` joined patches.
+int joined_width(const Hparams& hp, const TowerForm& tower, int per_side) {
+    if (tower.width > std::numeric_limits<int>::max() / squared(per_side) / 256)
+        hp.refuse("vision.embedding_length", "is too large");
+    return tower.width * squared(per_side);
+}
+
+int read_merge(const Hparams& hp, int fallback) {
+    return hp.count("vision.spatial_merge_size", 16, fallback);
+}
+
+// Rotations divide a head into four equal parts.
+void expect_quarters(const Hparams& hp, const TowerForm& tower) {
+    const int head_dim = tower.width / tower.n_heads;
+    if (head_dim % 4 != 0)
+        hp.refuse("vision.attention.head_count",
+                  text("gives heads of ", head_dim, " elements, expected a multiple of 4"));
+}
+
+// Gemma 3. Gemma team 2025, arXiv:2503.19786: SigLIP, whose patches are averaged.
+//
+//   y = (n(mean of 4 x 4 patches of n(x))) W                 the outer n is RMSNorm
+ImageModels read_gemma3(const Hparams& hp, const Weights& w) {
+    ImageModels models{.tower = read_tower_form(hp, w, NormKind::layer)};
+    models.tower.output_norm = "v.post_ln";
+    const int n_embd = hp.count("vision.projection_dim");
+    hp.count("vision.projector.scale_factor", 16, 4);  // used by the caller
+    w.get("mm.soft_emb_norm.weight", {models.tower.width});
+    w.get("mm.input_projection.weight", {models.tower.width, n_embd});
+    return models;
+}
+
+// LLaVA. Liu et al. 2023, arXiv:2310.03744: CLIP without its last layer, and two matrices.
+ImageModels read_llava(const Hparams& hp, const Weights& w) {
+    ImageModels models{.tower = read_tower_form(hp, w, NormKind::layer)};
+    if (models.tower.activation == TowerActivation::gelu_tanh)
+        models.tower.activation = TowerActivation::gelu;
+    if (hp.string("vision.mm_patch_merge_type", "flat") == "spatial_unpad" ||
+        hp.has("vision.image_grid_pinpoints"))
+        throw UnsupportedError(
+            text(w.file().path(), ": LLaVA 1.6 divides images into tiles, which is not supported; ",
+                 "LLaVA 1.5 is"));
+    if (hp.has("vision.feature_layer"))
+        throw UnsupportedError(text(w.file().path(), ": ", hp.key("vision.feature_layer"),
+                                    " is not supported; expected all layers of the file"));
+    w.find("v.post_ln.weight", {models.tower.width});  // not used
+    w.find("v.post_ln.bias", {models.tower.width});
+    models.projector.width = models.tower.width;
+    models.projector.parts.push_back(
+        read_projector_part(w, {"", "mm.0", "mm.2"}, models.tower.width));
+    return models;
+}
+
+// Pixtral and Mistral Small 3.1. Mistral AI 2024, arXiv:2410.07073: the frequencies of a head
+// alternate between rows and columns. Mistral Small also joins 2 x 2 patches by a matrix.
+ImageModels read_pixtral(const Hparams& hp, const Weights& w) {
+    ImageModels models{.tower = read_tower_form(hp, w, NormKind::rms)};
+    TowerForm& tower = models.tower;
+    expect_quarters(hp, tower);
+    tower.pairs = RopePairs::neighbours;
+    tower.column_scale =
+        std::pow(10000.0, -2.0 / (static_cast<double>(tower.width) / tower.n_heads));
+    if (tower.activation == TowerActivation::gelu_tanh) tower.activation = TowerActivation::gelu;
+    if (w.has("mm.input_norm.weight")) tower.output_norm = "mm.input_norm";
+    const int merge = read_merge(hp, 1);
+    models.projector.width = joined_width(hp, tower, merge);
+    const bool joins = w.has("mm.patch_merger.weight");
+    if (joins)
+        models.projector.joint =
+            w.get("mm.patch_merger.weight", {tower.width, models.projector.width});
+    models.projector.parts.push_back(
+        read_projector_part(w, {"", "mm.1", "mm.2"}, joins ? tower.width : models.projector.width));
+    const int64_t n_embd = models.projector.parts.front().out.type.shape[0];
+    w.find("v.token_embd.img_break", {n_embd});  // added by the caller
+    return models;
+}
+
+ImageModels read_qwen(const Hparams& hp, const Weights& w, NormKind norm) {
+    ImageModels models{.tower = read_tower_form(hp, w, norm)};
+    expect_quarters(hp, models.tower);
+    models.tower.pairs = RopePairs::halves;
+    models.tower.output_norm = "v.post_ln";
+    models.projector.norm = models.tower.norm;
+    models.projector.width = joined_width(hp, models.tower, read_merge(hp, 2));
+    models.projector.parts.push_back(
+        read_projector_part(w, {"", "mm.0", "mm.2"}, models.projector.width));
+    return models;
+}
+
+// Qwen2-VL. Wang et al. 2024, arXiv:2409.12191.
+ImageModels read_qwen2vl(const Hparams& hp, const Weights& w) {
+    return read_qwen(hp, w, NormKind::layer);
+}
+
+// Qwen2.5-VL. Bai et al. 2025, arXiv:2502.13923: RMSNorm, gates, and windows in most layers.
+ImageModels read_qwen25vl(const Hparams& hp, const Weights& w) {
+    ImageModels models = read_qwen(hp, w, NormKind::rms);
+    models.tower.full_every = hp.count("vision.n_wa_pattern", Hparams::kMaxLayers);
+    hp.count("vision.window_size", 1 << 16, 112);  // used by the caller
+    return models;
+}
+
+// Qwen3-VL. Qwen team 2025, arXiv:2511.21631: position vectors, and outputs of some layers are
+// projected too (DeepStack, arXiv:2406.04334).
+ImageModels read_qwen3vl(const Hparams& hp, const Weights& w) {
+    ImageModels models = read_qwen(hp, w, NormKind::layer);
+    if (!hp.has("vision.is_deepstack_layers")) return models;
+    const std::vector<bool> taps = hp.flags("vision.is_deepstack_layers", models.tower.n_layers);
+    for (int i = 0; i < models.tower.n_layers; ++i) {
+        if (!taps[static_cast<size_t>(i)]) continue;
+        const std::string name = text("v.deepstack.", i, ".");
+        models.tower.taps.push_back(i);
+        models.projector.parts.push_back(read_projector_part(
+            w, {name + "norm", name + "fc1", name + "fc2"}, models.projector.width));
+        const int64_t n_embd = models.projector.parts.front().out.type.shape[0];
+        if (models.projector.parts.back().out.type.shape[0] != n_embd)
+            hp.refuse("vision.is_deepstack_layers",
+                      text(name, "fc2.weight does not have ", n_embd, " rows as mm.2.weight has"));
+    }
+    return models;
+}
+
+struct Family {
+    ImageModels (*read)(const Hparams&, const Weights&);
+    std::string_view projector;
+};
+constexpr std::array kFamilies = {
+    Family{read_gemma3, "gemma3"},
+    Family{read_llava, "mlp"},
+    Family{read_pixtral, "pixtral"},
+    Family{read_qwen2vl, "qwen2vl_merger"},
+    Family{read_qwen25vl, "qwen2.5vl_merger"},
+    Family{read_qwen3vl, "qwen3vl_merger"},
+};
+
+const Family& family_of(const Hparams& hp, const Weights& w) {
+    std::string name = hp.string("projector_type", "");
+    if (name.empty()) name = hp.string("vision.projector_type", "");
+    const auto found = std::ranges::find(kFamilies, name, &Family::projector);
+    if (found != kFamilies.end()) return *found;
+    std::string known;
+    for (const std::string& each : projector_types())
+        known += text(known.empty() ? "" : ", ", each);
+    throw UnsupportedError(text(w.file().path(), ": ", hp.key("projector_type"), ": \"", name,
+                                "\" is not supported; supported are ", known));
+}
+
+}  // namespace
+
+std::vector<std::string> projector_types() {
+    std::vector<std::string> names;
+    for (const Family& family : kFamilies) names.emplace_back(family.projector);
+    return names;
+}
+
+std::unique_ptr<Model> make_image_model(const Weights& w, ImagePart part) {
+    const std::string& arch = w.file().metadata().string(gguf::keys::kArchitecture);
+    if (arch != "clip")
+        throw ModelError(text(w.file().path(),
+                              ": expected the architecture clip, an image "
+                              "encoder (mmproj file), got ",
+                              arch));
+    const Hparams hp(w.file().metadata(), arch);
+    const Family& family = family_of(hp, w);
+    ImageModels models = family.read(hp, w);
+    auto tower = std::make_unique<Tower>(w, std::move(models.tower));
+    const std::vector<std::string> sound = {"a.", "mm.a."};
+    w.expect_all_read(sound);
+    expect_all_keys_read(hp);
+    if (part == ImagePart::tower) return tower;
+    if (models.projector.parts.empty())
+        throw UnsupportedError(
+            text(w.file().path(), ": the projector of ", family.projector, " is not a model"));
+    return std::make_unique<Projector>(std::move(models.projector));
+}
+
+}  // namespace plait

@@ -1,0 +1,80 @@
+// The transformer of an image encoder. Its tokens are the patches of one image, which attend in
+// both directions; nothing is stored. A patch has four positions: its window, its row, its column,
+// and 0.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "model/blocks/norm.h"
+#include "model/model.h"
+#include "model/rope.h"
+
+namespace plait {
+
+// The activation of the feed-forward blocks; quick_gelu is x sigmoid(1.702 x).
+enum class TowerActivation : uint8_t { gelu, gelu_tanh, quick_gelu, silu };
+
+struct TowerForm {
+    int width = 0;
+    int n_layers = 0;
+    int n_heads = 0;
+    int patch_size = 0;  // of a side, in pixels
+    Norm norm;
+    TowerActivation activation = TowerActivation::gelu_tanh;
+    // Rows of v.position_embd, of which the caller passes one (or a mean of several) with each
+    // patch; 0: the tower has none.
+    int64_t n_positions = 0;
+    bool has_class_token = false;  // v.class_embd, the input of an additional first token
+    bool two_frames = false;       // a second matrix for the next frame, which equals the first one
+    // The first half of a head turns by the row of the patch, and the second half by its column.
+    // With RopePairs::halves, the halves are those of the pairs (i, i + head_dim / 2).
+    RopePairs pairs = RopePairs::none;
+    double column_scale = 1.0;          // multiplies columns in rotations
+    int full_every = 1;                 // only each such layer attends beyond windows
+    std::vector<int> taps;              // layers whose output is part of the result
+    std::string_view output_norm = "";  // of the last layer's output; empty: none
+};
+
+// Reads the sizes, the norm's epsilon, and what a tower has depending on its tensors.
+TowerForm read_tower_form(const Hparams& hparams, const Weights& weights, NormKind norm);
+
+//   x  = Wpatch p + bpatch + P            p: the 3 x size x size pixels of a patch
+//   x += Wo attend(rope(Wq n(x) + bq), rope(Wk n(x) + bk), Wv n(x) + bv) + bo
+//   x += Wdown act(Wup n(x) + bup) + bdown, or the gated form if the file has v.blk.*.ffn_gate
+//
+// A row of the input is a patch, and in towers with position vectors the sum of P (and of the class
+// vector) after it. A row of the result is n(x), followed by the outputs of the layers in `taps`.
+class Tower final : public Model {
+public:
+    Tower(const Weights& weights, TowerForm form);
+
+    MemorySpecs memory_specs() const override;
+
+protected:
+    void build_decoder(Step& step) const override;
+
+private:
+    struct Layer {
+        NormWeights attn_norm, ffn_norm;
+        Weight qkv, qkv_bias;           // either qkv or q, k and v
+        Weight q, k, v;                 // [width, width]
+        Weight q_bias, k_bias, v_bias;  // [width]; all biases are optional
+        Weight out, out_bias;
+        Weight gate, gate_bias, up, up_bias, down, down_bias;
+    };
+    Layer read_layer(const Weights& weights, int i) const;
+    int64_t n_pixels() const { return int64_t{3} * form_.patch_size * form_.patch_size; }
+
+    Value embed(Step& step) const;
+    Value rotate(Step& step, Value heads) const;
+    Value attend(Step& step, int i, Value x) const;
+    Value feed_forward(Step& step, const Layer& w, Value x) const;
+
+    TowerForm form_;
+    Weight patch_, second_frame_, patch_bias_;  // [width, n_pixels], [width, n_pixels], [width]
+    NormWeights input_norm_, output_norm_;      // [width]; optional
+    std::vector<Layer> layers_;
+};
+
+}  // namespace plait

@@ -1,0 +1,329 @@
+"""Vision: an image encoder, which turns images into embeddings of a text model."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plait import _core
+from plait.arguments import integer
+from plait.closeable import Closeable
+from plait.context import Context
+from plait.errors import ModelError, UnsupportedError
+from plait.vision.images import to_rgb
+from plait.vision.preparation import read_preparation
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from plait._core import Batch
+    from plait.vision.images import ImageLike, Pixels
+    from plait.vision.preparation import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class ImageEmbeddings:
+    """An image as input of a text model.
+
+    Attributes:
+        rows: Embeddings, float32 of shape (n, n_embd), not writable. For a model with deepstack inputs
+            (Qwen3-VL), each row consists of all parts.
+        grid: Rows and columns of the embeddings in the image.
+        n_pos_per_token: Positions of an embedding: 4 for M-RoPE, otherwise 1.
+    """
+
+    rows: npt.NDArray[np.float32]
+    grid: tuple[int, int]
+    n_pos_per_token: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def span(self) -> int:
+        """The number of positions that the image takes: the next token is at `start + span`."""
+        return max(self.grid) if self.n_pos_per_token == 4 else len(self.rows)
+
+    def positions(self, start: int) -> npt.NDArray[np.int32]:
+        """Return the positions of the embeddings.
+
+        With M-RoPE, all embeddings have the time `start`, and their rows and columns are counted from it.
+
+        Args:
+            start: Position of the first embedding.
+
+        Returns:
+            int32 array of shape (n, 4) for M-RoPE, otherwise (n,), as `Batch.add_embeddings` takes it.
+        """
+        start = integer(start, "start", 0)
+        if self.n_pos_per_token == 1:
+            return np.arange(start, start + len(self.rows), dtype=np.int32)
+        row, column = np.indices(self.grid, np.int32).reshape(2, -1)
+        time = np.full_like(row, start)
+        return np.stack([time, row + start, column + start, np.zeros_like(row)], axis=1)
+
+    def add_to(self, batch: Batch, start: int, seq: int = 0, logits: str = "none") -> int:
+        """Add the embeddings to a batch.
+
+        Args:
+            batch: The batch.
+            start: Position of the first embedding.
+            seq: Sequence id.
+            logits: Which embeddings request logits, as in `Batch.add_embeddings`.
+
+        Returns:
+            The position of the next token.
+        """
+        batch.add_embeddings(self.rows, seq=seq, pos=self.positions(start), logits=logits)
+        return start + self.span
+
+
+class Vision(Closeable):
+    """An image encoder: the file that belongs to a text model and turns images into its embeddings.
+
+    Such files are called mmproj files. The families are those whose projector types are gemma3 (Gemma 3),
+    mlp (LLaVA 1.5), pixtral (Pixtral, Mistral Small 3.1), qwen2vl_merger, qwen2.5vl_merger and
+    qwen3vl_merger. Images are prepared as transformers prepares them with Pillow. Needs Pillow
+    (plait[vision]).
+
+        vision = plait.Vision("mmproj-model.gguf")
+        image = vision.encode("cat.jpg")
+        start = image.add_to(batch, start=n_tokens)
+
+    Calls from several threads run one after another.
+
+    Args:
+        path: Path of the mmproj file.
+        min_pixels: Smaller images are enlarged to as many pixels, in models that take images of any size
+            (Qwen-VL). None: from the file, or 4 embeddings.
+        max_pixels: Larger images are reduced to as many pixels, likewise. None: from the file, or 1280
+            embeddings.
+        n_cached: Number of images whose embeddings are kept. An image is recognised by its pixels.
+        mmap: Map the file into memory, as for `Model`.
+        backend: Device, as for `Context`.
+        threads: Number of CPU threads, as for `Context`.
+
+    Raises:
+        ModelError: The file cannot be read or is damaged.
+        UnsupportedError: The file is of a family that is not supported.
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
+        n_cached: int = 16,
+        mmap: bool = False,
+        backend: str = "cpu",
+        threads: int | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._n_cached = integer(n_cached, "n_cached", 0)
+        self._options = {"backend": backend, "threads": threads}
+        self._tower = _core.open_image_model(path, mmap, False)
+        limits = [None if n is None else integer(n, name, 1)
+                  for name, n in (("min_pixels", min_pixels), ("max_pixels", max_pixels))]  # fmt: skip
+        self._how = read_preparation(self._tower.metadata, self._tower.path, *limits)
+        self._averages = self._how.family == "gemma3"
+        self._projector = None if self._averages else _core.open_image_model(path, mmap, True)
+        self._contexts: dict[bool, Context] = {}  # by whether it is the projector's
+        self._cache: OrderedDict[bytes, ImageEmbeddings] = OrderedDict()
+        self._positions = (
+            self._tower.tensor("v.position_embd.weight")
+            if self._has("v.position_embd.weight")
+            else None
+        )
+        self._read_extra_tensors()
+
+    def _has(self, name: str) -> bool:
+        return name in self._tower.tensors
+
+    def _read_extra_tensors(self) -> None:
+        tower = self._tower
+        self._class = (
+            tower.tensor("v.class_embd").reshape(-1) if self._has("v.class_embd") else None
+        )
+        self._break = (
+            tower.tensor("v.token_embd.img_break") if self._has("v.token_embd.img_break") else None
+        )
+        if self._averages:
+            self._norm = tower.tensor("mm.soft_emb_norm.weight")
+            self._out = tower.tensor("mm.input_projection.weight")
+        if self._class is not None and self._positions is None:
+            raise ModelError(
+                f"{tower.path}: v.class_embd needs v.position_embd.weight, which is missing"
+            )
+        if self._positions is None:
+            return
+        n = len(self._positions) - (self._class is not None)
+        if self._how.any_size:
+            expected = math.isqrt(n) ** 2
+        else:
+            expected = (self._how.image_size // self._how.patch_size) ** 2
+        if n != expected or n < 1:
+            raise ModelError(
+                f"{tower.path}: v.position_embd.weight: expected {expected} rows of patches, got {n}"
+            )
+
+    def __repr__(self) -> str:
+        return f"<plait.Vision {self._how.family}: n_embd={self.n_embd}, {self._tower.path!r}>"
+
+    @property
+    def projector_type(self) -> str:
+        """The projector type that the file names, such as "qwen2.5vl_merger"."""
+        return self._how.family
+
+    @property
+    def n_embd(self) -> int:
+        """Length of a row of embeddings, which must be the input width of the text model."""
+        return int(self._out.shape[1]) if self._projector is None else self._projector.n_embd
+
+    @property
+    def n_pos_per_token(self) -> int:
+        """Positions of an embedding: 4 for M-RoPE (Qwen-VL), otherwise 1."""
+        return 4 if self._how.family.startswith("qwen") else 1
+
+    def close(self) -> None:
+        """Release the memory of the encoder. Does nothing if it is already closed."""
+        with self._lock:
+            for ctx in self._contexts.values():
+                ctx.close()
+            self._contexts.clear()
+            self._cache.clear()
+            self._n_cached = -1
+
+    def encode(self, image: ImageLike) -> ImageEmbeddings:
+        """Return the embeddings of an image.
+
+        Args:
+            image: uint8 array of shape (height, width, 3), PIL image, path of an image file, or its bytes.
+
+        Returns:
+            The embeddings, row by row. For Pixtral, a break follows each row but the last.
+
+        Raises:
+            TypeError: The image is of another type.
+            ValueError: The array has another shape or type, the file is damaged, the image has more than
+                2^26 pixels, one side is more than 200 times the other, or the encoder is closed.
+            FileNotFoundError: There is no such file.
+            UnsupportedError: Pillow is not installed.
+            MemoryError: There is too little memory.
+        """
+        pixels = to_rgb(image)
+        key = hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest()
+        with self._lock:
+            if self._n_cached < 0:
+                raise ValueError("the Vision is closed; create another")
+            found = self._cache.pop(key, None) or self._compute(pixels)
+            self._cache[key] = found
+            while len(self._cache) > self._n_cached:
+                self._cache.popitem(last=False)
+            return found
+
+    def _compute(self, image: Pixels) -> ImageEmbeddings:
+        how = self._how
+        patches = how.patches(how.resize(image))
+        rows, columns = patches.shape[:2]
+        joined = how.join(self._run_tower(patches))
+        grid = (rows // how.merge, columns // how.merge)
+        if self._projector is None:
+            found = self._average(joined)
+        else:
+            found = self._run(self._projector, joined, None)
+        if self._break is not None:
+            lines = found.reshape(*grid, -1)
+            breaks = np.broadcast_to(self._break, (grid[0], 1, lines.shape[2]))
+            found = np.concatenate([lines, breaks], axis=1).reshape(-1, lines.shape[2])[:-1]
+            found = np.ascontiguousarray(found, np.float32)
+        found.setflags(write=False)
+        return ImageEmbeddings(found, grid, self.n_pos_per_token)
+
+    def _run_tower(self, patches: Rows) -> Rows:
+        """Return the outputs of the patches, of shape (rows, columns, parts, width)."""
+        rows, columns, n_pixels = patches.shape
+        inputs = patches.reshape(-1, n_pixels)
+        row, column = np.indices((rows, columns)).reshape(2, -1)
+        window = self._how.windows(rows, columns).reshape(-1)
+        if self._positions is not None:
+            inputs = np.concatenate([inputs, self._position_vectors(rows, columns)], axis=1)
+        order = np.lexsort((column, row, window))  # positions must not decrease
+        inputs = inputs[order]
+        places = np.stack([window, row, column, np.zeros_like(row)], axis=1)[order].astype(np.int32)
+        if self._class is not None:
+            assert self._positions is not None
+            first = np.concatenate(
+                [np.zeros(n_pixels, np.float32), self._class + self._positions[0]]
+            )
+            inputs = np.concatenate([first[None], inputs])
+            places = np.concatenate([np.zeros((1, 4), np.int32), places])
+        outputs = self._run(self._tower, inputs, places)
+        found = np.empty((rows * columns, outputs.shape[1]), np.float32)
+        found[order] = outputs[-len(order) :]
+        width = int(self._tower.metadata["clip.vision.embedding_length"])
+        return found.reshape(rows, columns, -1, width)
+
+    def _position_vectors(self, rows: int, columns: int) -> Rows:
+        """Return the position vectors of the patches, of shape (rows * columns, width)."""
+        assert self._positions is not None
+        table = self._positions[len(self._positions) - math.isqrt(len(self._positions)) ** 2 :]
+        if not self._how.any_size:
+            return self._positions[len(self._positions) - rows * columns :]
+        side = math.isqrt(len(table))
+        table = table.reshape(side, side, -1)
+
+        def along(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Rows]:
+            at = np.arange(n, dtype=np.float32) * np.float32(side - 1) / np.float32(max(n - 1, 1))
+            low = at.astype(np.intp)
+            return low, np.minimum(low + 1, side - 1), at - low.astype(np.float32)
+
+        top, bottom, down = along(rows)
+        left, right, across = along(columns)
+        across = across[None, :, None]
+        upper = table[top][:, left] * (1 - across) + table[top][:, right] * across
+        lower = table[bottom][:, left] * (1 - across) + table[bottom][:, right] * across
+        down = down[:, None, None]
+        return (upper * (1 - down) + lower * down).reshape(rows * columns, -1).astype(np.float32)
+
+    def _average(self, joined: Rows) -> Rows:
+        """Return the embeddings of Gemma 3: the mean of joined patches, normalised and multiplied.
+
+        The file stores this matrix transposed, in a form that no kernel takes.
+        """
+        mean = joined.reshape(len(joined), -1, len(self._norm)).mean(axis=1, dtype=np.float32)
+        epsilon = np.float32(self._tower.metadata["clip.vision.attention.layer_norm_epsilon"])
+        scale = np.sqrt(np.mean(mean * mean, axis=1, keepdims=True) + epsilon)
+        return np.asarray(mean / scale * self._norm @ self._out, np.float32)
+
+    def _run(self, model: _core.Model, rows: Rows, positions: npt.NDArray[np.int32] | None) -> Rows:
+        """Run one of the two models on all rows at once."""
+        batch = _core.Batch()
+        batch.add_embeddings(rows, pos=positions, logits="all")
+        ctx = self._context(model, len(rows))
+        return np.array(ctx.encode(batch).embeddings)
+
+    def _context(self, model: _core.Model, n: int) -> Context:
+        """Return a context for at least n rows, which replaces a smaller one."""
+        key = model is self._projector
+        ctx = self._contexts.get(key)
+        if ctx is None or ctx.n_batch < n:
+            if ctx is not None:
+                del self._contexts[key]
+                ctx.close()
+            room = 1 << max(8, (n - 1).bit_length())
+            if room > 1 << 18:
+                raise UnsupportedError(
+                    f"an image of {n} patches is too large; choose a smaller max_pixels"
+                )
+            ctx = Context(model, n_ctx=room, n_batch=room, n_ubatch=room, **self._options)  # type: ignore[arg-type]
+            self._contexts[key] = ctx
+        return ctx

@@ -1,0 +1,132 @@
+"""Images of the caller as RGB arrays, with limits on their size."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, Any, Final, Union
+
+import numpy as np
+
+from plait.arguments import kind
+from plait.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from PIL.Image import Image
+    from typing_extensions import TypeAlias
+
+    Pixels: TypeAlias = npt.NDArray[np.uint8]
+    ImageLike: TypeAlias = Union[Pixels, Image, str, os.PathLike[str], bytes]
+
+MAX_PIXELS: Final = 1 << 26  # of an image before it is resized
+MAX_FILE_BYTES: Final = 1 << 28
+MAX_ASPECT: Final = 200  # of the longer side to the shorter one, as in the reference of Qwen2-VL
+_FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
+
+def pillow() -> Any:
+    """Return the module PIL.Image.
+
+    Raises:
+        UnsupportedError: Pillow is not installed.
+    """
+    try:
+        import PIL.Image
+        import PIL.ImageOps
+    except ImportError as error:
+        raise UnsupportedError("images need Pillow: pip install 'plait[vision]'") from error
+    return PIL.Image
+
+
+def to_rgb(image: ImageLike) -> Pixels:
+    """Return an image as an array.
+
+    Transparency is blended onto white. Of an animation, the first frame is used. An image in a file is
+    turned as its EXIF orientation says.
+
+    Args:
+        image: uint8 array of shape (height, width, 3), PIL image, path of a file, or the bytes of a file.
+
+    Returns:
+        uint8 array of shape (height, width, 3), not writable by others.
+
+    Raises:
+        TypeError: The image is of another type.
+        ValueError: The array has another shape or type, or the file is damaged, or the image is too large.
+        FileNotFoundError: There is no such file.
+        UnsupportedError: Pillow is not installed.
+    """
+    if isinstance(image, np.ndarray):
+        return _from_array(image)
+    module = pillow()
+    if isinstance(image, module.Image):
+        return _from_pillow(image, "the image")
+    if isinstance(image, (str, os.PathLike)):
+        path = os.fspath(image)
+        size = os.stat(path).st_size
+        if size > MAX_FILE_BYTES:
+            raise ValueError(f"{path}: expected at most {MAX_FILE_BYTES} bytes, got {size}")
+        with open(path, "rb") as file:
+            return _from_file(file.read(), str(path))
+    if isinstance(image, bytes):
+        if len(image) > MAX_FILE_BYTES:
+            raise ValueError(f"image: expected at most {MAX_FILE_BYTES} bytes, got {len(image)}")
+        return _from_file(image, "the image")
+    raise TypeError(
+        f"image: expected an array, a PIL image, a path or the bytes of a file, got {kind(image)}"
+    )
+
+
+def _from_array(image: npt.NDArray[Any]) -> Pixels:
+    if image.ndim != 3 or image.shape[2] != 3:
+        raise ValueError(f"image: expected the shape (height, width, 3), got {image.shape}")
+    if image.dtype != np.uint8:
+        raise ValueError(f"image: expected uint8, 0 to 255, got {image.dtype}")
+    check_size(image.shape[1], image.shape[0], "image")
+    return np.array(image, order="C")
+
+
+def check_size(width: int, height: int, name: str) -> None:
+    """Raise ValueError if an image is empty, has too many pixels, or is too narrow."""
+    if width < 1 or height < 1:
+        raise ValueError(f"{name}: expected at least one pixel, got {width} x {height}")
+    if width * height > MAX_PIXELS:
+        raise ValueError(
+            f"{name}: {width} x {height} pixels, expected at most {MAX_PIXELS} in all; resize it first"
+        )
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise ValueError(
+            f"{name}: {width} x {height} pixels; one side may be at most {MAX_ASPECT} times the other"
+        )
+
+
+def _from_file(data: bytes, name: str) -> Pixels:
+    module = pillow()
+    from PIL import ImageOps
+
+    try:
+        image = module.open(io.BytesIO(data), formats=_FORMATS)
+    except Exception as error:  # Pillow raises errors of many types for damaged files
+        raise ValueError(
+            f"{name} is damaged or of an unknown format; expected one of {', '.join(_FORMATS)} ({error})"
+        ) from error
+    with image:
+        check_size(*image.size, name)
+        try:
+            image.load()
+            return _from_pillow(ImageOps.exif_transpose(image), name)
+        except Exception as error:
+            raise ValueError(f"{name} is damaged: {error}") from error
+
+
+def _from_pillow(image: Image, name: str) -> Pixels:
+    check_size(*image.size, name)
+    try:
+        if "A" in image.getbands() or image.info.get("transparency") is not None:
+            image = image.convert("RGBA")
+            white = pillow().new("RGBA", image.size, (255, 255, 255, 255))
+            image = pillow().alpha_composite(white, image)
+        return np.array(image.convert("RGB"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{name} cannot be read: {error}") from error

@@ -1,0 +1,219 @@
+"""How the image encoders of each family want their images: resized, normalised, and cut into patches.
+
+Every step computes what the image processors of transformers compute with Pillow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from plait.errors import ModelError
+from plait.vision.images import pillow
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from plait.vision.images import Pixels
+
+    Rows = npt.NDArray[np.float32]
+
+_MIN_TOKENS: Final = 4  # of images that are resized to any size
+_MAX_TOKENS: Final = 1280
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How images are prepared.
+
+    Attributes:
+        family: The projector type of the file.
+        image_size: Side of the square that images are resized to, or the max side (Pixtral), in pixels.
+        patch_size: Side of a patch in pixels.
+        merge: Patches that are joined, per side.
+        mean: Subtracted from the channels of pixels in 0 .. 1.
+        std: Divides them.
+        min_pixels: Least number of pixels of a resized image (Qwen-VL).
+        max_pixels: Largest number of pixels of a resized image (Qwen-VL).
+        window: Side of a window in patches; 0: no windows.
+    """
+
+    family: str
+    image_size: int
+    patch_size: int
+    merge: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    min_pixels: int
+    max_pixels: int
+    window: int
+
+    @property
+    def unit(self) -> int:
+        """Side of joined patches in pixels."""
+        return self.patch_size * self.merge
+
+    @property
+    def any_size(self) -> bool:
+        """Whether the number of embeddings depends on the size of the image."""
+        return self.family not in ("gemma3", "mlp")
+
+    def size_for(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and width that an image is resized to."""
+        if self.family == "gemma3":
+            return self.image_size, self.image_size
+        if self.family == "mlp":  # the shorter side; the longer one is cropped
+            side = self.image_size
+            if height <= width:
+                return side, int(side * width / height)
+            return int(side * height / width), side
+        if self.family == "pixtral":
+            ratio = max(height, width) / self.image_size
+            if ratio > 1:
+                height, width = math.floor(height / ratio), math.floor(width / ratio)
+            return max(1, -(-height // self.unit)) * self.unit, max(
+                1, -(-width // self.unit)
+            ) * self.unit
+        return self._smart_size(height, width)
+
+    def _smart_size(self, height: int, width: int) -> tuple[int, int]:
+        unit = self.unit
+        rows, columns = round(height / unit), round(width / unit)
+        if rows * columns * unit * unit > self.max_pixels:
+            shrink = math.sqrt(height * width / self.max_pixels)
+            rows = max(1, math.floor(height / shrink / unit))
+            columns = max(1, math.floor(width / shrink / unit))
+        elif rows * columns * unit * unit < self.min_pixels:
+            grow = math.sqrt(self.min_pixels / (height * width))
+            rows, columns = math.ceil(height * grow / unit), math.ceil(width * grow / unit)
+        return rows * unit, columns * unit
+
+    def resize(self, image: Pixels) -> Pixels:
+        """Return the image in the size that the encoder takes."""
+        height, width = self.size_for(*image.shape[:2])
+        if (height, width) != image.shape[:2]:
+            module = pillow()
+            kernel = (
+                module.Resampling.BILINEAR if self.family == "gemma3" else module.Resampling.BICUBIC
+            )
+            image = np.asarray(module.fromarray(image).resize((width, height), resample=kernel))
+        if self.family == "mlp":
+            side = self.image_size
+            top, left = (height - side) // 2, (width - side) // 2
+            image = image[top : top + side, left : left + side]
+        return image
+
+    def patches(self, image: Pixels) -> Rows:
+        """Return the normalised pixels of the patches, by row and column, of a resized image.
+
+        Returns:
+            float32 array of shape (rows, columns, 3 * patch_size * patch_size); the channel varies slowest.
+        """
+        size = self.patch_size
+        rows, columns = image.shape[0] // size, image.shape[1] // size
+        pixels = (image * np.float64(1 / 255)).astype(np.float32)
+        pixels = (pixels - np.float32(self.mean)) / np.float32(self.std)
+        cut = pixels.reshape(rows, size, columns, size, 3).transpose(0, 2, 4, 1, 3)
+        return np.ascontiguousarray(cut).reshape(rows, columns, 3 * size * size)
+
+    def windows(self, rows: int, columns: int) -> npt.NDArray[np.int32]:
+        """Return the number of the window of each patch, of shape (rows, columns); zeros without windows."""
+        if self.window == 0:
+            return np.zeros((rows, columns), np.int32)
+        row, column = np.indices((rows, columns)) // self.window
+        return (row * -(-columns // self.window) + column).astype(np.int32)
+
+    def join(self, patches: Rows) -> Rows:
+        """Return the rows of joined patches.
+
+        Args:
+            patches: Shape (rows, columns, parts, width).
+
+        Returns:
+            Shape (n, parts * merge * merge * width). The patches of a part vary slowest, or fastest in
+            Pixtral.
+        """
+        rows, columns, parts, width = patches.shape
+        m = self.merge
+        cut = patches.reshape(rows // m, m, columns // m, m, parts, width)
+        order = (0, 2, 4, 5, 1, 3) if self.family == "pixtral" else (0, 2, 4, 1, 3, 5)
+        return np.ascontiguousarray(cut.transpose(order)).reshape(-1, parts * m * m * width)
+
+
+def read_preparation(
+    metadata: Mapping[str, Any], path: str, min_pixels: int | None, max_pixels: int | None
+) -> Preparation:
+    """Read how an encoder's images are prepared.
+
+    Args:
+        metadata: Key-value pairs of the file, whose sizes have been checked.
+        path: Path of the file, for errors.
+        min_pixels: Replaces the least number of pixels of the file.
+        max_pixels: Replaces the largest number of pixels of the file.
+
+    Raises:
+        ModelError: A value is missing or out of range.
+        ValueError: min_pixels or max_pixels is out of range.
+    """
+
+    def integer(key: str, fallback: int | None, most: int = 1 << 14) -> int:
+        value = metadata.get("clip.vision." + key, fallback)
+        if not isinstance(value, int) or not 1 <= value <= most:
+            raise ModelError(f"{path}: clip.vision.{key}: expected 1 to {most}, got {value!r}")
+        return value
+
+    def channels(key: str) -> tuple[float, ...]:
+        value = metadata.get("clip.vision." + key)
+        if not isinstance(value, np.ndarray) or value.shape != (3,) or not np.isfinite(value).all():
+            raise ModelError(
+                f"{path}: clip.vision.{key}: expected three finite numbers, got {value!r}"
+            )
+        return tuple(float(v) for v in value)
+
+    family = metadata.get("clip.projector_type") or metadata["clip.vision.projector_type"]
+    patch = integer("patch_size", None, 256)
+    default = {"gemma3": 4, "mlp": 1, "pixtral": 1}.get(family, 2)
+    merge = integer(
+        "projector.scale_factor" if family == "gemma3" else "spatial_merge_size", default, 16
+    )
+    if family == "mlp":
+        merge = 1
+    image_size = integer("image_size", None)
+    std = channels("image_std")
+    if min(std) <= 0:
+        raise ModelError(f"{path}: clip.vision.image_std: expected positive numbers, got {std}")
+    window = 0
+    if family == "qwen2.5vl_merger":
+        window = integer("window_size", 112) // (patch * merge) * merge
+        if window == 0:
+            raise ModelError(
+                f"{path}: clip.vision.window_size: expected at least {patch * merge}, the joined patches"
+            )
+    if family in ("gemma3", "mlp") and image_size % (patch * merge) != 0:
+        raise ModelError(
+            f"{path}: clip.vision.image_size: expected a multiple of {patch * merge}, got {image_size}"
+        )
+    area = (patch * merge) ** 2
+    low = (
+        min_pixels
+        if min_pixels is not None
+        else metadata.get("clip.vision.image_min_pixels", _MIN_TOKENS * area)
+    )
+    high = (
+        max_pixels
+        if max_pixels is not None
+        else metadata.get("clip.vision.image_max_pixels", _MAX_TOKENS * area)
+    )
+    if not area <= high <= 1 << 26 or not 1 <= low <= high:
+        raise ValueError(
+            f"min_pixels, max_pixels: expected 1 <= min_pixels <= max_pixels and {area} <= max_pixels <= {1 << 26}, "
+            f"got {low} and {high}"
+        )
+    return Preparation(
+        family=str(family), image_size=image_size, patch_size=patch, merge=merge,
+        mean=channels("image_mean"), std=std, min_pixels=int(low), max_pixels=int(high), window=window,
+    )  # fmt: skip

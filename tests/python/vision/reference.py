@@ -1,0 +1,263 @@
+"""The image encoders of transformers, with the weights of towers.py.
+
+`PYTHONPATH=tests python tests/python/vision/reference.py` writes expected.npz. Needs torch, transformers and Pillow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from python.vision import towers
+from python.vision.towers import N_EMBD, N_FFN, N_HEADS, PATCH, WIDTH
+
+MEAN, STD = [0.48, 0.45, 0.40], [0.26, 0.27, 0.28]
+_COMMON = {"image_mean": MEAN, "image_std": STD}
+STORED = 6  # every so many columns are stored
+Encode = Callable[[Any], np.ndarray]
+
+_LAYER = {
+    "ln1": "layer_norm1", "ln2": "layer_norm2", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_out": "self_attn.out_proj", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2",
+}  # fmt: skip
+_PIXTRAL = {
+    "ln1": "attention_norm", "ln2": "ffn_norm", "attn_q": "attention.q_proj", "attn_k": "attention.k_proj",
+    "attn_v": "attention.v_proj", "attn_out": "attention.o_proj", "ffn_gate": "feed_forward.gate_proj",
+    "ffn_up": "feed_forward.up_proj", "ffn_down": "feed_forward.down_proj",
+}  # fmt: skip
+_QWEN = {"ln1": "norm1", "ln2": "norm2", "attn_qkv": "attn.qkv", "attn_out": "attn.proj"}
+
+
+def _load(module: torch.nn.Module, tensors: dict[str, np.ndarray]) -> torch.nn.Module:
+    """Load tensors by their names in transformers. All parameters must be given."""
+    state = {name: torch.from_numpy(np.array(tensor)) for name, tensor in tensors.items()}
+    missing, unexpected = module.load_state_dict(state, strict=False)
+    parameters = {name for name, _ in module.named_parameters()}
+    assert not unexpected and not parameters & set(missing), (unexpected, missing)
+    return module.eval().float()
+
+
+def _rename(tensors: dict[str, np.ndarray], names: dict[str, str], layer: str, layers: dict[str, str]) -> dict[str, np.ndarray]:
+    """Return the tensors of the tower with names of transformers."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        stem, _, kind = name.rpartition(".")
+        if name.startswith("v.blk."):
+            _, _, i, part = stem.split(".")
+            if layers:
+                renamed[f"{layer}.{i}.{layers[part]}.{kind}"] = tensor
+        elif stem in names:
+            renamed[f"{names[stem]}.{kind}"] = tensor
+        elif name in names:
+            renamed[names[name]] = tensor
+    return renamed
+
+
+def gemma3() -> Encode:
+    from transformers import Gemma3Config, SiglipVisionConfig, SiglipVisionModel
+    from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+    from transformers.models.gemma3.modeling_gemma3 import Gemma3MultiModalProjector
+
+    _, tensors = towers.gemma3()
+    vision = SiglipVisionConfig(
+        hidden_size=WIDTH, intermediate_size=N_FFN, num_hidden_layers=2, num_attention_heads=N_HEADS,
+        image_size=32, patch_size=PATCH, vision_use_head=False,
+    )  # fmt: skip
+    tower = SiglipVisionModel(vision)
+    names = {
+        "v.patch_embd": "embeddings.patch_embedding", "v.position_embd": "embeddings.position_embedding",
+        "v.post_ln": "post_layernorm",
+    }  # fmt: skip
+    prefix = "vision_model." if any(n.startswith("vision_model.") for n, _ in tower.named_parameters()) else ""
+    _load(tower, {prefix + n: t for n, t in _rename(tensors, names, "encoder.layers", _LAYER).items()})
+    config = Gemma3Config(vision_config=vision.to_dict(), text_config={"hidden_size": N_EMBD}, mm_tokens_per_image=4)
+    projector = _load(Gemma3MultiModalProjector(config), {
+        "mm_input_projection_weight": tensors["mm.input_projection.weight"],
+        "mm_soft_emb_norm.weight": tensors["mm.soft_emb_norm.weight"] - 1,
+    })  # fmt: skip
+    processor = Gemma3ImageProcessorPil(size={"height": 32, "width": 32}, **_COMMON)
+    return lambda image: projector(
+        tower(processor(image, return_tensors="pt")["pixel_values"]).last_hidden_state
+    )[0].numpy()
+
+
+def llava() -> Encode:
+    from transformers import CLIPVisionConfig, CLIPVisionModel
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    _, tensors = towers.llava()
+    config = CLIPVisionConfig(
+        hidden_size=WIDTH, intermediate_size=N_FFN, num_hidden_layers=3, num_attention_heads=N_HEADS,
+        image_size=24, patch_size=PATCH, layer_norm_eps=1e-6, hidden_act="quick_gelu",
+    )  # fmt: skip
+    tower = CLIPVisionModel(config)
+    names = {
+        "v.patch_embd": "embeddings.patch_embedding", "v.position_embd": "embeddings.position_embedding",
+        "v.class_embd": "embeddings.class_embedding", "v.pre_ln": "pre_layrnorm", "v.post_ln": "post_layernorm",
+    }  # fmt: skip
+    prefix = "vision_model." if any(n.startswith("vision_model.") for n, _ in tower.named_parameters()) else ""
+    own = {prefix + n: t for n, t in _rename(tensors, names, "encoder.layers", _LAYER).items()}
+    # The last layer, whose output LLaVA does not use, is not in the file.
+    last = {n.replace("layers.1.", "layers.2."): t for n, t in own.items() if "layers.1." in n}
+    _load(tower, own | last)
+    weights = {n: torch.from_numpy(t) for n, t in tensors.items() if n.startswith("mm.")}
+    processor = CLIPImageProcessorPil(size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24}, **_COMMON)
+
+    def encode(image: Any) -> np.ndarray:
+        pixels = processor(image, return_tensors="pt")["pixel_values"]
+        x = tower(pixels, output_hidden_states=True).hidden_states[-2][0, 1:]
+        x = torch.nn.functional.linear(x, weights["mm.0.weight"], weights["mm.0.bias"])
+        x = torch.nn.functional.gelu(x)
+        return torch.nn.functional.linear(x, weights["mm.2.weight"], weights["mm.2.bias"]).numpy()
+
+    return encode
+
+
+def _pixtral(tensors: dict[str, np.ndarray], merge: int) -> Encode:
+    from transformers import Mistral3Config, PixtralVisionConfig, PixtralVisionModel
+    from transformers.models.mistral3.modeling_mistral3 import Mistral3MultiModalProjector
+    from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+
+    vision = PixtralVisionConfig(
+        hidden_size=WIDTH, intermediate_size=N_FFN, num_hidden_layers=2, num_attention_heads=N_HEADS,
+        image_size=40, patch_size=PATCH, hidden_act="silu",
+    )  # fmt: skip
+    own = _rename(tensors, {"v.patch_embd": "patch_conv", "v.pre_ln": "ln_pre"}, "transformer.layers", _PIXTRAL)
+    for name, tensor in own.items():  # the converter moves the elements of a pair next to each other
+        if ".q_proj." in name or ".k_proj." in name:
+            heads = tensor.reshape(N_HEADS, -1, 2, WIDTH)
+            own[name] = heads.transpose(0, 2, 1, 3).reshape(WIDTH, WIDTH)
+    tower = _load(PixtralVisionModel(vision), own)
+    names = {"mm.input_norm": "norm", "mm.patch_merger": "patch_merger.merging_layer",
+             "mm.1": "linear_1", "mm.2": "linear_2"}  # fmt: skip
+    text = {"model_type": "mistral", "hidden_size": N_EMBD, "rms_norm_eps": 1e-5}
+    config = Mistral3Config(vision_config=vision.to_dict(), text_config=text, spatial_merge_size=merge,
+                            multimodal_projector_bias=True)  # fmt: skip
+    projector = Mistral3MultiModalProjector(config)
+    if merge == 1:
+        projector.norm = projector.patch_merger = None
+    _load(projector, _rename(tensors, names, "", {}))
+    side = PATCH * merge
+    processor = PixtralImageProcessorPil(
+        size={"longest_edge": 40}, patch_size={"height": side, "width": side}, **_COMMON
+    )
+
+    def encode(image: Any) -> np.ndarray:
+        inputs = processor(image, return_tensors="pt")
+        pixels = inputs["pixel_values"]
+        size = pixels.shape[-2:]
+        x = tower(pixels, image_sizes=[size]).last_hidden_state[0]
+        if merge > 1:
+            x = projector.patch_merger(projector.norm(x), [size])
+        x = projector.linear_2(projector.act(projector.linear_1(x)))
+        rows = x.reshape(size[0] // side, size[1] // side, -1)
+        stop = torch.from_numpy(tensors["v.token_embd.img_break"]).expand(len(rows), 1, -1)
+        return torch.cat([rows, stop], dim=1).flatten(0, 1)[:-1].numpy()
+
+    return encode
+
+
+def pixtral() -> Encode:
+    return _pixtral(towers.pixtral()[1], 1)
+
+
+def mistral3() -> Encode:
+    return _pixtral(towers.mistral3()[1], 2)
+
+
+def _join_qkv(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    joined = dict(tensors)
+    for name in tensors:
+        if ".attn_q." in name:
+            parts = [joined.pop(name.replace("attn_q", f"attn_{c}")) for c in "qkv"]
+            joined[name.replace("attn_q", "attn_qkv")] = np.concatenate(parts)
+    return joined
+
+
+def _qwen(tower: torch.nn.Module, tensors: dict[str, np.ndarray], names: dict[str, str], layers: dict[str, str]) -> Encode:
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    own = _rename(_join_qkv(tensors), names, "blocks", _QWEN | layers)
+    frames = [tensors["v.patch_embd.weight"], tensors["v.patch_embd.weight.1"]]
+    own["patch_embed.proj.weight"] = np.stack(frames, axis=2)
+    own.pop("patch_embed.proj.1", None)
+    _load(tower, own)
+    unit = (2 * PATCH) ** 2
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=PATCH, size={"shortest_edge": 4 * unit, "longest_edge": 1280 * unit}, **_COMMON
+    )
+
+    def encode(image: Any) -> np.ndarray:
+        inputs = processor(image, return_tensors="pt")
+        found = tower(inputs["pixel_values"], grid_thw=inputs["image_grid_thw"])
+        parts = [found.pooler_output, *(getattr(found, "deepstack_features", None) or [])]
+        return torch.cat(parts, dim=1).numpy()
+
+    return encode
+
+
+def qwen2vl() -> Encode:
+    from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
+
+    config = Qwen2VLVisionConfig(
+        depth=2, embed_dim=WIDTH, hidden_size=N_EMBD, num_heads=N_HEADS, patch_size=PATCH, mlp_ratio=2
+    )
+    names = {"v.post_ln": "merger.ln_q", "mm.0": "merger.mlp.0", "mm.2": "merger.mlp.2"}
+    layers = {"ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"}
+    return _qwen(Qwen2VisionTransformerPretrainedModel(config), towers.qwen2vl()[1], names, layers)
+
+
+def qwen25vl() -> Encode:
+    from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
+    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VisionTransformerPretrainedModel
+
+    config = Qwen2_5_VLVisionConfig(
+        depth=4, hidden_size=WIDTH, intermediate_size=N_FFN, num_heads=N_HEADS, patch_size=PATCH, window_size=16,
+        out_hidden_size=N_EMBD, fullatt_block_indexes=[1, 3],
+    )  # fmt: skip
+    names = {"v.post_ln": "merger.ln_q", "mm.0": "merger.mlp.0", "mm.2": "merger.mlp.2"}
+    layers = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    return _qwen(Qwen2_5_VisionTransformerPretrainedModel(config), towers.qwen25vl()[1], names, layers)
+
+
+def qwen3vl() -> Encode:
+    from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
+    from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
+
+    config = Qwen3VLVisionConfig(
+        depth=3, hidden_size=WIDTH, intermediate_size=N_FFN, num_heads=N_HEADS, patch_size=PATCH,
+        out_hidden_size=N_EMBD, num_position_embeddings=36, deepstack_visual_indexes=[0, 1],
+    )  # fmt: skip
+    names = {"v.post_ln": "merger.norm", "mm.0": "merger.linear_fc1", "mm.2": "merger.linear_fc2",
+             "v.position_embd": "pos_embed", "v.patch_embd": "patch_embed.proj"}  # fmt: skip
+    for i in (0, 1):
+        names |= {f"v.deepstack.{i}.{a}": f"deepstack_merger_list.{i}.{b}"
+                  for a, b in (("norm", "norm"), ("fc1", "linear_fc1"), ("fc2", "linear_fc2"))}  # fmt: skip
+    layers = {"ffn_up": "mlp.linear_fc1", "ffn_down": "mlp.linear_fc2"}
+    return _qwen(Qwen3VLVisionModel(config), towers.qwen3vl()[1], names, layers)
+
+
+def encode(family: str, height: int, width: int) -> np.ndarray:
+    """Return the embeddings that transformers computes for towers.image(height, width)."""
+    from PIL import Image
+
+    with torch.no_grad():
+        return np.array(globals()[family]()(Image.fromarray(towers.image(height, width))), np.float32)
+
+
+def main() -> None:
+    rows = {
+        f"{family}-{height}x{width}": encode(family, height, width)[:, ::STORED]
+        for family in towers.FAMILIES
+        for height, width in towers.SIZES
+    }
+    np.savez_compressed(Path(__file__).with_name("expected.npz"), **rows)
+
+
+if __name__ == "__main__":
+    main()
