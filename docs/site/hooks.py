@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages from outside of docs/, links to them, and navigation that follows the folders."""
+"""Hooks of MkDocs: notebooks and other pages from outside of docs/, links to them, and navigation by folders."""
 
 from __future__ import annotations
 
@@ -12,37 +12,52 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
+from traitlets.config import Config
 
 ROOT = Path(__file__).parents[2]
-# Pages of the repository's root, under the same name in the site.
-OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# Pages made from files outside of docs/: the page and the file.
+OUTSIDE = {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
+OUTSIDE |= {f"notebooks/{path.stem}.md": f"notebooks/{path.name}" for path in NOTEBOOKS}
+PAGES = {file: page for page, file in OUTSIDE.items()}
 MODULES = ("plait", "plait.figures", "plait.quant", "plait.testing")
 ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
-LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
+LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 
 
 def on_config(config: Any) -> Any:
-    """Add every guide and every decision record to the navigation."""
+    """Add every guide, notebook and decision record to the navigation."""
     sections = {title: pages for section in config.nav for title, pages in section.items()}
-    sections["How-to guides"] += _pages("how-to", skip="index.md")
+    sections["How-to guides"] += _pages("how-to", skip=("index.md", "notebooks.md"))
+    sections["Notebooks"] += [page for page in OUTSIDE if page.startswith("notebooks/")]
     sections["Developers"].append(
-        {"Decisions": ["decisions/README.md", *_pages("decisions", skip="README.md")]}
+        {"Decisions": ["decisions/README.md", *_pages("decisions", skip=("README.md",))]}
     )
     return config
 
 
-def _pages(folder: str, skip: str) -> list[str]:
+def _pages(folder: str, skip: tuple[str, ...]) -> list[str]:
     found = sorted(path.name for path in (ROOT / "docs" / folder).glob("*.md"))
-    return [f"{folder}/{name}" for name in found if name != skip]
+    return [f"{folder}/{name}" for name in found if name not in skip]
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages from outside of docs/."""
-    for name in OUTSIDE:
-        files.append(
-            File.generated(config, name, content=(ROOT / name).read_text(encoding="utf-8"))
+    """Add the pages from outside of docs/, and the figures of the notebooks."""
+    for page, name in OUTSIDE.items():
+        path = ROOT / name
+        if path.suffix == ".md":
+            files.append(File.generated(config, page, content=path.read_text(encoding="utf-8")))
+            continue
+        figures = f"{path.stem}-{{cell_index}}-{{index}}{{extension}}"
+        exporter = MarkdownExporter(
+            config=Config({"ExtractOutputPreprocessor": {"output_filename_template": figures}})
         )
+        text, resources = exporter.from_filename(str(path))
+        files.append(File.generated(config, page, content=text))
+        for figure, content in resources["outputs"].items():
+            files.append(File.generated(config, f"notebooks/{figure}", content=content))
     return files
 
 
@@ -70,9 +85,7 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
     """Turn links to files of the repository into links to pages, or into plain text if they are no pages."""
     if page.file.src_uri == "reference/index.md":
         markdown += _names_on_no_page()
-    place = posixpath.dirname(
-        page.file.src_uri if page.file.src_uri in OUTSIDE else f"docs/{page.file.src_uri}"
-    )
+    place = posixpath.dirname(OUTSIDE.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
 
     def replaced(link: re.Match[str]) -> str:
         label, target = link.groups()
@@ -82,13 +95,10 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
         full = posixpath.normpath(posixpath.join(place, path))
         if not (ROOT / full).exists():
             raise PluginError(f"{page.file.src_uri}: the link to {target} leads nowhere")
-        source = full if full in OUTSIDE else full.removeprefix("docs/")
+        source = PAGES.get(full, full.removeprefix("docs/"))
         found = files.get_file_from_path(source)
-        if (
-            found is None
-            or not found.inclusion.is_included()
-            or (full == source and full not in OUTSIDE)
-        ):
+        in_site = full in PAGES or full.startswith("docs/")
+        if not in_site or found is None or not found.inclusion.is_included():
             return label
         up = posixpath.relpath(source, posixpath.dirname(page.file.src_uri) or ".")
         return f"[{label}]({up}{'#' if anchor else ''}{anchor})"
