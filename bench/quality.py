@@ -51,6 +51,13 @@ WEIGHTS = (
     "MXFP4",
     "Q3_K",
     "Q2_K",
+    "IQ3_S",
+    "IQ3_XXS",
+    "IQ2_S",
+    "IQ2_XS",
+    "IQ2_XXS",
+    "IQ1_M",
+    "IQ1_S",
 )
 BUDGETS = ("Q3_K", "Q4_0", "Q5_0")  # types whose sizes are budgets
 

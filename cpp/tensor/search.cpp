@@ -9,6 +9,7 @@
 #include "tensor/blocks/fit.h"
 #include "tensor/blocks/pack.h"
 #include "tensor/half.h"
+#include "tensor/lattice_search.h"
 
 namespace plait {
 namespace {
@@ -382,6 +383,13 @@ Searcher searcher_of(DType dtype) {
     case DType::iq4_nl: return search_rows<BlockIQ4_NL>;
     case DType::iq4_xs: return search_rows<BlockIQ4_XS>;
     case DType::mxfp4: return search_rows<BlockMXFP4>;
+    case DType::iq1_s: return search_rows<BlockIQ1_S>;
+    case DType::iq1_m: return search_rows<BlockIQ1_M>;
+    case DType::iq2_xxs: return search_rows<BlockIQ2_XXS>;
+    case DType::iq2_xs: return search_rows<BlockIQ2_XS>;
+    case DType::iq2_s: return search_rows<BlockIQ2_S>;
+    case DType::iq3_xxs: return search_rows<BlockIQ3_XXS>;
+    case DType::iq3_s: return search_rows<BlockIQ3_S>;
     case DType::tq1_0: return search_rows<BlockTQ1_0>;
     case DType::tq2_0: return search_rows<BlockTQ2_0>;
     case DType::nvfp4: return search_rows<BlockNVFP4>;

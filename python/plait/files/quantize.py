@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FILE_TYPES = {
     "Q8_0": 7, "Q6_K": 18, "Q5_K": 16, "Q5_1": 9, "Q5_0": 8, "Q4_K": 14, "Q4_1": 3, "Q4_0": 2, "IQ4_NL": 25,
     "IQ4_XS": 30, "MXFP4": 38, "NVFP4": 39, "Q3_K": 11, "Q2_K": 10, "Q2_0": 41, "TQ2_0": 37, "TQ1_0": 36, "Q1_0": 40,
+    "IQ3_S": 26, "IQ3_XXS": 23, "IQ2_S": 28, "IQ2_XS": 20, "IQ2_XXS": 19, "IQ1_M": 31, "IQ1_S": 24,
     "F16": 1, "BF16": 32,
 }  # fmt: skip
 """Maps element types to the values of general.file_type that llama.cpp uses."""
@@ -39,7 +40,8 @@ BLOCKS = {
     "Q8_0": (32, 34), "Q6_K": (256, 210), "Q5_K": (256, 176), "Q5_1": (32, 24), "Q5_0": (32, 22), "Q4_K": (256, 144),
     "Q4_1": (32, 20), "Q4_0": (32, 18), "IQ4_NL": (32, 18), "IQ4_XS": (256, 136), "MXFP4": (32, 17), "NVFP4": (64, 36),
     "Q3_K": (256, 110), "Q2_K": (256, 84), "Q2_0": (64, 18), "TQ2_0": (256, 66), "TQ1_0": (256, 54), "Q1_0": (128, 18),
-    "F16": (1, 2), "BF16": (1, 2), "F32": (1, 4),
+    "IQ3_S": (256, 110), "IQ3_XXS": (256, 98), "IQ2_S": (256, 82), "IQ2_XS": (256, 74), "IQ2_XXS": (256, 66),
+    "IQ1_M": (256, 56), "IQ1_S": (256, 50), "F16": (1, 2), "BF16": (1, 2), "F32": (1, 4),
 }  # fmt: skip
 """Maps element types to the elements and bytes of a block."""
 
@@ -95,7 +97,8 @@ def quantize_file(
         model: The model.
         path: The file to write.
         type: Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1, Q4_0, IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q3_K, Q2_K, Q2_0, TQ2_0,
-            TQ1_0, Q1_0, F16 or BF16.
+            TQ1_0, Q1_0, IQ3_S, IQ3_XXS, IQ2_S, IQ2_XS, IQ2_XXS, IQ1_M, IQ1_S, F16 or BF16. The IQ1, IQ2 and IQ3 types
+            take the longest, and need an importance matrix to be of use.
         output_type: Type of the output matrix, or of the embeddings if they are also the output.
             None: Q6_K for types of less than 6.5 bits per weight, else `type`.
         imatrix: Weights of the columns, from importance_matrix(). Block types minimise the squared error weighted by

@@ -65,17 +65,18 @@ std::string name_of(const testing::TestParamInfo<Fit>& test) {
 
 class Search : public testing::TestWithParam<Fit> {};
 
-INSTANTIATE_TEST_SUITE_P(EveryType, Search,
-                         testing::Values(Fit{DType::q8_0, 5e-5}, Fit{DType::q4_0, 0.0085},
-                                         Fit{DType::q4_1, 0.0065}, Fit{DType::q5_0, 0.0022},
-                                         Fit{DType::q5_1, 0.0016}, Fit{DType::q2_k, 0.08},
-                                         Fit{DType::q3_k, 0.032}, Fit{DType::q4_k, 0.0065},
-                                         Fit{DType::q5_k, 0.0016}, Fit{DType::q6_k, 0.00036},
-                                         Fit{DType::iq4_nl, 0.0075}, Fit{DType::iq4_xs, 0.0075},
-                                         Fit{DType::mxfp4, 0.014}, Fit{DType::tq1_0, 0.2},
-                                         Fit{DType::tq2_0, 0.14}, Fit{DType::nvfp4, 0.0125},
-                                         Fit{DType::q1_0, 0.37}, Fit{DType::q2_0, 0.14}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    EveryType, Search,
+    testing::Values(Fit{DType::q8_0, 5e-5}, Fit{DType::q4_0, 0.0085}, Fit{DType::q4_1, 0.0065},
+                    Fit{DType::q5_0, 0.0022}, Fit{DType::q5_1, 0.0016}, Fit{DType::q2_k, 0.08},
+                    Fit{DType::q3_k, 0.032}, Fit{DType::q4_k, 0.0065}, Fit{DType::q5_k, 0.0016},
+                    Fit{DType::q6_k, 0.00036}, Fit{DType::iq4_nl, 0.0075},
+                    Fit{DType::iq4_xs, 0.0075}, Fit{DType::mxfp4, 0.014}, Fit{DType::tq1_0, 0.2},
+                    Fit{DType::tq2_0, 0.14}, Fit{DType::nvfp4, 0.0125}, Fit{DType::q1_0, 0.37},
+                    Fit{DType::q2_0, 0.14}, Fit{DType::iq1_s, 0.21}, Fit{DType::iq1_m, 0.18},
+                    Fit{DType::iq2_xxs, 0.112}, Fit{DType::iq2_xs, 0.085}, Fit{DType::iq2_s, 0.06},
+                    Fit{DType::iq3_xxs, 0.033}, Fit{DType::iq3_s, 0.018}),
+    name_of);
 
 TEST_P(Search, LeavesLittleError) {
     const auto [dtype, of_variance] = GetParam();

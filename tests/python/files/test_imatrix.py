@@ -115,11 +115,16 @@ def test_the_matrix_lowers_the_weighted_error(floats, matrix, tmp_path, dtype):
 @pytest.mark.oracle
 @pytest.mark.parametrize(
     "dtype",
-    ["Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "MXFP4", "Q3_K", "Q2_K"],
+    [
+        "Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "MXFP4", "Q3_K", "Q2_K",
+        "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S",
+    ],
 )  # fmt: skip
 @pytest.mark.parametrize("weighted", [False, True])
 def test_at_most_the_weighted_error_of_llama_cpp(floats, matrix, dtype, weighted):
     pytest.importorskip("llama_cpp")
+    if not weighted and dtype.startswith(("IQ1", "IQ2")):
+        pytest.skip("llama.cpp writes this type only with an importance matrix")
     from llama_cpp import llama_cpp as lib
 
     encode = ctypes.CDLL(lib._lib._name).ggml_quantize_chunk

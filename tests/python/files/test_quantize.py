@@ -168,8 +168,8 @@ def test_quantised_models_are_refused_unless_requested(demo_model, tmp_path):
 
 
 def test_mistakes_change_nothing(floats, tmp_path):
-    with pytest.raises(ValueError, match='"IQ2_XS"'):
-        quant.quantize_file(floats, tmp_path / "out.gguf", "IQ2_XS")
+    with pytest.raises(ValueError, match='"IQ5_XS"'):
+        quant.quantize_file(floats, tmp_path / "out.gguf", "IQ5_XS")
     with pytest.raises(ValueError, match="own file"):
         quant.quantize_file(floats, floats.path, "Q4_K")
     with pytest.raises(OSError, match="nowhere"):
