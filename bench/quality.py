@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import plait
 from plait import quant
+from plait.numerics import log_softmax
 from quality_models import Case, Text, cases, save_texts
 
 ENGINE = Path(__file__).with_name("llama_cpp_engine.py")
@@ -63,14 +64,6 @@ BUDGETS = ("Q3_K", "Q4_0", "Q5_0")  # types whose sizes are budgets
 
 Logits = list[npt.NDArray[np.float32]]
 Row = dict[str, Any]
-
-
-def log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Return log-probabilities of rows."""
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    total: npt.NDArray[np.float64] = np.exp(shifted).sum(axis=1, keepdims=True)
-    logprobs: npt.NDArray[np.float64] = shifted - np.log(total)
-    return logprobs
 
 
 def figures(texts: list[Text], reference: Logits, candidate: Logits) -> Row:

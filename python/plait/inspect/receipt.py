@@ -43,6 +43,9 @@ class Recording(Protocol):
 
     lock: RLock
 
+    def settle(self) -> None:
+        """Set the receipt's problem if an exception made it incomplete."""
+
     def stop(self, receipt: Receipt) -> None:
         """End the receipt."""
 
@@ -137,6 +140,8 @@ class Receipt:
             )
         self.model  # noqa: B018 - computes the digests without the lock
         with self._recorder.lock if self._recorder else nullcontext():
+            if self._recorder is not None:
+                self._recorder.settle()
             text = self._text()
         temporary = Path(f"{os.fspath(path)}.plait-tmp")
         try:

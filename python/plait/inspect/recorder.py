@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 import numpy as np
 
 from plait import _core
-from plait.errors import UnsupportedError
+from plait.errors import Error, UnsupportedError
 from plait.inspect.call_values import digest, encode
 from plait.inspect.receipt import Receipt, file_digest
 
@@ -54,7 +54,10 @@ class Recorder:
     def __init__(self, context: Context) -> None:
         self.lock = context._record_lock
         self._ctx = context
-        self._receipts: list[Receipt] = []
+        self._open: list[weakref.ref[Receipt]] = []
+        self._unsure: str | None = (
+            None  # the call after which an interrupt could have prevented the record
+        )
         self._signatures: dict[str, inspect.Signature] = {}
         self._edits: list[int] = []  # numbers of the open edits
         self._handles: dict[int, weakref.ref[_core.SequenceHandle] | None] = {}
@@ -84,8 +87,11 @@ class Recorder:
                     "record: a transaction is open, whose rollback would restore a state that is not recorded; open it "
                     "inside the block"
                 )
-            if self._receipts:
+            nested = bool(self._receipts)
+            if nested:
+                self._begin("record")
                 self._note_changes()
+                self._unsure = None
             else:
                 self._handles = {i: None for i in range(ctx.n_seq_max) if self._is_open(i)}
             header = {
@@ -99,14 +105,15 @@ class Recorder:
                     entry, problem = self._encoded(name, args, kwargs, [receipt])
                     receipt.calls.append(entry)
                     receipt.problem = receipt.problem or problem
-            if not self._receipts:
-                self._edits = []
-                self._install()
-            else:
+            if nested:
                 for edit in self._open_edits():
                     self._add_edit([receipt], edit)
+            else:
+                self._edits = []
+                self._install()
             receipt._model, receipt._header = ctx.model, header
-            self._receipts = [*self._receipts, receipt]
+            self._open = [*map(weakref.ref, self._receipts), weakref.ref(receipt)]
+            self._unsure = None
 
     def stop(self, receipt: Receipt) -> None:
         """End a receipt.
@@ -115,9 +122,25 @@ class Recorder:
             receipt: The receipt.
         """
         with self.lock:
-            self._receipts = [each for each in self._receipts if each is not receipt]
-            if not self._receipts and self._ctx._recorder is self:
+            self.settle()
+            self._open = [weakref.ref(each) for each in self._receipts if each is not receipt]
+            if not self._open:
                 self._uninstall()
+
+    def settle(self) -> None:
+        """Mark the open receipts as useless if an exception arrived between a change and its record."""
+        if self._unsure is not None:
+            self.fail(f"{self._unsure} was interrupted")
+            self._unsure = None
+
+    @property
+    def _receipts(self) -> list[Receipt]:
+        """The open receipts. One whose `with` statement an exception prevented is deleted and not among them."""
+        return [receipt for ref in self._open if (receipt := ref()) is not None]
+
+    def _begin(self, name: str) -> None:
+        self.settle()
+        self._unsure = name
 
     def opened(self, handle: _core.SequenceHandle) -> None:
         """Record that a Sequence was opened.
@@ -126,20 +149,24 @@ class Recorder:
             handle: The Sequence.
         """
         with self.lock:
+            self._begin("sequence")
             self._note_changes(reopened=handle.id)
             self._handles[handle.id] = weakref.ref(handle)
             self._add(self._receipts, "open", {"sequence": handle.id})
+            self._unsure = None
 
     def note(self, name: str) -> None:
-        """Record a call without arguments.
+        """Record a call without arguments, which handles() has preceded.
 
         Args:
             name: Name of the call.
         """
         self._add(self._receipts, name, {})
+        self._unsure = None
 
     def handles(self) -> dict[int, Any]:
-        """Return the sequences that are open now."""
+        """Return the sequences that are open now, before a call that note() records."""
+        self._begin("transaction")
         self._note_changes()
         return dict(self._handles)
 
@@ -162,8 +189,10 @@ class Recorder:
 
     def _install(self) -> None:
         ctx = self._ctx
+        ctx._recorder = self
         for name in RECORDED:
             owner, method = self._place(name)
+            owner.__dict__.pop(method, None)
             if hasattr(owner, method):
                 owner.__dict__[method] = self._recorded(name, getattr(owner, method))
         if hasattr(ctx, "transaction"):
@@ -171,11 +200,11 @@ class Recorder:
         ctx.kv.__dict__["load"] = self._load
         ctx.kv.__dict__["save"] = self._save
         ctx.kv.__dict__["copy_to"] = self._copy_to
-        ctx._recorder = self
 
     def _uninstall(self) -> None:
-        ctx = self._ctx
-        del ctx._recorder
+        if self._ctx._recorder is not self:
+            return
+        del self._ctx._recorder
         for name in (*RECORDED, "transaction", "kv.load", "kv.save", "kv.copy_to"):
             owner, method = self._place(name)
             owner.__dict__.pop(method, None)
@@ -198,29 +227,34 @@ class Recorder:
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run and record a call. Calls that fail change nothing and are not recorded."""
-        self._note_changes()
         receipts = self._receipts
+        if not receipts:
+            self._uninstall()
+            return function(*args, **kwargs)
+        self._begin(name)
+        self._note_changes()
         entry, problem = self._encoded(name, args, kwargs, receipts)
         n_tokens = self._ctx.stats.tokens
-        returned = recorded = False
         try:
             result = function(*args, **kwargs)
-            returned = True
-            if problem:
-                self.fail(problem)
-            stated = result_of(result)
-            for receipt in receipts:
-                receipt.calls.append(entry | stated)
-            recorded = True
-            return result
         except BaseException as error:
             if name in ("decode", "encode"):
-                changed = returned or self._ctx.stats.tokens != n_tokens
-            else:
-                changed = returned or not isinstance(error, Exception)
-            if changed and not recorded:  # an interrupt arrived between the change and its record
-                self.fail(f"{name} was interrupted by {type(error).__name__}")
+                changed = self._ctx.stats.tokens != n_tokens
+            else:  # an exception of a signal handler, not of the call itself
+                trace = error.__traceback__
+                changed = not isinstance(error, Exception) or (
+                    trace is not None and trace.tb_next is not None
+                )
+            if not changed:
+                self._unsure = None
             raise
+        stated = result_of(result)
+        for receipt in receipts:
+            receipt.calls.append(entry | stated)
+        if problem:
+            self.fail(problem)
+        self._unsure = None
+        return result
 
     def _encoded(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], receipts: list[Receipt]
@@ -232,7 +266,7 @@ class Recorder:
                 self._signatures[name] = inspect.signature(getattr(*self._place(name)))
             for key, value in self._signatures[name].bind(*args, **kwargs).arguments.items():
                 entry["args"][key] = self._value(value, receipts)
-        except Exception as error:
+        except (Error, TypeError, ValueError, OverflowError, AttributeError, OSError) as error:
             return entry, f"{name} cannot be recorded: {type(error).__name__}: {error}"
         return entry, None
 

@@ -150,3 +150,51 @@ def test_no_generation_keeps_its_sequences(ctx):  # G13
         assert all_are_free(ctx), n
         assert same_bits(feed(ctx, IDS), want), n
         ctx.kv.clear()
+
+
+def test_no_recording_stays_open(ctx):
+    want = fresh(ctx)
+
+    def work():
+        with ctx.record():
+            feed(ctx, IDS)
+
+    for n in at_every_instruction(work, least=300, stride=3):
+        assert fresh(ctx) == want, n
+        with ctx.record() as receipt:
+            feed(ctx, IDS)
+        assert receipt.problem is None, n
+        assert [call["call"] for call in receipt.calls] == ["decode"], n
+        assert ctx._recorder is None, n
+        assert "decode" not in vars(ctx), n
+
+
+def test_what_an_interrupted_recording_holds_is_true(ctx):
+    """Either its calls can be computed again, or it states that they cannot."""
+    verified = useless = 0
+    for work in (
+        lambda: feed(ctx, IDS),
+        lambda: ctx.kv.seq_cp(0, 1),
+        lambda: ctx.kv.seq_rm(0, 2),
+        lambda: ctx.sequence().close(),
+        lambda: ctx.kv.from_bytes(ctx.kv.to_bytes(0), 1),
+    ):
+        n = 1
+        more = True
+        while more:
+            ctx.kv.clear()
+            with ctx.record() as receipt:
+                feed(ctx, IDS)
+                more = interrupted(work, n)
+                gc.collect()
+                for seq in range(3):
+                    feed(ctx, [5], seq=seq)
+                ctx.kv.to_bytes()
+            n += 31
+            if receipt.problem is None:
+                plait.verify(receipt, ctx.model)
+                verified += 1
+            else:
+                useless += 1
+    assert verified > 5
+    assert useless > 5

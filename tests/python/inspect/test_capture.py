@@ -1,9 +1,13 @@
 """ctx.capture(): captured values are those from which the logits are computed."""
 
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import plait
 import pytest
-from python.drive import batch, feed, same_bits, tokens
+from python.drive import UNDER_ASAN, batch, feed, same_bits, tokens
 from python.model.test_encoders import SENTENCES, tiny_bert
 
 
@@ -175,3 +179,48 @@ def test_mistakes_are_named(tiny):
         with ctx.capture("l_out.*") as seen:
             ctx.close()
         assert seen.calls == []
+
+
+STREAM = textwrap.dedent("""
+    import resource, sys
+    import numpy as np, plait
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB
+
+    model, folder, n_calls = plait.Model(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3])
+    with plait.Context(model, n_ctx=64, n_seq_max=64, n_batch=4096, n_ubatch=4096, threads=1) as ctx:
+        batch = plait.Batch()
+        for seq in range(64):
+            batch.add_sequence((np.arange(64) * (seq + 3) + 5) % 280, seq=seq, logits="none")
+        with ctx.capture("k.1", sink=folder) as seen:
+            for _ in range(3):
+                ctx.encode(batch)
+            before = peak()
+            for _ in range(n_calls - 3):
+                ctx.encode(batch)
+            print(peak() - before)
+""")
+
+
+@pytest.mark.skipif(UNDER_ASAN, reason="the sanitizer keeps freed memory")
+def test_a_million_rows_pass_through_constant_memory(tiny_path, tiny, tmp_path):
+    """With a directory as sink; without one, the rows take many times the limit."""
+
+    def growth(folder, n_calls):
+        done = subprocess.run(
+            [sys.executable, "-c", STREAM, tiny_path, folder, str(n_calls)],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return int(done.stdout) * 1024
+
+    n_calls, limit = 246, 16 << 20
+    assert n_calls * 4096 > 1_000_000
+    assert growth(tmp_path / "rows", n_calls) < limit
+    rows = np.load(tmp_path / "rows" / "blk.1.k.npy", mmap_mode="r")
+    assert rows.shape == (n_calls * 4096, *plait.Context(tiny, n_ctx=8).value_shape("blk.1.k"))
+    assert rows.nbytes > 7 * limit
+    for call in (1, 100, n_calls - 1):  # every call has the rows of the first
+        assert (rows[call * 4096 : (call + 1) * 4096] == rows[:4096]).all()
+    assert np.abs(rows[:4096]).min(axis=(1, 2)).max() > 0
+    assert growth("", n_calls) > 4 * limit
