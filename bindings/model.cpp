@@ -45,10 +45,10 @@ PyModel open(const PathLike& path, const Flag& mmap, const PackedCache& packed_c
 }
 
 // Opens part of an image encoder's file. Reordered weights are not kept: the parts share a file.
-PyModel open_image_model(const PathLike& path, const Flag& mmap, bool projector) {
+PyModel open_image_model(const PathLike& path, const Flag& mmap, const Flag& projector) {
     const std::string file = to_path("path", path);
     LoadedModel::Options options{to_bool("mmap", mmap), {}};
-    options.image_part = projector ? ImagePart::projector : ImagePart::tower;
+    options.image_part = to_bool("projector", projector) ? ImagePart::projector : ImagePart::tower;
     follow_log_level();
     PyModel model;
     const GilRelease released;
@@ -271,7 +271,6 @@ void bind_model(py::module_& m) {
 
     m.def("open_image_model", &open_image_model, py::arg("path"), py::arg("mmap"),
           py::arg("projector"), "Open the tower or the projector of an image encoder; see Vision.");
-    m.def("projector_types", &projector_types, "Names of the supported types of projectors.");
     m.def("read_metadata", &read_metadata, py::arg("path"),
           R"(Read the key-value pairs of a GGUF file, with or without weights.
 

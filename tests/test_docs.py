@@ -12,6 +12,7 @@ import numpy as np
 import plait
 import pytest
 from plait.cli import COMMANDS
+from python.vision import towers
 
 from python import gguf_writer, lora_models
 
@@ -43,9 +44,21 @@ def steering_files(folder):
     gguf_writer.write(folder / "happy.gguf", {"general.architecture": "controlvector"}, directions)
 
 
+def image_files(folder, n_embd):
+    """An image encoder and an image, as docs/how-to/images.md has them."""
+    image_module = pytest.importorskip("PIL.Image", reason="plait[vision] is not installed")
+    metadata, tensors = towers.llava()
+    tensors["mm.2.weight"] = np.ones((n_embd, towers.N_EMBD), "f4")
+    tensors["mm.2.bias"] = np.ones(n_embd, "f4")
+    gguf_writer.write(folder / "mmproj-model.gguf", metadata, tensors)
+    image_module.fromarray(towers.image(40, 60)).save(folder / "cat.jpg")
+
+
 @pytest.mark.parametrize("path", [p for p in PAGES if blocks(p)], ids=lambda p: p.stem)
 def test_code_runs_from_top_to_bottom(path, tmp_path, tiny_model_file):
     steering_files(tmp_path)
+    if "plait.Vision" in path.read_text(encoding="utf-8"):
+        image_files(tmp_path, plait.Model(tiny_model_file).n_embd)
     source = "\n".join([GIVEN, *blocks(path)])
     found = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT / "tests")]))
     (tmp_path / "model.gguf").symlink_to(tiny_model_file)

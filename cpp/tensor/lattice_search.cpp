@@ -12,7 +12,6 @@
 namespace plait {
 namespace {
 
-constexpr float kInfinity = __builtin_inff();
 constexpr int kOctet = 8;  // values that share signs or a shift
 constexpr int kOctets = 256 / kOctet;
 constexpr int kMaxHalf = 81;  // combinations of levels in half of a point: 3^4 or 8^2

@@ -14,7 +14,6 @@
 namespace plait {
 namespace {
 
-constexpr float kInfinity = __builtin_inff();
 constexpr Integers kAny8{-127, 127};
 constexpr Table<2> kSigns{{-1, 1}};
 constexpr Table<15> kE2m1{{-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12}};

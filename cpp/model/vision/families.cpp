@@ -35,6 +35,11 @@ int read_merge(const Hparams& hp, int fallback) {
     return hp.count("vision.spatial_merge_size", 16, fallback);
 }
 
+// Throws ModelError if the file lacks a tensor without which the tower would compute something else.
+void expect_tensor(const Weights& w, std::string_view name) {
+    if (!w.has(name)) throw ModelError(text(w.file().path(), ": tensor ", name, " is missing"));
+}
+
 // Rotations divide a head into four equal parts.
 void expect_quarters(const Hparams& hp, const TowerForm& tower) {
     const int head_dim = tower.width / tower.n_heads;
@@ -48,6 +53,7 @@ void expect_quarters(const Hparams& hp, const TowerForm& tower) {
 //   y = (n(mean of 4 x 4 patches of n(x))) W                 the outer n is RMSNorm
 ImageModels read_gemma3(const Hparams& hp, const Weights& w) {
     ImageModels models{.tower = read_tower_form(hp, w, NormKind::layer)};
+    expect_tensor(w, "v.position_embd.weight");
     models.tower.output_norm = "v.post_ln";
     const int n_embd = hp.count("vision.projection_dim");
     hp.count("vision.projector.scale_factor", 16, 4);  // used by the caller
@@ -59,6 +65,8 @@ ImageModels read_gemma3(const Hparams& hp, const Weights& w) {
 // LLaVA. Liu et al. 2023, arXiv:2310.03744: CLIP without its last layer, and two matrices.
 ImageModels read_llava(const Hparams& hp, const Weights& w) {
     ImageModels models{.tower = read_tower_form(hp, w, NormKind::layer)};
+    expect_tensor(w, "v.position_embd.weight");
+    if (models.tower.has_class_token) expect_tensor(w, "v.pre_ln.weight");
     if (models.tower.activation == TowerActivation::gelu_tanh)
         models.tower.activation = TowerActivation::gelu;
     if (hp.string("vision.mm_patch_merge_type", "flat") == "spatial_unpad" ||
@@ -83,6 +91,8 @@ ImageModels read_pixtral(const Hparams& hp, const Weights& w) {
     ImageModels models{.tower = read_tower_form(hp, w, NormKind::rms)};
     TowerForm& tower = models.tower;
     expect_quarters(hp, tower);
+    expect_tensor(w, "v.pre_ln.weight");
+    tower.gated = true;
     tower.pairs = RopePairs::neighbours;
     tower.column_scale =
         std::pow(10000.0, -2.0 / (static_cast<double>(tower.width) / tower.n_heads));
@@ -90,10 +100,12 @@ ImageModels read_pixtral(const Hparams& hp, const Weights& w) {
     if (w.has("mm.input_norm.weight")) tower.output_norm = "mm.input_norm";
     const int merge = read_merge(hp, 1);
     models.projector.width = joined_width(hp, tower, merge);
-    const bool joins = w.has("mm.patch_merger.weight");
-    if (joins)
+    const bool joins = merge > 1;
+    if (joins) {
+        expect_tensor(w, "mm.input_norm.weight");
         models.projector.joint =
             w.get("mm.patch_merger.weight", {tower.width, models.projector.width});
+    }
     models.projector.parts.push_back(
         read_projector_part(w, {"", "mm.1", "mm.2"}, joins ? tower.width : models.projector.width));
     const int64_t n_embd = models.projector.parts.front().out.type.shape[0];
@@ -104,6 +116,8 @@ ImageModels read_pixtral(const Hparams& hp, const Weights& w) {
 ImageModels read_qwen(const Hparams& hp, const Weights& w, NormKind norm) {
     ImageModels models{.tower = read_tower_form(hp, w, norm)};
     expect_quarters(hp, models.tower);
+    expect_tensor(w, "v.patch_embd.weight.1");
+    models.tower.gated = norm == NormKind::rms;
     models.tower.pairs = RopePairs::halves;
     models.tower.output_norm = "v.post_ln";
     models.projector.norm = models.tower.norm;
@@ -130,6 +144,7 @@ ImageModels read_qwen25vl(const Hparams& hp, const Weights& w) {
 // projected too (DeepStack, arXiv:2406.04334).
 ImageModels read_qwen3vl(const Hparams& hp, const Weights& w) {
     ImageModels models = read_qwen(hp, w, NormKind::layer);
+    expect_tensor(w, "v.position_embd.weight");
     if (!hp.has("vision.is_deepstack_layers")) return models;
     const std::vector<bool> taps = hp.flags("vision.is_deepstack_layers", models.tower.n_layers);
     for (int i = 0; i < models.tower.n_layers; ++i) {
@@ -165,19 +180,12 @@ const Family& family_of(const Hparams& hp, const Weights& w) {
     const auto found = std::ranges::find(kFamilies, name, &Family::projector);
     if (found != kFamilies.end()) return *found;
     std::string known;
-    for (const std::string& each : projector_types())
-        known += text(known.empty() ? "" : ", ", each);
+    for (const Family& each : kFamilies) known += text(known.empty() ? "" : ", ", each.projector);
     throw UnsupportedError(text(w.file().path(), ": ", hp.key("projector_type"), ": \"", name,
                                 "\" is not supported; supported are ", known));
 }
 
 }  // namespace
-
-std::vector<std::string> projector_types() {
-    std::vector<std::string> names;
-    for (const Family& family : kFamilies) names.emplace_back(family.projector);
-    return names;
-}
 
 std::unique_ptr<Model> make_image_model(const Weights& w, ImagePart part) {
     const std::string& arch = w.file().metadata().string(gguf::keys::kArchitecture);

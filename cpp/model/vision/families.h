@@ -2,8 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "model/model.h"
 
@@ -16,6 +14,5 @@ enum class ImagePart : uint8_t { tower, projector };
 // not known, and ModelError if the file is damaged. "gemma3" has no model for its projector, whose
 // matrix is stored transposed.
 std::unique_ptr<Model> make_image_model(const Weights& weights, ImagePart part);
-std::vector<std::string> projector_types();
 
 }  // namespace plait

@@ -26,8 +26,8 @@ ModelInfo info_of(const TowerForm& form) {
 // Some converters exchanged the names of the two matrices.
 bool is_swapped(const LayerWeights& w, const Weights& all, const std::string& prefix, int width) {
     const gguf::TensorInfo* up = all.file().find(prefix + "ffn_up.weight");
-    return !w.has("ffn_gate.weight") && up != nullptr && up->type.shape.rank == 2 &&
-           up->type.shape[0] == width && up->type.shape[1] != width;
+    return up != nullptr && up->type.shape.rank == 2 && up->type.shape[0] == width &&
+           up->type.shape[1] != width;
 }
 
 }  // namespace
@@ -97,8 +97,10 @@ Tower::Layer Tower::read_layer(const Weights& all, int i) const {
     const std::string up = swapped ? "ffn_down" : "ffn_up";
     const std::string down = swapped ? "ffn_up" : "ffn_down";
     const int64_t n_ffn = std::max<int64_t>(1, w.rows(up + ".weight"));
-    layer.gate = w.find("ffn_gate.weight", {n_ffn, width});
-    layer.gate_bias = w.find("ffn_gate.bias", {n_ffn});
+    if (form_.gated) {
+        layer.gate = w.get("ffn_gate.weight", {n_ffn, width});
+        layer.gate_bias = w.find("ffn_gate.bias", {n_ffn});
+    }
     layer.up = w.get(up + ".weight", {n_ffn, width});
     layer.up_bias = w.find(up + ".bias", {n_ffn});
     layer.down = w.get(down + ".weight", {width, n_ffn});

@@ -25,6 +25,7 @@ struct TowerForm {
     // Rows of v.position_embd, of which the caller passes one (or a mean of several) with each
     // patch; 0: the tower has none.
     int64_t n_positions = 0;
+    bool gated = false;            // feed-forward blocks have gates
     bool has_class_token = false;  // v.class_embd, the input of an additional first token
     bool two_frames = false;       // a second matrix for the next frame, which equals the first one
     // The first half of a head turns by the row of the patch, and the second half by its column.
@@ -41,7 +42,7 @@ TowerForm read_tower_form(const Hparams& hparams, const Weights& weights, NormKi
 
 //   x  = Wpatch p + bpatch + P            p: the 3 x size x size pixels of a patch
 //   x += Wo attend(rope(Wq n(x) + bq), rope(Wk n(x) + bk), Wv n(x) + bv) + bo
-//   x += Wdown act(Wup n(x) + bup) + bdown, or the gated form if the file has v.blk.*.ffn_gate
+//   x += Wdown act(Wup n(x) + bup) + bdown, or the gated form Wdown (act(Wgate n(x)) * Wup n(x))
 //
 // A row of the input is a patch, and in towers with position vectors the sum of P (and of the class
 // vector) after it. A row of the result is n(x), followed by the outputs of the layers in `taps`.

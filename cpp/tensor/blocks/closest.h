@@ -21,7 +21,7 @@ struct ClosestFit {
     float levels[32];  // or codes, where there is a minimum
 
     PLAIT_INLINE_MEMBER bool accept(float now_explained, const float* now_levels) {
-        if (!(now_explained > explained && now_explained < __builtin_inff())) return false;
+        if (!(now_explained > explained && now_explained < kInfinity)) return false;
         explained = now_explained;
         for (int i = 0; i < 32; ++i) levels[i] = now_levels[i];
         return true;

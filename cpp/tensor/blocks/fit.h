@@ -12,6 +12,8 @@
 
 namespace plait {
 
+inline constexpr float kInfinity = __builtin_inff();
+
 // Partial sums, so that compilers may vectorise without reordering float additions.
 inline constexpr int kLanes = 8;
 

@@ -27,12 +27,14 @@ from plait.generation.response_format import formatted
 from plait.generation.sampler import Sampler
 from plait.generation.stops import Stop, StopConditions
 from plait.generation.turns import Turn, common_length, turns_of
+from plait.vision.parts import ImagePrompt, take_images
 
 if TYPE_CHECKING:
     from plait.generation.engine import Engine
     from plait.generation.grammar import Grammar
     from plait.model import Model
     from plait.tokenizer.chat_template import ChatTemplate
+    from plait.vision import Vision
 
 Message = dict[str, Any]
 
@@ -76,6 +78,10 @@ class Chat(Closeable):
         sampler: Chooses tokens, as in generate(). None is greedy.
         stop: Strings and token ids that end an answer, as in generate().
         template: Text of a Jinja template to use instead of that of the file.
+        vision: The image encoder of the model. The content of messages may then be a list of parts:
+            {"type": "text", "text": ...}, {"type": "image", "image": ...} with an image as for
+            Vision.encode(), or {"type": "image_url", "image_url": {"url": ...}} with a data URL.
+            The conversation has a sequence of its own, and `full` is "error" or "truncate".
         variables: More variables of the template.
 
     Attributes:
@@ -93,7 +99,7 @@ class Chat(Closeable):
             misspelt parameter or a parameter of Sampler.
         IndexError: A token id in `stop` is outside the vocabulary.
         UnsupportedError: The file has no template, or `full` is "shift" and the memory cannot
-            shift.
+            shift, or conversations with images of `vision` are not supported.
         ModelError: The template is invalid.
     """
 
@@ -108,6 +114,7 @@ class Chat(Closeable):
         sampler: Callable[..., int] | None = None,
         stop: Stop = (),
         template: str | None = None,
+        vision: Vision | None = None,
         **variables: Any,
     ) -> None:
         source = model_of(model, "Chat")
@@ -137,7 +144,8 @@ class Chat(Closeable):
         _check_variables(variables, self._template.source)
         self._model = source
         self._tokenizer = source.tokenizer
-        self._turns = turns_of(model, shifts=full == "shift")
+        self._images = None if vision is None else _images(vision, source, full)
+        self._turns = turns_of(model, shifts=full == "shift", images=self._images)
         self._turn = 0
         self._shown_tools = self.tools
         if isinstance(sampler, Sampler):
@@ -145,7 +153,7 @@ class Chat(Closeable):
 
     def say(
         self,
-        text: str | None = None,
+        text: str | list[Any] | None = None,
         *,
         max_tokens: SupportsIndex | None = None,
         response_format: Mapping[str, Any] | Grammar | None = None,
@@ -156,7 +164,7 @@ class Chat(Closeable):
         The reasoning and the tool calls of the answer are in `message`.
 
         Args:
-            text: The user message. None answers `messages` as they are.
+            text: The user message, or the list of its parts. None answers `messages` as they are.
             max_tokens: Max tokens of the answer. None: as given to Chat.
             response_format: As in stream().
             tool_choice: As in stream().
@@ -177,7 +185,7 @@ class Chat(Closeable):
 
     def run(
         self,
-        text: str | None = None,
+        text: str | list[Any] | None = None,
         *,
         max_rounds: SupportsIndex = 8,
         max_tokens: SupportsIndex | None = None,
@@ -188,7 +196,7 @@ class Chat(Closeable):
         raises an exception, is answered with a description of the error.
 
         Args:
-            text: The user message. None answers `messages` as they are.
+            text: The user message, or the list of its parts. None answers `messages` as they are.
             max_rounds: Max answers with tool calls. After these, the last answer is returned with
                 its calls not executed.
             max_tokens: Max tokens of each answer. None: as given to Chat.
@@ -268,7 +276,7 @@ class Chat(Closeable):
 
     def stream(
         self,
-        text: str | None = None,
+        text: str | list[Any] | None = None,
         *,
         max_tokens: SupportsIndex | None = None,
         response_format: Mapping[str, Any] | Grammar | None = None,
@@ -280,7 +288,7 @@ class Chat(Closeable):
         raises, `messages` are as before.
 
         Args:
-            text: The user message. None answers `messages` as they are.
+            text: The user message, or the list of its parts. None answers `messages` as they are.
             max_tokens: Max tokens of the answer. None: as given to Chat.
             response_format: Form of the answer, as in Engine.stream(). Requires llguidance.
             tool_choice: "auto"; "none", which omits the tools from the prompt; "required", which
@@ -307,7 +315,7 @@ class Chat(Closeable):
         limit = integer(
             self.max_tokens if max_tokens is None else max_tokens, "Chat: max_tokens", 1
         )
-        if text is not None:
+        if text is not None and not isinstance(text, list):
             text = string(text, "Chat: text")
         running = None if self._streaming is None else self._streaming()
         if running is not None and inspect.getgeneratorstate(running) != inspect.GEN_CLOSED:
@@ -410,15 +418,20 @@ class Chat(Closeable):
         )
 
     def _rendered(self, messages: list[Message], **more: Any) -> list[int]:
+        images: list[Any] = []
         try:
-            return render(
+            if self._images is not None:
+                messages, images = take_images(messages)
+            ids = render(
                 self._model,
                 messages,
                 self._shown_tools,
                 template=self._template,
+                image_parts=self._images is not None,
                 **self._variables,
                 **more,
             )
+            return ids if self._images is None else self._images.insert(ids, images)
         except ModelError:
             raise
         except ValueError as error:
@@ -441,8 +454,9 @@ class Chat(Closeable):
     ) -> Generator[Event, None, None]:
         """Compute the prompt and return the events of the answer."""
         parser = Parser(
-            self._model, self._shown_tools, template=self._template.source, prompt=prompt
-        )
+            self._model, self._shown_tools, template=self._template.source,
+            prompt=[token for token in prompt if token >= 0],
+        )  # fmt: skip
         turn = Turn(
             self._turn, prompt, self._n_system(prompt), limit, sampler, self._stop, parser.shown
         )
@@ -479,6 +493,16 @@ class Chat(Closeable):
             self._model, self.tools or [], tool_choice, template=self._template.source
         )
         return formatted(self.sampler, grammar)
+
+
+def _images(vision: Vision, model: Model, full: str) -> ImagePrompt:
+    """Return where a conversation keeps its images."""
+    from plait.vision import Vision
+
+    expect(vision, Vision, "Chat: vision", "a Vision")
+    if full == "shift":
+        raise ValueError("Chat: full is 'shift', which a conversation with images does not support")
+    return ImagePrompt(vision, model)
 
 
 def _check_variables(variables: Iterable[str], template: str) -> None:

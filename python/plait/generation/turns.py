@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from plait.model import Model
+    from plait.vision.parts import ImagePrompt
 
     Row = npt.NDArray[np.float32]
 
@@ -81,12 +82,15 @@ class Turns(Closeable):
         raise NotImplementedError
 
 
-def turns_of(model: Model | Context | SharedContext, shifts: bool) -> Turns:
+def turns_of(
+    model: Model | Context | SharedContext, shifts: bool, images: ImagePrompt | None = None
+) -> Turns:
     """Return where a conversation runs.
 
     Args:
         model: A Model, for which a context is created; a Context; or an Engine.
         shifts: Whether tokens are removed from the cache when the context is full.
+        images: The images of the conversation. None: it has none.
 
     Raises:
         UnsupportedError: `shifts`, but the memory of the context cannot shift.
@@ -97,6 +101,10 @@ def turns_of(model: Model | Context | SharedContext, shifts: bool) -> Turns:
     found = ctx if isinstance(ctx, Context) else owned
     assert found is not None
     try:
+        if images is not None:
+            from plait.generation.image_turns import ImageTurns
+
+            return ImageTurns(found, owned, images)
         if shifts:
             return ShiftingTurns(found, owned)
         return EngineTurns(model if isinstance(model, Engine) else found, owned)
@@ -213,7 +221,7 @@ class ShiftingTurns(Turns):
     shifts = True
 
     def __init__(self, ctx: Context, owned: Context | None) -> None:
-        if not ctx.kv.can_shift:
+        if self.shifts and not ctx.kv.can_shift:
             raise UnsupportedError(
                 f"Chat: full is 'shift', but a {ctx.kv.kind} memory cannot change positions"
             )

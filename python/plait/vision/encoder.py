@@ -8,7 +8,7 @@ import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from plait.closeable import Closeable
 from plait.context import Context
 from plait.errors import ModelError, UnsupportedError
 from plait.vision.images import to_rgb
-from plait.vision.preparation import read_preparation
+from plait.vision.preparation import read_preparation, resized_table
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,11 +37,13 @@ class ImageEmbeddings:
             (Qwen3-VL), each row consists of all parts.
         grid: Rows and columns of the embeddings in the image.
         n_pos_per_token: Positions of an embedding: 4 for M-RoPE, otherwise 1.
+        key: Hash of the pixels of the image.
     """
 
     rows: npt.NDArray[np.float32]
     grid: tuple[int, int]
     n_pos_per_token: int
+    key: bytes
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -69,7 +71,7 @@ class ImageEmbeddings:
         time = np.full_like(row, start)
         return np.stack([time, row + start, column + start, np.zeros_like(row)], axis=1)
 
-    def add_to(self, batch: Batch, start: int, seq: int = 0, logits: str = "none") -> int:
+    def add_to(self, batch: Batch, start: int, seq: SupportsIndex = 0, logits: str = "none") -> int:
         """Add the embeddings to a batch.
 
         Args:
@@ -166,10 +168,8 @@ class Vision(Closeable):
         if self._positions is None:
             return
         n = len(self._positions) - (self._class is not None)
-        if self._how.any_size:
-            expected = math.isqrt(n) ** 2
-        else:
-            expected = (self._how.image_size // self._how.patch_size) ** 2
+        side = math.isqrt(n) if self._how.any_size else self._how.image_size // self._how.patch_size
+        expected = side * side
         if n != expected or n < 1:
             raise ModelError(
                 f"{tower.path}: v.position_embd.weight: expected {expected} rows of patches, got {n}"
@@ -224,29 +224,27 @@ class Vision(Closeable):
         with self._lock:
             if self._n_cached < 0:
                 raise ValueError("the Vision is closed; create another")
-            found = self._cache.pop(key, None) or self._compute(pixels)
+            found = self._cache.pop(key, None) or self._compute(pixels, key)
             self._cache[key] = found
             while len(self._cache) > self._n_cached:
                 self._cache.popitem(last=False)
             return found
 
-    def _compute(self, image: Pixels) -> ImageEmbeddings:
+    def _compute(self, image: Pixels, key: bytes) -> ImageEmbeddings:
         how = self._how
         patches = how.patches(how.resize(image))
         rows, columns = patches.shape[:2]
         joined = how.join(self._run_tower(patches))
         grid = (rows // how.merge, columns // how.merge)
-        if self._projector is None:
-            found = self._average(joined)
-        else:
-            found = self._run(self._projector, joined, None)
+        projector = self._projector
+        found = self._average(joined) if projector is None else self._run(projector, joined, None)
         if self._break is not None:
             lines = found.reshape(*grid, -1)
             breaks = np.broadcast_to(self._break, (grid[0], 1, lines.shape[2]))
             found = np.concatenate([lines, breaks], axis=1).reshape(-1, lines.shape[2])[:-1]
             found = np.ascontiguousarray(found, np.float32)
         found.setflags(write=False)
-        return ImageEmbeddings(found, grid, self.n_pos_per_token)
+        return ImageEmbeddings(found, grid, self.n_pos_per_token, key)
 
     def _run_tower(self, patches: Rows) -> Rows:
         """Return the outputs of the patches, of shape (rows, columns, parts, width)."""
@@ -275,24 +273,8 @@ class Vision(Closeable):
     def _position_vectors(self, rows: int, columns: int) -> Rows:
         """Return the position vectors of the patches, of shape (rows * columns, width)."""
         assert self._positions is not None
-        table = self._positions[len(self._positions) - math.isqrt(len(self._positions)) ** 2 :]
-        if not self._how.any_size:
-            return self._positions[len(self._positions) - rows * columns :]
-        side = math.isqrt(len(table))
-        table = table.reshape(side, side, -1)
-
-        def along(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Rows]:
-            at = np.arange(n, dtype=np.float32) * np.float32(side - 1) / np.float32(max(n - 1, 1))
-            low = at.astype(np.intp)
-            return low, np.minimum(low + 1, side - 1), at - low.astype(np.float32)
-
-        top, bottom, down = along(rows)
-        left, right, across = along(columns)
-        across = across[None, :, None]
-        upper = table[top][:, left] * (1 - across) + table[top][:, right] * across
-        lower = table[bottom][:, left] * (1 - across) + table[bottom][:, right] * across
-        down = down[:, None, None]
-        return (upper * (1 - down) + lower * down).reshape(rows * columns, -1).astype(np.float32)
+        table = self._positions[int(self._class is not None) :]
+        return resized_table(table, rows, columns) if self._how.any_size else table
 
     def _average(self, joined: Rows) -> Rows:
         """Return the embeddings of Gemma 3: the mean of joined patches, normalised and multiplied.
@@ -302,7 +284,8 @@ class Vision(Closeable):
         mean = joined.reshape(len(joined), -1, len(self._norm)).mean(axis=1, dtype=np.float32)
         epsilon = np.float32(self._tower.metadata["clip.vision.attention.layer_norm_epsilon"])
         scale = np.sqrt(np.mean(mean * mean, axis=1, keepdims=True) + epsilon)
-        return np.asarray(mean / scale * self._norm @ self._out, np.float32)
+        found: Rows = mean / scale * self._norm @ self._out
+        return found
 
     def _run(self, model: _core.Model, rows: Rows, positions: npt.NDArray[np.int32] | None) -> Rows:
         """Run one of the two models on all rows at once."""

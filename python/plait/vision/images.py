@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, Any, Final, Union
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -12,12 +12,13 @@ from plait.arguments import kind
 from plait.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import numpy.typing as npt
     from PIL.Image import Image
-    from typing_extensions import TypeAlias
 
     Pixels: TypeAlias = npt.NDArray[np.uint8]
-    ImageLike: TypeAlias = Union[Pixels, Image, str, os.PathLike[str], bytes]
+    ImageLike: TypeAlias = Pixels | Image | str | os.PathLike[str] | bytes
 
 MAX_PIXELS: Final = 1 << 26  # of an image before it is resized
 MAX_FILE_BYTES: Final = 1 << 28
@@ -33,7 +34,6 @@ def pillow() -> Any:
     """
     try:
         import PIL.Image
-        import PIL.ImageOps
     except ImportError as error:
         raise UnsupportedError("images need Pillow: pip install 'plait[vision]'") from error
     return PIL.Image
@@ -83,12 +83,13 @@ def _from_array(image: npt.NDArray[Any]) -> Pixels:
         raise ValueError(f"image: expected the shape (height, width, 3), got {image.shape}")
     if image.dtype != np.uint8:
         raise ValueError(f"image: expected uint8, 0 to 255, got {image.dtype}")
-    check_size(image.shape[1], image.shape[0], "image")
+    check_size((image.shape[1], image.shape[0]), "image")
     return np.array(image, order="C")
 
 
-def check_size(width: int, height: int, name: str) -> None:
-    """Raise ValueError if an image is empty, has too many pixels, or is too narrow."""
+def check_size(size: tuple[int, int], name: str) -> None:
+    """Raise ValueError if an image of a width and height is empty, has too many pixels, or is too narrow."""
+    width, height = size
     if width < 1 or height < 1:
         raise ValueError(f"{name}: expected at least one pixel, got {width} x {height}")
     if width * height > MAX_PIXELS:
@@ -112,7 +113,7 @@ def _from_file(data: bytes, name: str) -> Pixels:
             f"{name} is damaged or of an unknown format; expected one of {', '.join(_FORMATS)} ({error})"
         ) from error
     with image:
-        check_size(*image.size, name)
+        check_size(image.size, name)
         try:
             image.load()
             return _from_pillow(ImageOps.exif_transpose(image), name)
@@ -121,7 +122,7 @@ def _from_file(data: bytes, name: str) -> Pixels:
 
 
 def _from_pillow(image: Image, name: str) -> Pixels:
-    check_size(*image.size, name)
+    check_size(image.size, name)
     try:
         if "A" in image.getbands() or image.info.get("transparency") is not None:
             image = image.convert("RGBA")

@@ -116,7 +116,7 @@ class Preparation:
         size = self.patch_size
         rows, columns = image.shape[0] // size, image.shape[1] // size
         pixels = (image * np.float64(1 / 255)).astype(np.float32)
-        pixels = (pixels - np.float32(self.mean)) / np.float32(self.std)
+        pixels = (pixels - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
         cut = pixels.reshape(rows, size, columns, size, 3).transpose(0, 2, 4, 1, 3)
         return np.ascontiguousarray(cut).reshape(rows, columns, 3 * size * size)
 
@@ -144,6 +144,36 @@ class Preparation:
         return np.ascontiguousarray(cut.transpose(order)).reshape(-1, parts * m * m * width)
 
 
+def resized_table(table: Rows, rows: int, columns: int) -> Rows:
+    """Return the position vectors of a grid of patches: those of a square grid, interpolated.
+
+    The corners of both grids are at the same place. The interpolation is linear along each axis.
+
+    Args:
+        table: Vectors of the square grid, of shape (side * side, width).
+        rows: Rows of the other grid.
+        columns: Columns of the other grid.
+
+    Returns:
+        float32 array of shape (rows * columns, width).
+    """
+    side = math.isqrt(len(table))
+    square = table.reshape(side, side, -1)
+
+    def along(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Rows]:
+        at = np.arange(n, dtype=np.float32) * np.float32(side - 1) / np.float32(max(n - 1, 1))
+        low = at.astype(np.intp)
+        return low, np.minimum(low + 1, side - 1), at - low.astype(np.float32)
+
+    top, bottom, down = along(rows)
+    left, right, across = along(columns)
+    across, down = across[None, :, None], down[:, None, None]
+    upper = square[top][:, left] * (1 - across) + square[top][:, right] * across
+    lower = square[bottom][:, left] * (1 - across) + square[bottom][:, right] * across
+    found = upper * (1 - down) + lower * down
+    return found.reshape(rows * columns, -1).astype(np.float32)
+
+
 def read_preparation(
     metadata: Mapping[str, Any], path: str, min_pixels: int | None, max_pixels: int | None
 ) -> Preparation:
@@ -154,6 +184,9 @@ def read_preparation(
         path: Path of the file, for errors.
         min_pixels: Replaces the least number of pixels of the file.
         max_pixels: Replaces the largest number of pixels of the file.
+
+    Returns:
+        The preparation.
 
     Raises:
         ModelError: A value is missing or out of range.

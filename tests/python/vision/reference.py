@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
 from python.vision import towers
 from python.vision.towers import N_EMBD, N_FFN, N_HEADS, PATCH, WIDTH
 
@@ -37,11 +36,14 @@ def _load(module: torch.nn.Module, tensors: dict[str, np.ndarray]) -> torch.nn.M
     state = {name: torch.from_numpy(np.array(tensor)) for name, tensor in tensors.items()}
     missing, unexpected = module.load_state_dict(state, strict=False)
     parameters = {name for name, _ in module.named_parameters()}
-    assert not unexpected and not parameters & set(missing), (unexpected, missing)
+    assert not unexpected
+    assert not parameters & set(missing)
     return module.eval().float()
 
 
-def _rename(tensors: dict[str, np.ndarray], names: dict[str, str], layer: str, layers: dict[str, str]) -> dict[str, np.ndarray]:
+def _rename(
+    tensors: dict[str, np.ndarray], names: dict[str, str], layer: str, layers: dict[str, str]
+) -> dict[str, np.ndarray]:
     """Return the tensors of the tower with names of transformers."""
     renamed = {}
     for name, tensor in tensors.items():
@@ -72,9 +74,17 @@ def gemma3() -> Encode:
         "v.patch_embd": "embeddings.patch_embedding", "v.position_embd": "embeddings.position_embedding",
         "v.post_ln": "post_layernorm",
     }  # fmt: skip
-    prefix = "vision_model." if any(n.startswith("vision_model.") for n, _ in tower.named_parameters()) else ""
-    _load(tower, {prefix + n: t for n, t in _rename(tensors, names, "encoder.layers", _LAYER).items()})
-    config = Gemma3Config(vision_config=vision.to_dict(), text_config={"hidden_size": N_EMBD}, mm_tokens_per_image=4)
+    prefix = (
+        "vision_model."
+        if any(n.startswith("vision_model.") for n, _ in tower.named_parameters())
+        else ""
+    )
+    _load(
+        tower, {prefix + n: t for n, t in _rename(tensors, names, "encoder.layers", _LAYER).items()}
+    )
+    config = Gemma3Config(
+        vision_config=vision.to_dict(), text_config={"hidden_size": N_EMBD}, mm_tokens_per_image=4
+    )
     projector = _load(Gemma3MultiModalProjector(config), {
         "mm_input_projection_weight": tensors["mm.input_projection.weight"],
         "mm_soft_emb_norm.weight": tensors["mm.soft_emb_norm.weight"] - 1,
@@ -99,13 +109,19 @@ def llava() -> Encode:
         "v.patch_embd": "embeddings.patch_embedding", "v.position_embd": "embeddings.position_embedding",
         "v.class_embd": "embeddings.class_embedding", "v.pre_ln": "pre_layrnorm", "v.post_ln": "post_layernorm",
     }  # fmt: skip
-    prefix = "vision_model." if any(n.startswith("vision_model.") for n, _ in tower.named_parameters()) else ""
+    prefix = (
+        "vision_model."
+        if any(n.startswith("vision_model.") for n, _ in tower.named_parameters())
+        else ""
+    )
     own = {prefix + n: t for n, t in _rename(tensors, names, "encoder.layers", _LAYER).items()}
     # The last layer, whose output LLaVA does not use, is not in the file.
     last = {n.replace("layers.1.", "layers.2."): t for n, t in own.items() if "layers.1." in n}
     _load(tower, own | last)
     weights = {n: torch.from_numpy(t) for n, t in tensors.items() if n.startswith("mm.")}
-    processor = CLIPImageProcessorPil(size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24}, **_COMMON)
+    processor = CLIPImageProcessorPil(
+        size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24}, **_COMMON
+    )
 
     def encode(image: Any) -> np.ndarray:
         pixels = processor(image, return_tensors="pt")["pixel_values"]
@@ -126,8 +142,16 @@ def _pixtral(tensors: dict[str, np.ndarray], merge: int) -> Encode:
         hidden_size=WIDTH, intermediate_size=N_FFN, num_hidden_layers=2, num_attention_heads=N_HEADS,
         image_size=40, patch_size=PATCH, hidden_act="silu",
     )  # fmt: skip
-    own = _rename(tensors, {"v.patch_embd": "patch_conv", "v.pre_ln": "ln_pre"}, "transformer.layers", _PIXTRAL)
-    for name, tensor in own.items():  # the converter moves the elements of a pair next to each other
+    own = _rename(
+        tensors,
+        {"v.patch_embd": "patch_conv", "v.pre_ln": "ln_pre"},
+        "transformer.layers",
+        _PIXTRAL,
+    )
+    for (
+        name,
+        tensor,
+    ) in own.items():  # the converter moves the elements of a pair next to each other
         if ".q_proj." in name or ".k_proj." in name:
             heads = tensor.reshape(N_HEADS, -1, 2, WIDTH)
             own[name] = heads.transpose(0, 2, 1, 3).reshape(WIDTH, WIDTH)
@@ -178,7 +202,12 @@ def _join_qkv(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return joined
 
 
-def _qwen(tower: torch.nn.Module, tensors: dict[str, np.ndarray], names: dict[str, str], layers: dict[str, str]) -> Encode:
+def _qwen(
+    tower: torch.nn.Module,
+    tensors: dict[str, np.ndarray],
+    names: dict[str, str],
+    layers: dict[str, str],
+) -> Encode:
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     own = _rename(_join_qkv(tensors), names, "blocks", _QWEN | layers)
@@ -205,7 +234,12 @@ def qwen2vl() -> Encode:
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
 
     config = Qwen2VLVisionConfig(
-        depth=2, embed_dim=WIDTH, hidden_size=N_EMBD, num_heads=N_HEADS, patch_size=PATCH, mlp_ratio=2
+        depth=2,
+        embed_dim=WIDTH,
+        hidden_size=N_EMBD,
+        num_heads=N_HEADS,
+        patch_size=PATCH,
+        mlp_ratio=2,
     )
     names = {"v.post_ln": "merger.ln_q", "mm.0": "merger.mlp.0", "mm.2": "merger.mlp.2"}
     layers = {"ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"}
@@ -214,7 +248,9 @@ def qwen2vl() -> Encode:
 
 def qwen25vl() -> Encode:
     from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
-    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VisionTransformerPretrainedModel
+    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
+        Qwen2_5_VisionTransformerPretrainedModel,
+    )
 
     config = Qwen2_5_VLVisionConfig(
         depth=4, hidden_size=WIDTH, intermediate_size=N_FFN, num_heads=N_HEADS, patch_size=PATCH, window_size=16,
@@ -222,7 +258,9 @@ def qwen25vl() -> Encode:
     )  # fmt: skip
     names = {"v.post_ln": "merger.ln_q", "mm.0": "merger.mlp.0", "mm.2": "merger.mlp.2"}
     layers = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-    return _qwen(Qwen2_5_VisionTransformerPretrainedModel(config), towers.qwen25vl()[1], names, layers)
+    return _qwen(
+        Qwen2_5_VisionTransformerPretrainedModel(config), towers.qwen25vl()[1], names, layers
+    )
 
 
 def qwen3vl() -> Encode:
@@ -247,7 +285,9 @@ def encode(family: str, height: int, width: int) -> np.ndarray:
     from PIL import Image
 
     with torch.no_grad():
-        return np.array(globals()[family]()(Image.fromarray(towers.image(height, width))), np.float32)
+        return np.array(
+            globals()[family]()(Image.fromarray(towers.image(height, width))), np.float32
+        )
 
 
 def main() -> None:

@@ -40,7 +40,14 @@ class _Weights:
 
 
 def _layers(
-    w: _Weights, n: int, *, n_ffn: int = N_FFN, rms: bool = False, gated: bool = False, qkv: bool = False, bias: bool = True
+    w: _Weights,
+    n: int,
+    *,
+    n_ffn: int = N_FFN,
+    rms: bool = False,
+    gated: bool = False,
+    qkv: bool = False,
+    bias: bool = True,
 ) -> None:
     for i in range(n):
         p = f"v.blk.{i}."
@@ -159,7 +166,10 @@ def qwen3vl() -> tuple[dict[str, Any], Tensors]:
         w.matrix(f"v.deepstack.{i}.fc2", N_EMBD, 4 * WIDTH)
     metadata = _metadata("qwen3vl_merger", 3, 24, clip__use_gelu=True)
     flags = np.array([True, True, False])
-    return metadata | {"clip.vision.spatial_merge_size": 2, "clip.vision.is_deepstack_layers": flags}, w.all
+    return metadata | {
+        "clip.vision.spatial_merge_size": 2,
+        "clip.vision.is_deepstack_layers": flags,
+    }, w.all
 
 
 FAMILIES: dict[str, Callable[[], tuple[dict[str, Any], Tensors]]] = {

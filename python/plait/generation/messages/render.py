@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from plait.tokenizer.chat_template import ChatTemplate
     from plait.tokenizer.tokenizer import Tokenizer
 
+_IMAGE: Final = {"type": "image"}
 _PRIVATE_USE: Final = range(0xF8FF, 0xE000, -1)
 
 
@@ -32,6 +33,7 @@ def render(
     add_generation_prompt: bool = True,
     *,
     template: str | ChatTemplate | None = None,
+    image_parts: bool = False,
     **variables: Any,
 ) -> list[int]:
     """Return the prompt tokens of a conversation.
@@ -47,6 +49,7 @@ def render(
         tools: The tools that the model may call: JSON schemas or Python functions; see tool_schema().
         add_generation_prompt: End with the start of the assistant's reply.
         template: Text of a Jinja template, or a ChatTemplate, to use instead of that of the file.
+        image_parts: Pass parts {"type": "image"} to the template, which writes a placeholder for each.
         variables: More variables of the template, such as enable_thinking=False.
 
     Raises:
@@ -68,7 +71,7 @@ def render(
         found = ChatTemplate({KEY: template}, model.tokenizer, name="template")
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise TypeError(f"render: messages: expected a list of mappings, got {kind(messages)}")
-    plain = [_prepared(message, i) for i, message in enumerate(messages)]
+    plain = [_prepared(message, i, image_parts) for i, message in enumerate(messages)]
     tokenizer = model.tokenizer
     guard = _Guard(tokenizer, found.source, plain, schemas := schemas_of(tools, "render: tools"))
     text = _text(
@@ -172,7 +175,7 @@ def _text(
         return template.render(merged, tools, **variables)
 
 
-def _prepared(message: Any, index: int) -> dict[str, Any]:
+def _prepared(message: Any, index: int, image_parts: bool) -> dict[str, Any]:
     """Return a message in the form that templates expect."""
     if isinstance(message, Message):
         message = message.to_dict()
@@ -184,6 +187,11 @@ def _prepared(message: Any, index: int) -> dict[str, Any]:
     content = found.get("content")
     if content is None:
         found["content"] = ""
+    elif isinstance(content, list | tuple) and image_parts and _IMAGE in content:
+        found["content"] = [
+            part if part == _IMAGE else {"type": "text", "text": _part(part, index)}
+            for part in content
+        ]
     elif isinstance(content, list | tuple):
         found["content"] = "".join(_part(part, index) for part in content)
     elif not isinstance(content, str):
@@ -204,7 +212,7 @@ def _part(part: Any, index: int) -> str:
     if isinstance(part, Mapping) and isinstance(part.get("text"), str):
         return str(part["text"])
     raise ValueError(
-        f'render: message {index} has a part of content that is not text; only parts of the type "text" are supported'
+        f"render: message {index} has a part of content that is not text; images need Chat(vision=...)"
     )
 
 
@@ -228,5 +236,9 @@ def _system_in_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]] | No
     """Move the system text into the first user message. Returns None if the messages do not start with these two."""
     if [message["role"] for message in messages[:2]] != ["system", "user"]:
         return None
-    said = f"{messages[0]['content']}\n\n{messages[1]['content']}"
+    content = messages[1]["content"]
+    if isinstance(content, list):
+        said: Any = [{"type": "text", "text": f"{messages[0]['content']}\n\n"}, *content]
+    else:
+        said = f"{messages[0]['content']}\n\n{content}"
     return [{**messages[1], "content": said}, *messages[2:]]

@@ -1,0 +1,153 @@
+"""Images in messages, and where they are in the tokens of a prompt."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from plait.arguments import kind
+from plait.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from plait.model import Model
+    from plait.vision.encoder import ImageEmbeddings, Vision
+
+# By projector type: the token that templates write for an image, and the one that follows its embeddings.
+_PLACEHOLDERS: Final = {
+    "mlp": ("<image>", None),
+    "pixtral": ("[IMG]", "[IMG_END]"),
+    "qwen2vl_merger": ("<|image_pad|>", None),
+    "qwen2.5vl_merger": ("<|image_pad|>", None),
+    "qwen3vl_merger": ("<|image_pad|>", None),
+}
+
+
+def take_images(messages: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+    """Separate the images of messages from their text.
+
+    Args:
+        messages: Mappings, whose content may be a list with parts of the type "image", with the image in the key
+            "image", or "image_url", with a data URL in "image_url" or in its "url".
+
+    Returns:
+        The messages, in which only {"type": "image"} is left of an image; and the images in order.
+
+    Raises:
+        ValueError: A URL is not a data URL.
+        TypeError: A part has no image.
+    """
+    plain, images = [], []
+    for i, message in enumerate(messages):
+        if isinstance(message, Mapping) and isinstance(message.get("content"), list | tuple):
+            parts = []
+            for part in message["content"]:
+                if isinstance(part, Mapping) and part.get("type") in ("image", "image_url"):
+                    images.append(_image_of(part, i))
+                    part = {"type": "image"}
+                parts.append(part)
+            message = {**message, "content": parts}
+        plain.append(message)
+    return plain, images
+
+
+def _image_of(part: Mapping[str, Any], index: int) -> Any:
+    name = f"message {index}: {part['type']}"
+    if part["type"] == "image":
+        if part.get("image") is None:
+            raise TypeError(f'{name}: expected the image in the key "image"')
+        return part["image"]
+    url = part.get("image_url")
+    if isinstance(url, Mapping):
+        url = url.get("url")
+    if not isinstance(url, str):
+        raise TypeError(f"{name}: expected a data URL, got {kind(url)}")
+    head, comma, data = url.partition(",")
+    if not (head.startswith("data:") and head.endswith(";base64") and comma):
+        raise ValueError(
+            f"{name}: expected data:image/...;base64,..., got {url[:40]!r}; addresses are not fetched"
+        )
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{name}: the data is not base64: {error}") from error
+
+
+class ImagePrompt:
+    """Prompts with images: each row of embeddings has a negative number in place of a token id.
+
+    The same image always has the same numbers, so prompts can be compared.
+
+    Args:
+        vision: The encoder.
+        model: The text model.
+
+    Raises:
+        ValueError: The embeddings of the encoder are not as wide as the inputs of the model.
+        UnsupportedError: There is no known form of prompts with images for the encoder.
+    """
+
+    def __init__(self, vision: Vision, model: Model) -> None:
+        if vision.projector_type not in _PLACEHOLDERS:
+            raise UnsupportedError(
+                f"Chat: vision: images of {vision.projector_type} in conversations are not supported, because their "
+                f"embeddings attend in both directions; supported are {', '.join(_PLACEHOLDERS)}"
+            )
+        self._vision = vision
+        placeholder, end = _PLACEHOLDERS[vision.projector_type]
+        self._placeholder = _token(model, placeholder)
+        self._end = [] if end is None else [_token(model, end)]
+        self._numbers: dict[bytes, int] = {}  # of the first row of an image
+        self._images: dict[int, ImageEmbeddings] = {}
+        self._next = -1
+
+    def insert(self, ids: list[int], images: list[Any]) -> list[int]:
+        """Replace the placeholders of a prompt by the numbers of the rows of images.
+
+        Args:
+            ids: Token ids of the prompt.
+            images: The images, in the order of the placeholders.
+
+        Returns:
+            Token ids, and negative numbers for embeddings.
+
+        Raises:
+            ValueError: The numbers of placeholders and of images differ; or an error of Vision.encode().
+        """
+        n = ids.count(self._placeholder)
+        if n != len(images):
+            raise ValueError(
+                f"Chat: the template writes {n} placeholders for {len(images)} images; it may not support images"
+            )
+        given = iter(images)
+        found: list[int] = []
+        for token in ids:
+            if token != self._placeholder:
+                found.append(token)
+                continue
+            found += self._rows(self._vision.encode(next(given)))
+            found += self._end
+        return found
+
+    def image_at(self, number: int) -> ImageEmbeddings:
+        """Return the image whose first row has this number."""
+        return self._images[number]
+
+    def _rows(self, image: ImageEmbeddings) -> range:
+        first = self._numbers.get(image.key)
+        if first is None:
+            first = self._next
+            self._next -= len(image)
+            self._numbers[image.key] = first
+            self._images[first] = image
+        return range(first, first - len(image), -1)
+
+
+def _token(model: Model, text: str) -> int:
+    ids = model.tokenizer.encode(text, add_special=False)
+    if len(ids) != 1:
+        raise UnsupportedError(
+            f"Chat: vision: the vocabulary of the model has no token {text}, which stands for an image"
+        )
+    return int(ids[0])

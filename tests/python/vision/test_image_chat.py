@@ -1,0 +1,255 @@
+"""Conversations with images."""
+
+import base64
+import io
+
+import numpy as np
+import plait
+import pytest
+from python.vision import towers
+
+from python import gguf_writer
+
+pillow = pytest.importorskip("PIL.Image", reason="images need Pillow")
+pytest.importorskip("jinja2", reason="plait[chat] is not installed")
+
+WIDTH, N_CTX = towers.N_EMBD, 128
+TOKENS = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
+    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """A Qwen2-VL text model with the tokens and the template of images."""
+    rng = np.random.default_rng(5)
+
+    def matrix(rows, columns):
+        return (rng.standard_normal((rows, columns)) / np.sqrt(columns)).astype(np.float32)
+
+    vocabulary = gguf_writer.vocabulary()
+    first = len(vocabulary["tokenizer.ggml.tokens"]) - len(TOKENS)
+    vocabulary["tokenizer.ggml.tokens"][first:] = TOKENS
+    vocabulary["tokenizer.ggml.token_type"][first:] = 3
+    vocabulary["tokenizer.ggml.eos_token_id"] = first + 1
+    ones = np.ones(WIDTH, np.float32)
+    weights = {
+        "token_embd.weight": 4 * matrix(gguf_writer.N_VOCAB, WIDTH),
+        "output_norm.weight": ones,
+    }
+    for name in ("attn_q", "attn_k", "attn_v"):
+        weights[f"blk.0.{name}.weight"] = 2 * matrix(WIDTH, WIDTH)
+        weights[f"blk.0.{name}.bias"] = np.zeros(WIDTH, np.float32)
+    weights |= {
+        "blk.0.attn_norm.weight": ones,
+        "blk.0.attn_output.weight": 4 * matrix(WIDTH, WIDTH),
+        "blk.0.ffn_norm.weight": ones,
+        "blk.0.ffn_gate.weight": matrix(32, WIDTH),
+        "blk.0.ffn_up.weight": matrix(32, WIDTH),
+        "blk.0.ffn_down.weight": matrix(WIDTH, 32),
+    }
+    metadata = {
+        "general.architecture": "qwen2vl",
+        "qwen2vl.block_count": 1,
+        "qwen2vl.context_length": N_CTX,
+        "qwen2vl.embedding_length": WIDTH,
+        "qwen2vl.feed_forward_length": 32,
+        "qwen2vl.attention.head_count": 2,
+        "qwen2vl.attention.head_count_kv": 2,
+        "qwen2vl.attention.layer_norm_rms_epsilon": 1e-6,
+        "qwen2vl.rope.freq_base": 10000.0,
+        "qwen2vl.rope.dimension_sections": np.array([2, 2, 2, 0], np.int32),
+        "tokenizer.chat_template": TEMPLATE,
+        **vocabulary,
+    }
+    path = tmp_path_factory.mktemp("images") / "text.gguf"
+    return plait.Model(gguf_writer.write(path, metadata, weights))
+
+
+@pytest.fixture
+def vision(tmp_path):
+    with plait.Vision(towers.write(tmp_path, "qwen2vl")) as vision:
+        yield vision
+
+
+@pytest.fixture
+def ctx(model):
+    with plait.Context(model, n_ctx=N_CTX, n_seq_max=2, type_k="f32", type_v="f32") as ctx:
+        yield ctx
+
+
+def ask(text, *pictures):
+    return [*({"type": "image", "image": p} for p in pictures), {"type": "text", "text": text}]
+
+
+def by_hand(ctx, vision, picture, n):
+    """Answer one question without Chat."""
+    encode = ctx.model.tokenizer.encode
+    before = encode("<|im_start|>user\n<|vision_start|>", add_special=False)
+    after = encode("<|vision_end|>the<|im_end|>\n<|im_start|>assistant\n", add_special=False)
+    seq, found = ctx.sequence(), []
+
+    def decode(add):
+        batch = plait.Batch()
+        add(batch)
+        return ctx.decode(batch)
+
+    decode(lambda batch: batch.add_sequence(before, seq=seq))
+    decode(lambda batch: vision.encode(picture).add_to(batch, seq.pos, seq=seq))
+    output = decode(lambda batch: batch.add_sequence(after, seq=seq))
+    for _ in range(n):
+        found.append(int(output.logits[0].argmax()))
+        output = decode(lambda batch: batch.add_sequence(found[-1:], seq=seq))
+    seq.close()
+    return found
+
+
+def tokens(chat, parts, n=8):
+    return [event.token for event in chat.stream(parts, max_tokens=n)]
+
+
+def test_an_answer_equals_that_of_the_batches(ctx, vision):
+    picture = towers.image(40, 56)
+    want = by_hand(ctx, vision, picture, 8)
+    with plait.Chat(ctx, vision=vision) as chat:
+        got = tokens(chat, ask("the", picture))
+    assert got == want[: len(got)]
+    assert len(got) > 1
+    with plait.Chat(ctx, vision=vision) as chat:
+        assert tokens(chat, ask("the", picture[::-1])) != got
+
+
+def test_a_second_turn_computes_only_what_is_new(ctx, vision):
+    picture = towers.image(40, 56)
+    with plait.Chat(ctx, vision=vision) as chat:
+        first = tokens(chat, ask("the", picture), 4)
+        n_image = len(vision.encode(picture))
+        second = tokens(chat, "and then", 4)
+        assert chat.n_reused > n_image
+        messages = list(chat.messages)
+    with plait.Chat(ctx, vision=vision) as chat:
+        chat.messages = messages[:-1]
+        assert tokens(chat, None, 4) == second
+    assert first
+
+
+def test_an_edited_image_is_computed_again(ctx, vision):
+    one, other = towers.image(40, 56), towers.image(56, 40)
+    with plait.Chat(ctx, vision=vision) as chat:
+        tokens(chat, ask("the", one), 4)
+        chat.messages = []
+        changed = tokens(chat, ask("the", other), 4)
+    assert changed == by_hand(ctx, vision, other, 4)[: len(changed)]
+
+
+def test_several_images_keep_their_order(ctx, vision):
+    one, other = towers.image(20, 30), towers.image(30, 20)
+    answers = []
+    for pictures in ((one, other), (other, one)):
+        with plait.Chat(ctx, vision=vision) as chat:
+            answers.append(tokens(chat, ask("the", *pictures)))
+    assert answers[0] != answers[1]
+
+
+def test_data_urls_are_images(ctx, vision):
+    picture = towers.image(24, 40)
+    data = io.BytesIO()
+    pillow.fromarray(picture).save(data, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
+    answers = []
+    for image in (
+        {"type": "image", "image": picture},
+        {"type": "image_url", "image_url": {"url": url}},
+    ):
+        with plait.Chat(ctx, vision=vision) as chat:
+            answers.append(tokens(chat, [image, {"type": "text", "text": "the"}]))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("part", "error", "message"),
+    [
+        (
+            {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+            ValueError,
+            "not fetched",
+        ),
+        (
+            {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+            ValueError,
+            "not fetched",
+        ),
+        (
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,%%"}},
+            ValueError,
+            "not base64",
+        ),
+        ({"type": "image_url"}, TypeError, "expected a data URL, got None"),
+        ({"type": "image"}, TypeError, 'expected the image in the key "image"'),
+        ({"type": "image", "image": b"no image"}, ValueError, "unknown format"),
+    ],
+)
+def test_parts_without_an_image_are_refused(ctx, vision, part, error, message):
+    with plait.Chat(ctx, vision=vision) as chat:
+        with pytest.raises(error, match=message):
+            chat.say([part])
+        assert chat.messages == []
+
+
+def test_a_placeholder_in_text_is_text(ctx, vision):
+    with plait.Chat(ctx, vision=vision) as chat:
+        chat.say(ask("<|image_pad|>", towers.image(20, 20)), max_tokens=2)
+        assert len(chat) == 2
+
+
+def test_images_without_an_encoder_are_refused(ctx):
+    with (
+        plait.Chat(ctx) as chat,
+        pytest.raises(ValueError, match=r"images need Chat\(vision=\.\.\.\)"),
+    ):
+        chat.say(ask("the", towers.image(20, 20)))
+
+
+def test_a_template_without_images_is_refused(ctx, vision):
+    template = "{% for m in messages %}{{ m.role }}{% endfor %}"
+    with (
+        plait.Chat(ctx, vision=vision, template=template) as chat,
+        pytest.raises(ValueError, match="writes 0 placeholders for 1 images"),
+    ):
+        chat.say(ask("the", towers.image(20, 20)))
+
+
+def test_an_image_that_does_not_fit_is_refused(model, vision):
+    with (
+        plait.Context(model, n_ctx=N_CTX, n_batch=16) as ctx,
+        plait.Chat(ctx, vision=vision) as chat,
+        pytest.raises(plait.CacheFull, match="35 embeddings, but n_batch is 16"),
+    ):
+        chat.say(ask("the", towers.image(40, 56)))
+    with (
+        plait.Context(model, n_ctx=30) as ctx,
+        plait.Chat(ctx, vision=vision) as chat,
+        pytest.raises(plait.CacheFull, match="n_ctx is 30"),
+    ):
+        chat.say(ask("the", towers.image(40, 56)))
+
+
+def test_an_answer_ends_where_the_context_ends(model, vision):
+    with plait.Context(model, n_ctx=90) as ctx, plait.Chat(ctx, vision=vision) as chat:
+        chat.say(ask("the", towers.image(40, 56)), max_tokens=500)
+        assert chat.finish_reason in ("length", "stop")
+
+
+def test_families_without_a_form_are_refused(ctx, tmp_path, vision):
+    with (
+        plait.Vision(towers.write(tmp_path, "gemma3")) as other,
+        pytest.raises(plait.UnsupportedError, match="attend in both directions"),
+    ):
+        plait.Chat(ctx, vision=other)
+    with pytest.raises(ValueError, match="full is 'shift'"):
+        plait.Chat(ctx, vision=vision, full="shift")
