@@ -4,6 +4,7 @@ import importlib
 import os
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import plait
 import pytest
+from plait import cli
 from plait.cli import COMMANDS
 from python.vision import towers
 
@@ -99,8 +101,31 @@ def test_what_needs_a_cluster_runs_too(tmp_path, tiny_model_file):
     assert len(answers["prompt"]) == len(answers["answer"]) == 2
 
 
+COMMAND = re.compile(r"(?:^|`)plait (\S+)((?: [^\n`#]*)?)")
+COMMAND_LINES = [
+    (path, command, arguments)
+    for path in (ROOT / "README.md", *PAGES)
+    for text in (
+        *blocks(path, "sh"),
+        *re.findall(r"`plait [^`]*`", path.read_text(encoding="utf-8")),
+    )
+    for line in text.splitlines()
+    for command, arguments in COMMAND.findall(line)
+    if arguments.strip() and not command.startswith("-") and command != "COMMAND"
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "command", "arguments"), COMMAND_LINES, ids=lambda value: str(value)[-40:]
+)
+def test_command_lines_are_valid(path, command, arguments):
+    """The arguments of `plait` in the README and in the pages are those that the commands accept."""
+    assert command in COMMANDS
+    cli.parser(command).parse_args(shlex.split(arguments))
+
+
 def test_no_block_evades_the_tests():
-    """Python is run, also where it is for a cluster; C++ is compared; commands, output and diagrams are neither."""
+    """Python is run, also where it is for a cluster; C++ is compared; output and diagrams are neither."""
     known = {"python", "python-ray", "cpp", "sh", "text", "mermaid"}
     for path in PAGES:
         text = path.read_text(encoding="utf-8")

@@ -112,3 +112,10 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
 
     text = LINK.sub(replaced, CODE.sub(hide, markdown))
     return re.sub(r"\0(\d+)\0", lambda mark: kept[int(mark[1])], text)
+
+
+def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
+    """Give pages without sections, such as wide tables, the room of the table of contents."""
+    if not any(heading.children for heading in page.toc):
+        page.meta["hide"] = ["toc"]
+    return html
