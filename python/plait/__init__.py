@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from plait.generation.grammar import Grammar
     from plait.generation.long_context import SelfExtend, attention_sinks
     from plait.generation.messages import Message, ToolCall, tool_schema
+    from plait.generation.prefix_store import PrefixStore
     from plait.generation.request import Request
     from plait.generation.sampler import Sampler
     from plait.generation.scheduler import Scheduler
@@ -92,6 +93,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Output",
+    "PrefixStore",
     "PromptLookup",
     "Request",
     "Sampler",
@@ -146,6 +148,7 @@ _MODULES = {
     "Logit": "inspect.gradients",
     "LogitDifference": "inspect.gradients",
     "Message": "generation.messages",
+    "PrefixStore": "generation.prefix_store",
     "PromptLookup": "generation.drafts",
     "Request": "generation.request",
     "Sampler": "generation.sampler",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from plait import _core
@@ -10,6 +14,7 @@ from plait.arguments import expect_model
 from plait.cache.kv_cache import KVCache
 from plait.cache.sequence import Sequence
 from plait.closeable import Closeable
+from plait.model import loading_order
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -48,6 +53,53 @@ class Context(_core.Context, Closeable):  # noqa: D101
     __doc__ = _core.Context.__doc__
 
     model: Model
+
+    # Increases whenever adapters, control vectors or edits for all sequences may have changed: rows
+    # of the cache that were computed in different epochs must not become one sequence.
+    _epoch = 0
+    _n_edits = 0  # open edits
+    _adapters: Items[tuple[_core.Adapter, float]] = ()  # in the order in which they are applied
+    _options: dict[str, Any]
+    _isa_limits: tuple[str | None, str | None]
+
+    if not TYPE_CHECKING:  # type checkers read the signatures of _core.Context
+
+        @functools.wraps(_core.Context.__init__)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            options.pop("model", None)
+            self._options = options
+            self._isa_limits = (options.get("isa"), os.environ.get("PLAIT_ISA"))
+
+        @functools.wraps(_core.Context.set_lora)
+        def set_lora(self, *args: Any, **kwargs: Any) -> None:  # noqa: D102
+            concerns_all = kwargs.get("seq") is None
+            with self._change(concerns_all):
+                super().set_lora(*args, **kwargs)
+                if concerns_all:
+                    given = (args[0] if args else kwargs["adapters"]) or {}
+                    self._adapters = sorted(given.items(), key=lambda one: loading_order(one[0]))
+
+        @functools.wraps(_core.Context.set_control_vector)
+        def set_control_vector(self, *args: Any, **kwargs: Any) -> None:  # noqa: D102
+            with self._change(kwargs.get("seq") is None):
+                super().set_control_vector(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _change(self, concerns_all: bool = True) -> Iterator[None]:
+        """Begin a new epoch before and after a change, since other threads may decode meanwhile."""
+        self._epoch += concerns_all
+        try:
+            yield
+        finally:
+            self._epoch += concerns_all
+
+    @property
+    def isa(self) -> str:
+        """Name of the CPU instruction set in use, one of build_info()["isas"]."""
+        known = _core.build_info()["isas"]
+        limits = [known.index(name) for name in self._isa_limits if name]
+        return str(known[min(limits, default=-1)])
 
     @functools.cached_property
     def kv(self) -> KVCache:

@@ -12,6 +12,7 @@ plait.lm_eval` instead of `lm_eval`.
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from plait.errors import UnsupportedError
 from plait.evaluation.scoring import score_pairs
 from plait.generation.engine import Engine
 from plait.generation.generate import complete
+from plait.generation.prefix_store import PrefixStore
 from plait.generation.sampler import Sampler
 from plait.model import Model
 
@@ -53,6 +55,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         n_seq_max: Number of generations at a time.
         max_gen_toks: Max tokens per generation, unless the task specifies it.
         seed: Seed of tasks that sample.
+        prefixes: Directory of a plait.PrefixStore, so that later runs do not compute the same prompts again.
         batch_size: Ignored; accepted for the harness.
         max_batch_size: Ignored; accepted for the harness.
         device: Ignored; accepted for the harness.
@@ -70,6 +73,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         n_seq_max: int = 16,
         max_gen_toks: int = 256,
         seed: int = 1234,
+        prefixes: str | os.PathLike[str] | None = None,
         batch_size: object = None,
         max_batch_size: object = None,
         device: object = None,
@@ -89,6 +93,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         )  # fmt: skip
         # Kept prefixes would take the cells that scores need.
         self.engine = Engine(self.ctx, prefixes=False)
+        self._store = None if prefixes is None else PrefixStore(prefixes)
         self._samplers: dict[tuple[float, ...], Sampler] = {}
         self._encode = self.model.tokenizer.encode
 
@@ -183,7 +188,8 @@ class PlaitLM(LM):  # type: ignore[misc]
             samplers.append(self._sampler(options))
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate") as bar:
             done = complete(
-                self.engine, prompts, limits, samplers, stop=stops,
+                self.engine if self._store is None else self.ctx,
+                prompts, limits, samplers, stop=stops, prefixes=self._store,
                 progress=lambda done, _: bar.update(done - bar.n),
             )  # fmt: skip
         for request, one in zip(requests, done, strict=True):
@@ -217,6 +223,7 @@ class PlaitLM(LM):  # type: ignore[misc]
             scores = score_pairs(
                 self.ctx,
                 [fitting[i] for i in asked],
+                prefixes=self._store,
                 progress=lambda done, _: bar.update(done - bar.n),
             )
         for i, score in zip(asked, scores, strict=True):
