@@ -20,10 +20,10 @@ constexpr int kMaxHalf = 81;  // combinations of levels in half of a point: 3^4 
 // its values. The error of a point is the sum of the errors of its halves, so a point is tried with
 // one addition, and all points with the same first half are skipped if its error is already too
 // large.
-class Points {
+class Lattice {
 public:
     template <typename Word, size_t kPoints>
-    Points(const Grid<Word, kPoints>& grid, int zero) : dims_(sizeof(Word)) {
+    Lattice(const Grid<Word, kPoints>& grid, int zero) : dims_(sizeof(Word)) {
         const std::span bytes(reinterpret_cast<const uint8_t*>(grid.words), sizeof(grid.words));
         std::vector<uint8_t> found(bytes.begin(), bytes.end());
         std::ranges::sort(found);
@@ -101,7 +101,7 @@ enum class Signs { free, even, shift_per_octet, shift_per_group };
 
 // What the types have in common: scale * unit(code) multiplies the lattice.
 struct Form {
-    const Points& points;
+    const Lattice& points;
     int group;  // values that share a scale code
     int n_codes;
     float unit_0, unit_step;
@@ -308,37 +308,37 @@ private:
 };
 
 const Form& form_iq1_s() {
-    static const Points points(kGridIQ1_S, kExpandedOffset);
+    static const Lattice points(kGridIQ1_S, kExpandedOffset);
     static const Form form{points, 32, 8, 0.125f, 0.25f, Signs::shift_per_group, 0.8f, 0.11f};
     return form;
 }
 const Form& form_iq1_m() {
-    static const Points points(kGridIQ1_S, kExpandedOffset);
+    static const Lattice points(kGridIQ1_S, kExpandedOffset);
     static const Form form{points, 16, 8, 0.125f, 0.25f, Signs::shift_per_octet, 0.85f, 0.11f};
     return form;
 }
 const Form& form_iq2_xxs() {
-    static const Points points(kGridIQ2_XXS, 0);
+    static const Lattice points(kGridIQ2_XXS, 0);
     static const Form form{points, 32, 16, 0.125f, 0.25f, Signs::even, 1.1f, 0.13f};
     return form;
 }
 const Form& form_iq2_xs() {
-    static const Points points(kGridIQ2_XS, 0);
+    static const Lattice points(kGridIQ2_XS, 0);
     static const Form form{points, 16, 16, 0.125f, 0.25f, Signs::even, 1.15f, 0.12f};
     return form;
 }
 const Form& form_iq2_s() {
-    static const Points points(kGridIQ2_S, 0);
+    static const Lattice points(kGridIQ2_S, 0);
     static const Form form{points, 16, 16, 0.125f, 0.25f, Signs::free, 1.15f, 0.12f};
     return form;
 }
 const Form& form_iq3_xxs() {
-    static const Points points(kGridIQ3_XXS, 0);
+    static const Lattice points(kGridIQ3_XXS, 0);
     static const Form form{points, 32, 16, 0.25f, 0.5f, Signs::even, 1.15f, 0.09f};
     return form;
 }
 const Form& form_iq3_s() {
-    static const Points points(kGridIQ3_S, 0);
+    static const Lattice points(kGridIQ3_S, 0);
     static const Form form{points, 32, 16, 1.0f, 2.0f, Signs::free, 1.15f, 0.09f};
     return form;
 }

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from plait.generation.grammar import Grammar
     from plait.generation.long_context import SelfExtend, attention_sinks
     from plait.generation.messages import Message, ToolCall, tool_schema
+    from plait.generation.prefix_store import PrefixStore
     from plait.generation.request import Request
     from plait.generation.sampler import Sampler
     from plait.generation.scheduler import Scheduler
@@ -98,6 +99,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Output",
+    "PrefixStore",
     "PromptLookup",
     "Receipt",
     "ReceiptError",
@@ -158,6 +160,7 @@ _MODULES = {
     "Logit": "inspect.gradients",
     "LogitDifference": "inspect.gradients",
     "Message": "generation.messages",
+    "PrefixStore": "generation.prefix_store",
     "PromptLookup": "generation.drafts",
     "Receipt": "inspect.receipt",
     "Request": "generation.request",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import weakref
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
 from copy import copy
 from threading import RLock
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -14,6 +17,7 @@ from plait.arguments import expect_model
 from plait.cache.kv_cache import KVCache
 from plait.cache.sequence import Sequence
 from plait.closeable import Closeable
+from plait.model import loading_order
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,6 +68,11 @@ class Context(_core.Context, Closeable):  # noqa: D101
     _steering: dict[str, tuple[tuple[Any, ...], dict[str, Any]] | tuple[()] | None]
     _recorder: Recorder | None = None
     _record_lock: RLock
+    # Increases whenever adapters, control vectors or edits for all sequences may have changed: rows
+    # of the cache that were computed in different epochs must not become one sequence.
+    _epoch = 0
+    _n_edits = 0  # open edits
+    _adapters: Items[tuple[_core.Adapter, float]] = ()  # in the order in which they are applied
 
     if not TYPE_CHECKING:  # type checkers read the signatures of _core.Context
 
@@ -80,14 +89,29 @@ class Context(_core.Context, Closeable):  # noqa: D101
         @functools.wraps(_core.Context.set_lora)
         def set_lora(self, *args: Any, **kwargs: Any) -> None:  # noqa: D102
             given = _for_all(args, kwargs)  # before anything changes: it allocates
-            super().set_lora(*args, **kwargs)
-            self._steering["set_lora"] = given
+            concerns_all = kwargs.get("seq") is None
+            with self._change(concerns_all):
+                super().set_lora(*args, **kwargs)
+                self._steering["set_lora"] = given
+                if concerns_all:
+                    scales = (args[0] if args else kwargs["adapters"]) or {}
+                    self._adapters = sorted(scales.items(), key=lambda one: loading_order(one[0]))
 
         @functools.wraps(_core.Context.set_control_vector)
         def set_control_vector(self, *args: Any, **kwargs: Any) -> None:  # noqa: D102
             given = _for_all(args, kwargs)  # before anything changes: it allocates
-            super().set_control_vector(*args, **kwargs)
-            self._steering["set_control_vector"] = given
+            with self._change(kwargs.get("seq") is None):
+                super().set_control_vector(*args, **kwargs)
+                self._steering["set_control_vector"] = given
+
+    @contextlib.contextmanager
+    def _change(self, concerns_all: bool = True) -> Iterator[None]:
+        """Begin a new epoch before and after a change, since other threads may decode meanwhile."""
+        self._epoch += concerns_all
+        try:
+            yield
+        finally:
+            self._epoch += concerns_all
 
     @property
     def isa(self) -> str:

@@ -22,6 +22,7 @@ from plait.errors import UnsupportedError
 from plait.evaluation.scoring import score_pairs
 from plait.generation.engine import Engine
 from plait.generation.generate import complete
+from plait.generation.prefix_store import PrefixStore
 from plait.generation.sampler import Sampler
 from plait.model import Model
 
@@ -56,6 +57,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         seed: Seed of tasks that sample.
         receipt: Path of a receipt of all that is computed, for plait.verify(); see Context.record(). It is written anew
             after each group of requests.
+        prefixes: Directory of a plait.PrefixStore, so that later runs do not compute the same prompts again.
         batch_size: Ignored; accepted for the harness.
         max_batch_size: Ignored; accepted for the harness.
         device: Ignored; accepted for the harness.
@@ -74,6 +76,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         max_gen_toks: int = 256,
         seed: int = 1234,
         receipt: str | os.PathLike[str] | None = None,
+        prefixes: str | os.PathLike[str] | None = None,
         batch_size: object = None,
         max_batch_size: object = None,
         device: object = None,
@@ -95,6 +98,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         self._receipt = None if receipt is None else self.ctx.record().__enter__()
         # Kept prefixes would take the cells that scores need.
         self.engine = Engine(self.ctx, prefixes=False)
+        self._store = None if prefixes is None else PrefixStore(prefixes)
         self._samplers: dict[tuple[float, ...], Sampler] = {}
         self._encode = self.model.tokenizer.encode
 
@@ -191,7 +195,8 @@ class PlaitLM(LM):  # type: ignore[misc]
             samplers.append(self._sampler(options))
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate") as bar:
             done = complete(
-                self.engine, prompts, limits, samplers, stop=stops,
+                self.engine if self._store is None else self.ctx,
+                prompts, limits, samplers, stop=stops, prefixes=self._store,
                 progress=lambda done, _: bar.update(done - bar.n),
             )  # fmt: skip
         for request, one in zip(requests, done, strict=True):
@@ -230,6 +235,7 @@ class PlaitLM(LM):  # type: ignore[misc]
             scores = score_pairs(
                 self.ctx,
                 [fitting[i] for i in asked],
+                prefixes=self._store,
                 progress=lambda done, _: bar.update(done - bar.n),
             )
         for i, score in zip(asked, scores, strict=True):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any, Final
 
 from plait import _core
 
@@ -14,8 +16,20 @@ if TYPE_CHECKING:
     from plait.tokenizer.chat_template import ChatTemplate
 
 
+_loading_order: Final[weakref.WeakKeyDictionary[_core.Adapter, int]] = weakref.WeakKeyDictionary()
+_n_loaded: Final = itertools.count()
+
+
 class Model(_core.Model):  # noqa: D101
     __doc__ = _core.Model.__doc__
+
+    if not TYPE_CHECKING:  # type checkers read the signature of _core.Model
+
+        @functools.wraps(_core.Model.load_lora)
+        def load_lora(self, *args: Any, **kwargs: Any) -> _core.Adapter:  # noqa: D102
+            adapter = super().load_lora(*args, **kwargs)
+            _loading_order[adapter] = next(_n_loaded)
+            return adapter
 
     @classmethod
     def demo(cls) -> Model:
@@ -101,3 +115,12 @@ class Model(_core.Model):  # noqa: D101
         from plait.display.tables import model_html
 
         return model_html(self)
+
+
+def loading_order(adapter: _core.Adapter) -> int:
+    """Return a number that is larger than that of every adapter that was loaded earlier.
+
+    Args:
+        adapter: An adapter of Model.load_lora().
+    """
+    return _loading_order[adapter]

@@ -18,6 +18,8 @@ from plait.context import Context, SharedContext, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.evaluation.replay import recorded
 from plait.evaluation.texts import Text, text_list, token_ids
+from plait.generation.prefix_store import PrefixStore, store_of
+from plait.generation.stored_prefixes import MAX_SEGMENT, StoredPrefixes
 from plait.interrupts import keeping
 from plait.numerics import log_softmax
 from plait.progress import Progress, ProgressOption, check_progress
@@ -90,6 +92,7 @@ def score(
     continuations: Iterable[Text],
     *,
     top_logprobs: SupportsIndex = 0,
+    prefixes: PrefixStore | None = None,
     add_special: bool = True,
     parse_special: bool = True,
     receipt: str | PathLike[str] | None = None,
@@ -110,6 +113,7 @@ def score(
         context: Text or token ids before each continuation.
         continuations: Texts or token ids.
         top_logprobs: Number of most likely tokens to report at each place.
+        prefixes: A plait.PrefixStore, from which a prefix of the context is loaded and where the context is saved.
         add_special: As in Tokenizer.encode(), for the context. A token that the tokenizer appends
             is omitted.
         parse_special: As in Tokenizer.encode().
@@ -130,6 +134,7 @@ def score(
     source = model_of(model, "score")
     n_top = renamed(top_logprobs, top, "top_logprobs", "top", "score")
     n_top = _checked_top(n_top, source.n_vocab)
+    store = store_of(prefixes, "score")
     items = text_list(continuations, "score: continuations")
     texts = _pairs(source, context, items, add_special, parse_special)
     if not texts:
@@ -143,7 +148,11 @@ def score(
             n_ctx = shared + max(max(tails), 1)
             at_once = min(len(texts), _MAX_SEQUENCES)
             cells = shared + sum(sorted(tails)[-at_once:]) + 1
-            ctx = Context(source, n_ctx=n_ctx, n_seq_max=at_once + 1, kv_cells=max(cells, n_ctx))
+            if store is not None:  # an entry may be longer than the prefix that is used
+                n_ctx, cells = n_ctx + MAX_SEGMENT, cells + MAX_SEGMENT
+            ctx = Context(
+                source, n_ctx=n_ctx, n_seq_max=at_once + 1 + (store is not None), kv_cells=max(cells, n_ctx)
+            )  # fmt: skip
             resources.enter_context(closing(ctx))
         for i, text in enumerate(texts):
             if len(text.tokens) - 1 > ctx.n_ctx:
@@ -151,8 +160,9 @@ def score(
                     f"score: the context with continuation {i} has {len(text.tokens)} tokens, but n_ctx is {ctx.n_ctx}"
                 )
         resources.enter_context(recorded(ctx, receipt))
-        root = resources.enter_context(ctx.sequence())
-        ((_, start),) = decoded_rows(ctx, [(root, texts[0].tokens[:shared].tolist(), shared - 1)])
+        stored = None if store is None else resources.enter_context(StoredPrefixes(store, ctx))
+        root, epoch = resources.enter_context(ctx.sequence()), ctx._epoch
+        start = _read_context(root, texts[0].tokens[:shared].tolist(), 0, ctx, stored, epoch)
         done: list[Score] = []
         with keeping(lambda: done):
             _score_group(ctx, root, shared, start, texts, n_top, done)
@@ -164,6 +174,7 @@ def score_pairs(
     pairs: Iterable[tuple[Items[int], Items[int]]],
     *,
     top_logprobs: SupportsIndex = 0,
+    prefixes: PrefixStore | None = None,
     progress: ProgressOption = None,
 ) -> list[Score]:
     """Compute the log-likelihood of each continuation of its context, for many pairs of token ids.
@@ -175,6 +186,7 @@ def score_pairs(
         ctx: The context to compute in.
         pairs: Pairs (context, continuation) of token ids.
         top_logprobs: Number of most likely tokens to report at each place.
+        prefixes: As in score().
         progress: Called with (done, total), in pairs. True shows a tqdm progress bar.
 
     Returns:
@@ -198,15 +210,18 @@ def score_pairs(
     scores: dict[int, Score] = {}
     held: tuple[int, ...] = ()
     check_progress(progress, "score_pairs")
-    with ctx.sequence() as root, Progress(progress, len(texts), "pair") as bar:
+    store = store_of(prefixes, "score_pairs")
+    with ExitStack() as resources:
+        stored = None if store is None else resources.enter_context(StoredPrefixes(store, ctx))
+        root, epoch = resources.enter_context(ctx.sequence()), ctx._epoch
+        bar = resources.enter_context(Progress(progress, len(texts), "pair"))
         for context in sorted(groups):
             same = 0
             while same < min(len(held), len(context) - 1) and held[same] == context[same]:
                 same += 1
             if same < len(held):
                 same -= root.rewind(same)
-            rest = list(context[same:])
-            ((_, start),) = decoded_rows(ctx, [(root, rest, len(rest) - 1)])
+            start = _read_context(root, list(context), same, ctx, stored, epoch)
             held = context
             members = groups[context]
             found: list[Score] = []
@@ -490,6 +505,28 @@ def _without_end(model: Model, ids: list[int], text: Text) -> list[int]:
     """Remove the token that the tokenizer appends to every text."""
     ends = isinstance(text, str) and model.tokenizer.add_eos
     return ids[:-1] if ends and ids and ids[-1] == model.tokenizer.eos else ids
+
+
+def _read_context(
+    root: Sequence,
+    context: list[int],
+    held: int,
+    ctx: Context,
+    stored: StoredPrefixes | None,
+    epoch: int,
+) -> Row:
+    """Append the rest of a context to a sequence that holds its first `held` tokens. Returns the last logits."""
+    if stored is not None:
+        before = context[:-1]
+        if stored.find(before) > held:
+            ctx.kv.seq_rm(root)
+            held = stored.load(root, before)
+        for _ in decoded_rows(ctx, [(root, before[held:], len(before) - held)]):
+            pass
+        stored.save(root, before, epoch)
+        held = len(before)
+    ((_, start),) = decoded_rows(ctx, [(root, context[held:], len(context) - held - 1)])
+    return start
 
 
 def _score_group(

@@ -17,6 +17,7 @@ from plait.context import Context, SharedContext, model_of
 from plait.generation.engine_stats import EngineStats
 from plait.generation.events import Completion, Event
 from plait.generation.messages import Parser, render
+from plait.generation.prefix_store import PrefixStore
 from plait.generation.prompts import Prompt, encode
 from plait.generation.response_format import formatted
 from plait.generation.scheduler import Scheduler
@@ -59,7 +60,8 @@ class Engine(SharedContext):
         model: A Model, for which a context is created; or a Context, whose other sequences are not touched.
         n_seq_max: Max requests that run at a time, together with kept prefixes. Ignored for a Context.
         prefixes: False to share no prefixes between requests. None or True: share them, and keep those of finished
-            requests.
+            requests. A PrefixStore: also load prefixes from it, and save those of prompts; one of `n_seq_max`
+            sequences of a Context is reserved for that.
         n_ctx: Max length of a prompt with its generation, in tokens. None: the training length, at most 16384. Not for
             a Context.
         max_queued: Max number of waiting requests. Further callers wait until there is a place.
@@ -81,7 +83,7 @@ class Engine(SharedContext):
         self,
         model: Model | Context,
         n_seq_max: SupportsIndex = 32,
-        prefixes: bool | None = None,
+        prefixes: bool | PrefixStore | None = None,
         *,
         n_ctx: SupportsIndex | None = None,
         max_queued: SupportsIndex = 4096,
@@ -90,7 +92,8 @@ class Engine(SharedContext):
         **options: Any,
     ) -> None:
         self.model = model_of(model, "Engine")
-        shares = True if prefixes is None else flag(prefixes, "Engine: prefixes")
+        store = prefixes if isinstance(prefixes, PrefixStore) else None
+        shares = prefixes is None or store is not None or flag(prefixes, "Engine: prefixes")
         limit = integer(max_queued, "Engine: max_queued", 1)
         n_seqs = integer(n_seq_max, "Engine: n_seq_max", 1)
         if isinstance(model, Context):
@@ -102,7 +105,7 @@ class Engine(SharedContext):
                 )
             self._ctx = model
         else:
-            self._ctx = _context_for(self.model, n_seqs, n_ctx, options)
+            self._ctx = _context_for(self.model, n_seqs + (store is not None), n_ctx, options)
         owned = None if self._ctx is model else self._ctx
         try:
             self._scheduler = Scheduler(
@@ -112,6 +115,7 @@ class Engine(SharedContext):
                 share_prefixes=shares,
                 keep_prefixes=shares,
                 live=True,
+                prefixes=store,
             )
         except BaseException:
             if owned is not None:

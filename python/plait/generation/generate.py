@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from plait.generation.drafts import Drafter
     from plait.generation.parameters import Limits, Parameters, Samplers, Seeds
+    from plait.generation.prefix_store import PrefixStore
     from plait.generation.prompts import Prompt
     from plait.generation.request import Request
     from plait.generation.scheduler import Scheduler
@@ -34,6 +35,7 @@ _MAX_SEQUENCES = 32
 _MAX_FULL_LENGTH = 8  # sequences that can grow to the full length at the same time
 _MIN_CELLS = 8192  # cells to allocate at least, unless the prompts need fewer
 _MAX_SAMPLES = 1 << 20
+_MAX_SEGMENT = 256  # tokens of an entry of a PrefixStore, as there
 
 
 def generate(
@@ -47,6 +49,7 @@ def generate(
     seed: Seeds = None,
     top_logprobs: SupportsIndex = 0,
     draft: Drafter | None = None,
+    prefixes: PrefixStore | None = None,
     add_special: bool = True,
     parse_special: bool = True,
     progress: ProgressOption = None,
@@ -74,6 +77,8 @@ def generate(
         top_logprobs: Number of top log-probabilities reported per token.
         draft: Proposes draft tokens: a PromptLookup or DraftModel. The generated text is the same, and generation is
             faster if many drafts are accepted.
+        prefixes: A plait.PrefixStore, from which prefixes of the prompts are loaded and where they are saved. Not for
+            an Engine, which has its own.
         add_special: As in Tokenizer.encode().
         parse_special: As in Tokenizer.encode().
         progress: Called with (done, total), in generations. True shows a tqdm progress bar, if tqdm is installed. None
@@ -93,7 +98,7 @@ def generate(
     """
     return _start(
         model, prompts, max_tokens, sampler, n=n, stop=stop, seed=seed, top_logprobs=top_logprobs, draft=draft,
-        add_special=add_special, parse_special=parse_special, progress=progress, top=top,
+        prefixes=prefixes, add_special=add_special, parse_special=parse_special, progress=progress, top=top,
     )[0]  # fmt: skip
 
 
@@ -108,6 +113,7 @@ async def agenerate(
     seed: Seeds = None,
     top_logprobs: SupportsIndex = 0,
     draft: Drafter | None = None,
+    prefixes: PrefixStore | None = None,
     add_special: bool = True,
     parse_special: bool = True,
     progress: ProgressOption = None,
@@ -128,6 +134,7 @@ async def agenerate(
         seed: As in generate().
         top_logprobs: As in generate().
         draft: As in generate().
+        prefixes: As in generate().
         add_special: As in generate().
         parse_special: As in generate().
         progress: As in generate().
@@ -143,7 +150,7 @@ async def agenerate(
 
     events, _ = _start(
         model, prompts, max_tokens, sampler, n=n, stop=stop, seed=seed, top_logprobs=top_logprobs, draft=draft,
-        add_special=add_special, parse_special=parse_special, progress=progress, top=top,
+        prefixes=prefixes, add_special=add_special, parse_special=parse_special, progress=progress, top=top,
     )  # fmt: skip
     running: asyncio.Task[Event | None] | None = None
     try:
@@ -174,6 +181,7 @@ def complete(
     seed: Seeds = None,
     top_logprobs: SupportsIndex = 0,
     draft: Drafter | None = None,
+    prefixes: PrefixStore | None = None,
     add_special: bool = True,
     parse_special: bool = True,
     progress: ProgressOption = None,
@@ -191,6 +199,7 @@ def complete(
         seed: As in generate().
         top_logprobs: As in generate().
         draft: As in generate().
+        prefixes: As in generate().
         add_special: As in generate().
         parse_special: As in generate().
         progress: As in generate().
@@ -206,7 +215,7 @@ def complete(
     """
     events, requests = _start(
         model, prompts, max_tokens, sampler, n=n, stop=stop, seed=seed, top_logprobs=top_logprobs, draft=draft,
-        add_special=add_special, parse_special=parse_special, progress=progress, top=top,
+        prefixes=prefixes, add_special=add_special, parse_special=parse_special, progress=progress, top=top,
     )  # fmt: skip
     with keeping(lambda: _in_order(request for request in requests if request.tokens)):
         for _ in events:
@@ -231,6 +240,7 @@ def _start(
     seed: Seeds,
     top_logprobs: SupportsIndex,
     draft: Drafter | None,
+    prefixes: PrefixStore | None,
     add_special: bool,
     parse_special: bool,
     progress: ProgressOption,
@@ -245,6 +255,12 @@ def _start(
     samples = integer(n, "generate: n", 1, _MAX_SAMPLES)
     check_progress(progress, "generate")
     n_top = renamed(top_logprobs, top, "top_logprobs", "top", "generate", stacklevel=4)
+    if prefixes is not None:
+        from plait.generation.prefix_store import store_of
+
+        store_of(prefixes, "generate")
+        if isinstance(model, SharedContext):
+            raise TypeError("generate: prefixes: an Engine has its own; create it with prefixes=")
     given = prompt_list(prompts, "generate")
     parameters = parameters_of(len(given), max_tokens, sampler, stop, seed)
     ids = [
@@ -260,11 +276,13 @@ def _start(
             from plait.generation.scheduler import Scheduler
 
             ctx = (
-                model if isinstance(model, Context) else _context_for(source, ids, limits, samples)
+                model
+                if isinstance(model, Context)
+                else _context_for(source, ids, limits, samples, prefixes is not None)
             )
             if ctx is not model:
                 undo.enter_context(closing(ctx))
-            scheduler = undo.enter_context(Scheduler(ctx))
+            scheduler = undo.enter_context(Scheduler(ctx, prefixes=prefixes))
         requests = _submit(scheduler, ids, parameters, samples, n_top, draft)
         _warn_of_length(ctx, ids, limits)
         bar = undo.enter_context(Progress(progress, len(requests), "prompt"))
@@ -327,14 +345,15 @@ def _longest(prompts: list[list[int]], limits: list[int]) -> tuple[int, int]:
 
 
 def _context_for(
-    model: Model, prompts: list[list[int]], limits: list[int], samples: int
+    model: Model, prompts: list[list[int]], limits: list[int], samples: int, stored: bool
 ) -> Context:
     """Create a context for these prompts. If all of many prompts grow to the full length, some must wait."""
     longest = max((len(prompt) for prompt in prompts), default=1)
-    n_ctx, _ = _longest(prompts, limits)
+    # An entry of a PrefixStore may be longer than the prompt that uses a part of it.
+    n_ctx = _longest(prompts, limits)[0] + (_MAX_SEGMENT if stored else 0)
     if model.n_ctx_train:
         n_ctx = max(longest, min(n_ctx, model.n_ctx_train))
     n_seqs = max(1, min(len(prompts) * samples, _MAX_SEQUENCES))
     cells = min(n_ctx * n_seqs, max(n_ctx * _MAX_FULL_LENGTH, _MIN_CELLS))
-    # One more sequence holds a common prefix.
-    return context_with_at_most(cells, model, n_ctx=n_ctx, n_seq_max=n_seqs + (n_seqs > 1))
+    # One more sequence holds a common prefix, and one is reserved for a PrefixStore.
+    return context_with_at_most(cells, model, n_ctx=n_ctx, n_seq_max=n_seqs + (n_seqs > 1) + stored)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from plait.errors import CacheFull
 from plait.generation.prefix_tree import PrefixTree
 from plait.generation.request import Request
+from plait.generation.stored_prefixes import MIN_PREFIX, REMOVING_KINDS, StoredPrefixes
 
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
     from plait.context import Context
-
-_MIN_PREFIX: Final = 8  # min tokens for which forking, or waiting for a fork, pays off
+    from plait.generation.prefix_store import PrefixStore
 
 
 class Idle:
     """A sequence that no request uses, kept because its tokens may be the prefix of another request."""
 
-    def __init__(self, tokens: list[int], seq: Sequence, used: int) -> None:
+    def __init__(self, tokens: list[int], seq: Sequence, used: int, epoch: int) -> None:
         self.filed = tokens
         self.seq: Sequence | None = seq
         self.used = used  # time of last use
+        self.epoch = epoch  # of the context when the sequence was opened
 
     @property
     def n_cached(self) -> int:
@@ -37,15 +38,24 @@ class PrefixCache:
     recurrent states can only be forked as a whole. For those, a running request pauses where the
     tokens of a waiting request diverge, and a fork taken there serves the waiting request later.
 
+    What was computed with other adapters, control vectors or edits is not shared.
+
     Args:
         ctx: The context.
         waiting: The waiting requests, filed under their tokens.
         share: Whether requests share prefixes.
         keep: Whether sequences of finished requests are kept even if no waiting request uses them.
+        store: Where prefixes are saved and loaded.
     """
 
     def __init__(
-        self, ctx: Context, waiting: PrefixTree[Request], *, share: bool, keep: bool
+        self,
+        ctx: Context,
+        waiting: PrefixTree[Request],
+        *,
+        share: bool,
+        keep: bool,
+        store: PrefixStore | None,
     ) -> None:
         self.n_shared = 0  # tokens that were not recomputed
         self._ctx = ctx
@@ -54,8 +64,9 @@ class PrefixCache:
         self._keep = keep
         self._held: PrefixTree[Request | Idle] = PrefixTree()
         self._idle: dict[Idle, None] = {}
-        self._forks_anywhere = ctx.kv.kind in ("unified", "streams")
+        self._forks_anywhere = ctx.kv.kind in REMOVING_KINDS
         self._time = 0
+        self._stored = None if store is None else StoredPrefixes(store, ctx)
 
     def __len__(self) -> int:
         return len(self._idle)
@@ -65,19 +76,25 @@ class PrefixCache:
 
         At least one token is left to compute.
         """
-        limit, best, best_n = len(tokens) - 1, None, _MIN_PREFIX - 1
+        limit, best, best_n = len(tokens) - 1, None, MIN_PREFIX - 1
         if not self._share:
             return None, 0
         for n, holders in self._held.matches(tokens):
             if n <= best_n:
                 break
             for holder in holders:
+                if holder.epoch != self._ctx._epoch:
+                    continue
                 usable = min(n, holder.n_cached, limit)
                 if not self._forks_anywhere and usable < holder.n_cached:
                     continue
                 if usable > best_n:
                     best, best_n = holder, usable
         return best, best_n if best is not None else 0
+
+    def available(self, tokens: list[int]) -> int:
+        """Return the length of the longest prefix that open() need not compute."""
+        return max(self.best(tokens)[1], self._stored.find(tokens[:-1]) if self._stored else 0)
 
     def coming(self, tokens: list[int]) -> int:
         """Return the length of the longest prefix that a running request will hold once it has processed more of its
@@ -86,21 +103,27 @@ class PrefixCache:
         limit = len(tokens) - 1
         for n, holders in self._held.matches(tokens):
             wanted = min(n, limit)
-            if wanted < _MIN_PREFIX:
+            if wanted < MIN_PREFIX:
                 break
-            if any(isinstance(h, Request) and h.n_cached < wanted for h in holders):
+            if any(
+                isinstance(h, Request) and h.n_cached < wanted and h.epoch == self._ctx._epoch
+                for h in holders
+            ):
                 return wanted
         return 0
 
     def open(self, request: Request) -> bool:
         """Open a sequence for a request. Returns False if none is available now."""
+        request.epoch = self._ctx._epoch
+        seq = self._loaded(request.all)
         holder, n = self.best(request.all)
-        seq = self._sequence(holder, n)
+        seq = seq or self._sequence(holder, n)
         while seq is None and self.evict(keep=holder):
             seq = self._sequence(holder, n)
         if seq is None:
             return False
-        request.seq, request.n_cached = seq, seq.pos if holder is not None else 0
+        request.seq, request.n_cached = seq, seq.pos
+        request.marks = self._marks(request)
         request.filed = list(request.all)
         self._held.add(request.filed, request)
         self.n_shared += request.n_cached
@@ -121,7 +144,7 @@ class PrefixCache:
         wanted = self._wanted(held) if useful and seq.pos == len(held) else 0
         if wanted and self.best([*held[:wanted], -1])[1] < wanted:
             seq.truncate(wanted)
-            self._put(held[:wanted], seq)
+            self._put(held[:wanted], seq, request.epoch)
         else:
             seq.close()
 
@@ -133,27 +156,39 @@ class PrefixCache:
 
     def until_branch(self, request: Request, n: int) -> int:
         """Return how many of the next `n` tokens the request can process before another request requires a fork."""
-        if self._forks_anywhere or not len(self._waiting):
+        if self._forks_anywhere or not (len(self._waiting) or request.marks):
             return n
-        points = self._waiting.branches(request.all)
-        ahead = [p for p in points if p >= _MIN_PREFIX and p > request.n_cached]
+        points = self._waiting.branches(request.all) | request.marks
+        ahead = [p for p in points if p >= MIN_PREFIX and p > request.n_cached]
         return min([n, *(p - request.n_cached for p in ahead)])
 
-    def branch(self, request: Request) -> None:
-        """Keep a fork if waiting requests diverge at the request's current length."""
-        n = request.n_cached
-        if self._forks_anywhere or n < _MIN_PREFIX or not len(self._waiting) or request.seq is None:
+    def processed(self, request: Request) -> None:
+        """Keep a fork, and save the prefix, if other requests may resume at the request's current length."""
+        n, tokens, seq = request.n_cached, request.all, request.seq
+        if n < MIN_PREFIX or seq is None:
             return
-        if n in self._waiting.branches(request.all) and all(
-            idle.filed != request.all[:n] for idle in self._idle if idle.n_cached == n
-        ):
+        if self._forks_anywhere:
+            branches = False
+            saves = n == len(tokens) and request.n_generated == 0
+        else:
+            branches = n < len(tokens) and n in self._waiting.branches(tokens)
+            saves = branches or n in request.marks
+        if branches:
+            self._keep_fork(request, seq)
+        if saves and self._stored is not None:
+            self._stored.save(seq, tokens[:n], request.epoch)
+
+    def _keep_fork(self, request: Request, seq: Sequence) -> None:
+        n = request.n_cached
+        if all(idle.filed != request.all[:n] for idle in self._idle if idle.n_cached == n):
             # Without room for a fork, the waiting requests compute the prefix themselves.
             with contextlib.suppress(CacheFull):
-                self._put(request.all[:n], request.seq.fork())
+                self._put(request.all[:n], seq.fork(), request.epoch)
 
     def sweep(self) -> None:
-        """Close the kept sequences that no waiting request can use."""
-        for idle in [idle for idle in self._idle if not self._wanted(idle.filed)]:
+        """Close the kept sequences that no request can use."""
+        epoch = self._ctx._epoch
+        for idle in [i for i in self._idle if i.epoch != epoch or not self._wanted(i.filed)]:
             self._drop(idle)
 
     def evict(self, keep: Request | Idle | None = None) -> bool:
@@ -172,6 +207,33 @@ class PrefixCache:
         for one in idle:
             if one.seq is not None:
                 one.seq.close()
+
+    def end(self) -> None:
+        """Close what is left. No other method may follow."""
+        self.clear()
+        if self._stored is not None:
+            self._stored.close()
+
+    def _loaded(self, tokens: list[int]) -> Sequence | None:
+        """Return a sequence with a prefix of the store. None if it has none that is longer than that of a holder."""
+        if self._stored is None:
+            return None
+        n = self.best(tokens)[1]
+        if self._stored.find(tokens[:-1]) <= n:
+            return None
+        while (seq := self._sequence(None, 0)) is None:
+            if not self.evict():
+                return None
+        if self._stored.load(seq, tokens[:-1]) > n:
+            return seq
+        seq.close()
+        return None
+
+    def _marks(self, request: Request) -> frozenset[int]:
+        """Return the lengths at which the prefix is to be saved, for memories that are saved as a whole."""
+        if self._stored is None or self._forks_anywhere or request.n_generated:
+            return frozenset()
+        return frozenset({len(request.all) - 1, self._stored.common(request.all)})
 
     def _sequence(self, holder: Request | Idle | None, n: int) -> Sequence | None:
         """Return a sequence that holds the first `n` tokens of the holder, or None."""
@@ -206,14 +268,14 @@ class PrefixCache:
         for n, requests in self._waiting.matches(held):
             longest = max(len(request.all) for request in requests) - 1
             usable = min(n, longest)
-            if usable < _MIN_PREFIX:
+            if usable < MIN_PREFIX:
                 break
             if self._forks_anywhere or usable == len(held):
                 return usable
         return 0
 
-    def _put(self, tokens: list[int], seq: Sequence) -> None:
-        idle = Idle(tokens, seq, self._tick())
+    def _put(self, tokens: list[int], seq: Sequence, epoch: int) -> None:
+        idle = Idle(tokens, seq, self._tick(), epoch)
         self._idle[idle] = None
         self._held.add(tokens, idle)
 

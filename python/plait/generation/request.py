@@ -94,6 +94,8 @@ class Request:
         self.seq: Sequence | None = None
         self.n_cached = 0  # leading tokens of `all` that are in the cache
         self.filed: list[int] = []  # the tokens under which the prefix cache lists the request
+        self.epoch = 0  # of the context when the sequence was opened
+        self.marks: frozenset[int] = frozenset()  # lengths at which the prefix is saved
         self.last_step = -1  # the last step that included the request
         self.n_reused: int | None = None  # prompt tokens that were cached when the request started
         self.submitted = time.monotonic() if since is None else since

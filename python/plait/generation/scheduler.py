@@ -25,6 +25,7 @@ from plait.generation.draws import Row, draw, top_logprobs
 from plait.generation.draws import token_id as token_id
 from plait.generation.events import Event
 from plait.generation.prefix_cache import PrefixCache
+from plait.generation.prefix_store import PrefixStore, store_of
 from plait.generation.prefix_tree import PrefixTree
 from plait.generation.prompts import NoText, Prompt, encode, tokenizer_of
 from plait.generation.request import Request
@@ -82,6 +83,8 @@ class Scheduler(Closeable):
         keep_prefixes: True to keep the cells of finished generations until their cells or sequences are needed.
         live: True if requests arrive at any time and other callers use the context. Prompts are then always processed
             in parts of at most `chunk` tokens, and a request waits for cells and sequences that others hold.
+        prefixes: A PrefixStore, from which prefixes are loaded and where they are saved. One sequence of the context
+            is reserved for it if there are several.
 
     Attributes:
         n_preempted: Number of preemptions so far.
@@ -101,6 +104,7 @@ class Scheduler(Closeable):
         share_prefixes: bool = True,
         keep_prefixes: bool = False,
         live: bool = False,
+        prefixes: PrefixStore | None = None,
     ) -> None:
         expect_context(ctx, "Scheduler")
         self.chunk = ctx.n_ubatch if chunk is None else integer(chunk, "Scheduler: chunk", 1)
@@ -108,6 +112,7 @@ class Scheduler(Closeable):
         share_prefixes = flag(share_prefixes, "Scheduler: share_prefixes")
         keep_prefixes = flag(keep_prefixes, "Scheduler: keep_prefixes")
         self._live = flag(live, "Scheduler: live")
+        store = store_of(prefixes, "Scheduler")
         self.n_preempted = 0
         self.n_steps = 0
         self.failed: list[Request] = []
@@ -125,7 +130,7 @@ class Scheduler(Closeable):
         self._waiting_tree: PrefixTree[Request] = PrefixTree()
         self._active: list[Request] = []
         self._prefixes = PrefixCache(
-            ctx, self._waiting_tree, share=self._shares, keep=keep_prefixes
+            ctx, self._waiting_tree, share=self._shares, keep=keep_prefixes, store=store
         )
         self._drafters: list[Drafter] = []
         self._deadlines: list[tuple[float, int, Request]] = []  # a heap
@@ -313,6 +318,7 @@ class Scheduler(Closeable):
             with self._submitting:
                 self._closed = True
             self._end_all("cancelled")
+            self._prefixes.end()
 
     def fail(self, error: BaseException) -> None:
         """End all requests with an error and free their cells, for example after a device has failed.
@@ -461,8 +467,8 @@ class Scheduler(Closeable):
         at = 0
         while at < len(self._waiting) and at < _LOOK_AHEAD:
             request = self._waiting[at]
-            shared = self._prefixes.best(request.all)[1]
-            if self._shares and self._prefixes.coming(request.all) > shared:
+            coming = self._prefixes.coming(request.all) if self._shares else 0
+            if coming and coming > self._prefixes.available(request.all):
                 at += 1  # waiting for the prefix is faster than computing it
                 continue
             if not self._has_room(request):
@@ -618,8 +624,7 @@ class Scheduler(Closeable):
                 continue
             for part in slices:
                 part.request.n_cached += part.n_pending + len(part.draft)
-                if not part.has_output:
-                    self._prefixes.branch(part.request)
+                self._prefixes.processed(part.request)
             if out.logits is None and any(part.has_output for part in slices):
                 raise UnsupportedError("generate: the context gives no logits")
             logits: Row | None = out.logits

@@ -62,9 +62,21 @@ class Edit(_core.Edit):
         if hasattr(context, "_edits"):
             context._edits[id(self)] = self
 
-    if TYPE_CHECKING:
+        self._context: Any = context  # a plait.Context
+        self._is_open = False
 
-        def __enter__(self) -> Edit: ...
+    def __enter__(self) -> Edit:
+        with self._context._change():
+            super().__enter__()
+            self._context._n_edits += 1
+            self._is_open = True
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._context._change():
+            super().__exit__(*error)
+            self._context._n_edits -= self._is_open
+            self._is_open = False
 
     def __repr__(self) -> str:
         return f"<plait.Edit of {self.name}>"

@@ -151,8 +151,9 @@ def room(tiny, tmp_path) -> Iterator[Room]:
 
 GENERATE = {
     "model": "model", "prompts": "prompt", "max_tokens": "int", "sampler": "callable or none", "n": "int",
-    "stop": "stop", "seed": "int or none", "top_logprobs": "int", "draft": "draft", "add_special": "bool",
-    "parse_special": "bool", "progress": "progress", "top": "int or none",
+    "stop": "stop", "seed": "int or none", "top_logprobs": "int", "draft": "draft",
+    "prefixes": "object or none", "add_special": "bool", "parse_special": "bool", "progress": "progress",
+    "top": "int or none",
 }  # fmt: skip
 PROMPT_NAMES = {"prompts": ("prompt",), "prompt": ("prompt",)}
 CONTEXT = {
@@ -310,7 +311,7 @@ def calls(room: Room) -> dict[str, Call]:
         "Sampler.tokens": (sampler.tokens, {"seq": 0}, {"seq": "key"}),
         "Scheduler": (lambda **k: plait.Scheduler(**k).close(), {"ctx": ctx},
                       {"ctx": "context", "chunk": "int or none", "patience": "int", "share_prefixes": "bool",
-                       "keep_prefixes": "bool", "live": "bool"}),
+                       "keep_prefixes": "bool", "live": "bool", "prefixes": "object or none"}),
         "Scheduler.fail": (scheduler.fail, {"error": ValueError("a")}, {"error": "object"}),
         "Scheduler.cancel": (scheduler.cancel, {"request": scheduler.submit(ids)}, {"request": "object"}),
         "Scheduler.submit": (scheduler.submit, {"prompt": ids}, {
@@ -320,6 +321,7 @@ def calls(room: Room) -> dict[str, Call]:
             "add_special": "bool", "parse_special": "bool", "owner": "anything", "since": "float or none",
             "shown": "object",
             "top": "int or none"}),
+        "PrefixStore": (plait.PrefixStore, {"path": room.folder / "store"}, {"path": "path", "max_bytes": "int"}),
         "SelfExtend": (plait.SelfExtend, {"ctx": ctx, "seq": seq},
                        {"ctx": "context", "seq": "object", "group": "int", "width": "int"}),
         "Sequence": (lambda **k: plait.Sequence(**k).close(), {"context": ctx}, {"context": "context"}),
@@ -374,7 +376,7 @@ def calls(room: Room) -> dict[str, Call]:
                                                 "top": "int or none"}),
         "score": (plait.score, {"model": m, "context": ids, "continuations": [ids]},
                   {"model": "model", "context": "text", "continuations": "object", "top_logprobs": "int",
-                   "top": "int or none", "receipt": "folder or none"} | SCORE),
+                   "prefixes": "object or none", "top": "int or none", "receipt": "folder or none"} | SCORE),
         "verify": (plait.verify, {"receipt": receipt, "model": m},
                    {"receipt": "path", "model": "model", "adapters": "object", "progress": "progress"}),
         "Receipt.save": (plait.Receipt.load(receipt).save, {"path": receipt}, {"path": "path"}),
