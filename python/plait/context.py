@@ -6,7 +6,6 @@ import functools
 import os
 import weakref
 from copy import copy
-from threading import RLock
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from plait import _core
@@ -62,7 +61,6 @@ class Context(_core.Context, Closeable):  # noqa: D101
     _edits: weakref.WeakValueDictionary[int, Edit]
     _steering: dict[str, tuple[tuple[Any, ...], dict[str, Any]] | tuple[()] | None]
     _recorder: Recorder | None = None
-    _record_lock: RLock
 
     if not TYPE_CHECKING:  # type checkers read the signatures of _core.Context
 
@@ -72,7 +70,6 @@ class Context(_core.Context, Closeable):  # noqa: D101
             options.pop("model", None)
             self._options = options
             self._isa_limits = (options.get("isa"), os.environ.get("PLAIT_ISA"))
-            self._record_lock = RLock()
             self._edits = weakref.WeakValueDictionary()
             self._steering = {"set_lora": (), "set_control_vector": ()}
 
