@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from copy import copy
-from threading import RLock
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from plait import _core
@@ -67,7 +66,6 @@ class Context(_core.Context, Closeable):  # noqa: D101
     _edits: weakref.WeakValueDictionary[int, Edit]
     _steering: dict[str, tuple[tuple[Any, ...], dict[str, Any]] | tuple[()] | None]
     _recorder: Recorder | None = None
-    _record_lock: RLock
     # Increases whenever adapters, control vectors or edits for all sequences may have changed: rows
     # of the cache that were computed in different epochs must not become one sequence.
     _epoch = 0
@@ -82,7 +80,6 @@ class Context(_core.Context, Closeable):  # noqa: D101
             options.pop("model", None)
             self._options = options
             self._isa_limits = (options.get("isa"), os.environ.get("PLAIT_ISA"))
-            self._record_lock = RLock()
             self._edits = weakref.WeakValueDictionary()
             self._steering = {"set_lora": (), "set_control_vector": ()}
 

@@ -76,14 +76,50 @@ class KVCache(_core.KVCache):  # noqa: D101
             ctx.kv.evict(0, range(4, 100, 2))
         """
         before = self.seq_len(seq)
-        for begin, end in _ranges(positions):
-            # A cache that cannot remove every range can only remove the end of a sequence: the first range tells.
+        ranges = list(_ranges(positions))
+        if self.kind not in ("unified", "streams"):
+            ranges = self._end_first(seq, ranges)
+        for begin, end in ranges:
             if not self.seq_rm(seq, begin, end):
-                raise UnsupportedError(
-                    f"evict: a {self.kind} cache cannot remove positions {begin} to {end - 1} of a sequence that goes "
-                    f"on to {self.seq_pos_max(seq)}"
-                )
+                raise self._not_evictable(seq, begin, end)
         return before - self.seq_len(seq)
+
+    def _end_first(
+        self, seq: SupportsIndex, ranges: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Order ranges so that only the first can be refused.
+
+        Recurrent states and sliding windows may refuse to remove the end of a sequence; what is before the end is
+        refused either always or never. The ranges that reach the end are joined: they are refused together.
+
+        Returns:
+            The ranges, the one at the end first.
+
+        Raises:
+            UnsupportedError: A range before the end is refused.
+        """
+        import numpy as np
+
+        if self.can_partial_remove:
+            cells = self.cells()
+            held = np.sort(cells["pos"][cells["seqs"][:, int(seq)], 0])
+        else:  # a state holds all positions in one cell
+            held = np.arange(self.seq_pos_max(seq) + 1)
+        kept = held
+        for begin, end in ranges:
+            kept = kept[(kept < begin) | (kept >= end)]
+        last = int(kept[-1]) if len(kept) else -1
+        inner = [(begin, end) for begin, end in ranges if begin < last]
+        if inner and not self.can_partial_remove:
+            raise self._not_evictable(seq, *inner[0])
+        after = held[held > last]
+        return [(int(after[0]), int(after[-1]) + 1), *inner] if len(after) else inner
+
+    def _not_evictable(self, seq: SupportsIndex, begin: int, end: int) -> UnsupportedError:
+        return UnsupportedError(
+            f"evict: a {self.kind} cache cannot remove positions {begin} to {end - 1} of a sequence that ends at "
+            f"{self.seq_pos_max(seq)}"
+        )
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot which sequence holds which rows, one line per sequence. Needs matplotlib (plait[viz]).

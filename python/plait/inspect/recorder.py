@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +53,7 @@ class Recorder:
     """
 
     def __init__(self, context: Context) -> None:
-        self.lock = context._record_lock
+        self.lock = _lock_of(context)
         self._ctx = context
         self._open: list[weakref.ref[Receipt]] = []
         self._unsure: str | None = (
@@ -474,7 +475,17 @@ def start(ctx: Context, receipt: Receipt) -> Recorder:
     Returns:
         The recorder of the context, which its open receipts share.
     """
-    with ctx._record_lock:
+    with _lock_of(ctx):
         recorder = ctx._recorder or Recorder(ctx)
         recorder.start(receipt)
         return recorder
+
+
+def _lock_of(ctx: Context) -> threading.RLock:
+    """Return the lock of the recordings of a context."""
+    try:
+        lock = threading.RLock()
+    except RuntimeError as error:  # which is how Python reports that there is no memory for a lock
+        raise MemoryError(f"record: {error}") from None
+    kept: threading.RLock = ctx.__dict__.setdefault("_record_lock", lock)
+    return kept

@@ -98,3 +98,21 @@ def test_misuse(tiny: plait.Model) -> None:
         ):
             ctx.kv.evict(foreign, 3)
         assert ctx.kv.seq_len(seq) == N - 2
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gpt-oss", "cohere2"])
+def test_windows_refuse_all_or_nothing(data_dir: Path, name: str) -> None:
+    """The end of a sequence may need cells that have left the window; then the other positions stay too."""
+    path = data_dir / "conformance" / name / "model.gguf"
+    with plait.Context(plait.Model(path), n_ctx=64, n_seq_max=2) as ctx:
+        seq = ctx.sequence()
+        filled(ctx, seq, 48)
+        before = ctx.kv.to_bytes()
+        with pytest.raises(
+            plait.UnsupportedError, match="positions 47 to 47 of a sequence that ends at 47"
+        ):
+            ctx.kv.evict(seq, [1, 30, 45, 47])
+        assert ctx.kv.to_bytes() == before
+        assert ctx.kv.evict(seq, [30, 45]) == 2
+        assert ctx.kv.evict(seq, range(64)) == 46
+        assert ctx.kv.seq_len(seq) == 0
