@@ -21,7 +21,7 @@ from plait.generation.events import Event
 from plait.generation.messages import Message as Reply
 from plait.generation.messages import Parser, render
 from plait.generation.messages.calling import result_message
-from plait.generation.messages.constrain import tools_grammar
+from plait.generation.messages.constrain import chosen_format
 from plait.generation.messages.tools import functions_of, schemas_of
 from plait.generation.response_format import formatted
 from plait.generation.sampler import Sampler
@@ -322,7 +322,11 @@ class Chat(Closeable):
             raise ValueError(
                 "Chat: another answer is being streamed; read it to its end or close() its iterator first"
             )
-        sampler = self._constrained(response_format, string(tool_choice, "Chat: tool_choice"))
+        template = self._template.source
+        form = chosen_format(
+            self._model, self.tools, tool_choice, response_format, template, "Chat"
+        )
+        sampler = formatted(self.sampler, form)
         if isinstance(sampler, Sampler):
             sampler.bind(self._tokenizer)
         self._shown_tools = None if tool_choice == "none" else self.tools
@@ -480,19 +484,6 @@ class Chat(Closeable):
             events.close()
             self.message = parser.finish()
             self.messages.append(self.message.to_dict())
-
-    def _constrained(
-        self, response_format: Mapping[str, Any] | Grammar | None, tool_choice: str
-    ) -> Callable[..., int] | None:
-        """Return the sampler of an answer."""
-        if tool_choice in ("auto", "none"):
-            return formatted(self.sampler, response_format)
-        if response_format is not None:
-            raise ValueError("Chat: response_format and tool_choice exclude each other")
-        grammar = tools_grammar(
-            self._model, self.tools or [], tool_choice, template=self._template.source
-        )
-        return formatted(self.sampler, grammar)
 
 
 def _images(vision: Vision, model: Model, full: str) -> ImagePrompt:

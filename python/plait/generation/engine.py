@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import os
-import queue
-import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, SupportsIndex
 
 from plait.arguments import flag, integer
-from plait.closeable import Closeable
 from plait.context import Context, SharedContext, model_of
+from plait.generation.calls import (
+    EngineBatch,
+    ReplyingTask,
+    ReplyingThread,
+    prepared,
+    reserve_blocking,
+)
 from plait.generation.engine_stats import EngineStats
 from plait.generation.events import Completion, Event
-from plait.generation.messages import Parser, render
 from plait.generation.prefix_store import PrefixStore
-from plait.generation.prompts import Prompt, encode
-from plait.generation.response_format import formatted
+from plait.generation.prompts import Prompt
 from plait.generation.scheduler import Scheduler
-from plait.generation.stepping import Call, Delivery, Stepper, TaskCall, ThreadCall
+from plait.generation.stepping import Call, Stepper
 from plait.generation.stops import Stop
 
 if TYPE_CHECKING:
     from plait.generation.drafts import Drafter
     from plait.generation.grammar import Grammar
-    from plait.generation.request import Request
     from plait.model import Model
 
 Conversation = Iterable[Mapping[str, Any]]
 
-_MAX_TOKENS: Final = 128  # as generate()
-_MAX_REPLY: Final = 512  # as Chat
 _MAX_N_CTX: Final = 16384  # length of the sequences of a context that an engine creates
 _MAX_CELLS: Final = 16384  # cells of such a context
 _LONG_TEXT: Final = 1 << 14  # characters from which on a prompt is encoded in another thread
@@ -158,6 +156,7 @@ class Engine(SharedContext):
         top_logprobs: SupportsIndex = 0,
         response_format: Mapping[str, Any] | Grammar | None = None,
         tools: Iterable[Any] | None = None,
+        tool_choice: str = "auto",
         template: str | None = None,
         variables: Mapping[str, Any] | None = None,
         priority: SupportsIndex = 0,
@@ -179,6 +178,8 @@ class Engine(SharedContext):
             response_format: Form of the text: a Grammar, or a mapping as in OpenAI's API: {"type": "text"},
                 {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": ...}}.
             tools: Functions that the model may call, for messages: JSON schemas or Python functions.
+            tool_choice: "auto"; "none", which omits the tools from the prompt; "required", which constrains the answer
+                to calls of tools; or the name of a tool to call. The last two exclude `response_format`.
             template: Text of a Jinja template to use for messages instead of that of the file.
             variables: More variables of the template.
             priority: Requests with a higher priority start first.
@@ -195,14 +196,15 @@ class Engine(SharedContext):
             ValueError: The prompt is empty or longer than n_ctx, a number is out of range, or the engine is closed.
             IndexError: A token id is outside the vocabulary.
             CacheFull: The prompt does not fit into the empty cache.
+            UnsupportedError: `tool_choice` requires a call, and the calls of the model's family cannot be constrained.
             RuntimeError: The engine was closed while the request was running.
         """
         call = await self._start_task(
             True,
             prompt, max_tokens=max_tokens, sampler=sampler, stop=stop, seed=seed, sample=sample,
-            top_logprobs=top_logprobs, response_format=response_format, tools=tools, template=template,
-            variables=variables, priority=priority, timeout=timeout, draft=draft, add_special=add_special,
-            parse_special=parse_special,
+            top_logprobs=top_logprobs, response_format=response_format, tools=tools, tool_choice=tool_choice,
+            template=template, variables=variables, priority=priority, timeout=timeout, draft=draft,
+            add_special=add_special, parse_special=parse_special,
         )  # fmt: skip
         try:
             ended = None
@@ -225,6 +227,7 @@ class Engine(SharedContext):
         top_logprobs: SupportsIndex = 0,
         response_format: Mapping[str, Any] | Grammar | None = None,
         tools: Iterable[Any] | None = None,
+        tool_choice: str = "auto",
         template: str | None = None,
         variables: Mapping[str, Any] | None = None,
         priority: SupportsIndex = 0,
@@ -245,6 +248,7 @@ class Engine(SharedContext):
             top_logprobs: As in stream().
             response_format: As in stream().
             tools: As in stream().
+            tool_choice: As in stream().
             template: As in stream().
             variables: As in stream().
             priority: As in stream().
@@ -262,9 +266,9 @@ class Engine(SharedContext):
         call = await self._start_task(
             False,
             prompt, max_tokens=max_tokens, sampler=sampler, stop=stop, seed=seed, sample=sample,
-            top_logprobs=top_logprobs, response_format=response_format, tools=tools, template=template,
-            variables=variables, priority=priority, timeout=timeout, draft=draft, add_special=add_special,
-            parse_special=parse_special,
+            top_logprobs=top_logprobs, response_format=response_format, tools=tools, tool_choice=tool_choice,
+            template=template, variables=variables, priority=priority, timeout=timeout, draft=draft,
+            add_special=add_special, parse_special=parse_special,
         )  # fmt: skip
         try:
             _, _, request = await call.get()
@@ -284,6 +288,7 @@ class Engine(SharedContext):
         top_logprobs: SupportsIndex = 0,
         response_format: Mapping[str, Any] | Grammar | None = None,
         tools: Iterable[Any] | None = None,
+        tool_choice: str = "auto",
         template: str | None = None,
         variables: Mapping[str, Any] | None = None,
         priority: SupportsIndex = 0,
@@ -304,6 +309,7 @@ class Engine(SharedContext):
             top_logprobs: As in stream().
             response_format: As in stream().
             tools: As in stream().
+            tool_choice: As in stream().
             template: As in stream().
             variables: As in stream().
             priority: As in stream().
@@ -321,9 +327,9 @@ class Engine(SharedContext):
         call = self._start_thread(
             True,
             prompt, max_tokens=max_tokens, sampler=sampler, stop=stop, seed=seed, sample=sample,
-            top_logprobs=top_logprobs, response_format=response_format, tools=tools, template=template,
-            variables=variables, priority=priority, timeout=timeout, draft=draft, add_special=add_special,
-            parse_special=parse_special,
+            top_logprobs=top_logprobs, response_format=response_format, tools=tools, tool_choice=tool_choice,
+            template=template, variables=variables, priority=priority, timeout=timeout, draft=draft,
+            add_special=add_special, parse_special=parse_special,
         )  # fmt: skip
         return self._events(call)
 
@@ -339,6 +345,7 @@ class Engine(SharedContext):
         top_logprobs: SupportsIndex = 0,
         response_format: Mapping[str, Any] | Grammar | None = None,
         tools: Iterable[Any] | None = None,
+        tool_choice: str = "auto",
         template: str | None = None,
         variables: Mapping[str, Any] | None = None,
         priority: SupportsIndex = 0,
@@ -359,6 +366,7 @@ class Engine(SharedContext):
             top_logprobs: As in stream().
             response_format: As in stream().
             tools: As in stream().
+            tool_choice: As in stream().
             template: As in stream().
             variables: As in stream().
             priority: As in stream().
@@ -376,9 +384,9 @@ class Engine(SharedContext):
         call = self._start_thread(
             False,
             prompt, max_tokens=max_tokens, sampler=sampler, stop=stop, seed=seed, sample=sample,
-            top_logprobs=top_logprobs, response_format=response_format, tools=tools, template=template,
-            variables=variables, priority=priority, timeout=timeout, draft=draft, add_special=add_special,
-            parse_special=parse_special,
+            top_logprobs=top_logprobs, response_format=response_format, tools=tools, tool_choice=tool_choice,
+            template=template, variables=variables, priority=priority, timeout=timeout, draft=draft,
+            add_special=add_special, parse_special=parse_special,
         )  # fmt: skip
         try:
             return call.completion_of(call.events.get()[2])
@@ -414,13 +422,13 @@ class Engine(SharedContext):
         if self.closed:
             raise ValueError("Engine: the engine is closed")
 
-    async def _start_task(self, streaming: bool, prompt: Any, **given: Any) -> _TaskCall:
+    async def _start_task(self, streaming: bool, prompt: Any, **given: Any) -> ReplyingTask:
         self._check_open()
-        call = _TaskCall(streaming)
+        call = ReplyingTask(streaming)
         if isinstance(prompt, str) and len(prompt) > _LONG_TEXT:
-            ids, parameters = await asyncio.to_thread(self._prepared, call, prompt, **given)
+            ids, parameters = await asyncio.to_thread(prepared, self.model, call, prompt, **given)
         else:
-            ids, parameters = self._prepared(call, prompt, **given)
+            ids, parameters = prepared(self.model, call, prompt, **given)
         loop = asyncio.get_running_loop()
         opened: asyncio.Future[None] = loop.create_future()
 
@@ -439,138 +447,21 @@ class Engine(SharedContext):
         self._stepper.submit(call, ids, **parameters)
         return call
 
-    def _start_thread(self, streaming: bool, prompt: Any, **given: Any) -> _ThreadCall:
+    def _start_thread(self, streaming: bool, prompt: Any, **given: Any) -> ReplyingThread:
         self._check_open()
-        call = _ThreadCall(streaming)
-        ids, parameters = self._prepared(call, prompt, **given)
+        call = ReplyingThread(streaming)
+        ids, parameters = prepared(self.model, call, prompt, **given)
         reserve_blocking(self._stepper)
         self._stepper.submit(call, ids, **parameters)
         return call
 
-    def _prepared(
-        self,
-        call: _Replying,
-        prompt: Any,
-        *,
-        max_tokens: SupportsIndex | None,
-        sampler: Callable[..., int] | None,
-        response_format: Mapping[str, Any] | Grammar | None,
-        tools: Iterable[Any] | None,
-        template: str | None,
-        variables: Mapping[str, Any] | None,
-        add_special: bool,
-        parse_special: bool,
-        **parameters: Any,
-    ) -> tuple[list[int], dict[str, Any]]:
-        """Return the tokens of the prompt and the parameters of the request."""
-        conversation = _messages(prompt)
-        if conversation is None:
-            if tools is not None or template is not None or variables is not None:
-                raise ValueError(
-                    "Engine: tools, template and variables apply to messages; the prompt is text or token ids"
-                )
-            ids = encode(self.model, prompt, "the prompt", add_special, parse_special)
-        else:
-            functions = None if tools is None else list(tools)
-            ids = render(
-                self.model, conversation, functions, template=template, **dict(variables or {})
-            )
-            call.parser = Parser(self.model, functions, template=template, prompt=ids)
-            parameters["shown"] = call.parser.shown
-        if max_tokens is None:
-            max_tokens = _MAX_TOKENS if conversation is None else _MAX_REPLY
-        parameters["max_tokens"] = max_tokens
-        parameters["sampler"] = formatted(sampler, response_format)
-        parameters["index"] = 0
-        return ids, parameters
-
-    def _events(self, call: _ThreadCall) -> Generator[Event, None, None]:
+    def _events(self, call: ReplyingThread) -> Generator[Event, None, None]:
         try:
             ended = None
             while ended is None:
                 _, events, ended = call.events.get()
                 yield from call.events_of(events, ended)
         finally:
-            self._stepper.cancel(call)
-
-
-class _Replying(Call):
-    """A call that converts the text of its request to a message."""
-
-    parser: Parser | None = None
-
-    def events_of(self, events: list[Event], ended: Request | None) -> Iterator[Event]:
-        """Yield events with the parts of the message, and the last one with the completion."""
-        if ended is not None and not events:
-            self.completion_of(ended)  # raises the error of the request
-        for event in events:
-            parts = () if self.parser is None else tuple(self.parser.feed(event.text))
-            last = ended is not None and event is events[-1]
-            if last and self.parser is not None:
-                parts += tuple(self.parser.end())
-            completion = self.completion_of(ended, parsed=True) if last else None
-            if parts or completion is not None:
-                event = replace(event, parts=parts, completion=completion)
-            yield event
-
-    def completion_of(self, request: Request | None, parsed: bool = False) -> Completion:
-        """Return the completion of a request that has ended, or raise its error.
-
-        Args:
-            request: The request.
-            parsed: Whether its text has been passed to the parser.
-        """
-        done = _result(request)
-        if self.parser is None:
-            return done
-        if not parsed:
-            self.parser.feed(done.text)
-        return replace(done, message=self.parser.finish())
-
-
-class _TaskCall(_Replying, TaskCall):
-    pass
-
-
-class _ThreadCall(_Replying, ThreadCall):
-    pass
-
-
-class EngineBatch(Closeable):
-    """Requests of one caller that run in an engine. Has the methods of Scheduler that generate() uses.
-
-    Args:
-        ctx: The context of the engine.
-        stepper: The thread of the engine.
-    """
-
-    def __init__(self, ctx: Context, stepper: Stepper) -> None:
-        self._ctx = ctx
-        self._stepper = stepper
-        self._queue: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
-        self._calls: list[Call] = []
-
-    def submit(self, prompt: list[int], max_tokens: SupportsIndex, **parameters: Any) -> Request:
-        """Submit a prompt; see Scheduler.submit(). Waits while the queue of the engine is full."""
-        call = ThreadCall(True, self._queue)
-        reserve_blocking(self._stepper)
-        request = self._stepper.submit(call, prompt, max_tokens=max_tokens, **parameters)
-        self._calls.append(call)
-        return request
-
-    def run(self) -> Iterator[Event]:
-        """Yield the events of all requests. If one fails, its exception is raised."""
-        n_left = len(self._calls)
-        while n_left:
-            _, events, ended = self._queue.get()
-            yield from events
-            if ended is not None:
-                _result(ended)
-                n_left -= 1
-
-    def close(self) -> None:
-        """End the requests."""
-        for call in self._calls:
             self._stepper.cancel(call)
 
 
@@ -587,48 +478,15 @@ def generate_ids(
         The call, and a generator of its events. close() ends the generation.
     """
     engine._check_open()
-    call = _ThreadCall(True)
+    call = ReplyingThread(True)
     reserve_blocking(engine._stepper)
     engine._stepper.submit(call, prompt, max_tokens=max_tokens, sampler=sampler, **parameters)
     return call, engine._events(call)
 
 
-def reserve_blocking(stepper: Stepper) -> None:
-    """Wait until a place in the queue is reserved."""
-    opened = threading.Event()
-    if stepper.reserve(opened.set):
-        return
-    try:
-        opened.wait()
-    except BaseException:
-        stepper.release(opened.set)
-        raise
-
-
-def _result(request: Request | None) -> Completion:
-    """Return the completion of a request that has ended, or raise its error."""
-    assert request is not None
-    if request.error is not None:
-        raise request.error
-    if request.finish_reason == "cancelled":
-        raise RuntimeError("Engine: the engine was closed while the request was running")
-    return request.completion()
-
-
 def _open(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _messages(prompt: Any) -> list[Any] | None:
-    """Return the messages of a prompt that is a conversation, else None."""
-    if isinstance(prompt, str | bytes) or not isinstance(prompt, list | tuple):
-        return None
-    return (
-        list(prompt)
-        if any(isinstance(item, Mapping) or hasattr(item, "role") for item in prompt)
-        else None
-    )
 
 
 def _context_for(

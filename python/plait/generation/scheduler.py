@@ -2,59 +2,30 @@
 
 from __future__ import annotations
 
-import bisect
-import heapq
 import itertools
-import operator
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, SupportsFloat, SupportsIndex
+from typing import TYPE_CHECKING, SupportsFloat, SupportsIndex
 
-import numpy as np
-
-from plait._core import Batch
 from plait.arguments import expect, expect_context, flag, integer, kind, renamed
 from plait.arguments import number as to_number
 from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
-from plait.generation.drafts import Drafter, DraftRequest
-from plait.generation.draws import Row, draw, top_logprobs
+from plait.generation.drafts import Drafter
+from plait.generation.draws import Row, top_logprobs
 from plait.generation.draws import token_id as token_id
 from plait.generation.events import Event
-from plait.generation.prefix_cache import PrefixCache
 from plait.generation.prefix_store import PrefixStore, store_of
-from plait.generation.prefix_tree import PrefixTree
 from plait.generation.prompts import NoText, Prompt, encode, tokenizer_of
 from plait.generation.request import Request
+from plait.generation.request_pool import RequestPool
 from plait.generation.sampler import Sampler
+from plait.generation.slices import Slice, add_drafts, batch_of, draw_all, prompt_shares
 from plait.generation.stops import Stop, StopConditions, StopStrings
+from plait.generation.stored_prefixes import REMOVING_KINDS
 
 if TYPE_CHECKING:
-    from plait.cache.sequence import Sequence
     from plait.context import Context
-
-_LOOK_AHEAD: Final = 64  # max waiting requests examined while earlier ones wait for a prefix
-_POOLED: Final = ("unified", "sliding", "hybrid", "cross")  # kinds whose sequences share free cells
-
-
-@dataclass(slots=True)
-class _Slice:
-    """The tokens of one request in a batch: pending tokens, then draft tokens."""
-
-    request: Request
-    n_pending: int
-    has_output: bool  # whether the last pending token of the request is among them
-    draft: list[int] = field(default_factory=list)
-    checkpoint: Sequence | None = None  # a fork, for memories that cannot remove single tokens
-    row: int = 0  # index of its first row of logits
-
-    def free(self) -> None:
-        if self.checkpoint is not None:
-            self.checkpoint.close()
-            self.checkpoint = None
 
 
 class Scheduler(Closeable):
@@ -87,9 +58,7 @@ class Scheduler(Closeable):
             is reserved for it if there are several.
 
     Attributes:
-        n_preempted: Number of preemptions so far.
         n_steps: Number of steps so far.
-        failed: The requests that failed in the last step.
 
     Raises:
         ValueError: `chunk` or `patience` is below 1.
@@ -113,29 +82,17 @@ class Scheduler(Closeable):
         keep_prefixes = flag(keep_prefixes, "Scheduler: keep_prefixes")
         self._live = flag(live, "Scheduler: live")
         store = store_of(prefixes, "Scheduler")
-        self.n_preempted = 0
         self.n_steps = 0
-        self.failed: list[Request] = []
-        self._ended: list[Request] = []
         self._ctx = ctx
         self._tokenizer = tokenizer_of(ctx.model)
-        self._pooled = ctx.kv.kind in _POOLED
-        self._removes_tokens = ctx.kv.kind in ("unified", "streams")
-        self._shares = share_prefixes or keep_prefixes
+        self._removes_tokens = ctx.kv.kind in REMOVING_KINDS
         self._lock = threading.RLock()
         self._submitting = threading.Lock()  # never held during a step; taken after _lock
-        self._inbox: deque[Request] = deque()
-        self._cancelled: deque[Request] = deque()
-        self._waiting: list[Request] = []  # by rank
-        self._waiting_tree: PrefixTree[Request] = PrefixTree()
-        self._active: list[Request] = []
-        self._prefixes = PrefixCache(
-            ctx, self._waiting_tree, share=self._shares, keep=keep_prefixes, store=store
+        self._pool = RequestPool(
+            ctx, share=share_prefixes, keep=keep_prefixes, live=self._live, store=store
         )
         self._drafters: list[Drafter] = []
-        self._deadlines: list[tuple[float, int, Request]] = []  # a heap
         self._numbers = itertools.count()
-        self._n_replaced = ctx.kv.n_replaced
         self._closed = False
 
     # -- public methods --------------------------------------------------------------------------------
@@ -241,7 +198,7 @@ class Scheduler(Closeable):
                 stream=NoText() if tokenizer is None else tokenizer.stream(continuing=True, shown=shown),
                 sampler=sampler, draft=draft, n_top=n_top, timeout=seconds, owner=owner, since=since,
             )  # fmt: skip
-            self._inbox.append(request)
+            self._pool.inbox.append(request)
         return request
 
     def cancel(self, request: Request) -> None:
@@ -258,11 +215,10 @@ class Scheduler(Closeable):
             raise TypeError(f"cancel: request: expected a Request, got {kind(request)}")
         if request.scheduler is not self:
             raise ValueError("cancel: request belongs to another Scheduler")
-        self._cancelled.append(request)
+        self._pool.cancelled.append(request)
         if self._lock.acquire(blocking=False):
             try:
-                self._read_inbox()
-                self._drop_cancelled()
+                self._pool.drop_cancelled()
             finally:
                 self._lock.release()
 
@@ -286,13 +242,8 @@ class Scheduler(Closeable):
     def advance(self) -> list[tuple[Request, Event]]:
         """Call the model once like step(), and return each new token with its request."""
         with self._lock:
-            self.failed = []
             self.n_steps += 1
-            self._read_inbox()
-            self._drop_cancelled()
-            self._drop_expired()
-            self._check_sequences()
-            self._admit()
+            self._pool.update()
             slices = self._plan_step()
             try:
                 logits = self._decode(slices)
@@ -317,8 +268,8 @@ class Scheduler(Closeable):
         with self._lock:
             with self._submitting:
                 self._closed = True
-            self._end_all("cancelled")
-            self._prefixes.end()
+            self._pool.end_all("cancelled")
+            self._pool.prefixes.end()
 
     def fail(self, error: BaseException) -> None:
         """End all requests with an error and free their cells, for example after a device has failed.
@@ -328,59 +279,51 @@ class Scheduler(Closeable):
         """
         expect(error, BaseException, "fail: error", "an exception")
         with self._lock:
-            self._end_all("error", error)
-
-    def _end_all(self, reason: str, error: BaseException | None = None) -> None:
-        # After an interrupt, a request may be in some of these collections and missing in others.
-        left = [*self._inbox, *self._waiting, *self._active]
-        for _ in range(len(self._inbox)):
-            self._inbox.popleft()
-        for collection in (self._waiting, self._active, self._waiting_tree, self._deadlines):
-            collection.clear()
-        self._cancelled.clear()
-        for request in left:
-            self._prefixes.abandon(request)
-            if not request.done:
-                request.error = error
-                self._finish(request, reason)
-        self._prefixes.clear()
-        self._n_replaced = self._ctx.kv.n_replaced
+            self._pool.end_all("error", error)
 
     def take_ended(self) -> list[Request]:
         """Return the requests that have ended since the last call, for whatever reason. Requires `live`."""
         with self._lock:
-            ended, self._ended = self._ended, []
+            ended, self._pool.ended = self._pool.ended, []
         return ended
+
+    @property
+    def failed(self) -> list[Request]:
+        """The requests that failed in the last step."""
+        return self._pool.failed
+
+    @property
+    def n_preempted(self) -> int:
+        """Number of preemptions so far."""
+        return self._pool.n_preempted
 
     @property
     def busy(self) -> bool:
         """True while a request has not finished."""
-        return bool(self._inbox or self._waiting or self._active)
+        return bool(self._pool.inbox or self._pool.waiting or self._pool.active)
 
     @property
     def n_waiting(self) -> int:
         """Number of requests that have not started or were preempted."""
-        return len(self._waiting) + len(self._inbox)
+        return len(self._pool.waiting) + len(self._pool.inbox)
 
     @property
     def n_active(self) -> int:
         """Number of requests that hold a sequence."""
-        return len(self._active)
+        return len(self._pool.active)
 
     @property
     def n_kept(self) -> int:
         """Number of sequences that are kept only for their prefixes."""
-        return len(self._prefixes)
+        return len(self._pool.prefixes)
 
     @property
     def n_shared(self) -> int:
         """Number of tokens that were not computed because another sequence held them."""
-        return self._prefixes.n_shared
+        return self._pool.prefixes.n_shared
 
     def __repr__(self) -> str:
         return f"<plait.Scheduler: {self.n_active} active, {self.n_waiting} waiting, {self.n_kept} kept>"
-
-    # -- admission -------------------------------------------------------------------------------------
 
     def _check(
         self,
@@ -401,237 +344,47 @@ class Scheduler(Closeable):
                 f"generate: draft: expected an object with a method propose(), got {kind(draft)}"
             )
 
-    def _read_inbox(self) -> None:
-        while self._inbox:
-            request = self._inbox.popleft()
-            self._wait(request)
-            if request.deadline is not None:
-                heapq.heappush(self._deadlines, (request.deadline, request.rank[1], request))
-        if len(self._deadlines) > 64 + 2 * (len(self._waiting) + len(self._active)):
-            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
-            heapq.heapify(self._deadlines)
-
-    def _wait(self, request: Request) -> None:
-        bisect.insort(self._waiting, request, key=lambda r: r.rank)
-        if self._shares:
-            self._waiting_tree.add(list(request.all), request)
-
-    def _remove_waiting(self, request: Request) -> None:
-        at = bisect.bisect_left(self._waiting, request.rank, key=lambda r: r.rank)
-        assert self._waiting[at] is request
-        del self._waiting[at]
-        if self._shares:
-            self._waiting_tree.remove(request.all, request)
-
-    def _drop_cancelled(self) -> None:
-        while self._cancelled:
-            request = self._cancelled.popleft()
-            if request.done:
-                continue
-            if request.seq is None:
-                self._read_inbox()  # the request may have arrived since
-                self._remove_waiting(request)
-            self._end(request, "cancelled")
-
-    def _drop_expired(self) -> None:
-        now = time.monotonic()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            request = heapq.heappop(self._deadlines)[2]
-            if request.done:
-                continue
-            if request.seq is None:
-                self._remove_waiting(request)
-            request.flush()
-            self._end(request, "timeout")
-
-    def _check_sequences(self) -> None:
-        """Raise ValueError if the cache no longer holds the tokens of a running request."""
-        replaced = self._ctx.kv.n_replaced
-        if replaced != self._n_replaced and (self._active or len(self._prefixes)):
-            raise ValueError(
-                "step: load(), from_bytes(), copy_to() or the rollback of a transaction replaced the sequences that "
-                "the scheduler uses; close the scheduler before such calls"
-            )
-        self._n_replaced = replaced
-        for request in self._active:
-            assert request.seq is not None
-            if request.seq.pos != request.n_cached:
-                raise ValueError(
-                    f"step: sequence {request.seq.id} ends at position {request.seq.pos}, but prompt {request.index} "
-                    f"has {request.n_cached} cached tokens; do not change sequences that a scheduler uses, or close "
-                    f"the scheduler first"
-                )
-
-    def _admit(self) -> None:
-        """Start waiting requests in order while sequences and cells for their prompts are free."""
-        at = 0
-        while at < len(self._waiting) and at < _LOOK_AHEAD:
-            request = self._waiting[at]
-            coming = self._prefixes.coming(request.all) if self._shares else 0
-            if coming and coming > self._prefixes.available(request.all):
-                at += 1  # waiting for the prefix is faster than computing it
-                continue
-            if not self._has_room(request):
-                if self._active or (self._live and request.n_pending <= self._ctx.kv.n_cells):
-                    break
-                self._remove_waiting(request)
-                free, needed = self._ctx.kv.n_free, request.n_pending
-                self._fail(
-                    request,
-                    CacheFull(
-                        f"generate: prompt {request.index} has {needed} tokens, but only {free} cells are free",
-                        needed, free,
-                    ),
-                )  # fmt: skip
-                continue
-            self._remove_waiting(request)
-            try:
-                opened = self._prefixes.open(request)
-            except BaseException:
-                self._wait(request)
-                raise
-            if opened:
-                self._active.append(request)
-                continue
-            if not self._active and not self._live:
-                self._fail(request, self._no_sequence())
-                continue
-            self._wait(request)
-            break
-        self._prefixes.sweep()
-
-    def _no_sequence(self) -> CacheFull:
-        n = self._ctx.n_seq_max
-        return CacheFull(
-            f"generate: all {n} sequences of the context are in use (n_seq_max is {n}); close one or create the "
-            f"context with a larger n_seq_max",
-            1, 0,
-        )  # fmt: skip
-
-    def _has_room(self, request: Request) -> bool:
-        """Return whether there are cells for the prompt and for the next tokens of the active requests."""
-        if not self._pooled:
-            return True
-        others = sum(max(r.n_pending, 1) for r in self._active)
-        while True:
-            holder, n = self._prefixes.best(request.all)
-            if len(request.all) - n <= self._ctx.kv.n_free - others:
-                return True
-            if not self._prefixes.evict(keep=holder) and (
-                self._active or not self._prefixes.evict()
-            ):
-                return False
-
-    def _preempt(self, request: Request) -> None:
-        self._active.remove(request)
-        self._prefixes.close(request, useful=False)
-        request.n_preempted += 1
-        self.n_preempted += 1
-        self._wait(request)
-
-    def _end(self, request: Request, reason: str) -> None:
-        """Finish a request that is not waiting."""
-        if request.seq is not None:
-            self._active.remove(request)
-            self._prefixes.close(request, useful=self._shares and reason in ("stop", "length"))
-        self._finish(request, reason)
-
-    def _finish(self, request: Request, reason: str) -> None:
-        request.end(reason)
-        if self._live:
-            self._ended.append(request)
-        if isinstance(request.sampler, Sampler):
-            if request.own_key:
-                request.sampler.release(request.key)
-            else:
-                request.sampler.start(request.key)
-        if request.draft is not None:
-            request.draft.release(request)
-
-    def _fail(self, request: Request, error: BaseException) -> None:
-        request.error = error
-        self.failed.append(request)
-        self._end(request, "error")
-
     # -- one step --------------------------------------------------------------------------------------
 
-    def _plan_step(self) -> list[_Slice]:
+    def _plan_step(self) -> list[Slice]:
         """Choose the tokens of a step: one of each generating request, then prompt tokens in order of rank."""
-        for request in [r for r in self._active if r.n_pending < 1]:
-            self._preempt(request)  # a step was interrupted before the next token was sampled
-        by_turn = sorted(self._active, key=lambda r: (r.last_step, r.rank))
+        for request in [r for r in self._pool.active if r.n_pending < 1]:
+            self._pool.preempt(request)  # a step was interrupted before the next token was sampled
+        by_turn = sorted(self._pool.active, key=lambda r: (r.last_step, r.rank))
         generating = [r for r in by_turn if r.n_pending == 1]
-        prefilling = sorted((r for r in self._active if r.n_pending > 1), key=lambda r: r.rank)
-        slices = [_Slice(request, 1, True) for request in generating[: self._ctx.n_batch]]
+        prefilling = sorted((r for r in self._pool.active if r.n_pending > 1), key=lambda r: r.rank)
+        slices = [Slice(request, 1, True) for request in generating[: self._ctx.n_batch]]
         room = self._ctx.n_batch - len(slices)
         prompt_room = min(room, self.chunk) if slices or self._live else room
-        for request, share in _prompt_shares(prefilling, prompt_room):
-            n = self._prefixes.until_branch(request, share)
+        for request, share in prompt_shares(prefilling, prompt_room):
+            n = self._pool.prefixes.until_branch(request, share)
             if n > 0:
-                slices.append(_Slice(request, n, n == request.n_pending))
+                slices.append(Slice(request, n, n == request.n_pending))
                 room -= n
-        self._add_drafts(slices, room)
+        for drafter in self._drafters:
+            room -= add_drafts(slices, drafter, room, self._ctx.n_ctx, self._removes_tokens)
         for part in slices:
             part.request.last_step = self.n_steps
         return slices
 
-    def _add_drafts(self, slices: list[_Slice], room: int) -> None:
-        """Add draft tokens to the slices whose requests have a drafter, while the batch has room."""
-        for drafter in self._drafters:
-            drafting = [
-                part
-                for part in slices
-                if part.has_output and part.request.draft is drafter and part.request.n_generated
-            ]
-            if not drafting:
-                continue
-            asks = []
-            for part in drafting:
-                request = part.request
-                left = min(
-                    request.limit - request.n_generated - 1, self._ctx.n_ctx - len(request.all)
-                )
-                share = room // len(drafting)
-                asks.append(DraftRequest(request, request.all, max(0, min(left, share))))
-            for part, ask, draft in zip(drafting, asks, drafter.propose(asks), strict=True):
-                part.draft = [operator.index(token) for token in draft[: ask.max_tokens]]
-                room -= len(part.draft)
-                if part.draft and not self._removes_tokens:
-                    assert part.request.seq is not None
-                    try:
-                        part.checkpoint = part.request.seq.fork()
-                    except CacheFull:
-                        part.draft = []
-
-    def _decode(self, slices: list[_Slice]) -> Row | None:
+    def _decode(self, slices: list[Slice]) -> Row | None:
         """Decode the slices and return the logits. If the cache is full, preempts requests and removes their slices."""
         while slices:
-            batch = Batch()
-            row = 0
-            for part in slices:
-                request = part.request
-                assert request.seq is not None
-                tokens = request.all[request.n_cached : request.n_cached + part.n_pending]
-                output = np.zeros(part.n_pending + len(part.draft), np.bool_)
-                output[part.n_pending - 1 :] = part.has_output
-                batch.add_sequence(tokens + part.draft, seq=request.seq, logits=output)
-                part.row = row
-                row += int(output.sum())
             try:
-                out = self._ctx.decode(batch)
+                out = self._ctx.decode(batch_of(slices))
             except CacheFull as error:
                 self._make_room(slices, error)
                 continue
             for part in slices:
                 part.request.n_cached += part.n_pending + len(part.draft)
-                self._prefixes.processed(part.request)
+                self._pool.prefixes.processed(part.request)
             if out.logits is None and any(part.has_output for part in slices):
                 raise UnsupportedError("generate: the context gives no logits")
             logits: Row | None = out.logits
             return logits
         return None
 
-    def _make_room(self, slices: list[_Slice], error: CacheFull) -> None:
+    def _make_room(self, slices: list[Slice], error: CacheFull) -> None:
         """Give up drafts, then a kept prefix, then the last active request."""
         with_draft = [part for part in slices if part.draft]
         if with_draft:
@@ -639,16 +392,16 @@ class Scheduler(Closeable):
                 part.draft = []
                 part.free()
             return
-        if self._prefixes.evict():
+        if self._pool.prefixes.evict():
             return
-        last = max(self._active, key=lambda r: r.rank)
-        if len(self._active) > 1 or self._others_hold_cells(last):
-            self._preempt(last)
+        last = max(self._pool.active, key=lambda r: r.rank)
+        if len(self._pool.active) > 1 or self._pool.others_hold_cells(last):
+            self._pool.preempt(last)
         else:
-            self._fail(last, error)
+            self._pool.fail(last, error)
         slices[:] = [part for part in slices if part.request.seq is not None]
 
-    def _sample(self, slices: list[_Slice], logits: Row) -> list[tuple[Request, Event]]:
+    def _sample(self, slices: list[Slice], logits: Row) -> list[tuple[Request, Event]]:
         """Sample the next token of each request, and further ones while they equal the draft."""
         events = []
         live = [part for part in slices if part.has_output]
@@ -661,9 +414,9 @@ class Scheduler(Closeable):
             rows = [part.row + depth for part in live]
             selected = logits if len(rows) == len(logits) else logits[rows]
             accepted = []
-            for part, row, drawn in zip(live, selected, self._draw(live, selected), strict=True):
+            for part, row, drawn in zip(live, selected, draw_all(live, selected), strict=True):
                 if isinstance(drawn, BaseException):
-                    self._fail(part.request, drawn)
+                    self._pool.fail(part.request, drawn)
                     continue
                 token, logprob = drawn
                 agrees = depth < len(part.draft) and part.draft[depth] == token
@@ -679,51 +432,18 @@ class Scheduler(Closeable):
             depth += 1
         return events
 
-    def _draw(self, live: list[_Slice], rows: Row) -> list[tuple[int, float] | BaseException]:
-        """Return for each row the sampled token and its log-probability, or the exception of the sampler."""
-        drawn: list[tuple[int, float] | BaseException] = [RuntimeError()] * len(live)
-        groups: dict[int, list[int]] = {}
-        for i, part in enumerate(live):
-            groups.setdefault(id(part.request.sampler), []).append(i)
-        for members in groups.values():
-            requests = [live[i].request for i in members]
-            own = rows if len(members) == len(live) else rows[members]
-            for i, result in zip(members, draw(requests, own), strict=True):
-                drawn[i] = result
-        return drawn
-
     def _advance(self, request: Request, token: int, logprob: float, row: Row, more: bool) -> Event:
         text, reason = request.advance(token, logprob)
-        if reason is None and not more and self._is_full(request):
+        if reason is None and not more and self._pool.is_full(request):
             text, reason = text + request.flush(), "length"
         if reason is not None:
-            self._end(request, reason)
+            self._pool.end(request, reason)
         top = top_logprobs(row, request.n_top) if request.n_top else ()
         if top:
             request.top_logprobs.append(top)
         return Event(request.index, token, text, logprob, reason, request.sample, top)
 
-    def _is_full(self, request: Request) -> bool:
-        """Return whether no cell is left for the next token and no other request or prefix could free one."""
-        return (
-            self._ctx.kv.kind == "unified"
-            and self._ctx.kv.n_free == 0
-            and self._active == [request]
-            and not len(self._prefixes)
-            and not self._others_hold_cells(request)
-        )
-
-    def _others_hold_cells(self, request: Request) -> bool:
-        """Return whether the only active request can wait for cells that other callers hold."""
-        kv = self._ctx.kv
-        return (
-            self._live
-            and self._pooled
-            and len(request.all) <= kv.n_cells
-            and kv.n_used > request.n_cached
-        )
-
-    def _roll_back(self, part: _Slice) -> None:
+    def _roll_back(self, part: Slice) -> None:
         """Remove the rejected draft tokens from the sequence."""
         request = part.request
         wanted = len(request.all) - 1
@@ -732,28 +452,6 @@ class Scheduler(Closeable):
         assert request.seq is not None
         n_lost = request.seq.rewind(wanted)
         request.n_cached = wanted - n_lost
-
-
-def _prompt_shares(requests: list[Request], room: int) -> list[tuple[Request, int]]:
-    """Divide the prompt tokens of a step among prompts, which are given in order of rank.
-
-    Half of them go to prompts in order of rank, so that each makes progress; the other half to those with the fewest
-    tokens left, so that a short prompt does not wait for long ones.
-
-    Returns:
-        Pairs of a request and its number of tokens in this step.
-    """
-    shares = [0] * len(requests)
-    by_size = sorted(range(len(requests)), key=lambda i: requests[i].n_pending)
-    halves = ((range(len(requests)), room - room // 2), (by_size, room // 2))
-    left = 0
-    for order, amount in (*halves, (range(len(requests)), 0)):
-        left += amount
-        for i in order:
-            n = min(left, requests[i].n_pending - shares[i])
-            shares[i] += n
-            left -= n
-    return list(zip(requests, shares, strict=True))
 
 
 def _reseeded(sampler: Callable[..., int], seed: int) -> Sampler:

@@ -58,6 +58,22 @@ def test_common_prefixes_are_computed_once(lm):
     assert lm.ctx.stats.tokens < n_context + 20
 
 
+def test_a_later_run_loads_prefixes(lm, tmp_path):
+    from plait.lm_eval import PlaitLM
+
+    requests = [ask(STORY * 2, f" {word}") for word in ("Tom", "Oslo")]
+    prompts = [ask(STORY * 3, {"max_gen_toks": 5})]
+    wanted = lm.loglikelihood(requests, disable_tqdm=True)
+    texts = lm.generate_until(prompts, disable_tqdm=True)
+    n_tokens = []
+    for _ in range(2):
+        one = PlaitLM(model="demo", n_seq_max=4, prefixes=str(tmp_path))
+        assert one.loglikelihood(requests, disable_tqdm=True) == wanted
+        assert one.generate_until(prompts, disable_tqdm=True) == texts
+        n_tokens.append(one.ctx.stats.tokens)
+    assert n_tokens[1] < n_tokens[0] - len(lm.model.tokenizer.encode(STORY * 3)) + 5
+
+
 def test_texts_longer_than_the_context_lose_their_beginning(lm):
     from plait.lm_eval import PlaitLM
 

@@ -391,6 +391,46 @@ def test_messages_become_a_prompt_and_a_message(demo_model):
             engine.complete_sync("text", tools=[])
 
 
+def test_tool_choice_requires_or_forbids_calls(demo_model):
+    pytest.importorskip("llguidance")
+
+    def weather(city: str) -> str:
+        """Return the weather.
+
+        Args:
+            city: The city.
+        """
+        return city
+
+    def clock() -> str:
+        """Return the time."""
+        return ""
+
+    asked = [{"role": "user", "content": "Otto has a hat."}]
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}"
+    options = {"tools": [weather, clock], "template": template, "sampler": plait.Sampler(seed=3)}
+    with plait.Engine(demo_model, n_ctx=512) as engine:
+        for choice in ("required", "clock", "weather"):
+            done = engine.complete_sync(asked, 200, tool_choice=choice, **options)
+            calls = done.message.tool_calls
+            if done.finish_reason == "stop":
+                assert calls
+            assert all(call.name == choice for call in calls if choice != "required")
+        assert engine.complete_sync(asked, 60, tool_choice="clock", **options).message.tool_calls
+        without = engine.complete_sync(asked, 5, tool_choice="none", **options)
+        assert without.tokens == engine.complete_sync(asked, 5, **options | {"tools": None}).tokens
+        assert without.usage.n_prompt < engine.complete_sync(asked, 5, **options).usage.n_prompt
+        for wrong, message in [
+            ({"tool_choice": "other"}, "not among the tools"),
+            ({"tool_choice": "required", "tools": None}, "there are no tools"),
+            ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "exclude"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                engine.complete_sync(asked, 5, **options | wrong)
+        with pytest.raises(ValueError, match="apply to messages"):
+            engine.complete_sync("text", tool_choice="required")
+
+
 def test_response_format_constrains_the_text(demo_model):
     pytest.importorskip("llguidance")
     form = {"type": "json_schema", "json_schema": {"schema": {"enum": ["a", "b"]}}}

@@ -581,16 +581,16 @@ def test_a_request_that_is_cancelled_before_the_step_has_seen_it(tiny, monkeypat
     """It arrives, and is cancelled, after the step has read the new requests."""
     with plait.Context(tiny, n_ctx=64, n_seq_max=2) as ctx, plait.Scheduler(ctx) as scheduler:
         first = scheduler.submit(tokens(5), 3)
-        read = scheduler._read_inbox
+        read = scheduler._pool._read_inbox
         late = []
 
         def then_another_arrives():
             read()
             if not late:
                 late.append(scheduler.submit(tokens(6), 3))
-                scheduler._cancelled.append(late[0])  # what cancel() does during a step
+                scheduler._pool.cancelled.append(late[0])  # what cancel() does during a step
 
-        monkeypatch.setattr(scheduler, "_read_inbox", then_another_arrives)
+        monkeypatch.setattr(scheduler._pool, "_read_inbox", then_another_arrives)
         list(scheduler.run())
         assert late[0].finish_reason == "cancelled"
         assert first.tokens == tuple(greedy(tiny, tokens(5), 3))

@@ -168,8 +168,8 @@ SCORE = {"add_special": "bool", "parse_special": "bool"}
 ENGINE = {
     "prompt": "prompt", "max_tokens": "int or none", "sampler": "callable or none", "stop": "stop",
     "seed": "int or none", "sample": "any int", "top_logprobs": "int", "response_format": "object or none",
-    "tools": "object or none", "template": "str or none", "variables": "object or none", "priority": "any int",
-    "timeout": "float or none", "draft": "draft", "add_special": "bool", "parse_special": "bool",
+    "tools": "object or none", "tool_choice": "str", "template": "str or none", "variables": "object or none",
+    "priority": "any int", "timeout": "float or none", "draft": "draft", "add_special": "bool", "parse_special": "bool",
 }  # fmt: skip
 
 

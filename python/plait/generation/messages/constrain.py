@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from plait.arguments import string
 from plait.errors import UnsupportedError
 from plait.generation.messages import formats
 from plait.generation.messages.parser import Parser
@@ -49,6 +50,35 @@ def tools_grammar(
     write = _Writer(model, known, parallel)
     family = Parser(model, template=template).family
     return Grammar.lark(write.rules(family))
+
+
+def chosen_format(
+    model: Model,
+    tools: Iterable[Any] | None,
+    choice: str,
+    response_format: Mapping[str, Any] | Grammar | None,
+    template: str | None,
+    what: str,
+) -> Mapping[str, Any] | Grammar | None:
+    """Return the form of a reply: `response_format`, or calls of tools if the choice requires them.
+
+    Args:
+        model: The model.
+        tools: The tools.
+        choice: "auto", "none", "required" or the name of a tool.
+        response_format: As in Engine.stream().
+        template: Text of a Jinja template that is used instead of that of the file.
+        what: Name of the caller, for messages.
+
+    Raises:
+        ValueError: A call is required and there is another form, or as in tools_grammar().
+        UnsupportedError: As in tools_grammar().
+    """
+    if string(choice, f"{what}: tool_choice") in ("auto", "none"):
+        return response_format
+    if response_format is not None:
+        raise ValueError(f"{what}: response_format and tool_choice exclude each other")
+    return tools_grammar(model, tools or [], choice, template=template)
 
 
 class _Writer:

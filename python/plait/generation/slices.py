@@ -1,0 +1,130 @@
+"""The tokens that requests contribute to a step, and what is drawn from its logits."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plait._core import Batch
+from plait.errors import CacheFull
+from plait.generation.drafts import DraftRequest
+from plait.generation.draws import Row, draw
+
+if TYPE_CHECKING:
+    from plait.cache.sequence import Sequence
+    from plait.generation.drafts import Drafter
+    from plait.generation.request import Request
+
+
+@dataclass(slots=True)
+class Slice:
+    """The tokens of one request in a batch: pending tokens, then draft tokens."""
+
+    request: Request
+    n_pending: int
+    has_output: bool  # whether the last pending token of the request is among them
+    draft: list[int] = field(default_factory=list)
+    checkpoint: Sequence | None = None  # a fork, for memories that cannot remove single tokens
+    row: int = 0  # index of its first row of logits
+
+    def free(self) -> None:
+        """Close the checkpoint."""
+        if self.checkpoint is not None:
+            self.checkpoint.close()
+            self.checkpoint = None
+
+
+def prompt_shares(requests: list[Request], room: int) -> list[tuple[Request, int]]:
+    """Divide the prompt tokens of a step among prompts, which are given in order of rank.
+
+    Half of them go to prompts in order of rank, so that each makes progress; the other half to those with the fewest
+    tokens left, so that a short prompt does not wait for long ones.
+
+    Returns:
+        Pairs of a request and its number of tokens in this step.
+    """
+    shares = [0] * len(requests)
+    by_size = sorted(range(len(requests)), key=lambda i: requests[i].n_pending)
+    halves = ((range(len(requests)), room - room // 2), (by_size, room // 2))
+    left = 0
+    for order, amount in (*halves, (range(len(requests)), 0)):
+        left += amount
+        for i in order:
+            n = min(left, requests[i].n_pending - shares[i])
+            shares[i] += n
+            left -= n
+    return list(zip(requests, shares, strict=True))
+
+
+def add_drafts(
+    slices: list[Slice], drafter: Drafter, room: int, n_ctx: int, removes_tokens: bool
+) -> int:
+    """Add draft tokens to the slices whose requests have a drafter.
+
+    Args:
+        slices: The slices of a step.
+        drafter: The drafter.
+        room: Max number of draft tokens.
+        n_ctx: Max length of a sequence.
+        removes_tokens: False to take a checkpoint, for memories that cannot remove single tokens.
+
+    Returns:
+        The number of draft tokens.
+    """
+    drafting = [
+        part
+        for part in slices
+        if part.has_output and part.request.draft is drafter and part.request.n_generated
+    ]
+    if not drafting:
+        return 0
+    asks = []
+    for part in drafting:
+        request = part.request
+        left = min(request.limit - request.n_generated - 1, n_ctx - len(request.all))
+        share = room // len(drafting)
+        asks.append(DraftRequest(request, request.all, max(0, min(left, share))))
+    n = 0
+    for part, ask, draft in zip(drafting, asks, drafter.propose(asks), strict=True):
+        part.draft = [operator.index(token) for token in draft[: ask.max_tokens]]
+        n += len(part.draft)
+        if part.draft and not removes_tokens:
+            assert part.request.seq is not None
+            try:
+                part.checkpoint = part.request.seq.fork()
+            except CacheFull:
+                part.draft = []
+    return n
+
+
+def batch_of(slices: list[Slice]) -> Batch:
+    """Return the batch of a step, and set the index of the first row of logits of each slice."""
+    batch = Batch()
+    row = 0
+    for part in slices:
+        request = part.request
+        assert request.seq is not None
+        tokens = request.all[request.n_cached : request.n_cached + part.n_pending]
+        output = np.zeros(part.n_pending + len(part.draft), np.bool_)
+        output[part.n_pending - 1 :] = part.has_output
+        batch.add_sequence(tokens + part.draft, seq=request.seq, logits=output)
+        part.row = row
+        row += int(output.sum())
+    return batch
+
+
+def draw_all(live: list[Slice], rows: Row) -> list[tuple[int, float] | BaseException]:
+    """Return for each row the sampled token and its log-probability, or the exception of the sampler."""
+    drawn: list[tuple[int, float] | BaseException] = [RuntimeError()] * len(live)
+    groups: dict[int, list[int]] = {}
+    for i, part in enumerate(live):
+        groups.setdefault(id(part.request.sampler), []).append(i)
+    for members in groups.values():
+        requests = [live[i].request for i in members]
+        own = rows if len(members) == len(live) else rows[members]
+        for i, result in zip(members, draw(requests, own), strict=True):
+            drawn[i] = result
+    return drawn
