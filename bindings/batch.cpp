@@ -282,7 +282,8 @@ void PyBatch::add_sequence(const ArrayLike& tokens, const Ids& seq, const Positi
 }
 
 void PyBatch::add_embeddings(const ArrayLike& array, const Ids& seq, const Positions& pos,
-                             const LogitsChoice& logits) {
+                             const LogitsChoice& logits, const Flag& both_directions) {
+    const bool both = to_bool("both_directions", both_directions);
     const py::array given = as_array("array", array, "an array of float32");
     if (given.dtype().kind() != 'f')
         throw py::type_error("array: expected an array of float32, got " + short_repr(array));
@@ -298,7 +299,7 @@ void PyBatch::add_embeddings(const ArrayLike& array, const Ids& seq, const Posit
     add_entries("add_embeddings", sequences.refs(), [&](Batch& batch) {
         for (py::ssize_t i = 0; i < n; ++i)
             batch.add_embedding({rows.data() + static_cast<size_t>(i) * width, width},
-                                positions.of(i), sequences.ids(), outputs(i));
+                                positions.of(i), sequences.ids(), outputs(i), both);
     });
 }
 
@@ -518,6 +519,7 @@ Raises:
     ValueError: `logits` is another string.)")
         .def("add_embeddings", &PyBatch::add_embeddings, py::arg("array"), py::arg("seq") = 0,
              py::arg("pos") = py::none(), py::arg("logits") = "last",
+             py::arg("both_directions") = false,
              R"(Add consecutive entries as embeddings instead of token ids.
 
 Args:
@@ -526,9 +528,13 @@ Args:
     pos: Position of the first entry, or positions of shape (n,) or (n, n_pos_per_token). None: the
         entries continue the sequence.
     logits: Which entries request an output row: "last", "all", "none" or a bool array of shape (n,).
+    both_directions: True if entries also attend to later entries of their sequence in this batch, as
+        the embeddings of an image do in Gemma 3. The entries of a sequence are then computed at
+        once, so there may be at most n_ubatch.
 
 Raises:
-    BatchError: The batch contains tokens or embeddings of another width, or a shape does not match.
+    BatchError: The batch contains tokens, embeddings of another width, or others whose
+        `both_directions` differs; or a shape does not match.
     TypeError: The elements are not floats.
     ValueError: `logits` is another string.)");
 }

@@ -27,7 +27,7 @@ public:
     void add_sequence(const ArrayLike& tokens, const Ids& seq, const Positions& pos,
                       const LogitsChoice& logits);
     void add_embeddings(const ArrayLike& array, const Ids& seq, const Positions& pos,
-                        const LogitsChoice& logits);
+                        const LogitsChoice& logits, const Flag& both_directions);
     void clear();
     size_t size() const;
 

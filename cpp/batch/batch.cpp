@@ -28,7 +28,7 @@ void Batch::add(TokenId token, std::span<const Position> position,
 }
 
 void Batch::add_embedding(std::span<const float> row, std::span<const Position> position,
-                          std::span<const SequenceId> sequences, bool want) {
+                          std::span<const SequenceId> sequences, bool want, bool both_directions) {
     if (!tokens_.empty())
         throw BatchError("add_embeddings: the batch holds tokens; it cannot hold embeddings too");
     const auto width = static_cast<int64_t>(row.size());
@@ -36,9 +36,14 @@ void Batch::add_embedding(std::span<const float> row, std::span<const Position> 
     if (width_ > 0 && width != width_)
         throw BatchError(text("add_embeddings: an embedding has ", width,
                               " elements, those already in the batch have ", width_));
+    if (width_ > 0 && both_directions != both_directions_)
+        throw BatchError(text("add_embeddings: both_directions is ",
+                              both_directions ? "True" : "False",
+                              ", for the embeddings already in the batch it is not"));
     reserve_extra(embeddings_, row.size());
     add_entry(position, sequences, want);
     width_ = width;
+    both_directions_ = both_directions;
     embeddings_.insert(embeddings_.end(), row.begin(), row.end());
 }
 
@@ -87,6 +92,7 @@ void Batch::clear() {
     sequence_begin_.resize(1);
     sequences_.clear();
     wants_.clear();
+    both_directions_ = false;
 }
 
 void Batch::reserve(size_t entries) {
@@ -107,6 +113,7 @@ BatchView Batch::view() const {
         .sequence_begin = sequence_begin_,
         .sequences = sequences_,
         .wants = wants_,
+        .both_directions = both_directions_,
         .size = size(),
     };
 }

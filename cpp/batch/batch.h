@@ -24,7 +24,8 @@ struct BatchView {
     std::span<const int32_t> sequence_begin;  // [n + 1] into sequences; empty: one id per entry
     std::span<const SequenceId> sequences;    // entry i: sequence_begin[i] .. sequence_begin[i + 1]
     std::span<const uint8_t> wants;           // [n]; non-zero: the entry wants an output row
-    size_t size = 0;                          // n
+    bool both_directions = false;  // entries also see later entries of their sequence in the batch
+    size_t size = 0;               // n
 
     std::span<const SequenceId> sequences_of(size_t entry) const {
         if (sequence_begin.empty()) return sequences.subspan(entry, 1);
@@ -40,8 +41,10 @@ public:
     // BatchError without changing the batch.
     void add(TokenId token, std::span<const Position> position,
              std::span<const SequenceId> sequences, bool want);
+    // `both_directions`: as in BatchView; the same for all entries.
     void add_embedding(std::span<const float> row, std::span<const Position> position,
-                       std::span<const SequenceId> sequences, bool want);
+                       std::span<const SequenceId> sequences, bool want,
+                       bool both_directions = false);
     void clear();
     void reserve(size_t entries);
 
@@ -60,6 +63,7 @@ private:
     std::vector<int32_t> sequence_begin_{0};
     std::vector<SequenceId> sequences_;
     std::vector<uint8_t> wants_;
+    bool both_directions_ = false;
 };
 
 }  // namespace plait

@@ -32,6 +32,7 @@ void RowPlacement::place(const PreparedBatch& batch, std::span<const Microbatch>
         throw;
     }
     microbatches_ = microbatches;
+    both_directions_ = batch.source.both_directions;
 }
 
 // Each token takes exactly one row, even if several sequences share it, so comparing counts
@@ -80,6 +81,7 @@ GroupView RowPlacement::view(const GroupInfo& group, bool causal, size_t index) 
     const int32_t* const causal_end = causal_end_.data() + first_token_[index];
     const int32_t* const n_keys = n_keys_.data() + first_sequence_[index];
 
+    causal = causal && !both_directions_;
     list_runs(microbatch.sequences, n_keys);
     first_.assign(n, 0);
     last_.assign(causal_end, causal_end + n);

@@ -46,6 +46,7 @@ private:
 
     // The current step; n_tokens counts the tokens of all its microbatches.
     std::span<const Microbatch> microbatches_;
+    bool both_directions_ = false;        // of the batch
     std::vector<size_t> first_token_;     // [n_microbatches + 1] into rows_, causal_end_
     std::vector<size_t> first_sequence_;  // [n_microbatches + 1] into n_keys_
     std::vector<int32_t> rows_;           // [n_tokens]

@@ -45,6 +45,8 @@ constexpr std::array kHarmless = std::to_array<Harmless>({
     // vision reads it), and encoders of sound, which are not run.
     {"clip", "audio.*"},
     {"clip", "has_audio_encoder"},
+    {"clip", "has_llava_projector"},
+    {"clip", "has_text_encoder"},
     {"clip", "has_vision_encoder"},
     {"clip", "vision.feed_forward_length"},
     {"clip", "vision.image_*"},

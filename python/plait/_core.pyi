@@ -49,6 +49,7 @@ __all__: list[str] = [
     "dequantize",
     "devices",
     "load_control_vector",
+    "open_image_model",
     "quant_types",
     "quantize",
     "read_metadata",
@@ -355,6 +356,7 @@ class Batch:
         seq: typing.SupportsIndex | collections.abc.Iterable[typing.SupportsIndex] = 0,
         pos: typing.SupportsIndex | numpy.typing.ArrayLike | None = None,
         logits: str | numpy.typing.ArrayLike = "last",
+        both_directions: bool = False,
     ) -> None:
         """
         Add consecutive entries as embeddings instead of token ids.
@@ -365,9 +367,13 @@ class Batch:
             pos: Position of the first entry, or positions of shape (n,) or (n, n_pos_per_token). None: the
                 entries continue the sequence.
             logits: Which entries request an output row: "last", "all", "none" or a bool array of shape (n,).
+            both_directions: True if entries also attend to later entries of their sequence in this batch, as
+                the embeddings of an image do in Gemma 3. The entries of a sequence are then computed at
+                once, so there may be at most n_ubatch.
 
         Raises:
-            BatchError: The batch contains tokens or embeddings of another width, or a shape does not match.
+            BatchError: The batch contains tokens, embeddings of another width, or others whose
+                `both_directions` differs; or a shape does not match.
             TypeError: The elements are not floats.
             ValueError: `logits` is another string.
         """
@@ -1629,6 +1635,11 @@ def load_control_vector(path: str | os.PathLike[str]) -> numpy.typing.NDArray[nu
 
     Raises:
         ModelError: The file cannot be read or is not a control vector.
+    """
+
+def open_image_model(path: str | os.PathLike[str], mmap: bool, projector: bool) -> Model:
+    """
+    Open the tower or the projector of an image encoder; see Vision.
     """
 
 def quant_types() -> list[str]:

@@ -142,6 +142,23 @@ void StepRunner::check_gradients(std::span<const ValueName> names,
     plan_gradients(plans_.graph(key_for(n, 1, n, options_.form.input())), names, architecture);
 }
 
+// Attention in both directions needs all entries of a sequence in one microbatch.
+std::span<const Microbatch> StepRunner::split(bool both_directions) {
+    SplitPolicy policy = options_.split;
+    if (!both_directions) return split_.cut(prepared_, policy);
+    if (stored_ && memory().layout().has(RecurrentSpec::kind()))
+        throw UnsupportedError("both_directions: a recurrent layer cannot see later entries");
+    policy.whole_sequences = true;
+    const std::span<const Microbatch> microbatches = split_.cut(prepared_, policy);
+    const uint32_t n_tokens = engine_.limits().n_tokens;
+    for (const Microbatch& microbatch : microbatches)
+        if (microbatch.entries.size() > n_tokens)
+            throw BatchError(text("both_directions: a sequence has ", microbatch.entries.size(),
+                                  " entries, but n_ubatch is ", n_tokens,
+                                  "; create the context with a larger n_ubatch"));
+    return microbatches;
+}
+
 Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
     Stats& stats = engine_.stats();
     std::span<const Microbatch> microbatches;
@@ -152,7 +169,7 @@ Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
         apply_shifts();
         const PhaseTimer timed(stats, Phase::place);
         if (stored_) defragmenter_.before_step(memory(), mover_, batch.size);
-        microbatches = split_.cut(prepared_, options_.split);
+        microbatches = split(batch.both_directions);
         if (computes_gradients())
             gradients_->begin(microbatches, outputs_->graph_outputs(), engine_.limits().n_tokens);
         placement.emplace(step_memory_, options_.form.step, prepared_, microbatches);

@@ -86,6 +86,7 @@ public:
 private:
     PlanKey key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
                     InputKind input) const;
+    std::span<const Microbatch> split(bool both_directions);
     void write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index);
     void write_attention_inputs(uint8_t group, size_t index);
     bool computes_gradients() const;

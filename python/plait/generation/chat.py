@@ -249,6 +249,7 @@ class Chat(Closeable):
         *,
         tools: Iterable[Any] | None = None,
         sampler: Callable[..., int] | None = None,
+        vision: Vision | None = None,
     ) -> Chat:
         """Continue a conversation that save() wrote.
 
@@ -257,6 +258,7 @@ class Chat(Closeable):
             model: As for Chat.
             tools: Tools to use instead of the saved schemas, such as the Python functions.
             sampler: As for Chat.
+            vision: As for Chat. Images are saved if they are data URLs.
 
         Returns:
             The conversation; the next answer computes its tokens.
@@ -269,7 +271,7 @@ class Chat(Closeable):
         chat = cls(
             model, tools=saved["tools"] if tools is None else tools, full=saved["full"],
             max_tokens=saved["max_tokens"], sampler=sampler, stop=saved["stop"],
-            template=saved["template"], **saved["variables"],
+            template=saved["template"], vision=vision, **saved["variables"],
         )  # fmt: skip
         chat.messages, chat.n_left_out = list(saved["messages"]), saved["n_left_out"]
         return chat
@@ -431,7 +433,7 @@ class Chat(Closeable):
                 messages,
                 self._shown_tools,
                 template=self._template,
-                image_parts=self._images is not None,
+                placeholder=None if self._images is None else self._images.placeholder,
                 **self._variables,
                 **more,
             )

@@ -42,8 +42,10 @@ class ImageTurns(ShiftingTurns):
 
     def _prefill(self, prompt: list[int]) -> Row:
         n = min(common_length(self._decoded, prompt), len(prompt) - 1)
+        while n and prompt[n] < 0 and self._images.image_at(prompt[n]) is None:
+            n -= 1  # to the first row of the image
         if n < len(self._decoded):
-            position = sum(_span(part) for part in self._parts(prompt[:n]))
+            position = sum(self._span(part) for part in self._parts(prompt[:n]))
             if self._seq.rewind(position):
                 self._seq.rewind(0)
                 n = 0
@@ -51,41 +53,45 @@ class ImageTurns(ShiftingTurns):
         self.n_reused = n
         row: Row | None = None
         for part in self._parts(prompt[n:]):
-            if isinstance(part, list):
-                for i in range(0, len(part), self.ctx.n_batch):
-                    row = self._feed(part[i : i + self.ctx.n_batch])
-            else:
-                self._feed_image(part)
+            if part[0] < 0:
+                row = self._feed_image(part)
+                continue
+            for i in range(0, len(part), self.ctx.n_batch):
+                row = self._feed(part[i : i + self.ctx.n_batch])
         assert row is not None
-        self._decoded = list(prompt)
         return row
 
-    def _feed_image(self, image: ImageEmbeddings) -> None:
+    def _feed_image(self, part: list[int]) -> Row:
+        image = self._image(part)
         if len(image) > self.ctx.n_batch:
             raise CacheFull(
                 f"Chat: an image has {len(image)} embeddings, but n_batch is {self.ctx.n_batch}; "
                 "create a context with a larger n_batch, or a Vision with a smaller max_pixels"
             )
         batch = Batch()
-        image.add_to(batch, self._seq.pos, seq=self._seq)
-        self.ctx.decode(batch)
+        image.add_to(batch, self._seq.pos, seq=self._seq, logits="last")
+        row: Row = self.ctx.decode(batch).logits[0]
+        self._decoded += part
+        return row
 
     def _make_room(self) -> None:
         pass  # the answer ends where the context ends
 
-    def _parts(self, prompt: list[int]) -> Iterator[list[int] | ImageEmbeddings]:
-        """Yield the runs of tokens and the images of a prompt, which starts with a token or a whole image."""
+    def _image(self, part: list[int]) -> ImageEmbeddings:
+        image = self._images.image_at(part[0])
+        assert image is not None
+        return image
+
+    def _span(self, part: list[int]) -> int:
+        return self._image(part).span if part[0] < 0 else len(part)
+
+    def _parts(self, prompt: list[int]) -> Iterator[list[int]]:
+        """Yield the runs of tokens and the rows of each image. A prompt starts with a token or a whole image."""
         i = 0
         while i < len(prompt):
             if prompt[i] < 0:
-                image = self._images.image_at(prompt[i])
-                yield image
-                i += len(image)
-                continue
-            end = next((j for j in range(i, len(prompt)) if prompt[j] < 0), len(prompt))
+                end = i + len(self._image(prompt[i : i + 1]))
+            else:
+                end = next((j for j in range(i, len(prompt)) if prompt[j] < 0), len(prompt))
             yield prompt[i:end]
             i = end
-
-
-def _span(part: list[int] | ImageEmbeddings) -> int:
-    return len(part) if isinstance(part, list) else part.span

@@ -38,12 +38,14 @@ class ImageEmbeddings:
         grid: Rows and columns of the embeddings in the image.
         n_pos_per_token: Positions of an embedding: 4 for M-RoPE, otherwise 1.
         key: Hash of the pixels of the image.
+        both_directions: Whether the embeddings attend to each other in both directions (Gemma 3).
     """
 
     rows: npt.NDArray[np.float32]
     grid: tuple[int, int]
     n_pos_per_token: int
     key: bytes
+    both_directions: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -83,7 +85,13 @@ class ImageEmbeddings:
         Returns:
             The position of the next token.
         """
-        batch.add_embeddings(self.rows, seq=seq, pos=self.positions(start), logits=logits)
+        batch.add_embeddings(
+            self.rows,
+            seq=seq,
+            pos=self.positions(start),
+            logits=logits,
+            both_directions=self.both_directions,
+        )
         return start + self.span
 
 
@@ -244,7 +252,7 @@ class Vision(Closeable):
             found = np.concatenate([lines, breaks], axis=1).reshape(-1, lines.shape[2])[:-1]
             found = np.ascontiguousarray(found, np.float32)
         found.setflags(write=False)
-        return ImageEmbeddings(found, grid, self.n_pos_per_token, key)
+        return ImageEmbeddings(found, grid, self.n_pos_per_token, key, self._averages)
 
     def _run_tower(self, patches: Rows) -> Rows:
         """Return the outputs of the patches, of shape (rows, columns, parts, width)."""

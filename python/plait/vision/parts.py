@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from plait.arguments import kind
 from plait.errors import UnsupportedError
@@ -14,13 +14,29 @@ if TYPE_CHECKING:
     from plait.model import Model
     from plait.vision.encoder import ImageEmbeddings, Vision
 
-# By projector type: the token that templates write for an image, and the one that follows its embeddings.
-_PLACEHOLDERS: Final = {
-    "mlp": ("<image>", None),
-    "pixtral": ("[IMG]", "[IMG_END]"),
-    "qwen2vl_merger": ("<|image_pad|>", None),
-    "qwen2.5vl_merger": ("<|image_pad|>", None),
-    "qwen3vl_merger": ("<|image_pad|>", None),
+
+class _Form(NamedTuple):
+    """How a family writes an image in a prompt.
+
+    Attributes:
+        placeholder: The token that templates write for an image.
+        text: What is written in its place.
+        keeps: Whether the embeddings follow the placeholder; otherwise they replace it.
+    """
+
+    placeholder: str
+    text: str
+    keeps: bool = False
+
+
+_PAD: Final = _Form("<|image_pad|>", "<|image_pad|>")
+_FORMS: Final = {
+    "gemma3": _Form("<start_of_image>", "\n\n<start_of_image><end_of_image>\n\n", keeps=True),
+    "mlp": _Form("<image>", "<image>"),
+    "pixtral": _Form("[IMG]", "[IMG][IMG_END]"),
+    "qwen2vl_merger": _PAD,
+    "qwen2.5vl_merger": _PAD,
+    "qwen3vl_merger": _PAD,
 }
 
 
@@ -83,21 +99,25 @@ class ImagePrompt:
         vision: The encoder.
         model: The text model.
 
+    Attributes:
+        placeholder: The text that templates write for an image, and what is written in its place.
+
     Raises:
-        ValueError: The embeddings of the encoder are not as wide as the inputs of the model.
-        UnsupportedError: There is no known form of prompts with images for the encoder.
+        ValueError: The embeddings of the encoder are not inputs of the model.
+        UnsupportedError: The vocabulary has no token for images.
     """
 
     def __init__(self, vision: Vision, model: Model) -> None:
-        if vision.projector_type not in _PLACEHOLDERS:
-            raise UnsupportedError(
-                f"Chat: vision: images of {vision.projector_type} in conversations are not supported, because their "
-                f"embeddings attend in both directions; supported are {', '.join(_PLACEHOLDERS)}"
+        if vision.n_embd % model.n_embd or vision.n_pos_per_token != model.n_pos_per_token:
+            raise ValueError(
+                f"Chat: vision: the encoder has rows of {vision.n_embd} elements with {vision.n_pos_per_token} "
+                f"positions, the model takes {model.n_embd} with {model.n_pos_per_token}; they do not belong together"
             )
+        form = _FORMS[vision.projector_type]
         self._vision = vision
-        placeholder, end = _PLACEHOLDERS[vision.projector_type]
-        self._placeholder = _token(model, placeholder)
-        self._end = [] if end is None else [_token(model, end)]
+        self._token = _token(model, form.placeholder)
+        self._keeps = form.keeps
+        self.placeholder = (form.placeholder, form.text)
         self._numbers: dict[bytes, int] = {}  # of the first row of an image
         self._images: dict[int, ImageEmbeddings] = {}
         self._next = -1
@@ -115,7 +135,7 @@ class ImagePrompt:
         Raises:
             ValueError: The numbers of placeholders and of images differ; or an error of Vision.encode().
         """
-        n = ids.count(self._placeholder)
+        n = ids.count(self._token)
         if n != len(images):
             raise ValueError(
                 f"Chat: the template writes {n} placeholders for {len(images)} images; it may not support images"
@@ -123,16 +143,15 @@ class ImagePrompt:
         given = iter(images)
         found: list[int] = []
         for token in ids:
-            if token != self._placeholder:
+            if token != self._token or self._keeps:
                 found.append(token)
-                continue
-            found += self._rows(self._vision.encode(next(given)))
-            found += self._end
+            if token == self._token:
+                found += self._rows(self._vision.encode(next(given)))
         return found
 
-    def image_at(self, number: int) -> ImageEmbeddings:
-        """Return the image whose first row has this number."""
-        return self._images[number]
+    def image_at(self, number: int) -> ImageEmbeddings | None:
+        """Return the image whose first row has this number; None if it is that of another row."""
+        return self._images.get(number)
 
     def _rows(self, image: ImageEmbeddings) -> range:
         first = self._numbers.get(image.key)

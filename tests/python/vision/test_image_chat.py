@@ -245,11 +245,40 @@ def test_an_answer_ends_where_the_context_ends(model, vision):
         assert chat.finish_reason in ("length", "stop")
 
 
-def test_families_without_a_form_are_refused(ctx, tmp_path, vision):
+def test_conversations_with_data_urls_are_saved(ctx, vision, tmp_path):
+    data = io.BytesIO()
+    pillow.fromarray(towers.image(24, 40)).save(data, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
+    with plait.Chat(ctx, vision=vision) as chat:
+        tokens(chat, [{"type": "image_url", "image_url": url}, {"type": "text", "text": "the"}], 4)
+        chat.save(tmp_path / "chat.json")
+        want = tokens(chat, "and", 4)
+    with plait.Chat.load(tmp_path / "chat.json", ctx, vision=vision) as chat:
+        assert tokens(chat, "and", 4) == want
+    with plait.Chat(ctx, vision=vision) as chat:
+        tokens(chat, ask("the", towers.image(24, 40)), 2)
+        with pytest.raises(ValueError, match="JSON"):
+            chat.save(tmp_path / "chat.json")
+
+
+def test_an_encoder_of_another_model_is_refused(ctx, tmp_path, vision):
     with (
-        plait.Vision(towers.write(tmp_path, "gemma3")) as other,
-        pytest.raises(plait.UnsupportedError, match="attend in both directions"),
+        plait.Vision(towers.write(tmp_path, "pixtral")) as other,
+        pytest.raises(
+            ValueError, match="rows of 24 elements with 1 positions, the model takes 24 with 4"
+        ),
     ):
         plait.Chat(ctx, vision=other)
     with pytest.raises(ValueError, match="full is 'shift'"):
         plait.Chat(ctx, vision=vision, full="shift")
+
+
+def test_a_failed_turn_leaves_a_usable_conversation(model, vision):
+    picture = towers.image(40, 56)
+    with plait.Context(model, n_ctx=N_CTX, n_batch=16, type_k="f32", type_v="f32") as ctx:
+        with plait.Chat(ctx, vision=vision) as chat:
+            want = tokens(chat, "the", 4)
+        with plait.Chat(ctx, vision=vision) as chat:
+            with pytest.raises(plait.CacheFull):
+                chat.say(ask("the", picture))
+            assert tokens(chat, "the", 4) == want

@@ -1,6 +1,7 @@
 """Image encoders compared with transformers, and their inputs and files when these are damaged."""
 
 import io
+import sys
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import plait
 import pytest
 from plait.vision import images
 from python.vision import towers
+from python.vulkan_device import needs_vulkan
 
 from python import gguf_writer
 
@@ -271,6 +273,14 @@ def test_a_large_file_is_refused(vision, tmp_path, monkeypatch):
         vision.encode(tmp_path / "image.png")
 
 
+def test_images_need_pillow(vision, monkeypatch):
+    data = png(4, 4)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(plait.UnsupportedError, match=r"pip install 'plait\[vision\]'"):
+        vision.encode(data)
+
+
 def test_a_closed_encoder_raises(paths):
     vision = plait.Vision(paths["gemma3"])
     vision.close()
@@ -348,3 +358,14 @@ def test_random_damage_never_ends_the_process(paths, tmp_path, family):
                 vision.encode(towers.image(12, 12))
         except (plait.Error, ValueError, MemoryError):
             pass
+
+
+@needs_vulkan
+@pytest.mark.parametrize("family", towers.FAMILIES)
+def test_vulkan_computes_the_same(paths, family):
+    size = towers.SIZES[1]
+    with plait.Vision(paths[family]) as vision:
+        want = vision.encode(towers.image(*size)).rows
+    with plait.Vision(paths[family], backend="vulkan") as vision:
+        got = vision.encode(towers.image(*size)).rows
+    assert np.abs(got - want).max() <= 1e-3 * np.abs(want).max()

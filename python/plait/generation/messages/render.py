@@ -33,7 +33,7 @@ def render(
     add_generation_prompt: bool = True,
     *,
     template: str | ChatTemplate | None = None,
-    image_parts: bool = False,
+    placeholder: tuple[str, str] | None = None,
     **variables: Any,
 ) -> list[int]:
     """Return the prompt tokens of a conversation.
@@ -49,7 +49,8 @@ def render(
         tools: The tools that the model may call: JSON schemas or Python functions; see tool_schema().
         add_generation_prompt: End with the start of the assistant's reply.
         template: Text of a Jinja template, or a ChatTemplate, to use instead of that of the file.
-        image_parts: Pass parts {"type": "image"} to the template, which writes a placeholder for each.
+        placeholder: Pass parts {"type": "image"} to the template. It writes the first text for each, which is replaced
+            by the second.
         variables: More variables of the template, such as enable_thinking=False.
 
     Raises:
@@ -71,7 +72,7 @@ def render(
         found = ChatTemplate({KEY: template}, model.tokenizer, name="template")
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise TypeError(f"render: messages: expected a list of mappings, got {kind(messages)}")
-    plain = [_prepared(message, i, image_parts) for i, message in enumerate(messages)]
+    plain = [_prepared(message, i, placeholder is not None) for i, message in enumerate(messages)]
     tokenizer = model.tokenizer
     guard = _Guard(tokenizer, found.source, plain, schemas := schemas_of(tools, "render: tools"))
     text = _text(
@@ -80,6 +81,8 @@ def render(
         None if schemas is None else [guard.broken(schema) for schema in schemas],
         {**variables, "add_generation_prompt": add_generation_prompt},
     )
+    if placeholder is not None:
+        text = text.replace(*placeholder)
     ids = tokenizer.encode_marked(text, guard.mark)
     if not ids:
         raise ValueError("render: the template renders these messages to an empty text")

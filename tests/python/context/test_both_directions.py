@@ -1,0 +1,89 @@
+"""Embeddings that attend to later embeddings of the same batch, in contexts that are otherwise causal."""
+
+import numpy as np
+import plait
+import pytest
+
+WIDE = {"n_ctx": 64, "type_k": "f32", "type_v": "f32"}
+
+
+def rows_of(model, n=6):
+    return np.random.default_rng(4).standard_normal((n, model.n_embd)).astype(np.float32)
+
+
+def decode(ctx, rows, *, both=False, prefix=(5,), after=(7, 8)):
+    """Return the logits of tokens, embeddings, and tokens again, each in a call of its own."""
+    found = []
+    for add in (
+        lambda batch: batch.add_sequence(prefix, logits="all"),
+        lambda batch: batch.add_embeddings(rows, logits="all", both_directions=both),
+        lambda batch: batch.add_sequence(after, logits="all"),
+    ):
+        batch = plait.Batch()
+        add(batch)
+        found.append(ctx.decode(batch).logits.copy())
+    return found
+
+
+@pytest.mark.parametrize("name", ["gemma3", "llama-gqa", "qwen2"])
+def test_embeddings_see_later_ones_and_tokens_do_not(data_dir, name):
+    path = data_dir / "conformance" / name / "model.gguf"
+    if not path.is_file():
+        pytest.skip(f"the reference data has no model {name}")
+    model = plait.Model(path)
+    rows = rows_of(model)
+    with plait.Context(model, **WIDE) as ctx:
+        got = decode(ctx, rows, both=True)
+    with plait.Context(model, **WIDE) as ctx:
+        causal = decode(ctx, rows)
+    with plait.Context(model, causal=False, **WIDE) as ctx:
+        want = decode(ctx, rows, after=(7,))
+    np.testing.assert_array_equal(got[1], want[1])
+    np.testing.assert_array_equal(got[2][0], want[2][0])
+    assert np.abs(got[1] - causal[1]).max() > 1e-4
+
+
+def test_sequences_do_not_see_each_other(tiny):
+    rows = rows_of(tiny, 8)
+    with plait.Context(tiny, n_seq_max=2, **WIDE) as ctx:
+        batch = plait.Batch()
+        for seq in (0, 1):
+            batch.add_embeddings(rows[4 * seq :][:4], seq=seq, logits="all", both_directions=True)
+        both = ctx.decode(batch).logits.copy()
+    for seq in (0, 1):
+        with plait.Context(tiny, **WIDE) as ctx:
+            batch = plait.Batch()
+            batch.add_embeddings(rows[4 * seq :][:4], logits="all", both_directions=True)
+            np.testing.assert_array_equal(ctx.decode(batch).logits, both[4 * seq :][:4])
+
+
+def test_a_batch_has_one_direction(tiny):
+    batch = plait.Batch()
+    batch.add_embeddings(rows_of(tiny), both_directions=True)
+    with pytest.raises(plait.BatchError, match="both_directions is False"):
+        batch.add_embeddings(rows_of(tiny))
+    batch.clear()
+    batch.add_embeddings(rows_of(tiny))
+    with pytest.raises(TypeError, match="both_directions"):
+        batch.add_embeddings(rows_of(tiny), both_directions="yes")
+
+
+def test_more_embeddings_than_a_microbatch_are_refused(tiny):
+    with plait.Context(tiny, n_ubatch=4, **WIDE) as ctx:
+        batch = plait.Batch()
+        batch.add_embeddings(rows_of(tiny, 5), both_directions=True)
+        with pytest.raises(plait.BatchError, match="5 entries, but n_ubatch is 4"):
+            ctx.decode(batch)
+        assert ctx.kv.n_used == 0
+
+
+def test_recurrent_models_refuse(data_dir):
+    path = data_dir / "conformance" / "mamba" / "model.gguf"
+    if not path.is_file():
+        pytest.skip("the reference data has no model mamba")
+    model = plait.Model(path)
+    with plait.Context(model, n_ctx=64) as ctx:
+        batch = plait.Batch()
+        batch.add_embeddings(rows_of(model), both_directions=True)
+        with pytest.raises(plait.UnsupportedError, match="recurrent"):
+            ctx.decode(batch)
