@@ -178,7 +178,7 @@ def flow(boxes: list[tuple[str, str]], back: tuple[int, ...], theme: dict[str, s
     Returns:
         The picture.
     """
-    side, gap, top, high = 128, 26, 8, 84
+    side, gap, top, high = 142, 24, 8, 84
     width = len(boxes) * (side + gap) - gap + 2
     height = top + high + (48 if back else 8)
     arrow = (
