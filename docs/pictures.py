@@ -167,6 +167,75 @@ def cache_map(held: np.ndarray, theme: dict[str, str]) -> str:
     return "\n".join([*lines, "</svg>\n"])
 
 
+def flow(boxes: list[tuple[str, str]], back: tuple[int, ...], theme: dict[str, str]) -> str:
+    """Draw boxes with arrows from each to the next, as SVG.
+
+    Args:
+        boxes: The name and the description of each; the description may have several lines.
+        back: Boxes from which a dashed arrow leads to the first: an error there changes nothing.
+        theme: The colours.
+
+    Returns:
+        The picture.
+    """
+    side, gap, top, high = 142, 24, 8, 84
+    width = len(boxes) * (side + gap) - gap + 2
+    height = top + high + (48 if back else 8)
+    arrow = (
+        '<marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+        f'orient="auto"><path d="M0 0L8 4L0 8z" fill="{theme["ink"]}"/></marker>'
+    )
+    lines = [_head(width, height, theme), f"<defs>{arrow}</defs>"]
+    stroke = f'stroke="{theme["ink"]}" fill="none" marker-end="url(#a)"'
+    for i, (name, text) in enumerate(boxes):
+        x = 1 + i * (side + gap)
+        box = f'width="{side}" height="{high}" rx="6" fill="{theme["none"]}"'
+        lines.append(f'<rect x="{x}" y="{top}" {box} stroke="{theme["full"]}"/>')
+        middle = x + side / 2
+        title = f'y="{top + 22}" text-anchor="middle" font-weight="700"'
+        lines.append(f'<text x="{middle:g}" {title}>{escape(name)}</text>')
+        for k, line in enumerate(text.split("\n")):
+            place = f'x="{middle:g}" y="{top + 44 + 16 * k}" text-anchor="middle" font-size="12"'
+            lines.append(f"<text {place}>{escape(line)}</text>")
+        if i:
+            lines.append(f'<path d="M{x - gap} {top + high / 2:g}H{x - 2}" {stroke}/>')
+    if back:
+        first, low = 1 + side / 2, top + high + 20
+        for i in back:
+            x = 1 + i * (side + gap) + side / 2
+            path = f"M{x:g} {top + high}V{low}H{first:g}V{top + high + 2}"
+            lines.append(f'<path d="{path}" {stroke} stroke-dasharray="4 3"/>')
+        lines.append(
+            f'<text x="{first + 8:g}" y="{low + 18}" font-size="12">an error: nothing has changed</text>'
+        )
+    return "\n".join([*lines, "</svg>\n"])
+
+
+CALL = [
+    ("batch", "tokens, sequences,\npositions"),
+    ("rows", "free rows of\nthe cache"),
+    ("plan", "compiled graph,\nfound or built"),
+    ("run", "threads or\na device"),
+    ("output", "logits in NumPy"),
+    ("commit", "the cache has\nthe new rows"),
+]
+PATH = [
+    ("Batch", "prepared, split\ninto microbatches"),
+    ("Memory::place", "chooses cache rows:\na memory view\nand a plan key"),
+    ("plan cache", "hit: the plan\nmiss: Model::build,\ncompile"),
+    ("run", "inputs are copied,\na backend runs\nthe plan"),
+    ("Memory::commit", "outputs are ready,\nrows are in the cache"),
+]
+LOOKUP = [
+    ("step", "5 tokens,\n2 sequences,\n2 outputs"),
+    ("key", "8 tokens,\n2 outputs,\nno edits"),
+    ("look up", "found: use it\nnot found: build\nand keep it"),
+    ("plan", "kernels and\naddresses"),
+    ("run", "with this step's\ninputs"),
+]
+CHARTS = {"call": (CALL, (1, 3)), "lookup": (LOOKUP, ()), "path": (PATH, ())}
+
+
 def main() -> None:
     """Write all pictures."""
     IMAGES.mkdir(exist_ok=True)
@@ -175,6 +244,7 @@ def main() -> None:
         for picture, text in (
             ("patching", heat_map(texts, table, theme)),
             ("cache", cache_map(shared_rows(), theme)),
+            *((name, flow(*chart, theme)) for name, chart in CHARTS.items()),
         ):
             (IMAGES / f"{picture}-{name}.svg").write_text(text, encoding="utf-8")
 

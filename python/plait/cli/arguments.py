@@ -57,14 +57,19 @@ def add_context(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--n-ubatch", type=int, metavar="N", help="max tokens per microbatch")
     group.add_argument("--backend", metavar="NAME", help="cpu, vulkan or auto")
     group.add_argument(
-        "--n-gpu-layers", type=int, metavar="N", help="number of layers on devices; -1 for all"
+        "--n-gpu-layers",
+        type=int,
+        metavar="N",
+        help="number of layers on Vulkan devices; -1 for all",
     )
     group.add_argument(
-        "--split", type=_shares, metavar="X,Y", help="proportions of the layers per device"
+        "--split", type=_shares, metavar="X,Y", help="shares of the layers, one number per device"
     )
     group.add_argument("--threads", type=int, metavar="N", help="number of CPU threads")
     group.add_argument(
-        "--isa", metavar="NAME", help="best instruction set to use: scalar, avx2, avx512 or amx"
+        "--isa",
+        metavar="NAME",
+        help="strongest instruction set to use: scalar, avx2, avx512 or amx",
     )
 
 
@@ -85,13 +90,34 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Add the options of sampling."""
     group = parser.add_argument_group("sampling")
     group.add_argument(
-        "-t", "--temperature", type=float, default=0.8, metavar="X", help="0 is greedy (default 0.8)"
-    )  # fmt: skip
-    group.add_argument(
-        "--top-k", type=int, default=40, metavar="N", help="0 disables it (default 40)"
+        "-t",
+        "--temperature",
+        type=float,
+        default=0.8,
+        metavar="X",
+        help="temperature; 0 chooses the most likely token (default 0.8)",
     )
-    group.add_argument("--top-p", type=float, default=0.95, metavar="X", help="default 0.95")
-    group.add_argument("--min-p", type=float, default=0.05, metavar="X", help="default 0.05")
+    group.add_argument(
+        "--top-k",
+        type=int,
+        default=40,
+        metavar="N",
+        help="keep the N most likely tokens; 0 keeps all (default 40)",
+    )
+    group.add_argument(
+        "--top-p",
+        type=float,
+        default=0.95,
+        metavar="X",
+        help="keep the most likely tokens up to this total probability (default 0.95)",
+    )
+    group.add_argument(
+        "--min-p",
+        type=float,
+        default=0.05,
+        metavar="X",
+        help="drop tokens less likely than X times the most likely one (default 0.05)",
+    )
     group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text")
 
 

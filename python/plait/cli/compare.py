@@ -1,7 +1,7 @@
 """Compare two models on a text.
 
-Writes the divergence of the second model's predictions from the first's, and, for models of one
-architecture and shape, which values differ most.
+Reports how far the predictions of CANDIDATE are from those of REFERENCE. For models of the same
+architecture and shape, it also lists the intermediate values that differ most.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from plait.cli.terminal import Progress, write, write_json, write_table
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `plait compare`."""
-    parser.add_argument("model", metavar="REFERENCE", help="GGUF file, hf:owner/name, or demo")
-    parser.add_argument("candidate", metavar="CANDIDATE", help="the other model")
+    parser.add_argument(
+        "model", metavar="REFERENCE", help="a GGUF file, hf:owner/name[/file], or demo"
+    )
+    parser.add_argument("candidate", metavar="CANDIDATE", help="the model to compare with it")
     parser.add_argument(
         "--text", required=True, metavar="FILE", help="text file; - is standard input"
     )

@@ -1,7 +1,7 @@
 """Compute the perplexity of a text.
 
-Perplexity is exp of the mean negative log-probability per token. Ctrl-C writes that of the tokens so
-far.
+Perplexity is exp of the mean negative log-probability per token. Ctrl-C ends the run and
+writes the perplexity of the tokens read so far.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, default=8000, metavar="N", help="port to listen on (default 8000)"
     )
-    parser.add_argument("--api-key", metavar="KEY", help="key that requests must have")
+    parser.add_argument("--api-key", metavar="KEY", help="API key that requests must contain")
     parser.add_argument(
         "--chat-template", metavar="FILE", help="Jinja template to use instead of that of the model"
     )
