@@ -257,7 +257,7 @@ class Context(_core.Context, Closeable):  # noqa: D101
         Example:
             with ctx.transaction() as tx:
                 out = ctx.decode(batch)
-                if out.logits[-1].argmax() != expected:
+                if out.logits[0].argmax() != token:
                     tx.rollback()
         """
         from plait.cache.transaction import Transaction
