@@ -1289,8 +1289,9 @@ class KVCache:
                 its values are part of its keys and `values` is given.
 
         Example:
-            keys = ctx.kv.keys(3, seq)
-            ctx.kv.write(seq, 3, range(4, 8), keys=0.5 * keys[4:8])
+            ctx.decode(batch)
+            values = ctx.kv.values(1, seq=0)
+            ctx.kv.write(0, 1, range(1, 3), values=0.5 * values[1:3])
         """
     @property
     def can_partial_remove(self) -> bool:

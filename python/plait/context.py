@@ -9,13 +9,13 @@ from plait import _core
 from plait.arguments import expect_model
 from plait.cache.kv_cache import KVCache
 from plait.cache.sequence import Sequence
+from plait.cache.transaction import Transaction
 from plait.closeable import Closeable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    from plait.cache.transaction import Transaction
     from plait.inspect.capture import Capture, Sink
     from plait.inspect.edit import Change, Edit, Positions, Sequences
     from plait.inspect.gradients import Gradients, Loss
@@ -260,8 +260,6 @@ class Context(_core.Context, Closeable):  # noqa: D101
                 if out.logits[0].argmax() != token:
                     tx.rollback()
         """
-        from plait.cache.transaction import Transaction
-
         return Transaction(self)
 
     def trace(self) -> Trace:
