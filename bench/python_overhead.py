@@ -6,14 +6,15 @@
 A loop fills a batch with one token, decodes it and reads the row of logits. Prints microseconds for each part, from
 the fastest round: `batch` is clear() and add(); `call` is decode() without the phases measured by the runtime
 (ctx.stats.seconds); `row` is out.logits[0]; `transaction` is the beginning and the commit of a transaction around a
-step of 32 sequences with 128 tokens each. A model is a GGUF file, or shape:type for a model with random weights
-(models.py).
+step of 32 sequences with 128 tokens each, the median of the steps. A model is a GGUF file, or shape:type for a model
+with random weights (models.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
 from pathlib import Path
 
@@ -48,14 +49,14 @@ def measure(ctx: plait.Context, n_steps: int) -> dict[str, float]:
 
 
 def measure_transaction(ctx: plait.Context, n_steps: int) -> float:
-    """Return microseconds that a committed transaction adds to a step of all sequences."""
+    """Return the median of the microseconds that a committed transaction adds to a step of all sequences."""
     batch, clock = plait.Batch(), time.perf_counter
     ctx.kv.clear()
     for seq in range(ctx.n_seq_max):
         batch.clear()
         batch.add_sequence([5 + seq] * 128, seq=seq, logits="none")
         ctx.decode(batch)
-    seconds = 0.0
+    seconds = []
     for token in range(n_steps):
         batch.clear()
         for seq in range(ctx.n_seq_max):
@@ -65,8 +66,8 @@ def measure_transaction(ctx: plait.Context, n_steps: int) -> float:
             begun = clock()
             ctx.decode(batch)
             decoded = clock()
-        seconds += begun - start + clock() - decoded
-    return 1e6 * seconds / n_steps
+        seconds.append(begun - start + clock() - decoded)
+    return 1e6 * statistics.median(seconds)
 
 
 def report(name: str, n_steps: int, rounds: int) -> dict[str, float]:

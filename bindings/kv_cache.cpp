@@ -100,6 +100,55 @@ py::array cells(const PyKvCache& self) {
     return result;
 }
 
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+using ReadRows = SequenceRows (Session::*)(int, SequenceId);
+
+py::array_t<float> read(const PyKvCache& self, const Integer& layer, const SequenceArg& seq,
+                        ReadRows function) {
+    const int32_t index = to_int32("layer", layer);
+    const SequenceRef sequence = sequence_ref("seq", seq, Access::read);
+    SequenceRows rows =
+        self.session_on({sequence}, [&](Session& s) { return (s.*function)(index, sequence.id); });
+    return take_vector(std::move(rows.values), {rows.n, rows.n_heads, rows.head_dim});
+}
+
+// Converts keys or values. None: an array without a dtype.
+std::optional<Floats> float_rows(const char* name, const OptionalArrayLike& value) {
+    if (value.is_none()) return std::nullopt;
+    const py::array array = as_array(name, value, "an array of float32");
+    if (array.dtype().kind() != 'f')
+        throw py::type_error(text(name, ": expected an array of float32, got ",
+                                  py::cast<std::string>(py::str(array.dtype()))));
+    auto floats = Floats::ensure(array);
+    if (!floats) throw py::error_already_set();
+    return floats;
+}
+
+std::optional<GivenRows> given(const std::optional<Floats>& array) {
+    if (!array) return std::nullopt;
+    GivenRows rows;
+    rows.values = {array->data(), static_cast<size_t>(array->size())};
+    rows.shape.assign(array->shape(), array->shape() + array->ndim());
+    return rows;
+}
+
+void write(const PyKvCache& self, const SequenceArg& seq, const Integer& layer,
+           const Positions& positions, const OptionalArrayLike& keys,
+           const OptionalArrayLike& values) {
+    const SequenceRef sequence = sequence_ref("seq", seq);
+    const int32_t index = to_int32("layer", layer);
+    std::vector<Position> at;
+    to_int32s<InvalidArgument>("positions", positions, at);
+    const std::optional<Floats> key_array = float_rows("keys", keys);
+    const std::optional<Floats> value_array = float_rows("values", values);
+    const std::optional<GivenRows> key_rows = given(key_array);
+    const std::optional<GivenRows> value_rows = given(value_array);
+    follow_log_level();
+    self.session_on({sequence},
+                    [&](Session& s) { s.write(index, sequence.id, at, key_rows, value_rows); });
+}
+
 py::str kv_cache_repr(const PyKvCache& self) {
     if (self.call([](Context& c) { return c.closed(); })) return py::str("<plait.KVCache, closed>");
     const int32_t n_seq_max = initialized(self.shared)->fixed().settings().n_seq_max();
@@ -129,8 +178,9 @@ One of "unified", "streams", "sliding", "recurrent", "hybrid", "cross" and "none
             "Number of streams: n_seq_max if each sequence has its own rows, else 1.")
         .def_property_readonly("n_cells", get([](const Memory& m) { return m.n_cells(); }),
                                "Total number of cells.")
-        .def_property_readonly("n_used", get([](const Memory& m) { return m.n_used(); }),
-                               "Number of cells that a sequence holds or an open transaction keeps.")
+        .def_property_readonly(
+            "n_used", get([](const Memory& m) { return m.n_used(); }),
+            "Number of cells that a sequence holds or an open transaction keeps.")
         .def_property_readonly("in_transaction",
                                get([](const Memory& m) { return m.n_transactions() > 0; }),
                                "True while a transaction of the context is open.")
@@ -290,6 +340,78 @@ Returns:
     Structured ndarray of shape (n_used,) with the fields `row` (int32, storage row), `stream`
     (int32), `pos` (int32, shape (n_pos_per_token,)), `shift` (int32, rotation not yet applied) and
     `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).)");
+}
+
+void bind_kv_rows(KvCacheClass& kv) {
+    kv.def(
+          "keys",
+          [](const PyKvCache& self, const Integer& layer, const SequenceArg& seq) {
+              return read(self, layer, seq, &Session::keys);
+          },
+          py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached keys of a sequence.
+
+Args:
+    layer: Layer index, from 0.
+    seq: Sequence id.
+
+Returns:
+    float32 ndarray of shape (n_pos, n_head_kv, head_dim), in order of position. The keys are
+    rotated for their positions; pending shifts are applied.
+
+Raises:
+    IndexError: The layer does not exist.
+    ValueError: The id is invalid.
+    UnsupportedError: The layer caches no keys.)")
+        .def(
+            "values",
+            [](const PyKvCache& self, const Integer& layer, const SequenceArg& seq) {
+                return read(self, layer, seq, &Session::values);
+            },
+            py::arg("layer"), py::arg("seq"), R"(Return a copy of the cached values of a sequence.
+
+Args:
+    layer: Layer index, from 0.
+    seq: Sequence id.
+
+Returns:
+    float32 ndarray of shape (n_pos, n_head_kv, head_dim), in order of position.
+
+Raises:
+    IndexError: The layer does not exist.
+    ValueError: The id is invalid.
+    UnsupportedError: The layer caches no values.)")
+        .def("write", &write, py::arg("seq"), py::arg("layer"), py::arg("positions"),
+             py::arg("keys") = py::none(), py::arg("values") = py::none(),
+             R"(Replace cached keys and values of one layer at some positions of a sequence.
+
+The rows are as keys() and values() return them: in order of `positions`, with keys rotated for
+their positions. They are rounded to the type of the cache. Cells that other sequences share are
+copied first, so those sequences keep their rows; a copied cell is copied for all layers. Later
+tokens attend to the new rows; outputs and cells computed before stay as they are. Nothing is
+written if the call raises.
+
+Args:
+    seq: Sequence id.
+    layer: Layer index, from 0.
+    positions: The positions to write, in any order: an int, a range or an array of distinct
+        integers. The sequence must have exactly one token at each of them.
+    keys: float32 (n, n_head_kv, head_dim), one row for each position. None: keys stay as they are.
+    values: float32 (n, n_head_kv, head_dim). None: values stay as they are.
+
+Raises:
+    IndexError: The layer does not exist.
+    TypeError: `positions` has no integers, or `keys` or `values` no floating-point numbers.
+    ValueError: The id is invalid, neither `keys` nor `values` is given, a shape is wrong, a
+        position is not cached or is given twice, or a number is not finite or too large for the type of
+        the cache.
+    CacheFull: Copying shared cells needs more cells than are free.
+    UnsupportedError: The layer caches no keys and values, for example because it is recurrent, or
+        its values are part of its keys and `values` is given.
+
+Example:
+    ctx.decode(batch)
+    values = ctx.kv.values(1, seq=0)
+    ctx.kv.write(0, 1, range(1, 3), values=0.5 * values[1:3]))");
 }
 
 }  // namespace

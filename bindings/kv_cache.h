@@ -1,5 +1,4 @@
-// The Python class KVCache. Its methods are bound in kv_cache.cpp, kv_rows.cpp, kv_state.cpp and
-// kv_defrag.cpp.
+// The Python class KVCache. Its methods are bound in kv_cache.cpp, kv_state.cpp and kv_defrag.cpp.
 #pragma once
 
 #include <utility>
@@ -17,7 +16,6 @@ struct PyKvCache : ContextUser {
 };
 
 using KvCacheClass = py::class_<PyKvCache>;
-void bind_kv_rows(KvCacheClass& kv);
 void bind_kv_state(KvCacheClass& kv);
 void bind_kv_defrag(py::module_& m, KvCacheClass& kv);
 

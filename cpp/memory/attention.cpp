@@ -139,6 +139,7 @@ size_t AttentionPart::reserve_unshare(SequenceId sequence, int32_t needed, std::
     const int32_t free = table_.n_free(sequence);
     if (needed > free)
         throw CacheFull(text("sequence ", sequence, " shares ", needed, " of the cells to ", what,
+                             table_.in_transaction() ? " with others or with a transaction" : "",
                              ", which must be copied first; ", free, " cells are free"),
                         needed, free);
     table_.reserve_unshare(sequence, needed);

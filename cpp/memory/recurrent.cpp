@@ -146,11 +146,11 @@ void RecurrentPart::place(StepKind kind, const PreparedBatch& batch,
             if (!advance(batch.sequences_of(microbatch.entries[static_cast<size_t>(begin)]))) {
                 drop_stale_rows();
                 rollback();
-                throw CacheFull(text("the batch needs another recurrent state, but all ",
-                                     rows_.n_rows(), " are in use: transactions keep states of ",
-                                     saved_.size(), " points in time; end one, or use a larger ",
-                                     "n_seq_max"),
-                                1, 0);
+                throw CacheFull(
+                    text("the batch needs another recurrent state, but all ", rows_.n_rows(),
+                         " are in use: transactions keep states of ", saved_.size(),
+                         " points in time; end one, or use a larger ", "n_seq_max"),
+                    1, 0);
             }
         drop_stale_rows();
         first_.push_back(reads_.size());

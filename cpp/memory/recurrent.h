@@ -98,9 +98,9 @@ private:
                                        // saved sequences
     std::vector<Sequence> sequences_;
     Saved<std::vector<Sequence>> saved_;  // each holds a reference to its row
-    std::vector<SequenceId> touched_;  // sequences of the current step
-    std::vector<int32_t> stale_rows_;  // new rows last read by the microbatch being placed
-    uint64_t n_placed_ = 0;            // microbatches placed, over all calls
+    std::vector<SequenceId> touched_;     // sequences of the current step
+    std::vector<int32_t> stale_rows_;     // new rows last read by the microbatch being placed
+    uint64_t n_placed_ = 0;               // microbatches placed, over all calls
     // [n_rows] value of n_placed_ when the row was last replaced by a new row
     std::vector<uint64_t> last_copy_from_;
     // Of the current step.

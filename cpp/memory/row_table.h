@@ -166,9 +166,9 @@ private:
         std::vector<Run> runs;
     };
     struct Transaction {
-        uint64_t serial = 0;  // of the transaction; older rows have a smaller `born_`
+        uint64_t serial = 0;               // of the transaction; older rows have a smaller `born_`
         int32_t dropped = RowPool::kNone;  // list of kept rows that no sequence holds
-        std::vector<SavedSequence> saved;          // [n_sequences]
+        std::vector<SavedSequence> saved;  // [n_sequences]
     };
 
     // True if the row was in use when the innermost transaction began.
@@ -223,9 +223,9 @@ private:
     std::vector<int32_t> next_dropped_;  // [n_rows] links of Transaction::dropped
     std::vector<int32_t> replaced_by_;   // [n_rows] scratch of replace_kept_shifts()
     std::vector<std::vector<Run>> new_runs_;  // [n_sequences] scratch of replace_kept_shifts()
-    std::vector<Run> scratch_;         // new runs of the sequence being edited
-    int32_t n_scratch_keys_ = 0;       // keys of scratch_
-    int32_t n_shifted_ = 0;            // shifted rows that sequences hold
+    std::vector<Run> scratch_;                // new runs of the sequence being edited
+    int32_t n_scratch_keys_ = 0;              // keys of scratch_
+    int32_t n_shifted_ = 0;                   // shifted rows that sequences hold
     uint64_t version_ = 0;
 };
 

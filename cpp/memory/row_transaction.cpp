@@ -121,16 +121,18 @@ int32_t RowTable::reserve_kept_shifts() {
     }
     for (size_t p = 0; p < pools_.size(); ++p)
         if (needed[p] > pools_[p].n_free())
-            throw CacheFull(text("the transaction keeps ", needed[p], " cells with pending shifts, ",
-                                 "which must be copied before they are rotated; ",
-                                 pools_[p].n_free(), " cells are free"),
-                            needed[p], pools_[p].n_free());
+            throw CacheFull(
+                text("the transaction keeps ", needed[p], " cells with pending shifts, ",
+                     "which must be copied before they are rotated; ", pools_[p].n_free(),
+                     " cells are free"),
+                needed[p], pools_[p].n_free());
     replaced_by_.resize(ref_counts_.size());
     new_runs_.resize(sequences_.size());
     for (SequenceId s = 0; s < n_sequences(); ++s) {
         const Sequence& q = sequence(s);
         size_t n_replaced = 0;
-        for_each_row(q, {0, q.n_keys}, [&](int32_t row) { n_replaced += must_replace(row) ? 1 : 0; });
+        for_each_row(q, {0, q.n_keys},
+                     [&](int32_t row) { n_replaced += must_replace(row) ? 1 : 0; });
         new_runs_[static_cast<size_t>(s)].clear();
         if (n_replaced == 0) continue;
         save(s);
@@ -161,8 +163,7 @@ void RowTable::replace_kept_shifts(std::vector<RowMove>& moves) noexcept {
         int32_t key = 0;
         for_each_row(q, {0, q.n_keys}, [&](int32_t row) {
             const int32_t copy = replaced_by_[at(row)];
-            append_run(runs,
-                       {copy == RowPool::kNone ? row : copy, 1, key++, ordinals_[at(row)]});
+            append_run(runs, {copy == RowPool::kNone ? row : copy, 1, key++, ordinals_[at(row)]});
         });
         q.runs.swap(runs);
     }

@@ -98,15 +98,15 @@ public:
     SequenceId open_sequence();
     void close_sequence(SequenceId sequence);  // frees its cells
 
-    // Transactions; see Memory. `is_reserved(id)` tells whether a handle that was open at the
+    // Transactions; see Memory. `is_owned(id)` tells whether a handle that was open at the
     // beginning owns the id again after a rollback.
     void begin_transaction() { decode_runner_->memory().begin_transaction(); }
     void commit_transaction() noexcept { decode_runner_->memory().commit_transaction(); }
-    template <typename IsReserved>
-    void roll_back_transaction(IsReserved is_reserved) noexcept {
+    template <typename IsOwned>
+    void roll_back_transaction(IsOwned is_owned) noexcept {
         decode_runner_->memory().roll_back_transaction();
         for (size_t id = 0; id < handles_.size(); ++id)
-            handles_[id] = is_reserved(static_cast<SequenceId>(id));
+            handles_[id] = is_owned(static_cast<SequenceId>(id));
     }
 
     // Defragments the cache in rounds of at most `max_moves` copies; see Defragmenter.

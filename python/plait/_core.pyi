@@ -44,6 +44,7 @@ __all__: list[str] = [
     "Stats",
     "TensorInfo",
     "Trace",
+    "Transaction",
     "UnsupportedError",
     "build_info",
     "dequantize",
@@ -912,6 +913,29 @@ class Trace:
             None if the events were returned before.
         """
 
+class Transaction:
+    """
+    Calls that take effect together or not at all; see plait.cache.transaction.Transaction.
+    """
+    def __enter__(self) -> Transaction: ...
+    def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
+    def __init__(self, context: Context) -> None: ...
+    def rollback(self) -> None:
+        """
+        Undo all calls since the beginning of the block.
+
+        Ends the transaction: later calls of the block are not part of it.
+
+        Raises:
+            ValueError: The transaction is not open, an inner one is, it was entered in another thread, or
+                the context is closed.
+        """
+    @property
+    def open(self) -> bool:
+        """
+        True inside the block, until rollback().
+        """
+
 class SequenceHandle:
     """
     A reserved sequence id. It is released when the object is closed or destroyed.
@@ -934,7 +958,7 @@ class SequenceHandle:
         """
     def close(self) -> None:
         """
-        Free the cells and release the id.
+        Free the cells and release the id, until the rollback of an open transaction.
 
         Does nothing if the handle or the context is already closed.
         """
@@ -1275,6 +1299,46 @@ class KVCache:
             ValueError: The id is invalid.
             UnsupportedError: The layer caches no values.
         """
+    def write(
+        self,
+        seq: typing.SupportsIndex,
+        layer: typing.SupportsIndex,
+        positions: typing.SupportsIndex | numpy.typing.ArrayLike | None,
+        keys: numpy.typing.ArrayLike | None = None,
+        values: numpy.typing.ArrayLike | None = None,
+    ) -> None:
+        """
+        Replace cached keys and values of one layer at some positions of a sequence.
+
+        The rows are as keys() and values() return them: in order of `positions`, with keys rotated for
+        their positions. They are rounded to the type of the cache. Cells that other sequences share are
+        copied first, so those sequences keep their rows; a copied cell is copied for all layers. Later
+        tokens attend to the new rows; outputs and cells computed before stay as they are. Nothing is
+        written if the call raises.
+
+        Args:
+            seq: Sequence id.
+            layer: Layer index, from 0.
+            positions: The positions to write, in any order: an int, a range or an array of distinct
+                integers. The sequence must have exactly one token at each of them.
+            keys: float32 (n, n_head_kv, head_dim), one row for each position. None: keys stay as they are.
+            values: float32 (n, n_head_kv, head_dim). None: values stay as they are.
+
+        Raises:
+            IndexError: The layer does not exist.
+            TypeError: `positions` has no integers, or `keys` or `values` no floating-point numbers.
+            ValueError: The id is invalid, neither `keys` nor `values` is given, a shape is wrong, a
+                position is not cached or is given twice, or a number is not finite or too large for the type of
+                the cache.
+            CacheFull: Copying shared cells needs more cells than are free.
+            UnsupportedError: The layer caches no keys and values, for example because it is recurrent, or
+                its values are part of its keys and `values` is given.
+
+        Example:
+            ctx.decode(batch)
+            values = ctx.kv.values(1, seq=0)
+            ctx.kv.write(0, 1, range(1, 3), values=0.5 * values[1:3])
+        """
     @property
     def can_partial_remove(self) -> bool:
         """
@@ -1292,6 +1356,11 @@ class KVCache:
 
         0 if all runs have at least 32 cells or cannot be longer; close to 1 if every cell is isolated. Also
         0 if the sequences hold fewer than 256 cells.
+        """
+    @property
+    def in_transaction(self) -> bool:
+        """
+        True while a transaction of the context is open.
         """
     @property
     def kind(self) -> str:
@@ -1313,7 +1382,7 @@ class KVCache:
     @property
     def n_free(self) -> int:
         """
-        Number of cells that no sequence holds.
+        Number of cells that can be taken: n_cells - n_used.
         """
     @property
     def n_replaced(self) -> int:
@@ -1335,7 +1404,7 @@ class KVCache:
     @property
     def n_used(self) -> int:
         """
-        Number of cells that at least one sequence holds.
+        Number of cells that a sequence holds or an open transaction keeps.
         """
     @property
     def nbytes(self) -> int:

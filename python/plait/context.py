@@ -15,6 +15,7 @@ from plait import _core
 from plait.arguments import expect_model
 from plait.cache.kv_cache import KVCache
 from plait.cache.sequence import Sequence
+from plait.cache.transaction import Transaction
 from plait.closeable import Closeable
 from plait.model import loading_order
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    from plait.cache.transaction import Transaction
     from plait.inspect.capture import Capture, Sink
     from plait.inspect.edit import Change, Edit, Positions, Sequences
     from plait.inspect.gradients import Gradients, Loss
@@ -324,11 +324,9 @@ class Context(_core.Context, Closeable):  # noqa: D101
         Example:
             with ctx.transaction() as tx:
                 out = ctx.decode(batch)
-                if out.logits[-1].argmax() != expected:
+                if out.logits[0].argmax() != token:
                     tx.rollback()
         """
-        from plait.cache.transaction import Transaction
-
         return Transaction(self)
 
     def trace(self) -> Trace:

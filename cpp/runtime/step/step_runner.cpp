@@ -347,7 +347,8 @@ void StepRunner::apply_shifts() {
     if (!step_memory_.has_shifts()) return;
     mover_.prepare();
     if (stored_ && memory().n_transactions() > 0)
-        edit([](Memory& memory, std::vector<RowMove>& moves) { memory.replace_kept_shifts(moves); });
+        edit(
+            [](Memory& memory, std::vector<RowMove>& moves) { memory.replace_kept_shifts(moves); });
     shifts_.clear();
     step_memory_.take_shifts(shifts_);
     mover_.rotate(shifts_);

@@ -6,6 +6,7 @@ from typing import NoReturn, SupportsIndex
 
 from plait import _core
 from plait.arguments import MAX_POSITION, integer
+from plait.cache.transaction import Transaction
 from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
 
@@ -144,7 +145,7 @@ class Sequence(_core.SequenceHandle, Closeable):
         if not kv.can_shift:
             raise UnsupportedError(f"shift: a {kv.kind} memory cannot change positions")
         if kv.in_transaction:  # which keeps cells that would otherwise have room for others
-            with self._ctx.transaction():
+            with Transaction(self._ctx):
                 self._shift(keep, discard)
         else:
             self._check_room(keep, keep + discard)

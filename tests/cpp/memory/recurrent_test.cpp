@@ -28,7 +28,7 @@ int folded(std::initializer_list<int> tokens) {
 TEST(Recurrent, AnEmptySequenceReadsTheZeroRowAndWritesItsOwn) {  // # S4-15
     Driver driver(sized(8, 2), states());
     EXPECT_EQ(kind_of(driver), "recurrent");
-    EXPECT_EQ(driver.groups()[0].n_rows, 2u * 2 + 1);
+    EXPECT_EQ(driver.groups()[0].n_rows, 3u * 2 + 1);
     driver.place(Driver::batch_of(1, 3, 7));
     const GroupView view = driver.memory->view(0, 0);
     EXPECT_THAT(view.read_rows, ElementsAre(0));
@@ -187,7 +187,7 @@ TEST(Recurrent, EachStateHasItsOwnSizeAndLayersMayOmitAny) {  // # S1-23 # S1-24
     EXPECT_EQ(layout.storage.size(), 4u + 1 + 2 + 1);
     EXPECT_EQ(layout.at({0, 0, 3}).head_dim, 10);
     EXPECT_EQ(layout.at({0, 0, 1}).row_bytes, 6u * 4);
-    EXPECT_EQ(layout.at({2, 0, 1}).n_rows, 5u);
+    EXPECT_EQ(layout.at({2, 0, 1}).n_rows, 7u);
     EXPECT_THROW(layout.at({2, 0, 0}), InternalError);
     EXPECT_EQ(layout.group_of(0, 0), layout.group_of(2, 0));
     EXPECT_EQ(layout.group_of(3, 1), layout.group_of(0, 0));

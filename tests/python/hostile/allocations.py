@@ -120,6 +120,27 @@ class Calls:
         if self.ctx.kv.kind != "cross":
             assert plait.compare(self.ctx, self.other, [5, 6]).first_difference is None
 
+    def write(self) -> None:
+        kv = self.ctx.kv
+        for layer in range(self.model.n_layer):
+            try:
+                keys = kv.keys(layer, 1)
+            except plait.UnsupportedError:
+                continue
+            kv.write(1, layer, kv.seq_pos_max(1), keys[-1:] + 1)
+            return
+
+    def transaction(self) -> None:
+        with self.ctx.transaction() as tx:
+            self.ctx.decode(self.more)
+            with self.ctx.transaction():
+                self.ctx.kv.seq_cp(1, 2)
+                self.ctx.kv.seq_rm(1)
+            tx.rollback()
+        with self.ctx.transaction():
+            self.ctx.kv.seq_add(1, 0, None, 3)
+            self.ctx.decode(self.more)
+
     def restore(self) -> None:
         self.ctx.kv.from_bytes(self.good)
 
@@ -130,6 +151,8 @@ class Calls:
             "context": self.context,
             "decode": lambda: ctx.decode(self.more),
             "shift": lambda: ctx.kv.seq_add(1, 0, None, 3),
+            "write": self.write,
+            "transaction": self.transaction,
             "copy": lambda: ctx.kv.seq_cp(1, 2),
             "save": lambda: ctx.kv.save(self.file),
             "to bytes": ctx.kv.to_bytes,

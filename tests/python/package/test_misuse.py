@@ -285,7 +285,7 @@ def calls(room: Room) -> dict[str, Call]:
         "KVCache.seq_rm": (kv.seq_rm, {"seq": seq, "p0": 3, "p1": None}, span),
         "KVCache.evict": (kv.evict, {"seq": seq, "positions": 3}, {"seq": "seq", "positions": "positions"}),
         "KVCache.write": (kv.write, {"seq": seq, "layer": 0, "positions": 3, "keys": kv.keys(0, seq)[3:4]},
-                          {"seq": "seq", "layer": "int", "positions": "positions", "keys": "object or none",
+                          {"seq": "seq", "layer": "int", "positions": "int", "keys": "object or none",
                            "values": "object or none"}),
         "KVCache.plot": (kv.plot, {}, {"ax": "object or none"}),
         "Model": (plait.Model, {"path": m.path}, {"path": "path", "mmap": "bool", "packed_cache": "folder or none"}),

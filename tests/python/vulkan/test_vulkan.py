@@ -85,6 +85,37 @@ def test_shifts_and_copies_match_the_cpu(pair: tuple[plait.Context, plait.Contex
         assert near(got, wanted)
 
 
+def test_transactions_and_written_rows_match_the_cpu(
+    pair: tuple[plait.Context, plait.Context],
+) -> None:
+    results = []
+    for ctx in pair:
+        feed(ctx, tokens(20))
+        ctx.kv.seq_cp(0, 1)
+        ctx.kv.seq_add(1, 4, None, 3)
+        cells = ctx.kv.cells().tolist()
+        with ctx.transaction() as tx:
+            feed(ctx, [7, 8], 1)
+            ctx.kv.seq_add(1, 8, None, 2)
+            ctx.kv.write(0, 1, [3, 5], values=1 + ctx.kv.values(1, 0)[[3, 5]])
+            feed(ctx, [9], 0)
+            tx.rollback()
+        assert str(ctx.kv.cells().tolist()) == str(cells)
+        before = ctx.kv.to_bytes()
+        with ctx.transaction() as tx:
+            ctx.kv.seq_add(0, 0, None, 9)
+            feed(ctx, [7], 0)
+            tx.rollback()
+        assert ctx.kv.to_bytes() == before
+        with ctx.transaction():
+            values = 2 * ctx.kv.values(0, 1)[2:4]
+            ctx.kv.write(1, 0, [2, 3], values=values)
+        np.testing.assert_allclose(ctx.kv.values(0, 1)[2:4], values, rtol=1e-3)
+        results.append([feed(ctx, [7], seq) for seq in (0, 1)])
+    for got, wanted in zip(results[1], results[0], strict=True):
+        assert near(got, wanted)
+
+
 # S1-06: several sequences a step, which are a plan for each number of them.
 def test_steps_of_many_sequences_submit_recorded_commands(tiny: plait.Model) -> None:
     options = {"n_ctx": 64, "n_seq_max": 32}
