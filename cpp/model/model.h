@@ -38,7 +38,7 @@ struct ModelInfo {
     int n_layers = 0;
     int n_input_parts =
         1;  // parts of an embedding input, each of `width` elements; see arch/qwen.cpp
-    int given_width = 0;      // of an embedding input; 0: n_input_parts * width
+    int given_width = 0;  // of an embedding input; 0: n_input_parts * width
     // Parts of what a layer passes to the next, each of `width` elements; the first is the residual
     // stream. See arch/rwkv7.cpp.
     int n_passed_parts = 1;
