@@ -1733,7 +1733,7 @@ def quantize(
 
     Args:
         values: float32 array of shape (..., n); each row must consist of whole blocks.
-        type: Any of `types()` except IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS and IQ3_S, in upper or lower case.
+        type: Any of `types()`, in upper or lower case.
         weights: float32 array of shape (n,), the importance of each column: the sum of weights * error ** 2
             is minimised. An importance matrix has such weights.
         search: Search for the codes with the least squared error for every block type.
