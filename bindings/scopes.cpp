@@ -108,14 +108,23 @@ PyCapture& enter(PyCapture& self) {
         py::getattr(py::cast(self, py::return_value_policy::reference), "_sink", py::none());
     std::shared_ptr<FunctionSink> sink;
     if (!function.is_none()) sink = std::make_shared<FunctionSink>(function);
-    self.names = shared->session([names = self.names, &sink](Session& s) {
-        std::vector<std::string> started = s.start_capture(names, sink);
-        if (sink) sink->names = started;
-        return started;
-    });
+    // Nothing that allocates may follow start_capture() before `open` is set.
+    std::vector<std::string> started =
+        shared->session([names = self.names, &sink](Session& s) mutable {
+            names = s.start_capture(names, sink);
+            if (sink) sink->names.swap(names);
+            return std::move(names);
+        });
+    self.open = true;
     self.taken.clear();
     self.calls = py::object();
-    self.open = true;
+    try {
+        self.names = sink ? sink->names : std::move(started);
+    } catch (...) {
+        shared->call([](Context& c) { c.stop_capture(); });
+        self.open = false;
+        throw;
+    }
     return self;
 }
 

@@ -81,7 +81,7 @@ class KVCache(_core.KVCache):  # noqa: D101
             ranges = self._end_first(seq, ranges)
         for begin, end in ranges:
             if not self.seq_rm(seq, begin, end):
-                raise self._not_evictable(seq, begin, end)
+                raise UnsupportedError(self._refusal(seq, begin, end))
         return before - self.seq_len(seq)
 
     def _end_first(
@@ -111,12 +111,12 @@ class KVCache(_core.KVCache):  # noqa: D101
         last = int(kept[-1]) if len(kept) else -1
         inner = [(begin, end) for begin, end in ranges if begin < last]
         if inner and not self.can_partial_remove:
-            raise self._not_evictable(seq, *inner[0])
+            raise UnsupportedError(self._refusal(seq, *inner[0]))
         after = held[held > last]
         return [(int(after[0]), int(after[-1]) + 1), *inner] if len(after) else inner
 
-    def _not_evictable(self, seq: SupportsIndex, begin: int, end: int) -> UnsupportedError:
-        return UnsupportedError(
+    def _refusal(self, seq: SupportsIndex, begin: int, end: int) -> str:
+        return (
             f"evict: a {self.kind} cache cannot remove positions {begin} to {end - 1} of a sequence that ends at "
             f"{self.seq_pos_max(seq)}"
         )

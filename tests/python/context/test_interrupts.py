@@ -198,3 +198,41 @@ def test_what_an_interrupted_recording_holds_is_true(ctx):
                 useless += 1
     assert verified > 5
     assert useless > 5
+
+
+def test_no_gradients_stay_open(ctx):
+    def work():
+        with ctx.gradients("l_out.0", of=plait.Logit(5)) as grads:
+            feed(ctx, IDS)
+        grads["l_out.0"]
+
+    for n in at_every_instruction(work, least=60):
+        ctx.kv.clear()
+        with ctx.gradients("l_out.0", of=plait.Logit(5)) as grads:
+            feed(ctx, IDS)
+        assert grads["l_out.0"].shape == (len(IDS), ctx.model.n_embd), n
+
+
+def test_no_array_edit_stays_open(ctx):
+    want = fresh(ctx)
+    row = [0.5] * ctx.model.n_embd
+
+    def work():
+        with ctx.edit("l_out.0", row, seq=[0, 2], positions=range(2)):
+            assert fresh(ctx) != want
+
+    for n in at_every_instruction(work, least=100, stride=3):
+        assert fresh(ctx) == want, n
+
+
+def test_no_comparison_keeps_its_sequences(ctx, tiny):
+    with plait.Context(tiny, n_ctx=32) as other:
+
+        def work():
+            plait.compare(ctx, other, IDS)
+
+        for n in at_every_instruction(work, least=10_000, stride=5003):
+            assert all_are_free(ctx), n
+            assert all_are_free(other), n
+            with ctx.capture("l_out.0"):
+                pass
