@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from plait.generation.engine import Engine
+from plait.generation.prefix_store import PrefixStore
 from plait.generation.sampler import Sampler
 from plait.model import Model
 from plait.tokenizer.chat_template import KEY
@@ -67,6 +68,7 @@ class PlaitAPI(ModelAPI):  # type: ignore[misc, unused-ignore]
         chat_template: Text of a Jinja template to use instead of that of the file. None, for a file without one: the
             texts of the messages, each with a line break.
         n_seq_max: Max generations at a time.
+        prefixes: Directory of a plait.PrefixStore, so that later runs do not compute the same prompts again.
         model_args: Options of plait.Engine, such as n_ctx, kv_cells, type_k, backend or threads.
     """
 
@@ -79,6 +81,7 @@ class PlaitAPI(ModelAPI):  # type: ignore[misc, unused-ignore]
         *,
         chat_template: str | None = None,
         n_seq_max: int = 32,
+        prefixes: str | None = None,
         **model_args: Any,
     ) -> None:
         super().__init__(model_name, base_url, api_key, [], config)
@@ -87,7 +90,8 @@ class PlaitAPI(ModelAPI):  # type: ignore[misc, unused-ignore]
         self._template = chat_template
         if chat_template is None and KEY not in model.metadata:
             self._template = _PLAIN
-        self._engine = Engine(model, self._n_seq_max, **model_args)
+        store = None if prefixes is None else PrefixStore(prefixes)
+        self._engine = Engine(model, self._n_seq_max, store, **model_args)
         self._n_samples = Counter[tuple[int, str]]()
 
     async def generate(

@@ -31,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--n-seq-max", type=int, default=32, metavar="N", help="max requests that run at a time (default 32)"
     )  # fmt: skip
+    parser.add_argument(
+        "--prefixes",
+        metavar="DIR",
+        help="directory that keeps prefixes of prompts for later runs and other processes",
+    )
     add_context(parser)
 
 
@@ -40,13 +45,15 @@ def run(args: argparse.Namespace) -> int:
 
     from plait.errors import UnsupportedError
     from plait.generation.engine import Engine
+    from plait.generation.prefix_store import PrefixStore
     from plait.server import create_app  # raises UnsupportedError without the extra
 
     model = open_model(args.model)
     template = None if args.chat_template is None else read_text(args.chat_template)
+    store = None if args.prefixes is None else PrefixStore(args.prefixes)
     engine: Engine | None = None
     try:
-        engine = Engine(model, args.n_seq_max, **context_options(args))
+        engine = Engine(model, args.n_seq_max, store, **context_options(args))
     except UnsupportedError as error:
         sys.stderr.write(f"plait serve: only embeddings are served: {error}\n")
     name = Path(args.model).stem if Path(args.model).is_file() else args.model

@@ -1,0 +1,126 @@
+"""`plait serve` as a process."""
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+openai = pytest.importorskip("openai", reason="needs the packages of the extra serve and openai")
+pytest.importorskip("uvicorn", reason="needs the extra serve")
+pytest.importorskip("starlette", reason="needs the extra serve")
+pytest.importorskip("prometheus_client", reason="needs the extra serve")
+
+LONG = {"model": "model", "prompt": "Tom lives in", "max_tokens": 4000, "logit_bias": {"2": -100}}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(port, *options):
+    command = [sys.executable, "-m", "plait", "serve", "demo", "--port", str(port), *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@contextlib.contextmanager
+def served(*options):
+    """Run the command, and yield the process and its port once it answers."""
+    port = free_port()
+    process = start(port, *options)
+    try:
+        for _ in range(600):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health"):
+                    break
+            except OSError:
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(0.05)
+        yield process, port
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def client_of(port):
+    return openai.OpenAI(
+        base_url=f"http://127.0.0.1:{port}/v1", api_key="-", max_retries=0, timeout=60
+    )
+
+
+def active(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as reply:
+        lines = reply.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("plait_n_active "))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_and_running_requests_finish(number):
+    with served() as (process, port), client_of(port) as client:
+        text = client.completions.create(model="demo", prompt="Tom lives in", max_tokens=5).choices
+        assert text[0].text
+        stream = client.completions.create(
+            model="demo", prompt="Tom lives in", max_tokens=60, stream=True, logit_bias={"2": -100}
+        )
+        chunks = iter(stream)
+        next(chunks)
+        process.send_signal(number)
+        assert sum(1 for _ in chunks) > 10  # the request goes on to its end
+        _, errors = process.communicate(timeout=30)
+        assert "Traceback" not in errors
+        assert process.returncode in (0, -number, 128 + number)
+
+
+def test_a_port_in_use_is_an_error():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        process = start(taken.getsockname()[1])
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode not in (0, None)
+    assert "address already in use" in errors
+    assert "Traceback" not in errors
+
+
+def test_slow_and_vanishing_clients_cost_nobody_else_anything():
+    body = json.dumps(LONG | {"stream": True})
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with served() as (_, port), client_of(port) as client, contextlib.ExitStack() as open_sockets:
+        for i in range(8):
+            one = open_sockets.enter_context(socket.create_connection(("127.0.0.1", port)))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            one.sendall(
+                (head + body).encode()[: 40 if i % 4 == 3 else None]
+            )  # some send a part only
+            if i % 2 == 0:
+                one.recv(10)  # and read no more
+        for _ in range(3):
+            done = client.completions.create(model="demo", prompt="The kite is", max_tokens=4)
+            assert done.usage.completion_tokens >= 1
+        open_sockets.close()
+        deadline = time.monotonic() + 60
+        while active(port) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert active(port) == 0
+
+
+def test_a_restarted_server_loads_prefixes(tmp_path):
+    prompt = "Tom lives in Oslo. The kite is red. " * 4
+    texts, cached = [], []
+    for _ in range(2):
+        with served("--prefixes", str(tmp_path)) as (_, port), client_of(port) as client:
+            done = client.completions.create(
+                model="demo", prompt=prompt, max_tokens=8, temperature=0
+            )
+            texts.append(done.choices[0].text)
+            cached.append(done.usage.prompt_tokens_details.cached_tokens)
+    assert texts[0] == texts[1]
+    assert cached[0] == 0
+    assert cached[1] > 20
