@@ -10,6 +10,7 @@ import re
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 from plait.arguments import expect, integer, kind, string
@@ -18,6 +19,7 @@ from plait.context import Context, model_of
 from plait.errors import CacheFull, ModelError
 from plait.generation import saved_chat
 from plait.generation.events import Event
+from plait.generation.image_turns import ImageTurns
 from plait.generation.messages import Message as Reply
 from plait.generation.messages import Parser, render
 from plait.generation.messages.calling import result_message
@@ -145,7 +147,8 @@ class Chat(Closeable):
         self._model = source
         self._tokenizer = source.tokenizer
         self._images = None if vision is None else _images(vision, source, full)
-        self._turns = turns_of(model, shifts=full == "shift", images=self._images)
+        make = None if self._images is None else partial(ImageTurns, images=self._images)
+        self._turns = turns_of(model, full == "shift", make)
         self._turn = 0
         self._shown_tools = self.tools
         if isinstance(sampler, Sampler):
@@ -433,7 +436,7 @@ class Chat(Closeable):
                 messages,
                 self._shown_tools,
                 template=self._template,
-                placeholder=None if self._images is None else self._images.placeholder,
+                placeholder=self._images.placeholder if self._images and images else None,
                 **self._variables,
                 **more,
             )

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from plait.model import Model
-    from plait.vision.parts import ImagePrompt
 
     Row = npt.NDArray[np.float32]
 
@@ -83,14 +82,17 @@ class Turns(Closeable):
 
 
 def turns_of(
-    model: Model | Context | SharedContext, shifts: bool, images: ImagePrompt | None = None
+    model: Model | Context | SharedContext,
+    shifts: bool,
+    make: Callable[[Context, Context | None], Turns] | None = None,
 ) -> Turns:
     """Return where a conversation runs.
 
     Args:
         model: A Model, for which a context is created; a Context; or an Engine.
         shifts: Whether tokens are removed from the cache when the context is full.
-        images: The images of the conversation. None: it has none.
+        make: Makes the Turns from the context and, if it is to be closed at the end, the context again.
+            None: chosen by the other arguments.
 
     Raises:
         UnsupportedError: `shifts`, but the memory of the context cannot shift.
@@ -101,10 +103,8 @@ def turns_of(
     found = ctx if isinstance(ctx, Context) else owned
     assert found is not None
     try:
-        if images is not None:
-            from plait.generation.image_turns import ImageTurns
-
-            return ImageTurns(found, owned, images)
+        if make is not None:
+            return make(found, owned)
         if shifts:
             return ShiftingTurns(found, owned)
         return EngineTurns(model if isinstance(model, Engine) else found, owned)

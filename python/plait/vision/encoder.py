@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 import numpy as np
 
 from plait import _core
-from plait.arguments import integer
+from plait.arguments import integer, string
 from plait.closeable import Closeable
 from plait.context import Context
 from plait.errors import ModelError, UnsupportedError
@@ -139,7 +139,10 @@ class Vision(Closeable):
     ) -> None:
         self._lock = threading.Lock()
         self._n_cached = integer(n_cached, "n_cached", 0)
-        self._options = {"backend": backend, "threads": threads}
+        self._options = {
+            "backend": string(backend, "backend"),
+            "threads": None if threads is None else integer(threads, "threads", 1),
+        }
         self._tower = _core.open_image_model(path, mmap, False)
         limits = [None if n is None else integer(n, name, 1)
                   for name, n in (("min_pixels", min_pixels), ("max_pixels", max_pixels))]  # fmt: skip
@@ -224,7 +227,7 @@ class Vision(Closeable):
             ValueError: The array has another shape or type, the file is damaged, the image has more than
                 2^26 pixels, one side is more than 200 times the other, or the encoder is closed.
             FileNotFoundError: There is no such file.
-            UnsupportedError: Pillow is not installed.
+            ModuleNotFoundError: Pillow is not installed.
             MemoryError: There is too little memory.
         """
         pixels = to_rgb(image)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from plait.arguments import kind
-from plait.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -30,12 +29,14 @@ def pillow() -> Any:
     """Return the module PIL.Image.
 
     Raises:
-        UnsupportedError: Pillow is not installed.
+        ModuleNotFoundError: Pillow is not installed.
     """
     try:
         import PIL.Image
-    except ImportError as error:
-        raise UnsupportedError("images need Pillow: pip install 'plait[vision]'") from error
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "images need Pillow: pip install plait[vision]", name="PIL"
+        ) from error
     return PIL.Image
 
 
@@ -55,7 +56,7 @@ def to_rgb(image: ImageLike) -> Pixels:
         TypeError: The image is of another type.
         ValueError: The array has another shape or type, or the file is damaged, or the image is too large.
         FileNotFoundError: There is no such file.
-        UnsupportedError: Pillow is not installed.
+        ModuleNotFoundError: Pillow is not installed.
     """
     if isinstance(image, np.ndarray):
         return _from_array(image)

@@ -5,38 +5,23 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from plait.arguments import kind
-from plait.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from plait.model import Model
     from plait.vision.encoder import ImageEmbeddings, Vision
 
 
-class _Form(NamedTuple):
-    """How a family writes an image in a prompt.
-
-    Attributes:
-        placeholder: The token that templates write for an image.
-        text: What is written in its place.
-        keeps: Whether the embeddings follow the placeholder; otherwise they replace it.
-    """
-
-    placeholder: str
-    text: str
-    keeps: bool = False
-
-
-_PAD: Final = _Form("<|image_pad|>", "<|image_pad|>")
+# By projector type: the text that templates write for an image, and those before and after its embeddings.
 _FORMS: Final = {
-    "gemma3": _Form("<start_of_image>", "\n\n<start_of_image><end_of_image>\n\n", keeps=True),
-    "mlp": _Form("<image>", "<image>"),
-    "pixtral": _Form("[IMG]", "[IMG][IMG_END]"),
-    "qwen2vl_merger": _PAD,
-    "qwen2.5vl_merger": _PAD,
-    "qwen3vl_merger": _PAD,
+    "gemma3": ("<start_of_image>", "\n\n<start_of_image>", "<end_of_image>\n\n"),
+    "mlp": ("<image>", "", ""),
+    "pixtral": ("[IMG]", "", "[IMG_END]"),
+    "qwen2vl_merger": ("<|image_pad|>", "", ""),
+    "qwen2.5vl_merger": ("<|image_pad|>", "", ""),
+    "qwen3vl_merger": ("<|image_pad|>", "", ""),
 }
 
 
@@ -100,11 +85,10 @@ class ImagePrompt:
         model: The text model.
 
     Attributes:
-        placeholder: The text that templates write for an image, and what is written in its place.
+        placeholder: The text that templates write for an image, and those before and after its embeddings.
 
     Raises:
         ValueError: The embeddings of the encoder are not inputs of the model.
-        UnsupportedError: The vocabulary has no token for images.
     """
 
     def __init__(self, vision: Vision, model: Model) -> None:
@@ -113,11 +97,8 @@ class ImagePrompt:
                 f"Chat: vision: the encoder has rows of {vision.n_embd} elements with {vision.n_pos_per_token} "
                 f"positions, the model takes {model.n_embd} with {model.n_pos_per_token}; they do not belong together"
             )
-        form = _FORMS[vision.projector_type]
+        self.placeholder = _FORMS[vision.projector_type]
         self._vision = vision
-        self._token = _token(model, form.placeholder)
-        self._keeps = form.keeps
-        self.placeholder = (form.placeholder, form.text)
         self._numbers: dict[bytes, int] = {}  # of the first row of an image
         self._images: dict[int, ImageEmbeddings] = {}
         self._next = -1
@@ -126,8 +107,8 @@ class ImagePrompt:
         """Replace the placeholders of a prompt by the numbers of the rows of images.
 
         Args:
-            ids: Token ids of the prompt.
-            images: The images, in the order of the placeholders.
+            ids: Token ids of the prompt, with -1 for each image.
+            images: The images, in the same order.
 
         Returns:
             Token ids, and negative numbers for embeddings.
@@ -135,7 +116,7 @@ class ImagePrompt:
         Raises:
             ValueError: The numbers of placeholders and of images differ; or an error of Vision.encode().
         """
-        n = ids.count(self._token)
+        n = ids.count(-1)
         if n != len(images):
             raise ValueError(
                 f"Chat: the template writes {n} placeholders for {len(images)} images; it may not support images"
@@ -143,10 +124,7 @@ class ImagePrompt:
         given = iter(images)
         found: list[int] = []
         for token in ids:
-            if token != self._token or self._keeps:
-                found.append(token)
-            if token == self._token:
-                found += self._rows(self._vision.encode(next(given)))
+            found += [token] if token >= 0 else self._rows(self._vision.encode(next(given)))
         return found
 
     def image_at(self, number: int) -> ImageEmbeddings | None:
@@ -161,12 +139,3 @@ class ImagePrompt:
             self._numbers[image.key] = first
             self._images[first] = image
         return range(first, first - len(image), -1)
-
-
-def _token(model: Model, text: str) -> int:
-    ids = model.tokenizer.encode(text, add_special=False)
-    if len(ids) != 1:
-        raise UnsupportedError(
-            f"Chat: vision: the vocabulary of the model has no token {text}, which stands for an image"
-        )
-    return int(ids[0])

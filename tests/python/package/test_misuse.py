@@ -21,6 +21,7 @@ import plait
 import pytest
 from python.drive import batch, feed
 from python.package.test_signatures import public_callables
+from python.vision import towers
 
 ERRORS = (TypeError, ValueError, IndexError, KeyError, plait.Error)
 # What the arguments of these functions are about.
@@ -31,6 +32,7 @@ RESULTS = {
     "Completion",
     "EngineStats",
     "Event",
+    "ImageEmbeddings",
     "LogitLens",
     "Message",
     "ImportanceMatrix",
@@ -201,6 +203,7 @@ def calls(room: Room) -> dict[str, Call]:
     draw = {"logits_row": "logits", "seq": "key"}
     text_call = {"model": "model", "text": "text"}
     vector = np.zeros((m.n_layer, m.n_embd), np.float32)
+    encoder = towers.write(room.folder, "qwen2vl")
     tables = {
         "Batch.add": (plait.Batch().add, {"token": 5, "pos": 0, "seq": 0, "logits": True},
                       {"token": "any int", "pos": "pos", "seq": "seq", "logits": "bool"}),
@@ -208,14 +211,16 @@ def calls(room: Room) -> dict[str, Call]:
                                {"tokens": "ids", "seq": "seq", "pos": "pos", "logits": "mask"}),
         "Batch.add_embeddings": (plait.Batch().add_embeddings,
                                  {"array": np.zeros((1, 8), np.float32), "seq": 0, "pos": 0, "logits": "all"},
-                                 {"array": "logits", "seq": "seq", "pos": "pos", "logits": "mask"}),
+                                 {"array": "logits", "seq": "seq", "pos": "pos", "logits": "mask",
+                                  "both_directions": "bool"}),
         "Batch.from_arrays": (plait.Batch.from_arrays,
                               {"tokens": [5], "positions": [0], "seq_ids": [1], "logits": [True]},
                               {"tokens": "ids", "positions": "object or none", "seq_ids": "object or none",
                                "logits": "mask"}),
         "Chat": (lambda **k: plait.Chat(**k).close(), {"model": m, "template": template},
                  {"model": "model", "system": "str or none", "tools": "object or none", "full": "str",
-                  "max_tokens": "int", "sampler": "callable or none", "stop": "stop", "template": "str or none"}),
+                  "max_tokens": "int", "sampler": "callable or none", "stop": "stop", "template": "str or none",
+                  "vision": "object or none"}),
         "Chat.say": (lambda **k: (chat.messages.clear(), chat.say(**k)), {"text": "a"},
                      {"text": "str or none", "max_tokens": "int or none", "response_format": "object or none",
                       "tool_choice": "str"}),
@@ -224,7 +229,7 @@ def calls(room: Room) -> dict[str, Call]:
         "Chat.save": (chat.save, {"path": room.folder / "saved.json"}, {"path": "path"}),
         "Chat.load": (lambda **k: plait.Chat.load(**k).close(), {"path": saved_chat(room, template), "model": m},
                       {"path": "path", "model": "model", "tools": "object or none",
-                       "sampler": "callable or none"}),
+                       "sampler": "callable or none", "vision": "object or none"}),
         "Chat.stream": (lambda **k: (chat.messages.clear(), list(chat.stream(**k))), {"text": "a"},
                         {"text": "str or none", "max_tokens": "int or none", "response_format": "object or none",
                          "tool_choice": "str"}),
@@ -344,6 +349,10 @@ def calls(room: Room) -> dict[str, Call]:
                               "shown": "object"}),
         "Tokenizer.token_bytes": (tokenizer.token_bytes, {"token": 5}, {"token": "int"}),
         "Tokenizer.token_id": (tokenizer.token_id, {"text": "a"}, {"text": "str"}),
+        "Vision": (lambda **k: plait.Vision(**k).close(), {"path": encoder},
+                   {"path": "path", "min_pixels": "int or none", "max_pixels": "int or none", "n_cached": "int",
+                    "mmap": "bool", "backend": "str", "threads": "int or none"}),
+        "Vision.encode": (plait.Vision(encoder).encode, {"image": np.zeros((9, 9, 3), np.uint8)}, {"image": "path"}),
         "tool_schema": (plait.tool_schema, {"function": plait.complete}, {"function": "callable"}),
         "agenerate": (lambda **k: asyncio.run(_listed(plait.agenerate(**k))), {"model": m, "prompts": [ids]},
                       GENERATE),
@@ -519,7 +528,7 @@ def test_wrong_arguments_are_refused_by_name(room, name, monkeypatch):
                 except VERDICTS.get(name, MemoryError):
                     pass
                 except OSError as error:
-                    if argument != "path":
+                    if argument not in ("path", "image"):
                         problems.append(f"{argument}={probe}: {error!r}")
                 except BaseException as error:
                     problems.append(f"{argument}={probe}: {error!r}")

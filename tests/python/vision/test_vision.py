@@ -277,7 +277,7 @@ def test_images_need_pillow(vision, monkeypatch):
     data = png(4, 4)
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(plait.UnsupportedError, match=r"pip install 'plait\[vision\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install plait\[vision\]"):
         vision.encode(data)
 
 
@@ -369,3 +369,46 @@ def test_vulkan_computes_the_same(paths, family):
     with plait.Vision(paths[family], backend="vulkan") as vision:
         got = vision.encode(towers.image(*size)).rows
     assert np.abs(got - want).max() <= 1e-3 * np.abs(want).max()
+
+
+def rows_of(path, size=towers.SIZES[1]):
+    with plait.Vision(path) as vision:
+        return vision.encode(towers.image(*size)).rows
+
+
+def test_exchanged_names_of_the_feed_forward_matrices_are_read(paths, tmp_path):
+    metadata, tensors = towers.llava()
+    exchanged = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
+
+    def name(old):
+        return next((old.replace(a, b) for a, b in exchanged.items() if a in old), old)
+
+    renamed = {name(old): tensor for old, tensor in tensors.items()}
+    path = gguf_writer.write(tmp_path / "old.gguf", metadata, renamed)
+    np.testing.assert_array_equal(rows_of(path), rows_of(paths["llava"]))
+
+
+def test_an_audio_encoder_in_the_file_is_ignored(paths, tmp_path):
+    metadata, tensors = towers.qwen2vl()
+    metadata["clip.vision.projector_type"] = metadata.pop("clip.projector_type")
+    metadata |= {"clip.has_audio_encoder": True, "clip.audio.block_count": 1}
+    tensors["a.blk.0.ln1.weight"] = tensors["mm.a.fc.weight"] = np.ones((2, 3), np.float32)
+    path = gguf_writer.write(tmp_path / "sound.gguf", metadata, tensors)
+    np.testing.assert_array_equal(rows_of(path), rows_of(paths["qwen2vl"]))
+
+
+def test_an_unknown_tensor_is_refused(tmp_path):
+    metadata, tensors = towers.qwen2vl()
+    tensors["v.blk.0.ls1.weight"] = np.ones(towers.WIDTH, np.float32)
+    path = gguf_writer.write(tmp_path / "more.gguf", metadata, tensors)
+    with pytest.raises(plait.ModelError, match=r"v\.blk\.0\.ls1\.weight does not belong"):
+        plait.Vision(path)
+
+
+@pytest.mark.parametrize("change", [{"clip.vision.mm_patch_merge_type": "spatial_unpad"},
+                                    {"clip.vision.feature_layer": np.array([1], np.int32)}])  # fmt: skip
+def test_tiles_and_feature_layers_of_llava_are_refused(tmp_path, change):
+    metadata, tensors = towers.llava()
+    path = gguf_writer.write(tmp_path / "tiles.gguf", metadata | change, tensors)
+    with pytest.raises(plait.UnsupportedError, match=r"LLaVA 1\.6|feature_layer"):
+        plait.Vision(path)

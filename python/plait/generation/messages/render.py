@@ -33,7 +33,7 @@ def render(
     add_generation_prompt: bool = True,
     *,
     template: str | ChatTemplate | None = None,
-    placeholder: tuple[str, str] | None = None,
+    placeholder: tuple[str, str, str] | None = None,
     **variables: Any,
 ) -> list[int]:
     """Return the prompt tokens of a conversation.
@@ -49,8 +49,8 @@ def render(
         tools: The tools that the model may call: JSON schemas or Python functions; see tool_schema().
         add_generation_prompt: End with the start of the assistant's reply.
         template: Text of a Jinja template, or a ChatTemplate, to use instead of that of the file.
-        placeholder: Pass parts {"type": "image"} to the template. It writes the first text for each, which is replaced
-            by the second.
+        placeholder: Pass parts {"type": "image"} to the template. It writes the first of these texts for each, for
+            which -1 stands in the result, between the tokens of the second and the third text.
         variables: More variables of the template, such as enable_thinking=False.
 
     Raises:
@@ -81,12 +81,24 @@ def render(
         None if schemas is None else [guard.broken(schema) for schema in schemas],
         {**variables, "add_generation_prompt": add_generation_prompt},
     )
-    if placeholder is not None:
-        text = text.replace(*placeholder)
-    ids = tokenizer.encode_marked(text, guard.mark)
+    ids = _encoded(tokenizer, text, guard.mark, placeholder)
     if not ids:
         raise ValueError("render: the template renders these messages to an empty text")
     return ids
+
+
+def _encoded(
+    tokenizer: Tokenizer, text: str, mark: str, placeholder: tuple[str, str, str] | None
+) -> list[int]:
+    if placeholder is None:
+        return tokenizer.encode_marked(text, mark)
+    name, before, after = placeholder
+    first, *rest = text.split(name)
+    pieces = [first, *(after + piece for piece in rest)]
+    ids: list[int] = []
+    for piece in pieces[:-1]:
+        ids += [*tokenizer.encode_marked(piece + before, mark), -1]
+    return ids + tokenizer.encode_marked(pieces[-1], mark)
 
 
 class _Guard:
