@@ -175,7 +175,7 @@ def plot_layers(
         ValueError: The shape does not fit the tokens, a number is not finite, or `limit` is not positive.
 
     Example:
-        plot_layers(effects, [model.tokenizer.decode([t]) for t in tokens], "change in logits")
+        plait.figures.plot_layers([[0, 1, 2], [0, 0, 4]], ["The", "kite", "is"], "change in logits")
     """
     texts = [
         string(t, "plot_layers: tokens") for t in items(tokens, "plot_layers: tokens", "strings")
