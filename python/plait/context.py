@@ -364,8 +364,8 @@ class Context(_core.Context, Closeable):  # noqa: D101
             A context manager. Its `save(path)` writes the file for plait.verify().
 
         Raises:
-            UnsupportedError: Adapters or control vectors of single sequences were set before the
-                block.
+            UnsupportedError: Raised by entering the block: adapters or control vectors of single
+                sequences were set before, or a transaction is open.
 
         Example:
             with ctx.record() as receipt:
