@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
+from plait.arguments import string
 from plait.closeable import Closeable
 from plait.generation.events import Completion, Event
 from plait.generation.messages import Parser, render
@@ -64,6 +65,7 @@ def prepared(
         ValueError: Arguments exclude each other, or the prompt is empty.
     """
     conversation = _messages(prompt)
+    tool_choice = string(tool_choice, "Engine: tool_choice")
     if conversation is None:
         if (
             tools is not None

@@ -156,9 +156,9 @@ class PrefixCache:
 
     def until_branch(self, request: Request, n: int) -> int:
         """Return how many of the next `n` tokens the request can process before another request requires a fork."""
-        if self._forks_anywhere or not (len(self._waiting) or request.marks):
-            return n
-        points = self._waiting.branches(request.all) | request.marks
+        points = request.marks
+        if not self._forks_anywhere and len(self._waiting):
+            points = points | self._waiting.branches(request.all)
         ahead = [p for p in points if p >= MIN_PREFIX and p > request.n_cached]
         return min([n, *(p - request.n_cached for p in ahead)])
 
@@ -230,9 +230,14 @@ class PrefixCache:
         return None
 
     def _marks(self, request: Request) -> frozenset[int]:
-        """Return the lengths at which the prefix is to be saved, for memories that are saved as a whole."""
-        if self._stored is None or self._forks_anywhere or request.n_generated:
+        """Return the lengths at which a prompt pauses: where a memory is saved that is saved as a whole.
+
+        Where bits depend on the division of a prompt, its last token is computed alone, as after loading the others.
+        """
+        if self._stored is None or request.n_generated:
             return frozenset()
+        if self._forks_anywhere:
+            return frozenset() if self._stored.is_invariant else frozenset({len(request.all) - 1})
         return frozenset({len(request.all) - 1, self._stored.common(request.all)})
 
     def _sequence(self, holder: Request | Idle | None, n: int) -> Sequence | None:

@@ -68,6 +68,9 @@ class PrefixStore:
     usable. An entry that is damaged is removed and computed again. If a file cannot be written, because the disk is
     full, a warning is logged (logger "plait") and generation continues.
 
+    On devices, and with `invariant=False`, bits depend on which tokens a step computes together. There, a prompt that
+    is loaded up to its last token has the bits of its first computation; other prompts may differ in the last bits.
+
     Memories with one row per token keep the rows of a common prefix once. Windows and recurrent states can only resume
     where they were saved: at the end of a prompt, and where prompts diverge.
 

@@ -31,6 +31,9 @@ class StoredPrefixes(Closeable):
         store: The store.
         ctx: The context.
 
+    Attributes:
+        is_invariant: Whether rows have the same bits however the tokens of a prompt are divided among steps.
+
     Raises:
         OSError: The model file cannot be read.
     """
@@ -41,6 +44,7 @@ class StoredPrefixes(Closeable):
         self._partial = ctx.kv.kind in REMOVING_KINDS
         # What a decoder with an encoder computes depends on more than its tokens.
         self._usable = ctx.causal and ctx.kv.kind != "cross"
+        self.is_invariant = ctx.invariant and ctx.devices == ["cpu"]
         self._conditions = [*_build(), *_model(store, ctx), *_options(ctx)]
         self._folder_of: tuple[int, Folder] | None = None  # with the epoch
         self._steered = False  # whether adapters or a control vector apply

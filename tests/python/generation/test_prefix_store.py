@@ -194,9 +194,23 @@ def test_other_options_miss(tiny, store, options):
     run(tiny, [PROMPT], store)
     found = run(tiny, [PROMPT], opened(store), **options)
     assert found[0][0] == 0
-    assert_same(found, run(tiny, [PROMPT], None, **options))
     if options != {"invariant": False}:
-        assert run(tiny, [PROMPT], opened(store), **options)[0][0] == 59
+        assert_same(found, run(tiny, [PROMPT], None, **options))
+    again = run(tiny, [PROMPT], opened(store), **options)
+    assert again[0][0] == 59
+    assert_same(again, found)
+
+
+def test_a_device_gives_the_bits_of_the_first_computation(tiny, store):
+    if not any(device.name.startswith("vulkan") for device in plait.devices()):
+        pytest.skip("no Vulkan device")
+    for layers in (None, 1):
+        options = {"backend": "vulkan", "n_gpu_layers": layers}
+        first = run(tiny, [PROMPT], store, **options)
+        again = run(tiny, [PROMPT], opened(store), **options)
+        assert [first[0][0], again[0][0]] == [0, 59]
+        assert_same(again, first)
+    assert run(tiny, [PROMPT], opened(store))[0][0] == 0
 
 
 def test_adapters_and_control_vectors(store, tmp_path):
