@@ -397,6 +397,34 @@ std::string joined(std::span<const int32_t> values) {
     return result;
 }
 
+using BatchArrays =
+    py::typing::Tuple<py::array, py::array_t<int32_t>, py::array_t<int32_t>, py::array_t<bool>>;
+
+// Copies the entries into arrays, padded with -1.
+BatchArrays to_arrays(PyBatch& self) {
+    const PyBatch::Reading reading(self);
+    const BatchView& view = reading.view();
+    const auto n = static_cast<py::ssize_t>(view.size);
+    py::array entries = py::array_t<int32_t>(n, view.tokens.data());
+    if (view.tokens.empty() && n > 0)
+        entries =
+            py::array_t<float>({n, static_cast<py::ssize_t>(view.width)}, view.embeddings.data());
+    const auto axes = static_cast<size_t>(view.axes);
+    py::array_t<int32_t> positions({n, static_cast<py::ssize_t>(axes)});
+    std::fill_n(positions.mutable_data(), positions.size(), kNextPosition);
+    std::ranges::copy(view.positions, positions.mutable_data());
+    size_t k = 1;
+    for (size_t i = 0; i < view.size; ++i) k = std::max(k, view.sequences_of(i).size());
+    py::array_t<int32_t> sequences({n, static_cast<py::ssize_t>(k)});
+    std::fill_n(sequences.mutable_data(), sequences.size(), kNoSequence);
+    py::array_t<bool> wants(n);
+    for (size_t i = 0; i < view.size; ++i) {
+        std::ranges::copy(view.sequences_of(i), sequences.mutable_data() + i * k);
+        wants.mutable_data()[i] = view.wants[i] != 0;
+    }
+    return py::make_tuple(entries, positions, sequences, wants);
+}
+
 py::str batch_html(PyBatch& self) {
     const PyBatch::Reading reading(self);
     const BatchView& view = reading.view();
@@ -504,6 +532,16 @@ belongs to the context, and refuses the bare id of an open Sequence: also the de
 
 Raises:
     BatchError: A context is reading the batch.)")
+        .def("to_arrays", &to_arrays,
+             R"(Return copies of the entries as arrays, for example to send them elsewhere.
+
+Returns:
+    The entries, int32 (n,) tokens or float32 (n, n_embd) embeddings; their positions, int32 (n, 1) or
+    (n, n_pos_per_token), -1 where an entry continues its sequence; their sequences, int32 (n, k), padded
+    with -1; and bool (n,), True for each entry that requests an output row.
+
+Raises:
+    BatchError: An array of from_arrays() has been resized.)")
         .def("__len__", &PyBatch::size)
         .def("__repr__", &batch_repr)
         .def("_repr_html_", &batch_html);

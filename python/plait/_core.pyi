@@ -401,6 +401,25 @@ class Batch:
         Raises:
             BatchError: A context is reading the batch.
         """
+    def to_arrays(
+        self,
+    ) -> tuple[
+        numpy.ndarray,
+        numpy.typing.NDArray[numpy.int32],
+        numpy.typing.NDArray[numpy.int32],
+        numpy.typing.NDArray[numpy.bool],
+    ]:
+        """
+        Return copies of the entries as arrays, for example to send them elsewhere.
+
+        Returns:
+            The entries, int32 (n,) tokens or float32 (n, n_embd) embeddings; their positions, int32 (n, 1) or
+            (n, n_pos_per_token), -1 where an entry continues its sequence; their sequences, int32 (n, k), padded
+            with -1; and bool (n,), True for each entry that requests an output row.
+
+        Raises:
+            BatchError: An array of from_arrays() has been resized.
+        """
 
 class Output:
     """

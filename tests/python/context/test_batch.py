@@ -270,3 +270,28 @@ def test_no_tokens_add_nothing():
     batch.add_sequence([])
     batch.add_sequence(np.zeros(0, np.int64), logits="all")
     assert len(batch) == 0
+
+
+def test_arrays_of_a_batch():
+    batch = plait.Batch()
+    batch.add_sequence([5, 6], seq=1, logits="last")
+    batch.add(7, pos=3, seq=[0, 2], logits=True)
+    tokens, positions, seqs, wants = batch.to_arrays()
+    assert tokens.dtype == positions.dtype == seqs.dtype == np.int32
+    assert tokens.tolist() == [5, 6, 7]
+    assert positions.tolist() == [[-1], [-1], [3]]
+    assert seqs.tolist() == [[1, -1], [1, -1], [0, 2]]
+    assert wants.tolist() == [False, True, True]
+    tokens[0] = 9
+    assert batch.to_arrays()[0][0] == 5  # copies
+    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
+    embedded = plait.Batch()
+    embedded.add_embeddings(rows, pos=[[1, 2, 3, 0], [1, 2, 4, 0]], logits="none")
+    got, positions, seqs, wants = embedded.to_arrays()
+    assert got.dtype == np.float32
+    assert np.array_equal(got, rows)
+    assert positions.tolist() == [[1, 2, 3, 0], [1, 2, 4, 0]]
+    assert not wants.any()
+    assert [x.size for x in plait.Batch().to_arrays()] == [0, 0, 0, 0]
+    same = plait.Batch.from_arrays([5, 6], [0, 1], [0, 0], [True, False])
+    assert same.to_arrays()[1].tolist() == [[0], [1]]
