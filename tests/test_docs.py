@@ -88,9 +88,9 @@ def test_what_needs_a_cluster_runs_too(tmp_path, tiny_model_file):
     pytest.importorskip("ray.data", reason="ray[data] is not installed")
     parquet = pytest.importorskip("pyarrow.parquet", reason="ray[data] is not installed")
     ours = blocks(DOCS / "how-to" / "many_machines.md", "python-ray")
-    assert len(ours) == 2
+    assert len(ours) == 3
     source = "\n".join([GIVEN, CLUSTER, *ours])
-    assert source.count("/models/model.gguf") == 2
+    assert source.count("/models/model.gguf") == 4
     (tmp_path / "page.py").write_text(source.replace("/models/model.gguf", str(tiny_model_file)))
     done = subprocess.run(
         [sys.executable, "page.py"],

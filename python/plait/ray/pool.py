@@ -1,7 +1,4 @@
-"""Generation, scoring and embedding of many texts on a Ray cluster. Needs plait[ray].
-
-    with plait.ray.Pool("model.gguf") as pool:
-        texts = [one.text for one in pool.generate(prompts, max_tokens=64)]
+"""Generation, scoring and embedding of many texts on a Ray cluster.
 
 Each node has an actor with a model and a context, so the model is in the memory of a node once.
 Idle actors receive batches of texts of similar length; results are returned in the order of the
@@ -13,9 +10,12 @@ from __future__ import annotations
 import functools
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import RayActorError
 
 from plait.closeable import Closeable
 from plait.context import Context
@@ -25,12 +25,7 @@ from plait.generation.events import Completion
 from plait.generation.generate import complete
 from plait.model import Model
 from plait.progress import Progress, ProgressOption, check_progress
-
-try:
-    import ray
-    from ray.exceptions import RayActorError, RayTaskError
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("plait.ray needs Ray: pip install plait[ray]", name="ray") from error
+from plait.ray.calls import nodes, results, start_ray
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,20 +62,19 @@ class Pool(Closeable):
         for name, number in (("actors", actors), ("cpus", cpus), ("batch", batch)):
             if number is not None and number < 1:
                 raise ValueError(f"Pool: {name} is {number}; it must be at least 1")
-        if not ray.is_initialized():
-            ray.init(log_to_driver=False, include_dashboard=False)
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        n_actors = actors or len(nodes)
+        start_ray()
+        alive = nodes()
+        n_actors = actors or len(alive)
         if cpus is None:
-            per_node = -(-n_actors // len(nodes))
-            smallest = min(int(node["Resources"].get("CPU", 1)) for node in nodes)
+            per_node = -(-n_actors // len(alive))
+            smallest = min(int(node["Resources"].get("CPU", 1)) for node in alive)
             cpus = max(1, smallest // per_node)
         self._make = ray.remote(num_cpus=cpus, scheduling_strategy="SPREAD")(_Worker).remote
         self._arguments = (os.fspath(model), {"threads": cpus} | context)
         self._batch, self._retries = batch, retries
         self._idle: deque[Any] = deque(self._make(*self._arguments) for _ in range(n_actors))
         try:
-            _results(ray.get, [worker.open.remote() for worker in self._idle])
+            results(ray.get, [worker.open.remote() for worker in self._idle])
         except BaseException:
             self.close()
             raise
@@ -175,7 +169,7 @@ class Pool(Closeable):
         order = sorted(range(len(items)), key=lambda i: -lengths[i])
         pending = deque((order[i : i + self._batch], 0) for i in range(0, len(order), self._batch))
         running: dict[Any, tuple[Any, list[int], int]] = {}
-        results: list[Any] = [None] * len(items)
+        done: list[Any] = [None] * len(items)
         check_progress(progress, "Pool")
         bar = Progress(progress, len(items), "text")
         try:
@@ -188,7 +182,7 @@ class Pool(Closeable):
                 (call, *_), _ = ray.wait(list(running))
                 worker, members, tries = running.pop(call)
                 try:
-                    found = _results(ray.get, call)
+                    found = results(ray.get, call)
                 except RayActorError:
                     self._idle.append(self._make(*self._arguments))
                     if tries >= self._retries:
@@ -200,22 +194,14 @@ class Pool(Closeable):
                     raise
                 self._idle.append(worker)
                 for i, result in zip(members, found, strict=True):
-                    results[i] = result
+                    done[i] = result
                 bar.update(len(members))
         finally:
             bar.close()
             for worker, *_ in running.values():  # after an error, running calls are abandoned
                 ray.kill(worker)
                 self._idle.append(self._make(*self._arguments))
-        return results
-
-
-def _results(get: Callable[[Any], Any], calls: Any) -> Any:
-    """Return the results of calls. If a call raised, raises the original exception."""
-    try:
-        return get(calls)
-    except RayTaskError as error:
-        raise (error.cause or error) from None
+        return done
 
 
 class _Worker:

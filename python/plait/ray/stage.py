@@ -1,0 +1,134 @@
+"""The actor of a pipeline: a context that runs some of the layers, and what is sent to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plait._core import Batch
+from plait.context import Context
+from plait.errors import UnsupportedError
+from plait.model import Model
+
+
+@dataclasses.dataclass
+class Entries:
+    """Entries of a batch without tokens and embeddings: see Batch.to_arrays().
+
+    Attributes:
+        positions: (n, n_pos_per_token), -1 where an entry continues its sequence.
+        sequences: (n, k), padded with -1.
+        wants: (n,), True for each entry that requests an output row.
+    """
+
+    positions: npt.NDArray[np.int32]
+    sequences: npt.NDArray[np.int32]
+    wants: npt.NDArray[np.bool_]
+
+    def of(self, index: npt.NDArray[np.intp]) -> Entries:
+        """Return the entries with these indices."""
+        return Entries(self.positions[index], self.sequences[index], self.wants[index])
+
+    def batch(self, rows: npt.NDArray[Any], everything: bool) -> Batch:
+        """Return a batch of these tokens or embeddings.
+
+        Args:
+            rows: int32 (n,) tokens or float32 (n, width) embeddings.
+            everything: Request an output row for every entry, as the next stage needs them.
+        """
+        made = Batch()
+        add = made.add_sequence if rows.ndim == 1 else made.add_embeddings
+        n, start = len(rows), 0
+        continues = self.positions[:, 0] < 0
+        for end in range(1, n + 1):
+            same = (
+                end < n
+                and continues[end] == continues[start]
+                and np.array_equal(self.sequences[end], self.sequences[start])
+            )
+            if same:
+                continue
+            part = slice(start, end)
+            ids = self.sequences[start]
+            positions = self.positions[part]
+            add(
+                rows[part],
+                seq=ids[ids >= 0].tolist(),
+                pos=None
+                if continues[start]
+                else positions[:, 0]
+                if positions.shape[1] == 1
+                else positions,
+                logits="all" if everything else self.wants[part],
+            )
+            start = end
+        return made
+
+
+class Stage:
+    """The actor. It counts the changes since its last state, which the pipeline compares with its log.
+
+    Args:
+        path: Path of the model, or "demo".
+        options: Options of Context.
+    """
+
+    def __init__(self, path: str, options: dict[str, Any]) -> None:
+        self._path, self._options = path, options
+        self._applied = 0
+
+    def open(self) -> None:
+        """Open the model and create the context; not in __init__, whose exceptions Ray hides."""
+        self._model = Model.demo() if self._path == "demo" else Model(self._path)
+        self._ctx = Context(self._model, **self._options)
+        self._is_last = self._ctx.layers.stop == self._model.n_layer
+        if self._ctx.kv.kind == "cross":
+            raise UnsupportedError(
+                f"Pipeline: {self._model.arch} models have an encoder, which a pipeline cannot run; "
+                "chain contexts with layers=range(a, b) instead"
+            )
+
+    def pid(self) -> int:
+        """Return the id of the process."""
+        return os.getpid()
+
+    def applied(self) -> int:
+        """Return the number of changes since the last state."""
+        return self._applied
+
+    def decode(self, entries: Entries, rows: npt.NDArray[Any]) -> Any:
+        """Return what the layers pass on, or the logits and embeddings of the last ones."""
+        output = self._ctx.decode(entries.batch(rows, everything=not self._is_last))
+        self._applied += 1
+        if not self._is_last:
+            return output.embeddings.copy()
+        return tuple(None if x is None else x.copy() for x in (output.logits, output.embeddings))
+
+    def change(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Call a method of the cache that changes it, unless it returns False."""
+        result = getattr(self._ctx.kv, method)(*arguments)
+        if result is not False:
+            self._applied += 1
+        return result
+
+    def read(self, name: str, arguments: tuple[Any, ...] | None) -> Any:
+        """Return an attribute of the cache; calls it unless there are no arguments."""
+        value = getattr(self._ctx.kv, name)
+        return value if arguments is None else value(*arguments)
+
+    def state(self) -> bytes:
+        """Return the content of the cache, and count from here."""
+        self._applied = 0
+        return self._ctx.kv.to_bytes()
+
+    def restore(self, state: bytes | None) -> None:
+        """Replace the content of the cache by that state; None empties it."""
+        self._applied = -1
+        self._ctx.kv.clear()
+        if state is not None:
+            self._ctx.kv.from_bytes(state)
+        self._applied = 0
