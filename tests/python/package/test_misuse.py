@@ -159,7 +159,7 @@ CONTEXT = {
     "model": "model", "n_ctx": "int or none", "n_seq_max": "int", "kv": "str", "kv_cells": "int or none",
     "type_k": "str", "type_v": "str", "n_batch": "int", "n_ubatch": "int", "backend": "str",
     "n_gpu_layers": "int or none", "split": "floats or none",
-        "layers": "object or none", "threads": "int or none", "isa": "str or none",
+    "layers": "object or none", "threads": "int or none", "isa": "str or none",
     "flash_attention": "flag or auto", "embeddings": "bool", "pooling": "str", "causal": "bool or none",
     "graph_reuse": "bool", "fuse": "bool", "invariant": "bool", "swa_full": "bool",
     "defrag_threshold": "float or none",
