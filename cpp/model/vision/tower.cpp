@@ -24,7 +24,7 @@ ModelInfo info_of(const TowerForm& form) {
 }
 
 // Some converters exchanged the names of the two matrices.
-bool is_swapped(const LayerWeights& w, const Weights& all, const std::string& prefix, int width) {
+bool is_swapped(const Weights& all, const std::string& prefix, int width) {
     const gguf::TensorInfo* up = all.file().find(prefix + "ffn_up.weight");
     return up != nullptr && up->type.shape.rank == 2 && up->type.shape[0] == width &&
            up->type.shape[1] != width;
@@ -93,7 +93,7 @@ Tower::Layer Tower::read_layer(const Weights& all, int i) const {
     layer.out = w.get("attn_out.weight", square);
     layer.out_bias = w.find("attn_out.bias", {width});
 
-    const bool swapped = is_swapped(w, all, prefix, form_.width);
+    const bool swapped = is_swapped(all, prefix, form_.width);
     const std::string up = swapped ? "ffn_down" : "ffn_up";
     const std::string down = swapped ? "ffn_up" : "ffn_down";
     const int64_t n_ffn = std::max<int64_t>(1, w.rows(up + ".weight"));
