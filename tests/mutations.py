@@ -159,7 +159,7 @@ MUTATIONS = [
     Mutation(
         "S1-52",
         "an op without a test against its formula",
-        "tests/python/ops/test_row_ops.py",
+        "tests/python/ops/row_ops.py",
         "from reference.softcap import softcap",
         "def softcap(x, cap):\n    return cap * np.tanh(x / cap)\n",
         "tests/test_layering.py::test_every_operation_of_a_model_has_a_twin_and_a_test",

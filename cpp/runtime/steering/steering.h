@@ -37,7 +37,7 @@ struct BySequence {
             general = value;
             own.clear();
         }
-        for (const SequenceId sequence : sequences) own.insert_or_assign(sequence, value);
+        for (const SequenceId sequence : sequences) own[sequence] = value;
     }
 };
 

@@ -235,7 +235,6 @@ def test_adapters_and_control_vectors_are_set_again(tmp_path: Path) -> None:
         plait.verify(path, model)
 
 
-@pytest.mark.skipif(not hasattr(plait.Context, "transaction"), reason="no transactions")
 def test_transactions_are_undone_again(tiny: plait.Model, tmp_path: Path) -> None:
     with context(tiny) as plain:
         ctx: Any = plain
@@ -269,7 +268,6 @@ def test_transactions_are_undone_again(tiny: plait.Model, tmp_path: Path) -> Non
             ctx.record().__enter__()
 
 
-@pytest.mark.skipif("write" not in dir(plait.KVCache), reason="no writable cache")
 def test_writes_are_recorded(tiny: plait.Model, tmp_path: Path) -> None:
     with context(tiny) as ctx, ctx.record() as receipt:
         kv: Any = ctx.kv
@@ -281,7 +279,6 @@ def test_writes_are_recorded(tiny: plait.Model, tmp_path: Path) -> None:
     plait.verify(saved(receipt, tmp_path), tiny)
 
 
-@pytest.mark.skipif(not hasattr(plait.Context, "layers"), reason="no ranges of layers")
 def test_the_range_of_layers_is_recorded(tiny: plait.Model, tmp_path: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(3, tiny.n_embd)).astype(np.float32)
     made = plait.Batch()
