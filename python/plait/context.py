@@ -267,7 +267,8 @@ class Context(_core.Context, Closeable):  # noqa: D101
             name: A name from value_names(). "l_out.3" is the same as "blk.3.l_out".
             what: An array that broadcasts to one token's row, which applies to every selected row;
                 or an array of shape (n_positions, ...), with a row for each of `positions`, in
-                their order; or a function that receives the selected rows of a microbatch in batch
+                their order, which may leave out the parts of values that have several, as those of
+                Gemma 3n; or a function that receives the selected rows of a microbatch in batch
                 order, float32 (n, ...), and returns as many rows. It is not called for none. Values
                 after the last layer have one row per token that requested output.
             mode: "add" to add the array to the value, "replace" to replace the value, "scale" to

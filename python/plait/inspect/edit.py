@@ -130,13 +130,20 @@ def _rows(
         raise TypeError(
             f"edit: what: expected a function or an array of real numbers, got {array!r:.80}"
         )
-    if values.ndim == len(shape) + 1 and positions is not None:
+    # The dimensions that a row for each position leaves out, as of the streams of Gemma 3n.
+    parts = len(shape) + 1 - values.ndim
+    if positions is not None and parts == 0:
         wanted = (_count(positions, len(values)), *shape)
         if values.shape != wanted:
             raise ValueError(
                 f"edit: what: the array has shape {values.shape}; one row for each position needs {wanted}"
             )
         return np.ascontiguousarray(values, np.float32)
+    if positions is not None and 0 < parts < len(shape) and values.shape != shape:
+        has_end = not isinstance(positions, slice) or positions.stop is not None
+        if has_end and values.shape == (_count(positions, len(values)), *shape[parts:]):
+            rows = values.reshape(len(values), *(1,) * parts, *shape[parts:])
+            return np.ascontiguousarray(np.broadcast_to(rows, (len(values), *shape)), np.float32)
     try:
         return np.ascontiguousarray(np.broadcast_to(values, shape), np.float32)
     except ValueError:

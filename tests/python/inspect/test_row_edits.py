@@ -307,6 +307,19 @@ def test_handles(tiny):
             ctx.edit("l_out.0", ones, seq=[0, fork])
 
 
+@pytest.mark.parametrize("name", ["blk.1.attn_heads", "blk.1.q_rope"])
+def test_rows_of_positions_may_leave_out_heads(tiny, name):
+    with context(tiny) as ctx:
+        heads, width = ctx.value_shape(name)
+        rows = np.random.default_rng(4).normal(size=(5, width)).astype(np.float32)
+        found = []
+        for what in (rows, np.repeat(rows[:, None], heads, axis=1)):
+            ctx.kv.clear()
+            with ctx.edit(name, what, positions=range(2, 7)):
+                found.append(ctx.decode(batch((tokens(9), 0))).logits.copy())
+        assert same_bits(*found)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
