@@ -159,6 +159,6 @@ def test_python_overhead(tiny_path: Path, tmp_path: Path) -> None:
     table = run("python_overhead.py", tiny_path, "--steps", 400, "--rounds", 5, "--json", result)
     assert table.splitlines()[0].split()[:4] == ["model", "batch", "call", "row"]
     (parts,) = json.loads(result.read_text()).values()
-    assert parts.keys() == {"batch", "call", "row", "runtime"}
+    assert parts.keys() == {"batch", "call", "row", "runtime", "transaction"}
     assert all(us > 0 for us in parts.values())
     assert parts["call"] + parts["row"] < 80  # of a machine that may be busy and slow

@@ -10,6 +10,8 @@ from python.fusing import assert_fusing_changes_nothing
 from python.model import test_related_architectures
 from python.oracle import test_oracle, test_oracle_encoders
 
+from python import recurrent_models
+
 QUANTISED = ["quant/Q8_0", "quant/Q4_0", "quant/Q4_K", "quant/Q6_K"]
 
 
@@ -32,7 +34,7 @@ def test_fused_plans_of_quantised_weights_give_the_same_bits(quantised, isa):  #
 
 
 def test_every_registered_architecture_is_among_them(data_dir):
-    """Every architecture has stored cases, an equal in transformers, or a related architecture."""
+    """Every architecture has stored cases, an equal in transformers or NumPy, or a related architecture."""
     if not (data_dir.parent / "data-2026").is_dir():
         pytest.skip("no data-2026 beside the reference data")
     stored = {
@@ -42,7 +44,8 @@ def test_every_registered_architecture_is_among_them(data_dir):
     }
     made = {arch.name for arch in test_oracle.ARCHITECTURES + test_oracle_encoders.ARCHITECTURES}
     compared = test_related_architectures.ARCHITECTURES
-    assert set(plait.build_info()["architectures"]) <= stored | made | compared
+    computed = {model.arch for model in recurrent_models.MODELS if model.logits is not None}
+    assert set(plait.build_info()["architectures"]) <= stored | made | compared | computed
 
 
 def test_a_graph_is_a_table_a_drawing_and_a_list(tiny):  # S1-18, S1-30, S1-34

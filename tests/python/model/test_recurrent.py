@@ -212,7 +212,7 @@ def test_layers_of_states_have_no_keys(tiny, ctx):
         assert ctx.kv.keys(0, 0).shape == ctx.kv.values(0, 0).shape == (5, 2, 16)
         return
     for read in (ctx.kv.keys, ctx.kv.values):
-        with pytest.raises(plait.UnsupportedError, match="has no keys"):
+        with pytest.raises(plait.UnsupportedError, match="no keys and values"):
             read(N_LAYERS - 1, 0)
 
 

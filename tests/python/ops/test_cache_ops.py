@@ -8,7 +8,6 @@ import numpy as np
 import plait.quant
 import pytest
 from python.ops.single_op import DEVICES, INFINITE, ROPES, Case, check, device, native
-from reference import cache_types
 from reference.attend import alibi, attend, bucket
 from reference.copy_rows import copy_rows
 from reference.delta_rule import delta_rule
@@ -18,7 +17,7 @@ from reference.select_rows import select_rows
 from reference.selective_scan import selective_scan
 from reference.short_conv import short_conv
 from reference.ssd_scan import ssd_scan
-from reference.store_rows import store_rows
+from reference.store_rows import closest, store_rows
 from reference.token_shift import token_shift
 from reference.wkv6 import wkv6
 from reference.wkv7 import wkv7
@@ -49,7 +48,7 @@ def test_rows_are_stored_as_the_type_rounds_them(on, dtype):
 
     def rounded(x):
         if block > 1 and dtype != "Q8_0":
-            return cache_types.rounded(x, dtype)
+            return closest(x, dtype)
         return plait.quant.dequantize(plait.quant.quantize(x, dtype), dtype).reshape(x.shape)
 
     for seed in range(6):
