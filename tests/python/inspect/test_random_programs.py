@@ -1,7 +1,8 @@
-"""Random programs that mix edits, forks, evictions and captures, compared with plain Python models of each.
+"""Random programs that mix edits, forks, evictions, writes, transactions and captures, beside plain models of each.
 
 - The cache: every sequence is a list of positions, and a fork shares the cells of its source.
 - Edits and captures: functions in NumPy, which know the position of each row because their sequence runs alone.
+- Transactions: a copy of these lists.
 - The computation: a new context that repeats the history of one sequence, alone. The bits must be the same.
 """
 
@@ -77,7 +78,8 @@ class Program:
             for kind in ("l_out", "attn_out", "ffn_out")
             if (name := f"blk.{layer}.{kind}") in known
         ]
-        self.n_compared = self.n_edited = self.n_captured = 0
+        self.depth = 0  # of transactions
+        self.n_compared = self.n_edited = self.n_captured = self.n_undone = self.n_written = 0
 
     def close(self) -> None:
         while self.edits:
@@ -137,6 +139,50 @@ class Program:
             return
         history.cells = [cell for cell in history.cells if cell[0] < n]
         history.steps.append(("cut", n))
+
+    def write(self) -> None:
+        """Replace some keys and values; cells that other sequences share are copied."""
+        which, layer = self.chosen(), int(self.random.integers(self.model.n_layer))
+        if which is None or self.ctx.kv.kind not in ("unified", "streams"):
+            return
+        seq, history = self.held[which]
+        if not history.cells:
+            return
+        n = int(self.random.integers(1, len(history.cells) + 1))
+        index = sorted(self.random.choice(len(history.cells), n, replace=False).tolist())
+        positions = [history.cells[i][0] for i in index]
+        keys = self.ctx.kv.keys(layer, seq)[index]
+        keys = (keys + self.random.normal(size=keys.shape)).astype(np.float32)
+        before = self.ctx.kv.to_bytes()
+        try:
+            self.ctx.kv.write(seq, layer, positions, keys=keys)
+        except plait.CacheFull:
+            assert self.ctx.kv.to_bytes() == before
+            return
+        for i in index:
+            history.cells[i] = history.cells[i][0], object()
+        history.steps.append(("write", (layer, positions, keys)))
+        self.n_written += 1
+
+    def transaction(self) -> None:
+        """Make calls that take effect together or not at all."""
+        before = {seq: (handle, history.fork()) for seq, (handle, history) in self.held.items()}
+        state = self.ctx.kv.to_bytes()
+        undo = self.random.random() < 0.5
+        self.depth += 1
+        with self.ctx.transaction() as transaction:
+            for _ in range(int(self.random.integers(1, 6))):
+                choices = ["decode", "open", "fork", "end", "evict", "cut", "write"]
+                choice = str(self.random.choice([*choices, *["transaction"] * (self.depth < 3)]))
+                getattr(self, choice)()
+                self.check()
+            if undo:
+                transaction.rollback()
+        self.depth -= 1
+        if undo:
+            self.held = before
+            self.n_undone += 1
+            assert self.ctx.kv.to_bytes() == state
 
     def edit(self) -> None:
         if len(self.edits) == 4:
@@ -221,7 +267,7 @@ class Program:
 
     OPERATIONS = (
         ("decode", 10), ("open", 3), ("fork", 4), ("end", 2), ("evict", 3), ("cut", 2), ("edit", 4), ("unedit", 3),
-        ("fault", 1),
+        ("fault", 1), ("write", 3), ("transaction", 3),
     )  # fmt: skip
 
     def run(self, n: int) -> None:
@@ -244,7 +290,9 @@ class Program:
             mine = cells["pos"][cells["seqs"][:, which], 0]
             assert sorted(mine.tolist()) == [position for position, _ in history.cells]
             assert len(seq) == len(history.cells)
-        if self.ctx.kv.kind == "unified":
+        if (
+            self.ctx.kv.kind == "unified" and not self.depth
+        ):  # rows that a transaction keeps count too
             distinct = {id(cell) for _, history in self.held.values() for _, cell in history.cells}
             assert self.ctx.kv.n_used == len(distinct)
 
@@ -255,6 +303,9 @@ class Program:
         for kind, content in history.steps:
             if kind == "evict":
                 self.alone.kv.evict(0, content)
+            elif kind == "write":
+                layer, at, keys = content
+                self.alone.kv.write(0, layer, at, keys=keys)
             elif kind == "cut":
                 assert self.alone.kv.seq_rm(0, content)
             else:
@@ -318,9 +369,11 @@ def test_random_programs(variant: tuple[plait.Model, dict[str, Any]], seed: int)
     model, options = variant
     program = Program(model, seed, **options)
     try:
-        program.run(120)
+        program.run(160)
         assert program.n_compared > 40
         assert program.n_edited > 20
         assert program.n_captured > 3
+        assert program.n_undone > 3
+        assert program.n_written > 3 or program.ctx.kv.kind not in ("unified", "streams")
     finally:
         program.close()
