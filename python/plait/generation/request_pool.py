@@ -219,20 +219,22 @@ class RequestPool:
                     ),
                 )  # fmt: skip
                 continue
-            self._remove_waiting(request)
-            try:
+            if self._shares:
+                self._tree.remove(request.all, request)
+            opened = False
+            try:  # it counts as waiting until it has a sequence
                 opened = self.prefixes.open(request)
-            except BaseException:
-                self._wait(request)
-                raise
+            finally:
+                if self._shares:
+                    self._tree.add(list(request.all), request)
             if opened:
+                self._remove_waiting(request)
                 self.active.append(request)
-                continue
-            if not self.active and not self._live:
+            elif not self.active and not self._live:
+                self._remove_waiting(request)
                 self.fail(request, self._no_sequence())
-                continue
-            self._wait(request)
-            break
+            else:
+                break
         self.prefixes.sweep()
 
     def _no_sequence(self) -> CacheFull:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from pathlib import Path
 
 import plait
 import pytest
@@ -75,7 +76,8 @@ def test_too_little_memory_is_a_memory_error(tiny_path):
     if not pid:
         status = 1
         try:
-            resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30),) * 2)
             plait.Context(plait.Model(tiny_path), n_ctx=n_ctx)
         except MemoryError as error:
             named = "cannot allocate" in str(error) or "MB of memory are available" in str(error)
