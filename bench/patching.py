@@ -6,8 +6,8 @@
 The task: for each layer and each position of a prompt, the output of the layer at the position is replaced by that of
 another prompt, and the logits of the last token are read. With 24 layers and 32 positions, these are 768 runs.
 
-plait shares what the runs have in common: for each position, a fork per layer keeps the tokens before it, and one call
-computes the rest of all forks, with an edit for each. transformers computes the runs of a position as one batch of
+plait runs plait.patch_sweep(), which computes what a patch can change: the layers above it and the tokens from it on.
+The prompts differ in every token. transformers computes the runs of a position as one batch of
 complete prompts, with a hook on each layer that replaces its row, which is what tools on hooks do. Its weights are
 F32 and BF16; the faster counts. Engines run in processes of their own, in turn; each figure is the median of the
 rounds. INTERPRETER has torch and transformers.
@@ -38,53 +38,22 @@ def prompts(n_vocab: int, n: int) -> list[list[int]]:
 
 
 def of_plait(path: str, n: int, threads: int) -> dict[str, float]:
-    """Return the seconds of all runs, and the share of their tokens that was computed."""
-    from contextlib import ExitStack
-
+    """Return the seconds of all runs, and the share of their tokens times layers that was computed."""
     import plait
 
     model = plait.Model(path)
     target, source = prompts(model.n_vocab, n)
-    names = [f"l_out.{i}" for i in range(model.n_layer)]
-    n_seqs, computed = model.n_layer + 1, 0
-    with plait.Context(
-        model, n_ctx=n, n_seq_max=n_seqs, kv_cells=n * n_seqs, threads=threads, n_batch=n * n_seqs
-    ) as ctx:
 
-        def decode(tokens: list[int]) -> None:
-            batch = plait.Batch()
-            batch.add_sequence(tokens, logits="last")
-            ctx.kv.clear()
-            ctx.decode(batch)
+    def run(layers: range | None) -> plait.PatchSweep:
+        return plait.patch_sweep(
+            model, source, target, layers=layers, threads=threads, progress=False,
+            metric=lambda logits: logits.argmax(axis=1),
+        )  # fmt: skip
 
-        def run(positions: range) -> list[Any]:
-            nonlocal computed
-            with ctx.capture(*names) as seen:
-                decode(source)
-            values = [seen[name].copy() for name in names]
-            decode(target)
-            computed, logits = 2 * n, []
-            for position in positions:
-                with ExitStack() as edits:
-                    batch = plait.Batch()
-                    for i, name in enumerate(names):
-                        ctx.kv.seq_rm(i + 1)
-                        if position > 0:
-                            ctx.kv.seq_cp(0, i + 1, 0, position)
-                        row = values[i][position]
-                        edits.enter_context(
-                            ctx.edit(name, row, "replace", seq=i + 1, positions=position)
-                        )
-                        batch.add_sequence(target[position:], seq=i + 1, logits="last")
-                    computed += len(batch)
-                    logits.append(ctx.decode(batch).logits.argmax(axis=1))
-            return logits
-
-        run(range(2))
-        begin = time.perf_counter()
-        run(range(n))
-        seconds = time.perf_counter() - begin
-    return {"seconds": seconds, "share": computed / (n * n * model.n_layer)}
+    run(range(model.n_layer - 2, model.n_layer))
+    begin = time.perf_counter()
+    sweep = run(None)
+    return {"seconds": time.perf_counter() - begin, "share": sweep.computed}
 
 
 def of_transformers(dtype: str, n: int, threads: int) -> dict[str, float]:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from plait.evaluation.comparison import Comparison, compare
     from plait.evaluation.divergence import KLDivergence, kl_divergence
     from plait.evaluation.embedding import Embedder, embed
+    from plait.evaluation.patching import PatchSweep, patch_sweep
     from plait.evaluation.replay import verify
     from plait.evaluation.scoring import Score, perplexity, score, token_logprobs
     from plait.generation.chat import Chat
@@ -99,6 +100,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Output",
+    "PatchSweep",
     "PrefixStore",
     "PromptLookup",
     "Receipt",
@@ -133,6 +135,7 @@ __all__ = [
     "generate",
     "kl_divergence",
     "load_control_vector",
+    "patch_sweep",
     "perplexity",
     "quant",
     "score",
@@ -160,6 +163,7 @@ _MODULES = {
     "Logit": "inspect.gradients",
     "LogitDifference": "inspect.gradients",
     "Message": "generation.messages",
+    "PatchSweep": "evaluation.patching",
     "PrefixStore": "generation.prefix_store",
     "PromptLookup": "generation.drafts",
     "Receipt": "inspect.receipt",
@@ -177,6 +181,7 @@ _MODULES = {
     "compare": "evaluation.comparison",
     "embed": "evaluation.embedding",
     "kl_divergence": "evaluation.divergence",
+    "patch_sweep": "evaluation.patching",
     "perplexity": "evaluation.scoring",
     "score": "evaluation.scoring",
     "token_logprobs": "evaluation.scoring",
