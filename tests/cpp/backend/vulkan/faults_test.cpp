@@ -152,6 +152,41 @@ void decode(Context& context) { feed(context, 1, 20, 5); }  // in three pieces
 void save(Context& context) { bytes_of(context); }
 void shift(Context& context) { context.session()->seq_add(2, {.begin = 4}, 3); }
 void rotate(Context& context) { context.session()->keys(0, 2); }
+
+// With edits of two values, each of one sequence: the plan applies an array, and is cut for a
+// function.
+void decode_with_edits(Context& context) {
+    struct Halve final : public RowFunction {
+        void apply(std::span<float> rows, const Shape&) override {
+            for (float& x : rows) x *= 0.5f;
+        }
+    };
+    struct OpenEdit {
+        OpenEdit(Context& given, const std::string& name, std::shared_ptr<const ValueEdit> edit)
+            : context(given), id(context.session()->start_edit(name, std::move(edit))) {}
+        ~OpenEdit() { context.stop_edit(id); }
+        OpenEdit(const OpenEdit&) = delete;
+        OpenEdit& operator=(const OpenEdit&) = delete;
+
+        Context& context;
+        uint64_t id;
+    };
+    const auto edit_of = [](SequenceId sequence) {
+        auto edit = std::make_shared<ValueEdit>();
+        edit->selection = RowSelection(std::vector{sequence}, RowSelection::Range{});
+        return edit;
+    };
+    const auto array = edit_of(1), function = edit_of(1), other = edit_of(2);
+    const std::string name = "l_out.0";
+    array->width = static_cast<size_t>(context.session()->value_shape(name).elements());
+    array->rows.assign(array->width, 0.25f);
+    function->function = std::make_unique<Halve>();
+    other->width = array->width;
+    other->rows = array->rows;
+    const OpenEdit first(context, name, array), second(context, "blk.1.l_out", function);
+    const OpenEdit third(context, name, other);
+    decode(context);
+}
 void fragment(Context& context) {
     context.session()->seq_rm(0, {.begin = 3, .end = 6});
     feed(context, 3, 5, 3);
@@ -211,6 +246,13 @@ TEST_F(VulkanFaults, ADeviceThatIsLostIsOpenedAnew) {  // S4-08
          {Loss{nothing, decode, 4}, Loss{nothing, decode, 5}, Loss{shift, rotate, 1}}) {
         lose(n, arrange, use);
     }
+}
+
+TEST_F(VulkanFaults, AStepWithEditsThatFailsLeavesTheBytes) {
+    const Count count = without_memory(nothing, decode_with_edits);
+    EXPECT_GT(count.intact, 5);
+    EXPECT_EQ(count.of_no_use, 0);
+    for (const int64_t n : {4, 5, 6, 7, 8}) lose(n, nothing, decode_with_edits);
 }
 
 // Windows, states and what both have beside them: a model of each memory.
