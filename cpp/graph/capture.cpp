@@ -16,6 +16,12 @@ std::string full_name(const ValueName& name) {
     return name.nth == 0 ? first : text(first, ".", name.nth + 1);
 }
 
+std::string short_name(const ValueName& name) {
+    if (name.layer < 0) return full_name(name);
+    const std::string first = text(to_string(name.role), ".", name.layer);
+    return name.nth == 0 ? first : text(first, ".", name.nth + 1);
+}
+
 std::vector<NamedValue> named_values(const Graph& graph) {
     std::vector<NamedValue> values;
     std::map<ValueName, uint16_t> known;  // number of values by role and layer

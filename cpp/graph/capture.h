@@ -22,6 +22,8 @@ struct ValueName {
 };
 // "blk.3.q", or "blk.3.q.2" for the second value of that role.
 std::string full_name(const ValueName& name);
+// The other accepted spelling: "l_out.3" for "blk.3.l_out".
+std::string short_name(const ValueName& name);
 
 // Returns true if values of this role have only the output rows.
 bool only_of_outputs(Role role);

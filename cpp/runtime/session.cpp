@@ -274,10 +274,12 @@ std::vector<Engine::ValueInfo> Session::value_infos() {
     return values;
 }
 
+// "l_out.3" is the same as "blk.3.l_out".
 Engine::ValueInfo Session::find_value(std::string_view what, const std::string& name) {
     const std::vector<Engine::ValueInfo> known = value_infos();
-    const auto found = std::ranges::find(
-        known, name, [](const Engine::ValueInfo& value) { return full_name(value.name); });
+    const auto found = std::ranges::find_if(known, [&](const Engine::ValueInfo& value) {
+        return full_name(value.name) == name || short_name(value.name) == name;
+    });
     if (found == known.end())
         throw InvalidArgument(
             text(what, ": \"", name, "\" is not a value of this model; see value_names()"));

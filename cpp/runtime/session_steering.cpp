@@ -183,7 +183,7 @@ void Session::use_edits() {
 }
 
 Shape Session::value_shape(const std::string& name) {
-    const Shape whole = find_value("edit", name).type.shape;
+    const Shape whole = find_value("value_shape", name).type.shape;
     Shape row;
     for (int axis = 1; axis < whole.rank; ++axis) row.dims[row.rank++] = whole[axis];
     return row;

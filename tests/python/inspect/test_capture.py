@@ -227,3 +227,13 @@ def test_a_million_rows_pass_through_constant_memory(tiny_path, tiny, tmp_path):
         assert (rows[call * 4096 : (call + 1) * 4096] == rows[:4096]).all()
     assert np.abs(rows[:4096]).min(axis=(1, 2)).max() > 0
     assert growth("", n_calls) > 4 * limit
+
+
+def test_shapes_of_values_by_both_spellings(tiny: plait.Model) -> None:
+    with plait.Context(tiny, n_ctx=8) as ctx:
+        for name in ctx.value_names():
+            _, layer, *rest = name.split(".") if name.startswith("blk.") else ("", "", name)
+            short = ".".join([rest[0], layer, *rest[1:]]) if layer else name
+            assert ctx.value_shape(short) == ctx.value_shape(name)
+        with pytest.raises(ValueError, match='value_shape: "attn_heads.9" is not a value'):
+            ctx.value_shape("attn_heads.9")
