@@ -1,9 +1,10 @@
-"""Random programs that mix edits, forks, evictions, writes, transactions and captures, beside plain models of each.
+"""Random programs that mix edits, forks, evictions, writes, transactions, captures and layer ranges, beside models.
 
 - The cache: every sequence is a list of positions, and a fork shares the cells of its source.
 - Edits and captures: functions in NumPy, which know the position of each row because their sequence runs alone.
 - Transactions: a copy of these lists.
-- The computation: a new context that repeats the history of one sequence, alone. The bits must be the same.
+- The computation: the history of one sequence is repeated alone, in a context of all layers or in two contexts that
+  have some of the layers each. The bits must be the same.
 """
 
 from __future__ import annotations
@@ -68,6 +69,13 @@ class Program:
         self.options = options
         self.ctx = plait.Context(model, n_ctx=N_CTX, n_seq_max=N_SEQ, **options)
         self.alone = plait.Context(model, n_ctx=N_CTX, **options)
+        # For choices that do not change the program.
+        self.other_random = np.random.default_rng(1000 + seed)
+        cut = int(self.other_random.integers(1, model.n_layer))
+        self.ranges = [
+            plait.Context(model, n_ctx=N_CTX, layers=layers, **options)
+            for layers in (range(cut), range(cut, model.n_layer))
+        ]
         self.held: dict[int, tuple[plait.Sequence, History]] = {}
         self.edits: list[tuple[Any, PlainEdit]] = []
         layers = range(model.n_layer)
@@ -80,12 +88,15 @@ class Program:
         ]
         self.depth = 0  # of transactions
         self.n_compared = self.n_edited = self.n_captured = self.n_undone = self.n_written = 0
+        self.n_ranges = 0  # histories repeated by two contexts
 
     def close(self) -> None:
         while self.edits:
             self.edits.pop()[0].__exit__(None, None, None)
         self.ctx.close()
         self.alone.close()
+        for ctx in self.ranges:
+            ctx.close()
 
     # --- operations ---------------------------------------------------------------------------
 
@@ -298,28 +309,51 @@ class Program:
 
     def repeated(self, history: History, captured: str) -> tuple[Rows, Rows]:
         """Return the logits and the captured rows of the last step, repeated alone with functions as edits."""
-        self.alone.kv.clear()
+        chain = [self.alone] if self.other_random.random() < 0.5 else self.ranges
+        self.n_ranges += len(chain) > 1
+        for ctx in chain:
+            ctx.kv.clear()
         logits = rows = np.empty(0, np.float32)
         for kind, content in history.steps:
             if kind == "evict":
-                self.alone.kv.evict(0, content)
+                for ctx in chain:
+                    ctx.kv.evict(0, content)
             elif kind == "write":
                 layer, at, keys = content
-                self.alone.kv.write(0, layer, at, keys=keys)
+                _with_layer(chain, layer).kv.write(0, layer, at, keys=keys)
             elif kind == "cut":
-                assert self.alone.kv.seq_rm(0, content)
+                assert all(ctx.kv.seq_rm(0, content) for ctx in chain)
             else:
                 ids, applied, positions = content
                 kept: list[Rows] = []
-                batch = plait.Batch()
-                batch.add_sequence(ids, logits="all")
                 with ExitStack() as scopes:
                     for edit in applied:
-                        scopes.enter_context(self.alone.edit(edit.name, _function(edit, positions)))
-                    scopes.enter_context(self.alone.edit(captured, _keeping(kept)))
-                    logits = self.alone.decode(batch).logits
+                        change = _function(edit, positions)
+                        scopes.enter_context(_with_value(chain, edit.name).edit(edit.name, change))
+                    keeping = _with_value(chain, captured).edit(captured, _keeping(kept))
+                    scopes.enter_context(keeping)
+                    logits = _through(chain, ids)
                 rows = np.concatenate(kept)
         return logits, rows
+
+
+def _with_layer(chain: list[plait.Context], layer: int) -> plait.Context:
+    return next(ctx for ctx in chain if layer in ctx.layers)
+
+
+def _with_value(chain: list[plait.Context], name: str) -> plait.Context:
+    return _with_layer(chain, int(name.split(".")[1]))
+
+
+def _through(chain: list[plait.Context], ids: list[int]) -> Rows:
+    """Return the logits of tokens after the last context; each passes its rows to the next."""
+    batch = plait.Batch()
+    batch.add_sequence(ids, logits="all")
+    for ctx in chain[:-1]:
+        rows = ctx.decode(batch).embeddings
+        batch = plait.Batch()
+        batch.add_embeddings(rows, logits="all")
+    return chain[-1].decode(batch).logits
 
 
 def _function(edit: PlainEdit, positions: range) -> Any:
@@ -373,6 +407,7 @@ def test_random_programs(variant: tuple[plait.Model, dict[str, Any]], seed: int)
         assert program.n_compared > 40
         assert program.n_edited > 20
         assert program.n_captured > 3
+        assert program.n_ranges > 15
         assert program.n_undone > 3
         assert program.n_written > 3 or program.ctx.kv.kind not in ("unified", "streams")
     finally:
