@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -58,6 +58,14 @@ class _Change:
 
     def send(self, stage: Any, i: int) -> Any:
         return stage.change.remote(self.method, self.arguments)
+
+
+@dataclasses.dataclass
+class _Steering(_Change):
+    """A call that sets adapters or control vectors of every stage; `arguments` has a dict of them."""
+
+    def send(self, stage: Any, i: int) -> Any:
+        return stage.steer.remote(self.method, *self.arguments)
 
 
 class Pipeline(Closeable):
@@ -129,6 +137,7 @@ class Pipeline(Closeable):
         self._retries, self._state_every = retries, state_every
         self._log: list[_Decode | _Change] = []
         self._states: list[bytes | None] = [None] * len(devices)
+        self._steering: list[_Steering] = []  # before these states
         try:
             self._stages = [self._make(*arguments) for arguments in self._arguments]
             results(ray.get, [stage.open.remote() for stage in self._stages])
@@ -200,8 +209,9 @@ class Pipeline(Closeable):
         Returns:
             What the method of the first stage returned; False if a stage refused.
         """
-        made = _Change(method, arguments)
+        return self._apply(_Change(method, arguments))
 
+    def _apply(self, made: _Change) -> Any:
         def run() -> Any:
             calls = [made.send(stage, i) for i, stage in enumerate(self._stages)]
             found = results(ray.get, calls)
@@ -212,6 +222,58 @@ class Pipeline(Closeable):
             return found[0]
 
         return self._repeat(run)
+
+    def set_lora(
+        self,
+        adapters: Mapping[str | os.PathLike[str], float] | None,
+        *,
+        seq: int | Iterable[int] | None = None,
+    ) -> None:
+        """Set the adapters for all later calls, in every stage; see Context.set_lora().
+
+        A stage that is replaced gets them again.
+
+        Args:
+            adapters: Scale of each adapter, by a path that every node can open. They are summed in
+                the order in which the pipeline first received their paths. None removes all adapters.
+            seq: The sequences that use these adapters. None: all sequences.
+
+        Raises:
+            ValueError: The pipeline is closed. Exceptions of Model.load_lora() and Context.set_lora()
+                are raised as well; no stage is changed then.
+        """
+        scales = None
+        if adapters is not None:
+            scales = {os.fspath(path): scale for path, scale in adapters.items()}
+        self._steer("set_lora", {"adapters": scales, "seq": _ids(seq)})
+
+    def set_control_vector(
+        self,
+        vector: npt.ArrayLike | None,
+        first_layer: int = 1,
+        last_layer: int | None = None,
+        *,
+        seq: int | Iterable[int] | None = None,
+    ) -> None:
+        """Add a control vector to the layer outputs in all later calls; see Context.set_control_vector().
+
+        Args:
+            vector: float32 array of shape (n_layer, n_embd), for all layers of the model. None removes
+                the vector.
+            first_layer: First layer that the vector is added to.
+            last_layer: Last layer that the vector is added to. None: the last layer of the model.
+            seq: The sequences that use this vector. None: all sequences.
+
+        Raises:
+            ValueError: The pipeline is closed. Exceptions of Context.set_control_vector() are raised
+                as well; no stage is changed then.
+        """
+        rows = None if vector is None else np.array(vector, np.float32)
+        arguments = {"vector": rows, "first_layer": first_layer, "last_layer": last_layer}
+        self._steer("set_control_vector", arguments | {"seq": _ids(seq)})
+
+    def _steer(self, method: str, arguments: dict[str, Any]) -> None:
+        self._apply(_Steering(method, (arguments,)))
 
     def read(self, stages: slice, name: str, *arguments: Any, call: bool = True) -> list[Any]:
         """Return an attribute of the caches of some stages, or what it returns.
@@ -267,6 +329,7 @@ class Pipeline(Closeable):
         if len(self._log) < self._state_every:
             return
         states = results(ray.get, [stage.state.remote() for stage in self._stages])
+        self._steering += [change for change in self._log if isinstance(change, _Steering)]
         self._states, self._log = states, []
 
     def _recover(self) -> None:
@@ -294,7 +357,8 @@ class Pipeline(Closeable):
             if n_changes is None:
                 stage = self._stages[i] = self._make(*self._arguments[i])
                 results(ray.get, stage.open.remote())
-            results(ray.get, stage.restore.remote(self._states[i]))
+            steering = [(change.method, *change.arguments) for change in self._steering]
+            results(ray.get, stage.restore.remote(self._states[i], steering))
             redone.append(i)
         calls = []
         for change in self._log:
@@ -409,6 +473,11 @@ def ranges_of(model: Model, n_stages: int) -> list[range]:
         nearest = int(np.argmin(np.abs(ends - ends[-1] * i / n_stages))) + 1
         bounds.append(min(max(nearest, bounds[-1] + 1), n - (n_stages - i)))
     return [range(a, b) for a, b in itertools.pairwise([*bounds, n])]
+
+
+def _ids(seq: int | Iterable[int] | None) -> int | list[int] | None:
+    """Return sequences as what a process can be sent."""
+    return list(seq) if isinstance(seq, Iterable) else seq
 
 
 def _check_ranges(layers: list[range], n_layer: int, n_stages: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from plait._core import Batch
+from plait._core import Adapter, Batch
 from plait.context import Context
 from plait.errors import UnsupportedError
 from plait.model import Model
@@ -80,6 +80,7 @@ class Stage:
     def __init__(self, path: str, options: dict[str, Any]) -> None:
         self._path, self._options = path, options
         self._applied = 0
+        self._adapters: dict[str, Adapter] = {}
 
     def open(self) -> None:
         """Open the model and create the context; not in __init__, whose exceptions Ray hides."""
@@ -115,6 +116,27 @@ class Stage:
             self._applied += 1
         return result
 
+    def steer(self, method: str, arguments: dict[str, Any]) -> None:
+        """Set adapters or a control vector, and count it as a change.
+
+        Args:
+            method: "set_lora" or "set_control_vector".
+            arguments: The arguments of that method, with paths as adapters.
+        """
+        self._steer(method, arguments)
+        self._applied += 1
+
+    def _steer(self, method: str, arguments: dict[str, Any]) -> None:
+        if method == "set_lora" and arguments["adapters"] is not None:
+            scales = {self._adapter(path): x for path, x in arguments["adapters"].items()}
+            arguments = arguments | {"adapters": scales}
+        getattr(self._ctx, method)(**arguments)
+
+    def _adapter(self, path: str) -> Adapter:
+        if path not in self._adapters:
+            self._adapters[path] = self._model.load_lora(path)
+        return self._adapters[path]
+
     def read(self, name: str, arguments: tuple[Any, ...] | None) -> Any:
         """Return an attribute of the cache; calls it unless there are no arguments."""
         value = getattr(self._ctx.kv, name)
@@ -125,10 +147,19 @@ class Stage:
         self._applied = 0
         return self._ctx.kv.to_bytes()
 
-    def restore(self, state: bytes | None) -> None:
-        """Replace the content of the cache by that state; None empties it."""
+    def restore(self, state: bytes | None, steering: list[tuple[str, dict[str, Any]]]) -> None:
+        """Replace the content of the cache, the adapters and the control vectors by earlier ones.
+
+        Args:
+            state: The content of the cache. None empties it.
+            steering: The calls of steer() before that state.
+        """
         self._applied = -1
         self._ctx.kv.clear()
+        self._ctx.set_lora(None)
+        self._ctx.set_control_vector(None)
+        for method, arguments in steering:
+            self._steer(method, arguments)
         if state is not None:
             self._ctx.kv.from_bytes(state)
         self._applied = 0

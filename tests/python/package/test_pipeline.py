@@ -9,6 +9,8 @@ import pytest
 from python.drive import batch, same_bits, tokens
 from python.package.test_ray import PATIENCE, start
 
+from python import gguf_writer, lora_models
+
 pytest.importorskip("ray", reason="plait[ray] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -99,6 +101,66 @@ def test_steering_reaches_every_stage(pipeline, ctx):
     assert same_caches(pipeline, ctx)
     pipeline.kv.seq_keep(2)
     assert [pipeline.kv.seq_pos_max(s) for s in range(4)] == [-1, -1, 5, -1]
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """Paths of a model and of two adapters: of all matrices, and of those of the last layer."""
+    folder = tmp_path_factory.mktemp("adapted")
+    metadata, weights = lora_models.model("llama")
+    path = folder / "base.gguf"
+    gguf_writer.write(path, metadata, weights)
+    every = lora_models.matrices(weights)
+    adapters = []
+    for i, targets in enumerate((every, [name for name in every if ".ffn_" in name])):
+        tensors = lora_models.deltas(weights, targets, rank=4, seed=i)
+        adapters.append(folder / f"{i}.lora.gguf")
+        lora_models.write_adapter(adapters[-1], metadata["general.architecture"], tensors)
+    return path, adapters
+
+
+def test_adapters_and_control_vectors_reach_every_stage(cluster, adapted):
+    """For all sequences and for one, before and after saved states, and in a stage that died."""
+    from plait.ray import Pipeline
+
+    path, files = adapted
+    model = plait.Model(path)
+    first, second = map(model.load_lora, files)
+    vector = np.random.default_rng(3).normal(size=(model.n_layer, model.n_embd)).astype(np.float32)
+    with (
+        Pipeline(path, state_every=4, **OPTIONS) as pipeline,
+        plait.Context(model, **OPTIONS) as ctx,
+    ):
+        plain = ctx.decode(prompts()).logits.copy()
+        assert same_bits(pipeline.decode(prompts()).logits, plain)
+        for kv in (pipeline.kv, ctx.kv):
+            kv.clear()
+        pipeline.set_lora({files[0]: 0.5, files[1]: -1.0})
+        ctx.set_lora({first: 0.5, second: -1.0})
+        steered = ctx.decode(prompts()).logits
+        assert same_bits(pipeline.decode(prompts()).logits, steered)
+        assert not same_bits(steered, plain)
+        for one in (pipeline, ctx):
+            one.set_control_vector(vector, 0)
+            one.set_control_vector(-vector, 0, seq=[1, 3])
+        pipeline.set_lora({files[1]: 2.0}, seq=0)
+        ctx.set_lora({second: 2.0}, seq=0)
+        for i in range(9):
+            if i in (0, 4, 7):
+                kill(pipeline, i % 2)
+            if i == 6:
+                for one in (pipeline, ctx):
+                    one.set_control_vector(None, seq=3)
+                    one.set_lora(None, seq=[0, 1])
+            assert same_bits(pipeline.decode(step(i)).logits, ctx.decode(step(i)).logits), i
+        assert same_caches(pipeline, ctx)
+        with pytest.raises(ValueError, match="finite"):
+            pipeline.set_lora({files[0]: float("nan")})
+        with pytest.raises(ValueError, match="control vector"):
+            pipeline.set_control_vector(vector[:, :-1])
+        with pytest.raises(FileNotFoundError):
+            pipeline.set_lora({"/nothing.gguf": 1.0})
+        assert same_bits(pipeline.decode(step(9)).logits, ctx.decode(step(9)).logits)
 
 
 def test_tokens_of_several_sequences_stay_together(pipeline, ctx):
