@@ -53,7 +53,10 @@ class PatchSweep:
 
     @property
     def restored(self) -> npt.NDArray[Any]:
-        """Share of the difference of both runs that each patch removes: 0 for none, 1 for all of it."""
+        """How much of the difference of both runs each patch removes: 0 for nothing, 1 for all of it.
+
+        float32 (n_layers, n_positions, ...), or the type that the metric returns.
+        """
         found: npt.NDArray[Any] = (self.values - self.corrupted) / (self.clean - self.corrupted)
         return found
 
@@ -117,16 +120,21 @@ def patch_sweep(
         UnsupportedError: The layers of the model cannot run apart, or it has an encoder.
 
     Example:
+        encode = model.tokenizer.encode
+        clean, corrupted = (encode(f"Tom lives in {x}. Tom lives in") for x in ("Oslo", "Rome"))
+        oslo, rome = (encode(x, add_special=False)[0] for x in ("Oslo", "Rome"))
         sweep = plait.patch_sweep(
-            model, "Tom lives in Oslo. Tom lives in", "Tom lives in Rome. Tom lives in",
-            metric=lambda logits: logits[:, oslo] - logits[:, rome],
+            model, clean, corrupted, metric=lambda logits: logits[:, oslo] - logits[:, rome]
         )
+        words = [model.tokenizer.decode([token]) for token in corrupted]
         plait.figures.plot_layers(sweep.restored, words, "answer restored")
     """
     expect_model(model, "patch_sweep")
     check_progress(progress, "patch_sweep")
     if string(values, "patch_sweep: values") == "attn_pattern":
-        raise ValueError("patch_sweep: attn_pattern cannot be edited; patch attn_heads or q_rope instead")
+        raise ValueError(
+            "patch_sweep: attn_pattern cannot be edited; patch attn_heads or q_rope instead"
+        )
     for name in _OWN_OPTIONS:
         if name in options:
             raise ValueError(f"patch_sweep: {name} is not an option; the sweep sets it itself")
@@ -227,15 +235,15 @@ class _Sweep:
 
     def _differs(self, layer: int, position: int) -> bool:
         """Return True if the value of a layer has other bits in the two runs."""
-        source, replaced = self._source[layer][position], self._replaced[layer][position]
-        return source.tobytes() != replaced.tobytes()
+        source, replaced = (of[layer][position] for of in (self._source, self._replaced))
+        return bytes(source.tobytes()) != bytes(replaced.tobytes())
 
     def _name(self, known: list[str], layer: int) -> str:
         name = f"{self._values}.{layer}"
         for value in known:
             if name in spellings(value):
                 return value
-        raise no_such_value("patch_sweep", known, name)
+        raise no_such_value("patch_sweep: values", known, name)
 
     def _decode(self, ctx: Context, tokens: list[int]) -> Rows:
         """Decode a run, with output rows for all tokens, so that the last layer has all of its values."""
@@ -264,9 +272,7 @@ class _Sweep:
             )
         return found
 
-    def _patch_layer(
-        self, layer: int, positions: tuple[int, ...]
-    ) -> Iterator[npt.NDArray[Any]]:
+    def _patch_layer(self, layer: int, positions: tuple[int, ...]) -> Iterator[npt.NDArray[Any]]:
         """Yield the metrics of the runs with a patch of this layer."""
         n_layer = self._model.n_layer
         is_input = self._values == "l_out" and layer + 1 < n_layer
@@ -276,7 +282,10 @@ class _Sweep:
         n_seqs = max(map(len, groups)) + 1
         n_rows = max(self._n, *(sum(self._n - self._begin(p) for p in group) for group in groups))
         with self._context(
-            layers=range(first, n_layer), n_seq_max=n_seqs, n_batch=n_rows, kv_cells=n_rows + self._n
+            layers=range(first, n_layer),
+            n_seq_max=n_seqs,
+            n_batch=n_rows,
+            kv_cells=n_rows + self._n,
         ) as ctx:
             if self._shares_prefixes and max(positions) > 0:
                 self._add(base := Batch(), stream[: max(positions)], 0, "none")

@@ -137,10 +137,14 @@ def test_misuse(tiny: plait.Model) -> None:
         ({"n_ctx": 64}, "n_ctx is not an option; the sweep sets it itself"),
     ):
         with pytest.raises(ValueError, match=message):
-            plait.patch_sweep(**({"model": tiny, "clean": clean, "corrupted": corrupted} | arguments))
+            plait.patch_sweep(
+                **({"model": tiny, "clean": clean, "corrupted": corrupted} | arguments)
+            )
     for arguments in ({"metric": 3}, {"values": 3}, {"layers": 3}, {"model": "demo"}):
         with pytest.raises(TypeError):
-            plait.patch_sweep(**({"model": tiny, "clean": clean, "corrupted": corrupted} | arguments))
+            plait.patch_sweep(
+                **({"model": tiny, "clean": clean, "corrupted": corrupted} | arguments)
+            )
 
 
 def test_a_metric_that_raises_ends_the_sweep(tiny: plait.Model) -> None:

@@ -40,6 +40,7 @@ RESULTS = {
     "Request",
     "Comparison",
     "KLDivergence",
+    "PatchSweep",
     "Score",
     "Timings",
     "ToolCall",
@@ -371,6 +372,10 @@ def calls(room: Room) -> dict[str, Call]:
                    "progress": "progress"}
                   | SCORE),
         "load_control_vector": (plait.load_control_vector, {"path": "none"}, {"path": "path"}),
+        "patch_sweep": (plait.patch_sweep, {"model": m, "clean": ids, "corrupted": ids[::-1]},
+                        SCORE | {"model": "model", "clean": "text", "corrupted": "text", "values": "str",
+                                 "layers": "object or none", "positions": "object or none",
+                                 "metric": "callable or none", "progress": "progress"}),
         "perplexity": (plait.perplexity, text_call | {"model": m, "text": ids},
                        text_call | SCORE | {"window": "int or none", "stride": "int or none"}),
         "compare": (plait.compare, {"ctx_a": ctx, "ctx_b": ctx, "text": ids},
