@@ -235,5 +235,5 @@ def test_shapes_of_values_by_both_spellings(tiny: plait.Model) -> None:
             _, layer, *rest = name.split(".") if name.startswith("blk.") else ("", "", name)
             short = ".".join([rest[0], layer, *rest[1:]]) if layer else name
             assert ctx.value_shape(short) == ctx.value_shape(name)
-        with pytest.raises(ValueError, match='value_shape: "attn_heads.9" is not a value'):
+        with pytest.raises(ValueError, match=r'value_shape: "attn_heads\.9" is not a value'):
             ctx.value_shape("attn_heads.9")
