@@ -9,14 +9,20 @@ import plait
 from python.drive import batch, same_bits, tokens
 
 
-def assert_fusing_changes_nothing(model: plait.Model, isa: str | None = None) -> None:
-    """Assert that outputs and intermediate values have the same bits with and without fusion, captured or not."""
+def assert_fusing_changes_nothing(
+    model: plait.Model, isa: str | None = None, cache: str = "f16"
+) -> None:
+    """Assert that outputs and intermediate values have the same bits with and without fusion, captured or not.
+
+    `cache` is the type of keys and values; block types are transformed before they are stored.
+    """
     ids = tokens(40, 1, min(model.n_vocab, 288))
     results = []
     for fuse, captures in ((True, False), (False, False), (True, True), (False, True)):
         with plait.Context(
-            model, n_ctx=128, n_seq_max=2, isa=isa, fuse=fuse, embeddings=True, pooling="none"
-        ) as ctx:
+            model, n_ctx=128, n_seq_max=2, isa=isa, fuse=fuse, embeddings=True, pooling="none",
+            type_k=cache, type_v=cache,
+        ) as ctx:  # fmt: skip
             assert ctx.fuse is fuse
             with ctx.capture("*") if captures else nullcontext({}) as seen:
                 found = outputs(ctx, ids)

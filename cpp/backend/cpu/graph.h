@@ -49,6 +49,38 @@ struct AttendSplits {
     bool operator==(const AttendSplits&) const = default;
 };
 
+// hadamard(rope(x)), with the same bits.
+struct RopeHadamard {
+    ops::Rope rope;
+    int block;
+    static constexpr OpInfo kInfo{.name = "rope_hadamard", .fused = {"rope", "hadamard"}};
+    static constexpr auto kOperands = operands(&RopeHadamard::rope);
+    bool operator==(const RopeHadamard&) const = default;
+};
+
+// store_rows(hadamard(x)), with the same bits.
+struct StoreHadamard {
+    Operand storage, x, rows;  // see StoreRows
+    int block;
+    static constexpr OpInfo kInfo{.name = "store_hadamard",
+                                  .writes_storage = true,
+                                  .in_place = true,
+                                  .fused = {"hadamard", "store_rows"}};
+    static constexpr auto kOperands =
+        operands(&StoreHadamard::storage, &StoreHadamard::x, &StoreHadamard::rows);
+    bool operator==(const StoreHadamard&) const = default;
+};
+
+// hadamard(attend), with the same bits.
+struct AttendHadamard {
+    ops::Attend attend;
+    OptionalOperand splits;  // an AttendSplits whose sums are merged
+    int block;
+    static constexpr OpInfo kInfo{.name = "attend_hadamard", .fused = {"attend", "hadamard"}};
+    static constexpr auto kOperands = operands(&AttendHadamard::attend, &AttendHadamard::splits);
+    bool operator==(const AttendHadamard&) const = default;
+};
+
 // Attention that uses the sums of an AttendSplits.
 struct AttendMerge {
     ops::Attend attend;
@@ -64,7 +96,8 @@ template <typename... Ops, typename... More>
 struct Extend<std::variant<Ops...>, More...> {
     using Type = std::variant<Ops..., More...>;
 };
-using CpuOp = Extend<Op, QuantizeRows, NormQuantize, GateQuantize, AttendSplits, AttendMerge>::Type;
+using CpuOp = Extend<Op, QuantizeRows, NormQuantize, GateQuantize, AttendSplits, AttendMerge,
+                     RopeHadamard, StoreHadamard, AttendHadamard>::Type;
 static_assert(all_are_ops<CpuOp>);
 using CpuNode = BasicNode<CpuOp>;
 
@@ -92,8 +125,9 @@ struct Lowered {
 
 // Products with block types read their rows through a QuantizeRows, one for each distinct x.
 // Attention over a cache of many rows reads sums of splits of the keys if several threads share the
-// work. `fuse`: combines two ops into LinearAdd, NormQuantize or GateQuantize if no other node
-// reads the result of the first. A fused op gives the same bits as the ops that it replaces.
+// work. `fuse`: combines two ops into one, such as LinearAdd, NormQuantize or RopeHadamard, if no
+// other node reads the result of the first. A fused op gives the same bits as the ops that it
+// replaces.
 Lowered lower(Graph graph, int threads, bool fuse);
 
 }  // namespace plait::cpu

@@ -36,6 +36,8 @@ public:
           threads_(threads),
           fuse_(fuse),
           other_uses_(count_uses(graph)),
+          transformed_by_(graph.nodes().size(), kNoNode),
+          is_stored_(graph.nodes().size()),
           renamed_(graph.nodes().size(), kNoNode) {
         for (const Node& node : graph.nodes())
             if (const NodeId x = rounded_rows(graph, node.op); x != kNoNode) --other_uses_[x];
@@ -46,6 +48,7 @@ public:
         std::vector<bool> rounded(graph_.nodes().size());
         for (const Node& node : graph_.nodes())
             if (const NodeId x = rounded_rows(graph_, node.op); x != kNoNode) rounded[x] = true;
+        if (fuse_) find_transforms();
         for (NodeId i = 0; i < graph_.nodes().size(); ++i)
             if (!rounded[i] || !fuses_with_quantize(i)) add(i);
         GraphOutputs outputs(graph_.outputs().begin(), graph_.outputs().end());
@@ -62,6 +65,35 @@ private:
                (std::holds_alternative<ops::RmsNorm>(node.op) && node.type.shape.rank == 2);
     }
 
+    // Finds the Hadamard transforms that the op before them or the store after them can compute.
+    void find_transforms() {
+        for (NodeId i = 0; i < graph_.nodes().size(); ++i) {
+            const Node& node = graph_.node(i);
+            if (const auto* transform = std::get_if<ops::Hadamard>(&node.op)) {
+                const Op& before = graph_.node(transform->x).op;
+                if (other_uses_[transform->x] == 1 && (std::holds_alternative<ops::Rope>(before) ||
+                                                       std::holds_alternative<ops::Attend>(before)))
+                    transformed_by_[transform->x] = i;
+            } else if (const auto* store = std::get_if<ops::StoreRows>(&node.op)) {
+                is_stored_[store->x] = other_uses_[store->x] == 1;
+            }
+        }
+    }
+
+    // Returns the Hadamard transform of node `id` that is computed together with it, or null.
+    const ops::Hadamard* transform_of(NodeId id) const {
+        if (transformed_by_[id] == kNoNode) return nullptr;
+        return &std::get<ops::Hadamard>(graph_.node(transformed_by_[id]).op);
+    }
+
+    // Returns the Hadamard transform that a store computes, given its operand, or null.
+    const ops::Hadamard* stored_transform(NodeId x) const {
+        const auto* transform = std::get_if<ops::Hadamard>(&graph_.node(x).op);
+        const bool fuses =
+            transform != nullptr && is_stored_[x] && transformed_by_[transform->x] != x;
+        return fuses ? transform : nullptr;
+    }
+
     NodeId append(CpuNode node) {
         nodes_.push_back(std::move(node));
         return static_cast<NodeId>(nodes_.size() - 1);
@@ -69,6 +101,11 @@ private:
 
     void add(NodeId id) {
         const Node& node = graph_.node(id);
+        if (const auto* transform = std::get_if<ops::Hadamard>(&node.op))
+            if (transform_of(transform->x) == transform || stored_transform(id) != nullptr) {
+                renamed_[id] = renamed_[transform->x];
+                return;
+            }
         const NodeId x = rounded_rows(graph_, node.op);
         const NodeId rounded = x == kNoNode ? kNoNode : quantized(x);
         Op op = node.op;
@@ -86,7 +123,30 @@ private:
                         .layer = node.layer};
         if (const auto* attend = std::get_if<ops::Attend>(&op); attend && may_split_keys(*attend))
             lowered.op = AttendMerge{*attend, Operand(append(splits_of(*attend)))};
+        add_transform(id, lowered);
         renamed_[id] = append(std::move(lowered));
+    }
+
+    // Makes a node also compute the Hadamard transform before or after it, if it can.
+    void add_transform(NodeId id, CpuNode& lowered) const {
+        if (const auto* store = std::get_if<ops::StoreRows>(&graph_.node(id).op))
+            if (const ops::Hadamard* transform = stored_transform(store->x)) {
+                const auto& op = std::get<ops::StoreRows>(lowered.op);
+                lowered.op = StoreHadamard{op.storage, op.x, op.rows, transform->block};
+            }
+        const ops::Hadamard* transform = transform_of(id);
+        if (transform == nullptr) return;
+        if (const auto* rope = std::get_if<ops::Rope>(&lowered.op))
+            lowered.op = RopeHadamard{*rope, transform->block};
+        else if (const auto* attend = std::get_if<ops::Attend>(&lowered.op))
+            lowered.op = AttendHadamard{*attend, {}, transform->block};
+        else if (const auto* merge = std::get_if<AttendMerge>(&lowered.op))
+            lowered.op =
+                AttendHadamard{merge->attend, OptionalOperand(merge->splits.id), transform->block};
+        const Node& last = graph_.node(transformed_by_[id]);
+        if (last.role == Role::none) return;
+        lowered.role = last.role;
+        lowered.layer = last.layer;
     }
 
     // Returns the node of the rows of x rounded to int8; appends it if it does not exist.
@@ -136,7 +196,9 @@ private:
     int threads_;
     bool fuse_;
     std::vector<int> other_uses_;  // by node: how often it is read, except as rows to be rounded
-    std::vector<NodeId> renamed_;  // by node of the graph; kNoNode if it was fused
+    std::vector<NodeId> transformed_by_;  // by node: the transform computed with it, or kNoNode
+    std::vector<bool> is_stored_;         // by node: only a store reads it
+    std::vector<NodeId> renamed_;         // by node of the graph; kNoNode if it was fused
     std::unordered_map<NodeId, NodeId> rounded_;  // x -> its rounded rows
     std::vector<CpuNode> nodes_;
 };

@@ -25,8 +25,9 @@ def quantised(request, data_dir) -> plait.Model:
     return plait.Model(path)
 
 
-def test_fused_plans_of_every_architecture_give_the_same_bits(any_model, isa):  # S1-16
-    assert_fusing_changes_nothing(any_model, isa)
+@pytest.mark.parametrize("cache", ["f16", "q8_0"])
+def test_fused_plans_of_every_architecture_give_the_same_bits(any_model, isa, cache):  # S1-16
+    assert_fusing_changes_nothing(any_model, isa, cache)
 
 
 def test_fused_plans_of_quantised_weights_give_the_same_bits(quantised, isa):  # S1-16

@@ -70,6 +70,17 @@ void bind(const AttendMerge& op, const CpuNode& node, Binder& binder) {
 }
 
 template <>
+void bind(const AttendHadamard& op, const CpuNode& node, Binder& binder) {
+    AttendArgs args = arguments(op.attend, binder);
+    args.y = binder.result(node);
+    args.hadamard = op.block;
+    if (op.splits) set_splits(args, binder.ref(*op.splits), binder.type(*op.splits));
+    const Kernels& kernels = binder.kernels();
+    binder.call(node, op.attend.params.flash ? kernels.attend : kernels.attend_scores, args,
+                scratch_bytes(args));
+}
+
+template <>
 void bind(const AttendSplits& op, const CpuNode& node, Binder& binder) {
     AttendArgs args = arguments(op.attend, binder);
     set_splits(args, binder.result(node), node.type);

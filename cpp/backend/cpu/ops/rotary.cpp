@@ -28,8 +28,10 @@ void bind(const ops::Temperature& op, const CpuNode& node, Binder& binder) {
     binder.call(node, binder.kernels().temperature, args);
 }
 
-template <>
-void bind(const ops::Rope& op, const CpuNode& node, Binder& binder) {
+namespace {
+
+// hadamard: the block size of a transform after the rotation; 0: none.
+void call_rope(const ops::Rope& op, int hadamard, const CpuNode& node, Binder& binder) {
     auto args = args_for<RopeArgs>(node, binder);
     args.x = binder.ref(op.x);
     args.table = binder.ref(op.table);
@@ -37,7 +39,20 @@ void bind(const ops::Rope& op, const CpuNode& node, Binder& binder) {
     args.heads = node.type.shape[1];
     args.width = node.type.shape[2];
     args.n_rot = op.n_rot;
+    args.hadamard = hadamard;
     binder.call(node, binder.kernels().rope, args, static_cast<uint64_t>(op.n_rot) * sizeof(float));
+}
+
+}  // namespace
+
+template <>
+void bind(const ops::Rope& op, const CpuNode& node, Binder& binder) {
+    call_rope(op, 0, node, binder);
+}
+
+template <>
+void bind(const RopeHadamard& op, const CpuNode& node, Binder& binder) {
+    call_rope(op.rope, op.block, node, binder);
 }
 
 template <>

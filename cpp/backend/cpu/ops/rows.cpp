@@ -19,9 +19,11 @@ void bind(const ops::SelectRows& op, const CpuNode& node, Binder& binder) {
     binder.call(node, binder.kernels().select_rows, args);
 }
 
-// The heads are those of x [n, heads, width]; x [n, width] is one head.
-template <>
-void bind(const ops::StoreRows& op, const CpuNode& node, Binder& binder) {
+namespace {
+
+// The heads are those of x [n, heads, width]; x [n, width] is one head. hadamard: the block size of
+// the transform that the cache stores; 0: none.
+void call_store_rows(const ops::StoreRows& op, int hadamard, const CpuNode& node, Binder& binder) {
     const CpuNode& x = binder.node(op.x);
     StoreRowsArgs args{};
     args.storage = binder.ref(op.storage);
@@ -36,8 +38,21 @@ void bind(const ops::StoreRows& op, const CpuNode& node, Binder& binder) {
     args.dtype = layout.dtype;
     args.head_elements = layout.head_elements;
     args.row_bytes = layout.row_bytes;
+    args.hadamard = hadamard;
     binder.call(node, binder.kernels().store_rows, args,
                 static_cast<uint64_t>(args.head_elements) * sizeof(float));
+}
+
+}  // namespace
+
+template <>
+void bind(const ops::StoreRows& op, const CpuNode& node, Binder& binder) {
+    call_store_rows(op, 0, node, binder);
+}
+
+template <>
+void bind(const StoreHadamard& op, const CpuNode& node, Binder& binder) {
+    call_store_rows({op.storage, op.x, op.rows}, op.block, node, binder);
 }
 
 template <>

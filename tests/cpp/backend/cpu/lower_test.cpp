@@ -1,6 +1,11 @@
 #include "backend/cpu/graph.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "graph/ops.h"
 
@@ -147,6 +152,64 @@ TEST(Lower, AttentionOverManyRowsTakesSumsOfSplits) {
     EXPECT_EQ(splits(4096, false, true, 2), 0);
     EXPECT_EQ(splits(4096, true, false, 2), 0);
     EXPECT_EQ(splits(256, true, true, 2), 0);
+}
+
+// The ops of a layer whose cache stores the Hadamard transform of heads.
+std::vector<std::string> ops_of_transforms(bool fuse, bool reads_rotated) {
+    Graph graph;
+    const auto list = [&](InputField field, Shape shape, Extent extent) {
+        return graph.input({field}, {DType::i32, shape}, extent);
+    };
+    const Value x = values(graph, {4, 2, 32});
+    const Rope how{.n_rot = 32};
+    const Value table = rope_table(list(InputField::positions, {4}, Extent::tokens), how);
+    const Value rows = list(InputField::write_rows, {4}, Extent::tokens);
+    const Value rotated = rope(x, table, how);
+    AttendInputs in;
+    in.keys = store_rows(graph.storage(0, {DType::q8_0, {256, 64}}),
+                         hadamard(rope(x, table, how), 32), rows);
+    in.values = store_rows(graph.storage(1, {DType::q8_0, {256, 64}}), hadamard(x, 32), rows);
+    in.q = hadamard(rotated, 32);
+    in.token_begin = list(InputField::token_begin, {2}, Extent::fixed);
+    in.runs = list(InputField::runs, {8, 4}, Extent::fixed);
+    in.run_begin = list(InputField::run_begin, {2}, Extent::fixed);
+    in.first = list(InputField::first, {4}, Extent::tokens);
+    in.last = list(InputField::last, {4}, Extent::tokens);
+    const AttendParams params{.n_heads = 2,
+                              .n_kv_heads = 2,
+                              .key_dim = 32,
+                              .value_dim = 32,
+                              .scale = 1.0f,
+                              .softcap = 0.0f,
+                              .flash = true};
+    const Value heads = hadamard(attend(in, params), 32);
+    graph.name(heads, Role::attn_heads, 3);
+    graph.output(OutputId::logits, reads_rotated ? heads + rotated : heads);
+    const Lowered lowered = lower(graph, 2, fuse);
+    std::vector<std::string> names;
+    for (const CpuNode& node : lowered.nodes) {
+        const OpInfo& info = info_of(node.op);
+        if (info.kind == OpKind::kernel) names.emplace_back(info.name);
+        if (std::string_view(info.name).starts_with("attend_h")) {
+            EXPECT_EQ(node.role, Role::attn_heads);
+            EXPECT_EQ(node.layer, 3);
+        }
+    }
+    return names;
+}
+
+TEST(Lower, TransformsOfQuantisedCachesJoinTheOpsBesideThem) {
+    using testing::ElementsAre;
+    EXPECT_THAT(ops_of_transforms(true, false),
+                ElementsAre("rope_table", "rope_hadamard", "rope_hadamard", "store_rows",
+                            "store_hadamard", "attend_hadamard"));
+    // A rotated value that something else reads is kept.
+    EXPECT_THAT(ops_of_transforms(true, true),
+                ElementsAre("rope_table", "rope", "rope_hadamard", "store_rows", "store_hadamard",
+                            "hadamard", "attend_hadamard", "add"));
+    EXPECT_THAT(ops_of_transforms(false, false),
+                ElementsAre("rope_table", "rope", "rope", "hadamard", "store_rows", "hadamard",
+                            "store_rows", "hadamard", "attend", "hadamard"));
 }
 
 }  // namespace

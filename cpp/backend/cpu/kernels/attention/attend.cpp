@@ -3,6 +3,7 @@
 // Reference: tests/reference/attend.py.
 #include "backend/cpu/kernels/attention/attend_cut.h"
 #include "backend/cpu/kernels/attention/attend_softmax.h"
+#include "backend/cpu/kernels/attention/rotate.h"
 #include "backend/shared/positions.h"
 
 namespace plait::cpu::PLAIT_ISA {
@@ -174,7 +175,9 @@ PLAIT_INLINE void write_result(const AttendArgs& args, const Frame& frame, int64
                                const SoftmaxSum& total, const float* values) {
     const float* sink =
         args.has_sinks ? frame.at<const float>(args.sinks) + row % args.heads : nullptr;
-    write_mean(args, total, values, sink, frame.at<float>(args.y) + row * args.value_dim);
+    float* y = frame.at<float>(args.y) + row * args.value_dim;
+    write_mean(args, total, values, sink, y);
+    if (args.hadamard) transform_blocks(y, args.value_dim, args.hadamard);
 }
 
 static inline void sum_tile(const AttendArgs& args, const Frame& frame, const Worker& worker,

@@ -32,6 +32,7 @@ struct AttendArgs {
     int32_t value_dim;
     int32_t tile_queries;  // max queries of a tile, which share the keys and values that are read
     int32_t threads;
+    int32_t hadamard;       // block size of a Hadamard transform of the result; 0: none
     int64_t splits_floats;  // size of `splits`; if 0, a tile sums all its keys
     float scale;
     float softcap;  // 0 for none

@@ -59,7 +59,8 @@ void rotate_rows(const RotateRowsArgs& args, const Frame& frame, const Worker& w
 }
 
 // Row rows[i] of a cache = row i of x, in the cache's type, each head padded with zeros to whole
-// blocks. Reference: tests/reference/store_rows.py.
+// blocks, after its Hadamard transform if the cache stores that. Reference:
+// tests/reference/store_rows.py.
 
 // A task is a token.
 int64_t store_rows_tasks(const StoreRowsArgs& args, const Frame& frame) {
@@ -80,8 +81,9 @@ void store_rows(const StoreRowsArgs& args, const Frame& frame, const Worker& wor
         unsigned char* row = frame.at<unsigned char>(args.storage) + rows[t] * args.row_bytes;
         for (int64_t h = 0; h < args.heads; ++h) {
             const float* head = x + h * args.width;
-            if (args.width < args.head_elements) {
+            if (args.width < args.head_elements || args.hadamard) {
                 memcpy(padded, head, static_cast<size_t>(args.width) * sizeof(float));
+                if (args.hadamard) transform_blocks(padded, args.width, args.hadamard);
                 head = padded;
             }
             encode_cache(args.dtype, head, row + h * head_bytes, args.head_elements);

@@ -54,6 +54,7 @@ struct StoreRowsArgs {
     int64_t width;
     int64_t head_elements;  // width padded to whole blocks
     int64_t row_bytes;
+    int64_t hadamard;  // block size of a Hadamard transform of the stored heads; 0: none
 };
 
 }  // namespace plait::cpu

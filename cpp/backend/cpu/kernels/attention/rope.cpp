@@ -37,6 +37,7 @@ void rope(const RopeArgs& args, const Frame& frame, const Worker& worker, int64_
             if (y != x)
                 memcpy(y + args.n_rot, x + args.n_rot,
                        static_cast<size_t>(args.width - args.n_rot) * sizeof(float));
+            if (args.hadamard) transform_blocks(y, args.width, args.hadamard);
         }
     }
 }

@@ -15,6 +15,7 @@ struct RopeArgs {
     int64_t heads;
     int64_t width;
     int64_t n_rot;
+    int64_t hadamard;  // block size of a Hadamard transform after the rotation; 0: none
 };
 
 // Tabulates the cosines and sines of rotations.
