@@ -2,9 +2,10 @@
 """Compare two builds of plait by short bursts in alternation, for differences of a few percent.
 
     paired.py BASE_PYTHON NEW_PYTHON MODEL... [--cases pp:256,tg:8@0,btg:8x3@256] [--launches 6] [--pairs 5]
+              [--options '{"type_k": "q8_0"}']
 
 BASE_PYTHON and NEW_PYTHON are interpreters that have one build each, for example those of two checkouts. A model is a
-GGUF file, or shape:type for one with random weights (models.py). The processes of both builds stay alive during a
+GGUF file, or shape:type for one with random weights (models.py). The options are passed to plait.Context. The processes of both builds stay alive during a
 launch and keep their contexts. They take turns at bursts of about a tenth of a second, in changing order, so that
 whatever else the machine does meets both. Where the system places the memory of a process changes its speed by up to
 several percent, also between two processes of one build, so both are started anew for every launch.
@@ -19,6 +20,7 @@ compare.py measures them.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -37,9 +39,9 @@ Seconds = dict[str, list[float]]  # of the bursts of "base" and "new"
 class Worker:
     """The process of one build; it computes a burst for each line that it reads."""
 
-    def __init__(self, python: str, path: str, threads: int) -> None:
+    def __init__(self, python: str, path: str, options: str) -> None:
         self._process = subprocess.Popen(
-            [python, __file__, "--worker", path, str(threads)],
+            [python, __file__, "--worker", path, options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.version = self._line()
@@ -61,7 +63,7 @@ class Worker:
         self._process.wait()
 
 
-def serve(path: str, threads: int) -> None:
+def serve(path: str, options: dict[str, Any]) -> None:
     """Run bursts for the lines of stdin, in the interpreter of a build."""
     import plait
 
@@ -71,16 +73,16 @@ def serve(path: str, threads: int) -> None:
     for line in sys.stdin:
         case = Case.parse(line.strip())
         if line not in contexts:
-            contexts[line] = prepared(model, case, threads)
+            contexts[line] = prepared(model, case, options)
         print(run(contexts[line], case), flush=True)
 
 
-def prepared(model: Any, case: Case, threads: int) -> Any:
+def prepared(model: Any, case: Case, options: dict[str, Any]) -> Any:
     """Return a context of a case, with the prompts of its sequences."""
     import plait
 
     n_ctx = case.depth + case.n_steps + 8
-    ctx = plait.Context(model, n_ctx=n_ctx, n_seq_max=case.n_seqs, threads=threads)
+    ctx = plait.Context(model, n_ctx=n_ctx, n_seq_max=case.n_seqs, **options)
     if case.kind == "tg":
         for seq in range(case.n_seqs):
             for begin in range(0, case.depth, N_UBATCH):
@@ -124,7 +126,8 @@ def launch(args: argparse.Namespace, path: str, index: int) -> tuple[list[str], 
     """Start both builds, let them take turns; return their commits and the seconds of bursts by case."""
     pythons = {"base": args.base, "new": args.new}
     order = list(pythons) if index % 2 else list(pythons)[::-1]
-    workers = {name: Worker(pythons[name], path, args.threads) for name in order}
+    options = json.dumps({"threads": args.threads} | args.options)
+    workers = {name: Worker(pythons[name], path, options) for name in order}
     cases = args.cases.split(",")
     seconds = {case: turns(workers, case, args.pairs) for case in cases}
     for worker in workers.values():
@@ -169,6 +172,7 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--launches", type=int, default=6, help="processes of each build")
     parser.add_argument("--pairs", type=int, default=5, help="bursts of each process for a case")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--options", type=json.loads, default={}, help="arguments of plait.Context")
     args = parser.parse_args()
     if args.launches < 2:
         parser.error(f"--launches is {args.launches}; it must be at least 2")
@@ -208,6 +212,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
-        serve(str(Path(sys.argv[2])), int(sys.argv[3]))
+        serve(str(Path(sys.argv[2])), json.loads(sys.argv[3]))
     else:
         main()
