@@ -5,10 +5,11 @@
               [--options '{"type_k": "q8_0"}']
 
 BASE_PYTHON and NEW_PYTHON are interpreters that have one build each, for example those of two checkouts. A model is a
-GGUF file, or shape:type for one with random weights (models.py). The options are passed to plait.Context. The processes of both builds stay alive during a
-launch and keep their contexts. They take turns at bursts of about a tenth of a second, in changing order, so that
-whatever else the machine does meets both. Where the system places the memory of a process changes its speed by up to
-several percent, also between two processes of one build, so both are started anew for every launch.
+GGUF file, or shape:type for one with random weights (models.py). The options are passed to plait.Context. The processes
+of both builds stay alive during a launch and keep their contexts. They take turns at bursts of about a tenth of a
+second, in changing order, so that whatever else the machine does meets both. Where the system places the memory of a
+process changes its speed by up to several percent, also between two processes of one build, so both are started anew
+for every launch.
 
 A launch gives the median of the ratios base / new of its pairs; above 1, the new build is faster. A row has the median
 of the launches, their quartiles, and the ratio of the fastest bursts of all.

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="keep the unfinished file if interrupted, and continue it in the next run",
+        help="if interrupted, keep the unfinished file and the measurements of --budget for the next run",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads")
     parser.add_argument(
@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
             allow_fallback=args.allow_fallback, resume=args.resume, threads=args.threads, progress=progress,
         )  # fmt: skip
     Model(args.output)
+    if args.resume:
+        _measurements(args.output).unlink(missing_ok=True)
     for warning in caught:
         sys.stderr.write(f"plait quantize: warning: {warning.message}\n")
     if args.json:
@@ -118,5 +120,11 @@ def _chosen(
         ) from None
     with Progress("measure") as progress:
         return quant.choose_types(
-            model, read_text(args.text), bits, imatrix=imatrix, progress=progress
-        )
+            model, read_text(args.text), bits,
+            imatrix=imatrix, measurements=_measurements(args.output) if args.resume else None, progress=progress,
+        )  # fmt: skip
+
+
+def _measurements(output: str) -> Path:
+    """Return the file that keeps the measurements of an interrupted run."""
+    return Path(f"{output}.measurements.jsonl")

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -20,9 +21,10 @@ from plait.arguments import expect_model, integer
 from plait.arguments import kind as type_of
 from plait.context import Context
 from plait.errors import UnsupportedError
+from plait.evaluation.measurements import Measurements
 from plait.evaluation.texts import Text, token_ids
 from plait.files.imatrix import ImportanceMatrix
-from plait.files.quantize import BLOCKS, encode, is_quantisable, n_bytes, write_plan
+from plait.files.quantize import BLOCKS, identity, is_quantisable, n_bytes, write_plan
 from plait.model import Model
 from plait.numerics import log_softmax
 from plait.progress import Progress, ProgressOption, check_progress
@@ -31,13 +33,15 @@ if TYPE_CHECKING:
     from plait._core import TensorInfo
 
 CANDIDATES = (
-    "Q2_K", "Q3_K", "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_K", "Q4_1", "Q5_0", "Q5_K", "Q5_1", "Q6_K", "Q8_0", "F16",
+    "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "Q2_K", "IQ3_XXS", "IQ3_S", "Q3_K",
+    "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_K", "Q4_1", "Q5_0", "Q5_K", "Q5_1", "Q6_K", "Q8_0", "F16",
 )  # fmt: skip
 """Types that choose_types() chooses from."""
 
-_MAX_SAMPLE = 1 << 20  # numbers of a tensor whose error is computed
+_MAX_SAMPLE = 1 << 15  # numbers of a tensor whose error is computed
 _MAX_LOGITS = 1 << 26  # numbers of the reference
 _PROBE_BITS = 4.5
+_LEAST_SHARE = 0.8  # of the budget that a choice of one type for all matrices uses
 
 Plan = dict[str, str]
 
@@ -49,15 +53,17 @@ def choose_types(
     *,
     imatrix: ImportanceMatrix | None = None,
     window: SupportsIndex | None = None,
+    measurements: str | os.PathLike[str] | None = None,
     progress: ProgressOption = None,
 ) -> dict[str, str]:
     """Choose an element type for each matrix so that the whole model has at most the given size.
 
     For each matrix, the KL divergence from the model is measured on the text with only this matrix quantised to a type
     of about 4.5 bits. The divergence of other types is taken as proportional to their squared error, and that of many
-    matrices as the sum. Of the resulting choice and all single types that fit, the one with the least measured
-    divergence is returned. Needs room for one copy of the model in the folder for temporary files, and time for one
-    pass over the text per matrix.
+    matrices as the sum. Of the resulting choice and all single types of at most the given size and at least 80 % of it,
+    the one with the least measured divergence is returned. Types of less than half the given bits are considered only
+    if no other choice is small enough. Needs room for one copy of the model in the folder for temporary files, and time
+    for one pass over the text per matrix.
 
     Args:
         model: The model, with float weights.
@@ -65,6 +71,9 @@ def choose_types(
         bits_per_weight: Size of all tensors in bits, divided by the number of their elements.
         imatrix: As in quantize_file().
         window: Length of the windows of text in tokens. None: 512, or the model's training length if that is shorter.
+        measurements: A file in which each measurement is kept as soon as it is made, as a line of JSON. A later call,
+            for example after an interruption or with another size, reads those of the same model file, text, window and
+            matrix instead of repeating them. None: they are not kept.
         progress: Called with (done, total), in measurements. True shows a tqdm progress bar.
 
     Returns:
@@ -72,7 +81,9 @@ def choose_types(
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: The text is too short, or no choice is as small as `bits_per_weight`.
+        ValueError: The text is too short, no choice is as small as `bits_per_weight`, or `measurements` is another kind
+            of file.
+        OSError: `measurements` cannot be read or written.
         UnsupportedError: The matrices are quantised already.
     """
     expect_model(model, "choose_types")
@@ -91,6 +102,10 @@ def choose_types(
         raise ValueError(
             f"choose_types: bits_per_weight is {bits_per_weight}; expected a positive number"
         )
+    if measurements is not None and not isinstance(measurements, str | os.PathLike):
+        raise TypeError(
+            f"choose_types: measurements: expected a path or None, got {type_of(measurements)}"
+        )
     tensors = {
         name: tensor for name, tensor in model.tensors.items() if is_quantisable(tensor, False)
     }
@@ -98,12 +113,17 @@ def choose_types(
         raise UnsupportedError("choose_types: the model has no matrix with float weights")
     n_elements = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
     budget = int(bits_per_weight * n_elements / 8)
-    allowed = {name: _allowed(tensor) for name, tensor in tensors.items()}
-    _check_budget(model, allowed, budget)
+    allowed = {name: _allowed(tensor, bits_per_weight / 2) for name, tensor in tensors.items()}
+    if _smallest_size(model, allowed) > budget:
+        allowed = {name: _allowed(tensor, 0) for name, tensor in tensors.items()}
+        _check_budget(model, allowed, budget)
     with tempfile.TemporaryDirectory(prefix="plait-budget-") as folder:
-        meter = _Meter(model, text, window, imatrix, Path(folder))
+        meter = _Meter(model, text, window, imatrix, Path(folder), measurements)
         uniform = [
-            plan for dtype in CANDIDATES if (plan := _uniform(model, allowed, dtype, budget))
+            plan
+            for dtype in CANDIDATES
+            if (plan := _uniform(model, allowed, dtype))
+            and _LEAST_SHARE * budget <= _size(model, plan) <= budget
         ]
         with Progress(progress, len(tensors) + len(uniform) + 1, "measurement") as bar:
             costs = _costs(model, allowed, meter, imatrix, bar)
@@ -115,12 +135,14 @@ def choose_types(
     return plans[int(np.argmin(measured))]
 
 
-def _allowed(tensor: TensorInfo) -> list[str]:
-    """Return the types of a tensor that are smaller than its own, and its own."""
+def _allowed(tensor: TensorInfo, least_bits: float) -> list[str]:
+    """Return the types of a tensor of at least some bits per weight that are smaller than its own, and its own."""
     fits = [
         dtype
         for dtype in CANDIDATES
-        if tensor.shape[-1] % BLOCKS[dtype][0] == 0 and n_bytes(tensor, dtype) < tensor.nbytes
+        if tensor.shape[-1] % BLOCKS[dtype][0] == 0
+        and n_bytes(tensor, dtype) < tensor.nbytes
+        and 8 * n_bytes(tensor, dtype) >= least_bits * math.prod(tensor.shape)
     ]
     return [*fits, tensor.dtype]
 
@@ -129,12 +151,17 @@ def _size(model: Model, plan: Mapping[str, str]) -> int:
     return sum(n_bytes(t, plan.get(name, t.dtype)) for name, t in model.tensors.items())
 
 
-def _check_budget(model: Model, allowed: dict[str, list[str]], budget: int) -> None:
+def _smallest_size(model: Model, allowed: dict[str, list[str]]) -> int:
+    """Return the size of the model with the smallest allowed types, in bytes."""
     least = {
         name: min(types, key=lambda dtype, name=name: n_bytes(model.tensors[name], dtype))  # type: ignore[misc]
         for name, types in allowed.items()
     }
-    smallest = _size(model, least)
+    return _size(model, least)
+
+
+def _check_budget(model: Model, allowed: dict[str, list[str]], budget: int) -> None:
+    smallest = _smallest_size(model, allowed)
     if smallest > budget:
         n_elements = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
         raise ValueError(
@@ -143,17 +170,21 @@ def _check_budget(model: Model, allowed: dict[str, list[str]], budget: int) -> N
         )
 
 
-def _uniform(model: Model, allowed: dict[str, list[str]], dtype: str, budget: int) -> Plan | None:
-    """Return the plan with one type where it is possible, or None if none has it or the result is too large."""
+def _uniform(model: Model, allowed: dict[str, list[str]], dtype: str) -> Plan | None:
+    """Return the plan with one type where it is possible, or None if none has it."""
     plan = {
         name: dtype if dtype in types else "Q8_0" if "Q8_0" in types else types[-1]
         for name, types in allowed.items()
     }
-    return plan if dtype in plan.values() and _size(model, plan) <= budget else None
+    return plan if dtype in plan.values() else None
 
 
 class _Meter:
-    """Measures the divergence of files with other types."""
+    """Measures the divergence of files with other types.
+
+    Attributes:
+        measurements: What was measured for the model.
+    """
 
     def __init__(
         self,
@@ -162,6 +193,7 @@ class _Meter:
         window: int | None,
         imatrix: ImportanceMatrix | None,
         folder: Path,
+        measurements: str | os.PathLike[str] | None,
     ) -> None:
         ids = token_ids(model, text, "text", True, True)
         size = min(512, model.n_ctx_train or 512) if window is None else window
@@ -172,7 +204,12 @@ class _Meter:
             )
         self._windows = [ids[i : i + size] for i in range(0, len(ids), size)]
         self._model, self._imatrix, self._folder = model, imatrix, folder
-        self._reference = self._logprobs(model)
+        self._own_types = {name: tensor.dtype for name, tensor in model.tensors.items()}
+        self.measurements = Measurements(measurements, f"{identity(model, imatrix)} {size} {ids}")
+
+    @cached_property
+    def _reference(self) -> list[npt.NDArray[np.float32]]:
+        return self._logprobs(self._model)
 
     def _logprobs(self, model: Model) -> list[npt.NDArray[np.float32]]:
         found = []
@@ -188,9 +225,12 @@ class _Meter:
 
     def divergence(self, plan: Plan) -> float:
         """Return the mean KL divergence of the model with the types of a plan, in nats per token."""
+        types = self._own_types | plan
+        return self.measurements.get(f"kl {sorted(types.items())}", lambda: self._measured(types))
+
+    def _measured(self, types: Plan) -> float:
         path = self._folder / "candidate.gguf"
-        own = {name: tensor.dtype for name, tensor in self._model.tensors.items()}
-        write_plan(self._model, path, own | plan, self._imatrix)
+        write_plan(self._model, path, types, self._imatrix)
         candidate = self._logprobs(Model(path))
         path.unlink()
         total = sum(
@@ -211,7 +251,7 @@ def _costs(
     costs = {}
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for name, types in allowed.items():
-            errors = _errors(model, name, types, imatrix, pool)
+            errors = _errors(model, name, types, imatrix, meter.measurements, pool)
             probe = min(
                 types,
                 key=lambda dtype: abs(8 * BLOCKS[dtype][1] / BLOCKS[dtype][0] - _PROBE_BITS),
@@ -228,6 +268,7 @@ def _errors(
     name: str,
     types: list[str],
     imatrix: ImportanceMatrix | None,
+    measurements: Measurements,
     pool: ThreadPoolExecutor,
 ) -> dict[str, float]:
     """Return the weighted squared error of each type, from a sample of the rows."""
@@ -237,19 +278,22 @@ def _errors(
     found = (
         imatrix.weights(name, math.prod(tensor.shape[:-2]), tensor.shape[-1]) if imatrix else None
     )
-    weights = found.mean(axis=0, keepdims=True) if found is not None else None
-    importance = np.ones(1) if weights is None else weights[0].astype(np.float64)
-    errors = {}
-    for dtype in types:
+    weights = found.mean(axis=0) if found is not None else None
+    importance = np.ones(1) if weights is None else weights.astype(np.float64)
+
+    def error(dtype: str) -> float:
         if dtype == tensor.dtype:
-            errors[dtype] = 0.0
-        elif dtype == "F16" and np.abs(sample).max(initial=0) >= np.finfo(np.float16).max:
-            errors[dtype] = math.inf
-        else:
-            raw = np.concatenate(list(encode(sample, dtype, weights, pool)))
-            lost = _core.dequantize(raw, dtype).astype(np.float64) - sample
-            errors[dtype] = float((importance * lost**2).sum())
-    return errors
+            return 0.0
+        if dtype == "F16" and np.abs(sample).max(initial=0) >= np.finfo(np.float16).max:
+            return math.inf
+        raw = _core.quantize(sample, dtype, weights, search=True)
+        lost = _core.dequantize(raw, dtype).astype(np.float64) - sample
+        return float((importance * lost**2).sum())
+
+    def known(dtype: str) -> float:
+        return measurements.get(f"error {name} {dtype}", partial(error, dtype))
+
+    return dict(zip(types, pool.map(known, types), strict=True))
 
 
 def _cheapest(model: Model, costs: dict[str, dict[str, float]], budget: int) -> Plan:

@@ -207,10 +207,8 @@ def _write(
     """Write the file with the types of a plan."""
     weights = {
         name: found
-        for name, dtype in plan.items()
-        if imatrix is not None
-        and dtype != model.tensors[name].dtype
-        and (found := imatrix.weights(name, *_matrices(model.tensors[name].shape))) is not None
+        for name, found in _column_weights(model, imatrix).items()
+        if plan[name] != model.tensors[name].dtype
     }
     sizes = {name: n_bytes(model.tensors[name], dtype) for name, dtype in plan.items()}
     metadata = {
@@ -263,6 +261,29 @@ def write_plan(
 def _matrices(shape: tuple[int, ...]) -> tuple[int, int]:
     """Return the number of matrices that a tensor stacks, and the length of its rows."""
     return math.prod(shape[:-2]), shape[-1]
+
+
+def _column_weights(
+    model: Model, imatrix: ImportanceMatrix | None
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Return the importance of the columns of each tensor that the matrix has an entry for."""
+    return {
+        name: found
+        for name, tensor in model.tensors.items()
+        if imatrix is not None
+        and len(tensor.shape) >= 2
+        and (found := imatrix.weights(name, *_matrices(tensor.shape))) is not None
+    }
+
+
+def identity(model: Model, imatrix: ImportanceMatrix | None) -> str:
+    """Return a hash of a model's files, as far as their sizes and times tell, and of an importance matrix.
+
+    Args:
+        model: The model.
+        imatrix: The matrix. None: none.
+    """
+    return _identity(gguf.read_head(model.path), _column_weights(model, imatrix))
 
 
 def _identity(head: gguf.Head, weights: dict[str, npt.NDArray[np.float32]]) -> str:

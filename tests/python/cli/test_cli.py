@@ -417,6 +417,9 @@ def test_an_importance_matrix_is_made_and_used(run, tiny_path, tmp_path):
     model = plait.Model(tiny_path)
     assert done["bytes_after"] <= 9 / 32 * model.nbytes
     assert "Q8_0" in done["types"] or "Q5_1" in done["types"]
+    again = json.loads(run("quantize", tiny_path, out, *bpw, "--resume", "--overwrite", "--json"))
+    assert again["bytes_after"] <= 9 / 32 * model.nbytes
+    assert not list(tmp_path.glob("*.measurements.jsonl"))
 
 
 def test_quantize_warns_of_types_that_do_not_fit(run, tiny_path, tmp_path):

@@ -252,9 +252,50 @@ def test_a_budget_beats_the_fixed_type_of_its_size(source, dtype, request, tmp_p
     assert kl(model, chosen, unseen) < 0.9 * kl(model, fixed, unseen)
 
 
+def test_small_budgets_use_the_smallest_types(floats, text):
+    types = quant.choose_types(floats, text[:400], 2.4, progress=False)
+    assert set(types.values()) & {"IQ2_XXS", "IQ2_XS", "IQ2_S"}
+
+
+def test_an_interrupted_choice_of_types_continues(floats, text, tmp_path):
+    kept, calls = tmp_path / "measurements.jsonl", []
+
+    def interrupt(done, total):
+        calls.append(done)
+        if done == 5:
+            raise KeyboardInterrupt
+
+    arguments = (floats, text[:300], 8)
+    with pytest.raises(KeyboardInterrupt):
+        quant.choose_types(*arguments, measurements=kept, progress=interrupt)
+    first = kept.read_bytes()
+    assert first.count(b'"key"') >= 5
+    kept.write_bytes(first + b'{"key": "cut off')
+    chosen = quant.choose_types(*arguments, measurements=kept, progress=False)
+    assert chosen == quant.choose_types(*arguments, progress=False)
+    complete = kept.read_bytes()
+    assert complete.startswith(first)
+    assert complete.count(b"\n") == complete.count(b'"key"') > first.count(b'"key"')
+    assert quant.choose_types(*arguments, measurements=kept, progress=False) == chosen
+    assert kept.read_bytes() == complete  # nothing was measured again
+    quant.choose_types(floats, text[:250], 8, measurements=kept, progress=False)
+    assert len(kept.read_bytes()) > 1.9 * len(complete)  # another text: everything was
+
+
+def test_other_files_are_not_taken_for_measurements(floats, text, tmp_path):
+    for content in (b"GGUF", b"1\n", b'{"key": "a"}\n', b'{"key": "a", "value": "b"}\n', b"\xff\n"):
+        other = tmp_path / "other"
+        other.write_bytes(content)
+        with pytest.raises(ValueError, match="other is not a file of measurements"):
+            quant.choose_types(floats, text, 4.5, measurements=other, progress=False)
+        assert other.read_bytes() == content
+    with pytest.raises(TypeError, match="measurements: expected a path or None"):
+        quant.choose_types(floats, text, 4.5, measurements=3, progress=False)
+
+
 def test_budgets_are_checked(floats, demo_model, text, tmp_path):
     with pytest.raises(
-        ValueError, match=r"bits_per_weight is 1\.00, which is too few; .* take 2\.6"
+        ValueError, match=r"bits_per_weight is 1\.00, which is too few; .* take 1\."
     ):
         quant.choose_types(floats, text, 1)
     for bad in (0, -1, math.nan, math.inf):
