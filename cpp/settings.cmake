@@ -30,6 +30,11 @@ if(NOT APPLE)
     add_link_options(LINKER:--gc-sections,--as-needed)
 endif()
 
+# Reproducible wheels: messages of failed checks contain names of source files, without the folder of the build.
+if(DEFINED ENV{SOURCE_DATE_EPOCH})
+    add_compile_options(-ffile-prefix-map=${PROJECT_BINARY_DIR}=build -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
+endif()
+
 if(PLAIT_SANITIZE)
     add_compile_options(-fsanitize=${PLAIT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1
                         -fno-var-tracking)

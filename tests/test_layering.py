@@ -17,18 +17,19 @@ CPP = ROOT / "cpp"
 
 MAY_INCLUDE = {
     "base": set(),
+    "platform": {"base"},
     "sampling": {"base"},
     "tensor": {"base"},
     "batch": {"base"},
-    "gguf": {"base", "tensor"},
+    "gguf": {"base", "platform", "tensor"},
     "graph": {"base", "tensor"},
     "gradient": {"base", "tensor", "graph"},
     "memory": {"base", "tensor", "batch"},
-    "backend": {"base", "tensor", "graph"},
+    "backend": {"base", "platform", "tensor", "graph"},
     "model": {"base", "tensor", "graph", "gguf", "memory"},
     "plan": {"base", "tensor", "graph", "backend"},
     "runtime": {
-        "base", "tensor", "batch", "graph", "gradient", "gguf", "memory", "backend", "model", "plan",
+        "base", "platform", "tensor", "batch", "graph", "gradient", "gguf", "memory", "backend", "model", "plan",
     },
 }  # fmt: skip
 

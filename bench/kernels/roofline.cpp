@@ -18,7 +18,7 @@ namespace plait::cpu {
 namespace {
 
 // Applies to the thread that runs all benchmarks, as to the threads that run plans.
-const NoDenormals no_denormals;
+const platform::NoDenormals no_denormals;
 
 constexpr int kTurns = 1 << 16;
 constexpr int kSums = 12;  // enough to hide every latency, and they fit in 16 registers

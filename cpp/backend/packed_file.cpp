@@ -1,11 +1,5 @@
 #include "backend/packed_file.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -18,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "platform/process.h"
 
 namespace plait {
 namespace {
@@ -26,23 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kAlignment = 65536;  // of regions; a multiple of every page size
 constexpr std::string_view kSuffix = ".packed";
-
-// Identifies the library or program that contains this code, whose packing the file has.
-std::string library_identity() {
-    Dl_info found{};
-    struct stat status {};
-    if (dladdr(reinterpret_cast<const void*>(&library_identity), &found) == 0 ||
-        stat(found.dli_fname, &status) != 0)
-        return {};
-    return text(status.st_dev, ":", status.st_ino, ":", status.st_size, ":", status.st_ctim.tv_sec,
-                ".", status.st_ctim.tv_nsec);
-}
-
-std::string boot_identity() {
-    std::string id;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-    return id;
-}
 
 // The file's name begins with the boot, so that files of earlier boots are recognised.
 std::string file_name(const std::string& boot, const std::string& identity) {
@@ -59,12 +37,12 @@ std::vector<Entry> entries(const fs::path& folder) {
     std::vector<Entry> found;
     for (const fs::directory_entry& file : fs::directory_iterator(folder)) {
         std::error_code error;
-        struct stat status {};
-        if (file.path().extension() != kSuffix || ::stat(file.path().c_str(), &status) != 0)
+        platform::FileStatus status;
+        if (file.path().extension() != kSuffix ||
+            platform::status_of(file.path().string(), &status) != 0)
             continue;  // deleted meanwhile, or not ours
         const auto opened = file.last_write_time(error);
-        if (!error)
-            found.push_back({file.path(), static_cast<uint64_t>(status.st_blocks) * 512, opened});
+        if (!error) found.push_back({file.path(), status.bytes_on_disk, opened});
     }
     return found;
 }
@@ -85,15 +63,21 @@ void make_room(const fs::path& folder, const std::string& boot, uint64_t needed)
     }
 }
 
-[[noreturn]] void fail(const std::string& path, const char* what) {
-    throw std::system_error(errno, std::generic_category(), text(path, ": ", what));
+// Throws unless `error` is 0.
+void check(int error, const std::string& path, const char* what) {
+    if (error != 0) throw std::system_error(error, std::generic_category(), text(path, ": ", what));
 }
+
+int error_unless(const void* mapped) { return mapped ? 0 : errno; }
 
 }  // namespace
 
 std::unique_ptr<PackedFile> PackedFile::open(const std::string& folder, const std::string& identity,
                                              std::span<const uint64_t> bytes) try {
-    const std::string boot = boot_identity(), library = library_identity();
+    const std::string boot = platform::boot_identity();
+    // Of the library or program that contains this code, whose packing the file has.
+    const std::string library =
+        platform::library_identity(reinterpret_cast<const void*>(&file_name));
     if (boot.empty() || library.empty()) return nullptr;
     std::unique_ptr<PackedFile> file(new PackedFile);
     uint64_t end = align_up(bytes.size(), kAlignment), matrices = 0;
@@ -128,35 +112,25 @@ std::unique_ptr<PackedFile> PackedFile::open(const std::string& folder, const st
 
 // Returns false if the file exists with another size.
 bool PackedFile::map(const std::string& path) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd_ < 0) fail(path, "cannot be opened");
-    struct stat status {};
-    if (::fstat(fd_, &status) != 0) fail(path, "cannot be inspected");
-    if (status.st_uid != ::geteuid()) {
-        errno = EPERM;
-        fail(path, "belongs to another user");
-    }
+    check(file_.open(path, platform::File::Access::write_private), path, "cannot be opened");
+    platform::FileStatus status;
+    check(file_.status(&status), path, "cannot be inspected");
+    check(status.belongs_to_user ? 0 : EPERM, path, "belongs to another user");
     // Two processes that create the file give it the same size.
-    if (status.st_size == 0 && ::ftruncate(fd_, static_cast<off_t>(size_)) != 0)
-        fail(path, "cannot be extended");
-    if (status.st_size != 0 && static_cast<uint64_t>(status.st_size) != size_) return false;
-    ::futimens(fd_, nullptr);  // make_room deletes the least recently opened
-    const size_t table = std::max<size_t>(regions_.size(), 1);
-    void* writable = ::mmap(nullptr, table, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-    if (writable == MAP_FAILED) fail(path, "cannot be mapped");
-    table_ = static_cast<std::byte*>(writable);
-    if (::fallocate(fd_, 0, 0, static_cast<off_t>(table)) != 0) fail(path, "cannot be extended");
-    void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);
-    if (data == MAP_FAILED) fail(path, "cannot be mapped");
-    data_ = static_cast<const std::byte*>(data);
+    if (status.bytes == 0) check(file_.resize(size_), path, "cannot be extended");
+    if (status.bytes != 0 && status.bytes != size_) return false;
+    file_.touch();  // make_room deletes the least recently opened
+    table_ = file_.map_shared(0, table_bytes(), true);
+    check(error_unless(table_), path, "cannot be mapped");
+    check(file_.reserve(0, table_bytes()), path, "cannot be extended");
+    data_ = file_.map_shared(0, size_, false);
+    check(error_unless(data_), path, "cannot be mapped");
     return true;
 }
 
 PackedFile::~PackedFile() {
-    if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
-    if (table_) ::munmap(table_, std::max<size_t>(regions_.size(), 1));
-    if (fd_ >= 0) ::close(fd_);
+    if (data_) platform::unmap(data_, size_);
+    if (table_) platform::unmap(table_, table_bytes());
 }
 
 const std::byte* PackedFile::find(size_t i) const {
@@ -166,14 +140,13 @@ const std::byte* PackedFile::find(size_t i) const {
 
 const std::byte* PackedFile::fill(size_t i, const std::function<void(std::byte*)>& write) {
     const auto [begin, bytes] = regions_[i];
-    const auto offset = static_cast<off_t>(begin);
     // Without space for the pages, writing to them would end the process.
-    if (::fallocate(fd_, 0, offset, static_cast<off_t>(bytes)) != 0) return nullptr;
-    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, offset);
-    if (memory == MAP_FAILED) return nullptr;
-    const std::unique_ptr<void, std::function<void(void*)>> mapped(
-        memory, [bytes](void* p) { ::munmap(p, bytes); });
-    write(static_cast<std::byte*>(memory));
+    if (file_.reserve(begin, bytes) != 0) return nullptr;
+    std::byte* memory = file_.map_shared(begin, bytes, true);
+    if (!memory) return nullptr;
+    const auto release = [n = bytes](std::byte* p) { platform::unmap(p, n); };
+    const std::unique_ptr<std::byte, decltype(release)> mapped(memory, release);
+    write(memory);
     std::atomic_ref(table_[i]).store(std::byte{1}, std::memory_order_release);
     return find(i);
 }

@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "platform/file.h"
+
 namespace plait {
 
 class PackedFile {
@@ -48,7 +50,9 @@ private:
     PackedFile() = default;
     bool map(const std::string& path);
 
-    int fd_ = -1;
+    uint64_t table_bytes() const { return regions_.empty() ? 1 : regions_.size(); }
+
+    platform::File file_;
     std::vector<Region> regions_;
     uint64_t size_ = 0;
     std::byte* table_ = nullptr;       // writable

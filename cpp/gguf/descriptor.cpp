@@ -1,10 +1,5 @@
 #include "gguf/descriptor.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -16,22 +11,9 @@ namespace {
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-// O_NONBLOCK keeps the opening of a pipe without a writer from blocking; regular files ignore it.
-int open_for_reading(const std::string& path) {
-    for (;;) {
-        const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-        if (fd >= 0) return fd;
-        if (errno == EINTR) continue;
-        const std::string problem = text(path, ": cannot be opened: ", reason(errno));
-        if (errno == ENOENT) throw ModelNotFound(problem);
-        throw ModelError(problem);
-    }
-}
-
-const char* kind_of(mode_t mode) {
-    if (S_ISDIR(mode)) return "a directory";
-    if (S_ISFIFO(mode)) return "a pipe";
-    return "a device";  // a socket cannot be opened
+const char* name_of(platform::FileKind kind) {
+    if (kind == platform::FileKind::folder) return "a directory";
+    return kind == platform::FileKind::pipe ? "a pipe" : "a device";
 }
 
 }  // namespace
@@ -40,72 +22,63 @@ Descriptor::Descriptor(const std::string& path) : path_(path) {
     if (path.find('\0') != std::string::npos) {
         throw ModelError(text(path.c_str(), ": cannot be opened: the path contains a NUL byte"));
     }
-    const int fd = open_for_reading(path);
-    struct stat status {};
-    if (::fstat(fd, &status) != 0) {
-        const int error = errno;
-        ::close(fd);
+    if (const int error = file_.open(path, platform::File::Access::read); error != 0) {
+        const std::string problem = text(path, ": cannot be opened: ", reason(error));
+        if (error == ENOENT) throw ModelNotFound(problem);
+        throw ModelError(problem);
+    }
+    platform::FileStatus status;
+    if (const int error = file_.status(&status); error != 0) {
         throw ModelError(text(path_, ": cannot be inspected: ", reason(error)));
     }
-    if (!S_ISREG(status.st_mode)) {
-        ::close(fd);
-        throw ModelError(
-            text(path_, ": is ", kind_of(status.st_mode), ", expected a regular file"));
+    if (status.kind != platform::FileKind::regular) {
+        throw ModelError(text(path_, ": is ", name_of(status.kind), ", expected a regular file"));
     }
-    fd_ = fd;
-    size_ = static_cast<uint64_t>(status.st_size);
-    modified_ = status.st_mtim;
-    identity_ = text(status.st_dev, ":", status.st_ino, ":", size_, ":", modified_.tv_sec, ".",
-                     modified_.tv_nsec, ":", status.st_ctim.tv_sec, ".", status.st_ctim.tv_nsec);
+    size_ = status.bytes;
+    modified_ = status.modified;
+    identity_ =
+        text(status.device, ":", status.inode, ":", size_, ":", modified_.seconds, ".",
+             modified_.nanoseconds, ":", status.changed.seconds, ".", status.changed.nanoseconds);
 }
 
 Descriptor::~Descriptor() {
-    if (!mapping_.empty()) {
-        ::munmap(const_cast<std::byte*>(mapping_.data()), mapping_.size());
-    }
-    ::close(fd_);
+    if (!mapping_.empty()) platform::unmap(mapping_.data(), mapping_.size());
 }
 
 void Descriptor::read(uint64_t offset, std::span<std::byte> target) const {
-    // Linux reads at most 2^31 - 4096 bytes per call.
-    constexpr size_t kMaxPerCall = size_t{1} << 30;
     while (!target.empty()) {
-        const ssize_t got = ::pread(fd_, target.data(), std::min(target.size(), kMaxPerCall),
-                                    static_cast<off_t>(offset));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) {
-            throw ModelError(text(path_, ": cannot be read at byte ", offset, ": ", reason(errno)));
+        size_t got = 0;
+        if (const int error = file_.read(offset, target, &got); error != 0) {
+            throw ModelError(text(path_, ": cannot be read at byte ", offset, ": ", reason(error)));
         }
         if (got == 0) {
             throw ModelError(text(path_, ": ends at byte ", offset, ", expected ", target.size(),
                                   " bytes more"));
         }
-        offset += static_cast<uint64_t>(got);
-        target = target.subspan(static_cast<size_t>(got));
+        offset += got;
+        target = target.subspan(got);
     }
 }
 
 void Descriptor::check_unchanged() const {
-    struct stat now {};
-    if (::fstat(fd_, &now) != 0) {
-        throw ModelError(text(path_, ": cannot be inspected: ", reason(errno)));
+    platform::FileStatus now;
+    if (const int error = file_.status(&now); error != 0) {
+        throw ModelError(text(path_, ": cannot be inspected: ", reason(error)));
     }
-    if (static_cast<uint64_t>(now.st_size) != size_) {
-        throw ModelError(text(path_, ": changed since it was opened: it has ", now.st_size,
+    if (now.bytes != size_) {
+        throw ModelError(text(path_, ": changed since it was opened: it has ", now.bytes,
                               " bytes, expected ", size_));
     }
-    if (now.st_mtim.tv_sec != modified_.tv_sec || now.st_mtim.tv_nsec != modified_.tv_nsec) {
+    if (now.modified != modified_) {
         throw ModelError(text(path_, ": changed since it was opened: it was modified"));
     }
 }
 
 std::span<const std::byte> Descriptor::map() {
     if (size_ > 0) {
-        void* const start = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_, 0);
-        if (start == MAP_FAILED) {
-            throw ModelError(text(path_, ": cannot be mapped: ", reason(errno)));
-        }
-        mapping_ = {static_cast<const std::byte*>(start), size_};
+        const std::byte* start = file_.map_private(size_);
+        if (!start) throw ModelError(text(path_, ": cannot be mapped: ", reason(errno)));
+        mapping_ = {start, size_};
     }
     return mapping_;
 }

@@ -1,12 +1,12 @@
 // A file opened for reading. It detects that the file was changed on disk.
 #pragma once
 
-#include <sys/stat.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+
+#include "platform/file.h"
 
 namespace plait::gguf {
 
@@ -37,9 +37,9 @@ public:
 
 private:
     std::string path_;
-    int fd_;
+    platform::File file_;
     uint64_t size_ = 0;
-    timespec modified_{};
+    platform::FileTime modified_;
     std::string identity_;
     std::span<const std::byte> mapping_;
 };

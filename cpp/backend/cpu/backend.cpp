@@ -9,12 +9,13 @@
 #include "backend/cpu/weights/weights.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "platform/process.h"
 
 namespace plait::cpu {
 namespace {
 
 int checked_threads(std::optional<int> asked) {
-    if (!asked) return default_threads();
+    if (!asked) return platform::usable_cores();
     if (*asked < 1 || *asked > 1024)
         throw InvalidArgument(text("threads: expected 1 to 1024, got ", *asked));
     return *asked;

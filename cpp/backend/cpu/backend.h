@@ -11,7 +11,7 @@
 namespace plait::cpu {
 
 struct CpuOptions {
-    std::optional<int> threads;      // nullopt: default_threads()
+    std::optional<int> threads;      // nullopt: platform::usable_cores()
     std::optional<std::string> isa;  // limits the choice, see choose_isa(); nullopt: no limit
 };
 

@@ -8,6 +8,10 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 #include "base/error.h"
@@ -36,10 +40,11 @@ KernelsFunction built_kernels(Isa isa) {
     return nullptr;
 }
 
+#if defined(__x86_64__)
 // True if the processor has tiles of 8-bit integers and the kernel (Linux 5.16 or later) lets this
 // process use them. One request suffices; threads started later inherit the permission.
 bool amx_int8_is_permitted() {
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__linux__)
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
@@ -54,16 +59,33 @@ bool amx_int8_is_permitted() {
     return false;
 #endif
 }
+#endif
+
+#if defined(__aarch64__)
+// Linux numbers the features in its documentation arm64/elf_hwcaps.rst; macOS names them.
+bool arm_has([[maybe_unused]] unsigned long vector, [[maybe_unused]] int bit,
+             [[maybe_unused]] const char* name) {
+#if defined(__linux__)
+    return (getauxval(vector) >> bit & 1) != 0;
+#elif defined(__APPLE__)
+    int value = 0;
+    size_t size = sizeof value;
+    return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+#else
+    return false;
+#endif
+}
+#endif
 
 // Returns the CpuFeatures of this machine. Checks AMX, which requires permission of the operating
 // system, only if `wanted` includes it.
 uint32_t detect(uint32_t wanted) {
     uint32_t found = 0;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    const auto add = [&](bool supported, CpuFeature feature) {
+    [[maybe_unused]] const auto add = [&](bool supported, CpuFeature feature) {
         if (supported) found |= feature;
     };
+#if defined(__x86_64__)
+    __builtin_cpu_init();
     add(__builtin_cpu_supports("avx2"), kAvx2);
     add(__builtin_cpu_supports("fma"), kFma);
     add(__builtin_cpu_supports("f16c"), kF16c);
@@ -78,6 +100,9 @@ uint32_t detect(uint32_t wanted) {
         static const bool permitted = amx_int8_is_permitted();
         add(permitted, kAmxInt8);
     }
+#elif defined(__aarch64__)
+    constexpr unsigned long kHwcap = 16;  // AT_HWCAP
+    add(arm_has(kHwcap, 20, "hw.optional.arm.FEAT_DotProd"), kNeonDot);
 #endif
     return found & wanted;
 }

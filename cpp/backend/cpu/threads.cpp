@@ -1,16 +1,11 @@
 #include "backend/cpu/threads.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <fstream>
 #include <new>
-#include <set>
-#include <string>
 #include <system_error>
+
+#include "platform/process.h"
 
 namespace plait::cpu {
 namespace {
@@ -21,30 +16,15 @@ constexpr uint64_t tagged(uint32_t run, uint64_t count) {
 constexpr uint32_t run_of(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
 constexpr uint32_t count_of(uint64_t word) { return static_cast<uint32_t>(word); }
 
-void pause() noexcept {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
-// The current time, in ticks of the processor.
-uint64_t ticks() noexcept {
-#if defined(__x86_64__)
-    return __builtin_ia32_rdtsc();
-#else
-    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-#endif
-}
-
 // Busy waiting that yields once the wait is long: with more threads than cores, the thread that is
 // waited for may need this core.
 class Spin {
 public:
     void wait() noexcept {
         if (++turns_ < 4000)
-            pause();
+            platform::pause();
         else
-            sched_yield();
+            std::this_thread::yield();
     }
     // True at intervals, once the wait is long.
     bool is_long() const noexcept { return turns_ >= 500 && turns_ % 64 == 0; }
@@ -78,7 +58,7 @@ Threads::Threads(int n) : size_(std::max(n, 1)), threads_(new Thread[static_cast
 Threads::~Threads() { stop_workers(); }
 
 void Threads::start() {
-    owner_ = getpid();
+    owner_ = platform::process_id();
     quit_.store(false, std::memory_order_relaxed);
     sleepers_.store(0, std::memory_order_relaxed);
     workers_.reserve(static_cast<size_t>(size_ - 1));
@@ -92,7 +72,7 @@ void Threads::start() {
 
 void Threads::stop_workers() noexcept {
     if (workers_.empty()) return;
-    if (owner_ != getpid()) {
+    if (owner_ != platform::process_id()) {
         // After a fork the threads exist only in the parent. Their handles may equal those of
         // threads that this process has started since, so not even detaching is safe: the handles
         // are leaked.
@@ -110,7 +90,7 @@ void Threads::stop_workers() noexcept {
 }
 
 void Threads::publish(Job& job) {
-    if (size_ > 1 && (workers_.empty() || owner_ != getpid())) {
+    if (size_ > 1 && (workers_.empty() || owner_ != platform::process_id())) {
         stop_workers();
         for (int i = 0; i < size_; ++i) threads_[static_cast<size_t>(i)].inside.store(false);
         start();
@@ -167,9 +147,9 @@ void Threads::work(Job& job, size_t step, int thread, uint32_t run, uint32_t beg
     self.begin.store(begin, std::memory_order_relaxed);
     self.end.store(end, std::memory_order_relaxed);
     self.claim.open();
-    const uint64_t start = ticks();
+    const uint64_t start = platform::ticks();
     job.work(step, thread, begin, end, &self.claim);
-    const uint64_t took = ticks() - start;
+    const uint64_t took = platform::ticks() - start;
     if (!self.claim.close()) return;
     self.ticks = took / (end - begin);
     slot.done.fetch_add(end - begin, std::memory_order_release);
@@ -198,12 +178,13 @@ void Threads::wait_done(Job& job, size_t step, int thread, uint32_t run) {
     Job::Slot& slot = job.slots_[step];
     const uint64_t all = slot.tasks.load(std::memory_order_relaxed);
     if (run_of(all) != run) return;
-    const uint64_t start = ticks();
+    const uint64_t start = platform::ticks();
     Spin spin;
     for (;;) {
         const uint64_t done = slot.done.load(std::memory_order_acquire);
         if (done == all || run_of(done) != run) return;
-        if (spin.is_long() && take_over(job, step, thread, run, ticks() - start)) continue;
+        if (spin.is_long() && take_over(job, step, thread, run, platform::ticks() - start))
+            continue;
         spin.wait();
     }
 }
@@ -222,7 +203,7 @@ void Threads::abandon(Job& job, size_t step, uint32_t run) {
 }
 
 void Threads::worker(int index) noexcept {
-    const NoDenormals no_denormals;
+    const platform::NoDenormals no_denormals;
     uint32_t seen = 0;
     std::atomic<bool>& inside = threads_[static_cast<size_t>(index)].inside;
     for (;;) {
@@ -231,7 +212,7 @@ void Threads::worker(int index) noexcept {
             const auto until = std::chrono::steady_clock::now() + kSpinTime;
             do {
                 for (int i = 0; i < 64 && run == seen; ++i) {
-                    pause();
+                    platform::pause();
                     run = published_.load(std::memory_order_acquire);
                 }
             } while (run == seen && std::chrono::steady_clock::now() < until);
@@ -264,53 +245,11 @@ void Threads::forget(Job& job) noexcept {
 }
 
 void Threads::settle() noexcept {
-    if (owner_ != getpid()) return;  // after a fork, the threads exist only in the parent
+    if (owner_ != platform::process_id())
+        return;  // after a fork, the threads exist only in the parent
     Spin spin;
     for (int i = 1; i < size_; ++i)
         while (threads_[static_cast<size_t>(i)].inside.load(std::memory_order_seq_cst)) spin.wait();
-}
-
-namespace {
-
-int read_int(const std::string& path) {
-    std::ifstream in(path);
-    int value = -1;
-    in >> value;
-    return in ? value : -1;
-}
-
-// The number of CPUs that the control group's quota allows, or a large number if there is no quota.
-double cgroup_cpus() {
-    std::ifstream in("/sys/fs/cgroup/cpu.max");
-    std::string quota;
-    double period = 0;
-    if (in >> quota >> period && quota != "max" && period > 0) return std::stod(quota) / period;
-    const int old_quota = read_int("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-    const int old_period = read_int("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-    if (old_quota > 0 && old_period > 0) return static_cast<double>(old_quota) / old_period;
-    return 1e9;
-}
-
-}  // namespace
-
-int default_threads() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    std::set<std::pair<int, int>> cores;
-    int unknown = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (!CPU_ISSET(cpu, &set)) continue;
-        const std::string topology =
-            "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
-        const int core = read_int(topology + "core_id");
-        if (core < 0)
-            ++unknown;
-        else
-            cores.emplace(read_int(topology + "physical_package_id"), core);
-    }
-    const double usable = std::min(static_cast<double>(cores.size()) + unknown, cgroup_cpus());
-    return std::max(1, static_cast<int>(std::floor(usable)));
 }
 
 }  // namespace plait::cpu

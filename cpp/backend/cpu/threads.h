@@ -3,8 +3,6 @@
 // taken. If the step allows its tasks to be repeated, another thread takes that chunk over.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,29 +10,9 @@
 #include <vector>
 
 #include "backend/cpu/kernels/common/claim.h"
+#include "platform/processor.h"
 
 namespace plait::cpu {
-
-// Treats denormal floats (below 2^-126) as zero on the current thread, as operands and as results,
-// while an object of this class exists: docs/decisions/0019.
-class NoDenormals {
-public:
-#if defined(__x86_64__)
-    NoDenormals() noexcept : before_(__builtin_ia32_stmxcsr()) {
-        constexpr unsigned kInputsAreZero = 1u << 6, kResultsAreZero = 1u << 15;
-        __builtin_ia32_ldmxcsr(before_ | kInputsAreZero | kResultsAreZero);
-    }
-    ~NoDenormals() { __builtin_ia32_ldmxcsr(before_); }
-#else
-    NoDenormals() noexcept {}
-    ~NoDenormals() {}
-#endif
-    NoDenormals(const NoDenormals&) = delete;
-    NoDenormals& operator=(const NoDenormals&) = delete;
-
-private:
-    [[maybe_unused]] unsigned before_ = 0;
-};
 
 // A list of steps, each cut into tasks. A run executes the steps in order.
 class Job {
@@ -83,7 +61,7 @@ public:
 
     int size() const { return size_; }
 
-    // Executes the job's steps with NoDenormals on every thread. Calls stop() on this thread before
+    // Executes the job's steps with platform::NoDenormals on every thread. Calls stop() on this thread before
     // each step; if it returns true, the run ends early and run() returns false once no task is
     // running. Not reentrant.
     template <typename Stop>
@@ -110,7 +88,7 @@ private:
     void abandon(Job& job, size_t step, uint32_t run);
 
     int size_;
-    pid_t owner_ = 0;
+    int64_t owner_ = 0;  // process
     uint32_t run_ = 0;
     std::atomic<uint32_t> published_{0};
     std::atomic<Job*> job_{nullptr};
@@ -133,7 +111,7 @@ private:
 
 template <typename Stop>
 bool Threads::run(Job& job, Stop&& stop) {
-    const NoDenormals no_denormals;
+    const platform::NoDenormals no_denormals;
     publish(job);
     for (size_t step = 0; step < job.steps(); ++step) {
         if (stop()) {
@@ -145,9 +123,5 @@ bool Threads::run(Job& job, Stop&& stop) {
     }
     return true;
 }
-
-// The number of physical cores that this process may use: those of its affinity mask, limited by
-// the quota of its control group.
-int default_threads();
 
 }  // namespace plait::cpu

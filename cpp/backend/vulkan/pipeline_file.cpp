@@ -1,7 +1,5 @@
 #include "backend/vulkan/pipeline_file.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <charconv>
 #include <cstring>
@@ -13,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "platform/process.h"
 
 namespace plait::vulkan {
 namespace {
@@ -91,7 +90,7 @@ std::vector<std::byte> PipelineFile::read() const {
 void PipelineFile::write(std::span<const std::byte> data) const {
     static std::atomic<int> counter{0};
     const std::vector<std::byte> file = encode_pipeline_file(driver_, data);
-    const std::string temporary = text(path_, ".", ::getpid(), "-", counter++);
+    const std::string temporary = text(path_, ".", platform::process_id(), "-", counter++);
     std::error_code error;
     fs::create_directories(fs::path(path_).parent_path(), error);
     std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);

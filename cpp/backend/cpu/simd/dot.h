@@ -2,9 +2,10 @@
 //
 // simd/<isa>/dot.h defines:
 //   Bytes                   four bytes in every lane of an F32. load, set (one byte everywhere),
-//                           four (the same four bytes in every lane), & and |, left and right
-//                           (bit shifts; bits that cross into a neighbouring byte are masked by
-//                           the caller), lookup (each byte is a nibble that selects one of 16)
+//                           four(row, g) (bytes 4 g to 4 g + 3 of the row in every lane, as the
+//                           second argument of Sums::add), & and |, left and right (bit shifts;
+//                           bits that cross into a neighbouring byte are masked by the caller),
+//                           high_nibbles, lookup (each byte is a nibble that selects one of 16)
 //   Sums                    a 32-bit sum in every lane. add<kSigns, kGroups>(codes, a, g) adds the
 //                           products of the four bytes of a lane. Codes are at most
 //                           32767 / 254 / kGroups, a is in [-127, 127]; g counts the calls, whose

@@ -1,11 +1,11 @@
 // The table of instruction sets of the CPU backend, best first. Kernels are compiled for each of
 // them. At run time, the first one that the build contains and the processor supports is used.
 //
-// To add an instruction set, NEON for example:
+// To add an instruction set, SVE for example:
 //   1. kIsas, below: its row, at its place in the order of preference. A processor feature that no
 //      other row requires is added to CpuFeature and detected in isa.cpp.
 //   2. CMakeLists.txt: one plait_kernels() line with the compiler's flags.
-//   3. neon/registers.h and neon/dot.h in this folder: its registers and dot products, as simd.h
+//   3. sve/registers.h and sve/dot.h in this folder: its registers and dot products, as simd.h
 //      and dot.h describe them.
 // Nothing else names an instruction set; tests/test_isa_recipe.py follows these steps.
 #pragma once
@@ -29,6 +29,7 @@ enum CpuFeature : uint32_t {
     kAvx512vnni = 1u << 8,
     kAvx512bf16 = 1u << 9,
     kAmxInt8 = 1u << 10,  // including the operating system's permission
+    kNeonDot = 1u << 11,
 };
 
 struct IsaInfo {
@@ -65,6 +66,9 @@ inline constexpr IsaInfo kIsas[] = {
      .has_tiles = false, .bf16_dot_is_fast = true, .widens_f16_panels = true},
     {.name = "avx2", .required = kAvx2Features,
      .panel_lanes = 8, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
+     .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
+    {.name = "neon", .required = kNeonDot,
+     .panel_lanes = 4, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
     {.name = "scalar", .required = 0,
      .panel_lanes = 1, .float_tile_panels = 3, .has_unsigned_byte_dot = false,

@@ -97,7 +97,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
                     }
 #pragma GCC unroll 8
                     for (int r = 0; r < T; ++r) {
-                        const Bytes four = Bytes::four(a + 32 * r + 4 * group);
+                        const Bytes four = Bytes::four(a + 32 * r, group);
 #pragma GCC unroll 4
                         for (int p = 0; p < P; ++p)
                             sum[p][r].template add<kSigns, kGroups>(code[p], four, g);

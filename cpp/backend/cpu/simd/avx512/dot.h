@@ -26,9 +26,9 @@ struct Bytes {
     PLAIT_INLINE_MEMBER static Bytes set(uint8_t x) {
         return {_mm512_set1_epi8(static_cast<char>(x))};
     }
-    PLAIT_INLINE_MEMBER static Bytes four(const int8_t* p) {
+    PLAIT_INLINE_MEMBER static Bytes four(const int8_t* row, int group) {
         int word;
-        memcpy(&word, p, 4);
+        memcpy(&word, row + 4 * group, 4);
         return {_mm512_set1_epi32(word)};
     }
     PLAIT_INLINE_MEMBER static Bytes table(const uint8_t* p) {
@@ -42,6 +42,7 @@ struct Bytes {
 PLAIT_INLINE Bytes operator&(Bytes a, Bytes b) { return {_mm512_and_si512(a.v, b.v)}; }
 PLAIT_INLINE Bytes operator|(Bytes a, Bytes b) { return {_mm512_or_si512(a.v, b.v)}; }
 PLAIT_INLINE Bytes operator-(Bytes a, Bytes b) { return {_mm512_sub_epi8(a.v, b.v)}; }
+PLAIT_INLINE Bytes high_nibbles(Bytes a) { return a.right(4) & Bytes::set(15); }
 PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
     return {_mm512_shuffle_epi8(table.v, index.v)};
 }

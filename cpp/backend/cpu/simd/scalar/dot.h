@@ -26,8 +26,8 @@ struct Bytes {
         return bytes;
     }
     PLAIT_INLINE_MEMBER static Bytes set(uint8_t x) { return {x * 0x01010101u}; }
-    PLAIT_INLINE_MEMBER static Bytes four(const int8_t* p) {
-        return load(reinterpret_cast<const uint8_t*>(p));
+    PLAIT_INLINE_MEMBER static Bytes four(const int8_t* row, int group) {
+        return load(reinterpret_cast<const uint8_t*>(row + 4 * group));
     }
     PLAIT_INLINE_MEMBER static Bytes table(const uint8_t* p) { return {0, p}; }
     PLAIT_INLINE_MEMBER Bytes left(int n) const { return {v << n}; }
@@ -36,6 +36,7 @@ struct Bytes {
 
 PLAIT_INLINE Bytes operator&(Bytes a, Bytes b) { return {a.v & b.v}; }
 PLAIT_INLINE Bytes operator|(Bytes a, Bytes b) { return {a.v | b.v}; }
+PLAIT_INLINE Bytes high_nibbles(Bytes a) { return a.right(4) & Bytes::set(15); }
 PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
     Bytes found{0};
     for (int i = 0; i < 32; i += 8)

@@ -1,0 +1,178 @@
+"""Build plait for another processor and run its tests there under qemu-user: ./dev cross aarch64.
+
+    cross.py [--data DIR] [--checks DIR] aarch64 [PART...]
+
+Parts, in this order: root (a Debian root of that processor), packages (Python packages for it), build, cpp (the C++ tests),
+python (the fast part of the Python suite), conformance, invariance and demo. Without PART, all of them run. The parts root
+and packages leave stamps and are not repeated; the build is incremental. Everything lies in build/aarch64; the output of a
+part is in build/aarch64/log/PART.txt. A part that fails does not stop the others, except for root, packages and build. The
+exit status is 1 if a part failed.
+
+Debian packages that are needed: debootstrap, g++-aarch64-linux-gnu, qemu-user-static. debootstrap needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = "bookworm"
+MIRROR = os.environ.get("PLAIT_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+DEBIAN_PACKAGES = [
+    "python3", "libpython3-dev", "libstdc++-12-dev", "libc6-dev", "libgtest-dev", "libgmock-dev", "libopenblas-dev",
+]  # fmt: skip
+PYTHON = "python3.11"  # of SUITE
+# Of the extra "test", without what has no wheel for each processor or only serves the notebooks.
+WITHOUT = ("matplotlib", "ipykernel")
+# Tests of the suite that have a meaning for another processor, and run within an hour under qemu.
+PYTHON_TESTS = ["tests/python/ops", "tests/python/context", "tests/python/cache", "tests/python/files"]
+# The fuzzers run for a given time, in which they would do little under qemu.
+CPP_TESTS = "-Fuzz*"
+
+QEMU_PYTHON = """#!/bin/sh
+# The Python of the root, under qemu. Its subprocesses run in the same way.
+here=$(dirname "$(readlink -f "$0")")
+export PYTHONHOME="$here/root/usr"
+exec qemu-{arch}-static -cpu max -0 "$0" -L "$here/root" "$here/root/usr/bin/{python}" "$@"
+"""
+
+
+class Cross:
+    """The folder and the environment of one processor."""
+
+    def __init__(self, arch: str, data: Path, checks: Path) -> None:
+        self.arch = arch
+        self.folder = ROOT / "build" / arch
+        self.root = self.folder / "root"
+        self.cmake = self.folder / "cmake"
+        self.packages_folder = self.folder / "packages"
+        self.interpreter = self.folder / "python"
+        self.data = data
+        self.checks = checks
+        (self.folder / "log").mkdir(parents=True, exist_ok=True)
+
+    def run(self, *command: object, **variables: object) -> None:
+        """Run a command; raise CalledProcessError if it fails."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
+        env |= {name: str(value) for name, value in variables.items()}
+        subprocess.run([str(c) for c in command], cwd=ROOT, env=env, check=True, stdin=subprocess.DEVNULL,
+                       stdout=self.log, stderr=subprocess.STDOUT)  # fmt: skip
+
+    def python(self, *arguments: object) -> None:
+        """Run Python under qemu, with plait as built."""
+        path = f"{self.cmake / 'site'}:{self.cmake / 'tests'}:{self.packages_folder}"
+        self.run(self.interpreter, *arguments, PYTHONPATH=path, PLAIT_TEST_DATA=self.data, PYTHONDONTWRITEBYTECODE=1)
+
+    def make_root(self) -> None:
+        """Unpack the packages; none of their scripts runs, so no emulation of system calls of root is needed."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        debian = {"aarch64": "arm64"}[self.arch]
+        self.run("debootstrap", "--foreign", f"--arch={debian}", "--variant=minbase",
+                 f"--include={','.join(DEBIAN_PACKAGES)}", SUITE, self.root, MIRROR)  # fmt: skip
+        # /lib and others are links, which dpkg-deb --extract would replace.
+        unpack = 'dpkg-deb --fsys-tarfile "$1" | tar -x -C "$2" --keep-directory-symlink'
+        for package in sorted((self.root / "var/cache/apt/archives").glob("*.deb")):
+            self.run("bash", "-o", "pipefail", "-c", unpack, "bash", package, self.root)
+
+    def make_packages(self) -> None:
+        self.interpreter.write_text(QEMU_PYTHON.format(arch=self.arch, python=PYTHON))
+        self.interpreter.chmod(self.interpreter.stat().st_mode | stat.S_IXUSR)
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+        wanted = [name for name in wanted if not name.startswith(WITHOUT)]
+        tags = [f"--platform=manylinux{tag}_{self.arch}" for tag in ("2014", "_2_17", "_2_28")]
+        self.run(sys.executable, "-m", "pip", "install", "--upgrade", "--target", self.packages_folder, *tags,
+                 f"--python-version={PYTHON.removeprefix('python')}", "--only-binary=:all:", *wanted)  # fmt: skip
+
+    def build(self) -> None:
+        pybind11 = subprocess.run([sys.executable, "-m", "pybind11", "--cmakedir"], check=True, capture_output=True,
+                                  text=True)  # fmt: skip
+        self.run(
+            "cmake", "-G", "Ninja", "-S", ROOT, "-B", self.cmake, "-DCMAKE_BUILD_TYPE=Release",
+            f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/tests/cross/{self.arch}.cmake", f"-DPLAIT_ROOT={self.root}",
+            "-DPLAIT_UNITY=ON", "-DPLAIT_TESTS=ON", "-DPLAIT_VULKAN=OFF", "-DPLAIT_WERROR=ON",
+            f"-DPython_EXECUTABLE={self.interpreter}", f"-DPython_INCLUDE_DIR={self.root}/usr/include/{PYTHON}",
+            f"-Dpybind11_DIR={pybind11.stdout.strip()}",
+        )  # fmt: skip
+        self.run("cmake", "--build", self.cmake)
+
+    def cpp(self) -> None:
+        self.run(f"qemu-{self.arch}-static", "-cpu", "max", "-L", self.root, self.cmake / "tests/plait_tests",
+                 "--gtest_brief=1", f"--gtest_filter={CPP_TESTS}", PLAIT_TEST_DATA=self.data)  # fmt: skip
+
+    def pytest(self) -> None:
+        self.python("-m", "pytest", "-q", "-m", "not slow and not oracle", *PYTHON_TESTS)
+
+    def check(self, name: str) -> None:
+        self.python(self.checks / f"{name}.py", "--data", self.data)
+
+    def demo(self) -> None:
+        self.python("-m", "plait.demo", "--seed", 7, "--more", 0)
+
+    def parts(self) -> dict[str, Callable[[], None]]:
+        return {
+            "root": self.make_root,
+            "packages": self.make_packages,
+            "build": self.build,
+            "cpp": self.cpp,
+            "python": self.pytest,
+            "conformance": lambda: self.check("conformance"),
+            "invariance": lambda: self.check("invariance"),
+            "demo": self.demo,
+        }
+
+    def perform(self, name: str, part: Callable[[], None]) -> bool:
+        """Run a part unless it has left a stamp; return whether it passed."""
+        path, stamp = self.folder / "log" / f"{name}.txt", self.folder / f".{name}"
+        keeps = name in {"root", "packages"}
+        print(f"{name} ... ", end="", flush=True)
+        if keeps and stamp.exists():
+            print("done before")
+            return True
+        begin = time.monotonic()
+        try:
+            with path.open("wb") as self.log:
+                part()
+        except subprocess.CalledProcessError as error:
+            print(f"FAILED (exit status {error.returncode}); the output is in {path}")
+            return False
+        lines = path.read_text(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        print(f"passed, {time.monotonic() - begin:.0f} s: {last[:100]}")
+        if keeps:
+            stamp.touch()
+        return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    shared = ROOT.parent / "shared"
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("PLAIT_TEST_DATA", shared / "data")))
+    parser.add_argument("--checks", type=Path, default=shared / "check", help="folder of conformance.py and invariance.py")
+    parser.add_argument("arch", choices=["aarch64"])
+    parser.add_argument("part", nargs="*")
+    given = parser.parse_args()
+    cross = Cross(given.arch, given.data.resolve(), given.checks.resolve())
+    parts = cross.parts()
+    if unknown := set(given.part) - set(parts):
+        parser.error(f"{', '.join(sorted(unknown))}: expected some of {', '.join(parts)}")
+    passed = True
+    for name in given.part or parts:
+        if not cross.perform(name, parts[name]):
+            passed = False
+            if name in {"root", "packages", "build"}:
+                break
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
