@@ -40,7 +40,7 @@ KERNELS_MAY_INCLUDE = re.compile(
     r"|graph/op_enums\.h|tensor/half\.h|tensor/dtype_enum\.h|tensor/blocks/\w+\.h|base/(inline|x86_intrinsics)\.h"
 )
 KERNELS_MAY_INCLUDE_SYSTEM = {
-    "cstdint", "cstddef", "cstring", "cfloat", "climits", "math.h",
+    "cstdint", "cstddef", "cstring", "cfloat", "climits", "math.h", "arm_neon.h",
     "stdint.h", "stddef.h", "string.h", "float.h", "limits.h",
 }  # fmt: skip
 
@@ -92,7 +92,7 @@ MAX_FLOORS = 6
 # The longest chain of headers of the room, each of which includes the next.
 MAX_CHAIN = {"backend/cpu": 6, "runtime": 6}
 # Pairs of units of the room of which one includes the other. A header and its source file are one unit.
-MAX_EDGES = {"backend/cpu": 115, "runtime": 57}
+MAX_EDGES = {"backend/cpu": 117, "runtime": 57}
 
 
 def floor_of(room, name):

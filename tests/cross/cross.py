@@ -2,11 +2,11 @@
 
     cross.py [--data DIR] [--checks DIR] aarch64 [PART...]
 
-Parts, in this order: root (a Debian root of that processor), packages (Python packages for it), build, cpp (the C++ tests),
-python (the fast part of the Python suite), conformance, invariance and demo. Without PART, all of them run. The parts root
-and packages leave stamps and are not repeated; the build is incremental. Everything lies in build/aarch64; the output of a
-part is in build/aarch64/log/PART.txt. A part that fails does not stop the others, except for root, packages and build. The
-exit status is 1 if a part failed.
+Parts, in this order: root (a Debian root of that processor), packages (Python packages for it), build, cpp (the C++
+tests), python (the fast part of the Python suite), conformance, invariance and demo. Without PART, all of them run. The
+parts root and packages leave stamps and are not repeated; the build is incremental. Everything lies in build/aarch64;
+the output of a part is in build/aarch64/log/PART.txt. A part that fails does not stop the others, except for root,
+packages and build. The exit status is 1 if a part failed.
 
 Debian packages that are needed: debootstrap, g++-aarch64-linux-gnu, qemu-user-static. debootstrap needs root.
 """
@@ -20,9 +20,13 @@ import stat
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    from pip._vendor import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = "bookworm"
@@ -33,8 +37,13 @@ DEBIAN_PACKAGES = [
 PYTHON = "python3.11"  # of SUITE
 # Of the extra "test", without what has no wheel for each processor or only serves the notebooks.
 WITHOUT = ("matplotlib", "ipykernel")
-# Tests of the suite that have a meaning for another processor, and run within an hour under qemu.
-PYTHON_TESTS = ["tests/python/ops", "tests/python/context", "tests/python/cache", "tests/python/files"]
+# The tests of the suite that depend on the processor.
+PYTHON_TESTS = [
+    "tests/python/ops",
+    "tests/python/context",
+    "tests/python/cache",
+    "tests/python/files",
+]
 # The fuzzers run for a given time, in which they would do little under qemu.
 CPP_TESTS = "-Fuzz*"
 
@@ -62,7 +71,9 @@ class Cross:
 
     def run(self, *command: object, **variables: object) -> None:
         """Run a command; raise CalledProcessError if it fails."""
-        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
+        env = {
+            k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"
+        }
         env |= {name: str(value) for name, value in variables.items()}
         subprocess.run([str(c) for c in command], cwd=ROOT, env=env, check=True, stdin=subprocess.DEVNULL,
                        stdout=self.log, stderr=subprocess.STDOUT)  # fmt: skip
@@ -70,7 +81,13 @@ class Cross:
     def python(self, *arguments: object) -> None:
         """Run Python under qemu, with plait as built."""
         path = f"{self.cmake / 'site'}:{self.cmake / 'tests'}:{self.packages_folder}"
-        self.run(self.interpreter, *arguments, PYTHONPATH=path, PLAIT_TEST_DATA=self.data, PYTHONDONTWRITEBYTECODE=1)
+        self.run(
+            self.interpreter,
+            *arguments,
+            PYTHONPATH=path,
+            PLAIT_TEST_DATA=self.data,
+            PYTHONDONTWRITEBYTECODE=1,
+        )
 
     def make_root(self) -> None:
         """Unpack the packages; none of their scripts runs, so no emulation of system calls of root is needed."""
@@ -154,10 +171,19 @@ class Cross:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     shared = ROOT.parent / "shared"
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("PLAIT_TEST_DATA", shared / "data")))
-    parser.add_argument("--checks", type=Path, default=shared / "check", help="folder of conformance.py and invariance.py")
+    parser.add_argument(
+        "--data", type=Path, default=Path(os.environ.get("PLAIT_TEST_DATA", shared / "data"))
+    )
+    parser.add_argument(
+        "--checks",
+        type=Path,
+        default=shared / "check",
+        help="folder of conformance.py and invariance.py",
+    )
     parser.add_argument("arch", choices=["aarch64"])
     parser.add_argument("part", nargs="*")
     given = parser.parse_args()

@@ -12,7 +12,7 @@ constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
     static constexpr bool kWideForSlowCodes = true;
-    static constexpr int kWidePanels = 3;
+    static constexpr int kWidePanels = 2;
     static constexpr int kHighPanels = 2;
     static constexpr int kFloatRows = 4;
     static constexpr int kFloatPanels = 4;
