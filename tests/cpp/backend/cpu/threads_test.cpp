@@ -13,6 +13,8 @@
 #include <random>
 #include <thread>
 
+#include "platform/process.h"
+
 namespace plait::cpu {
 namespace {
 
@@ -330,8 +332,8 @@ TEST(Threads, WorkCannotThrow) {  // G25
 }
 
 TEST(Threads, TheDefaultIsWithinTheMachine) {
-    EXPECT_GE(default_threads(), 1);
-    EXPECT_LE(default_threads(), static_cast<int>(std::thread::hardware_concurrency()));
+    EXPECT_GE(platform::usable_cores(), 1);
+    EXPECT_LE(platform::usable_cores(), static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace
