@@ -33,6 +33,10 @@ endif()
 # Reproducible wheels: messages of failed checks contain names of source files, without the folder of the build.
 if(DEFINED ENV{SOURCE_DATE_EPOCH})
     add_compile_options(-ffile-prefix-map=${PROJECT_BINARY_DIR}=build -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
+    if(NOT APPLE)
+        # The identity would be a digest that includes local symbols, some of which are named after paths.
+        add_link_options(LINKER:--build-id=none)
+    endif()
 endif()
 
 if(PLAIT_SANITIZE)

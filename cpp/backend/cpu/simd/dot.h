@@ -5,7 +5,8 @@
 //                           four(row, g) (bytes 4 g to 4 g + 3 of the row in every lane, as the
 //                           second argument of Sums::add), & and |, left and right (bit shifts;
 //                           bits that cross into a neighbouring byte are masked by the caller),
-//                           high_nibbles, lookup (each byte is a nibble that selects one of 16)
+//                           lookup (each byte is a nibble that selects one of 16)
+//   kShiftsBytes            true if no bits cross into a neighbouring byte
 //   Sums                    a 32-bit sum in every lane. add<kSigns, kGroups>(codes, a, g) adds the
 //                           products of the four bytes of a lane. Codes are at most
 //                           32767 / 254 / kGroups, a is in [-127, 127]; g counts the calls, whose

@@ -21,7 +21,9 @@ constexpr int kLanes = F32::kLanes;
 
 PLAIT_INLINE Bytes nibbles(const uint8_t* p, int g) {
     const Bytes both = Bytes::load(p + (g / 4 * 2 + g % 2) * 4 * kLanes);
-    return g & 2 ? high_nibbles(both) : both & Bytes::set(15);
+    if constexpr (kShiftsBytes)
+        if (g & 2) return both.right(4);
+    return (g & 2 ? both.right(4) : both) & Bytes::set(15);
 }
 // Two bits of every byte, shifted to bit `to`.
 PLAIT_INLINE Bytes pairs(const uint8_t* p, int g, int to) {

@@ -5,6 +5,7 @@ namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = false;
 constexpr float kSumsBase = 0.0f;
+constexpr bool kShiftsBytes = false;
 constexpr int kMinRowsForInverted = 4;
 
 struct TileShape {
@@ -40,7 +41,6 @@ struct Bytes {
 
 PLAIT_INLINE Bytes operator&(Bytes a, Bytes b) { return {_mm256_and_si256(a.v, b.v)}; }
 PLAIT_INLINE Bytes operator|(Bytes a, Bytes b) { return {_mm256_or_si256(a.v, b.v)}; }
-PLAIT_INLINE Bytes high_nibbles(Bytes a) { return a.right(4) & Bytes::set(15); }
 PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
     return {_mm256_shuffle_epi8(table.v, index.v)};
 }

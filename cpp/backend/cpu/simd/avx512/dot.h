@@ -7,6 +7,7 @@ constexpr bool kUnsignedDot = true;
 // 1.5 * 2^23. Adding an integer to the bits of this float adds the same integer to its value, so a
 // sum that starts here needs no conversion to float.
 constexpr float kSumsBase = 12582912.0f;
+constexpr bool kShiftsBytes = false;
 constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
@@ -42,7 +43,6 @@ struct Bytes {
 PLAIT_INLINE Bytes operator&(Bytes a, Bytes b) { return {_mm512_and_si512(a.v, b.v)}; }
 PLAIT_INLINE Bytes operator|(Bytes a, Bytes b) { return {_mm512_or_si512(a.v, b.v)}; }
 PLAIT_INLINE Bytes operator-(Bytes a, Bytes b) { return {_mm512_sub_epi8(a.v, b.v)}; }
-PLAIT_INLINE Bytes high_nibbles(Bytes a) { return a.right(4) & Bytes::set(15); }
 PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
     return {_mm512_shuffle_epi8(table.v, index.v)};
 }

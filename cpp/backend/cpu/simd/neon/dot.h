@@ -8,6 +8,7 @@ constexpr bool kUnsignedDot = false;
 // 1.5 * 2^23. Adding an integer to the bits of this float adds the same integer to its value, so a
 // sum that starts here needs no conversion to float.
 constexpr float kSumsBase = 12582912.0f;
+constexpr bool kShiftsBytes = true;
 constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
@@ -36,7 +37,6 @@ struct Bytes {
 
 PLAIT_INLINE Bytes operator&(Bytes a, Bytes b) { return {vandq_u8(a.v, b.v)}; }
 PLAIT_INLINE Bytes operator|(Bytes a, Bytes b) { return {vorrq_u8(a.v, b.v)}; }
-PLAIT_INLINE Bytes high_nibbles(Bytes a) { return {a.v >> 4}; }
 PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) { return {vqtbl1q_u8(table.v, index.v)}; }
 
 struct Sums {

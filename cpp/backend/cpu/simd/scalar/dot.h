@@ -5,6 +5,7 @@ namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = false;
 constexpr float kSumsBase = 0.0f;
+constexpr bool kShiftsBytes = false;
 constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
@@ -36,7 +37,6 @@ struct Bytes {
 
 PLAIT_INLINE Bytes operator&(Bytes a, Bytes b) { return {a.v & b.v}; }
 PLAIT_INLINE Bytes operator|(Bytes a, Bytes b) { return {a.v | b.v}; }
-PLAIT_INLINE Bytes high_nibbles(Bytes a) { return a.right(4) & Bytes::set(15); }
 PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
     Bytes found{0};
     for (int i = 0; i < 32; i += 8)
