@@ -209,6 +209,27 @@ def test_wrong_requests(client, body, match):
         client.completions.create(model="tiny", prompt=[])
 
 
+IMAGE_URLS = {
+    "data": "data:image/png;base64,iVBORw0KGgo=",
+    "damaged": "data:image/png;base64,***",
+    "address": "https://example.invalid/cat.png",
+    "large": "data:image/png;base64," + "A" * (1 << 20),
+}
+
+
+@pytest.mark.parametrize("url", IMAGE_URLS.values(), ids=IMAGE_URLS.keys())
+def test_images_are_refused_and_other_requests_continue(client, url):
+    asked = {"model": "tiny", "messages": HELLO, "max_tokens": 60, "seed": 3}
+    alone = client.chat.completions.create(**asked).choices[0].message.content
+    parts = [{"type": "text", "text": "cat"}, {"type": "image_url", "image_url": {"url": url}}]
+    stream = client.chat.completions.create(**asked, stream=True)
+    deltas = [next(stream).choices[0].delta.content]
+    with pytest.raises(openai.BadRequestError, match="part of content that is not text"):
+        client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": parts}])
+    deltas += [choice.delta.content for chunk in stream for choice in chunk.choices]
+    assert "".join(delta or "" for delta in deltas) == alone
+
+
 def test_keys_paths_and_sizes(client, port):
     wrong = client.with_options(api_key="other")
     with pytest.raises(openai.AuthenticationError, match="API key"):

@@ -301,6 +301,7 @@ def test_a_model_is_not_an_encoder(text_model):
 
 CHANGES = {
     "an unknown projector": ({"clip.projector_type": "ldpv3"}, r'"ldpv3" is not supported; supported are gemma3, mlp'),
+    "Gemma 4": ({"clip.projector_type": "gemma4v"}, r'"gemma4v" is not supported; supported are gemma3, mlp'),
     "no projector": ({"clip.projector_type": ""}, "is not supported"),
     "heads that do not divide": ({"clip.vision.attention.head_count": 5}, "5 does not divide the width 32"),
     "fewer layers": ({"clip.vision.block_count": 1}, "is 1, but the file has more layers"),
