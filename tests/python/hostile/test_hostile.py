@@ -16,7 +16,17 @@ HERE = Path(__file__).parent
 KINDS = [
     "bert", "deepseek2", "falcon-h1", "gemma3", "gpt-oss", "jamba", "lfm2", "llama-gqa", "mamba", "mamba2",
     "phi3-longrope", "qwen2vl", "qwen3next", "rwkv6", "rwkv7", "t5",
+    "2026/gemma3n-a", "2026/gemma4-a", "2026/kimi-linear", "2026/llama4-a", "2026/nemotron_h-a", "2026/qwen35-a",
 ]  # fmt: skip
+
+
+def model_of(data_dir, kind):
+    """Return the file of a stored model; "2026/" selects the second folder of reference data."""
+    if kind.startswith("2026/"):
+        data_dir, kind = data_dir.parent / "data-2026", kind.removeprefix("2026/")
+        if not data_dir.is_dir():
+            pytest.skip(f"no reference data in {data_dir}")
+    return data_dir / "conformance" / kind / "model.gguf"
 
 
 @pytest.fixture
@@ -41,7 +51,7 @@ def output(program: str, *arguments: object, seconds: float) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.goal("G1", "G2", "G3")
 def test_damaged_models_are_refused_or_run(run, data_dir, tmp_path, kind):  # G1 G2 G3
-    run("models.py", data_dir / "conformance" / kind / "model.gguf", tmp_path, 1, 60, seconds=120)
+    run("models.py", model_of(data_dir, kind), tmp_path, 1, 60, seconds=120)
 
 
 @pytest.mark.slow
@@ -51,7 +61,7 @@ def test_damaged_models_are_refused_or_run(run, data_dir, tmp_path, kind):  # G1
 def test_many_damaged_models_are_refused_or_run(run, data_dir, tmp_path, kind, seed):  # G1 G2 G3
     import plait.demo
 
-    path = data_dir / "conformance" / kind / "model.gguf" if kind else plait.demo.MODEL
+    path = model_of(data_dir, kind) if kind else plait.demo.MODEL
     run("models.py", path, tmp_path, 100 + seed, 1500, seconds=900)
 
 
@@ -62,10 +72,22 @@ def test_the_embedded_model_damaged_is_refused_or_runs(run, tmp_path):  # G1 G2
     run("models.py", plait.demo.MODEL, tmp_path, 2, 30, seconds=120)
 
 
-@pytest.mark.parametrize("kind", ["deepseek2", "gemma3", "jamba", "llama-gqa", "rwkv7", "t5"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "deepseek2",
+        "gemma3",
+        "jamba",
+        "llama-gqa",
+        "rwkv7",
+        "t5",
+        "2026/gemma4-a",
+        "2026/kimi-linear",
+    ],
+)
 @pytest.mark.goal("G6")
 def test_damaged_states_are_refused_and_change_nothing(run, data_dir, kind):  # G6 S1
-    run("states.py", data_dir / "conformance" / kind / "model.gguf", 1, 150, seconds=120)
+    run("states.py", model_of(data_dir, kind), 1, 150, seconds=120)
 
 
 @pytest.mark.parametrize("kind", [None, "gemma3", "jamba", "t5", "bert"])
