@@ -3,10 +3,10 @@
 
     compare.py SOURCE BUILD
 
-SOURCE is the source tree of llama.cpp, which also has the templates; BUILD is a folder in which it was built with shared
-libraries. test_llama_cpp.py compares the result with plait's parsers. A family that several templates use is parsed
-with each of them. `gemma` and `json` are absent: llama.cpp has no parser for the first, and the second is a form that
-plait asks for itself.
+SOURCE is the source tree of llama.cpp, which also has the templates; BUILD is a folder in which it was built with
+shared libraries. test_llama_cpp.py compares the result with plait's parsers. A family that several templates use is
+parsed with each of them. `gemma` and `json` are absent: llama.cpp has no parser for the first, and the second is a form
+that plait asks for itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ TEMPLATES = {
 def build(source: Path, binaries: Path, folder: Path) -> Path:
     """Compile parse.cpp; return the program."""
     program = folder / "parse"
-    libraries = [path for name in ("llama-common", "llama") for path in binaries.rglob(f"lib{name}*.so*")]
+    libraries = [
+        path for name in ("llama-common", "llama") for path in binaries.rglob(f"lib{name}*.so*")
+    ]
     folders = sorted({path.parent for path in libraries})
     subprocess.run(
         ["clang++-19", "-std=c++17", "-O1", HERE / "parse.cpp", "-o", program,
