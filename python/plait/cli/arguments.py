@@ -69,7 +69,7 @@ def add_context(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--isa",
         metavar="NAME",
-        help="strongest instruction set to use: scalar, avx2, avx512 or amx",
+        help="strongest instruction set to use: scalar, neon, avx2, avx512 or amx",
     )
 
 

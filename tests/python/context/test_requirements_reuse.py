@@ -223,7 +223,7 @@ def test_states_are_floats_of_their_own_written_where_an_input_says(data_dir):  
         for node in graph:
             if node.writes_cache:
                 (storage,) = (graph[i] for i in node.inputs if graph[i].op == "storage")
-                keys = node.op == "store_rows"
+                keys = node.op in ("store_rows", "store_hadamard")
                 types["store_rows" if keys else "other"].add(storage.dtype)
                 names = {graph[i].name for i in node.inputs}
                 assert ("write_rows" if keys else "write_states") in names
