@@ -1,6 +1,6 @@
 // Parses transcripts by the parsers of llama.cpp (common/chat.h). compare.py builds and runs it.
 //
-//   parse TEMPLATE.jinja TOOLS.json CASES.json
+//   parse TEMPLATE.jinja TOOLS.json CASES.json THINKING
 //
 // Prints a JSON array with a message for each case in the format of OpenAI's API, or {"error": text}.
 #include <fstream>
@@ -24,6 +24,7 @@ int main(int, char** argv) {
         common_json::parse(R"([{"role": "user", "content": "Hello"}])"));
     inputs.tools = common_chat_tools_parse_oaicompat(common_json::parse(text_of(argv[2])));
     inputs.parallel_tool_calls = true;
+    inputs.enable_thinking = std::string(argv[4]) == "thinking";
     inputs.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
     common_json messages = common_json::array();
     const common_json cases = common_json::parse(text_of(argv[3]));
@@ -33,8 +34,6 @@ int main(int, char** argv) {
             const common_chat_params params = common_chat_templates_apply(templates.get(), inputs);
             common_chat_parser_params parser(params);
             parser.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
-            // A transcript contains the start of the reasoning, unless the prompt opens it.
-            if (!given.contains("opened")) parser.generation_prompt.clear();
             if (!params.parser.empty()) parser.parser.load(params.parser);
             const auto message =
                 common_chat_parse(given.at("text").get<std::string>(), false, parser);
