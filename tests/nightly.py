@@ -23,6 +23,7 @@ PARTS = {
     "guarded": ["./dev", "guarded"],
     "python": ["./dev", "test", "--all", f"--ignore={HOSTILE}"],
     "hostile": ["./dev", "test", "--all", HOSTILE],
+    "frameworks": ["./dev", "frameworks"],
     "validation": ["./dev", "validate"],
     "asan": ["./dev", "asan"],
     "tsan": ["./dev", "tsan"],

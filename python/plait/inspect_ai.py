@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plait.generation.engine import Engine
 from plait.generation.prefix_store import PrefixStore
+from plait.generation.prompts import PromptTooLong
 from plait.generation.sampler import Sampler
 from plait.model import Model
 from plait.tokenizer.chat_template import KEY
@@ -106,28 +107,35 @@ class PlaitAPI(ModelAPI):  # type: ignore[misc, unused-ignore]
         Args:
             input: The messages.
             tools: Functions that the model may call.
-            tool_choice: "none" to pass no tools.
+            tool_choice: "none" to pass no tools, "any" or a tool to require a call.
             config: Options of generation.
 
         Returns:
-            The output, with as many choices as `config.num_choices`.
+            The output, with as many choices as `config.num_choices`; for a prompt that exceeds n_ctx, one with the stop
+            reason "model_length".
         """
         messages = [_message(one) for one in input]
         functions = [] if tool_choice == "none" else [_function(tool) for tool in tools]
         sampler = _sampler(config)
         n = config.num_choices or 1
         first = self._next_samples(config.seed, messages, n)
-        done = await asyncio.gather(
-            *(
-                self._engine.complete(
-                    messages, config.max_tokens or _MAX_TOKENS, sampler,
-                    stop=config.stop_seqs or (), sample=first + i, tools=functions or None,
-                    top_logprobs=(config.top_logprobs or 0) if config.logprobs else 0,
-                    response_format=_format(config), template=self._template,
+        try:
+            done = await asyncio.gather(
+                *(
+                    self._engine.complete(
+                        messages, config.max_tokens or _MAX_TOKENS, sampler,
+                        stop=config.stop_seqs or (), sample=first + i, tools=functions or None,
+                        tool_choice=_choice(tool_choice) if functions else "auto",
+                        top_logprobs=(config.top_logprobs or 0) if config.logprobs else 0,
+                        response_format=_format(config), template=self._template,
+                    )
+                    for i in range(n)
                 )
-                for i in range(n)
+            )  # fmt: skip
+        except PromptTooLong as error:  # a result, so that the evaluation goes on
+            return ModelOutput.from_content(
+                self.model_name, str(error), stop_reason="model_length", error=str(error)
             )
-        )  # fmt: skip
         return self._output(done, bool(config.logprobs))
 
     def max_tokens(self) -> int:
@@ -201,6 +209,13 @@ def _sampler(config: GenerateConfig) -> Sampler | None:
         presence_penalty=config.presence_penalty or 0, frequency_penalty=config.frequency_penalty or 0,
         logit_bias=config.logit_bias, seed=config.seed,
     )  # fmt: skip
+
+
+def _choice(choice: ToolChoice) -> str:
+    """Return the argument `tool_choice` of the engine."""
+    if isinstance(choice, str):
+        return "required" if choice == "any" else "auto"
+    return choice.name
 
 
 def _format(config: GenerateConfig) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 CONTEXT = (
     "n_ctx", "kv", "type_k", "type_v", "n_batch", "n_ubatch", "backend", "n_gpu_layers", "split", "threads", "isa",
 )  # fmt: skip
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -87,47 +88,45 @@ def make_context(model: Model, args: argparse.Namespace, **defaults: Any) -> Con
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """Add the options of sampling."""
-    group = parser.add_argument_group("sampling")
+    """Add the options of sampling, whose defaults are those of plait.Sampler."""
+    group = parser.add_argument_group(
+        "sampling", "without these options, the most likely token is chosen, as in plait.generate()"
+    )
     group.add_argument(
         "-t",
         "--temperature",
         type=float,
-        default=0.8,
         metavar="X",
         help="temperature; 0 chooses the most likely token (default 0.8)",
     )
     group.add_argument(
         "--top-k",
         type=int,
-        default=40,
         metavar="N",
         help="keep the N most likely tokens; 0 keeps all (default 40)",
     )
     group.add_argument(
         "--top-p",
         type=float,
-        default=0.95,
         metavar="X",
         help="keep the most likely tokens up to this total probability (default 0.95)",
     )
     group.add_argument(
         "--min-p",
         type=float,
-        default=0.05,
         metavar="X",
         help="drop tokens less likely than X times the most likely one (default 0.05)",
     )
     group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text")
 
 
-def make_sampler(args: argparse.Namespace) -> Sampler:
-    """Create a sampler from the options."""
+def make_sampler(args: argparse.Namespace) -> Sampler | None:
+    """Create a sampler from the options; None, which is greedy, if none is given."""
     from plait import Sampler
 
-    return Sampler(
-        temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, min_p=args.min_p, seed=args.seed
-    )  # fmt: skip
+    given = {name: getattr(args, name) for name in SAMPLING}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return Sampler(**options) if options else None
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

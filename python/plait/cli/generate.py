@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
     if args.json:
-        write_json({"seed": sampler.seed, "generations": results})
+        write_json({"seed": None if sampler is None else sampler.seed, "generations": results})
     elif live:
         write()
     else:

@@ -6,6 +6,7 @@ Ctrl-C or SIGTERM ends the server; running requests have 10 seconds to finish.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -24,7 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, default=8000, metavar="N", help="port to listen on (default 8000)"
     )
-    parser.add_argument("--api-key", metavar="KEY", help="API key that requests must contain")
+    parser.add_argument(
+        "--api-key",
+        metavar="KEY",
+        default=os.environ.get("PLAIT_API_KEY"),
+        help="API key that requests must contain (default: the environment variable PLAIT_API_KEY)",
+    )
+    parser.add_argument(
+        "--allow-origin", metavar="ORIGIN", action="append", default=[],
+        help="origin whose pages may use the server from a browser; * for all; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--chat-template", metavar="FILE", help="Jinja template to use instead of that of the model"
     )
@@ -57,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
     except UnsupportedError as error:
         sys.stderr.write(f"plait serve: only embeddings are served: {error}\n")
     name = Path(args.model).stem if Path(args.model).is_file() else args.model
-    app = create_app(model, engine, name=name, api_key=args.api_key, template=template)
+    app = create_app(
+        model, engine, name=name, api_key=args.api_key, template=template, origins=args.allow_origin
+    )
     try:
         uvicorn.run(
             app, host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=10

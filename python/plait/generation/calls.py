@@ -196,6 +196,17 @@ def _result(request: Request | None) -> Completion:
     return request.completion()
 
 
+def n_characters(prompt: Any) -> int:
+    """Return the number of characters of a prompt; 0 for token ids."""
+    if isinstance(prompt, str):
+        return len(prompt)
+    if isinstance(prompt, Mapping):
+        return sum(map(n_characters, prompt.values()))
+    if isinstance(prompt, list | tuple) and prompt and isinstance(prompt[0], str | Mapping):
+        return sum(map(n_characters, prompt))
+    return 0
+
+
 def _messages(prompt: Any) -> list[Any] | None:
     """Return the messages of a prompt that is a conversation, else None."""
     if isinstance(prompt, str | bytes) or not isinstance(prompt, list | tuple):

@@ -14,6 +14,7 @@ from plait.generation.calls import (
     EngineBatch,
     ReplyingTask,
     ReplyingThread,
+    n_characters,
     prepared,
     reserve_blocking,
 )
@@ -34,7 +35,8 @@ Conversation = Iterable[Mapping[str, Any]]
 
 _MAX_N_CTX: Final = 16384  # length of the sequences of a context that an engine creates
 _MAX_CELLS: Final = 16384  # cells of such a context
-_LONG_TEXT: Final = 1 << 14  # characters from which on a prompt is encoded in another thread
+# Longer prompts, and grammars, are prepared in another thread, so that the event loop does not wait.
+_LONG_TEXT: Final = 1 << 14  # characters
 
 
 class Engine(SharedContext):
@@ -425,7 +427,7 @@ class Engine(SharedContext):
     async def _start_task(self, streaming: bool, prompt: Any, **given: Any) -> ReplyingTask:
         self._check_open()
         call = ReplyingTask(streaming)
-        if isinstance(prompt, str) and len(prompt) > _LONG_TEXT:
+        if n_characters(prompt) > _LONG_TEXT or given["response_format"] or given["tools"]:
             ids, parameters = await asyncio.to_thread(prepared, self.model, call, prompt, **given)
         else:
             ids, parameters = prepared(self.model, call, prompt, **given)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Prompt = str | Items[int] | npt.NDArray[np.integer]
 
 
+class PromptTooLong(ValueError):
+    """A prompt that has more tokens than the context takes."""
+
+
 class NoText:
     """The text stream of a model without a vocabulary: every token has empty text."""
 

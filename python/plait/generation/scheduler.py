@@ -16,7 +16,7 @@ from plait.generation.draws import Row, top_logprobs
 from plait.generation.draws import token_id as token_id
 from plait.generation.events import Event
 from plait.generation.prefix_store import PrefixStore, store_of
-from plait.generation.prompts import NoText, Prompt, encode, tokenizer_of
+from plait.generation.prompts import NoText, Prompt, PromptTooLong, encode, tokenizer_of
 from plait.generation.request import Request
 from plait.generation.request_pool import RequestPool
 from plait.generation.sampler import Sampler
@@ -146,7 +146,8 @@ class Scheduler(Closeable):
             A handle of the request.
 
         Raises:
-            ValueError: The prompt is empty or longer than n_ctx, a number is out of range, or the scheduler is closed.
+            ValueError: The prompt is empty, a number is out of range, or the scheduler is closed.
+            PromptTooLong: The prompt is longer than n_ctx; a ValueError.
             IndexError: A token id of the prompt or of `stop` is outside the vocabulary.
             TypeError: An argument has the wrong type.
         """
@@ -154,7 +155,7 @@ class Scheduler(Closeable):
         name = f"prompt {number if index is None else index}"
         ids = encode(self._ctx.model, prompt, name, add_special, parse_special)
         if len(ids) > self._ctx.n_ctx:
-            raise ValueError(
+            raise PromptTooLong(
                 f"generate: {name} has {len(ids)} tokens, but n_ctx is {self._ctx.n_ctx}; shorten the prompt or "
                 f"create the context with a larger n_ctx"
             )

@@ -186,12 +186,24 @@ class Stepper(Closeable):
             self._wake.notify()
 
     def close(self) -> None:
-        """End all requests and the thread. Waits for the current step."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        """End all requests and the thread. Waits for the current step, also if Ctrl-C interrupts it meanwhile.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed. The thread has ended.
+        """
+        interrupt: KeyboardInterrupt | None = None
+        while True:
+            try:
+                with self._wake:
+                    self._closing = True
+                    self._wake.notify()
+                if threading.current_thread() is not self._thread:
+                    self._thread.join()  # a daemon thread must not outlive the interpreter
+                break
+            except KeyboardInterrupt as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     # -- the thread ------------------------------------------------------------------------------------
 

@@ -9,17 +9,21 @@ import functools
 import hmac
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from plait.errors import CacheFull, Error, UnsupportedError
 from plait.evaluation.embedding import Embedder
+from plait.generation.messages import render
+from plait.generation.prompts import PromptTooLong
 from plait.server.bodies import BadRequest, Job, chat_job, number, text_job, value
 from plait.server.replies import Replies, error
 
 try:
     import prometheus_client
     from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.cors import CORSMiddleware
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response, StreamingResponse
     from starlette.routing import Route
@@ -40,6 +44,7 @@ _GAUGES: Final = {
     "n_queued": "Waiting requests",
     "n_used_cells": "Used cells of the cache",
 }
+_OPEN: Final = ("/health", "/metrics")  # paths that need no key
 _log = logging.getLogger("plait")
 
 
@@ -50,6 +55,7 @@ def create_app(
     name: str,
     api_key: str | None = None,
     template: str | None = None,
+    origins: Sequence[str] = (),
 ) -> Starlette:
     """Return an ASGI application that serves a model.
 
@@ -59,8 +65,9 @@ def create_app(
         name: Name of the model in replies.
         api_key: Key that requests to /v1 must have. None: no key is required.
         template: Text of a Jinja template to use instead of that of the file.
+        origins: Origins whose pages may use the server from a browser; "*" allows all.
     """
-    return _Server(model, engine, name, api_key, template).app()
+    return _Server(model, engine, name, api_key, template).app(origins)
 
 
 class _Server:
@@ -100,12 +107,14 @@ class _Server:
             gauge = prometheus_client.Gauge(f"plait_{key}", text, registry=registry)
             gauge.set_function(functools.partial(_gauge, engine, key))
 
-    def app(self) -> Starlette:
+    def app(self, origins: Sequence[str]) -> Starlette:
         routes: list[tuple[str, Callable[[Request], Awaitable[Response]], str]] = [
             ("/v1/chat/completions", self._chat, "POST"),
             ("/v1/completions", self._complete, "POST"),
             ("/v1/embeddings", self._embed, "POST"),
             ("/v1/rerank", self._rerank, "POST"),
+            ("/tokenize", self._tokenize, "POST"),
+            ("/detokenize", self._detokenize, "POST"),
             ("/v1/models", self._models, "GET"),
             ("/v1/models/{name:path}", self._models, "GET"),
             ("/health", self._health, "GET"),
@@ -117,6 +126,13 @@ class _Server:
                 for path, handler, method in routes
             ],
             exception_handlers={404: _not_found, 405: _not_found},
+            middleware=[
+                Middleware(
+                    CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
+                )
+            ]
+            if origins
+            else [],
         )
 
     def _guarded(
@@ -125,7 +141,7 @@ class _Server:
         """Return a handler that checks the key and converts exceptions to errors."""
 
         async def guarded(request: Request) -> Response:
-            if path.startswith("/v1") and not self._is_allowed(request):
+            if path not in _OPEN and not self._is_allowed(request):
                 response: Response = _failure(
                     401, "the API key is missing or wrong; send it as Authorization: Bearer KEY",
                     "authentication_error", code="invalid_api_key",
@@ -140,14 +156,18 @@ class _Server:
     def _is_allowed(self, request: Request) -> bool:
         if self._key is None:
             return True
-        given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        given = request.headers.get("x-api-key", "")
+        if "authorization" in request.headers:
+            given = request.headers["authorization"].removeprefix("Bearer ").strip()
         return hmac.compare_digest(given.encode(), self._key.encode())
 
     # -- generation ------------------------------------------------------------------------------------
 
     async def _chat(self, request: Request) -> Response:
         body = await _body(request)
-        return await self._generate(request, True, chat_job(body, self._model, self._template))
+        # In a thread, because required tools become a grammar.
+        job = await asyncio.to_thread(chat_job, body, self._model, self._template)
+        return await self._generate(request, True, job)
 
     async def _complete(self, request: Request) -> Response:
         return await self._generate(request, False, text_job(await _body(request)))
@@ -160,7 +180,7 @@ class _Server:
         try:
             first = await _or_gone(request, anext(events))
             if job.stream:
-                return _Stream(self._chunks(replies, chat, job, first, events))
+                return _Stream(self._chunks(replies, job, first, events))
             found: dict[int, Completion] = {}
             while first is not None:
                 index, event = first
@@ -209,7 +229,6 @@ class _Server:
     async def _chunks(
         self,
         replies: Replies,
-        chat: bool,
         job: Job,
         first: tuple[int, Event],
         events: AsyncGenerator[tuple[int, Event], None],
@@ -221,9 +240,10 @@ class _Server:
         try:
             while item is not None:
                 index, event = item
-                if chat and index not in started:
+                if index not in started:
                     started.add(index)
-                    yield _sent(replies.first(index))
+                    if (opening := replies.first(index)) is not None:
+                        yield _sent(opening)
                 chunk = replies.chunk(index, event)
                 if chunk is not None:
                     yield _sent(chunk)
@@ -266,10 +286,19 @@ class _Server:
             raise BadRequest(
                 f'encoding_format is {form!r}; expected "float" or "base64"', "encoding_format"
             )
-        tokenizer = self._model.tokenizer
-        n = sum(len(tokenizer.encode(one)) if isinstance(one, str) else len(one) for one in texts)
+        width = self._model.n_embd
+        if number(body, "dimensions", width, 1, 1 << 31) != width:
+            raise BadRequest(
+                f"dimensions is {body['dimensions']}; the model has {width}", "dimensions"
+            )
+        encode = self._model.tokenizer.encode
+
+        def embed() -> tuple[Any, int]:
+            ids = [encode(one).tolist() if isinstance(one, str) else one for one in texts]
+            return self._embedder.embed(ids, progress=False), sum(map(len, ids))
+
         async with self._embeds:
-            rows = await asyncio.to_thread(self._embedder.embed, texts, progress=False)
+            rows, n = await asyncio.to_thread(embed)
         packed = form == "base64"
         data = [
             {
@@ -306,6 +335,40 @@ class _Server:
 
     # -- the rest --------------------------------------------------------------------------------------
 
+    async def _tokenize(self, request: Request) -> Response:
+        """Reply with the tokens of a text or of messages. The keys are those of vLLM and of llama-server."""
+        body = await _body(request)
+        encode = self._model.tokenizer.encode
+        if "messages" in body:
+            job = await asyncio.to_thread(chat_job, body, self._model, self._template)
+            made = functools.partial(
+                render,
+                self._model,
+                job.prompts[0],
+                job.parameters["tools"],
+                value(body, "add_generation_prompt", bool, True),
+                template=job.parameters["template"],
+                **job.parameters["variables"],
+            )
+        elif "content" in body:  # llama-server
+            text, special = value(body, "content", str), value(body, "add_special", bool, False)
+            made = functools.partial(encode, text, add_special=special)
+        else:
+            text = value(body, "prompt", str)
+            special = value(body, "add_special_tokens", bool, True)
+            made = functools.partial(encode, text, add_special=special)
+        tokens = [int(token) for token in await asyncio.to_thread(made)]
+        n_ctx = None if self._engine is None else self._engine.ctx.n_ctx
+        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": n_ctx})
+
+    async def _detokenize(self, request: Request) -> Response:
+        body = await _body(request)
+        tokens = value(body, "tokens", list)
+        if not all(isinstance(one, int) and not isinstance(one, bool) for one in tokens):
+            raise BadRequest("tokens: expected a list of token ids", "tokens")
+        text = await asyncio.to_thread(self._model.tokenizer.decode, tokens)
+        return JSONResponse({"prompt": text, "content": text})  # vLLM, llama-server
+
     async def _models(self, request: Request) -> Response:
         one = {"id": self._name, "object": "model", "created": 0, "owned_by": "plait"}
         wanted = request.path_params.get("name")
@@ -313,8 +376,9 @@ class _Server:
             return JSONResponse({"object": "list", "data": [one]})
         if wanted != self._name:
             raise BadRequest(
-                f"there is no model {wanted!r}; the model is {self._name!r}", "model", 404
-            )
+                f"there is no model {wanted!r}; the model is {self._name!r}",
+                "model", 404, "model_not_found",
+            )  # fmt: skip
         return JSONResponse(one)
 
     async def _health(self, request: Request) -> Response:
@@ -355,7 +419,11 @@ async def _answered(
     try:
         return await handler(request)
     except BadRequest as problem:
-        return _failure(problem.status, str(problem), "invalid_request_error", problem.param)
+        kind = "invalid_request_error"
+        return _failure(problem.status, str(problem), kind, problem.param, problem.code)
+    except PromptTooLong as problem:
+        code = "context_length_exceeded"
+        return _failure(400, str(problem), "invalid_request_error", code=code)
     except ClientDisconnect:
         return Response(status_code=499)
     except (CacheFull, UnsupportedError, ValueError, TypeError, IndexError) as problem:

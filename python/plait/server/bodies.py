@@ -13,11 +13,24 @@ if TYPE_CHECKING:
     from plait.model import Model
 
 MAX_SAMPLES: Final = 64  # generations per request: prompts times n
+_UNLIMITED: Final = (1 << 31) - 1  # the engine ends a generation when its context is full
+# Keys of OpenAI's API, of vLLM and of llama-server, and the parameters of Sampler that they set.
 _SAMPLING: Final = {
     "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p",
     "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
     "repetition_penalty": "repetition_penalty", "repeat_penalty": "repetition_penalty",
+    "typical_p": "typical_p", "top_n_sigma": "top_n_sigma",
+    "xtc_probability": "xtc_probability", "xtc_threshold": "xtc_threshold",
+    "dry_multiplier": "dry_multiplier", "dry_base": "dry_base", "dry_allowed_length": "dry_allowed_length",
+    "dynatemp_range": "dynamic_range", "dynatemp_exponent": "dynamic_exponent",
 }  # fmt: skip
+# Parameters that would change the reply and that the server does not have, each with what to do instead.
+_REFUSED: Final = {
+    "suffix": "write the special tokens of the model for infilling into the prompt",
+    "functions": "use tools",
+    "function_call": "use tool_choice",
+    "audio": "the server replies with text",
+}
 
 
 class BadRequest(ValueError):
@@ -27,12 +40,16 @@ class BadRequest(ValueError):
         message: What was given, what is expected.
         param: The key of the body.
         status: The HTTP status.
+        code: The code of the error in the reply.
     """
 
-    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
+    def __init__(
+        self, message: str, param: str | None = None, status: int = 400, code: str | None = None
+    ) -> None:
         super().__init__(message)
         self.param = param
         self.status = status
+        self.code = code
 
 
 @dataclass
@@ -67,7 +84,7 @@ def chat_job(body: Mapping[str, Any], model: Model, template: str | None) -> Job
     messages = value(body, "messages", list)
     if not messages or not all(isinstance(message, Mapping) for message in messages):
         raise BadRequest("messages: expected a non-empty list of objects", "messages")
-    job = _job(body, [messages])
+    job = _job(body, [messages], _UNLIMITED)
     template = value(body, "chat_template", str, template)
     tools = value(body, "tools", list, None)
     choice: Any = body.get("tool_choice", "auto")
@@ -87,7 +104,7 @@ def chat_job(body: Mapping[str, Any], model: Model, template: str | None) -> Job
     job.parameters |= {
         "tools": None if choice == "none" else tools,
         "template": template,
-        "variables": value(body, "chat_template_kwargs", Mapping, None),
+        "variables": _variables(body),
     }
     if value(body, "logprobs", bool, False):
         job.logprobs = job.parameters["top_logprobs"] = number(body, "top_logprobs", 0, 0, 20)
@@ -115,7 +132,7 @@ def text_job(body: Mapping[str, Any]) -> Job:
         raise BadRequest(
             "prompt: expected a str, a list of token ids, or a list of those", "prompt"
         )
-    job = _job(body, prompts)
+    job = _job(body, prompts, None)
     job.echo = value(body, "echo", bool, False)
     if body.get("logprobs") is not None:
         job.logprobs = job.parameters["top_logprobs"] = number(body, "logprobs", 0, 0, 20)
@@ -151,10 +168,16 @@ def number(body: Mapping[str, Any], key: str, default: Any, low: int, high: int)
     return found
 
 
-def _job(body: Mapping[str, Any], prompts: list[Any]) -> Job:
-    limit = number(body, "max_completion_tokens", None, 1, 1 << 31)
-    if limit is None:
-        limit = number(body, "max_tokens", None, 1, 1 << 31)
+def _job(body: Mapping[str, Any], prompts: list[Any], limit: int | None) -> Job:
+    """Return the job of a body; `limit` is the max number of tokens that applies if the body has none."""
+    for key, advice in _REFUSED.items():
+        if body.get(key):
+            raise BadRequest(f"{key} is not supported; {advice}", key)
+    for key in ("n_predict", "max_tokens", "max_completion_tokens"):  # the last one counts
+        given = number(body, key, None, -1, _UNLIMITED)
+        if given == 0:
+            raise BadRequest(f"{key} is 0; expected at least 1, or -1 for no limit", key)
+        limit = _UNLIMITED if given == -1 else given or limit
     stop = body.get("stop")
     are_texts = isinstance(stop, list) and all(isinstance(one, str) for one in stop)
     if stop is not None and not isinstance(stop, str) and not are_texts:
@@ -177,6 +200,15 @@ def _job(body: Mapping[str, Any], prompts: list[Any]) -> Job:
     )  # fmt: skip
 
 
+def _variables(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables of the chat template."""
+    effort = value(body, "reasoning_effort", str, None)
+    variables = {} if effort is None else {"reasoning_effort": effort}
+    if effort == "none":
+        variables["enable_thinking"] = False
+    return variables | dict(value(body, "chat_template_kwargs", Mapping, {}))
+
+
 def _sampler(body: Mapping[str, Any]) -> Sampler:
     given: dict[str, Any] = {}
     for key, name in _SAMPLING.items():
@@ -188,9 +220,12 @@ def _sampler(body: Mapping[str, Any]) -> Sampler:
     if body.get("seed") is not None:
         given["seed"] = number(body, "seed", None, -(1 << 63), (1 << 64) - 1) % (1 << 64)
     bias = value(body, "logit_bias", Mapping, None)
+    rules = value(body, "grammar", str, None)
     try:
         if bias:
             given["logit_bias"] = {int(token): float(one) for token, one in bias.items()}
+        if rules:
+            given["grammar"] = rules
         return Sampler(**given)
     except (ValueError, TypeError) as error:
         raise BadRequest(str(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterable
@@ -37,6 +38,7 @@ class Replies:
         }
         self._object = name
         self._n_calls: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}  # characters of the text of each choice so far
 
     def whole(self, completions: list[Completion]) -> dict[str, Any]:
         """Return the reply that has all choices."""
@@ -53,7 +55,7 @@ class Replies:
         reason = None if event.completion is None else _reason(event.completion)
         logprobs = None
         if self._job.logprobs is not None:
-            logprobs = self._logprobs([(event.token, event.logprob, event.top_logprobs)])
+            logprobs = self._logprobs(index, [(event.token, event.logprob, event.top_logprobs)])
         if not self._chat:
             if not event.text and reason is None and logprobs is None:
                 return None
@@ -70,8 +72,12 @@ class Replies:
             choice = {"index": index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
         return self._chunk([choice])
 
-    def first(self, index: int) -> dict[str, Any]:
-        """Return the first chunk of a choice, which has its role."""
+    def first(self, index: int) -> dict[str, Any] | None:
+        """Return the first chunk of a choice: its role, or the prompt that is echoed; None if there is none."""
+        if not self._chat:
+            text = self._echoed(index)
+            choice = {"index": index, "text": text, "finish_reason": None, "logprobs": None}
+            return self._chunk([choice]) if text else None
         delta = {"role": "assistant", "content": ""}
         return self._chunk(
             [{"index": index, "delta": delta, "finish_reason": None, "logprobs": None}]
@@ -103,19 +109,21 @@ class Replies:
             message["content"] = None
         return {
             "index": index, "message": message, "finish_reason": _reason(done),
-            "logprobs": None if self._job.logprobs is None else self._logprobs(_triples(done)),
+            "logprobs": None if self._job.logprobs is None else self._logprobs(index, _triples(done)),
         }  # fmt: skip
 
     def _text_choice(self, index: int, done: Completion) -> dict[str, Any]:
-        prompt = self._job.prompts[index // self._job.n] if self._job.echo else ""
-        if not isinstance(prompt, str):
-            prompt = self._tokenizer.decode(prompt)
         return {
-            "index": index, "text": prompt + done.text, "finish_reason": _reason(done),
-            "logprobs": None if self._job.logprobs is None else self._logprobs(_triples(done)),
+            "index": index, "text": self._echoed(index) + done.text, "finish_reason": _reason(done),
+            "logprobs": None if self._job.logprobs is None else self._logprobs(index, _triples(done)),
         }  # fmt: skip
 
-    def _logprobs(self, tokens: Iterable[tuple[int, float, Any]]) -> dict[str, Any]:
+    def _echoed(self, index: int) -> str:
+        """Return the prompt of a choice if the request asks for it; else an empty text."""
+        prompt = self._job.prompts[index // self._job.n] if self._job.echo else ""
+        return prompt if isinstance(prompt, str) else self._tokenizer.decode(prompt)
+
+    def _logprobs(self, index: int, tokens: Iterable[tuple[int, float, Any]]) -> dict[str, Any]:
         if self._chat:
             return {
                 "content": [
@@ -126,11 +134,14 @@ class Replies:
             }
         found = list(tokens)
         name: Callable[[int], str] = lambda token: self._token(token, 0.0)["token"]  # noqa: E731
+        texts = [name(token) for token, _, _ in found]
+        offsets = [*itertools.accumulate(map(len, texts), initial=self._offsets.get(index, 0))]
+        self._offsets[index] = offsets.pop()
         return {
-            "tokens": [name(token) for token, _, _ in found],
+            "tokens": texts,
             "token_logprobs": [logprob for _, logprob, _ in found],
             "top_logprobs": [{name(one): value for one, value in top} for _, _, top in found],
-            "text_offset": [],
+            "text_offset": offsets,
         }
 
     def _token(self, token: int, logprob: float) -> dict[str, Any]:

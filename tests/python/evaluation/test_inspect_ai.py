@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 
 import plait
 import pytest
@@ -129,3 +132,68 @@ def test_an_evaluation_runs_offline(tmp_path):
     assert all(len(found) == 1 for found in texts.values())  # greedy
     usage = sum(one.input_tokens_cache_read for one in log.stats.model_usage.values())
     assert usage > 0
+
+
+TASK = """
+from inspect_ai import Task, task
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import includes
+from inspect_ai.solver import generate
+
+@task
+def stories():
+    text = "Tom lives in Rome. The kite is red. Q: Where does Tom live? A:"
+    samples = [Sample(input=text, target="Rome"), Sample(input=text, target="Oslo")]
+    return Task(dataset=samples, solver=generate(), scorer=includes(), epochs=2)
+"""
+
+
+def test_the_command_runs_offline(tmp_path):
+    (tmp_path / "task.py").write_text(TASK)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "inspect_ai", "eval", "task.py", "--model", "plait/demo", "-M", "n_ctx=256",
+            "--max-tokens", "16", "--log-dir", "logs", "--log-format", "json", "--display", "plain",
+        ],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = (tmp_path / "logs").glob("*.json")
+    log = json.loads(file.read_text())
+    assert log["status"] == "success"
+    (score,) = log["results"]["scores"]
+    assert score["metrics"]["accuracy"]["value"] == 0.5
+    (usage,) = log["stats"]["model_usage"].values()
+    assert usage["input_tokens_cache_read"] > 0
+
+
+def test_a_prompt_that_is_too_long_is_a_result(api):
+    out = ask(api, STORY * 100, max_tokens=4)
+    assert out.stop_reason == "model_length"
+    assert "n_ctx is 256" in out.error
+
+
+def test_a_tool_can_be_required():
+    pytest.importorskip("llguidance")
+    from inspect_ai.model import ChatMessageUser, GenerateConfig
+    from inspect_ai.tool import ToolFunction, ToolInfo, ToolParams
+    from inspect_ai.util import JSONSchema
+    from plait.inspect_ai import PlaitAPI
+
+    template = "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    parameters = ToolParams(properties={"x": JSONSchema(enum=[1, 2])}, required=["x"])
+    tools = [
+        ToolInfo(name=name, description="Add.", parameters=parameters) for name in ("add", "sub")
+    ]
+    api = PlaitAPI("demo", chat_template=template, n_ctx=1024)
+    for choice in ("any", ToolFunction(name="sub")):
+        out = asyncio.run(
+            api.generate(
+                [ChatMessageUser(content=STORY)], tools, choice, GenerateConfig(max_tokens=200)
+            )
+        )
+        (call,) = out.message.tool_calls
+        assert out.stop_reason == "tool_calls"
+        assert call.function in (("add", "sub") if choice == "any" else ("sub",))
+        assert call.arguments["x"] in (1, 2)
+    api.close()

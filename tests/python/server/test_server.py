@@ -8,6 +8,7 @@ import random
 import socket
 import threading
 import time
+import urllib.request
 
 import numpy as np
 import plait
@@ -191,6 +192,11 @@ def test_embeddings(client, model):
     [
         ({"messages": []}, "messages: expected a non-empty list"),
         ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"max_tokens": -2}, "max_tokens is -2"),
+        ({"extra_body": {"functions": [{"name": "f"}]}}, "use tools"),
+        ({"extra_body": {"grammar": "root ::= ("}}, "grammar"),
+        ({"extra_body": {"chat_template_kwargs": 3}}, "chat_template_kwargs: expected object"),
+        ({"extra_body": {"reasoning_effort": 3}}, "reasoning_effort: expected str"),
         ({"n": 1000}, "n is 1000"),
         ({"temperature": "hot"}, "temperature: expected a number"),
         ({"temperature": -1}, "temperature"),
@@ -269,6 +275,98 @@ def test_clients_that_vanish_free_their_cells(client, engine, port):
     assert engine.stats.n_active == 0
 
 
+def test_chats_without_a_limit_end_with_the_context(client, engine):
+    asked = {"model": "tiny", "messages": HELLO, "logit_bias": {"2": -100}}
+    whole = client.chat.completions.create(**asked)
+    assert whole.choices[0].finish_reason == "length"
+    assert whole.usage.total_tokens == engine.ctx.n_ctx + 1  # the last token needs no cell
+    for limit in (
+        {"max_completion_tokens": 3},
+        {"max_tokens": 3},
+        {"extra_body": {"n_predict": 3}},
+    ):
+        done = client.chat.completions.create(**asked, **limit)
+        assert done.usage.completion_tokens == 3
+    assert client.chat.completions.create(**asked, max_tokens=-1).usage == whole.usage
+
+
+def test_a_prompt_that_is_too_long_has_the_code_that_clients_expect(client):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model="tiny", prompt="the hat " * 500)
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_developers_and_reasoning_effort_reach_the_template(client, engine):
+    template = (
+        "{{ reasoning_effort }}{% for m in messages %}{{ m.role }} {{ m.content }}{% endfor %}"
+    )
+    messages = [{"role": "developer", "content": "cat"}, *HELLO]
+    done = client.chat.completions.create(
+        model="tiny", messages=messages, max_tokens=9, temperature=0, reasoning_effort="low",
+        extra_body={"chat_template": template},
+    )  # fmt: skip
+    wanted = engine.complete_sync("lowsystem catuser the hat", 9, add_special=False)
+    assert done.choices[0].message.content == wanted.text
+    assert done.usage.prompt_tokens == len(wanted.prompt_tokens)
+
+
+def test_an_echo_is_part_of_the_text_and_offsets_count_characters(client):
+    asked = {"model": "tiny", "prompt": "the hat", "max_tokens": 6, "temperature": 0, "logprobs": 1}
+    whole = client.completions.create(**asked, echo=True).choices[0]
+    plain = client.completions.create(**asked).choices[0]
+    assert whole.text == "the hat" + plain.text
+    lengths = [len(token) for token in plain.logprobs.tokens]
+    assert plain.logprobs.text_offset == [sum(lengths[:i]) for i in range(6)]
+    assert whole.logprobs.text_offset == [7 + n for n in plain.logprobs.text_offset]
+    chunks = list(client.completions.create(**asked, echo=True, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.text
+    offsets = [
+        n
+        for chunk in chunks
+        if chunk.choices[0].logprobs
+        for n in chunk.choices[0].logprobs.text_offset
+    ]
+    assert offsets == whole.logprobs.text_offset
+
+
+def test_a_gbnf_grammar_constrains_the_text(client):
+    done = client.completions.create(
+        model="tiny", prompt="the", max_tokens=20, extra_body={"grammar": 'root ::= "cat" | "hat"'}
+    )
+    assert done.choices[0].text in ("cat", "hat")
+
+
+def test_tokens_of_texts_and_messages(port, model, client):
+    encode = model.tokenizer.encode
+    ask = lambda path, body: _post(port, path, body)  # noqa: E731
+    of_prompt = ask("/tokenize", {"prompt": "the hat"})
+    assert of_prompt == {
+        "tokens": encode("the hat").tolist(), "count": len(encode("the hat")), "max_model_len": 512
+    }  # fmt: skip
+    of_content = ask("/tokenize", {"content": "the hat"})
+    assert of_content["tokens"] == encode("the hat", add_special=False).tolist()
+    assert ask("/detokenize", {"tokens": of_content["tokens"]})["content"] == "the hat"
+    done = client.chat.completions.create(model="tiny", messages=HELLO, max_tokens=1)
+    assert ask("/tokenize", {"messages": HELLO})["count"] == done.usage.prompt_tokens
+
+
+def test_pages_of_allowed_origins_may_use_the_server(model, engine):
+    from plait.server import create_app
+
+    def allowed(*origins):
+        with serving(create_app(model, engine, name="tiny", origins=origins)) as port:
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{port}/health", headers={"Origin": "https://a.example"}
+            )
+            with urllib.request.urlopen(request) as reply:
+                return reply.headers["access-control-allow-origin"]
+
+    assert allowed() is None
+    assert allowed("https://a.example") == "https://a.example"
+    assert allowed("https://b.example") is None
+    assert allowed("*") == "*"
+
+
 LIMITS = (1, 9, 30)
 
 
@@ -315,8 +413,14 @@ def test_sixty_four_clients(port, engine, seconds):
     assert engine.stats.n_active == engine.stats.n_queued == 0
 
 
-def _get(port, path):
-    import urllib.request
+def _post(port, path, body):
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}", json.dumps(body).encode(), {"X-Api-Key": "secret"}
+    )
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply)
 
+
+def _get(port, path):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as reply:
         return reply.status, reply.read().decode()

@@ -45,7 +45,8 @@ def render(
         model: The model, whose tokenizer encodes the prompt.
         messages: Mappings with a "role" and usually a "content", or Messages, oldest first. The content is text or a
             list of parts of the type "text". If the template rejects the role "system", the system text is placed
-            before the first user message, separated by an empty line.
+            before the first user message, separated by an empty line. The role "developer" is "system" unless the
+            template has it.
         tools: The tools that the model may call: JSON schemas or Python functions; see tool_schema().
         add_generation_prompt: End with the start of the assistant's reply.
         template: Text of a Jinja template, or a ChatTemplate, to use instead of that of the file.
@@ -73,6 +74,10 @@ def render(
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise TypeError(f"render: messages: expected a list of mappings, got {kind(messages)}")
     plain = [_prepared(message, i, placeholder is not None) for i, message in enumerate(messages)]
+    if "developer" not in found.source:
+        for message in plain:
+            if message["role"] == "developer":
+                message["role"] = "system"
     tokenizer = model.tokenizer
     guard = _Guard(tokenizer, found.source, plain, schemas := schemas_of(tools, "render: tools"))
     text = _text(
