@@ -215,7 +215,7 @@ def _choice(choice: ToolChoice) -> str:
     """Return the argument `tool_choice` of the engine."""
     if isinstance(choice, str):
         return "required" if choice == "any" else "auto"
-    return choice.name
+    return str(choice.name)
 
 
 def _format(config: GenerateConfig) -> dict[str, Any] | None:

@@ -89,9 +89,7 @@ def make_context(model: Model, args: argparse.Namespace, **defaults: Any) -> Con
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Add the options of sampling, whose defaults are those of plait.Sampler."""
-    group = parser.add_argument_group(
-        "sampling", "without these options, the most likely token is chosen, as in plait.generate()"
-    )
+    group = parser.add_argument_group("sampling", "without these options, decoding is greedy")
     group.add_argument(
         "-t",
         "--temperature",

@@ -427,7 +427,8 @@ class Engine(SharedContext):
     async def _start_task(self, streaming: bool, prompt: Any, **given: Any) -> ReplyingTask:
         self._check_open()
         call = ReplyingTask(streaming)
-        if n_characters(prompt) > _LONG_TEXT or given["response_format"] or given["tools"]:
+        constrained = given["response_format"] is not None or given["tools"] is not None
+        if constrained or n_characters(prompt) > _LONG_TEXT:
             ids, parameters = await asyncio.to_thread(prepared, self.model, call, prompt, **given)
         else:
             ids, parameters = prepared(self.model, call, prompt, **given)

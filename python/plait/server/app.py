@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plait.errors import CacheFull, Error, UnsupportedError
 from plait.evaluation.embedding import Embedder
+from plait.evaluation.scoring import Score, token_logprobs
+from plait.generation.events import Completion, Usage
 from plait.generation.messages import render
-from plait.generation.prompts import PromptTooLong
+from plait.generation.prompts import PromptTooLong, encode
 from plait.server.bodies import BadRequest, Job, chat_job, number, text_job, value
 from plait.server.replies import Replies, error
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from plait.generation.engine import Engine
-    from plait.generation.events import Completion, Event
+    from plait.generation.events import Event
     from plait.model import Model
 
 _MAX_BODY: Final = 16 << 20  # bytes
@@ -176,6 +178,8 @@ class _Server:
         if self._engine is None:
             raise BadRequest("the model does not generate text; use /v1/embeddings")
         replies = Replies(chat, job, self._name, self._model.tokenizer)
+        if job.parameters["max_tokens"] == 0:
+            return JSONResponse(replies.whole(*await asyncio.to_thread(self._echoes, job)))
         events = self._events(self._engine, job)
         try:
             first = await _or_gone(request, anext(events))
@@ -192,7 +196,41 @@ class _Server:
             raise
         completions = [found[index] for index in sorted(found)]
         self._count(completions)
-        return JSONResponse(replies.whole(completions))
+        scores = await asyncio.to_thread(self._scores, job, completions)
+        return JSONResponse(replies.whole(completions, scores))
+
+    def _echoes(self, job: Job) -> tuple[list[Completion], list[Score | None]]:
+        """Return the completions and scores of prompts after which nothing is generated."""
+        ids = [encode(self._model, one, "the prompt", True, True) for one in job.prompts]
+        longest = max(map(len, ids))
+        if self._engine is not None and longest > self._engine.ctx.n_ctx:
+            raise PromptTooLong(
+                f"a prompt has {longest} tokens, but n_ctx is {self._engine.ctx.n_ctx}"
+            )
+        completions = [
+            Completion(i // job.n, i % job.n, (), "", (), "length", tuple(one), usage=Usage(len(one), 0, 0))
+            for i, one in enumerate(one for one in ids for _ in range(job.n))
+        ]  # fmt: skip
+        return completions, self._scores(job, completions)
+
+    def _scores(self, job: Job, completions: list[Completion]) -> list[Score | None]:
+        """Return the scores of the prompts, one per completion; None for prompts of one token."""
+        if not job.scores_prompts:
+            return []
+        scores: list[Score | None] = []
+        for i, done in enumerate(completions):
+            ids = done.prompt_tokens
+            if i % job.n:
+                scores.append(scores[-1])
+            elif len(ids) == 1:
+                scores.append(None)
+            else:
+                top = job.parameters["top_logprobs"]
+                score = token_logprobs(
+                    self._model, ids, window=len(ids), top_logprobs=top, progress=False
+                )
+                scores.append(score)
+        return scores
 
     async def _events(self, engine: Engine, job: Job) -> AsyncGenerator[tuple[int, Event], None]:
         """Yield the events of all generations with their indices."""
@@ -291,10 +329,10 @@ class _Server:
             raise BadRequest(
                 f"dimensions is {body['dimensions']}; the model has {width}", "dimensions"
             )
-        encode = self._model.tokenizer.encode
+        tokens_of = self._model.tokenizer.encode
 
         def embed() -> tuple[Any, int]:
-            ids = [encode(one).tolist() if isinstance(one, str) else one for one in texts]
+            ids = [tokens_of(one).tolist() if isinstance(one, str) else one for one in texts]
             return self._embedder.embed(ids, progress=False), sum(map(len, ids))
 
         async with self._embeds:
@@ -338,7 +376,8 @@ class _Server:
     async def _tokenize(self, request: Request) -> Response:
         """Reply with the tokens of a text or of messages. The keys are those of vLLM and of llama-server."""
         body = await _body(request)
-        encode = self._model.tokenizer.encode
+        tokens_of = self._model.tokenizer.encode
+        made: Callable[[], Any]
         if "messages" in body:
             job = await asyncio.to_thread(chat_job, body, self._model, self._template)
             made = functools.partial(
@@ -352,12 +391,13 @@ class _Server:
             )
         elif "content" in body:  # llama-server
             text, special = value(body, "content", str), value(body, "add_special", bool, False)
-            made = functools.partial(encode, text, add_special=special)
+            made = functools.partial(tokens_of, text, add_special=special)
         else:
             text = value(body, "prompt", str)
             special = value(body, "add_special_tokens", bool, True)
-            made = functools.partial(encode, text, add_special=special)
-        tokens = [int(token) for token in await asyncio.to_thread(made)]
+            made = functools.partial(tokens_of, text, add_special=special)
+        found: Any = await asyncio.to_thread(made)
+        tokens = [int(token) for token in found]
         n_ctx = None if self._engine is None else self._engine.ctx.n_ctx
         return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": n_ctx})
 

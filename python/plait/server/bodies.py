@@ -74,6 +74,11 @@ class Job:
     logprobs: int | None
     echo: bool = False
 
+    @property
+    def scores_prompts(self) -> bool:
+        """Whether to report the log-probabilities of the prompts, too."""
+        return self.echo and self.logprobs is not None
+
 
 def chat_job(body: Mapping[str, Any], model: Model, template: str | None) -> Job:
     """Return the job of a request to /v1/chat/completions.
@@ -136,6 +141,8 @@ def text_job(body: Mapping[str, Any]) -> Job:
     job.echo = value(body, "echo", bool, False)
     if body.get("logprobs") is not None:
         job.logprobs = job.parameters["top_logprobs"] = number(body, "logprobs", 0, 0, 20)
+    if job.stream and (job.scores_prompts or job.parameters["max_tokens"] == 0):
+        raise BadRequest("stream excludes echo with logprobs, and max_tokens 0", "stream")
     return job
 
 
@@ -175,9 +182,10 @@ def _job(body: Mapping[str, Any], prompts: list[Any], limit: int | None) -> Job:
             raise BadRequest(f"{key} is not supported; {advice}", key)
     for key in ("n_predict", "max_tokens", "max_completion_tokens"):  # the last one counts
         given = number(body, key, None, -1, _UNLIMITED)
-        if given == 0:
+        if given == 0 and not body.get("echo"):
             raise BadRequest(f"{key} is 0; expected at least 1, or -1 for no limit", key)
-        limit = _UNLIMITED if given == -1 else given or limit
+        if given is not None:
+            limit = _UNLIMITED if given == -1 else given
     stop = body.get("stop")
     are_texts = isinstance(stop, list) and all(isinstance(one, str) for one in stop)
     if stop is not None and not isinstance(stop, str) and not are_texts:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from plait.server.bodies import Job
 
 if TYPE_CHECKING:
+    from plait.evaluation.scoring import Score
     from plait.generation.events import Completion, Event
     from plait.tokenizer import Tokenizer
 
@@ -40,10 +41,14 @@ class Replies:
         self._n_calls: dict[int, int] = {}
         self._offsets: dict[int, int] = {}  # characters of the text of each choice so far
 
-    def whole(self, completions: list[Completion]) -> dict[str, Any]:
-        """Return the reply that has all choices."""
+    def whole(
+        self, completions: list[Completion], scores: Sequence[Score | None] = ()
+    ) -> dict[str, Any]:
+        """Return the reply that has all choices; `scores` has those of their prompts, if requested."""
         choices = [
-            self._chat_choice(i, one) if self._chat else self._text_choice(i, one)
+            self._chat_choice(i, one)
+            if self._chat
+            else self._text_choice(i, one, scores[i] if scores else None)
             for i, one in enumerate(completions)
         ]
         return self._head | {
@@ -112,10 +117,13 @@ class Replies:
             "logprobs": None if self._job.logprobs is None else self._logprobs(index, _triples(done)),
         }  # fmt: skip
 
-    def _text_choice(self, index: int, done: Completion) -> dict[str, Any]:
+    def _text_choice(self, index: int, done: Completion, score: Score | None) -> dict[str, Any]:
+        tokens = [*_triples(done)]
+        if self._job.scores_prompts:
+            tokens = [(done.prompt_tokens[0], None, None), *_scored(score), *tokens]
         return {
             "index": index, "text": self._echoed(index) + done.text, "finish_reason": _reason(done),
-            "logprobs": None if self._job.logprobs is None else self._logprobs(index, _triples(done)),
+            "logprobs": None if self._job.logprobs is None else self._logprobs(index, tokens),
         }  # fmt: skip
 
     def _echoed(self, index: int) -> str:
@@ -123,7 +131,7 @@ class Replies:
         prompt = self._job.prompts[index // self._job.n] if self._job.echo else ""
         return prompt if isinstance(prompt, str) else self._tokenizer.decode(prompt)
 
-    def _logprobs(self, index: int, tokens: Iterable[tuple[int, float, Any]]) -> dict[str, Any]:
+    def _logprobs(self, index: int, tokens: Iterable[tuple[int, Any, Any]]) -> dict[str, Any]:
         if self._chat:
             return {
                 "content": [
@@ -140,7 +148,11 @@ class Replies:
         return {
             "tokens": texts,
             "token_logprobs": [logprob for _, logprob, _ in found],
-            "top_logprobs": [{name(one): value for one, value in top} for _, _, top in found],
+            "top_logprobs": [
+                # Of tokens with the same text, the most likely one counts.
+                None if top is None else {name(one): value for one, value in reversed(top)}
+                for _, _, top in found
+            ],
             "text_offset": offsets,
         }
 
@@ -176,6 +188,15 @@ def _reason(done: Completion) -> str | None:
     return done.finish_reason
 
 
-def _triples(done: Completion) -> Iterable[tuple[int, float, Any]]:
+def _scored(score: Score | None) -> list[tuple[int, Any, Any]]:
+    """Return the tokens of a score with their log-probabilities and the most likely tokens."""
+    if score is None:
+        return []
+    columns = (score.top_tokens.tolist(), score.top_logprobs.tolist())
+    top = [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+    return list(zip(score.tokens.tolist(), score.logprobs.tolist(), top, strict=True))
+
+
+def _triples(done: Completion) -> Iterable[tuple[int, Any, Any]]:
     top = done.top_logprobs or [()] * len(done.tokens)
     return zip(done.tokens, done.logprobs, top, strict=True)

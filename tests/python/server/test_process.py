@@ -1,13 +1,16 @@
 """`plait serve` as a process."""
 
+import asyncio
 import contextlib
 import json
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +127,68 @@ def test_a_restarted_server_loads_prefixes(tmp_path):
     assert texts[0] == texts[1]
     assert cached[0] == 0
     assert cached[1] > 20
+
+
+LIMITS = (1, 9, 30)
+
+
+# Clients that vanish leave generators of httpx behind, of which Python says so when it collects them.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=pytest.mark.slow)])
+def test_sixty_four_clients(seconds):
+    """Clients that complete, stream and leave get the texts of a client alone, and leave nothing behind."""
+    prompts = [f"Tom lives in Oslo. The kite is red. {i}" for i in range(20)]
+    n_done = dict.fromkeys(range(64), 0)
+
+    def asked(prompt, limit):
+        return {"model": "demo", "prompt": prompt, "max_tokens": limit, "temperature": 0}
+
+    async def one(client, i, wanted, end):
+        chance = random.Random(i)
+        while time.monotonic() < end:
+            prompt, limit = chance.choice(prompts), chance.choice(LIMITS)
+            kind = chance.randrange(3)
+            if kind == 0:
+                done = await client.completions.create(**asked(prompt, limit))
+                assert done.choices[0].text == wanted[prompt, limit]
+            else:
+                text, left = "", False
+                stream = await client.completions.create(**asked(prompt, limit), stream=True)
+                async with stream:
+                    async for chunk in stream:
+                        text += chunk.choices[0].text
+                        if kind == 2 and chance.random() < 0.2:
+                            left = True
+                            break
+                assert wanted[prompt, limit].startswith(text)
+                assert left or text == wanted[prompt, limit]
+            n_done[i] += 1
+
+    async def main(port, wanted):
+        base = f"http://127.0.0.1:{port}/v1"
+        end = time.monotonic() + seconds / 2
+        async with openai.AsyncOpenAI(base_url=base, api_key="-", max_retries=0) as client:
+            await asyncio.gather(*(one(client, i, wanted, end) for i in range(64)))
+
+    def memory():
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))  # KiB
+
+    with served() as (process, port), client_of(port) as client:
+        wanted = {
+            (p, n): client.completions.create(**asked(p, n)).choices[0].text
+            for p in prompts
+            for n in LIMITS
+        }
+        asyncio.run(main(port, wanted))
+        before = memory()
+        asyncio.run(main(port, wanted))
+        assert memory() < before + 64 * 1024
+        assert min(n_done.values()) > 0
+        deadline = time.monotonic() + 60
+        while active(port) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert active(port) == 0
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        assert "Traceback" not in errors

@@ -317,16 +317,28 @@ def test_an_echo_is_part_of_the_text_and_offsets_count_characters(client):
     assert whole.text == "the hat" + plain.text
     lengths = [len(token) for token in plain.logprobs.tokens]
     assert plain.logprobs.text_offset == [sum(lengths[:i]) for i in range(6)]
-    assert whole.logprobs.text_offset == [7 + n for n in plain.logprobs.text_offset]
-    chunks = list(client.completions.create(**asked, echo=True, stream=True))
+    chunks = list(client.completions.create(**(asked | {"logprobs": None}), echo=True, stream=True))
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.text
-    offsets = [
-        n
-        for chunk in chunks
-        if chunk.choices[0].logprobs
-        for n in chunk.choices[0].logprobs.text_offset
-    ]
-    assert offsets == whole.logprobs.text_offset
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_log_probabilities_of_prompts(client, model, limit):
+    prompts = ["the hat in the hat", model.tokenizer.encode("in").tolist()]
+    done = client.completions.create(
+        model="tiny", prompt=prompts, max_tokens=limit, temperature=0, echo=True, logprobs=2
+    )
+    for prompt, choice in zip(prompts, done.choices, strict=True):
+        found = choice.logprobs
+        wanted = plait.token_logprobs(model, prompt, top_logprobs=2)
+        n = len(wanted) + 1
+        assert len(found.tokens) == len(found.top_logprobs) == n + limit
+        assert found.token_logprobs[0] is None
+        assert np.allclose(found.token_logprobs[1:n], wanted.logprobs, atol=1e-5)
+        for top, row in zip(found.top_logprobs[1:n], wanted.top_logprobs, strict=True):
+            assert max(top.values()) == pytest.approx(row[0], abs=1e-5)
+    assert done.usage.completion_tokens == 2 * limit
+    with pytest.raises(openai.BadRequestError, match="stream excludes echo"):
+        client.completions.create(model="tiny", prompt="in", echo=True, logprobs=1, stream=True)
 
 
 def test_a_gbnf_grammar_constrains_the_text(client):
