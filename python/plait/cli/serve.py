@@ -46,6 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory that keeps prefixes of prompts for later runs and other processes",
     )
+    parser.add_argument(
+        "--mmproj", metavar="FILE", help="image encoder of the model, for messages with images"
+    )
+    parser.add_argument(
+        "--max-image-pixels", type=int, default=1 << 25, metavar="N",
+        help="images with more pixels are refused (default 33554432)",
+    )  # fmt: skip
     add_context(parser)
 
 
@@ -57,13 +64,23 @@ def run(args: argparse.Namespace) -> int:
     from plait.generation.engine import Engine
     from plait.generation.prefix_store import PrefixStore
     from plait.server import create_app  # raises UnsupportedError without the extra
+    from plait.vision import Vision
 
     model = open_model(args.model)
     template = None if args.chat_template is None else read_text(args.chat_template)
     store = None if args.prefixes is None else PrefixStore(args.prefixes)
+    options = context_options(args)
+    vision = None
+    if args.mmproj is not None:
+        vision = Vision(
+            args.mmproj,
+            max_image_pixels=args.max_image_pixels,
+            backend=options.get("backend", "cpu"),
+            threads=options.get("threads"),
+        )
     engine: Engine | None = None
     try:
-        engine = Engine(model, args.n_seq_max, store, **context_options(args))
+        engine = Engine(model, args.n_seq_max, store, vision=vision, **options)
     except UnsupportedError as error:
         sys.stderr.write(f"plait serve: only embeddings are served: {error}\n")
     name = Path(args.model).stem if Path(args.model).is_file() else args.model
@@ -77,4 +94,6 @@ def run(args: argparse.Namespace) -> int:
     finally:
         if engine is not None:
             engine.close()
+        if vision is not None:
+            vision.close()
     return 0

@@ -16,22 +16,25 @@ from plait.generation.messages.constrain import chosen_format
 from plait.generation.prompts import encode
 from plait.generation.response_format import formatted
 from plait.generation.stepping import Call, Delivery, Stepper, TaskCall, ThreadCall
+from plait.vision.parts import take_images
+from plait.vision.prompt import text_tokens
 
 if TYPE_CHECKING:
     from plait.context import Context
     from plait.generation.grammar import Grammar
     from plait.generation.request import Request
-    from plait.model import Model
+    from plait.vision.parts import ImagePrompt
 
 _MAX_TOKENS: Final = 128  # as generate()
 _MAX_REPLY: Final = 512  # as Chat
 
 
 def prepared(
-    model: Model,
+    ctx: Context,
     call: Replying,
     prompt: Any,
     *,
+    images: ImagePrompt | None,
     max_tokens: SupportsIndex | None,
     sampler: Callable[..., int] | None,
     response_format: Mapping[str, Any] | Grammar | None,
@@ -46,9 +49,10 @@ def prepared(
     """Return the tokens of the prompt and the parameters of Scheduler.submit().
 
     Args:
-        model: The model.
+        ctx: The context.
         call: The call, which gets the parser of its message.
         prompt: As in Engine.stream(), like the rest.
+        images: Inserts the images of messages. None: images are refused.
         max_tokens: As there.
         sampler: As there.
         response_format: As there.
@@ -64,6 +68,7 @@ def prepared(
         TypeError: An argument has the wrong type.
         ValueError: Arguments exclude each other, or the prompt is empty.
     """
+    model = ctx.model
     conversation = _messages(prompt)
     tool_choice = string(tool_choice, "Engine: tool_choice")
     if conversation is None:
@@ -76,15 +81,27 @@ def prepared(
             raise ValueError(
                 "Engine: tools, tool_choice, template and variables apply to messages; the prompt is text or token ids"
             )
-        ids = encode(model, prompt, "the prompt", add_special, parse_special)
+        ids = encode(model, prompt, "the prompt", add_special, parse_special, images=True)
     else:
         functions = None if tools is None else list(tools)
         response_format = chosen_format(
             model, functions, tool_choice, response_format, template, "Engine"
         )
         functions = None if tool_choice == "none" else functions
-        ids = render(model, conversation, functions, template=template, **dict(variables or {}))
-        call.parser = Parser(model, functions, template=template, prompt=ids)
+        pictures: list[Any] = []
+        if images is not None:
+            conversation, pictures = take_images(conversation)
+        ids = render(
+            model,
+            conversation,
+            functions,
+            template=template,
+            placeholder=images.placeholder if images is not None and pictures else None,
+            **dict(variables or {}),
+        )
+        if images is not None:
+            ids = images.insert(ids, pictures, ctx.n_ctx)
+        call.parser = Parser(model, functions, template=template, prompt=text_tokens(ids))
         parameters["shown"] = call.parser.shown
     if max_tokens is None:
         max_tokens = _MAX_TOKENS if conversation is None else _MAX_REPLY

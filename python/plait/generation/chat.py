@@ -10,7 +10,6 @@ import re
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 from plait.arguments import expect, integer, kind, string
@@ -19,7 +18,6 @@ from plait.context import Context, model_of
 from plait.errors import CacheFull, ModelError
 from plait.generation import saved_chat
 from plait.generation.events import Event
-from plait.generation.image_turns import ImageTurns
 from plait.generation.messages import Message as Reply
 from plait.generation.messages import Parser, render
 from plait.generation.messages.calling import result_message
@@ -30,6 +28,7 @@ from plait.generation.sampler import Sampler
 from plait.generation.stops import Stop, StopConditions
 from plait.generation.turns import Turn, common_length, turns_of
 from plait.vision.parts import ImagePrompt, take_images
+from plait.vision.prompt import text_tokens
 
 if TYPE_CHECKING:
     from plait.generation.engine import Engine
@@ -83,7 +82,7 @@ class Chat(Closeable):
         vision: The image encoder of the model. The content of messages may then be a list of parts:
             {"type": "text", "text": ...}, {"type": "image", "image": ...} with an image as for
             Vision.encode(), or {"type": "image_url", "image_url": {"url": ...}} with a data URL.
-            The conversation has a sequence of its own, and `full` is "error" or "truncate".
+            `full` is "error" or "truncate". None: that of the Engine, if there is one.
         variables: More variables of the template.
 
     Attributes:
@@ -101,7 +100,7 @@ class Chat(Closeable):
             misspelt parameter or a parameter of Sampler.
         IndexError: A token id in `stop` is outside the vocabulary.
         UnsupportedError: The file has no template, or `full` is "shift" and the memory cannot
-            shift, or conversations with images of `vision` are not supported.
+            shift.
         ModelError: The template is invalid.
     """
 
@@ -146,9 +145,10 @@ class Chat(Closeable):
         _check_variables(variables, self._template.source)
         self._model = source
         self._tokenizer = source.tokenizer
-        self._images = None if vision is None else _images(vision, source, full)
-        make = None if self._images is None else partial(ImageTurns, images=self._images)
-        self._turns = turns_of(model, full == "shift", make)
+        if vision is None and full != "shift":
+            vision = getattr(model, "vision", None)
+        self._images = _images(vision, source, full)
+        self._turns = turns_of(model, full == "shift")
         self._turn = 0
         self._shown_tools = self.tools
         if isinstance(sampler, Sampler):
@@ -464,7 +464,7 @@ class Chat(Closeable):
         """Compute the prompt and return the events of the answer."""
         parser = Parser(
             self._model, self._shown_tools, template=self._template.source,
-            prompt=[token for token in prompt if token >= 0],
+            prompt=text_tokens(prompt),
         )  # fmt: skip
         turn = Turn(
             self._turn, prompt, self._n_system(prompt), limit, sampler, self._stop, parser.shown
@@ -491,14 +491,12 @@ class Chat(Closeable):
             self.messages.append(self.message.to_dict())
 
 
-def _images(vision: Vision, model: Model, full: str) -> ImagePrompt:
-    """Return where a conversation keeps its images."""
-    from plait.vision import Vision
-
-    expect(vision, Vision, "Chat: vision", "a Vision")
+def _images(vision: Vision | None, model: Model, full: str) -> ImagePrompt | None:
+    if vision is None:
+        return None
     if full == "shift":
         raise ValueError("Chat: full is 'shift', which a conversation with images does not support")
-    return ImagePrompt(vision, model)
+    return ImagePrompt(vision, model, "Chat")
 
 
 def _check_variables(variables: Iterable[str], template: str) -> None:

@@ -25,11 +25,13 @@ from plait.generation.prompts import Prompt
 from plait.generation.scheduler import Scheduler
 from plait.generation.stepping import Call, Stepper
 from plait.generation.stops import Stop
+from plait.vision.parts import ImagePrompt
 
 if TYPE_CHECKING:
     from plait.generation.drafts import Drafter
     from plait.generation.grammar import Grammar
     from plait.model import Model
+    from plait.vision.encoder import Vision
 
 Conversation = Iterable[Mapping[str, Any]]
 
@@ -67,6 +69,7 @@ class Engine(SharedContext):
         max_queued: Max number of waiting requests. Further callers wait until there is a place.
         chunk: Max prompt tokens per step, which limits the time of a step. None: n_ubatch.
         patience: Number of later requests that one unit of priority is worth; no request waits forever.
+        vision: The image encoder of the model, for messages with images. close() does not close it.
         options: More options of plait.Context, such as kv_cells, type_k, backend or threads. Not for a Context.
 
     Raises:
@@ -89,9 +92,12 @@ class Engine(SharedContext):
         max_queued: SupportsIndex = 4096,
         chunk: SupportsIndex | None = None,
         patience: SupportsIndex = 256,
+        vision: Vision | None = None,
         **options: Any,
     ) -> None:
         self.model = model_of(model, "Engine")
+        self.vision = vision
+        self._images = None if vision is None else ImagePrompt(vision, self.model, "Engine")
         store = prefixes if isinstance(prefixes, PrefixStore) else None
         shares = prefixes is None or store is not None or flag(prefixes, "Engine: prefixes")
         limit = integer(max_queued, "Engine: max_queued", 1)
@@ -170,7 +176,8 @@ class Engine(SharedContext):
         """Generate, and yield every token as it is generated. If the task is cancelled, its cells are freed.
 
         Args:
-            prompt: Text, token ids, or messages: mappings with "role" and "content".
+            prompt: Text; token ids, among which there may be ImageEmbeddings; or messages: mappings with "role" and
+                "content". With a `vision`, the content may be a list of parts as for Chat, with images.
             max_tokens: Max tokens to generate. None: 128, or 512 for messages.
             sampler: Chooses tokens, as in generate(). None is greedy.
             stop: Strings and token ids that end the generation, as in generate().
@@ -427,11 +434,13 @@ class Engine(SharedContext):
     async def _start_task(self, streaming: bool, prompt: Any, **given: Any) -> ReplyingTask:
         self._check_open()
         call = ReplyingTask(streaming)
+        given["images"] = self._images
+        has_images = self._images is not None and not isinstance(prompt, str)
         constrained = given["response_format"] is not None or given["tools"] is not None
-        if constrained or n_characters(prompt) > _LONG_TEXT:
-            ids, parameters = await asyncio.to_thread(prepared, self.model, call, prompt, **given)
+        if constrained or has_images or n_characters(prompt) > _LONG_TEXT:
+            ids, parameters = await asyncio.to_thread(prepared, self._ctx, call, prompt, **given)
         else:
-            ids, parameters = prepared(self.model, call, prompt, **given)
+            ids, parameters = prepared(self._ctx, call, prompt, **given)
         loop = asyncio.get_running_loop()
         opened: asyncio.Future[None] = loop.create_future()
 
@@ -453,7 +462,7 @@ class Engine(SharedContext):
     def _start_thread(self, streaming: bool, prompt: Any, **given: Any) -> ReplyingThread:
         self._check_open()
         call = ReplyingThread(streaming)
-        ids, parameters = prepared(self.model, call, prompt, **given)
+        ids, parameters = prepared(self._ctx, call, prompt, images=self._images, **given)
         reserve_blocking(self._stepper)
         self._stepper.submit(call, ids, **parameters)
         return call

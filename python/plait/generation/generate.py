@@ -264,7 +264,7 @@ def _start(
     given = prompt_list(prompts, "generate")
     parameters = parameters_of(len(given), max_tokens, sampler, stop, seed)
     ids = [
-        encode(source, prompt, f"prompt {i}", add_special, parse_special)
+        encode(source, prompt, f"prompt {i}", add_special, parse_special, images=True)
         for i, prompt in enumerate(given)
     ]
     limits = [one.max_tokens for one in parameters]

@@ -9,6 +9,7 @@ from plait.errors import CacheFull
 from plait.generation.prefix_tree import PrefixTree
 from plait.generation.request import Request
 from plait.generation.stored_prefixes import MIN_PREFIX, REMOVING_KINDS, StoredPrefixes
+from plait.vision.prompt import Positions, n_before_image, without_part
 
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 class Idle:
     """A sequence that no request uses, kept because its tokens may be the prefix of another request."""
 
-    def __init__(self, tokens: list[int], seq: Sequence, used: int, epoch: int) -> None:
+    def __init__(
+        self, tokens: list[int], seq: Sequence, used: int, epoch: int, positions: Positions
+    ) -> None:
         self.filed = tokens
+        self.positions = positions
         self.seq: Sequence | None = seq
         self.used = used  # time of last use
         self.epoch = epoch  # of the context when the sequence was opened
@@ -85,7 +89,7 @@ class PrefixCache:
             for holder in holders:
                 if holder.epoch != self._ctx._epoch:
                     continue
-                usable = min(n, holder.n_cached, limit)
+                usable = without_part(tokens, min(n, holder.n_cached, limit))
                 if not self._forks_anywhere and usable < holder.n_cached:
                     continue
                 if usable > best_n:
@@ -94,7 +98,9 @@ class PrefixCache:
 
     def available(self, tokens: list[int]) -> int:
         """Return the length of the longest prefix that open() need not compute."""
-        return max(self.best(tokens)[1], self._stored.find(tokens[:-1]) if self._stored else 0)
+        return max(
+            self.best(tokens)[1], self._stored.find(_storable(tokens)) if self._stored else 0
+        )
 
     def coming(self, tokens: list[int]) -> int:
         """Return the length of the longest prefix that a running request will hold once it has processed more of its
@@ -117,12 +123,14 @@ class PrefixCache:
         request.epoch = self._ctx._epoch
         seq = self._loaded(request.all)
         holder, n = self.best(request.all)
+        if seq is not None:
+            n = seq.pos
         seq = seq or self._sequence(holder, n)
         while seq is None and self.evict(keep=holder):
             seq = self._sequence(holder, n)
         if seq is None:
             return False
-        request.seq, request.n_cached = seq, seq.pos
+        request.seq, request.n_cached = seq, n
         request.marks = self._marks(request)
         request.filed = list(request.all)
         self._held.add(request.filed, request)
@@ -141,10 +149,11 @@ class PrefixCache:
         assert seq is not None
         self._held.remove(request.filed, request)
         request.seq, request.n_cached = None, 0
-        wanted = self._wanted(held) if useful and seq.pos == len(held) else 0
+        is_whole = seq.pos == request.positions[len(held)]
+        wanted = without_part(held, self._wanted(held)) if useful and is_whole else 0
         if wanted and self.best([*held[:wanted], -1])[1] < wanted:
-            seq.truncate(wanted)
-            self._put(held[:wanted], seq, request.epoch)
+            seq.truncate(request.positions[wanted])
+            self._put(held[:wanted], seq, request)
         else:
             seq.close()
 
@@ -169,10 +178,10 @@ class PrefixCache:
             return
         if self._forks_anywhere:
             branches = False
-            saves = n == len(tokens) and request.n_generated == 0
+            saves = n == n_before_image(tokens) and request.n_generated == 0
         else:
             branches = n < len(tokens) and n in self._waiting.branches(tokens)
-            saves = branches or n in request.marks
+            saves = (branches or n in request.marks) and n <= n_before_image(tokens)
         if branches:
             self._keep_fork(request, seq)
         if saves and self._stored is not None:
@@ -183,7 +192,7 @@ class PrefixCache:
         if all(idle.filed != request.all[:n] for idle in self._idle if idle.n_cached == n):
             # Without room for a fork, the waiting requests compute the prefix themselves.
             with contextlib.suppress(CacheFull):
-                self._put(request.all[:n], seq.fork(), request.epoch)
+                self._put(request.all[:n], seq.fork(), request)
 
     def sweep(self) -> None:
         """Close the kept sequences that no request can use."""
@@ -219,12 +228,12 @@ class PrefixCache:
         if self._stored is None:
             return None
         n = self.best(tokens)[1]
-        if self._stored.find(tokens[:-1]) <= n:
+        if self._stored.find(_storable(tokens)) <= n:
             return None
         while (seq := self._sequence(None, 0)) is None:
             if not self.evict():
                 return None
-        if self._stored.load(seq, tokens[:-1]) > n:
+        if self._stored.load(seq, _storable(tokens)) > n:
             return seq
         seq.close()
         return None
@@ -236,9 +245,10 @@ class PrefixCache:
         """
         if self._stored is None or request.n_generated:
             return frozenset()
+        end = len(_storable(request.all))
         if self._forks_anywhere:
-            return frozenset() if self._stored.is_invariant else frozenset({len(request.all) - 1})
-        return frozenset({len(request.all) - 1, self._stored.common(request.all)})
+            return frozenset() if self._stored.is_invariant else frozenset({end})
+        return frozenset({end, self._stored.common(request.all[:end])})
 
     def _sequence(self, holder: Request | Idle | None, n: int) -> Sequence | None:
         """Return a sequence that holds the first `n` tokens of the holder, or None."""
@@ -246,7 +256,7 @@ class PrefixCache:
             if holder is None:
                 return self._ctx.sequence()
             assert holder.seq is not None
-            seq = holder.seq.fork(None if n == holder.n_cached else n)
+            seq = holder.seq.fork(None if n == holder.n_cached else holder.positions[n])
             if isinstance(holder, Idle):
                 holder.used = self._tick()
             return seq
@@ -263,7 +273,7 @@ class PrefixCache:
         seq = idle.seq
         assert seq is not None
         self._forget(idle)
-        seq.truncate(n)
+        seq.truncate(idle.positions[n])
         return seq
 
     def _wanted(self, held: list[int]) -> int:
@@ -279,8 +289,8 @@ class PrefixCache:
                 return usable
         return 0
 
-    def _put(self, tokens: list[int], seq: Sequence, epoch: int) -> None:
-        idle = Idle(tokens, seq, self._tick(), epoch)
+    def _put(self, tokens: list[int], seq: Sequence, request: Request) -> None:
+        idle = Idle(tokens, seq, self._tick(), request.epoch, request.positions)
         self._idle[idle] = None
         self._held.add(tokens, idle)
 
@@ -298,3 +308,8 @@ class PrefixCache:
     def _tick(self) -> int:
         self._time += 1
         return self._time
+
+
+def _storable(tokens: list[int]) -> list[int]:
+    """Return the tokens that a stored prefix may replace: all but the last one, and nothing from an image on."""
+    return tokens[: min(len(tokens) - 1, n_before_image(tokens))]

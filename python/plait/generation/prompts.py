@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from plait.arguments import flag, integer, kind, refuse_unordered
 from plait.errors import UnsupportedError
+from plait.vision.encoder import ImageEmbeddings
+from plait.vision.prompt import ImageTokens, text_tokens
 
 if TYPE_CHECKING:
     from plait.model import Model
     from plait.tokenizer import Tokenizer
 
-Prompt = str | Items[int] | npt.NDArray[np.integer]
+Prompt = str | Items[int] | Items[int | ImageEmbeddings] | npt.NDArray[np.integer]
 
 
 class PromptTooLong(ValueError):
@@ -66,16 +68,23 @@ def prompt_list(prompts: Prompt | Iterable[Prompt], function: str) -> list[Promp
 
 
 def encode(
-    model: Model, prompt: Prompt, name: str, add_special: bool, parse_special: bool
+    model: Model,
+    prompt: Prompt,
+    name: str,
+    add_special: bool,
+    parse_special: bool,
+    *,
+    images: bool = False,
 ) -> list[int]:
     """Return the token ids of a prompt.
 
     Args:
         model: The model whose vocabulary applies.
-        prompt: Text or token ids.
+        prompt: Text, token ids, or an ImageTokens.
         name: The prompt's name in messages.
         add_special: As in Tokenizer.encode().
         parse_special: As in Tokenizer.encode().
+        images: Whether there may be images among the token ids. The result is then an ImageTokens.
 
     Raises:
         TypeError: The prompt is neither text nor token ids.
@@ -92,18 +101,41 @@ def encode(
             prompt, add_special=add_special, parse_special=parse_special
         ).tolist()
     elif hasattr(prompt, "__iter__"):
-        ids = [integer(token, f"generate: {name}: a token id") for token in prompt]
+        items = [
+            item if isinstance(item, ImageEmbeddings) and images
+            else integer(cast("int", item), f"generate: {name}: a token id")
+            for item in prompt
+        ]  # fmt: skip
+        if images and isinstance(prompt, ImageTokens):
+            ids = prompt
+        elif any(isinstance(item, ImageEmbeddings) for item in items):
+            ids = ImageTokens(items)
+        else:
+            ids = cast("list[int]", items)
     else:
         raise TypeError(f"generate: {name}: expected str or token ids, got {type(prompt).__name__}")
     if not ids:
         raise ValueError(f"generate: {name} has no tokens")
-    for token in ids:
+    if isinstance(ids, ImageTokens):
+        for image in ids.images.values():
+            check_image(image, model, name)
+    for token in text_tokens(ids) if isinstance(ids, ImageTokens) else ids:
         if not 0 <= token < model.n_vocab:
             raise IndexError(
                 f"generate: {name}: token id {token} is outside the vocabulary of "
                 f"{model.n_vocab} tokens"
             )
     return ids
+
+
+def check_image(image: ImageEmbeddings, model: Model, name: str) -> None:
+    """Raise ValueError if the embeddings of an image are not inputs of the model."""
+    width, n_positions = image.rows.shape[1], image.n_pos_per_token
+    if width % model.n_embd or n_positions != model.n_pos_per_token:
+        raise ValueError(
+            f"generate: {name}: an image has rows of {width} elements with {n_positions} positions, the model takes "
+            f"{model.n_embd} with {model.n_pos_per_token}; the encoder does not belong to the model"
+        )
 
 
 def _refuse_bytes(value: object, name: str) -> None:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from plait.generation.events import Completion, Timings, Usage
 from plait.generation.stops import StopStrings
+from plait.vision.prompt import Positions
 
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
     from plait.generation.drafts import Drafter
+    from plait.vision.encoder import ImageEmbeddings
 
 
 class Canceller(Protocol):
@@ -80,7 +82,9 @@ class Request:
         self._n_prompt = len(prompt)
         # The attributes below belong to the scheduler and the prefix cache.
         self.scheduler = scheduler
-        self.all = prompt  # the prompt and the generated tokens
+        self.all = list(prompt)  # the prompt and the generated tokens
+        self.images: dict[int, ImageEmbeddings] = getattr(prompt, "images", {})  # see ImageTokens
+        self.positions = Positions(prompt)
         self.limit = limit  # max generated tokens
         self.key = key  # identifies the sequence to the sampler
         self.own_key = own_key  # whether the scheduler chose the key
@@ -106,8 +110,8 @@ class Request:
 
     @property
     def prompt_tokens(self) -> tuple[int, ...]:
-        """Token ids of the prompt."""
-        return tuple(self.all[: self._n_prompt])
+        """Token ids of the prompt, with -1 for each embedding of an image."""
+        return tuple(max(token, -1) for token in self.all[: self._n_prompt])
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -180,6 +184,12 @@ class Request:
             reason: The finish reason.
         """
         self.finish_reason, self.ended = reason, time.monotonic()
+        self.images = {}
+
+    @property
+    def next_image(self) -> ImageEmbeddings | None:
+        """The image that follows the cached tokens."""
+        return self.images.get(self.all[self.n_cached]) if self.images and self.n_pending else None
 
     @property
     def n_generated(self) -> int:

@@ -190,7 +190,7 @@ class RequestPool:
         self._n_replaced = replaced
         for request in self.active:
             assert request.seq is not None
-            if request.seq.pos != request.n_cached:
+            if request.seq.pos != request.positions[request.n_cached]:
                 raise ValueError(
                     f"step: sequence {request.seq.id} ends at position {request.seq.pos}, but prompt {request.index} "
                     f"has {request.n_cached} cached tokens; do not change sequences that a scheduler uses, or close "

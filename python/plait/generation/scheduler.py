@@ -20,9 +20,17 @@ from plait.generation.prompts import NoText, Prompt, PromptTooLong, encode, toke
 from plait.generation.request import Request
 from plait.generation.request_pool import RequestPool
 from plait.generation.sampler import Sampler
-from plait.generation.slices import Slice, add_drafts, batch_of, draw_all, prompt_shares
+from plait.generation.slices import (
+    Slice,
+    add_drafts,
+    batch_of,
+    draw_all,
+    image_slices,
+    prompt_shares,
+)
 from plait.generation.stops import Stop, StopConditions, StopStrings
 from plait.generation.stored_prefixes import REMOVING_KINDS
+from plait.vision.prompt import n_before_image, text_tokens
 
 if TYPE_CHECKING:
     from plait.context import Context
@@ -85,6 +93,7 @@ class Scheduler(Closeable):
         self.n_steps = 0
         self._ctx = ctx
         self._tokenizer = tokenizer_of(ctx.model)
+        self._computed_images = False  # in the last step
         self._removes_tokens = ctx.kv.kind in REMOVING_KINDS
         self._lock = threading.RLock()
         self._submitting = threading.Lock()  # never held during a step; taken after _lock
@@ -122,7 +131,7 @@ class Scheduler(Closeable):
         """Submit a prompt; its generation starts in one of the next steps.
 
         Args:
-            prompt: Text or token ids.
+            prompt: Text, token ids, or a list of token ids and ImageEmbeddings.
             max_tokens: Max tokens to generate.
             sampler: Chooses tokens, as in generate(). None is greedy.
             stop: Strings and token ids that end the generation, as in generate().
@@ -153,7 +162,7 @@ class Scheduler(Closeable):
         """
         number = next(self._numbers)
         name = f"prompt {number if index is None else index}"
-        ids = encode(self._ctx.model, prompt, name, add_special, parse_special)
+        ids = encode(self._ctx.model, prompt, name, add_special, parse_special, images=True)
         if len(ids) > self._ctx.n_ctx:
             raise PromptTooLong(
                 f"generate: {name} has {len(ids)} tokens, but n_ctx is {self._ctx.n_ctx}; shorten the prompt or "
@@ -168,6 +177,7 @@ class Scheduler(Closeable):
         seconds = None if timeout is None else to_number(timeout, "generate: timeout", 0)
         conditions = StopConditions.of(stop)
         self._check(conditions, sampler, draft)
+        self._check_images(ids, name, draft)
         if seed is not None:
             number_of_seed = integer(seed, "generate: seed", 0, (1 << 64) - 1)
             sampler = None if sampler is None else _reseeded(sampler, number_of_seed)
@@ -186,9 +196,9 @@ class Scheduler(Closeable):
                 if self._tokenizer is not None:
                     sampler.bind(self._tokenizer)
                 if key is None:
-                    sampler, own = sampler.acquire(ids, sample)
+                    sampler, own = sampler.acquire(text_tokens(ids), sample)
                 else:
-                    sampler.start(own, ids)
+                    sampler.start(own, text_tokens(ids))
             tokenizer = self._tokenizer
             request = Request(
                 self, number, ids, min(limit, self._ctx.n_ctx - len(ids) + 1),
@@ -345,27 +355,57 @@ class Scheduler(Closeable):
                 f"generate: draft: expected an object with a method propose(), got {kind(draft)}"
             )
 
+    def _check_images(self, prompt: list[int], name: str, draft: Drafter | None) -> None:
+        images = getattr(prompt, "images", {}).values()
+        if images and draft is not None:
+            raise UnsupportedError(f"generate: {name}: draft tokens after images are not supported")
+        for image in images:
+            limit = self._ctx.n_ubatch if image.both_directions else self._ctx.n_batch
+            if len(image) > limit:
+                option = "n_ubatch" if image.both_directions else "n_batch"
+                raise CacheFull(
+                    f"generate: {name}: an image has {len(image)} embeddings, but {option} is {limit}; create a "
+                    f"context with a larger {option}, or a Vision with a smaller max_pixels",
+                    len(image), limit,
+                )  # fmt: skip
+
     # -- one step --------------------------------------------------------------------------------------
 
     def _plan_step(self) -> list[Slice]:
-        """Choose the tokens of a step: one of each generating request, then prompt tokens in order of rank."""
+        """Choose what a step computes: tokens, or in turn with them the images of prompts."""
         for request in [r for r in self._pool.active if r.n_pending < 1]:
             self._pool.preempt(request)  # a step was interrupted before the next token was sampled
-        by_turn = sorted(self._pool.active, key=lambda r: (r.last_step, r.rank))
+        images = image_slices(sorted(self._pool.active, key=lambda r: r.rank), self._image_room)
+        slices = [] if images and not self._computed_images else self._plan_tokens()
+        self._computed_images = bool(images) and not slices
+        if self._computed_images:
+            slices = images
+        for part in slices:
+            part.request.last_step = self.n_steps
+        return slices
+
+    @property
+    def _image_room(self) -> int:
+        return min(self.chunk, self._ctx.n_ubatch, self._ctx.n_batch)
+
+    def _plan_tokens(self) -> list[Slice]:
+        """Choose the tokens of a step: one of each generating request, then prompt tokens in order of rank."""
+        with_text = [r for r in self._pool.active if r.next_image is None]
+        by_turn = sorted(with_text, key=lambda r: (r.last_step, r.rank))
         generating = [r for r in by_turn if r.n_pending == 1]
-        prefilling = sorted((r for r in self._pool.active if r.n_pending > 1), key=lambda r: r.rank)
+        prefilling = sorted((r for r in with_text if r.n_pending > 1), key=lambda r: r.rank)
         slices = [Slice(request, 1, True) for request in generating[: self._ctx.n_batch]]
         room = self._ctx.n_batch - len(slices)
         prompt_room = min(room, self.chunk) if slices or self._live else room
         for request, share in prompt_shares(prefilling, prompt_room):
+            if request.images:
+                share = min(share, n_before_image(request.all, request.n_cached))
             n = self._pool.prefixes.until_branch(request, share)
             if n > 0:
                 slices.append(Slice(request, n, n == request.n_pending))
                 room -= n
         for drafter in self._drafters:
             room -= add_drafts(slices, drafter, room, self._ctx.n_ctx, self._removes_tokens)
-        for part in slices:
-            part.request.last_step = self.n_steps
         return slices
 
     def _decode(self, slices: list[Slice]) -> Row | None:

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
     from plait.generation.drafts import Drafter
     from plait.generation.request import Request
+    from plait.vision.encoder import ImageEmbeddings
 
 
 @dataclass(slots=True)
 class Slice:
-    """The tokens of one request in a batch: pending tokens, then draft tokens."""
+    """The tokens of one request in a batch: pending tokens, then draft tokens; or the embeddings of an image."""
 
     request: Request
     n_pending: int
@@ -29,6 +30,7 @@ class Slice:
     draft: list[int] = field(default_factory=list)
     checkpoint: Sequence | None = None  # a fork, for memories that cannot remove single tokens
     row: int = 0  # index of its first row of logits
+    image: ImageEmbeddings | None = None
 
     def free(self) -> None:
         """Close the checkpoint."""
@@ -57,6 +59,33 @@ def prompt_shares(requests: list[Request], room: int) -> list[tuple[Request, int
             shares[i] += n
             left -= n
     return list(zip(requests, shares, strict=True))
+
+
+def image_slices(requests: list[Request], room: int) -> list[Slice]:
+    """Return the slices of a step that computes images, which do not mix with tokens in a batch.
+
+    Args:
+        requests: Requests in order of rank.
+        room: Max number of embeddings, unless the first image has more.
+
+    Returns:
+        The next images of requests, as far as they have room and are alike.
+    """
+    slices: list[Slice] = []
+    for request in requests:
+        image = request.next_image
+        if image is None:
+            continue
+        first = slices[0].image if slices else image
+        assert first is not None
+        alike = image.both_directions == first.both_directions
+        if slices and (
+            len(image) > room or not alike or image.rows.shape[1] != first.rows.shape[1]
+        ):
+            break
+        slices.append(Slice(request, len(image), len(image) == request.n_pending, image=image))
+        room -= len(image)
+    return slices
 
 
 def add_drafts(
@@ -107,11 +136,16 @@ def batch_of(slices: list[Slice]) -> Batch:
     for part in slices:
         request = part.request
         assert request.seq is not None
+        part.row = row
+        if part.image is not None:
+            logits = "last" if part.has_output else "none"
+            part.image.add_to(batch, request.seq.pos, seq=request.seq, logits=logits)
+            row += part.has_output
+            continue
         tokens = request.all[request.n_cached : request.n_cached + part.n_pending]
         output = np.zeros(part.n_pending + len(part.draft), np.bool_)
         output[part.n_pending - 1 :] = part.has_output
         batch.add_sequence(tokens + part.draft, seq=request.seq, logits=output)
-        part.row = row
         row += int(output.sum())
     return batch
 

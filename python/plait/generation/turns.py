@@ -81,18 +81,12 @@ class Turns(Closeable):
         raise NotImplementedError
 
 
-def turns_of(
-    model: Model | Context | SharedContext,
-    shifts: bool,
-    make: Callable[[Context, Context | None], Turns] | None = None,
-) -> Turns:
+def turns_of(model: Model | Context | SharedContext, shifts: bool) -> Turns:
     """Return where a conversation runs.
 
     Args:
         model: A Model, for which a context is created; a Context; or an Engine.
         shifts: Whether tokens are removed from the cache when the context is full.
-        make: Makes the Turns from the context and, if it is to be closed at the end, the context again.
-            None: chosen by the other arguments.
 
     Raises:
         UnsupportedError: `shifts`, but the memory of the context cannot shift.
@@ -103,8 +97,6 @@ def turns_of(
     found = ctx if isinstance(ctx, Context) else owned
     assert found is not None
     try:
-        if make is not None:
-            return make(found, owned)
         if shifts:
             return ShiftingTurns(found, owned)
         return EngineTurns(model if isinstance(model, Engine) else found, owned)

@@ -167,8 +167,11 @@ class _Server:
 
     async def _chat(self, request: Request) -> Response:
         body = await _body(request)
+        images = self._engine is not None and self._engine.vision is not None
         # In a thread, because required tools become a grammar.
-        job = await asyncio.to_thread(chat_job, body, self._model, self._template)
+        job = await asyncio.to_thread(
+            chat_job, body, self._model, self._template, images=images
+        )
         return await self._generate(request, True, job)
 
     async def _complete(self, request: Request) -> Response:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from plait.model import Model
 
 MAX_SAMPLES: Final = 64  # generations per request: prompts times n
+MAX_IMAGES: Final = 64  # per request
 _UNLIMITED: Final = (1 << 31) - 1  # the engine ends a generation when its context is full
 # Keys of OpenAI's API, of vLLM and of llama-server, and the parameters of Sampler that they set.
 _SAMPLING: Final = {
@@ -80,8 +81,16 @@ class Job:
         return self.echo and self.logprobs is not None
 
 
-def chat_job(body: Mapping[str, Any], model: Model, template: str | None) -> Job:
+def chat_job(
+    body: Mapping[str, Any], model: Model, template: str | None, *, images: bool = False
+) -> Job:
     """Return the job of a request to /v1/chat/completions.
+
+    Args:
+        body: The body.
+        model: The model.
+        template: Text of a Jinja template to use unless the body has one.
+        images: Whether messages may have images.
 
     Raises:
         BadRequest: The body has wrong values.
@@ -89,6 +98,7 @@ def chat_job(body: Mapping[str, Any], model: Model, template: str | None) -> Job
     messages = value(body, "messages", list)
     if not messages or not all(isinstance(message, Mapping) for message in messages):
         raise BadRequest("messages: expected a non-empty list of objects", "messages")
+    _check_parts(messages, images)
     job = _job(body, [messages], _UNLIMITED)
     template = value(body, "chat_template", str, template)
     tools = value(body, "tools", list, None)
@@ -114,6 +124,42 @@ def chat_job(body: Mapping[str, Any], model: Model, template: str | None) -> Job
     if value(body, "logprobs", bool, False):
         job.logprobs = job.parameters["top_logprobs"] = number(body, "top_logprobs", 0, 0, 20)
     return job
+
+
+def _check_parts(messages: list[Mapping[str, Any]], images: bool) -> None:
+    # Nothing that a client sends may make the server read a file or fetch an address.
+    n_images = 0
+    for i, message in enumerate(messages):
+        content = message.get("content")
+        for j, part in enumerate(content if isinstance(content, list) else ()):
+            name = f"messages.{i}.content.{j}"
+            if isinstance(part, str):
+                continue
+            kind = part.get("type", "text") if isinstance(part, Mapping) else None
+            if kind == "text":
+                continue
+            if kind != "image_url":
+                raise BadRequest(
+                    f'{name}: the type is {kind!r}; expected "text" or "image_url"', f"{name}.type"
+                )
+            if not images:
+                raise BadRequest(
+                    f"{name}: the server has no image encoder; start it with --mmproj FILE", name
+                )
+            url = part.get("image_url")
+            url = url.get("url") if isinstance(url, Mapping) else url
+            if not isinstance(url, str) or not url.startswith("data:"):
+                given = repr(url[:40]) if isinstance(url, str) else type(url).__name__
+                raise BadRequest(
+                    f"{name}: expected an image in a URL data:image/...;base64,..., got {given}; addresses are not "
+                    "fetched",
+                    f"{name}.image_url",
+                )
+            n_images += 1
+    if n_images > MAX_IMAGES:
+        raise BadRequest(
+            f"the request has {n_images} images; the limit is {MAX_IMAGES}", "messages"
+        )
 
 
 def text_job(body: Mapping[str, Any]) -> Job:

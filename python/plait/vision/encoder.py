@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import os
@@ -17,7 +18,7 @@ from plait.arguments import integer, string
 from plait.closeable import Closeable
 from plait.context import Context
 from plait.errors import ModelError, UnsupportedError
-from plait.vision.images import to_rgb
+from plait.vision.images import MAX_PIXELS, to_rgb
 from plait.vision.preparation import read_preparation, resized_table
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ class ImageEmbeddings:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """Hash of what a text model receives. Unlike `key`, it depends on the encoder."""
+        shape = repr((self.rows.shape, self.grid, self.n_pos_per_token, self.both_directions))
+        return hashlib.sha256(shape.encode() + self.rows.tobytes()).digest()
 
     @property
     def span(self) -> int:
@@ -115,6 +122,7 @@ class Vision(Closeable):
             (Qwen-VL). None: from the file, or 4 embeddings.
         max_pixels: Larger images are reduced to as many pixels, likewise. None: from the file, or 1280
             embeddings.
+        max_image_pixels: Images with more pixels are refused before they are decoded; at most 2^26.
         n_cached: Number of images whose embeddings are kept. An image is recognised by its pixels.
         mmap: Map the file into memory, as for `Model`.
         backend: Device, as for `Context`.
@@ -132,6 +140,7 @@ class Vision(Closeable):
         *,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
+        max_image_pixels: int = MAX_PIXELS,
         n_cached: int = 16,
         mmap: bool = False,
         backend: str = "cpu",
@@ -139,6 +148,7 @@ class Vision(Closeable):
     ) -> None:
         self._lock = threading.Lock()
         self._n_cached = integer(n_cached, "n_cached", 0)
+        self._max_image_pixels = integer(max_image_pixels, "max_image_pixels", 1, MAX_PIXELS)
         self._options = {
             "backend": string(backend, "backend"),
             "threads": None if threads is None else integer(threads, "threads", 1),
@@ -225,16 +235,16 @@ class Vision(Closeable):
         Raises:
             TypeError: The image is of another type.
             ValueError: The array has another shape or type, the file is damaged, the image has more than
-                2^26 pixels, one side is more than 200 times the other, or the encoder is closed.
+                max_image_pixels, one side is more than 200 times the other, or the encoder is closed.
             FileNotFoundError: There is no such file.
             ModuleNotFoundError: Pillow is not installed.
             MemoryError: There is too little memory.
         """
-        pixels = to_rgb(image)
-        key = hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest()
-        with self._lock:
+        with self._lock:  # also while an image is decoded, so that only one takes memory
             if self._n_cached < 0:
                 raise ValueError("the Vision is closed; create another")
+            pixels = to_rgb(image, self._max_image_pixels)
+            key = hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest()
             found = self._cache.pop(key, None) or self._compute(pixels, key)
             self._cache[key] = found
             while len(self._cache) > self._n_cached:

@@ -40,7 +40,7 @@ def pillow() -> Any:
     return PIL.Image
 
 
-def to_rgb(image: ImageLike) -> Pixels:
+def to_rgb(image: ImageLike, max_pixels: int = MAX_PIXELS) -> Pixels:
     """Return an image as an array.
 
     Transparency is blended onto white. Of an animation, the first frame is used. An image in a file is
@@ -48,6 +48,7 @@ def to_rgb(image: ImageLike) -> Pixels:
 
     Args:
         image: uint8 array of shape (height, width, 3), PIL image, path of a file, or the bytes of a file.
+        max_pixels: Larger images are refused before they are decoded.
 
     Returns:
         uint8 array of shape (height, width, 3), not writable by others.
@@ -59,43 +60,43 @@ def to_rgb(image: ImageLike) -> Pixels:
         ModuleNotFoundError: Pillow is not installed.
     """
     if isinstance(image, np.ndarray):
-        return _from_array(image)
+        return _from_array(image, max_pixels)
     module = pillow()
     if isinstance(image, module.Image):
-        return _from_pillow(image, "the image")
+        return _from_pillow(image, "the image", max_pixels)
     if isinstance(image, (str, os.PathLike)):
         path = os.fspath(image)
         size = os.stat(path).st_size
         if size > MAX_FILE_BYTES:
             raise ValueError(f"{path}: expected at most {MAX_FILE_BYTES} bytes, got {size}")
         with open(path, "rb") as file:
-            return _from_file(file.read(), str(path))
+            return _from_file(file.read(), str(path), max_pixels)
     if isinstance(image, bytes):
         if len(image) > MAX_FILE_BYTES:
             raise ValueError(f"image: expected at most {MAX_FILE_BYTES} bytes, got {len(image)}")
-        return _from_file(image, "the image")
+        return _from_file(image, "the image", max_pixels)
     raise TypeError(
         f"image: expected an array, a PIL image, a path or the bytes of a file, got {kind(image)}"
     )
 
 
-def _from_array(image: npt.NDArray[Any]) -> Pixels:
+def _from_array(image: npt.NDArray[Any], max_pixels: int) -> Pixels:
     if image.ndim != 3 or image.shape[2] != 3:
         raise ValueError(f"image: expected the shape (height, width, 3), got {image.shape}")
     if image.dtype != np.uint8:
         raise ValueError(f"image: expected uint8, 0 to 255, got {image.dtype}")
-    check_size((image.shape[1], image.shape[0]), "image")
+    check_size((image.shape[1], image.shape[0]), "image", max_pixels)
     return np.array(image, order="C")
 
 
-def check_size(size: tuple[int, int], name: str) -> None:
+def check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
     """Raise ValueError if an image of a width and height is empty, has too many pixels, or is too narrow."""
     width, height = size
     if width < 1 or height < 1:
         raise ValueError(f"{name}: expected at least one pixel, got {width} x {height}")
-    if width * height > MAX_PIXELS:
+    if width * height > max_pixels:
         raise ValueError(
-            f"{name}: {width} x {height} pixels, expected at most {MAX_PIXELS} in all; resize it first"
+            f"{name}: {width} x {height} pixels, expected at most {max_pixels} in all; resize it first"
         )
     if max(width, height) > MAX_ASPECT * min(width, height):
         raise ValueError(
@@ -103,27 +104,29 @@ def check_size(size: tuple[int, int], name: str) -> None:
         )
 
 
-def _from_file(data: bytes, name: str) -> Pixels:
+def _from_file(data: bytes, name: str, max_pixels: int) -> Pixels:
     module = pillow()
     from PIL import ImageOps
 
     try:
         image = module.open(io.BytesIO(data), formats=_FORMATS)
+    except module.DecompressionBombError as error:
+        raise ValueError(f"{name} has too many pixels: {error}") from error
     except Exception as error:  # Pillow raises errors of many types for damaged files
         raise ValueError(
             f"{name} is damaged or of an unknown format; expected one of {', '.join(_FORMATS)} ({error})"
         ) from error
     with image:
-        check_size(image.size, name)
+        check_size(image.size, name, max_pixels)
         try:
             image.load()
-            return _from_pillow(ImageOps.exif_transpose(image), name)
+            return _from_pillow(ImageOps.exif_transpose(image), name, max_pixels)
         except Exception as error:
             raise ValueError(f"{name} is damaged: {error}") from error
 
 
-def _from_pillow(image: Image, name: str) -> Pixels:
-    check_size(image.size, name)
+def _from_pillow(image: Image, name: str, max_pixels: int) -> Pixels:
+    check_size(image.size, name, max_pixels)
     try:
         if "A" in image.getbands() or image.info.get("transparency") is not None:
             image = image.convert("RGBA")

@@ -7,11 +7,12 @@ import binascii
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from plait.arguments import kind
+from plait.arguments import expect, kind
+from plait.vision.prompt import ImageTokens
 
 if TYPE_CHECKING:
     from plait.model import Model
-    from plait.vision.encoder import ImageEmbeddings, Vision
+    from plait.vision.encoder import Vision
 
 
 # By projector type: the text that templates write for an image, and those before and after its embeddings.
@@ -76,66 +77,66 @@ def _image_of(part: Mapping[str, Any], index: int) -> Any:
 
 
 class ImagePrompt:
-    """Prompts with images: each row of embeddings has a negative number in place of a token id.
-
-    The same image always has the same numbers, so prompts can be compared.
+    """The images of conversations.
 
     Args:
         vision: The encoder.
         model: The text model.
+        owner: Name of the caller in messages.
 
     Attributes:
         placeholder: The text that templates write for an image, and those before and after its embeddings.
 
     Raises:
+        TypeError: `vision` is not a Vision.
         ValueError: The embeddings of the encoder are not inputs of the model.
     """
 
-    def __init__(self, vision: Vision, model: Model) -> None:
+    def __init__(self, vision: Vision, model: Model, owner: str) -> None:
+        from plait.vision.encoder import Vision
+
+        expect(vision, Vision, f"{owner}: vision", "a Vision")
         if vision.n_embd % model.n_embd or vision.n_pos_per_token != model.n_pos_per_token:
             raise ValueError(
-                f"Chat: vision: the encoder has rows of {vision.n_embd} elements with {vision.n_pos_per_token} "
+                f"{owner}: vision: the encoder has rows of {vision.n_embd} elements with {vision.n_pos_per_token} "
                 f"positions, the model takes {model.n_embd} with {model.n_pos_per_token}; they do not belong together"
             )
         self.placeholder = _FORMS[vision.projector_type]
         self._vision = vision
-        self._numbers: dict[bytes, int] = {}  # of the first row of an image
-        self._images: dict[int, ImageEmbeddings] = {}
-        self._next = -1
+        self._owner = owner
 
-    def insert(self, ids: list[int], images: list[Any]) -> list[int]:
-        """Replace the placeholders of a prompt by the numbers of the rows of images.
+    def insert(self, ids: list[int], images: list[Any], limit: int | None = None) -> list[int]:
+        """Replace the placeholders of a prompt by images.
 
         Args:
             ids: Token ids of the prompt, with -1 for each image.
             images: The images, in the same order.
+            limit: Max length of the prompt. Images are not encoded once it is exceeded.
 
         Returns:
-            Token ids, and negative numbers for embeddings.
+            The prompt; an ImageTokens if there are images.
 
         Raises:
-            ValueError: The numbers of placeholders and of images differ; or an error of Vision.encode().
+            ValueError: The numbers of placeholders and of images differ, or the prompt is too long; or an error of
+                Vision.encode().
         """
         n = ids.count(-1)
         if n != len(images):
             raise ValueError(
-                f"Chat: the template writes {n} placeholders for {len(images)} images; it may not support images"
+                f"{self._owner}: the template writes {n} placeholders for {len(images)} images; it may not support "
+                "images"
             )
-        given = iter(images)
-        found: list[int] = []
-        for token in ids:
-            found += [token] if token >= 0 else self._rows(self._vision.encode(next(given)))
-        return found
-
-    def image_at(self, number: int) -> ImageEmbeddings | None:
-        """Return the image whose first row has this number; None if it is that of another row."""
-        return self._images.get(number)
-
-    def _rows(self, image: ImageEmbeddings) -> range:
-        first = self._numbers.get(image.key)
-        if first is None:
-            first = self._next
-            self._next -= len(image)
-            self._numbers[image.key] = first
-            self._images[first] = image
-        return range(first, first - len(image), -1)
+        if not images:
+            return ids
+        found, length = [], len(ids) - n
+        for image in images:
+            encoded = self._vision.encode(image)
+            length += len(encoded)
+            found.append(encoded)
+            if limit is not None and length > limit:
+                raise ValueError(
+                    f"{self._owner}: the prompt has more than {limit} tokens with the first {len(found)} of "
+                    f"{len(images)} images, but n_ctx is {limit}; send fewer or smaller images"
+                )
+        given = iter(found)
+        return ImageTokens(token if token >= 0 else next(given) for token in ids)

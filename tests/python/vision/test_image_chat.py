@@ -3,110 +3,13 @@
 import base64
 import io
 
-import numpy as np
 import plait
 import pytest
 from python.vision import towers
-
-from python import gguf_writer
+from python.vision.image_models import N_CTX, ask, by_hand
 
 pillow = pytest.importorskip("PIL.Image", reason="images need Pillow")
 pytest.importorskip("jinja2", reason="plait[chat] is not installed")
-
-WIDTH, N_CTX = towers.N_EMBD, 128
-TOKENS = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
-    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory):
-    """A Qwen2-VL text model with the tokens and the template of images."""
-    rng = np.random.default_rng(5)
-
-    def matrix(rows, columns):
-        return (rng.standard_normal((rows, columns)) / np.sqrt(columns)).astype(np.float32)
-
-    vocabulary = gguf_writer.vocabulary()
-    first = len(vocabulary["tokenizer.ggml.tokens"]) - len(TOKENS)
-    vocabulary["tokenizer.ggml.tokens"][first:] = TOKENS
-    vocabulary["tokenizer.ggml.token_type"][first:] = 3
-    vocabulary["tokenizer.ggml.eos_token_id"] = first + 1
-    ones = np.ones(WIDTH, np.float32)
-    weights = {
-        "token_embd.weight": 4 * matrix(gguf_writer.N_VOCAB, WIDTH),
-        "output_norm.weight": ones,
-    }
-    for name in ("attn_q", "attn_k", "attn_v"):
-        weights[f"blk.0.{name}.weight"] = 2 * matrix(WIDTH, WIDTH)
-        weights[f"blk.0.{name}.bias"] = np.zeros(WIDTH, np.float32)
-    weights |= {
-        "blk.0.attn_norm.weight": ones,
-        "blk.0.attn_output.weight": 4 * matrix(WIDTH, WIDTH),
-        "blk.0.ffn_norm.weight": ones,
-        "blk.0.ffn_gate.weight": matrix(32, WIDTH),
-        "blk.0.ffn_up.weight": matrix(32, WIDTH),
-        "blk.0.ffn_down.weight": matrix(WIDTH, 32),
-    }
-    metadata = {
-        "general.architecture": "qwen2vl",
-        "qwen2vl.block_count": 1,
-        "qwen2vl.context_length": N_CTX,
-        "qwen2vl.embedding_length": WIDTH,
-        "qwen2vl.feed_forward_length": 32,
-        "qwen2vl.attention.head_count": 2,
-        "qwen2vl.attention.head_count_kv": 2,
-        "qwen2vl.attention.layer_norm_rms_epsilon": 1e-6,
-        "qwen2vl.rope.freq_base": 10000.0,
-        "qwen2vl.rope.dimension_sections": np.array([2, 2, 2, 0], np.int32),
-        "tokenizer.chat_template": TEMPLATE,
-        **vocabulary,
-    }
-    path = tmp_path_factory.mktemp("images") / "text.gguf"
-    return plait.Model(gguf_writer.write(path, metadata, weights))
-
-
-@pytest.fixture
-def vision(tmp_path):
-    with plait.Vision(towers.write(tmp_path, "qwen2vl")) as vision:
-        yield vision
-
-
-@pytest.fixture
-def ctx(model):
-    with plait.Context(model, n_ctx=N_CTX, n_seq_max=2, type_k="f32", type_v="f32") as ctx:
-        yield ctx
-
-
-def ask(text, *pictures):
-    return [*({"type": "image", "image": p} for p in pictures), {"type": "text", "text": text}]
-
-
-def by_hand(ctx, vision, picture, n):
-    """Answer one question without Chat."""
-    encode = ctx.model.tokenizer.encode
-    before = encode("<|im_start|>user\n<|vision_start|>", add_special=False)
-    after = encode("<|vision_end|>the<|im_end|>\n<|im_start|>assistant\n", add_special=False)
-    seq, found = ctx.sequence(), []
-
-    def decode(add):
-        batch = plait.Batch()
-        add(batch)
-        return ctx.decode(batch)
-
-    decode(lambda batch: batch.add_sequence(before, seq=seq))
-    decode(lambda batch: vision.encode(picture).add_to(batch, seq.pos, seq=seq))
-    output = decode(lambda batch: batch.add_sequence(after, seq=seq))
-    for _ in range(n):
-        found.append(int(output.logits[0].argmax()))
-        output = decode(lambda batch: batch.add_sequence(found[-1:], seq=seq))
-    seq.close()
-    return found
 
 
 def tokens(chat, parts, n=8):
@@ -210,7 +113,7 @@ def test_a_placeholder_in_text_is_text(ctx, vision):
 def test_images_without_an_encoder_are_refused(ctx):
     with (
         plait.Chat(ctx) as chat,
-        pytest.raises(ValueError, match=r"images need Chat\(vision=\.\.\.\)"),
+        pytest.raises(ValueError, match=r"images need vision=plait"),
     ):
         chat.say(ask("the", towers.image(20, 20)))
 

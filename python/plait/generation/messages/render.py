@@ -232,7 +232,7 @@ def _part(part: Any, index: int) -> str:
     if isinstance(part, Mapping) and isinstance(part.get("text"), str):
         return str(part["text"])
     raise ValueError(
-        f"render: message {index} has a part of content that is not text; images need Chat(vision=...)"
+        f"render: message {index} has a part of content that is not text; images need vision=plait.Vision(...)"
     )
 
 
