@@ -62,18 +62,57 @@ ImageModels read_gemma3(const Hparams& hp, const Weights& w) {
     return models;
 }
 
-// LLaVA. Liu et al. 2023, arXiv:2310.03744: CLIP without its last layer, and two matrices.
+// Gemma 4. Gemma Team 2026, https://huggingface.co/google/gemma-4-E2B-it: images of any shape, a
+// position vector for the row and another for the column, and patches that are averaged. The caller
+// multiplies the means by sqrt(width) and standardises them; n is RMSNorm without weights.
+//
+//   y = W n((sqrt(width) mean of 3 x 3 patches - std_bias) * std_scale)
+ImageModels read_gemma4(const Hparams& hp, const Weights& w) {
+    ImageModels models{.tower = read_tower_form(hp, w, NormKind::rms)};
+    TowerForm& tower = models.tower;
+    expect_quarters(hp, tower);
+    expect_tensor(w, "v.position_embd.weight");
+    const gguf::TensorInfo& positions = *w.file().find("v.position_embd.weight");
+    if (positions.type.shape.rank != 3)
+        throw ModelError(text(w.file().path(), ": v.position_embd.weight: expected 3 dimensions"));
+    tower.n_position_tables = 2;
+    tower.n_positions = positions.type.shape[1];
+    tower.activation = TowerActivation::gelu_tanh;
+    tower.gated = tower.clamped = tower.head_norms = tower.post_norms = true;
+    tower.attention_scale = 1.0f;
+    tower.rotation = TowerRotation::halves;
+    tower.rope_base = 100.0;
+    hp.count("vision.projector.scale_factor", 16, 3);  // used by the caller, as these are
+    w.find("v.std_bias", {tower.width});
+    w.find("v.std_scale", {tower.width});
+    if (w.has("v.std_bias") != w.has("v.std_scale"))
+        throw ModelError(text(w.file().path(), ": one of v.std_bias and v.std_scale is missing"));
+    const int64_t n_embd = std::max<int64_t>(1, w.rows("mm.input_projection.weight"));
+    models.projector.norm = tower.norm;
+    models.projector.width = tower.width;
+    models.projector.parts.push_back(
+        {.norm = {.applies = true},
+         .out = w.get("mm.input_projection.weight", {n_embd, tower.width})});
+    return models;
+}
+
+// LLaVA. Liu et al. 2023, arXiv:2310.03744: CLIP without its last layer, and two matrices. LLaVA 1.6,
+// https://llava-vl.github.io/blog/2024-01-30-llava-next: the caller divides images into tiles.
 ImageModels read_llava(const Hparams& hp, const Weights& w) {
     ImageModels models{.tower = read_tower_form(hp, w, NormKind::layer)};
     expect_tensor(w, "v.position_embd.weight");
     if (models.tower.has_class_token) expect_tensor(w, "v.pre_ln.weight");
     if (models.tower.activation == TowerActivation::gelu_tanh)
         models.tower.activation = TowerActivation::gelu;
-    if (hp.string("vision.mm_patch_merge_type", "flat") == "spatial_unpad" ||
-        hp.has("vision.image_grid_pinpoints"))
-        throw UnsupportedError(
-            text(w.file().path(), ": LLaVA 1.6 divides images into tiles, which is not supported; ",
-                 "LLaVA 1.5 is"));
+    const bool tiles = hp.has("vision.image_grid_pinpoints");
+    if (hp.string("vision.mm_patch_merge_type", tiles ? "spatial_unpad" : "flat") !=
+        (tiles ? "spatial_unpad" : "flat"))
+        throw UnsupportedError(text(w.file().path(), ": ", hp.key("vision.mm_patch_merge_type"),
+                                    ": expected spatial_unpad with image_grid_pinpoints, and flat ",
+                                    "without"));
+    if (hp.string("vision.mm_projector_type", "mlp2x_gelu") != "mlp2x_gelu")
+        throw UnsupportedError(text(w.file().path(), ": ", hp.key("vision.mm_projector_type"),
+                                    ": expected mlp2x_gelu"));
     if (hp.has("vision.feature_layer"))
         throw UnsupportedError(text(w.file().path(), ": ", hp.key("vision.feature_layer"),
                                     " is not supported; expected all layers of the file"));
@@ -82,6 +121,11 @@ ImageModels read_llava(const Hparams& hp, const Weights& w) {
     models.projector.width = models.tower.width;
     models.projector.parts.push_back(
         read_projector_part(w, {"", "mm.0", "mm.2"}, models.tower.width));
+    if (tiles) {  // added by the caller
+        const int64_t n_embd = models.projector.parts.front().out.type.shape[0];
+        w.find("model.image_newline", {n_embd});
+        w.find("v.image_newline", {n_embd});
+    }
     return models;
 }
 
@@ -93,7 +137,7 @@ ImageModels read_pixtral(const Hparams& hp, const Weights& w) {
     expect_quarters(hp, tower);
     expect_tensor(w, "v.pre_ln.weight");
     tower.gated = true;
-    tower.pairs = RopePairs::neighbours;
+    tower.rotation = TowerRotation::neighbours;
     tower.column_scale =
         std::pow(10000.0, -2.0 / (static_cast<double>(tower.width) / tower.n_heads));
     if (tower.activation == TowerActivation::gelu_tanh) tower.activation = TowerActivation::gelu;
@@ -118,7 +162,7 @@ ImageModels read_qwen(const Hparams& hp, const Weights& w, NormKind norm) {
     expect_quarters(hp, models.tower);
     expect_tensor(w, "v.patch_embd.weight.1");
     models.tower.gated = norm == NormKind::rms;
-    models.tower.pairs = RopePairs::halves;
+    models.tower.rotation = TowerRotation::pairs;
     models.tower.output_norm = "v.post_ln";
     models.projector.norm = models.tower.norm;
     models.projector.width = joined_width(hp, models.tower, read_merge(hp, 2));
@@ -167,6 +211,7 @@ struct Family {
 };
 constexpr std::array kFamilies = {
     Family{read_gemma3, "gemma3"},
+    Family{read_gemma4, "gemma4v"},
     Family{read_llava, "mlp"},
     Family{read_pixtral, "pixtral"},
     Family{read_qwen2vl, "qwen2vl_merger"},

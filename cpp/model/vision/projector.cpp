@@ -47,7 +47,8 @@ void Projector::build_decoder(Step& step) const {
                       : slice(given, static_cast<int64_t>(i) * form_.width, form_.width);
         if (form_.joint) x = linear(x, step.weight(form_.joint));
         if (w.norm.applies) x = normalize(step, x, w.norm, form_.norm);
-        x = activate(linear(x, step.weight(w.in), step.weight(w.in_bias)), Activation::gelu);
+        if (w.in)
+            x = activate(linear(x, step.weight(w.in), step.weight(w.in_bias)), Activation::gelu);
         x = linear(x, step.weight(w.out), step.weight(w.out_bias));
         all = all ? concat(all, x) : x;
     }

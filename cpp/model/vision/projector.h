@@ -14,7 +14,7 @@ namespace plait {
 // y = W2 act(W1 n(x) + b1) + b2
 struct ProjectorPart {
     NormWeights norm;      // [width]; optional
-    Weight in, in_bias;    // [inner, width], [inner]
+    Weight in, in_bias;    // [inner, width], [inner]; without `in`, y = W2 n(x) + b2
     Weight out, out_bias;  // [n_embd, inner], [n_embd]
 };
 // The names of a part's tensors; an empty norm is not applied.

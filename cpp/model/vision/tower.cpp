@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
 #include <string>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "model/step.h"
 
@@ -28,6 +31,37 @@ bool is_swapped(const Weights& all, const std::string& prefix, int width) {
     const gguf::TensorInfo* up = all.file().find(prefix + "ffn_up.weight");
     return up != nullptr && up->type.shape.rank == 2 && up->type.shape[0] == width &&
            up->type.shape[1] != width;
+}
+
+// Reads the limits of a linear layer's inputs or outputs from "{name}_min" and "{name}_max".
+Limits read_limits(const Weights& w, const std::string& name) {
+    const auto number = [&](const char* end, float fallback) {
+        const Weight weight = w.find(name + end, {1});
+        if (!weight) return fallback;
+        if (weight.type.dtype != DType::f32)
+            throw ModelError(text(w.file().path(), ": ", name, end, ": expected F32"));
+        float value = 0.0f;
+        w.read(weight.id, 0, std::as_writable_bytes(std::span(&value, 1)));
+        return value;
+    };
+    constexpr float kNone = std::numeric_limits<float>::max();
+    const Limits limits{number("_min", -kNone), number("_max", kNone)};
+    if (!(limits.high / 2 - limits.low / 2 > 0.0f))
+        throw ModelError(text(w.file().path(), ": ", name, "_min: expected less than ", name,
+                              "_max, got ", limits.low, " and ", limits.high));
+    if (limits.low <= -kNone && limits.high >= kNone) return {};
+    if (limits.low <= -kNone || limits.high >= kNone)
+        throw UnsupportedError(text(w.file().path(), ": ", name,
+                                    " is limited on one side only, which is not supported"));
+    return limits;
+}
+
+Value limit(Value x, const Limits& limits) {
+    if (!limits.apply()) return x;
+    const float middle = limits.low / 2 + limits.high / 2;
+    const float distance = limits.high / 2 - limits.low / 2;
+    if (middle == 0.0f) return clamp(x, distance);
+    return scale(clamp(scale(x, 1.0f, -middle), distance), 1.0f, middle);
 }
 
 }  // namespace
@@ -66,7 +100,12 @@ Tower::Tower(const Weights& w, TowerForm form) : Model(info_of(form)), form_(std
     if (form_.two_frames) second_frame_ = w.get_as("v.patch_embd.weight.1", kernel, matrix);
     patch_bias_ = w.find("v.patch_embd.bias", {width});
     // The caller reads these and adds them up.
-    if (form_.n_positions > 0) w.get("v.position_embd.weight", {form_.n_positions, width});
+    if (form_.n_positions > 0) {
+        const int64_t n = form_.n_positions;
+        w.get("v.position_embd.weight", form_.n_position_tables == 1
+                                            ? Shape{n, width}
+                                            : Shape{form_.n_position_tables, n, width});
+    }
     if (form_.has_class_token) w.get("v.class_embd", {width});
     if (w.has("v.pre_ln.weight")) input_norm_ = read_norm(w, "v.pre_ln", width);
     if (!form_.output_norm.empty()) output_norm_ = read_norm(w, form_.output_norm, width);
@@ -78,34 +117,50 @@ Tower::Layer Tower::read_layer(const Weights& all, int i) const {
     const std::string prefix = text("v.blk.", i, ".");
     const int64_t width = form_.width;
     const Shape square{width, width};
+    const auto linear = [&](const std::string& name, const Shape& shape) {
+        return read_linear(all, prefix + name, shape);
+    };
     Layer layer{.attn_norm = read_norm(w, "ln1", width), .ffn_norm = read_norm(w, "ln2", width)};
-    if (w.has("attn_qkv.weight")) {
-        layer.qkv = w.get("attn_qkv.weight", {3 * width, width});
-        layer.qkv_bias = w.find("attn_qkv.bias", {3 * width});
-    } else {
-        layer.q = w.get("attn_q.weight", square);
-        layer.k = w.get("attn_k.weight", square);
-        layer.v = w.get("attn_v.weight", square);
-        layer.q_bias = w.find("attn_q.bias", {width});
-        layer.k_bias = w.find("attn_k.bias", {width});
-        layer.v_bias = w.find("attn_v.bias", {width});
+    if (form_.post_norms) {
+        layer.attn_post_norm = read_norm(w, "attn_post_norm", width);
+        layer.ffn_post_norm = read_norm(w, "ffn_post_norm", width);
     }
-    layer.out = w.get("attn_out.weight", square);
-    layer.out_bias = w.find("attn_out.bias", {width});
+    if (form_.head_norms) {
+        layer.q_norm = read_norm(w, "attn_q_norm", width / form_.n_heads);
+        layer.k_norm = read_norm(w, "attn_k_norm", width / form_.n_heads);
+    }
+    if (w.has("attn_qkv.weight")) {
+        layer.qkv = linear("attn_qkv", {3 * width, width});
+    } else {
+        layer.q = linear("attn_q", square);
+        layer.k = linear("attn_k", square);
+        layer.v = linear("attn_v", square);
+    }
+    layer.out = linear("attn_out", square);
 
     const bool swapped = is_swapped(all, prefix, form_.width);
     const std::string up = swapped ? "ffn_down" : "ffn_up";
     const std::string down = swapped ? "ffn_up" : "ffn_down";
     const int64_t n_ffn = std::max<int64_t>(1, w.rows(up + ".weight"));
-    if (form_.gated) {
-        layer.gate = w.get("ffn_gate.weight", {n_ffn, width});
-        layer.gate_bias = w.find("ffn_gate.bias", {n_ffn});
-    }
-    layer.up = w.get(up + ".weight", {n_ffn, width});
-    layer.up_bias = w.find(up + ".bias", {n_ffn});
-    layer.down = w.get(down + ".weight", {width, n_ffn});
-    layer.down_bias = w.find(down + ".bias", {width});
+    if (form_.gated) layer.gate = linear("ffn_gate", {n_ffn, width});
+    layer.up = linear(up, {n_ffn, width});
+    layer.down = linear(down, {width, n_ffn});
     return layer;
+}
+
+Tower::Linear Tower::read_linear(const Weights& w, const std::string& name,
+                                 const Shape& shape) const {
+    Linear linear{.matrix = w.get(name + ".weight", shape),
+                  .bias = w.find(name + ".bias", {shape[0]})};
+    if (form_.clamped) {
+        linear.given = read_limits(w, name + ".input");
+        linear.result = read_limits(w, name + ".output");
+    }
+    return linear;
+}
+
+Value Tower::apply(Step& step, const Linear& w, Value x) {
+    return limit(linear(limit(x, w.given), step.weight(w.matrix), step.weight(w.bias)), w.result);
 }
 
 MemorySpecs Tower::memory_specs() const {
@@ -130,14 +185,17 @@ Value Tower::embed(Step& step) const {
 
 // The order of the elements of a head does not matter, as long as queries and keys have the same.
 Value Tower::rotate(Step& step, Value x) const {
-    if (form_.pairs == RopePairs::none) return x;
+    if (form_.rotation == TowerRotation::none) return x;
     const int half = form_.width / form_.n_heads / 2;
     const int quarter = half / 2;
     const auto part = [&](int i) {
-        if (form_.pairs == RopePairs::neighbours) return slice(x, i * half, half);
+        if (form_.rotation == TowerRotation::neighbours) return slice(x, i * half, half);
+        if (form_.rotation == TowerRotation::halves) return slice(x, (1 - i) * half, half);
         return concat(slice(x, i * quarter, quarter), slice(x, half + i * quarter, quarter));
     };
-    Rope rope{.n_rot = half, .interleaved = form_.pairs == RopePairs::neighbours};
+    Rope rope{.n_rot = half,
+              .base = form_.rope_base,
+              .interleaved = form_.rotation == TowerRotation::neighbours};
     rope.sections[1] = quarter;
     const Value by_row = step.rotate(part(0), rope);
     rope.sections[1] = 0;
@@ -149,26 +207,35 @@ Value Tower::rotate(Step& step, Value x) const {
 Value Tower::attend(Step& step, int i, Value x) const {
     const Layer& w = layers_[static_cast<size_t>(i)];
     Value q, k, v;
-    if (w.qkv) {
-        const Value all = linear(x, step.weight(w.qkv), step.weight(w.qkv_bias));
+    if (w.qkv.matrix) {
+        const Value all = apply(step, w.qkv, x);
         q = slice(all, 0, form_.width);
         k = slice(all, form_.width, form_.width);
         v = slice(all, int64_t{2} * form_.width, form_.width);
     } else {
-        q = linear(x, step.weight(w.q), step.weight(w.q_bias));
-        k = linear(x, step.weight(w.k), step.weight(w.k_bias));
-        v = linear(x, step.weight(w.v), step.weight(w.v_bias));
+        q = apply(step, w.q, x);
+        k = apply(step, w.k, x);
+        v = apply(step, w.v, x);
     }
     const int n = form_.n_heads;
+    q = split_heads(q, n);
+    k = split_heads(k, n);
+    v = split_heads(v, n);
+    if (form_.head_norms) {
+        q = normalize(step, q, w.q_norm, form_.norm);
+        k = normalize(step, k, w.k_norm, form_.norm);
+        v = normalize(step, v, {.applies = true}, form_.norm);
+    }
     const auto head_dim = static_cast<float>(form_.width / n);
-    const Value y =
-        step.attend_within(i, rotate(step, split_heads(q, n)), rotate(step, split_heads(k, n)),
-                           split_heads(v, n), {.scale = 1.0f / std::sqrt(head_dim)});
-    return linear(merge_heads(y), step.weight(w.out), step.weight(w.out_bias));
+    const float factor =
+        form_.attention_scale > 0.0f ? form_.attention_scale : 1.0f / std::sqrt(head_dim);
+    const Value y = step.attend_within(i, rotate(step, q), rotate(step, k), v, {.scale = factor});
+    const Value out = apply(step, w.out, merge_heads(y));
+    return form_.post_norms ? normalize(step, out, w.attn_post_norm, form_.norm) : out;
 }
 
 Value Tower::feed_forward(Step& step, const Layer& w, Value x) const {
-    const auto apply = [&](Value y) {
+    const auto activated = [&](Value y) {
         switch (form_.activation) {
         case TowerActivation::gelu: return activate(y, Activation::gelu);
         case TowerActivation::gelu_tanh: return activate(y, Activation::gelu_tanh);
@@ -177,10 +244,10 @@ Value Tower::feed_forward(Step& step, const Layer& w, Value x) const {
         }
         return gate(scale(y, 1.702f), y, Activation::sigmoid);
     };
-    const Value up = linear(x, step.weight(w.up), step.weight(w.up_bias));
-    const Value h =
-        w.gate ? apply(linear(x, step.weight(w.gate), step.weight(w.gate_bias))) * up : apply(up);
-    return linear(h, step.weight(w.down), step.weight(w.down_bias));
+    const Value up = apply(step, w.up, x);
+    const Value h = w.gate.matrix ? activated(apply(step, w.gate, x)) * up : activated(up);
+    const Value y = apply(step, w.down, h);
+    return form_.post_norms ? normalize(step, y, w.ffn_post_norm, form_.norm) : y;
 }
 
 void Tower::build_decoder(Step& step) const {

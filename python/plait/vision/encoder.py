@@ -20,6 +20,7 @@ from plait.context import Context
 from plait.errors import ModelError, UnsupportedError
 from plait.vision.images import MAX_PIXELS, to_rgb
 from plait.vision.preparation import read_preparation, resized_table
+from plait.vision.tiles import read_tiles, without_padding
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -106,8 +107,8 @@ class Vision(Closeable):
     """An image encoder: the file that belongs to a text model and turns images into its embeddings.
 
     Such files are called mmproj files. The families are those whose projector types are gemma3 (Gemma 3),
-    mlp (LLaVA 1.5), pixtral (Pixtral, Mistral Small 3.1), qwen2vl_merger, qwen2.5vl_merger and
-    qwen3vl_merger. Images are prepared as transformers prepares them with Pillow. Needs Pillow
+    gemma4v (Gemma 4), mlp (LLaVA 1.5 and 1.6), pixtral (Pixtral, Mistral Small 3.1),
+    qwen2vl_merger, qwen2.5vl_merger and qwen3vl_merger. Images are prepared as transformers prepares them with Pillow. Needs Pillow
     (plait[vision]).
 
         vision = plait.Vision("mmproj-model.gguf")
@@ -166,6 +167,11 @@ class Vision(Closeable):
             if self._has("v.position_embd.weight")
             else None
         )
+        self._tiles = (
+            read_tiles(self._tower.metadata, self._tower.path, self._how.image_size)
+            if self._how.family == "mlp"
+            else None
+        )
         self._read_extra_tensors()
 
     def _has(self, name: str) -> bool:
@@ -179,6 +185,9 @@ class Vision(Closeable):
         self._break = (
             tower.tensor("v.token_embd.img_break") if self._has("v.token_embd.img_break") else None
         )
+        self._newline = next(
+            (tower.tensor(name) for name in ("model.image_newline", "v.image_newline") if self._has(name)), None
+        )  # fmt: skip
         if self._averages:
             self._norm = tower.tensor("mm.soft_emb_norm.weight")
             self._out = tower.tensor("mm.input_projection.weight")
@@ -186,7 +195,10 @@ class Vision(Closeable):
             raise ModelError(
                 f"{tower.path}: v.class_embd needs v.position_embd.weight, which is missing"
             )
-        if self._positions is None:
+        # The text models of Gemma 4 E2B and E4B, which are this wide, are causal for images too. Files do not tell.
+        is_causal = self._how.family == "gemma4v" and self.n_embd in (1536, 2560)
+        self._both_directions = self._how.family in ("gemma3", "gemma4v") and not is_causal
+        if self._positions is None or self._how.family == "gemma4v":
             return
         n = len(self._positions) - (self._class is not None)
         side = math.isqrt(n) if self._how.any_size else self._how.image_size // self._how.patch_size
@@ -253,9 +265,13 @@ class Vision(Closeable):
 
     def _compute(self, image: Pixels, key: bytes) -> ImageEmbeddings:
         how = self._how
+        if self._tiles is not None:
+            return self._compute_tiles(image, key)
         patches = how.patches(how.resize(image))
         rows, columns = patches.shape[:2]
         joined = how.join(self._run_tower(patches))
+        if how.family == "gemma4v":
+            joined = self._mean(joined)
         grid = (rows // how.merge, columns // how.merge)
         projector = self._projector
         found = self._average(joined) if projector is None else self._run(projector, joined, None)
@@ -265,7 +281,31 @@ class Vision(Closeable):
             found = np.concatenate([lines, breaks], axis=1).reshape(-1, lines.shape[2])[:-1]
             found = np.ascontiguousarray(found, np.float32)
         found.setflags(write=False)
-        return ImageEmbeddings(found, grid, self.n_pos_per_token, key, self._averages)
+        return ImageEmbeddings(found, grid, self.n_pos_per_token, key, self._both_directions)
+
+    def _compute_tiles(self, image: Pixels, key: bytes) -> ImageEmbeddings:
+        """Return the embeddings of the overview, then those of the tiles row by row, each row with its end."""
+        assert self._tiles is not None
+
+        def embeddings(tile: Pixels) -> Rows:
+            assert self._projector is not None
+            patches = self._how.patches(tile)
+            found = self._run(self._projector, self._how.join(self._run_tower(patches)), None)
+            return found.reshape(*patches.shape[:2], -1)
+
+        overview, tiles = self._tiles.divide(image)
+        first = embeddings(overview)
+        rows = [np.concatenate([embeddings(tile) for tile in row], axis=1) for row in tiles]
+        grid = without_padding(np.concatenate(rows), *image.shape[:2])
+        shape = grid.shape[:2]
+        if self._newline is not None:
+            ends = np.broadcast_to(self._newline, (len(grid), 1, grid.shape[2]))
+            grid = np.concatenate([grid, ends], axis=1)
+        width = grid.shape[2]
+        found = np.concatenate([first.reshape(-1, width), grid.reshape(-1, width)])
+        found = np.ascontiguousarray(found, np.float32)
+        found.setflags(write=False)
+        return ImageEmbeddings(found, shape, 1, key)
 
     def _run_tower(self, patches: Rows) -> Rows:
         """Return the outputs of the patches, of shape (rows, columns, parts, width)."""
@@ -294,6 +334,15 @@ class Vision(Closeable):
     def _position_vectors(self, rows: int, columns: int) -> Rows:
         """Return the position vectors of the patches, of shape (rows * columns, width)."""
         assert self._positions is not None
+        if self._how.family == "gemma4v":
+            by_column, by_row = self._positions
+            if max(rows, columns) > len(by_row):
+                raise ValueError(
+                    f"the image has {rows} x {columns} patches, but the encoder has positions for {len(by_row)} per "
+                    "side; choose a smaller max_pixels"
+                )
+            found: Rows = by_row[:rows, None] + by_column[None, :columns]
+            return found.reshape(rows * columns, -1)
         table = self._positions[int(self._class is not None) :]
         return resized_table(table, rows, columns) if self._how.any_size else table
 
@@ -306,6 +355,15 @@ class Vision(Closeable):
         epsilon = np.float32(self._tower.metadata["clip.vision.attention.layer_norm_epsilon"])
         scale = np.sqrt(np.mean(mean * mean, axis=1, keepdims=True) + epsilon)
         found: Rows = mean / scale * self._norm @ self._out
+        return found
+
+    def _mean(self, joined: Rows) -> Rows:
+        """Return the means of joined patches, multiplied and standardised, as the projector of Gemma 4 takes them."""
+        width = int(self._tower.metadata["clip.vision.embedding_length"])
+        mean = joined.reshape(len(joined), -1, width).mean(axis=1, dtype=np.float32)
+        found: Rows = mean * np.float32(math.sqrt(width))
+        if self._has("v.std_bias"):
+            found = (found - self._tower.tensor("v.std_bias")) * self._tower.tensor("v.std_scale")
         return found
 
     def _run(self, model: _core.Model, rows: Rows, positions: npt.NDArray[np.int32] | None) -> Rows:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # By projector type: the text that templates write for an image, and those before and after its embeddings.
 _FORMS: Final = {
     "gemma3": ("<start_of_image>", "\n\n<start_of_image>", "<end_of_image>\n\n"),
+    "gemma4v": ("<|image|>", "<|image>", "<image|>"),
     "mlp": ("<image>", "", ""),
     "pixtral": ("[IMG]", "", "[IMG_END]"),
     "qwen2vl_merger": ("<|image_pad|>", "", ""),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _MIN_TOKENS: Final = 4  # of images that are resized to any size
 _MAX_TOKENS: Final = 1280
+_MAX_TOKENS_GEMMA4: Final = 280
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Preparation:
         mean: Subtracted from the channels of pixels in 0 .. 1.
         std: Divides them.
         min_pixels: Least number of pixels of a resized image (Qwen-VL).
-        max_pixels: Largest number of pixels of a resized image (Qwen-VL).
+        max_pixels: Largest number of pixels of a resized image (Qwen-VL, Gemma 4).
         window: Side of a window in patches; 0: no windows.
     """
 
@@ -78,7 +79,21 @@ class Preparation:
             return max(1, -(-height // self.unit)) * self.unit, max(
                 1, -(-width // self.unit)
             ) * self.unit
+        if self.family == "gemma4v":
+            return self._largest_size(height, width)
         return self._smart_size(height, width)
+
+    def _largest_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return the largest size of the same shape with at most `max_pixels` pixels."""
+        unit = self.unit
+        n = self.max_pixels // self.patch_size**2 // self.merge**2  # embeddings
+        factor = math.sqrt(n * unit * unit / (height * width))
+        rows, columns = math.floor(factor * height / unit), math.floor(factor * width / unit)
+        if rows == 0:
+            rows, columns = 1, min(width // height, n)
+        elif columns == 0:
+            rows, columns = min(height // width, n), 1
+        return rows * unit, columns * unit
 
     def _smart_size(self, height: int, width: int) -> tuple[int, int]:
         unit = self.unit
@@ -117,6 +132,8 @@ class Preparation:
         rows, columns = image.shape[0] // size, image.shape[1] // size
         pixels = (image * np.float64(1 / 255)).astype(np.float32)
         pixels = (pixels - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
+        if self.family == "gemma4v":
+            pixels = 2 * (pixels - np.float32(0.5))
         cut = pixels.reshape(rows, size, columns, size, 3).transpose(0, 2, 4, 1, 3)
         return np.ascontiguousarray(cut).reshape(rows, columns, 3 * size * size)
 
@@ -209,10 +226,9 @@ def read_preparation(
 
     family = metadata.get("clip.projector_type") or metadata["clip.vision.projector_type"]
     patch = integer("patch_size", None, 256)
-    default = {"gemma3": 4, "mlp": 1, "pixtral": 1}.get(family, 2)
-    merge = integer(
-        "projector.scale_factor" if family == "gemma3" else "spatial_merge_size", default, 16
-    )
+    default = {"gemma3": 4, "gemma4v": 3, "mlp": 1, "pixtral": 1}.get(family, 2)
+    averages = family in ("gemma3", "gemma4v")
+    merge = integer("projector.scale_factor" if averages else "spatial_merge_size", default, 16)
     if family == "mlp":
         merge = 1
     image_size = integer("image_size", None)
@@ -231,6 +247,7 @@ def read_preparation(
             f"{path}: clip.vision.image_size: expected a multiple of {patch * merge}, got {image_size}"
         )
     area = (patch * merge) ** 2
+    max_tokens = _MAX_TOKENS_GEMMA4 if family == "gemma4v" else _MAX_TOKENS
     low = (
         min_pixels
         if min_pixels is not None
@@ -239,7 +256,7 @@ def read_preparation(
     high = (
         max_pixels
         if max_pixels is not None
-        else metadata.get("clip.vision.image_max_pixels", _MAX_TOKENS * area)
+        else metadata.get("clip.vision.image_max_pixels", max_tokens * area)
     )
     if not area <= high <= 1 << 26 or not 1 <= low <= high:
         raise ValueError(

@@ -95,11 +95,64 @@ def gemma3() -> Encode:
     )[0].numpy()
 
 
-def llava() -> Encode:
-    from transformers import CLIPVisionConfig, CLIPVisionModel
-    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+_GEMMA4 = {
+    "ln1": "input_layernorm", "ln2": "pre_feedforward_layernorm", "attn_post_norm": "post_attention_layernorm",
+    "ffn_post_norm": "post_feedforward_layernorm", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_out": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
 
-    _, tensors = towers.llava()
+
+def gemma4() -> Encode:
+    from transformers import Gemma4VisionConfig
+    from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
+    from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+    from transformers.models.gemma4.modeling_gemma4 import (
+        Gemma4MultimodalEmbedder,
+        Gemma4VisionModel,
+    )
+
+    _, tensors = towers.gemma4()
+    config = Gemma4VisionConfig(
+        hidden_size=WIDTH, intermediate_size=N_FFN, num_hidden_layers=2, num_attention_heads=N_HEADS,
+        num_key_value_heads=N_HEADS, head_dim=WIDTH // N_HEADS, patch_size=PATCH, position_embedding_size=64,
+        pooling_kernel_size=3, use_clipped_linears=True, standardize=True, rms_norm_eps=1e-6,
+    )  # fmt: skip
+    tower = Gemma4VisionModel(config)
+    own = _rename(tensors, {}, "encoder.layers", _GEMMA4)
+    own = {
+        (n.replace("_proj.", "_proj.linear.") if n.endswith(".weight") else n): t.reshape(())
+        if n.endswith(("_min", "_max"))
+        else t
+        for n, t in own.items()
+    }
+    own |= {
+        "patch_embedder.input_proj.weight": tensors["v.patch_embd.weight"]
+        .transpose(0, 2, 3, 1)
+        .reshape(WIDTH, -1),
+        "patch_embedder.position_embedding_table": tensors["v.position_embd.weight"],
+        "std_bias": tensors["v.std_bias"],
+        "std_scale": tensors["v.std_scale"],
+    }
+    _load(tower, own)
+    embedder = Gemma4MultimodalEmbedder(
+        config, Gemma4TextConfig(hidden_size=N_EMBD, num_hidden_layers=2)
+    )
+    _load(embedder, {"embedding_projection.weight": tensors["mm.input_projection.weight"]})
+    processor = Gemma4ImageProcessorPil(patch_size=PATCH, max_soft_tokens=70, pooling_kernel_size=3)
+
+    def encode(image: Any) -> np.ndarray:
+        inputs = processor(image, return_tensors="pt")
+        found = tower(inputs["pixel_values"], inputs["image_position_ids"]).last_hidden_state
+        return embedder(found).numpy()
+
+    return encode
+
+
+def _clip(tensors: dict[str, np.ndarray]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the function from pixels to projected patches."""
+    from transformers import CLIPVisionConfig, CLIPVisionModel
+
     config = CLIPVisionConfig(
         hidden_size=WIDTH, intermediate_size=N_FFN, num_hidden_layers=3, num_attention_heads=N_HEADS,
         image_size=24, patch_size=PATCH, layer_norm_eps=1e-6, hidden_act="quick_gelu",
@@ -119,16 +172,53 @@ def llava() -> Encode:
     last = {n.replace("layers.1.", "layers.2."): t for n, t in own.items() if "layers.1." in n}
     _load(tower, own | last)
     weights = {n: torch.from_numpy(t) for n, t in tensors.items() if n.startswith("mm.")}
+
+    def project(pixels: torch.Tensor) -> torch.Tensor:
+        x = tower(pixels, output_hidden_states=True).hidden_states[-2][:, 1:]
+        x = torch.nn.functional.linear(x, weights["mm.0.weight"], weights["mm.0.bias"])
+        x = torch.nn.functional.gelu(x)
+        return torch.nn.functional.linear(x, weights["mm.2.weight"], weights["mm.2.bias"])
+
+    return project
+
+
+def llava() -> Encode:
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    project = _clip(towers.llava()[1])
     processor = CLIPImageProcessorPil(
         size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24}, **_COMMON
     )
+    return lambda image: project(processor(image, return_tensors="pt")["pixel_values"])[0].numpy()
+
+
+def llava16() -> Encode:
+    from types import SimpleNamespace
+
+    from transformers.models.llava_next.image_processing_pil_llava_next import (
+        LlavaNextImageProcessorPil,
+    )
+    from transformers.models.llava_next.modeling_llava_next import LlavaNextModel
+
+    metadata, tensors = towers.llava16()
+    project = _clip(tensors)
+    sizes = metadata["clip.vision.image_grid_pinpoints"].reshape(-1, 2).tolist()
+    processor = LlavaNextImageProcessorPil(
+        size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24}, image_grid_pinpoints=sizes, **_COMMON
+    )  # fmt: skip
+    vision = SimpleNamespace(image_size=24, patch_size=PATCH)
+    model = SimpleNamespace(
+        config=SimpleNamespace(vision_config=vision, image_grid_pinpoints=sizes)
+    )
+    newline = torch.from_numpy(tensors["model.image_newline"])
 
     def encode(image: Any) -> np.ndarray:
-        pixels = processor(image, return_tensors="pt")["pixel_values"]
-        x = tower(pixels, output_hidden_states=True).hidden_states[-2][0, 1:]
-        x = torch.nn.functional.linear(x, weights["mm.0.weight"], weights["mm.0.bias"])
-        x = torch.nn.functional.gelu(x)
-        return torch.nn.functional.linear(x, weights["mm.2.weight"], weights["mm.2.bias"]).numpy()
+        inputs = processor(image, return_tensors="pt")
+        tiles = [project(inputs["pixel_values"][0])]
+        found, _ = LlavaNextModel.pack_image_features(
+            model, tiles, inputs["image_sizes"], "default", image_newline=newline
+        )
+        return found[0].numpy()
 
     return encode
 

@@ -300,8 +300,8 @@ def test_a_model_is_not_an_encoder(text_model):
 
 
 CHANGES = {
-    "an unknown projector": ({"clip.projector_type": "ldpv3"}, r'"ldpv3" is not supported; supported are gemma3, mlp'),
-    "Gemma 4": ({"clip.projector_type": "gemma4v"}, r'"gemma4v" is not supported; supported are gemma3, mlp'),
+    "an unknown projector": ({"clip.projector_type": "ldpv3"}, r'"ldpv3" is not supported; supported are gemma3, gemma4v'),
+    "Gemma 3n": ({"clip.projector_type": "gemma3nv"}, '"gemma3nv" is not supported'),
     "no projector": ({"clip.projector_type": ""}, "is not supported"),
     "heads that do not divide": ({"clip.vision.attention.head_count": 5}, "5 does not divide the width 32"),
     "fewer layers": ({"clip.vision.block_count": 1}, "is 1, but the file has more layers"),
@@ -330,9 +330,9 @@ def test_damaged_metadata_is_refused(tmp_path, change):
 @pytest.mark.parametrize("family", towers.FAMILIES)
 def test_each_missing_tensor_is_noticed(tmp_path, family):
     metadata, tensors = towers.FAMILIES[family]()
-    optional = ("bias", "img_break", "class_embd")
+    optional = ("bias", "img_break", "class_embd", "image_newline", "_min", "_max")
     for name in tensors:
-        is_unused = family == "llava" and name.startswith("v.post_ln")
+        is_unused = family.startswith("llava") and name.startswith("v.post_ln")
         if any(part in name for part in optional) or is_unused:
             continue
         rest = {n: t for n, t in tensors.items() if n != name}
@@ -406,10 +406,78 @@ def test_an_unknown_tensor_is_refused(tmp_path):
         plait.Vision(path)
 
 
-@pytest.mark.parametrize("change", [{"clip.vision.mm_patch_merge_type": "spatial_unpad"},
-                                    {"clip.vision.feature_layer": np.array([1], np.int32)}])  # fmt: skip
-def test_tiles_and_feature_layers_of_llava_are_refused(tmp_path, change):
+SIZES = "clip.vision.image_grid_pinpoints"
+TILES = {
+    "no sizes": ({"clip.vision.mm_patch_merge_type": "spatial_unpad"}, "expected spatial_unpad with"),
+    "flat": ({SIZES: np.array([24, 48], np.int32), "clip.vision.mm_patch_merge_type": "flat"}, "expected spatial"),
+    "another projector": ({"clip.vision.mm_projector_type": "linear"}, "expected mlp2x_gelu"),
+    "one layer": ({"clip.vision.feature_layer": np.array([1], np.int32)}, "feature_layer is not supported"),
+    "half a size": ({SIZES: np.array([24, 48, 24], np.int32)}, "expected pairs of heights and widths"),
+    "no integers": ({SIZES: np.array([24.0, 48.0], np.float32)}, "expected pairs of heights and widths"),
+    "part of a tile": ({SIZES: np.array([24, 36], np.int32)}, "expected multiples of 24 .* got 24 x 36"),
+    "no tile": ({SIZES: np.array([0, 24], np.int32)}, "expected multiples of 24 .* got 0 x 24"),
+    "negative": ({SIZES: np.array([-24, -24], np.int32)}, "expected multiples of 24 .* got -24 x -24"),
+    "a million tiles": ({SIZES: np.array([24000, 24000], np.int32)}, "at most 64 tiles"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TILES)
+def test_tiles_of_llava_that_cannot_be_computed_are_refused(tmp_path, case):
     metadata, tensors = towers.llava()
+    change, message = TILES[case]
     path = gguf_writer.write(tmp_path / "tiles.gguf", metadata | change, tensors)
-    with pytest.raises(plait.UnsupportedError, match=r"LLaVA 1\.6|feature_layer"):
+    with pytest.raises((plait.ModelError, plait.UnsupportedError), match=message):
         plait.Vision(path)
+
+
+LIMITS = {
+    "reversed": ("min", 9.0, r"input_min: expected less than v\.blk\.0\.attn_q\.input_max"),
+    "not a number": ("max", np.nan, "expected less than"),
+    "one side": ("min", -np.inf, "limited on one side only"),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_limits_that_cannot_be_computed_are_refused(tmp_path, case):
+    metadata, tensors = towers.gemma4()
+    end, value, message = LIMITS[case]
+    changed = {f"v.blk.0.attn_q.input_{end}": np.array([value], np.float32)}
+    path = gguf_writer.write(tmp_path / "limits.gguf", metadata, tensors | changed)
+    with pytest.raises((plait.ModelError, plait.UnsupportedError), match=message):
+        plait.Vision(path)
+
+
+def test_limits_without_end_change_nothing(paths, tmp_path):
+    metadata, tensors = towers.gemma4()
+    rest = {n: t for n, t in tensors.items() if not n.endswith(("_min", "_max"))}
+    endless = rest | {n: np.array([-np.inf if n.endswith("_min") else np.inf], np.float32)
+                      for n in tensors if n.endswith(("_min", "_max"))}  # fmt: skip
+    without = rows_of(gguf_writer.write(tmp_path / "rest.gguf", metadata, rest))
+    np.testing.assert_array_equal(
+        rows_of(gguf_writer.write(tmp_path / "endless.gguf", metadata, endless)), without
+    )
+    assert np.abs(rows_of(paths["gemma4"]) - without).max() > 1e-3
+
+
+def test_gemma_4_keeps_the_shape_of_images(paths):
+    with plait.Vision(paths["gemma4"]) as vision:
+        shapes = {
+            size: vision.encode(towers.image(*size)).grid for size in ((40, 40), (20, 120), (9, 13))
+        }
+        assert shapes == {(40, 40): (8, 8), (20, 120): (3, 20), (9, 13): (6, 10)}
+        assert vision.encode(towers.image(40, 40)).both_directions
+    with plait.Vision(paths["gemma4"], max_pixels=144 * 16) as vision:
+        assert vision.encode(towers.image(40, 40)).grid == (4, 4)
+        assert vision.encode(towers.image(400, 4)).grid == (16, 1)
+    with plait.Vision(paths["gemma4"], max_pixels=144 * 70 * 64) as vision, pytest.raises(
+        ValueError, match="has positions for 64 per side; choose a smaller max_pixels"
+    ):  # fmt: skip
+        vision.encode(towers.image(40, 40))
+
+
+def test_tiles_of_llava_depend_on_the_shape(paths):
+    with plait.Vision(paths["llava16"]) as vision:
+        wide, square = vision.encode(towers.image(20, 60)), vision.encode(towers.image(20, 20))
+    assert wide.grid[1] > 2 * wide.grid[0]
+    assert len(wide) == 36 + wide.grid[0] * (wide.grid[1] + 1)
+    assert square.grid == (6, 12) or square.grid[0] == square.grid[1]

@@ -95,6 +95,37 @@ def gemma3() -> tuple[dict[str, Any], Tensors]:
     return _metadata("gemma3", 2, 32, clip__use_gelu=True), w.all
 
 
+def gemma4() -> tuple[dict[str, Any], Tensors]:
+    w = _Weights()
+    w.matrix("v.patch_embd", WIDTH, 3, PATCH, PATCH, bias=False)
+    w.vector("v.position_embd.weight", 2, 64, WIDTH)
+    _layers(w, 2, rms=True, gated=True, bias=False)
+    limits = 0
+    for i in range(2):
+        p = f"v.blk.{i}."
+        for name in ("attn_post_norm", "ffn_post_norm"):
+            w.norm(p + name, WIDTH, bias=False)
+        for name in ("attn_q_norm", "attn_k_norm"):
+            w.norm(p + name, WIDTH // N_HEADS, bias=False)
+        for name in ("attn_q", "attn_k", "attn_v", "attn_out", "ffn_gate", "ffn_up", "ffn_down"):
+            for end in ("input", "output"):
+                limits += 1
+                if limits % 7 == 0:  # some files limit only some layers
+                    continue
+                bound = 0.4 + 0.05 * (limits % 9)
+                w.all[f"{p}{name}.{end}_min"] = np.array([-bound - 0.1 * (limits % 3)], np.float32)
+                w.all[f"{p}{name}.{end}_max"] = np.array([bound], np.float32)
+    w.vector("v.std_bias", WIDTH)
+    w.norm("v.std_scale", WIDTH, bias=False)
+    w.all["v.std_scale"] = w.all.pop("v.std_scale.weight")
+    w.matrix("mm.input_projection", N_EMBD, WIDTH, bias=False)
+    return _metadata("gemma4v", 2, 224) | {
+        "clip.vision.image_mean": np.zeros(3, np.float32),
+        "clip.vision.image_std": np.ones(3, np.float32),
+        "clip.vision.image_max_pixels": 70 * (3 * PATCH) ** 2,
+    }, w.all
+
+
 def llava() -> tuple[dict[str, Any], Tensors]:
     w = _Weights()
     w.matrix("v.patch_embd", WIDTH, 3, PATCH, PATCH, bias=False)
@@ -106,6 +137,18 @@ def llava() -> tuple[dict[str, Any], Tensors]:
     w.matrix("mm.0", N_EMBD, WIDTH)
     w.matrix("mm.2", N_EMBD, N_EMBD)
     return _metadata("mlp", 2, 24, clip__use_gelu=False), w.all
+
+
+def llava16() -> tuple[dict[str, Any], Tensors]:
+    metadata, tensors = llava()
+    w = _Weights()
+    w.vector("model.image_newline", N_EMBD)
+    sizes = np.array([24, 48, 48, 24, 48, 48, 72, 24, 24, 72], np.int32)
+    return metadata | {
+        "clip.vision.image_grid_pinpoints": sizes,
+        "clip.vision.mm_patch_merge_type": "spatial_unpad",
+        "clip.vision.image_aspect_ratio": "anyres",
+    }, tensors | w.all
 
 
 def pixtral() -> tuple[dict[str, Any], Tensors]:
@@ -174,7 +217,9 @@ def qwen3vl() -> tuple[dict[str, Any], Tensors]:
 
 FAMILIES: dict[str, Callable[[], tuple[dict[str, Any], Tensors]]] = {
     "gemma3": gemma3,
+    "gemma4": gemma4,
     "llava": llava,
+    "llava16": llava16,
     "mistral3": mistral3,
     "pixtral": pixtral,
     "qwen2vl": qwen2vl,
