@@ -108,8 +108,8 @@ class Vision(Closeable):
 
     Such files are called mmproj files. The families are those whose projector types are gemma3 (Gemma 3),
     gemma4v (Gemma 4), mlp (LLaVA 1.5 and 1.6), pixtral (Pixtral, Mistral Small 3.1),
-    qwen2vl_merger, qwen2.5vl_merger and qwen3vl_merger. Images are prepared as transformers prepares them with Pillow. Needs Pillow
-    (plait[vision]).
+    qwen2vl_merger, qwen2.5vl_merger and qwen3vl_merger. Images are prepared as transformers prepares
+    them with Pillow. Needs Pillow (plait[vision]).
 
         vision = plait.Vision("mmproj-model.gguf")
         image = vision.encode("cat.jpg")

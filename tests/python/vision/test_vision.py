@@ -300,7 +300,7 @@ def test_a_model_is_not_an_encoder(text_model):
 
 
 CHANGES = {
-    "an unknown projector": ({"clip.projector_type": "ldpv3"}, r'"ldpv3" is not supported; supported are gemma3, gemma4v'),
+    "an unknown projector": ({"clip.projector_type": "ldpv3"}, r'"ldpv3" is not supported; supported are gemma3'),
     "Gemma 3n": ({"clip.projector_type": "gemma3nv"}, '"gemma3nv" is not supported'),
     "no projector": ({"clip.projector_type": ""}, "is not supported"),
     "heads that do not divide": ({"clip.vision.attention.head_count": 5}, "5 does not divide the width 32"),
