@@ -37,8 +37,8 @@ the reference (`tests/python/model/test_related_architectures.py`).
 
 Architectures that llama.cpp has and plait refuses, of those that people ask for: `phimoe`, for which llama.cpp and
 transformers disagree about norms and routing, and `plamo2`, which is not written yet. Images
-need an encoder of their own, which [`Vision`](how-to/images.md) opens: those of Gemma 3 and 4, LLaVA 1.5 and 1.6, Pixtral,
-Mistral Small 3.1, Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
+need an encoder of their own, which [`Vision`](how-to/images.md) opens: those of Gemma 3 and 4, LLaVA 1.5 and 1.6,
+Pixtral, Mistral Small 3.1, Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
 
 | architecture | models | what is particular | memory | stored logits | transformers |
 |---|---|---|---|---|---|

@@ -169,9 +169,7 @@ class _Server:
         body = await _body(request)
         images = self._engine is not None and self._engine.vision is not None
         # In a thread, because required tools become a grammar.
-        job = await asyncio.to_thread(
-            chat_job, body, self._model, self._template, images=images
-        )
+        job = await asyncio.to_thread(chat_job, body, self._model, self._template, images=images)
         return await self._generate(request, True, job)
 
     async def _complete(self, request: Request) -> Response:

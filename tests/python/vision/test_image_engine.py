@@ -110,17 +110,28 @@ def test_the_tower_runs_once_for_an_image(engine, n_towers):
     assert n_towers == [PICTURES[0].shape]
 
 
-def test_a_preempted_request_computes_its_image_again(model, vision, wanted):
-    with plait.Engine(model, 4, vision=vision, kv_cells=N_CTX, **OPTIONS) as engine:
+def parts_of(model):
+    """The tokens before and after an image."""
+    encode = model.tokenizer.encode
+    before = encode("<|im_start|>user\n<|vision_start|>", add_special=False).tolist()
+    after = encode("<|vision_end|>the<|im_end|>\n<|im_start|>assistant\n", add_special=False)
+    return before, after.tolist()
 
-        async def run():
-            jobs = [engine.complete(asked(picture), max_tokens=60) for picture in PICTURES]
-            return await asyncio.gather(*jobs)
 
-        found = asyncio.run(run())
-        assert engine.stats.n_preempted > 0
-    for completion, want in zip(found, wanted, strict=True):
-        assert_prefix(list(completion.tokens)[:8], want)
+@pytest.mark.parametrize("share", [True, False])
+def test_a_preempted_request_computes_its_image_again(model, vision, wanted, share):
+    before, after = parts_of(model)
+    with (
+        plait.Context(model, n_seq_max=4, kv_cells=N_CTX, **OPTIONS) as ctx,
+        plait.Scheduler(ctx, share_prefixes=share) as scheduler,
+    ):
+        prompts = [[*before, vision.encode(picture), *after] for picture in PICTURES]
+        requests = [scheduler.submit(prompt, 70) for prompt in prompts]
+        for _ in scheduler.run():
+            pass
+        assert scheduler.n_preempted > 0
+    for request, want in zip(requests, wanted, strict=True):
+        assert_prefix(list(request.tokens)[:8], want)
 
 
 def test_cancelled_requests_leave_no_cells(model, vision, wanted):
@@ -148,11 +159,7 @@ def test_several_images_keep_their_order(engine):
 
 
 def test_a_prompt_may_hold_embeddings(engine, model, vision, wanted):
-    encode = model.tokenizer.encode
-    before = encode("<|im_start|>user\n<|vision_start|>", add_special=False).tolist()
-    after = encode(
-        "<|vision_end|>the<|im_end|>\n<|im_start|>assistant\n", add_special=False
-    ).tolist()
+    before, after = parts_of(model)
     image = vision.encode(PICTURES[0])
     done = engine.complete_sync([*before, image, *after], 8)
     assert_prefix(list(done.tokens), wanted[0])
