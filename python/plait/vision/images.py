@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_PIXELS: Final = 1 << 26  # of an image before it is resized
 MAX_FILE_BYTES: Final = 1 << 28
 MAX_ASPECT: Final = 200  # of the longer side to the shorter one, as in the reference of Qwen2-VL
+_UNCLEAR_MODES: Final = ("F", "LAB", "La")
 _FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
@@ -43,8 +44,8 @@ def pillow() -> Any:
 def to_rgb(image: ImageLike, max_pixels: int = MAX_PIXELS) -> Pixels:
     """Return an image as an array.
 
-    Transparency is blended onto white. Of an animation, the first frame is used. An image in a file is
-    turned as its EXIF orientation says.
+    Transparency is blended onto white. Of 16 bits, the upper 8 are used; of an animation, the first
+    frame. An image in a file is turned as its EXIF orientation says.
 
     Args:
         image: uint8 array of shape (height, width, 3), PIL image, path of a file, or the bytes of a file.
@@ -127,6 +128,12 @@ def _from_file(data: bytes, name: str, max_pixels: int) -> Pixels:
 
 def _from_pillow(image: Image, name: str, max_pixels: int) -> Pixels:
     check_size(image.size, name, max_pixels)
+    if image.mode.startswith("I"):
+        return _from_16_bits(np.asarray(image), name)
+    if image.mode in _UNCLEAR_MODES:
+        raise ValueError(
+            f"{name} has the mode {image.mode}, whose values have no certain colours; convert it to RGB first"
+        )
     try:
         if "A" in image.getbands() or image.info.get("transparency") is not None:
             image = image.convert("RGBA")
@@ -135,3 +142,13 @@ def _from_pillow(image: Image, name: str, max_pixels: int) -> Pixels:
         return np.array(image.convert("RGB"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{name} cannot be read: {error}") from error
+
+
+def _from_16_bits(values: npt.NDArray[Any], name: str) -> Pixels:
+    """Return a grey image of 16 bits. Pillow would replace all values over 255 by white."""
+    if values.min() < 0 or values.max() > 0xFFFF:
+        raise ValueError(
+            f"{name} has grey values of more than 16 bits, {values.min()} to {values.max()}; convert it to RGB first"
+        )
+    grey = (values >> 8).astype(np.uint8)
+    return np.repeat(grey[:, :, None], 3, axis=2)

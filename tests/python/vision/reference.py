@@ -370,6 +370,71 @@ def qwen3vl() -> Encode:
     return _qwen(Qwen3VLVisionModel(config), towers.qwen3vl()[1], names, layers)
 
 
+def generate(before: list[int], after: list[int], size: tuple[int, int], n: int) -> list[int]:
+    """Return the greedy tokens of Qwen2-VL after a prompt with towers.image(*size).
+
+    Args:
+        before: Token ids before the image.
+        after: Token ids after it.
+        size: Height and width of the image.
+        n: Number of tokens.
+    """
+    from PIL import Image
+    from python.vision import image_models
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    weights = image_models.text_weights()
+    n_vocab = len(weights["token_embd.weight"])
+    pad = n_vocab - 1
+    text = {
+        "hidden_size": N_EMBD, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+        "intermediate_size": 32, "vocab_size": n_vocab, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 2]},
+    }  # fmt: skip
+    vision = {
+        "depth": 2, "embed_dim": WIDTH, "hidden_size": N_EMBD, "num_heads": N_HEADS, "patch_size": PATCH,
+        "mlp_ratio": 2,
+    }  # fmt: skip
+    config = Qwen2VLConfig(
+        text_config=text, vision_config=vision, image_token_id=pad, vision_start_token_id=before[-1],
+        video_token_id=pad - 9, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = Qwen2VLForConditionalGeneration(config).eval().float()
+    names = {
+        "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+    }  # fmt: skip
+    own = {
+        f"layers.0.{names[name.split('.')[2]]}.{name.split('.')[3]}": tensor
+        for name, tensor in weights.items()
+        if name.startswith("blk.0.")
+    }
+    own["embed_tokens.weight"] = weights["token_embd.weight"]
+    own["norm.weight"] = weights["output_norm.weight"]
+    _load(model.model.language_model, own)
+    model.tie_weights()
+    tower = {"v.post_ln": "merger.ln_q", "mm.0": "merger.mlp.0", "mm.2": "merger.mlp.2"}
+    _qwen(
+        model.model.visual, towers.qwen2vl()[1], tower, {"ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"}
+    )
+    unit = (2 * PATCH) ** 2
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=PATCH, size={"shortest_edge": 4 * unit, "longest_edge": 1280 * unit}, **_COMMON
+    )
+    inputs = processor(Image.fromarray(towers.image(*size)), return_tensors="pt")
+    grid = inputs["image_grid_thw"]
+    ids = torch.tensor([[*before, *[pad] * (int(grid.prod()) // 4), *after]])
+    with torch.no_grad():
+        found = model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=inputs["pixel_values"],
+            image_grid_thw=grid, mm_token_type_ids=(ids == pad).int(), max_new_tokens=n, min_new_tokens=n,
+            do_sample=False,
+        )  # fmt: skip
+    return found[0, ids.shape[1] :].tolist()
+
+
 def encode(family: str, height: int, width: int) -> np.ndarray:
     """Return the embeddings that transformers computes for towers.image(height, width)."""
     from PIL import Image

@@ -6,7 +6,7 @@ import io
 import plait
 import pytest
 from python.vision import towers
-from python.vision.image_models import N_CTX, ask, by_hand
+from python.vision.image_models import ANSWERS, N_CTX, ask, by_hand, parts_of
 
 pillow = pytest.importorskip("PIL.Image", reason="images need Pillow")
 pytest.importorskip("jinja2", reason="plait[chat] is not installed")
@@ -14,6 +14,23 @@ pytest.importorskip("jinja2", reason="plait[chat] is not installed")
 
 def tokens(chat, parts, n=8):
     return [event.token for event in chat.stream(parts, max_tokens=n)]
+
+
+@pytest.mark.parametrize("size", ANSWERS)
+def test_answers_equal_those_of_transformers(ctx, vision, size):
+    picture = towers.image(*size)
+    assert by_hand(ctx, vision, picture, 8) == ANSWERS[size]
+    with plait.Chat(ctx, vision=vision) as chat:
+        assert tokens(chat, ask("the", picture)) == ANSWERS[size]
+
+
+@pytest.mark.parametrize("size", ANSWERS)
+def test_the_stored_answers_are_those_of_transformers(model, size):
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from python.vision import reference
+
+    assert reference.generate(*parts_of(model), size, 8) == ANSWERS[size]
 
 
 def test_an_answer_equals_that_of_the_batches(ctx, vision):
