@@ -267,10 +267,11 @@ class Context(_core.Context, Closeable):  # noqa: D101
             name: A name from value_names(). "l_out.3" is the same as "blk.3.l_out".
             what: An array that broadcasts to one token's row, which applies to every selected row;
                 or an array of shape (n_positions, ...), with a row for each of `positions`, in
-                their order, which may leave out the parts of values that have several, as those of
-                Gemma 3n; or a function that receives the selected rows of a microbatch in batch
-                order, float32 (n, ...), and returns as many rows. It is not called for none. Values
-                after the last layer have one row per token that requested output.
+                their order; or a function that receives the selected rows of a microbatch in batch
+                order, float32 (n, ...), and returns as many rows. It is called only if rows are
+                selected. Values after the last layer have one row per token that requested output.
+                If a token's row has several parts, as in Gemma 3n, an array may omit the axis of
+                the parts and then applies to each of them.
             mode: "add" to add the array to the value, "replace" to replace the value, "scale" to
                 multiply the value by the array. Ignored for functions.
             seq: The sequences whose rows are edited: an id, a `Sequence`, or several. None: all.
@@ -440,7 +441,7 @@ def model_of(model: Model | Context | SharedContext, what: str, name: str = "mod
         name: Name of the argument, for the message.
 
     Raises:
-        TypeError: `model` is neither.
+        TypeError: `model` is none of these.
     """
     if isinstance(model, SharedContext):
         model = model.ctx

@@ -38,7 +38,7 @@ try:
     from inspect_ai.tool import ToolCall, ToolChoice, ToolInfo
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "plait.inspect_ai needs Inspect: pip install plait[inspect]", name=error.name
+        "plait.inspect_ai needs Inspect: pip install 'plait[inspect]'", name=error.name
     ) from None
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ try:
     from tqdm import tqdm
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "plait.lm_eval needs lm-evaluation-harness: pip install plait[eval]", name=error.name
+        "plait.lm_eval needs lm-evaluation-harness: pip install 'plait[eval]'", name=error.name
     ) from None
 
 if TYPE_CHECKING:

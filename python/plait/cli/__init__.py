@@ -41,8 +41,16 @@ _FUNCTIONS = (
     r"|Sampler|Chat): "
 )
 
-
 SHELLS = ("bash", "zsh")
+_FILES = ("MODEL", "REFERENCE", "CANDIDATE", "FILE", "OUTPUT", "RECEIPT")
+_EXAMPLES = """
+To begin:
+  plait demo
+  plait generate demo 'Tom lives in'
+
+Arguments of a command:    plait COMMAND --help
+Completion in bash, zsh:   eval "$(plait --completion bash)"
+Version and compiler:      plait --version"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -146,19 +154,26 @@ def _hint(error: BaseException, args: argparse.Namespace) -> str | None:
 def _completion(shells: Sequence[str]) -> int:
     """Write a completion script for a shell to standard output, and return the exit status."""
     if len(shells) != 1 or shells[0] not in SHELLS:
-        write_error("plait --completion", f"expected one of {', '.join(SHELLS)}", None)
+        expected = f"expected one of {', '.join(SHELLS)}"
+        write_error("plait --completion", expected, 'eval "$(plait --completion bash)"')
         return 2
     try:
         import shtab
     except ModuleNotFoundError:
-        write_error("plait --completion", "shtab is not installed", "pip install plait[terminal]")
+        write_error("plait --completion", "shtab is not installed", "pip install 'plait[terminal]'")
         return 1
     whole = argparse.ArgumentParser(prog="plait", description="Language models from GGUF files.")
     whole.add_argument("--version", action="store_true", help="show the build")
     commands = whole.add_subparsers()
     for name in COMMANDS:
         module = importlib.import_module(f"plait.cli.{name}")
-        module.add_arguments(commands.add_parser(name, help=_summary(name)))
+        command = commands.add_parser(name, help=_summary(name))
+        module.add_arguments(command)
+        for action in command._actions:
+            if action.metavar in _FILES:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.metavar == "DIR":
+                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
     write(shtab.complete(whole, shells[0]))
     return 0
 
@@ -187,12 +202,7 @@ def _with_options(text: str, command: argparse.ArgumentParser) -> str:
 def _help() -> None:
     write("usage: plait COMMAND ...\n\nLanguage models from GGUF files.\n")
     write_table(("", ""), [(f"  {name}", _summary(name)) for name in COMMANDS], left=2)
-    for text in (
-        "`plait COMMAND --help` shows its arguments, `plait --version` the build.",
-        "To begin: `plait demo`, or `plait generate demo 'Tom lives in'`.",
-        'Completion: `eval "$(plait --completion bash)"`, also for zsh.',
-    ):
-        write("\n" + textwrap.fill(text, shutil.get_terminal_size().columns))
+    write(_EXAMPLES)
 
 
 def _version() -> None:

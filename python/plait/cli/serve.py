@@ -6,7 +6,9 @@ Ctrl-C or SIGTERM ends the server; running requests have 10 seconds to finish.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -23,7 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to listen on (default 127.0.0.1)",
     )
     parser.add_argument(
-        "--port", type=int, default=8000, metavar="N", help="port to listen on (default 8000)"
+        "--port",
+        type=int,
+        default=8000,
+        metavar="N",
+        help="port to listen on (default 8000); 0 chooses a free one",
     )
     parser.add_argument(
         "--api-key",
@@ -70,30 +76,44 @@ def run(args: argparse.Namespace) -> int:
     template = None if args.chat_template is None else read_text(args.chat_template)
     store = None if args.prefixes is None else PrefixStore(args.prefixes)
     options = context_options(args)
-    vision = None
-    if args.mmproj is not None:
-        vision = Vision(
-            args.mmproj,
-            max_image_pixels=args.max_image_pixels,
-            backend=options.get("backend", "cpu"),
-            threads=options.get("threads"),
-        )
-    engine: Engine | None = None
-    try:
-        engine = Engine(model, args.n_seq_max, store, vision=vision, **options)
-    except UnsupportedError as error:
-        sys.stderr.write(f"plait serve: only embeddings are served: {error}\n")
-    name = Path(args.model).stem if Path(args.model).is_file() else args.model
-    app = create_app(
-        model, engine, name=name, api_key=args.api_key, template=template, origins=args.allow_origin
-    )
-    try:
-        uvicorn.run(
-            app, host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=10
-        )
-    finally:
-        if engine is not None:
-            engine.close()
-        if vision is not None:
-            vision.close()
+    with contextlib.ExitStack() as opened:
+        listening = opened.enter_context(_listen(args.host, args.port))
+        vision = None
+        if args.mmproj is not None:
+            vision = Vision(
+                args.mmproj,
+                max_image_pixels=args.max_image_pixels,
+                backend=options.get("backend", "cpu"),
+                threads=options.get("threads"),
+            )
+            opened.callback(vision.close)
+        engine: Engine | None = None
+        try:
+            engine = Engine(model, args.n_seq_max, store, vision=vision, **options)
+            opened.callback(engine.close)
+        except UnsupportedError as error:
+            sys.stderr.write(f"plait serve: only embeddings are served: {error}\n")
+        name = Path(args.model).stem if Path(args.model).is_file() else args.model
+        key, origins = args.api_key, args.allow_origin
+        app = create_app(model, engine, name=name, api_key=key, template=template, origins=origins)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=10)
+        sys.stderr.write(f"plait serve: {name} is at {_address(listening)}; Ctrl-C ends\n")
+        uvicorn.Server(config).run(sockets=[listening])
     return 0
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address."""
+    if not 0 <= port <= 65535:
+        raise ValueError(f"--port is {port}; it must be 0 to 65535")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]
+        raise OSError(f"{host}, port {port}: {reason}; choose another --host or --port") from None
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"

@@ -108,7 +108,7 @@ def _svg(held: Held, rows_per_square: int) -> str:
     )
     return (
         f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'style="max-width:100%;height:auto" role="img">{squares}</svg>'
+        f'style="display:block;margin:4px 0;max-width:100%;height:auto" role="img">{squares}</svg>'
     )
 
 

@@ -56,7 +56,7 @@ def new_axes(width: float, height: float) -> Axes:
         import matplotlib.pyplot as plt
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            "plots need matplotlib: pip install plait[viz]", name="matplotlib"
+            "plots need matplotlib: pip install 'plait[viz]'", name="matplotlib"
         ) from None
     parameters: Any = style()
     with plt.rc_context(parameters):

@@ -48,7 +48,7 @@ class LogitLens:
         shown = min(integer(last, "plot: last", 1), len(self.tokens))
         probability = np.exp(self.logprobs.max(axis=2))[:, -shown:]
         if ax is None:
-            ax = new_axes(1.5 + 0.85 * shown, 1.4 + 0.4 * len(probability))
+            ax = new_axes(1.2 + 0.62 * shown, 1.4 + 0.35 * len(probability))
         expect_axes(ax)
         ax.imshow(probability, cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower")
         for (layer, place), p in np.ndenumerate(probability):

@@ -54,7 +54,7 @@ def fetch(
         from huggingface_hub import constants, errors
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            "from_hub needs huggingface_hub: pip install plait[hub]", name="huggingface_hub"
+            "from_hub needs huggingface_hub: pip install 'plait[hub]'", name="huggingface_hub"
         ) from None
     if not isinstance(repo, str) or not re.fullmatch(r"[^/\s]+/[^/\s]+", repo):
         raise ValueError(f'from_hub: repo is {repo!r}; expected "owner/name"')
@@ -65,10 +65,6 @@ def fetch(
     local_files_only = flag(local_files_only, "from_hub: local_files_only")
     where = f"{repo}{f' at {revision}' if revision else ''}"
     name = None if file is None or any(sign in file for sign in "*?[") else file
-    if name is None and local_files_only:
-        raise ValueError(
-            f"from_hub: file is {file!r}; with local_files_only it must be an exact file name"
-        )
     offline = local_files_only or constants.HF_HUB_OFFLINE
     online = not offline and _connects(constants.ENDPOINT)
     options: dict[str, Any] = {
@@ -76,9 +72,12 @@ def fetch(
     }  # fmt: skip
     try:
         if name is None:
-            if not online:
-                raise ConnectionError(_offline(where, file, cache_dir))
-            names = hub.HfApi(token=token).list_repo_files(repo, revision=revision)
+            if online:
+                names = hub.HfApi(token=token).list_repo_files(repo, revision=revision)
+            else:
+                names = _cached(repo, revision, cache_dir)
+                if not _matching(file, names):
+                    raise ConnectionError(_offline(where, file, cache_dir))
             name = _only(where, file, names)
         paths = [Path(hub.hf_hub_download(repo, part, **options)) for part in parts(name)]
     except errors.GatedRepoError as error:
@@ -134,13 +133,31 @@ def parts(file: str) -> list[str]:
     return [f"{found[1]}{i + 1:05}{found[3]}" for i in range(int(found[4]))]
 
 
+def _cached(repo: str, revision: str | None, cache_dir: str | os.PathLike[str] | None) -> list[str]:
+    """Return the names of the cached GGUF files of a repository."""
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        folder = snapshot_download(
+            repo, revision=revision, cache_dir=cache_dir, local_files_only=True
+        )
+    except errors.LocalEntryNotFoundError:
+        return []
+    return [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.gguf")]
+
+
+def _matching(pattern: str | None, names: list[str]) -> list[str]:
+    """Return the first file of each model that matches, in alphabetical order."""
+    models = {parts(name)[0] for name in names if name.endswith(".gguf")}
+    return sorted(name for name in models if pattern is None or fnmatchcase(name, pattern))
+
+
 def _only(where: str, pattern: str | None, names: list[str]) -> str:
     """Return the first file of the only model that matches."""
-    models = {parts(name)[0] for name in names if name.endswith(".gguf")}
-    fit = sorted(name for name in models if pattern is None or fnmatchcase(name, pattern))
+    fit = _matching(pattern, names)
     if len(fit) == 1:
         return fit[0]
-    listed = ", ".join(fit or sorted(models)) or "no GGUF file"
+    listed = ", ".join(fit or _matching(None, names)) or "no GGUF file"
     if not fit:
         raise FileNotFoundError(
             f"from_hub: no model of {where} matches {pattern!r}; it has: {listed}"

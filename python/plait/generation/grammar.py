@@ -24,7 +24,7 @@ try:
     import llguidance.gbnf_to_lark
     import llguidance.numpy
 except ImportError as error:
-    raise UnsupportedError("grammars need llguidance: pip install plait[grammar]") from error
+    raise UnsupportedError("grammars need llguidance: pip install 'plait[grammar]'") from error
 
 if TYPE_CHECKING:
     from plait.tokenizer import Tokenizer

@@ -129,7 +129,8 @@ class Graph(Sequence[Node]):
             return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
 
         lines = "".join(line("td" if i else "th", row) for i, row in enumerate(self._table()))
-        return f"<b>{html.escape(repr(self).strip('<>'))}</b><table>{lines}</table>"
+        title = f"<b>{html.escape(repr(self).strip('<>'))}</b>"
+        return f"{title}<details><summary>operations</summary><table>{lines}</table></details>"
 
     def dot(self) -> str:
         """Return the graph in Graphviz's language. Weights are omitted; caches and inputs are boxes."""

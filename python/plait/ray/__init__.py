@@ -7,7 +7,9 @@ with plait.ray.Pool("model.gguf") as pool:
 try:
     import ray  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("plait.ray needs Ray: pip install plait[ray]", name="ray") from error
+    raise ModuleNotFoundError(
+        "plait.ray needs Ray: pip install 'plait[ray]'", name="ray"
+    ) from error
 
 from plait.ray.pipeline import Pipeline, PipelineCache, PipelineOutput
 from plait.ray.pool import Pool

@@ -30,7 +30,9 @@ try:
     from starlette.responses import JSONResponse, Response, StreamingResponse
     from starlette.routing import Route
 except ImportError as missing:
-    raise UnsupportedError("the server needs more packages: pip install plait[serve]") from missing
+    raise UnsupportedError(
+        "the server needs more packages: pip install 'plait[serve]'"
+    ) from missing
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -26,7 +26,7 @@ try:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
     from jinja2.visitor import NodeTransformer
 except ImportError as error:
-    raise UnsupportedError("chat templates need jinja2: pip install plait[chat]") from error
+    raise UnsupportedError("chat templates need jinja2: pip install 'plait[chat]'") from error
 
 if TYPE_CHECKING:
     from plait.tokenizer import Tokenizer

@@ -36,7 +36,7 @@ def pillow() -> Any:
         import PIL.Image
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "images need Pillow: pip install plait[vision]", name="PIL"
+            "images need Pillow: pip install 'plait[vision]'", name="PIL"
         ) from error
     return PIL.Image
 

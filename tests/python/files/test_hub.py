@@ -1,97 +1,23 @@
-"""Downloads from a hub: a local server that implements the part of the protocol that downloads use."""
+"""Downloads from a hub; see local_hub.py."""
 
-import hashlib
-import http.server
-import json
-import os
-import re
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import plait
 import pytest
 
+from python import local_hub
+
 pytest.importorskip("huggingface_hub", reason="plait[hub] is not installed")
-
-COMMIT = "c0ffee" * 6 + "c0ff"
-
-
-class Hub(http.server.BaseHTTPRequestHandler):
-    """A hub with one repository, "me/models". It interrupts one download after `server.most` bytes."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_HEAD(self):
-        self.answer()
-
-    def do_GET(self):
-        self.answer()
-
-    def log_message(self, *_):
-        pass
-
-    def answer(self):
-        server = self.server
-        server.asked.append((self.command, self.path, self.headers.get("Range")))
-        if re.fullmatch(r"/api/models/me/models(/revision/[^/]+)?", self.path.split("?")[0]):
-            names = [{"rfilename": name} for name in server.files]
-            return self.send(
-                json.dumps({"id": "me/models", "sha": COMMIT, "siblings": names}).encode()
-            )
-        if re.match(r"/api/models/me/models/tree/", self.path):
-            tree = [
-                {"type": "file", "path": n, "size": len(d), "oid": hashlib.sha1(d).hexdigest()}
-                for n, d in server.files.items()
-            ]
-            return self.send(json.dumps(tree).encode())
-        found = re.fullmatch(r"/me/models/resolve/[^/]+/(.+)", self.path)
-        if not self.path.startswith(("/me/models", "/api/models/me/models")):
-            return self.send(b"", 404, {"X-Error-Code": "RepoNotFound"})
-        if not found or found[1] not in server.files:
-            return self.send(b"", 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
-        data = server.files[found[1]]
-        etag = hashlib.sha256(data).hexdigest()
-        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        status = 200
-        if asked:
-            begin, end = int(asked[1]), int(asked[2] or len(data) - 1)
-            headers["Content-Range"] = f"bytes {begin}-{end}/{len(data)}"
-            data, status = data[begin : end + 1], 206
-        most = None
-        if self.command == "GET":
-            most, server.most = server.most, None
-        return self.send(data, status, headers, most)
-
-    def send(self, data, status=200, headers=(), most=None):
-        self.send_response(status)
-        for name, value in dict(headers).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        self.wfile.write(data if most is None else data[:most])
-        if most is not None:
-            self.close_connection = True
-            self.wfile.flush()
-            self.connection.close()
 
 
 @pytest.fixture
 def hub(tiny_path):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.files = {"README.md": b"a model", "tiny.gguf": tiny_path.read_bytes()}
-    server.asked, server.most = [], None
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    files = {"README.md": b"a model", "tiny.gguf": tiny_path.read_bytes()}
+    with local_hub.serving("me/models", files) as server:
+        yield server
 
 
 @pytest.fixture
@@ -99,16 +25,7 @@ def python(hub, tmp_path):
     """Run a program in a new interpreter that uses this hub, and return its last line of output."""
 
     def run(source, *, down=False, **environment):
-        port = 9 if down else hub.server_address[1]
-        env = os.environ | {
-            "HF_ENDPOINT": f"http://127.0.0.1:{port}",
-            "HF_HOME": str(tmp_path / "hf"),
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_HUB_ETAG_TIMEOUT": "2",
-            "NO_PROXY": "*",
-        }
+        env = local_hub.environment(hub, tmp_path / "hf", down=down)
         program = f"import plait\ntry:\n    {source}\nexcept Exception as e:\n    print(type(e).__name__, e)"
         done = subprocess.run(
             [sys.executable, "-c", program],
@@ -132,6 +49,11 @@ def test_downloaded_once_and_found_offline(hub, python):
     assert len(downloads) == 1
     assert python(OPEN.format("tiny.gguf"), down=True) == "288"
     assert python(OPEN.format("tiny.gguf"), HF_HUB_OFFLINE="1") == "288"
+    assert python(OPEN.format("t*"), HF_HUB_OFFLINE="1") == "288"
+    assert python(OPEN.format("t*"), down=True) == "288"
+    assert "does not contain *Q4*" in python(OPEN.format("*Q4*"), down=True)
+    local = "print(plait.Model.from_hub('me/models', local_files_only=True).n_vocab)"
+    assert python(local) == "288"
 
 
 def test_a_hub_that_does_not_list_files(python):

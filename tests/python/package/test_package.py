@@ -216,7 +216,7 @@ def test_submodules_are_attributes_and_dir_lists_public_names():
             try:
                 assert getattr(plait, name).__name__ == f"plait.{name}"
             except ModuleNotFoundError as error:
-                assert "pip install plait[" in str(error)
+                assert "pip install 'plait[" in str(error)
         """
     assert python(program).splitlines() == [
         "[] True",

@@ -88,7 +88,7 @@ def test_a_port_in_use_is_an_error():
         process = start(taken.getsockname()[1])
         _, errors = process.communicate(timeout=60)
     assert process.returncode not in (0, None)
-    assert "address already in use" in errors
+    assert "Address already in use; choose another" in errors
     assert "Traceback" not in errors
 
 
