@@ -61,7 +61,7 @@ class VerificationError(Error, RuntimeError):
     Attributes:
         call: Index of the call in `Receipt.calls`, from 0.
         expected: SHA-256 of the result in the receipt, or its value.
-        found: The same of the replayed call, or its error.
+        found: SHA-256 of the result of the replayed call, its value, or the error that it raised.
     """
 
     def __init__(self, message: str, call: int = 0, expected: str = "", found: str = "") -> None:

@@ -37,9 +37,9 @@ class Comparison:
         first_difference: (layer, name, position) of the first value whose bits differ: in order of
             computation, then of position. The layer is None for a value outside the layers. None if
             all values and logits have the same bits.
-        layers: Structured array with one row per value in order of computation: its `name`, and of
-            the differences of its elements `max_abs`, the largest; `rms`, the root of the mean
-            square; and `cosine`, the cosine of the angle between both values.
+        layers: Structured array with one row per value, in order of computation. Its fields are
+            `name`; `max_abs`, the largest absolute difference of an element; `rms`, the root mean
+            square of the differences; and `cosine`, the cosine of the angle between both values.
         kl: Mean divergence of the second run's next-token distributions from the first's, in nats.
         top1_agreement: Share of the tokens after which both have the same most likely token.
         max_logit_error: Largest difference of a logit.

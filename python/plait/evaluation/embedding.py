@@ -32,7 +32,7 @@ class Embedder(Closeable):
 
     Args:
         model: A Model, for which contexts are created when they are needed; a Context with embeddings=True; or an
-            Engine, whose model is used in another context, and whose requests go on.
+            Engine, whose model is used in another context, and whose requests continue.
         normalize: Divide each embedding by its Euclidean length. Scores are never divided.
         pooling: "mean", "cls", "last" or "rank" (scores of the model's head). "auto": the type in the file, or the mean
             if the file has none. For a Context: "auto" or the pooling of the context.

@@ -47,7 +47,8 @@ class Score:
     Attributes:
         tokens: int32 (n,), the token ids.
         logprobs: float64 (n,), log p(token | all tokens before it).
-        greedy: bool (n,), True where no token is more likely (of equal ones, the lowest id counts).
+        greedy: bool (n,), True where the token is the most likely one; of equally likely tokens, the one with the
+            lowest id.
         top_tokens: int32 (n, top), the most likely tokens at each place, highest first.
         top_logprobs: float64 (n, top), their log-probabilities.
     """

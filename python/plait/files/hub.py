@@ -137,10 +137,9 @@ def _cached(repo: str, revision: str | None, cache_dir: str | os.PathLike[str] |
     """Return the names of the cached GGUF files of a repository."""
     from huggingface_hub import errors, snapshot_download
 
+    cache = None if cache_dir is None else os.fspath(cache_dir)
     try:
-        folder = snapshot_download(
-            repo, revision=revision, cache_dir=cache_dir, local_files_only=True
-        )
+        folder = snapshot_download(repo, revision=revision, cache_dir=cache, local_files_only=True)
     except errors.LocalEntryNotFoundError:
         return []
     return [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.gguf")]

@@ -64,7 +64,7 @@ def generate(
 
     Args:
         model: A Model, for which a context is created; a Context, whose other sequences are not touched; or an Engine,
-            whose other requests go on.
+            whose other requests continue.
         prompts: A prompt or an iterable of prompts. A prompt is a str or token ids.
         max_tokens: Max tokens to generate per prompt, or a list with one number per prompt.
         sampler: Chooses each token; None is greedy. With a plait.Sampler, the text depends only on the prompt, the
