@@ -1,4 +1,4 @@
-"""A Griffe extension: examples in docstrings are Python code, and classes inherit docstrings as in Python."""
+"""A Griffe extension for docstrings: examples are code, functions return generators, classes inherit as in Python."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ class Docstrings(griffe.Extension):
     """Completes docstrings after their package is loaded."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Mark examples as code."""
-        if obj.docstring is not None:
-            obj.docstring.value = EXAMPLE.sub(fenced, obj.docstring.value)
+        """Mark examples as code, and state the type of generators."""
+        if obj.docstring is None:
+            return
+        obj.docstring.value = EXAMPLE.sub(fenced, obj.docstring.value)
+        # Griffe would show the type that a generator returns at its end, which is None.
+        if isinstance(obj, griffe.Function) and str(obj.returns).startswith("Generator["):
+            typed = f"Returns:\n    ({obj.returns}): "
+            obj.docstring.value = obj.docstring.value.replace("Returns:\n    ", typed, 1)
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Give each class without a docstring that of its first base that has one."""
