@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, SupportsIndex
 
 from plait.arguments import flag, integer
@@ -25,7 +27,7 @@ from plait.generation.prompts import Prompt
 from plait.generation.scheduler import Scheduler
 from plait.generation.stepping import Call, Stepper
 from plait.generation.stops import Stop
-from plait.vision.parts import ImagePrompt
+from plait.vision.parts import ImagePrompt, has_images
 
 if TYPE_CHECKING:
     from plait.generation.drafts import Drafter
@@ -98,6 +100,8 @@ class Engine(SharedContext):
         self.model = model_of(model, "Engine")
         self.vision = vision
         self._images = None if vision is None else ImagePrompt(vision, self.model, "Engine")
+        # Images wait for the encoder in a thread of their own, so that text does not wait for its threads.
+        self._encoding = None if vision is None else ThreadPoolExecutor(1, "plait-images")
         store = prefixes if isinstance(prefixes, PrefixStore) else None
         shares = prefixes is None or store is not None or flag(prefixes, "Engine: prefixes")
         limit = integer(max_queued, "Engine: max_queued", 1)
@@ -410,6 +414,8 @@ class Engine(SharedContext):
     def close(self) -> None:
         """End all requests and the thread. Does nothing if already closed."""
         self._end()
+        if self._encoding is not None:
+            self._encoding.shutdown(wait=False)
 
     def __repr__(self) -> str:
         if self.closed:
@@ -435,9 +441,13 @@ class Engine(SharedContext):
         self._check_open()
         call = ReplyingTask(streaming)
         given["images"] = self._images
-        has_images = self._images is not None and not isinstance(prompt, str)
         constrained = given["response_format"] is not None or given["tools"] is not None
-        if constrained or has_images or n_characters(prompt) > _LONG_TEXT:
+        if self._encoding is not None and has_images(prompt):
+            encoded = functools.partial(prepared, self._ctx, call, prompt, **given)
+            ids, parameters = await asyncio.get_running_loop().run_in_executor(
+                self._encoding, encoded
+            )
+        elif constrained or n_characters(prompt) > _LONG_TEXT:
             ids, parameters = await asyncio.to_thread(prepared, self._ctx, call, prompt, **given)
         else:
             ids, parameters = prepared(self._ctx, call, prompt, **given)

@@ -55,6 +55,16 @@ def take_images(messages: Iterable[Any]) -> tuple[list[Any], list[Any]]:
     return plain, images
 
 
+def has_images(prompt: Any) -> bool:
+    """Return whether a prompt is messages with images."""
+    return isinstance(prompt, list | tuple) and any(
+        isinstance(part, Mapping) and part.get("type") in ("image", "image_url")
+        for message in prompt
+        if isinstance(message, Mapping) and isinstance(message.get("content"), list | tuple)
+        for part in message["content"]
+    )
+
+
 def _image_of(part: Mapping[str, Any], index: int) -> Any:
     name = f"message {index}: {part['type']}"
     if part["type"] == "image":

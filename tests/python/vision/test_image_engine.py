@@ -148,6 +148,37 @@ def test_several_images_keep_their_order(engine):
     assert answer(engine, *PICTURES[2:]) == both[0]
 
 
+def test_text_does_not_wait_for_images(engine, vision, wanted, monkeypatch):
+    go, encode = threading.Event(), vision.encode
+
+    def held(image):
+        go.wait()
+        return encode(image)
+
+    monkeypatch.setattr(vision, "encode", held)
+
+    async def run():
+        images = [
+            asyncio.create_task(engine.complete(asked(PICTURES[i % 4]), max_tokens=8))
+            for i in range(40)
+        ]
+        await asyncio.sleep(0.05)
+        images[7].cancel()
+        try:
+            await asyncio.wait_for(engine.complete([{"role": "user", "content": "the hat"}], 2), 30)
+            long = [{"role": "user", "content": "x" * (1 << 15)}]  # encoded in a thread
+            with pytest.raises(ValueError, match="n_ctx"):
+                await asyncio.wait_for(engine.complete(long, 2), 30)
+            assert not any(task.done() for i, task in enumerate(images) if i != 7)
+        finally:
+            go.set()
+        return await asyncio.gather(*images, return_exceptions=True)
+
+    for i, completion in enumerate(asyncio.run(run())):
+        if i != 7:
+            assert_prefix(list(completion.tokens), wanted[i % 4])
+
+
 def test_a_prompt_may_hold_embeddings(engine, model, vision, wanted):
     before, after = parts_of(model)
     image = vision.encode(PICTURES[0])
