@@ -35,10 +35,9 @@ compared with (`tests/python/oracle/test_oracle*.py`). Defragmentation, saved st
 tested on every model of the reference data. Where both columns have none, a model of the same computation or NumPy is
 the reference (`tests/python/model/test_related_architectures.py`).
 
-Architectures that llama.cpp has and plait refuses, of those that people ask for: `phimoe`, for which llama.cpp and
-transformers disagree about norms and routing, and `plamo2`, which is not written yet. Images
-need an encoder of their own, which [`Vision`](how-to/images.md) opens: those of Gemma 3 and 4, LLaVA 1.5 and 1.6,
-Pixtral, Mistral Small 3.1, Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
+Of the architectures that llama.cpp has and that people ask for, plait refuses `phimoe`: llama.cpp and transformers
+disagree about its norms and routing. Images need an encoder of their own, which [`Vision`](how-to/images.md) opens:
+those of Gemma 3 and 4, LLaVA 1.5 and 1.6, Pixtral, Mistral Small 3.1, Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
 
 | architecture | models | what is particular | memory | stored logits | transformers |
 |---|---|---|---|---|---|
@@ -368,6 +367,11 @@ ARCHITECTURES = {
         "Phi-3, Phi-3.5, Phi-4",
         "one matrix for q, k and v; LongRoPE",
         "sliding or unified",
+    ),
+    "plamo2": Entry(
+        "PLaMo 2",
+        "Mamba-2 whose b, c and dt are projections; attention in every other layer",
+        "hybrid",
     ),
     "qwen2": Entry(
         "Qwen1.5, Qwen2, Qwen2.5",

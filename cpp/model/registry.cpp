@@ -77,6 +77,7 @@ namespace plait {
     ROW(make_olmoe, "olmoe")                     \
     ROW(make_phi2, "phi2")                       \
     ROW(make_phi3, "phi3")                       \
+    ROW(make_plamo2, "plamo2")                   \
     ROW(make_qwen2, "qwen2")                     \
     ROW(make_qwen2moe, "qwen2moe")               \
     ROW(make_qwen2vl, "qwen2vl")                 \

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from reference.models import mamba, rwkv
+from reference.models import mamba, plamo, rwkv
 
 from python import gguf_writer
 
@@ -169,6 +169,43 @@ def falcon_h1_weights(random: Random) -> dict[str, np.ndarray]:
     return random.ends() | layers(layer)
 
 
+def plamo2_weights(random: Random) -> dict[str, np.ndarray]:
+    heads, rank = INNER // HEAD, 64
+    weights = random.ends()
+    for i in range(N_LAYERS):
+        layer = {
+            **random.norm("attn_norm"),
+            "post_attention_norm": random.vector(WIDTH, about=0.5),
+            **random.norm("ffn_norm"),
+            "post_ffw_norm": random.vector(WIDTH, about=0.5),
+            "ffn_up.weight": random.matrix(2 * N_FFN, WIDTH),
+            "ffn_down.weight": random.matrix(WIDTH, N_FFN),
+        }
+        if i == 0:
+            layer |= {
+                "attn_qkv.weight": random.matrix(8 * HEAD, WIDTH, gain=1.5),
+                "attn_q_norm.weight": random.vector(4, HEAD, about=1.0),
+                "attn_k_norm.weight": random.vector(2, HEAD, about=1.0),
+                "attn_output.weight": random.matrix(WIDTH, 4 * HEAD),
+            }
+        else:
+            layer |= {
+                "ssm_in.weight": random.matrix(2 * INNER, WIDTH),
+                "ssm_conv1d.weight": random.matrix(INNER, KERNEL),
+                "ssm_x.weight": random.matrix(2 * N_STATE + rank, INNER),
+                "ssm_b_norm": random.vector(N_STATE, about=1.0),
+                "ssm_c_norm": random.vector(N_STATE, about=1.0),
+                "ssm_dt_norm": random.vector(rank, about=1.0),
+                "ssm_dt.weight": random.matrix(heads, rank),
+                "ssm_dt.bias": random.vector(heads, about=-1.0),
+                "ssm_a": -np.exp(random.vector(heads, 1)),
+                "ssm_d": random.vector(heads, about=1.0),
+                "ssm_out.weight": random.matrix(WIDTH, INNER),
+            }
+        weights |= {f"blk.{i}.{name}": value for name, value in layer.items()}
+    return weights
+
+
 SSM = {
     "ssm.conv_kernel": KERNEL, "ssm.inner_size": INNER, "ssm.state_size": N_STATE,
     "attention.layer_norm_rms_epsilon": EPSILON,
@@ -239,5 +276,14 @@ MODELS = [
             "attention.key_length": HEAD, "attention.value_length": HEAD,
         },
         falcon_h1_weights,
+    ),
+    Tiny(
+        "plamo2", "hybrid",
+        SSM | {
+            "ssm.time_step_rank": INNER // HEAD, "ssm.group_count": 0, "feed_forward_length": N_FFN,
+            "attention.head_count": np.int32([4, 0, 0]), "attention.head_count_kv": np.int32([2, 0, 0]),
+            "attention.key_length": HEAD, "attention.value_length": HEAD,
+        },
+        plamo2_weights, lambda w, ids: plamo.logits(w, ids, EPSILON),
     ),
 ]  # fmt: skip

@@ -33,12 +33,17 @@ SsmSizes read_ssm_sizes(const Hparams& hp) {
     return sizes;
 }
 
-SsmSizes read_grouped_ssm_sizes(const Hparams& hp) {
-    SsmSizes sizes = read_ssm_sizes(hp);
-    sizes.groups = hp.count("ssm.group_count");
+SsmSizes read_headed_ssm_sizes(const Hparams& hp) {
+    const SsmSizes sizes = read_ssm_sizes(hp);
     if (sizes.inner % sizes.rank != 0)
         hp.refuse("ssm.time_step_rank",
                   text(sizes.rank, " heads do not divide the inner size ", sizes.inner));
+    return sizes;
+}
+
+SsmSizes read_grouped_ssm_sizes(const Hparams& hp) {
+    SsmSizes sizes = read_headed_ssm_sizes(hp);
+    sizes.groups = hp.count("ssm.group_count");
     if (sizes.rank % sizes.groups != 0)
         hp.refuse("ssm.group_count",
                   text(sizes.groups, " groups do not divide the ", sizes.rank, " heads"));

@@ -21,6 +21,7 @@ struct SsmSizes {
     int groups = 1;  // groups of heads; the heads of a group share b and c
 };
 SsmSizes read_ssm_sizes(const Hparams& hparams);          // Mamba: groups is 1
+SsmSizes read_headed_ssm_sizes(const Hparams& hparams);   // Mamba-2: heads divide inner
 SsmSizes read_grouped_ssm_sizes(const Hparams& hparams);  // Mamba-2: groups divide heads
 
 //   u, z = Win x;  u = silu(conv(u));  r, b, c = Wx u;  dt = softplus(Wdt r + bias)
