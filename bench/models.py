@@ -19,6 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from hybrid_models import HYBRIDS
 from python.gguf_writer import Raw
 
 from python import gguf_writer
@@ -115,15 +116,23 @@ def stack(tensor: np.ndarray | Raw, n: int) -> np.ndarray | Raw:
 def write(name: str, path: Path, seed: int = 0, vocabulary: bool = False) -> Path:
     """Write the model `name`, which is shape:type. Norms and biases are F32. With `vocabulary`, include tokens."""
     shape_name, _, dtype = name.partition(":")
-    if shape_name not in SHAPES or dtype not in {*BLOCKS, *FLOATS}:
+    names = ", ".join([*SHAPES, *HYBRIDS])
+    if shape_name not in {*SHAPES, *HYBRIDS} or dtype not in {*BLOCKS, *FLOATS}:
         raise ValueError(
-            f"{name!r}: expected one of {', '.join(SHAPES)}, then one of F32, F16, {', '.join(BLOCKS)}"
+            f"{name!r}: expected one of {names}, then one of F32, F16, {', '.join(BLOCKS)}"
         )
+    metadata = {"general.name": name, "tokenizer.ggml.model": "no_vocab"}
+    weight = partial(matrix, np.random.default_rng(seed), dtype=dtype)
+    if shape_name in HYBRIDS:
+        arch, keys, tensors = HYBRIDS[shape_name](weight)
+        metadata |= {"general.architecture": arch}
+        metadata |= {f"{arch}.{key}": value for key, value in keys.items()}
+        if vocabulary:
+            metadata |= tokens(keys["vocab_size"])
+        return gguf_writer.write(path, metadata, tensors)
     s = SHAPES[shape_name]
-    metadata = {
+    metadata |= {
         "general.architecture": s.arch,
-        "general.name": name,
-        "tokenizer.ggml.model": "no_vocab",
         f"{s.arch}.vocab_size": s.n_vocab,
         f"{s.arch}.block_count": s.n_layer,
         f"{s.arch}.embedding_length": s.n_embd,
@@ -132,7 +141,7 @@ def write(name: str, path: Path, seed: int = 0, vocabulary: bool = False) -> Pat
         f"{s.arch}.attention.head_count_kv": s.n_head_kv,
     }
     of = encoder if s.arch == "bert" else decoder
-    keys, tensors = of(s, partial(matrix, np.random.default_rng(seed), dtype=dtype))
+    keys, tensors = of(s, weight)
     if vocabulary:
         metadata |= tokens(s.n_vocab)
     return gguf_writer.write(path, metadata | keys, tensors)
@@ -243,7 +252,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "name", help="shape:type, as in qwen-0.5b:Q4_0; shapes: " + ", ".join(SHAPES)
+        "name", help="shape:type, as in qwen-0.5b:Q4_0; shapes: " + ", ".join([*SHAPES, *HYBRIDS])
     )
     parser.add_argument("path", type=Path)
     parser.add_argument(
