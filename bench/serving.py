@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Measure the throughput of an engine with many requests, beside generate() and llama-server, and its latency.
 
-    serving.py MODEL [--requests 64] [--slots 16] [--threads N] [--rounds 3]
+    serving.py MODEL [--requests 64] [--slots 16] [--threads N] [--rounds 3] [--systems NAME,...]
 
 MODEL is a GGUF file, or shape:type for one with random weights (models.py). All requests of mixed length are given at
 once; every round measures each system in turn with the same prompts, limits, slots and threads. llama-server takes part
 if PLAIT_LLAMA_SERVER is the path of its binary. A figure is the number of generated tokens per second, until the last
 request has ended.
 
-The latency is the time from the submission of a short prompt to its first token, while long prompts are processed and
-others generate, in steps of the engine.
+The latency is the time from the submission of a short prompt to its first token, in steps of the engine: divided by the
+mean time of the steps in which long prompts are processed meanwhile.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -115,20 +115,26 @@ def with_llama_server(address: str, requests: Requests) -> int:
 def latency(engine: plait.Engine, n_vocab: int) -> tuple[float, float]:
     """Return the seconds to the first token of a short prompt beside long ones, and those of a step meanwhile."""
     rng = np.random.default_rng(1)
-    long = [rng.integers(100, n_vocab // 2, 480).tolist() for _ in range(4)]
+    long = [rng.integers(100, n_vocab // 2, 480).tolist() for _ in range(8)]
+
+    async def begun(stream: AsyncIterator[plait.Event]) -> float:
+        await anext(stream)
+        return time.monotonic()
 
     async def main() -> tuple[float, float]:
-        running = [asyncio.create_task(engine.complete(ids, 8)) for ids in long]
-        before = engine.stats
-        while engine.stats.n_steps == before.n_steps:
-            await asyncio.sleep(0.001)
         n, start = engine.stats.n_steps, time.monotonic()
+        streams = [engine.stream(ids, 8) for ids in long]
+        running = [asyncio.create_task(begun(stream)) for stream in streams]
+        while engine.stats.n_steps < n + 2:  # in the middle of a step, that of other prompts
+            await asyncio.sleep(0.001)
         short = await engine.complete(long[0][:8][::-1], 2)
-        await asyncio.gather(*running)
-        seconds = time.monotonic() - start
+        seconds = max(await asyncio.gather(*running)) - start
+        n_steps = engine.stats.n_steps - n
+        for stream in streams:
+            await stream.aclose()
         assert short.timings is not None
         assert short.timings.first_token is not None
-        return short.timings.first_token, seconds / (engine.stats.n_steps - n)
+        return short.timings.first_token, seconds / n_steps
 
     return asyncio.run(main())
 
@@ -140,6 +146,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=16)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--systems", metavar="NAME,...", help="default: all")
     given = parser.parse_args()
     path = given.model
     if not Path(path).exists():
@@ -150,24 +157,24 @@ def main() -> None:
     model = plait.Model(path)
     threads = given.threads or os.cpu_count() or 1
     requests = requests_of(given.requests, model.n_vocab)
-    with (
-        context(model, given.slots, threads) as first,
-        context(model, given.slots, threads) as second,
-        plait.Engine(second, prefixes=False) as engine,
-    ):
+    with ExitStack() as opened:
+        first, second = (
+            opened.enter_context(context(model, given.slots, threads)) for _ in range(2)
+        )
+        engine = opened.enter_context(plait.Engine(second, prefixes=False))
         systems: dict[str, Callable[[Requests], int]] = {
             "generate": lambda asked: with_generate(first, asked),
             "engine": lambda asked: with_engine(engine, asked),
         }
-        measure(systems, requests, given.rounds)
-        seconds, step = latency(engine, model.n_vocab)
-        print(f"first token of a short prompt: {seconds * 1e3:.0f} ms, {seconds / step:.1f} steps")
-    if binary := os.environ.get("PLAIT_LLAMA_SERVER"):
-        with llama_server(binary, path, given.slots, threads) as address:
-            measure(
-                {"llama-server": lambda asked: with_llama_server(address, asked)},
-                requests,
-                given.rounds,
+        if binary := os.environ.get("PLAIT_LLAMA_SERVER"):
+            address = opened.enter_context(llama_server(binary, path, given.slots, threads))
+            systems["llama-server"] = lambda asked: with_llama_server(address, asked)
+        chosen = given.systems.split(",") if given.systems else list(systems)
+        measure({name: systems[name] for name in chosen}, requests, given.rounds)
+        if "engine" in chosen:
+            seconds, step = latency(engine, model.n_vocab)
+            print(
+                f"first token of a short prompt: {seconds * 1e3:.0f} ms, {seconds / step:.1f} steps"
             )
 
 

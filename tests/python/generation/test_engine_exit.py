@@ -38,7 +38,7 @@ async def main():
 asyncio.run(main())
 """,
     "generate": "while True: plait.complete(engine, ['a', 'b'] * 9, 30)",
-    "chat": "chat = plait.Chat(engine, template='{{ messages[-1].content }}')\nwhile True: chat.send('Tom')",
+    "chat": "while True: plait.Chat(engine, template='{{ messages[-1].content }}', full='truncate').say('Tom')",
     "reopen": """
 while True:
     with plait.Engine(plait.Model.demo(), n_ctx=512) as other:

@@ -414,7 +414,9 @@ def test_sixty_four_clients(port, engine, seconds):
 
     async def main():
         base = f"http://127.0.0.1:{port}/v1"
-        async with openai.AsyncOpenAI(base_url=base, api_key="secret", max_retries=0) as client:
+        # A time limit that holds on a busy machine, too.
+        options = {"base_url": base, "api_key": "secret", "max_retries": 0, "timeout": 600}
+        async with openai.AsyncOpenAI(**options) as client:
             await asyncio.gather(*(one(client, i) for i in range(64)))
 
     asyncio.run(main())
