@@ -11,8 +11,13 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Final
 
 from plait.cli.arguments import add_context, add_model, context_options, open_model, read_text
+
+# Seconds until an idle connection is closed. Longer than clients keep them (5 seconds in the openai package): otherwise
+# a client may send a request on a connection that is being closed.
+_KEEP_ALIVE: Final = 65
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
         name = Path(args.model).stem if Path(args.model).is_file() else args.model
         key, origins = args.api_key, args.allow_origin
         app = create_app(model, engine, name=name, api_key=key, template=template, origins=origins)
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=10)
+        config = uvicorn.Config(
+            app, log_level="warning", timeout_graceful_shutdown=10, timeout_keep_alive=_KEEP_ALIVE
+        )
         sys.stderr.write(f"plait serve: {name} is at {_address(listening)}; Ctrl-C ends\n")
         uvicorn.Server(config).run(sockets=[listening])
     return 0

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Masks = npt.NDArray[np.uint32]
 
+# White space between the parts of JSON. Unlimited, some models would write nothing else.
+WHITESPACE: Final = r"[ ]?|\n[ ]{0,16}"
 _RULES: Final = re.compile(r"^\s*start\s*:", re.MULTILINE)
 _GBNF: Final = re.compile(r"^\s*root\s*::=", re.MULTILINE)
 _tokenizers: weakref.WeakKeyDictionary[Tokenizer, Any] = weakref.WeakKeyDictionary()
@@ -82,7 +84,7 @@ class Grammar:
             raise ValueError(f"Grammar: schema is not JSON: {error}") from None
         try:
             source = llguidance.LLMatcher.grammar_from_json_schema(
-                text, defaults={"whitespace_pattern": r"[ ]?|\n[ ]{0,16}"}
+                text, defaults={"whitespace_pattern": WHITESPACE}
             )
         except ValueError as error:
             raise ValueError(f"grammar: {error}") from error

@@ -431,6 +431,33 @@ def test_tool_choice_requires_or_forbids_calls(demo_model):
             engine.complete_sync("text", tool_choice="required")
 
 
+def test_required_calls_have_no_endless_white_space(demo_model):
+    template = "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": "Add.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"x": {"enum": [1, 2]}},
+                    "required": ["x"],
+                },
+            },
+        }
+        for name in ("add", "sub")
+    ]
+    messages = [{"role": "user", "content": "Tom lives in Rome. Where does Tom live?"}]
+    with plait.Engine(demo_model, n_ctx=1024) as engine:
+        done = engine.complete_sync(
+            messages, 200, tools=tools, tool_choice="required", template=template
+        )
+    assert done.finish_reason == "stop"
+    (call,) = done.message.tool_calls
+    assert call.arguments["x"] in (1, 2)
+
+
 def test_response_format_constrains_the_text(demo_model):
     pytest.importorskip("llguidance")
     form = {"type": "json_schema", "json_schema": {"schema": {"enum": ["a", "b"]}}}

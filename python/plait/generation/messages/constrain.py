@@ -154,7 +154,10 @@ class _Writer:
 
 
 def _json(schema: Mapping[str, Any]) -> str:
-    return f"%json {json.dumps(schema or {'type': 'object'})}"
+    from plait.generation.grammar import WHITESPACE
+
+    limited = {**(schema or {"type": "object"}), "x-guidance": {"whitespace_pattern": WHITESPACE}}
+    return f"%json {json.dumps(limited)}"
 
 
 def _quoted(text: str) -> str:
