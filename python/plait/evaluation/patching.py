@@ -15,7 +15,7 @@ from plait.arguments import expect_model, integer, items, string
 from plait.context import Context
 from plait.errors import UnsupportedError
 from plait.evaluation.texts import Text, token_ids
-from plait.inspect.capture import no_such_value, spellings
+from plait.inspect.capture import find_value, no_such_value
 from plait.model import Model
 from plait.progress import Progress, ProgressOption, check_progress
 
@@ -240,9 +240,8 @@ class _Sweep:
 
     def _name(self, known: list[str], layer: int) -> str:
         name = f"{self._values}.{layer}"
-        for value in known:
-            if name in spellings(value):
-                return value
+        if found := find_value(known, name):
+            return found
         raise no_such_value("patch_sweep: values", known, name)
 
     def _decode(self, ctx: Context, tokens: list[int]) -> Rows:

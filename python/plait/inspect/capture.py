@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,7 +63,7 @@ class Capture(_core.Capture, Mapping[str, Rows], metaclass=_Type):
 
     def __getitem__(self, name: str) -> Rows:
         wanted = current_name(name) if isinstance(name, str) else name
-        found = next((known for known in self.names if wanted in spellings(known)), None)
+        found = find_value(self.names, wanted) if isinstance(wanted, str) else None
         if found is None:
             raise KeyError(name)
         rows = [call[found] for call in self.calls if found in call]
@@ -110,22 +110,37 @@ def spellings(name: str) -> tuple[str, ...]:
     return name, ".".join([parts[2], parts[1], *parts[3:]])
 
 
+def find_value(known: Collection[str], name: str) -> str | None:
+    """Return the known name of which this is a spelling; None if there is none."""
+    if name in known:
+        return name
+    parts = name.split(".")
+    found = ".".join(["blk", *parts[1:2], parts[0], *parts[2:]])
+    return found if found in known else None
+
+
 def matching(what: str, known: list[str], patterns: tuple[str, ...]) -> list[str]:
     """Return the known names that match a pattern, in their order; errors begin with `what`."""
     if not patterns:
         raise ValueError(f"{what}: patterns: expected at least one name or pattern, got none")
-    names = list[str]()
+    chosen = set[str]()
+    exact = frozenset(known)
     for pattern in patterns:
         if not isinstance(pattern, str):
             raise TypeError(f"{what}: patterns: expected a str, got {type(pattern).__name__}")
         wanted = current_name(pattern)
-        found = [
-            name
-            for name in known
-            if ("attn_pattern" in wanted or ".attn_pattern" not in name)
-            and any(fnmatchcase(n, wanted) for n in spellings(name))
-        ]
+        one = find_value(exact, wanted)
+        found = (
+            [one]
+            if one is not None
+            else [
+                name
+                for name in known
+                if ("attn_pattern" in wanted or ".attn_pattern" not in name)
+                and any(fnmatchcase(n, wanted) for n in spellings(name))
+            ]
+        )
         if not found:
             raise no_such_value(what, known, pattern)
-        names += found
-    return sorted(set(names), key=known.index)
+        chosen.update(found)
+    return [name for name in known if name in chosen]

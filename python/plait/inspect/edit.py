@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from plait import _core
 from plait.arguments import MAX_POSITION, integer, items, string
-from plait.inspect.capture import current_name, no_such_value, spellings
+from plait.inspect.capture import current_name, find_value, no_such_value
 
 Rows = npt.NDArray[np.float32]
 Change = Callable[[Rows], npt.ArrayLike]
@@ -40,7 +40,7 @@ class Edit(_core.Edit):
         name = current_name(string(name, "edit: name"))
         string(mode, "edit: mode")
         known = context.value_names()
-        found = next((value for value in known if name in spellings(value)), None)
+        found = find_value(known, name)
         if found is None:
             raise no_such_value("edit", known, name)
         if ".attn_pattern" in found:

@@ -1,8 +1,9 @@
-"""allocations.py MODEL FOLDER STEP: every allocation of every kind of call refused in turn, alone and with all later.
+"""allocations.py MODEL FOLDER STEP [CALL...]: every allocation of calls refused in turn, alone and with all later.
 
 Each call gets through or raises MemoryError, or BackendError where a device had no memory, and what a context held
-before is what it holds after. STEP 1 tries every allocation, a larger one each of so many. Prints how many were tried
-and how many raised. Needs failing_malloc.so, preloaded.
+before is what it holds after. STEP 1 tries every allocation, a larger one each of so many. Without names of calls, all
+kinds of them are tried; "compared:1:3" tries the second of three parts of the allocations of a call. Prints how many
+allocations were refused and how many calls raised. Needs failing_malloc.so, preloaded.
 """
 
 import ctypes
@@ -52,11 +53,13 @@ class Calls:
     def context(self) -> plait.Context:
         return plait.Context(self.model, n_ctx=64, n_seq_max=3, n_ubatch=8, threads=1)
 
-    def refuse_all(self, name: str, call: Callable[[], object], step: int) -> None:
+    def refuse_all(self, name: str, call: Callable[[], object], first: int, step: int) -> None:
         for keep_on in (False, True):
             call()  # what is made once and kept, by Python too
             self.restore()
-            for k in range(1, N_MOST, step):
+            gc.collect()
+            gc.freeze()  # later collections only look at newer objects, which makes them fast
+            for k in range(first, N_MOST, step):
                 gc.collect()
                 MALLOC.refuse(k, keep_on)
                 error = None
@@ -144,9 +147,19 @@ class Calls:
     def restore(self) -> None:
         self.ctx.kv.from_bytes(self.good)
 
-    def run(self, step: int) -> None:
+    def run(self, step: int, names: list[str]) -> None:
+        calls = self.calls()
+        for given in names or calls:
+            name, *part = given.split(":")
+            # A comparison does the same for a hundred values.
+            stride = 11 * step if name == "compared" else step
+            number, n_parts = map(int, part) if part else (0, 1)
+            self.refuse_all(name, calls[name], 1 + number * stride, n_parts * stride)
+        assert self.file.read_bytes() == self.good
+
+    def calls(self) -> dict[str, Callable[[], object]]:
         ctx = self.ctx
-        for name, call in {
+        return {
             "load": lambda: plait.Model(self.path),
             "context": self.context,
             "decode": lambda: ctx.decode(self.more),
@@ -167,11 +180,9 @@ class Calls:
             "compared": self.compared,
             "edit": lambda: opened(ctx.edit("l_out.0", lambda rows: rows)),
             "sequence": lambda: ctx.sequence().close(),
-        }.items():
-            self.refuse_all(name, call, 11 * step if name == "compared" else step)
-        assert self.file.read_bytes() == self.good
+        }
 
 
 calls = Calls(sys.argv[1], Path(sys.argv[2]))
-calls.run(int(sys.argv[3]))
+calls.run(int(sys.argv[3]), sys.argv[4:])
 print(calls.n_tried, calls.n_raised)
