@@ -4,8 +4,9 @@
     experiment_costs.py [qwen-0.5b:Q8_0] [--seqs 16] [--steps 8] [--rounds 3] [--threads 2]
 
 Prints the medians of the rounds: the throughput of steps of --seqs sequences with array edits of 4 values of each
-sequence, as a share of that without; the time of an empty transaction and of the bookkeeping of one around a step, each
-for 32 sequences; and the rate of a prompt of 256 tokens with a capture of one value of every layer, as a share.
+sequence, as a share of that without; the time of an empty transaction, and what one around a step adds to the processor
+time outside of decode(), each for 32 sequences; and the rate of a prompt of 256 tokens with a capture of one value of
+every layer, as a share.
 """
 
 from __future__ import annotations
@@ -68,24 +69,42 @@ def edits_ratio(model: plait.Model, args: argparse.Namespace) -> float:
 
 
 def transaction_seconds(model: plait.Model, threads: int) -> tuple[float, float]:
-    """Return the seconds of an empty transaction, and of beginning and ending one around a step."""
-    with plait.Context(model, n_ctx=64, n_seq_max=32, threads=threads) as ctx:
+    """Return the seconds of an empty transaction, and those that one around a step adds.
+
+    Code that follows a step finds cold processor caches, with a transaction or without. So the processor time of a
+    loop outside of decode() is compared, in turn: it makes the batch, and reads a position after the step.
+    """
+    with plait.Context(model, n_ctx=128, n_seq_max=32, threads=threads) as ctx:
         ctx.decode(step_of(model, 32, 8))
-        batch = step_of(model, 32)
-        empty, around = [], []
-        for _ in range(200):
+
+        def empty() -> float:
             begin = time.perf_counter()
             with ctx.transaction():
                 pass
-            empty.append(time.perf_counter() - begin)
-        for _ in range(12):
-            begin = time.perf_counter()
+            return time.perf_counter() - begin
+
+        def step() -> float:
+            batch = step_of(model, 32)
+            begin = time.thread_time()
+            ctx.decode(batch)
+            return time.thread_time() - begin
+
+        def plain() -> float:
+            begin = time.thread_time()
+            decoding = step()
+            ctx.kv.seq_pos_max(0)
+            return time.thread_time() - begin - decoding
+
+        def around() -> float:
+            begin = time.thread_time()
             with ctx.transaction():
-                entered = time.perf_counter()
-                ctx.decode(batch)
-                decoded = time.perf_counter()
-            around.append(time.perf_counter() - decoded + entered - begin)
-        return statistics.median(empty), statistics.median(around)
+                decoding = step()
+            ctx.kv.seq_pos_max(0)
+            return time.thread_time() - begin - decoding
+
+        pairs = [(plain(), around()) for _ in range(50)]
+        without, within = (statistics.median(times) for times in zip(*pairs, strict=True))
+        return statistics.median(empty() for _ in range(200)), within - without
 
 
 def capture_ratio(model: plait.Model, args: argparse.Namespace) -> float:
@@ -113,9 +132,9 @@ def main() -> None:
     args = parser.parse_args()
     with opened(args.model) as model:
         print(f"edits of 4 values of {args.seqs} sequences: {edits_ratio(model, args):.3f}")
-        empty, around = transaction_seconds(model, args.threads)
+        empty, added = transaction_seconds(model, args.threads)
         print(
-            f"transaction of 32 sequences: {1e6 * empty:.1f} us empty, {1e6 * around:.1f} us around a step"
+            f"transaction of 32 sequences: {1e6 * empty:.1f} us empty, {1e6 * added:.1f} us added to a step"
         )
         print(f"capture of one value per layer: {capture_ratio(model, args):.3f}")
 
