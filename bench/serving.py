@@ -153,7 +153,9 @@ def main() -> None:
         sys.path.insert(0, str(Path(__file__).parent))
         import models
 
-        path = str(models.write(given.model, Path(tempfile.mkdtemp()) / "model.gguf"))
+        path = str(
+            models.write(given.model, Path(tempfile.mkdtemp()) / "model.gguf", vocabulary=True)
+        )
     model = plait.Model(path)
     threads = given.threads or os.cpu_count() or 1
     requests = requests_of(given.requests, model.n_vocab)
