@@ -55,6 +55,8 @@ def on_files(files: Files, config: Any) -> Files:
             config=Config({"ExtractOutputPreprocessor": {"output_filename_template": figures}})
         )
         text, resources = exporter.from_filename(str(path))
+        # Outputs that follow each other are one block of code, which would have a gap.
+        text = re.sub(r"(?m)(?<=\n)\n{3,}(?= {4}\S)", "\n", text)
         files.append(File.generated(config, page, content=text))
         for figure, content in resources["outputs"].items():
             files.append(File.generated(config, f"notebooks/{figure}", content=content))

@@ -66,12 +66,22 @@ def run(args: argparse.Namespace) -> int:
             facts |= {"first_difference": report.first_difference, "values": values}
         write_json(facts)
         return 0
-    write(str(found))
+    rows = [
+        ("KL divergence", f"{found.mean:.6f} +/- {found.stderr:.6f} nats"),
+        ("median", f"{found.median:.6f}"),
+        ("99th percentile", f"{found.p99:.6f}"),
+        ("maximum", f"{found.max:.6f}"),
+        ("same most likely token", f"{found.top1:.2%}"),
+        ("tokens", f"{found.n_tokens:,}"),
+    ]
     if report is not None and report.first_difference is None:
-        write("all values have the same bits")
+        rows.append(("first difference", "none: all values have the same bits"))
     elif report is not None:
         _, name, position = report.first_difference or (None, "", 0)
-        write(f"first difference: {name} at position {position}")
+        rows.append(("first difference", f"{name} at position {position}"))
+    write_table(("", ""), rows, left=2)
+    if report is not None and report.first_difference is not None:
+        write()
         worst = sorted(report.layers, key=lambda row: row["cosine"])[: args.values]
         write_table(
             ("value", "max", "rms", "cosine"),
