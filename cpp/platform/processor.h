@@ -1,11 +1,19 @@
-// What differs between processors and is needed in a few instructions: waiting, the counter, and
-// denormals. The last branch of each is portable.
+// What differs between processors and is needed in a few instructions: cache lines, waiting, the
+// counter, and denormals. The last branch of each is portable.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace plait::platform {
+
+// What threads write at the same time is this many bytes apart.
+#if defined(__aarch64__) && defined(__APPLE__)
+inline constexpr std::size_t kCacheLine = 128;
+#else
+inline constexpr std::size_t kCacheLine = 64;
+#endif
 
 // Tells the processor that this thread is waiting in a loop.
 inline void pause() noexcept {

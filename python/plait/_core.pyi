@@ -527,9 +527,9 @@ class Context:
             last layer, outputs have the residual stream after its last layer as `embeddings`, and no
             logits. For encoder-decoder models, the range is one of the decoder; the encoder runs whole.
         threads: Number of CPU threads. None: the number of physical cores available to this process.
-        isa: Highest CPU instruction set to use: "scalar", "avx2", "avx512" or "amx"; on ARM, "scalar"
-            or "neon". None: the best available one. The environment variable PLAIT_ISA sets the same
-            limit for the whole process.
+        isa: Highest CPU instruction set to use: "scalar", "avx2", "avx512" or "amx"; on ARM, "scalar",
+            "neon", "neon_i8mm" or "neon_bf16". None: the best available one. The environment variable
+            PLAIT_ISA sets the same limit for the whole process.
         flash_attention: True computes attention in one pass over the keys; False stores all scores
             first. "auto" chooses.
         embeddings: Return embeddings as well.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import plait
 import pytest
+from python.instruction_sets import ISAS
 
 from python import gguf_writer, validation
 
@@ -70,7 +71,7 @@ def data_dir() -> Path:
     return DATA.resolve()
 
 
-@pytest.fixture(params=["scalar", "avx2", "avx512", "amx"])
+@pytest.fixture(params=ISAS)
 def isa(request: pytest.FixtureRequest) -> str:
     """Each instruction set this build has and this machine runs, for Context(isa=...)."""
     if request.param not in plait.build_info()["isas"]:

@@ -101,8 +101,10 @@ uint32_t detect(uint32_t wanted) {
         add(permitted, kAmxInt8);
     }
 #elif defined(__aarch64__)
-    constexpr unsigned long kHwcap = 16;  // AT_HWCAP
+    constexpr unsigned long kHwcap = 16, kHwcap2 = 26;  // AT_HWCAP, AT_HWCAP2
     add(arm_has(kHwcap, 20, "hw.optional.arm.FEAT_DotProd"), kNeonDot);
+    add(arm_has(kHwcap2, 13, "hw.optional.arm.FEAT_I8MM"), kNeonI8mm);
+    add(arm_has(kHwcap2, 14, "hw.optional.arm.FEAT_BF16"), kNeonBf16);
 #endif
     return found & wanted;
 }

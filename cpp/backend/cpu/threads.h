@@ -39,7 +39,7 @@ protected:
 private:
     friend class Threads;
 
-    struct alignas(64) Slot {
+    struct alignas(platform::kCacheLine) Slot {
         // The upper half of these numbers is the number of the run, so that a late thread of an
         // earlier run neither takes nor counts tasks.
         std::atomic<uint64_t> tasks{0};
@@ -94,7 +94,7 @@ private:
     std::atomic<Job*> job_{nullptr};
     std::atomic<int> sleepers_{0};
     std::atomic<bool> quit_{false};
-    struct alignas(64) Thread {
+    struct alignas(platform::kCacheLine) Thread {
         std::atomic<bool> inside{false};  // true while the thread is in a run
         Claim claim;
         // The tasks of the claim.

@@ -70,7 +70,8 @@ def add_context(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--isa",
         metavar="NAME",
-        help="strongest instruction set to use: scalar, neon, avx2, avx512 or amx",
+        help="strongest instruction set to use: scalar, avx2, avx512 or amx; on ARM, scalar, neon, "
+        "neon_i8mm or neon_bf16",
     )
 
 

@@ -406,7 +406,11 @@ def test_kv_and_stats_are_one_object_each(tiny):
         ({"backend": "tpu"}, ValueError, r'"cpu".*got "tpu"'),
         ({"threads": 0}, ValueError, "threads.*got 0"),
         ({"threads": 2**20}, ValueError, "threads"),
-        ({"isa": "sse"}, ValueError, r"scalar, neon, avx2, avx512, amx, got \"sse\""),
+        (
+            {"isa": "sse"},
+            ValueError,
+            r"scalar, neon, neon_i8mm, neon_bf16, avx2, avx512, amx, got \"sse\"",
+        ),
         ({"flash_attention": "maybe"}, ValueError, 'got "maybe"'),
         ({"flash_attention": 1}, TypeError, "flash_attention"),
         ({"embeddings": "yes"}, TypeError, "embeddings"),

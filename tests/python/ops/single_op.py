@@ -18,13 +18,14 @@ import numpy as np
 import plait
 import plait.quant
 import pytest
+from python.instruction_sets import ISAS
 from reference.rope_table import Rope
 
 BUILD = Path(
     os.environ.get("PLAIT_OPS_DIR") or Path(__file__).parents[3] / "build" / "release" / "tests"
 )
 SIZES = (1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 129)
-DEVICES = ("scalar", "avx2", "avx512", "amx", "vulkan")
+DEVICES = (*ISAS, "vulkan")
 INFINITE = (np.inf, -np.inf, 0.0, -0.0)  # the CPU's kernels treat denormal floats as zeros
 
 

@@ -19,11 +19,14 @@
 //                           rounds 32 values in [-127, 127] to nearest even and stores them as
 //                           signed bytes, and the sums of the two halves
 //   DotBF16                 the fastest way to multiply BF16 weights: a class like ColumnBF16
+//   ByteMatrix, Bf16Matrix  products of matrices, only if lane_bytes is 8; see block_product.h
 //   TileShape               the shape of register tiles, in panels by rows, as bench_linear.cpp
 //                           measured it:
+//     kFollowsPanels          prefetches know where a panel ends and which tiles share the next ones;
+//                             otherwise they run ahead at a distance, with fewer instructions
 //     kWideForSlowCodes       wide tiles also for codes that are slow to unpack: there are enough
 //                             registers
-//     kWidePanels             panels of a wide tile
+//     kWidePanels             panels of a wide tile; 1 if high tiles are always better
 //     kHighPanels             panels of a high tile, if it has two rows
 //     kFloatRows              max rows of a tile of floats
 //     kFloatPanels            panels of a tile of floats
@@ -69,6 +72,10 @@ struct ColumnBF16 : OneColumn {
     PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_bf16(p); }
 };
 
+// Defined only by instruction sets that multiply matrices.
+struct ByteMatrix;
+struct Bf16Matrix;
+
 }  // namespace plait::cpu::PLAIT_ISA
 
 #include PLAIT_SIMD_HEADER(dot.h)
@@ -80,7 +87,7 @@ constexpr IsaInfo kRow = isa_row(PLAIT_QUOTE(PLAIT_ISA));
 static_assert(kRow.panel_lanes == F32::kLanes);
 static_assert(kRow.float_tile_panels == TileShape::kFloatPanels);
 static_assert(kRow.has_unsigned_byte_dot == kUnsignedDot);
-static_assert(!kRow.bf16_dot_is_fast || DotBF16::kColumns == 2);
+static_assert(!kRow.bf16_dot_is_fast || kRow.lane_bytes == 8 || DotBF16::kColumns == 2);
 
 constexpr int kRegistersOf32 = 32 / F32::kLanes;
 

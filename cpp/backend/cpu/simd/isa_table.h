@@ -30,6 +30,8 @@ enum CpuFeature : uint32_t {
     kAvx512bf16 = 1u << 9,
     kAmxInt8 = 1u << 10,  // including the operating system's permission
     kNeonDot = 1u << 11,
+    kNeonI8mm = 1u << 12,
+    kNeonBf16 = 1u << 13,
 };
 
 struct IsaInfo {
@@ -38,6 +40,10 @@ struct IsaInfo {
 
     // Rows of a packed panel: the floats of a register.
     int32_t panel_lanes;
+    // Bytes of one row that are side by side in a packed panel of a block type: 4, or 8 if there are
+    // products of 8-bit matrices (2 x 8 by 8 x 2). With 8, BF16 panels are also packed for products
+    // of matrices (2 x 4 by 4 x 2) if bf16_dot_is_fast.
+    int32_t lane_bytes;
     // Panels in a register tile of a product of many rows with float weights.
     int32_t float_tile_panels;
     // There are dot products of unsigned with signed bytes. Q8_0 codes are then stored plus 128.
@@ -59,19 +65,25 @@ constexpr uint32_t kAvx512Features =
 // clang-format off
 inline constexpr IsaInfo kIsas[] = {
     {.name = "amx", .required = kAvx512Features | kAmxInt8,
-     .panel_lanes = 16, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
+     .panel_lanes = 16, .lane_bytes = 4, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
      .has_tiles = true, .bf16_dot_is_fast = false, .widens_f16_panels = true},
     {.name = "avx512", .required = kAvx512Features,
-     .panel_lanes = 16, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
+     .panel_lanes = 16, .lane_bytes = 4, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
      .has_tiles = false, .bf16_dot_is_fast = true, .widens_f16_panels = true},
     {.name = "avx2", .required = kAvx2Features,
-     .panel_lanes = 8, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
+     .panel_lanes = 8, .lane_bytes = 4, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
+     .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
+    {.name = "neon_bf16", .required = kNeonDot | kNeonI8mm | kNeonBf16,
+     .panel_lanes = 4, .lane_bytes = 8, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
+     .has_tiles = false, .bf16_dot_is_fast = true, .widens_f16_panels = false},
+    {.name = "neon_i8mm", .required = kNeonDot | kNeonI8mm,
+     .panel_lanes = 4, .lane_bytes = 8, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
     {.name = "neon", .required = kNeonDot,
-     .panel_lanes = 4, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
+     .panel_lanes = 4, .lane_bytes = 4, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
     {.name = "scalar", .required = 0,
-     .panel_lanes = 1, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
+     .panel_lanes = 1, .lane_bytes = 4, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
 };
 // clang-format on

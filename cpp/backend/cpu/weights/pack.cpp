@@ -84,7 +84,8 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     w.rows = rank == 1 ? 1 : type.shape[-2];
     w.columns = type.shape[-1];
     w.matrices = rank == 3 ? type.shape[first] : 1;
-    const RowParts parts = row_parts(w.format, w.columns);
+    const RowParts parts =
+        row_parts(w.format, w.uses_bf16_matrices() ? (w.columns + 3) / 4 * 4 : w.columns);
     w.records_offset = parts.codes * w.lanes;
     const auto panel = static_cast<uint64_t>((parts.codes + parts.records) * w.lanes);
     w.panel_bytes = static_cast<int64_t>(align_up(panel, static_cast<uint64_t>(4 * w.lanes)));
@@ -113,7 +114,14 @@ void pack_panel(const PackedWeight& w, std::span<const std::byte> rows, std::byt
             PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
         case DType::f16:
-        case DType::bf16: copy_strided<2>(panel + 2 * lane, lanes, row, 1, columns); break;
+        case DType::bf16:
+            if (w.uses_bf16_matrices()) {
+                for (int64_t k = 0; k < w.columns; ++k)
+                    std::memcpy(panel + 2 * w.element(k, lane), row + 2 * k, 2);
+            } else {
+                copy_strided<2>(panel + 2 * lane, lanes, row, 1, columns);
+            }
+            break;
 #define PLAIT_CASE(name, Block)                                                                    \
     case DType::name:                                                                              \
         copy_strided<sizeof(Block)>(panel + static_cast<size_t>(lane) * sizeof(Block), lanes, row, \
@@ -146,7 +154,14 @@ void unpack_row(const PackedWeight& w, int64_t matrix, int64_t row, std::span<st
         PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::f16:
-    case DType::bf16: copy_strided<2>(target.data(), 1, bytes + 2 * lane, lanes, columns); break;
+    case DType::bf16:
+        if (w.uses_bf16_matrices()) {
+            for (int64_t k = 0; k < w.columns; ++k)
+                std::memcpy(target.data() + 2 * k, bytes + 2 * w.element(k, lane), 2);
+        } else {
+            copy_strided<2>(target.data(), 1, bytes + 2 * lane, lanes, columns);
+        }
+        break;
     default: copy_strided<4>(target.data(), 1, bytes + 4 * lane, lanes, columns);
     }
 }

@@ -8,7 +8,9 @@
 //     kMinimum      true if a value is scale * code + minimum; kOffset is 0 then
 //     kSigned       true if codes are signed bytes; kOffset is 0 then
 //     kIsQuick      true if unpacking a code takes at most a load, a shift and a mask
-//     code(p, g)    columns [4 g, 4 g + 4) of the 32 whose words start at p
+//     code(p, g)    register g of the 32 columns whose words start at p: columns [4 g, 4 g + 4) of
+//                   every lane. With lane_bytes == 8: columns [8 (g / 2), 8 (g / 2) + 8) of lanes
+//                   2 (g % 2) and 2 (g % 2) + 1
 //     Scales        open(record), then scale(i) and minimum(i) of the block's unit i
 #pragma once
 
@@ -18,6 +20,7 @@
 namespace plait::cpu::PLAIT_ISA {
 
 constexpr int kLanes = F32::kLanes;
+constexpr bool kInPairs = kRow.lane_bytes == 8;
 
 PLAIT_INLINE Bytes nibbles(const uint8_t* p, int g) {
     const Bytes both = Bytes::load(p + (g / 4 * 2 + g % 2) * 4 * kLanes);
@@ -27,13 +30,18 @@ PLAIT_INLINE Bytes nibbles(const uint8_t* p, int g) {
 }
 // Two bits of every byte, shifted to bit `to`.
 PLAIT_INLINE Bytes pairs(const uint8_t* p, int g, int to) {
-    const Bytes all = Bytes::load(p + g / 4 * 4 * kLanes);
-    const int from = 2 * (g % 4);
+    const Bytes all = Bytes::load(p + (kInPairs ? g % 2 : g / 4) * 4 * kLanes);
+    const int from = 2 * (kInPairs ? g / 2 : g % 4);
     const Bytes moved = from < to ? all.left(to - from) : from > to ? all.right(from - to) : all;
     return moved & Bytes::set(static_cast<uint8_t>(3 << to));
 }
+template <class B = Bytes>
 PLAIT_INLINE Bytes bits(const uint8_t* p, int g, int to) {
-    const Bytes all = Bytes::load(p);
+    B all = B::load(p);
+    if constexpr (kInPairs) {
+        all = all.spread(g % 2);
+        g /= 2;
+    }
     const Bytes moved = g < to ? all.left(to - g) : g > to ? all.right(g - to) : all;
     return moved & Bytes::set(static_cast<uint8_t>(1 << to));
 }

@@ -35,10 +35,12 @@ template <class Block>
 struct BlockTiles {
     using D = BlockDot<Block>;
     using Rows = Activations;
+    static constexpr int kElements = Block::kElements;
     // A tile is wide or high. The panels of a wide tile share the loaded rows; the rows of a high
     // tile share the unpacked codes. High tiles are for formats with two scales per 32 columns and,
     // if there are few registers, for codes that are slow to unpack; their sums spill to memory.
-    static constexpr bool kWide = D::kUnit == 32 && (TileShape::kWideForSlowCodes || D::kIsQuick);
+    static constexpr bool kWide = D::kUnit == 32 && TileShape::kWidePanels > 1 &&
+                                  (TileShape::kWideForSlowCodes || D::kIsQuick);
     static constexpr int kMaxRows = kWide ? 4 : 8;
     static constexpr int kPanels = kWide ? TileShape::kWidePanels : TileShape::kHighPanels;  // max
     static constexpr int kCodeBytes = 4 * kLanes * BlockLayout<Block>::kBits;  // of 32 columns
@@ -134,9 +136,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
             sums += kUnits * rows;
         }
     }
-    for (int p = 0; p < P; ++p)
-        for (int r = 0; r < T; ++r)
-            if (row + r < job.rows) store(job, row + r, first + p, y[p][r]);
+    store_tile(job, row, first, y);
 }
 
 // to[(b * units + u) * n + r] = the sum of unit u in the form that a tile uses; `from` is
@@ -188,12 +188,236 @@ PLAIT_INLINE Activations interleaved(const Product& product, int64_t i, int n,
     return {all.codes, all.scales, sums, n};
 }
 
+// ---- Matrices of two rows by two lanes, for instruction sets whose lane_bytes is 8. A register of a
+// panel has eight bytes of two lanes, a register of activations eight bytes of two rows. ----
+
+// Rows in pairs. Floats are stored twice, as a register of results needs them: those of a pair of
+// rows a and b as a, a, b, b.
+struct PairedRows {
+    const int8_t* codes;  // [blocks of 32 columns][pairs][4][2 rows][8]
+    const float* scales;  // [blocks][pairs][4]
+    const float* sums;    // [blocks][units][pairs][4]
+    int64_t pairs;
+
+    PLAIT_INLINE_MEMBER PairedRows from(int) const { return *this; }
+};
+
+// Returns rows of Activations (block_product.h) in pairs. The last of an odd number of rows is its
+// own partner. Takes up to 14 bytes of scratch per column.
+template <class Rows, class Matrix = ByteMatrix>
+PLAIT_INLINE PairedRows paired(const Rows& a, int64_t blocks, int units, bool has_sums,
+                               unsigned char* scratch) {
+    const int64_t pairs = (a.n + 1) / 2;
+    auto* codes = reinterpret_cast<int8_t*>(scratch);
+    auto* scales = reinterpret_cast<float*>(scratch + blocks * pairs * 64);
+    float* sums = scales + blocks * pairs * 4;
+    const auto put_twice = [&](const float* from, int64_t pair, float* to) {
+        const float first = from[2 * pair], second = from[2 * pair + (2 * pair + 1 < a.n)];
+        to[0] = to[1] = first;
+        to[2] = to[3] = second;
+    };
+    for (int64_t b = 0; b < blocks; ++b) {
+        for (int64_t pair = 0; pair < pairs; ++pair) {
+            const int8_t* first = a.codes + 32 * (b * a.n + 2 * pair);
+            const int8_t* second = first + (2 * pair + 1 < a.n ? 32 : 0);
+            int8_t* to = codes + 64 * (b * pairs + pair);
+            for (int i = 0; i < 32; i += 16) Matrix::interleave(first + i, second + i, to + 2 * i);
+            put_twice(a.scales + b * a.n, pair, scales + 4 * (b * pairs + pair));
+            for (int64_t u = b * units; has_sums && u < (b + 1) * units; ++u)
+                put_twice(a.sums + u * a.n, pair, sums + 4 * (u * pairs + pair));
+        }
+    }
+    return {codes, scales, sums, pairs};
+}
+
+// Register tiles of a block type. Tiles is BlockTiles<Block>, whose result has the same bits.
+template <class Tiles, int kRows, class Matrix = ByteMatrix>
+struct PairTiles {
+    using D = typename Tiles::D;
+    using Rows = PairedRows;
+    static constexpr int kMaxRows = kRows;
+    static constexpr int kCodeBytes = Tiles::kCodeBytes, kBytes = Tiles::kBytes;
+
+    // Adds the sums of a unit, times its scale, and its minima to t, or sets t if it is the first.
+    template <int kPairs>
+    PLAIT_INLINE_MEMBER static void add_unit(const Matrix (&sum)[kPairs][2], F32 scale, F32 minimum,
+                                             const float* sums, bool is_first,
+                                             F32 (&t)[kPairs][2]) {
+#pragma GCC unroll 2
+        for (int q = 0; q < 2; ++q) {
+            const F32 lanes = Matrix::lanes(scale, q), minima = Matrix::lanes(minimum, q);
+#pragma GCC unroll 4
+            for (int r = 0; r < kPairs; ++r) {
+                const F32 base = D::kOffset != 0 ? F32::load(sums + 4 * r) : F32::set(kSumsBase);
+                const F32 x = sum[r][q].value() - base;
+                t[r][q] = is_first ? lanes * x : fma(lanes, x, t[r][q]);
+                if constexpr (D::kMinimum) t[r][q] = fma(minima, F32::load(sums + 4 * r), t[r][q]);
+            }
+        }
+    }
+
+    template <int P, int T>
+    PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const PairedRows& rows, int row,
+                                         int64_t first, const PanelPrefetch&) {
+        constexpr int kPairs = (T + 1) / 2, kUnits = Tiles::kUnits, kSteps = D::kUnit / 8;
+        const PackedWeight& w = *job.product->weight;
+        const uint8_t* codes = job.product->matrix + first * w.panel_bytes;
+        const uint8_t* records = codes + w.records_offset;
+        const int8_t* a = rows.codes;
+        const float *scales = rows.scales, *sums = rows.sums;
+        const int64_t pairs = rows.pairs;
+        // The same columns of the panels that come next.
+        const int64_t ahead = w.panel_bytes * P;
+        F32 y[P][kPairs][2];
+        for (int p = 0; p < P; ++p)
+            for (int r = 0; r < kPairs; ++r) y[p][r][0] = y[p][r][1] = F32::zero();
+
+        for (int64_t n = 0; n < w.columns; n += Tiles::kElements) {
+            typename D::Scales s[P];
+            for (int p = 0; p < P; ++p) s[p].open(records + p * w.panel_bytes);
+            records += Tiles::kRecordBytes;
+            for (int b = 0; b < Tiles::kElements / 32; ++b) {
+                for (int p = 0; p < P; ++p)
+                    for (int i = 0; i < kCodeBytes; i += 64)
+                        __builtin_prefetch(codes + ahead + p * w.panel_bytes + i, 0, 2);
+                F32 t[P][kPairs][2];
+#pragma GCC unroll 2
+                for (int u = 0; u < kUnits; ++u) {
+                    Matrix sum[P][kPairs][2];
+#pragma GCC unroll 4
+                    for (int i = 0; i < kSteps; ++i) {
+                        const int step = u * kSteps + i;
+                        Bytes code[P][2];
+#pragma GCC unroll 2
+                        for (int p = 0; p < P; ++p)
+                            for (int q = 0; q < 2; ++q)
+                                code[p][q] = D::code(codes + p * w.panel_bytes, 2 * step + q);
+#pragma GCC unroll 4
+                        for (int r = 0; r < kPairs; ++r) {
+                            const Bytes two = Bytes::load(
+                                reinterpret_cast<const uint8_t*>(a + 64 * r + 16 * step));
+#pragma GCC unroll 2
+                            for (int p = 0; p < P; ++p)
+                                for (int q = 0; q < 2; ++q) sum[p][r][q].add(code[p][q], two);
+                        }
+                    }
+#pragma GCC unroll 2
+                    for (int p = 0; p < P; ++p) {
+                        const int unit = b * kUnits + u;
+                        F32 minimum = F32::zero();
+                        if constexpr (D::kMinimum) minimum = s[p].minimum(unit);
+                        add_unit<kPairs>(sum[p], s[p].scale(unit), minimum, sums + 4 * u * pairs,
+                                         u == 0, t[p]);
+                    }
+                }
+#pragma GCC unroll 4
+                for (int r = 0; r < kPairs; ++r) {
+                    const F32 scale = F32::load(scales + 4 * r);
+#pragma GCC unroll 2
+                    for (int p = 0; p < P; ++p)
+                        for (int q = 0; q < 2; ++q) y[p][r][q] = fma(t[p][r][q], scale, y[p][r][q]);
+                }
+                codes += Tiles::kCodeBytes;
+                a += 64 * pairs;
+                scales += 4 * pairs;
+                sums += 4 * kUnits * pairs;
+            }
+        }
+        F32 of_rows[P][T];
+#pragma GCC unroll 2
+        for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+            for (int r = 0; r < T; ++r)
+                of_rows[p][r] = Matrix::row(y[p][r / 2][0], y[p][r / 2][1], r % 2);
+        store_tile(job, row, first, of_rows);
+    }
+};
+
+// Tiles of one row, which is read as it lies in memory (Activations of block_product.h).
+template <class Tiles, class Matrix = ByteMatrix>
+struct OneRowTiles {
+    using D = typename Tiles::D;
+    using Rows = typename Tiles::Rows;
+    static constexpr int kMaxRows = 1;
+    static constexpr int kCodeBytes = Tiles::kCodeBytes, kBytes = Tiles::kBytes;
+
+    template <int P, int T>
+    PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const Rows& x, int row, int64_t first,
+                                         const PanelPrefetch&) {
+        constexpr int kAhead = 2048;  // bytes of each panel
+        constexpr int kUnits = Tiles::kUnits, kSteps = D::kUnit / 8;
+        const PackedWeight& w = *job.product->weight;
+        const uint8_t* codes = job.product->matrix + first * w.panel_bytes;
+        const uint8_t* records = codes + w.records_offset;
+        const int8_t* a = x.codes;
+        const float *scales = x.scales, *sums = x.sums;
+        F32 y[P];
+        for (int p = 0; p < P; ++p) y[p] = F32::zero();
+
+        for (int64_t n = 0; n < w.columns; n += Tiles::kElements) {
+            typename D::Scales s[P];
+            for (int p = 0; p < P; ++p) s[p].open(records + p * w.panel_bytes);
+            records += Tiles::kRecordBytes;
+            for (int b = 0; b < Tiles::kElements / 32; ++b) {
+                for (int p = 0; p < P; ++p)
+                    for (int i = 0; i < kCodeBytes; i += 64)
+                        __builtin_prefetch(codes + kAhead + p * w.panel_bytes + i, 0, 2);
+                F32 t[P];
+#pragma GCC unroll 2
+                for (int u = 0; u < kUnits; ++u) {
+                    typename Matrix::OneRow sum[P][2];
+#pragma GCC unroll 4
+                    for (int i = 0; i < kSteps; ++i) {
+                        const int step = u * kSteps + i;
+                        const Bytes eight = Matrix::columns(a + step / 2 * 16, step % 2);
+#pragma GCC unroll 2
+                        for (int p = 0; p < P; ++p)
+                            for (int q = 0; q < 2; ++q)
+                                sum[p][q].add(D::code(codes + p * w.panel_bytes, 2 * step + q),
+                                              eight);
+                    }
+#pragma GCC unroll 2
+                    for (int p = 0; p < P; ++p) {
+                        const F32 scale = s[p].scale(b * kUnits + u);
+                        F32 x_sum = Matrix::OneRow::value(sum[p]);
+                        x_sum = x_sum - F32::set(D::kOffset != 0 ? sums[u] : kSumsBase);
+                        t[p] = u == 0 ? scale * x_sum : fma(scale, x_sum, t[p]);
+                        if constexpr (D::kMinimum)
+                            t[p] = fma(s[p].minimum(b * kUnits + u), F32::set(sums[u]), t[p]);
+                    }
+                }
+                for (int p = 0; p < P; ++p) y[p] = fma(t[p], F32::set(*scales), y[p]);
+                codes += Tiles::kCodeBytes;
+                a += 32;
+                ++scales;
+                sums += kUnits;
+            }
+        }
+        for (int p = 0; p < P; ++p) store(job, row, first + p, y[p]);
+    }
+};
+
+// The product of a group of up to kMaxTileRows rows. Scratch: see paired().
+template <class Tiles>
+PLAIT_INLINE void multiply_pairs(const TileJob& job, const typename Tiles::Rows& a,
+                                 unsigned char* scratch) {
+    using D = typename Tiles::D;
+    // Two panels share the loaded rows; a tile of eight rows shares the unpacked codes.
+    if (job.rows == 1) return walk_panels<OneRowTiles<Tiles>, 2>(job, a);
+    const PairedRows rows = paired(a, job.product->weight->columns / 32, Tiles::kUnits,
+                                   D::kOffset != 0 || D::kMinimum, scratch);
+    if (job.rows <= 4) return walk_panels<PairTiles<Tiles, 4>, 2>(job, rows);
+    walk_panels<PairTiles<Tiles, 8>, 1>(job, rows);
+}
+
 template <class Block>
 void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
         const Activations a = interleaved<Block>(product, i, job.rows, scratch);
         using Tiles = BlockTiles<Block>;
-        if (job.rows > 1 && (Tiles::kWide || job.rows == 2))
+        if constexpr (kInPairs)
+            return multiply_pairs<Tiles>(job, a, scratch + paired_scratch(product.weight->columns));
+        if (job.rows > 1 ? Tiles::kWide || job.rows == 2 : TileShape::kWidePanels == 1)
             return walk_panels<Tiles, Tiles::kPanels>(job, a);
         walk_panels<Tiles, 1>(job, a);
     });

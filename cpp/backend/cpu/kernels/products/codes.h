@@ -9,6 +9,11 @@
 //   8 bits        words 0-7: byte i of word g is code 4 g + i
 // 6-bit codes are 4 low bits and 2 more, 5-bit codes 4 and 1, 3-bit codes 2 and 1. In a panel, word
 // w of lane l is at byte 4 * (w * lanes + l), so a register holds four columns of every lane.
+//
+// Instruction sets whose lane_bytes is 8 multiply eight columns of two lanes. Words 2 h and 2 h + 1
+// of a lane are side by side there, so that low nibbles, high nibbles or words of 8 bits are eight
+// columns. Two places differ: with 2 bits, bits [2 g, 2 g + 2) of byte i of word h belong to code
+// 8 g + 4 h + i, and with 1 bit, bit 4 h + g of byte i to code 8 g + 4 h + i.
 #pragma once
 
 #include <stdint.h>
@@ -368,10 +373,30 @@ PLAIT_INLINE uint32_t word_of(const uint8_t* codes) {
     return word;
 }
 
+// The byte of a word, of kBits words for each lane. A last word without a partner is alone.
 template <int kBits>
-PLAIT_INLINE void pack_codes(const uint8_t* codes, uint8_t* block, int64_t lanes, int64_t lane) {
+PLAIT_INLINE int64_t word_offset(int word, const PackedWeight& w, int64_t lane) {
+    if (w.isa->lane_bytes == 8 && word < kBits / 2 * 2)
+        return 8 * (word / 2 * w.lanes + lane) + word % 2 * 4;
+    return 4 * (word * w.lanes + lane);
+}
+
+// The four codes that are field `field` of word `word`, of words with 4 low bits, or with fewer.
+PLAIT_INLINE int first_code_of_nibbles(int word, int field) {
+    return 16 * (word / 2) + 4 * (word % 2) + 8 * field;
+}
+PLAIT_INLINE int first_code_of_pairs(int word, int field, const PackedWeight& w) {
+    return w.isa->lane_bytes == 8 ? 8 * field + 4 * word : 16 * word + 4 * field;
+}
+PLAIT_INLINE int first_code_of_bits(int field, const PackedWeight& w) {
+    return w.isa->lane_bytes == 8 ? 8 * (field % 4) + 4 * (field / 4) : 4 * field;
+}
+
+template <int kBits>
+PLAIT_INLINE void pack_codes(const uint8_t* codes, uint8_t* block, const PackedWeight& w,
+                             int64_t lane) {
     const auto put = [&](int word, uint32_t value) {
-        memcpy(block + 4 * (word * lanes + lane), &value, 4);
+        memcpy(block + word_offset<kBits>(word, w, lane), &value, 4);
     };
     int word = 0;
     if constexpr (kBits == 8) {
@@ -380,11 +405,10 @@ PLAIT_INLINE void pack_codes(const uint8_t* codes, uint8_t* block, int64_t lanes
     }
     constexpr int kLow = kBits >= 4 ? 4 : 2;
     if constexpr (kLow == 4) {
-        for (int h = 0; h < 2; ++h) {
-            for (int j = 0; j < 2; ++j) {
-                const uint8_t* c = codes + 16 * h + 4 * j;
-                put(word++, (word_of(c) & 0x0f0f0f0f) | (word_of(c + 8) & 0x0f0f0f0f) << 4);
-            }
+        for (; word < 4; ++word) {
+            const uint32_t low = word_of(codes + first_code_of_nibbles(word, 0));
+            const uint32_t high = word_of(codes + first_code_of_nibbles(word, 1));
+            put(word, (low & 0x0f0f0f0f) | (high & 0x0f0f0f0f) << 4);
         }
     }
     if constexpr (kBits == 6 || kBits <= 3) {
@@ -392,33 +416,45 @@ PLAIT_INLINE void pack_codes(const uint8_t* codes, uint8_t* block, int64_t lanes
         for (int h = 0; h < 2; ++h) {
             uint32_t value = 0;
             for (int g = 0; g < 4; ++g)
-                value |= (word_of(codes + 16 * h + 4 * g) >> kShift & 0x03030303) << (2 * g);
+                value |= (word_of(codes + first_code_of_pairs(h, g, w)) >> kShift & 0x03030303)
+                         << (2 * g);
             put(word++, value);
         }
     }
     if constexpr (kBits == 5 || kBits == 3) {
         uint32_t value = 0;
-        for (int g = 0; g < 8; ++g) value |= (word_of(codes + 4 * g) >> kLow & 0x01010101) << g;
+        for (int g = 0; g < 8; ++g)
+            value |= (word_of(codes + first_code_of_bits(g, w)) >> kLow & 0x01010101) << g;
         put(word++, value);
     }
 }
 
 template <int kBits>
-PLAIT_INLINE void unpack_codes(const uint8_t* block, int64_t lanes, int64_t lane, uint8_t* codes) {
-    const auto get = [&](int word) { return word_of(block + 4 * (word * lanes + lane)); };
-    for (int g = 0; g < 8; ++g) {
-        uint32_t value = 0;
-        if constexpr (kBits == 8) {
-            value = get(g);
-        } else {
-            constexpr int kLow = kBits >= 4 ? 4 : 2;
-            if constexpr (kLow == 4)
-                value = get(g / 4 * 2 + g % 2) >> (4 * (g / 2 % 2)) & 0x0f0f0f0f;
-            if constexpr (kBits == 6) value |= (get(4 + g / 4) >> (2 * (g % 4)) & 0x03030303) << 4;
-            if constexpr (kLow == 2) value = get(g / 4) >> (2 * (g % 4)) & 0x03030303;
-            if constexpr (kBits == 5 || kBits == 3) value |= (get(kLow) >> g & 0x01010101) << kLow;
+PLAIT_INLINE void unpack_codes(const uint8_t* block, const PackedWeight& w, int64_t lane,
+                               uint8_t* codes) {
+    const auto get = [&](int word) { return word_of(block + word_offset<kBits>(word, w, lane)); };
+    // Sets or adds bits of four codes.
+    const auto set = [&](int first, uint32_t value) { memcpy(codes + first, &value, 4); };
+    const auto add = [&](int first, uint32_t value) { set(first, word_of(codes + first) | value); };
+    if constexpr (kBits == 8) {
+        for (int word = 0; word < 8; ++word) set(4 * word, get(word));
+        return;
+    }
+    constexpr int kLow = kBits >= 4 ? 4 : 2;
+    if constexpr (kLow == 4) {
+        for (int i = 0; i < 8; ++i)
+            set(first_code_of_nibbles(i / 2, i % 2), get(i / 2) >> (4 * (i % 2)) & 0x0f0f0f0f);
+    }
+    if constexpr (kBits == 6 || kLow == 2) {
+        for (int i = 0; i < 8; ++i) {
+            const int first = first_code_of_pairs(i / 4, i % 4, w);
+            const uint32_t value = get((kBits == 6 ? 4 : 0) + i / 4) >> (2 * (i % 4)) & 0x03030303;
+            kBits == 6 ? add(first, value << 4) : set(first, value);
         }
-        memcpy(codes + 4 * g, &value, 4);
+    }
+    if constexpr (kBits == 5 || kBits == 3) {
+        for (int i = 0; i < 8; ++i)
+            add(first_code_of_bits(i, w), (get(kLow) >> i & 0x01010101) << kLow);
     }
 }
 
@@ -437,7 +473,7 @@ PLAIT_INLINE void pack_block(const Block& source, const PackedWeight& to, unsign
     constexpr int kInner = Block::kElements / 32;
     for (int b = 0; b < kInner; ++b) {
         pack_codes<P::kBits>(codes + 32 * b, panel + (index * kInner + b) * 4 * P::kBits * to.lanes,
-                             to.lanes, lane);
+                             to, lane);
     }
     unsigned char* out = panel + to.records_offset + index * P::kRecord * to.lanes;
     for (int i = 0; i < P::kHalves; ++i) memcpy(out + 2 * (i * to.lanes + lane), record + 2 * i, 2);
@@ -452,8 +488,8 @@ PLAIT_INLINE void unpack_block(const PackedWeight& from, const unsigned char* pa
     uint8_t record[P::kRecord];
     constexpr int kInner = Block::kElements / 32;
     for (int b = 0; b < kInner; ++b) {
-        unpack_codes<P::kBits>(panel + (index * kInner + b) * 4 * P::kBits * from.lanes, from.lanes,
-                               lane, codes + 32 * b);
+        unpack_codes<P::kBits>(panel + (index * kInner + b) * 4 * P::kBits * from.lanes, from, lane,
+                               codes + 32 * b);
     }
     if constexpr (P::kBits == 8) {
         for (uint8_t& code : codes) code ^= from.code_flip();

@@ -22,7 +22,7 @@ template <class Block>
 void read_expanded(const PackedWeight& table, const unsigned char* panel, int64_t lane, float* y) {
     for (int64_t b = 0; b < table.columns / Block::kElements; ++b) {
         Block block;
-        memcpy(&block, panel + (b * table.lanes + lane) * sizeof block, sizeof block);
+        memcpy(&block, panel + (b * table.lanes + lane) * int64_t{sizeof block}, sizeof block);
         decode_expanded(block, y + b * Block::kElements);
     }
 }
@@ -41,10 +41,10 @@ void read_row(const PackedWeight& table, int64_t row, float* y) {
 #undef PLAIT_CASE
     case DType::f16:
     case DType::bf16: {
-        const auto* elements = reinterpret_cast<const uint16_t*>(panel) + lane;
+        const auto* elements = reinterpret_cast<const uint16_t*>(panel);
         const bool wide = table.format == DType::bf16;
         for (int64_t k = 0; k < table.columns; ++k) {
-            const uint16_t half = elements[k * table.lanes];
+            const uint16_t half = elements[table.element(k, lane)];
             y[k] = wide ? bf16_to_f32(half) : f16_to_f32(half);
         }
         break;

@@ -49,7 +49,11 @@ void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to
             expand(*reinterpret_cast<const Block*>(panel), codes[lane], scales[lane]);
             panel += sizeof(Block);
         }
-        for (int word = 0; word < kWords; word += kLanes) {
+        for (int word = 0; kInPairs && word < kWords; word += 2) {
+            for (int lane = 0; lane < kLanes; ++lane, to += 8)
+                memcpy(to, codes[lane] + 4 * word, 8);
+        }
+        for (int word = 0; !kInPairs && word < kWords; word += kLanes) {
             F32 square[kLanes];  // each float holds a word of codes
             for (int lane = 0; lane < kLanes; ++lane)
                 square[lane] = F32::load(reinterpret_cast<const float*>(codes[lane]) + word);

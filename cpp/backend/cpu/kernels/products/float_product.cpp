@@ -1,7 +1,7 @@
 // Products with float weights: y = fma(w, x, y), column after column. BF16 weights may be
-// multiplied two columns at a time instead, by rows that are rounded to BF16, with sums in f32.
+// multiplied two or four columns at a time instead, by rows that are rounded to BF16, with sums in
+// f32.
 #include "backend/cpu/kernels/products/product_job.h"
-#include "backend/cpu/simd/dot.h"
 
 namespace plait::cpu::PLAIT_ISA {
 namespace {
@@ -101,6 +101,111 @@ void multiply_widened(const Product& product, int64_t begin, int64_t end, unsign
                        });
 }
 
+// ---- BF16 weights in matrices of two rows by two lanes, for instruction sets that have them. Rows are
+// rounded to BF16; columns are added four at a time, from the first to the last. ----
+
+// Rows in BF16, [fours of columns][pairs][2][4], or of a single row [fours][4].
+struct Bf16Rows {
+    const uint16_t* x;
+    int64_t pairs;
+    PLAIT_INLINE_MEMBER Bf16Rows from(int) const { return *this; }
+};
+
+// `get(r)` returns row r as floats. The last of an odd number of rows is its own partner, unless it
+// is the only one.
+template <class Get>
+PLAIT_INLINE Bf16Rows bf16_rows(Get get, int n, int64_t columns, unsigned char* scratch) {
+    auto* to = reinterpret_cast<uint16_t*>(scratch);
+    const int pairs = (n + 1) / 2, used = n == 1 ? 1 : 2 * pairs;
+    for (int r = 0; r < used; ++r) {
+        const float* x = get(r < n ? r : n - 1);
+        uint16_t* row = to + r / 2 * 8 + r % 2 * 4;
+        const int64_t step = n == 1 ? 4 : 8 * pairs;
+        int64_t k = 0;
+        for (; k + 4 <= columns; k += 4, row += step) F32::load(x + k).store_bf16(row);
+        if (k < columns) F32::load(x + k, columns - k).store_bf16(row);
+    }
+    return {to, pairs};
+}
+
+template <int kRows, class Matrix = Bf16Matrix>
+struct Bf16Tiles {
+    static constexpr int kFetchColumns = 8;  // columns between two calls of fetch()
+    static constexpr int kMaxRows = kRows;
+    static constexpr int kCodeBytes = kFetchColumns * F32::kLanes * 2;
+    static constexpr int kBytes = kCodeBytes;
+    using Rows = Bf16Rows;
+
+    template <int P, int T>
+    PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const Bf16Rows& rows, int row,
+                                         int64_t first, PanelPrefetch prefetch) {
+        constexpr int kPairs = (T + 1) / 2, kFour = 4 * F32::kLanes;
+        const PackedWeight& weight = *job.product->weight;
+        const uint16_t* w =
+            reinterpret_cast<const uint16_t*>(job.product->matrix + first * weight.panel_bytes);
+        const int64_t next = weight.panel_bytes / 2, fours = (weight.columns + 3) / 4;
+        const uint16_t* x = rows.x;
+        F32 y[P][kPairs][2];
+        for (int p = 0; p < P; ++p)
+            for (int r = 0; r < kPairs; ++r) y[p][r][0] = y[p][r][1] = F32::zero();
+        const auto add = [&] {
+            decltype(Matrix::load(w)) lanes[P][2];
+#pragma GCC unroll 4
+            for (int p = 0; p < P; ++p)
+                for (int q = 0; q < 2; ++q) lanes[p][q] = Matrix::load(w + p * next + 8 * q);
+#pragma GCC unroll 4
+            for (int r = 0; r < kPairs; ++r) {
+                const auto two = T == 1 ? Matrix::load_row(x) : Matrix::load(x + 8 * r);
+#pragma GCC unroll 4
+                for (int p = 0; p < P; ++p)
+                    for (int q = 0; q < 2; ++q)
+                        y[p][r][q] = Matrix::add(y[p][r][q], two, lanes[p][q]);
+            }
+            w += kFour;
+            x += T == 1 ? 4 : 8 * rows.pairs;
+        };
+        int64_t k = 0;
+        for (; k + 2 <= fours; k += 2) {
+            if (T > 1) prefetch.template fetch<P>();  // for one row the hardware prefetches
+            add();
+            add();
+        }
+        if (k < fours) add();
+        F32 of_rows[P][T];
+#pragma GCC unroll 4
+        for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+            for (int r = 0; r < T; ++r)
+                of_rows[p][r] = Matrix::row(y[p][r / 2][0], y[p][r / 2][1], r % 2);
+        store_tile(job, row, first, of_rows);
+    }
+};
+
+template <class Matrix = Bf16Matrix>
+void multiply_bf16_matrices(const Product& product, int64_t begin, int64_t end,
+                            unsigned char* scratch) {
+    const int64_t columns = product.weight->columns;
+    for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
+        const auto get = [&](int r) {
+            return reinterpret_cast<const float*>(product.x) +
+                   product.row(i + r) / product.x_share * columns;
+        };
+        const Bf16Rows rows = bf16_rows(get, job.rows, columns, scratch);
+        if (job.rows == 1) return walk_panels<Bf16Tiles<1, Matrix>, 4>(job, rows);
+        if (job.rows <= 4) return walk_panels<Bf16Tiles<4, Matrix>, 4>(job, rows);
+        walk_panels<Bf16Tiles<8, Matrix>, 2>(job, rows);
+    });
+}
+
+template <bool kMatrices>
+void multiply_bf16_by_dot(const Product& product, int64_t begin, int64_t end,
+                          unsigned char* scratch) {
+    if constexpr (kMatrices)
+        multiply_bf16_matrices(product, begin, end, scratch);
+    else
+        multiply_floats<DotBF16>(product, begin, end, scratch);
+}
+
 }  // namespace
 
 void multiply_f32(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
@@ -113,8 +218,9 @@ void multiply_f16(const Product& product, int64_t begin, int64_t end, unsigned c
 }
 
 void multiply_bf16(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    constexpr bool kMatrices = kRow.bf16_dot_is_fast && kRow.lane_bytes == 8;
     if (product.weight->uses_bf16_dot())
-        return multiply_floats<DotBF16>(product, begin, end, scratch);
+        return multiply_bf16_by_dot<kMatrices>(product, begin, end, scratch);
     multiply_floats<ColumnBF16>(product, begin, end, scratch);
 }
 

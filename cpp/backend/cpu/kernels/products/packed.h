@@ -4,7 +4,8 @@
 // that one register has the same column of every row of the panel and a product never adds across a
 // register. Rows that the last panel lacks are zeros.
 //
-//   f32, f16, bf16    [columns][lanes] elements
+//   f32, f16, bf16    [columns][lanes] elements, or [columns / 4][lanes][4] for products of BF16
+//                     matrices; columns that the last four lack are zeros
 //   block types       codes: for every 32 columns `bits` registers of 4 * lanes bytes, see codes.h;
 //                     then at records_offset, for every file block, the scales: each f16 of the
 //                     block as [lanes], then each byte as [lanes]
@@ -42,9 +43,17 @@ struct PackedWeight {
     PLAIT_INLINE_MEMBER int64_t panels() const { return (rows + lanes - 1) / lanes; }
     // Q8_0 codes are stored xor this: 0x80 adds 128, which makes them unsigned.
     PLAIT_INLINE_MEMBER uint8_t code_flip() const { return isa->has_unsigned_byte_dot ? 0x80 : 0; }
-    // BF16 weights are multiplied two columns at a time, by rows that are rounded to BF16.
+    // BF16 weights are multiplied by rows that are rounded to BF16, two or four columns at a time.
     PLAIT_INLINE_MEMBER bool uses_bf16_dot() const {
         return format == DType::bf16 && isa->bf16_dot_is_fast;
+    }
+    PLAIT_INLINE_MEMBER bool uses_bf16_matrices() const {
+        return uses_bf16_dot() && isa->lane_bytes == 8;
+    }
+    // The index in a panel of a float element.
+    PLAIT_INLINE_MEMBER int64_t element(int64_t column, int64_t lane) const {
+        if (!uses_bf16_matrices()) return column * lanes + lane;
+        return (column / 4 * lanes + lane) * 4 + column % 4;
     }
     // Bytes of a panel as a product reads it.
     PLAIT_INLINE_MEMBER int64_t product_panel_bytes() const {

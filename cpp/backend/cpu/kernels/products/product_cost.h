@@ -39,9 +39,9 @@ constexpr int64_t kFewFloatRows = 3;
 // Max panels that a tile of a block type multiplies together (block_product.h).
 constexpr int64_t kMaxBlockPanels = 3;
 
-// Panels for which rows are rounded to BF16 once: 198 to 207 G operations a second on one thread of
-// a Zen 4, and 157 with four panels (docs/decisions/0021).
-constexpr int64_t kBf16TaskPanels = 16;
+// Outputs for which rows are rounded to BF16 once: 198 to 207 G operations a second on one thread
+// of a Zen 4 with 16 panels of 16 lanes, and 157 with four panels (docs/decisions/0021).
+constexpr int64_t kBf16TaskOutputs = 256;
 
 // Max rows of a task with many rows. Panels that were expanded or widened for a task serve more
 // rows.
@@ -125,7 +125,7 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t rows,
     ProductCut cut;
     cut.panels = clamp_to(target / panel_bytes / together * together, together, weight.panels());
     if (weight.uses_bf16_dot() && rows > kManyRows)
-        cut.panels = clamp_to(kBf16TaskPanels, 1, weight.panels());
+        cut.panels = clamp_to(kBf16TaskOutputs / weight.lanes, 1, weight.panels());
     cut.panel_tasks = (weight.panels() + cut.panels - 1) / cut.panels;
     cut.rows = max_task_rows(weight, rows);
     const int64_t side_by_side = cut.panel_tasks * matrices;
@@ -135,9 +135,12 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t rows,
     return cut;
 }
 
-// Scratch of a product on one thread, in bytes: a tile of quantised rows and up to two sums for
-// every 32 columns of each, or of rows in BF16; and a task's panels, if they are expanded or
-// widened.
+// Bytes of a tile of quantised rows with up to two sums for every 32 columns of each, or of a tile
+// of rows in BF16. The same rows in pairs follow it, if the instruction set multiplies matrices.
+PLAIT_INLINE int64_t paired_scratch(int64_t columns) { return kMaxTileRows * 2 * columns; }
+
+// Scratch of a product on one thread, in bytes: a tile of rows, and a task's panels, if they are
+// expanded or widened.
 PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
     const int64_t panel = weight.product_panel_bytes();
     int64_t converted = 0;
@@ -145,7 +148,8 @@ PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
         converted = panel > kMaxTaskBytes ? panel : kMaxTaskBytes;
     else if (may_widen(weight))
         converted = widened_panels(weight) * widened_panel_bytes(weight);
-    const int64_t bytes = converted + kMaxTileRows * 2 * (weight.columns + 1) + 256;
+    const int64_t tiles = weight.isa->lane_bytes == 8 ? 2 : 1;
+    const int64_t bytes = converted + tiles * paired_scratch(weight.columns + 1) + 256;
     return weight.tiles && weight.tiles->scratch_bytes > bytes ? weight.tiles->scratch_bytes
                                                                : bytes;
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/products/product.h"
-#include "backend/cpu/simd/simd.h"
+#include "backend/cpu/simd/dot.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -31,14 +31,14 @@ struct PanelPrefetch {
         for (int i = 0; i < bytes; i += 64)
             for (int p = 0; p < P; ++p) __builtin_prefetch(next + p * panel_bytes + i, 0, 2);
         next += bytes;
-        if (P == 1 && next >= end) {
+        if (TileShape::kFollowsPanels && P == 1 && next >= end) {
             next += skip;
             end += panel_bytes;
         }
     }
     template <int P>
     PLAIT_INLINE_MEMBER void fetch_records(const unsigned char* records, int n) const {
-        if (P > 1 || records_distance == 0) return;
+        if (!TileShape::kFollowsPanels || P > 1 || records_distance == 0) return;
         for (int i = 0; i < n; i += 64) __builtin_prefetch(records + records_distance + i, 0, 2);
     }
 };
@@ -63,6 +63,22 @@ PLAIT_INLINE void store(const Product& p, float* row, int64_t panel, F32 y) {
 
 PLAIT_INLINE void store(const TileJob& job, int row, int64_t panel, F32 y) {
     store(*job.product, job.y[row], panel, y);
+}
+
+// Stores the results of P panels by T rows, of which the job may have fewer. They pass through
+// memory once, so that the loop over them need not be unrolled: with an index that the compiler does
+// not know, it would keep `y` in memory while the tile is computed.
+template <int P, int T>
+PLAIT_INLINE void store_tile(const TileJob& job, int row, int64_t first, const F32 (&y)[P][T]) {
+    alignas(64) float results[P * T * F32::kLanes];
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+        for (int r = 0; r < T; ++r) y[p][r].store(results + (p * T + r) * F32::kLanes);
+    for (int p = 0; p < P; ++p)
+        for (int r = 0; r < T; ++r)
+            if (row + r < job.rows)
+                store(job, row + r, first + p, F32::load(results + (p * T + r) * F32::kLanes));
 }
 
 // Calls body(job, i) for each group of up to kMaxTileRows rows of the product; i is its first row.
@@ -133,7 +149,9 @@ PLAIT_INLINE void multiply_panels(const TileJob& job, const typename Tiles::Rows
                                Tiles::kCodeBytes,
                                w.panel_bytes};
         const int tile = job.group * turns + turn, tiles = job.groups * turns;
-        if (P > 1 || tiles > 1) {
+        if constexpr (!TileShape::kFollowsPanels) {
+            if (job.rows > 1) prefetch.next = panels + w.panel_bytes * P;
+        } else if (P > 1 || tiles > 1) {
             constexpr int kMaxSharing = Tiles::kBytes > 64 ? Tiles::kBytes / 64 : 1;
             const int sharing = tiles < kMaxSharing ? tiles : kMaxSharing;
             prefetch.next = panels + w.panel_bytes * (job.groups > 1 ? job.end - job.begin : P) +

@@ -9,6 +9,7 @@ constexpr bool kShiftsBytes = false;
 constexpr int kMinRowsForInverted = 4;
 
 struct TileShape {
+    static constexpr bool kFollowsPanels = true;
     static constexpr bool kWideForSlowCodes = false;
     static constexpr int kWidePanels = 2;
     static constexpr int kHighPanels = 2;

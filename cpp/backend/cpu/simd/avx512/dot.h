@@ -11,6 +11,7 @@ constexpr bool kShiftsBytes = false;
 constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
+    static constexpr bool kFollowsPanels = true;
     static constexpr bool kWideForSlowCodes = true;
     static constexpr int kWidePanels = 3;
     static constexpr int kHighPanels = 2;

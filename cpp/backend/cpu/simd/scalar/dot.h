@@ -9,6 +9,7 @@ constexpr bool kShiftsBytes = false;
 constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
+    static constexpr bool kFollowsPanels = true;
     static constexpr bool kWideForSlowCodes = false;
     static constexpr int kWidePanels = 1;
     static constexpr int kHighPanels = 1;
