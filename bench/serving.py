@@ -172,13 +172,12 @@ def main() -> None:
             address = opened.enter_context(llama_server(binary, path, given.slots, threads))
             systems["llama-server"] = lambda asked: with_llama_server(address, asked)
         chosen = given.systems.split(",") if given.systems else list(systems)
+        measure({name: systems[name] for name in chosen}, requests, given.rounds)
         if "engine" in chosen:
-            latency(engine, model.n_vocab)  # builds plans
             seconds, step = latency(engine, model.n_vocab)
             print(
                 f"first token of a short prompt: {seconds * 1e3:.0f} ms, {seconds / step:.1f} steps"
             )
-        measure({name: systems[name] for name in chosen}, requests, given.rounds)
 
 
 def measure(systems: dict[str, Callable[[Requests], int]], requests: Requests, rounds: int) -> None:
@@ -192,7 +191,6 @@ def measure(systems: dict[str, Callable[[Requests], int]], requests: Requests, r
             start = time.monotonic()
             n = systems[name](requests)
             figures[name].append(n / (time.monotonic() - start))
-            print(f"round {i + 1}, {name}: {figures[name][-1]:.1f} tokens/s", flush=True)
     for name, found in figures.items():
         listed = " ".join(f"{one:.1f}" for one in found)
         print(f"{name}: {statistics.median(found):.1f} tokens/s ({listed})", flush=True)

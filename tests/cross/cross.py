@@ -86,6 +86,7 @@ class Cross:
             *arguments,
             PYTHONPATH=path,
             PLAIT_TEST_DATA=self.data,
+            PLAIT_OPS_DIR=self.cmake / "tests",
             PYTHONDONTWRITEBYTECODE=1,
         )
 
@@ -115,12 +116,13 @@ class Cross:
                                   text=True)  # fmt: skip
         self.run(
             "cmake", "-G", "Ninja", "-S", ROOT, "-B", self.cmake, "-DCMAKE_BUILD_TYPE=Release",
+            "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG",  # of all but kernels, which are always optimised
             f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/tests/cross/{self.arch}.cmake", f"-DPLAIT_ROOT={self.root}",
             "-DPLAIT_UNITY=ON", "-DPLAIT_TESTS=ON", "-DPLAIT_VULKAN=OFF", "-DPLAIT_WERROR=ON",
             f"-DPython_EXECUTABLE={self.interpreter}", f"-DPython_INCLUDE_DIR={self.root}/usr/include/{PYTHON}",
             f"-Dpybind11_DIR={pybind11.stdout.strip()}",
         )  # fmt: skip
-        self.run("cmake", "--build", self.cmake)
+        self.run("cmake", "--build", self.cmake, "--parallel", len(os.sched_getaffinity(0)))
 
     def cpp(self) -> None:
         self.run(f"qemu-{self.arch}-static", "-cpu", "max", "-L", self.root, self.cmake / "tests/plait_tests",
