@@ -615,6 +615,7 @@ def tracked_files():
 
 def test_folders_have_few_files():
     counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in tracked_files())
+    del counts["docs/decisions"]  # a numbered log, which its README lists
     full = {folder: n for folder, n in counts.items() if n > MAX_FOLDER_FILES}
     assert full == {}, f"divide folders of more than {MAX_FOLDER_FILES} files by subject"
 
