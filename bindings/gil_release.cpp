@@ -1,7 +1,8 @@
 #include "gil_release.h"
 
+#if !defined(_WIN32)
 #include <pthread.h>
-#include <unistd.h>
+#endif
 
 #include <atomic>
 #include <chrono>
@@ -26,7 +27,7 @@ bool exiting_in_other_thread() noexcept {
 }
 
 [[noreturn]] void wait_for_exit() {
-    for (;;) pause();
+    for (;;) std::this_thread::sleep_for(1h);
 }
 
 void stop_calls() {
@@ -71,8 +72,10 @@ bool GilRelease::should_stop() noexcept { return t_depth == 1 && exiting_in_othe
 
 void register_exit_handler() {
     py::module_::import("atexit").attr("register")(py::cpp_function(&stop_calls));
+#if !defined(_WIN32)
     // A forked child process has only the forking thread, so only its call is running.
     pthread_atfork(nullptr, nullptr, [] { g_running_calls = t_depth > 0 ? 1 : 0; });
+#endif
 }
 
 }  // namespace plait::python

@@ -30,6 +30,7 @@ PARTS = {
     "fuzz": ["./dev", "fuzz", "1800"],
     "coverage": ["./dev", "coverage"],
     "wheel": ["./dev", "wheel"],
+    "pythons": ["./dev", "pythons"],
     "evidence": ["./dev", "evidence", "--check"],
 }
 

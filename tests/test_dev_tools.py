@@ -93,3 +93,19 @@ def test_the_nightly_run_has_every_command_that_checks():
     assert {"test", "asan", "tsan", "fuzz", "validate", "guarded", "lint"} <= commands
     for command in commands:
         assert f"cmd_{command}() {{" in dev
+
+
+def test_pythons_are_found_by_their_answers(tmp_path):
+    old, broken = tmp_path / "python3.14", tmp_path / "python3.13"
+    old.write_text("#!/bin/sh\necho '[\"3.9\", true]'\n")
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    for path in (old, broken):
+        path.chmod(0o755)
+    done = tool("pythons.py", "3.13", "3.14", PATH=str(tmp_path), PYENV_ROOT=str(tmp_path))
+    assert done.returncode == 2
+    assert "3.13, 3.14: not found" in done.stderr
+    ours = "{}.{}".format(*sys.version_info)
+    found = tool(
+        "pythons.py", "3.9", PATH="", PYENV_ROOT=str(tmp_path), PLAIT_PYTHONS=sys.executable
+    )
+    assert f"this machine has {ours}" in found.stderr

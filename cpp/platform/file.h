@@ -1,4 +1,5 @@
-// Files of the operating system. file_posix.cpp implements this header for Linux and macOS.
+// Files of the operating system. file_posix.cpp implements this header for Linux and macOS,
+// file_windows.cpp for Windows.
 //
 // Functions return 0, or an error number of std::generic_category().
 #pragma once

@@ -6,7 +6,7 @@
         batch.add_sequence(model.tokenizer.encode("Once upon a time"))
         logits = ctx.decode(batch).logits    # float32 (1, n_vocab)
 
-What is not needed to load a model and decode (tokenizers, samplers) is imported when it is first used.
+What is not needed to load a model and decode (tokenizers, samplers, generation) is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ from plait.errors import (
     UnsupportedError,
     VerificationError,
 )
-from plait.generation.events import Completion, Event, Timings, Usage
-from plait.generation.generate import agenerate, complete, generate
 from plait.model import Model
 
 if TYPE_CHECKING:
@@ -57,6 +55,8 @@ if TYPE_CHECKING:
     from plait.generation.drafts import Acceptance, DraftModel, PromptLookup
     from plait.generation.engine import Engine
     from plait.generation.engine_stats import EngineStats
+    from plait.generation.events import Completion, Event, Timings, Usage
+    from plait.generation.generate import agenerate, complete, generate
     from plait.generation.grammar import Grammar
     from plait.generation.long_context import SelfExtend, attention_sinks
     from plait.generation.messages import Message, ToolCall, tool_schema
@@ -152,10 +152,12 @@ _MODULES = {
     "Acceptance": "generation.drafts",
     "Chat": "generation.chat",
     "Comparison": "evaluation.comparison",
+    "Completion": "generation.events",
     "DraftModel": "generation.drafts",
     "Embedder": "evaluation.embedding",
     "Engine": "generation.engine",
     "EngineStats": "generation.engine_stats",
+    "Event": "generation.events",
     "Grammar": "generation.grammar",
     "ImageEmbeddings": "vision",
     "KLDivergence": "evaluation.divergence",
@@ -172,14 +174,19 @@ _MODULES = {
     "Scheduler": "generation.scheduler",
     "Score": "evaluation.scoring",
     "SelfExtend": "generation.long_context",
+    "Timings": "generation.events",
     "Tokenizer": "tokenizer",
     "ToolCall": "generation.messages",
+    "Usage": "generation.events",
     "Vision": "vision",
+    "agenerate": "generation.generate",
     "attention_sinks": "generation.long_context",
     "beam_search": "generation.search",
     "best_of": "generation.search",
     "compare": "evaluation.comparison",
+    "complete": "generation.generate",
     "embed": "evaluation.embedding",
+    "generate": "generation.generate",
     "kl_divergence": "evaluation.divergence",
     "patch_sweep": "evaluation.patching",
     "perplexity": "evaluation.scoring",
