@@ -60,12 +60,14 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
         frame.at<const unsigned char>(args.values) + heads.kv_head * args.value_cache.head_bytes,
         tokens.count,
         heads.count,
+        tokens.count * heads.count,
         whole_registers(args.value_dim),
         args.bias_kind == PositionBias::none
             ? nullptr
             : frame.at<const int32_t>(args.key_positions) +
                   frame.at<const int32_t>(args.key_begin)[tokens.sequence],
         scratch + at.rows,
+        scratch + at.squares,
         scratch + at.positions,
         scratch + at.scores,
         scratch + at.partial,
@@ -128,7 +130,7 @@ PLAIT_INLINE void for_each_block(const Tile& tile, int64_t kv_heads, KeyWalk wal
             Query& query = tile.query[i];
             query.visible = block.visible(query.first, query.last);
             for (int64_t kv = 1; kv < kv_heads; ++kv)
-                tile.query[kv * n + i].visible = query.visible;
+                tile.query[kv * tile.stride + i].visible = query.visible;
             if (query.visible == 0) continue;
             if (begin == n) begin = i;
             end = i + 1;
@@ -180,12 +182,41 @@ PLAIT_INLINE void write_result(const AttendArgs& args, const Frame& frame, int64
     if (args.hadamard) transform_blocks(y, args.value_dim, args.hadamard);
 }
 
+// Calls visit(tile, walk) for all keys of a tile's queries: once, or for the keys that its sequences
+// share and then for the other keys of each sequence.
+template <typename Visit>
+PLAIT_INLINE void for_each_walk(const Tile& tile, const Frame& frame, const TokenTile& tokens,
+                                Visit visit) {
+    visit(tile, tokens.walk);
+    if (tokens.sequences == 1) return;
+    const AttendArgs& args = tile.args;
+    const int32_t* token_begin = frame.at<const int32_t>(args.token_begin);
+    for (int32_t s = tokens.sequence; s < tokens.sequence + tokens.sequences; ++s) {
+        const int64_t before = (token_begin[s] - tokens.begin) * tile.heads;  // queries
+        Tile own = tile;
+        own.tokens = token_begin[s + 1] - token_begin[s];
+        own.scores += before * kKeyBlock;
+        own.partial += before * tile.width;
+        own.lanes += before * 16;
+        own.total += before * tile.width;
+        own.query += before;
+        if (tile.key_positions)
+            own.key_positions = frame.at<const int32_t>(args.key_positions) +
+                                frame.at<const int32_t>(args.key_begin)[s];
+        KeyWalk walk = walk_of(args, frame, s);
+        walk.first = tokens.walk.last;
+        visit(own, walk);
+    }
+}
+
 static inline void sum_tile(const AttendArgs& args, const Frame& frame, const Worker& worker,
                             const TokenTile& tokens, const HeadTile& heads) {
     const Tile tile = make_tile(args, frame, worker, tokens, heads);
     const int64_t n = tile.queries() * heads.kv_heads;
     for (int64_t i = 0; i < n; ++i) start_partial(tile, i, kMinusInfinity);
-    sum_keys(tile, heads.kv_heads, tokens.walk, [&] { close_partials(tile, n, false); });
+    for_each_walk(tile, frame, tokens, [&](const Tile& part, const KeyWalk& walk) {
+        sum_keys(part, heads.kv_heads, walk, [&] { close_partials(tile, n, false); });
+    });
     for (int64_t i = 0; i < n; ++i)
         write_result(args, frame, row_of(args, tokens, heads, i), tile.query[i].total,
                      tile.total + i * tile.width);
@@ -219,7 +250,7 @@ void attend(const AttendArgs& args, const Frame& frame, const Worker& worker, in
     const AttendCut cut = cut_attention(args, frame);
     for (int64_t task = begin; task < end; ++task) {
         const int64_t index = task / cut.head_tiles;
-        const TokenTile tokens = token_tile(args, frame, cut.tokens, index);
+        const TokenTile tokens = token_tile(args, frame, cut, index);
         const HeadTile heads = head_tile(args, cut, task % cut.head_tiles);
         if (cut.splits == 0) {
             sum_tile(args, frame, worker, tokens, heads);
@@ -227,7 +258,7 @@ void attend(const AttendArgs& args, const Frame& frame, const Worker& worker, in
         }
         int64_t before = 0;  // splits of earlier tiles
         for (int64_t i = 0; i < index; ++i)
-            before += count_splits(token_tile(args, frame, cut.tokens, i).walk);
+            before += count_splits(token_tile(args, frame, cut, i).walk);
         merge_tile(args, frame, worker, cut, tokens, heads,
                    before * cut.head_tiles + task % cut.head_tiles);
     }
@@ -240,24 +271,28 @@ void attend_scores(const AttendArgs& args, const Frame& frame, const Worker& wor
                    int64_t end) {
     const AttendCut cut = cut_attention(args, frame);
     for (int64_t task = begin; task < end; ++task) {
-        const TokenTile tokens = token_tile(args, frame, cut.tokens, task / cut.head_tiles);
+        const TokenTile tokens = token_tile(args, frame, cut, task / cut.head_tiles);
         const HeadTile heads = head_tile(args, cut, task % cut.head_tiles);
         const Tile tile = make_tile(args, frame, worker, tokens, heads);
         const int64_t n = tile.queries() * heads.kv_heads;
-        for_each_block(
-            tile, heads.kv_heads, tokens.walk,
-            [&](const Tile& head, const KeyBlock& block, int64_t from, int64_t to) {
-                score(head, block, from, to);
-                for (int64_t i = from; i < to; ++i) {
-                    if (head.query[i].visible == 0) continue;
-                    F32 x[kScoreRegisters];
-                    finish_scores(head, block, i, x);
-                    head.query[i].total.max = max_of(head.query[i].total.max, x);
-                }
-            },
-            [] {});
+        for_each_walk(tile, frame, tokens, [&](const Tile& part, const KeyWalk& walk) {
+            for_each_block(
+                part, heads.kv_heads, walk,
+                [](const Tile& head, const KeyBlock& block, int64_t from, int64_t to) {
+                    score(head, block, from, to);
+                    for (int64_t i = from; i < to; ++i) {
+                        if (head.query[i].visible == 0) continue;
+                        F32 x[kScoreRegisters];
+                        finish_scores(head, block, i, x);
+                        head.query[i].total.max = max_of(head.query[i].total.max, x);
+                    }
+                },
+                [] {});
+        });
         for (int64_t i = 0; i < n; ++i) start_partial(tile, i, tile.query[i].total.max);
-        sum_keys(tile, heads.kv_heads, tokens.walk, [&] { close_partials(tile, n, true); });
+        for_each_walk(tile, frame, tokens, [&](const Tile& part, const KeyWalk& walk) {
+            sum_keys(part, heads.kv_heads, walk, [&] { close_partials(tile, n, true); });
+        });
         for (int64_t i = 0; i < n; ++i)
             write_result(args, frame, row_of(args, tokens, heads, i), tile.query[i].total,
                          tile.total + i * tile.width);

@@ -61,7 +61,7 @@ PLAIT_INLINE int64_t bias_row(const AttendArgs& args) {
 
 // The parts of a worker's scratch, as offsets in floats.
 struct AttendScratch {
-    int64_t rows, positions, scores, partial, lanes, total, biases, queries, end;
+    int64_t rows, squares, positions, scores, partial, lanes, total, biases, queries, end;
 };
 
 PLAIT_INLINE AttendScratch attend_scratch(const AttendArgs& args) {
@@ -72,13 +72,14 @@ PLAIT_INLINE AttendScratch attend_scratch(const AttendArgs& args) {
     if (widest < args.value_cache.head_elements) widest = args.value_cache.head_elements;
     const int64_t n = args.tile_queries;
     AttendScratch s;
-    s.rows = 0;                                 // [kKeyBlock, widest]
-    s.positions = s.rows + kKeyBlock * widest;  // [kKeyBlock]
-    s.scores = s.positions + kKeyBlock;         // [n, kKeyBlock]
-    s.partial = s.scores + n * kKeyBlock;       // [n, width]
-    s.lanes = s.partial + n * width;            // [n, 16]
-    s.total = s.lanes + n * 16;                 // [n, width]
-    s.biases = s.total + n * width;             // [n, bias_row]
+    s.rows = 0;                                                           // [kKeyBlock, widest]
+    s.squares = s.rows + kKeyBlock * widest;                              // [kKeyBlock, key_dim]
+    s.positions = s.squares + kKeyBlock * whole_registers(args.key_dim);  // [kKeyBlock]
+    s.scores = s.positions + kKeyBlock;                                   // [n, kKeyBlock]
+    s.partial = s.scores + n * kKeyBlock;                                 // [n, width]
+    s.lanes = s.partial + n * width;                                      // [n, 16]
+    s.total = s.lanes + n * 16;                                           // [n, width]
+    s.biases = s.total + n * width;                                       // [n, bias_row]
     s.queries = s.biases + (n * bias_row(args) + 15) / 16 * 16;
     s.end = s.queries + n * kQueryFloats;
     return s;

@@ -52,15 +52,18 @@ struct RowPrefetch {
     }
 };
 
-// The queries of a tile are [tokens, heads].
+// The queries of a tile are [tokens, heads]; those of the next kv head of the task start
+// `stride` queries later.
 struct Tile {
     const AttendArgs& args;
     const unsigned char* keys;  // row 0 of the kv head
     const unsigned char* values;
     int64_t tokens, heads;
+    int64_t stride;
     int64_t width;                 // elements of a value, rounded up to whole registers
     const int32_t* key_positions;  // of the sequence
     float* rows;                   // decoded rows of the current block
+    float* squares;                // its keys, transposed (block_scores.cpp)
     float* positions;              // positions of its keys, by lane
     float* scores;                 // [queries, kKeyBlock]
     float* partial;                // [queries, width], sums over the current split
@@ -73,7 +76,7 @@ struct Tile {
     PLAIT_INLINE_MEMBER int64_t queries() const { return tokens * heads; }
     // Advances by a number of kv heads of the task.
     PLAIT_INLINE_MEMBER void move(int64_t kv_heads) {
-        const int64_t n = kv_heads * queries();
+        const int64_t n = kv_heads * stride;
         keys += kv_heads * args.key_cache.head_bytes;
         values += kv_heads * args.value_cache.head_bytes;
         partial += n * width;

@@ -86,6 +86,29 @@ struct KeyWalk {
     }
 };
 
+// Runs that shared_splits() compares, which bounds its time if the rows of a sequence are scattered.
+constexpr int kMaxSharedRuns = 64;
+
+// Returns the end of the last split that is in the same rows for two sequences, or a.first if there
+// is none. Later keys do not belong to this split in either of them.
+PLAIT_INLINE int32_t shared_splits(const KeyWalk& a, const KeyWalk& b) {
+    int32_t end = a.first;
+    if (a.first != b.first) return end;
+    const int32_t last = a.last < b.last ? a.last : b.last;
+    const KeyRun* y = b.run;
+    for (const KeyRun* x = a.run; x != a.end && x - a.run < kMaxSharedRuns && y != b.end;
+         ++x, ++y) {
+        if (x->row != y->row || x->first_key != y->first_key || x->ordinal != y->ordinal) break;
+        const int32_t n = x->count < y->count ? x->count : y->count;
+        const int32_t stop = x->first_key + n < last ? x->first_key + n : last;
+        const auto split = static_cast<int32_t>(kKeySplit);
+        const int32_t boundary = (x->ordinal + stop - x->first_key) / split * split;
+        if (boundary > x->ordinal) end = x->first_key + boundary - x->ordinal;
+        if (x->count != y->count || stop != x->first_key + n) break;
+    }
+    return end > a.first ? end : a.first;
+}
+
 // Moves the keys of the next split from `rest` to `split`. Returns false at the end.
 PLAIT_INLINE bool next_split(KeyWalk& rest, KeyWalk& split) {
     split = rest;

@@ -582,10 +582,96 @@ TEST_P(AttendTest, BitsDependOnlyOnTheQueryAndTheKeysItSees) {
     }
 }
 
-TEST_P(AttendTest, NanInKeysMattersOnlyIfTheyAreSeen) {  // S2-35
-    for (const bool flash : {true, false}) {
+// Forks of a sequence, whose first keys are in the same rows: they are computed in common tiles, with
+// the bits that each has alone.
+TEST_P(AttendTest, SequencesThatShareRowsAreComputedTogether) {
+    for (int round = 0; round < 8; ++round) {
         Shape shape;
-        shape.flash = flash;
+        shape.flash = round % 4 != 3;
+        shape.kv_heads = 1 + round % 3;
+        shape.heads = shape.kv_heads * (1 + round % 4);
+        shape.key_dim = std::vector{24, 64, 20, 72}[round % 4];
+        shape.value_dim = round % 2 == 0 ? 24 : 64;
+        shape.key_type = round % 3 == 0 ? DType::f16 : round % 3 == 1 ? DType::q8_0 : DType::q4_0;
+        shape.value_type = round % 2 == 0 ? DType::f16 : DType::q8_0;
+        shape.bias = static_cast<PositionBias>(round % 3);
+        shape.sinks = round % 4 == 1;
+        const Weights weights = random_weights(shape, random);
+        const Sequence whole = random_sequence(shape, 1800, 1, random);
+        std::vector<Sequence> forks;
+        std::vector<size_t> shared;  // keys that a fork shares with `whole`
+        for (int f = 0; f < 7; ++f) {
+            const auto n_tokens = static_cast<int32_t>(f == 5 ? 0 : 1 + random() % 3);
+            const auto own = std::max(n_tokens, static_cast<int32_t>(random() % 600));
+            Sequence fork = random_sequence(shape, own, n_tokens, random);
+            const size_t n = f < 2 ? 1800 : f == 6 ? 0 : 1200 + random() % 40;
+            const auto prepend = [n](auto& list, const auto& from) {
+                list.insert(list.begin(), from.begin(), from.begin() + static_cast<int64_t>(n));
+            };
+            for (int32_t& ordinal : fork.ordinals)
+                ordinal += n == 0 ? 0 : whole.ordinals[n - 1] + 1;
+            prepend(fork.ordinals, whole.ordinals);
+            prepend(fork.keys, whole.keys);
+            prepend(fork.values, whole.values);
+            prepend(fork.key_positions, whole.key_positions);
+            for (int32_t t = 0; t < n_tokens; ++t) {  // some see no key of the first splits
+                fork.first[t] = random() % 4 == 0 ? 700 : 0;
+                fork.last[t] += static_cast<int32_t>(n);
+            }
+            forks.push_back(fork);
+            shared.push_back(n);
+        }
+        Layout layout = make_layout(forks, round % 2 == 1, random);
+        for (size_t f = 1; f < forks.size(); ++f) {
+            std::copy_n(layout.row[0].begin(), shared[f], layout.row[f].begin());
+            std::copy_n(layout.cut[0].begin(), shared[f], layout.cut[f].begin());
+        }
+        std::vector<std::vector<std::vector<float>>> expected;
+        for (const Sequence& fork : forks)
+            expected.push_back(
+                attend(shape, {fork}, make_layout({fork}, true, random), weights)[0]);
+        for (const int32_t threads : {1, 2, 5}) {
+            for (const int32_t tile_queries : {64, 17, 3}) {
+                shape.threads = threads;
+                shape.tile_queries = tile_queries;
+                for (const Cut cut : {Cut::whole, Cut::random})
+                    EXPECT_EQ(expected, attend(shape, forks, layout, weights, cut));
+            }
+        }
+    }
+}
+
+// Sixteen forks are one tile of a thread, not sixteen.
+TEST_P(AttendTest, ForksAreOneTile) {
+    Shape shape;
+    shape.kv_heads = 1;
+    const auto count = [&](const std::vector<Sequence>& sequences, const Layout& layout) {
+        const Operands operands(shape, sequences, layout);
+        Frame frame = tokens(operands.n_tokens());
+        frame.n_sequences = static_cast<int32_t>(sequences.size());
+        const AttendArgs args = operands.args({});
+        return kernels().attend.tasks(&args, frame);
+    };
+    Sequence s = random_sequence(shape, 1030, 1, random);
+    std::iota(s.ordinals.begin(), s.ordinals.end(), 0);
+    s.first = {0};
+    s.last = {1030};
+    const std::vector<Sequence> forks(16, s);
+    Layout layout = make_layout(forks, false, random);
+    EXPECT_EQ(count(forks, layout), 16);  // their keys are equal, but in other rows
+    for (size_t f = 1; f < forks.size(); ++f)
+        std::copy_n(layout.row[0].begin(), 1025, layout.row[f].begin());
+    EXPECT_EQ(count(forks, layout), 1);
+    for (size_t f = 1; f < forks.size(); ++f)  // less than a split is shared
+        layout.row[f][500] = layout.row[f].back() + 1;
+    EXPECT_EQ(count(forks, layout), 16);
+}
+
+TEST_P(AttendTest, NanInKeysMattersOnlyIfTheyAreSeen) {  // S2-35
+    for (const int round : {0, 1, 2, 3}) {
+        Shape shape;
+        shape.flash = round % 2 == 0;
+        shape.heads = round < 2 ? 4 : 24;  // with many queries, keys are transposed
         shape.key_type = shape.value_type = DType::f32;
         Sequence s = random_sequence(shape, 64, 3, random);
         s.first = {5, 5, 9};
