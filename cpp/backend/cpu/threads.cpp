@@ -47,9 +47,18 @@ constexpr uint32_t kFewTasks = 8;
 // chunk.
 constexpr uint64_t kPatience = 2;
 
-// A worker spins for this time before it sleeps. It is longer than a caller needs to sample a
-// token, but too short to be a noticeable load.
-constexpr std::chrono::microseconds kSpinTime{150};
+// A worker spins for at least this time before it sleeps. It is longer than a caller needs to
+// sample a token, but too short to be a noticeable load.
+constexpr std::chrono::microseconds kMinSpinTime{150};
+// A worker that sleeps wakes up too late for a step of a small model, which then runs on one
+// thread. If the last run came within this time, the worker waits twice as long for the next one.
+constexpr std::chrono::microseconds kMaxExpectedPause{500};
+
+// Returns how long a worker spins, given the last pause between two runs.
+std::chrono::nanoseconds spin_time(std::chrono::nanoseconds pause) {
+    if (pause > kMaxExpectedPause) return kMinSpinTime;
+    return std::max<std::chrono::nanoseconds>(2 * pause, kMinSpinTime);
+}
 
 }  // namespace
 
@@ -204,24 +213,28 @@ void Threads::abandon(Job& job, size_t step, uint32_t run) {
 
 void Threads::worker(int index) noexcept {
     const platform::NoDenormals no_denormals;
+    using Clock = std::chrono::steady_clock;
     uint32_t seen = 0;
+    std::chrono::nanoseconds spin = kMinSpinTime;
     std::atomic<bool>& inside = threads_[static_cast<size_t>(index)].inside;
     for (;;) {
         uint32_t run = published_.load(std::memory_order_acquire);
         if (run == seen) {
-            const auto until = std::chrono::steady_clock::now() + kSpinTime;
+            const Clock::time_point idle_since = Clock::now();
             do {
                 for (int i = 0; i < 64 && run == seen; ++i) {
                     platform::pause();
                     run = published_.load(std::memory_order_acquire);
                 }
-            } while (run == seen && std::chrono::steady_clock::now() < until);
-            if (run == seen) {
+            } while (run == seen && Clock::now() < idle_since + spin);
+            const bool sleeps = run == seen;
+            if (sleeps) {
                 sleepers_.fetch_add(1, std::memory_order_seq_cst);
                 published_.wait(seen, std::memory_order_seq_cst);
                 sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-                continue;
             }
+            spin = spin_time(Clock::now() - idle_since);
+            if (sleeps) continue;
         }
         seen = run;
         if (quit_.load(std::memory_order_seq_cst)) return;
