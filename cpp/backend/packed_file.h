@@ -39,9 +39,11 @@ public:
     // Returns a complete matrix, or null. Valid as long as this object, also if the file is deleted.
     const std::byte* find(size_t i) const;
 
-    // Lets `write` fill the zeroed memory of matrix i, then completes it. Returns the matrix, or
-    // null if the disk has no space; then `write` was not called.
-    const std::byte* fill(size_t i, const std::function<void(std::byte*)>& write);
+    // Writes bytes at an offset from the start of a matrix. Throws std::system_error.
+    using WriteAt = std::function<void(uint64_t offset, std::span<const std::byte> bytes)>;
+    // Lets `write` write all of matrix i, in parts, from any thread, then completes it. Returns the
+    // matrix, or null if the disk has no space or refuses a write.
+    const std::byte* fill(size_t i, const std::function<void(const WriteAt&)>& write);
 
 private:
     struct Region {

@@ -56,6 +56,8 @@ public:
     int read(uint64_t offset, std::span<std::byte> target, size_t* got) const;
     // Writes all bytes at the current position.
     int write(std::span<const std::byte> bytes);
+    // Writes all bytes at an offset. Several threads may write at once.
+    int write_at(uint64_t offset, std::span<const std::byte> bytes) const;
     int resize(uint64_t bytes);
     // Allocates the space of this range on the disk.
     int reserve(uint64_t offset, uint64_t bytes);

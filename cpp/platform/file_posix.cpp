@@ -128,6 +128,19 @@ int File::write(std::span<const std::byte> bytes) {
     return 0;
 }
 
+int File::write_at(uint64_t offset, std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+        const ssize_t n = retry([&] {
+            return ::pwrite(handle_, bytes.data(), std::min(bytes.size(), kMaxPerCall),
+                            static_cast<off_t>(offset));
+        });
+        if (n < 0) return errno;
+        bytes = bytes.subspan(static_cast<size_t>(n));
+        offset += static_cast<uint64_t>(n);
+    }
+    return 0;
+}
+
 int File::resize(uint64_t bytes) {
     return error_of(::ftruncate(handle_, static_cast<off_t>(bytes)));
 }

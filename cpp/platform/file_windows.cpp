@@ -166,6 +166,20 @@ int File::write(std::span<const std::byte> bytes) {
     return 0;
 }
 
+int File::write_at(uint64_t offset, std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+        OVERLAPPED at{};
+        at.Offset = static_cast<DWORD>(offset);
+        at.OffsetHigh = static_cast<DWORD>(offset >> 32);
+        DWORD n = 0;
+        const auto wanted = static_cast<DWORD>(std::min(bytes.size(), kMaxPerCall));
+        if (!::WriteFile(handle_of(handle_), bytes.data(), wanted, &n, &at)) return last_error();
+        bytes = bytes.subspan(n);
+        offset += n;
+    }
+    return 0;
+}
+
 int File::resize(uint64_t bytes) { return ::_chsize_s(handle_, static_cast<int64_t>(bytes)); }
 
 // A smaller allocation than the file's size would cut the file.

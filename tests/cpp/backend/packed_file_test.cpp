@@ -8,8 +8,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "backend/cpu/products/products.h"
 #include "gguf/writer.h"
@@ -21,8 +23,13 @@ namespace fs = std::filesystem;
 
 constexpr std::array<uint64_t, 4> kSizes = {5000, 0, 1, 300000};
 
-void count_up(std::byte* target, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; ++i) target[i] = static_cast<std::byte>(i % 251);
+// Writes bytes that count up, in parts, the last one first.
+void count_up(const PackedFile::WriteAt& write, uint64_t bytes) {
+    std::vector<std::byte> all(bytes);
+    for (uint64_t i = 0; i < bytes; ++i) all[i] = static_cast<std::byte>(i % 251);
+    const uint64_t middle = bytes / 3;
+    write(middle, std::span(all).subspan(middle));
+    write(0, std::span(all).first(middle));
 }
 
 bool counts_up(const std::byte* data, uint64_t bytes) {
@@ -39,7 +46,7 @@ struct PackedFiles : testing::Test {
         return PackedFile::open(path, identity, kSizes);
     }
     const std::byte* fill(PackedFile& file, size_t i) {
-        return file.fill(i, [i](std::byte* target) { count_up(target, kSizes[i]); });
+        return file.fill(i, [i](const PackedFile::WriteAt& write) { count_up(write, kSizes[i]); });
     }
     std::vector<fs::path> files() const {
         std::vector<fs::path> found;
@@ -86,11 +93,21 @@ TEST_F(PackedFiles, OtherModelsHaveOtherFiles) {
 TEST_F(PackedFiles, AFillThatFailsIsNotComplete) {
     auto file = open();
     EXPECT_THROW(file->fill(0,
-                            [](std::byte* target) {
-                                target[7] = std::byte{1};
+                            [](const PackedFile::WriteAt& write) {
+                                write(7, std::array{std::byte{1}});
                                 throw std::runtime_error("no");
                             }),
                  std::runtime_error);
+    EXPECT_EQ(file->find(0), nullptr);
+    EXPECT_TRUE(counts_up(fill(*file, 0), kSizes[0]));
+}
+
+TEST_F(PackedFiles, AWriteThatTheSystemRefusesIsNotComplete) {
+    auto file = open();
+    const auto past_every_file = [](const PackedFile::WriteAt& write) {
+        write(uint64_t{1} << 63, std::array{std::byte{1}});
+    };
+    EXPECT_EQ(file->fill(0, past_every_file), nullptr);
     EXPECT_EQ(file->find(0), nullptr);
     EXPECT_TRUE(counts_up(fill(*file, 0), kSizes[0]));
 }

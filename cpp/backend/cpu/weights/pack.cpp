@@ -41,12 +41,21 @@ RowParts row_parts(DType format, int64_t columns) {
     throw UnsupportedError("cpu: a weight matrix of type I32 cannot be multiplied");
 }
 
+// The rows of a panel are packed side by side, so that what is written stays in the first level
+// cache: 1.5 to 3 times as fast as one row after the other (docs/decisions/0046).
 template <class Block>
-void pack_blocks(const PackedWeight& w, const std::byte* row, int64_t lane, unsigned char* panel) {
+void pack_blocks(const PackedWeight& w, std::span<const std::byte> rows, int64_t n,
+                 unsigned char* panel) {
+    const size_t row_bytes = rows.size() / static_cast<size_t>(n);
     for (int64_t b = 0; b < w.columns / Block::kElements; ++b) {
-        Block block;
-        std::memcpy(&block, row + static_cast<size_t>(b) * sizeof block, sizeof block);
-        pack_block(block, w, panel, lane, b);
+        for (int64_t lane = 0; lane < n; ++lane) {
+            Block block;
+            std::memcpy(&block,
+                        rows.data() + static_cast<size_t>(lane) * row_bytes +
+                            static_cast<size_t>(b) * sizeof block,
+                        sizeof block);
+            pack_block(block, w, panel, lane, b);
+        }
     }
 }
 
@@ -66,6 +75,23 @@ void copy_strided(std::byte* to, size_t to_step, const std::byte* from, size_t f
                   size_t n) {
     for (size_t i = 0; i < n; ++i)
         std::memcpy(to + i * to_step * kBytes, from + i * from_step * kBytes, kBytes);
+}
+
+// Writes elements of kBytes each of n rows, one column of all lanes after the other.
+template <size_t kBytes>
+void interleave(std::span<const std::byte> rows, size_t n, size_t lanes, std::byte* panel) {
+    const size_t row_bytes = rows.size() / n;
+    for (size_t at = 0; at < row_bytes; at += kBytes, panel += lanes * kBytes)
+        for (size_t lane = 0; lane < n; ++lane)
+            std::memcpy(panel + lane * kBytes, rows.data() + lane * row_bytes + at, kBytes);
+}
+
+void pack_bf16_matrices(const PackedWeight& w, std::span<const std::byte> rows, int64_t n,
+                        std::byte* panel) {
+    const std::byte* element = rows.data();
+    for (int64_t lane = 0; lane < n; ++lane)
+        for (int64_t k = 0; k < w.columns; ++k, element += 2)
+            std::memcpy(panel + 2 * w.element(k, lane), element, 2);
 }
 
 }  // namespace
@@ -104,33 +130,23 @@ void pack_panel(const PackedWeight& w, std::span<const std::byte> rows, std::byt
     const uint64_t bytes = file_row_bytes(w);
     const auto n = static_cast<int64_t>(rows.size() / bytes);
     PLAIT_CHECK(n <= w.lanes && rows.size() == static_cast<uint64_t>(n) * bytes);
-    auto* out = reinterpret_cast<unsigned char*>(panel);
-    const auto lanes = static_cast<size_t>(w.lanes), columns = static_cast<size_t>(w.columns);
-    for (int64_t lane = 0; lane < n; ++lane) {
-        const std::byte* row = rows.data() + static_cast<uint64_t>(lane) * bytes;
-        switch (w.format) {
+    if (n == 0) return;
+    const auto lanes = static_cast<size_t>(w.lanes), count = static_cast<size_t>(n);
+    switch (w.format) {
 #define PLAIT_CASE(name, Block) \
-    case DType::name: pack_blocks<Block>(w, row, lane, out); break;
-            PLAIT_BLOCKS(PLAIT_CASE)
+    case DType::name:           \
+        return pack_blocks<Block>(w, rows, n, reinterpret_cast<unsigned char*>(panel));
+        PLAIT_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-        case DType::f16:
-        case DType::bf16:
-            if (w.uses_bf16_matrices()) {
-                for (int64_t k = 0; k < w.columns; ++k)
-                    std::memcpy(panel + 2 * w.element(k, lane), row + 2 * k, 2);
-            } else {
-                copy_strided<2>(panel + 2 * lane, lanes, row, 1, columns);
-            }
-            break;
-#define PLAIT_CASE(name, Block)                                                                    \
-    case DType::name:                                                                              \
-        copy_strided<sizeof(Block)>(panel + static_cast<size_t>(lane) * sizeof(Block), lanes, row, \
-                                    1, columns / Block::kElements);                                \
-        break;
-            PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+    case DType::f16:
+    case DType::bf16:
+        if (w.uses_bf16_matrices()) return pack_bf16_matrices(w, rows, n, panel);
+        return interleave<2>(rows, count, lanes, panel);
+#define PLAIT_CASE(name, Block) \
+    case DType::name: return interleave<sizeof(Block)>(rows, count, lanes, panel);
+        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
-        default: copy_strided<4>(panel + 4 * lane, lanes, row, 1, columns);
-        }
+    default: return interleave<4>(rows, count, lanes, panel);
     }
 }
 

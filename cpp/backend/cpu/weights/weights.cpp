@@ -1,6 +1,7 @@
 #include "backend/cpu/weights/weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <numeric>
@@ -13,17 +14,21 @@
 namespace plait::cpu {
 namespace {
 
-constexpr uint64_t kSliceBytes = uint64_t{2} << 20;  // of the file that a thread reads at once
+// Bytes of the file that a thread reads at once. A slice and its panels stay in the second level
+// cache.
+constexpr uint64_t kSliceBytes = uint64_t{512} << 10;
 
-// Packs the panels of all matrices of a weight on several threads, which take slices of them.
+// Packs the panels of all matrices of a weight on several threads, which take slices of them. The
+// panels go to zeroed memory or, if `target` is null, to `write`.
 class PanelPacker {
 public:
     PanelPacker(const WeightSource& source, WeightId id, const PackedWeight& weight,
-                std::byte* target)
+                std::byte* target, const PackedFile::WriteAt& write)
         : source_(source),
           id_(id),
           weight_(weight),
           target_(target),
+          write_(write),
           row_bytes_(row_bytes(source.type(id).dtype, static_cast<uint64_t>(weight.columns))),
           panels_(weight.panels() * weight.matrices),
           step_(std::max<int64_t>(
@@ -36,11 +41,11 @@ public:
     // Packs until no panel is left. Called on each thread; the first exception stops all of them.
     void work() noexcept {
         try {
-            std::vector<std::byte> rows;
+            std::vector<std::byte> rows, panels;
             while (!failed_) {
                 const int64_t begin = next_.fetch_add(step_);
                 if (begin >= panels_) return;
-                pack(begin, std::min(panels_, begin + step_), rows);
+                pack(begin, std::min(panels_, begin + step_), rows, panels);
             }
         } catch (...) {
             if (!failed_.exchange(true)) failure_ = std::current_exception();
@@ -60,24 +65,32 @@ private:
         return panel / weight_.panels() * weight_.rows + panel % weight_.panels() * weight_.lanes;
     }
 
-    void pack(int64_t begin, int64_t end, std::vector<std::byte>& rows) {
+    void pack(int64_t begin, int64_t end, std::vector<std::byte>& rows,
+              std::vector<std::byte>& panels) {
         const int64_t first = first_row(begin);
         const int64_t n = first_row(end - 1) + rows_of(end - 1) - first;
         rows.resize(static_cast<uint64_t>(n) * row_bytes_);
         source_.read(id_, static_cast<uint64_t>(first) * row_bytes_, rows);
-        for (int64_t panel = begin; panel < end; ++panel) {
+        const auto panel_bytes = static_cast<size_t>(weight_.panel_bytes);
+        if (!target_) panels.resize(static_cast<size_t>(end - begin) * panel_bytes);
+        std::byte* to = target_ ? target_ + begin * weight_.panel_bytes : panels.data();
+        for (int64_t panel = begin; panel < end; ++panel, to += panel_bytes) {
+            // The rows that it lacks are zeros, not those of an earlier slice.
+            if (!target_ && rows_of(panel) < weight_.lanes) std::memset(to, 0, panel_bytes);
             const auto from = static_cast<uint64_t>(first_row(panel) - first) * row_bytes_;
             pack_panel(
                 weight_,
                 std::span(rows).subspan(from, static_cast<uint64_t>(rows_of(panel)) * row_bytes_),
-                target_ + panel * weight_.panel_bytes);
+                to);
         }
+        if (!target_) write_(static_cast<uint64_t>(begin) * panel_bytes, panels);
     }
 
     const WeightSource& source_;
     WeightId id_;
     const PackedWeight& weight_;
     std::byte* target_;
+    const PackedFile::WriteAt& write_;
     uint64_t row_bytes_;
     int64_t panels_, step_;
     std::atomic<int64_t> next_{0};
@@ -85,10 +98,10 @@ private:
     std::exception_ptr failure_;
 };
 
-// Packs a weight into zeroed memory.
-void pack(const WeightSource& source, WeightId id, const PackedWeight& layout, std::byte* target,
-          int threads) {
-    PanelPacker packer(source, id, layout, target);
+// Packs a weight into zeroed memory or, if `target` is null, into a file.
+void pack(const WeightSource& source, WeightId id, const PackedWeight& layout, int threads,
+          std::byte* target, const PackedFile::WriteAt& write = {}) {
+    PanelPacker packer(source, id, layout, target, write);
     std::vector<std::jthread> others;
     const int64_t wanted = std::min<int64_t>(threads, packer.count_slices()) - 1;
     try {
@@ -141,7 +154,7 @@ void CpuWeights::load(WeightId id, Matrix& matrix, int threads) {
         const std::byte* data = load_from_file(id, matrix.packed, threads);
         if (!data) {
             if (!matrix.place) matrix.place = pool_.allocate(bytes);
-            pack(*source_, id, matrix.packed, matrix.place, threads);
+            pack(*source_, id, matrix.packed, threads, matrix.place);
             data = matrix.place;
         }
         matrix.packed.data = reinterpret_cast<const unsigned char*>(data);
@@ -157,7 +170,9 @@ const std::byte* CpuWeights::load_from_file(WeightId id, const PackedWeight& lay
     if (!file_opened_) open_file();
     if (!file_) return nullptr;
     if (const std::byte* found = file_->find(id)) return found;
-    return file_->fill(id, [&](std::byte* target) { pack(*source_, id, layout, target, threads); });
+    return file_->fill(id, [&](const PackedFile::WriteAt& write) {
+        pack(*source_, id, layout, threads, nullptr, write);
+    });
 }
 
 void CpuWeights::open_file() {
