@@ -277,7 +277,7 @@ def test_images_need_pillow(vision, monkeypatch):
     data = png(4, 4)
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install plait\[vision\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'plait\[vision\]'"):
         vision.encode(data)
 
 
