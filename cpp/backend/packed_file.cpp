@@ -139,7 +139,7 @@ const std::byte* PackedFile::find(size_t i) const {
 }
 
 // The matrix is written by calls to the system, because a page that is written through a mapping is
-// cleared first: 1.7 to 4 times as fast (docs/decisions/0046).
+// cleared first (docs/decisions/0046).
 const std::byte* PackedFile::fill(size_t i, const std::function<void(const WriteAt&)>& write) try {
     const auto [begin, bytes] = regions_[i];
     if (file_.reserve(begin, bytes) != 0) return nullptr;
