@@ -132,7 +132,7 @@ class PlaitAPI(ModelAPI):  # type: ignore[misc, unused-ignore]
                     for i in range(n)
                 )
             )  # fmt: skip
-        except PromptTooLong as error:  # a result, so that the evaluation goes on
+        except PromptTooLong as error:  # a result, so that the evaluation continues
             return ModelOutput.from_content(
                 self.model_name, str(error), stop_reason="model_length", error=str(error)
             )

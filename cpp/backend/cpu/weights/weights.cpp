@@ -75,7 +75,7 @@ private:
         if (!target_) panels.resize(static_cast<size_t>(end - begin) * panel_bytes);
         std::byte* to = target_ ? target_ + begin * weight_.panel_bytes : panels.data();
         for (int64_t panel = begin; panel < end; ++panel, to += panel_bytes) {
-            // The rows that it lacks are zeros, not those of an earlier slice.
+            // Missing rows are zeros, not rows of an earlier slice.
             if (!target_ && rows_of(panel) < weight_.lanes) std::memset(to, 0, panel_bytes);
             const auto from = static_cast<uint64_t>(first_row(panel) - first) * row_bytes_;
             pack_panel(
