@@ -34,7 +34,7 @@ def byte_alphabet() -> list[str]:
 
 
 class Bpe:
-    """Merges by rank, in O(n log n) of the length of a word."""
+    """Merges by rank, in O(n log n) time for a word of n bytes."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._pre = vocabulary.pre
@@ -106,13 +106,13 @@ def _build(vocabulary: Vocabulary, gap: int) -> tokenizers.Tokenizer:
 
 
 def _lower(character: str) -> str:
-    """The lower case of a character, if that is one character too."""
+    """Return the lower case of a character, or the character itself if its lower case is longer."""
     lower = character.lower()
     return lower if len(lower) == 1 else character
 
 
 def _threes(text: str) -> list[str]:
-    """Split numbers into groups of three digits from the end: "1234567 a" becomes 1 234 567 " a"."""
+    """Split numbers into groups of three digits from the end: "1234567 a" becomes "1", "234", "567", " a"."""
     pieces, done = [], 0
     for number in _NUMBER.finditer(text):
         pieces.append(text[done : number.start()])
@@ -124,7 +124,7 @@ def _threes(text: str) -> list[str]:
 
 
 def _guarded(call: Callable[[], Result]) -> Result:
-    """Call the library. A panic in Rust arrives as a BaseException of its own type; it becomes a ModelError."""
+    """Call the library and convert its errors to ModelError, including Rust panics, which are BaseExceptions."""
     try:
         return call()
     except (KeyboardInterrupt, MemoryError, ImportError):

@@ -1,7 +1,7 @@
 """SentencePiece's compiled text normaliser (tokenizer.ggml.precompiled_charsmap).
 
-The value consists of a little-endian length, a double array of that many bytes that maps prefixes
-of UTF-8 text to offsets, and the replacements, each terminated by a zero byte. Format:
+The value has three parts: a little-endian length in bytes; a double array of that length, which maps
+prefixes of UTF-8 text to offsets; and the replacements, each terminated by a zero byte. Format:
 https://github.com/google/sentencepiece/blob/master/src/normalizer.cc and Darts-clone,
 https://github.com/s-yata/darts-clone.
 """
@@ -52,14 +52,13 @@ class CharsMap:
         return output.decode("utf-8", "replace")
 
     def _longest(self, data: bytes, position: int) -> tuple[int, int]:
-        """Return the end of the longest known prefix at `position` and the offset of its replacement; (position, 0)
-        if none.
+        """Find the longest known prefix at `position`.
 
         Fields of a unit, from bit 0: the byte that leads to it (8 bits), whether its prefix has a
         value, whether its base is shifted by 8, and the base (22 bits). A value has bit 31 set.
 
         Returns:
-            The end of the prefix, and the offset of its replacement.
+            The end of the prefix and the offset of its replacement; (position, 0) if there is none.
 
         Raises:
             ModelError: A unit leads outside of the table.

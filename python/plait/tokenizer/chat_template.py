@@ -96,7 +96,7 @@ class ChatTemplate:
             tools: JSON schemas of the functions that the model may call. If the file has a template
                 for tools, that one is used.
             add_generation_prompt: End with the start of the assistant's answer.
-            variables: More variables of the template, such as enable_thinking=False.
+            variables: Additional variables of the template, such as enable_thinking=False.
 
         Returns:
             The prompt.
@@ -177,7 +177,7 @@ class _Budget(threading.local):
             raise ModelError(f"{KEY}: the template takes more than {_MAX_SECONDS:g} seconds")
 
     def charge_call(self, name: str, operands: Iterable[Any]) -> None:
-        """Charge the max number of characters that a function of this name can make of its operands."""
+        """Charge the max number of characters that a function of this name can return for these operands."""
         texts, longest_two, largest = 1, [1, 1], 1
         pending = list(operands)
         while pending:

@@ -1,9 +1,9 @@
 """Pre-tokenizers of BPE vocabularies: how text is split into words before merging.
 
-`tokenizer.ggml.pre` names one of these. The expressions are those of the models' own tokenizer.json or reference code
-(Oniguruma syntax), applied in order, each to the pieces that the ones before it left; what no expression matches is a
-piece of its own. Names and groups follow llama.cpp, whose converter writes the key; where its expressions approximate
-(it knows no letter case beyond ASCII), the originals are used here.
+`tokenizer.ggml.pre` names one of these. The expressions come from the models' tokenizer.json or
+reference code (Oniguruma syntax). They are applied in order, each to the pieces that the previous one returned; text
+between matches is a piece too. Names and groups follow llama.cpp, whose converter writes the key. Where llama.cpp
+approximates an expression (it handles letter case only in ASCII), the original is used here.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _apply_exceptions(vocabulary: Vocabulary, ends: set[int]) -> None:
 
 
 class Partition:
-    """Splits text at special tokens: longest tokens first, each from left to right."""
+    """Splits text at special tokens; splits at longer tokens first, and at each token from left to right."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         tokens, types = vocabulary.tokens, vocabulary.types

@@ -21,7 +21,7 @@ _CACHE_LENGTH: Final = 48  # characters; longer words rarely repeat
 
 
 class Spm:
-    """Merges by score, in O(n log n) of the length of a word."""
+    """Merges by score, in O(n log n) time for a word of n characters."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._ids = vocabulary.to_id
@@ -52,7 +52,7 @@ class Spm:
         return found
 
     def _merge(self, text: str) -> list[int]:
-        """Merge the text.
+        """Merge adjacent symbols until no pair is a token.
 
         Symbol i starts at character i and has `length[i]` characters, 0 once it is part of another.
 

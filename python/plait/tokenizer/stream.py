@@ -35,8 +35,8 @@ class TokenStream:
 
         Args:
             piece: Called as piece(id, first); returns the bytes of a token.
-            lstrip: Whether the first token loses a leading space.
-            clean_up: Whether to remove spaces before punctuation.
+            lstrip: Remove a leading space from the first token.
+            clean_up: Remove spaces before punctuation.
         """
         self._piece = piece
         self._first = lstrip
@@ -45,7 +45,7 @@ class TokenStream:
         self._pending = ""
 
     def push(self, token: int) -> str:
-        """Return the text that a token completes; often empty in the middle of a character of several tokens.
+        """Return the text that a token completes; it is empty while a character is incomplete.
 
         Args:
             token: The token id.

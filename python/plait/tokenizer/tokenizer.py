@@ -121,10 +121,10 @@ class Tokenizer:
         return np.array(ids, dtype=np.int32)
 
     def encode_marked(self, text: str, mark: str) -> list[int]:
-        """Convert text in which a mark protects parts from becoming special tokens.
+        """Convert text in which a mark prevents parts of it from becoming special tokens.
 
-        The text is split at special tokens first; then the marks are removed, and the rest is encoded as in
-        encode(add_special=False). A text without marks gives the same ids as there.
+        The text is split at special tokens first, then the marks are removed and the pieces are encoded. Without
+        marks, the ids are those of encode(add_special=False).
 
         Args:
             text: The text.
@@ -192,9 +192,9 @@ class Tokenizer:
         Args:
             skip_special: As in decode().
             clean_up: As in decode().
-            continuing: True if the tokens follow others (a prompt), so that a leading space is part
+            continuing: True if the tokens follow others, such as a prompt. A leading space is then part
                 of the text.
-            shown: Ids of control tokens that are part of the text even if `skip_special`.
+            shown: Ids of control tokens to include in the text even if `skip_special` is True.
 
         Returns:
             The decoder.

@@ -2,8 +2,8 @@
 
 Devlin et al. 2018, arXiv:1810.04805;
 https://github.com/google-research/bert/blob/master/tokenization.py. GGUF marks the start of a word
-with U+2581 and omits BERT's "##". Of a decomposed character only the first code point is kept, as
-in llama.cpp, which converted the vocabularies; for Hangul this differs from BERT.
+with U+2581 and omits BERT's "##". If accents are removed, only the first code point of a decomposed
+character is kept, as in llama.cpp, which converted the vocabularies; for Hangul this differs from BERT.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ class WordPiece:
         return output
 
     def _words(self, text: str) -> list[str]:
-        """Normalise each character to text, to text between spaces if it is a word of its own, or to nothing; then
-        split.
+        """Normalise each character and split the result into words.
+
+        A character becomes text, text between spaces (punctuation and ideographs, which are separate
+        words), or nothing.
 
         Returns:
             The words.
