@@ -549,7 +549,8 @@ add(), add_sequence() and add_embeddings() copy their arguments; the arrays of f
 when decode() is called. A batch can be decoded several times, but not changed during a call.
 
 A `Sequence` is accepted wherever a sequence id is expected. decode() checks that it is still open and
-belongs to the context, and refuses the bare id of an open Sequence: also the default, 0.)");
+belongs to the context. While a Sequence is open, decode() does not accept its bare id; this includes the
+default, 0.)");
     bind_from_arrays(batch);
     bind_to_arrays(batch);
     bind_additions(batch);

@@ -298,8 +298,9 @@ Raises:
     ValueError: An argument is invalid. The message names the argument, its value and the expected
         values.
     BackendError: This machine does not have the device or the instruction set.
-    UnsupportedError: The model does not support this combination of arguments, or its later layers
-        need more than the residual stream of earlier ones (Gemma 3n, Gemma 4) and cannot run apart.
+    UnsupportedError: The model does not support this combination of arguments; for example `layers` if
+        its layers read more than the residual stream of earlier ones, as those of Gemma 3n and Gemma 4
+        do.
     MemoryError: There is too little memory.
 
 Source: cpp/runtime/context.cpp)";
@@ -321,8 +322,8 @@ Raises:
     ValueError: The context is closed, or the batch has tokens and the context does not start at layer
         0.
     CacheFull: Too few cells are free; see the attributes `needed` and `free`.
-    UnsupportedError: The batch has embeddings of an image of which layers that the context does not
-        run read a part.
+    UnsupportedError: The model divides the embeddings of an image into parts, and layers that the
+        context does not run read some of them.
     BackendError: A device failed.
 
 Source: cpp/runtime/step/step_runner.cpp)";

@@ -421,9 +421,9 @@ void bind_kv_cache(py::module_& m) {
         m, "KVCache",
         R"(The cache of a context: rows of keys and values, and the sequences that hold them.
 
-A sequence is named by its `Sequence` or by its id. While a Sequence is open, its id alone is accepted only
-by methods that read. Position ranges are half-open, [p0, p1); a p1 of None
-means the end of the sequence. A method that raises or returns False leaves the cache unchanged.
+Methods take a `Sequence` or its id. While a Sequence is open, only methods that read the cache
+accept its bare id. Position ranges are half-open, [p0, p1); a p1 of None means the end of the
+sequence. A method that raises or returns False leaves the cache unchanged.
 
 Args:
     context: The context that owns the cache.

@@ -220,7 +220,8 @@ PyTransaction& enter(PyTransaction& self) {
     static std::atomic<uint64_t> n_transactions{0};
     const std::shared_ptr<SharedContext>& shared = initialized(self.shared);
     if (self.state != TransactionState::created)
-        throw InvalidArgument("transaction: this one was entered before; call ctx.transaction()");
+        throw InvalidArgument(
+            "transaction: this one was entered before; call ctx.transaction() for a new one");
     self.number = ++n_transactions;
     shared->change_handles([&](Context& context, Handles& handles) {
         const auto session = context.session().lock();
@@ -239,18 +240,19 @@ PyTransaction& enter(PyTransaction& self) {
 
 void check_thread(const PyTransaction& self, const char* call) {
     if (self.thread != std::this_thread::get_id())
-        throw InvalidArgument(text("transaction: ", call, " was called in another thread than the ",
-                                   "one that entered the transaction"));
+        throw InvalidArgument(text("transaction: ", call, " was called in a thread that did not ",
+                                   "enter the transaction"));
 }
 
 void roll_back(PyTransaction& self) {
     const std::shared_ptr<SharedContext>& shared = initialized(self.shared);
     if (self.state == TransactionState::created)
-        throw InvalidArgument("transaction: rollback() before the transaction was entered");
+        throw InvalidArgument(
+            "transaction: rollback() was called before the transaction was entered");
     if (self.state == TransactionState::rolled_back)
-        throw InvalidArgument("transaction: rollback() was called before");
+        throw InvalidArgument("transaction: rollback() was already called");
     if (self.state == TransactionState::ended)
-        throw InvalidArgument("transaction: rollback() after the transaction has ended");
+        throw InvalidArgument("transaction: rollback() was called after the transaction had ended");
     check_thread(self, "rollback()");
     const bool has_inner = shared->call_with_handles([&](Context& context, const Handles& handles) {
         context.session().lock();  // throws if the context is closed
@@ -258,18 +260,19 @@ void roll_back(PyTransaction& self) {
     });
     if (has_inner)
         throw InvalidArgument(
-            "transaction: rollback() while an inner transaction is open; end that one first");
+            "transaction: rollback() was called while an inner transaction is open; end that one "
+            "first");
     const Ended ended = end_all(*shared, self.number, End::roll_back);
     self.state = TransactionState::rolled_back;
     if (ended == Ended::before)
         throw InvalidArgument(
-            "transaction: rollback() after the end of an outer transaction, which has rolled back "
-            "this one");
+            "transaction: rollback() was called after the end of an outer transaction, which had "
+            "already rolled this one back");
 }
 
 void exit(PyTransaction& self, const Any& kind, const Any&, const Any&) {
     if (self.state == TransactionState::created)
-        throw InvalidArgument("transaction: the end of a block that was never entered");
+        throw InvalidArgument("transaction: __exit__() was called before __enter__()");
     if (self.state != TransactionState::open) return;
     check_thread(self, "__exit__()");
     const bool failed = !kind.is_none();
@@ -278,9 +281,9 @@ void exit(PyTransaction& self, const Any& kind, const Any&, const Any&) {
     if (failed || ended == Ended::normally || ended == Ended::context_closed) return;
     throw InvalidArgument(
         ended == Ended::with_inner
-            ? "transaction: the block ended while a transaction inside of it was open; both were "
-              "rolled back"
-            : "transaction: an outer transaction has ended before this one and rolled it back");
+            ? "transaction: the block ended while an inner transaction was open; both were rolled "
+              "back"
+            : "transaction: an outer transaction ended before this one and rolled it back");
 }
 
 }  // namespace
@@ -305,7 +308,7 @@ void bind_transaction(py::module_& m) {
 Ends the transaction: later calls of the block are not part of it.
 
 Raises:
-    ValueError: The transaction is not open, an inner one is, it was entered in another thread, or
+    ValueError: The transaction is not open, an inner one is open, another thread entered it, or
         the context is closed.)");
 }
 

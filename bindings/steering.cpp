@@ -144,16 +144,17 @@ void bind_steering(py::class_<PyContext>& context) {
 Replaces the previous adapters. Changing only the scales, or returning to an earlier set, builds no
 plan. Cached keys and values do not change.
 
-Sequences may use different adapters in one call. On the CPU, each has the bits that it has alone,
-with the same adapters. A fork starts with the adapters of `seq=None`, and closing a `Sequence`
-removes its own. `kv.save(seq=...)` records the adapters of that sequence.
+Sequences may use different adapters in one call. On the CPU, the results of a sequence have the same
+bits as if it were decoded alone with the same adapters. A fork starts with the adapters of
+`seq=None`, and closing a `Sequence` removes those set for it. `kv.save(seq=...)` records the
+adapters of that sequence.
 
 Args:
     adapters: Scale of each adapter, as a dict of Adapter to float. The adapters come from
         `Model.load_lora` of this context's model and are summed in the order in which they were
         loaded. None or {} removes all adapters.
     seq: The sequences that use these adapters: an id, a `Sequence`, or several. Others keep theirs.
-        None: all sequences, also those that have adapters of their own.
+        None: all sequences, including those that have separate adapters.
 
 Raises:
     ValueError: An adapter is for another model, a scale is not finite, or a sequence does not
@@ -167,10 +168,10 @@ Source: cpp/graph/low_rank.cpp)")
              py::arg("seq") = py::none(),
              R"(Add a control vector to the layer outputs in all later calls (arXiv:2310.01405).
 
-Cached keys and values do not change. Replacing the vector for the same layers builds no plan, and
-neither does giving other sequences vectors of their own. On the CPU, each sequence has the bits
-that it has alone, with the same vector. A fork starts with the vector of `seq=None`, and closing a
-`Sequence` removes its own.
+Cached keys and values do not change. No new plan is built when the vector is replaced for
+the same layers, or when more sequences get separate vectors. On the CPU, the results of a sequence
+have the same bits as if it were decoded alone with the same vector. A fork starts with the vector of
+`seq=None`, and closing a `Sequence` removes the vector set for it.
 
 Args:
     vector: float32 array of shape (n_layer, n_embd). Row i is added to the output of layer i,
@@ -178,8 +179,8 @@ Args:
         decoder layers. None removes the vector.
     first_layer: First layer that the vector is added to. The default omits layer 0, as in llama.cpp.
     last_layer: Last layer that the vector is added to. None: the last layer of the model.
-    seq: The sequences that use this vector, or, with None as vector, none: an id, a `Sequence`, or
-        several. Others keep theirs. None: all sequences, also those that have a vector of their own.
+    seq: The sequences to set the vector for: an id, a `Sequence`, or several. Others keep theirs.
+        None: all sequences, including those that have a separate vector.
 
 Raises:
     ValueError: The shape is wrong, a number is not finite, a layer does not exist, or a sequence

@@ -18,9 +18,10 @@ public:
     // Throws BackendError if a change has failed.
     void check() const {
         if (failed_)
-            throw BackendError(device_ +
-                               ": this context's memory is damaged, as the device failed halfway "
-                               "through a change of it; close the context and make a new one");
+            throw BackendError(
+                device_ +
+                ": this context's memory is damaged, because the device failed while "
+                "changing it; close the context and create a new one");
     }
     template <typename Change>
     void change(Change&& change) {

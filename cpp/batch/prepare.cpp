@@ -60,8 +60,9 @@ private:
             if (limits_.width == 0)
                 throw UnsupportedError(
                     text(limits_.call,
-                         ": the batch has embeddings of several parts, of which "
-                         "layers outside of this context read some; choose more layers"));
+                         ": this model divides the embeddings of an image into parts, and layers "
+                         "that this context does not run read some of them; create the context "
+                         "with more layers"));
             if (batch_.width != limits_.width)
                 fail("embeddings have ", batch_.width, " elements each, the model expects ",
                      limits_.width);

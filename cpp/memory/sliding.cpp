@@ -134,13 +134,13 @@ SlidingPart::Copy SlidingPart::plan_copy(SequenceId from, SequenceId to,
 size_t SlidingPart::check_copy(SequenceId from, SequenceId to, PositionRange range) {
     const Copy copy = plan_copy(from, to, range);
     if (!keeps_visible_keys(copy.last, copy.freed))
-        throw UnsupportedError(
-            text("positions [", range.begin, ", ", range.end, ") of sequence ", from,
-                 " cannot be copied to sequence ", to, ": ",
-                 copy.last ? text("the token after position ", *copy.last, " would see")
-                           : text("the copy would lack"),
-                 " keys up to position ", copy.freed.end - 1,
-                 ", which the window has freed; copy earlier, or use swa_full=True"));
+        throw UnsupportedError(text(
+            "positions [", range.begin, ", ", range.end, ") of sequence ", from,
+            " cannot be copied to sequence ", to, ": ",
+            copy.last ? text("the token after position ", *copy.last, " would attend to")
+                      : text("the copy would lack"),
+            " keys up to position ", copy.freed.end - 1,
+            ", which the sliding window has already freed; copy earlier, or use swa_full=True"));
     const int64_t free = n_ctx_ - (table_.n_keys(to) - copy.n_dropped) + copy.replaced.size();
     if (copy.keys.size() > free)
         throw CacheFull(
@@ -184,7 +184,7 @@ size_t SlidingPart::check_reposition(SequenceId sequence, const Reposition& how)
                                    ", after the next token's position ", first));
     const int64_t last = moved(position_of(sequence, table_.n_keys(sequence) - 1));
     if (last_freed >= oldest_kept(window_, static_cast<Position>(last)))
-        throw UnsupportedError(text("sequence ", sequence, " would see keys up to position ",
+        throw UnsupportedError(text("sequence ", sequence, " would attend to keys up to position ",
                                     last_freed, ", which its window has freed; use swa_full=True ",
                                     "to keep all keys"));
     return n_moves;

@@ -8,7 +8,8 @@ Decoder::Decoder(const Hparams& hp, const Weights& w, ModelForm form)
       output_bias_(w.find("output.bias", {info().n_vocab})) {
     if (!output_) output_ = embedding_;
     if (!hp.flag("attention.causal", true))
-        hp.refuse("attention.causal", "expected true, since tokens see only those before them");
+        hp.refuse("attention.causal",
+                  "expected true: tokens of a decoder attend only to earlier tokens");
 }
 
 void Decoder::build_decoder(Step& step) const {

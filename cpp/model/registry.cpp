@@ -160,15 +160,16 @@ size_t distance(std::string_view a, std::string_view b) {
     std::string missing;
     try {
         make(nearest, Hparams(weights.file().metadata(), name), weights);
-        missing = "its hyperparameters and tensors are those of this file";
+        missing = "the file has all of its hyperparameters and tensors";
     } catch (const std::runtime_error& error) {
-        missing = text("as such a model this file is refused: ", error.what());
+        missing = text("reading the file as that architecture fails: ", error.what());
     }
     std::string known;
     for (const Architecture& a : kArchitectures) known += text(known.empty() ? "" : ", ", a.name);
-    throw UnsupportedError(text(weights.file().path(), ": architecture \"", name,
-                                "\" is not supported; the nearest that is supported is ",
-                                nearest.name, " (", missing, "); supported are ", known));
+    throw UnsupportedError(
+        text(weights.file().path(), ": architecture \"", name,
+             "\" is not supported; the supported architecture with the most similar name is ",
+             nearest.name, " (", missing, "); supported are ", known));
 }
 
 }  // namespace

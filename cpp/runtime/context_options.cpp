@@ -68,8 +68,8 @@ LayerRange range_of(const std::optional<ContextOptions::Range>& given, const Mod
                                    given->end, ")"));
     const LayerRange range{static_cast<int>(given->begin), static_cast<int>(given->end)};
     if (!range.is_whole(model.n_layers) && !model.joint_layers.empty())
-        throw UnsupportedError(text("layers: the layers of ", model.arch,
-                                    " models cannot run apart: ", model.joint_layers));
+        throw UnsupportedError(text("layers: ", model.arch,
+                                    " models cannot run only some layers: ", model.joint_layers));
     return range;
 }
 
@@ -94,9 +94,9 @@ Calls calls_of(const ModelInfo& model, const LayerRange& layers, bool causal, bo
     }
     if (decode.outputs.hidden) decode.outputs.pooling = pooling.value_or(model.pooling);
     if (decode.outputs.pooling == Pooling::rank && model.n_scores == 0)
-        throw InvalidArgument(text("pooling: \"rank\" needs a head that scores, which this ",
+        throw InvalidArgument(text("pooling: \"rank\" needs a classification head, and this ",
                                    model.arch,
-                                   " model has none of; expected \"none\", \"mean\", "
+                                   " model has none; expected \"none\", \"mean\", "
                                    "\"cls\" or \"last\""));
     if (pools && !layers.has_last(model.n_layers))
         throw InvalidArgument(

@@ -33,7 +33,7 @@ FoundKeys find_keys(SequenceId sequence, int layer, std::span<const Position> po
         if (range.empty())
             throw InvalidArgument(
                 text("positions: sequence ", sequence, " has no position ", p, " in layer ", layer,
-                     held.empty() ? text(", which stores none of it")
+                     held.empty() ? text(", which stores no position of the sequence")
                                   : text("; it stores ", held.size(), " positions between ",
                                          held.front(), " and ", held.back())));
         if (range.size() > 1)
@@ -180,9 +180,9 @@ void Session::write(int layer, SequenceId sequence, std::span<const Position> po
     const StorageId value_id = heads_of(layer, 1).id;
     if (!keys && !values) throw InvalidArgument("keys, values: expected at least one of them");
     if (values && value_id == key_id)
-        throw UnsupportedError(text("values: layer ", layer, " has no values of its own: they are ",
-                                    "the first ", heads_of(layer, 1).head_dim,
-                                    " elements of each key; write keys instead"));
+        throw UnsupportedError(
+            text("values: layer ", layer, " stores no separate values: they are ", "the first ",
+                 heads_of(layer, 1).head_dim, " elements of each key; write keys instead"));
     const StorageInfo& key_info = layout.at(key_id);
     if (keys) check_shape("keys", *keys, positions.size(), key_info);
     if (values) check_shape("values", *values, positions.size(), layout.at(value_id));

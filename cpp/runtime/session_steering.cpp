@@ -30,8 +30,8 @@ void Session::set_lora(std::vector<ScaledAdapter> adapters, std::span<const Sequ
         const Adapter& adapter = *one.adapter;
         if (&adapter.model() != model_.get())
             throw InvalidArgument(text("set_lora: ", adapter.path(),
-                                       " was loaded for another Model; expected one of this "
-                                       "context's model.load_lora()"));
+                                       " was loaded for another Model; load it with load_lora() "
+                                       "of this context's model"));
         if (!std::isfinite(one.scale))
             throw InvalidArgument(text("set_lora: the scale of ", adapter.path(), " is ", one.scale,
                                        ", expected a finite number"));
@@ -40,7 +40,7 @@ void Session::set_lora(std::vector<ScaledAdapter> adapters, std::span<const Sequ
                 uses_weight(delta.base))
                 throw UnsupportedError(text(adapter.path(), ": ",
                                             model_->weights().name(delta.base),
-                                            " is not the matrix of a product in this model"));
+                                            " is not used in a matrix product of this model"));
     }
     const auto number = [](const ScaledAdapter& one) { return one.adapter->number(); };
     std::ranges::sort(adapters, {}, number);

@@ -294,7 +294,8 @@ class Batch:
     when decode() is called. A batch can be decoded several times, but not changed during a call.
 
     A `Sequence` is accepted wherever a sequence id is expected. decode() checks that it is still open and
-    belongs to the context, and refuses the bare id of an open Sequence: also the default, 0.
+    belongs to the context. While a Sequence is open, decode() does not accept its bare id; this includes the
+    default, 0.
     """
     @staticmethod
     def from_arrays(
@@ -550,8 +551,9 @@ class Context:
         ValueError: An argument is invalid. The message names the argument, its value and the expected
             values.
         BackendError: This machine does not have the device or the instruction set.
-        UnsupportedError: The model does not support this combination of arguments, or its later layers
-            need more than the residual stream of earlier ones (Gemma 3n, Gemma 4) and cannot run apart.
+        UnsupportedError: The model does not support this combination of arguments; for example `layers` if
+            its layers read more than the residual stream of earlier ones, as those of Gemma 3n and Gemma 4
+            do.
         MemoryError: There is too little memory.
 
     Source: cpp/runtime/context.cpp
@@ -610,8 +612,8 @@ class Context:
             ValueError: The context is closed, or the batch has tokens and the context does not start at layer
                 0.
             CacheFull: Too few cells are free; see the attributes `needed` and `free`.
-            UnsupportedError: The batch has embeddings of an image of which layers that the context does not
-                run read a part.
+            UnsupportedError: The model divides the embeddings of an image into parts, and layers that the
+                context does not run read some of them.
             BackendError: A device failed.
 
         Source: cpp/runtime/step/step_runner.cpp
@@ -667,10 +669,10 @@ class Context:
         """
         Add a control vector to the layer outputs in all later calls (arXiv:2310.01405).
 
-        Cached keys and values do not change. Replacing the vector for the same layers builds no plan, and
-        neither does giving other sequences vectors of their own. On the CPU, each sequence has the bits
-        that it has alone, with the same vector. A fork starts with the vector of `seq=None`, and closing a
-        `Sequence` removes its own.
+        Cached keys and values do not change. No new plan is built when the vector is replaced for
+        the same layers, or when more sequences get separate vectors. On the CPU, the results of a sequence
+        have the same bits as if it were decoded alone with the same vector. A fork starts with the vector of
+        `seq=None`, and closing a `Sequence` removes the vector set for it.
 
         Args:
             vector: float32 array of shape (n_layer, n_embd). Row i is added to the output of layer i,
@@ -678,8 +680,8 @@ class Context:
                 decoder layers. None removes the vector.
             first_layer: First layer that the vector is added to. The default omits layer 0, as in llama.cpp.
             last_layer: Last layer that the vector is added to. None: the last layer of the model.
-            seq: The sequences that use this vector, or, with None as vector, none: an id, a `Sequence`, or
-                several. Others keep theirs. None: all sequences, also those that have a vector of their own.
+            seq: The sequences to set the vector for: an id, a `Sequence`, or several. Others keep theirs.
+                None: all sequences, including those that have a separate vector.
 
         Raises:
             ValueError: The shape is wrong, a number is not finite, a layer does not exist, or a sequence
@@ -700,16 +702,17 @@ class Context:
         Replaces the previous adapters. Changing only the scales, or returning to an earlier set, builds no
         plan. Cached keys and values do not change.
 
-        Sequences may use different adapters in one call. On the CPU, each has the bits that it has alone,
-        with the same adapters. A fork starts with the adapters of `seq=None`, and closing a `Sequence`
-        removes its own. `kv.save(seq=...)` records the adapters of that sequence.
+        Sequences may use different adapters in one call. On the CPU, the results of a sequence have the same
+        bits as if it were decoded alone with the same adapters. A fork starts with the adapters of
+        `seq=None`, and closing a `Sequence` removes those set for it. `kv.save(seq=...)` records the
+        adapters of that sequence.
 
         Args:
             adapters: Scale of each adapter, as a dict of Adapter to float. The adapters come from
                 `Model.load_lora` of this context's model and are summed in the order in which they were
                 loaded. None or {} removes all adapters.
             seq: The sequences that use these adapters: an id, a `Sequence`, or several. Others keep theirs.
-                None: all sequences, also those that have adapters of their own.
+                None: all sequences, including those that have separate adapters.
 
         Raises:
             ValueError: An adapter is for another model, a scale is not finite, or a sequence does not
@@ -928,7 +931,7 @@ class Transaction:
         Ends the transaction: later calls of the block are not part of it.
 
         Raises:
-            ValueError: The transaction is not open, an inner one is, it was entered in another thread, or
+            ValueError: The transaction is not open, an inner one is open, another thread entered it, or
                 the context is closed.
         """
     @property
@@ -978,9 +981,9 @@ class KVCache:
     """
     The cache of a context: rows of keys and values, and the sequences that hold them.
 
-    A sequence is named by its `Sequence` or by its id. While a Sequence is open, its id alone is accepted only
-    by methods that read. Position ranges are half-open, [p0, p1); a p1 of None
-    means the end of the sequence. A method that raises or returns False leaves the cache unchanged.
+    Methods take a `Sequence` or its id. While a Sequence is open, only methods that read the cache
+    accept its bare id. Position ranges are half-open, [p0, p1); a p1 of None means the end of the
+    sequence. A method that raises or returns False leaves the cache unchanged.
 
     Args:
         context: The context that owns the cache.

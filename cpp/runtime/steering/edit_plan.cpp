@@ -103,7 +103,7 @@ EditPlan::EditPlan(std::vector<NamedEdit> edits) {
     const size_t elements = std::bit_ceil(std::max(n_elements_, kMinElements));
     if (elements > kMaxElements)
         throw UnsupportedError(text("edit: the arrays of all open edits have ", n_elements_,
-                                    " elements, and at most ", kMaxElements, " fit"));
+                                    " elements, expected at most ", kMaxElements));
     set_.rows = {static_cast<uint16_t>(std::bit_width(elements / kMinElements)),
                  static_cast<int64_t>(elements)};
 }
@@ -158,8 +158,8 @@ void EditPlan::pick(uint16_t point, std::span<const SequenceId> sequences, Posit
         if (picks[0] >= 0)
             throw InvalidArgument(
                 text("edit: the token at position ", position, " belongs to ", sequences.size(),
-                     " sequences, and different edits of one value select it; give each of these "
-                     "sequences a token of its own"));
+                     " sequences, and different edits of one value select it; add a separate token "
+                     "for each of these sequences"));
         const size_t row = placed.edit->by_position ? *index : 0;
         picks[0] = static_cast<int32_t>(placed.first + row * placed.edit->width);
         picks[1] = static_cast<int32_t>(placed.edit->change);

@@ -114,7 +114,7 @@ std::optional<float> Steering::scale_of(size_t index, std::span<const SequenceId
         if (of(sequence) != scale)
             throw InvalidArgument(
                 text("set_lora: a token belongs to the sequences ", sequences.front(), " and ",
-                     sequence, ", which use different adapters; give each a token of its own"));
+                     sequence, ", which use different adapters; add a separate token for each"));
     return scale;
 }
 

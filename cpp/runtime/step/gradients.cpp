@@ -80,9 +80,8 @@ NodeId logits_of(const Graph& graph) {
         std::ranges::find(graph.outputs(), OutputId::logits, &GraphOutputs::value_type::first);
     if (found == graph.outputs().end())
         throw InvalidArgument(
-            "gradients: the context computes no logits, of which a loss is a "
-            "function; create it without pooling, for a model with an output "
-            "layer");
+            "gradients: the loss is a function of the logits, but this context computes "
+            "none; create it without pooling, for a model with an output layer");
     return found->second;
 }
 
@@ -149,8 +148,8 @@ void Gradients::begin(std::span<const Microbatch> microbatches, OutputKind compu
                                    max_tokens, "; create the context with a larger n_ubatch"));
     if ((computed != OutputKind::logits && computed != OutputKind::both) || n_outputs == 0)
         throw InvalidArgument(
-            "gradients: the call requests no logits, of which the loss is a function; add a token "
-            "with logits=True, or decode it before the `with` block");
+            "gradients: the loss is a function of the logits, but this call requests none; add a "
+            "token with logits=True, or make the call before the `with` block");
 }
 
 PlanKey Gradients::prepare(const Plans& plans, PlanKey key) {

@@ -172,8 +172,8 @@ TEST_P(SlidingModes, ARangeCanBeCopiedIfTheWindowAtItsEndIsStored) {
                   driver.memory->copy(0, 1, {0, 7}, driver.moves);
               }),
               "positions [0, 7) of sequence 0 cannot be copied to sequence 1: the token after "
-              "position 6 would see keys up to position 4, which the window has freed; copy "
-              "earlier, or use swa_full=True");
+              "position 6 would attend to keys up to position 4, which the sliding window has "
+              "already freed; copy earlier, or use swa_full=True");
     EXPECT_EQ(rows_of_all(*driver.memory), before);
     EXPECT_THAT(driver.moves, IsEmpty());
     driver.memory->copy(0, 1, {6, 8}, driver.moves);
@@ -201,8 +201,8 @@ TEST_P(SlidingModes, AShiftThatWouldMakeFreedKeysVisibleThrows) {
     EXPECT_EQ(message_of<UnsupportedError>([&] {
                   driver.memory->add(0, {12, INT32_MAX}, -11, driver.moves);
               }),
-              "sequence 0 would see keys up to position 0, which its window has freed; use "
-              "swa_full=True to keep all keys");
+              "sequence 0 would attend to keys up to position 0, which its window has freed; "
+              "use swa_full=True to keep all keys");
     EXPECT_EQ(rows_of_all(*driver.memory), before);
     EXPECT_EQ(driver.memory->positions(0)->max, 13);
 }

@@ -175,8 +175,9 @@ TEST(ContextSettings, ResolveDefaultsAndCallsOfADecoder) {
     EXPECT_EQ(settings.calls.encode.outputs.pooling, Pooling::mean);
     EXPECT_FALSE(settings.calls.causal());
     options.pooling = Pooling::rank;
-    EXPECT_THAT([&] { resolve(options, model->model()); },
-                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("a head that scores")));
+    EXPECT_THAT(
+        [&] { resolve(options, model->model()); },
+        testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("needs a classification head")));
 }
 
 }  // namespace

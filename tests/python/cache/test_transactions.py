@@ -366,19 +366,19 @@ def test_kept_cells_count_as_used(tiny: plait.Model) -> None:
 class TestMisuse:
     def test_twice(self, ctx: plait.Context) -> None:
         tx = ctx.transaction()
-        with pytest.raises(ValueError, match=r"rollback\(\) before the transaction was entered"):
+        with pytest.raises(ValueError, match="called before the transaction was entered"):
             tx.rollback()
-        with pytest.raises(ValueError, match="never entered"):
+        with pytest.raises(ValueError, match=r"__exit__\(\) was called before"):
             tx.__exit__(None, None, None)
         with tx:
             tx.rollback()
-            with pytest.raises(ValueError, match=r"rollback\(\) was called before"):
+            with pytest.raises(ValueError, match=r"rollback\(\) was already called"):
                 tx.rollback()
         with pytest.raises(ValueError, match="entered before"):
             tx.__enter__()
         with ctx.transaction() as tx:
             pass
-        with pytest.raises(ValueError, match=r"rollback\(\) after the transaction has ended"):
+        with pytest.raises(ValueError, match="after the transaction had ended"):
             tx.rollback()
 
     def test_out_of_order(self, ctx: plait.Context) -> None:
@@ -390,18 +390,20 @@ class TestMisuse:
         with pytest.raises(ValueError, match="while an inner transaction is open"):
             outer.rollback()
         assert ctx.kv.seq_pos_max(0) == 4
-        with pytest.raises(ValueError, match="inside of it was open; both were rolled back"):
+        with pytest.raises(
+            ValueError, match="an inner transaction was open; both were rolled back"
+        ):
             outer.__exit__(None, None, None)
         assert ctx.kv.to_bytes() == before
         assert not ctx.kv.in_transaction
-        with pytest.raises(ValueError, match="an outer transaction has ended"):
+        with pytest.raises(ValueError, match="an outer transaction ended"):
             inner.__exit__(None, None, None)
 
     def test_another_thread(self, ctx: plait.Context) -> None:
         errors: list[str] = []
 
         def end(call: Callable[[], Any]) -> None:
-            with pytest.raises(ValueError, match="in another thread") as error:
+            with pytest.raises(ValueError, match="did not enter the transaction") as error:
                 call()
             errors.append(str(error.value))
 

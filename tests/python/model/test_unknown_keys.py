@@ -52,11 +52,11 @@ def test_a_decoder_that_would_see_later_tokens_is_refused(tmp_path):
 def test_an_unknown_architecture_names_the_nearest_and_what_it_misses(tmp_path):
     with pytest.raises(
         plait.UnsupportedError,
-        match=r'"llamas" is not supported; .* llama \(its hyperparameters and',
+        match=r'"llamas" is not supported; .* name is llama \(the file has all',
     ):
         plait.Model(write(tmp_path / "a.gguf", arch="llamas"))
     with pytest.raises(
-        plait.UnsupportedError, match=r"supported is qwen3 \(.*attn_q_norm\.weight is missing"
+        plait.UnsupportedError, match=r"name is qwen3 \(.*attn_q_norm\.weight is missing"
     ):
         plait.Model(write(tmp_path / "b.gguf", arch="qwen3s"))
     with pytest.raises(plait.UnsupportedError, match=r"\(.*llamas\.residual_scale"):
