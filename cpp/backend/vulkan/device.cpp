@@ -51,8 +51,8 @@ std::shared_ptr<Device> Device::open(size_t index) {
     const size_t n = instance.devices().size();
     if (n == 0) throw BackendError(text("vulkan: no device: ", instance.problem()));
     if (index >= n)
-        throw BackendError(
-            text("vulkan:", index, " does not exist: expected vulkan:0 to vulkan:", n - 1));
+        throw BackendError(text("vulkan:", index, " does not exist: expected vulkan:0",
+                                n == 1 ? std::string() : text(" to vulkan:", n - 1)));
     opened->resize(n);
     std::shared_ptr<Device>& device = (*opened)[index];
     if (!device || device->lost_) {

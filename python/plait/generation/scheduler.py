@@ -166,7 +166,7 @@ class Scheduler(Closeable):
         if len(ids) > self._ctx.n_ctx:
             raise PromptTooLong(
                 f"generate: {name} has {len(ids)} tokens, but n_ctx is {self._ctx.n_ctx}; shorten the prompt or "
-                f"create the context with a larger n_ctx"
+                "use a larger n_ctx"
             )
         limit = integer(max_tokens, "generate: max_tokens", 1)
         rank = integer(priority, "generate: priority")
