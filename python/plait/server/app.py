@@ -89,7 +89,9 @@ class _Server:
         self._key = api_key
         self._template = template
         self._embedder = Embedder(model)
-        self._embeds = asyncio.Lock()
+        # Held by what computes beside the engine, in a context of its own: embeddings, scores of
+        # prompts and of documents. One at a time bounds the memory that such contexts need.
+        self._beside = asyncio.Lock()
         self._registry = prometheus_client.CollectorRegistry()
         registry = self._registry
         self._requests = prometheus_client.Counter(
@@ -182,7 +184,8 @@ class _Server:
             raise BadRequest("the model does not generate text; use /v1/embeddings")
         replies = Replies(chat, job, self._name, self._model.tokenizer)
         if job.parameters["max_tokens"] == 0:
-            return JSONResponse(replies.whole(*await asyncio.to_thread(self._echoes, job)))
+            completions = await asyncio.to_thread(self._echoes, job)
+            return JSONResponse(replies.whole(completions, await self._scores(job, completions)))
         events = self._events(self._engine, job)
         try:
             first = await _or_gone(request, anext(events))
@@ -199,24 +202,22 @@ class _Server:
             raise
         completions = [found[index] for index in sorted(found)]
         self._count(completions)
-        scores = await asyncio.to_thread(self._scores, job, completions)
-        return JSONResponse(replies.whole(completions, scores))
+        return JSONResponse(replies.whole(completions, await self._scores(job, completions)))
 
-    def _echoes(self, job: Job) -> tuple[list[Completion], list[Score | None]]:
-        """Return the completions and scores of prompts after which nothing is generated."""
+    def _echoes(self, job: Job) -> list[Completion]:
+        """Return the completions of prompts after which nothing is generated."""
         ids = [encode(self._model, one, "the prompt", True, True) for one in job.prompts]
         longest = max(map(len, ids))
         if self._engine is not None and longest > self._engine.ctx.n_ctx:
             raise PromptTooLong(
                 f"a prompt has {longest} tokens, but n_ctx is {self._engine.ctx.n_ctx}"
             )
-        completions = [
+        return [
             Completion(i // job.n, i % job.n, (), "", (), "length", tuple(one), usage=Usage(len(one), 0, 0))
             for i, one in enumerate(one for one in ids for _ in range(job.n))
         ]  # fmt: skip
-        return completions, self._scores(job, completions)
 
-    def _scores(self, job: Job, completions: list[Completion]) -> list[Score | None]:
+    async def _scores(self, job: Job, completions: list[Completion]) -> list[Score | None]:
         """Return the scores of the prompts, one per completion; None for prompts of one token."""
         if not job.scores_prompts:
             return []
@@ -229,10 +230,11 @@ class _Server:
                 scores.append(None)
             else:
                 top = job.parameters["top_logprobs"]
-                score = token_logprobs(
-                    self._model, ids, window=len(ids), top_logprobs=top, progress=False
+                score = functools.partial(
+                    token_logprobs, self._model, ids, window=len(ids), top_logprobs=top, progress=False
                 )
-                scores.append(score)
+                async with self._beside:
+                    scores.append(await asyncio.to_thread(score))
         return scores
 
     async def _events(self, engine: Engine, job: Job) -> AsyncGenerator[tuple[int, Event], None]:
@@ -338,7 +340,7 @@ class _Server:
             ids = [tokens_of(one).tolist() if isinstance(one, str) else one for one in texts]
             return self._embedder.embed(ids, progress=False), sum(map(len, ids))
 
-        async with self._embeds:
+        async with self._beside:
             rows, n = await asyncio.to_thread(embed)
         packed = form == "base64"
         data = [
@@ -365,7 +367,7 @@ class _Server:
                 f"documents has {len(texts)} texts; the limit is {_MAX_TEXTS}", "documents"
             )
         n = number(body, "top_n", len(texts), 1, 1 << 31)
-        async with self._embeds:
+        async with self._beside:
             scores = await asyncio.to_thread(self._embedder.rerank, query, texts)
         order = sorted(range(len(texts)), key=lambda i: -float(scores[i]))[:n]
         results = [

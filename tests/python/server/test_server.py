@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import concurrent.futures
 import contextlib
 import json
 import random
@@ -339,6 +340,28 @@ def test_log_probabilities_of_prompts(client, model, limit):
     assert done.usage.completion_tokens == 2 * limit
     with pytest.raises(openai.BadRequestError, match="stream excludes echo"):
         client.completions.create(model="tiny", prompt="in", echo=True, logprobs=1, stream=True)
+
+
+def test_prompts_are_scored_one_at_a_time(client, monkeypatch):
+    from plait.server import app
+
+    running, most, compute = [], [], app.token_logprobs
+
+    def counted(*args, **options):
+        running.append(None)
+        most.append(len(running))
+        time.sleep(0.02)
+        try:
+            return compute(*args, **options)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(app, "token_logprobs", counted)
+    asked = {"model": "tiny", "prompt": "the hat", "max_tokens": 0, "echo": True, "logprobs": 1}
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: client.completions.create(**asked), range(8)))
+    assert len({one.choices[0].text for one in found}) == 1
+    assert most == [1] * 8
 
 
 def test_a_gbnf_grammar_constrains_the_text(client):
