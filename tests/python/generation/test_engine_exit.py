@@ -11,8 +11,9 @@ import time
 
 import pytest
 
+# NumPy turns Ctrl-C during its own import into an ImportError; so it is imported before the first signal.
 START = """
-import asyncio, sys, threading, time, plait
+import asyncio, sys, threading, time, numpy, plait
 print('up', flush=True)
 engine = plait.Engine(plait.Model.demo(), n_ctx=1024)
 fast = lambda row, seq: 700
