@@ -7,11 +7,12 @@ library does the splitting and merging; it is imported when a BPE vocabulary fir
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from plait.errors import ModelError
+from plait.tokenizer.patterns import Digits
 from plait.tokenizer.vocabulary import PREFIX, Vocabulary
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _NEWLINES: Final = re.compile("(\n+)")
-_NUMBER: Final = re.compile(r"\d+")
+_DIGITS: Final = re.compile("[0-9]+")
+_SPACES: Final = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 
 
 def byte_alphabet() -> list[str]:
@@ -62,9 +64,10 @@ class Bpe:
     def _encode(self, text: str) -> list[int]:
         if not text:
             return []
-        pieces = _threes(text) if self._pre.digits_from_right else [text]
         if self._pre.words_only:
-            pieces = text.split()
+            pieces = [piece for piece in _SPACES.split(text) if piece]
+        else:
+            pieces = grouped(text, self._pre.digits)
         if self._lowercase:
             pieces = ["".join(map(_lower, piece)) for piece in pieces]
         encoding = _guarded(
@@ -106,21 +109,34 @@ def _build(vocabulary: Vocabulary, gap: int) -> tokenizers.Tokenizer:
 
 
 def _lower(character: str) -> str:
-    """Return the lower case of a character, or the character itself if its lower case is longer."""
-    lower = character.lower()
-    return lower if len(lower) == 1 else character
+    """Return the first character of the lower case of a character, as llama.cpp's table does."""
+    return character.lower()[0]
 
 
-def _threes(text: str) -> list[str]:
-    """Split numbers into groups of three digits from the end: "1234567 a" becomes "1", "234", "567", " a"."""
-    pieces, done = [], 0
-    for number in _NUMBER.finditer(text):
-        pieces.append(text[done : number.start()])
-        first = number.start() + (number.end() - number.start()) % 3
-        cuts = [number.start(), *range(first, number.end() + 1, 3)]
-        pieces += [text[start:end] for start, end in pairwise(cuts)]
-        done = number.end()
-    return [piece for piece in (*pieces, text[done:]) if piece]
+def grouped(text: str, digits: Digits) -> list[str]:
+    """Split numbers into groups of three characters from the end: "a 1234567 b" becomes "a 1", "234", "567", " b"."""
+    cuts = [0]
+    if digits is Digits.ASCII:
+        for number in _DIGITS.finditer(text):
+            start, end = number.span()
+            cuts += range(start + (end - start) % 3, end, 3)
+    elif digits is Digits.ATTACHED:
+        for start, end in _numbers(text):
+            first = (end - start) % 3 or 3
+            cuts += range(start + first, end + 1, 3)
+    return [text[start:end] for start, end in pairwise((*cuts, len(text))) if start < end]
+
+
+def _numbers(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of each run of characters of the Unicode category N."""
+    from tokenizers import Regex, pre_tokenizers
+
+    gaps = pre_tokenizers.Split(Regex(r"\p{N}+"), behavior="removed").pre_tokenize_str(text)
+    end_before = 0
+    for _, (start, end) in (*gaps, ("", (len(text), len(text)))):
+        if end_before < start:
+            yield end_before, start
+        end_before = end
 
 
 def _guarded(call: Callable[[], Result]) -> Result:

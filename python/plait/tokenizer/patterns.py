@@ -1,16 +1,27 @@
 """Pre-tokenizers of BPE vocabularies: how text is split into words before merging.
 
-`tokenizer.ggml.pre` names one of these. The expressions come from the models' tokenizer.json or
-reference code (Oniguruma syntax). They are applied in order, each to the pieces that the previous one returned; text
-between matches is a piece too. Names and groups follow llama.cpp, whose converter writes the key. Where llama.cpp
-approximates an expression (it handles letter case only in ASCII), the original is used here.
+`tokenizer.ggml.pre` names one of these. The expressions (Oniguruma syntax) are applied in order, each to the pieces
+that the previous one returned; text between matches is a piece too. They split text as llama.cpp does, whose converter
+writes the key, even where that differs from the model's own tokenizer: see
+docs/decisions/0050-pre-tokenizers-split-as-llama-cpp.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
+
+
+class Digits(Enum):
+    """How numbers are split before the expressions are applied."""
+
+    WHOLE = "not at all"
+    ASCII = "runs of ASCII digits, in groups of three from the end"
+    ATTACHED = (
+        r"runs of \p{N}, in groups of three from the end; the first group keeps the text before it"
+    )
 
 
 @dataclass(frozen=True)
@@ -26,8 +37,7 @@ class PreTokenizer:
     always_bos: bool = False
     # decode() removes spaces before punctuation, as the model's original tokenizer does.
     clean_up_spaces: bool = True
-    # Numbers are first split into groups of three digits from the end.
-    digits_from_right: bool = False
+    digits: Digits = Digits.WHOLE
     # Tokens use GPT-2's byte alphabet; otherwise UTF-8 with byte tokens such as <0xE2>.
     byte_level: bool = True
     # Spaces are stored as U+2581.
@@ -40,8 +50,6 @@ class PreTokenizer:
 
 _CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _ENDS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_UPPER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}"
-_LOWER = r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 _ASCII_WORD = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
 
 # Radford et al. 2019, https://github.com/openai/gpt-2/blob/master/src/encoder.py
@@ -55,24 +63,25 @@ def _cl100k(
     return rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?{letters}+|{digits}|{others}|{ends}"
 
 
-def _o200k(
-    digits: str,
-    contraction: str,
-    others: str = r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-    exclude: str = "",
-) -> str:
-    """The family of o200k_base: words are split where lower case changes to upper case."""
-    first = rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}{exclude}]*[{_LOWER}{exclude}]+{contraction}"
-    second = rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}{exclude}]+[{_LOWER}{exclude}]*{contraction}"
-    return rf"{first}|{second}|{digits}|{others}|{_ENDS}"
+def _o200k(digits: str, contraction: str, letters: str = r"\p{L}") -> str:
+    """The family of o200k_base: words are split where lower case changes to upper case, in ASCII."""
+    first = rf"[^\r\n\p{{L}}\p{{N}}]?[{letters}&&[^a-z]]*[{letters}&&[^A-Z]]+{contraction}"
+    second = rf"[^\r\n\p{{L}}\p{{N}}]?[{letters}&&[^a-z]]+[{letters}&&[^A-Z]]*{contraction}"
+    return rf"{first}|{second}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_ENDS}"
+
+
+def _caseless(letters: str, digits: str, others: str = r" ?[^\s\p{L}\p{N}]+[\r\n/]*") -> str:
+    """The family of o200k_base, but words are not split by case."""
+    return rf"[^\r\n\p{{L}}\p{{N}}]?{letters}+{_CONTRACTION}?|{digits}|{others}|{_ENDS}"
 
 
 _DEEPSEEK3_WORD = (
     _ASCII_WORD + r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _ENDS
 )
 # https://huggingface.co/moonshotai/Kimi-K2-Instruct/blob/main/tokenization_kimi.py
-_KIMI_K2 = r"\p{Han}+|" + _o200k(
-    r"\p{N}{1,3}", _CONTRACTION + "?", r" ?[^\s\p{L}\p{N}]+[\r\n]*", exclude=r"&&[^\p{Han}]"
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ebef\U0002f800-\U0002fa1f"
+_KIMI_K2 = f"[{_HAN}]+|" + _caseless(
+    rf"[\p{{L}}&&[^{_HAN}]]", r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*"
 )
 # Letters of all scripts that have case, as listed in https://huggingface.co/deepseek-ai/deepseek-llm-7b-base.
 _CASED = (
@@ -87,11 +96,13 @@ _CASED = (
     "\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2"
     "\U000118a0-\U000118df\U0001e900-\U0001e943"
 )
-_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff&&\\S]+"
 _HAN_KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
+# The model's own expression has \uf900-\ufaff and \u0e00-\u0e7f in place of the two ranges of the first line.
 _AFMOE_SCRIPTS = (
-    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e00-\u0e7f"
+    "[\u8c48-\ufaff\u0e40-\u0e7f"
+    "\u4e00-\u9fff\u3400-\u4dbf\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf"
     "\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
 )
 
@@ -138,7 +149,7 @@ _YOUTU = PreTokenizer(
     (
         "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f"
         "\ufe30-\ufe4f]+|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
-        _o200k(r"\p{N}", _CONTRACTION + "?"),
+        _caseless(r"[\p{L}\p{M}]", r"\p{N}"),
     ),
     ignore_merges=True,
     clean_up_spaces=False,
@@ -148,7 +159,7 @@ _DEEPSEEK_LLM = PreTokenizer(
     (
         "[\r\n]",
         rf"\s?[{_CASED}]+",
-        "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+        "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3001-\u3002]+",
         r"\s+$",
         _CJK,
         r"\p{N}+",
@@ -198,12 +209,14 @@ _GROUPS: Final = (
     (_TEKKEN, "tekken"),
     (_CHAMELEON, "chameleon"),
     (_GPT4O, "gpt-4o llama4 kanana2 minimax-m2 talkie"),
-    (replace(_GPT4O, ignore_merges=True), "granite-embed-multi-97m"),
-    (replace(_GPT4O, digits_from_right=True), "tiny_aya cohere2moe"),
+    (PreTokenizer((_o200k(r"\p{N}{1,3}", _CONTRACTION + "?", r"\p{L}\p{M}"),), ignore_merges=True,
+                  clean_up_spaces=False), "granite-embed-multi-97m"),
+    (PreTokenizer((_caseless(r"[\p{L}\p{M}]", r"\p{N}{1,3}"),), clean_up_spaces=False, digits=Digits.ATTACHED),
+     "tiny_aya cohere2moe"),
     (_YOUTU, "youtu"),
     (PreTokenizer((_KIMI_K2,), clean_up_spaces=False), "kimi-k2"),
-    (PreTokenizer((_AFMOE_SCRIPTS, _DEEPSEEK3_WORD), clean_up_spaces=False, digits_from_right=True), "afmoe"),
-    (PreTokenizer((r"\p{N}+",), clean_up_spaces=False, digits_from_right=True), "superbpe"),
+    (PreTokenizer((_AFMOE_SCRIPTS, _DEEPSEEK3_WORD), clean_up_spaces=False, digits=Digits.ATTACHED), "afmoe"),
+    (PreTokenizer((r"\p{N}+",), clean_up_spaces=False, digits=Digits.ASCII), "superbpe"),
     (_GEMMA4, "gemma4 granite-embed-multi-311m"),
     (replace(_NEWLINES, clean_up_spaces=False), "sarvam-moe"),
     (PreTokenizer((), byte_level=False, words_only=True), "whitespace"),

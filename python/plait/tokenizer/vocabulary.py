@@ -58,6 +58,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "llama": _Kind("spm", {"bos": 1, "eos": 2, "unknown": 0}, add_bos=True, add_space_prefix=True),
     "gpt2": _Kind("bpe", clean_up_spaces=True),
     "gemma4": _Kind("bpe", clean_up_spaces=True),
+    "whitespace": _Kind("bpe", clean_up_spaces=True),
     "bert": _Kind(
         "wordpiece",
         {"bos": 101, "unknown": 100, "seperator": 102, "padding": 0, "mask": 103},
@@ -202,7 +203,9 @@ def read(metadata: Mapping[str, object]) -> Vocabulary:
     model = reader.string(PREFIX + "model", "")
     kind = _kind(reader, model)
     tokens = _read_tokens(reader)
-    pre_name = "gemma4" if model == "gemma4" else reader.string(PREFIX + "pre", "default")
+    pre_name = (
+        model if model in ("gemma4", "whitespace") else reader.string(PREFIX + "pre", "default")
+    )
     pre = _pre_tokenizer(pre_name) if kind.name == "bpe" else DEFAULT
     lowercase = reader.boolean(PREFIX + "normalizer.lowercase", kind.name != "bpe")
     to_id: dict[str, int] = {}

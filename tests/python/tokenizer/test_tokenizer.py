@@ -293,7 +293,7 @@ class TestBpe:
                 "camelCaseHTTP's \u00c9t\u00e9",
                 ["camel", "Case", "HTTP's", " \u00c9t\u00e9"],
             ),
-            ("tekken", "aB\u0416\u0436\u0416", ["a", "B\u0416\u0436", "\u0416"]),
+            ("tekken", "aB\u0416\u0436\u0416", ["a", "B\u0416\u0436\u0416"]),
             ("kimi-k2", "ab\u6f22\u5b57cd", ["ab", "\u6f22\u5b57", "cd"]),
             ("afmoe", "x1234567", ["x", "1", "234", "567"]),
             ("superbpe", "12345 a b", ["12", "345", " a b"]),
@@ -302,26 +302,57 @@ class TestBpe:
             ("qwen2", "Ankara'da 12", ["Ankara", "'d", "a", " ", "1", "2"]),
             ("ufakzeka", "Ankara'da 12", ["Ankara", "'da", " ", "1", "2"]),
             ("hy_v4", "abc1234", ["abc", "123", "4"]),
+            (
+                "gpt-4o",
+                "\u0939\u093f\u0928\u094d\u0926\u0940",
+                ["\u0939", "\u093f\u0928", "\u094d\u0926", "\u0940"],
+            ),
+            (
+                "llama4",
+                "\u041f\u0440\u0438\u0432\u0435\u0442\u041c\u0438\u0440",
+                ["\u041f\u0440\u0438\u0432\u0435\u0442\u041c\u0438\u0440"],
+            ),
+            (
+                "granite-embed-multi-97m",
+                "\u0939\u093f\u0928\u094d\u0926\u0940",
+                ["\u0939\u093f\u0928\u094d\u0926\u0940"],
+            ),
+            ("kimi-k2", "camelCase's", ["camelCase's"]),
+            ("youtu", "camelCase 12", ["camelCase", " ", "1", "2"]),
+            ("tiny_aya", "ab1234  5", ["ab", "1", "234", " ", " ", "5"]),
+            (
+                "afmoe",
+                "\u0e40\u0e21\u0e37\u0e2d\u0e07  123456",
+                ["\u0e40", "\u0e21\u0e37\u0e2d\u0e07", " ", " ", "123", "456"],
+            ),
+            ("superbpe", "\xbd1234 \xbd123", ["\xbd1", "234", " ", "\xbd", "123"]),
+            ("deepseek-coder", "|\u1680", ["|\u1680"]),
+            ("deepseek-llm", " \u2028", [" \u2028"]),
             ("default", "a(12345)", ["a", "(", "123", "45", ")"]),
         ],
     )
     def test_words(self, pre, text, words):
-        """Texts are split as by the models' own tokenizers; byte 0 never merges, which shows the words."""
+        """Texts are split as by llama.cpp: see decision record 0050."""
         keys = metadata("gpt2", byte_alphabet(), merges=[], pre=pre)
         library = bpe._build(vocabulary.read(keys), 256)
-        pieces = bpe._threes(text) if PRE_TOKENIZERS[pre].digits_from_right else [text]
+        pieces = bpe.grouped(text, PRE_TOKENIZERS[pre].digits)
         cut = [
             word for piece in pieces for word, _ in library.pre_tokenizer.pre_tokenize_str(piece)
         ]
         index = {character: byte for byte, character in enumerate(byte_alphabet())}
         assert [bytes(index[c] for c in word).decode() for word in cut] == words
 
+    @pytest.mark.parametrize("model", ["gpt2", "whitespace"])
     @pytest.mark.parametrize(("lowercase", "ids"), [(False, [2, 0, 1]), (True, [2, 2])])
-    def test_white_space_only_separates_words(self, lowercase, ids):
+    def test_white_space_only_separates_words(self, model, lowercase, ids):
         tokens = ["\u00c9", "b", "\u00e9b", "\u00e9"]
-        keys = metadata("gpt2", tokens, merges=["\u00e9 b"], pre="whitespace")
+        keys = metadata(model, tokens, merges=["\u00e9 b"], pre="whitespace")
         tokenizer = plait.Tokenizer(keys | {"tokenizer.ggml.normalizer.lowercase": lowercase})
         assert tokenizer.encode(" \u00e9b\n\t\u00c9b ", add_special=False).tolist() == ids
+
+    def test_information_separators_are_not_white_space(self):
+        keys = metadata("whitespace", ["a", "b", "\x1c"], merges=[])
+        assert plait.Tokenizer(keys).encode("a\x1cb\u3000a").tolist() == [0, 2, 1, 0]
 
     def test_merges_go_by_rank_not_by_place(self):
         tokens = [*byte_alphabet(), "ab", "bc", "abc"]
@@ -751,6 +782,14 @@ class TestScale:
         ids = tokenizer.encode(text, add_special=False)
         if name != "bert-bge":
             assert tokenizer.decode(ids, clean_up=False) == text
+
+    @pytest.mark.parametrize("pre", ["afmoe", "gpt-4o", "kimi-k2", "superbpe", "tiny_aya"])
+    @pytest.mark.parametrize("text", ["a", "A", "\u0436", "1", "\u0967", " ", "a1", "\u093f"])
+    def test_pre_tokenizers_over_and_over(self, pre, text):
+        text = text * (60_000 // len(text))
+        tokenizer = byte_bpe(pre=pre)
+        ids = tokenizer.encode(text, add_special=False)
+        assert tokenizer.decode(ids, clean_up=False) == text
 
     @pytest.mark.parametrize("make", ["t5", "rwkv", "crossing"])
     def test_small_vocabularies(self, make):
