@@ -31,10 +31,9 @@ constexpr std::array kHarmless = std::to_array<Harmless>({
     // Each architecture has one kind of norm.
     {"", "attention.layer_norm_epsilon"},
     {"", "attention.layer_norm_rms_epsilon"},
-    // Details of features that another key turns off: groups of experts, YaRN, windows.
+    // Details of features that another key turns off: groups of experts, YaRN.
     {"", "expert_group_used_count"},
     {"", "rope.scaling.yarn_*"},
-    {"", "attention.sliding_window_pattern"},
     // attention.recurrent_layers replaces it.
     {"qwen35", "full_attention_interval"},
     {"qwen35moe", "full_attention_interval"},

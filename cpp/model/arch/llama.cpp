@@ -95,13 +95,17 @@ namespace {
 
 // Three of four layers rotate and attend within a chunk of positions. The fourth attends to all
 // positions, and its queries have a factor that grows with their position. Files do not state these
-// numbers.
-void set_chunks(ModelForm& form) {
+// numbers, except that they may list the layers with chunks.
+void set_chunks(ModelForm& form, const Hparams& hp) {
     constexpr int32_t kChunk = 8192;
+    const std::vector<Window> stated = read_windows(hp, form.info.n_layers, 4, kChunk);
     constexpr int kExpertsWithoutNorm = 128;  // Maverick does not normalise queries and keys
     for (size_t i = 0; i < form.attention.size(); ++i) {
         AttentionForm& layer = form.attention[i];
         layer.rotates = (i + 1) % 4 != 0;
+        if (layer.rotates != (stated[i].kind != WindowKind::full))
+            hp.refuse("attention.sliding_window_pattern",
+                      "expected chunks in all layers but every fourth");
         layer.norm_after_rotation = layer.rotates && form.mixture.n_experts != kExpertsWithoutNorm;
         if (layer.rotates)
             layer.window = {WindowKind::chunked, kChunk};
@@ -128,7 +132,7 @@ std::unique_ptr<Model> make_llama4(const Hparams& hp, const Weights& w) {
         hp.refuse("expert_used_count", text("expected 1, got ", form.mixture.n_used));
     // In models with attention.sliding_window 0 (MobileLLM), every layer rotates and attends to all
     // positions.
-    if (hp.index("attention.sliding_window", INT32_MAX, 1) > 0) set_chunks(form);
+    if (hp.index("attention.sliding_window", INT32_MAX, 1) > 0) set_chunks(form, hp);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 

@@ -1,5 +1,6 @@
 """Files that plait would compute wrongly are refused: for their architecture, or for a key that nothing reads."""
 
+import numpy as np
 import plait
 import pytest
 
@@ -47,6 +48,23 @@ def test_a_decoder_that_would_see_later_tokens_is_refused(tmp_path):
     plait.Model(write(tmp_path / "a.gguf", attention__causal=True))
     with pytest.raises(plait.ModelError, match=r"llama\.attention\.causal: expected true"):
         plait.Model(write(tmp_path / "b.gguf", attention__causal=False))
+
+
+def test_windows_of_some_layers_are_read_or_refused(tmp_path):
+    """llama.cpp reads the key for Llama 4; an architecture without windows does not know it."""
+    pattern = np.array([1, 0], np.int32)
+    with pytest.raises(plait.ModelError, match=r"llama\.attention\.sliding_window_pattern"):
+        plait.Model(write(tmp_path / "a.gguf", attention__sliding_window_pattern=pattern))
+    mixture = {
+        "expert_count": 4, "expert_used_count": 1, "expert_feed_forward_length": 96, "interleave_moe_layer_step": 1,
+    }  # fmt: skip
+    pattern_key = r"llama4\.attention\.sliding_window_pattern: expected chunks"
+    with pytest.raises(plait.ModelError, match=pattern_key):
+        plait.Model(
+            write(
+                tmp_path / "b.gguf", "llama4", attention__sliding_window_pattern=pattern, **mixture
+            )
+        )
 
 
 def test_an_unknown_architecture_names_the_nearest_and_what_it_misses(tmp_path):
