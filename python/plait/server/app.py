@@ -231,7 +231,12 @@ class _Server:
             else:
                 top = job.parameters["top_logprobs"]
                 score = functools.partial(
-                    token_logprobs, self._model, ids, window=len(ids), top_logprobs=top, progress=False
+                    token_logprobs,
+                    self._model,
+                    ids,
+                    window=len(ids),
+                    top_logprobs=top,
+                    progress=False,
                 )
                 async with self._beside:
                     scores.append(await asyncio.to_thread(score))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plait.generation.messages.constrain import tools_grammar
 from plait.generation.sampler import Sampler
+from plait.tokenizer.chat_template import KEY
 
 if TYPE_CHECKING:
     from plait.model import Model
@@ -101,6 +102,12 @@ def chat_job(
     _check_parts(messages, images)
     job = _job(body, [messages], _UNLIMITED)
     template = value(body, "chat_template", str, template)
+    if template is None and KEY not in model.metadata:
+        raise BadRequest(
+            f"the file has no chat template ({KEY}); send one in chat_template, or start the server with "
+            "--chat-template FILE",
+            "chat_template",
+        )
     tools = value(body, "tools", list, None)
     choice: Any = body.get("tool_choice", "auto")
     if isinstance(choice, Mapping):

@@ -342,6 +342,18 @@ def test_log_probabilities_of_prompts(client, model, limit):
         client.completions.create(model="tiny", prompt="in", echo=True, logprobs=1, stream=True)
 
 
+def test_messages_need_a_chat_template(tmp_path):
+    from plait.server.bodies import BadRequest, chat_job
+
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    model = plait.Model(
+        gguf_writer.write(tmp_path / "m.gguf", metadata, gguf_writer.llama_weights())
+    )
+    with pytest.raises(BadRequest, match=r"send one in chat_template, or .* --chat-template FILE"):
+        chat_job({"messages": HELLO}, model, None)
+    assert chat_job({"messages": HELLO}, model, TEMPLATE).parameters["template"] == TEMPLATE
+
+
 def test_prompts_are_scored_one_at_a_time(client, monkeypatch):
     from plait.server import app
 
