@@ -230,7 +230,7 @@ def test_misuse(tiny: plait.Model) -> None:
             (ValueError, rf"values: expected shape {shape}, got \(\d+, \d+\)", (seq, 0, 3, None, row[0])),
             (ValueError, "has no position 16 in layer 0; it stores 16 positions between 0 and 15", (seq, 0, 16, row)),
             (ValueError, "has no position -1", (seq, 0, -1, row)),
-            (ValueError, "stores none", (2, 0, 0, row)),
+            (ValueError, "stores no position of the sequence", (2, 0, 0, row)),
             (ValueError, "position 3 is given twice", (seq, 0, [3, 3], two)),
             (ValueError, "keys: row 1 has the element nan", (seq, 0, [4, 3], two * [[[1]], [[np.nan]]])),
             (ValueError, "values: row 0 has the element -inf", (seq, 0, 4, None, row * -np.inf)),
