@@ -61,8 +61,17 @@ def start(program):
 
 
 def end_of(process):
+    """Wait for the end; return the exit status and the error output.
+
+    Python ignores Ctrl-C in callbacks of its import system, and says so. Then a user presses it again.
+    """
     try:
-        _, errors = process.communicate(timeout=60)
+        try:
+            _, errors = process.communicate(timeout=20)
+        except subprocess.TimeoutExpired as running:
+            if b"Exception ignored in" in (running.stderr or b""):
+                process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     assert "Fatal" not in errors, errors
