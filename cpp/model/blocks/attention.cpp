@@ -198,7 +198,8 @@ std::vector<Window> read_windows(const Hparams& hp, int n_layers, int pattern, i
     const auto layers = static_cast<size_t>(n_layers);
     std::vector<Window> windows(layers);
     tokens = hp.index(kSize, INT32_MAX, tokens);
-    const bool has_pattern = hp.has(kPattern);  // without a window, its value changes nothing
+    // This marks the pattern as read. Without a window, its value changes nothing.
+    const bool has_pattern = hp.has(kPattern);
     if (tokens == 0) return windows;
     std::vector<bool> slides(layers);
     if (has_pattern && hp.metadata().at(hp.key(kPattern)).is_array()) {

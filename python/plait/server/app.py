@@ -89,8 +89,8 @@ class _Server:
         self._key = api_key
         self._template = template
         self._embedder = Embedder(model)
-        # Held by what computes beside the engine, in a context of its own: embeddings, scores of
-        # prompts and of documents. One at a time bounds the memory that such contexts need.
+        # Embeddings, reranking and log-probabilities of prompts need contexts besides the engine's.
+        # This lock lets one of them run at a time, which limits the memory for such contexts.
         self._beside = asyncio.Lock()
         self._registry = prometheus_client.CollectorRegistry()
         registry = self._registry
@@ -230,16 +230,16 @@ class _Server:
                 scores.append(None)
             else:
                 top = job.parameters["top_logprobs"]
-                score = functools.partial(
-                    token_logprobs,
-                    self._model,
-                    ids,
-                    window=len(ids),
-                    top_logprobs=top,
-                    progress=False,
-                )
                 async with self._beside:
-                    scores.append(await asyncio.to_thread(score))
+                    score = await asyncio.to_thread(
+                        token_logprobs,
+                        self._model,
+                        ids,
+                        window=len(ids),
+                        top_logprobs=top,
+                        progress=False,
+                    )
+                scores.append(score)
         return scores
 
     async def _events(self, engine: Engine, job: Job) -> AsyncGenerator[tuple[int, Event], None]:

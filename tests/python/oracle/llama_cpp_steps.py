@@ -14,6 +14,8 @@ import numpy as np
 
 TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}
 
+QUIET = llama.llama_log_callback(lambda *_: None)
+
 
 def rows(ctx, job, outputs, width):
     """Return the outputs of the last batch, [n, width]."""
@@ -73,11 +75,15 @@ def play(job, model, found, name):
     llama.llama_free(ctx)
 
 
-def main(jobs_path, outputs_path):
-    quiet = llama.llama_log_callback(lambda *_: None)
+def start():
+    """Initialise llama.cpp, which is silent unless --verbose is given."""
     if "--verbose" not in sys.argv:
-        llama.llama_log_set(quiet, ctypes.c_void_p(0))
+        llama.llama_log_set(QUIET, ctypes.c_void_p(0))
     llama.llama_backend_init()
+
+
+def main(jobs_path, outputs_path):
+    start()
     with open(jobs_path) as file:
         jobs = json.load(file)
     found = {}

@@ -10,6 +10,7 @@ import json
 import sys
 
 import llama_cpp as llama
+from llama_cpp_steps import start
 
 
 def ids_of(vocabulary, text, add_special):
@@ -21,10 +22,7 @@ def ids_of(vocabulary, text, add_special):
 
 
 def main(jobs_path, ids_path):
-    quiet = llama.llama_log_callback(lambda *_: None)
-    if "--verbose" not in sys.argv:
-        llama.llama_log_set(quiet, ctypes.c_void_p(0))
-    llama.llama_backend_init()
+    start()
     with open(jobs_path, encoding="utf-8") as file:
         jobs = json.load(file)
     params = llama.llama_model_default_params()
