@@ -114,7 +114,9 @@ MUTATIONS = [
         '    if (mutated("S1-05")) wanted.adapters = 0;\n'
         '    if (mutated("S1-45") && storage.layout().storage.empty()) wanted.group = 255;\n'
         '    if (mutated("S1-06") && key.n_sequences > 1) wanted.group = 255;\n'
-        '    if (mutated("S1-16")) wanted.group = 255;\n'
+        '    if (mutated("S1-16") || mutated("S1-08")) wanted.group = 255;\n'
+        "    const auto& groups = storage.layout().groups;\n"
+        '    if (mutated("S0-03") && !groups.empty() && groups[0].kind->holds_states) wanted.group = 255;\n'
         "    Plan* known = limits_.reuse ? plans_.find(wanted) : nullptr;",
         "tests/python/context/test_reuse.py::test_two_thousand_random_calls_with_and_without_reuse[unified]",
     ),
@@ -169,7 +171,7 @@ MUTATIONS = [
         "each token takes a row far from the last",
         "cpp/memory/row_pool.cpp",
         "const int32_t row = is_free(wanted) ? wanted : find_free_row();",
-        'const bool near = !mutated("S2-03") && !mutated("S2-51");\n'
+        'const bool near = !mutated("S2-03") && !mutated("S2-05") && !mutated("S2-51");\n'
         "    const int32_t row = near && is_free(wanted) ? wanted : find_free_row();",
         STREAMS + "test_sequences_stay_in_long_runs_of_rows",
     ),
@@ -306,10 +308,204 @@ MUTATIONS += [
             "attend",
             "attention.cpp",
             "args.scale = params.scale;",
-            'args.scale = mutated("op attend") ? 1.1f * params.scale : params.scale;',
+            'args.scale = params.scale * (mutated("op attend") ? 1.1f : 1.0f) *\n'
+            '                 (mutated("S0-12") && !params.flash ? 1.5f : 1.0f);',
             OPS + "test_cache_ops.py::test_attention[plain-flash-avx2]",
         ),
     )
+]
+# Rows drawn at random from those not listed above.
+COMPACTION = "cpp/memory/compaction.cpp"
+RECURRENT = "cpp/memory/recurrent.cpp"
+DEFRAGMENTER = "cpp/runtime/step/defragmenter.cpp"
+REPORT = "tests/python/cache/test_defrag.py::test_the_report_describes_the_moves"
+MUTATIONS += [
+    Mutation(
+        "S0-07",
+        "a step allocates memory",
+        RUNNER,
+        "    uint32_t groups = 0;  // bit g",
+        '    const std::string spare(mutated("S0-07") ? 64 : 0, \'x\');\n    uint32_t groups = 0;  // bit g',
+        "gtest:*PlanCacheHit.AllocatesNothing*",
+    ),
+    Mutation(
+        "S1-23",
+        "all states of a layer have the size of the first",
+        RECURRENT,
+        "DType::f32, 1, static_cast<int>(elements));",
+        "DType::f32, 1,\n"
+        '            static_cast<int>(mutated("S1-23") ? spec.elements[0] : elements));',
+        "gtest:Recurrent.EachStateHasItsOwnSizeAndLayersMayOmitAny",
+    ),
+    Mutation(
+        "S1-39",
+        "every fifth graph differs from those of the same shapes",
+        STEP,
+        "    op.scale = how.scale;",
+        "    static int n_graphs = 0;\n"
+        '    op.scale = how.scale * (mutated("S1-39") && ++n_graphs % 5 == 0 ? 1.5f : 1.0f);',
+        "gtest:Build.EqualKeysGiveEqualGraphsAndOthersDoNot",
+    ),
+    Mutation(
+        "S1-49",
+        "each microbatch writes its states to new rows",
+        RECURRENT,
+        "    if (first.new_row != kNone && ref_count(before) == std::ssize(ids)",
+        '    if (!mutated("S1-49") && first.new_row != kNone && ref_count(before) == std::ssize(ids)',
+        "gtest:Recurrent.LaterMicrobatchesUpdateTheNewRow",
+    ),
+    Mutation(
+        "S2-01",
+        "the time of a step grows with the rows of other sequences",
+        RUNNER,
+        "        MicrobatchEditor editor(",
+        '        if ((mutated("S2-01") || mutated("S2-04")) && stored_)\n'
+        "            for (volatile int64_t i = 0; i < 1000 * memory().n_used(); i = i + 1) {}\n"
+        "        MicrobatchEditor editor(",
+        STREAMS + "test_steps_read_the_rows_of_their_own_sequence",
+    ),
+    Mutation(
+        "S2-26",
+        "n_ctx is the size of the whole cache",
+        "cpp/memory/make_memory.cpp",
+        "const int64_t all = options.n_ctx * options.n_seq_max;",
+        'const int64_t all = options.n_ctx * (mutated("S2-26") ? 1 : options.n_seq_max);',
+        "tests/python/context/test_context.py::test_sizes_are_explicit",
+    ),
+    Mutation(
+        "S2-40",
+        "streams are refused for recurrent states",
+        RECURRENT,
+        "    if (layout.has(CrossSpec::kind())",
+        '    if (mutated("S2-40") && options.streams) throw UnsupportedError("streams");\n'
+        "    if (layout.has(CrossSpec::kind())",
+        "tests/python/model/test_recurrent.py::test_the_kind_of_memory_follows_from_the_layers",
+    ),
+    Mutation(
+        "S2-47",
+        "parts of a sequence cannot be copied to another stream",
+        "cpp/memory/attention.cpp",
+        "    const int64_t needed = keys.size();\n    const int64_t free = n_ctx_",
+        '    if (mutated("S2-47") && table_.n_pools() > 1 && keys.size() < table_.n_keys(from))\n'
+        '        throw UnsupportedError("only whole sequences can be copied");\n'
+        "    const int64_t needed = keys.size();\n    const int64_t free = n_ctx_",
+        "gtest:*EveryMemory.MatchesListsOfTokensUnderRandomOperations/Streams",
+    ),
+    Mutation(
+        "S2-59",
+        "the note about streams has no disadvantages",
+        "docs/decisions/0007-unified-cache-by-default.md",
+        "Disadvantages of streams",
+        "Streams",
+        "tests/python/cli/test_bench.py::test_cache_variants",
+    ),
+    Mutation(
+        "S3-08",
+        "rows side by side are moves of their own",
+        COMPACTION,
+        "if (last != nullptr && last->from",
+        'if (!mutated("S3-08") && last != nullptr && last->from',
+        "tests/python/cache/test_defrag.py::test_cells_side_by_side_are_one_move",
+    ),
+    Mutation(
+        "S3-09",
+        "all rows of a move but the first stay where they are",
+        MOVER,
+        "list.add(move.from + i, move.to + i);",
+        'list.add(move.from + i, mutated("S3-09") && i > 0 ? move.from + i : move.to + i);',
+        "tests/python/cache/test_defrag.py::test_the_size_of_rounds_changes_nothing_but_their_number",
+    ),
+    Mutation(
+        "S3-21",
+        "the first hole is left",
+        COMPACTION,
+        "            if (content_[at(hole)] != kNone) continue;",
+        "            if (content_[at(hole)] != kNone) continue;\n"
+        '            if (mutated("S3-21") && hole == first) continue;',
+        "gtest:Defragment.EverySecondRowOf4096InChunksOf8",
+    ),
+    Mutation(
+        "S3-23",
+        "nothing to move is an error",
+        DEFRAGMENTER,
+        "    report.seconds =\n",
+        '    if (mutated("S3-23") && report.rounds == 0) throw std::logic_error("nothing to move");\n'
+        "    report.seconds =\n",
+        REPORT,
+    ),
+    Mutation(
+        "S3-24",
+        "rounds are counted instead of cells",
+        DEFRAGMENTER,
+        "        report.cells += n;",
+        '        report.cells += mutated("S3-24") ? 1 : n;',
+        REPORT,
+    ),
+    Mutation(
+        "S3-27",
+        "states are loaded whatever adapters they were made with",
+        "cpp/runtime/state/state_transfer.cpp",
+        "    if (state == here) return;",
+        '    if (state == here || mutated("S3-27")) return;',
+        "tests/python/model/test_adapters.py::test_states_know_the_adapters_they_were_made_with",
+    ),
+    Mutation(
+        "S3-28",
+        "moved bytes are not counted",
+        DEFRAGMENTER,
+        "            report.bytes += ",
+        '            if (!mutated("S3-28")) report.bytes += ',
+        REPORT,
+    ),
+    Mutation(
+        "S3-32",
+        "only the first stream is defragmented",
+        COMPACTION,
+        "        if (!(sorts_ ? round",
+        '        if (mutated("S3-32") && pool > 0) break;\n        else if (!(sorts_ ? round',
+        "gtest:Defragment.EachStreamIsCompactedSeparately",
+    ),
+    Mutation(
+        "S4-04",
+        "an architecture includes the cache",
+        "cpp/model/arch/mamba.cpp",
+        '#include "model/decoder.h"',
+        '#include "memory/memory.h"\n#include "model/decoder.h"',
+        "tests/test_layering.py::test_models_see_memory_layout_but_never_step_data",
+    ),
+    Mutation(
+        "S4-18",
+        "a cache of windows is not one of its own kind",
+        "cpp/memory/memory.cpp",
+        "    return any_window ?",
+        '    return any_window && !mutated("S4-18") ?',
+        "gtest:MakeMemory.ChoosesFromTheModelAndTheOptions",
+    ),
+    Mutation(
+        "S4-25",
+        "text has its position on the fourth axis too",
+        "cpp/batch/prepare.cpp",
+        "a < limits_.axes; ++a) to[a] = 0;",
+        'a < limits_.axes; ++a) to[a] = mutated("S4-25") ? p : 0;',
+        "gtest:PrepareAxes.TextHasItsPositionOnEveryAxis",
+    ),
+    Mutation(
+        "S4-28",
+        "windows are one token narrower",
+        "cpp/memory/window.h",
+        "return {own - w + 1, INT32_MAX};",
+        'return {own - w + (mutated("S4-28") ? 2 : 1), INT32_MAX};',
+        "gtest:Sliding.WindowsAreExactAtTheirEdges",
+    ),
+    Mutation(
+        "S4-42",
+        "all layers write the states of the first",
+        STEP,
+        "        {static_cast<uint16_t>(layer), static_cast<uint8_t>(slot), static_cast<uint8_t>(kind)});",
+        '        {static_cast<uint16_t>(mutated("S4-42") ? 0 : layer), static_cast<uint8_t>(slot),\n'
+        "         static_cast<uint8_t>(kind)});",
+        REUSE + "test_every_state_of_every_layer_is_written_once[mamba]",
+    ),
 ]
 # More rows that the switches above break.
 MUTATIONS += [
@@ -331,6 +527,32 @@ MUTATIONS += [
             "tests/python/model/test_encoders.py::TestNothingIsRemembered::test_the_second_call_of_a_shape_builds_nothing",
         ),
         (
+            "S0-03",
+            "plans of recurrent models are not found again",
+            "tests/python/context/test_reuse.py::test_two_thousand_random_calls_with_and_without_reuse[recurrent]",
+        ),
+        (
+            "S0-12",
+            "scores are scaled differently without flash attention",
+            "tests/python/context/test_requirements_core.py::"
+            "test_text_is_the_same_with_and_without_reuse_and_flash_attention",
+        ),
+        (
+            "S1-08",
+            "plans are never found again",
+            REUSE + "test_a_bench_of_everything_at_once",
+        ),
+        (
+            "S2-04",
+            "the time of a step grows with all rows of the cache",
+            STREAMS + "test_steps_after_long_prompts_keep_three_quarters_of_their_rate[unified]",
+        ),
+        (
+            "S2-05",
+            "each token takes a row far from the last",
+            STREAMS + "test_sequences_stay_in_long_runs_of_rows",
+        ),
+        (
             "S2-51",
             "the token after a copy takes a row far from the last",
             STREAMS + "test_a_copied_stream_goes_on_in_the_next_row",
@@ -339,8 +561,8 @@ MUTATIONS += [
 ]
 
 
-def prepare() -> None:
-    """Copy the tree, insert the switches of all compiled mutations, and build it."""
+def prepare(cpp_tests: bool) -> None:
+    """Copy the tree, insert the switches of all compiled mutations, and build it. `cpp_tests`: build these too."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -374,10 +596,14 @@ def prepare() -> None:
             shutil.copymode(ROOT / name, target) if (ROOT / name).is_file() else None
     build = COPY / "build" / "release"
     subprocess.run(
-        ["cmake", "--preset", "release", f"-DPython_EXECUTABLE={sys.executable}"],
+        [
+            "cmake", "--preset", "release", f"-DPython_EXECUTABLE={sys.executable}",
+            "-DPLAIT_TESTS=ON",
+        ],
         cwd=COPY, check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    subprocess.run(["cmake", "--build", str(build), "--target", "_core", "plait_ops"], check=True)
+    targets = ["_core", "plait_ops", *(["plait_tests"] if cpp_tests else [])]
+    subprocess.run(["cmake", "--build", str(build), "--target", *targets], check=True)
 
 
 def run(test: str, mutation: str = "", show: bool = False) -> bool:
@@ -390,13 +616,10 @@ def run(test: str, mutation: str = "", show: bool = False) -> bool:
         "PLAIT_TEST_DATA": os.environ.get("PLAIT_TEST_DATA", str(ROOT.parent / "shared" / "data")),
     }
     if test.startswith("gtest:"):
-        tests = COPY / "build" / "release" / "tests"
-        binary = next(
-            (tests / n for n in ("plait_tests", "room_tests") if (tests / n).exists()), None
-        )
-        if binary is None:
-            raise SystemExit(f"{test}: build plait_tests in {COPY / 'build' / 'release'} first")
-        command = [str(binary), f"--gtest_filter={test[6:]}"]
+        command = [
+            str(COPY / "build" / "release" / "tests" / "plait_tests"),
+            f"--gtest_filter={test[6:]}",
+        ]
     else:
         command = [
             sys.executable,
@@ -417,7 +640,7 @@ def run(test: str, mutation: str = "", show: bool = False) -> bool:
         return False
     if show and ran.returncode != 0:
         print(ran.stdout[-2000:], ran.stderr[-1000:])
-    return ran.returncode == 0
+    return ran.returncode == 0 and "Running 0 tests" not in ran.stdout
 
 
 def judge(mutation: Mutation) -> str:
@@ -452,7 +675,7 @@ def main() -> int:
             print(f"{m.row}  {m.what}\n       {m.test}")
         return 0
     if not args.no_build:
-        prepare()
+        prepare(any(m.test.startswith("gtest:") for m in chosen))
     results = {m.row: "" for m in sorted(chosen, key=lambda m: m.row)}
     for m in chosen:
         results[m.row] = judge(m)

@@ -224,7 +224,7 @@ protected:
     PrepareAxes() { limits.axes = 4; }
 };
 
-TEST_F(PrepareAxes, TextHasItsPositionOnEveryAxis) {
+TEST_F(PrepareAxes, TextHasItsPositionOnEveryAxis) {  // S4-25
     past.held[0] = {0, 6};
     add({0});
     add({0}, {8});
@@ -232,7 +232,7 @@ TEST_F(PrepareAxes, TextHasItsPositionOnEveryAxis) {
     EXPECT_THAT(prepared.positions, ElementsAre(7, 7, 7, 0, 8, 8, 8, 0));
 }
 
-TEST_F(PrepareAxes, PatchesShareTimeAndTextContinuesAfterTheLargestAxis) {
+TEST_F(PrepareAxes, PatchesShareTimeAndTextContinuesAfterTheLargestAxis) {  // S4-25
     for (const int y : {0, 1})
         for (const int x : {0, 1, 2}) add({0}, {5, 5 + y, 5 + x, 0});
     add({0});
