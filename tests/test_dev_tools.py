@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mutations
 import pytest
 
 TESTS = Path(__file__).parent
@@ -109,3 +110,12 @@ def test_pythons_are_found_by_their_answers(tmp_path):
         "pythons.py", "3.9", PATH="", PYENV_ROOT=str(tmp_path), PLAIT_PYTHONS=sys.executable
     )
     assert f"this machine has {ours}" in found.stderr
+
+
+def test_every_mutation_fits_the_code_and_its_test_is_there():
+    assert mutations.sources()  # ends the process where a mutation does not fit
+    for mutation in mutations.MUTATIONS:
+        if mutation.test.startswith("gtest:"):
+            continue
+        path, name = mutation.test.split("[")[0].rsplit("::", 1)
+        assert f"def {name}(" in (TESTS.parent / path.split("::")[0]).read_text(), mutation.row
