@@ -113,6 +113,17 @@ def test_a_report_of_another_name_is_found(repository):
     assert "is not named" in problem
 
 
+def test_the_peer_is_named_with_its_version_and_its_results(repository, monkeypatch):
+    assert "| **`peer` was not run** |" in reliability.page([])
+    said = '{"version": "0.3", "goals": {"G5": "5 of 8"}}'
+    command = f"echo '{said}' > $REPORTS/peer.json"
+    monkeypatch.setitem(run.PARTS, "peer", parts.Part("about", command, ("code.h",)))
+    page = reliability.page([run.run("peer", repository / "reports")])
+    assert "shows\nllama-cpp-python 0.3 in" in page
+    assert "| 5 of 8 |\n" in page
+    assert "| not tried |\n" in page
+
+
 def test_a_deleted_report_is_found(repository):
     measure(repository).unlink()
     (problem,) = problems(repository)[0]

@@ -130,6 +130,14 @@ PARTS = {
         ("cpp/gguf/*", "cpp/runtime/state/*", "cpp/memory/**/*", "tests/cpp/**/*", "tests/coverage.py"),
         ("G26",),
     ),
+    "peer": Part(
+        "llama.cpp in trials of the same kinds; PLAIT_LLAMA_CPP names an interpreter with llama-cpp-python",
+        'python tests/peer/run.py --python "${PLAIT_LLAMA_CPP:-python}" --json "$REPORTS/peer.json"',
+        (
+            "tests/peer/*.py", "tests/python/hostile/models.py", "tests/python/hostile/failing_malloc.c",
+            "tests/python/model/test_model_file.py",
+        ),
+    ),
     "compare": Part(
         "throughput of plait and llama.cpp; PLAIT_LLAMA_CPP names an interpreter with llama-cpp-python, PLAIT_ISA a "
         "weaker instruction set",

@@ -10,9 +10,8 @@ from .tests import is_stale
 HEAD = """# Reliability
 
 The promises of plait for each kind of input are in [SECURITY.md](../SECURITY.md). This page lists the goals behind them
-and the results of the tests that demonstrate them; the numbers show how much was tried. The column "llama.cpp" has the
-results of its commit 4df29be4f in trials of the same kind. They were measured once, outside of this repository, and are
-no part of the reports.
+and the results of the tests that demonstrate them; the numbers show how much was tried. The column "llama.cpp" shows
+{peer} in trials of the same kinds, with the same damaged files: see `tests/peer`.
 
 `./dev evidence` writes this page, and everything on it comes from the [reports](evidence/reports) of its parts, each of
 which is one command on one commit. `./dev evidence PART` runs a part again; all of them take hours. `./dev evidence
@@ -23,6 +22,8 @@ its tests, has changed since its report without this page calling the goal stale
 | goal | topic | target | result | llama.cpp |
 |---|---|---|---|---|
 """
+
+PEER = "peer"  # the part that tries the goals on llama.cpp
 
 RUNS = """
 ## Runs
@@ -54,24 +55,33 @@ chunks and by other programs on every core.
 
 def page(found: list[Report]) -> str:
     """Return the page."""
-    ours = [report for report in found if report["part"] in PARTS and PARTS[report["part"]].goals]
+    parts = [part for part, what in PARTS.items() if what.goals or part == PEER]
+    ours = [report for report in found if report["part"] in parts]
     stale = {id(report): is_stale(report) for report in ours}
+    version, tried = peer(ours)
     rows = [
-        f"| {name} | {goal.topic} | {goal.target} | {result(name, ours, stale)} | {goal.llama_cpp} |\n"
+        f"| {name} | {goal.topic} | {goal.target} | {result(name, ours, stale)} | {tried.get(name, 'not tried')} |\n"
         for name, goal in GOALS.items()
     ]
     runs = []
-    for part, what in PARTS.items():
-        if what.goals:
-            of_part = [report for report in ours if report["part"] == part]
-            runs += [run(report, stale[id(report)]) for report in of_part]
-            if not of_part:
-                runs.append(f"| {part} | {what.about} | | | | | **not run** |\n")
+    for part in parts:
+        of_part = [report for report in ours if report["part"] == part]
+        runs += [run(report, stale[id(report)]) for report in of_part]
+        if not of_part:
+            runs.append(f"| {part} | {PARTS[part].about} | | | | | **not run** |\n")
     logs = [log(report) for report in ours if report["status"] != "passed"]
     return (
-        HEAD + "".join(rows) + RUNS + "".join(runs) + "".join(logs)
+        HEAD.format(peer=version) + "".join(rows) + RUNS + "".join(runs) + "".join(logs)
         + "\n## Tests\n\n" + "".join(cited(name, ours) for name in GOALS) + SANITIZERS
     )  # fmt: skip
+
+
+def peer(found: list[Report]) -> tuple[str, dict[str, str]]:
+    """Return the name of the peer with its version, and its result for each goal that it was tried on."""
+    of_peer = [report["peer"] for report in found if report["part"] == PEER and "peer" in report]
+    if not of_peer:
+        return "it", dict.fromkeys(GOALS, f"**`{PEER}` was not run**")
+    return f"llama-cpp-python {of_peer[-1]['version']}", of_peer[-1]["goals"]
 
 
 def result(goal: str, found: list[Report], stale: dict[int, bool]) -> str:
