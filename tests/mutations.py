@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -586,6 +587,15 @@ def sources() -> dict[str, bytes]:
     return contents
 
 
+def compiler() -> str:
+    """Return the compiler of the module, with which ccache knows most of the files."""
+    cache = ROOT / "build" / "release" / "CMakeCache.txt"
+    found = re.search(
+        r"^CMAKE_CXX_COMPILER:\w+=(.+)$", cache.read_text() if cache.is_file() else "", re.MULTILINE
+    )
+    return found[1] if found else "c++"
+
+
 def prepare(cpp_tests: bool) -> None:
     """Copy the tree with all switches, and build it. `cpp_tests`: build these too."""
     contents = sources()
@@ -605,7 +615,7 @@ def prepare(cpp_tests: bool) -> None:
     subprocess.run(
         [
             "cmake", "--preset", "release", f"-DPython_EXECUTABLE={sys.executable}",
-            "-DPLAIT_TESTS=ON",
+            "-DPLAIT_TESTS=ON", f"-DCMAKE_CXX_COMPILER={compiler()}",
         ],
         cwd=COPY, check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip

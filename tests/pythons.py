@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Build and try plait on every Python that this machine has: ./dev pythons.
 
-    pythons.py [--core DIR] [--dist DIR] [VERSION...]
+    pythons.py [--quick] [--core DIR] [--dist DIR] [VERSION...]
 
 Looks for Python 3.10 to 3.14, with and without the GIL, on PATH, among pyenv's versions, and in PLAIT_PYTHONS (paths
 of interpreters, separated by colons). Each one builds a wheel in build/pythons/VERSION. Only the bindings are compiled:
 the rooms of cpp/ come from the finished build in DIR (build/release). The wheel is then installed into an empty
 environment, where no compiler is on PATH, and `import plait`, the demo and the tests of the pytest plugin run there.
 Versions that were not found are printed. With VERSION (such as 3.12 or 3.14t), only these are tried, and each must be
-there. --dist keeps the wheels in that folder; without it, the bindings are compiled with less optimisation, which takes
-less time. The exit status is 1 if a version failed.
+there. --quick tries the oldest and the newest one besides that of this interpreter, as every CI run does. --dist keeps
+the wheels in that folder; without it, the bindings are compiled with less optimisation, which takes less time. The exit
+status is 1 if a version failed.
 """
 
 from __future__ import annotations
@@ -72,6 +73,12 @@ def find_pythons() -> dict[str, Path]:
         if version in VERSIONS and has_header:
             found.setdefault(version, path)
     return {version: found[version] for version in VERSIONS if version in found}
+
+
+def ends(found: dict[str, Path]) -> list[str]:
+    """Return the oldest and the newest version, other than that of this interpreter."""
+    others = [version for version in found if version != "{}.{}".format(*sys.version_info[:2])]
+    return others if len(others) < 2 else [others[0], others[-1]]
 
 
 class Trial:
@@ -140,6 +147,7 @@ def main() -> int:
     )
     parser.add_argument("--core", type=Path, default=ROOT / "build/release")
     parser.add_argument("--dist", type=Path)
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("version", nargs="*")
     given = parser.parse_args()
     found = find_pythons()
@@ -149,7 +157,7 @@ def main() -> int:
         )
     passed = True
     options = [] if given.dist else ["CMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"]
-    for version in given.version or found:
+    for version in given.version or (ends(found) if given.quick else found):
         begin = time.monotonic()
         print(f"Python {version} ... ", end="", flush=True)
         trial = Trial(version, found[version], given.core.resolve(), options)

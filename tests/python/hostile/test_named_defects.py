@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from python.hostile.test_hostile import KINDS, output
+from python.hostile.test_hostile import KINDS, model_of, output
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def generators(data_dir: Path) -> Path:
 def model(data_dir: Path, kind: str) -> Path:
     if kind == "stories260K":
         return data_dir / "models" / "stories260K-f32.gguf"
-    return data_dir / "conformance" / kind / "model.gguf"
+    return model_of(data_dir, kind)
 
 
 @pytest.mark.goal("G1", "G2")
