@@ -242,10 +242,25 @@ std::vector<TensorInfo> read_tensors(Cursor& cursor, uint64_t count) {
     return tensors;
 }
 
+// The bytes between the tensor directory and the data are zeros
+// (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). Others are a part of the directory:
+// with a smaller count, all data would be read from a wrong place.
+void check_padding(Cursor& cursor, size_t n_tensors, uint32_t alignment, uint64_t file_bytes) {
+    const Field field{"header", 0, "tensor_count"};
+    const uint64_t end =
+        std::min(checked_align(cursor.position(), std::min(alignment, 64u)).value(), file_bytes);
+    while (cursor.position() < end)
+        if (cursor.number<uint8_t>(field) != 0)
+            cursor.fail(field, text("is ", n_tensors,
+                                    ", but the bytes after as many tensors are "
+                                    "not zero: more tensors follow"));
+}
+
 // Turns offsets from the start of the data into offsets from the start of the file.
 void place_tensors(Cursor& cursor, std::vector<TensorInfo>& tensors, uint32_t alignment,
                    uint64_t file_bytes) {
     const uint64_t data = checked_align(cursor.position(), alignment).value();  // both are small
+    check_padding(cursor, tensors.size(), alignment, file_bytes);
     for (size_t i = 0; i < tensors.size(); ++i) {
         TensorInfo& tensor = tensors[i];
         const Field field{"tensor", i, tensor.name};

@@ -24,6 +24,7 @@ void set_windowed(AttentionForm& layer, const Hparams& hp) {
         hp.refuse("attention.value_length_swa",
                   text("expected ", head_dim, ", the length of keys"));
     layer.heads.head_dim = head_dim;
+    layer.keys_may_be_values = false;
     Rope& rope = layer.rotation.rope;
     rope = without_scaling(rope);
     rope.n_rot = hp.count("rope.dimension_count_swa", head_dim, head_dim);
