@@ -181,6 +181,7 @@ def grown(notebook, times):
     return after - resident
 
 
+@pytest.mark.skipif(UNDER_ASAN, reason="the sanitizer keeps freed memory")
 @pytest.mark.parametrize("times", [25, pytest.param(100, marks=pytest.mark.slow)])
 def test_rerunning_a_cell_leaks_nothing(notebook, times):
     for _ in range(15):
