@@ -337,14 +337,14 @@ def full(path: str) -> None:
     model = load(path)
     for seed in range(200):
         rng = random.Random(seed)
-        ctx = Context(model)
+        ctx = Context(model, n_ctx=256)
         for seq in range(3):
-            ctx.must([rng.randrange(3, 250) for _ in range(21)], seq)
+            ctx.must([rng.randrange(3, 250) for _ in range(84)], seq)
         for _ in range(6):
-            seq, at = rng.randrange(3), rng.randrange(1, 20)
+            seq, at = rng.randrange(3), rng.randrange(1, 80)
             api.llama_memory_seq_rm(ctx.mem, seq, at, at + 1)
         before = ctx.state()
-        status = ctx.decode([3] * 20, 0, 21)
+        status = ctx.decode([3] * 20, 0, 84)
         say(refused=status == 1, same=ctx.state() == before)
         ctx.close()
 
@@ -399,14 +399,14 @@ def threads(path: str, n_contexts: str, n_calls: str) -> None:
 
 
 def steps(path: str) -> None:
-    """Decode 100,000 tokens; say what memory that took. Preloaded failing_malloc.so counts allocations."""
+    """Decode 50,000 tokens; say what memory that took. Preloaded failing_malloc.so counts allocations."""
     ctx = Context(load(path), n_ctx=256)
     malloc = ctypes.CDLL(None)
     batch = api.llama_batch_init(1, 0, 1)
     batch.n_tokens, batch.token[0], batch.n_seq_id[0] = 1, 5, 1
     batch.seq_id[0][0], batch.logits[0] = 0, True
     held, allocations = 0, 0
-    for i in range(100_000):
+    for i in range(50_000):
         if i == 10_000:
             before = resident_kib()
         if i % 250 == 0:
