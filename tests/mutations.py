@@ -615,7 +615,7 @@ def prepare(cpp_tests: bool) -> None:
     subprocess.run(
         [
             "cmake", "--preset", "release", f"-DPython_EXECUTABLE={sys.executable}",
-            "-DPLAIT_TESTS=ON", f"-DCMAKE_CXX_COMPILER={compiler()}",
+            f"-DCMAKE_CXX_COMPILER={compiler()}",
         ],
         cwd=COPY, check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip

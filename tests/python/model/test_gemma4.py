@@ -2,6 +2,7 @@
 
 import plait
 import pytest
+from python.hostile.test_hostile import model_of
 
 
 def without(data: bytes, name: str) -> bytes:
@@ -12,10 +13,7 @@ def without(data: bytes, name: str) -> bytes:
 
 
 def test_only_layers_with_full_attention_may_use_keys_as_values(data_dir, tmp_path):
-    folder = data_dir.parent / "data-2026"
-    if not folder.is_dir():
-        pytest.skip(f"no reference data in {folder}")
-    data = (folder / "conformance" / "gemma4-a" / "model.gguf").read_bytes()
+    data = model_of(data_dir, "2026/gemma4-a").read_bytes()
     path = tmp_path / "model.gguf"
     path.write_bytes(without(data, "blk.0.attn_v.weight"))
     with pytest.raises(plait.ModelError, match=r"blk\.0\.attn_v\.weight"):
