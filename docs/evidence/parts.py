@@ -106,8 +106,8 @@ PARTS = {
         (("tsan-cpp", "G20", "C++ tests under TSan"),),
     ),
     "fuzz": Part(
-        "damaged files, states, texts and programs under ASan and UBSan, for 100 minutes",
-        "./dev fuzz 6000 1",
+        "damaged files, states, texts and programs under ASan and UBSan, for half an hour",
+        "./dev fuzz 2000 1",
         (*READER, *STATE, "tests/cpp/fuzz/*", "tests/python/hostile/test_fuzz.py"),
         ("G4", "G6", "G9", "G12"),
     ),
