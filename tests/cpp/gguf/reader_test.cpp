@@ -220,6 +220,13 @@ TEST_F(Reader, FilesReplacedOrRemovedAfterOpeningStayReadable) {
     EXPECT_EQ(read_all(*file, file->tensors()[0]), writer.tensors[0].bytes);
 }
 
+TEST_F(Reader, FilesHaveDifferentIdentities) {
+    const std::string identity = open(sample())->identity();
+    EXPECT_EQ(File::open(folder_.file("model.gguf"))->identity(), identity);
+    const std::string other = folder_.write("other.gguf", sample().bytes());
+    EXPECT_NE(File::open(other)->identity(), identity);
+}
+
 TEST_F(Reader, AFileThatShrankIsRefused) {
     for (const bool mmap : {false, true}) {
         const auto file = open(sample(), {.mmap = mmap});

@@ -190,7 +190,22 @@ TEST(State, StatesAndEncoderOutputsStayShared) {
     reader.feed(2, 1);
 }
 
+using Damage = std::function<void(MemoryState&)>;
+
 // A description is either restored completely or rejected.
+void expect_refused(Driver& driver, const std::vector<Damage>& damages) {
+    const Saved saved = save(driver);
+    const auto rows = rows_of_all(*driver.memory);
+    for (size_t i = 0; i < damages.size(); ++i) {
+        Saved damaged = saved;
+        damages[i](damaged.state);
+        ASSERT_FALSE(damaged.state == saved.state) << i;
+        EXPECT_THROW(load(driver, damaged), StateError) << i;
+        EXPECT_EQ(rows_of_all(*driver.memory), rows) << i;
+        EXPECT_EQ(save(driver).state, saved.state) << i;
+    }
+}
+
 TEST(State, AnInconsistentDescriptionChangesNothing) {
     const MemorySpecs specs = {{full_layer(), CrossSpec{1, 4, 4}},
                                {window_layer({WindowKind::sliding, 4})}};
@@ -203,67 +218,141 @@ TEST(State, AnInconsistentDescriptionChangesNothing) {
     driver.feed(1, 8, 50);
     driver.memory->copy(0, 2, {}, driver.moves);
     driver.feed(0, 3, 90);
-    const Saved saved = save(driver);
-    ASSERT_EQ(saved.state.parts.size(), 3u);
+    ASSERT_EQ(save(driver).state.parts.size(), 3u);
+    expect_refused(
+        driver,
+        {
+            [](MemoryState& s) { s.parts.pop_back(); },
+            [](MemoryState& s) {
+                s.sequences = {0, 2, 1};
+            },
+            [](MemoryState& s) {
+                s.sequences = {0, 1, 3};
+            },
+            [](MemoryState& s) {
+                s.sequences = {-1, 1, 2};
+            },
+            [](MemoryState& s) {
+                s.sequences = {0, 1};
+            },
+            [](MemoryState& s) { s.whole = false; },
+            [](MemoryState& s) { s.parts[0].kind = RecurrentSpec::kind().code; },
+            [](MemoryState& s) { s.parts[0].axes = 4; },
+            [](MemoryState& s) { s.parts[1].window.tokens = 5; },
+            [](MemoryState& s) { s.parts[0].n_items = -1; },
+            [](MemoryState& s) { s.parts[0].n_items += 1; },
+            [](MemoryState& s) { s.parts[0].n_items = INT32_MAX; },
+            [](MemoryState& s) { s.parts[0].positions.pop_back(); },
+            [](MemoryState& s) { s.parts[0].ordinals.push_back(3); },
+            [](MemoryState& s) { s.parts[0].ordinals[2] = -3; },
+            [](MemoryState& s) { s.parts[0].ordinals.back() = INT32_MAX - 1; },
+            [](MemoryState& s) { s.parts[0].positions[2] = -1; },
+            [](MemoryState& s) { s.parts[0].positions[2] = INT32_MAX; },
+            [](MemoryState& s) { std::swap(s.parts[0].positions[2], s.parts[0].positions[3]); },
+            [](MemoryState& s) { s.parts[0].sequences[0].items[2] = 700; },
+            [](MemoryState& s) { s.parts[0].sequences[0].items[2] = -1; },
+            [](MemoryState& s) { s.parts[0].sequences[0].items[2] = 1; },
+            [](MemoryState& s) { s.parts[0].sequences[2].items.back() = 1 << 30; },
+            [](MemoryState& s) { s.parts[0].sequences[0].items.pop_back(); },
+            [](MemoryState& s) { s.parts[0].sequences.pop_back(); },
+            [](MemoryState& s) { s.parts[1].sequences[0].unstored.end = 11; },
+            [](MemoryState& s) { s.parts[1].sequences[0].unstored.begin = -4; },
+            [](MemoryState& s) { s.parts[1].sequences[1].items.clear(); },
+            [](MemoryState& s) {
+                s.parts[2].sequences[0].items = {0, 2, 1};
+            },
+            [](MemoryState& s) {
+                s.parts[2].sequences[1].items = {1, 2};
+            },
+            [](MemoryState& s) {
+                s.parts[2].sequences[1].items = {4, 5};
+            },
+            [](MemoryState& s) { s.parts[0].sequences[0].items.back() = -1; },
+            [](MemoryState& s) { s.parts[0].positions.back() = INT32_MAX; },
+            [](MemoryState& s) { s.parts[2].n_items = 9; },
+            [](MemoryState& s) { s.parts[2].n_items = 4; },
+            [](MemoryState& s) { s.parts[2].axes = 1; },
+        });
+}
 
-    using Damage = std::function<void(MemoryState&)>;
-    const std::vector<Damage> damages = {
-        [](MemoryState& s) { s.parts.pop_back(); },
-        [](MemoryState& s) {
-            s.sequences = {0, 2, 1};
-        },
-        [](MemoryState& s) {
-            s.sequences = {0, 1, 3};
-        },
-        [](MemoryState& s) {
-            s.sequences = {-1, 1, 2};
-        },
-        [](MemoryState& s) {
-            s.sequences = {0, 1};
-        },
-        [](MemoryState& s) { s.whole = false; },
-        [](MemoryState& s) { s.parts[0].kind = RecurrentSpec::kind().code; },
-        [](MemoryState& s) { s.parts[0].axes = 4; },
-        [](MemoryState& s) { s.parts[1].window.tokens = 5; },
-        [](MemoryState& s) { s.parts[0].n_items = -1; },
-        [](MemoryState& s) { s.parts[0].n_items += 1; },
-        [](MemoryState& s) { s.parts[0].n_items = INT32_MAX; },
-        [](MemoryState& s) { s.parts[0].positions.pop_back(); },
-        [](MemoryState& s) { s.parts[0].ordinals.push_back(3); },
-        [](MemoryState& s) { s.parts[0].ordinals[2] = -3; },
-        [](MemoryState& s) { s.parts[0].ordinals.back() = INT32_MAX - 1; },
-        [](MemoryState& s) { s.parts[0].positions[2] = -1; },
-        [](MemoryState& s) { s.parts[0].positions[2] = INT32_MAX; },
-        [](MemoryState& s) { std::swap(s.parts[0].positions[2], s.parts[0].positions[3]); },
-        [](MemoryState& s) { s.parts[0].sequences[0].items[2] = 700; },
-        [](MemoryState& s) { s.parts[0].sequences[0].items[2] = -1; },
-        [](MemoryState& s) { s.parts[0].sequences[0].items[2] = 1; },
-        [](MemoryState& s) { s.parts[0].sequences[2].items.back() = 1 << 30; },
-        [](MemoryState& s) { s.parts[0].sequences[0].items.pop_back(); },
-        [](MemoryState& s) { s.parts[0].sequences.pop_back(); },
-        [](MemoryState& s) { s.parts[1].sequences[0].unstored.end = 11; },
-        [](MemoryState& s) { s.parts[1].sequences[0].unstored.begin = -4; },
-        [](MemoryState& s) { s.parts[1].sequences[1].items.clear(); },
-        [](MemoryState& s) {
-            s.parts[2].sequences[0].items = {0, 2, 1};
-        },
-        [](MemoryState& s) {
-            s.parts[2].sequences[1].items = {1, 2};
-        },
-        [](MemoryState& s) {
-            s.parts[2].sequences[1].items = {4, 5};
-        },
-        [](MemoryState& s) { s.parts[2].n_items = 9; },
+TEST(State, AnInconsistentDescriptionOfStatesChangesNothing) {
+    Driver driver(sized(16, 3), {{full_layer()}, {RecurrentSpec{{4}}}});
+    driver.feed(0, 5);
+    driver.feed(1, 4, 50);
+    driver.memory->copy(0, 2, {}, driver.moves);
+    ASSERT_EQ(save(driver).state.parts.size(), 2u);
+    expect_refused(driver, {
+                               [](MemoryState& s) { s.parts[1].axes = 1; },
+                               [](MemoryState& s) { s.parts[1].n_items = 3; },
+                               [](MemoryState& s) { s.parts[1].sequences[0].items.clear(); },
+                               [](MemoryState& s) {
+                                   s.parts[1].sequences[0].items = {0, 1};
+                               },
+                               [](MemoryState& s) { s.parts[1].sequences[0].items = {1}; },
+                               [](MemoryState& s) { s.parts[1].sequences[1].items = {-1}; },
+                               [](MemoryState& s) { s.parts[1].sequences[1].unstored.begin = -1; },
+                               [](MemoryState& s) {
+                                   s.parts[1].sequences[1].unstored = {4, 2};
+                               },
+                               [](MemoryState& s) {
+                                   s.parts[1].sequences[1].unstored = {0, 7};
+                               },
+                           });
+}
+
+TEST(State, AnInconsistentDescriptionOfNoCacheChangesNothing) {
+    Driver driver(sized(16, 2), {{WithinSpec{}}});
+    expect_refused(driver, {
+                               [](MemoryState& s) { s.parts[0].n_items = 1; },
+                               [](MemoryState& s) {
+                                   s.sequences = {0};
+                                   s.parts[0].sequences = {{.items = {0}}};
+                               },
+                           });
+}
+
+// A transaction keeps the rows that it may restore, also where a state replaces the whole memory.
+TEST(State, AStateThatATransactionLeavesNoRoomForChangesNothing) {
+    const auto expect_full = [](Driver& driver, std::optional<SequenceId> sequence,
+                                std::string_view why) {
+        const Saved saved = save(driver, sequence);
+        const auto rows = rows_of_all(*driver.memory);
+        EXPECT_THAT(message_of<CacheFull>([&] { load(driver, saved, sequence); }), HasSubstr(why));
+        EXPECT_EQ(rows_of_all(*driver.memory), rows);
     };
-    const auto rows = rows_of_all(*driver.memory);
-    for (size_t i = 0; i < damages.size(); ++i) {
-        Saved damaged = saved;
-        damages[i](damaged.state);
-        ASSERT_FALSE(damaged.state == saved.state) << i;
-        EXPECT_THROW(load(driver, damaged), StateError) << i;
-        EXPECT_EQ(rows_of_all(*driver.memory), rows) << i;
-        EXPECT_EQ(save(driver).state, saved.state) << i;
+    Driver streams(sized(8, 2, /*streams=*/true));
+    streams.feed(1, 5);
+    streams.memory->begin_transaction();
+    expect_full(streams, {}, "a sequence of the state needs 5 cells, 3 in its stream are free");
+
+    Driver states(sized(16, 1), {{full_layer()}, {RecurrentSpec{{4}}}});
+    for (int i = 0; i < 3; ++i) {
+        states.feed(0, 1);
+        states.memory->begin_transaction();
     }
+    expect_full(states, {}, "the state needs 1 recurrent states, 0 of 3 are free");
+    expect_full(states, 0, "the state needs 1 recurrent states, 0 of 3 are free");
+
+    MemoryOptions options = sized(8, 1);
+    options.n_batch = 8;
+    options.n_cells = 8;
+    Driver outputs(options, {{full_layer(), CrossSpec{1, 4, 4}}});
+    outputs.encode(0, 8);
+    outputs.memory->begin_transaction();
+    outputs.encode(0, 8);
+    outputs.memory->begin_transaction();
+    expect_full(outputs, {}, "the state needs 8 encoder cells, 0 of 16 are free");
+    expect_full(outputs, 0, "the state needs 8 encoder cells, 0 of 16 are free");
+}
+
+TEST(State, AnEncoderOutputLongerThanTheContextChangesNothing) {
+    const MemorySpecs specs = {{full_layer(), CrossSpec{1, 4, 4}}};
+    Driver longer(sized(16, 1), specs);
+    longer.encode(0, 12);
+    MemoryOptions options = sized(8, 1);
+    Driver shorter(options, specs);
+    EXPECT_EQ(message_of<CacheFull>([&] { load(shorter, save(longer)); }),
+              "the state has 12 encoder tokens, n_ctx is 8");
 }
 
 }  // namespace

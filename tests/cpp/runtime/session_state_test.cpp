@@ -184,6 +184,22 @@ TEST_F(Faults, OutOfMemoryDuringSaveLeavesStateUnchanged) {
     });
 }
 
+TEST_F(Faults, TheCallerMayForbidTheSequenceOfAState) {
+    Context other(model, small());
+    feed(other, 3, 5, 9);
+    const Bytes one = bytes_of(other, 3);
+    const Bytes before = bytes_of(context);
+    const auto forbid = [](SequenceId sequence) {
+        EXPECT_EQ(sequence, 3);
+        throw InvalidArgument("the sequence has a handle");
+    };
+    EXPECT_THROW(context.session()->load_state(one, {}, forbid), InvalidArgument);
+    EXPECT_TRUE(bytes_of(context) == before);
+    context.session()->load_state(bytes_of(other), {}, forbid);  // asks only for one sequence
+    context.session()->load_state(one, 0, forbid);               // to an id of the caller's choice
+    EXPECT_EQ(context.session()->keys(0, 0).n, 5);
+}
+
 // Loading either throws and changes nothing, or succeeds completely.
 TEST(ContextState, DamageWithValidChecksumsIsRejectedOrLoadedCompletely) {
     const auto model = test::TinyModel{}.open();
