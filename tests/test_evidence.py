@@ -257,13 +257,19 @@ def test_the_readme_has_the_newest_figures_with_losses_and_load(repository, comp
     avx2["machine"] |= {"name": "a-avx2", "isa": "avx2"}
     avx2["compare"]["models"]["minilm-F16"][0]["ratio"] = 1.25
     older = copy.deepcopy(comparison) | {"date": "2026-11-20", "commit": "older"}
-    text = performance.readme((repository / "README.md").read_text(), [comparison, older, avx2])
-    assert "Processor A, 2 cores, amx, commit 0123456789ab, 2026-11-24, 3 rounds" in text
+    once = copy.deepcopy(comparison) | {"date": "2026-11-25", "commit": "once"}
+    for rows in once["compare"]["models"].values():
+        rows[0]["all"] = {engine: rates[:1] for engine, rates in rows[0]["all"].items()}
+    found = [comparison, older, once, avx2]
+    text = performance.readme((repository / "README.md").read_text(), found)
+    assert "Processor A, 2 cores, commit 0123456789ab, 2026-11-24, 3 rounds" in text
+    assert "| | plait (AMX) |" in text
     assert "older" not in text
+    assert "once" not in text
     assert "| `minilm-F16` `encode:64x32`: sentence embeddings | 210 | 100 | 2.10 | 1.25 |" in text
     assert "slower: `llama-1b-Q8_0` `load` at 0.25 of the speed." in text
     assert "plait keeps 50% to 50% and llama.cpp keeps 40% to 40% of its throughput" in text
-    assert performance.readme(text, [comparison, older, avx2]) == text
+    assert performance.readme(text, found) == text
 
 
 def test_the_page_has_the_spread_and_the_state_of_each_run(repository, comparison):

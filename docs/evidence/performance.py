@@ -11,8 +11,7 @@ HEAD = """# Performance
 This page compares the throughput of plait and llama.cpp. Both run the same GGUF files, which have random weights in the
 shapes of known models, with the same number of threads and the same work. Each engine runs in a process of its own, and
 they take turns within one run. The ratio is the median of the paired ratios. Absolute figures vary with the load on the
-machine. llama.cpp is used through llama-cpp-python, compiled on the same machine or for the instruction sets that are
-named.
+machine. llama.cpp is used through llama-cpp-python, compiled for the instruction sets that are named.
 
 `./dev evidence compare kernels` measures a machine and writes this page; everything on it comes from the
 [reports](evidence/reports), of which there is one for each machine and instruction set. `bench/compare.py` compares
@@ -73,10 +72,7 @@ def provenance(report: Report) -> str:
     state = "" if report["status"] == "passed" else f" **The run {report['status']}.**"
     differs = f" with {len(report['modified'])} modified files" if report["modified"] else ""
     age = " Kernels or scheduling have changed since (stale)." if changed(report) else ""
-    if not report["depends"]:
-        age = " Whether the code has changed since was not recorded."
-    origin = f" {report['origin']}" if report.get("origin") else ""
-    return f"Commit {report['commit']}{differs}, {report['date']}.{age}{origin}{state}"
+    return f"Commit {report['commit']}{differs}, {report['date']}.{age}{state}"
 
 
 def ratios(row: Row) -> list[float]:
@@ -179,36 +175,47 @@ def rows_of(report: Report) -> dict[tuple[str, str], Row]:
 def readme(text: str, found: list[Report]) -> str:
     """Return the README with the figures between its marks replaced.
 
-    The figures are those of the newest report with AMX that has all rows, and of the newest one of the same processor
-    with AVX2.
+    The figures are those of the newest report of three rounds or more that has all rows, and of the newest one of the
+    same processor with AVX2.
     """
     begin, end = (text.index(mark) for mark in MARKS)
-    measured = [
-        report
-        for report in found
-        if report["part"] == "compare" and report["status"] == "passed" and SHOWN.keys() <= rows_of(report).keys()
-    ]  # fmt: skip
+    measured = [report for report in found if report["part"] == "compare" and is_shown(report)]
     newest = sorted(measured, key=lambda report: report["date"])
-    amx = [report for report in newest if report["machine"]["isa"] == "amx"]
-    if not amx:
+    strongest = [report for report in newest if report["machine"]["isa"] != "avx2"]
+    if not strongest:
         return f"{text[: begin + len(MARKS[0])]}\nNot measured.\n\n{text[end:]}"
-    cpu = amx[-1]["machine"]["cpu"]
+    cpu = strongest[-1]["machine"]["cpu"]
     avx2 = [r for r in newest if r["machine"]["isa"] == "avx2" and r["machine"]["cpu"] == cpu]
-    return text[: begin + len(MARKS[0])] + speed(amx[-1], avx2[-1] if avx2 else None) + text[end:]
+    return (
+        text[: begin + len(MARKS[0])]
+        + speed(strongest[-1], avx2[-1] if avx2 else None)
+        + text[end:]
+    )
 
 
-def speed(amx: Report, avx2: Report | None) -> str:
+def is_shown(report: Report) -> bool:
+    """Return whether the README may show the figures of a report."""
+    rows = rows_of(report)
+    return (
+        report["status"] == "passed"
+        and SHOWN.keys() <= rows.keys()
+        and all(len(rows[key]["all"]["plait"]) >= 3 for key in SHOWN)
+    )
+
+
+def speed(report: Report, avx2: Report | None) -> str:
     """Return the table of the README and the sentence on losses."""
-    rows, older = rows_of(amx), rows_of(avx2) if avx2 else {}
-    machine, n = amx["machine"], len(rows[next(iter(SHOWN))]["all"]["plait"])
+    rows, weaker = rows_of(report), rows_of(avx2) if avx2 else {}
+    machine, n = report["machine"], len(rows[next(iter(SHOWN))]["all"]["plait"])
+    name = {"amx": "AMX", "avx512": "AVX-512"}.get(machine["isa"], machine["isa"])
     lines = [
-        f"\n{machine['cpu']}, {machine['cores']} cores, {machine['isa']}, commit {amx['commit']}, {amx['date']}, "
-        f"{n} {'round' if n == 1 else 'rounds'}, llama-cpp-python {amx['compare']['llama.cpp']}:\n\n"
-        "| | plait (AMX) | llama.cpp | ratio | ratio, AVX2 |\n|---|---|---|---|---|\n"
+        f"\n{machine['cpu']}, {machine['cores']} cores, commit {report['commit']}, {report['date']}, {n} rounds, "
+        f"llama-cpp-python {report['compare']['llama.cpp']}:\n\n"
+        f"| | plait ({name}) | llama.cpp | ratio | ratio, AVX2 |\n|---|---|---|---|---|\n"
     ]
     for (model, case), words in SHOWN.items():
         row = rows[model, case]
-        last = f"{older[model, case]['ratio']:.2f}" if (model, case) in older else ""
+        last = f"{weaker[model, case]['ratio']:.2f}" if (model, case) in weaker else ""
         lines.append(
             f"| `{model}` `{case}`: {words} | {figure(row, 'plait')} | {figure(row, 'llama.cpp')} "
             f"| {row['ratio']:.2f} | {last} |\n"
@@ -219,7 +226,7 @@ def speed(amx: Report, avx2: Report | None) -> str:
         if row["ratio"] < 1
     ]
     slower = ", ".join(losses) or "none"
-    kept = kept_under_load(amx)
+    kept = kept_under_load(report)
     return "".join(lines) + f"\nCases of this run in which plait is slower: {slower}.{kept}\n\n"
 
 
