@@ -6,7 +6,8 @@
 BUILD was configured with PLAIT_COVERAGE=ON and its tests have run. All of SOURCES counts, and in the other files of
 cpp/memory the functions that save or restore states (STATE_FUNCTION). Not counted, but listed with their number:
 branches that the compiler adds for exceptions, and the failure of a PLAIT_CHECK, which only a mistake of ours could
-reach. The branches of one line in several instantiations of a template are one.
+reach. Closing braces that only an exception passes do not count either. The branches of one line in several
+instantiations of a template are one.
 """
 
 from __future__ import annotations
@@ -63,8 +64,10 @@ def measure(build: Path) -> tuple[dict, dict, Counter]:
             for line in file["lines"]:
                 if counted is not None and line["line_number"] not in counted:
                     continue
-                lines[path][line["line_number"]] += line["count"]
                 where = path, line["line_number"]
+                if line["count"] == 0 and source[line["line_number"] - 1].strip() == "}":
+                    continue  # cleans up after an exception
+                lines[path][line["line_number"]] += line["count"]
                 if "PLAIT_CHECK(" in source[line["line_number"] - 1]:
                     excluded[where, "PLAIT_CHECK"] = 1
                     continue

@@ -77,11 +77,11 @@ std::optional<Position> AttentionPart::end_of(const PartState& state, size_t seq
     const auto& items = state.sequences[sequence].items;
     if (state.axes != 1) return std::nullopt;
     if (items.empty()) return 0;
-    const auto last = static_cast<size_t>(items.back());
-    if (items.back() < 0 || last >= state.positions.size() || state.positions[last] == INT32_MAX)
-        throw StateError(text("a sequence of the state lists token ", items.back(),
-                              ", expected 0..", state.n_items - 1, " with a position below ",
-                              INT32_MAX));
+    const int32_t token = items.back();
+    const auto last = static_cast<size_t>(token);
+    if (token < 0 || last >= state.positions.size() || state.positions[last] == INT32_MAX)
+        throw StateError(text("a sequence of the state lists token ", token, ", expected 0..",
+                              state.n_items - 1, " with a position below ", INT32_MAX));
     return state.positions[last] + 1;
 }
 
