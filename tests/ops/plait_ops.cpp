@@ -217,7 +217,7 @@ void bind_rows(py::module_& m) {
     m.def("reshape",
           [](Value x, const std::vector<int64_t>& axes) { return reshape(x, shape_of(axes)); });
     m.def("embed", &embed);
-    m.def("select_rows", &select_rows);
+    m.def("select_rows", [](Value x, Value rows) { return select_rows(x, rows); });
     m.def("store_rows", &store_rows);
     m.def("copy_rows", &copy_rows);
     m.def("edit_rows", &edit_rows);

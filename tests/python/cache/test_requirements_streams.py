@@ -50,7 +50,7 @@ def test_each_sequence_of_a_step_gets_the_same_results_as_alone(
 def test_attention_takes_queries_of_every_sequence_at_once(tiny, kv, flash):  # S2-31
     """[tokens, heads, head]: sequences are concatenated along axis 0 without padding."""
     with plait.Context(tiny, n_ctx=64, n_seq_max=4, kv=kv, flash_attention=flash) as ctx:
-        graph = ctx.graph(n_tokens=16, n_seqs=4)
+        graph = ctx.graph(n_tokens=16, n_seqs=4, n_outputs=16)
         attends = [node for node in graph if node.op == "attend"]
         assert len(attends) == tiny.n_layer
         for node in attends:
