@@ -413,10 +413,9 @@ def test_tool_choice_requires_or_forbids_calls(demo_model):
         for choice in ("required", "clock", "weather"):
             done = engine.complete_sync(asked, 200, tool_choice=choice, **options)
             calls = done.message.tool_calls
-            if done.finish_reason == "stop":
+            if done.finish_reason == "stop" or choice == "clock":
                 assert calls
             assert all(call.name == choice for call in calls if choice != "required")
-        assert engine.complete_sync(asked, 60, tool_choice="clock", **options).message.tool_calls
         without = engine.complete_sync(asked, 5, tool_choice="none", **options)
         assert without.tokens == engine.complete_sync(asked, 5, **options | {"tools": None}).tokens
         assert without.usage.n_prompt < engine.complete_sync(asked, 5, **options).usage.n_prompt

@@ -81,6 +81,15 @@ def chosen_format(
     return tools_grammar(model, tools or [], choice, template=template)
 
 
+def _closed(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a tool's parameters without parameters that it does not name, unless it says otherwise."""
+    return (
+        {"additionalProperties": False} | parameters
+        if "properties" in parameters
+        else {**parameters}
+    )
+
+
 class _Writer:
     """Writes the rules of calls in llguidance's dialect of Lark."""
 
@@ -88,7 +97,7 @@ class _Writer:
         self, model: Model, tools: Mapping[str, Mapping[str, Any]], parallel: bool
     ) -> None:
         self._tokenizer = model.tokenizer
-        self._tools = tools
+        self._tools = {name: _closed(parameters) for name, parameters in tools.items()}
         self._parallel = parallel
 
     def rules(self, family: str) -> str:
