@@ -83,11 +83,8 @@ def chosen_format(
 
 def _closed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a tool's parameters without parameters that it does not name, unless it says otherwise."""
-    return (
-        {"additionalProperties": False} | parameters
-        if "properties" in parameters
-        else {**parameters}
-    )
+    closed = {"additionalProperties": False} if "properties" in parameters else {}
+    return {**closed, **parameters}
 
 
 class _Writer:
