@@ -145,11 +145,11 @@ PARTS = {
             f'python bench/compare.py {models} --cases {cases} --rounds "${{ROUNDS:-3}}" {more}'
             ' --python "${PLAIT_LLAMA_CPP:-python}" --json "$REPORTS/compare.json"'
             for models, cases, more in (
-                ("llama-1b:Q4_K llama-1b:Q8_0", "pp:512,tg:64@0,btg:8x32@256,btg:16x16@256,load", ""),
-                ("qwen-0.5b:Q4_0 qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@256,btg:16x16@256", ""),
-                ("qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@256", "--busy 1"),
+                ("llama-1b:Q4_K llama-1b:Q8_0", "pp:512,tg:64@0,btg:8x32@64,btg:16x16@64,load", ""),
+                ("qwen-0.5b:Q4_0 qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@64,btg:16x16@64", ""),
+                ("qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@64", "--busy 1"),
                 ("qwen-0.5b:F16 qwen-0.5b:BF16", "pp:512", ""),
-                ("smol-135m:Q8_0", "pp:512,tg:64@0,btg:8x32@256,tg:32@4096", ""),
+                ("smol-135m:Q8_0", "pp:512,tg:64@0,btg:8x32@64,tg:32@4096", ""),
                 ("stories-15m:Q8_0 tiny-llama:F32", "tg:64@0", ""),
                 ("minilm:F16", "encode:64x32", ""),
             )
