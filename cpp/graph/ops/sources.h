@@ -16,7 +16,6 @@ enum class InputField : uint8_t {
     positions,      // per token
     token_begin,    // per sequence of the microbatch, + 1
     output_tokens,  // per output
-    output_begin,   // per sequence of the microbatch, + 1
     write_rows,     // per token, in an attention group
     first,          // the same
     last,           // the same

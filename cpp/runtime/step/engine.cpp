@@ -29,7 +29,6 @@ InputLayout Engine::input_layout(const MemoryLayout& memory, const EngineLimits&
     layout.add({positions}, by_token * static_cast<uint64_t>(limits.build.n_pos_per_token));
     layout.add({token_begin}, by_sequence);
     layout.add({output_tokens}, by_token);
-    layout.add({output_begin}, by_sequence);
     layout.add({embeddings}, by_token * static_cast<uint64_t>(width));
     for (uint8_t g = 0; g < memory.groups.size(); ++g) {
         const GroupInfo& group = memory.groups[g];

@@ -22,7 +22,6 @@ const char* field_name(InputField field) {
     case InputField::positions: return "positions";
     case InputField::token_begin: return "token_begin";
     case InputField::output_tokens: return "output_tokens";
-    case InputField::output_begin: return "output_begin";
     case InputField::write_rows: return "write_rows";
     case InputField::first: return "first";
     case InputField::last: return "last";
