@@ -85,6 +85,14 @@ Rope without_scaling(Rope rope) {
     return rope;
 }
 
+Rope read_windowed_gemma_rope(const Hparams& hp, const Rope& full) {
+    constexpr std::string_view kFactor = "rope.scaling.attn_factor";
+    if (hp.number(kFactor, 1.0f) != 1.0f) hp.refuse(kFactor, "expected 1 in a model with windows");
+    Rope rope = without_scaling(full);
+    rope.base = hp.positive("rope.freq_base_swa", 10000.0f);
+    return rope;
+}
+
 void read_long_rope_factors(const Weights& weights, Rotation& rotation) {
     if (!weights.has("rope_factors_long.weight") && !weights.has("rope_factors_short.weight"))
         return;

@@ -33,6 +33,11 @@ Rope read_mrope(const Hparams& hparams, int head_dim, bool in_turn = false);
 
 // Returns the same rotation without scaling of positions or magnitude.
 Rope without_scaling(Rope rope);
+// Returns the rotation of Gemma's layers with a window, given that of the layers without: positions
+// are not scaled, and the base is rope.freq_base_swa. Throws ModelError if the file has a
+// rope.scaling.attn_factor: transformers multiplies only layers without a window by it, llama.cpp
+// multiplies all layers.
+Rope read_windowed_gemma_rope(const Hparams& hparams, const Rope& full);
 
 // Reads the factors of LongRoPE, arXiv:2402.13753, if the file has them.
 void read_long_rope_factors(const Weights& weights, Rotation& rotation);

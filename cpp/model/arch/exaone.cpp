@@ -40,6 +40,7 @@ std::unique_ptr<Model> make_exaone4(const Hparams& hp, const Weights& w) {
 //   p = sigmoid(Wrouter n(x)), divided by the sum of the chosen
 std::unique_ptr<Model> make_exaone_moe(const Hparams& hp, const Weights& w) {
     ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves, {.qk_norm = QkNorm::shared});
+    hp.count("attention.sliding_window", INT32_MAX);  // required
     set_windows(form, hp, 0);
     for (AttentionForm& layer : form.attention)
         layer.rotation.factors = read_rope_factors(w, layer.rotation.rope);

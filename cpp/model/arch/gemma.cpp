@@ -31,9 +31,8 @@ ModelForm gemma3_form(ModelInfo info, const Hparams& hp, const AttentionForm& at
     form.norms = kSandwich;
     form.set_windows(read_windows(hp, form.info.n_layers, 6));
     for (AttentionForm& layer : form.attention) {
-        if (!is_windowed(layer)) continue;
-        layer.rotation.rope = without_scaling(layer.rotation.rope);
-        layer.rotation.rope.base = hp.positive("rope.freq_base_swa", 10000.0f);
+        Rope& rope = layer.rotation.rope;
+        if (is_windowed(layer)) rope = read_windowed_gemma_rope(hp, rope);
     }
     return form;
 }

@@ -31,12 +31,13 @@ ModelForm gemma3n_form(const Hparams& hp, const Weights& w) {
     form.norms = kSandwich;
     form.logit_softcap = hp.positive("final_logit_softcapping", 30.0f);
     form.info.joint_layers = kSharedByLayers;
+    expect_unscaled_attention(hp);
+    hp.count("attention.sliding_window", INT32_MAX);  // required
     form.set_windows(read_windows(hp, form.info.n_layers, 5));
     for (AttentionForm& layer : form.attention) {
         layer.how.scale = 1.0f;
-        if (!is_windowed(layer)) continue;
-        layer.rotation.rope = without_scaling(layer.rotation.rope);
-        layer.rotation.rope.base = hp.positive("rope.freq_base_swa", 10000.0f);
+        Rope& rope = layer.rotation.rope;
+        if (is_windowed(layer)) rope = read_windowed_gemma_rope(hp, rope);
     }
     const int n_layers = form.info.n_layers;
     form.share_keys(hp.index("attention.shared_kv_layers", n_layers - 1,

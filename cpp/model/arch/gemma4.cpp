@@ -26,11 +26,10 @@ void set_windowed(AttentionForm& layer, const Hparams& hp) {
     layer.heads.head_dim = head_dim;
     layer.keys_may_be_values = false;
     Rope& rope = layer.rotation.rope;
-    rope = without_scaling(rope);
+    rope = read_windowed_gemma_rope(hp, rope);
     rope.n_rot = hp.count("rope.dimension_count_swa", head_dim, head_dim);
     if (rope.n_rot % 2 != 0)
         hp.refuse("rope.dimension_count_swa", text("expected an even number, got ", rope.n_rot));
-    rope.base = hp.positive("rope.freq_base_swa", 10000.0f);
 }
 
 ModelForm gemma4_form(const Hparams& hp, const Weights& w) {
@@ -42,6 +41,7 @@ ModelForm gemma4_form(const Hparams& hp, const Weights& w) {
     form.norms = kSandwich;
     form.logit_softcap = hp.positive("final_logit_softcapping", 30.0f);
     form.info.joint_layers = kSharedByLayers;
+    expect_unscaled_attention(hp);
     hp.count("attention.sliding_window", INT32_MAX);  // required
     form.set_windows(read_windows(hp, form.info.n_layers, 6));
     for (AttentionForm& layer : form.attention) {

@@ -47,8 +47,9 @@ private:
 std::unique_ptr<Model> make_deepseek2(const Hparams& hp, const Weights& w) {
     ModelForm form(read_info(hp, w), Norm::rms(hp));
     form.mixture = read_shared_mixture(hp, form.info.n_layers);
-    return std::make_unique<LatentDecoder>(hp, w, std::move(form),
-                                           read_latent_attention(hp, RopePairs::neighbours));
+    LatentAttention attention = read_latent_attention(hp, RopePairs::neighbours);
+    scale_scores_by_yarn(hp, attention);
+    return std::make_unique<LatentDecoder>(hp, w, std::move(form), std::move(attention));
 }
 
 // MiniCPM3. OpenBMB 2024, https://huggingface.co/openbmb/MiniCPM3-4B; scales: MiniCPM,

@@ -39,7 +39,6 @@ ModelForm lfm2_form(const Hparams& hp, const Weights& w) {
     ModelForm form =
         ModelForm::hybrid(hp, w, Norm::rms(hp), RopePairs::halves, {.qk_norm = QkNorm::shared});
     form.output_norm = "token_embd_norm";
-    form.set_windows(read_windows(hp, form.info.n_layers, 0));
     return form;
 }
 
@@ -47,7 +46,9 @@ ModelForm lfm2_form(const Hparams& hp, const Weights& w) {
 
 //   x += Wdown (silu(Wgate n(x)) * Wup n(x))                          SwiGLU
 std::unique_ptr<Model> make_lfm2(const Hparams& hp, const Weights& w) {
-    return std::make_unique<RecurrentDecoder<ConvMixer>>(hp, w, lfm2_form(hp, w));
+    ModelForm form = lfm2_form(hp, w);
+    form.set_windows(read_windows(hp, form.info.n_layers, 0));
+    return std::make_unique<RecurrentDecoder<ConvMixer>>(hp, w, std::move(form));
 }
 
 // LFM2-8B-A1B. Liquid AI 2025: a mixture of experts whose first layers are dense.

@@ -191,6 +191,11 @@ float read_attention_scale(const Hparams& hp, int head_dim) {
     return stated != 0.0f ? stated : 1.0f / std::sqrt(static_cast<float>(head_dim));
 }
 
+void expect_unscaled_attention(const Hparams& hp) {
+    const float stated = read_attention_scale(hp, 1);
+    if (stated != 1.0f) hp.refuse("attention.scale", text("expected 1, got ", stated));
+}
+
 std::vector<Window> read_windows(const Hparams& hp, int n_layers, int pattern, int tokens,
                                  FullLayer full) {
     constexpr std::string_view kSize = "attention.sliding_window";

@@ -77,6 +77,8 @@ float read_clamp(const Hparams& hparams);
 
 // Reads attention.scale; returns 1 / sqrt(head_dim) if the file has none.
 float read_attention_scale(const Hparams& hparams, int head_dim);
+// For architectures that do not scale scores. Throws ModelError if attention.scale is not 1.
+void expect_unscaled_attention(const Hparams& hparams);
 
 // Which one of `pattern` consecutive layers has no window.
 enum class FullLayer : uint8_t { last, first };

@@ -9,10 +9,6 @@
 namespace plait {
 namespace {
 
-// The value is 0.1 m, with m as in YaRN. If present, scores are multiplied by (1 + 0.1 m ln
-// factor)^2, and rotations have no magnitude.
-constexpr std::string_view kLogMultiplier = "rope.scaling.yarn_log_multiplier";
-
 LatentSizes read_sizes(const Hparams& hp, int value_dim) {
     LatentSizes s;
     s.n_heads = hp.count("attention.head_count");
@@ -25,19 +21,6 @@ LatentSizes read_sizes(const Hparams& hp, int value_dim) {
     s.value_dim =
         value_dim > 0 ? hp.count(value_key, Hparams::kMaxSize, value_dim) : hp.count(value_key);
     return s;
-}
-
-Rope read_shared_rope(const Hparams& hp, RopePairs pairs) {
-    Rope rope = read_rope(hp, hp.count("rope.dimension_count"), pairs);
-    if (rope.extrapolation > 0.0 && hp.number(kLogMultiplier, 0.0f) != 0.0f)
-        rope.magnitude = hp.positive("rope.scaling.attn_factor", 1.0f);
-    return rope;
-}
-
-float read_score_scale(const Hparams& hp, int key_dim, const Rope& rope) {
-    const double stretch = std::max(0.0, -std::log(rope.scale));
-    const double m = rope.magnitude * (1.0 + hp.number(kLogMultiplier, 0.0f) * stretch);
-    return static_cast<float>(m * m / std::sqrt(static_cast<double>(key_dim)));
 }
 
 // [n, h key]
@@ -66,14 +49,24 @@ void expect_sizes(const Hparams& hp, const LatentSizes& s, const AttentionSpec& 
 LatentAttention read_latent_attention(const Hparams& hp, RopePairs pairs, int value_dim,
                                       int layer) {
     LatentAttention a{.sizes = read_sizes(hp, value_dim),
-                      .rotation = {.rope = read_shared_rope(hp, pairs)}};
+                      .rotation = {.rope = read_rope(hp, hp.count("rope.dimension_count"), pairs)}};
     if (a.plain_dim() < 1)
         hp.refuse("rope.dimension_count", text("expected less than the key size ", a.sizes.key_dim,
                                                ", got ", a.rotation.rope.n_rot));
     expect_sizes(hp, a.sizes, latent_attention_spec(a), layer);
-    a.how.scale = read_score_scale(hp, a.sizes.key_dim, a.rotation.rope);
+    a.how.scale = 1.0f / std::sqrt(static_cast<float>(a.sizes.key_dim));
     a.temperature = read_temperature(hp);
     return a;
+}
+
+void scale_scores_by_yarn(const Hparams& hp, LatentAttention& a) {
+    Rope& rope = a.rotation.rope;
+    const double multiplier = hp.number("rope.scaling.yarn_log_multiplier", 0.0f);
+    if (rope.extrapolation > 0.0 && multiplier != 0.0)
+        rope.magnitude = hp.positive("rope.scaling.attn_factor", 1.0f);
+    const double stretch = std::max(0.0, -std::log(rope.scale));
+    const double m = rope.magnitude * (1.0 + multiplier * stretch);
+    a.how.scale = static_cast<float>(m * m / std::sqrt(static_cast<double>(a.sizes.key_dim)));
 }
 
 AttentionSpec latent_attention_spec(const LatentAttention& a) {

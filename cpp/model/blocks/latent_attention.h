@@ -43,6 +43,9 @@ struct LatentAttention {
 // layer with latent attention, whose head_count_kv is checked.
 LatentAttention read_latent_attention(const Hparams& hparams, RopePairs pairs, int value_dim = 0,
                                       int layer = 0);
+// DeepSeek's use of YaRN: if rope.scaling.yarn_log_multiplier c is not 0, the magnitude of rotations
+// is rope.scaling.attn_factor a, and scores are multiplied by (a (1 + c ln factor))^2.
+void scale_scores_by_yarn(const Hparams& hparams, LatentAttention& attention);
 AttentionSpec latent_attention_spec(const LatentAttention& a);
 
 struct LatentWeights {

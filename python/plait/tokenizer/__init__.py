@@ -10,6 +10,7 @@ spm.py            SentencePiece merges by score ("llama")
 unigram.py        SentencePiece unigram ("t5"); its text normaliser is in charsmap.py
 wordpiece.py      BERT's longest match ("bert")
 trie.py           longest match over bytes ("rwkv")
+plamo.py          highest sum of scores ("plamo2")
 """
 
 from plait.tokenizer.stream import TokenStream

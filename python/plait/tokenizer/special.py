@@ -60,6 +60,8 @@ def resolve(vocabulary: Vocabulary) -> frozenset[int]:
             ids[role] = found
             types[found] = TokenType.CONTROL
     ends = {to_id[text] for text in _END_TEXTS if text in to_id}
+    if vocabulary.kind == "plamo2":  # an HTML tag
+        ends.discard(to_id.get("</s>", -1))
     for token in ends:
         types[token] = TokenType.CONTROL
     for text in _ALWAYS_SHOWN:

@@ -16,6 +16,7 @@ from plait.arguments import kind as kind_of
 from plait.errors import ModelError
 from plait.tokenizer import special, vocabulary
 from plait.tokenizer.bpe import Bpe, byte_alphabet
+from plait.tokenizer.plamo import Plamo
 from plait.tokenizer.spm import Spm
 from plait.tokenizer.stream import TokenStream, clean_up_spaces
 from plait.tokenizer.trie import Rwkv, unescape
@@ -31,6 +32,7 @@ _ENGINES: Final[Mapping[str, Callable[[Vocabulary], Callable[[str], list[int]]]]
     "wordpiece": WordPiece,
     "unigram": Unigram,
     "rwkv": Rwkv,
+    "plamo2": Plamo,
 }
 _BYTES: Final = {character: byte for byte, character in enumerate(byte_alphabet())}
 _SHOWN: Final = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
@@ -257,7 +259,7 @@ class Tokenizer:
 
     @property
     def kind(self) -> str:
-        """The algorithm: "spm", "bpe", "wordpiece", "unigram" or "rwkv"."""
+        """The algorithm: "spm", "bpe", "wordpiece", "unigram", "rwkv" or "plamo2"."""
         return self._vocabulary.kind
 
     @property
@@ -330,8 +332,6 @@ class Tokenizer:
     def _around(self) -> tuple[list[int], list[int]]:
         """Return the special tokens before and after a text."""
         ids = self._vocabulary.ids
-        if self.kind == "rwkv":
-            return [], []
         if self.kind == "wordpiece":
             return [ids[role] for role in ("bos",) if role in ids], [
                 ids[role] for role in ("seperator",) if role in ids
@@ -394,7 +394,8 @@ class Tokenizer:
                 for c in text
             )
         if kind is TokenType.NORMAL:
-            return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
+            shown = text if words.kind == "plamo2" else text.replace(SPACE, " ")
+            return shown.encode("utf-8", "surrogateescape")
         return text.encode("utf-8", "surrogateescape") if kind in _SHOWN else b""
 
     def _checked_one(self, token: int, name: str) -> int:

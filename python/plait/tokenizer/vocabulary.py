@@ -50,6 +50,7 @@ class _Kind:
     add_eos: bool = False
     add_space_prefix: bool = False
     clean_up_spaces: bool = False
+    adds_special: bool = True  # False: no BOS and EOS, even if the file enables them
 
 
 # BPE files that do not specify special ids have none. llama.cpp's default of 11 is correct only for Falcon, whose files
@@ -66,7 +67,8 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         clean_up_spaces=True,
     ),
     "t5": _Kind("unigram", {"eos": 1, "unknown": 2, "padding": 0}, add_eos=True),
-    "rwkv": _Kind("rwkv"),
+    "rwkv": _Kind("rwkv", adds_special=False),
+    "plamo2": _Kind("plamo2", {"bos": 1, "eos": 2, "unknown": 0, "padding": 3}, adds_special=False),
 }
 
 # Names in the key "tokenizer.ggml.<name>_token_id". "seperator" is the format's own spelling.
@@ -81,7 +83,7 @@ _OLD_NAMES: Final = {"prefix": "fim_pre", "suffix": "fim_suf", "middle": "fim_mi
 class Vocabulary:
     """Validated contents of the tokenizer keys. special.resolve() completes `types` and `ids`."""
 
-    kind: str  # spm bpe wordpiece unigram rwkv
+    kind: str  # spm bpe wordpiece unigram rwkv plamo2
     model: str  # tokenizer.ggml.model
     tokens: list[str]
     types: list[TokenType]
@@ -222,11 +224,14 @@ def read(metadata: Mapping[str, object]) -> Vocabulary:
         to_id=to_id,
         ids=ids,
         pre=pre,
-        add_bos=_read_add(reader, "bos", kind.add_bos or pre.add_bos, ids, pre.always_bos),
-        add_eos=_read_add(reader, "eos", kind.add_eos, ids),
+        add_bos=_read_add(reader, "bos", kind.add_bos or pre.add_bos, ids, pre.always_bos)
+        and kind.adds_special,
+        add_eos=_read_add(reader, "eos", kind.add_eos, ids) and kind.adds_special,
         add_space_prefix=reader.boolean(PREFIX + "add_space_prefix", kind.add_space_prefix),
         remove_extra_whitespaces=reader.boolean(PREFIX + "remove_extra_whitespaces", False),
-        escape_whitespaces=pre.escape_whitespaces if kind.name == "bpe" else kind.name != "rwkv",
+        escape_whitespaces=pre.escape_whitespaces
+        if kind.name == "bpe"
+        else kind.name not in ("rwkv", "plamo2"),
         clean_up_spaces=kind.clean_up_spaces and pre.clean_up_spaces,
         lowercase=lowercase,
         strip_accents=reader.boolean(PREFIX + "normalizer.strip_accents", lowercase),

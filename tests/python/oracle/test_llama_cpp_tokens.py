@@ -1,4 +1,4 @@
-"""Token ids of every pre-tokenizer, compared with llama.cpp on texts of many scripts.
+"""Token ids of every pre-tokenizer and of PLaMo 2, compared with llama.cpp on texts of many scripts.
 
 PLAIT_LLAMA_CPP names an interpreter that has llama-cpp-python 0.3.36:
 PLAIT_LLAMA_CPP=... pytest -m oracle tests/python/oracle/test_llama_cpp_tokens.py
@@ -34,6 +34,7 @@ SEED = int(os.environ.get("PLAIT_FUZZ_SEED", "27"))
 NORMAL, BYTE = 1, 6
 SPACE = "\u2581"
 LOWERCASE = "whitespace, lower case"
+PLAMO = "plamo2"
 NAMES = [*sorted(PRE_TOKENIZERS), LOWERCASE]
 
 LETTERS = (
@@ -175,6 +176,32 @@ def character_vocabulary(corpus: list[str]) -> tuple[list[str], list[int], list[
     return tokens, types, [" ".join(pair) for pair in pairs]
 
 
+def plamo_file(path: Path, corpus: list[str]) -> Path:
+    """Write a vocabulary of most characters and of random parts of the texts, with random scores."""
+    rng = np.random.default_rng(SEED)
+    characters = sorted({*"".join(corpus)})
+    parts = {char: None for i, char in enumerate(characters) if i % 7}
+    for text in corpus:
+        for start in rng.integers(0, max(1, len(text)), 4).tolist():
+            parts[text[start : start + int(rng.integers(2, 7))]] = None
+    parts.pop("", None)
+    special = ["<|plamo:unk|>", "<|plamo:bos|>", "<|plamo:eos|>", "<|plamo:pad|>"]
+    tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *parts]
+    scores = -rng.choice([1.0, 2.5, 7.125, 999.0, 1500.0, 2500.0], len(tokens))
+    scores += rng.choice([0.0, 0.25, 1 / 3], len(tokens))
+    keys = {
+        "general.architecture": "llama",
+        "tokenizer.ggml.model": PLAMO,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array(
+            [2, 3, 3, 3] + [BYTE] * 256 + [NORMAL] * len(parts), np.int32
+        ),
+        "tokenizer.ggml.scores": scores.astype(np.float32),
+        "tokenizer.ggml.add_bos_token": True,
+    }
+    return write(path, keys, {})
+
+
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """Return the texts, and for each pre-tokenizer its file and the ids of llama.cpp."""
@@ -197,6 +224,7 @@ def compared(tmp_path_factory):
             "tokenizer.ggml.normalizer.lowercase": name == LOWERCASE,
         }
         files[name] = write(folder / f"{name}.gguf", keys, {})
+    files[PLAMO] = plamo_file(folder / f"{PLAMO}.gguf", corpus)
     script = Path(__file__).with_name("llama_cpp_tokens.py")
     jobs = {"texts": corpus, "files": [str(path) for path in files.values()]}
     (folder / "jobs.json").write_text(json.dumps(jobs))
@@ -207,7 +235,7 @@ def compared(tmp_path_factory):
     return corpus, dict(zip(files, zip(files.values(), ids, strict=True), strict=True))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, PLAMO])
 def test_ids_equal_those_of_llama_cpp(compared, name):
     corpus, files = compared
     path, want = files[name]

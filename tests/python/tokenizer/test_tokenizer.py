@@ -82,6 +82,14 @@ def unigram_metadata(words: dict[str, float], **more: Any) -> dict:
     return metadata("t5", tokens, types, scores=scores, **more)
 
 
+def plamo_metadata(words: dict[str, float], **more: Any) -> dict:
+    special = ["<|plamo:unk|>", "<|plamo:bos|>", "<|plamo:eos|>", "<|plamo:pad|>"]
+    tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *words]
+    types = [UNKNOWN] + [CONTROL] * 3 + [BYTE] * 256 + [NORMAL] * len(words)
+    scores = np.array([0.0] * 260 + list(words.values()), np.float32)
+    return metadata("plamo2", tokens, types, scores=scores, **more)
+
+
 class TestReferenceVectors:
     """Ids and texts computed by llama.cpp."""
 
@@ -539,6 +547,56 @@ class TestRwkv:
             plait.Tokenizer(metadata("rwkv", ["a"])).encode("ab")
 
 
+class TestPlamo:
+    """tests/python/oracle/test_llama_cpp_tokens.py compares ids with llama.cpp."""
+
+    @given(
+        words=st.dictionaries(
+            st.text("ab\u3042 ", min_size=1, max_size=4), st.integers(-12_000, 0), max_size=15
+        ),
+        text=st.text("ab\u3042 ", max_size=8),
+    )
+    @settings(deadline=None, max_examples=200)
+    def test_takes_the_segmentation_with_the_highest_sum(self, words, text):
+        """A character costs 1,000 as bytes. Of equal sums, the one whose first token is longest counts."""
+
+        def best(rest: str) -> tuple[int, list[int]]:
+            if not rest:
+                return 0, []
+            found = []
+            for length in range(len(rest), 0, -1):
+                if rest[:length] in words and words[rest[:length]] > -2_000:
+                    score, ids = best(rest[length:])
+                    token = 260 + list(words).index(rest[:length])
+                    found.append((score + words[rest[:length]], [token, *ids]))
+            score, ids = best(rest[1:])
+            found.append((score - 1_000, [4 + byte for byte in rest[0].encode()] + ids))
+            return max(found, key=lambda it: it[0])
+
+        words = {word: score for word, score in words.items() if score != -1_000}
+        tokenizer = plait.Tokenizer(plamo_metadata(words))
+        ids = tokenizer.encode(text)
+        assert ids.tolist() == best(text)[1]
+        assert tokenizer.decode(ids) == text
+
+    def test_special_tokens_are_those_of_llama_cpp(self):
+        words = plamo_metadata({"a": -1.0, "</s>": -2.0, SPACE: -3.0}, add_bos_token=True)
+        tokenizer = plait.Tokenizer(words)
+        assert tokenizer.kind == "plamo2"
+        assert not tokenizer.add_bos
+        assert tokenizer.encode("\ufeffa</s>").tolist() == [260, 261]
+        assert tokenizer.encode("<|plamo:bos|>a").tolist() == [1, 260]
+        assert tokenizer.eog == {2}
+        assert tokenizer.token_bytes(262) == SPACE.encode()
+        assert (tokenizer.bos, tokenizer.eos, tokenizer.unk, tokenizer.pad) == (1, 2, 0, 3)
+
+    def test_every_byte_needs_a_token(self):
+        words = plamo_metadata({"a": -1.0})
+        words["tokenizer.ggml.token_type"][4 + 0x41] = NORMAL
+        with pytest.raises(plait.ModelError, match="<0x41>"):
+            plait.Tokenizer(words).encode("a")
+
+
 class TestSpecialTokens:
     def test_roles_from_the_file_and_from_texts(self):
         tokenizer = byte_bpe(
@@ -681,7 +739,7 @@ class TestBadVocabularies:
         with pytest.raises(plait.ModelError, match="add_bos_token"):
             byte_bpe(add_bos_token=True)
 
-    @pytest.mark.parametrize("model", ["no_vocab", "none", "plamo2", ""])
+    @pytest.mark.parametrize("model", ["no_vocab", "none", "hybriddna", ""])
     def test_unknown_models(self, model):
         with pytest.raises(plait.UnsupportedError, match=r"tokenizer\.ggml\.model"):
             plait.Tokenizer(metadata(model, ["a"]))
@@ -791,12 +849,14 @@ class TestScale:
         ids = tokenizer.encode(text, add_special=False)
         assert tokenizer.decode(ids, clean_up=False) == text
 
-    @pytest.mark.parametrize("make", ["t5", "rwkv", "crossing"])
+    @pytest.mark.parametrize("make", ["t5", "rwkv", "plamo", "crossing"])
     def test_small_vocabularies(self, make):
         if make == "t5":
             tokenizer = plait.Tokenizer(unigram_metadata({"a" * n: -2.0 - n for n in range(1, 9)}))
         elif make == "rwkv":
             tokenizer = plait.Tokenizer(metadata("rwkv", ["a" * n for n in range(1, 17)]))
+        elif make == "plamo":
+            tokenizer = plait.Tokenizer(plamo_metadata({"a" * n: -2.0 - n for n in range(1, 9)}))
         else:  # a token with a space inside: the text is one word
             tokenizer = plait.Tokenizer(
                 spm_metadata(
