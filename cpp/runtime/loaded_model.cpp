@@ -15,8 +15,8 @@ namespace {
 
 // The tokenizers that python/plait/tokenizer implements. It checks the other tokenizer metadata
 // itself.
-constexpr std::array<std::string_view, 8> kTokenizers = {"bert", "gemma4", "gpt2", "llama",
-                                                         "none", "rwkv",   "t5",   "whitespace"};
+constexpr std::array<std::string_view, 9> kTokenizers = {
+    "bert", "gemma4", "gpt2", "llama", "none", "plamo2", "rwkv", "t5", "whitespace"};
 
 std::string listed(std::span<const std::string_view> names) {
     std::string all;

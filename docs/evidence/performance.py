@@ -72,7 +72,10 @@ def provenance(report: Report) -> str:
     state = "" if report["status"] == "passed" else f" **The run {report['status']}.**"
     differs = f" with {len(report['modified'])} modified files" if report["modified"] else ""
     age = " Kernels or scheduling have changed since (stale)." if changed(report) else ""
-    return f"Commit {report['commit']}{differs}, {report['date']}.{age}{state}"
+    if not report["depends"]:
+        age = " Whether the code has changed since was not recorded."
+    origin = f" {report['origin']}" if report.get("origin") else ""
+    return f"Commit {report['commit']}{differs}, {report['date']}.{age}{origin}{state}"
 
 
 def ratios(row: Row) -> list[float]:
