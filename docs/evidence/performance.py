@@ -186,7 +186,7 @@ def readme(text: str, found: list[Report]) -> str:
     newest = sorted(measured, key=lambda report: report["date"])
     strongest = [report for report in newest if report["machine"]["isa"] != "avx2"]
     if not strongest:
-        return f"{text[: begin + len(MARKS[0])]}\nNot measured.\n\n{text[end:]}"
+        return f"{text[: begin + len(MARKS[0])]}\nNo report has three rounds of these cases yet.\n\n{text[end:]}"
     cpu = strongest[-1]["machine"]["cpu"]
     avx2 = [r for r in newest if r["machine"]["isa"] == "avx2" and r["machine"]["cpu"] == cpu]
     return (
