@@ -1,6 +1,9 @@
 // Properties of this build and the devices of this machine.
+#include <algorithm>
+#include <optional>
 #include <thread>
 
+#include "backend/cpu/blas/library.h"
 #include "backend/cpu/isa.h"
 #ifdef PLAIT_HAS_VULKAN
 #include "backend/vulkan/devices.h"
@@ -43,12 +46,20 @@ py::list cooperative_matrices() {
     return result;
 }
 
+// The version of OpenBLAS that the instruction set "blas" uses, or None.
+py::object openblas() {
+    const std::vector<cpu::Isa> isas = cpu::available_isas();
+    if (std::ranges::find(isas, cpu::isa_from_name("blas")) == isas.end()) return py::none();
+    return py::str(cpu::openblas_description());
+}
+
 py::typing::Dict<py::str, py::object> build_info() {
     py::dict info;
     info["version"] = PLAIT_VERSION;
     info["compiler"] = compiler();
     info["isas"] = names(cpu::available_isas());
     info["isas_built"] = names(cpu::built_isas());
+    info["blas"] = openblas();
 #ifdef PLAIT_HAS_VULKAN
     info["vulkan"] = true;
 #else
@@ -87,8 +98,8 @@ py::typing::List<Device> devices() {
     const std::vector<cpu::Isa> isas = cpu::available_isas();
     Device cpu;
     cpu.name = "cpu";
-    cpu.description =
-        text(std::thread::hardware_concurrency(), " logical processors, ", to_string(isas.back()));
+    cpu.description = text(std::thread::hardware_concurrency(), " logical processors, ",
+                           to_string(cpu::default_isa()));
     cpu.memory = host_memory().free;
     cpu.features = names(isas);
     py::list all;
@@ -135,9 +146,24 @@ For the CPU, its instruction sets in ascending order; for Vulkan, device feature
 Returns:
     A dict with the keys "version" (str), "compiler" (str), "isas" (list of str, instruction sets
     that this machine can run, in ascending order), "isas_built" (list of str, instruction sets
-    compiled in), "vulkan" (bool), "cooperative_matrices" (list of str, Vulkan extensions usable for
-    matrix products: "KHR", "NV"), "architectures" (list of str, values of general.architecture that
-    Model supports) and "commit" (str, or None if unknown at build time).)");
+    compiled in), "blas" (str, the version of OpenBLAS that the instruction set "blas" uses; None if
+    OpenBLAS is not installed or the build excludes it), "vulkan" (bool), "cooperative_matrices" (list
+    of str, Vulkan extensions usable for matrix products: "KHR", "NV"), "architectures" (list of str,
+    values of general.architecture that Model supports) and "commit" (str, or None if unknown at build
+    time).)");
+
+    m.def(
+        "version", [] { return PLAIT_VERSION; }, R"(Return the version of plait.)");
+
+    m.def(
+        "choose_isa",
+        [](const py::typing::Optional<py::str>& limit) {
+            std::optional<std::string> name;
+            if (!limit.is_none()) name = limit.cast<std::string>();
+            return std::string(to_string(cpu::choose_isa(name)));
+        },
+        py::arg("limit"),
+        R"(Return the name of the instruction set that Context(isa=limit) uses.)");
 }
 
 }  // namespace plait::python

@@ -276,8 +276,10 @@ Args:
         logits. For encoder-decoder models, the range is one of the decoder; the encoder runs whole.
     threads: Number of CPU threads. None: the number of physical cores available to this process.
     isa: Highest CPU instruction set to use: "scalar", "avx2", "avx512" or "amx"; on ARM, "scalar",
-        "neon", "neon_i8mm" or "neon_bf16". None: the best available one. The environment variable
-        PLAIT_ISA sets the same limit for the whole process.
+        "neon", "neon_i8mm" or "neon_bf16". "blas" multiplies more than 16 rows by OpenBLAS, which must
+        be installed, and makes `ctx.invariant` False. None: the best available one; "blas" only on
+        other processors than x86-64 and ARM. The environment variable PLAIT_ISA sets the same limit
+        for the whole process.
     flash_attention: True computes attention in one pass over the keys; False stores all scores
         first. "auto" chooses.
     embeddings: Return embeddings as well.

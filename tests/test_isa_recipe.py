@@ -31,6 +31,7 @@ def test_only_the_table_and_their_own_folders_name_instruction_sets():
         if path not in own
         and not path.is_relative_to(CPP / CPU / "simd")
         and not path.is_relative_to(CPP / CPU / "amx")
+        and not path.is_relative_to(CPP / CPU / "blas")
         and word.search(code(path).replace("std::is_scalar", ""))
     }
     # isa.cpp detects processor features, some of which have an instruction set's name.

@@ -26,6 +26,7 @@ uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
         .kind = &AttentionSpec::kind(),
         .window = spec.window,
         .needs_key_positions = spec.needs_key_positions,
+        .always_causal = spec.always_causal,
         .n_rows = saturate32(rows),
         .max_runs = builder.max_runs(std::min(options.n_ctx, rows / n_streams)),
     });

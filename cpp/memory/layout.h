@@ -132,6 +132,7 @@ struct AttentionSpec {
     int value_dim_in_key = 0;
     Window window;
     bool needs_key_positions = false;  // ALiBi, T5 buckets
+    bool always_causal = false;        // also for a batch that attends in both directions
     bool shifts = true;  // keys are rotated by position, so seq_add rotates them again
     static const PartKind& kind();
 };
@@ -179,8 +180,9 @@ struct GroupInfo {
     const PartKind* kind = nullptr;
     Window window;
     bool needs_key_positions = false;
-    uint32_t n_rows = 0;    // storage rows, summed over streams
-    uint32_t max_runs = 0;  // max runs in the view of a microbatch
+    bool always_causal = false;  // also for a batch that attends in both directions
+    uint32_t n_rows = 0;         // storage rows, summed over streams
+    uint32_t max_runs = 0;       // max runs in the view of a microbatch
 };
 
 struct MemoryLayout {

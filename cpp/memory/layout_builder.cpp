@@ -28,7 +28,8 @@ uint8_t LayoutBuilder::find_group(const GroupInfo& wanted) {
     auto& groups = layout_.groups;
     const auto found = std::ranges::find_if(groups, [&](const GroupInfo& group) {
         return group.kind == wanted.kind && group.window == wanted.window &&
-               group.needs_key_positions == wanted.needs_key_positions;
+               group.needs_key_positions == wanted.needs_key_positions &&
+               group.always_causal == wanted.always_causal;
     });
     const auto index = static_cast<size_t>(found - groups.begin());
     PLAIT_CHECK(index < std::numeric_limits<uint8_t>::max());

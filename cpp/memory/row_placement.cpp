@@ -81,7 +81,7 @@ GroupView RowPlacement::view(const GroupInfo& group, bool causal, size_t index) 
     const int32_t* const causal_end = causal_end_.data() + first_token_[index];
     const int32_t* const n_keys = n_keys_.data() + first_sequence_[index];
 
-    causal = causal && !both_directions_;
+    causal = causal && (group.always_causal || !both_directions_);
     list_runs(microbatch.sequences, n_keys);
     first_.assign(n, 0);
     last_.assign(causal_end, causal_end + n);

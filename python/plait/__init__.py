@@ -24,6 +24,7 @@ from plait._core import (
     devices,
     load_control_vector,
 )
+from plait._core import version as _version
 from plait.cache.kv_cache import KVCache
 from plait.cache.sequence import Sequence
 from plait.context import Context, Stats
@@ -145,7 +146,7 @@ __all__ = [
     "verify",
 ]
 
-__version__: str = build_info()["version"]
+__version__: str = _version()
 
 # Where to find the names that are imported on first use.
 _MODULES = {

@@ -47,6 +47,7 @@ __all__: list[str] = [
     "Transaction",
     "UnsupportedError",
     "build_info",
+    "choose_isa",
     "dequantize",
     "devices",
     "load_control_vector",
@@ -55,6 +56,7 @@ __all__: list[str] = [
     "quantize",
     "read_metadata",
     "token_logprobs",
+    "version",
 ]
 
 class Device:
@@ -529,8 +531,10 @@ class Context:
             logits. For encoder-decoder models, the range is one of the decoder; the encoder runs whole.
         threads: Number of CPU threads. None: the number of physical cores available to this process.
         isa: Highest CPU instruction set to use: "scalar", "avx2", "avx512" or "amx"; on ARM, "scalar",
-            "neon", "neon_i8mm" or "neon_bf16". None: the best available one. The environment variable
-            PLAIT_ISA sets the same limit for the whole process.
+            "neon", "neon_i8mm" or "neon_bf16". "blas" multiplies more than 16 rows by OpenBLAS, which must
+            be installed, and makes `ctx.invariant` False. None: the best available one; "blas" only on
+            other processors than x86-64 and ARM. The environment variable PLAIT_ISA sets the same limit
+            for the whole process.
         flash_attention: True computes attention in one pass over the keys; False stores all scores
             first. "auto" chooses.
         embeddings: Return embeddings as well.
@@ -1667,9 +1671,16 @@ def build_info() -> dict[str, typing.Any]:
     Returns:
         A dict with the keys "version" (str), "compiler" (str), "isas" (list of str, instruction sets
         that this machine can run, in ascending order), "isas_built" (list of str, instruction sets
-        compiled in), "vulkan" (bool), "cooperative_matrices" (list of str, Vulkan extensions usable for
-        matrix products: "KHR", "NV"), "architectures" (list of str, values of general.architecture that
-        Model supports) and "commit" (str, or None if unknown at build time).
+        compiled in), "blas" (str, the version of OpenBLAS that the instruction set "blas" uses; None if
+        OpenBLAS is not installed or the build excludes it), "vulkan" (bool), "cooperative_matrices" (list
+        of str, Vulkan extensions usable for matrix products: "KHR", "NV"), "architectures" (list of str,
+        values of general.architecture that Model supports) and "commit" (str, or None if unknown at build
+        time).
+    """
+
+def choose_isa(limit: str | None) -> str:
+    """
+    Return the name of the instruction set that Context(isa=limit) uses.
     """
 
 def dequantize(raw: numpy.typing.ArrayLike, type: str) -> numpy.typing.NDArray[numpy.float32]:
@@ -1782,4 +1793,9 @@ def token_logprobs(
     Raises:
         ValueError: A row contains NaN or +inf, or only -inf.
         IndexError: A token is outside the vocabulary.
+    """
+
+def version() -> str:
+    """
+    Return the version of plait.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import weakref
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
@@ -62,7 +61,7 @@ class Context(_core.Context, Closeable):  # noqa: D101
     # What a receipt needs to know: the given options, the edits that exist, and the arguments of the last set_lora()
     # and set_control_vector() for all sequences: () before the first, None after one for single sequences.
     _options: dict[str, Any]
-    _isa_limits: tuple[str | None, str | None]
+    _isa: str
     _edits: weakref.WeakValueDictionary[int, Edit]
     _steering: dict[str, tuple[tuple[Any, ...], dict[str, Any]] | tuple[()] | None]
     _recorder: Recorder | None = None
@@ -79,7 +78,7 @@ class Context(_core.Context, Closeable):  # noqa: D101
             super().__init__(*args, **options)
             options.pop("model", None)
             self._options = options
-            self._isa_limits = (options.get("isa"), os.environ.get("PLAIT_ISA"))
+            self._isa = _core.choose_isa(options.get("isa"))
             self._edits = weakref.WeakValueDictionary()
             self._steering = {"set_lora": (), "set_control_vector": ()}
 
@@ -113,9 +112,7 @@ class Context(_core.Context, Closeable):  # noqa: D101
     @property
     def isa(self) -> str:
         """Name of the CPU instruction set in use, one of build_info()["isas"]."""
-        known = _core.build_info()["isas"]
-        limits = [known.index(name) for name in self._isa_limits if name]
-        return str(known[min(limits, default=-1)])
+        return self._isa
 
     @functools.cached_property
     def kv(self) -> KVCache:

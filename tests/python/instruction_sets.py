@@ -3,7 +3,7 @@
 import platform
 
 ISAS = (
-    ("scalar", "neon", "neon_i8mm", "neon_bf16")
+    ("scalar", "blas", "neon", "neon_i8mm", "neon_bf16")
     if platform.machine() in {"aarch64", "arm64"}
-    else ("scalar", "avx2", "avx512", "amx")
+    else ("scalar", "blas", "avx2", "avx512", "amx")
 )

@@ -22,6 +22,7 @@ public:
     std::string_view name() const override { return "cpu"; }
     std::string packing() const override;
     int n_threads() const override { return threads_.size(); }
+    bool invariant() const override { return isa_->is_invariant(); }
     std::unique_ptr<Buffer> allocate(uint64_t bytes) override;
     std::shared_ptr<WeightStore> make_weight_store(
         std::shared_ptr<const WeightSource> source) override;

@@ -14,6 +14,7 @@
 #include <sys/sysctl.h>
 #endif
 
+#include "backend/cpu/blas/library.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -78,10 +79,10 @@ bool arm_has([[maybe_unused]] unsigned long vector, [[maybe_unused]] int bit,
 #endif
 
 // Returns the CpuFeatures of this machine. Checks AMX, which requires permission of the operating
-// system, only if `wanted` includes it.
+// system, and OpenBLAS, which this loads, only if `wanted` includes them.
 uint32_t detect(uint32_t wanted) {
     uint32_t found = 0;
-    [[maybe_unused]] const auto add = [&](bool supported, CpuFeature feature) {
+    const auto add = [&](bool supported, CpuFeature feature) {
         if (supported) found |= feature;
     };
 #if defined(__x86_64__)
@@ -106,6 +107,7 @@ uint32_t detect(uint32_t wanted) {
     add(arm_has(kHwcap2, 13, "hw.optional.arm.FEAT_I8MM"), kNeonI8mm);
     add(arm_has(kHwcap2, 14, "hw.optional.arm.FEAT_BF16"), kNeonBf16);
 #endif
+    if ((wanted & kOpenBlas) != 0) add(openblas_problem() == nullptr, kOpenBlas);
     return found & wanted;
 }
 
@@ -127,10 +129,23 @@ std::string join_names(const std::vector<Isa>& isas) {
     return names;
 }
 
+[[noreturn]] void throw_no_openblas(Isa isa, std::string_view source) {
+    const bool built = built_kernels(isa) != nullptr;
+    throw UnsupportedError(text(
+        source, ": instruction set '", to_string(isa), "' ",
+        built ? text("requires OpenBLAS, which cannot be used: ", openblas_problem(),
+                     "; install it (Debian and Ubuntu: libopenblas0, Fedora: openblas-threads, "
+                     "macOS: brew install openblas) or choose one of ")
+              : std::string("is not part of this build, which was configured with "
+                            "PLAIT_BLAS=OFF; expected one of "),
+        join_names(available_isas())));
+}
+
 // Returns the instruction set of that name. `source`: the origin of the name, for errors.
 Isa limit_from(std::string_view name, std::string_view source) {
     const Isa isa = isa_from_name(name);
     if (isa != nullptr && is_available(isa)) return isa;
+    if (isa != nullptr && (isa->required & kOpenBlas) != 0) throw_no_openblas(isa, source);
     const char* problem = isa != nullptr ? "not available here" : "unknown";
     throw BackendError(text(source, ": instruction set '", name, "' is ", problem,
                             ", expected one of ", join_names(available_isas())));
@@ -154,13 +169,25 @@ std::string isa_names() {
     return join_names(isas_where([](Isa) { return true; }));
 }
 
+Isa default_isa() {
+    // Where this build has kernels for the kind of processor, OpenBLAS is used only if it is
+    // requested, since it makes results depend on the batch.
+    const bool has_tuned = std::ranges::any_of(kIsas, [](const IsaInfo& isa) {
+        return (isa.required & ~uint32_t{kOpenBlas}) != 0 && built_kernels(&isa) != nullptr;
+    });
+    Isa isa = std::begin(kIsas);
+    while ((has_tuned && (isa->required & kOpenBlas) != 0) || !is_available(isa)) ++isa;
+    return isa;
+}
+
 Isa choose_isa(std::optional<std::string_view> limit) {
-    // Rows that come later in the table are preferred less.
-    Isa chosen = available_isas().back();
-    if (limit) chosen = std::max(chosen, limit_from(*limit, "isa"));
-    if (const char* name = std::getenv("PLAIT_ISA"); name != nullptr && *name != '\0')
-        chosen = std::max(chosen, limit_from(name, "PLAIT_ISA"));
-    return chosen;
+    Isa chosen = limit ? limit_from(*limit, "isa") : nullptr;
+    if (const char* name = std::getenv("PLAIT_ISA"); name != nullptr && *name != '\0') {
+        // Rows that come later in the table are preferred less.
+        const Isa of_process = limit_from(name, "PLAIT_ISA");
+        chosen = chosen != nullptr ? std::max(chosen, of_process) : of_process;
+    }
+    return chosen != nullptr ? chosen : default_isa();
 }
 
 const Kernels& kernels(Isa isa) {

@@ -26,9 +26,12 @@ std::vector<Isa> available_isas();
 // Every name of the table, separated by commas.
 std::string isa_names();
 
-// Returns the most preferred available instruction set, but none that is preferred over `limit` or
-// over the one in the environment variable PLAIT_ISA. Throws BackendError if either of these is
-// unknown or not available.
+// Returns the most preferred available instruction set. "blas" counts only where the build has no
+// kernels for the kind of processor.
+Isa default_isa();
+// Returns the less preferred one of `limit` and the environment variable PLAIT_ISA, or
+// default_isa() if there is neither. Throws BackendError if one of them is unknown or not available,
+// and UnsupportedError if it requires OpenBLAS, which is not available.
 Isa choose_isa(std::optional<std::string_view> limit);
 
 // Requires `isa` to be built.

@@ -32,6 +32,13 @@ void set_windowed(AttentionForm& layer, const Hparams& hp) {
         hp.refuse("rope.dimension_count_swa", text("expected an even number, got ", rope.n_rot));
 }
 
+// Sets the rotation of a layer without a window. The embeddings of an image attend to each other in
+// both directions only in layers with a window.
+void set_full(AttentionForm& layer, const Weights& w) {
+    layer.rotation.factors = read_rope_factors(w, layer.rotation.rope);
+    layer.always_causal = true;
+}
+
 ModelForm gemma4_form(const Hparams& hp, const Weights& w) {
     ModelForm form(
         hp, w, Norm::rms(hp), RopePairs::halves,
@@ -49,7 +56,7 @@ ModelForm gemma4_form(const Hparams& hp, const Weights& w) {
         if (is_windowed(layer))
             set_windowed(layer, hp);
         else
-            layer.rotation.factors = read_rope_factors(w, layer.rotation.rope);
+            set_full(layer, w);
     }
     form.share_keys(hp.index("attention.shared_kv_layers", form.info.n_layers - 1, 0), hp);
     if (hp.index("expert_count", INT32_MAX, 0) == 0) return form;

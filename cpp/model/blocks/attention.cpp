@@ -117,6 +117,7 @@ std::vector<StateSpec> attention_memory(const AttentionForm& form) {
                           .value_dim = form.heads.head_dim,
                           .window = form.window,
                           .needs_key_positions = has_bias,
+                          .always_causal = form.always_causal,
                           .shifts = is_rotated && form.rotation.rope.n_rot > 0}};
 }
 

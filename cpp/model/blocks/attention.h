@@ -30,6 +30,7 @@ struct AttentionForm {
     Window window;
     // Attends over the tokens of the microbatch, in both directions, and stores nothing.
     bool within = false;
+    bool always_causal = false;  // also for a batch that attends in both directions
     int owner = -1;  // layer whose keys and values this one reads; -1: it stores its own
     Rotation rotation;
     bool rotates = true;  // false: queries and keys are used as they are

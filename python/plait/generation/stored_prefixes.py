@@ -245,7 +245,9 @@ def _build() -> list[str]:
     """Return what identifies the build of plait."""
     assert _core.__file__ is not None
     with open(_core.__file__, "rb") as file:
-        return [hashlib.sha256(file.read()).hexdigest(), " ".join(_core.build_info()["isas"])]
+        digest = hashlib.sha256(file.read()).hexdigest()
+    # "blas" depends on whether OpenBLAS is installed, which changes no bit of other instruction sets.
+    return [digest, " ".join(isa for isa in _core.build_info()["isas"] if isa != "blas")]
 
 
 def _model(store: PrefixStore, ctx: Context) -> list[str]:
@@ -261,6 +263,8 @@ def _model(store: PrefixStore, ctx: Context) -> list[str]:
 def _options(ctx: Context) -> list[str]:
     """Return the options that can change bits of the cache and are no facts of a saved state."""
     options = [ctx.isa, ctx.kv.kind, f"flash_attention {ctx.flash_attention}", f"fuse {ctx.fuse}"]
+    if ctx.isa == "blas":
+        options.append(str(_core.build_info()["blas"]))
     if not ctx.invariant:
         options.append(f"batches {ctx.n_batch} {ctx.n_ubatch} {ctx._options.get('threads')}")
     if ctx.devices != ["cpu"]:

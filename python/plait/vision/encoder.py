@@ -40,7 +40,8 @@ class ImageEmbeddings:
         grid: Rows and columns of the embeddings in the image.
         n_pos_per_token: Positions of an embedding: 4 for M-RoPE, otherwise 1.
         key: Hash of the pixels of the image.
-        both_directions: Whether the embeddings attend to each other in both directions (Gemma 3).
+        both_directions: Whether the embeddings attend to each other in both directions: in all layers
+            of Gemma 3, and in those of Gemma 4 that have a window.
     """
 
     rows: npt.NDArray[np.float32]

@@ -46,11 +46,11 @@ def test_instruction_sets_agree(tiny, isa):
 
 @pytest.mark.parametrize("pieces", [[40], [1] * 40, [1, 2, 3, 5, 8, 13, 8], [39, 1]])
 @pytest.mark.parametrize("kv", ["unified", "streams"])
-def test_a_prompt_cut_anywhere_gives_the_same_bits(tiny, isa, pieces, kv):
+def test_a_prompt_cut_anywhere_gives_the_same_bits(tiny, invariant_isa, pieces, kv):
     ids = tokens(40)
-    with plait.Context(tiny, n_ctx=64, isa=isa) as ctx:
+    with plait.Context(tiny, n_ctx=64, isa=invariant_isa) as ctx:
         want = np.array(feed(ctx, ids))
-    with plait.Context(tiny, n_ctx=64, isa=isa, kv=kv) as ctx:
+    with plait.Context(tiny, n_ctx=64, isa=invariant_isa, kv=kv) as ctx:
         ends = np.cumsum(pieces)
         got = [np.array(feed(ctx, ids[end - n : end])) for n, end in zip(pieces, ends, strict=True)]
     assert same_bits(np.concatenate(got), want)
@@ -60,10 +60,10 @@ def test_a_prompt_cut_anywhere_gives_the_same_bits(tiny, isa, pieces, kv):
     "options",
     [{"threads": 1}, {"threads": 2}, {"n_ubatch": 7}, {"kv": "streams"}, {"graph_reuse": False}],
 )
-def test_company_threads_and_settings_change_no_bit(tiny, isa, options):
-    with plait.Context(tiny, n_ctx=64, n_seq_max=3, isa=isa) as ctx:
+def test_company_threads_and_settings_change_no_bit(tiny, invariant_isa, options):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3, isa=invariant_isa) as ctx:
         want = np.array(feed(ctx, tokens(30)))
-    with plait.Context(tiny, n_ctx=64, n_seq_max=3, isa=isa, **options) as ctx:
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3, isa=invariant_isa, **options) as ctx:
         out = ctx.decode(batch((tokens(17, 1), 1), (tokens(30), 0), (tokens(23, 2), 2)))
     assert same_bits(out.logits[17:47], want)
 
@@ -409,7 +409,7 @@ def test_kv_and_stats_are_one_object_each(tiny):
         (
             {"isa": "sse"},
             ValueError,
-            r"scalar, neon, neon_i8mm, neon_bf16, avx2, avx512, amx, got \"sse\"",
+            r"scalar, blas, neon, neon_i8mm, neon_bf16, avx2, avx512, amx, got \"sse\"",
         ),
         ({"flash_attention": "maybe"}, ValueError, 'got "maybe"'),
         ({"flash_attention": 1}, TypeError, "flash_attention"),

@@ -154,10 +154,10 @@ def test_random_edits_equal_a_model_of_them(tiny, seed):
 
 
 @pytest.mark.parametrize("options", [{}, {"n_ubatch": 7}, {"kv": "streams"}])
-def test_each_sequence_is_as_if_alone(tiny, options, isa):
+def test_each_sequence_is_as_if_alone(tiny, options, invariant_isa):
     random = np.random.default_rng(4)
     prompts = [tokens(11, seed) for seed in range(N_SEQ)]
-    with context(tiny, isa=isa, **options) as ctx:
+    with context(tiny, isa=invariant_isa, **options) as ctx:
         names = editable(ctx)
     edits: dict[int, RowEdit] = {}
     for seq in range(N_SEQ - 1):
@@ -167,7 +167,7 @@ def test_each_sequence_is_as_if_alone(tiny, options, isa):
         edits[seq] = RowEdit(name, what, MODES[seq % 3], seq, slice(seq, None))
 
     def alone(seqs, edited):
-        with context(tiny, isa=isa, **options) as ctx, ExitStack() as opened:
+        with context(tiny, isa=invariant_isa, **options) as ctx, ExitStack() as opened:
             for seq in edited:
                 opened.enter_context(edits[seq].open(ctx))
             logits = ctx.decode(batch(*((prompts[seq], seq) for seq in seqs))).logits.copy()
@@ -410,7 +410,7 @@ def test_vulkan_applies_the_same_edits(tiny):
 
 
 @pytest.mark.parametrize("options", [{}, {"n_ubatch": 7}, {"kv": "streams"}])
-def test_control_vectors_of_sequences(tiny, options, isa):
+def test_control_vectors_of_sequences(tiny, options, invariant_isa):
     """Each sequence has the bits that it has alone with its vector for all."""
     random = np.random.default_rng(9)
     vectors = random.normal(size=(3, tiny.n_layer, tiny.n_embd)).astype(np.float32)
@@ -423,7 +423,7 @@ def test_control_vectors_of_sequences(tiny, options, isa):
         step = ctx.decode(batch(*(([7], seq) for seq in seqs))).logits.copy()
         return [(logits[11 * i : 11 * (i + 1)], step[i]) for i in range(len(seqs))]
 
-    with context(tiny, isa=isa, **options) as ctx:
+    with context(tiny, isa=invariant_isa, **options) as ctx:
         ctx.set_control_vector(vectors[2], first_layer=0)
         for seq in (0, 1, 2):
             ctx.set_control_vector(of_sequence[seq], first_layer=0, seq=seq)

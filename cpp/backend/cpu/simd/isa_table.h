@@ -32,6 +32,7 @@ enum CpuFeature : uint32_t {
     kNeonDot = 1u << 11,
     kNeonI8mm = 1u << 12,
     kNeonBf16 = 1u << 13,
+    kOpenBlas = 1u << 14,  // the library can be used: not a feature of the processor
 };
 
 struct IsaInfo {
@@ -56,6 +57,9 @@ struct IsaInfo {
     // Widening a task's F16 panels to f32 once pays for many rows: 105 instead of 97 G operations a
     // second on one thread of a Zen 4 (docs/decisions/0021). With 8 lanes nothing is gained.
     bool widens_f16_panels;
+
+    // The bits of a row of a product do not depend on the other rows.
+    PLAIT_INLINE_MEMBER constexpr bool is_invariant() const { return (required & kOpenBlas) == 0; }
 };
 
 constexpr uint32_t kAvx2Features = kAvx2 | kFma | kF16c | kBmi2;
@@ -81,6 +85,9 @@ inline constexpr IsaInfo kIsas[] = {
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
     {.name = "neon", .required = kNeonDot,
      .panel_lanes = 4, .lane_bytes = 4, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
+     .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
+    {.name = "blas", .required = kOpenBlas,
+     .panel_lanes = 1, .lane_bytes = 4, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false},
     {.name = "scalar", .required = 0,
      .panel_lanes = 1, .lane_bytes = 4, .float_tile_panels = 3, .has_unsigned_byte_dot = false,

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/products/codes.h"
+#include "backend/cpu/kernels/products/product_cost.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -105,7 +106,8 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     PackedWeight w{};
     w.format = type.dtype;
     w.isa = isa;
-    w.tiles = is_float(w.format) ? nullptr : kernels(isa).tiles;
+    const TileProduct* tiles = kernels(isa).tiles;
+    w.tiles = tiles && (tiles->takes_floats || !is_float(w.format)) ? tiles : nullptr;
     w.lanes = isa->panel_lanes;
     w.rows = rank == 1 ? 1 : type.shape[-2];
     w.columns = type.shape[-1];

@@ -81,7 +81,7 @@ struct Kernels {
 #define PLAIT_MEMBER(name, Args, tasks) KernelOf<Args> name;
     PLAIT_KERNELS(PLAIT_MEMBER)
 #undef PLAIT_MEMBER
-    const TileProduct* tiles = nullptr;  // products of many rows with block types
+    const TileProduct* tiles = nullptr;  // products of many rows; may be null
 };
 
 }  // namespace plait::cpu

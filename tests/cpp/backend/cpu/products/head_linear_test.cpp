@@ -36,8 +36,8 @@ TEST_P(HeadLinear, IsTheLinearOfEachHead) {
                         {values.begin() + i * columns, values.begin() + (i + 1) * columns},
                         columns);
                     const auto first = y.begin() + 1 + i * out;
-                    EXPECT_EQ(std::vector<float>(first, first + out), linear(isa, alone, head, 1))
-                        << i;
+                    const std::vector<float> own(first, first + out);
+                    EXPECT_TRUE(same_rows(isa, own, linear(isa, alone, head, 1))) << i;
                 }
                 EXPECT_EQ(y.front(), 12345.0f);
                 EXPECT_EQ(y.back(), 12345.0f);

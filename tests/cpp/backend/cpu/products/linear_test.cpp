@@ -53,7 +53,7 @@ TEST_P(Linear, IsTheProductOfTheDequantisedValues) {
     }
 }
 
-// The bits of a row do not depend on the other rows of the batch.
+// The bits of a row do not depend on the other rows of the batch, if the instruction set says so.
 TEST_P(Linear, ARowAloneHasTheBitsItHasInABatch) {
     const int64_t columns = widths().back(), rows = 45, n = 37;
     One one = weight(rows, columns);
@@ -71,7 +71,7 @@ TEST_P(Linear, ARowAloneHasTheBitsItHasInABatch) {
             const std::vector<float> piece = part(i, std::min(n, i + step));
             pieces.insert(pieces.end(), piece.begin(), piece.end());
         }
-        EXPECT_EQ(pieces, all) << step << " rows at a time";
+        EXPECT_TRUE(same_rows(GetParam().isa, pieces, all)) << step << " rows at a time";
     }
 }
 
@@ -83,7 +83,8 @@ TEST_P(Linear, TasksMayBeSplitAnyWay) {
     for (const int64_t n : {1, 2, 150}) {
         const Input x = input(n, columns);
         const std::vector<float> whole = linear(GetParam().isa, one.packed(), x, n);
-        EXPECT_EQ(std::vector<float>(whole.begin(), whole.begin() + 3000), first);
+        const std::vector<float> begin(whole.begin(), whole.begin() + 3000);
+        EXPECT_TRUE(same_rows(GetParam().isa, begin, first));
         for (const int64_t grain : {1, 3, -1, -7})
             EXPECT_EQ(linear(GetParam().isa, one.packed(), x, n, nullptr, grain), whole) << grain;
     }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <random>
 #include <vector>
@@ -187,6 +188,15 @@ struct Case {
     Isa isa;
     DType dtype;
 };
+
+// Compares the rows of a product with the same rows of another: their bits, unless the instruction
+// set lets them depend on the other rows.
+inline bool same_rows(Isa isa, const std::vector<float>& a, const std::vector<float>& b) {
+    if (isa->is_invariant() || a.size() != b.size()) return a == b;
+    const auto near = [](float x, float y) { return std::abs(x - y) <= 3e-4f * (1 + std::abs(y)); };
+    return std::equal(a.begin(), a.end(), b.begin(), near);
+}
+
 inline std::vector<Case> cases() {
     std::vector<Case> all;
     for (const Isa isa : available_isas())
