@@ -42,14 +42,15 @@ KernelsFunction built_kernels(Isa isa) {
 }
 
 #if defined(__x86_64__)
-// True if the processor has tiles of 8-bit integers and the kernel (Linux 5.16 or later) lets this
+// True if the processor has tiles of 8-bit integers and BF16, and the kernel (Linux 5.16 or later) lets this
 // process use them. One request suffices; threads started later inherit the permission.
-bool amx_int8_is_permitted() {
+bool amx_is_permitted() {
 #if defined(__linux__)
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
-    if ((d & kTile) == 0 || (d & kInt8) == 0) return false;
+    constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25,
+                       kAll = kBf16 | kTile | kInt8;
+    if ((d & kAll) != kAll) return false;
     unsigned enabled, high;
     asm("xgetbv" : "=a"(enabled), "=d"(high) : "c"(0));
     constexpr unsigned kConfig = 1u << 17, kData = 1u << 18;
@@ -97,9 +98,9 @@ uint32_t detect(uint32_t wanted) {
     add(__builtin_cpu_supports("avx512dq"), kAvx512dq);
     add(__builtin_cpu_supports("avx512vnni"), kAvx512vnni);
     add(__builtin_cpu_supports("avx512bf16"), kAvx512bf16);
-    if ((wanted & kAmxInt8) != 0) {
-        static const bool permitted = amx_int8_is_permitted();
-        add(permitted, kAmxInt8);
+    if ((wanted & kAmx) != 0) {
+        static const bool permitted = amx_is_permitted();
+        add(permitted, kAmx);
     }
 #elif defined(__aarch64__)
     constexpr unsigned long kHwcap = 16, kHwcap2 = 26;  // AT_HWCAP, AT_HWCAP2

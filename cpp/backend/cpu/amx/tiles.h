@@ -31,6 +31,15 @@ template <int kTile>
 PLAIT_INLINE void store_tile(void* to, int64_t step) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(step), "i"(kTile) : "memory");
 }
+template <int kTile>
+PLAIT_INLINE void clear_tile() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+}
+// sum += a times b, for BF16. Each row of b holds two rows of its matrix, interleaved.
+template <int kSum, int kA, int kB>
+PLAIT_INLINE void add_bf16_product() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kB));
+}
 // sum = a times b, for signed bytes. Each row of b holds four rows of its matrix, interleaved.
 template <int kSum, int kA, int kB>
 PLAIT_INLINE void multiply_tiles() {

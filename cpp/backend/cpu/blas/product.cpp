@@ -90,7 +90,7 @@ ProductCut cut(int64_t panels, int64_t rows, int64_t matrices) {
     return cut;
 }
 
-constexpr TileProduct kBlasProduct{kMinRows, sizeof(BlasScratch), cut, multiply, true};
+constexpr TileProduct kBlasProduct{kMinRows, sizeof(BlasScratch), cut, multiply};
 
 }  // namespace
 }  // namespace plait::cpu::blas
@@ -107,7 +107,7 @@ namespace blas {
 const Kernels& kernels() {
     static const Kernels table = [] {
         Kernels kernels = scalar::kernels();
-        kernels.tiles = &kBlasProduct;
+        kernels.tiles = [](DType) { return &kBlasProduct; };
         return kernels;
     }();
     return table;

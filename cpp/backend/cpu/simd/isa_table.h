@@ -28,7 +28,7 @@ enum CpuFeature : uint32_t {
     kAvx512dq = 1u << 7,
     kAvx512vnni = 1u << 8,
     kAvx512bf16 = 1u << 9,
-    kAmxInt8 = 1u << 10,  // including the operating system's permission
+    kAmx = 1u << 10,  // tiles of bytes and BF16, including the operating system's permission
     kNeonDot = 1u << 11,
     kNeonI8mm = 1u << 12,
     kNeonBf16 = 1u << 13,
@@ -49,7 +49,7 @@ struct IsaInfo {
     int32_t float_tile_panels;
     // There are dot products of unsigned with signed bytes. Q8_0 codes are then stored plus 128.
     bool has_unsigned_byte_dot;
-    // Matrix tiles multiply many rows with block types (amx/).
+    // Matrix tiles multiply many rows with block types, and any rows with F16 and BF16 (amx/).
     bool has_tiles;
     // Dot products of BF16 pairs are as fast as an fma. Zen 4 does twice the work in the same time;
     // processors with AMX take four times as long (docs/decisions/0016).
@@ -68,7 +68,7 @@ constexpr uint32_t kAvx512Features =
 
 // clang-format off
 inline constexpr IsaInfo kIsas[] = {
-    {.name = "amx", .required = kAvx512Features | kAmxInt8,
+    {.name = "amx", .required = kAvx512Features | kAmx,
      .panel_lanes = 16, .lane_bytes = 4, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
      .has_tiles = true, .bf16_dot_is_fast = false, .widens_f16_panels = true},
     {.name = "avx512", .required = kAvx512Features,

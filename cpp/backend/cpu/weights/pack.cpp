@@ -106,8 +106,7 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     PackedWeight w{};
     w.format = type.dtype;
     w.isa = isa;
-    const TileProduct* tiles = kernels(isa).tiles;
-    w.tiles = tiles && (tiles->takes_floats || !is_float(w.format)) ? tiles : nullptr;
+    w.tiles = kernels(isa).tiles(w.format);
     w.lanes = isa->panel_lanes;
     w.rows = rank == 1 ? 1 : type.shape[-2];
     w.columns = type.shape[-1];

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/common/frame.h"
+#include "tensor/dtype_enum.h"
 
 // X(kernel, type of its arguments, function that counts its tasks)
 #define PLAIT_ATTENTION_KERNELS(X)                    \
@@ -81,7 +82,10 @@ struct Kernels {
 #define PLAIT_MEMBER(name, Args, tasks) KernelOf<Args> name;
     PLAIT_KERNELS(PLAIT_MEMBER)
 #undef PLAIT_MEMBER
-    const TileProduct* tiles = nullptr;  // products of many rows; may be null
+    // Returns the product in tiles with weights of a type, or null.
+    const TileProduct* (*tiles)(DType weights) = [](DType) -> const TileProduct* {
+        return nullptr;
+    };
 };
 
 }  // namespace plait::cpu

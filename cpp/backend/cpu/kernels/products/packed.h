@@ -29,7 +29,7 @@ struct TileProduct;
 struct PackedWeight {
     const unsigned char* data;  // 64-byte aligned
     const IsaInfo* isa;         // the instruction set that it is packed for
-    const TileProduct* tiles;   // multiplies many rows; null if the instruction set has none for it
+    const TileProduct* tiles;   // null if the instruction set has none for this type
     DType format;
     int32_t lanes;           // rows of a panel
     int64_t rows;            // outputs of one matrix

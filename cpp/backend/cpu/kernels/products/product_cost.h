@@ -67,14 +67,14 @@ struct ProductCut {
 
 struct Product;
 
-// Products of many rows, for instruction sets that have other kernels for them (amx/, blas/).
+// Products with some types of weights, for instruction sets that have other kernels for them (amx/,
+// blas/).
 struct TileProduct {
     int64_t min_rows;       // a product of fewer rows is computed without it
     int64_t scratch_bytes;  // per thread
     ProductCut (*cut)(int64_t panels, int64_t rows, int64_t matrices);
     // As multiply() of product.h.
     void (*multiply)(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
-    bool takes_floats = false;  // multiplies float weights too
 };
 
 // True if a product of `rows` rows widens F16 panels to f32 first (float_product.cpp).

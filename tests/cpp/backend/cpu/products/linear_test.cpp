@@ -47,7 +47,10 @@ TEST_P(Linear, IsTheProductOfTheDequantisedValues) {
                     }
                     worst = std::max(worst, std::abs(y[static_cast<size_t>(i)] - sum) / size);
                 }
-                EXPECT_LT(worst, 1e-6) << columns << " columns, " << rows << " rows, " << n;
+                // Tiles round x to 16 bits for F16 weights, and leave out the smallest products.
+                const bool is_rounded = GetParam().isa->has_tiles && GetParam().dtype == DType::f16;
+                EXPECT_LT(worst, is_rounded ? 1e-5 : 1e-6)
+                    << columns << " columns, " << rows << " rows, " << n;
             }
         }
     }

@@ -107,7 +107,7 @@ inline std::vector<float> dequantized(const TensorType& type, const std::vector<
 // Activations in the form that products with a weight type take: f32, or quantised words.
 struct Input {
     Input(Isa isa, DType weight, const std::vector<float>& x, int64_t columns) : exact(x) {
-        if (weight == DType::bf16 && isa->bf16_dot_is_fast)  // multiplies in pairs of BF16
+        if (weight == DType::bf16 && (isa->bf16_dot_is_fast || isa->has_tiles))
             for (float& value : exact) value = bf16_to_f32(f32_to_bf16(value));
         if (!is_block_type(weight)) return;
         words = quantized(isa, x, columns);

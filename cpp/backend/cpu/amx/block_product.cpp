@@ -6,9 +6,9 @@
 // A register of codes, four columns of each lane, already has the layout of a row of the right-hand
 // tile. The integer sums are those that VNNI computes, and the float operations after them are the
 // same in the same order, so every output has the bits that it has with AVX-512.
+#include "backend/cpu/amx/amx.h"
 #include "backend/cpu/amx/tiles.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
-#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/products/expanded_product.h"
 #include "backend/cpu/kernels/products/product_job.h"
 
@@ -424,7 +424,7 @@ ProductCut cut_tiles(int64_t panels, int64_t rows, int64_t matrices) {
     return cut;
 }
 
-void multiply(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     TileScratch& tiles = *reinterpret_cast<TileScratch*>(scratch);
     switch (product.weight->format) {
 #define PLAIT_CASE(name, Block) \
@@ -442,28 +442,8 @@ void multiply(const Product& product, int64_t begin, int64_t end, unsigned char*
     }
 }
 
-constexpr TileProduct kTileProduct{kMinRows, sizeof(TileScratch), cut_tiles, multiply};
-
 }  // namespace
+
+const TileProduct kBlockProduct{kMinRows, sizeof(TileScratch), cut_tiles, multiply_blocks};
+
 }  // namespace plait::cpu::amx
-
-namespace plait::cpu {
-
-namespace avx512 {
-const Kernels& kernels();
-}
-
-namespace amx {
-
-// The kernels of AVX-512, with tiles for products of many rows.
-const Kernels& kernels() {
-    static const Kernels table = [] {
-        Kernels kernels = avx512::kernels();
-        kernels.tiles = &kTileProduct;
-        return kernels;
-    }();
-    return table;
-}
-
-}  // namespace amx
-}  // namespace plait::cpu

@@ -1,0 +1,483 @@
+// Products with F16 and BF16 weights on AMX, for any number of rows. Both factors become BF16 and
+// are multiplied in tiles of 16 rows by 16 outputs. docs/decisions/0051 has the reasons and
+// measurements.
+//
+// An output y starts at zero. A tile adds 32 columns to it, where x and w are BF16:
+//   y += (sum of x[k] w[k] over even k) + (sum over odd k)      each sum by fma, in order
+// Denormals count as zero. This order does not depend on the number of rows, so a row has the same
+// bits alone and in a batch. Reference: tests/cpp/backend/cpu/products/float_tiles_test.cpp.
+//
+// BF16 weights are multiplied by x rounded to BF16. An F16 weight has the bits of two BF16 numbers,
+// high and low; x is rounded to two as well. For every 32 columns, the products high by high, low x
+// by high w and high x by low w are added, in this order.
+#include "backend/cpu/amx/amx.h"
+#include "backend/cpu/amx/tiles.h"
+#include "backend/cpu/kernels/products/product_job.h"
+
+namespace plait::cpu::amx {
+namespace {
+
+constexpr int kLanes = F32::kLanes;
+constexpr int kHigh = 16;             // rows of a tile
+constexpr int kDeep = 32;             // columns of a tile
+constexpr int kTile = kHigh * kDeep;  // elements of a tile, of rows as of weights
+constexpr int kRowBytes = 64;         // of every tile
+constexpr int kSums = kHigh * kLanes;
+
+constexpr int kMaxWide = 4;             // panels that are multiplied together
+constexpr int kPartColumns = 256;       // columns that are unpacked together
+constexpr int64_t kPassRows = 512;      // max rows for which a panel is unpacked once
+constexpr int64_t kPassPanels = 16;     // max panels for which that many rows are laid out once
+constexpr int64_t kStripColumns = 512;  // columns of that many rows that are laid out at once
+
+constexpr int64_t kPanelPart = int64_t{kPartColumns} * kLanes;  // elements of an unpacked panel
+
+constexpr int64_t tiles_of(int64_t rows) { return (rows + kHigh - 1) / kHigh; }
+constexpr int64_t steps_of(int64_t columns) { return (columns + kDeep - 1) / kDeep; }
+
+// The scratch of a thread. Fewer rows leave room for more columns and panels.
+struct FloatScratch {
+    static constexpr int64_t kX = kPassRows * kStripColumns, kY = kPassRows * kPassPanels * kLanes;
+    alignas(64) uint16_t x[kX];                                    // [parts][tiles][steps][16][32]
+    alignas(64) uint16_t w[kMaxWide * kPartColumns * 2 * kLanes];  // [parts][panels][steps][16][32]
+    alignas(64) float y[kY];                                       // [panels][tiles][16][lanes]
+};
+
+// Two columns of 16 lanes each, side by side by lane.
+PLAIT_INLINE __m512i side_by_side(__m512i low, __m512i high) {
+    return _mm512_ternarylogic_epi32(_mm512_srli_epi32(low, 16), high,
+                                     _mm512_set1_epi32(static_cast<int>(0xffff0000)), 0xf8);
+}
+
+// A weight type: kParts BF16 numbers for a weight, and as many for x. pair() writes two columns of
+// a panel as a row of each part's tile; the parts are `step` elements apart.
+struct WeightBf16 {
+    static constexpr int kParts = 1;
+    PLAIT_INLINE_MEMBER static void split(const uint16_t* column, F32 (&to)[2]) {
+        to[0] = F32::load_bf16(column);
+    }
+    PLAIT_INLINE_MEMBER static void pair(const uint16_t* column, bool is_last, uint16_t* to,
+                                         int64_t) {
+        const auto load = [&](int i) {
+            return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(
+                                         reinterpret_cast<const __m256i*>(column + i * kLanes))),
+                                     16);
+        };
+        _mm512_store_si512(to, side_by_side(load(0), is_last ? _mm512_setzero_si512() : load(1)));
+    }
+};
+struct WeightF16 {
+    static constexpr int kParts = 2;
+    PLAIT_INLINE_MEMBER static void split(const uint16_t* column, F32 (&to)[2]) {
+        const F32 x = F32::load_f16(column);
+        to[0] = {_mm512_castsi512_ps(_mm512_and_si512(
+            _mm512_castps_si512(x.v), _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
+        to[1] = x - to[0];
+    }
+    PLAIT_INLINE_MEMBER static void pair(const uint16_t* column, bool is_last, uint16_t* to,
+                                         int64_t step) {
+        const F32 x[2] = {F32::load_f16(column),
+                          is_last ? F32::zero() : F32::load_f16(column + kLanes)};
+        __m512i high[2], low[2];
+        for (int i = 0; i < 2; ++i) {
+            high[i] = _mm512_castps_si512(x[i].v);
+            const __m512i top =
+                _mm512_and_si512(high[i], _mm512_set1_epi32(static_cast<int>(0xffff0000)));
+            low[i] = _mm512_castps_si512(_mm512_sub_ps(x[i].v, _mm512_castsi512_ps(top)));
+        }
+        _mm512_store_si512(to, side_by_side(high[0], high[1]));
+        _mm512_store_si512(to + step, side_by_side(low[0], low[1]));
+    }
+};
+
+// Rows and columns of x that are laid out as tiles.
+struct Strip {
+    const Product& product;
+    FloatScratch& scratch;
+    int64_t row, rows;
+    int64_t column, columns;
+
+    int64_t tiles() const { return tiles_of(rows); }
+    int64_t steps() const { return steps_of(columns); }
+    const uint16_t* x(int part, int64_t tile, int64_t step) const {
+        return scratch.x + ((part * tiles() + tile) * steps() + step) * kTile;
+    }
+};
+
+// Writes 32 columns of a row, rounded to BF16, and what the rounding left.
+template <int kParts>
+PLAIT_INLINE void round_columns(F32 first, F32 second, uint16_t* to, int64_t part_step) {
+    for (int part = 0; part < kParts; ++part, to += part_step) {
+        const auto rounded = _mm512_cvtne2ps_pbh(second.v, first.v);
+        _mm512_store_si512(to, (__m512i)rounded);
+        if (part + 1 == kParts) break;
+        first = first - F32::load_bf16(to);
+        second = second - F32::load_bf16(to + kLanes);
+    }
+}
+
+template <int kParts>
+void lay_rows(const Strip& s) {
+    const Product& p = s.product;
+    const int64_t part_step = s.tiles() * s.steps() * kTile, all = p.weight->columns;
+    const int64_t padded = s.rows > kHigh ? s.tiles() * kHigh : s.rows;
+    for (int64_t i = 0; i < padded; ++i) {
+        uint16_t* to = s.scratch.x + i / kHigh * s.steps() * kTile + i % kHigh * kDeep;
+        if (i >= s.rows) {
+            for (int64_t k = 0; k < s.steps(); ++k, to += kTile)
+                round_columns<kParts>(F32::zero(), F32::zero(), to, part_step);
+            continue;
+        }
+        const float* x =
+            reinterpret_cast<const float*>(p.x) + p.row(s.row + i) / p.x_share * all + s.column;
+        int64_t k = 0;
+        for (; k + kDeep <= s.columns; k += kDeep, to += kTile)
+            round_columns<kParts>(F32::load(x + k), F32::load(x + k + kLanes), to, part_step);
+        const int64_t left = s.columns - k;
+        if (left > 0)
+            round_columns<kParts>(
+                F32::load(x + k, left < kLanes ? left : kLanes),
+                left > kLanes ? F32::load(x + k + kLanes, left - kLanes) : F32::zero(), to,
+                part_step);
+    }
+}
+
+// Unpacks columns of `wide` panels, the first of which begin at `from`, into tiles at `to`. Panels
+// take turns, since several streams are read faster than one. Fetches what is `ahead` elements
+// behind, which is unpacked next.
+template <class W>
+void unpack(const uint16_t* from, int64_t panel, int wide, int64_t columns, int64_t ahead,
+            uint16_t* to, int64_t part_step) {
+    for (int64_t k = 0; k < steps_of(columns) * kDeep; k += 2, from += 2 * kLanes, to += kDeep) {
+        for (int i = 0; i < wide; ++i) {
+            const uint16_t* pair = from + i * panel;
+            uint16_t* const tile = to + i * kPanelPart;
+            if (k < columns) {
+                __builtin_prefetch(pair + ahead, 0, 2);
+                W::pair(pair, k + 1 == columns, tile, part_step);
+            } else {
+                for (int part = 0; part < W::kParts; ++part)
+                    _mm512_store_si512(tile + part * part_step, _mm512_setzero_si512());
+            }
+        }
+    }
+}
+
+// Registers 0 to 3 hold sums, of up to two tiles of rows by up to four panels. 4 and 5 hold rows, 6
+// and 7 weights.
+template <int kTall, int kWide>
+PLAIT_INLINE void load_sums(const float* y, int64_t panel_step) {
+    if constexpr (kTall == 2) {
+        load_tile<0>(y, kRowBytes);
+        load_tile<1>(y + kSums, kRowBytes);
+        if constexpr (kWide == 1) return;
+        load_tile<2>(y + panel_step, kRowBytes);
+        load_tile<3>(y + panel_step + kSums, kRowBytes);
+    } else {
+        load_tile<0>(y, kRowBytes);
+        if constexpr (kWide > 1) load_tile<1>(y + panel_step, kRowBytes);
+        if constexpr (kWide > 2) load_tile<2>(y + 2 * panel_step, kRowBytes);
+        if constexpr (kWide > 3) load_tile<3>(y + 3 * panel_step, kRowBytes);
+    }
+}
+template <int kTall, int kWide>
+PLAIT_INLINE void store_sums(float* y, int64_t panel_step) {
+    if constexpr (kTall == 2) {
+        store_tile<0>(y, kRowBytes);
+        store_tile<1>(y + kSums, kRowBytes);
+        if constexpr (kWide == 1) return;
+        store_tile<2>(y + panel_step, kRowBytes);
+        store_tile<3>(y + panel_step + kSums, kRowBytes);
+    } else {
+        store_tile<0>(y, kRowBytes);
+        if constexpr (kWide > 1) store_tile<1>(y + panel_step, kRowBytes);
+        if constexpr (kWide > 2) store_tile<2>(y + 2 * panel_step, kRowBytes);
+        if constexpr (kWide > 3) store_tile<3>(y + 3 * panel_step, kRowBytes);
+    }
+}
+inline void clear_sums() {
+    clear_tile<0>();
+    clear_tile<1>();
+    clear_tile<2>();
+    clear_tile<3>();
+}
+
+// Adds the products of one step. `x_step` and `w_step` are the elements from a tile of rows to the
+// next, and from a panel to the next.
+template <int kTall, int kWide>
+PLAIT_INLINE void add_step(const uint16_t* x, int64_t x_step, const uint16_t* w, int64_t w_step) {
+    load_tile<4>(x, kRowBytes);
+    load_tile<6>(w, kRowBytes);
+    add_bf16_product<0, 4, 6>();
+    if constexpr (kTall == 2) {
+        load_tile<5>(x + x_step, kRowBytes);
+        add_bf16_product<1, 5, 6>();
+        if constexpr (kWide == 1) return;
+        load_tile<7>(w + w_step, kRowBytes);
+        add_bf16_product<2, 4, 7>();
+        add_bf16_product<3, 5, 7>();
+    } else {
+        if constexpr (kWide > 1) {
+            load_tile<7>(w + w_step, kRowBytes);
+            add_bf16_product<1, 4, 7>();
+        }
+        if constexpr (kWide > 2) {
+            load_tile<6>(w + 2 * w_step, kRowBytes);
+            add_bf16_product<2, 4, 6>();
+        }
+        if constexpr (kWide > 3) {
+            load_tile<7>(w + 3 * w_step, kRowBytes);
+            add_bf16_product<3, 4, 7>();
+        }
+    }
+}
+
+// A part of the columns of up to kMaxWide panels, unpacked as tiles.
+struct Part {
+    const Strip& strip;
+    int64_t first;  // step of the strip
+    int64_t steps;
+    int64_t panel_step;  // elements from a panel to the next
+    int64_t part_step;
+    bool is_first;  // of the product: sums start at zero
+
+    const uint16_t* w(int part) const { return strip.scratch.w + part * part_step; }
+};
+
+// Multiplies the rows of kTall tiles.
+template <class W, int kTall, int kWide>
+void multiply_rows(const Part& part, int64_t tile, float* y) {
+    const Strip& s = part.strip;
+    const int64_t panel_step = s.tiles() * kSums, x_step = s.steps() * kTile;
+    y += tile * kSums;
+    if (part.is_first)
+        clear_sums();
+    else
+        load_sums<kTall, kWide>(y, panel_step);
+    const uint16_t* x = s.x(0, tile, part.first);
+    const int64_t x_low = s.x(1, 0, 0) - s.x(0, 0, 0);
+    const uint16_t* w = part.w(0);
+    for (int64_t k = 0; k < part.steps; ++k, x += kTile, w += kTile) {
+        add_step<kTall, kWide>(x, x_step, w, part.panel_step);
+        if constexpr (W::kParts == 2) {
+            add_step<kTall, kWide>(x + x_low, x_step, w, part.panel_step);
+            add_step<kTall, kWide>(x, x_step, w + part.part_step, part.panel_step);
+        }
+    }
+    store_sums<kTall, kWide>(y, panel_step);
+}
+
+template <class W, int kWide>
+void multiply_part(const Part& part, float* y) {
+    const int64_t tiles = part.strip.tiles();
+    int64_t tile = 0;
+    if constexpr (kWide <= 2)
+        for (; tile + 2 <= tiles; tile += 2) multiply_rows<W, 2, kWide>(part, tile, y);
+    for (; tile < tiles; ++tile) multiply_rows<W, 1, kWide>(part, tile, y);
+}
+
+// Multiplies the strip by `wide` panels from p on, and adds the results to y.
+template <class W>
+void multiply_panels(const Strip& s, int64_t p, int wide, float* y) {
+    const PackedWeight& w = *s.product.weight;
+    const auto* panels = reinterpret_cast<const uint16_t*>(s.product.matrix + p * w.panel_bytes);
+    for (int64_t column = 0; column < s.columns; column += kPartColumns) {
+        const int64_t left = s.columns - column;
+        const int64_t columns = left < kPartColumns ? left : kPartColumns;
+        const Part part{s,          column / kDeep,    steps_of(columns),
+                        kPanelPart, wide * kPanelPart, s.column + column == 0};
+        const int64_t panel = w.panel_bytes / 2;
+        const int64_t ahead = left > kPartColumns ? kPanelPart : wide * panel - column * kLanes;
+        unpack<W>(panels + (s.column + column) * kLanes, panel, wide, columns, ahead, s.scratch.w,
+                  part.part_step);
+        switch (wide) {
+        case 1: multiply_part<W, 1>(part, y); break;
+        case 2: multiply_part<W, 2>(part, y); break;
+        case 3: multiply_part<W, 3>(part, y); break;
+        default: multiply_part<W, 4>(part, y);
+        }
+    }
+}
+
+// Multiplies rows whose results for these panels fit the scratch.
+template <class W>
+void multiply_pass(const Product& product, int64_t row, int64_t rows, int64_t begin, int64_t end,
+                   FloatScratch& scratch) {
+    const int64_t columns = product.weight->columns, room = tiles_of(rows) * kHigh * W::kParts;
+    const int64_t strip = FloatScratch::kX / room / kPartColumns * kPartColumns;
+    // Many rows share the loaded weights, few rows are loaded once for many panels.
+    const int64_t wide = tiles_of(rows) > 1 ? 2 : kMaxWide, panel_y = tiles_of(rows) * kSums;
+    for (int64_t column = 0; column < columns; column += strip) {
+        const Strip s{product, scratch, row,
+                      rows,    column,  columns - column < strip ? columns - column : strip};
+        lay_rows<W::kParts>(s);
+        for (int64_t p = begin; p < end; p += wide)
+            multiply_panels<W>(s, p, static_cast<int>(end - p < wide ? end - p : wide),
+                               scratch.y + (p - begin) * panel_y);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+        float* y = product.y + product.row(row + r) * product.y_columns;
+        for (int64_t p = begin; p < end; ++p)
+            store(product, y, p, F32::load(scratch.y + (p - begin) * panel_y + r * kLanes));
+    }
+}
+
+// ---- Few rows, in vector registers: the weights are read faster than through tiles. ----
+
+// The columns of a weight type, and rows of x as [parts][columns] floats. add() adds a column's
+// products to one sum for each product of parts.
+template <class W>
+struct VectorTiles {
+    static constexpr int kProducts = W::kParts == 1 ? 1 : 3;
+    static constexpr int kFetchColumns = 8;  // columns between two calls of fetch()
+    static constexpr int kMaxRows = W::kParts == 1 ? 8 : 2;
+    static constexpr int kCodeBytes = kFetchColumns * kLanes * 2;
+    static constexpr int kBytes = kCodeBytes;
+
+    struct Rows {
+        const float* x;
+        int64_t columns;
+        PLAIT_INLINE_MEMBER Rows from(int row) const {
+            return {x + row * W::kParts * columns, columns};
+        }
+    };
+
+    template <int P, int T>
+    PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const Rows& rows, int row,
+                                         int64_t first, PanelPrefetch prefetch) {
+        const PackedWeight& weight = *job.product->weight;
+        const auto* w =
+            reinterpret_cast<const uint16_t*>(job.product->matrix + first * weight.panel_bytes);
+        const int64_t panel = weight.panel_bytes / 2, columns = rows.columns;
+        alignas(64) F32 y[P][T];
+        for (int p = 0; p < P; ++p)
+            for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
+        for (int64_t k = 0; k < columns; k += kDeep) {
+            F32 sums[kProducts][P][T][2];
+            for (auto& of_product : sums)
+                for (auto& of_panel : of_product)
+                    for (auto& of_row : of_panel) of_row[0] = of_row[1] = F32::zero();
+            const auto add = [&](int64_t at, int odd) {
+#pragma GCC unroll 4
+                for (int p = 0; p < P; ++p) {
+                    F32 column[2];
+                    W::split(w + p * panel + at * kLanes, column);
+#pragma GCC unroll 8
+                    for (int r = 0; r < T; ++r) {
+                        const float* x = rows.x + r * W::kParts * columns + at;
+                        F32* high = &sums[0][p][r][odd];
+                        *high = fma(column[0], F32::set(x[0]), *high);
+                        if constexpr (kProducts == 3) {
+                            F32 *low_x = &sums[1][p][r][odd], *low_w = &sums[2][p][r][odd];
+                            *low_x = fma(column[0], F32::set(x[columns]), *low_x);
+                            *low_w = fma(column[1], F32::set(x[0]), *low_w);
+                        }
+                    }
+                }
+            };
+            const int64_t end = k + kDeep < columns ? k + kDeep : columns;
+            int64_t at = k;
+            for (; at + kFetchColumns <= end; at += kFetchColumns) {
+                if (T > 1) prefetch.template fetch<P>();  // for one row the hardware prefetches
+#pragma GCC unroll 8
+                for (int i = 0; i < kFetchColumns; ++i) add(at + i, i % 2);
+            }
+            for (; at < end; ++at) {
+                if ((at - k) % 2 == 0)
+                    add(at, 0);
+                else
+                    add(at, 1);
+            }
+#pragma GCC unroll 3
+            for (int i = 0; i < kProducts; ++i)
+#pragma GCC unroll 4
+                for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+                    for (int r = 0; r < T; ++r)
+                        y[p][r] = y[p][r] + (sums[i][p][r][0] + sums[i][p][r][1]);
+        }
+        for (int p = 0; p < P; ++p)
+            for (int r = 0; r < T; ++r)
+                if (row + r < job.rows) store(job, row + r, first + p, y[p][r]);
+    }
+};
+
+template <class W>
+void multiply_few(const Product& product, int64_t begin, int64_t end, float* x) {
+    const int64_t columns = product.weight->columns;
+    for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
+        for (int r = 0; r < job.rows; ++r) {
+            const float* from = reinterpret_cast<const float*>(product.x) +
+                                product.row(i + r) / product.x_share * columns;
+            float* to = x + r * W::kParts * columns;
+            for (int64_t k = 0; k < columns; k += kLanes) {
+                const int64_t n = columns - k < kLanes ? columns - k : kLanes;
+                F32 left = F32::load(from + k, n);
+                for (int part = 0; part < W::kParts; ++part) {
+                    const F32 rounded{_mm512_cvtpbh_ps(_mm512_cvtneps_pbh(left.v))};
+                    rounded.store(to + part * columns + k, n);
+                    left = left - rounded;
+                }
+            }
+        }
+        using Tiles = VectorTiles<W>;
+        const typename Tiles::Rows rows{x, columns};
+        if (job.rows == 1) return walk_panels<Tiles, 4>(job, rows);
+        if (job.rows <= 4 && W::kParts == 1) return walk_panels<Tiles, 2>(job, rows);
+        walk_panels<Tiles, 1>(job, rows);
+    });
+}
+
+template <class W>
+void multiply_type(const Product& product, int64_t begin, int64_t end, FloatScratch& scratch) {
+    constexpr int kFew = VectorTiles<W>::kMaxRows;
+    const int64_t floats = (product.n > 1 ? kFew : 1) * W::kParts * product.weight->columns;
+    if (product.n <= kFew && 2 * floats <= FloatScratch::kX)
+        return multiply_few<W>(product, begin, end, reinterpret_cast<float*>(scratch.x));
+    TileShapes shapes;
+    for (int tile = 0; tile < 8; ++tile) {
+        const bool is_weight = tile >= 6;
+        shapes.rows[tile] =
+            is_weight || product.n > kHigh ? kHigh : static_cast<uint8_t>(product.n);
+        shapes.row_bytes[tile] = kRowBytes;
+    }
+    open_tiles(shapes);
+    constexpr int64_t kMaxRows = kPassRows / W::kParts;
+    for (int64_t row = 0; row < product.n; row += kMaxRows) {
+        const int64_t rows = product.n - row < kMaxRows ? product.n - row : kMaxRows;
+        const int64_t panels = FloatScratch::kY / (tiles_of(rows) * kSums);
+        for (int64_t p = begin; p < end; p += panels)
+            multiply_pass<W>(product, row, rows, p, p + panels < end ? p + panels : end, scratch);
+    }
+    close_tiles();
+}
+
+// A task of few rows has so many panels that rows are laid out seldom and threads share the weights
+// evenly. An unpacked panel serves every row of a task of many rows.
+ProductCut cut_floats(int64_t panels, int64_t rows, int64_t matrices) {
+    ProductCut cut;
+    const int64_t min_panels = rows <= kHigh ? kMaxWide : 8;
+    cut.panels = kPassPanels;
+    cut.rows = kPassRows;
+    const auto tasks = [&] {
+        cut.panel_tasks = (panels + cut.panels - 1) / cut.panels;
+        cut.row_tasks = (rows + cut.rows - 1) / cut.rows;
+        return cut.panel_tasks * cut.row_tasks * matrices;
+    };
+    while (tasks() < kMinTasks && cut.panels > min_panels) cut.panels /= 2;
+    while (tasks() < kMinTasks && cut.rows > 8 * kHigh && rows > cut.rows / 2) cut.rows /= 2;
+    return cut;
+}
+
+void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    auto& tiles = *reinterpret_cast<FloatScratch*>(scratch);
+    if (product.weight->format == DType::f16)
+        return multiply_type<WeightF16>(product, begin, end, tiles);
+    multiply_type<WeightBf16>(product, begin, end, tiles);
+}
+
+}  // namespace
+
+const TileProduct kFloatProduct{1, sizeof(FloatScratch), cut_floats, multiply_floats};
+
+}  // namespace plait::cpu::amx
