@@ -529,8 +529,9 @@ Args:
         entries continue the sequence.
     logits: Which entries request an output row: "last", "all", "none" or a bool array of shape (n,).
     both_directions: True if entries also attend to later entries of their sequence in this batch, as
-        the embeddings of an image do in Gemma 3. The entries of a sequence are then computed at
-        once, so there may be at most n_ubatch.
+        the embeddings of an image do in Gemma 3. In Gemma 4, this holds for layers with a sliding
+        window only. The entries of a sequence are then computed at once, so there may be at most
+        n_ubatch.
 
 Raises:
     BatchError: The batch contains tokens, embeddings of another width, or others whose

@@ -52,8 +52,11 @@ def unused(code: dict[str, str]) -> list[str]:
     count = Counter(word for text in code.values() for word in re.findall(r"\w+", text))
     found = []
     for header in sorted(name for name in code if name.endswith(".h")):
+        # A name after "std::", "." or "->" is a call in an inline function, not a declaration.
         declared = re.findall(
-            r"\b([a-z]\w+)\s*\(|\b(k[A-Z]\w*)\s*(?:=|\{|\[)", code[header], re.MULTILINE
+            r"(?<!std::)(?<!\.)(?<!->)\b([a-z]\w+)\s*\(|\b(k[A-Z]\w*)\s*(?:=|\{|\[)",
+            code[header],
+            re.MULTILINE,
         )
         implementation = code.get(header.removesuffix(".h") + ".cpp", "")
         for name in sorted(
