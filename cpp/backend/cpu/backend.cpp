@@ -43,7 +43,7 @@ std::shared_ptr<WeightStore> CpuBackend::make_weight_store(
 bool CpuBackend::supports(const Graph&, NodeId) const { return true; }
 
 std::unique_ptr<LoweredGraph> CpuBackend::lower(Graph graph, bool fuse) {
-    Lowered lowered = cpu::lower(std::move(graph), threads_.size(), fuse);
+    Lowered lowered = cpu::lower(std::move(graph), isa_, threads_.size(), fuse);
     return std::make_unique<CpuGraph>(std::move(lowered.nodes), std::move(lowered.outputs),
                                       threads_, isa_);
 }

@@ -22,6 +22,15 @@ struct QuantizeRows {
 };
 inline constexpr int64_t kQuantizedBytes = 40;
 
+// The rows of x rounded to BF16, for products in tiles (RoundRowsArgs).
+struct RoundRows {
+    Operand x;  // [..., m]
+    int parts;
+    static constexpr OpInfo kInfo{.name = "round_rows"};
+    static constexpr auto kOperands = operands(&RoundRows::x);
+    bool operator==(const RoundRows&) const = default;
+};
+
 // quantize_rows(rms_norm(x, weight)), with the same bits.
 struct NormQuantize {
     Operand x;
@@ -96,8 +105,8 @@ template <typename... Ops, typename... More>
 struct Extend<std::variant<Ops...>, More...> {
     using Type = std::variant<Ops..., More...>;
 };
-using CpuOp = Extend<Op, QuantizeRows, NormQuantize, GateQuantize, AttendSplits, AttendMerge,
-                     RopeHadamard, StoreHadamard, AttendHadamard>::Type;
+using CpuOp = Extend<Op, QuantizeRows, RoundRows, NormQuantize, GateQuantize, AttendSplits,
+                     AttendMerge, RopeHadamard, StoreHadamard, AttendHadamard>::Type;
 static_assert(all_are_ops<CpuOp>);
 using CpuNode = BasicNode<CpuOp>;
 
@@ -123,11 +132,12 @@ struct Lowered {
     GraphOutputs outputs;
 };
 
-// Products with block types read their rows through a QuantizeRows, one for each distinct x.
+// Products read their rows in the form that the instruction set has for the weights: through a
+// QuantizeRows or a RoundRows, one for each distinct x, or as they are.
 // Attention over a cache of many rows reads sums of splits of the keys if several threads share the
 // work. `fuse`: combines two ops into one, such as LinearAdd, NormQuantize or RopeHadamard, if no
 // other node reads the result of the first. A fused op gives the same bits as the ops that it
 // replaces.
-Lowered lower(Graph graph, int threads, bool fuse);
+Lowered lower(Graph graph, Isa isa, int threads, bool fuse);
 
 }  // namespace plait::cpu

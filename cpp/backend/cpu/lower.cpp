@@ -1,8 +1,9 @@
 #include "backend/cpu/graph.h"
 
-#include <unordered_map>
+#include <map>
 
 #include "backend/cpu/kernels/attention/attend.h"
+#include "backend/cpu/kernels/products/packed.h"
 #include "base/error.h"
 #include "graph/analysis.h"
 #include "graph/rewrite.h"
@@ -15,24 +16,31 @@ constexpr bool is_product =
     std::is_same_v<T, ops::Linear> || std::is_same_v<T, ops::LinearAdd> ||
     std::is_same_v<T, ops::HeadLinear> || std::is_same_v<T, ops::ExpertLinear>;
 
-// Returns the operand of a product that must be rounded to int8, or kNoNode.
-NodeId rounded_rows(const Graph& graph, const Op& op) {
+// The rows that a product reads, and their form.
+struct ProductRows {
+    NodeId x = kNoNode;  // kNoNode if they are read as they are
+    RowForm form = RowForm::f32;
+    auto operator<=>(const ProductRows&) const = default;
+};
+
+ProductRows rows_of(const Graph& graph, const IsaInfo& isa, const Op& op) {
     return std::visit(
-        [&]<typename T>(const T& product) {
+        [&]<typename T>(const T& product) -> ProductRows {
             if constexpr (is_product<T>) {
-                if (is_block_type(graph.node(product.weight).type.dtype) &&
-                    graph.node(product.x).type.dtype == DType::f32)
-                    return product.x.id;
+                const RowForm form = row_form(isa, graph.node(product.weight).type.dtype);
+                if (form != RowForm::f32 && graph.node(product.x).type.dtype == DType::f32)
+                    return {product.x.id, form};
             }
-            return kNoNode;
+            return {};
         },
         op);
 }
 
 class Lowering {
 public:
-    Lowering(const Graph& graph, int threads, bool fuse)
+    Lowering(const Graph& graph, Isa isa, int threads, bool fuse)
         : graph_(graph),
+          isa_(*isa),
           threads_(threads),
           fuse_(fuse),
           other_uses_(count_uses(graph)),
@@ -40,23 +48,29 @@ public:
           is_stored_(graph.nodes().size()),
           renamed_(graph.nodes().size(), kNoNode) {
         for (const Node& node : graph.nodes())
-            if (const NodeId x = rounded_rows(graph, node.op); x != kNoNode) --other_uses_[x];
+            if (const NodeId x = quantized_rows(node.op); x != kNoNode) --other_uses_[x];
     }
 
     Lowered run() {
         // A value that is read only by products can be quantised by the op that computes it.
-        std::vector<bool> rounded(graph_.nodes().size());
+        std::vector<bool> quantized(graph_.nodes().size());
         for (const Node& node : graph_.nodes())
-            if (const NodeId x = rounded_rows(graph_, node.op); x != kNoNode) rounded[x] = true;
+            if (const NodeId x = quantized_rows(node.op); x != kNoNode) quantized[x] = true;
         if (fuse_) find_transforms();
         for (NodeId i = 0; i < graph_.nodes().size(); ++i)
-            if (!rounded[i] || !fuses_with_quantize(i)) add(i);
+            if (!quantized[i] || !fuses_with_quantize(i)) add(i);
         GraphOutputs outputs(graph_.outputs().begin(), graph_.outputs().end());
         for (auto& [output, id] : outputs) id = renamed_[id];
         return {std::move(nodes_), std::move(outputs)};
     }
 
 private:
+    // Returns the operand of a product that must be quantised, or kNoNode.
+    NodeId quantized_rows(const Op& op) const {
+        const ProductRows rows = rows_of(graph_, isa_, op);
+        return rows.form == RowForm::bytes ? rows.x : kNoNode;
+    }
+
     bool fuses_with_quantize(NodeId id) const {
         if (!fuse_ || other_uses_[id] > 0) return false;
         const Node& node = graph_.node(id);
@@ -106,14 +120,14 @@ private:
                 renamed_[id] = renamed_[transform->x];
                 return;
             }
-        const NodeId x = rounded_rows(graph_, node.op);
-        const NodeId rounded = x == kNoNode ? kNoNode : quantized(x);
+        const ProductRows rows = rows_of(graph_, isa_, node.op);
+        const NodeId converted = rows.x == kNoNode ? kNoNode : converted_rows(rows);
         Op op = node.op;
         map_operands(op, [&](NodeId operand) { return renamed_[operand]; });
-        if (x != kNoNode)
+        if (rows.x != kNoNode)
             std::visit(
                 [&]<typename T>(T& product) {
-                    if constexpr (is_product<T>) product.x = Operand(rounded);
+                    if constexpr (is_product<T>) product.x = Operand(converted);
                 },
                 op);
         CpuNode lowered{.op = std::visit([](const auto& each) -> CpuOp { return each; }, op),
@@ -149,19 +163,26 @@ private:
         lowered.layer = last.layer;
     }
 
-    // Returns the node of the rows of x rounded to int8; appends it if it does not exist.
-    NodeId quantized(NodeId x) {
-        const auto [found, added] = rounded_.try_emplace(x);
+    // Returns the node of rows in the form that a product reads; appends it if it does not exist.
+    NodeId converted_rows(const ProductRows& rows) {
+        const auto [found, added] = converted_.try_emplace(rows);
         if (!added) return found->second;
+        const NodeId x = rows.x;
         const Node& source = graph_.node(x);
         const int64_t columns = source.type.shape[-1];
-        PLAIT_CHECK(columns % 32 == 0);
         CpuNode node{.op = QuantizeRows{Operand(renamed_[x])},
                      .type = {DType::i32, source.type.shape},
                      .extent = source.extent};
-        node.type.shape.dims[static_cast<size_t>(source.type.shape.rank - 1)] =
-            columns / 32 * (kQuantizedBytes / 4);
-        if (fuses_with_quantize(x)) {
+        int64_t words = columns / 32 * (kQuantizedBytes / 4);
+        if (rows.form == RowForm::bytes) {
+            PLAIT_CHECK(columns % 32 == 0);
+        } else {
+            const int parts = rows.form == RowForm::bf16 ? 1 : 2;
+            node.op = RoundRows{Operand(renamed_[x]), parts};
+            words = parts * ((columns + 31) / 32) * 16;
+        }
+        node.type.shape.dims[static_cast<size_t>(source.type.shape.rank - 1)] = words;
+        if (rows.form == RowForm::bytes && fuses_with_quantize(x)) {
             node.role = source.role;
             node.layer = source.layer;
             if (const auto* gate = std::get_if<ops::Gate>(&source.op))
@@ -193,21 +214,22 @@ private:
     }
 
     const Graph& graph_;
+    const IsaInfo& isa_;
     int threads_;
     bool fuse_;
-    std::vector<int> other_uses_;  // by node: how often it is read, except as rows to be rounded
+    std::vector<int> other_uses_;  // by node: how often it is read, except as rows to be quantised
     std::vector<NodeId> transformed_by_;  // by node: the transform computed with it, or kNoNode
     std::vector<bool> is_stored_;         // by node: only a store reads it
     std::vector<NodeId> renamed_;         // by node of the graph; kNoNode if it was fused
-    std::unordered_map<NodeId, NodeId> rounded_;  // x -> its rounded rows
+    std::map<ProductRows, NodeId> converted_;
     std::vector<CpuNode> nodes_;
 };
 
 }  // namespace
 
-Lowered lower(Graph graph, int threads, bool fuse) {
+Lowered lower(Graph graph, Isa isa, int threads, bool fuse) {
     if (fuse) fuse_linear_add(graph);
-    return Lowering(graph, threads, fuse).run();
+    return Lowering(graph, isa, threads, fuse).run();
 }
 
 }  // namespace plait::cpu

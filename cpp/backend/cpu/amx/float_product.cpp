@@ -7,11 +7,12 @@
 // Denormals count as zero. This order does not depend on the number of rows, so a row has the same
 // bits alone and in a batch. Reference: tests/cpp/backend/cpu/products/float_tiles_test.cpp.
 //
-// BF16 weights are multiplied by x rounded to BF16. An F16 weight has the bits of two BF16 numbers,
+// Rows are read as round_rows writes them. BF16 weights are multiplied by x rounded to BF16. An F16 weight has the bits of two BF16 numbers,
 // high and low; x is rounded to two as well. For every 32 columns, the products high by high, low x
 // by high w and high x by low w are added, in this order.
 #include "backend/cpu/amx/amx.h"
 #include "backend/cpu/amx/tiles.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/product_job.h"
 
 namespace plait::cpu::amx {
@@ -90,55 +91,53 @@ struct WeightF16 {
     }
 };
 
-// Rows and columns of x that are laid out as tiles.
+// A tile of rows and columns of x.
+struct RowTile {
+    const uint16_t* x;  // [parts][steps][16][32]; with one tile of fewer rows, [16] is their number
+    int64_t part_step;
+};
+
+// Some columns of some rows of x. Whole tiles are read where they are.
 struct Strip {
     const Product& product;
     FloatScratch& scratch;
     int64_t row, rows;
     int64_t column, columns;
+    int parts;
 
     int64_t tiles() const { return tiles_of(rows); }
     int64_t steps() const { return steps_of(columns); }
-    const uint16_t* x(int part, int64_t tile, int64_t step) const {
-        return scratch.x + ((part * tiles() + tile) * steps() + step) * kTile;
+    bool is_in_place(int64_t tile) const {
+        return product.in_place() && product.x_rows - row - tile * kHigh >= kHigh;
+    }
+    RoundedRow rounded(int64_t i) const {
+        auto* x = const_cast<unsigned char*>(product.x);  // only read
+        RoundedRow from = rounded_row(x, product.x_rows, product.weight->columns, parts,
+                                      product.row(row + i) / product.x_share);
+        from.columns += column / kDeep * from.step;
+        return from;
+    }
+    RowTile tile(int64_t i) const {
+        if (is_in_place(i)) {
+            const RoundedRow first = rounded(i * kHigh);
+            return {first.columns, first.part_step};
+        }
+        return {scratch.x + i * parts * steps() * kTile, steps() * kTile};
     }
 };
 
-// Writes 32 columns of a row, rounded to BF16, and what the rounding left.
-template <int kParts>
-PLAIT_INLINE void round_columns(F32 first, F32 second, uint16_t* to, int64_t part_step) {
-    for (int part = 0; part < kParts; ++part, to += part_step) {
-        const auto rounded = _mm512_cvtne2ps_pbh(second.v, first.v);
-        _mm512_store_si512(to, (__m512i)rounded);
-        if (part + 1 == kParts) break;
-        first = first - F32::load_bf16(to);
-        second = second - F32::load_bf16(to + kLanes);
-    }
-}
-
-template <int kParts>
-void lay_rows(const Strip& s) {
-    const Product& p = s.product;
-    const int64_t part_step = s.tiles() * s.steps() * kTile, all = p.weight->columns;
-    const int64_t padded = s.rows > kHigh ? s.tiles() * kHigh : s.rows;
-    for (int64_t i = 0; i < padded; ++i) {
-        uint16_t* to = s.scratch.x + i / kHigh * s.steps() * kTile + i % kHigh * kDeep;
-        if (i >= s.rows) {
-            for (int64_t k = 0; k < s.steps(); ++k, to += kTile)
-                round_columns<kParts>(F32::zero(), F32::zero(), to, part_step);
-            continue;
-        }
-        const float* x =
-            reinterpret_cast<const float*>(p.x) + p.row(s.row + i) / p.x_share * all + s.column;
-        int64_t k = 0;
-        for (; k + kDeep <= s.columns; k += kDeep, to += kTile)
-            round_columns<kParts>(F32::load(x + k), F32::load(x + k + kLanes), to, part_step);
-        const int64_t left = s.columns - k;
-        if (left > 0)
-            round_columns<kParts>(
-                F32::load(x + k, left < kLanes ? left : kLanes),
-                left > kLanes ? F32::load(x + k + kLanes, left - kLanes) : F32::zero(), to,
-                part_step);
+// Copies the rows of tiles that are not in place. Missing rows keep what they had: nothing reads
+// their results.
+void copy_rows(const Strip& s) {
+    for (int64_t i = 0; i < s.rows; ++i) {
+        if (s.is_in_place(i / kHigh)) continue;
+        const RoundedRow from = s.rounded(i);
+        const RowTile tile = s.tile(i / kHigh);
+        uint16_t* const row = s.scratch.x + (tile.x - s.scratch.x) + i % kHigh * kDeep;
+        for (int part = 0; part < s.parts; ++part)
+            for (int64_t k = 0; k < s.steps(); ++k)
+                memcpy(row + part * tile.part_step + k * kTile,
+                       from.columns + part * from.part_step + k * from.step, kRowBytes);
     }
 }
 
@@ -202,15 +201,15 @@ inline void clear_sums() {
     clear_tile<3>();
 }
 
-// Adds the products of one step. `x_step` and `w_step` are the elements from a tile of rows to the
-// next, and from a panel to the next.
+// Adds the products of one step. Weights of a panel are `w_step` elements from those of the next.
 template <int kTall, int kWide>
-PLAIT_INLINE void add_step(const uint16_t* x, int64_t x_step, const uint16_t* w, int64_t w_step) {
-    load_tile<4>(x, kRowBytes);
+PLAIT_INLINE void add_step(const uint16_t* const (&x)[2], int64_t at, const uint16_t* w,
+                           int64_t w_step) {
+    load_tile<4>(x[0] + at, kRowBytes);
     load_tile<6>(w, kRowBytes);
     add_bf16_product<0, 4, 6>();
     if constexpr (kTall == 2) {
-        load_tile<5>(x + x_step, kRowBytes);
+        load_tile<5>(x[1] + at, kRowBytes);
         add_bf16_product<1, 5, 6>();
         if constexpr (kWide == 1) return;
         load_tile<7>(w + w_step, kRowBytes);
@@ -248,20 +247,21 @@ struct Part {
 template <class W, int kTall, int kWide>
 void multiply_rows(const Part& part, int64_t tile, float* y) {
     const Strip& s = part.strip;
-    const int64_t panel_step = s.tiles() * kSums, x_step = s.steps() * kTile;
+    const int64_t panel_step = s.tiles() * kSums;
     y += tile * kSums;
     if (part.is_first)
         clear_sums();
     else
         load_sums<kTall, kWide>(y, panel_step);
-    const uint16_t* x = s.x(0, tile, part.first);
-    const int64_t x_low = s.x(1, 0, 0) - s.x(0, 0, 0);
+    const RowTile rows[2] = {s.tile(tile), s.tile(tile + kTall - 1)};
+    const uint16_t* high[2] = {rows[0].x, rows[1].x};
+    const uint16_t* low[2] = {rows[0].x + rows[0].part_step, rows[1].x + rows[1].part_step};
     const uint16_t* w = part.w(0);
-    for (int64_t k = 0; k < part.steps; ++k, x += kTile, w += kTile) {
-        add_step<kTall, kWide>(x, x_step, w, part.panel_step);
+    for (int64_t k = part.first; k < part.first + part.steps; ++k, w += kTile) {
+        add_step<kTall, kWide>(high, k * kTile, w, part.panel_step);
         if constexpr (W::kParts == 2) {
-            add_step<kTall, kWide>(x + x_low, x_step, w, part.panel_step);
-            add_step<kTall, kWide>(x, x_step, w + part.part_step, part.panel_step);
+            add_step<kTall, kWide>(low, k * kTile, w, part.panel_step);
+            add_step<kTall, kWide>(high, k * kTile, w + part.part_step, part.panel_step);
         }
     }
     store_sums<kTall, kWide>(y, panel_step);
@@ -308,9 +308,9 @@ void multiply_pass(const Product& product, int64_t row, int64_t rows, int64_t be
     // Many rows share the loaded weights, few rows are loaded once for many panels.
     const int64_t wide = tiles_of(rows) > 1 ? 2 : kMaxWide, panel_y = tiles_of(rows) * kSums;
     for (int64_t column = 0; column < columns; column += strip) {
-        const Strip s{product, scratch, row,
-                      rows,    column,  columns - column < strip ? columns - column : strip};
-        lay_rows<W::kParts>(s);
+        const int64_t left = columns - column;
+        const Strip s{product, scratch, row, rows, column, left < strip ? left : strip, W::kParts};
+        copy_rows(s);
         for (int64_t p = begin; p < end; p += wide)
             multiply_panels<W>(s, p, static_cast<int>(end - p < wide ? end - p : wide),
                                scratch.y + (p - begin) * panel_y);
@@ -407,18 +407,15 @@ void multiply_few(const Product& product, int64_t begin, int64_t end, float* x) 
     const int64_t columns = product.weight->columns;
     for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
         for (int r = 0; r < job.rows; ++r) {
-            const float* from = reinterpret_cast<const float*>(product.x) +
-                                product.row(i + r) / product.x_share * columns;
-            float* to = x + r * W::kParts * columns;
-            for (int64_t k = 0; k < columns; k += kLanes) {
-                const int64_t n = columns - k < kLanes ? columns - k : kLanes;
-                F32 left = F32::load(from + k, n);
-                for (int part = 0; part < W::kParts; ++part) {
-                    const F32 rounded{_mm512_cvtpbh_ps(_mm512_cvtneps_pbh(left.v))};
-                    rounded.store(to + part * columns + k, n);
-                    left = left - rounded;
-                }
-            }
+            auto* all = const_cast<unsigned char*>(product.x);  // only read
+            const RoundedRow from = rounded_row(all, product.x_rows, columns, W::kParts,
+                                                product.row(i + r) / product.x_share);
+            for (int part = 0; part < W::kParts; ++part)
+                for (int64_t k = 0; k < columns; k += kLanes)
+                    F32::load_bf16(from.columns + part * from.part_step + k / kDeep * from.step +
+                                   k % kDeep)
+                        .store(x + (r * W::kParts + part) * columns + k,
+                               columns - k < kLanes ? columns - k : kLanes);
         }
         using Tiles = VectorTiles<W>;
         const typename Tiles::Rows rows{x, columns};

@@ -64,6 +64,20 @@ void bind(const QuantizeRows& op, const CpuNode& node, Binder& binder) {
 }
 
 template <>
+void bind(const RoundRows& op, const CpuNode& node, Binder& binder) {
+    const Shape& x = binder.type(op.x).shape;
+    RoundRowsArgs args{};
+    args.x = binder.ref(op.x);
+    args.y = binder.result(node);
+    args.extent = node.extent;
+    args.fixed_rows = x[0];
+    args.rows_per_item = x.rank == 3 ? x[1] : 1;
+    args.columns = x[-1];
+    args.parts = op.parts;
+    binder.call(node, binder.kernels().round_rows, args);
+}
+
+template <>
 void bind(const GateQuantize& op, const CpuNode& node, Binder& binder) {
     const TensorType& type = binder.type(op.g);
     GateQuantizeArgs args{};

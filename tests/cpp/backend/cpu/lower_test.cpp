@@ -32,7 +32,7 @@ TEST(Lower, ProductsOfOneInputShareItsRounding) {
     const Value y = linear(a * b, weight(graph, 2, DType::q4_0, {16, 32}));
     graph.name(y, Role::result_output);
     graph.output(OutputId::logits, y);
-    const Lowered lowered = lower(graph, 2, /*fuse=*/false);
+    const Lowered lowered = lower(graph, isa_from_name("scalar"), 2, /*fuse=*/false);
 
     EXPECT_EQ(count_rounded(lowered), 2);
     for (NodeId id = 0; id < lowered.nodes.size(); ++id) {
@@ -57,7 +57,7 @@ TEST(Lower, FloatProductsStayAsTheyAre) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
         graph.output(OutputId::logits,
                      linear(x, weight(graph, static_cast<WeightId>(dtype), dtype, {3, 7})));
-    const Lowered lowered = lower(graph, 2, /*fuse=*/true);
+    const Lowered lowered = lower(graph, isa_from_name("scalar"), 2, /*fuse=*/true);
     ASSERT_EQ(lowered.nodes.size(), graph.nodes().size());
     for (NodeId id = 0; id < lowered.nodes.size(); ++id) {
         const auto unchanged = [](const auto& op) -> CpuOp { return op; };
@@ -71,7 +71,7 @@ TEST(Lower, AResidualThatIsAlsoMultipliedIsNotRounded) {
     Graph graph;
     const Value x = values(graph, {4, 64});
     graph.output(OutputId::logits, x + linear(x, weight(graph, 0, DType::q8_0, {64, 64})));
-    const Lowered lowered = lower(graph, 2, /*fuse=*/true);
+    const Lowered lowered = lower(graph, isa_from_name("scalar"), 2, /*fuse=*/true);
     const auto* op = std::get_if<ops::LinearAdd>(&lowered.nodes[lowered.outputs[0].second].op);
     ASSERT_NE(op, nullptr);
     EXPECT_TRUE(std::holds_alternative<QuantizeRows>(lowered.nodes[op->x].op));
@@ -83,7 +83,7 @@ TEST(Lower, HeadsTakeRoundedRows) {
     const Value x = graph.input({InputField::embeddings}, {DType::f32, {4, 3, 64}}, Extent::tokens);
     const Value y = head_linear(x, weight(graph, 0, DType::q8_0, {3, 32, 64}));
     graph.output(OutputId::logits, head_linear(y, weight(graph, 1, DType::bf16, {3, 5, 32})));
-    const Lowered lowered = lower(graph, 2, /*fuse=*/true);
+    const Lowered lowered = lower(graph, isa_from_name("scalar"), 2, /*fuse=*/true);
     EXPECT_EQ(count_rounded(lowered), 1);
     for (const CpuNode& node : lowered.nodes) {
         if (!std::holds_alternative<QuantizeRows>(node.op)) continue;
@@ -100,7 +100,7 @@ TEST(Lower, ExpertsTakeRoundedRows) {
     const Value up = expert_linear(x, weight(graph, 1, DType::mxfp4, {8, 96, 64}), routes);
     const Value down = expert_linear(up, weight(graph, 2, DType::mxfp4, {8, 64, 96}), routes);
     graph.output(OutputId::logits, combine(down, routes));
-    const Lowered lowered = lower(graph, 2, /*fuse=*/true);
+    const Lowered lowered = lower(graph, isa_from_name("scalar"), 2, /*fuse=*/true);
     EXPECT_EQ(count_rounded(lowered), 2);
     for (const CpuNode& node : lowered.nodes) {
         const auto* product = std::get_if<ops::ExpertLinear>(&node.op);
@@ -185,7 +185,7 @@ std::vector<std::string> ops_of_transforms(bool fuse, bool reads_rotated) {
     const Value heads = hadamard(attend(in, params), 32);
     graph.name(heads, Role::attn_heads, 3);
     graph.output(OutputId::logits, reads_rotated ? heads + rotated : heads);
-    const Lowered lowered = lower(graph, 2, fuse);
+    const Lowered lowered = lower(graph, isa_from_name("scalar"), 2, fuse);
     std::vector<std::string> names;
     for (const CpuNode& node : lowered.nodes) {
         const OpInfo& info = info_of(node.op);

@@ -46,6 +46,38 @@ PLAIT_INLINE QuantizedRow quantized_row(unsigned char* all, int64_t n, int64_t c
             reinterpret_cast<int16_t*>(group + step * (columns + columns / 8)) + 2 * lane, step};
 }
 
+// Rounds rows to BF16, for products in tiles. With two parts, the second has what the rounding left,
+// rounded too.
+//
+// Rows are stored in tiles of kTileRows (the last tile has the remainder). A tile of m rows is
+//   bf16  [parts][ceil(columns / 32)][m][32]     columns that the last 32 lack are zeros
+struct RoundRowsArgs {
+    Ref x, y;  // f32 [rows, columns] -> [rows, parts * ceil(columns / 32) * 16 words]
+    Extent extent;
+    int64_t fixed_rows;
+    int64_t rows_per_item;  // rows of `columns` elements in one row of the extent
+    int64_t columns;
+    int32_t parts;
+};
+
+constexpr int64_t kTileRows = 16;
+
+// The place of a rounded row: its columns [32 k, 32 k + 32) are at columns + k * step.
+struct RoundedRow {
+    uint16_t* columns;
+    int64_t step;       // elements
+    int64_t part_step;  // from a part to the next
+};
+
+// Row number `row` of the n rounded rows in `all`.
+PLAIT_INLINE RoundedRow rounded_row(unsigned char* all, int64_t n, int64_t columns, int parts,
+                                    int64_t row) {
+    const int64_t first = row / kTileRows * kTileRows, steps = (columns + 31) / 32;
+    const int64_t rows = n - first < kTileRows ? n - first : kTileRows;
+    return {reinterpret_cast<uint16_t*>(all) + (first * parts * steps + row - first) * 32,
+            rows * 32, rows * steps * 32};
+}
+
 // A gate whose result is quantised.
 struct GateQuantizeArgs {
     Ref g, up, y;  // [rows, columns] f32; y: the words of quantize_rows

@@ -42,6 +42,7 @@
     X(copy_rows, CopyRowsArgs, copy_rows_tasks)             \
     X(edit_rows, EditRowsArgs, edit_rows_tasks)             \
     X(quantize_rows, QuantizeRowsArgs, quantize_rows_tasks) \
+    X(round_rows, RoundRowsArgs, round_rows_tasks)          \
     X(select_rows, SelectRowsArgs, select_rows_tasks)       \
     X(slice, SliceArgs, slice_tasks)
 #define PLAIT_ELEMENTWISE_KERNELS(X)                        \

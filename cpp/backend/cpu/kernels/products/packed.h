@@ -26,6 +26,20 @@ namespace plait::cpu {
 
 struct TileProduct;
 
+// How a product reads its rows of activations.
+enum class RowForm : uint8_t {
+    f32,
+    bytes,     // as quantize_rows writes them
+    bf16,      // as round_rows writes them
+    two_bf16,  // the same, with what the rounding left as a second part
+};
+
+PLAIT_INLINE RowForm row_form(const IsaInfo& isa, DType weight) {
+    if (!is_float(weight)) return RowForm::bytes;
+    if (!isa.has_tiles || weight == DType::f32) return RowForm::f32;
+    return weight == DType::bf16 ? RowForm::bf16 : RowForm::two_bf16;
+}
+
 struct PackedWeight {
     const unsigned char* data;  // 64-byte aligned
     const IsaInfo* isa;         // the instruction set that it is packed for
@@ -58,9 +72,15 @@ struct PackedWeight {
     PLAIT_INLINE_MEMBER int64_t product_panel_bytes() const {
         return is_expanded(format) ? columns / 4 * 5 * lanes : panel_bytes;
     }
-    // Bytes of a row of activations: f32, or the words of quantize_rows.
+    // Bytes of a row of activations.
     PLAIT_INLINE_MEMBER int64_t input_bytes() const {
-        return is_float(format) ? columns * 4 : columns / 32 * 40;
+        switch (row_form(*isa, format)) {
+        case RowForm::bytes: return columns / 32 * 40;
+        case RowForm::bf16: return (columns + 31) / 32 * 64;
+        case RowForm::two_bf16: return (columns + 31) / 32 * 128;
+        case RowForm::f32: break;
+        }
+        return columns * 4;
     }
 };
 

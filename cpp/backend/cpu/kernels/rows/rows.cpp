@@ -124,19 +124,40 @@ void concat(const ConcatArgs& args, const Frame& frame, const Worker&, int64_t b
 
 namespace {
 
-int64_t rows_per_task(const QuantizeRowsArgs& args) {
+template <class Args>
+int64_t rows_per_task(const Args& args) {
     return args.columns < 4096 ? 4096 / args.columns : 1;
 }
 
-int64_t rows(const QuantizeRowsArgs& args, const Frame& frame) {
+template <class Args>
+int64_t rows(const Args& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows) * args.rows_per_item;
+}
+
+template <class Args>
+int64_t row_tasks(const Args& args, const Frame& frame) {
+    const int64_t per_task = rows_per_task(args);
+    return (rows(args, frame) + per_task - 1) / per_task;
+}
+
+// Rounds 32 columns of a row, of which it has n.
+void round_columns(const float* x, int64_t n, int parts, uint16_t* to, int64_t part_step) {
+    for (int64_t k = 0; k < 32; k += F32::kLanes) {
+        F32 left = n - k >= F32::kLanes ? F32::load(x + k)
+                   : n > k              ? F32::load(x + k, n - k)
+                                        : F32::zero();
+        for (int part = 0; part < parts; ++part) {
+            uint16_t* const rounded = to + part * part_step + k;
+            left.store_bf16(rounded);
+            left = left - F32::load_bf16(rounded);
+        }
+    }
 }
 
 }  // namespace
 
 int64_t quantize_rows_tasks(const QuantizeRowsArgs& args, const Frame& frame) {
-    const int64_t per_task = rows_per_task(args);
-    return (rows(args, frame) + per_task - 1) / per_task;
+    return row_tasks(args, frame);
 }
 
 // Reference: tests/reference/linear.py.
@@ -148,6 +169,23 @@ void quantize_rows(const QuantizeRowsArgs& args, const Frame& frame, const Worke
     for (int64_t r = begin * rows_per_task(args); r < stop; ++r) {
         const float* x = frame.at<const float>(args.x) + r * n;
         quantize_row(x, quantized_row(frame.at<unsigned char>(args.y), all, n, r), n);
+    }
+}
+
+int64_t round_rows_tasks(const RoundRowsArgs& args, const Frame& frame) {
+    return row_tasks(args, frame);
+}
+
+void round_rows(const RoundRowsArgs& args, const Frame& frame, const Worker&, int64_t begin,
+                int64_t end) {
+    const int64_t all = rows(args, frame), per_task = rows_per_task(args);
+    for (int64_t r = begin * per_task; r < end * per_task && r < all; ++r) {
+        const float* x = frame.at<const float>(args.x) + r * args.columns;
+        const RoundedRow to =
+            rounded_row(frame.at<unsigned char>(args.y), all, args.columns, args.parts, r);
+        for (int64_t k = 0; k < args.columns; k += 32)
+            round_columns(x + k, args.columns - k, args.parts, to.columns + k / 32 * to.step,
+                          to.part_step);
     }
 }
 

@@ -76,7 +76,7 @@ TEST_P(FloatTiles, HaveTheBitsOfTheirDefinition) {
         for (const int64_t n : size.counts) {
             const std::vector<float> values =
                 random_values(static_cast<size_t>(n * size.columns), 7);
-            const Input x(isa_, DType::f32, values, size.columns);
+            const Input x(isa_, GetParam(), values, size.columns);
             const std::vector<float> y = linear(isa_, one.packed(), x, n);
             for (const int64_t row : {int64_t{0}, n / 2, n - 1}) {
                 for (int64_t out = 0; out<size.rows; out += size.rows> 20 ? 7 : 1) {

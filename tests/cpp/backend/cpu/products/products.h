@@ -87,6 +87,38 @@ inline QuantizedRow row_of(const std::vector<int32_t>& words, int64_t columns, i
     return quantized_row(bytes, n, columns, row);
 }
 
+inline std::vector<int32_t> rounded(Isa isa, const std::vector<float>& x, int64_t columns,
+                                    int parts) {
+    const auto rows = static_cast<int64_t>(x.size()) / columns;
+    std::vector<int32_t> words(static_cast<size_t>(rows * parts * ((columns + 31) / 32) * 16));
+    RoundRowsArgs args{};
+    args.x = fixed(x.data());
+    args.y = fixed(words.data());
+    args.fixed_rows = rows;
+    args.rows_per_item = 1;
+    args.columns = columns;
+    args.parts = parts;
+    run(kernels(isa).round_rows, args);
+    return words;
+}
+
+// The values of rounded rows: the sums of their parts.
+inline std::vector<float> sums_of_parts(const std::vector<int32_t>& words, int64_t rows,
+                                        int64_t columns) {
+    const auto parts =
+        static_cast<int>(static_cast<int64_t>(words.size()) / (rows * ((columns + 31) / 32) * 16));
+    auto* all = reinterpret_cast<unsigned char*>(const_cast<int32_t*>(words.data()));
+    std::vector<float> x(static_cast<size_t>(rows * columns));
+    for (int64_t r = 0; r < rows; ++r) {
+        const RoundedRow row = rounded_row(all, rows, columns, parts, r);
+        for (int64_t k = 0; k < columns; ++k)
+            for (int part = 0; part < parts; ++part)
+                x[static_cast<size_t>(r * columns + k)] +=
+                    bf16_to_f32(row.columns[part * row.part_step + k / 32 * row.step + k % 32]);
+    }
+    return x;
+}
+
 // The values of quantised rows.
 inline std::vector<float> restored(const std::vector<int32_t>& words, int64_t columns) {
     std::vector<float> x(words.size() / 10 * 32);
@@ -107,11 +139,18 @@ inline std::vector<float> dequantized(const TensorType& type, const std::vector<
 // Activations in the form that products with a weight type take: f32, or quantised words.
 struct Input {
     Input(Isa isa, DType weight, const std::vector<float>& x, int64_t columns) : exact(x) {
-        if (weight == DType::bf16 && (isa->bf16_dot_is_fast || isa->has_tiles))
+        if (weight == DType::bf16 && isa->bf16_dot_is_fast)  // multiplies in pairs of BF16
             for (float& value : exact) value = bf16_to_f32(f32_to_bf16(value));
-        if (!is_block_type(weight)) return;
-        words = quantized(isa, x, columns);
-        exact = restored(words, columns);
+        switch (row_form(*isa, weight)) {
+        case RowForm::f32: return;
+        case RowForm::bytes:
+            words = quantized(isa, x, columns);
+            exact = restored(words, columns);
+            return;
+        case RowForm::bf16: words = rounded(isa, x, columns, 1); break;
+        case RowForm::two_bf16: words = rounded(isa, x, columns, 2); break;
+        }
+        exact = sums_of_parts(words, static_cast<int64_t>(x.size()) / columns, columns);
     }
     Ref ref() const { return words.empty() ? fixed(exact.data()) : fixed(words.data()); }
 
