@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/common/quantized_rows.h"
-#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/products/linear.h"
 #include "backend/cpu/weights/weights.h"
 #include "bytes.h"
+#include "product_rows.h"
 #include "roofline.h"
 
 namespace plait::cpu {
@@ -19,12 +18,6 @@ namespace {
 
 constexpr uint64_t kWeightBytes = uint64_t{256} << 20;  // several last-level caches
 constexpr int64_t kHeads = 16;
-
-template <class Args>
-void run(const KernelOf<Args>& kernel, const Args& args, unsigned char* scratch) {
-    const Frame frame{};
-    kernel.run(&args, frame, Worker{0, scratch}, 0, kernel.tasks(&args, frame));
-}
 
 void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t columns,
            int64_t n) {
@@ -38,36 +31,21 @@ void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t 
     args.weight.matrices = kHeads;
     args.fixed_rows = n;
 
-    std::vector<float> x(static_cast<size_t>(n * kHeads * columns));
+    const ProductRows x(isa, args.weight, n, kHeads);
     std::vector<float> y(static_cast<size_t>(n * kHeads * rows));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 13) - 6.0f;
-    std::vector<int32_t> words(x.size() / 32 * 10);
-    QuantizeRowsArgs round{};
-    round.x.offset = reinterpret_cast<uint64_t>(x.data());
-    round.y.offset = reinterpret_cast<uint64_t>(words.data());
-    round.fixed_rows = n;
-    round.rows_per_item = kHeads;
-    round.columns = columns;
-    args.x = round.x;
     args.y.offset = reinterpret_cast<uint64_t>(y.data());
     std::vector<unsigned char> scratch(static_cast<size_t>(product_scratch_bytes(args.weight)));
 
     const unsigned char* first = args.weight.data;
     int64_t turn = 0;
     for (auto _ : state) {
-        if (is_block_type(dtype)) {  // counted as well, since a model also quantises its rows
-            run(kernels(isa).quantize_rows, round, scratch.data());
-            args.x = round.y;
-        }
+        args.x = x.convert(scratch.data());
         args.weight.data = first + turn++ % layers * kHeads * args.weight.matrix_bytes;
         run(kernels(isa).head_linear, args, scratch.data());
         benchmark::ClobberMemory();
     }
-    const Unit unit = is_block_type(dtype)   ? Unit::int8
-                      : dtype == DType::bf16 ? Unit::bf16
-                                             : Unit::f32;
     // Many rows read the weights from a cache.
-    report_limit(state, isa, unit, n == 1 ? static_cast<double>(bytes) : 0.0,
+    report_limit(state, isa, x.unit(dtype), n == 1 ? static_cast<double>(bytes) : 0.0,
                  2.0 * static_cast<double>(kHeads * rows * columns * n));
 }
 

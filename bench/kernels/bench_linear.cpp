@@ -5,27 +5,19 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/kernels/common/quantized_rows.h"
-#include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/products/linear.h"
 #include "backend/cpu/weights/weights.h"
 #include "bytes.h"
+#include "product_rows.h"
 #include "roofline.h"
 
 namespace plait::cpu {
 namespace {
 
 constexpr uint64_t kWeightBytes = uint64_t{256} << 20;  // several last-level caches
-
-template <class Args>
-void run(const KernelOf<Args>& kernel, const Args& args, unsigned char* scratch) {
-    const Frame frame{};
-    kernel.run(&args, frame, Worker{0, scratch}, 0, kernel.tasks(&args, frame));
-}
 
 void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t columns,
              int64_t n) {
@@ -37,37 +29,21 @@ void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_
     args.weight = store.matrix(0, 1);
     args.fixed_rows = n;
 
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal;
-    std::vector<float> x(static_cast<size_t>(n * columns)), y(static_cast<size_t>(n * rows));
-    for (float& value : x) value = normal(random);
-    std::vector<int32_t> words(x.size() / 32 * 10);
-    QuantizeRowsArgs round{};
-    round.x.offset = reinterpret_cast<uint64_t>(x.data());
-    round.y.offset = reinterpret_cast<uint64_t>(words.data());
-    round.fixed_rows = n;
-    round.rows_per_item = 1;
-    round.columns = columns;
-    args.x = round.x;
+    const ProductRows x(isa, args.weight, n, 1);
+    std::vector<float> y(static_cast<size_t>(n * rows));
     args.y.offset = reinterpret_cast<uint64_t>(y.data());
     std::vector<unsigned char> scratch(static_cast<size_t>(product_scratch_bytes(args.weight)));
 
     const PackedWeight first = args.weight;
     int64_t turn = 0;
     for (auto _ : state) {
-        if (is_block_type(dtype)) {  // counted as well, since a model also quantises its rows
-            run(kernels(isa).quantize_rows, round, scratch.data());
-            args.x = round.y;
-        }
+        args.x = x.convert(scratch.data());
         args.weight.data = first.data + turn++ % matrices * first.matrix_bytes;
         run(kernels(isa).linear, args, scratch.data());
         benchmark::ClobberMemory();
     }
-    const Unit unit = is_block_type(dtype)   ? Unit::int8
-                      : dtype == DType::bf16 ? Unit::bf16
-                                             : Unit::f32;
     // Many rows read the weights from a cache.
-    report_limit(state, isa, unit, n == 1 ? static_cast<double>(bytes) : 0.0,
+    report_limit(state, isa, x.unit(dtype), n == 1 ? static_cast<double>(bytes) : 0.0,
                  2.0 * static_cast<double>(rows * columns * n));
 }
 

@@ -70,19 +70,33 @@ PLAIT_AVX512 double avx512_int8() {
     PLAIT_TURNS(__m512i, x, _mm512_dpbusd_epi32(sums[i], x, x))
     return 2.0 * 64 * kSums * kTurns;
 }
-double amx_int8() {
+// Returns the operations of calls of `multiply`, which multiplies four times two tiles of 16 rows by
+// `columns` columns.
+template <typename Multiply>
+double amx(int columns, Multiply multiply) {
     struct {
         uint8_t palette = 1, start_row = 0, reserved[14] = {};
         uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64};
         uint8_t rows[16] = {16, 16, 16, 16, 16, 16};
     } shapes;
     asm volatile("ldtilecfg %0" ::"m"(shapes));
-    for (int turn = 0; turn < kTurns; ++turn)
+    for (int turn = 0; turn < kTurns; ++turn) multiply();
+    asm volatile("tilerelease");
+    return 2.0 * 16 * 16 * columns * 4 * kTurns;
+}
+double amx_int8() {
+    return amx(64, [] {
         asm volatile(
             "tdpbssd %tmm5, %tmm4, %tmm0\n\ttdpbssd %tmm5, %tmm4, %tmm1\n\t"
             "tdpbssd %tmm5, %tmm4, %tmm2\n\ttdpbssd %tmm5, %tmm4, %tmm3");
-    asm volatile("tilerelease");
-    return 2.0 * 16 * 16 * 64 * 4 * kTurns;
+    });
+}
+double amx_bf16() {
+    return amx(32, [] {
+        asm volatile(
+            "tdpbf16ps %tmm5, %tmm4, %tmm0\n\ttdpbf16ps %tmm5, %tmm4, %tmm1\n\t"
+            "tdpbf16ps %tmm5, %tmm4, %tmm2\n\ttdpbf16ps %tmm5, %tmm4, %tmm3");
+    });
 }
 PLAIT_AVX2 double read_avx2(const std::byte* from, size_t bytes) {
     __m256i sum = _mm256_setzero_si256();
@@ -123,7 +137,7 @@ Limits measure(Isa isa) {
         const double read = rate([&] { return read_avx2(from, kBytes); });
         if (isa->panel_lanes == 8) return {read, {rate(avx2_f32), rate(avx2_f32), rate(avx2_int8)}};
         const double f32 = rate(avx512_f32);
-        if (isa->has_tiles) return {read, {f32, f32, rate(amx_int8)}};
+        if (isa->has_tiles) return {read, {f32, rate(amx_bf16), rate(amx_int8)}};
         return {read, {f32, rate(avx512_bf16), rate(avx512_int8)}};
     }
 #endif

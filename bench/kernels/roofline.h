@@ -11,7 +11,7 @@ namespace plait::cpu {
 // The multiplications that a kernel uses.
 enum class Unit {
     f32,   // fused multiply-adds
-    bf16,  // vdpbf16ps on AVX-512 without AMX, otherwise as f32
+    bf16,  // tdpbf16ps on AMX, vdpbf16ps on AVX-512, otherwise as f32
     int8,  // tdpbssd on AMX; vpdpbusd on AVX-512; vpmaddubsw, vpmaddwd and an addition on AVX2
 };
 

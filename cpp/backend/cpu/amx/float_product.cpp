@@ -7,9 +7,9 @@
 // Denormals count as zero. This order does not depend on the number of rows, so a row has the same
 // bits alone and in a batch. Reference: tests/cpp/backend/cpu/products/float_tiles_test.cpp.
 //
-// Rows are read as round_rows writes them. BF16 weights are multiplied by x rounded to BF16. An F16 weight has the bits of two BF16 numbers,
-// high and low; x is rounded to two as well. For every 32 columns, the products high by high, low x
-// by high w and high x by low w are added, in this order.
+// Rows are read as round_rows writes them. BF16 weights are multiplied by x rounded to BF16. An F16
+// weight is the sum of two BF16 numbers, high and low, and x is rounded to two. For every 32
+// columns, the products high by high, low x by high w and high x by low w are added, in this order.
 #include "backend/cpu/amx/amx.h"
 #include "backend/cpu/amx/tiles.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
@@ -25,10 +25,12 @@ constexpr int kTile = kHigh * kDeep;  // elements of a tile, of rows as of weigh
 constexpr int kRowBytes = 64;         // of every tile
 constexpr int kSums = kHigh * kLanes;
 
-constexpr int kMaxWide = 4;             // panels that are multiplied together
-constexpr int kPartColumns = 256;       // columns that are unpacked together
-constexpr int64_t kPassRows = 512;      // max rows for which a panel is unpacked once
-constexpr int64_t kPassPanels = 16;     // max panels for which that many rows are laid out once
+constexpr int kMaxWide = 4;          // panels that are multiplied together
+constexpr int kPartColumns = 256;    // columns that are unpacked together
+constexpr int64_t kPassRows = 512;   // max rows for which a panel is unpacked once
+constexpr int64_t kPassPanels = 16;  // max panels for which that many rows are laid out once
+constexpr int64_t kMinPassRows = 256;
+constexpr int64_t kMinFloatTasks = 12;  // of a matrix: more would read the rows too often
 constexpr int64_t kStripColumns = 512;  // columns of that many rows that are laid out at once
 
 constexpr int64_t kPanelPart = int64_t{kPartColumns} * kLanes;  // elements of an unpacked panel
@@ -108,7 +110,8 @@ struct Strip {
     int64_t tiles() const { return tiles_of(rows); }
     int64_t steps() const { return steps_of(columns); }
     bool is_in_place(int64_t tile) const {
-        return product.in_place() && product.x_rows - row - tile * kHigh >= kHigh;
+        const int64_t first = product.first + row + tile * kHigh;
+        return product.in_place() && first % kHigh == 0 && product.x_rows - first >= kHigh;
     }
     RoundedRow rounded(int64_t i) const {
         auto* x = const_cast<unsigned char*>(product.x);  // only read
@@ -133,7 +136,7 @@ void copy_rows(const Strip& s) {
         if (s.is_in_place(i / kHigh)) continue;
         const RoundedRow from = s.rounded(i);
         const RowTile tile = s.tile(i / kHigh);
-        uint16_t* const row = s.scratch.x + (tile.x - s.scratch.x) + i % kHigh * kDeep;
+        auto* const row = const_cast<uint16_t*>(tile.x) + i % kHigh * kDeep;  // in the scratch
         for (int part = 0; part < s.parts; ++part)
             for (int64_t k = 0; k < s.steps(); ++k)
                 memcpy(row + part * tile.part_step + k * kTile,
@@ -256,8 +259,15 @@ void multiply_rows(const Part& part, int64_t tile, float* y) {
     const RowTile rows[2] = {s.tile(tile), s.tile(tile + kTall - 1)};
     const uint16_t* high[2] = {rows[0].x, rows[1].x};
     const uint16_t* low[2] = {rows[0].x + rows[0].part_step, rows[1].x + rows[1].part_step};
+    // The tiles that follow are fetched into the second level cache.
+    const int64_t last = s.tiles() - 1;
+    const uint16_t* next[2] = {s.tile(tile + kTall < last ? tile + kTall : last).x,
+                               s.tile(tile + kTall + 1 < last ? tile + kTall + 1 : last).x};
     const uint16_t* w = part.w(0);
     for (int64_t k = part.first; k < part.first + part.steps; ++k, w += kTile) {
+        if constexpr (kTall == 2)
+            for (int i = 0; i < kTile; i += kDeep)
+                for (const uint16_t* x : next) __builtin_prefetch(x + k * kTile + i, 0, 2);
         add_step<kTall, kWide>(high, k * kTile, w, part.panel_step);
         if constexpr (W::kParts == 2) {
             add_step<kTall, kWide>(low, k * kTile, w, part.panel_step);
@@ -449,11 +459,9 @@ void multiply_type(const Product& product, int64_t begin, int64_t end, FloatScra
     close_tiles();
 }
 
-// A task of few rows has so many panels that rows are laid out seldom and threads share the weights
-// evenly. An unpacked panel serves every row of a task of many rows.
+// An unpacked panel serves every row of a task, so tasks are made smaller by taking panels first.
 ProductCut cut_floats(int64_t panels, int64_t rows, int64_t matrices) {
     ProductCut cut;
-    const int64_t min_panels = rows <= kHigh ? kMaxWide : 8;
     cut.panels = kPassPanels;
     cut.rows = kPassRows;
     const auto tasks = [&] {
@@ -461,8 +469,9 @@ ProductCut cut_floats(int64_t panels, int64_t rows, int64_t matrices) {
         cut.row_tasks = (rows + cut.rows - 1) / cut.rows;
         return cut.panel_tasks * cut.row_tasks * matrices;
     };
-    while (tasks() < kMinTasks && cut.panels > min_panels) cut.panels /= 2;
-    while (tasks() < kMinTasks && cut.rows > 8 * kHigh && rows > cut.rows / 2) cut.rows /= 2;
+    while (tasks() < kMinFloatTasks && cut.panels > kMaxWide) cut.panels /= 2;
+    while (tasks() < kMinFloatTasks && cut.rows > kMinPassRows && rows > cut.rows / 2)
+        cut.rows /= 2;
     return cut;
 }
 

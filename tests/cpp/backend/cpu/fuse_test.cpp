@@ -25,7 +25,7 @@ struct Example {
     Value vector() { return graph.weight({next++, {DType::f32, {kWidth}}}); }
     std::vector<std::string> fused() {
         std::vector<std::string> names;
-        for (const CpuNode& node : lower(graph, 1, /*fuse=*/true).nodes) {
+        for (const CpuNode& node : lower(graph, isa_from_name("scalar"), 1, /*fuse=*/true).nodes) {
             const std::string name = info_of(node.op).name;
             if (name != "weight" && name != "input") names.push_back(name);
         }

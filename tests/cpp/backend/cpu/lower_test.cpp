@@ -66,6 +66,24 @@ TEST(Lower, FloatProductsStayAsTheyAre) {
     }
 }
 
+// With tiles, the rows of a product with F16 or BF16 weights are rounded, once for each form.
+TEST(Lower, TilesTakeRoundedRows) {
+    Graph graph;
+    const Value x = values(graph, {4, 40});
+    WeightId next = 0;
+    for (const DType dtype : {DType::bf16, DType::f16, DType::bf16, DType::f32})
+        graph.output(OutputId::logits, linear(x, weight(graph, next++, dtype, {3, 40})));
+    IsaInfo isa = isa_row("scalar");
+    isa.has_tiles = true;
+    const Lowered lowered = lower(graph, &isa, 2, /*fuse=*/true);
+    std::vector<int64_t> words;
+    for (const CpuNode& node : lowered.nodes) {
+        if (std::holds_alternative<RoundRows>(node.op)) words.push_back(node.type.shape[-1]);
+        EXPECT_FALSE(std::holds_alternative<QuantizeRows>(node.op));
+    }
+    EXPECT_EQ(words, (std::vector<int64_t>{2 * 16, 2 * 2 * 16}));
+}
+
 // The sum reads x itself, the product its rounded rows.
 TEST(Lower, AResidualThatIsAlsoMultipliedIsNotRounded) {
     Graph graph;
@@ -135,7 +153,7 @@ TEST(Lower, AttentionOverManyRowsTakesSumsOfSplits) {
                                                                .scale = 1.0f,
                                                                .softcap = 0.0f,
                                                                .flash = flash}));
-        const Lowered lowered = lower(graph, threads, /*fuse=*/true);
+        const Lowered lowered = lower(graph, isa_from_name("scalar"), threads, /*fuse=*/true);
         int n = 0;
         for (const CpuNode& node : lowered.nodes) {
             if (!std::holds_alternative<AttendSplits>(node.op)) continue;

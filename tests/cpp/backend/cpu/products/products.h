@@ -103,10 +103,10 @@ inline std::vector<int32_t> rounded(Isa isa, const std::vector<float>& x, int64_
 }
 
 // The values of rounded rows: the sums of their parts.
-inline std::vector<float> sums_of_parts(const std::vector<int32_t>& words, int64_t rows,
-                                        int64_t columns) {
-    const auto parts =
-        static_cast<int>(static_cast<int64_t>(words.size()) / (rows * ((columns + 31) / 32) * 16));
+inline std::vector<float> sums_of_parts(const std::vector<int32_t>& words, int64_t columns,
+                                        int parts) {
+    const int64_t row_words = parts * ((columns + 31) / 32) * 16;
+    const int64_t rows = static_cast<int64_t>(words.size()) / row_words;
     auto* all = reinterpret_cast<unsigned char*>(const_cast<int32_t*>(words.data()));
     std::vector<float> x(static_cast<size_t>(rows * columns));
     for (int64_t r = 0; r < rows; ++r) {
@@ -147,10 +147,13 @@ struct Input {
             words = quantized(isa, x, columns);
             exact = restored(words, columns);
             return;
-        case RowForm::bf16: words = rounded(isa, x, columns, 1); break;
-        case RowForm::two_bf16: words = rounded(isa, x, columns, 2); break;
+        case RowForm::bf16:
+        case RowForm::two_bf16: {
+            const int parts = row_form(*isa, weight) == RowForm::bf16 ? 1 : 2;
+            words = rounded(isa, x, columns, parts);
+            exact = sums_of_parts(words, columns, parts);
         }
-        exact = sums_of_parts(words, static_cast<int64_t>(x.size()) / columns, columns);
+        }
     }
     Ref ref() const { return words.empty() ? fixed(exact.data()) : fixed(words.data()); }
 

@@ -1,0 +1,71 @@
+// Rows of activations in the form that a product reads.
+#pragma once
+
+#include <random>
+#include <vector>
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/common/quantized_rows.h"
+#include "backend/cpu/kernels/common/table.h"
+#include "backend/cpu/kernels/products/product_cost.h"
+#include "roofline.h"
+
+namespace plait::cpu {
+
+template <class Args>
+void run(const KernelOf<Args>& kernel, const Args& args, unsigned char* scratch) {
+    const Frame frame{};
+    kernel.run(&args, frame, Worker{0, scratch}, 0, kernel.tasks(&args, frame));
+}
+
+class ProductRows {
+public:
+    // `n` rows of `per_row` vectors each.
+    ProductRows(Isa isa, const PackedWeight& weight, int64_t n, int64_t per_row)
+        : isa_(isa),
+          form_(row_form(*isa, weight.format)),
+          x_(static_cast<size_t>(n * per_row * weight.columns)),
+          converted_(static_cast<size_t>(n * per_row * weight.input_bytes() / 4)) {
+        std::mt19937 random(1);
+        std::normal_distribution<float> normal;
+        for (float& value : x_) value = normal(random);
+        fill(quantize_, n, per_row, weight.columns);
+        fill(round_, n, per_row, weight.columns);
+        round_.parts = form_ == RowForm::two_bf16 ? 2 : 1;
+    }
+
+    // Converts the rows: counted as well, since a model also converts its rows.
+    Ref convert(unsigned char* scratch) const {
+        if (form_ == RowForm::f32) return quantize_.x;
+        if (form_ == RowForm::bytes)
+            run(kernels(isa_).quantize_rows, quantize_, scratch);
+        else
+            run(kernels(isa_).round_rows, round_, scratch);
+        return quantize_.y;
+    }
+
+    // The multiplications of the product.
+    Unit unit(DType weight) const {
+        if (form_ == RowForm::bytes) return Unit::int8;
+        return form_ != RowForm::f32 || weight == DType::bf16 ? Unit::bf16 : Unit::f32;
+    }
+
+private:
+    template <class Args>
+    void fill(Args& args, int64_t n, int64_t per_row, int64_t columns) {
+        args.x.offset = reinterpret_cast<uint64_t>(x_.data());
+        args.y.offset = reinterpret_cast<uint64_t>(converted_.data());
+        args.fixed_rows = n;
+        args.rows_per_item = per_row;
+        args.columns = columns;
+    }
+
+    Isa isa_;
+    RowForm form_;
+    std::vector<float> x_;
+    std::vector<int32_t> converted_;
+    QuantizeRowsArgs quantize_{};
+    RoundRowsArgs round_{};
+};
+
+}  // namespace plait::cpu
