@@ -397,14 +397,13 @@ void multiply_format(const Product& product, int64_t begin, int64_t end, TileScr
         }
         return shapes;
     }();
-    open_tiles(kShapes);
+    const OpenTiles tiles(kShapes);
     for (int64_t row = 0; row < product.n; row += kPassRows) {
         const int64_t rows = product.n - row < kPassRows ? product.n - row : kPassRows;
         for (int64_t p = begin; p < end; p += kPassPanels)
             multiply_pass<Type>(product, row, rows, p,
                                 p + kPassPanels < end ? p + kPassPanels : end, scratch);
     }
-    close_tiles();
 }
 
 // A task is up to kPassPanels panels by kPassRows rows: an unpacked panel serves every row of the

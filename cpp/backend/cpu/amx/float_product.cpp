@@ -448,7 +448,7 @@ void multiply_type(const Product& product, int64_t begin, int64_t end, FloatScra
             is_weight || product.n > kHigh ? kHigh : static_cast<uint8_t>(product.n);
         shapes.row_bytes[tile] = kRowBytes;
     }
-    open_tiles(shapes);
+    const OpenTiles tiles(shapes);
     constexpr int64_t kMaxRows = kPassRows / W::kParts;
     for (int64_t row = 0; row < product.n; row += kMaxRows) {
         const int64_t rows = product.n - row < kMaxRows ? product.n - row : kMaxRows;
@@ -456,7 +456,6 @@ void multiply_type(const Product& product, int64_t begin, int64_t end, FloatScra
         for (int64_t p = begin; p < end; p += panels)
             multiply_pass<W>(product, row, rows, p, p + panels < end ? p + panels : end, scratch);
     }
-    close_tiles();
 }
 
 // An unpacked panel serves every row of a task, so tasks are made smaller by taking panels first.

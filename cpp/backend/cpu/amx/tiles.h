@@ -17,11 +17,23 @@ struct TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64);
 
-PLAIT_INLINE void open_tiles(const TileShapes& shapes) {
-    asm volatile("ldtilecfg %0" ::"m"(shapes));
-}
-// Without this, the operating system would save the tiles at every switch of threads.
-PLAIT_INLINE void close_tiles() { asm volatile("tilerelease" ::: "memory"); }
+// Configures the tiles while it exists, then restores what was configured before. A library that
+// computes in the same thread may rely on its configuration: llama.cpp loads its own once per
+// thread. The contents of tiles do not survive. If nothing was configured, the tiles are released:
+// otherwise the operating system would save them at every switch of threads.
+class OpenTiles {
+public:
+    PLAIT_INLINE_MEMBER explicit OpenTiles(const TileShapes& shapes) {
+        asm volatile("sttilecfg %0" : "=m"(before_));
+        asm volatile("ldtilecfg %0" ::"m"(shapes));
+    }
+    PLAIT_INLINE_MEMBER ~OpenTiles() { asm volatile("ldtilecfg %0" ::"m"(before_) : "memory"); }
+    OpenTiles(const OpenTiles&) = delete;
+    OpenTiles& operator=(const OpenTiles&) = delete;
+
+private:
+    TileShapes before_;
+};
 
 template <int kTile>
 PLAIT_INLINE void load_tile(const void* from, int64_t step) {

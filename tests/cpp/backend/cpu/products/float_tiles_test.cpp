@@ -1,4 +1,5 @@
 // Products with F16 and BF16 weights on AMX beside their definition in amx/float_product.cpp.
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -96,6 +97,31 @@ TEST_P(FloatTiles, HaveTheBitsOfTheirDefinition) {
         }
     }
 }
+
+#if defined(__x86_64__)
+// Another library in this thread finds the tiles as it configured them, or released.
+TEST_P(FloatTiles, RestoreTheConfigurationOfTiles) {
+    using Shapes = std::array<uint8_t, 64>;
+    const auto stored = [] {
+        Shapes shapes;
+        asm volatile("sttilecfg %0" : "=m"(shapes));
+        return shapes;
+    };
+    Shapes others{1};     // palette 1
+    others[16] = 32;      // bytes of a row of the first tile
+    others[16 + 32] = 5;  // and its rows
+    for (const DType dtype : {GetParam(), DType::q4_0}) {
+        One one(isa_, TensorType{dtype, {40, 96}});
+        const Input x(isa_, dtype, random_values(40 * 96, 7), 96);
+        for (const Shapes& before : {Shapes{}, others}) {
+            asm volatile("ldtilecfg %0" ::"m"(before));
+            linear(isa_, one.packed(), x, 40);
+            EXPECT_EQ(stored(), before);
+        }
+    }
+    asm volatile("tilerelease");
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(All, FloatTiles, testing::Values(DType::bf16, DType::f16),
                          [](const testing::TestParamInfo<DType>& type) {
