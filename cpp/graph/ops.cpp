@@ -64,11 +64,12 @@ Value embed(Value table, Value tokens) {
                             floats({tokens.shape()[0], table.shape()[1]}), tokens.extent());
 }
 
-Value select_rows(Value x, Value rows) {
+Value select_rows(Value x, Value rows, Value begin) {
     PLAIT_CHECK(x.type().dtype == DType::f32 && rows.type().dtype == DType::i32);
+    PLAIT_CHECK(!begin || begin.type().dtype == DType::i32);
     Shape shape = x.shape();
     shape.dims[0] = rows.shape()[0];
-    return x.graph->add(ops::SelectRows{x, rows}, floats(shape), rows.extent());
+    return x.graph->add(ops::SelectRows{x, rows, begin}, floats(shape), rows.extent());
 }
 
 Value store_rows(Value storage, Value x, Value rows) {

@@ -12,8 +12,8 @@ size_t PlanKeyHash::operator()(const PlanKey& key) const noexcept {
         static_cast<uint64_t>(key.kind) | static_cast<uint64_t>(key.input) << 8 |
         static_cast<uint64_t>(key.output) << 16 | static_cast<uint64_t>(key.causal) << 24 |
         static_cast<uint64_t>(key.flash) << 25 | static_cast<uint64_t>(key.single) << 26 |
-        static_cast<uint64_t>(key.control) << 27 | static_cast<uint64_t>(key.group) << 32 |
-        static_cast<uint64_t>(key.edits) << 40;
+        static_cast<uint64_t>(key.control) << 27 | static_cast<uint64_t>(key.ordered) << 28 |
+        static_cast<uint64_t>(key.group) << 32 | static_cast<uint64_t>(key.edits) << 40;
     return Hash()
         .add(flags)
         .add(static_cast<uint64_t>(key.adapters) << 32 | key.captures)

@@ -17,7 +17,9 @@ struct PlanKey {
     OutputKind output = OutputKind::logits;
     bool causal = true;
     bool flash = true;
-    bool single = false;    // one token per sequence
+    bool single = false;  // one token per sequence
+    // The outputs are in the order of the tokens, and there may be fewer of them.
+    bool ordered = false;
     uint16_t adapters = 0;  // id of the adapter set
     uint16_t captures = 0;  // id of the capture set
     uint16_t edits = 0;     // id of the edit set

@@ -200,8 +200,9 @@ States Step::states(int layer, int slot, int kind) {
 
 Value Step::keep_outputs(Value x) {
     if (!wants_outputs()) return x;
-    return select_rows(x, graph_.input({InputField::output_tokens}, {DType::i32, {key_.n_outputs}},
-                                       Extent::outputs));
+    const Value rows =
+        graph_.input({InputField::output_tokens}, {DType::i32, {key_.n_outputs}}, Extent::outputs);
+    return select_rows(x, rows, key_.ordered ? by_sequence(InputField::output_begin) : Value{});
 }
 
 Value Step::given(int64_t width) {

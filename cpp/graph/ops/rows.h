@@ -19,8 +19,11 @@ struct Embed {
 struct SelectRows {
     Operand x;     // [n, ...]
     Operand rows;  // [k] i32
+    // [s + 1] i32, for passes: the rows ascend, and these are the first ones of each sequence.
+    OptionalOperand begin;
     static constexpr OpInfo kInfo{.name = "select_rows"};
-    static constexpr auto kOperands = operands(&SelectRows::x, &SelectRows::rows);
+    static constexpr auto kOperands =
+        operands(&SelectRows::x, &SelectRows::rows, &SelectRows::begin);
     bool operator==(const SelectRows&) const = default;
 };
 
@@ -57,7 +60,8 @@ struct EditRows {
 }  // namespace ops
 
 Value embed(Value table, Value tokens);  // [vocab, m], [n] i32 -> [n, m]
-Value select_rows(Value x, Value rows);  // [n, ...], [k] i32 -> [k, ...]
+// [n, ...], [k] i32 -> [k, ...]; begin: see ops::SelectRows.
+Value select_rows(Value x, Value rows, Value begin = {});
 
 // Writes row i of x to row rows[i] of a cache, in the cache's type. The result is the cache after
 // the write; a node that must see the write takes it as operand.

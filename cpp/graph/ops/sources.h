@@ -16,9 +16,12 @@ enum class InputField : uint8_t {
     positions,      // per token
     token_begin,    // per sequence of the microbatch, + 1
     output_tokens,  // per output
+    output_begin,   // per sequence of the microbatch, + 1
     write_rows,     // per token, in an attention group
     first,          // the same
     last,           // the same
+    output_first,   // `first` of the outputs
+    output_last,    // `last` of the outputs
     runs,           // per run, in an attention group
     run_begin,      // per sequence, + 1, in an attention group
     key_positions,  // per key, in an attention group

@@ -29,6 +29,7 @@ InputLayout Engine::input_layout(const MemoryLayout& memory, const EngineLimits&
     layout.add({positions}, by_token * static_cast<uint64_t>(limits.build.n_pos_per_token));
     layout.add({token_begin}, by_sequence);
     layout.add({output_tokens}, by_token);
+    layout.add({output_begin}, by_sequence);
     layout.add({embeddings}, by_token * static_cast<uint64_t>(width));
     for (uint8_t g = 0; g < memory.groups.size(); ++g) {
         const GroupInfo& group = memory.groups[g];
@@ -39,7 +40,8 @@ InputLayout Engine::input_layout(const MemoryLayout& memory, const EngineLimits&
             layout.add({write_states, g}, by_sequence);
             continue;
         }
-        for (const InputField field : {write_rows, first, last}) layout.add({field, g}, by_token);
+        for (const InputField field : {write_rows, first, last, output_first, output_last})
+            layout.add({field, g}, by_token);
         layout.add({run_begin, g}, by_sequence);
         layout.add({runs, g}, uint64_t{std::max(group.max_runs, limits.n_rows)} * sizeof(Run));
         if (!group.needs_key_positions) continue;

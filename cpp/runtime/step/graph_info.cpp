@@ -22,9 +22,12 @@ const char* field_name(InputField field) {
     case InputField::positions: return "positions";
     case InputField::token_begin: return "token_begin";
     case InputField::output_tokens: return "output_tokens";
+    case InputField::output_begin: return "output_begin";
     case InputField::write_rows: return "write_rows";
     case InputField::first: return "first";
     case InputField::last: return "last";
+    case InputField::output_first: return "output_first";
+    case InputField::output_last: return "output_last";
     case InputField::runs: return "runs";
     case InputField::run_begin: return "run_begin";
     case InputField::key_positions: return "key_positions";

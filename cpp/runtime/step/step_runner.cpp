@@ -105,6 +105,8 @@ PlanKey StepRunner::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_
     if (key.single) key.n_sequences = std::min(key.n_tokens, key.n_sequences);
     key.n_outputs = bucket(n_outputs, max_tokens);
     if (key.n_outputs == 0) key.output = OutputKind::none;
+    // Values that are captured or edited are those of all tokens.
+    key.ordered = key.n_outputs < key.n_tokens && key.captures == 0 && key.edits == 0;
     return key;
 }
 
@@ -200,6 +202,8 @@ void StepRunner::run_microbatch(const Microbatch& microbatch, size_t index, Outp
         prepared_.source.tokens.empty() ? InputKind::embeddings : InputKind::tokens;
     PlanKey key =
         key_for(microbatch.n_tokens(), microbatch.n_sequences(), microbatch.n_outputs(), input);
+    key.ordered =
+        key.ordered && !computes_gradients() && std::ranges::is_sorted(microbatch.output_tokens);
     if (computes_gradients()) key = gradients_->prepare(plans_, key);
     Plan& plan = plans_.get(key);
     {
@@ -260,6 +264,23 @@ void StepRunner::write_inputs(const Plan& plan, const Microbatch& microbatch, si
         case InputField::output_tokens:
             engine_.write(id, std::span(microbatch.output_tokens));
             break;
+        case InputField::output_begin: {
+            const std::span<int32_t> to = engine_.in_place<int32_t>(id, microbatch.begin.size());
+            for (size_t s = 0; s < to.size(); ++s)
+                to[s] = static_cast<int32_t>(
+                    std::ranges::lower_bound(microbatch.output_tokens, microbatch.begin[s]) -
+                    microbatch.output_tokens.begin());
+            break;
+        }
+        case InputField::output_first:
+        case InputField::output_last: {
+            const GroupView view = step_memory_.view(group, index);
+            const auto from = id.field == InputField::output_first ? view.first : view.last;
+            const std::span<int32_t> to = engine_.in_place<int32_t>(id, microbatch.n_outputs());
+            for (size_t i = 0; i < to.size(); ++i)
+                to[i] = from[static_cast<size_t>(microbatch.output_tokens[i])];
+            break;
+        }
         case InputField::write_rows:
         case InputField::first:
         case InputField::last:

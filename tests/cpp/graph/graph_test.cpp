@@ -150,6 +150,7 @@ TEST(PlanKey, EveryFieldTellsKeysApart) {  // S0-06, S0-15
         changed([](PlanKey& k) { k.causal = false; }),
         changed([](PlanKey& k) { k.flash = false; }),
         changed([](PlanKey& k) { k.single = true; }),
+        changed([](PlanKey& k) { k.ordered = true; }),
         changed([](PlanKey& k) { k.adapters = 1; }),
         changed([](PlanKey& k) { k.captures = 1; }),
         changed([](PlanKey& k) { k.edits = 1; }),
@@ -167,11 +168,11 @@ TEST(PlanKey, EveryFieldTellsKeysApart) {  // S0-06, S0-15
     }
     EXPECT_EQ(hashes.size(), keys.size());
     // A new field must be added above: structured bindings count the fields.
-    const auto& [kind, input, output, causal, flash, single, adapters, captures, edits, control,
-                 n_tokens, n_sequences, n_outputs, n_moves, group] = base;
-    (void)kind, (void)input, (void)output, (void)causal, (void)flash, (void)single, (void)adapters;
-    (void)edits, (void)control, (void)captures, (void)n_tokens, (void)n_sequences, (void)n_outputs,
-        (void)n_moves, (void)group;
+    const auto& [kind, input, output, causal, flash, single, ordered, adapters, captures, edits,
+                 control, n_tokens, n_sequences, n_outputs, n_moves, group] = base;
+    (void)kind, (void)input, (void)output, (void)causal, (void)flash, (void)single, (void)ordered;
+    (void)adapters, (void)edits, (void)control, (void)captures, (void)n_tokens, (void)n_sequences,
+        (void)n_outputs, (void)n_moves, (void)group;
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "graph/ops.h"
 
 namespace plait {
@@ -71,6 +73,76 @@ TEST(SelectEarly, HeadsAreRowsToo) {
         if (std::holds_alternative<ops::Scale>(node.op)) {
             EXPECT_EQ(node.type.shape, Shape({kOutputs, 4, kWidth / 4}));
         }
+}
+
+// Attention over a cache, of which some rows are selected.
+struct Attention : Example {
+    static constexpr int64_t kSequences = 2, kRows = 64;
+    Value begin = by_sequence(InputField::token_begin);
+    Value output_begin = by_sequence(InputField::output_begin);
+    Value first = by_token(InputField::first);
+    Value last = by_token(InputField::last);
+    Value keys = graph.storage(0, {DType::f32, {kRows, kWidth}});
+
+    Value by_sequence(InputField field) {
+        return graph.input({field}, {DType::i32, {kSequences + 1}}, Extent::fixed);
+    }
+    Value by_token(InputField field) {
+        return graph.input({field}, {DType::i32, {kTokens}}, Extent::tokens);
+    }
+    Value attend(Value h) {
+        const Value runs = graph.input({InputField::runs}, {DType::i32, {kRows, 4}}, Extent::fixed);
+        const Value y = plait::attend({.q = split_heads(h, 1),
+                                       .keys = keys,
+                                       .values = keys,
+                                       .token_begin = begin,
+                                       .runs = runs,
+                                       .run_begin = by_sequence(InputField::run_begin),
+                                       .first = first,
+                                       .last = last},
+                                      {.n_heads = 1,
+                                       .n_kv_heads = 1,
+                                       .key_dim = kWidth,
+                                       .value_dim = kWidth,
+                                       .scale = 1.0f,
+                                       .softcap = 0.0f,
+                                       .flash = true});
+        return merge_heads(y);
+    }
+    const ops::Attend& attention() const {
+        for (const Node& node : graph.nodes())
+            if (const auto* attend = std::get_if<ops::Attend>(&node.op)) return *attend;
+        throw std::logic_error("no attention");
+    }
+    InputField field_of(NodeId id) const {
+        return std::get<ops::Input>(graph.node(id).op).id.field;
+    }
+};
+
+TEST(SelectEarly, QueriesOfOrderedOutputsAreComputedForTheseRowsAlone) {
+    Attention e;
+    e.graph.output(OutputId::logits,
+                   select_rows(e.block(e.attend(e.block(e.x))), e.rows, e.output_begin));
+    select_early(e.graph);
+    EXPECT_EQ(count_selections(e.graph), 1);  // of x
+    const ops::Attend& attend = e.attention();
+    // Kernels count their tasks from these before the run.
+    EXPECT_EQ(e.field_of(attend.first), InputField::output_first);
+    EXPECT_EQ(e.field_of(attend.last), InputField::output_last);
+    EXPECT_EQ(e.field_of(attend.token_begin), InputField::output_begin);
+    for (const NodeId id : {attend.q.id, attend.first.id, attend.last.id}) {
+        EXPECT_EQ(e.graph.node(id).extent, Extent::outputs);
+        EXPECT_EQ(e.graph.node(id).type.shape[0], kOutputs);
+    }
+}
+
+TEST(SelectEarly, QueriesOfOutputsInAnyOrderStayWhole) {
+    Attention e;
+    e.graph.output(OutputId::logits, select_rows(e.block(e.attend(e.block(e.x))), e.rows));
+    select_early(e.graph);
+    const ops::Attend& attend = e.attention();
+    EXPECT_EQ(e.field_of(attend.token_begin), InputField::token_begin);
+    EXPECT_EQ(e.graph.node(attend.q).type.shape[0], kTokens);
 }
 
 }  // namespace

@@ -36,6 +36,9 @@ AttendArgs arguments(const ops::Attend& op, Binder& binder) {
     args.threads = binder.n_threads();
     args.scale = params.scale;
     args.softcap = params.softcap;
+    // Tasks are counted from these before the run, so nodes cannot compute them.
+    for (const Ref ref : {args.token_begin, args.runs, args.run_begin, args.first, args.last})
+        PLAIT_CHECK(ref.base == kInputs);
     PLAIT_CHECK(params.key_dim <= args.key_cache.head_elements);
     PLAIT_CHECK(params.value_dim <= args.value_cache.head_elements);
     return args;
