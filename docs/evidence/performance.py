@@ -44,7 +44,8 @@ KERNEL_HEAD = """
 
 Share of the theoretical limit that a matrix product reaches on one thread. For one row, the limit is the time to read
 the weights from memory. For more rows, it is the time for the multiplications alone: f32 FMA, `vdpbf16ps`, `vpdpbusd`,
-AMX's `tdpbssd` and `tdpbf16ps`, or with AVX2 a byte product that is widened and added each time, which 4-bit codes can avoid.
+AMX's `tdpbssd` and `tdpbf16ps`, or with AVX2 a byte product that is widened and added each time, which 4-bit codes can
+avoid.
 `./dev bench` measures these limits first. Block types also have to apply scales, so they stay below the limit, and far
 below it with [AMX](decisions/0016-amx-tiles.md), whose tiles multiply 32 or more of their rows. F16 weights take
 [three products of BF16](decisions/0051-float-weights-in-amx-tiles.md) with AMX. Codes of

@@ -409,7 +409,7 @@ void multiply_format(const Product& product, int64_t begin, int64_t end, TileScr
 // A task is up to kPassPanels panels by kPassRows rows: an unpacked panel serves every row of the
 // task, and the rows that are laid out serve every panel. Tasks are made smaller if there are too
 // few.
-ProductCut cut_tiles(int64_t panels, int64_t rows, int64_t matrices) {
+ProductCut cut_tiles(int64_t panels, int64_t rows, int64_t matrices, int64_t) {
     ProductCut cut;
     cut.panels = clamp_to(panels, 1, kPassPanels);
     cut.rows = kPassRows;

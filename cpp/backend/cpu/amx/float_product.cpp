@@ -28,10 +28,11 @@ constexpr int kSums = kHigh * kLanes;
 constexpr int kMaxWide = 4;          // panels that are multiplied together
 constexpr int kPartColumns = 256;    // columns that are unpacked together
 constexpr int64_t kPassRows = 512;   // max rows for which a panel is unpacked once
-constexpr int64_t kPassPanels = 16;  // max panels for which that many rows are laid out once
+constexpr int64_t kPassPanels = 16;  // max panels of that many rows whose results fit the scratch
 constexpr int64_t kMinPassRows = 256;
-constexpr int64_t kMinFloatTasks = 12;  // of a matrix: more would read the rows too often
-constexpr int64_t kStripColumns = 512;  // columns of that many rows that are laid out at once
+// Tasks that a matrix is cut into: more of them would read the rows too often.
+constexpr int64_t kMinFloatTasks = 12, kFloatTasksPerThread = 2;
+constexpr int64_t kStripColumns = 512;  // columns of that many rows that are read again and again
 
 constexpr int64_t kPanelPart = int64_t{kPartColumns} * kLanes;  // elements of an unpacked panel
 
@@ -459,7 +460,10 @@ void multiply_type(const Product& product, int64_t begin, int64_t end, FloatScra
 }
 
 // An unpacked panel serves every row of a task, so tasks are made smaller by taking panels first.
-ProductCut cut_floats(int64_t panels, int64_t rows, int64_t matrices) {
+ProductCut cut_floats(int64_t panels, int64_t rows, int64_t matrices, int64_t threads) {
+    int64_t wanted = kFloatTasksPerThread * threads;
+    if (wanted < kMinFloatTasks) wanted = kMinFloatTasks;
+    if (rows <= kHigh) wanted = kTasksOfFewRows;  // share the reading among threads evenly
     ProductCut cut;
     cut.panels = kPassPanels;
     cut.rows = kPassRows;
@@ -468,9 +472,12 @@ ProductCut cut_floats(int64_t panels, int64_t rows, int64_t matrices) {
         cut.row_tasks = (rows + cut.rows - 1) / cut.rows;
         return cut.panel_tasks * cut.row_tasks * matrices;
     };
-    while (tasks() < kMinFloatTasks && cut.panels > kMaxWide) cut.panels /= 2;
-    while (tasks() < kMinFloatTasks && cut.rows > kMinPassRows && rows > cut.rows / 2)
-        cut.rows /= 2;
+    while (tasks() < wanted && cut.panels > kMaxWide) cut.panels /= 2;
+    const auto halve_rows = [&](int64_t enough, int64_t min_rows) {
+        while (tasks() < enough && cut.rows > min_rows && rows > cut.rows / 2) cut.rows /= 2;
+    };
+    halve_rows(wanted, kMinPassRows);
+    halve_rows(threads, 2 * kHigh);
     return cut;
 }
 

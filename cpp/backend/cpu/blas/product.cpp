@@ -78,7 +78,7 @@ void multiply(const Product& product, int64_t begin, int64_t end, unsigned char*
     }
 }
 
-ProductCut cut(int64_t panels, int64_t rows, int64_t matrices) {
+ProductCut cut(int64_t panels, int64_t rows, int64_t matrices, int64_t) {
     ProductCut cut;
     cut.rows = kCallRows;
     cut.row_tasks = (rows + cut.rows - 1) / cut.rows;

@@ -12,6 +12,7 @@ void bind_linear(const ops::Linear& op, OptionalOperand residual, const CpuNode&
     args.has_bias = static_cast<bool>(op.bias);
     if (op.bias) args.bias = binder.operand(*op.bias);
     args.weight = binder.matrix(op.weight);
+    args.threads = binder.n_threads();
     const auto scratch =
         static_cast<uint64_t>(product_scratch_bytes(args.weight) + kRedoFloats * 4);
     binder.call(node, binder.kernels().linear, args, scratch).redo = kErased<linear_redo>;
@@ -34,6 +35,7 @@ void bind(const ops::HeadLinear& op, const CpuNode& node, Binder& binder) {
     auto args = args_for<HeadLinearArgs>(node, binder);
     args.x = binder.ref(op.x);
     args.weight = binder.matrix(op.weight);
+    args.threads = binder.n_threads();
     binder.call(node, binder.kernels().head_linear, args,
                 static_cast<uint64_t>(product_scratch_bytes(args.weight)));
 }

@@ -36,6 +36,7 @@ void bind(const ops::ExpertLinear& op, const CpuNode& node, Binder& binder) {
     args.used = static_cast<int32_t>(shape[1]);
     args.fixed_rows = shape[0];
     args.weight = binder.matrix(op.weight);
+    args.threads = binder.n_threads();
     binder.call(
         node, binder.kernels().expert_linear, args,
         static_cast<uint64_t>(expert_linear_scratch_bytes(args.weight, shape[0] * shape[1])));

@@ -17,7 +17,8 @@ Groups groups_of(const ExpertLinearArgs& args, const Frame& frame) {
     Groups g{};
     g.pairs = frame.rows(args.extent, args.fixed_rows) * args.used;
     g.groups = g.pairs < args.weight.matrices ? g.pairs : args.weight.matrices;
-    const ProductCut cut = cut_product(args.weight, g.pairs / args.weight.matrices + 1);
+    const ProductCut cut =
+        cut_product(args.weight, g.pairs / args.weight.matrices + 1, 1, args.threads);
     g.panels = cut.panels;
     g.panel_tasks = cut.panel_tasks;
     return g;

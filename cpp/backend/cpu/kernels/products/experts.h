@@ -39,6 +39,7 @@ struct ExpertLinearArgs {
     Extent extent;
     int32_t used;
     int64_t fixed_rows;
+    int64_t threads;
     PackedWeight weight;
 };
 

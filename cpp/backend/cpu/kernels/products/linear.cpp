@@ -9,7 +9,7 @@ namespace plait::cpu::PLAIT_ISA {
 int64_t linear_tasks(const LinearArgs& args, const Frame& frame) {
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
     if (n == 0) return 0;
-    const ProductCut cut = cut_product(args.weight, n);
+    const ProductCut cut = cut_product(args.weight, n, 1, args.threads);
     return cut.panel_tasks * cut.row_tasks;
 }
 
@@ -69,7 +69,7 @@ void linear(const LinearArgs& args, const Frame& frame, const Worker& worker, in
             int64_t end) {
     const PackedWeight& w = args.weight;
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
-    const ProductCut cut = cut_product(w, n);
+    const ProductCut cut = cut_product(w, n, 1, args.threads);
     Product product = product_of(args, frame, n);
     const auto stop = [&](int64_t panel) { return panel < w.panels() ? panel : w.panels(); };
     // With a single row group the weights are read once, so one call takes all panels.
@@ -93,7 +93,7 @@ void linear(const LinearArgs& args, const Frame& frame, const Worker& worker, in
 int64_t head_linear_tasks(const HeadLinearArgs& args, const Frame& frame) {
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
     if (n == 0) return 0;
-    const ProductCut cut = cut_product(args.weight, n, args.weight.matrices);
+    const ProductCut cut = cut_product(args.weight, n, args.weight.matrices, args.threads);
     return args.weight.matrices * cut.panel_tasks * cut.row_tasks;
 }
 
@@ -102,7 +102,7 @@ void head_linear(const HeadLinearArgs& args, const Frame& frame, const Worker& w
                  int64_t begin, int64_t end) {
     const PackedWeight& w = args.weight;
     const int64_t n = frame.rows(args.extent, args.fixed_rows);
-    const ProductCut cut = cut_product(w, n, w.matrices);
+    const ProductCut cut = cut_product(w, n, w.matrices, args.threads);
     for (int64_t task = begin; task < end; ++task) {
         const int64_t head = task / (cut.panel_tasks * cut.row_tasks);
         const int64_t panel = task / cut.row_tasks % cut.panel_tasks * cut.panels;

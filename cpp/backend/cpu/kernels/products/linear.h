@@ -13,6 +13,7 @@ struct LinearArgs {
     uint8_t has_residual;
     Extent extent;
     int64_t fixed_rows;
+    int64_t threads;
     PackedWeight weight;
 };
 
@@ -33,6 +34,7 @@ struct HeadLinearArgs {
     Ref x, y;  // [rows, heads, in] f32 or quantised, [rows, heads, out]
     Extent extent;
     int64_t fixed_rows;
+    int64_t threads;
     PackedWeight weight;  // a matrix for each head
 };
 

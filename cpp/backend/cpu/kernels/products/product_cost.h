@@ -72,7 +72,7 @@ struct Product;
 struct TileProduct {
     int64_t min_rows;       // a product of fewer rows is computed without it
     int64_t scratch_bytes;  // per thread
-    ProductCut (*cut)(int64_t panels, int64_t rows, int64_t matrices);
+    ProductCut (*cut)(int64_t panels, int64_t rows, int64_t matrices, int64_t threads);
     // As multiply() of product.h.
     void (*multiply)(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
 };
@@ -115,11 +115,11 @@ PLAIT_INLINE int64_t max_task_rows(const PackedWeight& weight, int64_t rows) {
     return widens(weight, rows) ? kMaxTaskRowsOfWidened : kMaxTaskRows;
 }
 
-// Returns how a product of `rows` rows with each of `matrices` is cut.
-PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t rows,
-                                    int64_t matrices = 1) {
+// Returns how a product of `rows` rows with each of `matrices` is cut for `threads`.
+PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t rows, int64_t matrices,
+                                    int64_t threads) {
     if (weight.tiles && rows >= weight.tiles->min_rows)
-        return weight.tiles->cut(weight.panels(), rows, matrices);
+        return weight.tiles->cut(weight.panels(), rows, matrices, threads);
     const int64_t panel_bytes = weight.product_panel_bytes();
     const int64_t target = target_task_bytes(panel_bytes * weight.panels() * matrices, rows);
     const int64_t together = panels_together(weight, rows);
