@@ -92,7 +92,7 @@ MAX_FLOORS = 6
 # The longest chain of headers of the room, each of which includes the next.
 MAX_CHAIN = {"backend/cpu": 6, "runtime": 6}
 # Pairs of units of the room of which one includes the other. A header and its source file are one unit.
-MAX_EDGES = {"backend/cpu": 126, "runtime": 57}
+MAX_EDGES = {"backend/cpu": 133, "runtime": 57}
 
 
 def floor_of(room, name):

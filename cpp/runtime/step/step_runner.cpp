@@ -264,23 +264,13 @@ void StepRunner::write_inputs(const Plan& plan, const Microbatch& microbatch, si
         case InputField::output_tokens:
             engine_.write(id, std::span(microbatch.output_tokens));
             break;
-        case InputField::output_begin: {
-            const std::span<int32_t> to = engine_.in_place<int32_t>(id, microbatch.begin.size());
-            for (size_t s = 0; s < to.size(); ++s)
-                to[s] = static_cast<int32_t>(
-                    std::ranges::lower_bound(microbatch.output_tokens, microbatch.begin[s]) -
-                    microbatch.output_tokens.begin());
-            break;
-        }
+        case InputField::output_begin: write_output_begin(microbatch); break;
         case InputField::output_first:
-        case InputField::output_last: {
-            const GroupView view = step_memory_.view(group, index);
-            const auto from = id.field == InputField::output_first ? view.first : view.last;
-            const std::span<int32_t> to = engine_.in_place<int32_t>(id, microbatch.n_outputs());
-            for (size_t i = 0; i < to.size(); ++i)
-                to[i] = from[static_cast<size_t>(microbatch.output_tokens[i])];
+            write_selected(id, step_memory_.view(group, index).first, microbatch);
             break;
-        }
+        case InputField::output_last:
+            write_selected(id, step_memory_.view(group, index).last, microbatch);
+            break;
         case InputField::write_rows:
         case InputField::first:
         case InputField::last:
@@ -319,6 +309,24 @@ void StepRunner::write_inputs(const Plan& plan, const Microbatch& microbatch, si
         case InputField::deltas: throw InternalError("a decode plan has inputs for row moves");
         }
     }
+}
+
+// Writes the first output of each sequence. The outputs are in the order of the tokens.
+void StepRunner::write_output_begin(const Microbatch& microbatch) {
+    const InputId id{InputField::output_begin};
+    const std::span<int32_t> to = engine_.in_place<int32_t>(id, microbatch.begin.size());
+    for (size_t s = 0; s < to.size(); ++s)
+        to[s] = static_cast<int32_t>(
+            std::ranges::lower_bound(microbatch.output_tokens, microbatch.begin[s]) -
+            microbatch.output_tokens.begin());
+}
+
+// Writes the values of the tokens that are outputs.
+void StepRunner::write_selected(InputId id, std::span<const int32_t> of_tokens,
+                                const Microbatch& microbatch) {
+    const std::span<int32_t> to = engine_.in_place<int32_t>(id, microbatch.n_outputs());
+    for (size_t i = 0; i < to.size(); ++i)
+        to[i] = of_tokens[static_cast<size_t>(microbatch.output_tokens[i])];
 }
 
 void StepRunner::write_attention_inputs(uint8_t group, size_t index) {

@@ -88,6 +88,9 @@ private:
                     InputKind input) const;
     std::span<const Microbatch> split(bool both_directions);
     void write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index);
+    void write_output_begin(const Microbatch& microbatch);
+    void write_selected(InputId id, std::span<const int32_t> of_tokens,
+                        const Microbatch& microbatch);
     void write_attention_inputs(uint8_t group, size_t index);
     bool computes_gradients() const;
     // Writes the scale of an adapter for each row of `extent`, out of `n`, or which rows use it.

@@ -106,7 +106,8 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     PackedWeight w{};
     w.format = type.dtype;
     w.isa = isa;
-    w.tiles = kernels(isa).tiles(w.format);
+    const auto tiles = kernels(isa).tiles;
+    w.tiles = tiles ? tiles(w.format) : nullptr;
     w.lanes = isa->panel_lanes;
     w.rows = rank == 1 ? 1 : type.shape[-2];
     w.columns = type.shape[-1];

@@ -47,7 +47,8 @@ PLAIT_INLINE QuantizedRow quantized_row(unsigned char* all, int64_t n, int64_t c
 }
 
 // Rounds rows to BF16, for products in tiles. With two parts, the second has what the rounding left,
-// rounded too.
+// rounded too, and the first is not infinite: an infinite x is multiplied by the upper bits of a
+// weight alone, as the lower bits may be zero.
 //
 // Rows are stored in tiles of kTileRows (the last tile has the remainder). A tile of m rows is
 //   bf16  [parts][ceil(columns / 32)][m][32]     columns that the last 32 lack are zeros

@@ -83,10 +83,8 @@ struct Kernels {
 #define PLAIT_MEMBER(name, Args, tasks) KernelOf<Args> name;
     PLAIT_KERNELS(PLAIT_MEMBER)
 #undef PLAIT_MEMBER
-    // Returns the product in tiles with weights of a type, or null.
-    const TileProduct* (*tiles)(DType weights) = [](DType) -> const TileProduct* {
-        return nullptr;
-    };
+    // Returns the product in tiles with weights of a type, or null. May be null itself.
+    const TileProduct* (*tiles)(DType weights) = nullptr;
 };
 
 }  // namespace plait::cpu

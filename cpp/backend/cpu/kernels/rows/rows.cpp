@@ -140,6 +140,13 @@ int64_t row_tasks(const Args& args, const Frame& frame) {
     return (rows(args, frame) + per_task - 1) / per_task;
 }
 
+// The number that is closest to x and not infinite in BF16.
+PLAIT_INLINE F32 limited(F32 x) {
+    constexpr float kLargest = 0x1.fep127f;
+    const F32 low = F32::set(-kLargest), high = F32::set(kLargest);
+    return select_less(x, low, low, select_less(high, x, high, x));
+}
+
 // Rounds 32 columns of a row, of which it has n.
 void round_columns(const float* x, int64_t n, int parts, uint16_t* to, int64_t part_step) {
     for (int64_t k = 0; k < 32; k += F32::kLanes) {
@@ -148,7 +155,7 @@ void round_columns(const float* x, int64_t n, int parts, uint16_t* to, int64_t p
                                         : F32::zero();
         for (int part = 0; part < parts; ++part) {
             uint16_t* const rounded = to + part * part_step + k;
-            left.store_bf16(rounded);
+            (part + 1 < parts ? limited(left) : left).store_bf16(rounded);
             left = left - F32::load_bf16(rounded);
         }
     }
