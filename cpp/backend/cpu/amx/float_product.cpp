@@ -72,25 +72,25 @@ struct WeightBf16 {
 };
 struct WeightF16 {
     static constexpr int kParts = 2;
-    PLAIT_INLINE_MEMBER static void split(const uint16_t* column, F32 (&to)[2]) {
-        const F32 x = F32::load_f16(column);
-        to[0] = {_mm512_castsi512_ps(_mm512_and_si512(
-            _mm512_castps_si512(x.v), _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
+    // The upper 8 bits, rounded, and the rest, which is exact.
+    PLAIT_INLINE_MEMBER static void split(F32 x, F32 (&to)[2]) {
+        const __m512i rounded =
+            _mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x8000));
+        to[0] = {_mm512_castsi512_ps(
+            _mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
         to[1] = x - to[0];
+    }
+    PLAIT_INLINE_MEMBER static void split(const uint16_t* column, F32 (&to)[2]) {
+        split(F32::load_f16(column), to);
     }
     PLAIT_INLINE_MEMBER static void pair(const uint16_t* column, bool is_last, uint16_t* to,
                                          int64_t step) {
-        const F32 x[2] = {F32::load_f16(column),
-                          is_last ? F32::zero() : F32::load_f16(column + kLanes)};
-        __m512i high[2], low[2];
-        for (int i = 0; i < 2; ++i) {
-            high[i] = _mm512_castps_si512(x[i].v);
-            const __m512i top =
-                _mm512_and_si512(high[i], _mm512_set1_epi32(static_cast<int>(0xffff0000)));
-            low[i] = _mm512_castps_si512(_mm512_sub_ps(x[i].v, _mm512_castsi512_ps(top)));
-        }
-        _mm512_store_si512(to, side_by_side(high[0], high[1]));
-        _mm512_store_si512(to + step, side_by_side(low[0], low[1]));
+        F32 first[2], second[2];
+        split(column, first);
+        split(is_last ? F32::zero() : F32::load_f16(column + kLanes), second);
+        for (int part = 0; part < kParts; ++part)
+            _mm512_store_si512(to + part * step, side_by_side(_mm512_castps_si512(first[part].v),
+                                                              _mm512_castps_si512(second[part].v)));
     }
 };
 

@@ -17,11 +17,11 @@ std::vector<float> rounded(float x, int parts) {
     }
     return all;
 }
-// The upper and the lower bits of an F16 weight. A BF16 weight is its upper bits.
+// The upper bits of an F16 weight, rounded, and the rest. A BF16 weight is its upper bits.
 std::vector<float> split(float w, int parts) {
     uint32_t bits;
     std::memcpy(&bits, &w, sizeof bits);
-    bits &= 0xffff0000;
+    bits = (bits + 0x8000) & 0xffff0000;
     float high;
     std::memcpy(&high, &bits, sizeof high);
     return parts == 1 ? std::vector{high} : std::vector{high, w - high};
