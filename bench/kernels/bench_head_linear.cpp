@@ -34,7 +34,7 @@ void heads(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_t 
     const ProductRows x(isa, args.weight, n, kHeads);
     std::vector<float> y(static_cast<size_t>(n * kHeads * rows));
     args.y.offset = reinterpret_cast<uint64_t>(y.data());
-    std::vector<unsigned char> scratch(static_cast<size_t>(product_scratch_bytes(args.weight)));
+    Scratch scratch(product_scratch_bytes(args.weight));
 
     const unsigned char* first = args.weight.data;
     int64_t turn = 0;

@@ -32,7 +32,7 @@ void product(benchmark::State& state, Isa isa, DType dtype, int64_t rows, int64_
     const ProductRows x(isa, args.weight, n, 1);
     std::vector<float> y(static_cast<size_t>(n * rows));
     args.y.offset = reinterpret_cast<uint64_t>(y.data());
-    std::vector<unsigned char> scratch(static_cast<size_t>(product_scratch_bytes(args.weight)));
+    Scratch scratch(product_scratch_bytes(args.weight));
 
     const PackedWeight first = args.weight;
     int64_t turn = 0;

@@ -1,6 +1,8 @@
 // Rows of activations in the form that a product reads.
 #pragma once
 
+#include <algorithm>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/products/product_cost.h"
+#include "backend/cpu/memory.h"
 #include "roofline.h"
 
 namespace plait::cpu {
@@ -17,6 +20,17 @@ void run(const KernelOf<Args>& kernel, const Args& args, unsigned char* scratch)
     const Frame frame{};
     kernel.run(&args, frame, Worker{0, scratch}, 0, kernel.tasks(&args, frame));
 }
+
+// The scratch of a thread, aligned as kernels expect it.
+class Scratch {
+public:
+    explicit Scratch(int64_t bytes)
+        : memory_(allocate_host(static_cast<size_t>(std::max<int64_t>(bytes, 1)))) {}
+    unsigned char* data() { return reinterpret_cast<unsigned char*>(memory_->host()); }
+
+private:
+    std::unique_ptr<Buffer> memory_;
+};
 
 class ProductRows {
 public:
