@@ -239,8 +239,8 @@ def comparison(repository):
     models = {}
     for model, case in performance.SHOWN:
         models.setdefault(model, []).append(row([200, 220, 210], [100, 100, 100], case))
-    models["qwen-0.5b-Q8_0"].append(row([105, 105, 105], [40, 40, 40], "pp:512", busy=1))
-    models["llama-1b-Q8_0"] = [row([1e9, 1e9, 1e9], [4e9, 4e9, 4e9], "load")]
+    models["qwen-0.5b:Q8_0"].append(row([105, 105, 105], [40, 40, 40], "pp:512", busy=1))
+    models["llama-1b:Q8_0"] = [row([1e9, 1e9, 1e9], [4e9, 4e9, 4e9], "load")]
     return {
         "part": "compare",
         "machine": {"name": "a-amx", "cpu": "Processor A", "cores": 2, "isa": "amx"},
@@ -256,7 +256,7 @@ def comparison(repository):
 def test_the_readme_has_the_newest_figures_with_losses_and_load(repository, comparison):
     avx2 = copy.deepcopy(comparison)
     avx2["machine"] |= {"name": "a-avx2", "isa": "avx2"}
-    avx2["compare"]["models"]["minilm-F16"][0]["ratio"] = 1.25
+    avx2["compare"]["models"]["minilm:F16"][0]["ratio"] = 1.25
     older = copy.deepcopy(comparison) | {"date": "2026-11-20", "commit": "older"}
     once = copy.deepcopy(comparison) | {"date": "2026-11-25", "commit": "once"}
     for rows in once["compare"]["models"].values():
@@ -267,8 +267,8 @@ def test_the_readme_has_the_newest_figures_with_losses_and_load(repository, comp
     assert "| | plait (AMX) |" in text
     assert "older" not in text
     assert "once" not in text
-    assert "| `minilm-F16` `encode:64x32`: sentence embeddings | 210 | 100 | 2.10 | 1.25 |" in text
-    assert "slower: `llama-1b-Q8_0` `load` at 0.25 of the speed." in text
+    assert "| `minilm:F16` `encode:64x32`: sentence embeddings | 210 | 100 | 2.10 | 1.25 |" in text
+    assert "slower: `llama-1b:Q8_0` `load` at 0.25 of the speed." in text
     assert "plait keeps 50% to 50% and llama.cpp keeps 40% to 40% of its throughput" in text
     assert performance.readme(text, found) == text
 
@@ -276,7 +276,7 @@ def test_the_readme_has_the_newest_figures_with_losses_and_load(repository, comp
 def test_the_page_has_the_spread_and_the_state_of_each_run(repository, comparison):
     page = performance.page([comparison])
     assert "rounds: 3 to 3; llama-cpp-python 0.3.36 (AVX2, AMX_INT8)" in page
-    assert "| minilm-F16 | `encode:64x32` | 210 | 100 | 2.10 | 2.00 to 2.20 |" in page
+    assert "| minilm:F16 | `encode:64x32` | 210 | 100 | 2.10 | 2.00 to 2.20 |" in page
     assert "(stale)" not in page
     (repository / "code.h").write_text("changed")
     assert "(stale)" in performance.page([comparison])

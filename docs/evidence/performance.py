@@ -156,12 +156,12 @@ def kernel_table(report: Report) -> str:
 # --- README --------------------------------------------------------------------------------------
 
 SHOWN = {
-    ("llama-1b-Q4_K", "pp:512"): "prompt of 512 tokens",
-    ("llama-1b-Q4_K", "tg:64@0"): "decoding one sequence",
-    ("llama-1b-Q4_K", "btg:8x32@64"): "decoding eight sequences",
-    ("qwen-0.5b-Q8_0", "pp:512"): "prompt of 512 tokens",
-    ("qwen-0.5b-F16", "pp:512"): "prompt of 512 tokens",
-    ("minilm-F16", "encode:64x32"): "sentence embeddings",
+    ("llama-1b:Q4_K", "pp:512"): "prompt of 512 tokens",
+    ("llama-1b:Q4_K", "tg:64@0"): "decoding one sequence",
+    ("llama-1b:Q4_K", "btg:8x32@64"): "decoding eight sequences",
+    ("qwen-0.5b:Q8_0", "pp:512"): "prompt of 512 tokens",
+    ("qwen-0.5b:F16", "pp:512"): "prompt of 512 tokens",
+    ("minilm:F16", "encode:64x32"): "sentence embeddings",
 }
 MARKS = ("<!-- figures: ./dev evidence -->\n", "<!-- end of figures -->\n")
 
