@@ -43,19 +43,22 @@ public:
         std::mt19937 random(1);
         std::normal_distribution<float> normal;
         for (float& value : x_) value = normal(random);
-        fill(quantize_, n, per_row, weight.columns);
-        fill(round_, n, per_row, weight.columns);
-        round_.parts = form_ == RowForm::two_bf16 ? 2 : 1;
+        args_.x.offset = reinterpret_cast<uint64_t>(x_.data());
+        args_.y.offset = reinterpret_cast<uint64_t>(converted_.data());
+        args_.fixed_rows = n;
+        args_.rows_per_item = per_row;
+        args_.columns = weight.columns;
+        args_.parts = parts_of(form_);
     }
 
     // Converts the rows: counted as well, since a model also converts its rows.
     Ref convert(unsigned char* scratch) const {
-        if (form_ == RowForm::f32) return quantize_.x;
+        if (form_ == RowForm::f32) return args_.x;
         if (form_ == RowForm::bytes)
-            run(kernels(isa_).quantize_rows, quantize_, scratch);
+            run<QuantizeRowsArgs>(kernels(isa_).quantize_rows, args_, scratch);
         else
-            run(kernels(isa_).round_rows, round_, scratch);
-        return quantize_.y;
+            run(kernels(isa_).round_rows, args_, scratch);
+        return args_.y;
     }
 
     // The multiplications of the product.
@@ -65,21 +68,11 @@ public:
     }
 
 private:
-    template <class Args>
-    void fill(Args& args, int64_t n, int64_t per_row, int64_t columns) {
-        args.x.offset = reinterpret_cast<uint64_t>(x_.data());
-        args.y.offset = reinterpret_cast<uint64_t>(converted_.data());
-        args.fixed_rows = n;
-        args.rows_per_item = per_row;
-        args.columns = columns;
-    }
-
     Isa isa_;
     RowForm form_;
     std::vector<float> x_;
     std::vector<int32_t> converted_;
-    QuantizeRowsArgs quantize_{};
-    RoundRowsArgs round_{};
+    RoundRowsArgs args_{};
 };
 
 }  // namespace plait::cpu

@@ -13,14 +13,13 @@ namespace plait::cpu {
 class Threads;
 
 // The rows of x rounded to int8 for products with quantised weights: codes, scales and sums, in
-// kQuantizedBytes bytes for every 32 values.
+// 40 bytes for every 32 values (QuantizeRowsArgs).
 struct QuantizeRows {
     Operand x;  // [..., m]
     static constexpr OpInfo kInfo{.name = "quantize_rows"};
     static constexpr auto kOperands = operands(&QuantizeRows::x);
     bool operator==(const QuantizeRows&) const = default;
 };
-inline constexpr int64_t kQuantizedBytes = 40;
 
 // The rows of x rounded to BF16, for products in tiles (RoundRowsArgs).
 struct RoundRows {

@@ -42,8 +42,8 @@ KernelsFunction built_kernels(Isa isa) {
 }
 
 #if defined(__x86_64__)
-// True if the processor has tiles of 8-bit integers and BF16, and the kernel (Linux 5.16 or later) lets this
-// process use them. One request suffices; threads started later inherit the permission.
+// True if the processor has tiles of 8-bit integers and BF16, and the kernel (Linux 5.16 or later)
+// lets this process use them. One request suffices; threads started later inherit the permission.
 bool amx_is_permitted() {
 #if defined(__linux__)
     unsigned a, b, c, d;

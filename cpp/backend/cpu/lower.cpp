@@ -173,15 +173,11 @@ private:
         CpuNode node{.op = QuantizeRows{Operand(renamed_[x])},
                      .type = {DType::i32, source.type.shape},
                      .extent = source.extent};
-        int64_t words = columns / 32 * (kQuantizedBytes / 4);
-        if (rows.form == RowForm::bytes) {
-            PLAIT_CHECK(columns % 32 == 0);
-        } else {
-            const int parts = rows.form == RowForm::bf16 ? 1 : 2;
-            node.op = RoundRows{Operand(renamed_[x]), parts};
-            words = parts * ((columns + 31) / 32) * 16;
-        }
-        node.type.shape.dims[static_cast<size_t>(source.type.shape.rank - 1)] = words;
+        PLAIT_CHECK(rows.form != RowForm::bytes || columns % 32 == 0);
+        if (rows.form != RowForm::bytes)
+            node.op = RoundRows{Operand(renamed_[x]), parts_of(rows.form)};
+        node.type.shape.dims[static_cast<size_t>(source.type.shape.rank - 1)] =
+            bytes_of_row(rows.form, columns) / 4;
         if (rows.form == RowForm::bytes && fuses_with_quantize(x)) {
             node.role = source.role;
             node.layer = source.layer;

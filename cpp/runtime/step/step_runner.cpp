@@ -105,7 +105,7 @@ PlanKey StepRunner::key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_
     if (key.single) key.n_sequences = std::min(key.n_tokens, key.n_sequences);
     key.n_outputs = bucket(n_outputs, max_tokens);
     if (key.n_outputs == 0) key.output = OutputKind::none;
-    // Values that are captured or edited are those of all tokens.
+    // Captures and edits need the values of all tokens, so that none may be left out.
     key.ordered = key.n_outputs < key.n_tokens && key.captures == 0 && key.edits == 0;
     return key;
 }

@@ -19,7 +19,7 @@ namespace plait::cpu::amx {
 namespace {
 
 constexpr int kLanes = F32::kLanes;
-constexpr int kHigh = 16;             // rows of a tile
+constexpr int kHigh = kTileRows;      // rows of a tile
 constexpr int kDeep = 32;             // columns of a tile
 constexpr int kTile = kHigh * kDeep;  // elements of a tile, of rows as of weights
 constexpr int kRowBytes = 64;         // of every tile
@@ -53,46 +53,38 @@ PLAIT_INLINE __m512i side_by_side(__m512i low, __m512i high) {
                                      _mm512_set1_epi32(static_cast<int>(0xffff0000)), 0xf8);
 }
 
-// A weight type: kParts BF16 numbers for a weight, and as many for x. pair() writes two columns of
-// a panel as a row of each part's tile; the parts are `step` elements apart.
+// A weight type: load() reads a column of a panel, split() returns the kParts BF16 numbers whose sum
+// it is. As many make up x.
 struct WeightBf16 {
     static constexpr int kParts = 1;
-    PLAIT_INLINE_MEMBER static void split(const uint16_t* column, F32 (&to)[2]) {
-        to[0] = F32::load_bf16(column);
-    }
-    PLAIT_INLINE_MEMBER static void pair(const uint16_t* column, bool is_last, uint16_t* to,
-                                         int64_t) {
-        const auto load = [&](int i) {
-            return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(
-                                         reinterpret_cast<const __m256i*>(column + i * kLanes))),
-                                     16);
-        };
-        _mm512_store_si512(to, side_by_side(load(0), is_last ? _mm512_setzero_si512() : load(1)));
-    }
+    PLAIT_INLINE_MEMBER static F32 load(const uint16_t* column) { return F32::load_bf16(column); }
+    PLAIT_INLINE_MEMBER static void split(F32 w, F32 (&to)[kParts]) { to[0] = w; }
 };
 struct WeightF16 {
     static constexpr int kParts = 2;
+    PLAIT_INLINE_MEMBER static F32 load(const uint16_t* column) { return F32::load_f16(column); }
     // The upper 8 bits, rounded, and the rest, which is exact.
-    PLAIT_INLINE_MEMBER static void split(F32 x, F32 (&to)[2]) {
+    PLAIT_INLINE_MEMBER static void split(F32 w, F32 (&to)[kParts]) {
         const __m512i rounded =
-            _mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x8000));
+            _mm512_add_epi32(_mm512_castps_si512(w.v), _mm512_set1_epi32(0x8000));
         to[0] = {_mm512_castsi512_ps(
             _mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
-        to[1] = x - to[0];
-    }
-    PLAIT_INLINE_MEMBER static void split(const uint16_t* column, F32 (&to)[2]) {
-        split(F32::load_f16(column), to);
-    }
-    PLAIT_INLINE_MEMBER static void pair(const uint16_t* column, bool is_last, uint16_t* to,
-                                         int64_t step) {
-        F32 first[2], second[2];
-        split(column, first);
-        split(is_last ? F32::zero() : F32::load_f16(column + kLanes), second);
-        for (int part = 0; part < kParts; ++part)
-            _mm512_store_si512(to + part * step, side_by_side(_mm512_castps_si512(first[part].v),
-                                                              _mm512_castps_si512(second[part].v)));
+        to[1] = w - to[0];
     }
 };
+
+// Writes two columns of a panel, or one and zeros, as a row of each part's tile. The parts are
+// `part_step` elements apart.
+template <class W>
+PLAIT_INLINE void put_pair(const uint16_t* column, bool is_last, uint16_t* to, int64_t part_step) {
+    F32 first[W::kParts], second[W::kParts];
+    W::split(W::load(column), first);
+    W::split(is_last ? F32::zero() : W::load(column + kLanes), second);
+    for (int part = 0; part < W::kParts; ++part)
+        _mm512_store_si512(
+            to + part * part_step,
+            side_by_side(_mm512_castps_si512(first[part].v), _mm512_castps_si512(second[part].v)));
+}
 
 // A tile of rows and columns of x.
 struct RowTile {
@@ -146,8 +138,8 @@ void copy_rows(const Strip& s) {
 }
 
 // Unpacks columns of `wide` panels, the first of which begin at `from`, into tiles at `to`. Panels
-// take turns, since several streams are read faster than one. Fetches what is `ahead` elements
-// behind, which is unpacked next.
+// take turns, since several streams are read faster than one. Prefetches what is unpacked next, which
+// lies `ahead` elements further on.
 template <class W>
 void unpack(const uint16_t* from, int64_t panel, int wide, int64_t columns, int64_t ahead,
             uint16_t* to, int64_t part_step) {
@@ -157,7 +149,7 @@ void unpack(const uint16_t* from, int64_t panel, int wide, int64_t columns, int6
             uint16_t* const tile = to + i * kPanelPart;
             if (k < columns) {
                 __builtin_prefetch(pair + ahead, 0, 2);
-                W::pair(pair, k + 1 == columns, tile, part_step);
+                put_pair<W>(pair, k + 1 == columns, tile, part_step);
             } else {
                 for (int part = 0; part < W::kParts; ++part)
                     _mm512_store_si512(tile + part * part_step, _mm512_setzero_si512());
@@ -168,34 +160,18 @@ void unpack(const uint16_t* from, int64_t panel, int wide, int64_t columns, int6
 
 // Registers 0 to 3 hold sums, of up to two tiles of rows by up to four panels. 4 and 5 hold rows, 6
 // and 7 weights.
-template <int kTall, int kWide>
-PLAIT_INLINE void load_sums(const float* y, int64_t panel_step) {
+template <int kTall, int kWide, class Visit>
+PLAIT_INLINE void for_each_sum(float* y, int64_t panel_step, Visit visit) {
+    visit.template operator()<0>(y);
     if constexpr (kTall == 2) {
-        load_tile<0>(y, kRowBytes);
-        load_tile<1>(y + kSums, kRowBytes);
+        visit.template operator()<1>(y + kSums);
         if constexpr (kWide == 1) return;
-        load_tile<2>(y + panel_step, kRowBytes);
-        load_tile<3>(y + panel_step + kSums, kRowBytes);
+        visit.template operator()<2>(y + panel_step);
+        visit.template operator()<3>(y + panel_step + kSums);
     } else {
-        load_tile<0>(y, kRowBytes);
-        if constexpr (kWide > 1) load_tile<1>(y + panel_step, kRowBytes);
-        if constexpr (kWide > 2) load_tile<2>(y + 2 * panel_step, kRowBytes);
-        if constexpr (kWide > 3) load_tile<3>(y + 3 * panel_step, kRowBytes);
-    }
-}
-template <int kTall, int kWide>
-PLAIT_INLINE void store_sums(float* y, int64_t panel_step) {
-    if constexpr (kTall == 2) {
-        store_tile<0>(y, kRowBytes);
-        store_tile<1>(y + kSums, kRowBytes);
-        if constexpr (kWide == 1) return;
-        store_tile<2>(y + panel_step, kRowBytes);
-        store_tile<3>(y + panel_step + kSums, kRowBytes);
-    } else {
-        store_tile<0>(y, kRowBytes);
-        if constexpr (kWide > 1) store_tile<1>(y + panel_step, kRowBytes);
-        if constexpr (kWide > 2) store_tile<2>(y + 2 * panel_step, kRowBytes);
-        if constexpr (kWide > 3) store_tile<3>(y + 3 * panel_step, kRowBytes);
+        if constexpr (kWide > 1) visit.template operator()<1>(y + panel_step);
+        if constexpr (kWide > 2) visit.template operator()<2>(y + 2 * panel_step);
+        if constexpr (kWide > 3) visit.template operator()<3>(y + 3 * panel_step);
     }
 }
 inline void clear_sums() {
@@ -205,10 +181,9 @@ inline void clear_sums() {
     clear_tile<3>();
 }
 
-// Adds the products of one step. Weights of a panel are `w_step` elements from those of the next.
+// Adds the products of a tile of rows with a tile of each panel.
 template <int kTall, int kWide>
-PLAIT_INLINE void add_step(const uint16_t* const (&x)[2], int64_t at, const uint16_t* w,
-                           int64_t w_step) {
+PLAIT_INLINE void add_step(const uint16_t* const (&x)[2], int64_t at, const uint16_t* w) {
     load_tile<4>(x[0] + at, kRowBytes);
     load_tile<6>(w, kRowBytes);
     add_bf16_product<0, 4, 6>();
@@ -216,20 +191,20 @@ PLAIT_INLINE void add_step(const uint16_t* const (&x)[2], int64_t at, const uint
         load_tile<5>(x[1] + at, kRowBytes);
         add_bf16_product<1, 5, 6>();
         if constexpr (kWide == 1) return;
-        load_tile<7>(w + w_step, kRowBytes);
+        load_tile<7>(w + kPanelPart, kRowBytes);
         add_bf16_product<2, 4, 7>();
         add_bf16_product<3, 5, 7>();
     } else {
         if constexpr (kWide > 1) {
-            load_tile<7>(w + w_step, kRowBytes);
+            load_tile<7>(w + kPanelPart, kRowBytes);
             add_bf16_product<1, 4, 7>();
         }
         if constexpr (kWide > 2) {
-            load_tile<6>(w + 2 * w_step, kRowBytes);
+            load_tile<6>(w + 2 * kPanelPart, kRowBytes);
             add_bf16_product<2, 4, 6>();
         }
         if constexpr (kWide > 3) {
-            load_tile<7>(w + 3 * w_step, kRowBytes);
+            load_tile<7>(w + 3 * kPanelPart, kRowBytes);
             add_bf16_product<3, 4, 7>();
         }
     }
@@ -240,9 +215,8 @@ struct Part {
     const Strip& strip;
     int64_t first;  // step of the strip
     int64_t steps;
-    int64_t panel_step;  // elements from a panel to the next
-    int64_t part_step;
-    bool is_first;  // of the product: sums start at zero
+    int64_t part_step;  // elements of all panels; those of a panel are kPanelPart
+    bool is_first;      // of the product: sums start at zero
 
     const uint16_t* w(int part) const { return strip.scratch.w + part * part_step; }
 };
@@ -256,7 +230,8 @@ void multiply_rows(const Part& part, int64_t tile, float* y) {
     if (part.is_first)
         clear_sums();
     else
-        load_sums<kTall, kWide>(y, panel_step);
+        for_each_sum<kTall, kWide>(y, panel_step,
+                                   []<int kSum>(float* at) { load_tile<kSum>(at, kRowBytes); });
     const RowTile rows[2] = {s.tile(tile), s.tile(tile + kTall - 1)};
     const uint16_t* high[2] = {rows[0].x, rows[1].x};
     const uint16_t* low[2] = {rows[0].x + rows[0].part_step, rows[1].x + rows[1].part_step};
@@ -269,13 +244,14 @@ void multiply_rows(const Part& part, int64_t tile, float* y) {
         if constexpr (kTall == 2)
             for (int i = 0; i < kTile; i += kDeep)
                 for (const uint16_t* x : next) __builtin_prefetch(x + k * kTile + i, 0, 2);
-        add_step<kTall, kWide>(high, k * kTile, w, part.panel_step);
+        add_step<kTall, kWide>(high, k * kTile, w);
         if constexpr (W::kParts == 2) {
-            add_step<kTall, kWide>(low, k * kTile, w, part.panel_step);
-            add_step<kTall, kWide>(high, k * kTile, w + part.part_step, part.panel_step);
+            add_step<kTall, kWide>(low, k * kTile, w);
+            add_step<kTall, kWide>(high, k * kTile, w + part.part_step);
         }
     }
-    store_sums<kTall, kWide>(y, panel_step);
+    for_each_sum<kTall, kWide>(y, panel_step,
+                               []<int kSum>(float* at) { store_tile<kSum>(at, kRowBytes); });
 }
 
 template <class W, int kWide>
@@ -295,8 +271,8 @@ void multiply_panels(const Strip& s, int64_t p, int wide, float* y) {
     for (int64_t column = 0; column < s.columns; column += kPartColumns) {
         const int64_t left = s.columns - column;
         const int64_t columns = left < kPartColumns ? left : kPartColumns;
-        const Part part{s,          column / kDeep,    steps_of(columns),
-                        kPanelPart, wide * kPanelPart, s.column + column == 0};
+        const Part part{s, column / kDeep, steps_of(columns), wide * kPanelPart,
+                        s.column + column == 0};
         const int64_t panel = w.panel_bytes / 2;
         const int64_t ahead = left > kPartColumns ? kPanelPart : wide * panel - column * kLanes;
         unpack<W>(panels + (s.column + column) * kLanes, panel, wide, columns, ahead, s.scratch.w,
@@ -371,8 +347,8 @@ struct VectorTiles {
             const auto add = [&](int64_t at, int odd) {
 #pragma GCC unroll 4
                 for (int p = 0; p < P; ++p) {
-                    F32 column[2];
-                    W::split(w + p * panel + at * kLanes, column);
+                    F32 column[W::kParts];
+                    W::split(W::load(w + p * panel + at * kLanes), column);
 #pragma GCC unroll 8
                     for (int r = 0; r < T; ++r) {
                         const float* x = rows.x + r * W::kParts * columns + at;

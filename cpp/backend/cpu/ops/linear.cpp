@@ -18,6 +18,16 @@ void bind_linear(const ops::Linear& op, OptionalOperand residual, const CpuNode&
     binder.call(node, binder.kernels().linear, args, scratch).redo = kErased<linear_redo>;
 }
 
+void set_rows(QuantizeRowsArgs& args, NodeId rows, const CpuNode& node, const Binder& binder) {
+    const Shape& x = binder.type(rows).shape;
+    args.x = binder.ref(rows);
+    args.y = binder.result(node);
+    args.extent = node.extent;
+    args.fixed_rows = x[0];
+    args.rows_per_item = x.rank == 3 ? x[1] : 1;
+    args.columns = x[-1];
+}
+
 }  // namespace
 
 template <>
@@ -54,27 +64,15 @@ void bind(const ops::Mix& op, const CpuNode& node, Binder& binder) {
 
 template <>
 void bind(const QuantizeRows& op, const CpuNode& node, Binder& binder) {
-    const Shape& x = binder.type(op.x).shape;
     QuantizeRowsArgs args{};
-    args.x = binder.ref(op.x);
-    args.y = binder.result(node);
-    args.extent = node.extent;
-    args.fixed_rows = x[0];
-    args.rows_per_item = x.rank == 3 ? x[1] : 1;
-    args.columns = x[-1];
+    set_rows(args, op.x, node, binder);
     binder.call(node, binder.kernels().quantize_rows, args);
 }
 
 template <>
 void bind(const RoundRows& op, const CpuNode& node, Binder& binder) {
-    const Shape& x = binder.type(op.x).shape;
     RoundRowsArgs args{};
-    args.x = binder.ref(op.x);
-    args.y = binder.result(node);
-    args.extent = node.extent;
-    args.fixed_rows = x[0];
-    args.rows_per_item = x.rank == 3 ? x[1] : 1;
-    args.columns = x[-1];
+    set_rows(args, op.x, node, binder);
     args.parts = op.parts;
     binder.call(node, binder.kernels().round_rows, args);
 }

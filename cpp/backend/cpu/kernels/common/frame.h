@@ -83,7 +83,8 @@ struct Worker {
 };
 
 // A kernel and the function that counts its tasks, with the type of their arguments erased: a plan
-// holds kernels of every type in one list. Tasks are counted before the run, from inputs alone. The split of tasks among threads never changes a result.
+// holds kernels of every type in one list. Tasks are counted before the run, from inputs alone. The
+// split of tasks among threads never changes a result.
 struct Kernel {
     // Runs tasks begin <= task < end.
     void (*run)(const void* args, const Frame& frame, const Worker& worker, int64_t begin,

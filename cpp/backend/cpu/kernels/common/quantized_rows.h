@@ -52,12 +52,7 @@ PLAIT_INLINE QuantizedRow quantized_row(unsigned char* all, int64_t n, int64_t c
 //
 // Rows are stored in tiles of kTileRows (the last tile has the remainder). A tile of m rows is
 //   bf16  [parts][ceil(columns / 32)][m][32]     columns that the last 32 lack are zeros
-struct RoundRowsArgs {
-    Ref x, y;  // f32 [rows, columns] -> [rows, parts * ceil(columns / 32) * 16 words]
-    Extent extent;
-    int64_t fixed_rows;
-    int64_t rows_per_item;  // rows of `columns` elements in one row of the extent
-    int64_t columns;
+struct RoundRowsArgs : QuantizeRowsArgs {  // y: [rows, parts * ceil(columns / 32) * 16 words]
     int32_t parts;
 };
 

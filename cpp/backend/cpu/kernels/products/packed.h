@@ -40,6 +40,14 @@ PLAIT_INLINE RowForm row_form(const IsaInfo& isa, DType weight) {
     return weight == DType::bf16 ? RowForm::bf16 : RowForm::two_bf16;
 }
 
+PLAIT_INLINE int32_t parts_of(RowForm form) { return form == RowForm::two_bf16 ? 2 : 1; }
+
+PLAIT_INLINE int64_t bytes_of_row(RowForm form, int64_t columns) {
+    if (form == RowForm::f32) return columns * 4;
+    if (form == RowForm::bytes) return columns / 32 * 40;
+    return parts_of(form) * ((columns + 31) / 32) * 64;
+}
+
 struct PackedWeight {
     const unsigned char* data;  // 64-byte aligned
     const IsaInfo* isa;         // the instruction set that it is packed for
@@ -74,13 +82,7 @@ struct PackedWeight {
     }
     // Bytes of a row of activations.
     PLAIT_INLINE_MEMBER int64_t input_bytes() const {
-        switch (row_form(*isa, format)) {
-        case RowForm::bytes: return columns / 32 * 40;
-        case RowForm::bf16: return (columns + 31) / 32 * 64;
-        case RowForm::two_bf16: return (columns + 31) / 32 * 128;
-        case RowForm::f32: break;
-        }
-        return columns * 4;
+        return bytes_of_row(row_form(*isa, format), columns);
     }
 };
 

@@ -124,20 +124,12 @@ void concat(const ConcatArgs& args, const Frame& frame, const Worker&, int64_t b
 
 namespace {
 
-template <class Args>
-int64_t rows_per_task(const Args& args) {
+int64_t rows_per_task(const QuantizeRowsArgs& args) {
     return args.columns < 4096 ? 4096 / args.columns : 1;
 }
 
-template <class Args>
-int64_t rows(const Args& args, const Frame& frame) {
+int64_t rows(const QuantizeRowsArgs& args, const Frame& frame) {
     return frame.rows(args.extent, args.fixed_rows) * args.rows_per_item;
-}
-
-template <class Args>
-int64_t row_tasks(const Args& args, const Frame& frame) {
-    const int64_t per_task = rows_per_task(args);
-    return (rows(args, frame) + per_task - 1) / per_task;
 }
 
 // The number that is closest to x and not infinite in BF16.
@@ -164,7 +156,8 @@ void round_columns(const float* x, int64_t n, int parts, uint16_t* to, int64_t p
 }  // namespace
 
 int64_t quantize_rows_tasks(const QuantizeRowsArgs& args, const Frame& frame) {
-    return row_tasks(args, frame);
+    const int64_t per_task = rows_per_task(args);
+    return (rows(args, frame) + per_task - 1) / per_task;
 }
 
 // Reference: tests/reference/linear.py.
@@ -180,7 +173,7 @@ void quantize_rows(const QuantizeRowsArgs& args, const Frame& frame, const Worke
 }
 
 int64_t round_rows_tasks(const RoundRowsArgs& args, const Frame& frame) {
-    return row_tasks(args, frame);
+    return quantize_rows_tasks(args, frame);
 }
 
 void round_rows(const RoundRowsArgs& args, const Frame& frame, const Worker&, int64_t begin,

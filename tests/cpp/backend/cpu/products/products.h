@@ -149,7 +149,7 @@ struct Input {
             return;
         case RowForm::bf16:
         case RowForm::two_bf16: {
-            const int parts = row_form(*isa, weight) == RowForm::bf16 ? 1 : 2;
+            const int parts = parts_of(row_form(*isa, weight));
             words = rounded(isa, x, columns, parts);
             exact = sums_of_parts(words, columns, parts);
         }
