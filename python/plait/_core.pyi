@@ -727,6 +727,37 @@ class Context:
 
         Source: cpp/graph/low_rank.cpp
         """
+    def transaction(self) -> Transaction:
+        """
+        Make the calls of a `with` block take effect together or not at all.
+
+        The block contains any number of calls that change the cache: decode(), encode(), the methods of
+        `kv`, of sequences and of `sequence()`. An exception that leaves the block, or `rollback()`, undoes
+        them: sequences, their handles, cells and pending shifts are as at the beginning. Transactions nest,
+        and ending an inner one normally makes its calls part of the outer one. Outputs, statistics,
+        captures, edits, adapters and control vectors are not part of a transaction.
+
+        No cell is copied in advance. A cell that the block may restore stays in memory until its end and
+        counts as used, so a call can raise CacheFull earlier than without the transaction; cells whose
+        contents or positions change are copied first. Recurrent layers have room for the states of one
+        transaction over all n_seq_max sequences. The cache is not defragmented meanwhile.
+
+        A handle opened in a block that is undone is closed; one closed in it is open again, unless its
+        object was deleted. Calls of other threads are part of the block too.
+
+        Returns:
+            A context manager, of which `rollback()` undoes the block.
+
+        Raises:
+            ValueError: The context is closed. Raised by the end of the block: it ends in another thread, or
+                a transaction inside of it is still open, and both were undone.
+
+        Example:
+            with ctx.transaction() as tx:
+                out = ctx.decode(batch)
+                if out.logits[0].argmax() != token:
+                    tx.rollback()
+        """
     def value_names(self) -> list[str]:
         """
         Return the names of the intermediate values that `capture` can record.
@@ -924,11 +955,10 @@ class Trace:
 
 class Transaction:
     """
-    Calls that take effect together or not at all; see plait.cache.transaction.Transaction.
+    A `with` block of calls that can be undone, returned by `Context.transaction()`.
     """
     def __enter__(self) -> Transaction: ...
     def __exit__(self, kind: typing.Any, error: typing.Any, trace: typing.Any) -> None: ...
-    def __init__(self, context: Context) -> None: ...
     def rollback(self) -> None:
         """
         Undo all calls since the beginning of the block.

@@ -14,7 +14,6 @@ from plait import _core
 from plait.arguments import expect_model
 from plait.cache.kv_cache import KVCache
 from plait.cache.sequence import Sequence
-from plait.cache.transaction import Transaction
 from plait.closeable import Closeable
 from plait.model import loading_order
 
@@ -293,40 +292,6 @@ class Context(_core.Context, Closeable):  # noqa: D101
         from plait.inspect.edit import Edit
 
         return Edit(self, name, what, mode, seq, positions)
-
-    def transaction(self) -> Transaction:
-        """Make the calls of a `with` block take effect together or not at all.
-
-        The block contains any number of calls that change the cache: decode(), encode(), the methods
-        of `kv`, of sequences and of `sequence()`. An exception that leaves the block, or
-        `rollback()`, undoes them: sequences, their handles, cells and pending shifts are as at the
-        beginning. Transactions nest, and ending an inner one normally makes its calls part of the
-        outer one. Outputs, statistics, captures, edits, adapters and control vectors are not part
-        of a transaction.
-
-        No cell is copied in advance. A cell that the block may restore stays in memory until its
-        end and counts as used, so a call can raise CacheFull earlier than without the transaction;
-        cells whose contents or positions change are copied first. Recurrent layers have room for
-        the states of one transaction over all n_seq_max sequences. The cache is not defragmented
-        meanwhile.
-
-        A handle opened in a block that is undone is closed; one closed in it is open again, unless
-        its object was deleted. Calls of other threads are part of the block too.
-
-        Returns:
-            A context manager, of which `rollback()` undoes the block.
-
-        Raises:
-            ValueError: The context is closed. Raised by the end of the block: it ends in another
-                thread, or a transaction inside of it is still open, and both were undone.
-
-        Example:
-            with ctx.transaction() as tx:
-                out = ctx.decode(batch)
-                if out.logits[0].argmax() != token:
-                    tx.rollback()
-        """
-        return Transaction(self)
 
     def trace(self) -> Trace:
         """Record which thread runs which operation at what time, for the calls inside a `with` block.

@@ -6,7 +6,6 @@ from typing import NoReturn, SupportsIndex
 
 from plait import _core
 from plait.arguments import MAX_POSITION, integer
-from plait.cache.transaction import Transaction
 from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
 
@@ -145,7 +144,7 @@ class Sequence(_core.SequenceHandle, Closeable):
         if not kv.can_shift:
             raise UnsupportedError(f"shift: a {kv.kind} memory cannot change positions")
         if kv.in_transaction:  # which keeps cells that would otherwise have room for others
-            with Transaction(self._ctx):
+            with self._ctx.transaction():
                 self._shift(keep, discard)
         else:
             self._check_room(keep, keep + discard)
