@@ -3,10 +3,10 @@
 
     experiment_costs.py [qwen-0.5b:Q8_0] [--seqs 16] [--steps 8] [--rounds 3] [--threads 2]
 
-Prints the medians of the rounds: the throughput of steps of --seqs sequences with array edits of 4 values of each
-sequence, as a share of that without; the time of an empty transaction, and what one around a step adds to the processor
-time outside of decode(), each for 32 sequences; and the rate of a prompt of 256 tokens with a capture of one value of
-every layer, as a share.
+Prints medians: the throughput of steps of --seqs sequences with array edits of 4 values of each sequence, as a share of
+that without; the time of an empty transaction, and what one around a step adds to the processor time outside of
+decode(), each for 32 sequences; the rate of a prompt of 256 tokens with a capture of one value of every layer, as a
+share; and the throughput of a context in which such scopes have ended, as a share of that of one which had none.
 """
 
 from __future__ import annotations
@@ -102,9 +102,11 @@ def transaction_seconds(model: plait.Model, threads: int) -> tuple[float, float]
             ctx.kv.seq_pos_max(0)
             return time.thread_time() - begin - decoding
 
-        pairs = [(plain(), around()) for _ in range(50)]
-        without, within = (statistics.median(times) for times in zip(*pairs, strict=True))
-        return statistics.median(empty() for _ in range(200)), within - without
+        added = []
+        for _ in range(4):
+            added += [around() - plain() for _ in range(25)]
+            ctx.kv.clear()
+        return statistics.median(empty() for _ in range(200)), statistics.median(added)
 
 
 def capture_ratio(model: plait.Model, args: argparse.Namespace) -> float:
@@ -117,6 +119,24 @@ def capture_ratio(model: plait.Model, args: argparse.Namespace) -> float:
             ctx.decode(batch)
 
         return ratio(prompt, lambda: ctx.capture("l_out.*"), 1, args.rounds)
+
+
+def rest_ratio(model: plait.Model, args: argparse.Namespace) -> float:
+    """Return the throughput of a context whose scopes have ended, as a share of that of one without any."""
+
+    def context() -> plait.Context:
+        return plait.Context(model, n_ctx=256, n_seq_max=args.seqs, threads=args.threads)
+
+    batch = step_of(model, args.seqs)
+    with context() as used, context() as fresh:
+        row = np.ones(model.n_embd, np.float32)
+        with used.transaction(), used.capture("l_out.*"), used.edit("l_out.0", row, seq=0):
+            used.decode(batch)
+        ratios = []
+        for _ in range(args.rounds):
+            without = seconds(lambda: fresh.decode(batch), nullcontext(), args.steps)
+            ratios.append(without / seconds(lambda: used.decode(batch), nullcontext(), args.steps))
+        return statistics.median(ratios)
 
 
 def main() -> None:
@@ -137,6 +157,7 @@ def main() -> None:
             f"transaction of 32 sequences: {1e6 * empty:.1f} us empty, {1e6 * added:.1f} us added to a step"
         )
         print(f"capture of one value per layer: {capture_ratio(model, args):.3f}")
+        print(f"after the scopes: {rest_ratio(model, args):.3f}")
 
 
 if __name__ == "__main__":

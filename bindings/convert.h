@@ -1,4 +1,5 @@
-// Conversion of Python arguments to C++ values, with errors that name the argument and its value.
+// Conversion of Python arguments to C++ values, with errors that name the argument and its value, and
+// of some C++ values to Python ones.
 // The argument types below accept any object; each defines the type shown in signatures and stubs.
 #pragma once
 
@@ -10,6 +11,10 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "module.h"
+
+namespace plait::gguf {
+class Metadata;
+}
 
 namespace plait::python {
 
@@ -103,6 +108,9 @@ void to_int32s(const char* name, py::handle value, std::vector<int32_t>& out);
 py::str from_utf8(std::string_view bytes);
 // Decodes UTF-8 for messages; shows invalid bytes as \x90, so that the result can be printed.
 py::str printable(std::string_view bytes);
+
+// The key-value pairs of a GGUF file as int, float, bool, str, ndarray and list of str.
+py::dict to_dict(const gguf::Metadata& metadata);
 
 }  // namespace plait::python
 

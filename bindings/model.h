@@ -27,7 +27,4 @@ PyAdapter load_lora(const PyModel& self, const PathLike& path, const OptionalFla
 // Returns a mapping proxy of the dict.
 py::object read_only(py::handle dict);
 
-// Converts the key-value pairs of a GGUF file.
-py::dict to_dict(const gguf::Metadata& metadata);
-
 }  // namespace plait::python

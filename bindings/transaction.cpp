@@ -2,7 +2,7 @@
 //
 // A class of the C API, not of pybind11, which looks up classes and objects in tables. After a step
 // these tables have left the processor's caches, and a transaction around the step would cost twice
-// as much; see docs/decisions/0052-transaction-is-a-c-type.md.
+// as much (docs/decisions/0052).
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -174,12 +174,19 @@ PyObject* translated(F&& f) {
     return nullptr;
 }
 
-// Context.transaction(). The type of `context` is checked by Python.
+// The value of an object of Context, whose type was checked by Python; null without __init__.
+const PyContext* context_of(PyObject* context) {
+    auto* const instance = reinterpret_cast<py::detail::instance*>(context);
+    // An object of several bound classes needs a look-up.
+    if (!instance->simple_layout) return &py::handle(context).cast<const PyContext&>();
+    return instance->get_value_and_holder().value_ptr<PyContext>();
+}
+
+// Context.transaction().
 PyObject* create(PyObject* context, PyObject*) {
     return translated([context] {
-        auto* const instance = reinterpret_cast<py::detail::instance*>(context);
-        const auto* const value = instance->get_value_and_holder().value_ptr<PyContext>();
-        const std::shared_ptr<SharedContext>& shared = initialized(initialized(value)->shared);
+        const std::shared_ptr<SharedContext>& shared =
+            initialized(initialized(context_of(context))->shared);
         auto self = py::reinterpret_steal<py::object>(g_type->tp_alloc(g_type, 0));
         if (!self) throw py::error_already_set();
         new (&transaction_of(self.ptr())) Transaction(shared);

@@ -364,6 +364,32 @@ def test_kept_cells_count_as_used(tiny: plait.Model) -> None:
 
 
 class TestMisuse:
+    def test_wrong_objects(self, ctx: plait.Context, tiny: plait.Model) -> None:
+        class Both(plait.Batch, plait.Context):
+            """An object of two bound classes, of which Context is the second."""
+
+        kind = type(ctx.transaction())
+        for call in (
+            kind,
+            lambda: kind.__new__(kind),
+            lambda: type("Derived", (kind,), {}),
+            lambda: plait.Context.transaction(3),
+            plait.Context.__new__(plait.Context).transaction,
+            Both.__new__(Both).transaction,
+            lambda: kind.open.fget(3),
+            lambda: kind.rollback(3),
+            ctx.transaction().__exit__,
+        ):
+            with pytest.raises(TypeError):
+                call()
+        both = Both.__new__(Both)
+        plait.Batch.__init__(both)
+        plait.Context.__init__(both, tiny, n_ctx=8)
+        with both.transaction() as tx:
+            assert tx.open
+        assert not tx.open
+        both.close()
+
     def test_twice(self, ctx: plait.Context) -> None:
         tx = ctx.transaction()
         with pytest.raises(ValueError, match="called before the transaction was entered"):
