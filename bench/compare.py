@@ -82,11 +82,13 @@ def bytes_of_a_token(path: str) -> float:
     model = plait.Model(path)
     experts = model.metadata.get(f"{model.arch}.expert_count", 0)
     used = model.metadata.get(f"{model.arch}.expert_used_count", 0)
-    tied = "output.weight" not in model.tensors
+    tables = {"per_layer_token_embd.weight"}  # of which a token reads one row
+    if "output.weight" in model.tensors:
+        tables.add("token_embd.weight")
     return sum(
         info.nbytes * (used / experts if "_exps" in name else 1)
         for name, info in model.tensors.items()
-        if tied or name != "token_embd.weight"
+        if name not in tables
     )
 
 
