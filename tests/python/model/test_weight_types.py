@@ -93,3 +93,19 @@ def test_weights_of_every_type_equal_their_dequantised_values(
     for got, wanted in zip(results_of(stored, backend), results_of(plain, backend), strict=True):
         assert wanted.std() > 0.01
         assert np.linalg.norm(got - wanted) <= tolerance * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("n_ffn", [40, 96])  # with and without a remainder of whole blocks
+def test_a_matrix_of_integers_is_refused(tmp_path, n_ffn):
+    weights = gguf_writer.llama_weights()
+    for name in [name for name in weights if ".ffn_gate" in name or ".ffn_up" in name]:
+        weights[name] = weights[name][:n_ffn]
+    for name in [name for name in weights if ".ffn_down" in name]:
+        weights[name] = np.ones((weights[name].shape[0], n_ffn), np.int32)
+    keys = gguf_writer.llama_metadata() | {
+        "llama.feed_forward_length": n_ffn,
+        "tokenizer.ggml.model": "no_vocab",
+    }
+    model = plait.Model(gguf_writer.write(tmp_path / "m.gguf", keys, weights))
+    with pytest.raises(plait.UnsupportedError, match="type I32 cannot be multiplied"):
+        plait.Context(model, n_ctx=16)
