@@ -43,7 +43,7 @@ PARTS = {
     "damaged-files": Part(
         "damaged models and states, and invalid calls",
         pytest("hostile/test_hostile.py", "hostile/test_named_defects.py"),
-        (*READER, *STATE, "bindings/**/*", "tests/python/hostile/*"),
+        (*CORE, "tests/python/hostile/*"),
         ("G1", "G2", "G3", "G6", "G12"),
     ),
     "files": Part(
