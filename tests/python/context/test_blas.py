@@ -188,9 +188,13 @@ def test_an_unusable_library_is_as_none(source, problem, tmp_path):
 @pytest.mark.skipif("blas" not in plait.build_info()["isas_built"], reason="PLAIT_BLAS=OFF")
 def test_too_little_address_space_is_reported():
     """OpenBLAS itself would wait for memory for ever."""
-    limit = """
+    limited = """
 import resource
+limit, hard = resource.getrlimit(resource.RLIMIT_AS)
 now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (now + (100 << 20),) * 2)
+resource.setrlimit(resource.RLIMIT_AS, (now + (20 << 20), hard))
+info = plait.build_info()
+resource.setrlimit(resource.RLIMIT_AS, (limit, hard))  # a context needs more than that
 """
-    assert_reported(run(MISSING.replace("info = ", limit + "info = ", 1)), "address space")
+    code = MISSING.replace("info = plait.build_info()", limited)
+    assert_reported(run(code), "address space")
