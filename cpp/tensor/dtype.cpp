@@ -43,6 +43,10 @@ constexpr std::array kTable = {
     DTypeInfo{DType::q2_0, "Q2_0", 42, 64, 18},
 };
 
+static_assert(std::ranges::all_of(kTable, [](const DTypeInfo& type) {
+    return is_block_type(type.dtype) == (type.block_elements > 1);
+}));
+
 constexpr bool in_order() {
     for (size_t i = 0; i < kTable.size(); ++i) {
         if (kTable[i].dtype != static_cast<DType>(i)) return false;

@@ -23,8 +23,6 @@ std::span<const DTypeInfo> all_dtypes();
 std::optional<DType> dtype_from_gguf(uint32_t id);
 std::optional<DType> dtype_from_name(std::string_view name);  // ignores case
 
-inline bool is_block_type(DType dtype) { return info(dtype).block_elements > 1; }
-
 // Returns the size of `elements` values in bytes. `elements` must be a multiple of the block size.
 uint64_t row_bytes(DType dtype, uint64_t elements);
 

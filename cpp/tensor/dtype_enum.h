@@ -12,6 +12,7 @@ enum class DType : uint8_t {
     f16,
     bf16,
     i32,
+    // All types from here on have blocks.
     q8_0,
     q4_0,
     q4_1,
@@ -41,6 +42,7 @@ enum class DType : uint8_t {
 };
 
 PLAIT_INLINE constexpr bool is_float(DType dtype) { return dtype <= DType::bf16; }
+PLAIT_INLINE constexpr bool is_block_type(DType dtype) { return dtype >= DType::q8_0; }
 PLAIT_INLINE constexpr bool is_expanded(DType dtype) { return dtype >= DType::iq2_xxs; }
 
 }  // namespace plait

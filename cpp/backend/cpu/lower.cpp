@@ -28,7 +28,6 @@ ProductRows rows_of(const Graph& graph, const IsaInfo& isa, const Op& op) {
         [&]<typename T>(const T& product) -> ProductRows {
             if constexpr (is_product<T>) {
                 const DType weight = graph.node(product.weight).type.dtype;
-                if (!is_float(weight) && !is_block_type(weight)) return {};  // packing refuses it
                 const RowForm form = row_form(isa, weight);
                 if (form != RowForm::f32 && graph.node(product.x).type.dtype == DType::f32)
                     return {product.x.id, form};

@@ -35,8 +35,8 @@ enum class RowForm : uint8_t {
 };
 
 PLAIT_INLINE RowForm row_form(const IsaInfo& isa, DType weight) {
-    if (!is_float(weight)) return RowForm::bytes;
-    if (!isa.has_tiles || weight == DType::f32) return RowForm::f32;
+    if (is_block_type(weight)) return RowForm::bytes;
+    if (!isa.has_tiles || weight == DType::f32 || weight == DType::i32) return RowForm::f32;
     return weight == DType::bf16 ? RowForm::bf16 : RowForm::two_bf16;
 }
 
