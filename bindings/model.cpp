@@ -94,7 +94,8 @@ void read_floats(const gguf::File& file, const gguf::TensorInfo& tensor, float* 
 }
 
 py::array tensor(const PyModel& self, const Text& name) {
-    const gguf::TensorInfo& tensor = find(self, to_text("name", name));
+    const std::string text = to_text("name", name);
+    const gguf::TensorInfo& tensor = find(self, text);
     const gguf::File& file = initialized(self.loaded)->file();
     const Shape& shape = tensor.type.shape;
     const std::vector<py::ssize_t> sizes(shape.dims.begin(), shape.dims.begin() + shape.rank);

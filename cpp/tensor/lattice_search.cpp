@@ -299,7 +299,7 @@ private:
     const Form& form_;
     const float *values_, *weights_;
     int n_groups_;
-    float fits_[16];
+    float fits_[16] = {};
     bool first_ = true;
     float error_ = kInfinity;
     uint16_t scale_ = 0;
