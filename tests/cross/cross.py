@@ -1,14 +1,18 @@
 """Build plait for another processor and run its tests there under qemu-user: ./dev cross aarch64.
 
-    cross.py [--data DIR] [--checks DIR] aarch64 [PART...]
+    cross.py [--data DIR] [--checks DIR] aarch64|riscv64 [PART...]
 
 Parts, in this order: root (a Debian root of that processor), packages (Python packages for it), build, cpp (the C++
 tests), python (the fast part of the Python suite), conformance, invariance and demo. Without PART, all of them run. The
-parts root and packages leave stamps and are not repeated; the build is incremental. Everything lies in build/aarch64;
-the output of a part is in build/aarch64/log/PART.txt. A part that fails does not stop the others, except for root,
-packages and build. The exit status is 1 if a part failed.
+parts root and packages leave stamps and are not repeated; the build is incremental. Everything lies in
+build/PROCESSOR; the output of a part is in build/PROCESSOR/log/PART.txt. A part that fails does not stop the others,
+except for root, packages and build. The exit status is 1 if a part failed.
 
-Debian packages that are needed: debootstrap, g++-aarch64-linux-gnu, qemu-user-static. debootstrap needs root.
+On aarch64, the kernels of NEON are tested; on riscv64, where no kernel is tuned, those of the instruction sets "scalar"
+and "blas".
+
+Debian packages that are needed: debootstrap, qemu-user-static, and g++-aarch64-linux-gnu or g++-riscv64-linux-gnu.
+debootstrap needs root.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 try:
     import tomllib
@@ -29,14 +34,38 @@ except ModuleNotFoundError:  # Python 3.10
     from pip._vendor import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-SUITE = "bookworm"
 MIRROR = os.environ.get("PLAIT_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 DEBIAN_PACKAGES = [
     "python3", "libpython3-dev", "libstdc++-12-dev", "libc6-dev", "libgtest-dev", "libgmock-dev", "libopenblas-dev",
 ]  # fmt: skip
-PYTHON = "python3.11"  # of SUITE
-# Of the extra "test", without what has no wheel for each processor or only serves the notebooks.
+# Of the extra "test": without wheels for each processor, or only used by the notebooks.
 WITHOUT = ("matplotlib", "ipykernel")
+
+
+class Processor(NamedTuple):
+    """What differs between processors."""
+
+    debian: str  # Debian's name
+    cpu: str  # of qemu: all features
+    suite: str  # the oldest stable release of Debian that has it
+    python: str  # of the suite
+    tags: tuple[str, ...]  # of wheels
+    # Debian's Python packages, where few have wheels. Then only tokenizers is installed by pip, without what it needs
+    # to load from a hub.
+    packages: tuple[str, ...] = ()
+
+
+PROCESSORS = {
+    "aarch64": Processor(
+        "arm64", "max", "bookworm", "3.11",
+        ("manylinux2014", "manylinux_2_17", "manylinux_2_28"),
+    ),
+    "riscv64": Processor(
+        "riscv64", "rv64", "trixie", "3.13",
+        ("manylinux_2_31", "manylinux_2_39"),
+        ("python3-numpy", "python3-pytest", "python3-hypothesis", "python3-jinja2", "python3-pil"),
+    ),
+}  # fmt: skip
 # The tests of the suite that depend on the processor.
 PYTHON_TESTS = [
     "tests/python/ops",
@@ -51,7 +80,7 @@ QEMU_PYTHON = """#!/bin/sh
 # The Python of the root, under qemu. Its subprocesses run in the same way.
 here=$(dirname "$(readlink -f "$0")")
 export PYTHONHOME="$here/root/usr"
-exec qemu-{arch}-static -cpu max -0 "$0" -L "$here/root" "$here/root/usr/bin/{python}" "$@"
+exec {qemu} -0 "$0" -L "$here/root" "$here/root/usr/bin/{python}" "$@"
 """
 
 
@@ -60,6 +89,8 @@ class Cross:
 
     def __init__(self, arch: str, data: Path, checks: Path) -> None:
         self.arch = arch
+        self.processor = PROCESSORS[arch]
+        self.qemu = [f"qemu-{arch}-static", "-cpu", self.processor.cpu]
         self.folder = ROOT / "build" / arch
         self.root = self.folder / "root"
         self.cmake = self.folder / "cmake"
@@ -93,39 +124,52 @@ class Cross:
     def make_root(self) -> None:
         """Unpack the packages; none of their scripts runs, so no emulation of system calls of root is needed."""
         shutil.rmtree(self.root, ignore_errors=True)
-        debian = {"aarch64": "arm64"}[self.arch]
-        self.run("debootstrap", "--foreign", f"--arch={debian}", "--variant=minbase",
-                 f"--include={','.join(DEBIAN_PACKAGES)}", SUITE, self.root, MIRROR)  # fmt: skip
+        packages = ",".join([*DEBIAN_PACKAGES, *self.processor.packages])
+        self.run("debootstrap", "--foreign", f"--arch={self.processor.debian}", "--variant=minbase",
+                 f"--include={packages}", self.processor.suite, self.root, MIRROR)  # fmt: skip
         # /lib and others are links, which dpkg-deb --extract would replace.
         unpack = 'dpkg-deb --fsys-tarfile "$1" | tar -x -C "$2" --keep-directory-symlink'
         for package in sorted((self.root / "var/cache/apt/archives").glob("*.deb")):
             self.run("bash", "-o", "pipefail", "-c", unpack, "bash", package, self.root)
+        libraries = self.root / f"usr/lib/{self.arch}-linux-gnu"
+        for name in (
+            "libopenblas.so.0",
+            "libblas.so.3",
+            "liblapack.so.3",
+        ):  # as OpenBLAS's script does
+            (libraries / name).symlink_to(f"openblas-pthread/{name}")
 
     def make_packages(self) -> None:
-        self.interpreter.write_text(QEMU_PYTHON.format(arch=self.arch, python=PYTHON))
+        python = f"python{self.processor.python}"
+        self.interpreter.write_text(QEMU_PYTHON.format(qemu=" ".join(self.qemu), python=python))
         self.interpreter.chmod(self.interpreter.stat().st_mode | stat.S_IXUSR)
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
-        wanted = [name for name in wanted if not name.startswith(WITHOUT)]
-        tags = [f"--platform=manylinux{tag}_{self.arch}" for tag in ("2014", "_2_17", "_2_28")]
+        if self.processor.packages:
+            wanted = ["--no-deps", "tokenizers"]
+        else:
+            project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+            wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+            wanted = [name for name in wanted if not name.startswith(WITHOUT)]
+        tags = [f"--platform={tag}_{self.arch}" for tag in self.processor.tags]
         self.run(sys.executable, "-m", "pip", "install", "--upgrade", "--target", self.packages_folder, *tags,
-                 f"--python-version={PYTHON.removeprefix('python')}", "--only-binary=:all:", *wanted)  # fmt: skip
+                 f"--python-version={self.processor.python}", "--only-binary=:all:", *wanted)  # fmt: skip
 
     def build(self) -> None:
         pybind11 = subprocess.run([sys.executable, "-m", "pybind11", "--cmakedir"], check=True, capture_output=True,
                                   text=True)  # fmt: skip
+        headers = f"{self.root}/usr/include/python{self.processor.python}"
         self.run(
             "cmake", "-G", "Ninja", "-S", ROOT, "-B", self.cmake, "-DCMAKE_BUILD_TYPE=Release",
             "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG",  # of all but kernels, which are always optimised
-            f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/tests/cross/{self.arch}.cmake", f"-DPLAIT_ROOT={self.root}",
+            f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/tests/cross/toolchain.cmake", f"-DPLAIT_ROOT={self.root}",
+            f"-DPLAIT_PROCESSOR={self.arch}",
             "-DPLAIT_UNITY=ON", "-DPLAIT_TESTS=ON", "-DPLAIT_VULKAN=OFF", "-DPLAIT_WERROR=ON",
-            f"-DPython_EXECUTABLE={self.interpreter}", f"-DPython_INCLUDE_DIR={self.root}/usr/include/{PYTHON}",
+            f"-DPython_EXECUTABLE={self.interpreter}", f"-DPython_INCLUDE_DIR={headers}",
             f"-Dpybind11_DIR={pybind11.stdout.strip()}",
         )  # fmt: skip
         self.run("cmake", "--build", self.cmake, "--parallel", len(os.sched_getaffinity(0)))
 
     def cpp(self) -> None:
-        self.run(f"qemu-{self.arch}-static", "-cpu", "max", "-L", self.root, self.cmake / "tests/plait_tests",
+        self.run(*self.qemu, "-L", self.root, self.cmake / "tests/plait_tests",
                  "--gtest_brief=1", f"--gtest_filter={CPP_TESTS}", PLAIT_TEST_DATA=self.data)  # fmt: skip
 
     def pytest(self) -> None:
@@ -186,7 +230,7 @@ def main() -> int:
         default=shared / "check",
         help="folder of conformance.py and invariance.py",
     )
-    parser.add_argument("arch", choices=["aarch64"])
+    parser.add_argument("arch", choices=PROCESSORS)
     parser.add_argument("part", nargs="*")
     given = parser.parse_args()
     cross = Cross(given.arch, given.data.resolve(), given.checks.resolve())
