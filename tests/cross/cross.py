@@ -53,7 +53,7 @@ class Processor(NamedTuple):
     # Debian's Python packages, where few have wheels. Then only tokenizers is installed by pip, without what it needs
     # to load from a hub.
     packages: tuple[str, ...] = ()
-    # The instruction set with the same bits for any batch, if the default has not.
+    # For tests that compare bits, if the default instruction set has other bits for other batches.
     invariant: str | None = None
 
 
@@ -94,6 +94,8 @@ class Cross:
         self.arch = arch
         self.processor = PROCESSORS[arch]
         self.qemu = [f"qemu-{arch}-static", "-cpu", self.processor.cpu]
+        isa = self.processor.invariant
+        self.invariant = {"PLAIT_ISA": isa} if isa else {}
         self.folder = ROOT / "build" / arch
         self.root = self.folder / "root"
         self.cmake = self.folder / "cmake"
@@ -183,18 +185,19 @@ class Cross:
 
     def cpp(self) -> None:
         self.run(*self.qemu, "-L", self.root, self.cmake / "tests/plait_tests",
-                 "--gtest_brief=1", f"--gtest_filter={CPP_TESTS}", PLAIT_TEST_DATA=self.data)  # fmt: skip
+                 "--gtest_brief=1", f"--gtest_filter={CPP_TESTS}", PLAIT_TEST_DATA=self.data,
+                 **self.invariant)  # fmt: skip
 
     def pytest(self) -> None:
-        self.python("-m", "pytest", "-q", "-m", "not slow and not oracle", *PYTHON_TESTS)
+        self.python(
+            "-m", "pytest", "-q", "-m", "not slow and not oracle", *PYTHON_TESTS, **self.invariant
+        )
 
     def conformance(self) -> None:
         self.python(self.checks / "conformance.py", "--data", self.data)
 
     def invariance(self) -> None:
-        isa = self.processor.invariant
-        chosen = {"PLAIT_ISA": isa} if isa else {}
-        self.python(self.checks / "invariance.py", "--data", self.data, **chosen)
+        self.python(self.checks / "invariance.py", "--data", self.data, **self.invariant)
 
     def demo(self) -> None:
         self.python("-m", "plait.demo", "--seed", 7, "--more", 0)
