@@ -16,14 +16,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
 
-# The parts of the evidence that show goals, the shortest first.
-GOALS = (
-    "files", "states", "caches", "memory", "threads", "cpp", "guarded", "coverage", "allocations", "tsan", "soak",
-    "damaged-files", "fuzz", "asan",
-)  # fmt: skip
+from evidence import parts as evidence  # noqa: E402
 
-# In this order. "python" and the goals together are `./dev test --all`.
+# In this order. "python" and the parts of the evidence together are `./dev test --all`.
 PARTS = {
     "lint": ["./dev", "lint"],
     "python": ["./dev", "test", "--all", "-m", "not goal"],
@@ -31,7 +28,7 @@ PARTS = {
     "validation": ["./dev", "validate"],
     "wheel": ["./dev", "wheel"],
     "pythons": ["./dev", "pythons"],
-    **{goal: ["./dev", "evidence", goal] for goal in GOALS},
+    **{name: ["./dev", "evidence", name] for name, part in evidence.PARTS.items() if part.goals},
     "check": ["./dev", "evidence", "--check"],
 }
 

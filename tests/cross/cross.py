@@ -8,8 +8,8 @@ parts root and packages leave stamps and are not repeated; the build is incremen
 build/PROCESSOR; the output of a part is in build/PROCESSOR/log/PART.txt. A part that fails does not stop the others,
 except for root, packages and build. The exit status is 1 if a part failed.
 
-On aarch64, the kernels of NEON are tested; on riscv64, where no kernel is tuned, those of the instruction sets "scalar"
-and "blas".
+aarch64 runs the kernels for NEON. plait has no kernels of its own for riscv64: the conformance check and the demo use
+the instruction set "blas" there, which is the default, and the other parts use "scalar".
 
 Debian packages that are needed: debootstrap, qemu-user-static, and g++-aarch64-linux-gnu or g++-riscv64-linux-gnu.
 debootstrap needs root.
@@ -53,7 +53,7 @@ class Processor(NamedTuple):
     # Debian's Python packages, where few have wheels. Then only tokenizers is installed by pip, without what it needs
     # to load from a hub.
     packages: tuple[str, ...] = ()
-    # For tests that compare bits, if the default instruction set has other bits for other batches.
+    # The instruction set for tests that compare bits, where those of the default one depend on the batch.
     invariant: str | None = None
 
 
@@ -95,7 +95,7 @@ class Cross:
         self.processor = PROCESSORS[arch]
         self.qemu = [f"qemu-{arch}-static", "-cpu", self.processor.cpu]
         isa = self.processor.invariant
-        self.invariant = {"PLAIT_ISA": isa} if isa else {}
+        self.for_bits = {"PLAIT_ISA": isa} if isa else {}  # variables of tests that compare bits
         self.folder = ROOT / "build" / arch
         self.root = self.folder / "root"
         self.cmake = self.folder / "cmake"
@@ -138,11 +138,8 @@ class Cross:
         for package in sorted((self.root / "var/cache/apt/archives").glob("*.deb")):
             self.run("bash", "-o", "pipefail", "-c", unpack, "bash", package, self.root)
         libraries = self.root / f"usr/lib/{self.arch}-linux-gnu"
-        for name in (
-            "libopenblas.so.0",
-            "libblas.so.3",
-            "liblapack.so.3",
-        ):  # as OpenBLAS's script does
+        # As the scripts of OpenBLAS's package do.
+        for name in ("libopenblas.so.0", "libblas.so.3", "liblapack.so.3"):
             (libraries / name).symlink_to(f"openblas-pthread/{name}")
 
     def make_packages(self) -> None:
@@ -186,18 +183,18 @@ class Cross:
     def cpp(self) -> None:
         self.run(*self.qemu, "-L", self.root, self.cmake / "tests/plait_tests",
                  "--gtest_brief=1", f"--gtest_filter={CPP_TESTS}", PLAIT_TEST_DATA=self.data,
-                 **self.invariant)  # fmt: skip
+                 **self.for_bits)  # fmt: skip
 
     def pytest(self) -> None:
         self.python(
-            "-m", "pytest", "-q", "-m", "not slow and not oracle", *PYTHON_TESTS, **self.invariant
+            "-m", "pytest", "-q", "-m", "not slow and not oracle", *PYTHON_TESTS, **self.for_bits
         )
 
     def conformance(self) -> None:
         self.python(self.checks / "conformance.py", "--data", self.data)
 
     def invariance(self) -> None:
-        self.python(self.checks / "invariance.py", "--data", self.data, **self.invariant)
+        self.python(self.checks / "invariance.py", "--data", self.data, **self.for_bits)
 
     def demo(self) -> None:
         self.python("-m", "plait.demo", "--seed", 7, "--more", 0)
