@@ -27,8 +27,7 @@ ProductRows rows_of(const Graph& graph, const IsaInfo& isa, const Op& op) {
     return std::visit(
         [&]<typename T>(const T& product) -> ProductRows {
             if constexpr (is_product<T>) {
-                const DType weight = graph.node(product.weight).type.dtype;
-                const RowForm form = row_form(isa, weight);
+                const RowForm form = row_form(isa, graph.node(product.weight).type.dtype);
                 if (form != RowForm::f32 && graph.node(product.x).type.dtype == DType::f32)
                     return {product.x.id, form};
             }
