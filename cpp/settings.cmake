@@ -74,32 +74,28 @@ if(PLAIT_IPO)
     check_ipo_supported()
 endif()
 
-# plait_room(NAME [NO_UNITY] [EXCLUDE regex] [LINK target ...])
+# plait_room(NAME [EXCLUDE regex] [LINK target ...])
 #
 # Defines the target plait_NAME from all source files below the current folder, except those that
 # match the regex. LINK lists the rooms whose headers it may include (see the ladder in
 # CONTRIBUTING.md).
 #
-# With PLAIT_UNITY, eight files are compiled as one. Unless the room is NO_UNITY, its files must not
-# define different things with the same name in unnamed namespaces.
+# With PLAIT_UNITY, eight files are compiled as one, so the files of a room must not define different
+# things with the same name in unnamed namespaces.
 function(plait_room name)
-    cmake_parse_arguments(PARSE_ARGV 1 ROOM "NO_UNITY" "EXCLUDE" "LINK")
+    cmake_parse_arguments(PARSE_ARGV 1 ROOM "" "EXCLUDE" "LINK")
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
     if(ROOM_EXCLUDE)
         list(FILTER sources EXCLUDE REGEX "${ROOM_EXCLUDE}")
     endif()
     set(target plait_${name})
-    set(unity ${PLAIT_UNITY})
-    if(ROOM_NO_UNITY)
-        set(unity OFF)
-    endif()
     if(sources)
         add_library(${target} STATIC ${sources})
         target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/cpp)
         target_link_libraries(${target} PUBLIC ${ROOM_LINK} PRIVATE plait_strict_warnings)
         set_target_properties(${target} PROPERTIES
             INTERPROCEDURAL_OPTIMIZATION ${PLAIT_IPO}
-            UNITY_BUILD ${unity} UNITY_BUILD_BATCH_SIZE 8)
+            UNITY_BUILD ${PLAIT_UNITY} UNITY_BUILD_BATCH_SIZE 8)
         if(PLAIT_COVERAGE AND name IN_LIST coverage_rooms)
             target_compile_options(${target} PRIVATE --coverage -O0)
         endif()

@@ -12,7 +12,7 @@
 namespace plait {
 namespace {
 
-uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
+uint8_t add_attention_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
     const auto spec = slot.get<AttentionSpec>();
     PLAIT_CHECK(spec.n_kv_heads > 0 && spec.key_dim > 0 && spec.value_dim >= 0);
     PLAIT_CHECK(spec.value_dim > 0 || spec.value_dim_in_key <= spec.key_dim);
@@ -48,11 +48,11 @@ CachedHeads cached_heads(StorageId id, const StateSpec& of) {
     return {id, spec.value_dim_in_key};
 }
 
-std::string storage_name(uint8_t part) { return part == 0 ? "keys" : "values"; }
+std::string attention_storage_name(uint8_t part) { return part == 0 ? "keys" : "values"; }
 
 // Groups with the same window share rows, and so do all groups that free none.
-void add_parts(const MemoryLayout& layout, std::span<const uint8_t> groups,
-               const MemoryOptions& options, Parts& parts) {
+void add_attention_parts(const MemoryLayout& layout, std::span<const uint8_t> groups,
+                         const MemoryOptions& options, Parts& parts) {
     // Sorted by the number of keys kept, largest first: the first part reports positions and cells.
     using Order = std::tuple<int64_t, WindowKind, int32_t>;
     std::map<Order, std::vector<uint8_t>> by_window;
@@ -75,10 +75,10 @@ constinit const PartKind kAttention{
     .name = "attention",
     .code = 0,
     .has_cells = true,
-    .add_slot = add_slot,
+    .add_slot = add_attention_slot,
     .cached_heads = cached_heads,
-    .storage_name = storage_name,
-    .add_parts = add_parts,
+    .storage_name = attention_storage_name,
+    .add_parts = add_attention_parts,
 };
 
 }  // namespace

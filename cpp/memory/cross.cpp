@@ -18,7 +18,7 @@ int64_t cross_rows(const MemoryOptions& options) {
     return std::min(options.n_seq_max * max_input(options), *options.n_cells) + options.n_batch;
 }
 
-uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
+uint8_t add_cross_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
     const auto spec = slot.get<CrossSpec>();
     PLAIT_CHECK(spec.n_kv_heads > 0 && spec.key_dim > 0 && spec.value_dim > 0);
     const MemoryOptions& options = builder.options();
@@ -35,17 +35,17 @@ uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
     return group;
 }
 
-std::string storage_name(uint8_t part) { return part == 0 ? "cross keys" : "cross values"; }
+std::string cross_storage_name(uint8_t part) { return part == 0 ? "cross keys" : "cross values"; }
 
-void check(const MemoryLayout& layout, const MemoryOptions&) {
+void check_cross(const MemoryLayout& layout, const MemoryOptions&) {
     if (!layout.has_cells())
         throw UnsupportedError(
             "cross attention without self attention is not supported: no other layer records the "
             "positions of the decoder's sequences");
 }
 
-void add_parts(const MemoryLayout& layout, std::span<const uint8_t> groups,
-               const MemoryOptions& options, Parts& parts) {
+void add_cross_parts(const MemoryLayout& layout, std::span<const uint8_t> groups,
+                     const MemoryOptions& options, Parts& parts) {
     for (const uint8_t group : groups)
         parts.add(std::make_unique<CrossPart>(layout, group, options), {{group}});
 }
@@ -55,10 +55,10 @@ constinit const PartKind kCross{
     .code = 2,
     .memory_name = "cross",
     .memory_name_with_cells = "cross",
-    .add_slot = add_slot,
-    .storage_name = storage_name,
-    .check = check,
-    .add_parts = add_parts,
+    .add_slot = add_cross_slot,
+    .storage_name = cross_storage_name,
+    .check = check_cross,
+    .add_parts = add_cross_parts,
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 int64_t recurrent_rows(const MemoryOptions& options) { return 3 * options.n_seq_max + 1; }
 
-uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
+uint8_t add_recurrent_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
     const auto spec = slot.get<RecurrentSpec>();
     PLAIT_CHECK(!spec.elements.empty());
     const uint8_t group = builder.find_group({
@@ -28,9 +28,9 @@ uint8_t add_slot(LayoutBuilder& builder, StorageId id, const StateSpec& slot) {
     return group;
 }
 
-std::string storage_name(uint8_t part) { return text("recurrent state ", int{part}); }
+std::string recurrent_storage_name(uint8_t part) { return text("recurrent state ", int{part}); }
 
-void check(const MemoryLayout& layout, const MemoryOptions& options) {
+void check_recurrent(const MemoryLayout& layout, const MemoryOptions& options) {
     if (!options.causal)
         throw UnsupportedError(
             "causal=False is not supported: a recurrent layer cannot see later tokens");
@@ -40,8 +40,8 @@ void check(const MemoryLayout& layout, const MemoryOptions& options) {
             "state");
 }
 
-void add_parts(const MemoryLayout&, std::span<const uint8_t> groups, const MemoryOptions& options,
-               Parts& parts) {
+void add_recurrent_parts(const MemoryLayout&, std::span<const uint8_t> groups,
+                         const MemoryOptions& options, Parts& parts) {
     for (const uint8_t group : groups)
         parts.add(std::make_unique<RecurrentPart>(group, options), {{group}});
 }
@@ -52,10 +52,10 @@ constinit const PartKind kRecurrent{
     .holds_states = true,
     .memory_name = "recurrent",
     .memory_name_with_cells = "hybrid",
-    .add_slot = add_slot,
-    .storage_name = storage_name,
-    .check = check,
-    .add_parts = add_parts,
+    .add_slot = add_recurrent_slot,
+    .storage_name = recurrent_storage_name,
+    .check = check_recurrent,
+    .add_parts = add_recurrent_parts,
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace plait {
 namespace {
 
-uint8_t add_slot(LayoutBuilder& builder, StorageId, const StateSpec& slot) {
+uint8_t add_within_slot(LayoutBuilder& builder, StorageId, const StateSpec& slot) {
     const auto spec = slot.get<WithinSpec>();
     PLAIT_CHECK(spec.window.kind == WindowKind::full || spec.window.tokens > 0);
     return builder.find_group({
@@ -21,12 +21,12 @@ uint8_t add_slot(LayoutBuilder& builder, StorageId, const StateSpec& slot) {
     });
 }
 
-std::string storage_name(uint8_t) {
+std::string within_storage_name(uint8_t) {
     throw InternalError("attention within a microbatch has no storage");
 }
 
-void add_parts(const MemoryLayout& layout, std::span<const uint8_t> groups,
-               const MemoryOptions& options, Parts& parts) {
+void add_within_parts(const MemoryLayout& layout, std::span<const uint8_t> groups,
+                      const MemoryOptions& options, Parts& parts) {
     const bool encodes_only = layout.has(CrossSpec::kind());
     parts.add(std::make_unique<WithinPart>(options, encodes_only), groups);
 }
@@ -40,9 +40,9 @@ constinit const PartKind kWithin{
     .name = "within",
     .code = 3,
     .keys_are_tokens = true,
-    .add_slot = add_slot,
-    .storage_name = storage_name,
-    .add_parts = add_parts,
+    .add_slot = add_within_slot,
+    .storage_name = within_storage_name,
+    .add_parts = add_within_parts,
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ ModelForm mrope_form(const Hparams& hp, const Weights& w, const AttentionForm& a
     return form;
 }
 
-void set_mixture(ModelForm& form, const Hparams& hp) {
+void set_qwen_mixture(ModelForm& form, const Hparams& hp) {
     form.mixture = read_mixture(hp);
     form.mixture.n_ffn = read_expert_length(hp, form.mixture);
     form.mixture.routing.renormalize = true;
@@ -77,7 +77,7 @@ std::unique_ptr<Model> make_qwen2moe(const Hparams& hp, const Weights& w) {
 //   x += sum_e p_e f_e(n(x))    e: the largest of p = softmax(Wrouter n(x)); the chosen sum to 1
 std::unique_ptr<Model> make_qwen3moe(const Hparams& hp, const Weights& w) {
     ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves, {.qk_norm = QkNorm::shared});
-    set_mixture(form, hp);
+    set_qwen_mixture(form, hp);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
@@ -92,7 +92,7 @@ std::unique_ptr<Model> make_qwen3moe(const Hparams& hp, const Weights& w) {
 std::unique_ptr<Model> make_qwen3next(const Hparams& hp, const Weights& w) {
     ModelForm form(hp, w, Norm::rms(hp), RopePairs::halves,
                    {.qk_norm = QkNorm::shared, .gated = true});
-    set_mixture(form, hp);
+    set_qwen_mixture(form, hp);
     form.mixture.n_shared_ffn = read_shared_expert_length(hp);
     return make_delta_net(hp, w, std::move(form));
 }
@@ -111,7 +111,7 @@ std::unique_ptr<Model> make_qwen35(const Hparams& hp, const Weights& w) {
 std::unique_ptr<Model> make_qwen35moe(const Hparams& hp, const Weights& w) {
     ModelForm form =
         mrope_form(hp, w, {.qk_norm = QkNorm::shared, .gated = true}, /*in_turn=*/true);
-    set_mixture(form, hp);
+    set_qwen_mixture(form, hp);
     form.mixture.n_shared_ffn = read_shared_expert_length(hp);
     return make_delta_net(hp, w, std::move(form));
 }
@@ -161,7 +161,7 @@ std::unique_ptr<Model> make_qwen3vl(const Hparams& hp, const Weights& w) {
 
 std::unique_ptr<Model> make_qwen3vlmoe(const Hparams& hp, const Weights& w) {
     ModelForm form = qwen3vl_form(hp, w);
-    set_mixture(form, hp);
+    set_qwen_mixture(form, hp);
     return std::make_unique<DeepstackDecoder>(hp, w, std::move(form));
 }
 
