@@ -47,16 +47,16 @@ struct Defect {
 void PrintTo(const Defect& defect, std::ostream* out) { *out << defect.name; }
 
 // Inserts a key before all others.
-auto key(std::string name, uint32_t type, std::string payload) {
+auto with_key(std::string name, uint32_t type, std::string payload) {
     return [=](GgufWriter& w) { w.entries.insert(w.entries.begin(), {name, type, payload}); };
 }
 
 auto array_of(uint32_t element, uint64_t count, const std::string& body = std::string(16, '\0')) {
-    return key("bad", kArray, raw(element) + raw(count) + body);
+    return with_key("bad", kArray, raw(element) + raw(count) + body);
 }
 
 auto alignment(uint32_t type, const std::string& payload) {
-    return key("general.alignment", type, payload);
+    return with_key("general.alignment", type, payload);
 }
 
 auto dims(std::vector<uint64_t> sizes) {
@@ -111,11 +111,11 @@ const std::vector<Defect>& defects() {
              w.entry_count = 1;
          },
          "key 0"},
-        {"string_length", key("bad", kString, raw(kMax) + "abc"),
+        {"string_length", with_key("bad", kString, raw(kMax) + "abc"),
          "key 0 'bad' claims 18446744073709551615 bytes of a string"},
-        {"string_length_signed", key("bad", kString, raw(uint64_t{1} << 63) + "abc"),
+        {"string_length_signed", with_key("bad", kString, raw(uint64_t{1} << 63) + "abc"),
          "'bad' claims"},
-        {"string_length_2_to_the_32", key("bad", kString, raw(uint64_t{1} << 32) + "abc"),
+        {"string_length_2_to_the_32", with_key("bad", kString, raw(uint64_t{1} << 32) + "abc"),
          "'bad' claims 4294967296 bytes"},
         {"array_count", array_of(kU8, kMax), "key 0 'bad' claims"},
         {"array_count_wraps", array_of(kU64, (uint64_t{1} << 61) + 1),
@@ -125,20 +125,23 @@ const std::vector<Defect>& defects() {
         {"array_of_strings_inner_length", array_of(kString, 2, raw_string("a") + raw(kMax - 4)),
          "'bad' claims 18446744073709551611 bytes"},
         // Types of values.
-        {"value_type", key("bad", 13, raw(uint64_t{0})),
+        {"value_type", with_key("bad", 13, raw(uint64_t{0})),
          "key 0 'bad' has value type 13, expected 0 to 12"},
-        {"value_type_signed", key("bad", 0x80000000, raw(uint64_t{0})), "value type 2147483648"},
+        {"value_type_signed", with_key("bad", 0x80000000, raw(uint64_t{0})),
+         "value type 2147483648"},
         {"element_type_of_array", array_of(13, 1), "'bad' has element type 13"},
-        {"boolean", key("bad", kBoolean, "\x02"), "'bad' holds 2 as a boolean, expected 0 or 1"},
+        {"boolean", with_key("bad", kBoolean, "\x02"),
+         "'bad' holds 2 as a boolean, expected 0 or 1"},
         {"boolean_in_array", array_of(kBoolean, 2, "\x01\xff"), "'bad' holds 255 as a boolean"},
         // Names, R5.
-        {"key_empty", key("", kU8, raw(uint8_t{1})), "key 0 has no name"},
-        {"key_twice", key("scores", kU8, raw(uint8_t{1})), "key 'scores' appears again as key 2"},
-        {"key_long", key(std::string(65536, 'k'), kU8, raw(uint8_t{1})),
+        {"key_empty", with_key("", kU8, raw(uint8_t{1})), "key 0 has no name"},
+        {"key_twice", with_key("scores", kU8, raw(uint8_t{1})),
+         "key 'scores' appears again as key 2"},
+        {"key_long", with_key(std::string(65536, 'k'), kU8, raw(uint8_t{1})),
          "has a name of 65536 bytes, expected at most 65535"},
-        {"key_with_nul", key(std::string("a\0b", 3), kU8, raw(uint8_t{1})),
+        {"key_with_nul", with_key(std::string("a\0b", 3), kU8, raw(uint8_t{1})),
          "key 0 'a\\x00b' has a name that is not printable ASCII"},
-        {"key_not_utf8", key("a\xff", kU8, raw(uint8_t{1})), "'a\\xff'"},
+        {"key_not_utf8", with_key("a\xff", kU8, raw(uint8_t{1})), "'a\\xff'"},
         {"tensor_empty_name", [](auto& w) { w.tensors[1].name = ""; }, "tensor 1 has no name"},
         {"tensor_twice", [](auto& w) { w.tensors[2].name = "a"; },
          "tensor 'a' appears again as tensor 2"},
@@ -201,10 +204,11 @@ const std::vector<Defect>& defects() {
          },
          "tensor 0 'a' has 128 bytes at offset 0, beyond the end of the file"},
         // Split models.
-        {"split_without_pattern", key("split.count", 2, raw(uint16_t{2})), "'split.count' is 2"},
-        {"split_second", key("split.no", 2, raw(uint16_t{1})), "'split.no' is 1, expected 0"},
-        {"split_negative", key("split.count", 5, raw(int32_t{-1})), "'split.count' is -1"},
-        {"split_huge", key("split.count", 4, raw(0xFFFFFFFFu)), "'split.count' is 4294967295"},
+        {"split_without_pattern", with_key("split.count", 2, raw(uint16_t{2})),
+         "'split.count' is 2"},
+        {"split_second", with_key("split.no", 2, raw(uint16_t{1})), "'split.no' is 1, expected 0"},
+        {"split_negative", with_key("split.count", 5, raw(int32_t{-1})), "'split.count' is -1"},
+        {"split_huge", with_key("split.count", 4, raw(0xFFFFFFFFu)), "'split.count' is 4294967295"},
     };
     return table;
 }

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-Metadata sample() {
+Metadata sample_metadata() {
     std::vector<Entry> entries;
     const auto add = [&](const char* key, Value::Data data) {
         entries.push_back({key, Value(std::move(data))});
@@ -38,7 +38,7 @@ Metadata sample() {
 }
 
 TEST(Metadata, KeepsTheOrderOfTheFile) {
-    const Metadata metadata = sample();
+    const Metadata metadata = sample_metadata();
     EXPECT_EQ(metadata.size(), 13u);
     EXPECT_EQ(metadata.begin()->key, "u8");
     EXPECT_EQ((metadata.end() - 1)->key, "words");
@@ -49,7 +49,7 @@ TEST(Metadata, KeepsTheOrderOfTheFile) {
 }
 
 TEST(Metadata, IntegersOfEveryWidthConvertWhenTheyFit) {
-    const Metadata metadata = sample();
+    const Metadata metadata = sample_metadata();
     EXPECT_EQ(metadata.integer("u8"), 200);
     EXPECT_EQ(metadata.integer("i8"), -3);
     EXPECT_EQ(metadata.integer("u64.fits"), std::numeric_limits<int64_t>::max());
@@ -62,7 +62,7 @@ TEST(Metadata, IntegersOfEveryWidthConvertWhenTheyFit) {
 }
 
 TEST(Metadata, TypesAreNotConverted) {
-    const Metadata metadata = sample();
+    const Metadata metadata = sample_metadata();
     EXPECT_EQ(metadata.real("f32"), 1.5);
     EXPECT_EQ(metadata.real("f64"), 0.1);
     EXPECT_EQ(metadata.real("absent", 2.5), 2.5);
@@ -96,7 +96,7 @@ TEST(Metadata, TypesAreNotConverted) {
 }
 
 TEST(Metadata, AMissingKeyIsNamed) {
-    const Metadata metadata = sample();
+    const Metadata metadata = sample_metadata();
     EXPECT_THAT([&] { metadata.at("llama.block_count"); },
                 ThrowsMessage<ModelError>("m.gguf: key 'llama.block_count' is missing"));
     EXPECT_THROW(metadata.integer("absent"), ModelError);
@@ -104,7 +104,7 @@ TEST(Metadata, AMissingKeyIsNamed) {
 }
 
 TEST(Metadata, ValuesHaveTypeNames) {
-    const Metadata metadata = sample();
+    const Metadata metadata = sample_metadata();
     EXPECT_EQ(metadata.at("f64").type(), ValueType::f64);
     EXPECT_EQ(metadata.at("f64").type_name(), "f64");
     EXPECT_TRUE(metadata.at("words").is_array());

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "graph/ops.h"
 
-namespace plait {
+namespace plait::gradient_test {
 namespace {
 
 using testing::ElementsAre;
@@ -127,4 +127,4 @@ TEST(Gradient, CanBeStopped) {
 }
 
 }  // namespace
-}  // namespace plait
+}  // namespace plait::gradient_test

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "driver.h"
 
-namespace plait {
+namespace plait::attention_random_test {
 namespace {
 
 struct Token {
@@ -425,4 +425,4 @@ INSTANTIATE_TEST_SUITE_P(Random, EveryAttentionMemory,
                          name_of);
 
 }  // namespace
-}  // namespace plait
+}  // namespace plait::attention_random_test

@@ -12,7 +12,7 @@
 #include "driver.h"
 #include "memory/layout_builder.h"
 
-namespace plait {
+namespace plait::new_kind_test {
 namespace {
 
 struct LastTokensSpec {
@@ -526,4 +526,4 @@ INSTANTIATE_TEST_SUITE_P(Memory, NewKind, testing::Bool(),
                          [](const auto& streams) { return streams.param ? "streams" : "unified"; });
 
 }  // namespace
-}  // namespace plait
+}  // namespace plait::new_kind_test

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "driver.h"
 
-namespace plait {
+namespace plait::transaction_test {
 namespace {
 
 constexpr int32_t kSequences = 4;
@@ -386,4 +386,4 @@ TEST(Transaction, AppliesPendingShiftsToCopies) {
 }
 
 }  // namespace
-}  // namespace plait
+}  // namespace plait::transaction_test

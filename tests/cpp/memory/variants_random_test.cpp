@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "driver.h"
 
-namespace plait {
+namespace plait::variants_random_test {
 namespace {
 
 constexpr int32_t kSequences = 5;
@@ -786,4 +786,4 @@ INSTANTIATE_TEST_SUITE_P(Random, EveryMemory, testing::ValuesIn(plays()), [](con
 });
 
 }  // namespace
-}  // namespace plait
+}  // namespace plait::variants_random_test

@@ -9,7 +9,7 @@
 #include "plan/passes.h"
 #include "support/plain_graph.h"
 
-namespace plait {
+namespace plait::buffers_test {
 namespace {
 
 InputLayout layout_with_tokens() {
@@ -158,4 +158,4 @@ TEST(Prune, DropsWhatNobodySeesAndKeepsCacheWrites) {  // S4-27: no input is ask
 }
 
 }  // namespace
-}  // namespace plait
+}  // namespace plait::buffers_test

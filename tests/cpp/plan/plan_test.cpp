@@ -14,7 +14,7 @@
 #include "support/plain_graph.h"
 #include "support/random_weights.h"
 
-namespace plait {
+namespace plait::plan_test {
 namespace {
 
 constexpr int64_t kRows = 8, kWidth = 32;
@@ -170,4 +170,4 @@ TEST(Schedule, WhatIsNeverSentIsAnError) {
 }
 
 }  // namespace
-}  // namespace plait
+}  // namespace plait::plan_test

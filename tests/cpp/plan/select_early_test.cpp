@@ -6,7 +6,7 @@
 
 #include "graph/ops.h"
 
-namespace plait {
+namespace plait::select_early_test {
 namespace {
 
 constexpr int64_t kTokens = 16, kOutputs = 4, kWidth = 32;
@@ -146,4 +146,4 @@ TEST(SelectEarly, QueriesOfOutputsInAnyOrderStayWhole) {
 }
 
 }  // namespace
-}  // namespace plait
+}  // namespace plait::select_early_test

@@ -20,7 +20,7 @@ using testing::ThrowsMessage;
 
 constexpr size_t kHeads = 2, kHeadDim = 16;  // those of the tiny llama
 
-ContextOptions small() {
+ContextOptions three_sequences() {
     ContextOptions options;
     options.n_ctx = 64;
     options.n_seq_max = 3;
@@ -48,7 +48,7 @@ struct Rows {
 };
 
 struct SessionRows : testing::Test {
-    Context context{test::TinyModel{}.open(), small()};
+    Context context{test::TinyModel{}.open(), three_sequences()};
 
     SessionRows() {
         feed(context, 0, 8);
@@ -152,7 +152,7 @@ std::unique_ptr<Context> reference_context(const char* model) {
     const auto path =
         std::filesystem::path(data ? data : "") / "conformance" / model / "model.gguf";
     if (!std::filesystem::exists(path)) return nullptr;
-    return std::make_unique<Context>(LoadedModel::open(path.string(), {}), small());
+    return std::make_unique<Context>(LoadedModel::open(path.string(), {}), three_sequences());
 }
 
 TEST(SessionRowsOf, RecurrentLayersHaveNone) {

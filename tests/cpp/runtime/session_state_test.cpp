@@ -10,6 +10,7 @@
 #include "runtime/state/state_bytes.h"
 #include "runtime/state/state_transfer.h"
 #include "support/bytes_of.h"
+#include "support/stop_after.h"
 #include "support/tiny_model.h"
 
 namespace plait {
@@ -17,8 +18,9 @@ namespace {
 
 using test::Bytes;
 using test::bytes_of;
+using test::StopAfter;
 
-ContextOptions small() {
+ContextOptions short_microbatches() {
     ContextOptions options;
     options.n_ctx = 64;
     options.n_seq_max = 4;
@@ -41,7 +43,7 @@ void feed(Context& context, SequenceId sequence, size_t n, uint32_t seed) {
 
 struct Faults : testing::Test {
     std::shared_ptr<const LoadedModel> model = test::TinyModel{}.open();
-    Context context{model, small()};
+    Context context{model, short_microbatches()};
     Faults() {
         feed(context, 0, 20, 1);
         feed(context, 1, 9, 2);
@@ -69,15 +71,6 @@ struct Faults : testing::Test {
         RecordProperty("figure",
                        std::to_string(refused) + " std::bad_alloc in C++, 0 states changed");
     }
-};
-
-class StopAfter final : public StopSignal {
-public:
-    explicit StopAfter(int polls) : left_(polls) {}
-    bool requested() override { return left_-- <= 0; }
-
-private:
-    int left_;
 };
 
 TEST_F(Faults, InterruptedDecodeLeavesStateUnchanged) {  // S4-08
@@ -148,7 +141,7 @@ TEST_F(Faults, OutOfMemoryDuringShiftLeavesStateUnchanged) {
 
 TEST_F(Faults, PendingShiftSurvivesOutOfMemory) {
     context.session()->seq_add(0, {.begin = 15}, 2);
-    Context other(model, small());
+    Context other(model, short_microbatches());
     feed(other, 0, 20, 1);
     feed(other, 1, 9, 2);
     other.session()->seq_cp(0, 2, {.end = 12});
@@ -165,7 +158,7 @@ TEST_F(Faults, PendingShiftSurvivesOutOfMemory) {
 }
 
 TEST_F(Faults, OutOfMemoryDuringLoadLeavesStateUnchanged) {
-    Context other(model, small());
+    Context other(model, short_microbatches());
     feed(other, 3, 30, 9);
     const Bytes whole = bytes_of(other);
     const Bytes one = bytes_of(other, 3);
@@ -185,7 +178,7 @@ TEST_F(Faults, OutOfMemoryDuringSaveLeavesStateUnchanged) {
 }
 
 TEST_F(Faults, TheCallerMayForbidTheSequenceOfAState) {
-    Context other(model, small());
+    Context other(model, short_microbatches());
     feed(other, 3, 5, 9);
     const Bytes one = bytes_of(other, 3);
     const Bytes before = bytes_of(context);
@@ -203,7 +196,7 @@ TEST_F(Faults, TheCallerMayForbidTheSequenceOfAState) {
 // Loading either throws and changes nothing, or succeeds completely.
 TEST(ContextState, DamageWithValidChecksumsIsRejectedOrLoadedCompletely) {
     const auto model = test::TinyModel{}.open();
-    Context from(model, small());
+    Context from(model, short_microbatches());
     feed(from, 0, 20, 1);
     feed(from, 1, 9, 2);
     from.session()->seq_cp(0, 2, {.end = 12});
@@ -212,7 +205,7 @@ TEST(ContextState, DamageWithValidChecksumsIsRejectedOrLoadedCompletely) {
     std::memcpy(&n_sections, good.data() + 12, sizeof n_sections);
     const size_t contents =
         state_head_bytes(n_sections) + section_bytes(good, 0) + section_bytes(good, 1);
-    Context context(model, small());
+    Context context(model, short_microbatches());
     feed(context, 3, 5, 3);
     Bytes held = bytes_of(context);
     std::mt19937 random(7);
@@ -249,7 +242,7 @@ TEST(ContextState, RoundTripsThroughEveryCacheTypeAndVariant) {  // S4-10
     const auto model = test::TinyModel{.width = 80}.open();      // heads of 20, padded in blocks
     for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q5_1,
                              DType::q5_0, DType::q4_1, DType::q4_0, DType::iq4_nl}) {
-        ContextOptions options = small();
+        ContextOptions options = short_microbatches();
         options.type_k = type;
         options.type_v = type;
         Context from(model, options);

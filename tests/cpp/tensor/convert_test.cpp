@@ -10,11 +10,16 @@
 #include <vector>
 
 #include "base/error.h"
+#include "support/fit.h"
 #include "tensor/half.h"
 #include "tensor/search.h"
 
 namespace plait {
 namespace {
+
+using test::Fit;
+using test::name_of;
+using test::normal_values;
 
 // Knuth's 64-bit linear congruential generator, from 1: input that any language can repeat.
 class Sequence {
@@ -47,24 +52,11 @@ std::vector<float> decoded(DType dtype, const std::vector<std::byte>& bytes, uin
     return values;
 }
 
-std::vector<float> normal_values(size_t count, float deviation) {
-    std::mt19937 random(3);
-    std::normal_distribution<float> normal(0, deviation);
-    std::vector<float> values(count);
-    for (float& value : values) value = normal(random);
-    return values;
-}
-
 struct Golden {
     DType dtype;
     uint64_t decoded;  // digest of the float bits that are not NaN
     uint64_t encoded;  // digest of the bytes; 0 if ggml's reference quantiser is not followed
 };
-
-template <typename Param>
-std::string name_of(const testing::TestParamInfo<Param>& test) {
-    return std::string(info(test.param.dtype).name);
-}
 
 // The digests were computed with dequantize_row_* and quantize_row_*_ref of ggml 0.20.0.
 class Blocks : public testing::TestWithParam<Golden> {};
@@ -217,12 +209,6 @@ double squared_error(DType dtype, const std::vector<float>& values) {
     }
     return sum;
 }
-
-struct Fit {
-    DType dtype;
-    double
-        of_variance;  // greatest mean squared error of normal values, as a part of their variance
-};
 
 // Types whose groups have scales of their own, fitted by least squares.
 class GroupEncoders : public testing::TestWithParam<Fit> {};

@@ -11,10 +11,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "support/fit.h"
 #include "tensor/convert.h"
 
 namespace plait {
 namespace {
+
+using test::Fit;
+using test::name_of;
+using test::normal_values;
 
 constexpr uint64_t kRow = 512;
 
@@ -37,30 +42,12 @@ double weighted_error(DType dtype, const std::vector<float>& values,
     return sum;
 }
 
-std::vector<float> normal_values(size_t count, float deviation) {
-    std::mt19937 random(3);
-    std::normal_distribution<float> normal(0, deviation);
-    std::vector<float> values(count);
-    for (float& value : values) value = normal(random);
-    return values;
-}
-
 std::vector<float> uneven_weights() {
     std::mt19937 random(4);
     std::lognormal_distribution<float> lognormal(0, 1.5f);
     std::vector<float> weights(kRow);
     for (float& weight : weights) weight = lognormal(random);
     return weights;
-}
-
-struct Fit {
-    DType dtype;
-    double
-        of_variance;  // greatest mean squared error of normal values, as a part of their variance
-};
-
-std::string name_of(const testing::TestParamInfo<Fit>& test) {
-    return std::string(info(test.param.dtype).name);
 }
 
 class Search : public testing::TestWithParam<Fit> {};
@@ -76,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Fit{DType::q2_0, 0.14}, Fit{DType::iq1_s, 0.21}, Fit{DType::iq1_m, 0.18},
                     Fit{DType::iq2_xxs, 0.112}, Fit{DType::iq2_xs, 0.085}, Fit{DType::iq2_s, 0.06},
                     Fit{DType::iq3_xxs, 0.033}, Fit{DType::iq3_s, 0.018}),
-    name_of);
+    name_of<Fit>);
 
 TEST_P(Search, LeavesLittleError) {
     const auto [dtype, of_variance] = GetParam();
@@ -109,9 +96,10 @@ TEST_P(Search, IsDefinedForEveryFloat) {
     const DType dtype = GetParam().dtype;
     const std::vector<float> sound = normal_values(kRow, 1);
     const std::vector<std::byte> expected = searched(dtype, sound, nullptr);
-    constexpr float kInf = std::numeric_limits<float>::infinity();
+    constexpr float kInfinite = std::numeric_limits<float>::infinity();
     constexpr float kLargest = std::numeric_limits<float>::max();
-    for (const float odd : {std::nanf(""), kInf, -kInf, kLargest, -kLargest, 1e-45f, 1e-30f}) {
+    for (const float odd :
+         {std::nanf(""), kInfinite, -kInfinite, kLargest, -kLargest, 1e-45f, 1e-30f}) {
         std::vector<float> values(kRow, 0.5f);
         for (size_t i = 0; i < kRow; i += 3) values[i] = odd;
         values.insert(values.end(), sound.begin(), sound.end());

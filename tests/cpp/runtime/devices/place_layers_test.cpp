@@ -10,11 +10,13 @@
 #include "memory/allocations.h"
 #include "memory/memory.h"
 #include "runtime/step/step_runner.h"
+#include "support/stop_after.h"
 #include "support/tiny_model.h"
 
 namespace plait {
 namespace {
 
+using test::StopAfter;
 using Devices = std::vector<uint8_t>;
 constexpr uint64_t kAmpleBytes = 1 << 30;
 
@@ -234,15 +236,6 @@ TEST(PlaceLayers, StepOnTwoDevicesAllocatesNothing) {
         EXPECT_EQ(n_allocations() - before, 0u) << "step " << i;
     }
 }
-
-class StopAfter final : public StopSignal {
-public:
-    explicit StopAfter(int polls) : left_(polls) {}
-    bool requested() override { return left_-- <= 0; }
-
-private:
-    int left_;
-};
 
 // After an interrupted call, the next call returns what it would have returned without it.
 TEST(PlaceLayers, InterruptionOnEitherDeviceLeavesTheMemoryUnchanged) {

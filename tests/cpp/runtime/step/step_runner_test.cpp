@@ -7,10 +7,13 @@
 
 #include "backend/cpu/backend.h"
 #include "runtime/context.h"
+#include "support/stop_after.h"
 #include "support/tiny_model.h"
 
 namespace plait {
 namespace {
+
+using test::StopAfter;
 
 Batch batch_of(const std::vector<TokenId>& tokens, SequenceId sequence, Position first, bool all) {
     Batch batch;
@@ -29,7 +32,7 @@ std::vector<TokenId> some_tokens(size_t n, uint32_t seed) {
     return tokens;
 }
 
-ContextOptions small() {
+ContextOptions two_threads() {
     ContextOptions options;
     options.n_ctx = 64;
     options.n_seq_max = 4;
@@ -116,21 +119,12 @@ struct FakeRunner {
     }();
 };
 
-class StopAfter final : public StopSignal {
-public:
-    explicit StopAfter(int polls) : left_(polls) {}
-    bool requested() override { return left_-- <= 0; }
-
-private:
-    int left_;
-};
-
 TEST(StepRunner, UsesTheMemoryInterfaceOnly) {  // S4-06, S4-07, S2-38
     FakeRunner fake;
     const std::vector<TokenId> tokens = some_tokens(20, 3);
     const Outputs got = fake.runner->run(batch_of(tokens, 0, 0, true).view(), nullptr);
 
-    Context context(fake.model, small());
+    Context context(fake.model, two_threads());
     const Outputs expected = context.session()->decode(batch_of(tokens, 0, 0, true).view());
     EXPECT_EQ(copy(got.logits()), copy(expected.logits()));
     EXPECT_EQ(fake.memory.n_placed, 1);
@@ -169,7 +163,7 @@ TEST(StepRunner, RejectedBatchPlacesNothing) {
 }
 
 TEST(Context, StepOfAKnownShapeBuildsNoPlan) {  // S0-01, S0-02, S1-07
-    Context context(test::TinyModel{}.open(), small());
+    Context context(test::TinyModel{}.open(), two_threads());
     for (const size_t n : {1u, 2u, 3u, 7u, 8u, 20u}) {
         context.session()->clear();
         context.session()->decode(batch_of(some_tokens(n, 1), 0, 0, false).view());
@@ -183,10 +177,10 @@ TEST(Context, StepOfAKnownShapeBuildsNoPlan) {  // S0-01, S0-02, S1-07
 TEST(Context, SplittingAPromptDoesNotChangeTheBits) {
     const auto model = test::TinyModel{}.open();
     const std::vector<TokenId> tokens = some_tokens(40, 5);
-    Context whole(model, small());
+    Context whole(model, two_threads());
     const Outputs expected = whole.session()->decode(batch_of(tokens, 0, 0, true).view());
     for (const size_t step : {1u, 3u, 7u, 16u}) {
-        Context microbatches(model, small());
+        Context microbatches(model, two_threads());
         std::vector<float> got;
         for (size_t at = 0; at < tokens.size(); at += step) {
             const size_t n = std::min(step, tokens.size() - at);
@@ -201,7 +195,7 @@ TEST(Context, SplittingAPromptDoesNotChangeTheBits) {
 }
 
 TEST(Context, EncodeEqualsDecodeAndStoresNothing) {
-    Context context(test::TinyModel{}.open(), small());
+    Context context(test::TinyModel{}.open(), two_threads());
     const Batch batch = batch_of(some_tokens(12, 5), 0, 0, true);
     const Outputs encoded = context.session()->encode(batch.view());
     EXPECT_EQ(context.session()->memory().n_used(), 0);
@@ -213,7 +207,7 @@ TEST(Context, EncodeEqualsDecodeAndStoresNothing) {
 }
 
 TEST(Context, CacheFullReportsNeededCellsAndChangesNothing) {
-    ContextOptions options = small();
+    ContextOptions options = two_threads();
     options.n_ctx = 16;
     options.n_seq_max = 1;
     Context context(test::TinyModel{}.open(), options);
@@ -231,7 +225,7 @@ TEST(Context, CacheFullReportsNeededCellsAndChangesNothing) {
 }
 
 TEST(Context, OutputsAreUnaffectedByLaterCalls) {
-    auto context = std::make_unique<Context>(test::TinyModel{}.open(), small());
+    auto context = std::make_unique<Context>(test::TinyModel{}.open(), two_threads());
     const Outputs kept = context->session()->decode(batch_of(some_tokens(5, 1), 0, 0, true).view());
     const std::vector<float> before = copy(kept.logits());
     for (Position p = 5; p < 60; ++p) context->session()->decode(batch_of({1}, 0, p, true).view());
