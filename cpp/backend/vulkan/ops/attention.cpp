@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMaxValueDim = 2048;  // 16 elements for each invocation of the shader
 
-struct Args {
+struct AttentionArgs {
     Ref q, y, parts, keys, values, token_begin, runs, run_begin, first, last, sinks, positions;
     Ref key_positions, key_begin, bias, bucket_of;
     Rows rows;
@@ -27,7 +27,7 @@ std::vector<int32_t> bucket_of_distances(int buckets, int max_distance) {
     return result;
 }
 
-void set_cache(Args& args, const ShaderLayout& keys, const ShaderLayout& values) {
+void set_cache(AttentionArgs& args, const ShaderLayout& keys, const ShaderLayout& values) {
     args.key_head_bytes = keys.head_bytes;
     args.key_row_bytes = keys.row_bytes;
     args.value_head_bytes = values.head_bytes;
@@ -67,7 +67,7 @@ uint32_t splits_of(const Rows& rows, const Node& keys) {
     return static_cast<uint32_t>(std::clamp<int64_t>(keys.type.shape[0] / kMinKeys, 1, kMaxSplits));
 }
 
-void set_bias(Args& args, const ops::Attend& op, Binder& binder) {
+void set_bias(AttentionArgs& args, const ops::Attend& op, Binder& binder) {
     const AttendParams& params = op.params;
     if (params.bias == PositionBias::none) return;
     args.position_stride = to_u32(row_elements(binder.type(*op.positions)));
@@ -91,7 +91,7 @@ void bind(const ops::Attend& op, const Node& node, Binder& binder) {
     const NodeId values_id = op.values ? *op.values : op.keys.id;
     const ShaderLayout keys = shader_layout(binder.type(op.keys), params.n_kv_heads);
     const ShaderLayout values = shader_layout(binder.type(values_id), params.n_kv_heads);
-    Args args{};
+    AttentionArgs args{};
     set_references(args, op, binder);
     args.y = binder.result(node);
     set_cache(args, keys, values);

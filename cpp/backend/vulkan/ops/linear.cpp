@@ -19,7 +19,7 @@ struct Product {
     int64_t matrices = 1;   // used in turn if there are no routes
 };
 
-struct Args {
+struct LinearArgs {
     Ref x, y, bias, residual, routes;
     uint64_t weight, row_bytes;
     Rows rows;
@@ -105,7 +105,7 @@ std::optional<MatrixTile> matrix_tile_for(uint32_t rows, DType dtype, const Limi
 
 void bind_product(const Product& product, const Node& node, Binder& binder) {
     const Matrix& weight = binder.matrix(product.weight);
-    Args args{};
+    LinearArgs args{};
     args.x = binder.ref(product.x);
     args.y = binder.result(node);
     args.weight = weight.address;

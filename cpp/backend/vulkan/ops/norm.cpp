@@ -13,7 +13,7 @@ struct NormOperands {
     float epsilon;
 };
 
-struct Args {
+struct NormArgs {
     Ref x, y, weight, bias;
     Rows rows;
     uint32_t vectors_per_row, width, weights, has_weight, has_bias;
@@ -22,7 +22,7 @@ struct Args {
 
 void bind_norm(Norm norm, const NormOperands& op, const Node& node, Binder& binder) {
     const Shape& shape = binder.type(op.x).shape;
-    Args args{};
+    NormArgs args{};
     args.x = binder.operand(op.x);
     args.y = binder.result(node);
     args.rows = rows_of(node);
