@@ -1,24 +1,30 @@
 #!/usr/bin/env python3
 """Run everything that must hold, one part after another, and print a table: ./dev nightly.
 
-    nightly.py FOLDER [PART...]
+    nightly.py FOLDER [--resume] [PART...]
 
-A part that fails does not stop the others. Its output is in FOLDER/PART.txt. The exit status is 1 if a part failed.
-Everything that shows a goal of docs/reliability.md runs as a part of the evidence, so its report and the page are new
-afterwards.
+A part that fails does not stop the others. Its output is in FOLDER/PART.txt, its result in FOLDER/PART.json. The exit
+status is 1 if a part failed. With --resume, parts that passed on this very tree are not run again, so that hours of
+work can be done in pieces; the tree is every file in git but the pages and reports of the evidence. Everything that
+shows a goal of docs/reliability.md runs as a part of the evidence, so its report and the page are new afterwards.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
+from evidence import check  # noqa: E402
 from evidence import parts as evidence  # noqa: E402
+from evidence.reports import REPORTS  # noqa: E402
 
 # In this order. "python" and the parts of the evidence together are `./dev test --all`.
 PARTS = {
@@ -33,37 +39,70 @@ PARTS = {
 }
 
 
-def run(name: str, command: list[str], log: Path) -> tuple[bool, float]:
-    """Run a part; return whether it passed, and the seconds it took."""
+class Result(NamedTuple):
+    """What became of a part on a tree."""
+
+    tree: str
+    passed: bool
+    seconds: float
+
+
+def tree() -> str:
+    """Return a digest of the files in git, without what the evidence writes."""
+    written = [path.relative_to(ROOT) for path in (REPORTS, *check.PAGES)]
+    files = ["--", ".", *(f":(exclude){path}" for path in written)]
+    digest = hashlib.sha256()
+    for command in (["ls-files", "--stage"], ["diff", "HEAD"]):
+        digest.update(subprocess.check_output(["git", *command, *files], cwd=ROOT))
+    return digest.hexdigest()[:12]
+
+
+def run(name: str, command: list[str], folder: Path) -> Result:
+    """Run a part, and write its output and its result."""
+    before = tree()
     begin = time.monotonic()
-    with log.open("wb") as file:
+    with (folder / f"{name}.txt").open("wb") as file:
         done = subprocess.run(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, check=False
         )  # fmt: skip
-    return done.returncode == 0, time.monotonic() - begin
+    result = Result(before, done.returncode == 0, time.monotonic() - begin)
+    (folder / f"{name}.json").write_text(json.dumps(result._asdict()))
+    return result
 
 
-def main(folder: str, *names: str, parts: dict[str, list[str]] = PARTS) -> int:
+def earlier(name: str, folder: Path) -> Result | None:
+    """Return the result of a part that passed on this tree, if there is one."""
+    path = folder / f"{name}.json"
+    if not path.exists():
+        return None
+    result = Result(**json.loads(path.read_text()))
+    return result if result.passed and result.tree == tree() else None
+
+
+def main(folder: str, *arguments: str, parts: dict[str, list[str]] = PARTS) -> int:
     """Run parts, all by default; return 1 if one failed."""
+    names = [name for name in arguments if name != "--resume"]
     unknown = [name for name in names if name not in parts]
     if unknown:
         print(f"{', '.join(unknown)}: expected some of {', '.join(parts)}", file=sys.stderr)
         return 2
     logs = Path(folder)
     logs.mkdir(parents=True, exist_ok=True)
-    table = []
+    table = {}
     for name in names or parts:
         print(f"{name} ... ", end="", flush=True)
-        log = logs / f"{name}.txt"
-        passed, seconds = run(name, parts[name], log)
-        table.append((name, passed, seconds, log))
-        print(f"{'passed' if passed else 'FAILED'}, {seconds:.0f} s", flush=True)
-        if not passed:
-            print("\n".join(log.read_text(errors="replace").splitlines()[-15:]))
-    print(f"\n{'part':12} {'result':8} {'minutes':>8}  output")
-    for name, passed, seconds, log in table:
-        print(f"{name:12} {'passed' if passed else 'FAILED':8} {seconds / 60:8.1f}  {log}")
-    return int(not all(passed for _, passed, _, _ in table))
+        kept = earlier(name, logs) if "--resume" in arguments else None
+        result = table[name] = kept or run(name, parts[name], logs)
+        how = "passed" if result.passed else "FAILED"
+        print(f"{how}{' before' if kept else ''}, {result.seconds:.0f} s", flush=True)
+        if not result.passed:
+            text = (logs / f"{name}.txt").read_text(errors="replace")
+            print("\n".join(text.splitlines()[-15:]))
+    print(f"\n{'part':14} {'result':8} {'minutes':>8}  {'tree':12}  output")
+    for name, result in table.items():
+        how = "passed" if result.passed else "FAILED"
+        print(f"{name:14} {how:8} {result.seconds / 60:8.1f}  {result.tree}  {logs / name}.txt")
+    return int(not all(result.passed for result in table.values()))
 
 
 if __name__ == "__main__":

@@ -81,6 +81,21 @@ def test_the_nightly_run_goes_on_after_a_failure_and_ends_with_a_table(tmp_path,
     assert nightly.main(str(tmp_path), "godo", parts=parts) == 2
 
 
+def test_a_nightly_run_that_resumes_repeats_what_failed_or_passed_on_another_tree(
+    tmp_path, capsys, monkeypatch
+):
+    ran = tmp_path / "ran"
+    append = "import sys; open(sys.argv[1], 'a').write(sys.argv[2]); raise SystemExit(sys.argv[2] == 'b')"
+    parts = {name: [sys.executable, "-c", append, str(ran), name] for name in "abc"}
+    assert nightly.main(str(tmp_path), "a", "b", parts=parts) == 1
+    assert nightly.main(str(tmp_path), "--resume", parts=parts) == 1
+    assert ran.read_text() == "ab" + "bc"
+    assert "a ... passed before" in capsys.readouterr().out
+    monkeypatch.setattr(nightly, "tree", lambda: "another")
+    assert nightly.main(str(tmp_path), "--resume", "a", "c", parts=parts) == 0
+    assert ran.read_text() == "ab" + "bc" + "ac"
+
+
 def test_the_nightly_run_has_every_command_that_checks():
     dev = (TESTS.parent / "dev").read_text()
     commands = {command[1] for command in nightly.PARTS.values()}

@@ -35,6 +35,7 @@ def test_the_stub_is_current():
     assert "\n".join(diff) == "", "./dev stubs writes it anew"
 
 
+@pytest.mark.slow
 def test_stubtest_finds_nothing(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed (./dev lint)")
     # In site-packages, mypy would treat other packages as user code.

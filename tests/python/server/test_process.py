@@ -134,7 +134,7 @@ LIMITS = (1, 9, 30)
 
 # Clients that vanish leave generators of httpx behind, of which Python says so when it collects them.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [5, pytest.param(600, marks=pytest.mark.slow)])
 def test_sixty_four_clients(seconds):
     """Clients that complete, stream and leave get the texts of a client alone, and leave nothing behind."""
     prompts = [f"Tom lives in Oslo. The kite is red. {i}" for i in range(20)]

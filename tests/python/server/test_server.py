@@ -419,7 +419,7 @@ LIMITS = (1, 9, 30)
 
 # Clients that vanish leave generators of httpx behind, of which Python says so when it collects them.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("seconds", [20, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [8, pytest.param(600, marks=pytest.mark.slow)])
 def test_sixty_four_clients(port, engine, seconds):
     """Clients that complete, stream, and leave in the middle get the texts of the engine, and leave nothing behind."""
     prompts = [f"the hat {i}" for i in range(40)]
