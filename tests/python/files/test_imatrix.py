@@ -252,6 +252,7 @@ def test_a_budget_beats_the_fixed_type_of_its_size(source, dtype, request, tmp_p
     assert kl(model, chosen, unseen) < 0.9 * kl(model, fixed, unseen)
 
 
+@pytest.mark.slow
 def test_small_budgets_use_the_smallest_types(floats, text):
     types = quant.choose_types(floats, text[:400], 2.4, progress=False)
     assert set(types.values()) & {"IQ2_XXS", "IQ2_XS", "IQ2_S"}
