@@ -4,9 +4,12 @@
     nightly.py FOLDER [--resume] [PART...]
 
 A part that fails does not stop the others. Its output is in FOLDER/PART.txt, its result in FOLDER/PART.json. The exit
-status is 1 if a part failed. With --resume, parts that passed on this very tree are not run again, so that hours of
-work can be done in pieces; the tree is every file in git but the pages and reports of the evidence. Everything that
-shows a goal of docs/reliability.md runs as a part of the evidence, so its report and the page are new afterwards.
+status is 1 if a part failed. Everything that shows a goal of docs/reliability.md runs as a part of the evidence, so its
+report and the page are new afterwards.
+
+With --resume, hours of work can be done in pieces, and on several machines. A part of the evidence is not run again if
+it passed and nothing that it depends on has changed since, as its report shows; another part, if it passed on this very
+tree: every file in git but the pages and reports of the evidence.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 from evidence import check  # noqa: E402
 from evidence import parts as evidence  # noqa: E402
-from evidence.reports import REPORTS  # noqa: E402
+from evidence.reports import REPORTS, Report, read_all  # noqa: E402
 
 # In this order. "python" and the parts of the evidence together are `./dev test --all`.
 PARTS = {
@@ -40,9 +43,9 @@ PARTS = {
 
 
 class Result(NamedTuple):
-    """What became of a part on a tree."""
+    """What became of a part."""
 
-    tree: str
+    tree: str  # or the commit of a report
     passed: bool
     seconds: float
 
@@ -70,8 +73,18 @@ def run(name: str, command: list[str], folder: Path) -> Result:
     return result
 
 
+def holds(report: Report) -> bool:
+    """Return whether a part passed, and nothing that it depends on has changed since."""
+    same = report["command"] == evidence.PARTS[report["part"]].command
+    clean = report["status"] == "passed" and not report["modified"]
+    return same and clean and not check.stale([report])
+
+
 def earlier(name: str, folder: Path) -> Result | None:
-    """Return the result of a part that passed on this tree, if there is one."""
+    """Return the result of a part that need not be repeated, if there is one."""
+    for report in read_all() if name in evidence.PARTS else []:
+        if report["part"] == name and holds(report):
+            return Result(report["commit"], passed=True, seconds=report["seconds"])
     path = folder / f"{name}.json"
     if not path.exists():
         return None

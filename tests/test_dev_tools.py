@@ -96,6 +96,39 @@ def test_a_nightly_run_that_resumes_repeats_what_failed_or_passed_on_another_tre
     assert ran.read_text() == "ab" + "bc" + "ac"
 
 
+@pytest.mark.parametrize(
+    ("difference", "runs"),
+    [
+        ({}, False),
+        ({"status": "failed"}, True),
+        ({"modified": ["dev"]}, True),
+        ({"command": "true"}, True),
+        ({"part": "states"}, True),
+        ({"depends": {"cpp/base/*": "0"}}, True),
+    ],
+)
+def test_a_report_that_still_holds_stands_for_its_part(
+    tmp_path, capsys, monkeypatch, difference, runs
+):
+    report = {
+        "part": "files",
+        "status": "passed",
+        "modified": [],
+        "command": evidence.parts.PARTS["files"].command,
+        "depends": evidence.reports.hashes(evidence.parts.PARTS["files"].depends),
+        "commit": "123456789abc",
+        "seconds": 60,
+        "goals": {},
+    }
+    monkeypatch.setattr(nightly, "read_all", lambda: [report | difference])
+    parts = {"files": [sys.executable, "-c", "print('ran')"]}
+    assert nightly.main(str(tmp_path), "--resume", parts=parts) == 0
+    said = capsys.readouterr().out
+    assert ("before" in said) is not runs
+    assert ("123456789abc" in said) is not runs
+    assert (tmp_path / "files.txt").exists() is runs
+
+
 def test_the_nightly_run_has_every_command_that_checks():
     dev = (TESTS.parent / "dev").read_text()
     commands = {command[1] for command in nightly.PARTS.values()}
