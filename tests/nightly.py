@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 from evidence import check  # noqa: E402
 from evidence import parts as evidence  # noqa: E402
 from evidence.reports import REPORTS, Report, read_all  # noqa: E402
+from evidence.tests import is_stale  # noqa: E402
 
 # In this order. "python" and the parts of the evidence together are `./dev test --all`.
 PARTS = {
@@ -77,14 +78,16 @@ def holds(report: Report) -> bool:
     """Return whether a part passed, and nothing that it depends on has changed since."""
     same = report["command"] == evidence.PARTS[report["part"]].command
     clean = report["status"] == "passed" and not report["modified"]
-    return same and clean and not check.stale([report])
+    return same and clean and not is_stale(report)
 
 
 def earlier(name: str, folder: Path) -> Result | None:
     """Return the result of a part that need not be repeated, if there is one."""
-    for report in read_all() if name in evidence.PARTS else []:
-        if report["part"] == name and holds(report):
-            return Result(report["commit"], passed=True, seconds=report["seconds"])
+    if name in evidence.PARTS:
+        for report in read_all():
+            if report["part"] == name and holds(report):
+                return Result(report["commit"], passed=True, seconds=report["seconds"])
+        return None
     path = folder / f"{name}.json"
     if not path.exists():
         return None
