@@ -311,6 +311,18 @@ def test_an_interrupted_step_loses_nothing(tiny):
             assert list(request.tokens) == greedy(tiny, tokens(5, i), 8)
 
 
+def test_a_prefix_that_is_kept_for_a_cancelled_request_is_closed(tiny):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=1) as ctx, plait.Scheduler(ctx) as scheduler:
+        first, second = (scheduler.submit(tokens(20), 3 + i) for i in range(2))
+        while not first.done:
+            scheduler.step()
+        assert scheduler.n_kept == 1
+        second.cancel()
+        assert not scheduler.busy
+        assert scheduler.n_kept == 0
+        assert ctx.kv.n_used == 0
+
+
 def storm(model, kv, steps, seed):
     """Requests arrive, are cancelled and fail at random; at the end no cell is in use."""
     luck = random.Random(seed)
