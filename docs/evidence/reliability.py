@@ -38,13 +38,13 @@ are counted with their reasons in the reports.
 SANITIZERS = """
 ## Sanitizers
 
-`./dev asan` runs the C++ tests and tests/python under AddressSanitizer and UndefinedBehaviorSanitizer. `./dev tsan`
-runs the C++ tests under ThreadSanitizer. `./dev fuzz [seconds]` runs the fuzzers and random programs under
-AddressSanitizer and UndefinedBehaviorSanitizer. Each of them compiles the whole tree, which takes longer than the
-tests. Therefore `./dev test`, and with it every CI run, compiles only the rooms that read files and states and manage
-caches (base, tensor, gguf, batch, memory, runtime) and their tests a second time, under AddressSanitizer,
-UndefinedBehaviorSanitizer and LeakSanitizer, with the fuzzers: `plait_guarded_tests`. The reports name the machines,
-and with them the kernels that ran: those of its instruction set and all weaker ones.
+`./dev asan` runs the C++ tests and tests/python under AddressSanitizer and UndefinedBehaviorSanitizer, except for the
+tests that compare durations. `./dev tsan` runs the C++ tests under ThreadSanitizer. `./dev fuzz [seconds]` runs the
+fuzzers and random programs under AddressSanitizer and UndefinedBehaviorSanitizer. Each of them compiles the whole tree,
+which takes longer than the tests. Therefore `./dev test`, and with it every CI run, compiles only the rooms that read
+files and states and manage caches (base, tensor, gguf, batch, memory, runtime) and their tests a second time, under
+AddressSanitizer, UndefinedBehaviorSanitizer and LeakSanitizer, with the fuzzers: `plait_guarded_tests`. The reports
+name the machines, and with them the kernels that ran: those of its instruction set and all weaker ones.
 
 Under ThreadSanitizer, a thread never takes over a chunk of another one
 ([why](decisions/0002-threads-take-chunks.md)): the thread that lost its chunk may still read memory which others write,

@@ -265,6 +265,7 @@ def step_seconds(ctx, n_seqs, steps=8):
     return time.process_time() - start
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [64, 512])
 def test_one_table_is_as_fast_as_streams(tiny, length):  # S2-03, S2-05
@@ -319,6 +320,7 @@ def two_layers_of_3b(tmp_path_factory):
     return plait.Model(gguf_writer.write(path, metadata, weights))
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_steps_after_long_prompts_keep_three_quarters_of_their_rate(two_layers_of_3b, kv):  # S2-04
     """32 sequences, after nothing and after 2,048 tokens each. Weights are floats like the cache, so that attention
@@ -337,6 +339,7 @@ def test_steps_after_long_prompts_keep_three_quarters_of_their_rate(two_layers_o
     assert empty / full > 0.75
 
 
+@pytest.mark.timing
 def test_steps_read_the_rows_of_their_own_sequence(tiny, kv):  # S2-01
     """A step costs the same with 31 other sequences of 480 tokens in the cache."""
     options = {"n_ctx": 512, "threads": 1, "kv": kv}

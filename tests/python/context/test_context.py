@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import plait
 import pytest
-from python.drive import UNDER_ASAN, batch, contents, feed, same_bits, tokens
+from python.drive import batch, contents, feed, same_bits, tokens
 from reference.models import llama
 
 from python import gguf_writer
@@ -432,7 +432,7 @@ def test_a_context_needs_a_model():
         plait.Context()
 
 
-@pytest.mark.skipif(UNDER_ASAN, reason="sanitizers take longer")
+@pytest.mark.timing
 def test_a_step_of_one_token_costs_python_little(tiny):
     """Everything outside the C++ phases, Batch and Output included."""
     with plait.Context(tiny, n_ctx=256, threads=1) as ctx:

@@ -63,6 +63,7 @@ def context(model):
     return plait.Context(model, n_ctx=16, n_ubatch=16)
 
 
+@pytest.mark.timing
 def test_loading_stops_within_a_quarter_of_a_second(large_path, alarm):
     model = plait.Model(large_path)
     began = time.perf_counter()

@@ -306,6 +306,7 @@ def host_seconds(ctx):
     return sum(s for phase, s in ctx.stats.seconds.items() if phase != "compute")
 
 
+@pytest.mark.timing
 def test_keeping_plans_is_worth_more_than_it_costs(many_small_layers):  # S0-18, S1-17
     """Single tokens, in turn with and without; the host's time is what the gain is made of."""
     pairs = [
@@ -333,6 +334,7 @@ def test_keeping_plans_is_worth_more_than_it_costs(many_small_layers):  # S0-18,
         ctx.close()
 
 
+@pytest.mark.timing
 def test_the_phases_of_a_step_are_timed_and_building_is_quick(many_small_layers):  # S1-12, S1-14
     """The plan of 32 layers is built within 20 ms and 20 us a node: ten times what it takes here."""
     with plait.Context(many_small_layers, n_ctx=64, threads=1, graph_reuse=False) as ctx:

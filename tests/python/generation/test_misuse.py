@@ -264,6 +264,7 @@ def test_a_second_stream_of_a_chat_raises(demo_model):
         assert chat.say("Q: Where does Tom live? A:")
 
 
+@pytest.mark.timing
 def test_many_stop_strings_cost_little(tiny):
     def seconds(n):
         began = time.perf_counter()
@@ -274,6 +275,7 @@ def test_many_stop_strings_cost_little(tiny):
     assert min(seconds(100_000) for _ in range(3)) < min(seconds(1) for _ in range(3)) + 0.6
 
 
+@pytest.mark.timing
 def test_stop_strings_are_found_in_time_linear_in_the_text():
     def seconds(n):
         watch = StopStrings(["a" * 2000 + "b", "ab" * 1000 + "c"])

@@ -48,6 +48,7 @@ def test_public_members_are_documented(name):
         assert len(doc) > 5, f"{name}.{member}"
 
 
+@pytest.mark.timing
 def test_import_is_quick_and_brings_no_tokenizer():
     code = (
         "import sys, time, numpy; start = time.process_time(); import plait;"

@@ -23,7 +23,7 @@ def python(program, **environment):
     return done.stdout
 
 
-@pytest.mark.skipif(UNDER_ASAN, reason="sanitizers take longer")
+@pytest.mark.timing
 def test_importing_takes_less_than_150_milliseconds():
     program = """
         import time
