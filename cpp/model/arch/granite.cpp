@@ -34,11 +34,9 @@ ModelForm granite_form(const Hparams& hp, const Weights& w) {
     return form;
 }
 
-void set_granite_mixture(ModelForm& form, const Hparams& hp) {
-    form.mixture = read_mixture(hp, /*required=*/false);
-    form.mixture.n_ffn = hp.count("feed_forward_length");
+void set_mixture(ModelForm& form, const Hparams& hp) {
+    form.mixture = read_llama_mixture(hp);
     form.mixture.n_shared_ffn = hp.index("expert_shared_feed_forward_length", Hparams::kMaxSize, 0);
-    form.mixture.routing.renormalize = true;
 }
 
 }  // namespace
@@ -57,7 +55,7 @@ std::unique_ptr<Model> make_granite(const Hparams& hp, const Weights& w) {
 //   e: the largest of p = softmax(Wrouter n(x)); the chosen sum to 1
 std::unique_ptr<Model> make_granitemoe(const Hparams& hp, const Weights& w) {
     ModelForm form = granite_form(hp, w);
-    set_granite_mixture(form, hp);
+    set_mixture(form, hp);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
@@ -87,7 +85,7 @@ std::unique_ptr<Model> make_granitehybrid(const Hparams& hp, const Weights& w) {
     const RopePairs pairs = has_rotation(hp) ? RopePairs::neighbours : RopePairs::none;
     ModelForm form = ModelForm::hybrid(hp, w, Norm::rms(hp), pairs);
     set_multipliers(form, hp);
-    set_granite_mixture(form, hp);
+    set_mixture(form, hp);
     return std::make_unique<RecurrentDecoder<Mamba2Mixer>>(hp, w, std::move(form));
 }
 

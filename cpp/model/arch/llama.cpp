@@ -12,12 +12,6 @@ ModelForm llama_form(const Hparams& hp, const Weights& w) {
     return form;
 }
 
-void set_llama_mixture(ModelForm& form, const Hparams& hp) {
-    form.mixture = read_mixture(hp, /*required=*/false);
-    form.mixture.n_ffn = hp.count("feed_forward_length");
-    form.mixture.routing.renormalize = true;
-}
-
 }  // namespace
 
 // LLaMA. Touvron et al. 2023, arXiv:2302.13971; grouped-query attention: arXiv:2305.13245;
@@ -27,7 +21,7 @@ void set_llama_mixture(ModelForm& form, const Hparams& hp) {
 //   x += Wdown (silu(Wgate n(x)) * Wup n(x))                  SwiGLU, or a mixture of them
 std::unique_ptr<Model> make_llama(const Hparams& hp, const Weights& w) {
     ModelForm form = llama_form(hp, w);
-    set_llama_mixture(form, hp);
+    form.mixture = read_llama_mixture(hp);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 
@@ -86,7 +80,7 @@ std::unique_ptr<Model> make_hunyuan_dense(const Hparams& hp, const Weights& w) {
 //   t  = 1 + s ln(1 + floor(position / l))
 std::unique_ptr<Model> make_mistral3(const Hparams& hp, const Weights& w) {
     ModelForm form = llama_form(hp, w);
-    set_llama_mixture(form, hp);
+    form.mixture = read_llama_mixture(hp);
     for (AttentionForm& layer : form.attention) layer.temperature = read_temperature(hp);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }

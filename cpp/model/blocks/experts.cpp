@@ -83,6 +83,13 @@ Mixture read_mixture(const Hparams& hp, bool required) {
     return mixture;
 }
 
+Mixture read_llama_mixture(const Hparams& hp) {
+    Mixture mixture = read_mixture(hp, /*required=*/false);
+    mixture.n_ffn = hp.count("feed_forward_length");
+    mixture.routing.renormalize = true;
+    return mixture;
+}
+
 Mixture read_shared_mixture(const Hparams& hp, int n_layers, const Routing& otherwise, int step) {
     const int n_dense = hp.index("leading_dense_block_count", Hparams::kMaxLayers, 0);
     std::vector<bool> layers(static_cast<size_t>(n_layers));

@@ -39,6 +39,9 @@ struct Mixture {
 };
 // Reads expert_count and expert_used_count. With `required`, a model without experts is an error.
 Mixture read_mixture(const Hparams& hparams, bool required = true);
+// Reads the mixture of LLaMA and Granite, if there is one: feed_forward_length is the hidden size of
+// one expert, and the weights of the chosen experts sum to 1.
+Mixture read_llama_mixture(const Hparams& hparams);
 // Reads the mixture of DeepSeek-V2 and later models: the number of dense leading layers, the sizes
 // of experts and shared experts, and the routing. Missing routing keys keep their value in
 // `otherwise`. After the dense layers, every `step`-th layer has experts.

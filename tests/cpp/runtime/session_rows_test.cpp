@@ -3,11 +3,11 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <limits>
 
 #include "base/error.h"
 #include "runtime/context.h"
 #include "support/bytes_of.h"
+#include "support/odd_values.h"
 #include "support/tiny_model.h"
 
 namespace plait {
@@ -118,7 +118,7 @@ TEST_F(SessionRows, WhatIsWrongChangesNothing) {
         },
         "position 4 is given twice");
     Rows wrong(2);
-    wrong.values.back() = std::numeric_limits<float>::infinity();
+    wrong.values.back() = kInf;
     expect_refused<InvalidArgument>(
         [&] {
             write(0, {1, 2}, wrong.given());

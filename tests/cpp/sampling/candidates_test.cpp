@@ -4,17 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <random>
 
 #include "base/error.h"
+#include "support/odd_values.h"
 
 namespace plait::sampling {
 namespace {
 
 using testing::ElementsAre;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<int32_t> tokens(std::span<const Candidate> items) {
     std::vector<int32_t> result;
@@ -34,8 +32,8 @@ TEST(Candidates, LeaveOutWhatIsForbidden) {
 }
 
 TEST(Candidates, RefuseRowsThatAreNone) {
-    EXPECT_THROW(of({1, std::nanf("")}), InvalidArgument);
-    EXPECT_THROW(of({1, std::nanf("")}, {1}), InvalidArgument);  // masked or not
+    EXPECT_THROW(of({1, kNan}), InvalidArgument);
+    EXPECT_THROW(of({1, kNan}, {1}), InvalidArgument);  // masked or not
     EXPECT_THROW(of({1, kInf}), InvalidArgument);
     EXPECT_THROW(of({-kInf, -kInf}), InvalidArgument);
     EXPECT_THROW(of({1, -kInf}, {0b10}), InvalidArgument);
@@ -75,7 +73,7 @@ TEST(Candidates, TheBestAreFoundInOneLook) {
     Candidates none;
     EXPECT_THROW(none.fill_best(std::vector<float>{-kInf, -kInf}, {}, 1), InvalidArgument);
     EXPECT_THROW(none.fill_best(std::vector<float>{1, kInf}, {}, 1), InvalidArgument);
-    EXPECT_THROW(none.fill_best(std::vector<float>{std::nanf(""), 1}, {}, 1), InvalidArgument);
+    EXPECT_THROW(none.fill_best(std::vector<float>{kNan, 1}, {}, 1), InvalidArgument);
 }
 
 TEST(Candidates, ProbabilitiesAreExactForLargeLogits) {

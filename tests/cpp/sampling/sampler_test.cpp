@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "support/odd_values.h"
 
 namespace plait::sampling {
 namespace {
@@ -22,7 +23,7 @@ std::vector<int32_t> sample(Sampler& sampler, const std::vector<float>& logits,
 
 TEST(Sampler, IsAllOrNothing) {
     Sampler sampler({}, {}, 1);
-    const std::vector<float> rows{0, 0, 0, std::nanf("")};
+    const std::vector<float> rows{0, 0, 0, kNan};
     EXPECT_THROW(sample(sampler, rows, {4, 5}), InvalidArgument);
     EXPECT_EQ(sampler.history(4).step, 0u);
     EXPECT_TRUE(sampler.history(4).tokens.empty());

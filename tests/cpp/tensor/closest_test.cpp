@@ -3,19 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "support/closest_rows.h"
+#include "support/odd_values.h"
 #include "tensor/convert.h"
 
 namespace plait {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 class Closest : public testing::TestWithParam<DType> {};
 

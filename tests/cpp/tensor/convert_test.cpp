@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "support/fit.h"
+#include "support/odd_values.h"
 #include "tensor/half.h"
 #include "tensor/search.h"
 
@@ -169,12 +170,11 @@ TEST_P(Encoders, KeepZeroZero) {
 // Whatever goes in, encoding is defined (the sanitisers watch) and a block nearby is untouched.
 TEST_P(Encoders, AreDefinedForEveryFloat) {
     const DType dtype = GetParam().dtype;
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     constexpr float kLargest = std::numeric_limits<float>::max();
     const std::vector<float> sound = normal_values(32, 1);
     const std::vector<float> expected = decoded(dtype, encoded(dtype, sound), 32);
-    for (const float odd : {std::nanf(""), -std::nanf(""), kInfinity, -kInfinity, kLargest,
-                            -kLargest, 1e-45f, -1e-45f, 1e-38f}) {
+    for (const float odd :
+         {kNan, -kNan, kInf, -kInf, kLargest, -kLargest, 1e-45f, -1e-45f, 1e-38f}) {
         for (const size_t count : {1u, 31u, 32u}) {
             std::vector<float> values(32, 0.5f);
             for (size_t i = 0; i < count; ++i) values[i] = i % 2 == 0 ? odd : -odd;
@@ -254,9 +254,8 @@ TEST_P(GroupEncoders, AreDefinedForEveryFloat) {
     const DType dtype = GetParam().dtype;
     const std::vector<float> sound = normal_values(256, 1);
     const std::vector<float> expected = decoded(dtype, encoded(dtype, sound), 256);
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     constexpr float kLargest = std::numeric_limits<float>::max();
-    for (const float odd : {std::nanf(""), kInfinity, -kInfinity, kLargest, -kLargest, 1e-45f}) {
+    for (const float odd : {kNan, kInf, -kInf, kLargest, -kLargest, 1e-45f}) {
         std::vector<float> values(256, 0.5f);
         for (size_t i = 0; i < 256; i += 3) values[i] = odd;
         values.insert(values.end(), sound.begin(), sound.end());

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "support/fit.h"
+#include "support/odd_values.h"
 #include "tensor/convert.h"
 
 namespace plait {
@@ -96,10 +97,8 @@ TEST_P(Search, IsDefinedForEveryFloat) {
     const DType dtype = GetParam().dtype;
     const std::vector<float> sound = normal_values(kRow, 1);
     const std::vector<std::byte> expected = searched(dtype, sound, nullptr);
-    constexpr float kInfinite = std::numeric_limits<float>::infinity();
     constexpr float kLargest = std::numeric_limits<float>::max();
-    for (const float odd :
-         {std::nanf(""), kInfinite, -kInfinite, kLargest, -kLargest, 1e-45f, 1e-30f}) {
+    for (const float odd : {kNan, kInf, -kInf, kLargest, -kLargest, 1e-45f, 1e-30f}) {
         std::vector<float> values(kRow, 0.5f);
         for (size_t i = 0; i < kRow; i += 3) values[i] = odd;
         values.insert(values.end(), sound.begin(), sound.end());

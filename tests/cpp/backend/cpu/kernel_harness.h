@@ -7,17 +7,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <random>
 #include <vector>
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/common/table.h"
+#include "support/odd_values.h"
 
 namespace plait::cpu {
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 template <typename T>
 Ref ref_to(const T* first) {

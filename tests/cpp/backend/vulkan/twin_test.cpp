@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -21,6 +20,7 @@
 #include "backend/vulkan/devices.h"
 #include "graph/ops.h"
 #include "plan/plan.h"
+#include "support/odd_values.h"
 #include "support/random_weights.h"
 
 namespace plait {
@@ -317,8 +317,8 @@ TEST_F(VulkanMatrices, ValuesBeyondHalves) {
     twin.counts.tokens = 24;
     std::vector<float> x = random_floats(32 * kColumns, 5);
     for (size_t i = 0; i < x.size(); ++i) x[i] *= of_x[i / kColumns % of_x.size()];
-    x[13 * kColumns + 5] = std::numeric_limits<float>::quiet_NaN();
-    x[14 * kColumns + 5] = std::numeric_limits<float>::infinity();
+    x[13 * kColumns + 5] = kNan;
+    x[14 * kColumns + 5] = kInf;
     std::vector<uint16_t> w;
     for (const float value : random_floats(kOutputs * kColumns, 6))
         w.push_back(f32_to_bf16(value * of_w[w.size() / kColumns % of_w.size()]));

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/kernel_harness.h"
 #include "backend/cpu/kernels/attention/cache_rows.h"
+#include "support/odd_values.h"
 #include "tensor/blocks/hadamard.h"
 #include "tensor/convert.h"
 
@@ -234,8 +235,8 @@ TEST_P(RopeTest, HadamardHasTheBitsOfThePlainTransform) {
     for (int64_t block = kMinHadamard; block <= kMaxHadamard; block *= 2) {
         const int64_t n = 5, width = 3 * block;
         Floats x = random_floats(n * width, random);
-        x[width + 1] = std::numeric_limits<float>::infinity();
-        x[2 * width + block] = std::numeric_limits<float>::quiet_NaN();
+        x[width + 1] = kInf;
+        x[2 * width + block] = kNan;
         Floats want = x;
         hadamard(want.data(), n * width, block);
         for (const bool in_place : {false, true}) {

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <thread>
 
 #include "backend/cpu/blas/library.h"
 #include "backend/cpu/products/products.h"
+#include "support/odd_values.h"
 
 namespace plait::cpu::products {
 namespace {
@@ -72,8 +72,7 @@ TEST_P(BlasProduct, NotANumberReachesItsRowAlone) {
     One one(blas(), {GetParam(), {outputs, columns()}});
     const std::vector<float> clean = random_values(static_cast<size_t>(n * columns()), 9);
     const std::vector<float> expected = linear(blas(), one.packed(), input(clean), n);
-    for (const float bad :
-         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const float bad : {kNan, kInf}) {
         std::vector<float> values = clean;
         values[static_cast<size_t>(bad_row * columns() + columns() - 1)] = bad;
         const std::vector<float> y = linear(blas(), one.packed(), input(values), n);

@@ -1,8 +1,8 @@
 #include <cmath>
-#include <limits>
 
 #include "backend/cpu/kernels/common/claim.h"
 #include "backend/cpu/products/products.h"
+#include "support/odd_values.h"
 
 namespace plait::cpu::products {
 namespace {
@@ -159,8 +159,7 @@ TEST_P(Linear, NotANumberReachesItsRowAlone) {
     const std::vector<float> clean = random_values(static_cast<size_t>(n * columns), 9);
     const Input clean_input(GetParam().isa, GetParam().dtype, clean, columns);
     const std::vector<float> expected = linear(GetParam().isa, one.packed(), clean_input, n);
-    for (const float bad :
-         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const float bad : {kNan, kInf}) {
         std::vector<float> values = clean;
         values[static_cast<size_t>(4 * columns + columns / 2)] = bad;
         const std::vector<float> y =

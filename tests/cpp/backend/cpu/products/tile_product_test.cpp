@@ -1,8 +1,8 @@
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "backend/cpu/products/products.h"
+#include "support/odd_values.h"
 
 namespace plait::cpu::products {
 namespace {
@@ -83,14 +83,13 @@ TEST_P(TileProduct, HasTheBitsOfVectorsForNonFiniteValues) {
     const int64_t columns = 2 * block(), rows = 20, n = 37;
     Pair pair({GetParam(), {rows, columns}});
     std::vector<float> values = random_values(static_cast<size_t>(n * columns), 9);
-    values[static_cast<size_t>(4 * columns)] = std::numeric_limits<float>::quiet_NaN();
-    values[static_cast<size_t>(20 * columns + 7)] = std::numeric_limits<float>::infinity();
+    values[static_cast<size_t>(4 * columns)] = kNan;
+    values[static_cast<size_t>(20 * columns + 7)] = kInf;
     for (int64_t i = 0; i < columns; ++i) values[static_cast<size_t>(9 * columns + i)] = 0;
     const Input x(isa_from_name("avx512"), GetParam(), values, columns);
     EXPECT_TRUE(same(product(isa_from_name("amx"), pair.tiles.packed(), x, n),
                      product(isa_from_name("avx512"), pair.vectors.packed(), x, n)));
-    for (const float scale : {std::numeric_limits<float>::infinity(), -0.0f, -65504.0f, 6e-8f,
-                              std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float scale : {kInf, -0.0f, -65504.0f, 6e-8f, kNan}) {
         Pair extreme({GetParam(), {rows, columns}});
         for (One* one : {&extreme.vectors, &extreme.tiles}) {
             std::mt19937 random(5);

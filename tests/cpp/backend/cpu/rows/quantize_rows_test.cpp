@@ -1,7 +1,7 @@
 #include <cmath>
-#include <limits>
 
 #include "backend/cpu/products/products.h"
+#include "support/odd_values.h"
 
 namespace plait::cpu::products {
 namespace {
@@ -42,7 +42,7 @@ TEST(QuantizeRows, RoundsToTheNearestOf255Levels) {
 
 TEST(QuantizeRows, EveryInstructionSetGivesTheSameBits) {
     std::vector<float> x = random_values(64 * 320, 2);
-    x[5] = std::numeric_limits<float>::quiet_NaN();
+    x[5] = kNan;
     std::vector<std::vector<int32_t>> all;
     for (const Isa isa : available_isas()) all.push_back(quantized(isa, x, 320));
     for (std::vector<int32_t>& words : all) {
@@ -65,9 +65,8 @@ TEST(QuantizeRows, ZerosAndTinyValuesGiveZero) {
 }
 
 TEST(QuantizeRows, ANonFiniteValueMakesItsBlockNaN) {
-    const float inf = std::numeric_limits<float>::infinity();
     for (const Isa isa : available_isas()) {
-        for (const float bad : {std::nanf(""), inf, -inf}) {
+        for (const float bad : {kNan, kInf, -kInf}) {
             for (const size_t at : {size_t{32}, size_t{47}, size_t{63}}) {
                 std::vector<float> x = random_values(96, 4);
                 x[at] = bad;

@@ -1,8 +1,8 @@
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "backend/cpu/products/products.h"
+#include "support/odd_values.h"
 
 namespace plait::cpu::products {
 namespace {
@@ -41,20 +41,18 @@ TEST_P(RoundRows, WritesTheRoundedRowAndWhatRoundingLeft) {
 
 // With two parts, the first is not infinite, also where rounding would make it so.
 TEST_P(RoundRows, KeepsValuesThatAreNotFinite) {
-    const float infinity = std::numeric_limits<float>::infinity();
     const float largest = 0x1.ffp127f;  // BF16 has no closer number than infinity
-    const std::vector<float> x = {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(),
-                                  largest};
+    const std::vector<float> x = {kInf, -kInf, kNan, largest};
     for (const int parts : {1, 2}) {
         const std::vector<int32_t> words = rounded(GetParam(), x, 4, parts);
         const std::vector<float> y = sums_of_parts(words, 4, parts);
-        EXPECT_EQ(y[0], infinity);
-        EXPECT_EQ(y[1], -infinity);
+        EXPECT_EQ(y[0], kInf);
+        EXPECT_EQ(y[1], -kInf);
         EXPECT_TRUE(std::isnan(y[2]));
         if (parts == 2)
             EXPECT_EQ(y[3], largest);
         else
-            EXPECT_EQ(y[3], infinity);
+            EXPECT_EQ(y[3], kInf);
         const auto* first = reinterpret_cast<const uint16_t*>(words.data());
         for (const int k : {0, 1, 3}) EXPECT_EQ(std::isinf(bf16_to_f32(first[k])), parts == 1) << k;
     }
